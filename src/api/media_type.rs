@@ -1,0 +1,196 @@
+//! Which form of answer a request's `Accept` asks for (semantics.md §8.1, §8.2, §8.6).
+//!
+//! The upstream sorts the clauses with an unstable sort and a comparison that is no order, so where
+//! wildcards are among clauses of different outcome, its choice hangs on its sorting algorithm. Such a header is
+//! not decided here but forwarded, and so is any whose syntax is not the plain one.
+
+use http::header::{ACCEPT, ACCEPT_ENCODING, USER_AGENT};
+use http::{HeaderMap, HeaderValue};
+
+use crate::api::query::Query;
+use crate::api::resource::Shape;
+
+/// A form that Weir serves itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// `application/json`, compact.
+    Json,
+    /// `application/json`, indented by two spaces (curl, browsers, `?pretty=`). Never for watches.
+    PrettyJson,
+}
+
+/// The form a request negotiates, or `None` for any other (Table, YAML, protobuf, CBOR, metadata-only, or what ends in
+/// 406): forward. Follows the upstream's algorithm including go-restful's pre-filter for built-in types.
+pub fn negotiate(headers: &HeaderMap, query: &Query, shape: Shape, watch: bool) -> Option<Form> {
+    let accept = match headers.get(ACCEPT) {
+        None => "",
+        Some(value) => value.to_str().ok()?,
+    };
+    let asked_pretty = match accept {
+        // An empty header is as good as none to both of the upstream's negotiations.
+        "" => false,
+        accept => choose(accept, shape)?,
+    };
+    if watch {
+        return Some(Form::Json);
+    }
+    let for_people = match query.first("pretty") {
+        None | Some("") => is_for_people(headers),
+        Some(value) => matches!(value, "1" | "t" | "T" | "TRUE" | "true" | "True"),
+    };
+    Some(if asked_pretty || for_people { Form::PrettyJson } else { Form::Json })
+}
+
+/// Whether `Accept-Encoding` has the exact token `gzip`, all headers' values considered as Go's
+/// `Header.Get` does: the first line only (semantics.md §8.7).
+pub fn accepts_gzip(headers: &HeaderMap) -> bool {
+    headers
+        .get(ACCEPT_ENCODING)
+        .and_then(|value| value.to_str().ok())
+        .is_some_and(|value| value.split(',').any(|token| token.trim() == "gzip"))
+}
+
+/// What one clause comes to by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outcome {
+    /// JSON, and whether the clause asks for it indented.
+    Json { pretty: bool },
+    /// Something that Weir does not serve itself.
+    Other,
+    /// Nothing: the upstream goes on to the next clause.
+    Skip,
+}
+
+/// One clause of an `Accept` header.
+struct Clause<'a> {
+    kind: &'a str,
+    subtype: &'a str,
+    params: Vec<(&'a str, &'a str)>,
+    /// `None` if it is not written as a plain decimal fraction.
+    quality: Option<f32>,
+}
+
+impl Clause<'_> {
+    fn is_wildcard(&self) -> bool {
+        self.kind == "*" || self.subtype == "*"
+    }
+
+    fn outcome(&self, shape: Shape) -> Outcome {
+        // Later parameters of one name replace the earlier ones.
+        let param = |name| self.params.iter().rev().find(|(key, _)| *key == name).map(|(_, v)| *v);
+        let converts = ["as", "g", "v"].into_iter().any(|name| param(name).is_some());
+        let json = match (self.kind, self.subtype) {
+            ("application", "json" | "*") | ("*", "*") => true,
+            ("application", "vnd.kubernetes.protobuf") if shape == Shape::Custom && !converts => {
+                return Outcome::Skip;
+            }
+            ("application", "yaml" | "vnd.kubernetes.protobuf" | "cbor" | "cbor-seq") => false,
+            _ => return Outcome::Skip,
+        };
+        if !matches!(param("stream"), None | Some("" | "watch"))
+            || !matches!(param("sv"), None | Some("" | "v1"))
+        {
+            return Outcome::Skip;
+        }
+        if json && !converts {
+            Outcome::Json { pretty: param("pretty") == Some("1") }
+        } else {
+            Outcome::Other
+        }
+    }
+}
+
+/// Whether the JSON that a header asks for is to be indented; `None` if it asks for anything but JSON, or may.
+fn choose(accept: &str, shape: Shape) -> Option<bool> {
+    if shape == Shape::BuiltIn && !passes_prefilter(accept) {
+        return None;
+    }
+    let clauses: Vec<Clause<'_>> =
+        accept.split(',').filter_map(parse_clause).collect::<Option<_>>()?;
+    let mut outcomes: Vec<(Option<f32>, Outcome)> = clauses
+        .iter()
+        .map(|clause| (clause.quality, clause.outcome(shape)))
+        .filter(|(_, outcome)| *outcome != Outcome::Skip)
+        .collect();
+    let (_, first) = *outcomes.first()?;
+    if outcomes.iter().any(|(_, outcome)| *outcome != first) {
+        let ordered = clauses.len() <= STABLE_CLAUSES_MAX
+            && clauses.iter().all(|clause| clause.quality.is_some() && !clause.is_wildcard());
+        if !ordered {
+            return None;
+        }
+        outcomes.sort_by(|(a, _), (b, _)| b.partial_cmp(a).unwrap_or(std::cmp::Ordering::Equal));
+    }
+    match outcomes.first()? {
+        (_, Outcome::Json { pretty }) => Some(*pretty),
+        (_, Outcome::Other | Outcome::Skip) => None,
+    }
+}
+
+/// Up to here Go's sort is an insertion sort, and so keeps the order of equal clauses.
+const STABLE_CLAUSES_MAX: usize = 12;
+
+/// go-restful's own look at the header, which knows no wildcard but `*/*` (semantics.md §8.2).
+fn passes_prefilter(accept: &str) -> bool {
+    accept.split(',').any(|clause| {
+        let media_type = clause.split(';').next().unwrap_or_default().trim_matches(' ');
+        matches!(
+            media_type,
+            "*/*" | "application/json" | "application/yaml" | "application/vnd.kubernetes.protobuf"
+        )
+    })
+}
+
+/// Parses a clause: `None` if the upstream drops it, `Some(None)` if it is not written plainly, so that releases of
+/// the upstream may read it in different ways.
+fn parse_clause(clause: &str) -> Option<Option<Clause<'_>>> {
+    let mut parts = clause.split(';');
+    let media_type = parts.next().unwrap_or_default().trim_matches(' ');
+    let (kind, subtype) = match media_type.split_once('/') {
+        None if media_type == "*" => ("*", "*"),
+        None => return None,
+        Some(both) => both,
+    };
+    if !is_token(kind) || !is_token(subtype) {
+        return Some(None);
+    }
+    let mut parsed = Clause { kind, subtype, params: Vec::new(), quality: Some(1.0) };
+    for part in parts {
+        let Some((name, value)) = part.split_once('=') else {
+            // A parameter without a value is passed over.
+            continue;
+        };
+        let name = name.trim_matches(' ');
+        if name == "q" {
+            parsed.quality = parse_quality(value);
+        } else if is_token(name) && (value.is_empty() || is_token(value.trim_matches(' '))) {
+            parsed.params.push((name, value.trim_matches(' ')));
+        } else {
+            return Some(None);
+        }
+    }
+    Some(Some(parsed))
+}
+
+/// The quality where no reader can doubt it: digits and at most one point.
+fn parse_quality(value: &str) -> Option<f32> {
+    let plain = value.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    if plain { value.parse().ok() } else { None }
+}
+
+/// A token of RFC 9110: no blanks, quotes or separators.
+fn is_token(text: &str) -> bool {
+    !text.is_empty()
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte))
+}
+
+/// Whether the upstream takes a client for someone who reads the answer with their own eyes.
+fn is_for_people(headers: &HeaderMap) -> bool {
+    let agent = headers.get(USER_AGENT).map_or(&[][..], HeaderValue::as_bytes);
+    ["curl", "Wget", "Mozilla/5.0"].iter().any(|prefix| agent.starts_with(prefix.as_bytes()))
+}
+
+#[cfg(test)]
+mod tests;

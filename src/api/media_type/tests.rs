@@ -1,0 +1,195 @@
+//! Media types negotiated, against semantics.md.
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn headers(pairs: &[(http::HeaderName, &str)]) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    for (name, value) in pairs {
+        headers.append(name, HeaderValue::from_bytes(value.as_bytes()).unwrap());
+    }
+    headers
+}
+
+fn form(accept: &str, shape: Shape) -> Option<Form> {
+    negotiate(&headers(&[(ACCEPT, accept)]), &Query::default(), shape, false)
+}
+
+const JSON: Option<Form> = Some(Form::Json);
+const PRETTY: Option<Form> = Some(Form::PrettyJson);
+
+const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
+const METADATA: &str = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io";
+const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+
+#[test]
+fn accept_is_negotiated_as_upstream() {
+    let kubectl =
+        format!("{TABLE},application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json");
+    let rows: &[(&str, Option<Form>, Option<Form>)] = &[
+        ("", JSON, JSON),
+        ("application/json", JSON, JSON),
+        ("application/json, */*", JSON, JSON),
+        ("*/*", JSON, JSON),
+        ("*/*, application/json", JSON, JSON),
+        ("application/*", None, JSON),
+        ("*", None, JSON),
+        ("*, application/json", JSON, JSON),
+        ("text/*", None, None),
+        ("*/json", None, None),
+        ("APPLICATION/JSON", None, None),
+        ("application/json;charset=utf-8", JSON, JSON),
+        ("application/json; charset=utf-8;foo=bar", JSON, JSON),
+        ("application/json;foo", JSON, JSON),
+        ("application/json;stream=watch", JSON, JSON),
+        ("application/json;stream=", JSON, JSON),
+        ("application/json;stream=other", None, None),
+        ("application/json;sv=v1", JSON, JSON),
+        ("application/json;sv=v2", None, None),
+        ("application/json;sv=v2,application/json", JSON, JSON),
+        ("application/json;pretty=1", PRETTY, PRETTY),
+        ("application/json;pretty=0", JSON, JSON),
+        ("application/json;pretty=true", JSON, JSON),
+        ("application/json;pretty=0;pretty=1", PRETTY, PRETTY),
+        ("application/json;pretty=1,application/json", PRETTY, PRETTY),
+        ("application/json,application/json;pretty=1", JSON, JSON),
+        ("application/json;q=.1,application/json;pretty=1", PRETTY, PRETTY),
+        ("application/json;q=0", JSON, JSON),
+        ("application/json;q=bad", JSON, JSON),
+        ("application/yaml", None, None),
+        ("application/yaml,application/json", None, None),
+        ("application/json,application/yaml", JSON, JSON),
+        ("application/yaml;q=.5,application/json;q=.5", None, None),
+        ("application/yaml;q=.5,application/json;q=0.6", JSON, JSON),
+        ("application/yaml;q=bad,application/json", None, None),
+        ("application/yaml;q=0.5,*/*", None, None),
+        (PROTOBUF, None, None),
+        ("application/vnd.kubernetes.protobuf,application/json", None, JSON),
+        ("application/vnd.kubernetes.protobuf, */*", None, JSON),
+        ("application/json,application/vnd.kubernetes.protobuf", JSON, JSON),
+        ("application/cbor,application/json", None, None),
+        (TABLE, None, None),
+        (METADATA, None, None),
+        (&kubectl, None, None),
+        ("application/json;as=", None, None),
+        ("application/json;g=meta.k8s.io,application/json", None, None),
+        ("application/json,application/json;as=Table;v=v1;g=meta.k8s.io", JSON, JSON),
+        ("text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8", JSON, JSON),
+        ("text/html, image/gif, image/jpeg, *; q=.2, */*; q=.2", JSON, JSON),
+        ("text/html", None, None),
+        ("text/html,application/json", JSON, JSON),
+        ("application/json,", JSON, JSON),
+        ("json,application/json", JSON, JSON),
+        ("application/json/x,application/json", None, None),
+        ("application/json;profile=\"a,b\"", None, None),
+        (" application/json ; pretty=1", PRETTY, PRETTY),
+        ("application/json\t,*/*", None, None),
+        (",", None, None),
+    ];
+    for (accept, built_in, custom) in rows {
+        assert_eq!(form(accept, Shape::BuiltIn), *built_in, "built-in, {accept}");
+        assert_eq!(form(accept, Shape::Custom), *custom, "custom, {accept}");
+    }
+}
+
+#[test]
+fn many_clauses_are_decided_only_where_order_does_not_matter() {
+    let many = ["application/json"; 13].join(",");
+    assert_eq!(form(&many, Shape::BuiltIn), JSON);
+    assert_eq!(form(&format!("{many},application/yaml"), Shape::BuiltIn), None);
+    let few = ["application/json"; 11].join(",");
+    assert_eq!(form(&format!("{few},application/yaml"), Shape::BuiltIn), JSON);
+}
+
+#[test]
+fn only_the_first_line_counts() {
+    let two = headers(&[(ACCEPT, "application/json"), (ACCEPT, "application/yaml")]);
+    assert_eq!(negotiate(&two, &Query::default(), Shape::BuiltIn, false), JSON);
+    let two = headers(&[(ACCEPT, "application/yaml"), (ACCEPT, "application/json")]);
+    assert_eq!(negotiate(&two, &Query::default(), Shape::BuiltIn, false), None);
+    assert_eq!(negotiate(&HeaderMap::new(), &Query::default(), Shape::BuiltIn, false), JSON);
+    let latin = headers(&[(ACCEPT, "application/json;a=é")]);
+    assert_eq!(negotiate(&latin, &Query::default(), Shape::BuiltIn, false), None);
+}
+
+#[test]
+fn people_get_indented_json() {
+    let rows = [
+        ("", "curl/8.5.0", PRETTY),
+        ("", "Wget/1.21", PRETTY),
+        ("", "Mozilla/5.0 (X11)", PRETTY),
+        ("", "Mozilla/4.0", JSON),
+        ("", "Curl/8.5.0", JSON),
+        ("", "curl/8 é", PRETTY),
+        ("", "my curl", JSON),
+        ("", "kubectl/v1.36.2", JSON),
+        ("pretty=false", "curl/8.5.0", JSON),
+        ("pretty=0", "curl/8.5.0", JSON),
+        ("pretty=yes", "curl/8.5.0", JSON),
+        ("pretty=", "curl/8.5.0", PRETTY),
+        ("pretty", "curl/8.5.0", PRETTY),
+        ("pretty=", "kubectl", JSON),
+        ("pretty=1", "kubectl", PRETTY),
+        ("pretty=t", "kubectl", PRETTY),
+        ("pretty=T", "kubectl", PRETTY),
+        ("pretty=true", "kubectl", PRETTY),
+        ("pretty=TRUE", "kubectl", PRETTY),
+        ("pretty=True", "kubectl", PRETTY),
+        ("pretty=tRUE", "kubectl", JSON),
+        ("pretty=false&pretty=true", "kubectl", JSON),
+    ];
+    for (query, agent, expected) in rows {
+        let query = Query::parse(query);
+        let headers = headers(&[(USER_AGENT, agent)]);
+        let form = negotiate(&headers, &query, Shape::Custom, false);
+        assert_eq!(form, expected, "{query:?} {agent}");
+        assert_eq!(negotiate(&headers, &query, Shape::Custom, true), JSON, "a watch, {agent}");
+    }
+    let pretty = headers(&[(ACCEPT, "application/json;pretty=1")]);
+    let query = Query::parse("pretty=false");
+    assert_eq!(negotiate(&pretty, &query, Shape::BuiltIn, false), PRETTY);
+}
+
+#[test]
+fn gzip_needs_the_bare_token() {
+    let rows = [
+        ("gzip", true),
+        ("deflate, gzip", true),
+        (" gzip ,br", true),
+        ("gzip;q=1", false),
+        ("GZIP", false),
+        ("*", false),
+        ("br", false),
+        ("x-gzip", false),
+        ("", false),
+    ];
+    for (value, expected) in rows {
+        assert_eq!(accepts_gzip(&headers(&[(ACCEPT_ENCODING, value)])), expected, "{value}");
+    }
+    assert!(!accepts_gzip(&HeaderMap::new()));
+    assert!(!accepts_gzip(&headers(&[(ACCEPT_ENCODING, "br"), (ACCEPT_ENCODING, "gzip")])));
+}
+
+proptest! {
+    #[test]
+    fn any_header_is_read_without_panic(
+        accept in "((application|\\*|text|)/?(json|\\*|yaml|)(;| ?q=[0-9.]{0,3}|;as=Table|=)?,?){0,5}|[ -~]{0,40}",
+        watch in any::<bool>(),
+    ) {
+        let _form = negotiate(
+            &headers(&[(ACCEPT, &accept)]), &Query::default(), Shape::BuiltIn, watch,
+        );
+    }
+
+    /// JSON alone, in whatever order and quality, is JSON.
+    #[test]
+    fn clauses_that_all_mean_json_are_json(
+        clauses in proptest::collection::vec(
+            "(application/json|\\*/\\*|text/html)(;q=(0|1|0?\\.[0-9]))?", 1..20,
+        ),
+    ) {
+        let accept = format!("{},application/json", clauses.join(","));
+        prop_assert_eq!(form(&accept, Shape::BuiltIn), JSON);
+    }
+}

@@ -1,0 +1,147 @@
+//! Query strings as Go's `url.ParseQuery` reads them (semantics.md §1.2).
+//!
+//! A generic URL library would not do: what Go drops silently must be dropped here as well, or Weir
+//! would decide by a parameter that the upstream never saw.
+
+/// The pairs of a query in their order. A pair with a bad percent-escape or a literal `;` is dropped,
+/// names are case-sensitive, the first value of a repeated name counts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Query {
+    pairs: Vec<(String, String)>,
+    lossy: bool,
+}
+
+impl Query {
+    /// Parses a raw query, without its `?`. Never fails. Values that are not UTF-8 after decoding
+    /// make the whole query [`lossy`](Self::is_lossy), and so do more than [`MAX_PAIRS`] pairs.
+    pub fn parse(raw: &str) -> Self {
+        let mut query = Self::default();
+        for (index, pair) in raw.split('&').enumerate() {
+            if index == MAX_PAIRS {
+                query.lossy = true;
+                break;
+            }
+            if pair.is_empty() || pair.contains(';') {
+                continue;
+            }
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let decode = |text: &str| percent_decode(text.as_bytes(), true);
+            if let (Some(name), Some(value)) = (decode(name), decode(value)) {
+                let name = query.text(name);
+                let value = query.text(value);
+                query.pairs.push((name, value));
+            }
+        }
+        query
+    }
+
+    /// The first value of a name, as Go's `Values.Get`.
+    pub fn first(&self, name: &str) -> Option<&str> {
+        self.pairs.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
+    }
+
+    /// Whether Go could read it otherwise than we did; such a request is forwarded.
+    pub fn is_lossy(&self) -> bool {
+        self.lossy
+    }
+
+    fn text(&mut self, bytes: Vec<u8>) -> String {
+        String::from_utf8(bytes).unwrap_or_else(|error| {
+            self.lossy = true;
+            String::from_utf8_lossy(error.as_bytes()).into_owned()
+        })
+    }
+}
+
+/// How many pairs are read. Go read any number until its releases of January 2026, and refuses the whole
+/// query above ten thousand since; between the two Weir cannot know, and no client comes near.
+pub const MAX_PAIRS: usize = 10_000;
+
+/// Decodes percent-escapes, and `+` as a space if asked, as Go's `QueryUnescape` and `PathUnescape` do; `None` if a
+/// `%` is not followed by two hexadecimal digits.
+pub(crate) fn percent_decode(text: &[u8], plus_is_space: bool) -> Option<Vec<u8>> {
+    let mut decoded = Vec::with_capacity(text.len());
+    let mut bytes = text.iter().copied();
+    while let Some(byte) = bytes.next() {
+        decoded.push(match byte {
+            b'%' => hex_digit(bytes.next()?)? << 4 | hex_digit(bytes.next()?)?,
+            b'+' if plus_is_space => b' ',
+            other => other,
+        });
+    }
+    Some(decoded)
+}
+
+fn hex_digit(byte: u8) -> Option<u8> {
+    char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn reads_pairs_as_go_does() {
+        let rows: &[(&str, &[(&str, &str)])] = &[
+            ("", &[]),
+            ("&&", &[]),
+            ("a", &[("a", "")]),
+            ("a=", &[("a", "")]),
+            ("=b", &[("", "b")]),
+            ("a=b=c", &[("a", "b=c")]),
+            ("a=b&a=c", &[("a", "b"), ("a", "c")]),
+            ("a+b=c+d", &[("a b", "c d")]),
+            ("a%3Db=%26%2b", &[("a=b", "&+")]),
+            ("limit=1;x=y", &[]),
+            ("limit=1;x=y&b=c", &[("b", "c")]),
+            ("a=%3B", &[("a", ";")]),
+            ("continue=%%%", &[]),
+            ("a=%4", &[]),
+            ("a=%zz&b=1", &[("b", "1")]),
+            ("%zz=a&b=1", &[("b", "1")]),
+            ("a=é", &[("a", "é")]),
+            ("a=%C3%A9", &[("a", "é")]),
+        ];
+        for (raw, expected) in rows {
+            let query = Query::parse(raw);
+            let pairs: Vec<_> =
+                query.pairs.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+            assert_eq!(pairs, *expected, "{raw}");
+            assert!(!query.is_lossy(), "{raw}");
+        }
+    }
+
+    #[test]
+    fn the_first_value_counts_and_names_are_case_sensitive() {
+        let query = Query::parse("Watch=1&watch=0&watch=1");
+        assert_eq!(query.first("watch"), Some("0"));
+        assert_eq!(query.first("Watch"), Some("1"));
+        assert_eq!(query.first("WATCH"), None);
+    }
+
+    #[test]
+    fn what_go_might_read_otherwise_is_lossy() {
+        assert!(Query::parse("a=%ff").is_lossy());
+        assert!(Query::parse("%c3=a").is_lossy());
+        assert!(!Query::parse("a=%ff%zz").is_lossy(), "a dropped pair cannot be misread");
+        assert!(!Query::parse(&"a&".repeat(MAX_PAIRS - 1)).is_lossy());
+        assert!(Query::parse(&"a&".repeat(MAX_PAIRS + 1)).is_lossy());
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_without_panic(raw in "[ -~é%&=;+]{0,64}") {
+            let query = Query::parse(&raw);
+            prop_assert!(query.pairs.len() <= raw.matches('&').count() + 1);
+        }
+
+        #[test]
+        fn what_is_escaped_comes_back(value in any::<String>()) {
+            let escaped: String = value.bytes().map(|byte| format!("%{byte:02X}")).collect();
+            let query = Query::parse(&format!("x={escaped}"));
+            prop_assert_eq!(query.first("x"), Some(value.as_str()));
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! What a request asks for, derived from its method, path and query as kube-apiserver's
+//! `RequestInfo` is (semantics.md §1.1).
+//!
+//! This is the only place that reads a path. Routing, authorization, cache keys and metrics all use its result,
+//! so they cannot disagree. A path that two parsers could read differently is still parsed as the upstream
+//! parses it, but [`RequestInfo::plain_path`] is false then, and nothing is answered from the cache.
+
+use std::borrow::Cow;
+
+use http::Method;
+
+use crate::api::list_options::{ListOptions, decode_bool};
+use crate::api::query::{Query, percent_decode};
+use crate::api::resource::GroupVersionResource;
+use crate::api::selector::field::parse_terms;
+use crate::api::selector::label::LabelSelector;
+
+/// The verb that authorization, metrics and routing see.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Verb {
+    /// One object.
+    Get,
+    /// A collection.
+    List,
+    /// A stream of events.
+    Watch,
+    /// POST.
+    Create,
+    /// PUT.
+    Update,
+    /// PATCH.
+    Patch,
+    /// DELETE of one object.
+    Delete,
+    /// DELETE of a collection.
+    DeleteCollection,
+    /// The `proxy` path prefix.
+    Proxy,
+    /// Not a resource request, or a method without a verb.
+    Other,
+}
+
+impl Verb {
+    /// The lower-case word Kubernetes uses; `other` for [`Verb::Other`].
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Get => "get",
+            Self::List => "list",
+            Self::Watch => "watch",
+            Self::Create => "create",
+            Self::Update => "update",
+            Self::Patch => "patch",
+            Self::Delete => "delete",
+            Self::DeleteCollection => "deletecollection",
+            Self::Proxy => "proxy",
+            Self::Other => "other",
+        }
+    }
+
+    /// The verb of a resource request before its name is looked at.
+    fn of_method(method: &Method) -> Self {
+        match *method {
+            Method::GET | Method::HEAD => Self::Get,
+            Method::POST => Self::Create,
+            Method::PUT => Self::Update,
+            Method::PATCH => Self::Patch,
+            Method::DELETE => Self::Delete,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// The resource part of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResourceRequest {
+    /// Group, version and resource as in the path.
+    pub gvr: GroupVersionResource,
+    /// The namespace of the path; empty for none. `namespaces/<ns>` has it twice: here and as `name`.
+    pub namespace: String,
+    /// The name of the path, or the one lifted from `metadata.name=`; empty for none.
+    pub name: String,
+    /// Whether `name` came from the field selector.
+    pub name_lifted: bool,
+    /// The subresource; empty for none.
+    pub subresource: String,
+    /// Whether the deprecated `/watch/` path prefix was used.
+    pub watch_prefix: bool,
+}
+
+/// A request, parsed once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RequestInfo {
+    /// The verb.
+    pub verb: Verb,
+    /// The resource asked for; `None` for a non-resource path.
+    pub resource: Option<ResourceRequest>,
+    /// The decoded query.
+    pub query: Query,
+    /// Whether the path is written plainly: no percent-escape, no empty or dot segment, no `;`, no
+    /// trailing slash. Only such a request may be answered from the cache; what Weir and the upstream could read
+    /// differently is forwarded untouched (design, section 1.4).
+    pub plain_path: bool,
+}
+
+impl RequestInfo {
+    /// Parses a request's method, raw path and raw query. Never fails: what is not understood is
+    /// not a resource request, and is forwarded.
+    pub fn parse(method: &Method, path: &str, raw_query: &str) -> Self {
+        let query = Query::parse(raw_query);
+        let plain_path = is_plain(path);
+        let decoded = if plain_path { Cow::Borrowed(path) } else { decode_path(path) };
+        match parse_resource(method, &decoded, &query) {
+            Some((verb, resource)) => Self { verb, resource: Some(resource), query, plain_path },
+            None => Self { verb: Verb::Other, resource: None, query, plain_path },
+        }
+    }
+
+    /// The verb for a metric's label: [`Verb::as_str`], but `connect` for the subresources whose requests last as
+    /// long as someone talks through them. One of eleven words, whatever a client sends.
+    pub fn verb_label(&self) -> &'static str {
+        match &self.resource {
+            Some(resource) if CONNECT.contains(&resource.subresource.as_str()) => "connect",
+            Some(_) | None => self.verb.as_str(),
+        }
+    }
+
+    /// Whether the upstream lets it last beyond the request deadline (semantics.md §8.8).
+    pub fn is_long_running(&self) -> bool {
+        let subresource = self.resource.as_ref().map_or("", |resource| &resource.subresource);
+        matches!(self.verb, Verb::Watch | Verb::Proxy)
+            || subresource == "log"
+            || CONNECT.contains(&subresource)
+    }
+}
+
+/// Subresources that are connections rather than objects.
+const CONNECT: [&str; 4] = ["attach", "exec", "portforward", "proxy"];
+
+/// Subresources of a namespace; any other word in their place is a resource within it.
+const NAMESPACE_SUBRESOURCES: [&str; 2] = ["finalize", "status"];
+
+/// The resource part of a decoded path and the verb; `None` for a non-resource path.
+fn parse_resource(method: &Method, path: &str, query: &Query) -> Option<(Verb, ResourceRequest)> {
+    let path = path.trim_matches('/');
+    let (group, rest) = match path.split_once('/')? {
+        ("api", rest) => ("", rest),
+        ("apis", rest) => rest.split_once('/')?,
+        _ => return None,
+    };
+    let (version, rest) = rest.split_once('/')?;
+    let mut segments: Vec<&str> = rest.split('/').collect();
+    let prefix = *segments.first()?;
+    let prefix_verb = match prefix {
+        "watch" => Some(Verb::Watch),
+        "proxy" => Some(Verb::Proxy),
+        _ => None,
+    };
+    if prefix_verb.is_some() {
+        segments.remove(0);
+    }
+    // `/api/v1/watch` alone is an error upstream, so there is no resource in it.
+    let first = *segments.first()?;
+    let namespace = if first == "namespaces" { segments.get(1).copied() } else { None };
+    let within = segments.get(2).is_some_and(|third| !NAMESPACE_SUBRESOURCES.contains(third));
+    let parts = if first == "namespaces" && within { segments.get(2..)? } else { &segments };
+    let part = |index: usize| parts.get(index).copied().unwrap_or_default();
+    let subresource = if prefix_verb == Some(Verb::Proxy) { "" } else { part(2) };
+    let mut request = ResourceRequest {
+        gvr: GroupVersionResource::new(group, version, part(0)),
+        namespace: namespace.unwrap_or_default().to_owned(),
+        name: part(1).to_owned(),
+        name_lifted: false,
+        subresource: subresource.to_owned(),
+        watch_prefix: prefix_verb == Some(Verb::Watch),
+    };
+    let verb = prefix_verb.unwrap_or_else(|| Verb::of_method(method));
+    let verb = match verb {
+        Verb::Get if request.name.is_empty() => collection_verb(&mut request, query),
+        Verb::Delete if request.name.is_empty() => Verb::DeleteCollection,
+        other => other,
+    };
+    Some((verb, request))
+}
+
+/// Whether a `get` without a name is a list or a watch, and whether its field selector gives it a name
+/// after all. A query that the upstream cannot decode gives none.
+fn collection_verb(request: &mut ResourceRequest, query: &Query) -> Verb {
+    let verb = if decode_bool(query.first("watch")) { Verb::Watch } else { Verb::List };
+    if let Some(name) = lifted_name(query) {
+        request.name_lifted = true;
+        request.name = name;
+    }
+    verb
+}
+
+/// The name that `metadata.name=` requires, if it may stand in a path. The selector is read as written, before
+/// its labels are looked up, since the upstream does so too (semantics.md §6.1).
+fn lifted_name(query: &Query) -> Option<String> {
+    let options = ListOptions::decode(query)?;
+    LabelSelector::parse(&options.label_selector)?;
+    let name = parse_terms(&options.field_selector)?
+        .into_iter()
+        .find(|term| term.equal && term.label == "metadata.name")?
+        .value;
+    let legal = !name.is_empty() && name != "." && name != ".." && !name.contains(['/', '%']);
+    legal.then_some(name)
+}
+
+/// Whether no two parsers could read a path differently. The characters are those that RFC 3986 lets stand
+/// bare in a segment, but `;`, at which some servers cut parameters off.
+fn is_plain(path: &str) -> bool {
+    let Some(rest) = path.strip_prefix('/') else {
+        return false;
+    };
+    rest.split('/').all(|segment| !matches!(segment, "" | "." | ".."))
+        && rest
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"/-._~:@!$&'()*+,=".contains(&byte))
+}
+
+/// Decodes percent-escapes as Go's `URL.Path` has them. What Go would refuse stays as it is, for it is
+/// forwarded and refused there.
+fn decode_path(path: &str) -> Cow<'_, str> {
+    match percent_decode(path.as_bytes(), false) {
+        Some(bytes) => Cow::Owned(String::from_utf8_lossy(&bytes).into_owned()),
+        None => Cow::Borrowed(path),
+    }
+}
+
+#[cfg(test)]
+mod tests;

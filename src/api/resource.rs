@@ -1,0 +1,120 @@
+//! What a resource is: its group, version and plural name, and what discovery says of it.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::api::selectable::SelectableFields;
+
+/// Group, version and plural resource name, as they stand in the URL. The core group is `""`.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct GroupVersionResource {
+    /// The API group; empty for the core group.
+    pub group: Arc<str>,
+    /// The version within the group, such as `v1`.
+    pub version: Arc<str>,
+    /// The plural path word, such as `pods`.
+    pub resource: Arc<str>,
+}
+
+impl GroupVersionResource {
+    /// Builds one from its three path words.
+    pub fn new(group: &str, version: &str, resource: &str) -> Self {
+        Self { group: group.into(), version: version.into(), resource: resource.into() }
+    }
+
+    /// `v1` for the core group, else `group/version`: the `apiVersion` of its objects.
+    pub fn api_version(&self) -> String {
+        if self.group.is_empty() {
+            self.version.to_string()
+        } else {
+            format!("{}/{}", self.group, self.version)
+        }
+    }
+
+    /// The collection's URL path, of all namespaces or of one.
+    pub fn collection_path(&self, scope: &Scope) -> String {
+        let prefix = if self.group.is_empty() { "/api/" } else { "/apis/" };
+        let api_version = self.api_version();
+        match scope {
+            Scope::Cluster => format!("{prefix}{api_version}/{}", self.resource),
+            Scope::Namespace(namespace) => {
+                format!("{prefix}{api_version}/namespaces/{namespace}/{}", self.resource)
+            }
+        }
+    }
+}
+
+/// `pods.v1` or `deployments.v1.apps`: the form of `kubectl get`, used in logs and metrics.
+impl fmt::Display for GroupVersionResource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.resource, self.version)?;
+        if self.group.is_empty() { Ok(()) } else { write!(f, ".{}", self.group) }
+    }
+}
+
+/// How much of a resource a cache holds: all of it, or one namespace where the rights of Weir's
+/// identity end there (design, section 4).
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum Scope {
+    /// All objects of the cluster.
+    Cluster,
+    /// The objects of one namespace.
+    Namespace(Arc<str>),
+}
+
+/// Which of its encodings of an object a cache holds. Each has its own reflector and its own cache,
+/// since both encodings come from the upstream as they are (design, section 4).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum Representation {
+    /// `application/json`, the full object.
+    Json,
+}
+
+/// How the upstream writes lists and objects of a resource (semantics.md §3.6).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Shape {
+    /// Typed Go structs: `kind` and `apiVersion` lead an object and are absent from list items.
+    BuiltIn,
+    /// Unstructured: all keys sorted, list items keep `apiVersion` and `kind`, `continue` is always there.
+    Custom,
+}
+
+/// What discovery says of one resource, with what is needed to read its objects.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ApiResource {
+    /// Where it is served.
+    pub gvr: GroupVersionResource,
+    /// The kind of its objects, such as `Pod`.
+    pub kind: Arc<str>,
+    /// The kind of its lists, such as `PodList`.
+    pub list_kind: Arc<str>,
+    /// Whether its objects live in namespaces.
+    pub namespaced: bool,
+    /// Whether `list` and `watch` are both among its verbs.
+    pub list_watchable: bool,
+    /// Who serves it, as far as discovery tells.
+    pub shape: Shape,
+    /// Whether an aggregated API server serves it; such a resource is never cached (design, section 4).
+    pub aggregated: bool,
+    /// Changes with everything that can change an object's bytes without its resourceVersion: a custom resource's
+    /// definition (design, section 4). Zero for built-in resources.
+    pub revision: u64,
+    /// The field labels that a field selector may name.
+    pub selectable: Arc<SelectableFields>,
+}
+
+/// What other modules' tests make their resources from: a namespaced built-in one.
+#[cfg(test)]
+pub(crate) fn built_in(gvr: GroupVersionResource, kind: &str) -> ApiResource {
+    ApiResource {
+        kind: kind.into(),
+        list_kind: format!("{kind}List").into(),
+        namespaced: true,
+        list_watchable: true,
+        shape: Shape::BuiltIn,
+        aggregated: false,
+        revision: 0,
+        selectable: Arc::new(SelectableFields::built_in(&gvr)),
+        gvr,
+    }
+}

@@ -1,0 +1,251 @@
+//! Which field labels a kind's field selectors may name, and where their values stand in an object
+//! (semantics.md §7.2).
+//!
+//! A value is read from the object's JSON as the upstream wrote it, by a path of object keys and a rule: no
+//! object is decoded whole for it. Where the upstream's internal field and the served one differ, the table here
+//! names the served one (`status.podIP` always equals the first of `status.podIPs`).
+//!
+//! What is missing here costs speed, never truth: a selector with an unknown label is forwarded.
+
+use crate::api::resource::GroupVersionResource;
+
+/// The selectable fields of one resource besides `metadata.name` and `metadata.namespace`, in a fixed order.
+/// An object's values are kept in the same order ([`crate::codec::object::Object::fields`]). The default has none.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SelectableFields {
+    sources: Vec<FieldSource>,
+    /// Whether `metadata.namespace` is refused.
+    without_namespace: bool,
+    /// Older labels and those that they are rewritten to.
+    aliases: &'static [(&'static str, &'static str)],
+}
+
+/// Where the value of one field label stands in an object's JSON.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FieldSource {
+    /// The label, such as `spec.nodeName`.
+    pub label: Box<str>,
+    /// The object keys that lead to the value from the root; never empty.
+    pub path: Vec<Box<str>>,
+    /// How the JSON there becomes the value.
+    pub rule: Rule,
+}
+
+/// How the JSON at a path becomes a field's value. JSON of another type than expected counts as absent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rule {
+    /// A boolean; `false` when absent.
+    Bool,
+    /// The label is accepted, but its value is always empty.
+    Empty,
+    /// An integer; `0` when absent.
+    Number,
+    /// The printed form of a scalar, as custom resources have it; empty when absent.
+    Printed,
+    /// A string; empty when absent.
+    Text,
+}
+
+/// What a field label means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Field {
+    /// `metadata.name`.
+    Name,
+    /// `metadata.namespace`; empty for cluster-scoped objects.
+    Namespace,
+    /// The value at this index.
+    Value(usize),
+}
+
+impl SelectableFields {
+    /// The fields of a built-in resource.
+    pub fn built_in(gvr: &GroupVersionResource) -> Self {
+        let known = BUILT_IN
+            .iter()
+            .find(|known| known.group == &*gvr.group && known.resource == &*gvr.resource);
+        let Some(known) = known else {
+            return Self::default();
+        };
+        let sources = known
+            .fields
+            .iter()
+            .map(|(label, path, rule)| FieldSource::new(label, path, *rule))
+            .collect();
+        Self { sources, without_namespace: !known.namespace, aliases: known.aliases }
+    }
+
+    /// The fields of a custom resource: the `selectableFields[].jsonPath` of its CRD's version, such as `.spec.color`.
+    /// Only plain dotted paths are understood; a selector by any other is refused here, and so forwarded.
+    pub fn custom(namespaced: bool, json_paths: &[String]) -> Self {
+        let sources = json_paths
+            .iter()
+            .filter_map(|path| path.strip_prefix('.'))
+            .filter(|label| label.split('.').all(is_plain_key))
+            .map(|label| FieldSource::new(label, label, Rule::Printed))
+            .collect();
+        Self { sources, without_namespace: !namespaced, aliases: &[] }
+    }
+
+    /// How many values an object of this resource carries.
+    pub fn len(&self) -> usize {
+        self.sources.len()
+    }
+
+    /// Whether there are none besides name and namespace.
+    pub fn is_empty(&self) -> bool {
+        self.sources.is_empty()
+    }
+
+    /// Where the values stand, in their order.
+    pub fn sources(&self) -> &[FieldSource] {
+        &self.sources
+    }
+
+    /// What a label means for this resource; `None` if the upstream refuses it.
+    pub fn find(&self, label: &str) -> Option<Field> {
+        match label {
+            "metadata.name" => return Some(Field::Name),
+            "metadata.namespace" if !self.without_namespace => return Some(Field::Namespace),
+            _ => {}
+        }
+        let rewritten = self.aliases.iter().find(|(alias, _)| *alias == label);
+        let wanted = rewritten.map_or(label, |(_, served)| served);
+        self.sources.iter().position(|source| &*source.label == wanted).map(Field::Value)
+    }
+}
+
+impl FieldSource {
+    fn new(label: &str, path: &str, rule: Rule) -> Self {
+        Self { label: label.into(), path: path.split('.').map(Into::into).collect(), rule }
+    }
+}
+
+impl Rule {
+    /// The field's value, from the JSON text that stands at the path, or `None` if nothing does.
+    pub fn value_of(self, raw: Option<&str>) -> Box<str> {
+        let raw = raw.map(str::trim).filter(|raw| *raw != "null");
+        match self {
+            Self::Bool => raw.filter(|raw| *raw == "true").unwrap_or("false").into(),
+            Self::Empty => "".into(),
+            Self::Number => raw.filter(|raw| is_integer(raw)).unwrap_or("0").into(),
+            Self::Printed => match raw {
+                Some(raw) if raw.starts_with('"') => text(raw),
+                Some(raw) if !raw.starts_with(['{', '[']) => raw.into(),
+                Some(_) | None => "".into(),
+            },
+            Self::Text => raw.map_or_else(|| "".into(), text),
+        }
+    }
+}
+
+/// The built-in kinds that differ from the default. `Event` is not among them: events are not cached, and a
+/// selector by any of their many labels is forwarded.
+const BUILT_IN: &[Known] = &[
+    Known {
+        aliases: &[("spec.host", "spec.nodeName")],
+        ..known(
+            "",
+            "pods",
+            &[
+                ("spec.nodeName", "spec.nodeName", Rule::Text),
+                ("spec.restartPolicy", "spec.restartPolicy", Rule::Text),
+                ("spec.schedulerName", "spec.schedulerName", Rule::Text),
+                ("spec.serviceAccountName", "spec.serviceAccountName", Rule::Text),
+                ("spec.hostNetwork", "spec.hostNetwork", Rule::Bool),
+                ("status.phase", "status.phase", Rule::Text),
+                ("status.podIP", "status.podIP", Rule::Text),
+                ("status.podIPs", "status.podIPs", Rule::Empty),
+                ("status.nominatedNodeName", "status.nominatedNodeName", Rule::Text),
+            ],
+        )
+    },
+    known_without_namespace(
+        "",
+        "nodes",
+        &[("spec.unschedulable", "spec.unschedulable", Rule::Bool)],
+    ),
+    known_without_namespace("", "namespaces", &[("status.phase", "status.phase", Rule::Text)]),
+    known("", "secrets", &[("type", "type", Rule::Text)]),
+    known(
+        "",
+        "services",
+        &[("spec.clusterIP", "spec.clusterIP", Rule::Text), ("spec.type", "spec.type", Rule::Text)],
+    ),
+    known("", "replicationcontrollers", &[("status.replicas", "status.replicas", Rule::Number)]),
+    known("batch", "jobs", &[("status.successful", "status.succeeded", Rule::Number)]),
+    known_without_namespace(
+        "certificates.k8s.io",
+        "certificatesigningrequests",
+        &[("spec.signerName", "spec.signerName", Rule::Text)],
+    ),
+    known_without_namespace(
+        "certificates.k8s.io",
+        "clustertrustbundles",
+        &[("spec.signerName", "spec.signerName", Rule::Text)],
+    ),
+    known_without_namespace(
+        "certificates.k8s.io",
+        "podcertificaterequests",
+        &[
+            ("spec.signerName", "spec.signerName", Rule::Text),
+            ("spec.podName", "spec.podName", Rule::Text),
+            ("spec.nodeName", "spec.nodeName", Rule::Text),
+        ],
+    ),
+    known_without_namespace(
+        "resource.k8s.io",
+        "resourceslices",
+        &[
+            ("spec.nodeName", "spec.nodeName", Rule::Text),
+            ("spec.driver", "spec.driver", Rule::Text),
+        ],
+    ),
+];
+
+/// A row of the table. Its fields are label, path in the served JSON, and rule.
+struct Known {
+    group: &'static str,
+    resource: &'static str,
+    namespace: bool,
+    fields: &'static [(&'static str, &'static str, Rule)],
+    aliases: &'static [(&'static str, &'static str)],
+}
+
+const fn known(
+    group: &'static str,
+    resource: &'static str,
+    fields: &'static [(&'static str, &'static str, Rule)],
+) -> Known {
+    Known { group, resource, namespace: true, fields, aliases: &[] }
+}
+
+const fn known_without_namespace(
+    group: &'static str,
+    resource: &'static str,
+    fields: &'static [(&'static str, &'static str, Rule)],
+) -> Known {
+    Known { group, resource, namespace: false, fields, aliases: &[] }
+}
+
+/// Whether a step of a JSON path needs no quoting anywhere, so that all readers agree on it.
+fn is_plain_key(key: &str) -> bool {
+    !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte))
+}
+
+fn is_integer(raw: &str) -> bool {
+    let digits = raw.strip_prefix('-').unwrap_or(raw);
+    !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// The content of a JSON string; empty for any other JSON.
+fn text(raw: &str) -> Box<str> {
+    let plain = raw.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
+    match plain {
+        Some(plain) if !plain.contains(['\\', '"']) => plain.into(),
+        Some(_) => serde_json::from_str(raw).unwrap_or_default(),
+        None => "".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

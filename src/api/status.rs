@@ -1,0 +1,171 @@
+//! `Status` objects that Weir itself writes: the few errors of its own (design, section 7), and the
+//! 410 inside its watch streams (semantics.md §5.8). All else is the upstream's to word.
+
+use bytes::Bytes;
+use http::StatusCode;
+
+use crate::api::resource_version::ResourceVersion;
+
+/// A failure as Kubernetes writes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// The HTTP status.
+    pub code: StatusCode,
+    /// The machine-readable reason, such as `Expired`; empty for none.
+    pub reason: &'static str,
+    /// The message for people.
+    pub message: String,
+    /// Seconds after which a retry may help; goes to `details` and to the `Retry-After` header.
+    pub retry_after_seconds: Option<u32>,
+}
+
+impl Status {
+    /// Too old a resourceVersion for a watch: `requested`, and the oldest from which it could begin, which is the
+    /// one before the history's oldest event (semantics.md §5.8).
+    pub fn expired(requested: ResourceVersion, oldest: ResourceVersion) -> Self {
+        Self {
+            code: StatusCode::GONE,
+            reason: "Expired",
+            message: format!("too old resource version: {requested} ({oldest})"),
+            retry_after_seconds: None,
+        }
+    }
+
+    /// A cache that still initializes and a spent forward budget: the upstream's own 429 (semantics.md §2.5).
+    pub fn initializing() -> Self {
+        Self {
+            code: StatusCode::TOO_MANY_REQUESTS,
+            reason: "TooManyRequests",
+            message: "storage is (re)initializing".to_owned(),
+            retry_after_seconds: Some(RETRY_AFTER_SECONDS),
+        }
+    }
+
+    /// The upstream could not be reached before anything was sent: 503.
+    pub fn upstream_unreachable() -> Self {
+        Self {
+            code: StatusCode::SERVICE_UNAVAILABLE,
+            reason: "ServiceUnavailable",
+            message: "weir: the upstream API server cannot be reached; nothing was sent to it"
+                .to_owned(),
+            retry_after_seconds: Some(RETRY_AFTER_SECONDS),
+        }
+    }
+
+    /// The upstream's answer was lost after the request was sent: 502. Kubernetes has no reason for it, and no time
+    /// after which a retry is safe is known.
+    pub fn upstream_lost() -> Self {
+        Self {
+            code: StatusCode::BAD_GATEWAY,
+            reason: "",
+            message:
+                "weir: the upstream API server's answer was lost; the request may have taken effect"
+                    .to_owned(),
+            retry_after_seconds: None,
+        }
+    }
+
+    /// The compact JSON object, byte for byte as Go writes it, without a trailing newline.
+    pub fn to_json(&self) -> Bytes {
+        let mut json =
+            r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure""#.to_owned();
+        for (key, text) in [("message", self.message.as_str()), ("reason", self.reason)] {
+            if !text.is_empty() {
+                json.push_str(",\"");
+                json.push_str(key);
+                json.push_str("\":");
+                push_string(&mut json, text);
+            }
+        }
+        if let Some(seconds) = self.retry_after_seconds.filter(|seconds| *seconds > 0) {
+            json.push_str(&format!(r#","details":{{"retryAfterSeconds":{seconds}}}"#));
+        }
+        json.push_str(&format!(r#","code":{}}}"#, self.code.as_u16()));
+        Bytes::from(json)
+    }
+}
+
+/// What the upstream says when its own cache has just begun to initialize.
+const RETRY_AFTER_SECONDS: u32 = 1;
+
+/// Appends a JSON string as Go's encoder writes it by default: `<`, `>`, `&`, U+2028 and U+2029 are escaped, so
+/// that the text is safe in HTML and JavaScript.
+fn push_string(json: &mut String, text: &str) {
+    json.push('"');
+    for character in text.chars() {
+        match character {
+            '"' => json.push_str("\\\""),
+            '\\' => json.push_str("\\\\"),
+            '\u{8}' => json.push_str("\\b"),
+            '\u{c}' => json.push_str("\\f"),
+            '\n' => json.push_str("\\n"),
+            '\r' => json.push_str("\\r"),
+            '\t' => json.push_str("\\t"),
+            '\0'..='\u{1f}' | '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => {
+                json.push_str(&format!("\\u{:04x}", u32::from(character)));
+            }
+            other => json.push(other),
+        }
+    }
+    json.push('"');
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn text(status: &Status) -> String {
+        String::from_utf8(status.to_json().to_vec()).unwrap()
+    }
+
+    #[test]
+    fn expired_is_the_upstreams_byte_for_byte() {
+        assert_eq!(
+            text(&Status::expired(ResourceVersion(30), ResourceVersion(450))),
+            r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"too old resource version: 30 (450)","reason":"Expired","code":410}"#
+        );
+    }
+
+    #[test]
+    fn initializing_is_the_upstreams_byte_for_byte() {
+        assert_eq!(
+            text(&Status::initializing()),
+            r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"storage is (re)initializing","reason":"TooManyRequests","details":{"retryAfterSeconds":1},"code":429}"#
+        );
+    }
+
+    #[test]
+    fn weirs_own_errors_say_whose_they_are() {
+        let unreachable = text(&Status::upstream_unreachable());
+        assert!(unreachable.contains(r#""message":"weir: "#));
+        assert!(unreachable.ends_with(
+            r#","reason":"ServiceUnavailable","details":{"retryAfterSeconds":1},"code":503}"#
+        ));
+        let lost = text(&Status::upstream_lost());
+        assert!(lost.contains(r#""message":"weir: "#) && lost.ends_with(r#"effect","code":502}"#));
+    }
+
+    #[test]
+    fn strings_are_escaped_as_go_does() {
+        let status = Status {
+            code: StatusCode::BAD_REQUEST,
+            reason: "",
+            message: "<a href=\"x\">&\\\n\r\t\u{8}\u{c}\u{1}\u{7f}é\u{2028}\u{2029}😀".to_owned(),
+            retry_after_seconds: None,
+        };
+        let expected = r#""message":"\u003ca href=\"x\"\u003e\u0026\\\n\r\t\b\f\u0001"#.to_owned()
+            + "\u{7f}é\\u2028\\u2029😀\"";
+        assert!(text(&status).contains(&expected), "{}", text(&status));
+    }
+
+    proptest! {
+        #[test]
+        fn any_message_is_valid_json(message in any::<String>()) {
+            let status = Status { message: message.clone(), ..Status::initializing() };
+            let value: serde_json::Value = serde_json::from_slice(&status.to_json()).unwrap();
+            prop_assert_eq!(value.get("message").and_then(|m| m.as_str()).unwrap_or(""), message);
+        }
+    }
+}

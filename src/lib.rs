@@ -1,0 +1,12 @@
+//! Weir: a caching read-through proxy for the Kubernetes API.
+//!
+//! The modules in the order in which a request and an event meet them; each may use only those
+//! before it (`tests/tidy.rs` checks the `use crate::` lines):
+//!
+//! [`api`] (Kubernetes' vocabulary, pure) < [`codec`] (bytes to objects and back) <
+//! [`cache::core`] (the watch cache, without I/O or clock) < [`upstream`] (connections to the API
+//! server) < [`cache`] (reflectors and the registry of caches) < [`server`] (listeners, routing,
+//! answers) < [`admin`] (health and metrics) < [`simulator`] (a small API server in-process) <
+//! [`app`] (builds, starts and stops the parts) < [`cli`]. [`config`] and [`telemetry`] are leaves.
+
+pub mod api;
