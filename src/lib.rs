@@ -10,3 +10,4 @@
 //! [`app`] (builds, starts and stops the parts) < [`cli`]. [`config`] and [`telemetry`] are leaves.
 
 pub mod api;
+pub mod codec;

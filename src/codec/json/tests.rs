@@ -1,0 +1,124 @@
+//! Tests of the extraction, and the objects that other modules' tests are made with.
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::api::resource::{GroupVersionResource, built_in};
+use crate::api::selectable::SelectableFields;
+
+pub(crate) fn config_maps() -> ApiResource {
+    built_in(GroupVersionResource::new("", "v1", "configmaps"), "ConfigMap")
+}
+
+pub(crate) fn pods() -> ApiResource {
+    built_in(GroupVersionResource::new("", "v1", "pods"), "Pod")
+}
+
+pub(crate) fn widgets() -> ApiResource {
+    let gvr = GroupVersionResource::new("example.com", "v1", "widgets");
+    let selectable =
+        SelectableFields::custom(true, &[".spec.color".to_owned(), ".spec.n".to_owned()]);
+    ApiResource {
+        shape: Shape::Custom,
+        selectable: Arc::new(selectable),
+        kind: "Widget".into(),
+        list_kind: "WidgetList".into(),
+        ..built_in(gvr, "Widget")
+    }
+}
+
+pub(crate) fn config_map(name: &str, resource_version: u64) -> Object {
+    let text = format!(
+        r#"{{"kind":"ConfigMap","apiVersion":"v1","metadata":{{"name":"{name}","namespace":"default","resourceVersion":"{resource_version}"}}}}"#
+    );
+    object(text.as_bytes(), &config_maps()).unwrap()
+}
+
+const POD: &str = r#"{"kind":"Pod","apiVersion":"v1","metadata":{"name":"p","namespace":"ns1","uid":"u","resourceVersion":"9999","labels":{"b":"2","a":"\u003c1\""},"managedFields":[{"fieldsV1":{"f:metadata":{"f:resourceVersion":{}},"resourceVersion":"1"}}]},"spec":{"containers":[{"name":"resourceVersion"}],"nodeName":"n1","hostNetwork":true},"status":{"phase":"Running","podIP":"10.0.0.1","podIPs":[{"ip":"10.0.0.1"},{"ip":"::1"}]}}"#;
+
+#[test]
+fn what_is_read_of_a_pod() {
+    let pod = object(POD.as_bytes(), &pods()).unwrap();
+    assert_eq!(pod.key.as_str(), "ns1/p");
+    assert_eq!(pod.resource_version, ResourceVersion(9999));
+    let labels: Vec<_> = pod.labels.iter().map(|(key, value)| (&**key, &**value)).collect();
+    assert_eq!(labels, [("a", "<1\""), ("b", "2")]);
+    let fields: BTreeMap<_, _> = pods()
+        .selectable
+        .sources()
+        .iter()
+        .zip(&*pod.fields)
+        .map(|(s, v)| (s.label.to_string(), v.to_string()))
+        .collect();
+    assert_eq!(fields["spec.nodeName"], "n1");
+    assert_eq!(fields["spec.hostNetwork"], "true");
+    assert_eq!(fields["status.phase"], "Running");
+    assert_eq!(fields["status.podIP"], "10.0.0.1");
+    assert_eq!(fields["spec.restartPolicy"], "");
+    assert_eq!(pod.body, POD);
+}
+
+#[test]
+fn a_deleted_pod_gets_the_events_resource_version() {
+    let pod = object(POD.as_bytes(), &pods()).unwrap();
+    let expected = POD.replacen("9999", "10000", 1);
+    assert_eq!(pod.body_with_resource_version(ResourceVersion(10_000)), expected.as_bytes());
+}
+
+#[test]
+fn list_items_and_objects_become_the_same() {
+    let item = POD.replacen(r#""kind":"Pod","apiVersion":"v1","#, "", 1);
+    let from_list = list_item(item.as_bytes(), &pods()).unwrap();
+    let from_watch = object(POD.as_bytes(), &pods()).unwrap();
+    assert_eq!(from_list.body, from_watch.body);
+    assert_eq!(from_list.list_item_skip, from_watch.list_item_skip);
+    assert_eq!(from_list.resource_version_at, from_watch.resource_version_at);
+    let (lead, rest) = from_list.list_item();
+    assert_eq!([lead, rest].concat(), item.as_bytes());
+}
+
+#[test]
+fn custom_resources_keep_their_bytes() {
+    let text = r#"{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"w","namespace":"n","resourceVersion":"5"},"spec":{"color":"red","n":3}}"#;
+    let widget = object(text.as_bytes(), &widgets()).unwrap();
+    assert_eq!(widget.list_item(), (&b""[..], text.as_bytes()));
+    assert_eq!(widget.fields.iter().map(|value| &**value).collect::<Vec<_>>(), ["red", "3"]);
+}
+
+#[test]
+fn unusable_objects_are_refused() {
+    let refuse = |metadata: &str| {
+        let text = format!(r#"{{"kind":"Pod","apiVersion":"v1","metadata":{metadata}}}"#);
+        object(text.as_bytes(), &pods()).unwrap_err()
+    };
+    assert_eq!(refuse(r#"{"name":"p","namespace":"n"}"#), IngestError::ResourceVersion);
+    for not_a_number in [r#""""#, r#""a""#, r#""-1""#, r#""007""#, "7", r#""99999999999999999999""#]
+    {
+        let metadata =
+            format!(r#"{{"name":"p","namespace":"n","resourceVersion":{not_a_number}}}"#);
+        assert_eq!(refuse(&metadata), IngestError::ResourceVersion, "{not_a_number}");
+    }
+    assert_eq!(refuse(r#"{"namespace":"n","resourceVersion":"1"}"#), IngestError::Name);
+    assert_eq!(
+        refuse(r#"{"name":"a/b","namespace":"n","resourceVersion":"1"}"#),
+        IngestError::Name
+    );
+    // A namespaced resource's object without a namespace would have another key than a client asks for.
+    assert_eq!(refuse(r#"{"name":"p","resourceVersion":"1"}"#), IngestError::Name);
+    assert_eq!(refuse("3"), IngestError::Malformed);
+    let other_order =
+        r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p","resourceVersion":"1"}}"#;
+    assert_eq!(object(other_order.as_bytes(), &pods()).unwrap_err(), IngestError::Malformed);
+    assert_eq!(object(b"", &widgets()).unwrap_err(), IngestError::Malformed);
+}
+
+proptest! {
+    #[test]
+    fn never_panics_on_what_the_upstream_sends(bytes in prop::collection::vec(any::<u8>(), 0..200), cut in 0..POD.len()) {
+        drop(object(&bytes, &widgets()));
+        drop(list_item(&bytes, &pods()));
+        drop(object(&POD.as_bytes()[..cut], &pods()));
+    }
+}
