@@ -11,3 +11,5 @@
 
 pub mod api;
 pub mod codec;
+pub mod config;
+pub mod telemetry;

@@ -1,0 +1,126 @@
+//! Addresses of listeners as they are written: `https://127.0.0.1:6440`, `http://127.0.0.1:8001`, `unix:///run/weir.sock`.
+//!
+//! Clients are not authenticated: whoever reaches a listener acts with Weir's own identity. So anything but loopback and
+//! Unix sockets is refused here, at the one door through which addresses come in (design, section 9).
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// Where a listener listens, and what it speaks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ListenAddress {
+    /// TLS on a loopback address; port 0 lets the system choose.
+    Tls(SocketAddr),
+    /// Plain HTTP on a loopback address.
+    Plain(SocketAddr),
+    /// Plain HTTP on a Unix socket.
+    Unix(PathBuf),
+}
+
+/// The message says what is expected, for the configuration and for the flag alike.
+impl FromStr for ListenAddress {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (scheme, rest) = text.split_once("://").ok_or_else(|| {
+            format!(
+                "expected https://ADDRESS:PORT, http://ADDRESS:PORT or unix:///PATH, not {text:?}"
+            )
+        })?;
+        match scheme {
+            "https" => loopback_address(rest).map(Self::Tls),
+            "http" => loopback_address(rest).map(Self::Plain),
+            "unix" => socket_path(rest).map(Self::Unix),
+            _ => Err(format!("expected https, http or unix before ://, not {scheme:?}")),
+        }
+    }
+}
+
+impl fmt::Display for ListenAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tls(address) => write!(f, "https://{address}"),
+            Self::Plain(address) => write!(f, "http://{address}"),
+            Self::Unix(path) => write!(f, "unix://{}", path.display()),
+        }
+    }
+}
+
+/// Parses `ADDRESS:PORT`, where `localhost` stands for 127.0.0.1.
+pub fn parse_address(text: &str) -> Result<SocketAddr, String> {
+    let text = text.strip_suffix('/').unwrap_or(text);
+    if let Some(port) = text.strip_prefix("localhost:").and_then(|port| port.parse().ok()) {
+        return Ok(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port));
+    }
+    text.parse().map_err(|_| {
+        format!(
+            "expected an IP address and port such as 127.0.0.1:6440 or [::1]:6440, not {text:?}"
+        )
+    })
+}
+
+fn loopback_address(text: &str) -> Result<SocketAddr, String> {
+    let address = parse_address(text)?;
+    if !address.ip().to_canonical().is_loopback() {
+        return Err(format!(
+            "{address} is not a loopback address; whoever reaches Weir acts with its identity, so that this version \
+             listens only on loopback addresses and Unix sockets"
+        ));
+    }
+    Ok(address)
+}
+
+fn socket_path(text: &str) -> Result<PathBuf, String> {
+    if !text.starts_with('/') || text.ends_with('/') {
+        return Err(format!("expected an absolute path as in unix:///run/weir.sock, not {text:?}"));
+    }
+    if text.len() > SOCKET_PATH_MAX {
+        return Err(format!("a socket's path has at most {SOCKET_PATH_MAX} bytes: {text:?}"));
+    }
+    Ok(PathBuf::from(text))
+}
+
+/// The kernel's: `sockaddr_un` holds 108 bytes on Linux and 104 on macOS, with the terminating NUL.
+const SOCKET_PATH_MAX: usize = 103;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_reads_back_as_written() {
+        for text in ["https://127.0.0.1:6440", "http://[::1]:0", "unix:///run/weir.sock"] {
+            assert_eq!(text.parse::<ListenAddress>().unwrap().to_string(), text);
+        }
+        assert_eq!(
+            "http://localhost:8001/".parse::<ListenAddress>().unwrap().to_string(),
+            "http://127.0.0.1:8001"
+        );
+    }
+
+    #[test]
+    fn only_loopback_is_let_through() {
+        for text in ["https://0.0.0.0:6440", "http://10.0.0.1:80", "http://[::]:80"] {
+            let error = text.parse::<ListenAddress>().unwrap_err();
+            assert!(error.contains("not a loopback address"), "{error}");
+        }
+        assert!("https://[::ffff:127.0.0.1]:1".parse::<ListenAddress>().is_ok());
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        for (text, part) in [
+            ("127.0.0.1:6440", "expected https://"),
+            ("ftp://127.0.0.1:1", "not \"ftp\""),
+            ("https://127.0.0.1", "IP address and port"),
+            ("https://example.com:443", "IP address and port"),
+            ("unix://run/weir.sock", "absolute path"),
+            ("unix:///", "absolute path"),
+        ] {
+            let error = text.parse::<ListenAddress>().unwrap_err();
+            assert!(error.contains(part), "{text}: {error}");
+        }
+    }
+}

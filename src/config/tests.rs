@@ -1,0 +1,320 @@
+//! The configuration as a whole: what is read, what is refused and in which words, and that what is printed reads back.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::file::{ConfigFile, FileError};
+use super::resolve::{Overrides, Problems};
+use super::*;
+
+const HEAD: &str = "apiVersion: weir.dev/v1alpha1\nkind: WeirConfiguration\n";
+
+fn parse(body: &str) -> Result<ConfigFile, FileError> {
+    ConfigFile::parse("weir.yaml", &format!("{HEAD}{body}"))
+}
+
+fn resolve(body: &str) -> Result<Config, Problems> {
+    Config::resolve(parse(body).unwrap(), Overrides::default())
+}
+
+#[test]
+fn an_empty_file_is_the_defaults() {
+    assert_eq!(resolve("").unwrap(), Config::default());
+    assert_eq!(
+        Config::resolve(ConfigFile::empty(), Overrides::default()).unwrap(),
+        Config::default()
+    );
+}
+
+#[test]
+fn the_examples_are_read_and_the_first_is_the_defaults() {
+    let file =
+        ConfigFile::parse("config/weir.yaml", include_str!("../../config/weir.yaml")).unwrap();
+    let mut defaults = Config::default();
+    defaults.server.listeners.push(ListenerConfig::Plain { address: defaults::PLAIN_LISTEN });
+    assert_eq!(Config::resolve(file, Overrides::default()).unwrap(), defaults);
+
+    let sidecar = include_str!("../../config/sidecar.yaml");
+    let sidecar = ConfigFile::parse("config/sidecar.yaml", sidecar).unwrap();
+    let sidecar = Config::resolve(sidecar, Overrides::default()).unwrap();
+    assert_eq!(sidecar.cache.warm, [GroupVersionResource::new("", "v1", "pods")]);
+    assert_eq!(sidecar.logging.format, LogFormat::Json);
+}
+
+/// Each key that can be written stands in the commented example.
+#[test]
+fn the_example_documents_every_key() {
+    let example = include_str!("../../config/weir.yaml");
+    let full = full_config();
+    let yaml = ConfigFile::from(&full).to_yaml().unwrap();
+    for line in yaml.lines() {
+        if let Some((key, _)) = line.trim_start_matches([' ', '-']).split_once(':')
+            && key.chars().all(char::is_alphanumeric)
+        {
+            assert!(example.contains(&format!("{key}:")), "config/weir.yaml lacks {key}");
+        }
+    }
+}
+
+#[test]
+fn what_is_printed_reads_back() {
+    for config in [Config::default(), full_config()] {
+        let yaml = ConfigFile::from(&config).to_yaml().unwrap();
+        let file = ConfigFile::parse("printed", &yaml).unwrap();
+        assert_eq!(Config::resolve(file, Overrides::default()).unwrap(), config, "{yaml}");
+    }
+}
+
+#[test]
+fn syntax_is_refused_with_line_and_column() {
+    for (body, place, part) in [
+        ("cache:\n  includes: [pods]\n", "weir.yaml:4:3: ", "includes"),
+        ("cache:\n  pageSize: many\n", "weir.yaml:4:13: ", "pageSize"),
+        ("cache:\n  pageSize: -1\n", "weir.yaml:4:13: ", "pageSize"),
+        ("server:\n  listeners:\n    - port: 1\n", "weir.yaml:5:7: ", "port"),
+        ("cache: [\n", "weir.yaml:3:8: ", "bracket"),
+        ("logging: {}\nlogging: {}\n", "weir.yaml:4:1: ", "logging"),
+    ] {
+        let error = parse(body).unwrap_err().to_string();
+        assert!(error.starts_with(place) && error.contains(part), "{body}: {error}");
+        assert!(!error.contains('\n'), "{error}");
+    }
+}
+
+#[test]
+fn other_files_are_told_apart() {
+    let deployment = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {}\n";
+    for (text, message) in [
+        (deployment, "x: apiVersion must be \"weir.dev/v1alpha1\", not \"apps/v1\""),
+        (
+            "apiVersion: weir.dev/v1alpha1\nkind: Weir\n",
+            "x: kind must be \"WeirConfiguration\", not \"Weir\"",
+        ),
+        ("cache: {}\n", "x: apiVersion must be \"weir.dev/v1alpha1\", not \"\""),
+        ("", "x: apiVersion must be \"weir.dev/v1alpha1\", not \"\""),
+    ] {
+        assert_eq!(ConfigFile::parse("x", text).unwrap_err().to_string(), message);
+    }
+    assert!(ConfigFile::parse("x", "- a\n").is_err());
+    assert!(ConfigFile::parse("x", &format!("{HEAD}---\n{HEAD}")).is_err(), "two documents");
+}
+
+/// As it comes about when everything under a key is commented out.
+#[test]
+fn an_empty_section_is_its_defaults() {
+    let body = "server:\nadmin:\nupstream:\ncache:\n  # warm: []\nlogging:\n";
+    assert_eq!(resolve(body).unwrap(), Config::default());
+    assert_eq!(resolve("cache:\n  include:\n  idleTimeout:\n").unwrap(), Config::default());
+}
+
+#[test]
+fn a_missing_file_is_named() {
+    let error = ConfigFile::read("/nonexistent/weir.yaml".as_ref()).unwrap_err().to_string();
+    assert!(error.starts_with("cannot read /nonexistent/weir.yaml: "), "{error}");
+}
+
+#[test]
+fn all_problems_are_reported_at_once() {
+    let body = r"
+server:
+  listeners:
+    - listen: https://0.0.0.0:6440
+    - listen: http://127.0.0.1:8001
+      certificate: { generatedNames: [a b] }
+    - listen: http://127.0.0.1:8001
+    - listen: https://127.0.0.1:1
+      certificate: { certificateFile: /a }
+  allowedHosts: [example.com:80]
+  warmupTimeout: soon
+  shutdownTimeout: 0s
+admin: { listen: 127.0.0.1:1 }
+upstream: { addresses: [10.0.0.1] }
+cache:
+  include: [pods, apps/v1/deployments]
+  warm: [v1/pods, v1/events, v1/nodes, pods]
+  totalBytesMax: 1Mi
+  resourceBytesMax: 2Mi
+  historyBytesMax: 0
+  pageSize: 0
+logging: { format: xml, filter: 'a=b=c' }
+";
+    let Problems(problems) = resolve(body).unwrap_err();
+    let paths: Vec<&str> = problems.iter().map(|problem| problem.path.as_str()).collect();
+    assert_eq!(
+        paths,
+        [
+            "server.listeners[0].listen",
+            "server.listeners[1].certificate.generatedNames[0]",
+            "server.listeners[1].certificate",
+            "server.listeners[3].certificate.privateKeyFile",
+            "server.allowedHosts[0]",
+            "server.warmupTimeout",
+            "server.shutdownTimeout",
+            "upstream.addresses[0]",
+            "cache.include[1]",
+            "cache.warm[3]",
+            "cache.warm[1]",
+            "cache.warm[2]",
+            "cache.historyBytesMax",
+            "cache.resourceBytesMax",
+            "cache.pageSize",
+            "logging.format",
+            "server.listeners[1].listen",
+            "admin.listen",
+            "logging.filter",
+        ],
+        "{}",
+        Problems(problems.clone())
+    );
+}
+
+#[test]
+fn budgets_that_are_not_set_fit_those_that_are() {
+    let small = resolve("cache: { totalBytesMax: 1Mi }\n").unwrap().cache;
+    assert_eq!((small.resource_bytes_max, small.history_bytes_max), (1 << 20, 1 << 20));
+    let large = resolve("cache: { resourceBytesMax: 8Gi }\n").unwrap().cache;
+    assert_eq!(large.total_bytes_max, 8 << 30);
+    let history = resolve("cache: { historyBytesMax: 4Gi, totalBytesMax: 8Gi }\n").unwrap().cache;
+    assert_eq!(history.resource_bytes_max, 4 << 30);
+    let history = resolve("cache: { historyBytesMax: 4Gi }\n").unwrap().cache;
+    assert_eq!((history.resource_bytes_max, history.total_bytes_max), (4 << 30, 4 << 30));
+}
+
+#[test]
+fn flags_replace_what_the_file_says() {
+    let body = "server:\n  listeners:\n    - listen: https://127.0.0.1:1\n      certificate: { generatedNames: [weir] }\n";
+    let overrides = Overrides {
+        kubeconfig: Some("/k".into()),
+        context: Some("c".to_owned()),
+        listen: vec!["https://[::1]:2".parse().unwrap(), "unix:///w".parse().unwrap()],
+        admin_listen: Some("none".parse().unwrap()),
+        log_format: Some(LogFormat::Json),
+        log_filter: Some("debug".to_owned()),
+    };
+    let config = Config::resolve(parse(body).unwrap(), overrides).unwrap();
+    let certificate = CertificateConfig::Generated { names: vec!["weir".to_owned()] };
+    assert_eq!(
+        config.server.listeners,
+        [
+            ListenerConfig::Tls { address: "[::1]:2".parse().unwrap(), certificate },
+            ListenerConfig::Unix { path: "/w".into() },
+        ]
+    );
+    assert_eq!(config.admin_listen, None);
+    assert_eq!(config.upstream.kubeconfig.as_deref(), Some("/k".as_ref()));
+    assert_eq!(config.upstream.context.as_deref(), Some("c"));
+    assert_eq!((config.logging.format, &*config.logging.filter), (LogFormat::Json, "debug"));
+}
+
+#[test]
+fn patterns_name_groups_and_resources() {
+    let pods = GroupVersionResource::new("", "v1", "pods");
+    let deployments = GroupVersionResource::new("apps", "v1", "deployments");
+    for (pattern, pods_too, deployments_too) in [
+        ("pods", true, false),
+        ("*", true, true),
+        ("/*", true, false),
+        ("apps/*", false, true),
+        ("*/deployments", false, true),
+        ("apps/deployments", false, true),
+        ("*/*", true, true),
+    ] {
+        let parsed: ResourcePattern = pattern.parse().unwrap();
+        assert_eq!(parsed.matches(&pods), pods_too, "{pattern}");
+        assert_eq!(parsed.matches(&deployments), deployments_too, "{pattern}");
+    }
+    for text in ["", "/", "apps/", "apps/v1/deployments", "Pods", "pods*", "a b"] {
+        assert!(text.parse::<ResourcePattern>().is_err(), "{text}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn patterns_read_back(group in "(\\*|[a-z.]{0,4})", resource in "(\\*|[a-z]{1,4})") {
+        if let Ok(pattern) = format!("{group}/{resource}").parse::<ResourcePattern>() {
+            prop_assert_eq!(pattern.to_string().parse::<ResourcePattern>(), Ok(pattern));
+        }
+    }
+}
+
+/// Nothing in it has its default.
+fn full_config() -> Config {
+    Config {
+        server: ServerConfig {
+            listeners: vec![
+                ListenerConfig::Tls {
+                    address: "[::1]:7000".parse().unwrap(),
+                    certificate: CertificateConfig::Files {
+                        certificate: "/tls.crt".into(),
+                        key: "/tls.key".into(),
+                        ca: Some("/ca.crt".into()),
+                    },
+                },
+                ListenerConfig::Tls {
+                    address: "127.0.0.1:0".parse().unwrap(),
+                    certificate: CertificateConfig::Generated { names: vec!["weir.local".into()] },
+                },
+                ListenerConfig::Unix { path: "/run/weir: odd #name.sock".into() },
+            ],
+            allowed_hosts: vec!["yes".to_owned(), "10".to_owned(), "::1".to_owned()],
+            cache_header: false,
+            header_read_timeout: Duration::from_millis(1500),
+            freshness_timeout: Duration::from_secs(1),
+            warmup_timeout: Duration::from_secs(90),
+            shutdown_timeout: Duration::from_secs(5400),
+        },
+        admin_listen: None,
+        upstream: UpstreamConfig {
+            kubeconfig: Some("/etc/kubeconfig".into()),
+            context: Some("true".to_owned()),
+            addresses: vec!["https://[::1]:6443/prefix".to_owned()],
+            connect_timeout: Duration::from_secs(1),
+            http2: false,
+        },
+        cache: CacheConfig {
+            include: vec!["pods".parse().unwrap(), "apps/*".parse().unwrap()],
+            exclude: vec!["*/leases".parse().unwrap(), "secrets".parse().unwrap()],
+            warm: vec![GroupVersionResource::new("apps", "v1", "deployments")],
+            idle_timeout: Duration::from_secs(1),
+            resource_bytes_max: 3 << 20,
+            total_bytes_max: 5 << 20,
+            history_bytes_max: 1500,
+            forward_budget: 3,
+            page_size: 10,
+        },
+        logging: LoggingConfig { format: LogFormat::Json, filter: "weir=debug".to_owned() },
+    }
+}
+
+#[test]
+fn a_password_in_an_address_is_not_repeated() {
+    for address in ["https://me:hunter2@host:6443", "https://me:hunter2@host:x", "me:hunter2@host"]
+    {
+        let body = format!("upstream: {{addresses: ['{address}']}}\n");
+        let problems = resolve(&body).unwrap_err().to_string();
+        assert!(problems.starts_with("upstream.addresses[0]: "), "{problems}");
+        assert!(!problems.contains("hunter2"), "{problems}");
+    }
+}
+
+#[test]
+fn addresses_that_would_not_be_used_are_refused() {
+    let problems = resolve("upstream: {addresses: ['https://a', 'https://b']}\n").unwrap_err();
+    assert_eq!(problems.to_string(), "upstream.addresses: only one address is used so far");
+}
+
+/// A kubeconfig given by mistake has tokens on lines that do not parse.
+#[test]
+fn a_mistake_is_named_by_its_field_and_never_by_its_value() {
+    let text =
+        "apiVersion: weir.dev/v1alpha1\nkind: WeirConfiguration\nserver:\n  token: [s3cret-token\n";
+    let message = ConfigFile::parse("x.yaml", text).unwrap_err().to_string();
+    assert!(message.starts_with("x.yaml:"), "{message}");
+    assert!(!message.contains("s3cret"), "{message}");
+    let text =
+        "apiVersion: weir.dev/v1alpha1\nkind: WeirConfiguration\nserver:\n  tokn: s3cret-token\n";
+    let message = ConfigFile::parse("x.yaml", text).unwrap_err().to_string();
+    assert!(message.starts_with("x.yaml:4:") && message.contains("tokn"), "{message}");
+    assert!(!message.contains("s3cret"), "{message}");
+}

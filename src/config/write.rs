@@ -1,0 +1,101 @@
+//! From the typed [`Config`] back to the file as one would write it, every default spelt out: what `weir check` prints. It
+//! reads back as the same configuration.
+
+use crate::config::file::{
+    AdminSection, CacheSection, CertificateSection, ConfigFile, ListenerSection, LoggingSection,
+    ServerSection, UpstreamSection,
+};
+use crate::config::listen::ListenAddress;
+use crate::config::units::{format_bytes, format_duration};
+use crate::config::{
+    CacheConfig, CertificateConfig, Config, ListenerConfig, LoggingConfig, ResourcePattern,
+    ServerConfig, UpstreamConfig,
+};
+
+impl From<&Config> for ConfigFile {
+    fn from(config: &Config) -> Self {
+        let admin = config.admin_listen.map_or_else(|| "none".to_owned(), |a| a.to_string());
+        Self {
+            server: server(&config.server),
+            admin: AdminSection { listen: Some(admin) },
+            upstream: upstream(&config.upstream),
+            cache: cache(&config.cache),
+            logging: logging(&config.logging),
+            ..Self::empty()
+        }
+    }
+}
+
+impl ListenerConfig {
+    /// Where it listens, and what it speaks.
+    pub fn address(&self) -> ListenAddress {
+        match self {
+            Self::Tls { address, .. } => ListenAddress::Tls(*address),
+            Self::Plain { address } => ListenAddress::Plain(*address),
+            Self::Unix { path } => ListenAddress::Unix(path.clone()),
+        }
+    }
+}
+
+fn server(config: &ServerConfig) -> ServerSection {
+    ServerSection {
+        listeners: Some(config.listeners.iter().map(listener).collect()),
+        allowed_hosts: Some(config.allowed_hosts.clone()),
+        cache_header: Some(config.cache_header),
+        header_read_timeout: Some(format_duration(config.header_read_timeout)),
+        freshness_timeout: Some(format_duration(config.freshness_timeout)),
+        warmup_timeout: Some(format_duration(config.warmup_timeout)),
+        shutdown_timeout: Some(format_duration(config.shutdown_timeout)),
+    }
+}
+
+fn listener(config: &ListenerConfig) -> ListenerSection {
+    let certificate = match config {
+        ListenerConfig::Tls { certificate, .. } => Some(match certificate {
+            CertificateConfig::Files { certificate, key, ca } => CertificateSection {
+                certificate_file: Some(certificate.clone()),
+                private_key_file: Some(key.clone()),
+                ca_file: ca.clone(),
+                generated_names: None,
+            },
+            CertificateConfig::Generated { names } => {
+                let generated_names = Some(names.clone());
+                CertificateSection { generated_names, ..CertificateSection::default() }
+            }
+        }),
+        ListenerConfig::Plain { .. } | ListenerConfig::Unix { .. } => None,
+    };
+    ListenerSection { listen: config.address().to_string(), certificate }
+}
+
+fn upstream(config: &UpstreamConfig) -> UpstreamSection {
+    UpstreamSection {
+        kubeconfig: config.kubeconfig.clone(),
+        context: config.context.clone(),
+        addresses: Some(config.addresses.clone()),
+        connect_timeout: Some(format_duration(config.connect_timeout)),
+        http2: Some(config.http2),
+    }
+}
+
+fn cache(config: &CacheConfig) -> CacheSection {
+    let patterns = |patterns: &[ResourcePattern]| {
+        Some(patterns.iter().map(ResourcePattern::to_string).collect())
+    };
+    let warm = config.warm.iter().map(|gvr| format!("{}/{}", gvr.api_version(), gvr.resource));
+    CacheSection {
+        include: patterns(&config.include),
+        exclude: patterns(&config.exclude),
+        warm: Some(warm.collect()),
+        idle_timeout: Some(format_duration(config.idle_timeout)),
+        resource_bytes_max: Some(format_bytes(config.resource_bytes_max)),
+        total_bytes_max: Some(format_bytes(config.total_bytes_max)),
+        history_bytes_max: Some(format_bytes(config.history_bytes_max)),
+        forward_budget: Some(config.forward_budget),
+        page_size: Some(config.page_size),
+    }
+}
+
+fn logging(config: &LoggingConfig) -> LoggingSection {
+    LoggingSection { format: Some(config.format.to_string()), filter: Some(config.filter.clone()) }
+}

@@ -1,0 +1,7 @@
+//! What Weir tells of itself: metrics in Prometheus' conventions, and logs.
+
+pub mod cache_metrics;
+pub mod logging;
+pub mod metrics;
+pub mod server_metrics;
+pub mod upstream_metrics;

@@ -1,0 +1,359 @@
+//! Metrics of the server. All names begin with `weir_`.
+//!
+//! Labels that a client can choose are bounded: group, version and resource are those that discovery
+//! knows (the caller sees to that, and passes `None` for any other), all else comes from enums of Weir.
+//! What a served request counts is resolved once per resource; no label is looked up on that path.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use dashmap::DashMap;
+use prometheus::{
+    Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
+    Registry,
+};
+
+use crate::api::resource::GroupVersionResource;
+
+/// How a request was answered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum Answer {
+    /// From a cache.
+    Hit,
+    /// By the upstream.
+    Forward,
+    /// By an error of Weir's own.
+    Error,
+}
+
+impl Answer {
+    /// The label's value.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Hit => "hit",
+            Self::Forward => "forward",
+            Self::Error => "error",
+        }
+    }
+}
+
+/// See the module. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct ServerMetrics {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    requests: IntCounterVec,
+    duration: HistogramVec,
+    in_flight: IntGauge,
+    connections: IntGaugeVec,
+    upgrades: IntGauge,
+    watchers: IntGaugeVec,
+    watch_events: IntCounterVec,
+    watch_bytes: IntCounterVec,
+    watchers_ended: IntCounterVec,
+    resources: DashMap<GroupVersionResource, Arc<ResourceMetrics>>,
+    other: OnceLock<Arc<ResourceMetrics>>,
+}
+
+impl ServerMetrics {
+    /// Registers them once.
+    pub fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
+        let inner = Inner {
+            requests: counters(
+                registry,
+                "weir_requests_total",
+                "Requests by what was asked, how it was answered and why.",
+                &["verb", "group", "version", "resource", "answer", "reason", "code"],
+            )?,
+            duration: durations(registry)?,
+            in_flight: gauge(
+                registry,
+                "weir_requests_in_flight",
+                "Requests whose response head has not been sent yet.",
+            )?,
+            connections: gauges(
+                registry,
+                "weir_connections",
+                "Open client connections by kind of listener.",
+                &["listener"],
+            )?,
+            upgrades: gauge(
+                registry,
+                "weir_upgraded_connections",
+                "Client connections spliced to the upstream after an upgrade.",
+            )?,
+            watchers: gauges(
+                registry,
+                "weir_watchers",
+                "Watches being served from a cache.",
+                RESOURCE_LABELS,
+            )?,
+            watch_events: counters(
+                registry,
+                "weir_watch_events_total",
+                "Events delivered to watches served from a cache.",
+                RESOURCE_LABELS,
+            )?,
+            watch_bytes: counters(
+                registry,
+                "weir_watch_bytes_total",
+                "Bytes delivered to watches served from a cache, before compression and framing.",
+                RESOURCE_LABELS,
+            )?,
+            watchers_ended: counters(
+                registry,
+                "weir_watchers_ended_total",
+                "Watches served from a cache that ended, by cause.",
+                &["group", "version", "resource", "cause"],
+            )?,
+            resources: DashMap::new(),
+            other: OnceLock::new(),
+        };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// The handles of one resource; `None` for all that discovery does not know, and for what is no resource.
+    pub fn resource(&self, gvr: Option<&GroupVersionResource>) -> Arc<ResourceMetrics> {
+        let Some(gvr) = gvr else { return self.other() };
+        if let Some(known) = self.inner.resources.get(gvr).map(|found| Arc::clone(&found)) {
+            return known;
+        }
+        if self.inner.resources.len() >= RESOURCES_MAX {
+            return self.other();
+        }
+        let made = ResourceMetrics::new(self, &gvr.group, &gvr.version, &gvr.resource);
+        Arc::clone(&self.inner.resources.entry(gvr.clone()).or_insert_with(|| Arc::new(made)))
+    }
+
+    /// Counts a request as in flight until the guard is dropped.
+    pub fn in_flight(&self) -> GaugeGuard {
+        GaugeGuard::new(self.inner.in_flight.clone())
+    }
+
+    /// Counts a connection as open until the guard is dropped.
+    pub fn connection(&self, listener: &'static str) -> GaugeGuard {
+        GaugeGuard::new(self.inner.connections.with_label_values(&[listener]))
+    }
+
+    /// Counts a spliced connection until the guard is dropped.
+    pub fn upgraded(&self) -> GaugeGuard {
+        GaugeGuard::new(self.inner.upgrades.clone())
+    }
+
+    fn other(&self) -> Arc<ResourceMetrics> {
+        let make = || Arc::new(ResourceMetrics::new(self, "", "", "other"));
+        Arc::clone(self.inner.other.get_or_init(make))
+    }
+}
+
+/// The handles of one resource.
+#[derive(Debug)]
+pub struct ResourceMetrics {
+    metrics: ServerMetrics,
+    labels: [Box<str>; 3],
+    /// Of get, list and watch: what a request that was served counts.
+    hits: [OnceLock<(IntCounter, Histogram)>; 3],
+    watch: OnceLock<WatchHandles>,
+}
+
+#[derive(Debug)]
+struct WatchHandles {
+    watchers: IntGauge,
+    events: IntCounter,
+    bytes: IntCounter,
+}
+
+impl ResourceMetrics {
+    fn new(metrics: &ServerMetrics, group: &str, version: &str, resource: &str) -> Self {
+        Self {
+            metrics: metrics.clone(),
+            labels: [group.into(), version.into(), resource.into()],
+            hits: Default::default(),
+            watch: OnceLock::new(),
+        }
+    }
+
+    /// Counts a request when its response head is known. `duration` reaches from the request's head to the response's.
+    pub fn request(
+        &self,
+        verb: &'static str,
+        answer: Answer,
+        reason: &'static str,
+        code: u16,
+        duration: Duration,
+    ) {
+        let hit = match verb {
+            "get" => self.hits.first(),
+            "list" => self.hits.get(1),
+            "watch" => self.hits.get(2),
+            _ => None,
+        };
+        match hit {
+            Some(hit) if answer == Answer::Hit && code == 200 => {
+                let (count, seconds) =
+                    hit.get_or_init(|| self.resolve(verb, answer, reason, "200"));
+                count.inc();
+                seconds.observe(duration.as_secs_f64());
+            }
+            _ => {
+                let (count, seconds) = self.resolve(verb, answer, reason, &code.to_string());
+                count.inc();
+                seconds.observe(duration.as_secs_f64());
+            }
+        }
+    }
+
+    /// Counts a watch as open until the guard is dropped.
+    pub fn watcher(&self) -> GaugeGuard {
+        GaugeGuard::new(self.watch().watchers.clone())
+    }
+
+    /// Counts what was delivered to a watch.
+    pub fn delivered(&self, events: usize, bytes: usize) {
+        self.watch().events.inc_by(events as u64);
+        self.watch().bytes.inc_by(bytes as u64);
+    }
+
+    /// Counts the end of a watch.
+    pub fn watcher_ended(&self, cause: &'static str) {
+        let [group, version, resource] = &self.labels;
+        let ended = &self.metrics.inner.watchers_ended;
+        ended.with_label_values(&[group, version, resource, cause]).inc();
+    }
+
+    fn resolve(
+        &self,
+        verb: &str,
+        answer: Answer,
+        reason: &str,
+        code: &str,
+    ) -> (IntCounter, Histogram) {
+        let [group, version, resource] = &self.labels;
+        let labels = [verb, group, version, resource, answer.as_str(), reason, code];
+        (
+            self.metrics.inner.requests.with_label_values(&labels),
+            self.metrics.inner.duration.with_label_values(&[verb, answer.as_str()]),
+        )
+    }
+
+    fn watch(&self) -> &WatchHandles {
+        self.watch.get_or_init(|| {
+            let labels = self.labels.each_ref().map(|label| &**label);
+            WatchHandles {
+                watchers: self.metrics.inner.watchers.with_label_values(&labels),
+                events: self.metrics.inner.watch_events.with_label_values(&labels),
+                bytes: self.metrics.inner.watch_bytes.with_label_values(&labels),
+            }
+        })
+    }
+}
+
+/// Counts something as present while it lives.
+#[derive(Debug)]
+pub struct GaugeGuard {
+    gauge: IntGauge,
+}
+
+impl GaugeGuard {
+    fn new(gauge: IntGauge) -> Self {
+        gauge.inc();
+        Self { gauge }
+    }
+}
+
+impl Drop for GaugeGuard {
+    fn drop(&mut self) {
+        self.gauge.dec();
+    }
+}
+
+fn durations(registry: &Registry) -> Result<HistogramVec, prometheus::Error> {
+    let options = HistogramOpts::new(
+        "weir_request_duration_seconds",
+        "Time from a request's head to its response's head.",
+    )
+    .buckets(DURATION_BUCKETS_SECONDS.to_vec());
+    let made = HistogramVec::new(options, &["verb", "answer"])?;
+    registry.register(Box::new(made.clone()))?;
+    Ok(made)
+}
+
+fn counters(
+    registry: &Registry,
+    name: &str,
+    help: &str,
+    labels: &[&str],
+) -> Result<IntCounterVec, prometheus::Error> {
+    let made = IntCounterVec::new(Opts::new(name, help), labels)?;
+    registry.register(Box::new(made.clone()))?;
+    Ok(made)
+}
+
+fn gauges(
+    registry: &Registry,
+    name: &str,
+    help: &str,
+    labels: &[&str],
+) -> Result<IntGaugeVec, prometheus::Error> {
+    let made = IntGaugeVec::new(Opts::new(name, help), labels)?;
+    registry.register(Box::new(made.clone()))?;
+    Ok(made)
+}
+
+fn gauge(registry: &Registry, name: &str, help: &str) -> Result<IntGauge, prometheus::Error> {
+    let made = IntGauge::new(name, help)?;
+    registry.register(Box::new(made.clone()))?;
+    Ok(made)
+}
+
+const RESOURCE_LABELS: &[&str] = &["group", "version", "resource"];
+
+/// CRDs that come and go must not fill the registry of metrics for good; what comes later counts as `other`.
+const RESOURCES_MAX: usize = 4096;
+
+/// From a cached GET (some tens of microseconds) to the upstream's request deadline of 60 s.
+const DURATION_BUCKETS_SECONDS: &[f64] = &[
+    0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5,
+    5.0, 10.0, 30.0, 60.0,
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(registry: &Registry) -> String {
+        prometheus::TextEncoder::new().encode_to_string(&registry.gather()).unwrap()
+    }
+
+    #[test]
+    fn requests_are_counted_by_resource_answer_and_reason() {
+        let registry = Registry::new();
+        let metrics = ServerMetrics::register(&registry).unwrap();
+        let pods = metrics.resource(Some(&GroupVersionResource::new("", "v1", "pods")));
+        pods.request("list", Answer::Hit, "", 200, Duration::from_millis(1));
+        pods.request("list", Answer::Forward, "consistent", 200, Duration::from_millis(1));
+        metrics.resource(None).request("other", Answer::Error, "host", 403, Duration::ZERO);
+        let text = text(&registry);
+        for line in [
+            r#"weir_requests_total{answer="hit",code="200",group="",reason="",resource="pods",verb="list",version="v1"} 1"#,
+            r#"weir_requests_total{answer="forward",code="200",group="",reason="consistent",resource="pods",verb="list",version="v1"} 1"#,
+            r#"weir_requests_total{answer="error",code="403",group="",reason="host",resource="other",verb="other",version=""} 1"#,
+            r#"weir_request_duration_seconds_count{answer="hit",verb="list"} 1"#,
+        ] {
+            assert!(text.contains(line), "{line} is missing in\n{text}");
+        }
+    }
+
+    #[test]
+    fn guards_count_down() {
+        let registry = Registry::new();
+        let metrics = ServerMetrics::register(&registry).unwrap();
+        let guard = metrics.in_flight();
+        assert!(text(&registry).contains("weir_requests_in_flight 1"));
+        drop(guard);
+        assert!(text(&registry).contains("weir_requests_in_flight 0"));
+    }
+}
