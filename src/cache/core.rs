@@ -1,0 +1,19 @@
+//! The watch cache of one resource: the present objects, a window of recent events, and the
+//! resourceVersion up to which both are true (client-go's and the apiserver's `cacher`).
+//!
+//! It does no I/O, spawns nothing and reads no clock: bytes and `now` come in, frames and wake-ups go out.
+//! State, history and resourceVersion change together, in batches, and are published to readers as one
+//! immutable [`State`](watch_cache::State), without locks.
+
+pub mod cursor;
+pub mod dispatcher;
+pub mod event;
+pub mod filter;
+pub mod history;
+pub mod state;
+pub mod store;
+pub mod watch_cache;
+pub mod watcher;
+
+#[cfg(test)]
+mod tests;

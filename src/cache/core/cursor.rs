@@ -1,0 +1,157 @@
+//! The part of a watcher that the writer sees too: how far it has taken, and what it is owed.
+//!
+//! A watcher has no queue. The writer tells it by two numbers which events may concern it: `from`, the first one
+//! that it may not have taken, and `to`, the one after the last. The watcher tells by `taken` how far it came.
+//! It is owed something exactly if `taken < to`, and then nothing before `max(from, taken)`; so a watcher that
+//! nothing concerned for long does not fall out of the window, however far the window moved on.
+//!
+//! `from` and `to` are written only by the writer (under the cache's mutex), `taken` only by the watcher. The writer moves
+//! `from` only when it sees `to <= taken`, all marks taken; so while the watcher sees `to > taken`, `from` stands
+//! still. A stale `taken` read by the writer leaves `from` too low, never too high.
+//!
+//! The order that everything hangs on: marks are set, then the state is published, then watchers are woken; and a
+//! watcher loads the state first and the marks after it. Were a mark set after the publishing, a watcher could find
+//! nothing owed in a state that holds an event for it, claim the state's resourceVersion in a bookmark, and the client that
+//! resumes there would never see the event. The end of a watch is set before the publishing for the same reason.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use crate::cache::core::dispatcher::Place;
+use crate::cache::core::state::State;
+use crate::cache::core::watch_cache::{EndCause, Now};
+use crate::codec::object::Object;
+
+/// See the module.
+#[derive(Debug)]
+pub struct Cursor {
+    /// Tells cursors apart within a cache.
+    pub(super) id: u64,
+    /// Where the dispatcher keeps it.
+    pub(super) place: Place,
+    /// Its index there. Written only under the cache's mutex.
+    pub(super) index: AtomicUsize,
+    /// Completes a wait of the watcher; a wake-up that comes early is kept.
+    pub(super) notify: Notify,
+    /// The initial state, until it is taken or taken away.
+    pub(super) initial: Mutex<Option<InitialEvents>>,
+    end: OnceLock<End>,
+    from: AtomicU64,
+    to: AtomicU64,
+    taken: AtomicU64,
+    /// The last batch that marked it, so that each batch wakes it once. Written only under the cache's mutex.
+    batch: AtomicU64,
+}
+
+/// How a watch ends: with what is still owed, and why.
+#[derive(Debug)]
+pub(super) struct End {
+    /// The last state that the watch is about.
+    pub(super) state: Arc<State>,
+    /// Why it ends.
+    pub(super) cause: EndCause,
+}
+
+/// A state that is being walked as ADDED events.
+#[derive(Debug)]
+pub(super) struct InitialEvents {
+    /// The state.
+    pub(super) state: Arc<State>,
+    /// The last object taken.
+    pub(super) after: Option<Arc<Object>>,
+    /// How often something was taken, and how often it had been at the last check for stalled watchers.
+    pub(super) steps: u64,
+    /// The number of steps that such a check saw first, and when.
+    pub(super) seen: Option<(u64, Now)>,
+}
+
+impl InitialEvents {
+    /// A walk from the start.
+    pub(super) fn new(state: Arc<State>) -> Self {
+        Self { state, after: None, steps: 0, seen: None }
+    }
+}
+
+impl Cursor {
+    /// One that is owed the events from `from` up to but not including `to`, after its initial ones.
+    pub(super) fn new(
+        id: u64,
+        place: Place,
+        (from, to): (u64, u64),
+        initial: Option<InitialEvents>,
+    ) -> Self {
+        Self {
+            id,
+            place,
+            index: AtomicUsize::new(0),
+            notify: Notify::new(),
+            initial: Mutex::new(initial),
+            end: OnceLock::new(),
+            from: AtomicU64::new(from),
+            to: AtomicU64::new(to),
+            taken: AtomicU64::new(from),
+            batch: AtomicU64::new(0),
+        }
+    }
+
+    /// Marks an event as one that may concern it. Returns whether it is the batch's first mark. To be called under the
+    /// cache's mutex, before the event is published, with ascending numbers.
+    pub(super) fn mark(&self, seq: u64, batch: u64) -> bool {
+        if self.to.load(Ordering::Relaxed) <= self.taken.load(Ordering::Acquire) {
+            self.from.store(seq, Ordering::Relaxed);
+        }
+        self.to.store(seq + 1, Ordering::Release);
+        self.batch.swap(batch, Ordering::Relaxed) != batch
+    }
+
+    /// The numbers of the first event owed of a state, and of the one after the last; `None` if nothing is. The
+    /// state must have been loaded before.
+    pub(super) fn owed(&self, state: &State) -> Option<(u64, u64)> {
+        let to = self.to.load(Ordering::Acquire).min(state.history().end_seq());
+        let from = self.from.load(Ordering::Relaxed).max(self.taken.load(Ordering::Relaxed));
+        (from < to).then_some((from, to))
+    }
+
+    /// Everything before this number was taken.
+    pub(super) fn set_taken(&self, seq: u64) {
+        self.taken.store(seq, Ordering::Release);
+    }
+
+    /// Ends the watch; to be called under the cache's mutex, before the next state is published.
+    pub(super) fn set_end(&self, end: End) {
+        // Only the first end counts, and none comes twice: an ended cursor is in no index.
+        drop(self.end.set(end));
+    }
+
+    /// How the watch ends, once it does. To be read after the state was loaded.
+    pub(super) fn end(&self) -> Option<&End> {
+        self.end.get()
+    }
+
+    /// Takes the initial state away from a watcher that took nothing of it between an earlier call and `now`, if that call is
+    /// `older_than` ago. Returns whether it did.
+    pub(super) fn end_if_stalled(&self, older_than: std::time::Duration, now: Now) -> bool {
+        let mut slot = self.initial.lock();
+        let Some(initial) = slot.as_mut() else { return false };
+        match initial.seen {
+            Some((steps, since)) if steps == initial.steps => {
+                if now.0.saturating_sub(since.0) < older_than {
+                    return false;
+                }
+            }
+            _ => {
+                initial.seen = Some((initial.steps, now));
+                return false;
+            }
+        }
+        // The state may be the last of its kind: it is freed after the lock.
+        let initial = slot.take();
+        drop(slot);
+        drop(initial);
+        self.notify.notify_one();
+        true
+    }
+}

@@ -1,0 +1,51 @@
+//! What of a resource a list or watch is about: a place (namespace, name) and two selectors.
+//!
+//! The place that a filter demands, from its own fields or lifted from the field selector, narrows walks
+//! of the store and picks the index under which the dispatcher keeps a watcher. Narrowing may be too wide,
+//! never too narrow: [`WatchFilter::matches`] has the last word.
+
+use std::sync::Arc;
+
+use crate::api::selector::field::FieldSelector;
+use crate::api::selector::label::LabelSelector;
+use crate::codec::object::Object;
+
+/// What of a resource a list or watch is about.
+#[derive(Clone, Debug, Default)]
+pub struct WatchFilter {
+    /// One namespace, from the path; `None` (or an empty one) for all.
+    pub namespace: Option<Arc<str>>,
+    /// One name, from the path or lifted from the field selector; `None` for all.
+    pub name: Option<Arc<str>>,
+    /// The label selector.
+    pub labels: LabelSelector,
+    /// The field selector (also where it repeats the name).
+    pub fields: FieldSelector,
+}
+
+impl WatchFilter {
+    /// Whether an object is meant.
+    pub fn matches(&self, object: &Object) -> bool {
+        let (namespace, name) = (object.key.namespace(), object.key.name());
+        self.own_namespace().is_none_or(|own| own == namespace)
+            && self.name.as_deref().is_none_or(|own| own == name)
+            && self.labels.matches(&object.labels)
+            && self.fields.matches(name, namespace, &object.fields)
+    }
+
+    /// The namespace that every object it matches has; never empty.
+    pub fn required_namespace(&self) -> Option<&str> {
+        self.own_namespace()
+            .or_else(|| self.fields.required_namespace())
+            .filter(|namespace| !namespace.is_empty())
+    }
+
+    /// The name that every object it matches has.
+    pub fn required_name(&self) -> Option<&str> {
+        self.name.as_deref().or_else(|| self.fields.required_name())
+    }
+
+    fn own_namespace(&self) -> Option<&str> {
+        self.namespace.as_deref().filter(|namespace| !namespace.is_empty())
+    }
+}

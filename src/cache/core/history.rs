@@ -1,0 +1,194 @@
+//! The sliding window of recent events (semantics.md §5.9).
+//!
+//! Every event has a sequence number, one more than the event before it; numbers never restart within a
+//! cache's life, so a watcher's position stays meaningful over a relist. The window's capacity follows the
+//! upstream's rule; beside it the window has a bound in bytes, and where they meet, bytes win. One exception
+//! to both: the events of the batch being applied stay until the next one, or else a burst heavier than the window
+//! would end every watcher that it wakes.
+//!
+//! After the upstream's history was found rewound, an old client's resourceVersion may be of the lost history: the objects that it stands
+//! for are then not those of the present history at that number, and a watch that simply went on there would leave the client wrong for good. So
+//! one that lies before this cache's first list and not above what the lost history had reached is answered as too old, although the
+//! upstream might still have it. What cannot be told: a number between that list and the present state may come from either history.
+//!
+//! Invariants: `events` ascend strictly by resourceVersion; `events[i]` has the number `first_seq + i`.
+
+use std::sync::Arc;
+
+use imbl::Vector;
+
+use crate::api::resource_version::ResourceVersion;
+use crate::cache::core::event::Event;
+use crate::cache::core::watch_cache::{Now, WatchRefusal, WindowLimits};
+
+/// What a cache's history hands on to the one that begins after a relist.
+#[derive(Clone, Copy, Debug)]
+pub struct Ground {
+    /// The number of the next event.
+    pub next_seq: u64,
+    /// The capacity that the window had grown to, in events; as upstream, a relist keeps it.
+    pub capacity: usize,
+    /// The resourceVersion of the first list that the cache ever held: what came before it, it never knew.
+    pub first_list: Option<ResourceVersion>,
+    /// How far the upstream's history had come before it was found rewound; `None` if it never was.
+    pub lost: Option<ResourceVersion>,
+}
+
+impl Ground {
+    /// Of a cache that has held nothing yet.
+    pub fn new(limits: &WindowLimits) -> Self {
+        Self { next_seq: 0, capacity: limits.events_min.max(1), first_list: None, lost: None }
+    }
+
+    /// Begins on another history of the upstream; the one before had come as far as `lost`.
+    pub fn rewind(&mut self, lost: ResourceVersion) {
+        self.first_list = None;
+        self.lost = self.lost.max(Some(lost));
+    }
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct History {
+    events: Vector<Arc<Event>>,
+    first_seq: u64,
+    capacity: usize,
+    weight: usize,
+    listed: ResourceVersion,
+    first_list: ResourceVersion,
+    lost: Option<ResourceVersion>,
+    evicted: Option<ResourceVersion>,
+}
+
+impl History {
+    /// An empty history after a list of this resourceVersion.
+    pub fn new(ground: Ground, listed: ResourceVersion) -> Self {
+        Self {
+            events: Vector::new(),
+            first_seq: ground.next_seq,
+            capacity: ground.capacity,
+            weight: 0,
+            listed,
+            // A list below the first one means that the upstream's history was rewound: older
+            // resourceVersions are known anew, with another meaning.
+            first_list: ground.first_list.map_or(listed, |first| first.min(listed)),
+            lost: ground.lost,
+            evicted: None,
+        }
+    }
+
+    /// What the next history begins on.
+    pub fn ground(&self) -> Ground {
+        Ground {
+            next_seq: self.end_seq(),
+            capacity: self.capacity,
+            first_list: Some(self.first_list),
+            lost: self.lost,
+        }
+    }
+
+    /// The number of the oldest event still held; that of the next one if there is none.
+    pub fn first_seq(&self) -> u64 {
+        self.first_seq
+    }
+
+    /// The number that the next event will have.
+    pub fn end_seq(&self) -> u64 {
+        self.first_seq + self.events.len() as u64
+    }
+
+    /// How many events are held.
+    pub fn len(&self) -> usize {
+        self.events.len()
+    }
+
+    /// Whether none is held.
+    pub fn is_empty(&self) -> bool {
+        self.events.is_empty()
+    }
+
+    /// What the history alone keeps alive, in bytes.
+    pub fn weight(&self) -> usize {
+        self.weight
+    }
+
+    /// Appends an event, making room first. Events numbered `keep_from` and above stay.
+    pub fn push(&mut self, event: Event, keep_from: u64, limits: &WindowLimits) {
+        if self.events.len() >= self.capacity {
+            self.resize(event.applied(), limits);
+        }
+        while self.events.len() >= self.capacity && self.evict_before(keep_from) {}
+        self.weight = self.weight.saturating_add(event.weight());
+        self.events.push_back(Arc::new(event));
+    }
+
+    /// Brings the weight within its bound, as far as events before `keep_from` allow.
+    pub fn trim(&mut self, keep_from: u64, limits: &WindowLimits) {
+        while self.weight > limits.bytes_max && self.evict_before(keep_from) {}
+    }
+
+    /// The events numbered from `from` up to but not including `to`, as far as they are held.
+    pub fn events(&self, from: u64, to: u64) -> impl Iterator<Item = (u64, &Arc<Event>)> {
+        let from = from.clamp(self.first_seq, self.end_seq());
+        let to = to.clamp(from, self.end_seq());
+        let (start, end) = (self.index(from), self.index(to));
+        (from..to).zip(self.events.focus().narrow(start..end))
+    }
+
+    /// Where a watch that knows everything up to `resource_version` goes on: the number of the first event after it.
+    pub fn resume(&self, resource_version: ResourceVersion) -> Result<u64, WatchRefusal> {
+        let oldest = self.oldest();
+        if resource_version < oldest {
+            let may_be_lost = self.lost >= Some(resource_version);
+            let began_after = resource_version < self.first_list && !may_be_lost;
+            return Err(WatchRefusal::Expired { oldest, began_after });
+        }
+        let found =
+            self.events.binary_search_by(|event| event.resource_version().cmp(&resource_version));
+        let index = found.map_or_else(|index| index, |index| index + 1);
+        Ok(self.first_seq + index as u64)
+    }
+
+    /// The oldest resourceVersion from which a watch can begin (semantics.md §5.8): the list's if nothing was
+    /// evicted since, else the one before the oldest event.
+    fn oldest(&self) -> ResourceVersion {
+        match (self.evicted, self.events.front()) {
+            (None, _) => self.listed,
+            (Some(_), Some(event)) => ResourceVersion(event.resource_version().0.saturating_sub(1)),
+            (Some(evicted), None) => evicted,
+        }
+    }
+
+    /// Called when the window is full.
+    fn resize(&mut self, now: Now, limits: &WindowLimits) {
+        let is_older = |event: Option<&Arc<Event>>| {
+            event.is_some_and(|event| now.0.saturating_sub(event.applied().0) > limits.age)
+        };
+        let is_younger = |event: Option<&Arc<Event>>| {
+            event.is_some_and(|event| now.0.saturating_sub(event.applied().0) < limits.age)
+        };
+        let quarter = self.events.len().saturating_sub((self.capacity / 4).max(1));
+        if is_younger(self.events.front()) {
+            let grown = self.capacity.saturating_mul(2).min(limits.events_max);
+            self.capacity = self.capacity.max(grown);
+        } else if is_older(self.events.get(quarter)) {
+            let shrunk = (self.capacity / 2).max(limits.events_min).max(1);
+            self.capacity = self.capacity.min(shrunk);
+        }
+    }
+
+    fn evict_before(&mut self, keep_from: u64) -> bool {
+        if self.first_seq >= keep_from {
+            return false;
+        }
+        let Some(event) = self.events.pop_front() else { return false };
+        self.first_seq += 1;
+        self.weight = self.weight.saturating_sub(event.weight());
+        self.evicted = Some(event.resource_version());
+        true
+    }
+
+    fn index(&self, seq: u64) -> usize {
+        usize::try_from(seq.saturating_sub(self.first_seq)).unwrap_or(usize::MAX)
+    }
+}

@@ -1,0 +1,110 @@
+//! An immutable view of a watch cache: store, history and resourceVersion, which change together.
+//!
+//! The next state is made from the present one and a batch of changes; they share what did not change.
+
+use std::sync::Arc;
+
+use crate::api::resource_version::ResourceVersion;
+use crate::cache::core::event::Event;
+use crate::cache::core::filter::WatchFilter;
+use crate::cache::core::history::{Ground, History};
+use crate::cache::core::store::Store;
+use crate::cache::core::watch_cache::{Change, Now, WindowLimits};
+use crate::codec::object::{Key, Object};
+
+/// An immutable view of the cache at one resourceVersion.
+#[derive(Clone, Debug)]
+pub struct State {
+    resource_version: ResourceVersion,
+    store: Store,
+    history: History,
+}
+
+impl State {
+    /// The state that a complete list gives.
+    pub(super) fn listed(store: Store, resource_version: ResourceVersion, ground: Ground) -> Self {
+        Self { resource_version, store, history: History::new(ground, resource_version) }
+    }
+
+    /// The state after a batch; `None` if nothing in it was new. What is not newer than the resourceVersion that
+    /// was reached before it is dropped, also within the batch.
+    pub(super) fn next(
+        &self,
+        changes: Vec<Change>,
+        now: Now,
+        limits: &WindowLimits,
+    ) -> Option<Self> {
+        let mut next = self.clone();
+        let keep_from = self.history.end_seq();
+        for change in changes {
+            next.apply(change, keep_from, now, limits);
+        }
+        next.history.trim(keep_from, limits);
+        (next.resource_version > self.resource_version).then_some(next)
+    }
+
+    /// The resourceVersion of the view: everything up to it is in, nothing after it.
+    pub fn resource_version(&self) -> ResourceVersion {
+        self.resource_version
+    }
+
+    /// One object.
+    pub fn get(&self, key: &Key) -> Option<Arc<Object>> {
+        self.store.get(key.as_str()).cloned()
+    }
+
+    /// The objects that a filter matches, in key order; a namespace in it narrows the walk to its range, a name to one look-up.
+    pub fn select(&self, filter: &WatchFilter) -> Vec<Arc<Object>> {
+        self.store.walk(filter).cloned().collect()
+    }
+
+    /// How many objects there are.
+    pub fn len(&self) -> usize {
+        self.store.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.store.is_empty()
+    }
+
+    /// What the objects and the history weigh, in bytes.
+    pub fn weight(&self) -> usize {
+        self.store.weight().saturating_add(self.history.weight())
+    }
+
+    /// The present objects.
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// The recent events.
+    pub fn history(&self) -> &History {
+        &self.history
+    }
+
+    fn apply(&mut self, change: Change, keep_from: u64, now: Now, limits: &WindowLimits) {
+        let resource_version = match &change {
+            Change::Upsert(object) | Change::Delete(object) => object.resource_version,
+            Change::Progress(resource_version) => *resource_version,
+        };
+        if resource_version <= self.resource_version {
+            return;
+        }
+        self.resource_version = resource_version;
+        let event = match change {
+            Change::Upsert(object) => {
+                let object = Arc::new(object);
+                let previous = self.store.put(Arc::clone(&object));
+                Event::upserted(object, previous, now)
+            }
+            Change::Delete(object) => {
+                // A deletion of what is not there changes nothing that a watcher could know of.
+                let Some(previous) = self.store.remove(object.key.as_str()) else { return };
+                Event::deleted(Arc::new(object), previous, now)
+            }
+            Change::Progress(_) => return,
+        };
+        self.history.push(event, keep_from, limits);
+    }
+}

@@ -1,0 +1,203 @@
+//! Tests of the watch cache's core as a whole, and what they share: pods, filters, and watchers read to the end.
+
+mod cache;
+mod dispatch;
+mod model;
+mod threads;
+mod window;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::api::resource::GroupVersionResource;
+use crate::api::resource_version::ResourceVersion;
+use crate::api::selectable::SelectableFields;
+use crate::api::selector::field::FieldSelector;
+use crate::api::selector::label::LabelSelector;
+use crate::cache::core::watch_cache::{EndCause, Now, WatchCache, WindowLimits};
+use crate::cache::core::watcher::{Taken, WatchFilter, Watcher};
+use crate::codec::object::{Key, Object};
+
+/// A pod by what filters look at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Pod {
+    namespace: String,
+    name: String,
+    resource_version: u64,
+    node: String,
+    app: String,
+    /// Only told apart, never filtered by: which of two states of the pod a frame shows.
+    phase: String,
+}
+
+impl Pod {
+    fn new(namespace: &str, name: &str, resource_version: u64) -> Self {
+        Self {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            resource_version,
+            node: "n1".to_owned(),
+            app: "a".to_owned(),
+            phase: "Running".to_owned(),
+        }
+    }
+
+    fn node(mut self, node: &str) -> Self {
+        node.clone_into(&mut self.node);
+        self
+    }
+
+    fn app(mut self, app: &str) -> Self {
+        app.clone_into(&mut self.app);
+        self
+    }
+
+    fn at(&self, resource_version: u64) -> Self {
+        Self { resource_version, ..self.clone() }
+    }
+
+    fn key(&self) -> String {
+        Key::new(&self.namespace, &self.name).as_str().to_owned()
+    }
+
+    fn object(&self) -> Object {
+        let body = json!({
+            "kind": "Pod",
+            "apiVersion": "v1",
+            "metadata": {
+                "name": self.name,
+                "namespace": self.namespace,
+                "resourceVersion": self.resource_version.to_string(),
+                "labels": {"app": self.app},
+            },
+            "spec": {"nodeName": self.node},
+            "status": {"phase": self.phase},
+        })
+        .to_string();
+        let digits = self.resource_version.to_string();
+        let mark = "\"resourceVersion\":\"";
+        let at = body.find(mark).unwrap() + mark.len();
+        let mut fields = vec![Box::<str>::from(""); pod_fields().len()];
+        fields[node_field()] = self.node.as_str().into();
+        Object {
+            key: Key::new(&self.namespace, &self.name),
+            resource_version: ResourceVersion(self.resource_version),
+            labels: Box::new([("app".into(), self.app.as_str().into())]),
+            fields: fields.into(),
+            body: body.into(),
+            list_item_skip: 0,
+            resource_version_at: (u32::try_from(at).unwrap(), u8::try_from(digits.len()).unwrap()),
+        }
+    }
+
+    fn from_json(value: &Value) -> Self {
+        let text = |path: &str| value.pointer(path).unwrap().as_str().unwrap().to_owned();
+        Self {
+            namespace: text("/metadata/namespace"),
+            name: text("/metadata/name"),
+            resource_version: text("/metadata/resourceVersion").parse().unwrap(),
+            node: text("/spec/nodeName"),
+            app: text("/metadata/labels/app"),
+            phase: text("/status/phase"),
+        }
+    }
+}
+
+/// What a watcher was given, in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Seen {
+    Event(String, Pod),
+    InitialEventsEnd(u64),
+}
+
+/// Why a watcher gives no more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rest {
+    /// It can claim this resourceVersion.
+    Idle(u64),
+    Ended(EndCause),
+}
+
+/// Takes once; appends what came, or returns why nothing did.
+fn take_once(watcher: &mut Watcher, max_bytes: usize, seen: &mut Vec<Seen>) -> Option<Rest> {
+    match watcher.take(max_bytes) {
+        Taken::Frames { chunks, events } => {
+            let before = seen.len();
+            for line in chunks.concat().split_inclusive(|byte| *byte == b'\n') {
+                let frame: Value = serde_json::from_slice(line).unwrap();
+                let event = frame["type"].as_str().unwrap().to_owned();
+                seen.push(Seen::Event(event, Pod::from_json(&frame["object"])));
+            }
+            assert_eq!(seen.len() - before, events);
+            assert!(events > 0, "an answer without frames");
+            None
+        }
+        Taken::InitialEventsEnd(resource_version) => {
+            seen.push(Seen::InitialEventsEnd(resource_version.0));
+            None
+        }
+        Taken::Searching => None,
+        Taken::Idle => Some(Rest::Idle(watcher.resource_version().0)),
+        Taken::Ended(cause) => Some(Rest::Ended(cause)),
+    }
+}
+
+/// Takes everything.
+fn take_all(watcher: &mut Watcher, seen: &mut Vec<Seen>) -> Rest {
+    loop {
+        if let Some(rest) = take_once(watcher, 1 << 20, seen) {
+            return rest;
+        }
+    }
+}
+
+/// Takes everything, in short: `ADDED ns/name 5`.
+fn drain(watcher: &mut Watcher) -> (Vec<String>, Rest) {
+    let mut seen = Vec::new();
+    let rest = take_all(watcher, &mut seen);
+    let short = seen.iter().map(|seen| match seen {
+        Seen::Event(event, pod) => format!("{event} {} {}", pod.key(), pod.resource_version),
+        Seen::InitialEventsEnd(resource_version) => format!("END {resource_version}"),
+    });
+    (short.collect(), rest)
+}
+
+fn cache_of(events_min: usize, events_max: usize, bytes_max: usize) -> WatchCache {
+    let age = Duration::from_secs(75);
+    WatchCache::new(WindowLimits { events_min, events_max, age, bytes_max })
+}
+
+fn at(seconds: u64) -> Now {
+    Now(Duration::from_secs(seconds))
+}
+
+fn pod_fields() -> SelectableFields {
+    SelectableFields::built_in(&GroupVersionResource::new("", "v1", "pods"))
+}
+
+fn fields(text: &str) -> FieldSelector {
+    FieldSelector::parse(text, &pod_fields()).unwrap()
+}
+
+fn node_field() -> usize {
+    fields("spec.nodeName=x").required_value().unwrap().0
+}
+
+fn in_namespace(namespace: &str) -> WatchFilter {
+    WatchFilter { namespace: Some(namespace.into()), ..WatchFilter::default() }
+}
+
+fn by_app(app: &str) -> WatchFilter {
+    let labels = LabelSelector::parse(&format!("app={app}")).unwrap();
+    WatchFilter { labels, ..WatchFilter::default() }
+}
+
+fn on_node(node: &str) -> WatchFilter {
+    WatchFilter { fields: fields(&format!("spec.nodeName={node}")), ..WatchFilter::default() }
+}
+
+fn pods_by_key(pods: impl IntoIterator<Item = Pod>) -> BTreeMap<String, Pod> {
+    pods.into_iter().map(|pod| (pod.key(), pod)).collect()
+}

@@ -1,0 +1,239 @@
+//! The watch cache step by step.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::*;
+use crate::cache::core::watch_cache::{Change, WatchRefusal};
+use crate::cache::core::watcher::{LOOKED_AT_MAX, WatchStart};
+
+fn upsert(pod: &Pod) -> Change {
+    Change::Upsert(pod.object())
+}
+
+fn delete(pod: &Pod) -> Change {
+    Change::Delete(pod.object())
+}
+
+fn ready(pods: &[Pod], resource_version: u64) -> WatchCache {
+    let cache = cache_of(100, 1000, 1 << 20);
+    let objects = pods.iter().map(Pod::object).collect();
+    cache.replace(objects, ResourceVersion(resource_version), at(0));
+    cache
+}
+
+fn everything() -> WatchFilter {
+    WatchFilter::default()
+}
+
+#[test]
+fn is_not_ready_before_a_list_and_after_invalidate() {
+    let cache = cache_of(10, 10, 1000);
+    let progress = cache.progress();
+    let refused = |cache: &WatchCache| cache.watch(everything(), WatchStart::Now).unwrap_err();
+    assert_eq!(refused(&cache), WatchRefusal::NotReady);
+    cache.apply(vec![upsert(&Pod::new("ns1", "a", 5))], at(0));
+    assert!(cache.state().is_none());
+    cache.replace(Vec::new(), ResourceVersion(7), at(0));
+    assert_eq!(*progress.borrow(), Some(ResourceVersion(7)));
+    assert!(cache.state().unwrap().is_empty());
+    cache.invalidate(EndCause::Stopped);
+    assert_eq!(*progress.borrow(), None);
+    assert_eq!(refused(&cache), WatchRefusal::NotReady);
+}
+
+#[test]
+fn lists_in_key_order_narrowed_by_place() {
+    let pods =
+        [("ns1", "b"), ("ns1-a", "a"), ("ns1", "a"), ("ns10", "a"), ("ns1.x", "b"), ("ns0", "z")]
+            .map(|(namespace, name)| Pod::new(namespace, name, 3));
+    let state = ready(&pods, 5).state().unwrap();
+    let select = |filter: &WatchFilter| -> Vec<String> {
+        state.select(filter).iter().map(|object| object.key.as_str().to_owned()).collect()
+    };
+    let all = ["ns0/z", "ns1-a/a", "ns1.x/b", "ns1/a", "ns1/b", "ns10/a"];
+    assert_eq!(select(&everything()), all);
+    assert_eq!(select(&in_namespace("ns1")), ["ns1/a", "ns1/b"]);
+    assert_eq!(select(&in_namespace("ns")), [""; 0]);
+    let named = WatchFilter { name: Some("a".into()), ..everything() };
+    assert_eq!(select(&named), ["ns1-a/a", "ns1/a", "ns10/a"]);
+    let one = WatchFilter { fields: fields("metadata.name=b"), ..in_namespace("ns1") };
+    assert_eq!(select(&one), ["ns1/b"]);
+    assert!(state.get(&Key::new("ns1", "b")).is_some());
+    assert!(state.get(&Key::new("ns1", "c")).is_none());
+}
+
+#[test]
+fn finds_cluster_scoped_objects_by_name() {
+    let state = ready(&[Pod::new("", "a", 1), Pod::new("", "b", 2)], 5).state().unwrap();
+    let named = |name: &str| WatchFilter { name: Some(name.into()), ..everything() };
+    assert_eq!(state.select(&named("b")).len(), 1);
+    assert_eq!(state.select(&named("c")).len(), 0);
+    let empty_namespace = WatchFilter { namespace: Some("".into()), ..everything() };
+    assert_eq!(state.select(&empty_namespace).len(), 2);
+}
+
+#[test]
+fn rewrites_events_at_the_edge_of_a_selector() {
+    let pod = Pod::new("ns1", "a", 0);
+    let cache = ready(&[], 10);
+    let mut watcher = cache.watch(by_app("a"), WatchStart::Now).unwrap();
+    let changes = vec![
+        upsert(&pod.at(11)),
+        upsert(&pod.at(12)),
+        upsert(&pod.at(13).app("b")),
+        upsert(&pod.at(14).app("b")),
+        upsert(&pod.at(15)),
+        delete(&pod.at(16)),
+    ];
+    cache.apply(changes, at(0));
+    let mut seen = Vec::new();
+    assert_eq!(take_all(&mut watcher, &mut seen), Rest::Idle(16));
+    let expected =
+        [("ADDED", 11), ("MODIFIED", 12), ("DELETED", 13), ("ADDED", 15), ("DELETED", 16)]
+            .map(|(event, at)| Seen::Event(event.to_owned(), pod.at(at)));
+    assert_eq!(seen, expected);
+}
+
+#[test]
+fn drops_what_is_not_newer() {
+    let pod = Pod::new("ns1", "a", 0);
+    let cache = ready(&[], 10);
+    let mut watcher = cache.watch(everything(), WatchStart::Now).unwrap();
+    let progress = |at| Change::Progress(ResourceVersion(at));
+    cache.apply(vec![upsert(&pod.at(10)), delete(&pod.at(9)), progress(10)], at(0));
+    assert_eq!(drain(&mut watcher), (vec![], Rest::Idle(10)));
+    cache.apply(vec![progress(13), upsert(&pod.at(12)), upsert(&pod.at(14))], at(0));
+    assert_eq!(drain(&mut watcher), (vec!["ADDED ns1/a 14".to_owned()], Rest::Idle(14)));
+    cache.apply(vec![delete(&Pod::new("ns1", "unknown", 15))], at(0));
+    assert_eq!(drain(&mut watcher), (vec![], Rest::Idle(15)));
+}
+
+#[test]
+fn gives_initial_events_in_parts_and_their_end_once() {
+    let pods: Vec<Pod> = (0..50).map(|n| Pod::new("ns1", &format!("p{n:02}"), n)).collect();
+    let cache = ready(&pods, 100);
+    let mut watcher = cache.watch(everything(), WatchStart::InitialEvents).unwrap();
+    cache.apply(vec![delete(&Pod::new("ns1", "p07", 101))], at(0));
+    let (mut seen, mut parts) = (Vec::new(), 0);
+    while take_once(&mut watcher, 600, &mut seen).is_none() {
+        parts += 1;
+    }
+    assert!(parts > 10, "{parts}");
+    assert_eq!(seen.len(), 52);
+    let initial: Vec<Seen> =
+        pods.into_iter().map(|pod| Seen::Event("ADDED".to_owned(), pod)).collect();
+    assert_eq!(seen[..50], initial);
+    assert_eq!(seen[50], Seen::InitialEventsEnd(100));
+    let mut empty = cache.watch(in_namespace("ns2"), WatchStart::InitialEvents).unwrap();
+    assert_eq!(drain(&mut empty), (vec!["END 101".to_owned()], Rest::Idle(101)));
+}
+
+#[test]
+fn a_start_in_the_future_is_silent_until_it_has_passed() {
+    let cache = ready(&[], 10);
+    let mut watcher = cache.watch(everything(), WatchStart::After(ResourceVersion(12))).unwrap();
+    cache.apply(vec![upsert(&Pod::new("ns1", "a", 12))], at(0));
+    assert_eq!(drain(&mut watcher), (vec![], Rest::Idle(12)));
+    cache.apply(vec![upsert(&Pod::new("ns1", "a", 13))], at(0));
+    assert_eq!(drain(&mut watcher), (vec!["MODIFIED ns1/a 13".to_owned()], Rest::Idle(13)));
+}
+
+#[test]
+fn a_relist_ends_watchers_after_what_they_are_owed() {
+    let cache = ready(&[Pod::new("ns1", "a", 3)], 10);
+    let mut live = cache.watch(everything(), WatchStart::Now).unwrap();
+    let mut initial = cache.watch(everything(), WatchStart::InitialEvents).unwrap();
+    cache.apply(vec![upsert(&Pod::new("ns1", "b", 11))], at(0));
+    cache.replace(Vec::new(), ResourceVersion(20), at(0));
+    cache.apply(vec![upsert(&Pod::new("ns1", "c", 21))], at(0));
+    let ended = Rest::Ended(EndCause::Relist);
+    assert_eq!(drain(&mut live), (vec!["ADDED ns1/b 11".to_owned()], ended));
+    let owed = ["ADDED ns1/a 3", "END 10", "ADDED ns1/b 11"].map(str::to_owned);
+    assert_eq!(drain(&mut initial), (owed.to_vec(), ended));
+    assert_eq!(drain(&mut initial), (vec![], ended));
+    assert_eq!(cache.watchers(), 2);
+    drop((live, initial));
+    assert_eq!(cache.watchers(), 0);
+}
+
+#[test]
+fn dropping_the_cache_ends_its_watchers() {
+    let cache = ready(&[], 10);
+    let mut watcher = cache.watch(everything(), WatchStart::Now).unwrap();
+    cache.apply(vec![upsert(&Pod::new("ns1", "b", 11))], at(0));
+    drop(cache);
+    let ended = Rest::Ended(EndCause::Stopped);
+    assert_eq!(drain(&mut watcher), (vec!["ADDED ns1/b 11".to_owned()], ended));
+}
+
+#[test]
+fn takes_the_initial_state_away_from_who_does_not_take_it() {
+    let pods: Vec<Pod> = (0..9).map(|n| Pod::new("ns1", &format!("p{n}"), n)).collect();
+    let cache = ready(&pods, 100);
+    let watch = || cache.watch(everything(), WatchStart::InitialEvents).unwrap();
+    let (mut stalled, mut slow, mut done) = (watch(), watch(), watch());
+    let old = Arc::downgrade(&cache.state().unwrap());
+    drain(&mut done);
+    let limit = Duration::from_secs(10);
+    assert_eq!(cache.end_stalled(limit, at(0)), 0);
+    assert_eq!(cache.end_stalled(limit, at(9)), 0);
+    assert!(take_once(&mut slow, 1, &mut Vec::new()).is_none());
+    assert_eq!(cache.end_stalled(limit, at(10)), 1);
+    assert_eq!(drain(&mut stalled), (vec![], Rest::Ended(EndCause::Slow)));
+    assert_eq!(cache.end_stalled(limit, at(19)), 0);
+    assert_eq!(cache.end_stalled(limit, at(20)), 1);
+    assert_eq!(drain(&mut slow).1, Rest::Ended(EndCause::Slow));
+    assert_eq!(drain(&mut done).1, Rest::Idle(100));
+    cache.apply(vec![upsert(&Pod::new("ns1", "b", 101))], at(0));
+    assert!(old.upgrade().is_none(), "the state is still held");
+}
+
+#[tokio::test]
+async fn wakes_those_that_an_event_may_concern() {
+    let cache = ready(&[Pod::new("ns1", "a", 3)], 10);
+    let mut here = cache.watch(on_node("n1"), WatchStart::Now).unwrap();
+    let there = cache.watch(on_node("n3"), WatchStart::Now).unwrap();
+    let pending = |watcher: &Watcher| futures::FutureExt::now_or_never(watcher.woken()).is_none();
+    assert!(pending(&here) && pending(&there));
+    cache.apply(vec![upsert(&Pod::new("ns1", "a", 11).node("n2"))], at(0));
+    assert!(!pending(&here), "an object left the selector");
+    assert!(pending(&there));
+    assert_eq!(drain(&mut here), (vec!["DELETED ns1/a 11".to_owned()], Rest::Idle(11)));
+    cache.apply(vec![Change::Progress(ResourceVersion(12))], at(0));
+    assert!(pending(&there));
+    cache.invalidate(EndCause::Stopped);
+    assert!(!pending(&there) && !pending(&here));
+}
+
+#[test]
+fn a_call_looks_at_so_many_objects_or_events_only() {
+    let count = 2 * LOOKED_AT_MAX as u64 + 1;
+    let cache = cache_of(100_000, 100_000, usize::MAX);
+    let pod = |n: u64| {
+        let pod = Pod::new("ns1", &format!("p{n:06}"), n);
+        if n == count { pod.app("last") } else { pod }
+    };
+    cache.replace((1..=count).map(|n| pod(n).object()).collect(), ResourceVersion(count), at(0));
+    let mut watcher = cache.watch(by_app("last"), WatchStart::InitialEvents).unwrap();
+    let steps = [(); 4].map(|()| step(&mut watcher));
+    assert_eq!(steps, ["searching", "searching", "1 events", "end"]);
+
+    let changes = (1..=count).map(|n| upsert(&pod(n).at(count + n)));
+    cache.apply(changes.collect(), at(1));
+    let after = WatchStart::After(ResourceVersion(count));
+    let mut watcher = cache.watch(by_app("last"), after).unwrap();
+    let steps = [(); 4].map(|()| step(&mut watcher));
+    assert_eq!(steps, ["searching", "searching", "1 events", "idle"]);
+    assert_eq!(watcher.resource_version().0, 2 * count);
+}
+
+fn step(watcher: &mut Watcher) -> String {
+    match watcher.take(1 << 20) {
+        Taken::Frames { events, .. } => format!("{events} events"),
+        Taken::Searching => "searching".to_owned(),
+        Taken::InitialEventsEnd(_) => "end".to_owned(),
+        Taken::Idle => "idle".to_owned(),
+        Taken::Ended(cause) => format!("{cause:?}"),
+    }
+}

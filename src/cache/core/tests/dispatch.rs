@@ -1,0 +1,59 @@
+//! The dispatcher's indexes: where watchers stand, and that they leave without a trace.
+
+use super::*;
+use crate::cache::core::dispatcher::Place;
+use crate::cache::core::watcher::WatchStart;
+
+fn filters() -> Vec<WatchFilter> {
+    let named = WatchFilter { name: Some("a".into()), ..WatchFilter::default() };
+    let mut filters = vec![
+        WatchFilter::default(),
+        by_app("a"),
+        named.clone(),
+        WatchFilter { namespace: Some("ns1".into()), ..named },
+    ];
+    for n in 0..20 {
+        filters.push(in_namespace(&format!("ns{n}")));
+        filters.push(on_node(&format!("n{n}")));
+        filters.push(WatchFilter {
+            fields: fields(&format!("metadata.name=a,metadata.namespace=ns{n}")),
+            ..WatchFilter::default()
+        });
+    }
+    filters
+}
+
+#[test]
+fn a_watcher_stands_in_the_narrowest_place() {
+    let node = WatchFilter { fields: fields("spec.nodeName=n1"), ..in_namespace("ns1") };
+    let label = WatchFilter { labels: by_app("a").labels, ..in_namespace("ns1") };
+    let lifted = WatchFilter { fields: fields("metadata.name=a"), ..in_namespace("ns1") };
+    let name = WatchFilter { fields: fields("metadata.name=a"), ..WatchFilter::default() };
+    assert_eq!(Place::of(&WatchFilter::default()), Place::Rest);
+    assert_eq!(Place::of(&by_app("a")), Place::Rest);
+    assert_eq!(Place::of(&label), Place::Namespace("ns1".into()));
+    assert_eq!(Place::of(&node), Place::Field(node_field(), "n1".into()));
+    assert_eq!(Place::of(&lifted), Place::Key(Key::new("ns1", "a")));
+    assert_eq!(Place::of(&name), Place::Name("a".into()));
+}
+
+#[test]
+fn thousands_of_dropped_watchers_leave_the_indexes_empty() {
+    let cache = cache_of(10, 10, 1 << 20);
+    cache.replace(Vec::new(), ResourceVersion(1), at(0));
+    let filters = filters();
+    let starts = [WatchStart::Now, WatchStart::InitialEvents];
+    let mut watchers: Vec<Watcher> = (0..5000)
+        .map(|n| cache.watch(filters[n % filters.len()].clone(), starts[n % 2]).unwrap())
+        .collect();
+    assert_eq!(cache.watchers(), 5000);
+    assert!(!cache.indexes_are_empty());
+    let mut random = fastrand::Rng::with_seed(1);
+    random.shuffle(&mut watchers);
+    let last = watchers.pop();
+    drop(watchers);
+    assert_eq!(cache.watchers(), 1);
+    drop(last);
+    assert_eq!(cache.watchers(), 0);
+    assert!(cache.indexes_are_empty());
+}

@@ -1,0 +1,126 @@
+//! The history's window: its size by events, age and bytes, and what a watcher outside it is told.
+
+use super::*;
+use crate::cache::core::watch_cache::{Change, EndCause, WatchRefusal};
+use crate::cache::core::watcher::{Taken, WatchStart};
+
+fn put(cache: &WatchCache, resource_version: u64, seconds: u64) {
+    cache.apply(vec![Change::Upsert(Pod::new("ns1", "a", resource_version).object())], at(seconds));
+}
+
+fn refusal(cache: &WatchCache, after: u64) -> Option<WatchRefusal> {
+    let start = WatchStart::After(ResourceVersion(after));
+    cache.watch(WatchFilter::default(), start).err()
+}
+
+fn expired(oldest: u64, began_after: bool) -> Option<WatchRefusal> {
+    Some(WatchRefusal::Expired { oldest: ResourceVersion(oldest), began_after })
+}
+
+fn listed(events_min: usize, events_max: usize, bytes_max: usize) -> WatchCache {
+    let cache = cache_of(events_min, events_max, bytes_max);
+    cache.replace(Vec::new(), ResourceVersion(10), at(0));
+    cache
+}
+
+fn len(cache: &WatchCache) -> usize {
+    cache.state().unwrap().history().len()
+}
+
+#[test]
+fn grows_while_young_and_shrinks_when_old() {
+    let cache = listed(4, 16, 1 << 20);
+    (11..111).for_each(|at| put(&cache, at, 0));
+    assert_eq!(len(&cache), 16);
+    // At 100 s the quarter from the newest end is older than 75 s: halved, but never below the smallest.
+    put(&cache, 111, 100);
+    assert_eq!(len(&cache), 8);
+    put(&cache, 112, 100);
+    assert_eq!(len(&cache), 4);
+    put(&cache, 113, 300);
+    assert_eq!(len(&cache), 4);
+    // The oldest is old, the newest quarter is not: neither way.
+    put(&cache, 114, 310);
+    assert_eq!(len(&cache), 4);
+    (115..118).for_each(|at| put(&cache, at, 311));
+    assert_eq!(len(&cache), 5, "all are young: doubled, and filling");
+}
+
+#[test]
+fn bytes_win_over_events_but_a_batch_stays_until_the_next() {
+    let weight = {
+        let cache = listed(100, 100, usize::MAX);
+        (11..14).for_each(|at| put(&cache, at, 0));
+        let before = cache.state().unwrap().weight();
+        put(&cache, 14, 0);
+        cache.state().unwrap().weight() - before
+    };
+    let cache = listed(100, 100, weight * 5);
+    (11..61).for_each(|at| put(&cache, at, 0));
+    assert_eq!(len(&cache), 5);
+    assert!(cache.state().unwrap().history().weight() <= weight * 5);
+    let burst = (61..81).map(|at| Change::Upsert(Pod::new("ns1", "a", at).object()));
+    let mut watcher = cache.watch(WatchFilter::default(), WatchStart::Now).unwrap();
+    cache.apply(burst.collect(), at(0));
+    assert_eq!(len(&cache), 20);
+    assert_eq!(drain(&mut watcher).0.len(), 20);
+    put(&cache, 81, 0);
+    assert_eq!(len(&cache), 5);
+}
+
+#[test]
+fn words_the_expired_rule() {
+    let cache = listed(4, 4, 1 << 20);
+    put(&cache, 15, 0);
+    assert_eq!(refusal(&cache, 10), None);
+    assert_eq!(refusal(&cache, 9), expired(10, true));
+    [20, 25, 30].into_iter().for_each(|at| put(&cache, at, 0));
+    assert_eq!(refusal(&cache, 10), None, "nothing is evicted yet");
+    put(&cache, 35, 0);
+    assert_eq!(refusal(&cache, 19), None);
+    assert_eq!(refusal(&cache, 18), expired(19, false));
+    assert_eq!(refusal(&cache, 10), expired(19, false));
+    assert_eq!(refusal(&cache, 9), expired(19, true));
+    cache.replace(Vec::new(), ResourceVersion(50), at(0));
+    assert_eq!(refusal(&cache, 50), None);
+    assert_eq!(refusal(&cache, 49), expired(50, false));
+    assert_eq!(refusal(&cache, 9), expired(50, true));
+    cache.invalidate(EndCause::Stopped);
+    cache.replace(Vec::new(), ResourceVersion(60), at(0));
+    assert_eq!(refusal(&cache, 59), expired(60, false));
+}
+
+#[test]
+fn ends_who_fell_out_but_not_who_was_owed_nothing() {
+    let cache = listed(4, 4, 1 << 20);
+    let now = |filter| cache.watch(filter, WatchStart::Now).unwrap();
+    let (mut slow, mut idle, mut late) =
+        (now(in_namespace("ns1")), now(in_namespace("ns2")), now(on_node("n2")));
+    (11..31).for_each(|at| put(&cache, at, 0));
+    cache.apply(vec![Change::Upsert(Pod::new("ns1", "a", 31).node("n2").object())], at(0));
+    assert_eq!(drain(&mut slow), (vec![], Rest::Ended(EndCause::Slow)));
+    assert_eq!(drain(&mut idle), (vec![], Rest::Idle(31)));
+    assert_eq!(drain(&mut late), (vec!["ADDED ns1/a 31".to_owned()], Rest::Idle(31)));
+}
+
+#[test]
+fn after_a_rewind_what_may_be_of_the_lost_history_is_too_old() {
+    let cache = listed(4, 4, 1 << 20);
+    put(&cache, 90, 0);
+    let mut watcher = cache.watch(WatchFilter::default(), WatchStart::Now).unwrap();
+    cache.rewind(ResourceVersion(100));
+    assert!(matches!(watcher.take(1 << 20), Taken::Ended(EndCause::Relist)));
+    assert_eq!(refusal(&cache, 90), Some(WatchRefusal::NotReady));
+    cache.replace(Vec::new(), ResourceVersion(60), at(1));
+    for after in [5, 11, 59] {
+        assert_eq!(refusal(&cache, after), expired(60, false), "{after}");
+    }
+    assert_eq!(refusal(&cache, 60), None);
+    // A relist within the new history changes nothing, and what is above the lost one is the present one's.
+    cache.replace(Vec::new(), ResourceVersion(120), at(2));
+    assert_eq!(refusal(&cache, 59), expired(120, false));
+    cache.rewind(ResourceVersion(80));
+    cache.replace(Vec::new(), ResourceVersion(120), at(3));
+    assert_eq!(refusal(&cache, 100), expired(120, false));
+    assert_eq!(refusal(&cache, 101), expired(120, true));
+}

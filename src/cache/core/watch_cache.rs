@@ -1,0 +1,242 @@
+//! The watch cache: one writer applies what the reflector brings, readers take immutable states.
+//!
+//! A batch goes in this order, under the writer's mutex: the next state is made; the watchers that its events may
+//! concern are marked; the state is published; its resourceVersion is told; the watchers are woken. Why marks come before
+//! the publishing is in [`cursor`](crate::cache::core::cursor). A watch is registered under the same mutex, so no batch
+//! falls between the state that it began with and its first mark.
+//!
+//! Lock order: `writer` (held by `apply`, `replace`, `invalidate`, `watch`, and when a watcher is dropped), then nothing
+//! that blocks. A cursor's `initial` is never held with it. Readers take no lock.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+use crate::api::resource_version::ResourceVersion;
+use crate::cache::core::cursor::{Cursor, InitialEvents};
+use crate::cache::core::dispatcher::{Dispatcher, Place};
+use crate::cache::core::history::Ground;
+pub use crate::cache::core::state::State;
+use crate::cache::core::store::Store;
+use crate::cache::core::watcher::{WatchFilter, WatchStart, Watcher};
+use crate::codec::object::Object;
+
+/// A point on the driver's clock: time since some fixed start. The core never asks for it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub struct Now(pub Duration);
+
+/// How far the history reaches (semantics.md §5.9), bounded in bytes too; where they meet, bytes win.
+#[derive(Clone, Copy, Debug)]
+pub struct WindowLimits {
+    /// The smallest capacity, in events.
+    pub events_min: usize,
+    /// The largest capacity, in events.
+    pub events_max: usize,
+    /// The age under which the oldest event makes a full window grow.
+    pub age: Duration,
+    /// The most that objects kept only by the history may weigh, in bytes.
+    pub bytes_max: usize,
+}
+
+/// One step that the upstream told.
+#[derive(Debug)]
+pub enum Change {
+    /// An object was created or changed (ADDED or MODIFIED upstream; which, is computed from the state).
+    Upsert(Object),
+    /// An object was deleted: the object as the DELETED event carries it, with the event's resourceVersion.
+    Delete(Object),
+    /// Nothing changed up to this resourceVersion (a bookmark).
+    Progress(ResourceVersion),
+}
+
+/// Why a watch can't be served from here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WatchRefusal {
+    /// The cache has no complete state.
+    NotReady,
+    /// The events after the asked resourceVersion are no longer (or never were) in the history; `oldest` is the
+    /// oldest from which a watch could begin. `began_after` says that this cache's whole life began after the asked
+    /// resourceVersion: it must not word a 410 then, but forward (design, section 7).
+    Expired {
+        /// The oldest resourceVersion from which a watch can begin.
+        oldest: ResourceVersion,
+        /// Whether the asked one lies before the first list that this cache ever held, so that the upstream may still have it; false where it
+        /// may be of a history that the upstream has lost ([`WatchCache::rewind`]).
+        began_after: bool,
+    },
+}
+
+/// Why all watchers of a cache ended at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EndCause {
+    /// The state was replaced by a new list.
+    Relist,
+    /// The cache was stopped (idle, budget, excluded, shutdown).
+    Stopped,
+    /// The watcher fell out of the history window, or held its initial state for too long.
+    Slow,
+}
+
+/// See the module. Dropping it ends every watcher (cause `Stopped`).
+#[derive(Debug)]
+pub struct WatchCache {
+    published: Arc<Published>,
+    limits: WindowLimits,
+}
+
+impl WatchCache {
+    /// An empty cache that is not ready.
+    pub fn new(limits: WindowLimits) -> Self {
+        let writer = Writer { dispatcher: Dispatcher::default(), ground: Ground::new(&limits) };
+        let published = Published {
+            state: ArcSwapOption::empty(),
+            progress: watch::Sender::new(None),
+            writer: Mutex::new(writer),
+        };
+        Self { published: Arc::new(published), limits }
+    }
+
+    /// The current view; `None` until the first `replace` and after `invalidate`.
+    pub fn state(&self) -> Option<Arc<State>> {
+        self.published.state()
+    }
+
+    /// The resourceVersion of the current view, to be awaited: `None` while not ready. One that lags is woken for the newest.
+    pub fn progress(&self) -> watch::Receiver<Option<ResourceVersion>> {
+        self.published.progress.subscribe()
+    }
+
+    /// Takes a complete list as the new state. The history is lost and every watcher ends (cause `Relist`).
+    pub fn replace(&self, objects: Vec<Object>, resource_version: ResourceVersion, _now: Now) {
+        let store: Store = objects.into_iter().collect();
+        self.change_ground(EndCause::Relist, Some((store, resource_version)));
+    }
+
+    /// Applies what the stream brought, as one published step. What is not newer than the present
+    /// resourceVersion is dropped, and all of it while the cache is not ready. Wakes the watchers that it may concern.
+    pub fn apply(&self, changes: Vec<Change>, now: Now) {
+        let published = &*self.published;
+        let mut writer = published.writer.lock();
+        let Some(state) = published.state() else { return };
+        let Some(next) = state.next(changes, now, &self.limits) else { return };
+        let marked = writer.dispatcher.mark(&next, state.history().end_seq());
+        published.publish(Some(Arc::new(next)));
+        wake(&marked);
+    }
+
+    /// Forgets the state: not ready any more; every watcher ends with the cause.
+    pub fn invalidate(&self, cause: EndCause) {
+        self.change_ground(cause, None);
+    }
+
+    /// Forgets the state, since the upstream's history was found rewound: every watcher ends (cause `Relist`), and what a client has
+    /// from the lost history, which had come as far as `lost`, is no ground to watch from.
+    pub fn rewind(&self, lost: ResourceVersion) {
+        self.change_ground(EndCause::Relist, None);
+        self.published.writer.lock().ground.rewind(lost);
+    }
+
+    /// Begins a watch. It sees every later event exactly once, beginning at `start`.
+    pub fn watch(&self, filter: WatchFilter, start: WatchStart) -> Result<Watcher, WatchRefusal> {
+        let place = Place::of(&filter);
+        let mut writer = self.published.writer.lock();
+        let state = self.published.state().ok_or(WatchRefusal::NotReady)?;
+        let end = state.history().end_seq();
+        let from = match start {
+            WatchStart::After(after) => state.history().resume(after)?,
+            WatchStart::InitialEvents | WatchStart::Now => end,
+        };
+        let initial =
+            (start == WatchStart::InitialEvents).then(|| InitialEvents::new(Arc::clone(&state)));
+        let cursor = writer.dispatcher.register(place, (from, end), initial);
+        drop(writer);
+        let resource_version = state.resource_version();
+        Ok(Watcher::new(Arc::clone(&self.published), cursor, filter, start, resource_version))
+    }
+
+    /// Ends watchers (cause `Slow`) that still hold their initial state and took nothing of it since a call that was made
+    /// `older_than` ago; a first call only notes how far each is. To be called now and then. Returns how many it ended.
+    pub fn end_stalled(&self, older_than: Duration, now: Now) -> usize {
+        let cursors = self.published.writer.lock().dispatcher.with_initial();
+        let ended = cursors.iter().filter(|cursor| cursor.end_if_stalled(older_than, now)).count();
+        self.published.writer.lock().dispatcher.prune_initial();
+        ended
+    }
+
+    /// How many watchers there are, those included that have ended and were not dropped yet.
+    pub fn watchers(&self) -> usize {
+        self.published.writer.lock().dispatcher.watchers()
+    }
+
+    fn change_ground(&self, cause: EndCause, list: Option<(Store, ResourceVersion)>) {
+        let published = &*self.published;
+        let mut writer = published.writer.lock();
+        let old = published.state();
+        let ended = match &old {
+            Some(old) => {
+                writer.ground = old.history().ground();
+                writer.dispatcher.end_all(old, cause)
+            }
+            None => Vec::new(),
+        };
+        let ground = writer.ground;
+        published.publish(list.map(|(store, resource_version)| {
+            Arc::new(State::listed(store, resource_version, ground))
+        }));
+        drop(writer);
+        wake(&ended);
+    }
+
+    /// Whether no index holds a watcher.
+    #[cfg(test)]
+    pub(super) fn indexes_are_empty(&self) -> bool {
+        self.published.writer.lock().dispatcher.is_empty()
+    }
+}
+
+impl Drop for WatchCache {
+    fn drop(&mut self) {
+        self.invalidate(EndCause::Stopped);
+    }
+}
+
+/// What the cache shares with its watchers.
+#[derive(Debug)]
+pub(super) struct Published {
+    state: ArcSwapOption<State>,
+    progress: watch::Sender<Option<ResourceVersion>>,
+    writer: Mutex<Writer>,
+}
+
+impl Published {
+    pub(super) fn state(&self) -> Option<Arc<State>> {
+        self.state.load_full()
+    }
+
+    pub(super) fn unregister(&self, cursor: &Cursor) {
+        self.writer.lock().dispatcher.unregister(cursor);
+    }
+
+    /// To be called under the writer's mutex, with all marks and ends set.
+    fn publish(&self, state: Option<Arc<State>>) {
+        let resource_version = state.as_deref().map(State::resource_version);
+        self.state.store(state);
+        self.progress.send_replace(resource_version);
+    }
+}
+
+#[derive(Debug)]
+struct Writer {
+    dispatcher: Dispatcher,
+    /// What the next list begins on; up to date only while there is no state.
+    ground: Ground,
+}
+
+fn wake(cursors: &[Arc<Cursor>]) {
+    for cursor in cursors {
+        cursor.notify.notify_one();
+    }
+}

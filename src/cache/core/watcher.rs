@@ -1,0 +1,218 @@
+//! One client's watch: a cursor into the shared history, never a queue (design, section 4).
+//!
+//! A watcher takes at its own pace from the published state. One that is slow costs nothing but its position, until
+//! the first event that it is owed leaves the window; then it ends (semantics.md §5.10). The protocol between it and
+//! the writer, with the order on which it hangs, is in [`cursor`](crate::cache::core::cursor).
+//!
+//! Lock order: the cursor's `initial` while a part of the initial state is encoded; the cache's mutex on drop;
+//! never both.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::api::resource_version::ResourceVersion;
+use crate::cache::core::cursor::Cursor;
+pub use crate::cache::core::filter::WatchFilter;
+use crate::cache::core::state::State;
+use crate::cache::core::watch_cache::{EndCause, Published};
+use crate::codec::frame::{self, EventType};
+
+/// Where a watch begins (semantics.md §1.6.4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WatchStart {
+    /// With the whole present state as ADDED events.
+    InitialEvents,
+    /// With the events after a resourceVersion. One in the future is silent until it has passed.
+    After(ResourceVersion),
+    /// With the events after the present.
+    Now,
+}
+
+/// What a watcher took.
+#[derive(Debug)]
+pub enum Taken {
+    /// Frames to send now, in order; each `Bytes` is one or more whole frames. `events` counts them.
+    Frames {
+        /// The bytes.
+        chunks: Vec<Bytes>,
+        /// How many events they hold.
+        events: usize,
+    },
+    /// The initial events are all taken: they were the state at this resourceVersion. Comes exactly once if the watch began with
+    /// them; here the initial-events-end bookmark goes.
+    InitialEventsEnd(ResourceVersion),
+    /// Nothing yet of much that was looked at, and there is more: to be called again, once others have had their turn.
+    Searching,
+    /// Nothing until woken.
+    Idle,
+    /// The watch is over; all that was owed before was taken, unless the cause is `Slow`.
+    Ended(EndCause),
+}
+
+/// See the module. Dropping it unregisters it.
+#[derive(Debug)]
+pub struct Watcher {
+    cache: Arc<Published>,
+    cursor: Arc<Cursor>,
+    filter: WatchFilter,
+    /// Whether the initial events are not all taken.
+    initial: bool,
+    /// Events up to this resourceVersion are not delivered: the asked start, where it lies in the future.
+    after: ResourceVersion,
+    resource_version: ResourceVersion,
+    ended: Option<EndCause>,
+}
+
+impl Watcher {
+    pub(super) fn new(
+        cache: Arc<Published>,
+        cursor: Arc<Cursor>,
+        filter: WatchFilter,
+        start: WatchStart,
+        resource_version: ResourceVersion,
+    ) -> Self {
+        let after = match start {
+            WatchStart::After(after) => after,
+            WatchStart::InitialEvents | WatchStart::Now => ResourceVersion::default(),
+        };
+        let initial = start == WatchStart::InitialEvents;
+        Self { cache, cursor, filter, initial, after, resource_version, ended: None }
+    }
+
+    /// Takes what is due, up to about `max_bytes` (at least one event), without waiting, and without
+    /// looking at more than 10,000 objects or events.
+    pub fn take(&mut self, max_bytes: usize) -> Taken {
+        if let Some(cause) = self.ended {
+            Taken::Ended(cause)
+        } else if self.initial {
+            self.take_initial(max_bytes)
+        } else {
+            self.take_events(max_bytes)
+        }
+    }
+
+    /// Completes when there may be something to take. Cancel safe.
+    pub async fn woken(&self) {
+        if !self.is_due() {
+            self.cursor.notify.notified().await;
+        }
+    }
+
+    /// Everything owed up to this resourceVersion has been taken: what a bookmark may claim. Only meaningful
+    /// right after `take` returned `Idle` or `InitialEventsEnd`. It is the cache's own: below the start of a
+    /// watch that was asked to begin in the future, where no bookmark may be sent (semantics.md §5.6).
+    pub fn resource_version(&self) -> ResourceVersion {
+        self.resource_version
+    }
+
+    fn take_initial(&mut self, max_bytes: usize) -> Taken {
+        let mut slot = self.cursor.initial.lock();
+        let Some(initial) = slot.as_mut() else {
+            drop(slot);
+            return self.end(EndCause::Slow);
+        };
+        let after = initial.after.take();
+        let mut buffer = Vec::new();
+        let (mut events, mut looked, mut more) = (0, 0, false);
+        let after_key = after.as_ref().map(|after| after.key.as_str());
+        for object in initial.state.store().scan(&self.filter, after_key) {
+            initial.after = Some(Arc::clone(object));
+            looked += 1;
+            if self.filter.matches(object) {
+                frame::encode_into(&mut buffer, EventType::Added, object);
+                events += 1;
+            }
+            more = buffer.len() >= max_bytes || looked >= LOOKED_AT_MAX;
+            if more {
+                break;
+            }
+        }
+        initial.steps += 1;
+        if events > 0 {
+            return Taken::Frames { chunks: vec![buffer.into()], events };
+        }
+        if more {
+            return Taken::Searching;
+        }
+        // The state may be the last of its kind: it is freed after the lock.
+        let done = slot.take();
+        drop(slot);
+        self.initial = false;
+        if let Some(initial) = done {
+            self.resource_version = initial.state.resource_version();
+        }
+        Taken::InitialEventsEnd(self.resource_version)
+    }
+
+    fn take_events(&mut self, max_bytes: usize) -> Taken {
+        // The state before the marks and the end: see the module of the cursor.
+        let current = self.cache.state();
+        let end = self.cursor.end().map(|end| (Arc::clone(&end.state), end.cause));
+        let Some(state) = end.as_ref().map(|(state, _)| state).or(current.as_ref()) else {
+            return self.end(EndCause::Stopped);
+        };
+        if let Some((from, to)) = self.cursor.owed(state) {
+            if from < state.history().first_seq() {
+                return self.end(EndCause::Slow);
+            }
+            let (chunks, taken) = self.gather(state, (from, to), max_bytes);
+            self.cursor.set_taken(taken);
+            if !chunks.is_empty() {
+                let events = chunks.len();
+                return Taken::Frames { chunks, events };
+            }
+            if taken < to {
+                return Taken::Searching;
+            }
+        }
+        if let Some((_, cause)) = end {
+            return self.end(cause);
+        }
+        self.resource_version = state.resource_version();
+        Taken::Idle
+    }
+
+    /// The frames of the events owed, and the number of the first event not looked at.
+    fn gather(&self, state: &State, (from, to): (u64, u64), max_bytes: usize) -> (Vec<Bytes>, u64) {
+        let mut chunks = Vec::new();
+        let to = to.min(from.saturating_add(LOOKED_AT_MAX as u64));
+        let mut bytes = 0;
+        for (seq, event) in state.history().events(from, to) {
+            if event.resource_version() <= self.after {
+                continue;
+            }
+            if let Some(frame) = event.frame(&self.filter) {
+                bytes += frame.len();
+                chunks.push(frame);
+                if bytes >= max_bytes {
+                    return (chunks, seq + 1);
+                }
+            }
+        }
+        (chunks, to)
+    }
+
+    fn is_due(&self) -> bool {
+        if self.initial || self.ended.is_some() {
+            return true;
+        }
+        let state = self.cache.state();
+        self.cursor.end().is_some() || state.is_none_or(|state| self.cursor.owed(&state).is_some())
+    }
+
+    fn end(&mut self, cause: EndCause) -> Taken {
+        self.ended = Some(cause);
+        Taken::Ended(cause)
+    }
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        self.cache.unregister(&self.cursor);
+    }
+}
+
+/// How many objects or events a call looks at: a millisecond's worth or so. A filter may match nothing in a large collection, and
+/// whoever shares the thread must not wait for the whole of it.
+pub(super) const LOOKED_AT_MAX: usize = 10_000;
