@@ -13,3 +13,4 @@ pub mod api;
 pub mod codec;
 pub mod config;
 pub mod telemetry;
+pub mod upstream;

@@ -1,0 +1,186 @@
+//! The upstream kube-apiserver: credentials, our own connection pools, lists and watches, discovery.
+
+mod connect;
+pub mod credentials;
+pub mod discovery;
+pub mod error;
+mod fetch;
+pub mod lister_watcher;
+pub mod pool;
+#[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
+mod tests;
+pub mod version;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::uri::Scheme;
+use http::{Request, Response, StatusCode};
+use http_body::Body as _;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Empty, Full};
+use tokio::time::Instant;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use crate::config::UpstreamConfig;
+use crate::telemetry::upstream_metrics::UpstreamMetrics;
+use crate::upstream::credentials::Credentials;
+use crate::upstream::error::UpstreamError;
+use crate::upstream::pool::Pool;
+
+/// What is sent: a client's body relayed, or our own bytes.
+pub type RequestBody = UnsyncBoxBody<Bytes, Box<dyn std::error::Error + Send + Sync>>;
+
+/// What kind of exchange a request is; it decides which connections carry it (design, section 8).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Purpose {
+    /// An ordinary request.
+    Request,
+    /// A watch or another stream that lasts (logs with follow): at most 64 on an HTTP/2 connection, never together with requests.
+    Stream,
+    /// An upgrade (SPDY, WebSocket): HTTP/1.1 on a connection of its own. The answer, if 101, carries `hyper::upgrade::OnUpgrade` in its extensions;
+    /// any other answer is relayed, and the connection is closed after it.
+    Upgrade,
+}
+
+/// The connections to one upstream, with one identity. Cheap to clone.
+#[derive(Clone)]
+pub struct Upstream {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    credentials: Arc<Credentials>,
+    pool: Pool,
+    metrics: UpstreamMetrics,
+    /// Ends the task that follows the credentials' files with the last clone.
+    _following: DropGuard,
+}
+
+impl Upstream {
+    /// Reads credentials and prepares the pools; connects to nothing yet. Errors say what to check (file, context, plugin).
+    pub async fn new(
+        config: &UpstreamConfig,
+        metrics: UpstreamMetrics,
+    ) -> Result<Self, UpstreamError> {
+        let credentials = Credentials::load(config).await?;
+        let cancel = CancellationToken::new();
+        tokio::spawn(credentials.clone().follow(cancel.clone()));
+        let pool = Pool::new(config, credentials.clone(), metrics.clone());
+        let inner = Inner { credentials, pool, metrics, _following: cancel.drop_guard() };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// Sends a request whose URI has only path and query. Sets `Host`/authority and Weir's own `Authorization`; strips nothing
+    /// else (the caller has removed hop-by-hop headers; for `Purpose::Upgrade` it has put `Connection` and `Upgrade` back).
+    ///
+    /// Never replays what may have been processed: an error says whether anything was sent. What HTTP says was not
+    /// processed (REFUSED_STREAM, above GOAWAY's last stream, a connection found dead before use) is retried once, if the body allows.
+    ///
+    /// Waits for the response's head as long as it takes; dropping the future cancels the request upstream.
+    pub async fn send(
+        &self,
+        purpose: Purpose,
+        request: Request<RequestBody>,
+    ) -> Result<Response<pool::Body>, UpstreamError> {
+        let started = Instant::now();
+        let sent = self.send_once_or_twice(purpose, request).await;
+        match &sent {
+            Ok(response) => {
+                let status = response.status();
+                self.inner.metrics.answered(purpose.label(), status.as_u16(), started.elapsed());
+                if status == StatusCode::UNAUTHORIZED {
+                    self.inner.credentials.unauthorized();
+                }
+            }
+            Err(error) => self.inner.metrics.failed(error.cause()),
+        }
+        sent
+    }
+
+    /// The namespace of the kubeconfig's context, or of the pod: where an identity with rights in one namespace has them.
+    pub fn default_namespace(&self) -> String {
+        self.inner.credentials.current().default_namespace.clone()
+    }
+
+    /// The upstream's address, for messages.
+    pub fn address(&self) -> String {
+        self.inner.credentials.current().endpoint.to_string()
+    }
+
+    async fn send_once_or_twice(
+        &self,
+        purpose: Purpose,
+        request: Request<RequestBody>,
+    ) -> Result<Response<pool::Body>, UpstreamError> {
+        let request = self.complete(request).await?;
+        // A request without a body can be made again from its head; one with a body only if it was never touched.
+        let again = request.body().is_end_stream().then(|| head_of(&request));
+        let failure = match self.inner.pool.send(purpose, request).await {
+            Ok(response) => return Ok(response),
+            Err(failure) => failure,
+        };
+        // Unreachable a moment ago is unreachable now; only what was lost on an old connection is worth a second try.
+        if failure.error.is_unsent() || !failure.unprocessed {
+            return Err(failure.error);
+        }
+        let Some(request) = failure.request.or(again) else { return Err(failure.error) };
+        tracing::debug!(error = %failure.error, "the upstream did not process a request; sending it again");
+        self.inner.pool.send(purpose, request).await.map_err(|failure| failure.error)
+    }
+
+    /// Puts authority, path prefix and identity into a request.
+    async fn complete(
+        &self,
+        mut request: Request<RequestBody>,
+    ) -> Result<Request<RequestBody>, UpstreamError> {
+        let identity = self.inner.credentials.current();
+        let endpoint = &identity.endpoint;
+        let path = endpoint
+            .path_and_query(request.uri().path_and_query())
+            .map_err(|problem| UpstreamError::Request(problem.to_owned()))?;
+        let mut uri = http::uri::Parts::default();
+        uri.scheme = Some(if endpoint.https { Scheme::HTTPS } else { Scheme::HTTP });
+        uri.authority = Some(endpoint.authority.clone());
+        uri.path_and_query = Some(path);
+        *request.uri_mut() = http::Uri::from_parts(uri)
+            .map_err(|_| UpstreamError::Request("its path is not one".to_owned()))?;
+        if !identity.impersonation.is_empty() {
+            let headers = request.headers_mut();
+            if headers.keys().any(|name| name.as_str().starts_with("impersonate-")) {
+                // Theirs over ours would act as somebody whom the upstream may not let Weir's user become.
+                return Err(UpstreamError::Request(
+                    "it impersonates, and Weir's own kubeconfig does already (as)".to_owned(),
+                ));
+            }
+            for (name, value) in &identity.impersonation {
+                headers.append(name.clone(), value.clone());
+            }
+        }
+        if let Some(value) = identity.authorizer.header().await? {
+            request.headers_mut().insert(http::header::AUTHORIZATION, value);
+        }
+        Ok(request)
+    }
+}
+
+/// The same request without its (empty) body.
+fn head_of(request: &Request<RequestBody>) -> Request<RequestBody> {
+    let mut copy = Request::new(empty_body());
+    copy.method_mut().clone_from(request.method());
+    copy.uri_mut().clone_from(request.uri());
+    copy.headers_mut().clone_from(request.headers());
+    copy
+}
+
+/// A body of nothing.
+pub fn empty_body() -> RequestBody {
+    Empty::new().map_err(|never| match never {}).boxed_unsync()
+}
+
+/// A body of these bytes.
+pub fn full_body(bytes: impl Into<Bytes>) -> RequestBody {
+    Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
+}

@@ -1,0 +1,170 @@
+//! One connection to the upstream: TCP, its options, TLS.
+//!
+//! A silent watch is a healthy watch, so nothing here has a read time-out; a peer that is gone is found by TCP keep-alive (and by
+//! HTTP/2 pings, which the pool sets).
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use socket2::{SockRef, TcpKeepalive};
+use tokio::io::{AsyncRead, AsyncWrite, BufReader, ReadBuf};
+use tokio::net::TcpStream;
+
+use crate::telemetry::upstream_metrics::GaugeGuard;
+use crate::upstream::credentials::{Endpoint, Identity};
+use crate::upstream::error::{UpstreamError, chain};
+
+/// rustls reads 4 KiB at a time; with this under it a large list costs sixteen times fewer system calls (crates.md, pitfall 10).
+const READ_BUFFER_BYTES: usize = 64 * 1024;
+/// An HTTP/1.1 watch may be silent for minutes. 30 s, then three probes 10 s apart: a dead peer is known after a minute.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
+const KEEPALIVE_PROBES: u32 = 3;
+/// How long written bytes may stay unacknowledged, for the case in which keep-alive doesn't probe.
+const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(60);
+
+/// Which protocols to offer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Offer {
+    /// HTTP/2, and HTTP/1.1 if the upstream can't (over TLS by ALPN; plain: HTTP/2 with prior knowledge).
+    Http2,
+    /// HTTP/1.1 only.
+    Http1,
+}
+
+/// A connection that can carry HTTP.
+pub(super) struct Io {
+    stream: Pin<Box<dyn Stream>>,
+    /// Whether HTTP/2 is to be spoken on it.
+    pub(super) http2: bool,
+    /// Counts the connection until the system has it back, also while it is upgraded.
+    counted: Vec<Box<dyn Send + Sync>>,
+}
+
+trait Stream: AsyncRead + AsyncWrite + Send {}
+impl<T: AsyncRead + AsyncWrite + Send> Stream for T {}
+
+impl Io {
+    /// Keeps something for as long as the connection is open.
+    pub(super) fn keep(&mut self, guard: impl Send + Sync + 'static) {
+        self.counted.push(Box::new(guard));
+    }
+
+    /// Keeps a gauge up for as long as the connection is open.
+    pub(super) fn count(&mut self, guard: GaugeGuard) {
+        self.keep(guard);
+    }
+}
+
+/// Connects within `timeout`, TLS included.
+pub(super) async fn connect(
+    identity: &Identity,
+    offer: Offer,
+    timeout: Duration,
+) -> Result<Io, UpstreamError> {
+    let endpoint = &identity.endpoint;
+    let refuse = |cause: String| UpstreamError::Connect { address: endpoint.to_string(), cause };
+    match tokio::time::timeout(timeout, establish(identity, offer)).await {
+        Ok(Ok(io)) => Ok(io),
+        Ok(Err(cause)) => Err(refuse(cause)),
+        Err(_) => Err(refuse(format!("no connection within {timeout:?}"))),
+    }
+}
+
+async fn establish(identity: &Identity, offer: Offer) -> Result<Io, String> {
+    let endpoint = &identity.endpoint;
+    let tcp = TcpStream::connect((endpoint.host.as_str(), endpoint.port))
+        .await
+        .map_err(|error| error.to_string())?;
+    set_options(&tcp).map_err(|error| format!("its socket's options: {error}"))?;
+    let tls = match offer {
+        Offer::Http2 => &identity.tls_http2,
+        Offer::Http1 => &identity.tls_http1,
+    };
+    let tcp = BufReader::with_capacity(READ_BUFFER_BYTES, tcp);
+    let Some(tls) = tls else {
+        let http2 = offer == Offer::Http2;
+        return Ok(Io { stream: Box::pin(tcp), http2, counted: Vec::new() });
+    };
+    let stream = tokio_rustls::TlsConnector::from(tls.clone())
+        .connect(endpoint.server_name.clone(), tcp)
+        .await
+        .map_err(|error| tls_text(endpoint, &error))?;
+    let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+    Ok(Io { stream: Box::pin(stream), http2, counted: Vec::new() })
+}
+
+/// What to check when TLS fails.
+fn tls_text(endpoint: &Endpoint, error: &io::Error) -> String {
+    use rustls::{CertificateError, Error};
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
+    let hint = match inner {
+        // A wrong signature is what another cluster's CA of the same name gives; kubeadm calls all of them "kubernetes".
+        Some(Error::InvalidCertificate(
+            CertificateError::UnknownIssuer | CertificateError::BadSignature,
+        )) => "; is certificate-authority the one of this cluster?",
+        Some(Error::InvalidCertificate(
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+        )) => "; tls-server-name can name what the certificate has",
+        Some(Error::InvalidMessage(_)) => "; does it speak TLS?",
+        Some(Error::AlertReceived(_)) => "; is the client certificate valid there?",
+        _ => "",
+    };
+    let name = endpoint.server_name.to_str();
+    format!("TLS with {name:?}: {}{hint}", chain(error))
+}
+
+fn set_options(tcp: &TcpStream) -> io::Result<()> {
+    tcp.set_nodelay(true)?;
+    let keepalive = TcpKeepalive::new()
+        .with_time(KEEPALIVE_IDLE)
+        .with_interval(KEEPALIVE_INTERVAL)
+        .with_retries(KEEPALIVE_PROBES);
+    let socket = SockRef::from(tcp);
+    socket.set_tcp_keepalive(&keepalive)?;
+    #[cfg(target_os = "linux")]
+    socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED_MAX))?;
+    Ok(())
+}
+
+impl AsyncRead for Io {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        self.stream.as_mut().poll_read(context, buffer)
+    }
+}
+
+impl AsyncWrite for Io {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.stream.as_mut().poll_write(context, buffer)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.stream.as_mut().poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.stream.as_mut().poll_shutdown(context)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffers: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.stream.as_mut().poll_write_vectored(context, buffers)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+}

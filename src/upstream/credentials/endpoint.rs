@@ -1,0 +1,142 @@
+//! Where the upstream is: a server URL taken apart once.
+
+use std::fmt;
+
+use http::Uri;
+use http::uri::{Authority, PathAndQuery};
+use rustls_pki_types::ServerName;
+
+/// A server URL such as `https://10.0.0.1:6443` or `https://rancher.example.com/k8s/clusters/c-1`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Endpoint {
+    /// Whether to speak TLS.
+    pub(crate) https: bool,
+    /// The host to connect to, without brackets.
+    pub(crate) host: String,
+    /// The port to connect to.
+    pub(crate) port: u16,
+    /// What goes into `Host` and `:authority`: host and port as the URL has them.
+    pub(crate) authority: Authority,
+    /// What precedes every path; empty, or begins with `/` and does not end with one.
+    pub(crate) path_prefix: String,
+    /// The name that the certificate must bear.
+    pub(crate) server_name: ServerName<'static>,
+}
+
+impl Endpoint {
+    /// Takes a URL apart. The error says what is wrong with it.
+    pub(crate) fn parse(url: &str, tls_server_name: Option<&str>) -> Result<Self, String> {
+        let refuse = |problem: &str| format!("the server URL {url:?} {problem}");
+        // Addresses may come without a scheme; a bare `host:port` is taken for https, as kubectl does.
+        let with_scheme =
+            if url.contains("://") { url.to_owned() } else { format!("https://{url}") };
+        let uri: Uri = with_scheme.parse().map_err(|_| refuse("cannot be parsed"))?;
+        let https = match uri.scheme_str() {
+            Some("https") => true,
+            Some("http") => false,
+            _ => return Err(refuse("is neither https:// nor http://")),
+        };
+        let authority = uri.authority().ok_or_else(|| refuse("names no host"))?;
+        if authority.as_str().contains('@') {
+            // Not repeated in the message: it may hold a password.
+            return Err("the server URL holds a user name; put credentials under users".to_owned());
+        }
+        if uri.query().is_some() {
+            return Err(refuse("has a query"));
+        }
+        let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
+        let port = authority.port_u16().unwrap_or(if https { 443 } else { 80 });
+        let name = tls_server_name.filter(|name| !name.is_empty()).unwrap_or(&host).to_owned();
+        let server_name = ServerName::try_from(name.clone())
+            .map_err(|_| format!("{name:?} cannot stand in a certificate"))?;
+        let path_prefix = uri.path().trim_end_matches('/').to_owned();
+        Ok(Self { https, host, port, authority: authority.clone(), path_prefix, server_name })
+    }
+
+    /// The path and query to send for one that a client sent. The raw bytes are kept as they are. The error says why it
+    /// can't be sent.
+    pub(crate) fn path_and_query(
+        &self,
+        path_and_query: Option<&PathAndQuery>,
+    ) -> Result<PathAndQuery, &'static str> {
+        let own = path_and_query.cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
+        if self.path_prefix.is_empty() {
+            return Ok(own);
+        }
+        // Who resolves them would leave the prefix, for another cluster of a shared gateway, with Weir's credential.
+        if !own.as_str().starts_with('/') || climbs(own.path()) {
+            return Err("its path has dot segments, and the upstream's address has a path");
+        }
+        PathAndQuery::try_from(format!("{}{own}", self.path_prefix)).map_err(|_| "it is too long")
+    }
+}
+
+/// Whether a path has a segment that leads upwards, however it is written: escaped, escaped again, or between backslashes.
+fn climbs(path: &str) -> bool {
+    let mut plain = path.to_ascii_lowercase();
+    while plain.contains("%25") {
+        plain = plain.replace("%25", "%");
+    }
+    let plain = plain.replace("%2e", ".").replace("%2f", "/").replace("%5c", "/");
+    plain.split(['/', '\\']).any(|segment| segment.split(';').next() == Some(".."))
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = if self.https { "https" } else { "http" };
+        write!(f, "{scheme}://{}{}", self.authority, self.path_prefix)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn takes_urls_apart() {
+        let endpoint = Endpoint::parse("https://[::1]:6443/k8s/clusters/c-1/", None).unwrap();
+        assert_eq!((endpoint.host.as_str(), endpoint.port), ("::1", 6443));
+        assert_eq!(endpoint.authority.as_str(), "[::1]:6443");
+        let path = PathAndQuery::from_static("/api/v1/pods?watch=1&x=%2F");
+        assert_eq!(
+            endpoint.path_and_query(Some(&path)).unwrap().as_str(),
+            "/k8s/clusters/c-1/api/v1/pods?watch=1&x=%2F"
+        );
+        assert_eq!(Endpoint::parse("http://host", None).unwrap().port, 80);
+        assert_eq!(Endpoint::parse("host", Some("other")).unwrap().to_string(), "https://host");
+    }
+
+    #[test]
+    fn nothing_leads_out_of_the_prefix() {
+        let endpoint = Endpoint::parse("https://host/k8s/clusters/c-1", None).unwrap();
+        let bare = Endpoint::parse("https://host", None).unwrap();
+        for path in [
+            "/../c-2/api",
+            "/api/..",
+            "/%2e%2E/c-2/api",
+            "/.%2e/c-2",
+            "/a%2f..%2fb",
+            "/..%5c..",
+            "/%252e%252e/c-2",
+            "/..;x=1/c-2",
+            "*",
+        ] {
+            let path = PathAndQuery::from_static(path);
+            assert!(endpoint.path_and_query(Some(&path)).is_err(), "{path}");
+            assert_eq!(bare.path_and_query(Some(&path)).unwrap(), path);
+        }
+        for path in ["/api/v1/a..b/...", "/x?y=/../z", "/.well-known/x"] {
+            let path = PathAndQuery::from_static(path);
+            assert!(endpoint.path_and_query(Some(&path)).is_ok(), "{path}");
+        }
+    }
+
+    #[test]
+    fn refuses_what_it_cannot_use_without_repeating_a_password() {
+        for url in ["ftp://host", "https://", "https://host?x=1", "https://h h"] {
+            assert!(Endpoint::parse(url, None).is_err(), "{url}");
+        }
+        let error = Endpoint::parse("https://me:hunter2@host", None).unwrap_err();
+        assert!(!error.contains("hunter2"));
+    }
+}

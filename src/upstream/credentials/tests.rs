@@ -1,0 +1,204 @@
+//! What is read, what is refused, and what rotates.
+
+use std::path::{Path, PathBuf};
+
+use http::header::AUTHORIZATION;
+use http::{Request, Response};
+
+use super::*;
+use crate::upstream::testing::{self, Ca, Speaks, TestServer, answer, metrics};
+use crate::upstream::{Purpose, Upstream, empty_body};
+
+async fn load(path: PathBuf) -> Result<Arc<Credentials>, UpstreamError> {
+    Credentials::load(&testing::config(None, Some(path), true)).await
+}
+
+async fn refused(path: PathBuf) -> String {
+    match load(path).await {
+        Err(error) => error.to_string(),
+        Ok(_) => panic!("not refused"),
+    }
+}
+
+/// A kubeconfig for plain HTTP, so that no certificate is needed.
+fn write(directory: &Path, cluster: &str, user: &str) -> PathBuf {
+    let text = format!(
+        "apiVersion: v1\nkind: Config\ncurrent-context: c\n\
+         contexts: [{{name: c, context: {{cluster: k, user: u, namespace: team}}}}]\n\
+         clusters: [{{name: k, cluster: {{server: 'http://127.0.0.1:1/prefix/'{cluster}}}}}]\n\
+         users: [{{name: u, user: {{{user}}}}}]\n"
+    );
+    let path = directory.join("config");
+    std::fs::write(&path, text).unwrap();
+    path
+}
+
+/// For `sh` to read: a file just written can't always be executed while other tests fork.
+fn script(directory: &Path, text: &str) -> PathBuf {
+    let path = directory.join("plugin");
+    std::fs::write(&path, text).unwrap();
+    path
+}
+
+async fn header(credentials: &Credentials) -> String {
+    let header = credentials.current().authorizer.header().await.unwrap().unwrap();
+    assert!(header.is_sensitive());
+    header.to_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn a_kubeconfig_is_read() {
+    let directory = tempfile::tempdir().unwrap();
+    let user = "token: abc, as: jane, as-groups: [a, b], as-user-extra: {Acme.com/x y: [z]}";
+    let credentials = load(write(directory.path(), "", user)).await.unwrap();
+    let identity = credentials.current();
+    assert_eq!(identity.default_namespace, "team");
+    assert_eq!(identity.endpoint.to_string(), "http://127.0.0.1:1/prefix");
+    assert_eq!(header(&credentials).await, "Bearer abc");
+    let headers = &identity.impersonation;
+    assert_eq!(headers["impersonate-user"], "jane");
+    assert_eq!(headers.get_all("impersonate-group").iter().count(), 2);
+    assert_eq!(headers["impersonate-extra-acme.com%2fx%20y"], "z");
+}
+
+#[tokio::test]
+async fn unusable_kubeconfigs_say_why_and_tell_no_secret() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    let missing = refused(path.join("nowhere")).await;
+    assert!(missing.contains("nowhere") && missing.contains("No such file"), "{missing}");
+    let proxy = refused(write(path, ", proxy-url: 'http://p'", "token: hunter2")).await;
+    assert!(proxy.contains("proxy-url"), "{proxy}");
+    let token_file = refused(write(path, "", "tokenFile: gone")).await;
+    assert!(token_file.contains("gone"), "{token_file}");
+    let broken = path.join("broken");
+    std::fs::write(&broken, "users:\n- name: u\n  user:\n    token: [hunter2\n  x: }").unwrap();
+    let broken = refused(broken).await;
+    assert!(broken.contains("broken") && !broken.contains("hunter2"), "{broken}");
+    let other = testing::config(None, Some(write(path, "", "token: hunter2")), true);
+    let other = UpstreamConfig { context: Some("prod".to_owned()), ..other };
+    let error = Credentials::load(&other).await.err().unwrap().to_string();
+    assert!(error.contains("no context \"prod\"") && !error.contains("hunter2"), "{error}");
+}
+
+#[tokio::test]
+async fn exec_plugins_are_run_and_their_failures_tell_no_secret() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    let exec = |command: &str, plugin: &Path, more: &str| {
+        let plugin = plugin.display();
+        format!(
+            "exec: {{apiVersion: client.authentication.k8s.io/v1, command: '{command}', \
+             args: ['{plugin}'], env: [{{name: S, value: hunter2}}]{more}}}"
+        )
+    };
+    let credential = r#"{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"abc","expirationTimestamp":"2999-01-01T00:00:00Z"}}"#;
+    let plugin = script(path, &format!("echo '{credential}'"));
+    let credentials = load(write(path, "", &exec("sh", &plugin, ""))).await.unwrap();
+    assert_eq!(header(&credentials).await, "Bearer abc");
+    assert!(credentials.current().authorizer.is_exec());
+
+    let terminal =
+        refused(write(path, "", &exec("sh", &plugin, ", interactiveMode: Always"))).await;
+    assert!(terminal.contains("terminal"), "{terminal}");
+    let plugin = script(path, "echo hunter2; echo hunter2 >&2; exit 3");
+    let failed = refused(write(path, "", &exec("sh", &plugin, ""))).await;
+    assert!(failed.contains("plugin sh failed") && failed.contains("exit status: 3"), "{failed}");
+    assert!(!failed.contains("hunter2"), "{failed}");
+    let garbage =
+        refused(write(path, "", &exec("sh", &script(path, "echo 'hunter2: ['"), ""))).await;
+    assert!(garbage.contains("ExecCredential") && !garbage.contains("hunter2"), "{garbage}");
+    let absent = refused(write(path, "", &exec("/absent", path, ""))).await;
+    assert!(absent.contains("absent") && absent.contains("cannot be run"), "{absent}");
+}
+
+#[tokio::test]
+async fn a_failing_plugin_is_run_once_for_all_who_wait_for_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    let runs = path.join("runs");
+    // Its token has always expired; it works while the credentials are loaded, and fails from then on.
+    let credential = r#"{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"abc","expirationTimestamp":"2000-01-01T00:00:00Z"}}"#;
+    let text = format!(
+        "echo run >> '{runs}'; [ $(wc -l < '{runs}') -le 2 ] || exit 1; echo '{credential}'",
+        runs = runs.display()
+    );
+    let plugin = script(path, &text);
+    let user = format!(
+        "exec: {{apiVersion: client.authentication.k8s.io/v1, command: sh, args: ['{}']}}",
+        plugin.display()
+    );
+    let credentials = load(write(path, "", &user)).await.unwrap();
+    let identity = credentials.current();
+    let headers = (0..20).map(|_| identity.authorizer.header());
+    let headers = futures_util::future::join_all(headers).await;
+    assert!(headers.iter().all(Result::is_err));
+    assert_eq!(std::fs::read_to_string(&runs).unwrap().lines().count(), 3);
+}
+
+#[tokio::test]
+async fn a_token_file_rotates_and_its_loss_keeps_the_old_token() {
+    let directory = tempfile::tempdir().unwrap();
+    let token = directory.path().join("token");
+    std::fs::write(&token, "one\n").unwrap();
+    let credentials = load(write(directory.path(), "", "tokenFile: token")).await.unwrap();
+    assert_eq!(header(&credentials).await, "Bearer one");
+    assert!(!credentials.refresh(false).await.unwrap(), "nothing changed");
+    std::fs::write(&token, "two\n").unwrap();
+    assert!(credentials.refresh(false).await.unwrap());
+    assert_eq!(header(&credentials).await, "Bearer two");
+    assert_eq!(credentials.current().tls_generation, 0, "connections need not be made anew");
+    std::fs::remove_file(&token).unwrap();
+    assert!(credentials.refresh(false).await.is_err());
+    assert_eq!(header(&credentials).await, "Bearer two");
+}
+
+#[tokio::test]
+async fn a_running_weir_stays_with_its_context_and_server() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = write(directory.path(), "", "token: one");
+    let credentials = load(path.clone()).await.unwrap();
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(&path, text.replace("current-context: c", "current-context: x")).unwrap();
+    assert!(credentials.refresh(false).await.unwrap(), "the context is pinned");
+    std::fs::write(&path, text.replace("127.0.0.1:1", "127.0.0.1:2")).unwrap();
+    let error = credentials.refresh(false).await.unwrap_err().to_string();
+    assert!(error.contains("another server"), "{error}");
+}
+
+#[tokio::test]
+async fn a_plain_address_without_kubeconfig_gets_no_credentials() {
+    let config = testing::config(Some("http://127.0.0.1:1".to_owned()), None, true);
+    let credentials = Credentials::load(&config).await.unwrap();
+    assert!(credentials.current().authorizer.header().await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn a_new_authority_is_for_new_connections() {
+    let (old, new) = (Ca::new(), Ca::new());
+    let start = |ca: &Ca| {
+        let tls = Some(ca.server(&["127.0.0.1"], &["h2"]));
+        TestServer::start(Speaks { tls, ..Speaks::http2() }, |request: Request<_>| async move {
+            answer(200, request.headers()[AUTHORIZATION].as_bytes().to_vec())
+        })
+    };
+    let (server, after) = (start(&old).await, start(&new).await);
+    let directory = tempfile::tempdir().unwrap();
+    let path = crate::upstream::tests::kubeconfig(directory.path(), &server, &old, "token: a");
+    let upstream =
+        Upstream::new(&testing::config(None, Some(path), true), metrics()).await.unwrap();
+    let ask = || upstream.send(Purpose::Request, Request::get("/x").body(empty_body()).unwrap());
+    assert_eq!(ask().await.map(|response| response.status().as_u16()).unwrap(), 200);
+    assert_eq!(ask().await.map(|response| response.status().as_u16()).unwrap(), 200);
+    assert_eq!(server.accepted(), 1);
+
+    // The old server is not to be trusted any more: what is open is not used for new requests.
+    std::fs::write(directory.path().join("ca.crt"), &new.pem).unwrap();
+    assert!(upstream.inner.credentials.refresh(false).await.unwrap());
+    assert!(ask().await.map(Response::into_parts).is_err());
+    assert_eq!(server.accepted(), 2);
+    drop(after);
+    std::fs::write(directory.path().join("ca.crt"), [old.pem.clone(), new.pem].concat()).unwrap();
+    assert!(upstream.inner.credentials.refresh(false).await.unwrap());
+    assert_eq!(ask().await.map(|response| response.status().as_u16()).unwrap(), 200);
+}

@@ -1,0 +1,281 @@
+//! The documents of discovery: aggregated (one for `/api`, one for `/apis`) where the upstream has them, else the
+//! legacy ones, a document a group and version (semantics.md §10).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use futures_util::{StreamExt, stream};
+use http::header::{CONTENT_TYPE, ETAG};
+use http::{HeaderValue, StatusCode};
+use serde::Deserialize;
+
+use crate::upstream::error::UpstreamError;
+use crate::upstream::{Upstream, fetch};
+
+/// A group and a version; the core group is empty.
+pub(super) type GroupVersion = (Box<str>, Box<str>);
+
+/// One resource as discovery lists it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Listed {
+    /// The plural name.
+    pub resource: Box<str>,
+    /// The kind of its objects.
+    pub kind: Box<str>,
+    /// Whether its objects live in namespaces.
+    pub namespaced: bool,
+    /// Whether `list` and `watch` are both among its verbs.
+    pub list_watchable: bool,
+}
+
+/// What is served, by group and version.
+pub(super) type Served = BTreeMap<GroupVersion, Vec<Listed>>;
+
+/// The last documents, to ask again only for what changed. Two of them: `/api` and `/apis`.
+#[derive(Default)]
+pub(super) struct Documents {
+    roots: [Root; 2],
+}
+
+#[derive(Default)]
+struct Root {
+    etag: Option<HeaderValue>,
+    served: Arc<Served>,
+}
+
+impl Documents {
+    /// Asks for what is served now. What could not be read of a single group keeps its last known state: a broken aggregated API
+    /// must not take others along.
+    pub(super) async fn refresh(&mut self, upstream: &Upstream) -> Result<Served, UpstreamError> {
+        let mut all = Served::new();
+        for (root, path) in self.roots.iter_mut().zip(["/api", "/apis"]) {
+            root.refresh(upstream, path).await?;
+            all.extend(root.served.iter().map(|(gv, listed)| (gv.clone(), listed.clone())));
+        }
+        Ok(all)
+    }
+}
+
+impl Root {
+    async fn refresh(&mut self, upstream: &Upstream, path: &str) -> Result<(), UpstreamError> {
+        let answer =
+            fetch::get(upstream, path, ACCEPT, self.etag.as_ref(), DOCUMENT_BYTES_MAX).await?;
+        if answer.status == StatusCode::NOT_MODIFIED {
+            return Ok(());
+        }
+        let content_type =
+            answer.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
+        if content_type.contains("as=APIGroupDiscoveryList") {
+            let (served, stale) = aggregated(&answer.body)?;
+            self.served = Arc::new(keep_stale(served, stale, &self.served));
+            self.etag = answer.headers.get(ETAG).cloned();
+        } else {
+            self.served = Arc::new(legacy(upstream, path, &answer.body, &self.served).await?);
+            self.etag = None;
+        }
+        Ok(())
+    }
+}
+
+/// Gives versions that the upstream marks as stale and shows empty their last known resources.
+fn keep_stale(mut served: Served, stale: Vec<GroupVersion>, last: &Served) -> Served {
+    for group_version in stale {
+        let listed = served.entry(group_version.clone()).or_default();
+        if listed.is_empty()
+            && let Some(last) = last.get(&group_version)
+        {
+            listed.clone_from(last);
+        }
+    }
+    served
+}
+
+fn aggregated(body: &[u8]) -> Result<(Served, Vec<GroupVersion>), UpstreamError> {
+    let list: GroupDiscoveryList = serde_json::from_slice(body)
+        .map_err(|_| UpstreamError::Malformed("aggregated discovery".to_owned()))?;
+    let (mut served, mut stale) = (Served::new(), Vec::new());
+    for group in list.items {
+        for version in group.versions {
+            let group_version = (group.metadata.name.clone(), version.version);
+            if version.freshness == "Stale" {
+                stale.push(group_version.clone());
+            }
+            let listed = version.resources.into_iter().filter_map(|resource| {
+                Some(Listed {
+                    kind: resource.response_kind?.kind,
+                    namespaced: resource.scope == "Namespaced",
+                    list_watchable: is_list_watchable(&resource.verbs),
+                    resource: resource.resource,
+                })
+            });
+            served.insert(group_version, listed.collect());
+        }
+    }
+    Ok((served, stale))
+}
+
+async fn legacy(
+    upstream: &Upstream,
+    path: &str,
+    body: &[u8],
+    last: &Served,
+) -> Result<Served, UpstreamError> {
+    let malformed = |_| UpstreamError::Malformed(format!("discovery at {path}"));
+    let group_versions: Vec<GroupVersion> = if path == "/api" {
+        let versions: ApiVersions = serde_json::from_slice(body).map_err(malformed)?;
+        versions.versions.into_iter().map(|version| ("".into(), version)).collect()
+    } else {
+        let list: GroupList = serde_json::from_slice(body).map_err(malformed)?;
+        let versions = list.groups.into_iter().flat_map(|group| {
+            group.versions.into_iter().map(move |version| (group.name.clone(), version.version))
+        });
+        versions.collect()
+    };
+    let fetched = group_versions.into_iter().map(|(group, version)| async move {
+        let path = if group.is_empty() {
+            format!("/api/{version}")
+        } else {
+            format!("/apis/{group}/{version}")
+        };
+        let listed = legacy_resources(upstream, &path).await;
+        ((group, version), listed)
+    });
+    let fetched: Vec<_> = stream::iter(fetched).buffer_unordered(LEGACY_PARALLEL).collect().await;
+    let known = fetched.into_iter().filter_map(|(group_version, listed)| {
+        let listed = listed.ok().or_else(|| last.get(&group_version).cloned())?;
+        Some((group_version, listed))
+    });
+    Ok(known.collect())
+}
+
+async fn legacy_resources(upstream: &Upstream, path: &str) -> Result<Vec<Listed>, UpstreamError> {
+    let answer = fetch::get(upstream, path, "application/json", None, DOCUMENT_BYTES_MAX).await?;
+    let list: ResourceList = serde_json::from_slice(&answer.body)
+        .map_err(|_| UpstreamError::Malformed(format!("discovery at {path}")))?;
+    let own = list.resources.into_iter().filter(|resource| !resource.name.contains('/'));
+    Ok(own
+        .map(|resource| Listed {
+            list_watchable: is_list_watchable(&resource.verbs),
+            resource: resource.name,
+            kind: resource.kind,
+            namespaced: resource.namespaced,
+        })
+        .collect())
+}
+
+fn is_list_watchable(verbs: &[Box<str>]) -> bool {
+    ["list", "watch"].iter().all(|wanted| verbs.iter().any(|verb| &**verb == *wanted))
+}
+
+#[derive(Deserialize)]
+struct GroupDiscoveryList {
+    #[serde(default)]
+    items: Vec<GroupDiscovery>,
+}
+
+#[derive(Deserialize)]
+struct GroupDiscovery {
+    #[serde(default)]
+    metadata: GroupMetadata,
+    #[serde(default)]
+    versions: Vec<VersionDiscovery>,
+}
+
+#[derive(Default, Deserialize)]
+struct GroupMetadata {
+    /// Absent for the core group.
+    #[serde(default)]
+    name: Box<str>,
+}
+
+#[derive(Deserialize)]
+struct VersionDiscovery {
+    version: Box<str>,
+    #[serde(default)]
+    freshness: String,
+    #[serde(default)]
+    resources: Vec<ResourceDiscovery>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ResourceDiscovery {
+    resource: Box<str>,
+    response_kind: Option<Kind>,
+    #[serde(default)]
+    scope: String,
+    #[serde(default)]
+    verbs: Vec<Box<str>>,
+}
+
+#[derive(Deserialize)]
+struct Kind {
+    kind: Box<str>,
+}
+
+#[derive(Deserialize)]
+struct ApiVersions {
+    versions: Vec<Box<str>>,
+}
+
+#[derive(Deserialize)]
+struct GroupList {
+    groups: Vec<Group>,
+}
+
+#[derive(Deserialize)]
+struct Group {
+    name: Box<str>,
+    versions: Vec<GroupVersionName>,
+}
+
+#[derive(Deserialize)]
+struct GroupVersionName {
+    version: Box<str>,
+}
+
+#[derive(Deserialize)]
+struct ResourceList {
+    resources: Vec<Resource>,
+}
+
+#[derive(Deserialize)]
+struct Resource {
+    name: Box<str>,
+    kind: Box<str>,
+    namespaced: bool,
+    #[serde(default)]
+    verbs: Vec<Box<str>>,
+}
+
+const ACCEPT: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,\
+     application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json";
+/// The aggregated document of a cluster with a thousand CRDs is a few megabytes.
+const DOCUMENT_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// Legacy documents asked for at once; client-go asks for all, which on a large cluster is a burst.
+const LEGACY_PARALLEL: usize = 8;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn aggregated_documents_are_read() {
+        let body = br#"{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","metadata":{},"items":[
+            {"metadata":{},"versions":[{"version":"v1","freshness":"Current","resources":[
+                {"resource":"pods","responseKind":{"group":"","version":"","kind":"Pod"},"scope":"Namespaced","verbs":["get","list","watch"],"subresources":[]},
+                {"resource":"bindings","responseKind":{"group":"","version":"","kind":"Binding"},"scope":"Namespaced","verbs":["create"]},
+                {"resource":"odd","scope":"Cluster","verbs":[]}]}]},
+            {"metadata":{"name":"metrics.k8s.io"},"versions":[{"version":"v1beta1","freshness":"Stale"}]}]}"#;
+        let (served, stale) = aggregated(body).unwrap();
+        let core = &served[&("".into(), "v1".into())];
+        assert_eq!(core.len(), 2);
+        assert!(core[0].list_watchable && core[0].namespaced);
+        assert!(!core[1].list_watchable);
+        assert_eq!(stale, [("metrics.k8s.io".into(), "v1beta1".into())]);
+
+        let last = Served::from([(stale[0].clone(), core.clone())]);
+        let kept = keep_stale(served, stale.clone(), &last);
+        assert_eq!(kept[&stale[0]].len(), 2, "a stale group keeps what was known of it");
+    }
+}

@@ -1,0 +1,322 @@
+//! Puts documents, CRDs and APIServices together into what is known of each resource.
+
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+
+use crate::api::resource::{ApiResource, GroupVersionResource, Shape};
+use crate::api::selectable::SelectableFields;
+use crate::upstream::discovery::documents::{Listed, Served};
+
+/// What matters of a CustomResourceDefinition.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Deserialize)]
+pub(super) struct CustomResource {
+    metadata: CrdMetadata,
+    spec: CrdSpec,
+    #[serde(default)]
+    status: CrdStatus,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Deserialize)]
+struct CrdMetadata {
+    uid: Box<str>,
+    /// Counts the changes of the spec: schema, defaults, conversion, versions.
+    #[serde(default)]
+    generation: i64,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Deserialize)]
+struct CrdSpec {
+    group: Box<str>,
+    versions: Vec<CrdVersion>,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct CrdVersion {
+    name: Box<str>,
+    served: bool,
+    #[serde(default)]
+    selectable_fields: Vec<SelectableField>,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct SelectableField {
+    json_path: String,
+}
+
+#[derive(Clone, Default, PartialEq, Eq, Hash, Debug, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct CrdStatus {
+    accepted_names: CrdNames,
+}
+
+#[derive(Clone, Default, PartialEq, Eq, Hash, Debug, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct CrdNames {
+    plural: Box<str>,
+    kind: Box<str>,
+    list_kind: Box<str>,
+}
+
+/// What matters of an APIService.
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+pub(super) struct ApiService {
+    #[serde(default)]
+    metadata: ServiceMetadata,
+    spec: ApiServiceSpec,
+}
+
+#[derive(Clone, Default, PartialEq, Eq, Debug, Deserialize)]
+struct ServiceMetadata {
+    #[serde(default)]
+    labels: BTreeMap<String, String>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+struct ApiServiceSpec {
+    #[serde(default)]
+    group: Box<str>,
+    version: Box<str>,
+    #[serde(default, deserialize_with = "is_present")]
+    service: bool,
+}
+
+fn is_present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
+    Ok(Option::<IgnoredAny>::deserialize(deserializer)?.is_some())
+}
+
+/// See the module. `None` for what Weir's identity may not list.
+pub(super) fn resolve(
+    served: &Served,
+    custom: Option<&BTreeMap<String, CustomResource>>,
+    services: Option<&BTreeMap<String, ApiService>>,
+) -> HashMap<GroupVersionResource, Arc<ApiResource>> {
+    let custom = custom_by_name(custom);
+    let services = services.map(|services| {
+        let by_version = services
+            .values()
+            .map(|service| ((&*service.spec.group, &*service.spec.version), service));
+        by_version.collect::<HashMap<_, _>>()
+    });
+    let mut resources = HashMap::new();
+    for ((group, version), all) in served {
+        let built_in = is_built_in(group, version, services.as_ref());
+        for listed in all {
+            let gvr = GroupVersionResource::new(group, version, &listed.resource);
+            let definition = custom.get(&(&**group, &*listed.resource)).and_then(|definition| {
+                Some((
+                    definition,
+                    definition.spec.versions.iter().find(|v| *v.name == **version && v.served)?,
+                ))
+            });
+            let resource = match definition {
+                Some((definition, version)) => custom_resource(&gvr, listed, definition, version),
+                None => typed_resource(&gvr, listed, !built_in),
+            };
+            resources.insert(gvr, Arc::new(resource));
+        }
+    }
+    resources
+}
+
+type ByName<'a> = HashMap<(&'a str, &'a str), &'a CustomResource>;
+
+fn custom_by_name(custom: Option<&BTreeMap<String, CustomResource>>) -> ByName<'_> {
+    let all = custom.into_iter().flat_map(BTreeMap::values);
+    all.map(|crd| ((&*crd.spec.group, &*crd.status.accepted_names.plural), crd)).collect()
+}
+
+/// Whether kube-apiserver itself serves a version, in typed Go structs.
+fn is_built_in(
+    group: &str,
+    version: &str,
+    services: Option<&HashMap<(&str, &str), &ApiService>>,
+) -> bool {
+    let service = services.and_then(|services| services.get(&(group, version)));
+    match service {
+        Some(service) if service.spec.service => false,
+        Some(service)
+            if service.metadata.labels.get(AUTOMANAGED).is_some_and(|v| v == "onstart") =>
+        {
+            true
+        }
+        _ => BUILT_IN_GROUPS.contains(&group),
+    }
+}
+
+fn custom_resource(
+    gvr: &GroupVersionResource,
+    listed: &Listed,
+    definition: &CustomResource,
+    version: &CrdVersion,
+) -> ApiResource {
+    let names = &definition.status.accepted_names;
+    let list_kind = match &*names.list_kind {
+        "" => format!("{}List", listed.kind),
+        list_kind => list_kind.to_owned(),
+    };
+    let paths: Vec<_> =
+        version.selectable_fields.iter().map(|field| field.json_path.clone()).collect();
+    let mut hasher = DefaultHasher::new();
+    definition.hash(&mut hasher);
+    ApiResource {
+        kind: (*listed.kind).into(),
+        list_kind: list_kind.into(),
+        namespaced: listed.namespaced,
+        list_watchable: listed.list_watchable,
+        shape: Shape::Custom,
+        aggregated: false,
+        revision: hasher.finish(),
+        selectable: Arc::new(SelectableFields::custom(listed.namespaced, &paths)),
+        gvr: gvr.clone(),
+    }
+}
+
+fn typed_resource(gvr: &GroupVersionResource, listed: &Listed, aggregated: bool) -> ApiResource {
+    ApiResource {
+        kind: (*listed.kind).into(),
+        list_kind: format!("{}List", listed.kind).into(),
+        namespaced: listed.namespaced,
+        list_watchable: listed.list_watchable,
+        shape: Shape::BuiltIn,
+        aggregated,
+        revision: 0,
+        selectable: Arc::new(SelectableFields::built_in(gvr)),
+        gvr: gvr.clone(),
+    }
+}
+
+/// kube-apiserver's own mark: `onstart` on the versions it has itself, `true` on those of CRDs.
+const AUTOMANAGED: &str = "kube-aggregator.kubernetes.io/automanaged";
+
+/// The groups that every kube-apiserver serves itself, for upstreams whose APIServices do not tell. CRDs live in other groups
+/// of `k8s.io` too (gateways, snapshots), so the suffix alone would not do.
+const BUILT_IN_GROUPS: [&str; 24] = [
+    "",
+    "admissionregistration.k8s.io",
+    "apiextensions.k8s.io",
+    "apiregistration.k8s.io",
+    "apps",
+    "authentication.k8s.io",
+    "authorization.k8s.io",
+    "autoscaling",
+    "batch",
+    "certificates.k8s.io",
+    "coordination.k8s.io",
+    "discovery.k8s.io",
+    "events.k8s.io",
+    "extensions",
+    "flowcontrol.apiserver.k8s.io",
+    "internal.apiserver.k8s.io",
+    "networking.k8s.io",
+    "node.k8s.io",
+    "policy",
+    "rbac.authorization.k8s.io",
+    "resource.k8s.io",
+    "scheduling.k8s.io",
+    "storage.k8s.io",
+    "storagemigration.k8s.io",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn served() -> Served {
+        let listed = |resource: &str, kind: &str| Listed {
+            resource: resource.into(),
+            kind: kind.into(),
+            namespaced: true,
+            list_watchable: true,
+        };
+        Served::from([
+            (("".into(), "v1".into()), vec![listed("pods", "Pod")]),
+            (("example.com".into(), "v1".into()), vec![listed("widgets", "Widget")]),
+            (("metrics.k8s.io".into(), "v1beta1".into()), vec![listed("pods", "PodMetrics")]),
+            (("new.k8s.io".into(), "v1".into()), vec![listed("things", "Thing")]),
+        ])
+    }
+
+    fn widgets(generation: i64) -> BTreeMap<String, CustomResource> {
+        let crd = serde_json::json!({
+            "metadata": {"name": "widgets.example.com", "uid": "u", "generation": generation},
+            "spec": {"group": "example.com", "scope": "Namespaced", "names": {},
+                "versions": [{"name": "v1", "served": true, "selectableFields": [{"jsonPath": ".spec.color"}]}]},
+            "status": {"acceptedNames": {"plural": "widgets", "kind": "Widget", "listKind": "WidgetCollection"}},
+        });
+        BTreeMap::from([("widgets.example.com".to_owned(), serde_json::from_value(crd).unwrap())])
+    }
+
+    fn services() -> BTreeMap<String, ApiService> {
+        let service = |group: &str, version: &str, service: bool, automanaged: &str| {
+            let value = serde_json::json!({
+                "metadata": {"name": "x", "labels": {AUTOMANAGED: automanaged}},
+                "spec": {"group": group, "version": version, "service": service.then(|| serde_json::json!({"name": "s"}))},
+            });
+            (format!("{version}.{group}"), serde_json::from_value(value).unwrap())
+        };
+        BTreeMap::from([
+            service("", "v1", false, "onstart"),
+            service("example.com", "v1", false, "true"),
+            service("metrics.k8s.io", "v1beta1", true, ""),
+            service("new.k8s.io", "v1", false, "onstart"),
+        ])
+    }
+
+    fn find(
+        resources: &HashMap<GroupVersionResource, Arc<ApiResource>>,
+        gvr: (&str, &str, &str),
+    ) -> ApiResource {
+        ApiResource::clone(&resources[&GroupVersionResource::new(gvr.0, gvr.1, gvr.2)])
+    }
+
+    #[test]
+    fn everybody_is_told_apart() {
+        let (crds, services) = (widgets(1), services());
+        let resources = resolve(&served(), Some(&crds), Some(&services));
+        let pods = find(&resources, ("", "v1", "pods"));
+        assert_eq!(
+            (pods.shape, pods.aggregated, &*pods.list_kind),
+            (Shape::BuiltIn, false, "PodList")
+        );
+        let widgets = find(&resources, ("example.com", "v1", "widgets"));
+        assert_eq!((widgets.shape, widgets.aggregated), (Shape::Custom, false));
+        assert_eq!(&*widgets.list_kind, "WidgetCollection");
+        assert_eq!(widgets.selectable.len(), 1);
+        assert!(find(&resources, ("metrics.k8s.io", "v1beta1", "pods")).aggregated);
+        assert!(!find(&resources, ("new.k8s.io", "v1", "things")).aggregated);
+    }
+
+    #[test]
+    fn nobody_vouches_for_what_cannot_be_read() {
+        let resources = resolve(&served(), None, None);
+        assert!(!find(&resources, ("", "v1", "pods")).aggregated);
+        for gvr in [
+            ("example.com", "v1", "widgets"),
+            ("metrics.k8s.io", "v1beta1", "pods"),
+            ("new.k8s.io", "v1", "things"),
+        ] {
+            assert!(find(&resources, gvr).aggregated, "{gvr:?}");
+        }
+    }
+
+    #[test]
+    fn a_changed_definition_is_another_revision() {
+        let services = services();
+        let revision = |generation| {
+            let crds = widgets(generation);
+            find(
+                &resolve(&served(), Some(&crds), Some(&services)),
+                ("example.com", "v1", "widgets"),
+            )
+            .revision
+        };
+        assert_eq!(revision(1), revision(1));
+        assert_ne!(revision(1), revision(2));
+    }
+}

@@ -1,0 +1,220 @@
+//! Discovery against a scripted upstream whose CRDs come, change and go.
+
+use bytes::Bytes;
+use http::{Request, Response};
+use parking_lot::Mutex as SyncMutex;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::api::resource::Shape;
+use crate::upstream::testing::{Answer, Speaks, TestServer, answer, channel_body};
+
+/// What the upstream would say now.
+#[derive(Default)]
+struct Script {
+    crds: Vec<Value>,
+    groups: Vec<Value>,
+    etag: u32,
+    broken: bool,
+    legacy: bool,
+    /// CRDs may not be listed.
+    forbidden: bool,
+    not_modified: u32,
+    watches: Vec<tokio::sync::mpsc::Sender<Bytes>>,
+}
+
+type Shared = Arc<SyncMutex<Script>>;
+
+const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+
+fn crd(uid: &str) -> Value {
+    json!({
+        "metadata": {"name": "widgets.example.com", "uid": uid, "generation": 1, "resourceVersion": "5"},
+        "spec": {"group": "example.com", "versions": [{"name": "v1", "served": true}]},
+        "status": {"acceptedNames": {"plural": "widgets", "kind": "Widget", "listKind": "WidgetCollection"}},
+    })
+}
+
+fn group(name: &str, resource: &str, kind: &str) -> Value {
+    json!({
+        "metadata": {"name": name},
+        "versions": [{"version": "v1", "freshness": "Current", "resources": [{
+            "resource": resource, "scope": "Namespaced", "verbs": ["get", "list", "watch"],
+            "responseKind": {"group": name, "version": "v1", "kind": kind},
+        }]}],
+    })
+}
+
+fn aggregated(
+    script: &mut Script,
+    request: &Request<hyper::body::Incoming>,
+    groups: &[Value],
+) -> Answer {
+    let etag = format!("\"{}\"", script.etag);
+    let mut response = if request.headers().get("if-none-match").is_some_and(|have| *have == *etag)
+    {
+        script.not_modified += 1;
+        answer(304, "")
+    } else {
+        answer(200, json!({"kind": "APIGroupDiscoveryList", "items": groups}).to_string())
+    };
+    response.headers_mut().insert("etag", etag.parse().unwrap());
+    response.headers_mut().insert("content-type", AGGREGATED.parse().unwrap());
+    response
+}
+
+fn list(items: &[Value]) -> Answer {
+    answer(200, json!({"metadata": {"resourceVersion": "9"}, "items": items}).to_string())
+}
+
+fn handle(script: &Shared, request: &Request<hyper::body::Incoming>) -> Answer {
+    let mut script = script.lock();
+    let path = request.uri().path();
+    let watch = request.uri().query().is_some_and(|query| query.contains("watch"));
+    if script.broken {
+        return answer(503, "");
+    }
+    let core = [group("", "pods", "Pod")];
+    let groups = script.groups.clone();
+    match path {
+        _ if watch => {
+            let (sender, body) = channel_body();
+            script.watches.push(sender);
+            Response::new(body)
+        }
+        "/api" if script.legacy => answer(200, json!({"kind": "APIVersions", "versions": ["v1"]}).to_string()),
+        "/apis" if script.legacy => answer(
+            200,
+            json!({"kind": "APIGroupList", "groups": [
+                {"name": "apps", "versions": [{"groupVersion": "apps/v1", "version": "v1"}]},
+                {"name": "metrics.k8s.io", "versions": [{"groupVersion": "metrics.k8s.io/v1", "version": "v1"}]},
+            ]})
+            .to_string(),
+        ),
+        "/api" => aggregated(&mut script, request, &core),
+        "/apis" => aggregated(&mut script, request, &groups),
+        "/api/v1" => answer(200, legacy_resources("pods", "Pod")),
+        "/apis/apps/v1" => answer(200, legacy_resources("deployments", "Deployment")),
+        "/apis/apiextensions.k8s.io/v1/customresourcedefinitions" if script.forbidden => answer(403, ""),
+        "/apis/apiextensions.k8s.io/v1/customresourcedefinitions" => list(&script.crds),
+        "/version" => answer(200, r#"{"major":"1","minor":"36","gitVersion":"v1.36.2"}"#),
+        // No APIServices (so that every watch is of CRDs), and a broken aggregated API.
+        _ => answer(404, ""),
+    }
+}
+
+fn legacy_resources(name: &str, kind: &str) -> String {
+    json!({"kind": "APIResourceList", "resources": [
+        {"name": name, "kind": kind, "namespaced": true, "verbs": ["list", "watch"]},
+        {"name": format!("{name}/status"), "kind": kind, "namespaced": true, "verbs": ["get"]},
+    ]})
+    .to_string()
+}
+
+async fn start(script: Script) -> (Shared, TestServer, Discovery) {
+    let script: Shared = Arc::new(SyncMutex::new(script));
+    let shared = script.clone();
+    let server = TestServer::start(Speaks::http2(), move |request| {
+        let answer = handle(&shared, &request);
+        async move { answer }
+    })
+    .await;
+    let discovery = Discovery::start(server.upstream(true).await);
+    (script, server, discovery)
+}
+
+fn widgets() -> GroupVersionResource {
+    GroupVersionResource::new("example.com", "v1", "widgets")
+}
+
+async fn found(discovery: &Discovery, gvr: &GroupVersionResource) -> Option<Arc<ApiResource>> {
+    match discovery.find(gvr).await.unwrap() {
+        Found::Resource(resource) => Some(resource),
+        Found::Unknown => None,
+    }
+}
+
+/// Waits, with every change, until something is known.
+async fn until(discovery: &Discovery, what: impl Fn(Option<Arc<ApiResource>>) -> bool) {
+    let mut changes = discovery.changes();
+    let known = async {
+        while !what(discovery.peek(&widgets())) {
+            changes.changed().await.unwrap();
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), known).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_crd_that_is_made_anew_or_deleted_is_noticed() {
+    let groups = vec![group("example.com", "widgets", "Widget")];
+    let script = Script { crds: vec![crd("one")], groups, ..Script::default() };
+    let (script, _server, discovery) = start(script).await;
+    let first = found(&discovery, &widgets()).await.unwrap();
+    assert_eq!((first.shape, first.aggregated), (Shape::Custom, false));
+    assert_eq!(&*first.list_kind, "WidgetCollection");
+    let pods = found(&discovery, &GroupVersionResource::new("", "v1", "pods")).await.unwrap();
+    assert_eq!((pods.shape, pods.aggregated, pods.revision), (Shape::BuiltIn, false, 0));
+
+    let watch = loop {
+        // The watch follows the list by a moment.
+        if let Some(watch) = script.lock().watches.pop() {
+            break watch;
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    };
+    let frame = json!({"type": "MODIFIED", "object": crd("two")}).to_string() + "\n";
+    watch.send(frame.into()).await.unwrap();
+    let revision = first.revision;
+    until(&discovery, |known| known.is_some_and(|known| known.revision != revision)).await;
+
+    // The documents still name it for a while; it must not pass for something else that can be cached.
+    let frame = json!({"type": "DELETED", "object": crd("two")}).to_string() + "\n";
+    watch.send(frame.into()).await.unwrap();
+    until(&discovery, |known| known.is_none_or(|known| known.aggregated)).await;
+    {
+        let mut script = script.lock();
+        script.groups.clear();
+        script.etag += 1;
+    }
+    until(&discovery, |known| known.is_none()).await;
+    assert!(script.lock().not_modified > 0, "documents are revalidated");
+}
+
+#[tokio::test]
+async fn a_failure_keeps_what_is_known_and_a_miss_asks_seldom() {
+    let groups = vec![group("example.com", "widgets", "Widget")];
+    let (script, _server, discovery) =
+        start(Script { groups, forbidden: true, ..Script::default() }).await;
+    // Nobody can vouch for it.
+    assert!(found(&discovery, &widgets()).await.unwrap().aggregated);
+    script.lock().broken = true;
+    let unknown = GroupVersionResource::new("", "v1", "nonesuch");
+    for _ in 0..100 {
+        assert!(found(&discovery, &unknown).await.is_none());
+    }
+    assert!(discovery.peek(&widgets()).is_some());
+}
+
+#[tokio::test]
+async fn while_nothing_is_known_a_lookup_fails() {
+    let (script, _server, discovery) = start(Script { broken: true, ..Script::default() }).await;
+    assert!(discovery.find(&widgets()).await.is_err());
+    drop(script);
+}
+
+#[tokio::test]
+async fn an_upstream_without_aggregated_discovery_is_asked_the_old_way() {
+    let (_script, _server, discovery) = start(Script { legacy: true, ..Script::default() }).await;
+    let deployments = GroupVersionResource::new("apps", "v1", "deployments");
+    let deployments = found(&discovery, &deployments).await.unwrap();
+    assert_eq!((&*deployments.kind, deployments.list_watchable), ("Deployment", true));
+    assert!(
+        found(&discovery, &GroupVersionResource::new("metrics.k8s.io", "v1", "pods"))
+            .await
+            .is_none()
+    );
+    let mut version = discovery.version();
+    let version = version.wait_for(Option::is_some).await.unwrap().clone().unwrap();
+    assert_eq!((version.major, version.minor), (1, 36));
+}

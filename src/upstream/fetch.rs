@@ -1,0 +1,230 @@
+//! Requests of Weir's own: a GET with time-outs, its answer read within bounds, and failure statuses as errors.
+
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::header::{ACCEPT, IF_NONE_MATCH, RETRY_AFTER, USER_AGENT};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
+use http_body::Body as _;
+use http_body_util::BodyExt;
+use serde::Deserialize;
+
+use super::{Purpose, Upstream, empty_body, pool};
+use crate::upstream::error::{UpstreamError, chain};
+
+/// How Weir names itself to the upstream. Neither curl nor a browser, so that JSON comes compact (semantics.md §8.6).
+pub(super) const AGENT: HeaderValue =
+    HeaderValue::from_static(concat!("weir/", env!("CARGO_PKG_VERSION")));
+/// The upstream gives up a request after 60 s by itself (semantics.md §8.8); a little more lets its own answer arrive.
+pub(super) const HEAD_TIMEOUT: Duration = Duration::from_secs(65);
+/// How long a body may pause before the request is given up.
+const READ_TIMEOUT: Duration = Duration::from_secs(30);
+/// The most that is read of a Status: enough for many causes.
+const STATUS_MAX_BYTES: usize = 64 * 1024;
+/// The most that is kept of a Status' message, which may quote whole objects.
+const MESSAGE_MAX_BYTES: usize = 300;
+
+/// A GET of Weir's own.
+pub(super) struct Get<'a> {
+    pub(super) path_and_query: &'a str,
+    pub(super) accept: &'static str,
+    pub(super) if_none_match: Option<&'a HeaderValue>,
+    pub(super) purpose: Purpose,
+    /// How long the head may take.
+    pub(super) timeout: Duration,
+}
+
+/// An answer read whole.
+#[derive(Debug)]
+pub(super) struct Answer {
+    /// 200, or 304 if an `If-None-Match` was given.
+    pub(super) status: StatusCode,
+    /// Its headers.
+    pub(super) headers: HeaderMap,
+    /// Its body.
+    pub(super) body: Bytes,
+}
+
+impl<'a> Get<'a> {
+    /// An ordinary request for JSON.
+    pub(super) fn json(path_and_query: &'a str) -> Self {
+        Get {
+            path_and_query,
+            accept: "application/json",
+            if_none_match: None,
+            purpose: Purpose::Request,
+            timeout: HEAD_TIMEOUT,
+        }
+    }
+
+    /// Sends it. Any status but 200, and 304 where a condition was given, is an error.
+    pub(super) async fn send(
+        self,
+        upstream: &Upstream,
+    ) -> Result<Response<pool::Body>, UpstreamError> {
+        let mut request = Request::builder()
+            .uri(self.path_and_query)
+            .header(ACCEPT, self.accept)
+            .header(USER_AGENT, AGENT)
+            .body(empty_body())
+            .map_err(|error| UpstreamError::Malformed(chain(&error)))?;
+        if let Some(etag) = self.if_none_match {
+            request.headers_mut().insert(IF_NONE_MATCH, etag.clone());
+        }
+        let sent = tokio::time::timeout(self.timeout, upstream.send(self.purpose, request)).await;
+        let response = sent.map_err(|_| UpstreamError::Timeout(self.timeout))??;
+        match response.status() {
+            StatusCode::OK => Ok(response),
+            StatusCode::NOT_MODIFIED if self.if_none_match.is_some() => Ok(response),
+            _ => Err(failure(response).await),
+        }
+    }
+
+    /// Sends it and reads the whole answer.
+    pub(super) async fn fetch(
+        self,
+        upstream: &Upstream,
+        max_bytes: usize,
+    ) -> Result<Response<Bytes>, UpstreamError> {
+        let (parts, body) = self.send(upstream).await?.into_parts();
+        Ok(Response::from_parts(parts, read(body, max_bytes).await?))
+    }
+}
+
+/// Reads a body to its end, but no more than `max_bytes` of it: more is an [`UpstreamError::TooLong`].
+pub(super) async fn read(mut body: pool::Body, max_bytes: usize) -> Result<Bytes, UpstreamError> {
+    let hint = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
+    if hint > max_bytes {
+        return Err(UpstreamError::TooLong(max_bytes));
+    }
+    let mut bytes = BytesMut::with_capacity(hint);
+    loop {
+        let frame = tokio::time::timeout(READ_TIMEOUT, body.frame())
+            .await
+            .map_err(|_| UpstreamError::Timeout(READ_TIMEOUT))?;
+        let Some(frame) = frame else { return Ok(bytes.freeze()) };
+        let frame = frame.map_err(|error| UpstreamError::Lost(chain(&error)))?;
+        let Ok(data) = frame.into_data() else { continue };
+        if bytes.len() + data.len() > max_bytes {
+            return Err(UpstreamError::TooLong(max_bytes));
+        }
+        bytes.extend_from_slice(&data);
+    }
+}
+
+/// GETs a path (with query) whose answer is small, and reads it whole. Anything but 200 (or 304 for a given `etag`) is an
+/// [`UpstreamError::Status`].
+pub(super) async fn get(
+    upstream: &Upstream,
+    path: &str,
+    accept: &'static str,
+    etag: Option<&HeaderValue>,
+    max_bytes: usize,
+) -> Result<Answer, UpstreamError> {
+    let get = Get { accept, if_none_match: etag, ..Get::json(path) };
+    let (parts, body) = get.fetch(upstream, max_bytes).await?.into_parts();
+    Ok(Answer { status: parts.status, headers: parts.headers, body })
+}
+
+/// Makes an error of a failure status; what can't be read of its body is left out.
+pub(super) async fn failure(response: Response<pool::Body>) -> UpstreamError {
+    let (parts, body) = response.into_parts();
+    let body = read(body, STATUS_MAX_BYTES).await.unwrap_or_default();
+    let mut error = status_error(&body, parts.status);
+    if let UpstreamError::Status { retry_after, .. } = &mut error
+        && let Some(seconds) = retry_after_of(&parts.headers)
+    {
+        *retry_after = Some(seconds);
+    }
+    error
+}
+
+/// Reads a Status object. `code` is for one that has no code of its own, or that is none.
+pub(super) fn status_error(body: &[u8], code: StatusCode) -> UpstreamError {
+    #[derive(Default, Deserialize)]
+    #[serde(default, rename_all = "camelCase")]
+    struct Details {
+        retry_after_seconds: u64,
+    }
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct Status {
+        message: Option<String>,
+        reason: Option<String>,
+        code: Option<u16>,
+        details: Option<Details>,
+    }
+    let status: Status = serde_json::from_slice(body).unwrap_or_else(|_| Status {
+        // Plain text, as of a load balancer or a time-out filter.
+        message: std::str::from_utf8(body).ok().map(|text| text.trim().to_owned()),
+        ..Status::default()
+    });
+    let seconds = status.details.map_or(0, |details| details.retry_after_seconds);
+    UpstreamError::Status {
+        code: status.code.and_then(|code| StatusCode::from_u16(code).ok()).unwrap_or(code),
+        reason: shorten(status.reason.unwrap_or_default()),
+        message: shorten(status.message.unwrap_or_default()),
+        retry_after: (seconds > 0).then(|| Duration::from_secs(seconds)),
+    }
+}
+
+fn retry_after_of(headers: &HeaderMap) -> Option<Duration> {
+    let seconds = headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
+    Some(Duration::from_secs(seconds))
+}
+
+fn shorten(mut text: String) -> String {
+    if text.len() > MESSAGE_MAX_BYTES {
+        text.truncate(text.floor_char_boundary(MESSAGE_MAX_BYTES));
+        text.push('…');
+    }
+    text
+}
+
+/// Percent-encodes a query parameter's value.
+pub(super) fn encode_query(value: &str) -> String {
+    value.bytes().fold(String::with_capacity(value.len()), |mut encoded, byte| {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            encoded.push(char::from(byte));
+        } else {
+            encoded.push_str(&format!("%{byte:02X}"));
+        }
+        encoded
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_is_read_and_shortened() {
+        let body = format!(
+            r#"{{"kind":"Status","message":"{}","reason":"TooManyRequests","details":{{"retryAfterSeconds":7}},"code":429}}"#,
+            "ä".repeat(400)
+        );
+        let UpstreamError::Status { code, reason, message, retry_after } =
+            status_error(body.as_bytes(), StatusCode::OK)
+        else {
+            panic!("not a status")
+        };
+        assert_eq!((code.as_u16(), reason.as_str()), (429, "TooManyRequests"));
+        assert!(message.len() <= MESSAGE_MAX_BYTES + 3);
+        assert_eq!(retry_after, Some(Duration::from_secs(7)));
+    }
+
+    #[test]
+    fn what_is_no_status_keeps_its_code_and_text() {
+        let UpstreamError::Status { code, message, .. } =
+            status_error(b"no backend\n", StatusCode::BAD_GATEWAY)
+        else {
+            panic!("not a status")
+        };
+        assert_eq!((code.as_u16(), message.as_str()), (502, "no backend"));
+    }
+
+    #[test]
+    fn query_values_are_escaped() {
+        assert_eq!(encode_query("a+b/c=&\u{e4}"), "a%2Bb%2Fc%3D%26%C3%A4");
+    }
+}

@@ -1,0 +1,135 @@
+//! [`ListWatch`] over HTTP.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{HeaderMap, Response};
+use parking_lot::Mutex;
+
+use super::stream::HttpWatch;
+use super::{ListRequest, ListWatch, WatchRequest};
+use crate::api::resource::{ApiResource, Representation, Scope};
+use crate::codec::list::{self, ListPage};
+use crate::upstream::error::UpstreamError;
+use crate::upstream::fetch::{Get, encode_query, read};
+use crate::upstream::{Purpose, Upstream, pool};
+
+/// A watch is answered at once, or after the 3 s that the upstream waits to become fresh; ten times that means that it is stuck.
+const WATCH_HEAD_TIMEOUT: Duration = Duration::from_secs(30);
+/// Lists larger than this are taken apart on a thread of their own, so that no worker stalls for milliseconds.
+const PARSE_INLINE_MAX_BYTES: usize = 1024 * 1024;
+/// The most warnings that are kept of an answer; the upstream sends one for a deprecated API.
+const WARNINGS_MAX: usize = 16;
+
+/// Lists and watches one resource in one representation and scope.
+pub struct HttpListWatch {
+    upstream: Upstream,
+    resource: Arc<ApiResource>,
+    path: String,
+    accept: &'static str,
+    max_list_bytes: usize,
+    warnings: Mutex<Vec<String>>,
+}
+
+impl HttpListWatch {
+    /// `max_list_bytes` bounds what one page of a list may weigh as it comes; more is an [`UpstreamError::TooLong`].
+    pub fn new(
+        upstream: Upstream,
+        resource: Arc<ApiResource>,
+        scope: &Scope,
+        representation: Representation,
+        max_list_bytes: usize,
+    ) -> Self {
+        let path = resource.gvr.collection_path(scope);
+        let accept = match representation {
+            Representation::Json => "application/json",
+        };
+        Self { upstream, resource, path, accept, max_list_bytes, warnings: Mutex::default() }
+    }
+
+    async fn get(
+        &self,
+        query: &str,
+        purpose: Purpose,
+        timeout: Duration,
+    ) -> Result<Response<pool::Body>, UpstreamError> {
+        let separator = if query.is_empty() { "" } else { "?" };
+        let path_and_query = format!("{}{separator}{query}", self.path);
+        let get = Get { accept: self.accept, purpose, timeout, ..Get::json(&path_and_query) };
+        let response = get.send(&self.upstream).await?;
+        *self.warnings.lock() = warnings_of(response.headers());
+        Ok(response)
+    }
+}
+
+impl ListWatch for HttpListWatch {
+    type Watch = HttpWatch;
+
+    async fn list(&self, request: ListRequest) -> Result<ListPage, UpstreamError> {
+        let query = list_query(&request);
+        let response =
+            self.get(&query, Purpose::Request, crate::upstream::fetch::HEAD_TIMEOUT).await?;
+        let body = read(response.into_body(), self.max_list_bytes).await?;
+        let malformed = |error: &dyn std::fmt::Display| UpstreamError::Malformed(error.to_string());
+        let resource = self.resource.clone();
+        let parsed = if body.len() <= PARSE_INLINE_MAX_BYTES {
+            list::parse(&body, &resource)
+        } else {
+            let work = tokio::task::spawn_blocking(move || list::parse(&body, &resource));
+            work.await.map_err(|error| malformed(&error))?
+        };
+        parsed.map_err(|error| malformed(&error))
+    }
+
+    async fn watch(&self, request: WatchRequest) -> Result<HttpWatch, UpstreamError> {
+        let query = watch_query(&request);
+        let response = self.get(&query, Purpose::Stream, WATCH_HEAD_TIMEOUT).await?;
+        Ok(HttpWatch::start(response.into_body(), self.resource.clone()))
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        self.warnings.lock().clone()
+    }
+}
+
+fn list_query(request: &ListRequest) -> String {
+    let mut query = Vec::new();
+    if let Some(limit) = request.limit {
+        query.push(format!("limit={limit}"));
+    }
+    if !request.continue_token.is_empty() {
+        query.push(format!("continue={}", encode_query(&request.continue_token)));
+    }
+    if let Some(resource_version) = request.resource_version {
+        query.push(format!("resourceVersion={resource_version}"));
+    }
+    if !request.resource_version_match.is_empty() {
+        query.push(format!("resourceVersionMatch={}", request.resource_version_match));
+    }
+    query.join("&")
+}
+
+fn watch_query(request: &WatchRequest) -> String {
+    let mut query =
+        format!("watch=true&allowWatchBookmarks=true&timeoutSeconds={}", request.timeout_seconds);
+    if let Some(resource_version) = request.resource_version {
+        query.push_str(&format!("&resourceVersion={resource_version}"));
+    }
+    if request.send_initial_events {
+        query.push_str("&sendInitialEvents=true&resourceVersionMatch=NotOlderThan");
+    }
+    query
+}
+
+fn warnings_of(headers: &HeaderMap) -> Vec<String> {
+    let mut warnings = Vec::new();
+    for value in headers.get_all(http::header::WARNING) {
+        if let Ok(text) = value.to_str()
+            && warnings.len() < WARNINGS_MAX
+            && !warnings.iter().any(|known| known == text)
+        {
+            warnings.push(text.to_owned());
+        }
+    }
+    warnings
+}

@@ -1,0 +1,201 @@
+//! Lists and watches against servers in-process.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+
+use super::*;
+use crate::api::resource::{ApiResource, GroupVersionResource, Representation, Scope, built_in};
+use crate::upstream::testing::{Answer, Speaks, TestServer, answer, channel_body};
+
+fn config_maps() -> Arc<ApiResource> {
+    let gvr = GroupVersionResource::new("", "v1", "configmaps");
+    Arc::new(built_in(gvr, "ConfigMap"))
+}
+
+async fn lister(server: &TestServer, max_list_bytes: usize) -> HttpListWatch {
+    let scope = Scope::Namespace("team".into());
+    let upstream = server.upstream(true).await;
+    HttpListWatch::new(upstream, config_maps(), &scope, Representation::Json, max_list_bytes)
+}
+
+fn object(name: &str, resource_version: u64) -> String {
+    format!(
+        r#"{{"kind":"ConfigMap","apiVersion":"v1","metadata":{{"name":"{name}","namespace":"team","resourceVersion":"{resource_version}"}}}}"#
+    )
+}
+
+fn frame(event: &str, object: &str) -> String {
+    format!("{{\"type\":\"{event}\",\"object\":{object}}}\n")
+}
+
+#[tokio::test]
+async fn a_list_asks_for_a_page_and_learns_warnings() {
+    let asked = Arc::new(Mutex::new(String::new()));
+    let seen = asked.clone();
+    let server = TestServer::start(Speaks::http2(), move |request| {
+        let path = request.uri().path_and_query().unwrap().to_string();
+        assert_eq!(request.headers()["accept"], "application/json");
+        assert!(request.headers()["user-agent"].to_str().unwrap().starts_with("weir/"));
+        assert!(!request.headers().contains_key("accept-encoding"));
+        *seen.lock() = path;
+        let body = r#"{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"7","continue":"t/2"},"items":[{"metadata":{"name":"a","namespace":"team","resourceVersion":"5"}}]}"#;
+        let mut answer = answer(200, body);
+        answer.headers_mut().append("warning", "299 - \"old\"".parse().unwrap());
+        async move { answer }
+    })
+    .await;
+    let lister = lister(&server, 1 << 20).await;
+    let request = ListRequest {
+        limit: Some(500),
+        continue_token: "a/b+c=".to_owned(),
+        resource_version: Some(ResourceVersion(3)),
+        resource_version_match: "NotOlderThan",
+    };
+    let page = lister.list(request).await.unwrap();
+    assert_eq!((page.resource_version.0, page.continue_token.as_str()), (7, "t/2"));
+    assert_eq!(page.objects.len(), 1);
+    assert_eq!(
+        *asked.lock(),
+        "/api/v1/namespaces/team/configmaps?limit=500&continue=a%2Fb%2Bc%3D\
+         &resourceVersion=3&resourceVersionMatch=NotOlderThan"
+    );
+    assert_eq!(lister.warnings(), ["299 - \"old\""]);
+}
+
+#[tokio::test]
+async fn a_list_that_is_too_long_or_broken_is_an_error() {
+    let server = TestServer::start(Speaks::http2(), |_| async { answer(200, "{\"kind\":") }).await;
+    let error = lister(&server, 1 << 20).await.list(ListRequest::default()).await.unwrap_err();
+    assert!(matches!(error, UpstreamError::Malformed(_)), "{error}");
+    let error = lister(&server, 3).await.list(ListRequest::default()).await.unwrap_err();
+    assert!(matches!(error, UpstreamError::TooLong(3)), "{error}");
+}
+
+#[tokio::test]
+async fn a_failure_status_is_read() {
+    let server = TestServer::start(Speaks::http2(), |_| async {
+        let body = r#"{"kind":"Status","message":"nobody may","reason":"Forbidden","code":403}"#;
+        let mut answer = answer(403, body);
+        answer.headers_mut().insert("retry-after", "4".parse().unwrap());
+        answer
+    })
+    .await;
+    let watched = lister(&server, 1 << 20).await.watch(WatchRequest::default()).await;
+    let Err(UpstreamError::Status { code, reason, message, retry_after }) = watched else {
+        panic!("not a status")
+    };
+    assert_eq!((code.as_u16(), &*reason, &*message), (403, "Forbidden", "nobody may"));
+    assert_eq!(retry_after, Some(Duration::from_secs(4)));
+}
+
+/// A server whose only watch sends what the test writes, however it is cut.
+async fn watch_server() -> (TestServer, tokio::sync::mpsc::Sender<Bytes>, Arc<Mutex<String>>) {
+    let (sender, body) = channel_body();
+    let body = Mutex::new(Some(body));
+    let asked = Arc::new(Mutex::new(String::new()));
+    let seen = asked.clone();
+    let server = TestServer::start(Speaks::http2(), move |request| {
+        *seen.lock() = request.uri().query().unwrap_or_default().to_owned();
+        let body = body.lock().take().unwrap();
+        async move { Answer::new(body) }
+    })
+    .await;
+    (server, sender, asked)
+}
+
+#[tokio::test]
+async fn a_watch_is_read_as_events_to_its_clean_end() {
+    let (server, sender, asked) = watch_server().await;
+    let request = WatchRequest {
+        resource_version: Some(ResourceVersion(7)),
+        send_initial_events: true,
+        timeout_seconds: 300,
+    };
+    let mut watch = lister(&server, 1).await.watch(request).await.unwrap();
+    assert_eq!(
+        *asked.lock(),
+        "watch=true&allowWatchBookmarks=true&timeoutSeconds=300&resourceVersion=7\
+         &sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
+    );
+    let bookmark = r#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"resourceVersion":"9","annotations":{"k8s.io/initial-events-end":"true"}}}"#;
+    let text = [
+        frame("ADDED", &object("a", 8)),
+        frame("DELETED", &object("b", 9)),
+        frame("BOOKMARK", bookmark),
+        frame("ERROR", r#"{"kind":"Status","message":"too old","reason":"Expired","code":410}"#),
+    ]
+    .concat();
+    for chunk in text.as_bytes().chunks(37) {
+        sender.send(Bytes::copy_from_slice(chunk)).await.unwrap();
+    }
+    drop(sender);
+    let mut events = Vec::new();
+    while let Some(batch) = watch.next().await.unwrap() {
+        assert!(!batch.is_empty());
+        events.extend(batch);
+    }
+    assert!(matches!(&events[0], UpstreamEvent::Upsert(object) if object.key.name() == "a"));
+    assert!(matches!(&events[1], UpstreamEvent::Delete(object) if object.resource_version.0 == 9));
+    let end = ResourceVersion(9);
+    assert!(
+        matches!(&events[2], UpstreamEvent::Bookmark { resource_version, initial_events_end: true, .. } if *resource_version == end)
+    );
+    assert!(
+        matches!(&events[3], UpstreamEvent::Error(UpstreamError::Status { code, .. }) if code.as_u16() == 410)
+    );
+    assert_eq!(events.len(), 4);
+    assert!(watch.next().await.unwrap().is_none(), "the end stays the end");
+}
+
+#[tokio::test]
+async fn events_before_a_broken_frame_are_delivered() {
+    let (server, sender, _) = watch_server().await;
+    let mut watch = lister(&server, 1).await.watch(WatchRequest::default()).await.unwrap();
+    let text = frame("ADDED", &object("a", 8)) + &frame("SURPRISE", &object("a", 9));
+    sender.send(text.into()).await.unwrap();
+    assert_eq!(watch.next().await.unwrap().unwrap().len(), 1);
+    assert!(matches!(watch.next().await, Err(UpstreamError::Malformed(_))));
+}
+
+#[tokio::test]
+async fn a_watch_cut_by_the_connection_is_lost_and_within_a_frame_is_malformed() {
+    let (server, sender, _) = watch_server().await;
+    let mut watch = lister(&server, 1).await.watch(WatchRequest::default()).await.unwrap();
+    sender.send(frame("ADDED", &object("a", 8)).into()).await.unwrap();
+    assert_eq!(watch.next().await.unwrap().unwrap().len(), 1);
+    server.cut();
+    assert!(matches!(watch.next().await, Err(UpstreamError::Lost(_))));
+
+    let (server, sender, _) = watch_server().await;
+    let mut watch = lister(&server, 1).await.watch(WatchRequest::default()).await.unwrap();
+    sender.send("{\"type\":".into()).await.unwrap();
+    drop(sender);
+    assert!(matches!(watch.next().await, Err(UpstreamError::Malformed(_))));
+}
+
+#[tokio::test]
+async fn a_dropped_watch_is_cancelled_upstream() {
+    let (server, sender, _) = watch_server().await;
+    let watch = lister(&server, 1).await.watch(WatchRequest::default()).await.unwrap();
+    drop(watch);
+    sender.closed().await;
+}
+
+#[tokio::test]
+async fn many_small_frames_that_nobody_takes_do_not_end_the_watch() {
+    let (server, sender, _) = watch_server().await;
+    let mut watch = lister(&server, 1).await.watch(WatchRequest::default()).await.unwrap();
+    const COUNT: u64 = 20_000;
+    for resource_version in 1..=COUNT {
+        sender.send(frame("MODIFIED", &object("a", resource_version)).into()).await.unwrap();
+    }
+    drop(sender);
+    let mut seen = 0;
+    while let Some(events) = watch.next().await.unwrap() {
+        seen += events.len() as u64;
+    }
+    assert_eq!(seen, COUNT);
+}

@@ -1,0 +1,210 @@
+//! Upstreams for tests, in-process: HTTP/1.1 and HTTP/2, plain and over TLS, each counting what it sees.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use http::{Request, Response};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use parking_lot::Mutex;
+use rustls_pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+use tokio::net::TcpListener;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use crate::config::UpstreamConfig;
+use crate::telemetry::upstream_metrics::UpstreamMetrics;
+use crate::upstream::Upstream;
+
+pub(crate) type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
+type Handler = Arc<dyn Fn(Request<Incoming>) -> BoxFuture<'static, Answer> + Send + Sync>;
+
+/// What a test server speaks.
+#[derive(Clone)]
+pub(crate) struct Speaks {
+    pub(crate) http2: bool,
+    pub(crate) tls: Option<Arc<rustls::ServerConfig>>,
+    pub(crate) max_streams: u32,
+}
+
+impl Speaks {
+    pub(crate) fn http1() -> Self {
+        Self { http2: false, tls: None, max_streams: 100 }
+    }
+
+    pub(crate) fn http2() -> Self {
+        Self { http2: true, tls: None, max_streams: 100 }
+    }
+}
+
+/// A running server; dropping it closes its connections.
+pub(crate) struct TestServer {
+    pub(crate) address: SocketAddr,
+    /// Connections accepted so far.
+    pub(crate) accepted: Arc<AtomicUsize>,
+    connections: Arc<Mutex<CancellationToken>>,
+    _stop: DropGuard,
+}
+
+impl TestServer {
+    pub(crate) async fn start<F, R>(speaks: Speaks, handler: F) -> Self
+    where
+        F: Fn(Request<Incoming>) -> R + Send + Sync + 'static,
+        R: Future<Output = Answer> + Send + 'static,
+    {
+        let handler: Handler = Arc::new(move |request| Box::pin(handler(request)));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let accepted = Arc::new(AtomicUsize::new(0));
+        let connections = Arc::new(Mutex::new(CancellationToken::new()));
+        let stop = CancellationToken::new();
+        let _stop = stop.clone().drop_guard();
+        let (count, current) = (accepted.clone(), connections.clone());
+        tokio::spawn(async move {
+            loop {
+                let tcp = tokio::select! {
+                    accept = listener.accept() => accept.unwrap().0,
+                    () = stop.cancelled() => return,
+                };
+                count.fetch_add(1, Ordering::SeqCst);
+                let (speaks, handler, stop) = (speaks.clone(), handler.clone(), stop.clone());
+                let cut = current.lock().clone();
+                tokio::spawn(async move {
+                    tokio::select! {
+                        () = serve(tcp, speaks, handler) => {}
+                        () = cut.cancelled() => {}
+                        () = stop.cancelled() => {}
+                    }
+                });
+            }
+        });
+        Self { address, accepted, connections, _stop }
+    }
+
+    pub(crate) fn accepted(&self) -> usize {
+        self.accepted.load(Ordering::SeqCst)
+    }
+
+    /// Closes every connection, but goes on listening: a port given back would be another test's in no time.
+    pub(crate) fn cut(&self) {
+        let before = std::mem::take(&mut *self.connections.lock());
+        before.cancel();
+    }
+
+    /// An upstream that goes to this server without credentials.
+    pub(crate) async fn upstream(&self, http2: bool) -> Upstream {
+        let config = config(Some(format!("http://{}", self.address)), None, http2);
+        Upstream::new(&config, metrics()).await.unwrap()
+    }
+}
+
+async fn serve(tcp: tokio::net::TcpStream, speaks: Speaks, handler: Handler) {
+    let service = hyper::service::service_fn(move |request| {
+        let answer = handler(request);
+        async move { Ok::<_, Infallible>(answer.await) }
+    });
+    let io: Box<dyn Duplex> = match &speaks.tls {
+        Some(tls) => match tokio_rustls::TlsAcceptor::from(tls.clone()).accept(tcp).await {
+            Ok(stream) => Box::new(stream),
+            Err(_) => return,
+        },
+        None => Box::new(tcp),
+    };
+    if speaks.http2 {
+        let served = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .max_concurrent_streams(speaks.max_streams)
+            .serve_connection(TokioIo::new(io), service);
+        drop(served.await);
+    } else {
+        let served = hyper::server::conn::http1::Builder::new()
+            .serve_connection(TokioIo::new(io), service)
+            .with_upgrades();
+        drop(served.await);
+    }
+}
+
+trait Duplex: tokio::io::AsyncRead + tokio::io::AsyncWrite + Send + Unpin {}
+impl<T: tokio::io::AsyncRead + tokio::io::AsyncWrite + Send + Unpin> Duplex for T {}
+
+pub(crate) fn metrics() -> UpstreamMetrics {
+    UpstreamMetrics::register(&prometheus::Registry::new()).unwrap()
+}
+
+pub(crate) fn config(
+    address: Option<String>,
+    kubeconfig: Option<PathBuf>,
+    http2: bool,
+) -> UpstreamConfig {
+    UpstreamConfig {
+        kubeconfig,
+        context: None,
+        addresses: address.into_iter().collect(),
+        connect_timeout: Duration::from_secs(5),
+        http2,
+    }
+}
+
+/// A whole answer.
+pub(crate) fn answer(code: u16, body: impl Into<Bytes>) -> Answer {
+    let body = Full::new(body.into()).boxed_unsync();
+    Response::builder().status(code).body(body).unwrap()
+}
+
+/// A body fed by a channel, open until the sender is dropped.
+pub(crate) fn channel_body() -> (tokio::sync::mpsc::Sender<Bytes>, UnsyncBoxBody<Bytes, Infallible>)
+{
+    let (sender, receiver) = tokio::sync::mpsc::channel::<Bytes>(64);
+    let stream = futures_util::stream::unfold(receiver, |mut receiver| async move {
+        let bytes = receiver.recv().await?;
+        Some((Ok(http_body::Frame::data(bytes)), receiver))
+    });
+    (sender, http_body_util::StreamBody::new(stream).boxed_unsync())
+}
+
+/// An address that refuses connections for as long as the socket lives: it is bound but doesn't listen.
+pub(crate) fn refusing_address() -> (tokio::net::TcpSocket, SocketAddr) {
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.bind(([127, 0, 0, 1], 0).into()).unwrap();
+    let address = socket.local_addr().unwrap();
+    (socket, address)
+}
+
+/// A certificate authority of a test.
+pub(crate) struct Ca {
+    issuer: rcgen::Issuer<'static, rcgen::KeyPair>,
+    pub(crate) pem: String,
+}
+
+impl Ca {
+    pub(crate) fn new() -> Self {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let mut params = rcgen::CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        let pem = params.self_signed(&key).unwrap().pem();
+        Self { issuer: rcgen::Issuer::new(params, key), pem }
+    }
+
+    /// A server's TLS with a certificate for these names.
+    pub(crate) fn server(&self, names: &[&str], alpn: &[&str]) -> Arc<rustls::ServerConfig> {
+        drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
+        let names = names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let key = rcgen::KeyPair::generate().unwrap();
+        let certificate =
+            rcgen::CertificateParams::new(names).unwrap().signed_by(&key, &self.issuer).unwrap();
+        let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der()));
+        let mut tls = rustls::ServerConfig::builder()
+            .with_no_client_auth()
+            .with_single_cert(vec![certificate.der().clone()], key)
+            .unwrap();
+        tls.alpn_protocols = alpn.iter().map(|name| name.as_bytes().to_vec()).collect();
+        Arc::new(tls)
+    }
+}
