@@ -10,6 +10,7 @@
 //! [`app`] (builds, starts and stops the parts) < [`cli`]. [`config`] and [`telemetry`] are leaves.
 
 pub mod api;
+pub mod cache;
 pub mod codec;
 pub mod config;
 pub mod telemetry;

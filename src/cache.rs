@@ -1,0 +1,13 @@
+//! Caches and what keeps them: a reflector each, their registry, proof of freshness, budgets.
+//!
+//! [`core`] is the watch cache itself, without I/O or clock. Everything else in here drives it.
+
+pub mod budget;
+pub mod core;
+pub mod handle;
+pub(crate) mod live;
+pub mod progress;
+pub mod reflector;
+pub mod registry;
+#[cfg(test)]
+pub(crate) mod script;

@@ -1,0 +1,235 @@
+//! One cache as the server uses it.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::HeaderValue;
+use tokio::time::Instant;
+
+use crate::api::resource::{ApiResource, Scope};
+use crate::api::resource_version::ResourceVersion;
+use crate::cache::core::watch_cache::WatchCache;
+use crate::cache::live::LiveCache;
+use crate::cache::progress::CATCH_UP;
+
+/// Why a cache does not answer; the request is forwarded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Refusal {
+    /// The configuration excludes the resource, or it is one of those never cached (events).
+    Excluded,
+    /// The upstream does not serve it.
+    Unknown,
+    /// An aggregated API server answers for it, or nobody can tell.
+    Aggregated,
+    /// It can't be listed or watched.
+    NotWatchable,
+    /// Weir's identity may not list it.
+    Forbidden,
+    /// Its objects' resourceVersions are not numbers, or its objects can't be read.
+    Unreadable,
+    /// The byte budgets leave no room.
+    OverBudget,
+    /// The cache did not become ready in time.
+    NotReady,
+    /// The cache could not be shown to be as fresh as asked in time.
+    NotFresh,
+    /// Weir is stopping.
+    Stopping,
+}
+
+impl Refusal {
+    /// The word for the `X-Weir-Cache` header and for metrics, such as `not-fresh`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Excluded => "excluded",
+            Self::Unknown => "unknown",
+            Self::Aggregated => "aggregated",
+            Self::NotWatchable => "not-watchable",
+            Self::Forbidden => "forbidden",
+            Self::Unreadable => "unreadable",
+            Self::OverBudget => "over-budget",
+            Self::NotReady => "not-ready",
+            Self::NotFresh => "not-fresh",
+            Self::Stopping => "stopping",
+        }
+    }
+}
+
+/// A cache in use; while one of these lives the cache is not idle. Cheap to clone.
+#[derive(Clone)]
+pub struct CacheHandle {
+    in_use: Arc<InUse>,
+}
+
+impl CacheHandle {
+    /// Counts a use of the cache. Called with the registry's shard held, so that a cache cannot be found idle in between.
+    pub(crate) fn new(live: Arc<LiveCache>) -> Self {
+        live.begin_use();
+        Self { in_use: Arc::new(InUse { live }) }
+    }
+
+    /// What discovery says of the resource.
+    pub fn resource(&self) -> &Arc<ApiResource> {
+        &self.live().resource
+    }
+
+    /// What of the resource the cache holds. A cluster's cache answers for any namespace in it.
+    pub fn scope(&self) -> &Scope {
+        &self.live().key.scope
+    }
+
+    /// The watch cache.
+    pub fn cache(&self) -> &Arc<WatchCache> {
+        &self.live().cache
+    }
+
+    /// Waits until the cache has its first complete state. Fails as soon as it is known that it will not have one:
+    /// with `Forbidden` for a cluster-wide cache, one namespace may still be allowed ([`Registry::ready`] tries).
+    ///
+    /// [`Registry::ready`]: crate::cache::registry::Registry::ready
+    pub async fn wait_until_ready(&self, timeout: Duration) -> Result<(), Refusal> {
+        if self.cache().state().is_some() {
+            return Ok(());
+        }
+        let _place = self.live().join().ok_or(Refusal::NotReady)?;
+        let mut progress = self.cache().progress();
+        let ready = async { progress.wait_for(Option::is_some).await.is_ok() };
+        self.wait(timeout, ready, Refusal::NotReady).await
+    }
+
+    /// Waits until the cache has been shown to have everything up to a resourceVersion (semantics.md §2.1).
+    pub async fn wait_until_fresh(
+        &self,
+        resource_version: ResourceVersion,
+        timeout: Duration,
+    ) -> Result<(), Refusal> {
+        let reached = |held: &Option<ResourceVersion>| *held >= Some(resource_version);
+        let mut progress = self.cache().progress();
+        if reached(&progress.borrow()) {
+            return Ok(());
+        }
+        let fresh = async { progress.wait_for(reached).await.is_ok() };
+        self.wait(timeout, fresh, Refusal::NotFresh).await
+    }
+
+    /// Waits until the cache has been shown to have everything that was written before this call: steps 1, 2 and 5 of the design,
+    /// section 5. Concurrent calls share probes. Returns the resourceVersion that the probe learnt.
+    pub async fn wait_until_consistent(
+        &self,
+        timeout: Duration,
+    ) -> Result<ResourceVersion, Refusal> {
+        let deadline = Instant::now() + timeout;
+        let held = *self.cache().progress().borrow();
+        let probe = tokio::time::timeout_at(deadline, self.live().probes.revision()).await;
+        let Ok(Ok(revision)) = probe else { return Err(Refusal::NotFresh) };
+        self.live().shared.reached(revision);
+        // A consistent list is at least as new as anything that was here before it was sent. One that is older tells of a rewound history
+        // (design, section 6), which the reflector must confirm.
+        if held > Some(revision) {
+            self.live().recheck.notify_one();
+            return Err(Refusal::NotFresh);
+        }
+        self.prove(revision, deadline).await?;
+        Ok(revision)
+    }
+
+    /// Waits for the proof that the cache is at a probe's resourceVersion. Here is the place of steps 3 (a second watch-list) and 4 (a
+    /// second, short watch) between an event that comes by itself and forwarding.
+    async fn prove(&self, revision: ResourceVersion, deadline: Instant) -> Result<(), Refusal> {
+        let left = deadline.saturating_duration_since(Instant::now());
+        self.wait_until_fresh(revision, left.min(CATCH_UP)).await
+    }
+
+    /// Whether a resourceVersion from which a client wants to watch is known to be of a history that the upstream has lost. Such a watch
+    /// would be silent until the new history has passed it, and then go on where its client never was, so it is answered as too
+    /// old. Asks the upstream, but only after a rewind was found and only for what the cache has not reached.
+    ///
+    /// What cannot be told: once the new history has passed it, a resourceVersion of the lost one looks like any other.
+    pub async fn is_lost(&self, after: ResourceVersion, timeout: Duration) -> bool {
+        let Some(lost) = self.live().shared.lost() else { return false };
+        if *self.cache().progress().borrow() >= Some(after) {
+            return false;
+        }
+        match tokio::time::timeout(timeout, self.live().probes.revision()).await {
+            Ok(Ok(revision)) => revision < after,
+            // A list that was not needed is better than silence.
+            _ => after <= lost,
+        }
+    }
+
+    /// A BOOKMARK frame, once the resource's bookmark has been learnt.
+    pub fn bookmark(
+        &self,
+        resource_version: ResourceVersion,
+        initial_events_end: bool,
+    ) -> Option<Bytes> {
+        let template = self.live().template.load();
+        template.as_ref().map(|template| template.frame(resource_version, initial_events_end))
+    }
+
+    /// The `Warning` headers that the upstream sends with this resource; answers from the cache carry them too
+    /// (semantics.md §8.8).
+    pub fn warnings(&self) -> Arc<Vec<HeaderValue>> {
+        self.live().warnings.load_full()
+    }
+
+    /// Whether the upstream has watch-list, and so takes `sendInitialEvents` and sends the unasked initial-events-end bookmark
+    /// (semantics.md §1.4); clients of an upstream that lacks it must be sent neither. `None` while it is not known.
+    pub fn upstream_has_watch_list(&self) -> Option<bool> {
+        let support = &self.live().shared.watch_list;
+        support.is_known().then(|| support.is_known_to_work())
+    }
+
+    fn live(&self) -> &Arc<LiveCache> {
+        &self.in_use.live
+    }
+
+    /// Waits for `done`, for the cache's end or for the time-out, whichever comes first.
+    async fn wait(
+        &self,
+        timeout: Duration,
+        done: impl Future<Output = bool>,
+        late: Refusal,
+    ) -> Result<(), Refusal> {
+        let mut stopped = self.live().stopped.subscribe();
+        let ended = async { stopped.wait_for(Option::is_some).await.ok().and_then(|end| *end) };
+        tokio::select! {
+            biased;
+            true = done => Ok(()),
+            end = ended => Err(end.unwrap_or(late)),
+            () = tokio::time::sleep(timeout) => Err(late),
+        }
+    }
+}
+
+impl fmt::Debug for CacheHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("CacheHandle").field(&self.live().key).finish()
+    }
+}
+
+/// Ends the use when the last clone of a handle is gone.
+struct InUse {
+    live: Arc<LiveCache>,
+}
+
+impl Drop for InUse {
+    fn drop(&mut self) {
+        self.live.end_use();
+    }
+}
+
+/// A place among those who wait for a cache to become ready.
+pub(crate) struct Place<'a> {
+    pub(crate) live: &'a LiveCache,
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.live.joiners.fetch_sub(1, Ordering::Relaxed);
+    }
+}

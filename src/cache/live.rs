@@ -1,0 +1,328 @@
+//! One cache while it lives: what its reflector writes, what handles read, and what the registry decides by.
+//!
+//! What is remembered of a rewound upstream history is one number for all caches: the highest resourceVersion that any of them had seen.
+//! It is compared with what clients bring, where too high a bound costs a list and too low a one the truth; and a client may have
+//! its resourceVersion from a forwarded list, which is ahead of what the cache of that resource had been told.
+//!
+//! Invariants: `stopped` is set once, after the registry has remembered why; a cache is idle only while no handle
+//! counts as a use. No locks but `stop_reason`, alone.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use arc_swap::{ArcSwap, ArcSwapOption};
+use http::HeaderValue;
+use parking_lot::Mutex;
+use tokio::sync::{Notify, Semaphore, watch};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::api::resource::{ApiResource, GroupVersionResource, Representation, Scope};
+use crate::api::resource_version::ResourceVersion;
+use crate::cache::budget::{Account, Budget};
+use crate::cache::core::watch_cache::{Now, WatchCache, WindowLimits};
+use crate::cache::handle::{Place, Refusal};
+use crate::cache::progress::{Probe, Probes};
+use crate::codec::bookmark::BookmarkTemplate;
+use crate::config::CacheConfig;
+use crate::telemetry::cache_metrics::{CacheMetrics, CacheSeries};
+
+/// What a cache is kept under.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct CacheKey {
+    /// The resource.
+    pub(crate) gvr: GroupVersionResource,
+    /// The encoding.
+    pub(crate) representation: Representation,
+    /// The cluster or one namespace.
+    pub(crate) scope: Scope,
+}
+
+impl CacheKey {
+    /// The namespace of the scope; empty for the cluster.
+    pub(crate) fn namespace(&self) -> &str {
+        match &self.scope {
+            Scope::Cluster => "",
+            Scope::Namespace(namespace) => namespace,
+        }
+    }
+}
+
+/// What all caches of one upstream have in common.
+pub(crate) struct Shared {
+    /// What is cached, and how much.
+    pub(crate) config: Arc<CacheConfig>,
+    /// The metrics.
+    pub(crate) metrics: CacheMetrics,
+    /// The bytes of all caches.
+    pub(crate) budget: Budget,
+    /// Whether the upstream has watch-list.
+    pub(crate) watch_list: WatchListSupport,
+    /// Lists that may be under way upstream at once.
+    pub(crate) list_slots: Semaphore,
+    /// Counts up when some cache found the upstream's history rewound; every cache then starts anew (design, section 6).
+    pub(crate) rewound: watch::Sender<u64>,
+    /// The highest resourceVersion seen in any history, and what it was when one was last found rewound.
+    reached: AtomicU64,
+    lost: AtomicU64,
+    /// Every task of the caches.
+    pub(crate) tasks: TaskTracker,
+    /// Cancelled at shutdown.
+    pub(crate) cancel: CancellationToken,
+    /// Where the core's clock begins.
+    started: Instant,
+}
+
+impl Shared {
+    /// The common part of a registry.
+    pub(crate) fn new(config: Arc<CacheConfig>, metrics: CacheMetrics) -> Self {
+        Self {
+            budget: Budget::new(config.resource_bytes_max, config.total_bytes_max),
+            config,
+            metrics,
+            watch_list: WatchListSupport::default(),
+            list_slots: Semaphore::new(LISTS_AT_ONCE_MAX),
+            rewound: watch::Sender::new(0),
+            reached: AtomicU64::new(0),
+            lost: AtomicU64::new(0),
+            tasks: TaskTracker::new(),
+            cancel: CancellationToken::new(),
+            started: Instant::now(),
+        }
+    }
+
+    /// The time on the core's clock.
+    pub(crate) fn now(&self) -> Now {
+        Now(self.started.elapsed())
+    }
+
+    /// Takes note that the upstream's history has come so far.
+    pub(crate) fn reached(&self, resource_version: ResourceVersion) {
+        self.reached.fetch_max(resource_version.0, Ordering::Relaxed);
+    }
+
+    /// Takes note that the history was found rewound, and tells all caches.
+    pub(crate) fn rewind(&self) {
+        self.lost.fetch_max(self.reached.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.rewound.send_modify(|times| *times += 1);
+    }
+
+    /// How far a history had come that was lost; `None` if none was.
+    pub(crate) fn lost(&self) -> Option<ResourceVersion> {
+        let lost = ResourceVersion(self.lost.load(Ordering::Relaxed));
+        (*self.rewound.borrow() > 0).then_some(lost)
+    }
+
+    fn millis(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+}
+
+/// See the module.
+pub(crate) struct LiveCache {
+    /// What it is kept under.
+    pub(crate) key: CacheKey,
+    /// What discovery said when it began.
+    pub(crate) resource: Arc<ApiResource>,
+    /// The watch cache.
+    pub(crate) cache: Arc<WatchCache>,
+    /// The resource's bookmark, once learnt.
+    pub(crate) template: ArcSwapOption<BookmarkTemplate>,
+    /// The `Warning` headers that the upstream sends with the resource.
+    pub(crate) warnings: ArcSwap<Vec<HeaderValue>>,
+    /// The probes of this cache.
+    pub(crate) probes: Arc<Probes>,
+    /// What it claims of the budget.
+    pub(crate) account: Account,
+    /// Its metrics.
+    pub(crate) series: CacheSeries,
+    /// Asks the reflector to check for a rewound history.
+    pub(crate) recheck: Notify,
+    /// Why it ended, once it has.
+    pub(crate) stopped: watch::Sender<Option<Refusal>>,
+    /// What it has in common with the others.
+    pub(crate) shared: Arc<Shared>,
+    /// Ends the reflector.
+    pub(crate) cancel: CancellationToken,
+    /// Those who wait for the first state.
+    pub(crate) joiners: AtomicUsize,
+    /// The number of rewinds after which what it holds was listed.
+    history: AtomicU64,
+    stop_reason: Mutex<Option<Refusal>>,
+    settled: AtomicBool,
+    users: AtomicUsize,
+    last_used_ms: AtomicU64,
+}
+
+impl LiveCache {
+    /// A cache without state or reflector yet.
+    pub(crate) fn new(
+        key: CacheKey,
+        resource: Arc<ApiResource>,
+        probe: Arc<dyn Probe>,
+        shared: Arc<Shared>,
+    ) -> Self {
+        let limits = WindowLimits {
+            events_min: HISTORY_EVENTS_MIN,
+            events_max: HISTORY_EVENTS_MAX,
+            age: HISTORY_AGE,
+            bytes_max: shared.config.history_bytes_max,
+        };
+        let representation = match key.representation {
+            Representation::Json => "json",
+        };
+        let gvr = &key.gvr;
+        let series = shared.metrics.series([
+            &gvr.group,
+            &gvr.version,
+            &gvr.resource,
+            key.namespace(),
+            representation,
+        ]);
+        let (tasks, metrics) = (shared.tasks.clone(), shared.metrics.clone());
+        Self {
+            resource,
+            cache: Arc::new(WatchCache::new(limits)),
+            template: ArcSwapOption::empty(),
+            warnings: ArcSwap::default(),
+            probes: Arc::new(Probes::new(probe, tasks, metrics)),
+            account: shared.budget.account(),
+            series,
+            recheck: Notify::new(),
+            stopped: watch::Sender::new(None),
+            cancel: shared.cancel.child_token(),
+            joiners: AtomicUsize::new(0),
+            history: AtomicU64::new(0),
+            stop_reason: Mutex::new(None),
+            settled: AtomicBool::new(false),
+            users: AtomicUsize::new(0),
+            last_used_ms: AtomicU64::new(shared.millis()),
+            shared,
+            key,
+        }
+    }
+
+    /// Begins on the history after so many rewinds; what it held of another is dropped.
+    pub(crate) fn enter_history(&self, times: u64) {
+        self.history.store(times, Ordering::Relaxed);
+        if let Some(lost) = self.shared.lost() {
+            self.cache.rewind(lost);
+        }
+    }
+
+    /// The number of rewinds after which what it holds was listed.
+    pub(crate) fn history(&self) -> u64 {
+        self.history.load(Ordering::Relaxed)
+    }
+
+    /// Asks the reflector to end; the first reason counts.
+    pub(crate) fn stop(&self, reason: Refusal) {
+        self.stop_reason.lock().get_or_insert(reason);
+        self.cancel.cancel();
+    }
+
+    /// Why it was asked to end; shutdown cancels without a reason.
+    pub(crate) fn stop_reason(&self) -> Refusal {
+        self.stop_reason.lock().unwrap_or(Refusal::Stopping)
+    }
+
+    /// Counts a use.
+    pub(crate) fn begin_use(&self) {
+        self.users.fetch_add(1, Ordering::Relaxed);
+        self.last_used_ms.store(self.shared.millis(), Ordering::Relaxed);
+    }
+
+    /// Ends a use.
+    pub(crate) fn end_use(&self) {
+        self.last_used_ms.store(self.shared.millis(), Ordering::Relaxed);
+        self.users.fetch_sub(1, Ordering::Release);
+    }
+
+    /// Whether nobody uses it.
+    pub(crate) fn is_unused(&self) -> bool {
+        self.users.load(Ordering::Acquire) == 0
+    }
+
+    /// When it was last taken or given back, in milliseconds of the common clock.
+    pub(crate) fn last_used_ms(&self) -> u64 {
+        self.last_used_ms.load(Ordering::Relaxed)
+    }
+
+    /// Whether nobody has used it for so long.
+    pub(crate) fn is_idle(&self, timeout: Duration) -> bool {
+        let idle_ms = self.shared.millis().saturating_sub(self.last_used_ms());
+        self.is_unused() && u128::from(idle_ms) >= timeout.as_millis()
+    }
+
+    /// Whether the configuration keeps it warm.
+    pub(crate) fn is_warm(&self) -> bool {
+        self.key.scope == Scope::Cluster && self.shared.config.warm.contains(&self.key.gvr)
+    }
+
+    /// A place among those who wait for the first state; `None` when there are too many.
+    pub(crate) fn join(&self) -> Option<Place<'_>> {
+        let place = Place { live: self };
+        let before = self.joiners.fetch_add(1, Ordering::Relaxed);
+        (before < JOINERS_MAX).then_some(place)
+    }
+
+    /// Takes note that the first state came; true the first time.
+    pub(crate) fn settle(&self) -> bool {
+        !self.settled.swap(true, Ordering::Relaxed)
+    }
+}
+
+/// Whether an upstream has watch-list: unknown until one was tried (design, section 9).
+#[derive(Debug, Default)]
+pub(crate) struct WatchListSupport(AtomicU8);
+
+impl WatchListSupport {
+    /// Whether to try: it works, or nobody knows.
+    pub(crate) fn is_worth_trying(&self) -> bool {
+        self.0.load(Ordering::Relaxed) != LACKS
+    }
+
+    /// Whether one has reached the end of its initial events.
+    pub(crate) fn is_known_to_work(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == WORKS
+    }
+
+    /// Whether one was tried.
+    pub(crate) fn is_known(&self) -> bool {
+        self.0.load(Ordering::Relaxed) != UNKNOWN
+    }
+
+    /// Remembers that one worked.
+    pub(crate) fn works(&self) {
+        self.0.store(WORKS, Ordering::Relaxed);
+    }
+
+    /// Remembers that the upstream refused one as invalid.
+    pub(crate) fn lacks(&self) {
+        self.0.store(LACKS, Ordering::Relaxed);
+    }
+
+    /// Remembers that the upstream answers one like an ordinary watch, unless one has worked.
+    pub(crate) fn seems_to_lack(&self) {
+        let _unchanged =
+            self.0.compare_exchange(UNKNOWN, LACKS, Ordering::Relaxed, Ordering::Relaxed).is_err();
+    }
+}
+
+const UNKNOWN: u8 = 0;
+const WORKS: u8 = 1;
+const LACKS: u8 = 2;
+
+/// Lists under way upstream at once. A list of a large resource takes a share of the upstream's CPU and of our memory; many warm
+/// resources at a start, or all of them after a rewound history, must not come at once.
+const LISTS_AT_ONCE_MAX: usize = 8;
+/// Requests that wait for one cache's first state; beyond it they are forwarded within the forward budget.
+const JOINERS_MAX: usize = 16_384;
+/// The upstream's own smallest history (semantics.md §5.9).
+const HISTORY_EVENTS_MIN: usize = 100;
+/// The upstream's own largest history (semantics.md §5.9).
+const HISTORY_EVENTS_MAX: usize = 102_400;
+/// The age that the upstream's history tries to reach (semantics.md §5.9).
+const HISTORY_AGE: Duration = Duration::from_secs(75);

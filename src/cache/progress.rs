@@ -1,0 +1,125 @@
+//! Proof of freshness: probes, shared among those who wait (design, section 5).
+//!
+//! A probe is a consistent `LIST limit=1` of the same group, resource and scope. Its resourceVersion P is at least that of every
+//! write acknowledged before the probe was sent. So a request may use the result of a probe that was sent *after* it arrived,
+//! and only of such a one: whoever comes while a probe is in flight waits for the next, together with all who come
+//! until that one is sent. However many wait, at most one probe is in flight and one is due.
+//!
+//! Lock order: `flights`, alone and never across an await.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tokio_util::task::TaskTracker;
+
+use crate::api::resource_version::ResourceVersion;
+use crate::telemetry::cache_metrics::CacheMetrics;
+use crate::upstream::error::UpstreamError;
+
+/// Asks the upstream for its present resourceVersion.
+pub(crate) trait Probe: Send + Sync + 'static {
+    /// Sends a consistent `LIST limit=1` and returns the list's resourceVersion.
+    fn probe(&self) -> BoxFuture<'_, Result<ResourceVersion, UpstreamError>>;
+}
+
+/// The probes of one cache.
+pub(crate) struct Probes {
+    probe: Arc<dyn Probe>,
+    tasks: TaskTracker,
+    metrics: CacheMetrics,
+    flights: Mutex<Flights>,
+}
+
+/// What a probe learnt: `None` while it is due or in flight.
+type Outcome = Option<Result<ResourceVersion, ProbeFailed>>;
+
+/// The probe failed or took too long; the cause is logged where it happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the probe of the upstream's resourceVersion failed")]
+pub(crate) struct ProbeFailed;
+
+#[derive(Default)]
+struct Flights {
+    in_flight: bool,
+    due: Option<watch::Sender<Outcome>>,
+}
+
+impl Probes {
+    /// Probes that run as tasks of the tracker.
+    pub(crate) fn new(probe: Arc<dyn Probe>, tasks: TaskTracker, metrics: CacheMetrics) -> Self {
+        Self { probe, tasks, metrics, flights: Mutex::default() }
+    }
+
+    /// The upstream's resourceVersion as of some moment after this call. Cancel safe: the probe goes on for the others.
+    pub(crate) async fn revision(self: &Arc<Self>) -> Result<ResourceVersion, ProbeFailed> {
+        let mut outcome = self.join();
+        let learnt = outcome.wait_for(Option::is_some).await.map_err(|_closed| ProbeFailed)?;
+        learnt.unwrap_or(Err(ProbeFailed))
+    }
+
+    /// A place on the next probe to be sent; sends it if none is in flight.
+    fn join(self: &Arc<Self>) -> watch::Receiver<Outcome> {
+        let mut flights = self.flights.lock();
+        if let Some(due) = &flights.due {
+            return due.subscribe();
+        }
+        let (sender, receiver) = watch::channel(None);
+        if flights.in_flight {
+            flights.due = Some(sender);
+        } else {
+            flights.in_flight = true;
+            self.tasks.spawn(Arc::clone(self).fly(sender));
+        }
+        receiver
+    }
+
+    /// Sends a probe, and then the one that came due meanwhile, until none is.
+    async fn fly(self: Arc<Self>, mut outcome: watch::Sender<Outcome>) {
+        loop {
+            // Nobody is left to tell: a client that gave up must cost the upstream nothing.
+            if !outcome.is_closed() {
+                outcome.send_replace(Some(self.send().await));
+            }
+            let mut flights = self.flights.lock();
+            match flights.due.take() {
+                Some(due) => outcome = due,
+                None => {
+                    flights.in_flight = false;
+                    return;
+                }
+            }
+        }
+    }
+
+    async fn send(&self) -> Result<ResourceVersion, ProbeFailed> {
+        match tokio::time::timeout(PROBE_TIMEOUT, self.probe.probe()).await {
+            Ok(Ok(revision)) => {
+                self.metrics.probe("success");
+                Ok(revision)
+            }
+            Ok(Err(error)) => {
+                self.metrics.probe("error");
+                tracing::debug!(%error, "probe failed");
+                Err(ProbeFailed)
+            }
+            Err(_elapsed) => {
+                self.metrics.probe("timeout");
+                Err(ProbeFailed)
+            }
+        }
+    }
+}
+
+/// How long an event or bookmark may take to bring the cache to a probe's resourceVersion (design, section 5, step 2). An event travels
+/// in a few milliseconds; what has not come by then comes with the next bookmark, a minute later.
+pub(crate) const CATCH_UP: Duration = Duration::from_millis(50);
+
+/// A consistent read waits three seconds in the upstream at most (semantics.md §2.3) before it falls back to etcd; what takes longer has
+/// outlasted those who waited.
+pub(crate) const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests;

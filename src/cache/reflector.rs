@@ -1,0 +1,361 @@
+//! The loop that keeps one watch cache equal to the upstream (client-go's reflector).
+//!
+//! It lists once and then watches, resuming at the last applied resourceVersion after every break. It lists again only when the upstream has
+//! lost the history in between (410) or has gone back in it. Three things must never happen:
+//!
+//! * A list that breaks wipes nothing: the old state serves until the new one is complete.
+//! * The state never goes back: a relist asks for not older than what was served, and what is older nevertheless tells of a rewound
+//!   history (etcd restored, another cluster behind the address; design, section 6), upon which everything starts anew.
+//! * No event of another history is applied: a watch from a resourceVersion that lies in the upstream's future would be silent until
+//!   the upstream has passed it, and then tell events that do not follow. So a resumed watch is verified by one consistent `LIST limit=1`
+//!   before its first event counts.
+//!
+//! One task, no locks. Cancel safe at every await: what is not committed is dropped.
+
+mod backoff;
+mod failure;
+mod list;
+mod watch;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::HeaderValue;
+use tokio::sync::watch::Receiver;
+use tokio::time::Instant;
+use tracing::Instrument;
+
+use crate::api::resource_version::ResourceVersion;
+use crate::cache::handle::Refusal;
+use crate::cache::live::LiveCache;
+use crate::cache::reflector::backoff::Backoff;
+use crate::cache::reflector::failure::Failure;
+use crate::cache::reflector::watch::Running;
+use crate::codec::bookmark::BookmarkTemplate;
+use crate::codec::object::Object;
+use crate::upstream::error::UpstreamError;
+use crate::upstream::lister_watcher::{ListRequest, ListWatch};
+
+/// See the module.
+pub(crate) struct Reflector<L: ListWatch> {
+    upstream: Arc<L>,
+    live: Arc<LiveCache>,
+    begin: Begin,
+    backoff: Backoff,
+    rewound: Receiver<u64>,
+    /// Whether the next list must be consistent, since asking for not older than what is held did not work.
+    consistent: bool,
+    /// How many watch-lists in a row never came to the end of their initial events.
+    silent: u32,
+    malformed: u32,
+    too_large: Option<TooLarge>,
+    template_tries: u32,
+}
+
+/// How a new cache begins.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Begin {
+    /// Where a first watcher wants to begin: the first list is tried at exactly this resourceVersion (design, section 7).
+    pub(crate) at: Option<ResourceVersion>,
+    /// How far an earlier cache of the same key had come: a consistent list below it tells of a rewound history.
+    pub(crate) floor: Option<ResourceVersion>,
+}
+
+/// Where the reflector stands.
+pub(crate) enum State<W> {
+    /// Nothing is held that a watch could resume from: the state is fetched anew, and the old one serves until the new one is complete.
+    Listing(ListCause),
+    /// The upstream failed; the next step waits.
+    BackingOff(Duration, Box<Self>),
+    /// A complete state is held, and a watch from its resourceVersion is opened; after a break it will be verified.
+    Resuming {
+        /// Whether it follows a break.
+        verify: bool,
+    },
+    /// A watch is open again after a break, and a probe tells whether the history is still the same; its events wait.
+    Verifying(Running<W>),
+    /// Events are applied as they come.
+    Watching(Running<W>),
+}
+
+/// Why a list begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ListCause {
+    /// The cache is new.
+    Start,
+    /// The upstream no longer has the events after the held resourceVersion.
+    Expired,
+    /// The upstream's history was found rewound.
+    Rewound,
+    /// The list before failed.
+    Retry,
+}
+
+/// Since when, and how often, the upstream says that it has not reached what is held here.
+struct TooLarge {
+    since: Instant,
+    times: u32,
+}
+
+impl<L: ListWatch> Reflector<L> {
+    /// The reflector of a new cache.
+    pub(crate) fn new(upstream: Arc<L>, live: Arc<LiveCache>, begin: Begin) -> Self {
+        let mut rewound = live.shared.rewound.subscribe();
+        let times = *rewound.borrow_and_update();
+        live.enter_history(times);
+        Self {
+            upstream,
+            live,
+            begin,
+            backoff: Backoff::default(),
+            rewound,
+            consistent: false,
+            silent: 0,
+            malformed: 0,
+            too_large: None,
+            template_tries: 0,
+        }
+    }
+
+    /// Runs until the cache is stopped, or until the upstream's answers leave no hope of keeping it.
+    pub(crate) async fn run(mut self) -> Refusal {
+        let live = Arc::clone(&self.live);
+        let key = &live.key;
+        let span =
+            tracing::info_span!("reflector", resource = %key.gvr, namespace = key.namespace());
+        let work = live.cancel.run_until_cancelled(self.work());
+        work.instrument(span).await.unwrap_or_else(|| live.stop_reason())
+    }
+
+    async fn work(&mut self) -> Refusal {
+        let mut state = State::Listing(ListCause::Start);
+        loop {
+            self.live.series.state(state.name());
+            match self.step(state).await {
+                Ok(next) => state = next,
+                Err(refusal) => return refusal,
+            }
+        }
+    }
+
+    async fn step(&mut self, state: State<L::Watch>) -> Result<State<L::Watch>, Refusal> {
+        if self.rewound.has_changed().unwrap_or(false) {
+            return Ok(self.start_anew());
+        }
+        match state {
+            State::Listing(cause) => match self.list(cause).await {
+                Ok(next) => Ok(next),
+                Err(failure) => self.list_failed(failure, cause),
+            },
+            State::BackingOff(wait, next) => {
+                let mut rewound = self.rewound.clone();
+                tokio::select! {
+                    () = tokio::time::sleep(wait) => {}
+                    _ = rewound.changed() => {}
+                }
+                Ok(*next)
+            }
+            State::Resuming { verify } => self.resume(verify).await,
+            State::Verifying(running) => self.verify(running).await,
+            State::Watching(running) => self.watch(running).await,
+        }
+    }
+
+    /// What follows a failed list.
+    fn list_failed(
+        &mut self,
+        failure: Failure,
+        cause: ListCause,
+    ) -> Result<State<L::Watch>, Refusal> {
+        match &failure {
+            Failure::Silent => self.silent += 1,
+            Failure::Expired => self.consistent = true,
+            // A consistent list is at least as new as what is held, or the history was rewound: that shows when it is committed.
+            Failure::TooLarge if self.is_too_large_for_long() => self.consistent = true,
+            _ => {}
+        }
+        let next = State::Listing(if cause == ListCause::Start { cause } else { ListCause::Retry });
+        self.failed(failure, next)
+    }
+
+    /// Backs off before the next state, or ends if the failure leaves no hope.
+    fn failed(
+        &mut self,
+        failure: Failure,
+        next: State<L::Watch>,
+    ) -> Result<State<L::Watch>, Refusal> {
+        let retry_after = match &failure {
+            Failure::Stop(refusal) => {
+                tracing::warn!(reason = refusal.as_str(), "the cache cannot be kept");
+                return Err(*refusal);
+            }
+            Failure::Malformed(error) => {
+                self.malformed += 1;
+                if self.malformed >= MALFORMED_MAX {
+                    tracing::warn!(error, "the resource cannot be read, and is not cached");
+                    return Err(Refusal::Unreadable);
+                }
+                None
+            }
+            Failure::Retry(_, retry_after) => *retry_after,
+            _ => None,
+        };
+        let (wait, again) = self.backoff.next(Instant::now(), retry_after);
+        let (error, then, wait_ms) = (failure.cause(), next.name(), wait.as_millis());
+        // An upstream that is away for long must not fill the log once a reflector and attempt.
+        if again {
+            tracing::debug!(error, then, wait_ms, "backing off again");
+        } else {
+            tracing::warn!(error, then, wait_ms, "backing off");
+        }
+        Ok(State::BackingOff(wait, Box::new(next)))
+    }
+
+    fn is_too_large_for_long(&mut self) -> bool {
+        let now = Instant::now();
+        let too_large = self.too_large.get_or_insert(TooLarge { since: now, times: 0 });
+        too_large.times += 1;
+        too_large.times >= TOO_LARGE_TIMES
+            && now.duration_since(too_large.since) >= TOO_LARGE_PATIENCE
+    }
+
+    /// Takes a complete list as the state, unless it belongs to another history than what is held: the alarm then decides what comes next
+    /// ([`Self::step`]).
+    fn commit(
+        &mut self,
+        objects: Vec<Object>,
+        resource_version: ResourceVersion,
+    ) -> Result<(), Failure> {
+        if self.rewound.has_changed().unwrap_or(false) {
+            return Ok(());
+        }
+        if self.held().max(self.begin.floor) > Some(resource_version) {
+            self.found_rewound(resource_version);
+            return Ok(());
+        }
+        let count = objects.len();
+        self.live.cache.replace(objects, resource_version, self.live.shared.now());
+        self.live.account.set_listing(0);
+        (self.consistent, self.malformed, self.silent, self.too_large) = (false, 0, 0, None);
+        self.published()?;
+        let first = self.live.settle();
+        tracing::info!(objects = count, %resource_version, first, "listed");
+        Ok(())
+    }
+
+    /// Accounts for what was just published.
+    fn published(&self) -> Result<(), Failure> {
+        let Some(state) = self.live.cache.state() else { return Ok(()) };
+        let weight = state.weight();
+        self.live.account.set_state(weight);
+        self.live.shared.reached(state.resource_version());
+        self.live.series.contents(state.len(), weight, state.resource_version().0);
+        self.live.series.progress();
+        if self.live.account.is_too_heavy(weight) {
+            self.live.shared.metrics.budget_refusal("resource");
+            return Err(Failure::Stop(Refusal::OverBudget));
+        }
+        Ok(())
+    }
+
+    /// The resourceVersion up to which the cache is complete.
+    fn held(&self) -> Option<ResourceVersion> {
+        self.live.cache.state().map(|state| state.resource_version())
+    }
+
+    /// Raises the alarm: every cache of this upstream drops what it holds, this one too.
+    fn found_rewound(&self, upstream: ResourceVersion) {
+        let held = self.held().max(self.begin.floor).unwrap_or_default();
+        // Another cache may have raised it for the same event already.
+        if self.rewound.has_changed().unwrap_or(false) {
+            return;
+        }
+        tracing::error!(
+            %held,
+            %upstream,
+            "the upstream's history went back: etcd was restored, or another cluster answers at its address; all caches start anew"
+        );
+        self.live.shared.metrics.rewound();
+        self.live.shared.reached(held);
+        self.live.shared.rewind();
+    }
+
+    /// Forgets everything after an alarm. The first list of the new history is consistent, as at a start.
+    fn start_anew(&mut self) -> State<L::Watch> {
+        let times = *self.rewound.borrow_and_update();
+        self.live.enter_history(times);
+        self.live.account.set_state(0);
+        self.live.series.contents(0, 0, 0);
+        (self.consistent, self.too_large, self.begin) = (false, None, Begin::default());
+        State::Listing(ListCause::Rewound)
+    }
+
+    /// Asks for the upstream's present resourceVersion by a consistent `LIST limit=1`.
+    async fn probe(&self) -> Result<ResourceVersion, Failure> {
+        probe(&*self.upstream).await.map_err(Failure::from)
+    }
+
+    /// Takes over the warnings of the upstream's last answer (semantics.md §8.8).
+    fn learn_warnings(&self) {
+        let values = self.upstream.warnings();
+        let values: Vec<_> =
+            values.iter().filter_map(|value| HeaderValue::from_str(value).ok()).collect();
+        if **self.live.warnings.load() != values {
+            self.live.warnings.store(Arc::new(values));
+        }
+    }
+
+    fn learn(&self, object: &[u8]) {
+        let Some(template) = BookmarkTemplate::learn(object) else { return };
+        let known = self.live.template.load();
+        // An upgraded upstream may write its bookmarks otherwise; the newest is right.
+        if known.as_deref() != Some(&template) {
+            self.live.template.store(Some(Arc::new(template)));
+        }
+    }
+}
+
+impl<W> State<W> {
+    /// The `state` label of the metrics.
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Listing(_) => "listing",
+            Self::BackingOff(..) => "backing-off",
+            Self::Resuming { .. } => "resuming",
+            Self::Verifying(_) => "verifying",
+            Self::Watching(_) => "watching",
+        }
+    }
+}
+
+impl ListCause {
+    /// The `cause` label of the metrics.
+    fn label(self) -> &'static str {
+        match self {
+            Self::Start => "start",
+            Self::Expired => "expired",
+            Self::Rewound => "rewound",
+            Self::Retry => "retry",
+        }
+    }
+}
+
+/// A consistent `LIST limit=1`: its resourceVersion is at least that of every write acknowledged before.
+pub(crate) async fn probe<L: ListWatch>(upstream: &L) -> Result<ResourceVersion, UpstreamError> {
+    let request = ListRequest { limit: Some(1), ..ListRequest::default() };
+    let listed = tokio::time::timeout(list::PAGE_TIMEOUT, upstream.list(request)).await;
+    let page = listed.map_err(|_elapsed| UpstreamError::Timeout(list::PAGE_TIMEOUT))??;
+    Ok(page.resource_version)
+}
+
+/// So many unreadable answers in a row are the resource's own, not an oddly cut stream's.
+const MALFORMED_MAX: u32 = 2;
+/// How often, at least, the upstream must say that it has not reached what is held here before that is doubted.
+const TOO_LARGE_TIMES: u32 = 3;
+/// How long a lagging instance of the upstream may stay behind what is held here before a rewound history is suspected (design, section 6).
+const TOO_LARGE_PATIENCE: Duration = Duration::from_secs(30);
+
+#[cfg(test)]
+mod model;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,70 @@
+//! How long a reflector waits after a failure: client-go's exponential back-off with jitter
+//! (`wait.Backoff` of its reflector: 0.8 s doubling to 30 s, each stretched by up to as much again, and forgotten
+//! after two healthy minutes).
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// The state of one back-off.
+#[derive(Debug, Default)]
+pub(crate) struct Backoff {
+    failures: u32,
+    last: Option<Instant>,
+}
+
+impl Backoff {
+    /// How long to wait after one more failure, at least as long as the upstream asked for by `Retry-After`; and whether
+    /// this failure follows another.
+    pub(crate) fn next(&mut self, now: Instant, retry_after: Option<Duration>) -> (Duration, bool) {
+        if self.last.is_some_and(|last| now.duration_since(last) >= RESET_AFTER) {
+            self.failures = 0;
+        }
+        self.last = Some(now);
+        let again = self.failures > 0;
+        let doubled = BASE.saturating_mul(1 << self.failures.min(DOUBLINGS_MAX));
+        self.failures = self.failures.saturating_add(1);
+        let stretched = doubled.min(CAP).mul_f64(1.0 + fastrand::f64());
+        (stretched.max(retry_after.unwrap_or_default().min(RETRY_AFTER_MAX)), again)
+    }
+}
+
+/// The first wait, before jitter; client-go's.
+const BASE: Duration = Duration::from_millis(800);
+/// The longest wait, before jitter; client-go's.
+const CAP: Duration = Duration::from_secs(30);
+/// A failure so long after the one before it is a first one again; client-go's.
+const RESET_AFTER: Duration = Duration::from_secs(120);
+/// Past the cap, so that the shift cannot overflow.
+const DOUBLINGS_MAX: u32 = 6;
+/// A `Retry-After` above this is not believed: a cache must not sleep for a day because of one header.
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(300);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn it_doubles_to_the_cap_and_forgets() {
+        let mut backoff = Backoff::default();
+        let mut base = BASE;
+        for _ in 0..10 {
+            let (wait, again) = backoff.next(Instant::now(), None);
+            assert_eq!(again, base > BASE);
+            assert!(wait >= base.min(CAP) && wait <= base.min(CAP) * 2, "{wait:?} for {base:?}");
+            base *= 2;
+        }
+        tokio::time::advance(RESET_AFTER).await;
+        let (wait, again) = backoff.next(Instant::now(), None);
+        assert!(wait <= BASE * 2 && !again);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn it_honours_retry_after_within_reason() {
+        let mut backoff = Backoff::default();
+        let asked = Some(Duration::from_secs(20));
+        assert_eq!(backoff.next(Instant::now(), asked).0, Duration::from_secs(20));
+        let absurd = Some(Duration::from_secs(86_400));
+        assert_eq!(backoff.next(Instant::now(), absurd).0, RETRY_AFTER_MAX);
+    }
+}

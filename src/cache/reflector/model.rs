@@ -1,0 +1,305 @@
+//! The reflector and the watch cache against a model of an upstream that loses connections, compacts its history and fails at random:
+//! the cache must come to equal the truth, and no client may see an event lost, repeated or out of order (design, section 1.3).
+
+use std::collections::{BTreeMap, VecDeque};
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use super::*;
+use crate::api::resource::{Representation, Scope};
+use crate::cache::core::watch_cache::WatchRefusal;
+use crate::cache::core::watcher::{Taken, WatchFilter, WatchStart, Watcher};
+use crate::cache::live::{CacheKey, Shared};
+use crate::cache::script::{bookmark, config, config_maps, object, page, status};
+use crate::codec::list::ListPage;
+use crate::telemetry::cache_metrics::CacheMetrics;
+use crate::upstream::lister_watcher::{UpstreamEvent, WatchRequest, WatchStream};
+
+/// An API server with one collection. Every write has a resourceVersion of its own.
+struct Model {
+    truth: Mutex<Truth>,
+    changed: Notify,
+    has_watch_list: bool,
+}
+
+struct Truth {
+    random: fastrand::Rng,
+    /// Each write: its resourceVersion, its name, and whether it deleted.
+    log: Vec<(u64, String, bool)>,
+    now: u64,
+    compacted: u64,
+    /// How many of a hundred calls fail.
+    faults: u32,
+}
+
+impl Truth {
+    fn is_lucky(&mut self) -> bool {
+        self.random.u32(0..100) >= self.faults
+    }
+
+    fn at(&self, resource_version: u64) -> BTreeMap<String, u64> {
+        let mut state = BTreeMap::new();
+        for (at, name, deleted) in self.log.iter().filter(|(at, ..)| *at <= resource_version) {
+            if *deleted {
+                state.remove(name);
+            } else {
+                state.insert(name.clone(), *at);
+            }
+        }
+        state
+    }
+
+    fn write(&mut self) {
+        self.now += self.random.u64(1..4);
+        let name = self.random.u32(0..12).to_string();
+        let deletes = self.at(self.now).contains_key(&name) && self.random.u32(0..3) == 0;
+        self.log.push((self.now, name, deletes));
+    }
+}
+
+impl Model {
+    fn new(seed: u64, has_watch_list: bool) -> Arc<Self> {
+        let random = fastrand::Rng::with_seed(seed);
+        let truth = Truth { random, log: Vec::new(), now: 10, compacted: 0, faults: 20 };
+        Arc::new(Self { truth: Mutex::new(truth), changed: Notify::new(), has_watch_list })
+    }
+
+    fn write(&self) {
+        let mut truth = self.truth.lock();
+        truth.write();
+        if truth.random.u32(0..20) == 0 {
+            truth.compacted = truth.now;
+        }
+        drop(truth);
+        self.changed.notify_waiters();
+    }
+
+    fn open(
+        self: &Arc<Self>,
+        request: &WatchRequest,
+    ) -> Result<(ModelWatch, Duration), UpstreamError> {
+        let mut truth = self.truth.lock();
+        if request.send_initial_events && !self.has_watch_list {
+            return Err(status(422, "no watch-list"));
+        }
+        if !truth.is_lucky() {
+            return Err(UpstreamError::Lost("a fault".to_owned()));
+        }
+        let mut ready = VecDeque::new();
+        let from = if request.send_initial_events {
+            let state = truth.at(truth.now);
+            ready.extend(state.iter().map(|(name, at)| UpstreamEvent::Upsert(object(name, *at))));
+            ready.push_back(bookmark(truth.now, true));
+            truth.now
+        } else {
+            request.resource_version.unwrap().0
+        };
+        if from < truth.compacted {
+            ready.push_back(UpstreamEvent::Error(status(410, "too old")));
+        }
+        let pause = Duration::from_millis(truth.random.u64(0..1500));
+        let ends = Instant::now() + Duration::from_secs(request.timeout_seconds.into());
+        Ok((ModelWatch { model: self.clone(), ready, from, ends }, pause))
+    }
+}
+
+/// The model as its clients reach it.
+struct Api(Arc<Model>);
+
+impl ListWatch for Api {
+    type Watch = ModelWatch;
+
+    async fn list(&self, request: ListRequest) -> Result<ListPage, UpstreamError> {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        let mut truth = self.0.truth.lock();
+        if !truth.is_lucky() {
+            return Err(status(500, "a fault"));
+        }
+        let (at, from) = match request.continue_token.split_once(':') {
+            Some((at, from)) => (at.parse().unwrap(), from.to_owned()),
+            None => (truth.now, String::new()),
+        };
+        if at < truth.compacted {
+            return Err(status(410, "compacted"));
+        }
+        let state = truth.at(at);
+        let limit = request.limit.map_or(usize::MAX, |limit| limit as usize);
+        let mut rest = state.range(from..);
+        let objects = rest.by_ref().take(limit).map(|(name, rv)| object(name, *rv)).collect();
+        let next = rest.next().map(|(name, _)| format!("{at}:{name}"));
+        Ok(page(at, &next.unwrap_or_default(), objects))
+    }
+
+    async fn watch(&self, request: WatchRequest) -> Result<ModelWatch, UpstreamError> {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        let (watch, pause) = self.0.open(&request)?;
+        // Writes come between what was read and the first frame, so that they may share a read with the end of the initial events.
+        tokio::time::sleep(pause).await;
+        Ok(watch)
+    }
+}
+
+struct ModelWatch {
+    model: Arc<Model>,
+    ready: VecDeque<UpstreamEvent>,
+    from: u64,
+    ends: Instant,
+}
+
+impl WatchStream for ModelWatch {
+    async fn next(&mut self) -> Result<Option<Vec<UpstreamEvent>>, UpstreamError> {
+        loop {
+            let model = self.model.clone();
+            let changed = model.changed.notified();
+            if let Some(read) = self.read() {
+                return read;
+            }
+            let _elapsed = tokio::time::timeout(Duration::from_secs(1), changed).await.is_err();
+        }
+    }
+}
+
+impl ModelWatch {
+    fn read(&mut self) -> Option<Result<Option<Vec<UpstreamEvent>>, UpstreamError>> {
+        let mut truth = self.model.truth.lock();
+        if truth.random.u32(0..400) < truth.faults {
+            let clean = truth.random.bool();
+            return Some(if clean { Ok(None) } else { Err(UpstreamError::Lost("cut".to_owned())) });
+        }
+        if Instant::now() >= self.ends {
+            return Some(Ok(None));
+        }
+        let from = self.from;
+        for (at, name, deleted) in truth.log.iter().filter(|(at, ..)| *at > from) {
+            let object = object(name, *at);
+            let event = if *deleted { UpstreamEvent::Delete } else { UpstreamEvent::Upsert };
+            self.ready.push_back(event(object));
+            self.from = *at;
+        }
+        if self.ready.is_empty() && truth.random.u32(0..4) == 0 {
+            self.ready.push_back(bookmark(truth.now, false));
+        }
+        let count = truth.random.usize(1..=self.ready.len().max(1));
+        (!self.ready.is_empty()).then(|| Ok(Some(self.ready.drain(..count).collect())))
+    }
+}
+
+/// A client that resumes as client-go does, and remembers the resourceVersions of all events it was told.
+#[derive(Default)]
+struct Client {
+    watcher: Option<Watcher>,
+    state: BTreeMap<String, u64>,
+    last: Option<u64>,
+}
+
+impl Client {
+    fn poll(&mut self, live: &LiveCache, truth: &Truth) {
+        let Some(watcher) = &mut self.watcher else { return self.connect(live) };
+        match watcher.take(1 << 20) {
+            Taken::Frames { chunks, .. } => {
+                let text = chunks.concat();
+                for line in text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+                    self.told(&serde_json::from_slice(line).unwrap(), truth);
+                }
+            }
+            Taken::InitialEventsEnd(at) => {
+                assert_eq!(self.state, truth.at(at.0), "the initial state is that of its revision");
+                self.last = Some(at.0);
+            }
+            Taken::Searching | Taken::Idle => {}
+            Taken::Ended(_) => self.watcher = None,
+        }
+    }
+
+    fn connect(&mut self, live: &LiveCache) {
+        let start = match self.last {
+            Some(last) => WatchStart::After(ResourceVersion(last)),
+            None => WatchStart::InitialEvents,
+        };
+        match live.cache.watch(WatchFilter::default(), start) {
+            Ok(watcher) => {
+                if start == WatchStart::InitialEvents {
+                    self.state.clear();
+                }
+                self.watcher = Some(watcher);
+            }
+            Err(WatchRefusal::NotReady) => {}
+            Err(WatchRefusal::Expired { .. }) => self.last = None,
+        }
+    }
+
+    fn told(&mut self, event: &serde_json::Value, truth: &Truth) {
+        let metadata = &event["object"]["metadata"];
+        let name = metadata["name"].as_str().unwrap().to_owned();
+        let at: u64 = metadata["resourceVersion"].as_str().unwrap().parse().unwrap();
+        if event["type"] == "DELETED" {
+            self.state.remove(&name);
+        } else {
+            self.state.insert(name, at);
+        }
+        if let Some(last) = self.last {
+            let next = truth.log.iter().map(|(at, ..)| *at).find(|at| *at > last);
+            assert_eq!(Some(at), next, "an event was lost, repeated or out of order");
+            self.last = Some(at);
+        }
+    }
+}
+
+async fn a_history(seed: u64, has_watch_list: bool) {
+    fastrand::seed(seed);
+    let model = Model::new(seed, has_watch_list);
+    let api = Arc::new(Api(model.clone()));
+    let metrics = CacheMetrics::register(&prometheus::Registry::new()).unwrap();
+    let shared = Arc::new(Shared::new(Arc::new(config()), metrics));
+    let resource = Arc::new(config_maps());
+    let (gvr, representation) = (resource.gvr.clone(), Representation::Json);
+    let key = CacheKey { gvr, representation, scope: Scope::Cluster };
+    let live = Arc::new(LiveCache::new(key, resource, api.clone(), shared));
+    let task = tokio::spawn(Reflector::new(api, live.clone(), Begin::default()).run());
+    let mut clients: Vec<_> = (0..4).map(|_| Client::default()).collect();
+    for step in 0..3000 {
+        if step == 2500 {
+            model.truth.lock().faults = 0;
+        }
+        let pause = Duration::from_millis(fastrand::u64(0..1000));
+        tokio::time::sleep(pause).await;
+        if step < 2500 && fastrand::bool() {
+            model.write();
+        }
+        let truth = model.truth.lock();
+        for client in clients.iter_mut().filter(|_| fastrand::bool()) {
+            client.poll(&live, &truth);
+        }
+    }
+    let truth = model.truth.lock();
+    let held = live.cache.state().unwrap();
+    let held: BTreeMap<_, _> = held
+        .select(&WatchFilter::default())
+        .iter()
+        .map(|object| (object.key.name().to_owned(), object.resource_version.0))
+        .collect();
+    assert_eq!(held, truth.at(truth.now));
+    for client in &clients {
+        assert_eq!(client.state, held);
+    }
+    assert!(!task.is_finished());
+    assert_eq!(*live.shared.rewound.borrow(), 0, "no false alarm");
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_watch_list_the_cache_equals_the_truth() {
+    for seed in 0..SEEDS {
+        a_history(seed, true).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_pages_the_cache_equals_the_truth() {
+    for seed in 0..SEEDS {
+        a_history(seed, false).await;
+    }
+}
+
+/// About forty virtual minutes each, and half a second of a CPU in a debug build.
+const SEEDS: u64 = 4;

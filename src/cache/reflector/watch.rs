@@ -1,0 +1,216 @@
+//! How a reflector watches: opening, verifying after a break, applying, and what follows each way in which a watch may end.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, timeout, timeout_at};
+
+use crate::cache::core::watch_cache::Change;
+use crate::cache::handle::Refusal;
+use crate::cache::reflector::failure::Failure;
+use crate::cache::reflector::list::PAGE_TIMEOUT;
+use crate::cache::reflector::{ListCause, Reflector, State};
+use crate::upstream::error::UpstreamError;
+use crate::upstream::lister_watcher::{ListWatch, UpstreamEvent, WatchRequest, WatchStream};
+
+/// An open watch.
+pub(crate) struct Running<W> {
+    watch: W,
+    opened: Instant,
+    /// When it must have ended by itself.
+    deadline: Instant,
+    /// Whether it brought anything yet.
+    fruitful: bool,
+    /// Events taken from it that are not applied yet.
+    pub(super) pending: Vec<UpstreamEvent>,
+}
+
+impl<W> Running<W> {
+    /// One that was opened with this `timeoutSeconds`.
+    pub(super) fn new(watch: W, opened: Instant, timeout_seconds: u32) -> Self {
+        let deadline = opened + Duration::from_secs(timeout_seconds.into()) + OVERDUE;
+        Self { watch, opened, deadline, fruitful: false, pending: Vec::new() }
+    }
+}
+
+/// What a running watch came to.
+enum Outcome {
+    /// Something was applied.
+    Applied,
+    /// It ended cleanly.
+    Clean,
+    /// It is open past its own time-out: the connection is dead without knowing.
+    Overdue,
+}
+
+impl<L: ListWatch> Reflector<L> {
+    /// Opens a watch from what is held.
+    pub(super) async fn resume(&mut self, verify: bool) -> Result<State<L::Watch>, Refusal> {
+        let Some(held) = self.held() else { return Ok(State::Listing(ListCause::Retry)) };
+        let timeout_seconds = self.next_watch_seconds();
+        let request = WatchRequest {
+            resource_version: Some(held),
+            send_initial_events: false,
+            timeout_seconds,
+        };
+        let opened = Instant::now();
+        let failure = match timeout(PAGE_TIMEOUT, self.upstream.watch(request)).await {
+            Ok(Ok(watch)) => {
+                self.learn_warnings();
+                let running = Running::new(watch, opened, timeout_seconds);
+                let next = if verify { State::Verifying } else { State::Watching };
+                return Ok(next(running));
+            }
+            Ok(Err(error)) => error.into(),
+            Err(_elapsed) => UpstreamError::Timeout(PAGE_TIMEOUT).into(),
+        };
+        self.watch_failed(failure)
+    }
+
+    /// A short watch brings a bookmark soon (semantics.md §5.6), from which its form is learnt; an upstream that sends none, since
+    /// nothing moves, is not bothered for long.
+    fn next_watch_seconds(&mut self) -> u32 {
+        if self.live.template.load().is_some() || self.template_tries >= TEMPLATE_TRIES_MAX {
+            return watch_seconds();
+        }
+        self.template_tries += 1;
+        TEMPLATE_WATCH_SECONDS
+    }
+
+    /// Makes sure that the history is still the one that the cache holds, before an event of the new watch is applied. The watch was opened
+    /// first, so nothing can be rewound unseen between the two.
+    pub(super) async fn verify(
+        &mut self,
+        running: Running<L::Watch>,
+    ) -> Result<State<L::Watch>, Refusal> {
+        let held = self.held();
+        match self.probe().await {
+            Ok(upstream) if held > Some(upstream) => {
+                self.live.series.watch_ended("rewound");
+                self.found_rewound(upstream);
+                Ok(State::Listing(ListCause::Rewound))
+            }
+            Ok(_) => Ok(State::Watching(running)),
+            Err(failure) => {
+                self.live.series.watch_ended("error");
+                self.failed(failure, State::Resuming { verify: true })
+            }
+        }
+    }
+
+    /// Applies what a watch brings until it ends, or until someone doubts the history.
+    pub(super) async fn watch(
+        &mut self,
+        mut running: Running<L::Watch>,
+    ) -> Result<State<L::Watch>, Refusal> {
+        let live = self.live.clone();
+        let mut rewound = self.rewound.clone();
+        loop {
+            let took = tokio::select! {
+                biased;
+                _ = rewound.changed() => {
+                    live.series.watch_ended("rewound");
+                    return Ok(State::Listing(ListCause::Rewound));
+                }
+                () = live.recheck.notified() => return Ok(State::Verifying(running)),
+                took = self.take(&mut running) => took,
+            };
+            match took {
+                Ok(Outcome::Applied) => {}
+                Ok(Outcome::Clean) => return self.ended_cleanly(&running),
+                Ok(Outcome::Overdue) => {
+                    live.series.watch_ended("overdue");
+                    let text =
+                        "the watch outlived its own time-out; its connection is dead".to_owned();
+                    return self
+                        .failed(Failure::Retry(text, None), State::Resuming { verify: true });
+                }
+                Err(failure) => return self.watch_failed(failure),
+            }
+        }
+    }
+
+    /// Takes and applies the next events. Cancel safe: there is no await between taking and applying.
+    async fn take(&mut self, running: &mut Running<L::Watch>) -> Result<Outcome, Failure> {
+        let events = if running.pending.is_empty() {
+            match timeout_at(running.deadline, running.watch.next()).await {
+                Ok(Ok(Some(events))) => events,
+                Ok(Ok(None)) => return Ok(Outcome::Clean),
+                Ok(Err(error)) => return Err(error.into()),
+                Err(_elapsed) => return Ok(Outcome::Overdue),
+            }
+        } else {
+            std::mem::take(&mut running.pending)
+        };
+        running.fruitful = true;
+        self.apply(events)?;
+        Ok(Outcome::Applied)
+    }
+
+    /// Applies all events of one read as one step; an error among them ends the watch after what came before it.
+    fn apply(&mut self, events: Vec<UpstreamEvent>) -> Result<(), Failure> {
+        let mut changes = Vec::with_capacity(events.len());
+        let mut failure = None;
+        for event in events {
+            changes.push(match event {
+                UpstreamEvent::Upsert(object) => Change::Upsert(object),
+                UpstreamEvent::Delete(object) => Change::Delete(object),
+                UpstreamEvent::Bookmark { resource_version, object, .. } => {
+                    self.learn(&object);
+                    Change::Progress(resource_version)
+                }
+                UpstreamEvent::Error(error) => {
+                    failure = Some(Failure::from(error));
+                    break;
+                }
+            });
+        }
+        if !changes.is_empty() {
+            self.live.cache.apply(changes, self.live.shared.now());
+            self.malformed = 0;
+            self.published()?;
+        }
+        failure.map_or(Ok(()), Err)
+    }
+
+    /// The ordinary end of a watch at its time-out: the next one follows at once. One that ended at birth is a failure (client-go's "very short
+    /// watch"), or an upstream that closes every watch would be asked in a tight loop.
+    fn ended_cleanly(&mut self, running: &Running<L::Watch>) -> Result<State<L::Watch>, Refusal> {
+        let next = State::Resuming { verify: true };
+        if !running.fruitful && running.opened.elapsed() < SHORT {
+            self.live.series.watch_ended("short");
+            let text = "the watch ended within a second and without an event".to_owned();
+            return self.failed(Failure::Retry(text, None), next);
+        }
+        self.live.series.watch_ended("clean");
+        self.malformed = 0;
+        tracing::debug!("the watch ended");
+        Ok(next)
+    }
+
+    /// What follows a watch that failed.
+    fn watch_failed(&mut self, failure: Failure) -> Result<State<L::Watch>, Refusal> {
+        self.live.series.watch_ended(failure.label());
+        if matches!(failure, Failure::Expired) {
+            tracing::info!(held = ?self.held(), "the upstream no longer has the events after what is held");
+            return Ok(State::Listing(ListCause::Expired));
+        }
+        self.failed(failure, State::Resuming { verify: true })
+    }
+}
+
+/// A `timeoutSeconds` for a watch; random, so that the watches of many reflectors do not end together.
+pub(super) fn watch_seconds() -> u32 {
+    fastrand::u32(WATCH_SECONDS_MIN..=WATCH_SECONDS_MAX)
+}
+
+/// client-go's bounds.
+const WATCH_SECONDS_MIN: u32 = 300;
+const WATCH_SECONDS_MAX: u32 = 600;
+/// Long enough for the bookmark that the upstream sends two seconds before a watch's deadline (semantics.md §5.6).
+const TEMPLATE_WATCH_SECONDS: u32 = 3;
+/// How many watches may be short for want of a bookmark's form.
+const TEMPLATE_TRIES_MAX: u32 = 3;
+/// client-go's "very short watch".
+const SHORT: Duration = Duration::from_secs(1);
+/// How long after its time-out a watch may still be open before its connection counts as dead.
+const OVERDUE: Duration = Duration::from_secs(15);

@@ -1,0 +1,328 @@
+//! The caches by group, version, resource, representation and scope: started on first use, stopped when idle.
+//!
+//! Who may have a cache is decided in this order: the configuration, discovery, what was learnt from earlier attempts (remembered
+//! for a while, so that a resource that cannot be cached is not tried at every request), the budgets. A cache of the whole cluster answers for
+//! each namespace; only where the upstream forbids that one does a namespace get a cache of its own.
+//!
+//! Invariants: at most one living cache a key. A cache that stops is remembered with its reason before it leaves the map, and leaves
+//! the map before its waiters learn of it, so that whoever asks again is told the reason or gets a new one. Every task belongs to the tracker and ends with
+//! the token.
+//!
+//! Lock order: a shard of `caches`, then nothing that waits. No shard is held across an await.
+
+mod floors;
+mod forward_budget;
+mod housekeeping;
+mod refusals;
+pub(crate) mod source;
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dashmap::DashMap;
+use dashmap::mapref::entry::Entry;
+use futures_util::FutureExt;
+use tokio::time::Instant;
+
+use crate::api::resource::{ApiResource, GroupVersionResource, Representation, Scope};
+use crate::api::resource_version::ResourceVersion;
+use crate::cache::core::watch_cache::EndCause;
+use crate::cache::handle::{CacheHandle, Refusal};
+use crate::cache::live::{CacheKey, LiveCache, Shared};
+use crate::cache::reflector::Begin;
+use crate::cache::registry::floors::Floors;
+use crate::cache::registry::forward_budget::ForwardBudget;
+use crate::cache::registry::refusals::Refusals;
+use crate::cache::registry::source::{Source, UpstreamSource};
+use crate::config::CacheConfig;
+use crate::telemetry::cache_metrics::CacheMetrics;
+use crate::upstream::Upstream;
+use crate::upstream::discovery::{Discovery, Found};
+use crate::upstream::error::UpstreamError;
+
+pub use crate::cache::registry::forward_budget::ForwardPermit;
+
+/// See the module. Cheap to clone.
+#[derive(Clone)]
+pub struct Registry {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    source: Box<dyn Source>,
+    shared: Arc<Shared>,
+    caches: DashMap<CacheKey, Arc<LiveCache>>,
+    refusals: Refusals,
+    floors: Floors,
+    forward: ForwardBudget,
+    /// The warm resources whose first state, or final refusal, is still awaited.
+    unsettled: DashMap<GroupVersionResource, ()>,
+}
+
+impl Registry {
+    /// An empty registry. Caches run as tasks until [`Registry::shutdown`]. Must be called within a tokio runtime.
+    pub fn new(
+        config: Arc<CacheConfig>,
+        upstream: Upstream,
+        discovery: Discovery,
+        metrics: CacheMetrics,
+    ) -> Self {
+        let source = UpstreamSource::new(upstream, discovery, config.resource_bytes_max);
+        Self::with_source(config, Box::new(source), metrics)
+    }
+
+    /// One over any source of resources and lists; tests script it.
+    pub(crate) fn with_source(
+        config: Arc<CacheConfig>,
+        source: Box<dyn Source>,
+        metrics: CacheMetrics,
+    ) -> Self {
+        metrics.limits(config.resource_bytes_max, config.total_bytes_max);
+        let inner = Arc::new(Inner {
+            source,
+            caches: DashMap::new(),
+            refusals: Refusals::new(),
+            floors: Floors::default(),
+            forward: ForwardBudget::new(config.forward_budget),
+            unsettled: config.warm.iter().map(|gvr| (gvr.clone(), ())).collect(),
+            shared: Arc::new(Shared::new(config, metrics)),
+        });
+        inner.spawn_housekeeping();
+        Self { inner }
+    }
+
+    /// What discovery says of a resource ([`Discovery::find`]); starts no cache.
+    pub async fn find(&self, gvr: &GroupVersionResource) -> Result<Found, UpstreamError> {
+        self.inner.source.find(gvr).await
+    }
+
+    /// The same without asking the upstream ([`Discovery::peek`]).
+    pub fn peek(&self, gvr: &GroupVersionResource) -> Option<Arc<ApiResource>> {
+        self.inner.source.peek(gvr)
+    }
+
+    /// Starts the caches that are kept warm, and starts them again if they stop.
+    pub fn start_warm(&self) {
+        self.inner.spawn_warming();
+    }
+
+    /// Finds the cache that can answer for a resource, in one namespace or (empty) in all, and starts it on first use. Does not wait
+    /// for it to be ready.
+    ///
+    /// Whether Weir's identity may list a resource is only known once the upstream was asked. The cache that comes back may therefore be
+    /// refused a moment later: [`CacheHandle::wait_until_ready`] then says `Forbidden`, and a second `get` for one namespace
+    /// gives a cache of that namespace. [`Registry::ready`] does all of this.
+    pub async fn get(
+        &self,
+        gvr: &GroupVersionResource,
+        namespace: &str,
+        representation: Representation,
+    ) -> Result<CacheHandle, Refusal> {
+        self.inner.get(gvr, namespace, representation, None).await
+    }
+
+    /// A cache that has its first complete state: finds or starts it, waits for it, and where the cluster-wide cache turns out to be
+    /// forbidden, tries that of the namespace. What the server calls.
+    pub async fn ready(
+        &self,
+        gvr: &GroupVersionResource,
+        namespace: &str,
+        representation: Representation,
+        timeout: Duration,
+    ) -> Result<CacheHandle, Refusal> {
+        self.ready_at(gvr, namespace, representation, None, timeout).await
+    }
+
+    /// Like [`Registry::ready`], for a watch that begins after a resourceVersion: should the cache begin now, it begins there if the upstream
+    /// still can list at it, so that the watch finds it in the history (design, section 7). A cache that lives already is taken as it is.
+    pub async fn ready_at(
+        &self,
+        gvr: &GroupVersionResource,
+        namespace: &str,
+        representation: Representation,
+        first_at: Option<ResourceVersion>,
+        timeout: Duration,
+    ) -> Result<CacheHandle, Refusal> {
+        let deadline = Instant::now() + timeout;
+        let find = self.inner.get(gvr, namespace, representation, first_at);
+        let found = tokio::time::timeout_at(deadline, find).await;
+        let handle = found.map_err(|_elapsed| Refusal::NotReady)??;
+        let left = deadline.saturating_duration_since(Instant::now());
+        match handle.wait_until_ready(left).await {
+            Ok(()) => Ok(handle),
+            Err(Refusal::Forbidden)
+                if !namespace.is_empty() && *handle.scope() == Scope::Cluster =>
+            {
+                let handle = self.inner.get(gvr, namespace, representation, first_at).await?;
+                let left = deadline.saturating_duration_since(Instant::now());
+                handle.wait_until_ready(left).await.map(|()| handle)
+            }
+            Err(refusal) => Err(refusal),
+        }
+    }
+
+    /// A place in the budget of forwarded lists and watches of this resource; held as long as the forwarded answer lasts.
+    /// `None` when it is spent: the answer is then 429 (design, section 7).
+    pub fn forward_permit(&self, gvr: &GroupVersionResource) -> Option<ForwardPermit> {
+        let known = self.inner.source.peek(gvr).is_some();
+        self.inner.forward.permit(gvr, known, &self.inner.shared.metrics)
+    }
+
+    /// The warm caches that have neither become ready nor been refused since the start: for `/readyz`. One that is lost later does not
+    /// count, since its requests are forwarded.
+    pub fn unready(&self) -> Vec<String> {
+        let mut names: Vec<_> =
+            self.inner.unsettled.iter().map(|gvr| gvr.key().to_string()).collect();
+        names.sort_unstable();
+        names
+    }
+
+    /// Stops every reflector; caches keep their last state until dropped.
+    pub async fn shutdown(&self) {
+        self.inner.shared.cancel.cancel();
+        self.inner.shared.tasks.close();
+        self.inner.shared.tasks.wait().await;
+    }
+}
+
+impl Inner {
+    async fn get(
+        self: &Arc<Self>,
+        gvr: &GroupVersionResource,
+        namespace: &str,
+        representation: Representation,
+        first_at: Option<ResourceVersion>,
+    ) -> Result<CacheHandle, Refusal> {
+        if self.shared.cancel.is_cancelled() {
+            return Err(Refusal::Stopping);
+        }
+        let key = |scope| CacheKey { gvr: gvr.clone(), representation, scope };
+        let cluster = key(Scope::Cluster);
+        let narrow = (!namespace.is_empty()).then(|| key(Scope::Namespace(namespace.into())));
+        if let Some(handle) = self.living(&cluster, narrow.as_ref()) {
+            return Ok(handle);
+        }
+        if self.is_excluded(gvr) {
+            return Err(Refusal::Excluded);
+        }
+        let resource = self.discover(gvr).await?;
+        match (self.refusals.find(&cluster).await, narrow) {
+            (Some(Refusal::Forbidden), Some(narrow)) if resource.namespaced => {
+                match self.refusals.find(&narrow).await {
+                    Some(refusal) => Err(refusal),
+                    None => self.start(narrow, resource, first_at),
+                }
+            }
+            (Some(refusal), _) => Err(refusal),
+            (None, _) => self.start(cluster, resource, first_at),
+        }
+    }
+
+    /// A cache that lives: of the cluster if it can be, of the namespace if that one is further, lest a client that saw the one go
+    /// back in time by the other. Both are of one resource, so that their resourceVersions compare.
+    fn living(&self, cluster: &CacheKey, narrow: Option<&CacheKey>) -> Option<CacheHandle> {
+        // Only the one that is taken is used: the other may come to be idle.
+        let find = |key: &CacheKey| self.caches.get(key).map(|live| CacheHandle::new(live.clone()));
+        let reached =
+            |key: &CacheKey| Some(self.caches.get(key)?.cache.state()?.resource_version());
+        let narrow_first = narrow.and_then(reached) > reached(cluster);
+        let taken = if narrow_first { narrow.and_then(find) } else { None };
+        taken.or_else(|| find(cluster)).or_else(|| narrow.and_then(find))
+    }
+
+    fn is_excluded(&self, gvr: &GroupVersionResource) -> bool {
+        let config = &self.shared.config;
+        config.exclude.iter().any(|pattern| pattern.matches(gvr))
+            || !(config.include.is_empty() || config.include.iter().any(|p| p.matches(gvr)))
+    }
+
+    async fn discover(&self, gvr: &GroupVersionResource) -> Result<Arc<ApiResource>, Refusal> {
+        match self.source.find(gvr).await {
+            Ok(Found::Resource(resource)) if resource.aggregated => Err(Refusal::Aggregated),
+            Ok(Found::Resource(resource)) if !resource.list_watchable => Err(Refusal::NotWatchable),
+            Ok(Found::Resource(resource)) => Ok(resource),
+            Ok(Found::Unknown) => Err(Refusal::Unknown),
+            Err(error) => {
+                tracing::debug!(%gvr, %error, "nothing is discovered yet");
+                Err(Refusal::NotReady)
+            }
+        }
+    }
+
+    /// Takes the cache of a key, or begins it if the budgets allow.
+    fn start(
+        self: &Arc<Self>,
+        key: CacheKey,
+        resource: Arc<ApiResource>,
+        first_at: Option<ResourceVersion>,
+    ) -> Result<CacheHandle, Refusal> {
+        if !self.caches.contains_key(&key) {
+            self.make_room()?;
+        }
+        let vacant = match self.caches.entry(key.clone()) {
+            Entry::Occupied(present) => return Ok(CacheHandle::new(present.get().clone())),
+            Entry::Vacant(vacant) => vacant,
+        };
+        let history = *self.shared.rewound.borrow();
+        // What may be of a lost history is no place to begin: the watcher that brought it would go on where it never was.
+        let lost = self.shared.lost();
+        let at = first_at.filter(|at| Some(*at) > lost && self.floors.allow(&key, *at, history));
+        let begin = Begin { at, floor: self.floors.reached(&key, history) };
+        let upstream = self.source.connect(&resource, key.representation, &key.scope);
+        let shared = Arc::clone(&self.shared);
+        let live = Arc::new(LiveCache::new(key, resource, upstream.clone().probe(), shared));
+        let handle = CacheHandle::new(live.clone());
+        vacant.insert(live.clone());
+        let work = upstream.reflect(live.clone(), begin);
+        let registry = Arc::clone(self);
+        self.shared.tasks.spawn(async move {
+            // A defect met in one resource's objects must not take the others along (design, section 1.7).
+            let refusal = AssertUnwindSafe(work).catch_unwind().await.unwrap_or_else(|_panic| {
+                tracing::error!(resource = %live.key.gvr, "the reflector panicked; the resource is not cached");
+                Refusal::Unreadable
+            });
+            registry.ended(&live, refusal).await;
+        });
+        Ok(handle)
+    }
+
+    /// Forgets a cache whose reflector ended; see the module for the order of things.
+    async fn ended(&self, live: &Arc<LiveCache>, refusal: Refusal) {
+        tracing::info!(
+            resource = %live.key.gvr,
+            namespace = live.key.namespace(),
+            reason = refusal.as_str(),
+            "cache stopped"
+        );
+        self.refusals.remember(&live.key, refusal).await;
+        self.settle(live);
+        self.raise_floor(live);
+        live.series.retire();
+        self.shared.metrics.stopped(refusal.as_str());
+        self.caches.remove_if(&live.key, |_, present| Arc::ptr_eq(present, live));
+        live.stopped.send_replace(Some(refusal));
+        live.account.close();
+        // At shutdown the server ends its watches itself, spread out.
+        if refusal != Refusal::Stopping {
+            live.cache.invalidate(EndCause::Stopped);
+        }
+    }
+
+    /// Remembers how far a cache came, before a successor can begin.
+    fn raise_floor(&self, live: &LiveCache) {
+        if let Some(state) = live.cache.state() {
+            self.floors.raise(&live.key, state.resource_version(), live.history());
+        }
+    }
+
+    /// Takes note that a warm resource is ready, or will not be.
+    fn settle(&self, live: &LiveCache) {
+        if live.is_warm() {
+            self.unsettled.remove(&live.key.gvr);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

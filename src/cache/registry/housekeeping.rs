@@ -1,0 +1,194 @@
+//! What the registry does by itself: stops idle caches, makes room in the budgets, ends stalled watchers, follows discovery, keeps the warm
+//! caches warm, and shows it all in the metrics.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::MissedTickBehavior;
+
+use crate::api::resource::Representation;
+use crate::cache::handle::Refusal;
+use crate::cache::live::LiveCache;
+use crate::cache::registry::Inner;
+use crate::upstream::version::UpstreamVersion;
+
+impl Inner {
+    /// Runs until shutdown.
+    pub(super) fn spawn_housekeeping(self: &Arc<Self>) {
+        let registry = Arc::clone(self);
+        let mut discovered = self.source.changes();
+        let mut version = self.source.version();
+        let mut release = version.borrow_and_update().clone();
+        let mut ticks = tokio::time::interval(TICK);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let cancel = self.shared.cancel.clone();
+        self.shared.tasks.spawn(cancel.run_until_cancelled_owned(async move {
+            let (mut following, mut versioned) = (true, true);
+            loop {
+                tokio::select! {
+                    _ = ticks.tick() => registry.tidy_up(),
+                    () = registry.shared.budget.exceeded() => registry.keep_total_budget(),
+                    changed = discovered.changed(), if following => {
+                        following = changed.is_ok();
+                        registry.follow_discovery();
+                    }
+                    changed = version.changed(), if versioned => {
+                        versioned = changed.is_ok();
+                        let now = version.borrow_and_update().clone();
+                        registry.follow_version(release.as_ref(), now.as_ref());
+                        release = now;
+                    }
+                }
+            }
+        }));
+    }
+
+    /// Keeps the warm caches alive until shutdown.
+    pub(super) fn spawn_warming(self: &Arc<Self>) {
+        let registry = Arc::clone(self);
+        let cancel = self.shared.cancel.clone();
+        self.shared.tasks.spawn(cancel.run_until_cancelled_owned(async move {
+            loop {
+                for gvr in &registry.shared.config.warm {
+                    let got = registry.get(gvr, "", Representation::Json, None).await;
+                    // What is refused is forwarded, and must not hold up readiness; what is not discovered yet may still come.
+                    if got.is_err_and(|refusal| refusal != Refusal::NotReady) {
+                        registry.unsettled.remove(gvr);
+                    }
+                }
+                tokio::time::sleep(TICK).await;
+            }
+        }));
+    }
+
+    /// Makes room for one more cache, or refuses it.
+    pub(super) fn make_room(&self) -> Result<(), Refusal> {
+        if self.caches.len() >= CACHES_MAX && !self.stop_unused(1, |_| 1) {
+            self.shared.metrics.budget_refusal("caches");
+            return Err(Refusal::OverBudget);
+        }
+        if self.shared.budget.is_spent() {
+            let missing = self.shared.budget.excess() + 1;
+            if !self.stop_unused(missing, |live| live.account.state()) {
+                self.shared.metrics.budget_refusal("total");
+                return Err(Refusal::OverBudget);
+            }
+        }
+        Ok(())
+    }
+
+    fn tidy_up(&self) {
+        let idle_timeout = self.shared.config.idle_timeout;
+        let now = self.shared.now();
+        for live in self.all() {
+            live.cache.end_stalled(STALLED_AFTER, now);
+            live.series.watchers(live.cache.watchers());
+            if live.cache.state().is_some() {
+                self.settle(&live);
+            }
+            self.stop_if(&live, Refusal::NotReady, |live| {
+                !live.is_warm() && live.is_idle(idle_timeout)
+            });
+        }
+        self.keep_total_budget();
+        self.shared.metrics.totals(self.caches.len(), self.shared.budget.used());
+    }
+
+    /// Brings the total below its limit: unused caches go first, least recently used first; then, lest the limit be none, used
+    /// ones in the same order, whose requests are forwarded for a while.
+    fn keep_total_budget(&self) {
+        let excess = self.shared.budget.excess();
+        if excess == 0 || self.stop_unused(excess, |live| live.account.state()) {
+            return;
+        }
+        let mut used = self.all();
+        used.retain(|live| !live.cancel.is_cancelled());
+        used.sort_by_key(|live| (live.is_warm(), live.last_used_ms()));
+        let mut freed = 0;
+        for live in used {
+            if freed >= excess {
+                break;
+            }
+            freed += live.account.state();
+            self.shared.metrics.budget_refusal("total");
+            live.account.close();
+            live.stop(Refusal::OverBudget);
+        }
+    }
+
+    /// Stops unused caches, least recently used first, until what they give back is enough; false if it is not.
+    fn stop_unused(&self, enough: usize, gives: impl Fn(&LiveCache) -> usize) -> bool {
+        let mut unused = self.all();
+        unused.retain(|live| live.is_unused() && !live.is_warm());
+        unused.sort_by_key(|live| live.last_used_ms());
+        let mut freed = 0;
+        for live in unused {
+            if freed >= enough {
+                break;
+            }
+            let gift = gives(&live);
+            if self.stop_if(&live, Refusal::NotReady, LiveCache::is_unused) {
+                freed += gift;
+            }
+        }
+        freed >= enough
+    }
+
+    /// Stops a cache and takes it from the map in one step, if the condition still holds: nobody can take it up in between.
+    fn stop_if(
+        &self,
+        live: &Arc<LiveCache>,
+        reason: Refusal,
+        condition: impl Fn(&LiveCache) -> bool,
+    ) -> bool {
+        let removed = self.caches.remove_if(&live.key, |_, present| {
+            let goes = Arc::ptr_eq(present, live) && condition(present);
+            if goes {
+                // Before a successor can begin, and open series of the same labels.
+                self.raise_floor(present);
+                present.series.retire();
+            }
+            goes
+        });
+        if removed.is_some() {
+            live.account.close();
+            live.stop(reason);
+        }
+        removed.is_some()
+    }
+
+    /// Stops the caches of resources that are gone or changed; the next request begins anew.
+    fn follow_discovery(&self) {
+        for live in self.all() {
+            match self.source.peek(&live.key.gvr) {
+                None => live.stop(Refusal::Unknown),
+                Some(now) if *live.resource != *now => live.stop(Refusal::NotReady),
+                Some(_) => {}
+            }
+        }
+        self.forward.retain(|gvr| self.source.peek(gvr).is_some());
+    }
+
+    /// Stops every cache when the upstream became another release, which may write the same objects in other bytes (design, section 4).
+    fn follow_version(&self, before: Option<&UpstreamVersion>, now: Option<&UpstreamVersion>) {
+        if before.is_none() || before == now {
+            return;
+        }
+        tracing::info!("the upstream became another release; all caches start anew");
+        for live in self.all() {
+            live.stop(Refusal::NotReady);
+        }
+    }
+
+    /// The living caches, taken out of the map so that no shard stays locked.
+    fn all(&self) -> Vec<Arc<LiveCache>> {
+        self.caches.iter().map(|live| Arc::clone(&live)).collect()
+    }
+}
+
+/// Idle times and stalled watchers are counted in tens of seconds; metrics are scraped in about as many.
+const TICK: Duration = Duration::from_secs(2);
+/// A watcher that has not taken its initial state for so long holds a whole snapshot for nothing: its client, or the way to it, is stuck.
+const STALLED_AFTER: Duration = Duration::from_secs(30);
+/// Caches alive at once. The cluster's resources are some hundreds; the rest is room for namespaces where Weir's rights end there.
+const CACHES_MAX: usize = 2_048;

@@ -1,0 +1,55 @@
+//! Why caches could not be kept, remembered for a while: a resource that cannot be cached is not tried at every request, and is tried again
+//! when things may have changed. Bounded in number; the least used are forgotten first.
+
+use std::time::Duration;
+
+use moka::future::Cache;
+use tokio::time::Instant;
+
+use crate::cache::handle::Refusal;
+use crate::cache::live::CacheKey;
+
+/// See the module.
+pub(crate) struct Refusals {
+    remembered: Cache<CacheKey, (Refusal, Instant)>,
+}
+
+impl Refusals {
+    /// Nothing remembered.
+    pub(crate) fn new() -> Self {
+        Self { remembered: Cache::new(REMEMBERED_MAX) }
+    }
+
+    /// Remembers why a cache stopped, if the reason lasts.
+    pub(crate) async fn remember(&self, key: &CacheKey, refusal: Refusal) {
+        let lasts = match refusal {
+            Refusal::Unreadable | Refusal::NotWatchable => UNREADABLE,
+            Refusal::Forbidden => FORBIDDEN,
+            Refusal::OverBudget => OVER_BUDGET,
+            Refusal::Unknown => UNKNOWN,
+            Refusal::Excluded
+            | Refusal::Aggregated
+            | Refusal::NotReady
+            | Refusal::NotFresh
+            | Refusal::Stopping => return,
+        };
+        self.remembered.insert(key.clone(), (refusal, Instant::now() + lasts)).await;
+    }
+
+    /// Why this cache is not to be had for now.
+    pub(crate) async fn find(&self, key: &CacheKey) -> Option<Refusal> {
+        let (refusal, until) = self.remembered.get(key).await?;
+        (Instant::now() < until).then_some(refusal)
+    }
+}
+
+/// Namespaces in requests are the clients' choice; so many refused ones are remembered.
+const REMEMBERED_MAX: u64 = 10_000;
+/// Rights are granted while someone waits for it.
+const FORBIDDEN: Duration = Duration::from_secs(60);
+/// What a resource's objects look like changes with its API server.
+const UNREADABLE: Duration = Duration::from_secs(300);
+/// Long enough that a large resource is not listed over and over only to be given up.
+const OVER_BUDGET: Duration = Duration::from_secs(60);
+/// Discovery and the upstream disagree while a CRD comes or goes; soon they do not.
+const UNKNOWN: Duration = Duration::from_secs(5);

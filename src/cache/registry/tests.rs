@@ -1,0 +1,425 @@
+//! Tests of the registry against scripted upstreams, in paused time.
+
+use futures_util::future::join_all;
+
+use super::*;
+use crate::cache::core::watch_cache::WatchRefusal;
+use crate::cache::core::watcher::{Taken, WatchFilter, WatchStart};
+use crate::cache::script::{
+    Feed, Script, ScriptedSource, bookmark, config, config_maps, page, resource, status, upsert,
+};
+use crate::config::ResourcePattern;
+use crate::upstream::version::UpstreamVersion;
+
+const WAIT: Duration = Duration::from_secs(10);
+
+struct Rig {
+    registry: Registry,
+    source: Arc<ScriptedSource>,
+    metrics: prometheus::Registry,
+}
+
+impl Rig {
+    fn new(config: CacheConfig, source: Arc<ScriptedSource>) -> Self {
+        let metrics = prometheus::Registry::new();
+        let handles = CacheMetrics::register(&metrics).unwrap();
+        let registry = Registry::with_source(Arc::new(config), Box::new(source.clone()), handles);
+        Self { registry, source, metrics }
+    }
+
+    async fn ready(&self, plural: &str, namespace: &str) -> Result<CacheHandle, Refusal> {
+        let gvr = GroupVersionResource::new("", "v1", plural);
+        self.registry.ready(&gvr, namespace, Representation::Json, WAIT).await
+    }
+
+    fn metric(&self, line: &str) -> bool {
+        let text = prometheus::TextEncoder::new().encode_to_string(&self.metrics.gather());
+        text.unwrap().lines().any(|present| present.starts_with(line))
+    }
+}
+
+/// One script for all.
+fn one(script: &Arc<Script>) -> Arc<ScriptedSource> {
+    let script = Arc::clone(script);
+    ScriptedSource::new(vec![config_maps()], move |_, _| script.clone())
+}
+
+/// Any number of resources, each with `objects` objects that are there at once.
+fn many(names: &[&str], objects: u64) -> Arc<ScriptedSource> {
+    let resources = names.iter().map(|name| resource(name, "Kind")).collect();
+    ScriptedSource::new(resources, move |_, _| {
+        let script = Arc::new(Script::default());
+        script.keep(full(&script, objects));
+        script
+    })
+}
+
+fn full(script: &Script, objects: u64) -> Feed {
+    let feed = script.on_watch();
+    let objects = (1..=objects).map(|n| upsert(&n.to_string(), n));
+    feed.send(objects.chain([bookmark(objects_end(), true)]).collect());
+    feed
+}
+
+fn objects_end() -> u64 {
+    1000
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_thousand_clients_of_a_cold_cache_cost_one_list() {
+    let script = Arc::new(Script::default());
+    let rig = Rig::new(config(), one(&script));
+    let clients = join_all((0..1000).map(|_| rig.ready("configmaps", "ns")));
+    let upstream = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        full(&script, 3)
+    };
+    let (clients, _feed) = tokio::join!(clients, upstream);
+    assert!(clients.iter().all(Result::is_ok));
+    assert_eq!(script.watches.lock().len(), 1);
+    assert!(script.lists.lock().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_the_cluster_is_forbidden_the_namespace_is_tried() {
+    let source = ScriptedSource::new(vec![config_maps()], |_, scope| {
+        let script = Arc::new(Script::default());
+        match scope {
+            Scope::Namespace(namespace) if &**namespace == "mine" => {
+                script.keep(full(&script, 1));
+            }
+            _ => script.on_watch_fail(status(403, "no")),
+        }
+        script
+    });
+    let rig = Rig::new(config(), source);
+    let mine = rig.ready("configmaps", "mine").await.unwrap();
+    assert_eq!(*mine.scope(), Scope::Namespace("mine".into()));
+    assert_eq!(rig.ready("configmaps", "yours").await.unwrap_err(), Refusal::Forbidden);
+    assert_eq!(rig.ready("configmaps", "").await.unwrap_err(), Refusal::Forbidden);
+    assert!(rig.metric(
+        r#"weir_reflector_state{group="",namespace="mine",representation="json",resource="configmaps",state="watching",version="v1"} 1"#
+    ));
+    assert!(!rig.metric(r#"weir_reflector_state{group="",namespace="yours""#));
+}
+
+/// Rights that grow bring a second cache of the same objects, which may be a moment behind the first.
+#[tokio::test(start_paused = true)]
+async fn moving_from_a_namespace_to_the_cluster_never_goes_back() {
+    let (wide, narrow) = (Arc::new(Script::default()), Arc::new(Script::default()));
+    wide.on_watch_fail(status(403, "no"));
+    let scripts = (Arc::clone(&wide), Arc::clone(&narrow));
+    let source = ScriptedSource::new(vec![config_maps()], move |_, scope| match scope {
+        Scope::Cluster => Arc::clone(&scripts.0),
+        Scope::Namespace(_) => Arc::clone(&scripts.1),
+    });
+    let rig = Rig::new(config(), source);
+    let namespaced = full(&narrow, 1);
+    let first = rig.ready("configmaps", "mine").await.unwrap();
+    namespaced.send(vec![bookmark(2000, false)]);
+    first.wait_until_fresh(ResourceVersion(2000), WAIT).await.unwrap();
+
+    tokio::time::sleep(Duration::from_secs(61)).await;
+    let cluster = full(&wide, 1);
+    let all = rig.ready("configmaps", "").await.unwrap();
+    assert_eq!(*all.scope(), Scope::Cluster);
+    let own = rig.ready("configmaps", "mine").await.unwrap();
+    assert_eq!(own.cache().state().unwrap().resource_version(), ResourceVersion(2000));
+    cluster.send(vec![bookmark(2000, false)]);
+    all.wait_until_fresh(ResourceVersion(2000), WAIT).await.unwrap();
+    assert_eq!(*rig.ready("configmaps", "mine").await.unwrap().scope(), Scope::Cluster);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cold_cache_that_stays_cold_is_not_ready() {
+    let rig = Rig::new(config(), one(&Arc::new(Script::default())));
+    assert_eq!(rig.ready("configmaps", "").await.unwrap_err(), Refusal::NotReady);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_excluded_or_unfit_is_refused_without_a_request() {
+    let pattern = |resource: &str| ResourcePattern {
+        group: Some(String::new()),
+        resource: Some(resource.to_owned()),
+    };
+    let config = CacheConfig {
+        include: vec![
+            pattern("configmaps"),
+            pattern("metrics"),
+            pattern("reviews"),
+            pattern("nothing"),
+        ],
+        exclude: vec![pattern("events")],
+        ..config()
+    };
+    let script = Arc::new(Script::default());
+    let source = one(&script);
+    let aggregated = ApiResource { aggregated: true, ..resource("metrics", "Metric") };
+    let reviews = ApiResource { list_watchable: false, ..resource("reviews", "Review") };
+    let events = resource("events", "Event");
+    let pods = resource("pods", "Pod");
+    source.resources.lock().extend([aggregated, reviews, events, pods].map(Arc::new));
+    let rig = Rig::new(config, source);
+    for (plural, refusal) in [
+        ("events", Refusal::Excluded),
+        ("pods", Refusal::Excluded),
+        ("metrics", Refusal::Aggregated),
+        ("reviews", Refusal::NotWatchable),
+        ("nothing", Refusal::Unknown),
+    ] {
+        assert_eq!(rig.ready(plural, "").await.unwrap_err(), refusal, "{plural}");
+    }
+    assert!(script.watches.lock().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_cache_stops_and_one_in_use_does_not() {
+    let rig = Rig::new(config(), many(&["idle", "used"], 1));
+    drop(rig.ready("idle", "").await.unwrap());
+    let used = rig.ready("used", "").await.unwrap();
+    tokio::time::sleep(Duration::from_secs(500)).await;
+    assert_eq!(rig.registry.inner.caches.len(), 2);
+    tokio::time::sleep(Duration::from_secs(500)).await;
+    assert_eq!(rig.registry.inner.caches.len(), 1);
+    assert!(used.cache().state().is_some());
+    assert!(rig.metric("weir_caches 1"));
+    // It is no refusal: the next request begins it anew.
+    rig.ready("idle", "").await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_total_budget_takes_the_least_recently_used_first() {
+    let small = CacheConfig { total_bytes_max: 40_000, ..config() };
+    let rig = Rig::new(small, many(&["a", "b", "c", "d"], 50));
+    for name in ["a", "b", "a", "c", "d"] {
+        rig.ready(name, "").await.unwrap();
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let budget = &rig.registry.inner.shared.budget;
+    assert_eq!(budget.excess(), 0);
+    let alive: Vec<_> =
+        rig.registry.inner.caches.iter().map(|live| live.key.gvr.resource.to_string()).collect();
+    assert!(alive.contains(&"d".to_owned()) && !alive.contains(&"b".to_owned()), "{alive:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_spent_total_refuses_while_everything_is_in_use() {
+    let small = CacheConfig { total_bytes_max: 40_000, ..config() };
+    let rig = Rig::new(small, many(&["a", "b", "c", "d", "e"], 50));
+    let mut held = Vec::new();
+    for name in ["a", "b", "c", "d", "e"] {
+        held.push(rig.ready(name, "").await);
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(rig.registry.inner.shared.budget.excess(), 0);
+    let ended = held.iter().flatten().filter(|handle| handle.cache().state().is_none()).count();
+    assert!(ended + held.iter().filter(|got| got.is_err()).count() > 0);
+    assert!(rig.metric(r#"weir_cache_budget_refusals_total{budget="total"}"#));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_resource_that_vanishes_or_changes_ends_its_cache() {
+    let rig = Rig::new(config(), many(&["gone", "changed", "same"], 1));
+    let handles =
+        [rig.ready("gone", "").await, rig.ready("changed", "").await, rig.ready("same", "").await]
+            .map(Result::unwrap);
+    let mut watcher = handles[0].cache().watch(WatchFilter::default(), WatchStart::Now).unwrap();
+    {
+        let mut resources = rig.source.resources.lock();
+        resources.retain(|resource| &*resource.gvr.resource != "gone");
+        for resource in resources.iter_mut().filter(|known| &*known.gvr.resource == "changed") {
+            *resource = Arc::new(ApiResource { kind: "Other".into(), ..(**resource).clone() });
+        }
+    }
+    rig.source.changes.send_modify(|changes| *changes += 1);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let ready = handles.each_ref().map(|handle| handle.cache().state().is_some());
+    assert_eq!(ready, [false, false, true]);
+    assert!(matches!(watcher.take(1 << 20), Taken::Ended(EndCause::Stopped)));
+    assert_eq!(rig.ready("gone", "").await.unwrap_err(), Refusal::Unknown);
+    assert_eq!(&*rig.ready("changed", "").await.unwrap().resource().kind, "Other");
+}
+
+/// Another release may write the same object in other bytes.
+#[tokio::test(start_paused = true)]
+async fn an_upgraded_upstream_is_listed_anew() {
+    let rig = Rig::new(config(), many(&["configmaps"], 1));
+    let version = |text: &str| {
+        let (major, minor, git_version) = (1, 36, text.to_owned());
+        rig.source.version.send_replace(Some(UpstreamVersion { major, minor, git_version }));
+        tokio::time::sleep(Duration::from_secs(1))
+    };
+    let first = rig.ready("configmaps", "").await.unwrap();
+    for (text, stays) in [("v1.36.2", true), ("v1.36.2", true), ("v1.36.3", false)] {
+        version(text).await;
+        assert_eq!(first.cache().state().is_some(), stays, "{text}");
+    }
+    assert!(rig.ready("configmaps", "").await.unwrap().cache().state().is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn consistent_reads_share_a_probe_and_want_the_proof() {
+    let script = Arc::new(Script::default());
+    let rig = Rig::new(config(), one(&script));
+    let feed = full(&script, 1);
+    let handle = rig.ready("configmaps", "").await.unwrap();
+    script.on_probe(objects_end());
+    let all = join_all((0..500).map(|_| handle.wait_until_consistent(WAIT))).await;
+    assert!(all.iter().all(|got| *got == Ok(ResourceVersion(objects_end()))));
+    assert!(script.probes() <= 2);
+    // The probe is ahead, and nothing comes to prove that the cache is there.
+    script.on_probe(2000);
+    assert_eq!(handle.wait_until_consistent(WAIT).await, Err(Refusal::NotFresh));
+    // An event comes in time.
+    let proof = async {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        feed.send(vec![upsert("new", 2000)]);
+    };
+    let (got, ()) = tokio::join!(handle.wait_until_consistent(WAIT), proof);
+    assert_eq!(got, Ok(ResourceVersion(2000)));
+    let stale = ResourceVersion(3000);
+    assert_eq!(handle.wait_until_fresh(stale, WAIT).await, Err(Refusal::NotFresh));
+    assert_eq!(handle.wait_until_fresh(ResourceVersion(2000), WAIT).await, Ok(()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_is_one_resources_own() {
+    let source = ScriptedSource::new(vec![config_maps(), resource("pods", "Pod")], |known, _| {
+        let script = Arc::new(Script::default());
+        if &*known.kind == "Pod" {
+            script.keep(full(&script, 1));
+        } else {
+            script.panic_on_watch();
+        }
+        script
+    });
+    let rig = Rig::new(config(), source);
+    assert_eq!(rig.ready("configmaps", "").await.unwrap_err(), Refusal::Unreadable);
+    rig.ready("pods", "").await.unwrap();
+    assert_eq!(rig.ready("configmaps", "").await.unwrap_err(), Refusal::Unreadable);
+}
+
+#[tokio::test(start_paused = true)]
+async fn warm_caches_start_by_themselves_and_never_idle() {
+    let warm = ["warm", "refused"].map(|name| GroupVersionResource::new("", "v1", name)).to_vec();
+    let source = ScriptedSource::new(
+        vec![resource("warm", "Kind"), resource("refused", "Kind")],
+        |known, _| {
+            let script = Arc::new(Script::default());
+            if &*known.gvr.resource == "warm" {
+                script.keep(full(&script, 1));
+            } else {
+                script.on_watch_fail(status(403, "no"));
+            }
+            script
+        },
+    );
+    let rig = Rig::new(CacheConfig { warm, ..config() }, source);
+    assert_eq!(rig.registry.unready(), ["refused.v1", "warm.v1"]);
+    rig.registry.start_warm();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert!(rig.registry.unready().is_empty());
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    assert!(rig.registry.inner.caches.iter().any(|live| live.is_warm()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn shutdown_ends_every_task_and_keeps_the_last_state() {
+    let rig = Rig::new(config(), many(&["a", "b"], 1));
+    let handle = rig.ready("a", "").await.unwrap();
+    rig.registry.start_warm();
+    rig.registry.shutdown().await;
+    assert!(rig.registry.inner.shared.tasks.is_empty());
+    assert!(handle.cache().state().is_some());
+    assert_eq!(rig.ready("b", "").await.unwrap_err(), Refusal::Stopping);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_is_tried_again_after_a_while() {
+    let script = Arc::new(Script::default());
+    script.on_watch_fail(status(403, "no"));
+    let rig = Rig::new(config(), one(&script));
+    assert_eq!(rig.ready("configmaps", "").await.unwrap_err(), Refusal::Forbidden);
+    let _feed = full(&script, 1);
+    assert_eq!(rig.ready("configmaps", "").await.unwrap_err(), Refusal::Forbidden);
+    tokio::time::sleep(Duration::from_secs(61)).await;
+    rig.ready("configmaps", "").await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cache_that_begins_again_does_not_go_back() {
+    let script = Arc::new(Script::default());
+    let rig = Rig::new(config(), one(&script));
+    let gvr = config_maps().gvr;
+    let at = |at| {
+        let first_at = Some(ResourceVersion(at));
+        rig.registry.ready_at(&gvr, "", Representation::Json, first_at, WAIT)
+    };
+    rig.registry.inner.shared.watch_list.works();
+    script.on_list(Ok(page(500, "", Vec::new())));
+    script.on_probe(objects_end());
+    let feed = script.on_watch();
+    feed.send(vec![upsert("a", objects_end())]);
+    let handle = at(500).await.unwrap();
+    handle.wait_until_fresh(ResourceVersion(objects_end()), WAIT).await.unwrap();
+    drop(handle);
+    tokio::time::sleep(Duration::from_secs(1000)).await;
+    assert!(rig.registry.inner.caches.is_empty());
+    let _feed = full(&script, 1);
+    let handle = at(500).await.unwrap();
+    assert_eq!(handle.cache().state().unwrap().resource_version().0, objects_end());
+    let exact = script.lists.lock().iter().filter(|list| list.resource_version.is_some()).count();
+    assert_eq!(exact, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rewind_that_nobody_was_there_to_see_is_noticed_by_the_next_cache() {
+    let script = Arc::new(Script::default());
+    let rig = Rig::new(config(), one(&script));
+    let feed = full(&script, 3);
+    drop(rig.ready("configmaps", "").await.unwrap());
+    tokio::time::sleep(Duration::from_secs(1000)).await;
+    assert!(rig.registry.inner.caches.is_empty() && !feed.is_held());
+
+    for _ in 0..2 {
+        script.keep(script.on_watch_at(400));
+    }
+    script.on_probe(450);
+    let handle = rig.ready("configmaps", "").await.unwrap();
+    assert_eq!(handle.cache().state().unwrap().resource_version().0, 400);
+    assert!(rig.metric("weir_history_rewound_total 1"));
+    let start = |at| handle.cache().watch(WatchFilter::default(), WatchStart::After(at));
+    let expired = start(ResourceVersion(399)).unwrap_err();
+    assert!(matches!(expired, WatchRefusal::Expired { began_after: false, .. }), "{expired:?}");
+    for (at, lost) in [(400, false), (420, false), (450, false), (451, true), (2000, true)] {
+        assert_eq!(handle.is_lost(ResourceVersion(at), WAIT).await, lost, "{at}");
+    }
+    assert_eq!(script.probes(), 4, "what the cache has reached needs no probe");
+    // Stopped and begun again: no second alarm, and no beginning at what may be of the lost history.
+    drop(handle);
+    tokio::time::sleep(Duration::from_secs(1000)).await;
+    assert!(rig.registry.inner.caches.is_empty());
+    rig.registry.inner.shared.watch_list.works();
+    script.keep(script.on_watch_at(460));
+    let at = Some(ResourceVersion(455));
+    let gvr = config_maps().gvr;
+    let again = rig.registry.ready_at(&gvr, "", Representation::Json, at, WAIT);
+    assert_eq!(again.await.unwrap().cache().state().unwrap().resource_version().0, 460);
+    assert!(rig.metric("weir_history_rewound_total 1"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_an_answer_the_lost_history_counts() {
+    let script = Arc::new(Script::default());
+    let rig = Rig::new(config(), one(&script));
+    script.keep(script.on_watch_at(400));
+    let handle = rig.ready("configmaps", "").await.unwrap();
+    let (below, above) = (ResourceVersion(500), ResourceVersion(501));
+    rig.registry.inner.shared.reached(below);
+    assert!(!handle.is_lost(below, WAIT).await, "no history was lost yet");
+    assert_eq!(script.probes(), 0);
+    script.keep(script.on_watch_at(400));
+    rig.registry.inner.shared.rewind();
+    assert!(handle.is_lost(below, WAIT).await);
+    assert!(!handle.is_lost(above, WAIT).await);
+}
