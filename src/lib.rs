@@ -13,5 +13,6 @@ pub mod api;
 pub mod cache;
 pub mod codec;
 pub mod config;
+pub mod server;
 pub mod telemetry;
 pub mod upstream;

@@ -1,0 +1,129 @@
+//! One client connection: HTTP/1.1 or HTTP/2, told apart by its first bytes, with every limit set on purpose
+//! (crates.md, pitfall 7), and ended gracefully when Weir drains (pitfall 8).
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::Request;
+use http_body::Body as _;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_util::sync::CancellationToken;
+
+use crate::server::listener::ListenerKind;
+use crate::server::patience::{Head, Watched};
+use crate::server::router::Router;
+
+/// What the router may know of the connection that a request came on.
+#[derive(Debug)]
+pub(crate) struct Client {
+    /// The listener.
+    pub(crate) listener: ListenerKind,
+    /// The client's address; `None` on a Unix socket.
+    pub(crate) address: Option<IpAddr>,
+    /// Cancelled when Weir begins to drain. One of each connection, so that its watches contend with no others.
+    pub(crate) draining: CancellationToken,
+}
+
+/// Serves connections of any kind.
+#[derive(Clone)]
+pub(crate) struct Connections {
+    builder: Arc<auto::Builder<TokioExecutor>>,
+    router: Arc<Router>,
+    header_read_timeout: Duration,
+    abort: CancellationToken,
+}
+
+impl Connections {
+    pub(crate) fn new(
+        router: Arc<Router>,
+        header_read_timeout: Duration,
+        abort: CancellationToken,
+    ) -> Self {
+        let mut builder = auto::Builder::new(TokioExecutor::new());
+        builder
+            .http1()
+            .timer(TokioTimer::new())
+            .header_read_timeout(header_read_timeout.max(IDLE_TIMEOUT))
+            .max_headers(HEADERS_MAX)
+            .max_buf_size(HEADER_BYTES_MAX + REQUEST_LINE_BYTES_MAX);
+        builder
+            .http2()
+            .timer(TokioTimer::new())
+            .max_header_list_size(HEADER_BYTES_MAX as u32)
+            .max_concurrent_streams(STREAMS_MAX)
+            .initial_stream_window_size(STREAM_WINDOW_BYTES)
+            .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+            .max_send_buf_size(SEND_BUFFER_BYTES)
+            .keep_alive_interval(PING_INTERVAL)
+            .keep_alive_timeout(PING_TIMEOUT);
+        Self { builder: Arc::new(builder), router, header_read_timeout, abort }
+    }
+
+    /// Serves one connection to its end. Its errors are the client's affair, and are told at debug.
+    pub(crate) async fn serve<I>(self, io: I, client: Client)
+    where
+        I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let client = Arc::new(client);
+        let head = Head::new();
+        let io = Watched::new(io, head.clone());
+        let router = Arc::clone(&self.router);
+        let draining = client.draining.clone();
+        let heads = head.clone();
+        let service = service_fn(move |request: Request<Incoming>| {
+            let under_way = heads.request(!request.body().is_end_stream());
+            let answer = Arc::clone(&router).handle(Arc::clone(&client), request);
+            Box::pin(async move {
+                let answered = answer.await;
+                answered.map(|response| response.map(|body| under_way.until_end_of(body)))
+            })
+        });
+        let connection =
+            self.builder.serve_connection_with_upgrades(TokioIo::new(io), service).into_owned();
+        let mut connection = Box::pin(connection);
+        let ended = tokio::select! {
+            ended = connection.as_mut() => ended,
+            () = head.late(self.header_read_timeout) => {
+                tracing::debug!("a client did not finish the head of its request in time");
+                return;
+            }
+            () = draining.cancelled() => {
+                connection.as_mut().graceful_shutdown();
+                tokio::select! {
+                    ended = connection.as_mut() => ended,
+                    () = self.abort.cancelled() => return,
+                }
+            }
+        };
+        if let Err(error) = ended {
+            tracing::debug!(%error, "a client connection ended");
+        }
+    }
+}
+
+/// kube-apiserver's own limit; bearer tokens and Impersonate-Extra can be large.
+const HEADER_BYTES_MAX: usize = 1 << 20;
+/// Room for the request line beside the headers: HTTP/1.1 has one buffer for both.
+const REQUEST_LINE_BYTES_MAX: usize = 64 << 10;
+/// More than a client-go process opens watches on its one connection, and few enough that one client cannot hold too much.
+const STREAMS_MAX: u32 = 250;
+/// kube-apiserver's; only request bodies flow in.
+const STREAM_WINDOW_BYTES: u32 = 256 << 10;
+/// A few uploads at once.
+const CONNECTION_WINDOW_BYTES: u32 = 2 << 20;
+/// What a stream buffers for a slow reader. There are many watches, and each lives on the shared history.
+const SEND_BUFFER_BYTES: usize = 64 << 10;
+/// Finds dead peers; kube-apiserver's clients ping at the same interval.
+const PING_INTERVAL: Duration = Duration::from_secs(30);
+/// How long a ping may stay unanswered.
+const PING_TIMEOUT: Duration = Duration::from_secs(20);
+/// Between two requests on an HTTP/1.1 connection: longer than the 90 s after which Go's clients close it, so that none is ever
+/// written to a connection that Weir is just closing.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
+/// kube-apiserver limits their bytes alone; hyper's default of 100 is less than a user with many groups has `Impersonate-Group`s.
+const HEADERS_MAX: usize = 1024;

@@ -1,0 +1,85 @@
+//! The reasons for which a request goes to the upstream: a bounded set, since they are label values and a header's words.
+
+use crate::cache::handle::Refusal;
+
+/// Why a request goes to the upstream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Reason {
+    /// The client asked for it by `X-Weir-Cache: bypass`.
+    Bypass,
+    /// Not a read.
+    Write,
+    /// Not a resource.
+    NonResource,
+    /// A subresource.
+    Subresource,
+    /// The path can be read in more than one way, or does not fit the resource's scope.
+    Path,
+    /// HEAD, a body, a byte range, a condition, or a parameter that Weir leaves alone.
+    Request,
+    /// An upgrade, such as a watch over a WebSocket.
+    Upgrade,
+    /// The client acts as somebody else.
+    Impersonation,
+    /// Options that the upstream refuses, or words in its own way.
+    Options,
+    /// A consistent read: resourceVersion unset.
+    Consistent,
+    /// The state at one very resourceVersion.
+    Exact,
+    /// A page with a limit, or the next one.
+    Paging,
+    /// The deprecated `/watch/` path.
+    WatchPrefix,
+    /// A form of answer that is made upstream (Table, YAML, protobuf, ...).
+    Form,
+    /// A selector that the upstream refuses.
+    Selector,
+    /// There is no such object; the upstream says so.
+    NotFound,
+    /// The resourceVersion is from before this cache began, and the upstream may still have it.
+    BeforeCache,
+    /// The bookmark that the client is owed has not been learnt yet.
+    NoBookmark,
+    /// The cache does not answer.
+    Refused(Refusal),
+}
+
+impl Reason {
+    /// The word in the `X-Weir-Cache` header and in metrics.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Bypass => "bypass",
+            Self::Write => "write",
+            Self::NonResource => "non-resource",
+            Self::Subresource => "subresource",
+            Self::Path => "path",
+            Self::Request => "request",
+            Self::Upgrade => "upgrade",
+            Self::Impersonation => "impersonation",
+            Self::Options => "options",
+            Self::Consistent => "consistent",
+            Self::Exact => "exact",
+            Self::Paging => "paging",
+            Self::WatchPrefix => "watch-prefix",
+            Self::Form => "form",
+            Self::Selector => "selector",
+            Self::NotFound => "not-found",
+            Self::BeforeCache => "before-cache",
+            Self::NoBookmark => "no-bookmark",
+            Self::Refused(refusal) => refusal.as_str(),
+        }
+    }
+
+    /// Whether a list or watch with this reason would have been served, had there been a cache: those draw on the forward budget
+    /// (design, section 7).
+    pub fn wants_cache(self) -> bool {
+        match self {
+            Self::BeforeCache | Self::NoBookmark => true,
+            Self::Refused(refusal) => {
+                matches!(refusal, Refusal::NotReady | Refusal::NotFresh | Refusal::OverBudget)
+            }
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! The way to the upstream: a request and its answer pass through unchanged but for what belongs to a
+//! connection or tells an identity, streamed both ways without being gathered anywhere.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{CONNECTION, UPGRADE};
+use http::request::Parts;
+use http::uri::PathAndQuery;
+use http::{HeaderValue, Request, Response, StatusCode, Uri, Version};
+use http_body::{Body as _, Frame, SizeHint};
+use http_body_util::{BodyExt, Empty};
+use hyper::body::Incoming;
+use tokio::time::Instant;
+
+use crate::api::list_options::decode_bool;
+use crate::api::request_info::{RequestInfo, Verb};
+use crate::api::status::Status;
+use crate::cache::registry::ForwardPermit;
+use crate::server::connection::Client;
+use crate::server::delegate::Reason;
+use crate::server::forwarded_watch::ForwardedWatch;
+use crate::server::headers;
+use crate::server::response::{self, Body, Outcome};
+use crate::server::upgrade::Splicer;
+use crate::server::watch_stream::Drain;
+use crate::telemetry::server_metrics::Answer;
+use crate::upstream::error::UpstreamError;
+use crate::upstream::{Purpose, RequestBody, Upstream, pool};
+
+/// Sends requests on.
+pub(crate) struct Forwarder {
+    pub(crate) upstream: Upstream,
+    pub(crate) splicer: Splicer,
+    pub(crate) failures: FailureLog,
+    /// Over how long watches end, spread out, when Weir drains.
+    pub(crate) drain: Duration,
+}
+
+impl Forwarder {
+    /// Sends a request on and relays the answer. `permit` is held until the answer's body ends.
+    pub(crate) async fn forward(
+        &self,
+        client: &Client,
+        mut parts: Parts,
+        body: Incoming,
+        info: &RequestInfo,
+        reason: Reason,
+        permit: Option<ForwardPermit>,
+    ) -> Outcome {
+        let given = parts.headers.clone();
+        let refuse = |status: &Status| Outcome::error(&given, status, reason.as_str());
+        // HTTP/2 has no upgrades, and in HTTP/1.0 the header means nothing.
+        let upgrade =
+            (parts.version == Version::HTTP_11).then(|| headers::upgrade(&parts.headers)).flatten();
+        if let Err(headers::IdentityNamed(name)) = headers::remove_hop_by_hop(&mut parts.headers) {
+            let message = format!("the Connection header must not name {name}");
+            return refuse(&response::refusal(StatusCode::BAD_REQUEST, "BadRequest", message));
+        }
+        headers::remove_identity(&mut parts.headers);
+        if let Some(address) = client.address {
+            headers::append_forwarded_for(&mut parts.headers, address);
+        }
+        let purpose = purpose(info, upgrade.is_some());
+        if let Some(protocol) = upgrade {
+            parts.headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+            parts.headers.insert(UPGRADE, protocol);
+        }
+        parts.uri = path_only(parts.uri);
+        let version = std::mem::take(&mut parts.version);
+        let client_upgrade = parts.extensions.remove::<hyper::upgrade::OnUpgrade>();
+        parts.extensions.clear();
+
+        let broken = Arc::new(AtomicBool::new(false));
+        let request = Request::from_parts(parts, relay(body, version, &broken));
+        match self.upstream.send(purpose, request).await {
+            Ok(answer) if answer.status() == StatusCode::SWITCHING_PROTOCOLS => {
+                match self.splicer.splice(client_upgrade, answer) {
+                    Some(response) => {
+                        Outcome { response, answer: Answer::Forward, reason: reason.as_str() }
+                    }
+                    None => refuse(&Status::upstream_lost()),
+                }
+            }
+            Ok(answer) => {
+                let drain = (info.verb == Verb::Watch)
+                    .then(|| Drain { begins: client.draining.clone(), over: self.drain });
+                let response = relay_answer(answer, purpose, permit, drain);
+                Outcome { response, answer: Answer::Forward, reason: reason.as_str() }
+            }
+            // The client's doing, and told to it alone. HTTP/2 resets its stream for a broken body and keeps the cause.
+            Err(mut error) if error.is_requests() || broken.load(Ordering::Relaxed) => {
+                if !error.is_requests() {
+                    error = UpstreamError::Request("its body broke off".to_owned());
+                }
+                tracing::debug!(%error, "a request could not be forwarded");
+                let message = format!("weir: {error}");
+                refuse(&response::refusal(StatusCode::BAD_REQUEST, "BadRequest", message))
+            }
+            Err(error) => {
+                self.failures.log(&error);
+                refuse(&failure(&error))
+            }
+        }
+    }
+}
+
+fn relay_answer(
+    answer: Response<pool::Body>,
+    purpose: Purpose,
+    permit: Option<ForwardPermit>,
+    drain: Option<Drain>,
+) -> Response<Body> {
+    let (mut parts, body) = answer.into_parts();
+    // An answer's Connection header can name no identity that would matter to a client.
+    let _kept = headers::remove_hop_by_hop(&mut parts.headers);
+    if purpose == Purpose::Upgrade {
+        // The client may already have sent bytes of the protocol that it hoped for.
+        parts.headers.insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    parts.version = Version::default();
+    parts.extensions.clear();
+    let body = match drain.filter(|_| ForwardedWatch::understands(&parts.headers)) {
+        Some(drain) => {
+            let body = Box::new(ForwardedWatch::new(body, drain));
+            Body::ForwardedWatch { body, _permit: permit }
+        }
+        None => Body::Upstream { body: Box::new(body), _permit: permit },
+    };
+    Response::from_parts(parts, body)
+}
+
+/// The very bytes of path and query, from whatever form the client used.
+fn path_only(uri: Uri) -> Uri {
+    let path = uri.into_parts().path_and_query;
+    Uri::from(path.unwrap_or_else(|| PathAndQuery::from_static("/")))
+}
+
+fn relay(body: Incoming, version: Version, broken: &Arc<AtomicBool>) -> RequestBody {
+    if body.is_end_stream() {
+        return Empty::new().map_err(|never| match never {}).boxed_unsync();
+    }
+    let streams = version == Version::HTTP_2;
+    Relayed { body, streams, broken: Arc::clone(broken) }.boxed_unsync()
+}
+
+/// A client's body on its way. One of an HTTP/2 stream ends only where the stream does: hyper takes a reset without an error code
+/// for the end too, and half a body must not reach the upstream as a whole one.
+struct Relayed {
+    body: Incoming,
+    streams: bool,
+    /// Set when it breaks off.
+    broken: Arc<AtomicBool>,
+}
+
+impl http_body::Body for Relayed {
+    type Data = Bytes;
+    type Error = Box<dyn std::error::Error + Send + Sync>;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        let frame = match std::task::ready!(Pin::new(&mut self.body).poll_frame(context)) {
+            None if self.streams && !self.body.is_end_stream() => {
+                Some(Err(pool::BodyError::Truncated))
+            }
+            frame => frame.map(|frame| frame.map_err(pool::BodyError::Http)),
+        };
+        if let Some(Err(_)) = frame {
+            self.broken.store(true, Ordering::Relaxed);
+        }
+        Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// What lasts is kept away from the connections of ordinary requests.
+fn purpose(info: &RequestInfo, upgrade: bool) -> Purpose {
+    if upgrade {
+        return Purpose::Upgrade;
+    }
+    let subresource = info.resource.as_ref().map_or("", |resource| &resource.subresource);
+    let lasting = match (info.verb, subresource) {
+        (Verb::Watch | Verb::Proxy, _) | (_, "proxy" | "attach" | "exec" | "portforward") => true,
+        (_, "log") => decode_bool(info.query.first("follow")),
+        _ => false,
+    };
+    if lasting { Purpose::Stream } else { Purpose::Request }
+}
+
+/// Nothing sent: the client may try again. Sent and lost: only the client knows whether it may.
+fn failure(error: &UpstreamError) -> Status {
+    if error.is_unsent() { Status::upstream_unreachable() } else { Status::upstream_lost() }
+}
+
+/// Tells of upstream failures, but not once for each of a thousand clients.
+#[derive(Debug)]
+pub(crate) struct FailureLog {
+    start: Instant,
+    /// Milliseconds since `start` from when on the next line may be written.
+    next_ms: AtomicU64,
+    /// Failures since the last line.
+    untold: AtomicU64,
+}
+
+impl FailureLog {
+    pub(crate) fn new() -> Self {
+        Self { start: Instant::now(), next_ms: AtomicU64::new(0), untold: AtomicU64::new(0) }
+    }
+
+    fn log(&self, error: &UpstreamError) {
+        let now = u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let next = self.next_ms.load(Ordering::Relaxed);
+        let turn = now >= next
+            && self
+                .next_ms
+                .compare_exchange(next, now + LOG_INTERVAL_MS, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok();
+        if turn {
+            let suppressed = self.untold.swap(0, Ordering::Relaxed);
+            tracing::warn!(%error, suppressed, "a request could not be forwarded");
+        } else {
+            self.untold.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// A line a second tells an operator as much as a thousand.
+const LOG_INTERVAL_MS: u64 = 1000;

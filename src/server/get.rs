@@ -1,0 +1,39 @@
+//! GET from the cache (semantics.md §4.1). A missing object is the upstream's 404 to word.
+
+use bytes::Bytes;
+use http::Response;
+
+use crate::api::media_type::Form;
+use crate::api::resource::Representation;
+use crate::cache::handle::Refusal;
+use crate::codec::object::Key;
+use crate::codec::pretty;
+use crate::server::delegate::{Freshness, Reason};
+use crate::server::list::respond;
+use crate::server::response::Body;
+use crate::server::router::Read;
+
+/// Answers, or tells why not.
+///
+/// A cold cache is started but not waited for: one object costs the upstream less than the wait costs the client.
+pub(crate) async fn serve(read: &Read<'_>, freshness: Freshness) -> Result<Response<Body>, Reason> {
+    let request = read.request;
+    let namespace = read.target.filter.namespace.as_deref().unwrap_or_default();
+    let handle = read
+        .registry
+        .get(&request.gvr, namespace, Representation::Json)
+        .await
+        .map_err(Reason::Refused)?;
+    let handle = read.check(handle)?;
+    if handle.cache().state().is_none() {
+        return Err(Reason::Refused(Refusal::NotReady));
+    }
+    read.wait_until(&handle, freshness).await?;
+    let state = handle.cache().state().ok_or(Reason::Refused(Refusal::NotReady))?;
+    let object = state.get(&Key::new(namespace, &request.name)).ok_or(Reason::NotFound)?;
+    let body = match read.target.form {
+        Form::Json => vec![object.body.clone(), Bytes::from_static(b"\n")],
+        Form::PrettyJson => vec![Bytes::from(pretty::indent(&object.body))],
+    };
+    respond(read, &handle, body).await
+}

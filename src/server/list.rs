@@ -1,0 +1,103 @@
+//! LIST from the cache: spliced from the cached bytes, indented or compressed as asked (semantics.md §3.6, §8.6, §8.7).
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::header::{CONTENT_ENCODING, VARY};
+use http::{HeaderValue, Response};
+
+use crate::api::media_type::{self, Form};
+use crate::api::resource::{ApiResource, Representation};
+use crate::api::resource_version::ResourceVersion;
+use crate::cache::core::watch_cache::State;
+use crate::cache::core::watcher::WatchFilter;
+use crate::cache::handle::{CacheHandle, Refusal};
+use crate::codec::{gzip, list, pretty};
+use crate::server::delegate::{Freshness, Reason};
+use crate::server::response::{self, Body};
+use crate::server::router::Read;
+
+/// Answers, or tells why not.
+pub(crate) async fn serve(read: &Read<'_>, freshness: Freshness) -> Result<Response<Body>, Reason> {
+    let handle = read.ready_cache(None).await?;
+    read.wait_until(&handle, freshness).await?;
+    let state = handle.cache().state().ok_or(Reason::Refused(Refusal::NotReady))?;
+    let resource = Arc::clone(handle.resource());
+    let form = read.target.form;
+    let body = if state.len() > OBJECTS_IN_PLACE_MAX {
+        let filter = read.target.filter.clone();
+        let build = move || build(&resource, &state, &filter, form);
+        // A task that panics or a runtime that stops: the upstream answers.
+        tokio::task::spawn_blocking(build).await.map_err(|_| Reason::Refused(Refusal::Stopping))?
+    } else {
+        build(&resource, &state, &read.target.filter, form)
+    };
+    respond(read, &handle, body).await
+}
+
+impl Read<'_> {
+    /// The cache of a collection once it has a state. `first_at` is where a watch begins, if it does not begin with the state.
+    pub(crate) async fn ready_cache(
+        &self,
+        first_at: Option<ResourceVersion>,
+    ) -> Result<CacheHandle, Reason> {
+        let (gvr, namespace) = (&self.request.gvr, &self.request.namespace);
+        let (json, timeout) = (Representation::Json, self.limits.warmup);
+        let ready = self.registry.ready_at(gvr, namespace, json, first_at, timeout);
+        self.check(ready.await.map_err(Reason::Refused)?)
+    }
+
+    /// Makes sure that a cache is of the very definition to which the request's target is bound. While a changed one spreads they
+    /// differ for a moment, and a field selector of the one would read other fields of the other's objects.
+    pub(crate) fn check(&self, handle: CacheHandle) -> Result<CacheHandle, Reason> {
+        // Until discovery learns something new both are its one `Arc`; the fields are compared only where the pointers differ.
+        let same = handle.resource() == self.resource;
+        if same { Ok(handle) } else { Err(Reason::Refused(Refusal::NotReady)) }
+    }
+
+    /// Waits until a cache is as fresh as asked.
+    pub(crate) async fn wait_until(
+        &self,
+        handle: &CacheHandle,
+        freshness: Freshness,
+    ) -> Result<(), Reason> {
+        let timeout = self.limits.freshness;
+        match freshness {
+            Freshness::Any => Ok(()),
+            Freshness::NotOlderThan(asked) => handle.wait_until_fresh(asked, timeout).await,
+            Freshness::Consistent => handle.wait_until_consistent(timeout).await.map(|_at| ()),
+        }
+        .map_err(Reason::Refused)
+    }
+}
+
+/// A 200 with this body, compressed if it is long and the client takes gzip.
+pub(crate) async fn respond(
+    read: &Read<'_>,
+    handle: &CacheHandle,
+    body: Vec<Bytes>,
+) -> Result<Response<Body>, Reason> {
+    let (headers, warnings) = (&read.parts.headers, handle.warnings());
+    let length: usize = body.iter().map(Bytes::len).sum();
+    if length <= gzip::THRESHOLD_BYTES || !media_type::accepts_gzip(headers) {
+        return Ok(response::ok(headers, Body::chunks(body), &warnings));
+    }
+    let compressed = tokio::task::spawn_blocking(move || gzip::compress(&body)).await;
+    let Ok(Ok(compressed)) = compressed else { return Err(Reason::Refused(Refusal::Stopping)) };
+    let mut response = response::ok(headers, Body::chunks(compressed), &warnings);
+    response.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    response.headers_mut().insert(VARY, HeaderValue::from_static("Accept-Encoding"));
+    Ok(response)
+}
+
+fn build(resource: &ApiResource, state: &State, filter: &WatchFilter, form: Form) -> Vec<Bytes> {
+    let objects = state.select(filter);
+    let chunks = list::encode(resource, state.resource_version(), &objects);
+    match form {
+        Form::Json => chunks,
+        Form::PrettyJson => vec![Bytes::from(pretty::indent(&chunks.concat()))],
+    }
+}
+
+/// Up to here a list is built in a millisecond or so, on the connection's own worker; longer ones must not hold up others there.
+const OBJECTS_IN_PLACE_MAX: usize = 1000;

@@ -1,0 +1,275 @@
+//! How long a client may take over the head of a request.
+//!
+//! hyper's own time-out does not run while the first bytes do not yet tell which protocol comes, and later it counts an idle
+//! connection like a head that never ends: a bound that is right for the one is wrong for the other. So the bytes are
+//! watched as they are read: from the first of a head to its last a client has little time, and between two requests much.
+//!
+//! HTTP/2 is left to its pings once its preface is complete.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Buf;
+use http_body::{Body, Frame, SizeHint};
+use parking_lot::Mutex;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::Instant;
+
+/// What a connection is busy with. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct Head {
+    phase: Arc<Mutex<Phase>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// So many bytes of HTTP/2's preface have come; anything else begins a head of HTTP/1.1.
+    Opening { matched: usize, since: Instant },
+    /// A head is coming. `whole` says whether what was read last ends like one.
+    Head { since: Instant, whole: bool },
+    /// A request is being answered. `more` says whether bytes of the next one came with its head.
+    Busy { more: bool },
+    /// Between two requests.
+    Idle,
+    /// HTTP/2.
+    Http2,
+}
+
+impl Head {
+    /// Of a connection that was just accepted.
+    pub(crate) fn new() -> Self {
+        let phase = Phase::Opening { matched: 0, since: Instant::now() };
+        Self { phase: Arc::new(Mutex::new(phase)) }
+    }
+
+    /// A head is complete. The request goes on until what is returned is dropped.
+    pub(crate) fn request(&self, has_body: bool) -> Request {
+        let mut phase = self.phase.lock();
+        if *phase != Phase::Http2 {
+            let more = matches!(*phase, Phase::Head { whole: false, .. }) && !has_body;
+            *phase = Phase::Busy { more };
+        }
+        Request { head: self.clone() }
+    }
+
+    /// Resolves when a head has been coming for longer than this.
+    pub(crate) async fn late(&self, timeout: Duration) {
+        loop {
+            let now = Instant::now();
+            let until = match *self.phase.lock() {
+                Phase::Http2 => break,
+                Phase::Opening { since, .. } | Phase::Head { since, .. } => since + timeout,
+                // A head that begins from now on is not late any sooner.
+                Phase::Busy { .. } | Phase::Idle => now + timeout,
+            };
+            if until <= now {
+                return;
+            }
+            tokio::time::sleep_until(until).await;
+        }
+        std::future::pending().await
+    }
+
+    /// Takes note of bytes that were read.
+    fn read(&self, bytes: &[u8]) {
+        let mut phase = self.phase.lock();
+        let whole = bytes.ends_with(HEAD_END);
+        *phase = match *phase {
+            Phase::Opening { matched, since } => {
+                let expected = PREFACE.get(matched..).unwrap_or_default();
+                let length = expected.len().min(bytes.len());
+                if expected.get(..length) != bytes.get(..length) {
+                    Phase::Head { since, whole }
+                } else if length == expected.len() {
+                    Phase::Http2
+                } else {
+                    Phase::Opening { matched: matched + length, since }
+                }
+            }
+            Phase::Head { since, .. } => Phase::Head { since, whole },
+            Phase::Idle => Phase::Head { since: Instant::now(), whole },
+            other => other,
+        };
+    }
+}
+
+/// A request under way.
+#[derive(Debug)]
+pub(crate) struct Request {
+    head: Head,
+}
+
+impl Request {
+    /// Holds on to a response's body until that ends.
+    pub(crate) fn until_end_of<B>(self, body: B) -> Answering<B> {
+        Answering { body, _request: self }
+    }
+}
+
+impl Drop for Request {
+    fn drop(&mut self) {
+        let mut phase = self.head.phase.lock();
+        if let Phase::Busy { more } = *phase {
+            *phase = if more {
+                Phase::Head { since: Instant::now(), whole: false }
+            } else {
+                Phase::Idle
+            };
+        }
+    }
+}
+
+/// The body of a response, and the request that it answers.
+#[derive(Debug)]
+pub(crate) struct Answering<B> {
+    body: B,
+    _request: Request,
+}
+
+impl<B: Body<Data: Buf> + Unpin> Body for Answering<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// A client's connection whose bytes are watched.
+#[derive(Debug)]
+pub(crate) struct Watched<I> {
+    io: I,
+    head: Head,
+}
+
+impl<I> Watched<I> {
+    /// Tells `head` of what is read.
+    pub(crate) fn new(io: I, head: Head) -> Self {
+        Self { io, head }
+    }
+}
+
+impl<I: AsyncRead + Unpin> AsyncRead for Watched<I> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<std::io::Result<()>> {
+        let before = buffer.filled().len();
+        let polled = Pin::new(&mut self.io).poll_read(context, buffer);
+        if let Some(bytes) = buffer.filled().get(before..)
+            && !bytes.is_empty()
+        {
+            self.head.read(bytes);
+        }
+        polled
+    }
+}
+
+impl<I: AsyncWrite + Unpin> AsyncWrite for Watched<I> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<std::io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write(context, bytes)
+    }
+
+    fn poll_flush(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(context)
+    }
+
+    fn poll_shutdown(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(context)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffers: &[std::io::IoSlice<'_>],
+    ) -> Poll<std::io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write_vectored(context, buffers)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+}
+
+/// RFC 9113 §3.4.
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// Of HTTP/1.1.
+const HEAD_END: &[u8] = b"\r\n\r\n";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TIMEOUT: Duration = Duration::from_secs(32);
+
+    /// Whether a head is late after so long.
+    async fn late_after(head: &Head, wait: Duration) -> bool {
+        tokio::time::timeout(wait, head.late(TIMEOUT)).await.is_ok()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_begins_must_end_and_what_is_idle_may_stay() {
+        let just_over = TIMEOUT + Duration::from_millis(1);
+        for begun in [&b""[..], b"P", b"PRI * HTTP/2.0\r\n", b"PUT /", b"GET / HT"] {
+            let head = Head::new();
+            if !begun.is_empty() {
+                head.read(begun);
+            }
+            assert!(late_after(&head, just_over).await, "{begun:?}");
+        }
+        let head = Head::new();
+        head.read(&PREFACE[..10]);
+        head.read(&PREFACE[10..]);
+        assert!(!late_after(&head, TIMEOUT * 9).await, "HTTP/2");
+
+        let head = Head::new();
+        head.read(b"GET / HTTP/1.1\r\n\r\n");
+        let request = head.request(false);
+        assert!(!late_after(&head, TIMEOUT * 9).await, "a slow answer");
+        drop(request);
+        assert!(!late_after(&head, TIMEOUT * 9).await, "idle");
+        // A byte now and then does not put it off.
+        head.read(b"G");
+        tokio::time::sleep(TIMEOUT - Duration::from_secs(1)).await;
+        head.read(b"E");
+        assert!(late_after(&head, Duration::from_secs(2)).await);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn bytes_that_came_with_the_head_before_are_a_head_too() {
+        let just_over = TIMEOUT + Duration::from_millis(1);
+        let head = Head::new();
+        head.read(b"GET / HTTP/1.1\r\n\r\nGET /ver");
+        drop(head.request(false));
+        assert!(late_after(&head, just_over).await);
+
+        let head = Head::new();
+        head.read(b"POST / HTTP/1.1\r\nContent-Length: 4\r\n\r\nbody");
+        drop(head.request(true));
+        assert!(!late_after(&head, just_over).await);
+    }
+}

@@ -1,0 +1,163 @@
+//! What Weir sends: bodies of every origin behind one type, and the headers of what it words itself (semantics.md §8.8).
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::vec;
+
+use bytes::Bytes;
+use futures_util::Stream;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WARNING};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
+use http_body::{Frame, SizeHint};
+
+use crate::api::status::Status;
+use crate::cache::registry::ForwardPermit;
+use crate::server::forwarded_watch::ForwardedWatch;
+use crate::telemetry::server_metrics::Answer;
+use crate::upstream::pool;
+
+/// Tells how a request was answered and why; as a request header with the value `bypass` it asks for the upstream.
+pub(crate) const CACHE_HEADER: HeaderName = HeaderName::from_static("x-weir-cache");
+
+/// A response and what is counted of it.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) response: Response<Body>,
+    pub(crate) answer: Answer,
+    /// Why it was answered so; empty for a hit.
+    pub(crate) reason: &'static str,
+}
+
+impl Outcome {
+    /// An answer of the cache.
+    pub(crate) fn hit(response: Response<Body>) -> Self {
+        Self { response, answer: Answer::Hit, reason: "" }
+    }
+
+    /// An error of Weir's own.
+    pub(crate) fn error(request: &HeaderMap, status: &Status, reason: &'static str) -> Self {
+        Self { response: error(request, status), answer: Answer::Error, reason }
+    }
+}
+
+/// A response body: chunks at hand, an upstream body relayed, or the frames of a watch.
+pub(crate) enum Body {
+    /// Bytes at hand, and how many are left of them.
+    Chunks(vec::IntoIter<Bytes>, u64),
+    /// The upstream's, with the place in the forward budget that it holds until its end.
+    Upstream { body: Box<pool::Body>, _permit: Option<ForwardPermit> },
+    /// The upstream's watch, with its place as well.
+    ForwardedWatch { body: Box<ForwardedWatch>, _permit: Option<ForwardPermit> },
+    /// A watch.
+    Watch(Pin<Box<dyn Stream<Item = Bytes> + Send>>),
+}
+
+impl Body {
+    /// No bytes.
+    pub(crate) fn empty() -> Self {
+        Self::chunks(Vec::new())
+    }
+
+    /// Chunks to be written one by one.
+    pub(crate) fn chunks(chunks: Vec<Bytes>) -> Self {
+        let length = chunks.iter().map(|chunk| chunk.len() as u64).sum();
+        Self::Chunks(chunks.into_iter(), length)
+    }
+}
+
+impl std::fmt::Debug for Body {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Chunks(..) => "Chunks",
+            Self::Upstream { .. } => "Upstream",
+            Self::ForwardedWatch { .. } => "ForwardedWatch",
+            Self::Watch(..) => "Watch",
+        })
+    }
+}
+
+impl http_body::Body for Body {
+    type Data = Bytes;
+    type Error = pool::BodyError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, pool::BodyError>>> {
+        match self.get_mut() {
+            Self::Chunks(chunks, left) => Poll::Ready(chunks.next().map(|chunk| {
+                *left = left.saturating_sub(chunk.len() as u64);
+                Ok(Frame::data(chunk))
+            })),
+            Self::Upstream { body, .. } => Pin::new(body).poll_frame(context),
+            Self::ForwardedWatch { body, .. } => Pin::new(body).poll_frame(context),
+            Self::Watch(stream) => stream
+                .as_mut()
+                .poll_next(context)
+                .map(|next| next.map(|chunk| Ok(Frame::data(chunk)))),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Chunks(_, left) => *left == 0,
+            Self::Upstream { body, .. } => body.is_end_stream(),
+            Self::ForwardedWatch { body, .. } => body.is_end_stream(),
+            Self::Watch(_) => false,
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Chunks(_, left) => SizeHint::with_exact(*left),
+            Self::Upstream { body, .. } => body.size_hint(),
+            Self::ForwardedWatch { body, .. } => body.size_hint(),
+            Self::Watch(_) => SizeHint::default(),
+        }
+    }
+}
+
+/// A 200 in JSON with the headers that the upstream puts on every answer.
+pub(crate) fn ok(request: &HeaderMap, body: Body, warnings: &[HeaderValue]) -> Response<Body> {
+    let mut response = Response::new(body);
+    common_headers(request, response.headers_mut());
+    for warning in warnings {
+        response.headers_mut().append(WARNING, warning.clone());
+    }
+    response
+}
+
+/// A `Status` in compact JSON with its newline.
+pub(crate) fn error(request: &HeaderMap, status: &Status) -> Response<Body> {
+    let body = vec![status.to_json(), Bytes::from_static(b"\n")];
+    let mut response = Response::new(Body::chunks(body));
+    *response.status_mut() = status.code;
+    common_headers(request, response.headers_mut());
+    if let Some(seconds) = status.retry_after_seconds {
+        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    response
+}
+
+/// A failure in the request itself that keeps Weir from passing it on.
+pub(crate) fn refusal(code: StatusCode, reason: &'static str, message: String) -> Status {
+    Status { code, reason, message, retry_after_seconds: None }
+}
+
+fn common_headers(request: &HeaderMap, response: &mut HeaderMap) {
+    response.insert(AUDIT_ID, audit_id(request));
+    response.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
+    response.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+}
+
+/// The request's own, verbatim, else a random UUID.
+fn audit_id(request: &HeaderMap) -> HeaderValue {
+    if let Some(given) = request.get(AUDIT_ID).filter(|given| !given.is_empty()) {
+        return given.clone();
+    }
+    let mut buffer = uuid::Uuid::encode_buffer();
+    let text = uuid::Uuid::new_v4().hyphenated().encode_lower(&mut buffer);
+    HeaderValue::from_str(text).unwrap_or_else(|_| HeaderValue::from_static(""))
+}
+
+const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");

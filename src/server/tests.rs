@@ -1,0 +1,8 @@
+//! The whole server in-process, between clients on real sockets and a fake upstream.
+
+mod cached;
+mod connections;
+mod forwarded;
+mod harness;
+mod shutdown;
+mod upgrades;

@@ -1,0 +1,267 @@
+//! What is served from a cache, and what is forwarded for want of one.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderValue, Response};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+
+use super::harness::{Settings, Weir, echo, get, until};
+use crate::api::resource::ApiResource;
+use crate::cache::script::{Feed, object, page, status, upsert};
+use crate::upstream::error::UpstreamError;
+use crate::upstream::testing::channel_body;
+
+/// A server whose cache of config maps holds two of them at resourceVersion 7.
+async fn warm() -> (Weir, Feed) {
+    let weir = Weir::start(echo).await;
+    let feed = weir.fill([("x".to_owned(), 3), ("y".to_owned(), 5)]);
+    (weir, feed)
+}
+
+const X: &str = r#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"x","namespace":"ns","resourceVersion":"3"}}"#;
+
+/// A definition that changes may order its selectable fields anew: a selector bound to the one means other values of the other.
+#[tokio::test]
+async fn a_cache_of_an_older_definition_does_not_answer() {
+    let (weir, _feed) = warm().await;
+    let paths = [
+        "/api/v1/configmaps?resourceVersion=0",
+        "/api/v1/namespaces/ns/configmaps/x?resourceVersion=0",
+        "/api/v1/configmaps?resourceVersion=0&watch=1&timeoutSeconds=1",
+    ];
+    for path in paths {
+        assert_eq!(weir.get(path).await.header("x-weir-cache"), "hit", "{path}");
+    }
+    for resource in weir.source.resources.lock().iter_mut() {
+        *resource = Arc::new(ApiResource { revision: 1, ..(**resource).clone() });
+    }
+    for path in paths {
+        assert_eq!(
+            weir.get(path).await.header("x-weir-cache"),
+            "forward; reason=not-ready",
+            "{path}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn lists_and_gets() {
+    let (weir, feed) = warm().await;
+    let list = weir.get("/api/v1/configmaps?resourceVersion=0").await;
+    assert_eq!((list.code, list.header("x-weir-cache")), (200, "hit"));
+    assert_eq!(list.header("content-type"), "application/json");
+    assert_eq!(list.header("cache-control"), "no-cache, private");
+    let head =
+        r#"{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"7"},"items":["#;
+    assert!(list.text().starts_with(head), "{}", list.text());
+    assert!(list.text().ends_with("]}\n"));
+
+    let mut request = get("/api/v1/namespaces/ns/configmaps/x?resourceVersion=0");
+    request.headers_mut().insert("audit-id", HeaderValue::from_static("mine"));
+    let one = weir.send(request).await;
+    assert_eq!((one.header("x-weir-cache"), one.header("audit-id")), ("hit", "mine"));
+    assert_eq!(one.text(), format!("{X}\n"));
+
+    let path = "/api/v1/configmaps?resourceVersion=0&pretty=1&fieldSelector=metadata.name%3Dx";
+    let pretty = weir.get(path).await;
+    assert!(pretty.text().starts_with("{\n  \"kind\": \"ConfigMapList\""), "{}", pretty.text());
+
+    let missing = weir.get("/api/v1/namespaces/ns/configmaps/nope?resourceVersion=0").await;
+    assert_eq!(missing.header("x-weir-cache"), "forward; reason=not-found");
+    let bypass = |reason| (reason, format!("forward; reason={reason}"));
+    for (path, (reason, header)) in [
+        ("/api/v1/configmaps", bypass("consistent")),
+        ("/api/v1/nodes?resourceVersion=0", bypass("unknown")),
+        ("/api/v1/configmaps?resourceVersion=0&labelSelector=%3D%3D", bypass("selector")),
+    ] {
+        assert_eq!(weir.get(path).await.header("x-weir-cache"), header, "{reason}");
+    }
+
+    feed.send(vec![upsert("z", 9)]);
+    let fresh = weir.get("/api/v1/namespaces/ns/configmaps/z?resourceVersion=9").await;
+    assert_eq!(fresh.header("x-weir-cache"), "hit", "it waits for what it needs");
+    let text = weir.scrape();
+    assert!(text.contains(r#"weir_requests_total{answer="hit",code="200",group="",reason="",resource="configmaps",verb="list",version="v1"} 2"#), "{text}");
+    assert!(text.contains(r#"resource="other""#), "nodes are unknown here");
+}
+
+#[tokio::test]
+async fn long_lists_are_compressed_for_those_who_take_it() {
+    let weir = Weir::start(echo).await;
+    let _feed = weir.fill((0..1500).map(|n| (format!("name-{n:06}"), 3)));
+    let plain = weir.get("/api/v1/configmaps?resourceVersion=0").await;
+    assert_eq!(plain.header("content-encoding"), "");
+    assert!(plain.body.len() > 131_072);
+    let mut request = get("/api/v1/configmaps?resourceVersion=0");
+    request.headers_mut().insert("accept-encoding", HeaderValue::from_static("gzip"));
+    let small = weir.send(request).await;
+    assert_eq!(
+        (small.header("content-encoding"), small.header("vary")),
+        ("gzip", "Accept-Encoding")
+    );
+    let mut unpacked = Vec::new();
+    std::io::Read::read_to_end(&mut flate2::read::GzDecoder::new(&small.body[..]), &mut unpacked)
+        .unwrap();
+    assert_eq!(unpacked, plain.body);
+}
+
+async fn line(body: &mut Incoming, seen: &mut Vec<u8>) -> String {
+    loop {
+        if let Some(end) = seen.iter().position(|byte| *byte == b'\n') {
+            let line: Vec<u8> = seen.drain(..=end).collect();
+            return String::from_utf8(line).unwrap();
+        }
+        let frame = body.frame().await.expect("the watch ended").unwrap();
+        seen.extend_from_slice(&frame.into_data().unwrap());
+    }
+}
+
+#[tokio::test]
+async fn a_watch_is_told_at_once() {
+    let (weir, feed) = warm().await;
+    let mut client = weir.http1().await;
+    let path = "/api/v1/configmaps?watch=1";
+    let response = client.send_request(get(path)).await.unwrap();
+    assert_eq!(response.headers()["x-weir-cache"], "hit");
+    assert_eq!(response.headers()["transfer-encoding"], "chunked");
+    let (mut body, mut seen) = (response.into_body(), Vec::new());
+    assert_eq!(
+        line(&mut body, &mut seen).await,
+        format!("{{\"type\":\"ADDED\",\"object\":{X}}}\n")
+    );
+    assert!(line(&mut body, &mut seen).await.contains(r#""name":"y""#));
+    feed.send(vec![upsert("x", 9)]);
+    assert!(line(&mut body, &mut seen).await.starts_with(r#"{"type":"MODIFIED""#));
+    assert!(
+        weir.scrape().contains(r#"weir_watchers{group="",resource="configmaps",version="v1"} 1"#)
+    );
+    drop((body, client));
+    until(|| {
+        weir.scrape().contains(r#"weir_watchers{group="",resource="configmaps",version="v1"} 0"#)
+    })
+    .await;
+    assert!(weir.scrape().contains(r#"weir_watchers_ended_total{cause="client""#));
+
+    // From before the list, the history is not enough; the upstream may still have it.
+    let mut client = weir.http1().await;
+    let old = client.send_request(get(&format!("{path}&resourceVersion=2"))).await.unwrap();
+    assert_eq!(old.headers()["x-weir-cache"], "forward; reason=before-cache");
+}
+
+#[tokio::test]
+async fn initial_events_end_with_a_bookmark_even_unasked() {
+    let (weir, _feed) = warm().await;
+    let mut client = weir.http1().await;
+    let path = "/api/v1/configmaps?watch=1&allowWatchBookmarks=1&resourceVersion=0";
+    let response = client.send_request(get(path)).await.unwrap();
+    let (mut body, mut seen) = (response.into_body(), Vec::new());
+    for expected in ["ADDED", "ADDED", "BOOKMARK"] {
+        let line = line(&mut body, &mut seen).await;
+        assert!(line.starts_with(&format!(r#"{{"type":"{expected}""#)), "{line}");
+        assert_eq!(line.contains("k8s.io/initial-events-end"), expected == "BOOKMARK", "{line}");
+    }
+}
+
+#[tokio::test]
+async fn a_watch_with_a_quiet_start_has_its_head_at_once() {
+    let (weir, _feed) = warm().await;
+    let mut client = weir.http1().await;
+    let path = "/api/v1/configmaps?watch=1&resourceVersion=7";
+    let answered = tokio::time::timeout(Duration::from_secs(5), client.send_request(get(path)));
+    assert_eq!(answered.await.unwrap().unwrap().status(), 200);
+}
+
+#[tokio::test]
+async fn for_want_of_a_cache_only_so_many_are_forwarded() {
+    let settings = Settings { warmup_timeout: Duration::from_millis(50), ..Settings::default() };
+    let weir = Weir::start_with(settings, |_| {
+        let (sender, body) = channel_body();
+        tokio::spawn(async move {
+            drop(sender.send(Bytes::from_static(b"{}\n")).await);
+            sender.closed().await;
+        });
+        async move { Response::new(body) }
+    })
+    .await;
+    let path = "/api/v1/configmaps?watch=1&resourceVersion=0";
+    let mut held = Vec::new();
+    for _ in 0..2 {
+        let mut client = weir.http1().await;
+        let response = client.send_request(get(path)).await.unwrap();
+        assert_eq!(response.headers()["x-weir-cache"], "forward; reason=not-ready");
+        held.push((client, response));
+    }
+    let refused = weir.get(path).await;
+    assert_eq!((refused.code, refused.header("retry-after")), (429, "1"));
+    assert!(refused.text().contains("storage is (re)initializing"), "{}", refused.text());
+    // One that ends makes room, and a get needs none.
+    drop(held.pop());
+    let mut client = weir.http1().await;
+    let mut code = 429;
+    while code == 429 {
+        let response = client.send_request(get(path)).await.unwrap();
+        code = response.status().as_u16();
+        client = weir.http1().await;
+    }
+    assert_eq!(code, 200);
+    let one = "/api/v1/namespaces/ns/configmaps/x?resourceVersion=0";
+    let response = weir.http1().await.send_request(get(one)).await.unwrap();
+    assert_eq!(response.headers()["x-weir-cache"], "forward; reason=not-ready");
+}
+
+#[tokio::test]
+async fn after_a_rewind_a_watch_from_the_lost_history_is_told_so() {
+    let settings = Settings { warmup_timeout: Duration::from_secs(1), ..Settings::default() };
+    let weir = Weir::start_with(settings, echo).await;
+    let feed = weir.fill([("x".to_owned(), 3)]);
+    feed.send(vec![upsert("x", 90)]);
+    let fresh = weir.get("/api/v1/configmaps?resourceVersion=90").await;
+    assert_eq!(fresh.header("x-weir-cache"), "hit");
+    let begin =
+        |at: u64| format!("/api/v1/configmaps?watch=1&resourceVersion={at}&timeoutSeconds=1");
+    let endless = "/api/v1/configmaps?watch=1&resourceVersion=90";
+    let running = weir.http1().await.send_request(get(endless)).await.unwrap();
+
+    weir.script.on_probe(7);
+    weir.script.keep(weir.script.on_watch());
+    feed.fail(UpstreamError::Lost("reset".to_owned()));
+    running.into_body().collect().await.unwrap();
+    // The cache is not there yet: the upstream would only be silent.
+    assert!(weir.get(&begin(90)).await.text().contains(r#""code":410"#));
+    weir.script.keep(weir.script.on_watch_at(7));
+    for at in [6, 8, 90, 200] {
+        let answer = weir.get(&begin(at)).await;
+        assert_eq!((answer.code, answer.header("x-weir-cache")), (200, "hit"), "{at}");
+        let expected = format!("too old resource version: {at} (7)");
+        assert!(answer.text().contains(&expected), "{}", answer.text());
+        assert!(answer.text().starts_with(r#"{"type":"ERROR""#));
+    }
+    // The new history has come further than the cache: nothing to complain of.
+    weir.script.on_probe(8);
+    assert_eq!(weir.get(&begin(8)).await.text(), "");
+    assert_eq!(weir.get(&begin(7)).await.text(), "");
+}
+
+#[tokio::test]
+async fn an_upstream_without_watch_list_refuses_one_itself() {
+    let weir = Weir::start(echo).await;
+    weir.script.on_watch_fail(status(422, "sendInitialEvents is forbidden"));
+    weir.script.on_list(Ok(page(7, "", vec![object("x", 3)])));
+    weir.script.keep(weir.script.on_watch());
+    weir.script.on_probe(7);
+    let watch = "/api/v1/configmaps?watch=1&timeoutSeconds=1&allowWatchBookmarks=1";
+    for asked in ["true&resourceVersion=0", "true", "false&resourceVersion=7"] {
+        let path = format!("{watch}&resourceVersionMatch=NotOlderThan&sendInitialEvents={asked}");
+        let answer = weir.get(&path).await;
+        assert_eq!(answer.header("x-weir-cache"), "forward; reason=options", "{asked}");
+    }
+    // Its other watches begin with the state, and nothing ends that.
+    for unset in ["", "&resourceVersion=0"] {
+        let answer = weir.get(&format!("{watch}{unset}")).await;
+        assert_eq!(answer.header("x-weir-cache"), "hit");
+        assert_eq!(answer.text(), format!("{{\"type\":\"ADDED\",\"object\":{X}}}\n"));
+    }
+}

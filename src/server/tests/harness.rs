@@ -1,0 +1,260 @@
+//! A server over a fake upstream for what is forwarded, and a scripted one for the caches; and clients.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::{BodyExt, Empty, Full};
+use hyper::body::Incoming;
+use hyper::client::conn::{http1, http2};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::cache::registry::Registry;
+use crate::cache::script::{
+    Feed, Script, ScriptedSource, bookmark, config as cache_config, config_maps, upsert,
+};
+use crate::config::{CertificateConfig, ListenerConfig, ServerConfig};
+use crate::server::{BoundListener, Server, Services};
+use crate::telemetry::cache_metrics::CacheMetrics;
+use crate::telemetry::server_metrics::ServerMetrics;
+use crate::upstream::Upstream;
+use crate::upstream::testing::{Answer, Speaks, TestServer, config as upstream_config, metrics};
+
+/// What every test may wait at most: generous, since only a failure waits so long.
+pub(super) const SOON: Duration = Duration::from_secs(20);
+
+pub(super) struct Weir {
+    pub(super) listeners: Vec<BoundListener>,
+    pub(super) shutdown: CancellationToken,
+    pub(super) served: JoinHandle<()>,
+    /// The upstream of the caches, which know config maps.
+    pub(super) script: Arc<Script>,
+    /// What discovery knows.
+    pub(super) source: Arc<ScriptedSource>,
+    pub(super) metrics: prometheus::Registry,
+    _directory: tempfile::TempDir,
+    _upstream: Option<TestServer>,
+}
+
+/// How a test's server differs from the usual.
+pub(super) struct Settings {
+    pub(super) header_read_timeout: Duration,
+    pub(super) shutdown_timeout: Duration,
+    pub(super) warmup_timeout: Duration,
+    pub(super) allowed_hosts: Vec<String>,
+    pub(super) cache_header: bool,
+    /// Whether the upstream speaks HTTP/2.
+    pub(super) http2: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            header_read_timeout: Duration::from_secs(10),
+            shutdown_timeout: Duration::from_secs(10),
+            warmup_timeout: Duration::from_secs(10),
+            allowed_hosts: Vec::new(),
+            cache_header: true,
+            http2: false,
+        }
+    }
+}
+
+impl Weir {
+    /// Before an upstream that answers so.
+    pub(super) async fn start<F, R>(handler: F) -> Self
+    where
+        F: Fn(Request<Incoming>) -> R + Send + Sync + 'static,
+        R: Future<Output = Answer> + Send + 'static,
+    {
+        Self::start_with(Settings::default(), handler).await
+    }
+
+    pub(super) async fn start_with<F, R>(settings: Settings, handler: F) -> Self
+    where
+        F: Fn(Request<Incoming>) -> R + Send + Sync + 'static,
+        R: Future<Output = Answer> + Send + 'static,
+    {
+        let speaks = if settings.http2 { Speaks::http2() } else { Speaks::http1() };
+        let upstream = TestServer::start(speaks, handler).await;
+        let address = format!("http://{}", upstream.address);
+        Self::before(settings, address, Some(upstream)).await
+    }
+
+    /// Before whatever is at this address.
+    pub(super) async fn before(
+        settings: Settings,
+        address: String,
+        running: Option<TestServer>,
+    ) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let config = upstream_config(Some(address), None, settings.http2);
+        let upstream = Upstream::new(&config, metrics()).await.unwrap();
+        let script = Arc::new(Script::default());
+        let shared = Arc::clone(&script);
+        let source = ScriptedSource::new(vec![config_maps()], move |_, _| Arc::clone(&shared));
+        let cache_metrics = CacheMetrics::register(&prometheus::Registry::new()).unwrap();
+        let registry = Registry::with_source(
+            Arc::new(cache_config()),
+            Box::new(source.clone()),
+            cache_metrics,
+        );
+        let gathered = prometheus::Registry::new();
+        let services =
+            Services { registry, upstream, metrics: ServerMetrics::register(&gathered).unwrap() };
+        let server = Server::bind(&server_config(settings, &directory), services).unwrap();
+        let shutdown = CancellationToken::new();
+        Self {
+            listeners: server.local_addresses(),
+            served: tokio::spawn(server.serve(shutdown.clone())),
+            shutdown,
+            script,
+            source,
+            metrics: gathered,
+            _directory: directory,
+            _upstream: running,
+        }
+    }
+
+    /// Fills the cache of config maps: it is at resourceVersion 7 then. Later events come by what is returned.
+    pub(super) fn fill(&self, objects: impl IntoIterator<Item = (String, u64)>) -> Feed {
+        let feed = self.script.on_watch();
+        let mut events: Vec<_> = objects.into_iter().map(|(name, at)| upsert(&name, at)).collect();
+        events.push(bookmark(7, true));
+        feed.send(events);
+        self.script.on_probe(7);
+        feed
+    }
+
+    /// The plain listener's address.
+    pub(super) fn plain(&self) -> &str {
+        &self.listeners[0].address
+    }
+
+    pub(super) async fn tcp(&self) -> TcpStream {
+        TcpStream::connect(self.plain()).await.unwrap()
+    }
+
+    pub(super) async fn http1(&self) -> Http1 {
+        http1_on(self.tcp().await).await
+    }
+
+    /// One GET of a whole answer.
+    pub(super) async fn get(&self, path: &str) -> Got {
+        self.send(get(path)).await
+    }
+
+    pub(super) async fn send(&self, request: Request<Full<Bytes>>) -> Got {
+        whole(self.http1().await.send_request(request).await.unwrap()).await
+    }
+
+    pub(super) fn scrape(&self) -> String {
+        prometheus::TextEncoder::new().encode_to_string(&self.metrics.gather()).unwrap()
+    }
+}
+
+fn server_config(settings: Settings, directory: &tempfile::TempDir) -> ServerConfig {
+    let loopback = "127.0.0.1:0".parse().unwrap();
+    let certificate = CertificateConfig::Generated { names: vec!["weir.example".to_owned()] };
+    ServerConfig {
+        listeners: vec![
+            ListenerConfig::Plain { address: loopback },
+            ListenerConfig::Tls { address: loopback, certificate },
+            ListenerConfig::Unix { path: directory.path().join("weir.sock") },
+        ],
+        allowed_hosts: settings.allowed_hosts,
+        cache_header: settings.cache_header,
+        header_read_timeout: settings.header_read_timeout,
+        freshness_timeout: Duration::from_secs(3),
+        warmup_timeout: settings.warmup_timeout,
+        shutdown_timeout: settings.shutdown_timeout,
+    }
+}
+
+pub(super) type Http1 = http1::SendRequest<Full<Bytes>>;
+pub(super) type Http2 = http2::SendRequest<Full<Bytes>>;
+
+pub(super) async fn http1_on<I>(io: I) -> Http1
+where
+    I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let (sender, connection) = http1::handshake(TokioIo::new(io)).await.unwrap();
+    tokio::spawn(connection.with_upgrades());
+    sender
+}
+
+pub(super) async fn http2_on<I>(io: I) -> Http2
+where
+    I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let (sender, connection) =
+        http2::handshake(TokioExecutor::new(), TokioIo::new(io)).await.unwrap();
+    tokio::spawn(connection);
+    sender
+}
+
+/// A request as a client on this machine sends it.
+pub(super) fn get(path: &str) -> Request<Full<Bytes>> {
+    Request::get(path).header("host", "localhost").body(Full::default()).unwrap()
+}
+
+/// An answer with its whole body.
+pub(super) struct Got {
+    pub(super) code: u16,
+    pub(super) headers: http::HeaderMap,
+    pub(super) body: Bytes,
+}
+
+impl Got {
+    pub(super) fn header(&self, name: &str) -> &str {
+        self.headers.get(name).map_or("", |value| value.to_str().unwrap())
+    }
+
+    pub(super) fn text(&self) -> &str {
+        std::str::from_utf8(&self.body).unwrap()
+    }
+}
+
+pub(super) async fn whole(answer: Response<Incoming>) -> Got {
+    let (parts, body) = answer.into_parts();
+    let body = body.collect().await.unwrap().to_bytes();
+    Got { code: parts.status.as_u16(), headers: parts.headers, body }
+}
+
+/// What a forwarded request looked like upstream, as the answer's body: method, path, headers by name, body.
+pub(super) async fn echo(request: Request<Incoming>) -> Answer {
+    let (parts, body) = request.into_parts();
+    let mut lines = vec![format!("{} {}", parts.method, parts.uri)];
+    let mut headers: Vec<String> = parts
+        .headers
+        .iter()
+        .map(|(name, value)| format!("{name}: {}", value.to_str().unwrap()))
+        .collect();
+    headers.sort_unstable();
+    lines.extend(headers);
+    let body = body.collect().await.unwrap().to_bytes();
+    lines.push(String::from_utf8(body.to_vec()).unwrap());
+    let mut answer = crate::upstream::testing::answer(200, lines.join("\n"));
+    answer.headers_mut().insert("x-upstream", http::HeaderValue::from_static("yes"));
+    answer
+}
+
+pub(super) fn empty() -> http_body_util::combinators::UnsyncBoxBody<Bytes, std::convert::Infallible>
+{
+    Empty::new().boxed_unsync()
+}
+
+/// Waits for a condition that other tasks bring about.
+pub(super) async fn until(mut holds: impl FnMut() -> bool) {
+    let poll = async {
+        while !holds() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(SOON, poll).await.expect("never came to hold");
+}

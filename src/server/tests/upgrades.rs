@@ -1,0 +1,127 @@
+//! Upgraded connections are spliced, and failed upgrades relayed.
+
+use bytes::Bytes;
+use http::{HeaderValue, Request, Response, StatusCode};
+use http_body_util::Full;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use super::harness::{Weir, empty, get, http2_on, until, whole};
+use crate::upstream::testing::answer;
+
+fn exec() -> Request<Full<Bytes>> {
+    let mut request = get("/api/v1/namespaces/a/pods/p/exec?command=sh");
+    request.headers_mut().insert("connection", HeaderValue::from_static("Upgrade"));
+    request.headers_mut().insert("upgrade", HeaderValue::from_static("SPDY/3.1"));
+    request
+}
+
+/// An upstream that upgrades and then says everything back until it is told that no more comes, and then one word more.
+async fn parrot() -> Weir {
+    Weir::start(|mut request| async move {
+        assert_eq!(request.headers()["upgrade"], "SPDY/3.1");
+        assert_eq!(request.headers()["connection"], "Upgrade");
+        let upgrade = hyper::upgrade::on(&mut request);
+        tokio::spawn(async move {
+            let mut io = TokioIo::new(upgrade.await.unwrap());
+            let mut buffer = [0; 64];
+            loop {
+                match io.read(&mut buffer).await {
+                    Ok(0) | Err(_) => break,
+                    Ok(read) => io.write_all(&buffer[..read]).await.unwrap(),
+                }
+            }
+            drop(io.write_all(b"bye").await);
+            drop(io.shutdown().await);
+        });
+        Response::builder()
+            .status(StatusCode::SWITCHING_PROTOCOLS)
+            .header("connection", "Upgrade")
+            .header("upgrade", "SPDY/3.1")
+            .header("x-stream-protocol-version", "v4.channel.k8s.io")
+            .body(empty())
+            .unwrap()
+    })
+    .await
+}
+
+#[tokio::test]
+async fn bytes_go_both_ways_and_either_side_may_end_first() {
+    let weir = parrot().await;
+    let mut client = weir.http1().await;
+    let mut response = client.send_request(exec()).await.unwrap();
+    assert_eq!(response.status(), StatusCode::SWITCHING_PROTOCOLS);
+    assert_eq!(response.headers()["upgrade"], "SPDY/3.1");
+    assert_eq!(response.headers()["connection"], "Upgrade");
+    assert_eq!(response.headers()["x-stream-protocol-version"], "v4.channel.k8s.io");
+    let upgraded = hyper::upgrade::on(&mut response).await.unwrap();
+    let mut io = TokioIo::new(upgraded);
+    io.write_all(b"hello").await.unwrap();
+    let mut back = [0; 5];
+    io.read_exact(&mut back).await.unwrap();
+    assert_eq!(&back, b"hello");
+    assert!(weir.scrape().contains("weir_upgraded_connections 1"));
+    io.shutdown().await.unwrap();
+    let mut rest = String::new();
+    io.read_to_string(&mut rest).await.unwrap();
+    assert_eq!(rest, "bye", "one side may go on after the other has ended");
+    drop(io);
+    until(|| weir.scrape().contains("weir_upgraded_connections 0")).await;
+}
+
+#[tokio::test]
+async fn a_failed_upgrade_is_relayed_and_its_connection_closed() {
+    let weir = Weir::start(|_| async { answer(403, "no such right") }).await;
+    let mut client = weir.http1().await;
+    let got = whole(client.send_request(exec()).await.unwrap()).await;
+    assert_eq!((got.code, got.text()), (403, "no such right"));
+    assert_eq!(got.header("connection"), "close");
+    assert!(client.ready().await.is_err());
+}
+
+#[tokio::test]
+async fn there_are_no_upgrades_over_http2_nor_for_h2c() {
+    let weir = Weir::start(|request| async move {
+        let asked = request.headers().contains_key("upgrade");
+        answer(if asked { 500 } else { 400 }, "Upgrade request required")
+    })
+    .await;
+    let mut client = http2_on(weir.tcp().await).await;
+    let request = Request::get("http://localhost/api/v1/namespaces/a/pods/p/exec")
+        .body(Full::default())
+        .unwrap();
+    assert_eq!(client.send_request(request).await.unwrap().status(), 400);
+    let mut request = exec();
+    request.headers_mut().insert("upgrade", HeaderValue::from_static("h2c"));
+    assert_eq!(weir.send(request).await.code, 400);
+}
+
+#[tokio::test]
+async fn draining_ends_splices_at_the_deadline() {
+    let settings = super::harness::Settings {
+        shutdown_timeout: std::time::Duration::from_millis(200),
+        ..super::harness::Settings::default()
+    };
+    let weir = Weir::start_with(settings, |mut request| async move {
+        let upgrade = hyper::upgrade::on(&mut request);
+        tokio::spawn(async move {
+            let mut io = TokioIo::new(upgrade.await.unwrap());
+            let mut rest = Vec::new();
+            drop(io.read_to_end(&mut rest).await);
+        });
+        Response::builder()
+            .status(StatusCode::SWITCHING_PROTOCOLS)
+            .header("connection", "Upgrade")
+            .header("upgrade", "SPDY/3.1")
+            .body(empty())
+            .unwrap()
+    })
+    .await;
+    let mut client = weir.http1().await;
+    let mut response = client.send_request(exec()).await.unwrap();
+    let mut io = TokioIo::new(hyper::upgrade::on(&mut response).await.unwrap());
+    weir.shutdown.cancel();
+    let mut rest = Vec::new();
+    drop(io.read_to_end(&mut rest).await);
+    weir.served.await.unwrap();
+}

@@ -1,0 +1,133 @@
+//! WATCH from the cache: when it may begin, and the head of its answer (semantics.md §1.6.4, §5.1, §5.8).
+
+use bytes::Bytes;
+use futures_util::stream;
+use http::Response;
+use tokio::time::Instant;
+
+use crate::api::resource::Representation;
+use crate::api::resource_version::ResourceVersion;
+use crate::api::status::Status;
+use crate::cache::core::watch_cache::WatchRefusal;
+use crate::cache::core::watcher::WatchStart;
+use crate::cache::handle::{CacheHandle, Refusal};
+use crate::codec::frame;
+use crate::server::connection::Client;
+use crate::server::delegate::{Reason, Start, WatchPlan};
+use crate::server::response::{self, Body};
+use crate::server::router::Read;
+use crate::server::watch_stream::{Drain, Schedule, WatchStream};
+
+/// Answers, or tells why not; nothing has been sent then.
+pub(crate) async fn serve(
+    read: Read<'_>,
+    plan: &WatchPlan,
+    client: &Client,
+) -> Result<Response<Body>, Reason> {
+    let began = Instant::now();
+    let first_at = match plan.start {
+        Start::After(after) => Some(after),
+        Start::State(_) | Start::Now => None,
+    };
+    let handle = match read.ready_cache(first_at).await {
+        Ok(handle) => handle,
+        Err(reason) => return lost_meanwhile(&read, plan, reason).await,
+    };
+    let end_bookmark = owes_end_bookmark(plan, &handle)?;
+    let start = match plan.start {
+        Start::State(freshness) => {
+            read.wait_until(&handle, freshness).await?;
+            WatchStart::InitialEvents
+        }
+        Start::After(after) => WatchStart::After(after),
+        Start::Now => WatchStart::Now,
+    };
+    let (headers, warnings) = (&read.parts.headers, handle.warnings());
+    let watcher = match handle.cache().watch(read.target.filter.clone(), start) {
+        Ok(watcher) => watcher,
+        Err(WatchRefusal::NotReady) => {
+            return lost_meanwhile(&read, plan, Reason::Refused(Refusal::NotReady)).await;
+        }
+        Err(WatchRefusal::Expired { began_after: true, .. }) => return Err(Reason::BeforeCache),
+        Err(WatchRefusal::Expired { oldest, .. }) => {
+            read.metrics.watcher_ended("expired");
+            return Ok(response::ok(headers, expired(start, oldest), &warnings));
+        }
+    };
+    // Asked after the watch has begun, so that no rewind falls between.
+    if let WatchStart::After(after) = start
+        && handle.is_lost(after, read.limits.freshness).await
+    {
+        read.metrics.watcher_ended("expired");
+        let body = expired(start, watcher.resource_version());
+        return Ok(response::ok(headers, body, &warnings));
+    }
+    // A client that begins in the future is told of nothing before it.
+    let at = match start {
+        WatchStart::After(after) => after,
+        WatchStart::InitialEvents | WatchStart::Now => watcher.resource_version(),
+    };
+    let schedule = Schedule::new(began, plan.timeout, plan.bookmarks);
+    let stream = WatchStream::new(
+        watcher,
+        at,
+        handle,
+        schedule,
+        end_bookmark,
+        Drain { begins: client.draining.clone(), over: read.limits.drain },
+        read.metrics.clone(),
+    );
+    let frames = stream::unfold(stream, |mut stream| async move {
+        let chunk = stream.next().await?;
+        Some((chunk, stream))
+    });
+    Ok(response::ok(headers, Body::Watch(Box::pin(frames)), &warnings))
+}
+
+/// The answer for want of a cache: after a rewind of the upstream's history not even the upstream may be asked to watch from what it
+/// has lost, since it would be silent.
+async fn lost_meanwhile(
+    read: &Read<'_>,
+    plan: &WatchPlan,
+    reason: Reason,
+) -> Result<Response<Body>, Reason> {
+    let (Start::After(after), Reason::Refused(Refusal::NotReady)) = (plan.start, reason) else {
+        return Err(reason);
+    };
+    let (gvr, namespace) = (&read.request.gvr, &read.request.namespace);
+    let cold = read.registry.get(gvr, namespace, Representation::Json).await;
+    let Ok(handle) = cold else { return Err(reason) };
+    if !handle.is_lost(after, read.limits.freshness).await {
+        return Err(reason);
+    }
+    read.metrics.watcher_ended("expired");
+    let start = WatchStart::After(after);
+    Ok(response::ok(&read.parts.headers, expired(start, after), &handle.warnings()))
+}
+
+/// Whether a bookmark must end the initial events. Known before anything is sent: a client that waits for one
+/// which never comes is stuck. What the upstream would refuse, it refuses itself; and where its ways are not known yet, it is asked.
+fn owes_end_bookmark(plan: &WatchPlan, handle: &CacheHandle) -> Result<bool, Reason> {
+    let may_owe = plan.bookmarks && matches!(plan.start, Start::State(_));
+    match handle.upstream_has_watch_list() {
+        None if plan.asks_watch_list || may_owe => return Err(Reason::Refused(Refusal::NotReady)),
+        Some(false) if plan.asks_watch_list => return Err(Reason::Options),
+        Some(true) if may_owe => {}
+        _ => return Ok(false),
+    }
+    match handle.bookmark(ResourceVersion(0), true) {
+        Some(_) => Ok(true),
+        None => Err(Reason::NoBookmark),
+    }
+}
+
+/// A stream of one event: the upstream's answer to a resourceVersion that has left the history.
+fn expired(start: WatchStart, oldest: ResourceVersion) -> Body {
+    let requested = match start {
+        WatchStart::After(requested) => requested,
+        WatchStart::InitialEvents | WatchStart::Now => ResourceVersion::default(),
+    };
+    let status = Status::expired(requested, oldest);
+    let frame: Bytes = frame::encode_error(&status.to_json());
+    Body::Watch(Box::pin(stream::iter([frame])))
+}
