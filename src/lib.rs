@@ -9,6 +9,7 @@
 //! answers) < [`admin`] (health and metrics) < [`simulator`] (a small API server in-process) <
 //! [`app`] (builds, starts and stops the parts) < [`cli`]. [`config`] and [`telemetry`] are leaves.
 
+pub mod admin;
 pub mod api;
 pub mod cache;
 pub mod codec;

@@ -1,0 +1,233 @@
+//! The admin listener: `/livez`, `/readyz`, `/healthz` and `/metrics`, on an address of its own.
+//!
+//! It is plain HTTP/1.1 (and HTTP/2 with prior knowledge) and serves nothing of the cluster, only Weir's own state; so it may
+//! listen on any address, for the kubelet's probes and for Prometheus. It stays up until the very end of a shutdown, so that
+//! `/readyz` can say no while connections drain.
+
+pub mod health;
+
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
+use http::{HeaderValue, Method, Request, Response, StatusCode};
+use http_body::Body as _;
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use prometheus::{Registry, TEXT_FORMAT, TextEncoder};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::admin::health::{Checks, Endpoint};
+use crate::server::patience::{Head, Watched};
+
+/// The bound listener.
+#[derive(Debug)]
+pub struct Admin {
+    listener: TcpListener,
+    pages: Arc<Pages>,
+}
+
+/// What is served.
+#[derive(Debug)]
+struct Pages {
+    checks: Checks,
+    registry: Registry,
+}
+
+impl Admin {
+    /// Binds the listener. Errors are the system's (address in use, not permitted).
+    pub async fn bind(address: SocketAddr, checks: Checks, registry: Registry) -> io::Result<Self> {
+        let listener = TcpListener::bind(address).await?;
+        Ok(Self { listener, pages: Arc::new(Pages { checks, registry }) })
+    }
+
+    /// Where it listens, with the port that the system chose.
+    pub fn local_address(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// Serves until told to stop, then lets answers under way finish, for [`DRAIN_TIMEOUT`].
+    pub async fn run(self, stop: CancellationToken) {
+        let connections = TaskTracker::new();
+        let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+        loop {
+            let accepted = tokio::select! {
+                () = stop.cancelled() => break,
+                accepted = self.listener.accept() => accepted,
+            };
+            match accepted {
+                Ok((stream, _)) => {
+                    // Beyond the limit a connection is closed at once: a prober learns of it rather than waiting.
+                    if let Ok(permit) = permits.clone().try_acquire_owned() {
+                        let serve = serve(stream, self.pages.clone(), stop.clone());
+                        connections.spawn(async move {
+                            serve.await;
+                            drop(permit);
+                        });
+                    }
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "admin listener cannot accept");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+        connections.close();
+        if tokio::time::timeout(DRAIN_TIMEOUT, connections.wait()).await.is_err() {
+            tracing::debug!("admin connections were still open at the end");
+        }
+    }
+}
+
+impl Pages {
+    fn answer<B>(&self, request: &Request<B>) -> Response<Full<Bytes>> {
+        if !matches!(*request.method(), Method::GET | Method::HEAD) {
+            let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "method not allowed\n");
+            response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+            return response;
+        }
+        let query = request.uri().query().unwrap_or_default();
+        let path = request.uri().path();
+        let (page, check) = match path.get(1..).unwrap_or_default().split_once('/') {
+            Some((page, check)) => (page, Some(check)),
+            None => (path.get(1..).unwrap_or_default(), None),
+        };
+        match (page, check) {
+            ("", None) => text(StatusCode::OK, INDEX),
+            ("livez", check) => self.health(Endpoint::Live, check, query),
+            // What kube-apiserver kept under this name from before there were two.
+            ("healthz" | "readyz", check) => self.health(Endpoint::Ready, check, query),
+            ("metrics", None) => self.metrics(),
+            _ => text(StatusCode::NOT_FOUND, "404 page not found\n"),
+        }
+    }
+
+    fn health(
+        &self,
+        endpoint: Endpoint,
+        check: Option<&str>,
+        query: &str,
+    ) -> Response<Full<Bytes>> {
+        match self.checks.report(endpoint, check, query) {
+            Some(report) => {
+                let ok = StatusCode::OK;
+                text(
+                    if report.passed { ok } else { StatusCode::INTERNAL_SERVER_ERROR },
+                    report.text,
+                )
+            }
+            None => text(StatusCode::NOT_FOUND, "404 page not found\n"),
+        }
+    }
+
+    fn metrics(&self) -> Response<Full<Bytes>> {
+        match TextEncoder::new().encode_to_string(&self.registry.gather()) {
+            Ok(metrics) => respond(StatusCode::OK, TEXT_FORMAT, metrics),
+            Err(error) => {
+                tracing::error!(%error, "metrics cannot be written");
+                text(StatusCode::INTERNAL_SERVER_ERROR, "metrics cannot be written; see the log\n")
+            }
+        }
+    }
+}
+
+async fn serve(stream: TcpStream, pages: Arc<Pages>, stop: CancellationToken) {
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(IDLE_TIMEOUT)
+        .max_buf_size(HEADER_BYTES_MAX);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .keep_alive_interval(PING_INTERVAL)
+        .max_concurrent_streams(STREAMS_MAX);
+    let head = Head::new();
+    let heads = head.clone();
+    let service = service_fn(move |request: Request<Incoming>| {
+        let under_way = heads.request(!request.body().is_end_stream());
+        let response = pages.answer(&request).map(|body| under_way.until_end_of(body));
+        async move { Ok::<_, Infallible>(response) }
+    });
+    let io = TokioIo::new(Watched::new(stream, head.clone()));
+    let connection = builder.serve_connection(io, service);
+    tokio::pin!(connection);
+    let result = tokio::select! {
+        result = connection.as_mut() => result,
+        // There are few places, and probes need them.
+        () = head.late(HEADER_READ_TIMEOUT) => return,
+        () = stop.cancelled() => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = result {
+        tracing::debug!(error, "admin connection ended");
+    }
+}
+
+fn text(status: StatusCode, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
+    respond(status, "text/plain; charset=utf-8", body)
+}
+
+fn respond(
+    status: StatusCode,
+    content_type: &'static str,
+    body: impl Into<Bytes>,
+) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(body.into()));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
+}
+
+/// For who opens it in a browser.
+const INDEX: &str = "\
+Weir, a caching read-through proxy for the Kubernetes API
+
+/livez            the process is alive
+/readyz           it can serve; ?verbose names each check, ?exclude=NAME leaves one out
+/readyz/NAME      one check
+/metrics          in Prometheus' text format
+";
+
+/// Probes, a few Prometheus servers and people: far fewer than this.
+const CONNECTIONS_MAX: usize = 64;
+
+/// Requests at once on one HTTP/2 connection.
+const STREAMS_MAX: u32 = 16;
+
+/// A request's head, from its first byte or from the connection's beginning. Probers send it at once.
+const HEADER_READ_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The pause between two scrapes on one connection: longer than Prometheus' usual minute.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
+
+/// Finds dead HTTP/2 peers.
+const PING_INTERVAL: Duration = Duration::from_secs(30);
+
+/// Probes and scrapes have small heads.
+const HEADER_BYTES_MAX: usize = 64 << 10;
+
+/// Answers are small; what takes longer is a peer that doesn't read.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Accepting fails for want of file descriptors; trying at once would only spin.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,193 @@
+//! Health checks, in the words and forms of kube-apiserver's `/livez` and `/readyz` (apiserver `pkg/server/healthz`), so
+//! that probes and people who know those know these.
+//!
+//! A check is a closure that looks at state which is there already: it must not wait, nor ask anybody.
+
+use std::fmt;
+
+/// Whether what is checked is well; if not, why.
+pub type Health = Result<(), String>;
+
+/// Which question is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Endpoint {
+    /// Should the process be restarted?
+    Live,
+    /// Should clients be sent here?
+    Ready,
+}
+
+/// The checks of both endpoints, in the order in which they are printed.
+#[derive(Default)]
+pub struct Checks {
+    live: Vec<Check>,
+    ready: Vec<Check>,
+}
+
+/// A named check.
+struct Check {
+    name: &'static str,
+    health: Box<dyn Fn() -> Health + Send + Sync>,
+}
+
+/// What an endpoint says.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Report {
+    /// Whether every check passed that was not excluded.
+    pub passed: bool,
+    /// The body.
+    pub text: String,
+}
+
+impl Checks {
+    /// The checks that every process has: both endpoints begin with `ping`.
+    pub fn new() -> Self {
+        let ping = || Check { name: "ping", health: Box::new(|| Ok(())) };
+        Self { live: vec![ping()], ready: vec![ping()] }
+    }
+
+    /// Adds a check to `/readyz`.
+    pub fn ready(
+        mut self,
+        name: &'static str,
+        health: impl Fn() -> Health + Send + Sync + 'static,
+    ) -> Self {
+        self.ready.push(Check { name, health: Box::new(health) });
+        self
+    }
+
+    /// Runs the checks of an endpoint, or one of them. `None` if there is no such check.
+    pub fn report(&self, endpoint: Endpoint, name: Option<&str>, query: &str) -> Option<Report> {
+        let (title, checks) = match endpoint {
+            Endpoint::Live => ("livez", &self.live),
+            Endpoint::Ready => ("readyz", &self.ready),
+        };
+        if let Some(name) = name {
+            let check = checks.iter().find(|check| check.name == name)?;
+            return Some(match (check.health)() {
+                Ok(()) => Report { passed: true, text: "ok".to_owned() },
+                Err(reason) => {
+                    Report { passed: false, text: format!("internal server error: {reason}\n") }
+                }
+            });
+        }
+        let query = Query::parse(query);
+        let mut passed = true;
+        let mut text = String::new();
+        for check in checks {
+            if query.excluded.contains(&check.name) {
+                text.push_str(&format!("[+]{} excluded: ok\n", check.name));
+                continue;
+            }
+            match (check.health)() {
+                Ok(()) => text.push_str(&format!("[+]{} ok\n", check.name)),
+                Err(reason) => {
+                    passed = false;
+                    text.push_str(&format!("[-]{} failed: {reason}\n", check.name));
+                }
+            }
+        }
+        let strangers: Vec<String> = query
+            .excluded
+            .iter()
+            .filter(|name| checks.iter().all(|check| check.name != **name))
+            .map(|name| format!("{name:?}"))
+            .collect();
+        if !strangers.is_empty() {
+            text.push_str(&format!(
+                "warn: some health checks cannot be excluded: no matches for {}\n",
+                strangers.join(",")
+            ));
+        }
+        Some(match (passed, query.verbose) {
+            (true, false) => Report { passed, text: "ok".to_owned() },
+            (true, true) => Report { passed, text: format!("{text}{title} check passed\n") },
+            (false, _) => Report { passed, text: format!("{text}{title} check failed\n") },
+        })
+    }
+}
+
+impl fmt::Debug for Checks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = |checks: &[Check]| checks.iter().map(|check| check.name).collect::<Vec<_>>();
+        f.debug_struct("Checks")
+            .field("live", &names(&self.live))
+            .field("ready", &names(&self.ready))
+            .finish()
+    }
+}
+
+struct Query<'a> {
+    /// `?verbose`, whatever its value.
+    verbose: bool,
+    /// `?exclude=NAME`, which may stand several times.
+    excluded: Vec<&'a str>,
+}
+
+impl<'a> Query<'a> {
+    /// Names of checks need no percent-encoding, so none is undone.
+    fn parse(query: &'a str) -> Self {
+        let mut parsed = Self { verbose: false, excluded: Vec::new() };
+        for pair in query.split('&') {
+            match pair.split_once('=').unwrap_or((pair, "")) {
+                ("verbose", _) => parsed.verbose = true,
+                ("exclude", name) if !name.is_empty() && parsed.excluded.len() < EXCLUDED_MAX => {
+                    parsed.excluded.push(name);
+                }
+                _ => {}
+            }
+        }
+        parsed
+    }
+}
+
+/// More than there are checks.
+const EXCLUDED_MAX: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn checks(healthy: bool) -> Checks {
+        Checks::new()
+            .ready("upstream", move || if healthy { Ok(()) } else { Err("is away".to_owned()) })
+            .ready("shutdown", || Ok(()))
+    }
+
+    #[test]
+    fn all_well() {
+        let report = |query| checks(true).report(Endpoint::Ready, None, query).unwrap();
+        assert_eq!(report(""), Report { passed: true, text: "ok".to_owned() });
+        assert_eq!(
+            report("verbose").text,
+            "[+]ping ok\n[+]upstream ok\n[+]shutdown ok\nreadyz check passed\n"
+        );
+        assert_eq!(report("verbose=1").text, report("verbose").text);
+    }
+
+    #[test]
+    fn a_failure_is_named_whether_asked_or_not() {
+        let report = checks(false).report(Endpoint::Ready, None, "").unwrap();
+        assert!(!report.passed);
+        assert_eq!(
+            report.text,
+            "[+]ping ok\n[-]upstream failed: is away\n[+]shutdown ok\nreadyz check failed\n"
+        );
+        assert!(checks(false).report(Endpoint::Live, None, "").unwrap().passed);
+    }
+
+    #[test]
+    fn checks_can_be_excluded_or_asked_alone() {
+        let checks = checks(false);
+        let report = checks.report(Endpoint::Ready, None, "exclude=upstream&exclude=moon&verbose");
+        let report = report.unwrap();
+        assert!(report.passed);
+        assert!(report.text.contains("[+]upstream excluded: ok\n"), "{}", report.text);
+        assert!(report.text.contains("no matches for \"moon\"\n"), "{}", report.text);
+        let alone = |name| checks.report(Endpoint::Ready, Some(name), "").map(|it| it.passed);
+        assert_eq!(
+            (alone("upstream"), alone("ping"), alone("moon")),
+            (Some(false), Some(true), None)
+        );
+    }
+}

@@ -1,0 +1,55 @@
+//! The admin listener over a real connection.
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use super::*;
+use crate::telemetry::metrics::Metrics;
+
+async fn get(address: SocketAddr, request_line: &str) -> String {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let request = format!("{request_line} HTTP/1.1\r\nHost: weir\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    answer
+}
+
+#[tokio::test]
+async fn pages_are_served_until_the_end() {
+    let checks = Checks::new().ready("upstream", || Err("is away".to_owned()));
+    let registry = Metrics::new().unwrap().registry;
+    let admin = Admin::bind("127.0.0.1:0".parse().unwrap(), checks, registry).await.unwrap();
+    let address = admin.local_address().unwrap();
+    let stop = CancellationToken::new();
+    let running = tokio::spawn(admin.run(stop.clone()));
+
+    for (line, status, part) in [
+        ("GET /livez", 200, "\r\n\r\nok"),
+        ("GET /readyz?verbose", 500, "[-]upstream failed: is away\n"),
+        ("GET /readyz?exclude=upstream", 200, "\r\n\r\nok"),
+        ("GET /healthz", 500, "readyz check failed"),
+        ("GET /readyz/upstream", 500, "is away"),
+        ("GET /readyz/", 404, "not found"),
+        ("GET /readyz/moon", 404, "not found"),
+        ("GET /metrics", 200, "text/plain; version=0.0.4"),
+        ("GET /metrics", 200, "weir_build_info{"),
+        ("GET /", 200, "/readyz"),
+        ("GET /metrics/x", 404, "not found"),
+        ("GET //", 404, "not found"),
+        ("GET /..%2f", 404, "not found"),
+        ("POST /livez", 405, "allow: GET, HEAD"),
+        ("OPTIONS *", 405, ""),
+    ] {
+        let answer = get(address, line).await;
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{line}: {answer}");
+        assert!(answer.contains(part), "{line}: {answer}");
+    }
+    assert!(get(address, "HEAD /livez").await.ends_with("\r\n\r\n"));
+
+    // An idle connection doesn't hold up the end.
+    let idle = TcpStream::connect(address).await.unwrap();
+    stop.cancel();
+    running.await.unwrap();
+    drop(idle);
+    assert!(TcpStream::connect(address).await.is_err());
+}
