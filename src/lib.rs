@@ -15,5 +15,6 @@ pub mod cache;
 pub mod codec;
 pub mod config;
 pub mod server;
+pub mod simulator;
 pub mod telemetry;
 pub mod upstream;

@@ -1,0 +1,306 @@
+//! Discovery, legacy and aggregated, and `/version` (semantics.md §10.1, §10.2).
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use http::{Response, header};
+use serde_json::{Value, json};
+
+use super::answer::{self, Body};
+use super::encode;
+use super::kinds::{Kind, Registry, api_version};
+use super::request::Request;
+use super::shared::Shared;
+use super::status::ApiError;
+
+const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+
+/// Answers `/version`, always indented.
+pub(super) fn version(shared: &Shared, request: &Request) -> Response<Body> {
+    let minor = shared.options.minor;
+    let version = json!({"major": "1", "minor": minor.to_string(),
+        "gitVersion": format!("v1.{minor}.2-weir-simulator"), "gitCommit": "", "gitTreeState": "clean",
+        "buildDate": "2026-01-01T00:00:00Z", "goVersion": "none", "compiler": "rustc",
+        "platform": "linux/amd64"});
+    let mut response = answer::full(200, encode::indent(&encode::encode(&version)));
+    answer::set(response.headers_mut(), header::CONTENT_TYPE, "application/json");
+    if request.method == http::Method::HEAD {
+        return answer::plain(405, "");
+    }
+    response
+}
+
+/// Answers `/api`, `/apis` and what is below them down to a group's version.
+pub(super) fn discovery(
+    shared: &Shared,
+    request: &Request,
+    path: &str,
+) -> Result<Response<Body>, ApiError> {
+    let registry = shared.store.registry();
+    let words: Vec<&str> = path.trim_matches('/').split('/').collect();
+    match *words.as_slice() {
+        ["api" | "apis"] if wants_aggregated(request) => {
+            Ok(aggregated(shared, request, &registry, path == "/api"))
+        }
+        ["api"] => {
+            let versions = json!({"kind": "APIVersions", "versions": ["v1"],
+                "serverAddressByClientCIDRs": [{"clientCIDR": "0.0.0.0/0", "serverAddress": ""}]});
+            Ok(answer::value(request, 200, &versions))
+        }
+        ["apis"] => {
+            let groups = named_groups(&registry);
+            let mut groups: Vec<Value> =
+                groups.map(|(name, versions)| group(name, versions, false)).collect();
+            groups.extend(
+                extra_groups(shared)
+                    .iter()
+                    .map(|(name, version)| group(name, std::slice::from_ref(version), false)),
+            );
+            let list = json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups});
+            Ok(answer::value(request, 200, &list))
+        }
+        ["apis", name] => {
+            let found = registry.groups().iter().find(|(known, _)| known == name);
+            let (name, versions) = found.ok_or_else(ApiError::unknown_path)?;
+            Ok(answer::value(request, 200, &group(name, versions, true)))
+        }
+        ["api", version] => resources(request, &registry, "", version),
+        ["apis", group, version] => resources(request, &registry, group, version),
+        _ => Err(ApiError::unknown_path()),
+    }
+}
+
+/// An ETag of a text, in the upstream's form of 128 hexadecimal digits.
+pub(super) fn etag(content: &[u8]) -> String {
+    let digit = |salt: u64| {
+        let mut hasher = DefaultHasher::new();
+        (salt, content).hash(&mut hasher);
+        format!("{:016X}", hasher.finish())
+    };
+    (0..8).map(digit).collect()
+}
+
+fn resources(
+    request: &Request,
+    registry: &Registry,
+    group: &str,
+    version: &str,
+) -> Result<Response<Body>, ApiError> {
+    if !registry.has_version(group, version) {
+        return Err(ApiError::unknown_path());
+    }
+    let kinds = registry.kinds().iter();
+    let kinds = kinds.filter(|kind| kind.group == group && kind.version == version);
+    let resources: Vec<Value> = kinds.flat_map(|kind| legacy(kind)).collect();
+    let mut list = json!({"kind": "APIResourceList"});
+    if let Some(map) = list.as_object_mut() {
+        // The core group's list has no apiVersion upstream.
+        if !group.is_empty() {
+            map.insert("apiVersion".to_owned(), "v1".into());
+        }
+        map.insert("groupVersion".to_owned(), api_version(group, version).into());
+        map.insert("resources".to_owned(), resources.into());
+    }
+    Ok(answer::value(request, 200, &list))
+}
+
+/// A kind and its subresources as `APIResource`s.
+fn legacy(kind: &Kind) -> Vec<Value> {
+    let mut own = json!({"name": kind.resource, "singularName": kind.singular,
+        "namespaced": kind.namespaced, "kind": kind.kind, "verbs": kind.verbs()});
+    if let Some(map) = own.as_object_mut() {
+        if !kind.short_names.is_empty() {
+            map.insert("shortNames".to_owned(), kind.short_names.clone().into());
+        }
+        if !kind.categories.is_empty() {
+            map.insert("categories".to_owned(), kind.categories.clone().into());
+        }
+        if !kind.review {
+            map.insert("storageVersionHash".to_owned(), storage_hash(kind).into());
+        }
+    }
+    let subresources = kind.subresources.iter().map(|name| {
+        let (group, version, of) = subresource_kind(kind, name);
+        let mut value = json!({"name": format!("{}/{name}", kind.resource), "singularName": "",
+            "namespaced": kind.namespaced});
+        if let (Some(map), false) = (value.as_object_mut(), group.is_empty()) {
+            map.insert("group".to_owned(), group.into());
+            map.insert("version".to_owned(), version.into());
+        }
+        if let Some(map) = value.as_object_mut() {
+            map.insert("kind".to_owned(), of.into());
+            map.insert("verbs".to_owned(), subresource_verbs(name).into());
+        }
+        value
+    });
+    std::iter::once(own).chain(subresources).collect()
+}
+
+fn subresource_kind<'a>(kind: &'a Kind, name: &str) -> (&'a str, &'a str, &'a str) {
+    match name {
+        "scale" => ("autoscaling", "v1", "Scale"),
+        "exec" => ("", "", "PodExecOptions"),
+        "attach" => ("", "", "PodAttachOptions"),
+        "portforward" => ("", "", "PodPortForwardOptions"),
+        "proxy" => ("", "", "PodProxyOptions"),
+        "eviction" => ("policy", "v1", "Eviction"),
+        "binding" => ("", "", "Binding"),
+        "token" => ("authentication.k8s.io", "v1", "TokenRequest"),
+        _ => ("", "", &kind.kind),
+    }
+}
+
+fn subresource_verbs(name: &str) -> Vec<&'static str> {
+    match name {
+        "status" | "scale" => vec!["get", "patch", "update"],
+        "exec" | "attach" | "portforward" => vec!["create", "get"],
+        "log" => vec!["get"],
+        "finalize" => vec!["update"],
+        "proxy" => vec!["create", "delete", "get", "patch", "update"],
+        _ => vec!["create"],
+    }
+}
+
+fn storage_hash(kind: &Kind) -> String {
+    let hash = etag(format!("{}/{}", kind.group, kind.kind).as_bytes());
+    hash.chars().take(11).chain("=".chars()).collect()
+}
+
+fn group(name: &str, versions: &[String], top: bool) -> Value {
+    let version =
+        |version: &String| json!({"groupVersion": api_version(name, version), "version": version});
+    let all: Vec<Value> = versions.iter().map(version).collect();
+    let preferred = versions.first().map(version);
+    if top {
+        return json!({"kind": "APIGroup", "apiVersion": "v1", "name": name, "versions": all,
+            "preferredVersion": preferred});
+    }
+    json!({"name": name, "versions": all, "preferredVersion": preferred})
+}
+
+fn named_groups(registry: &Registry) -> impl Iterator<Item = &'_ (String, Vec<String>)> {
+    let groups = registry.groups().iter();
+    groups.filter(|(name, _)| !name.is_empty())
+}
+
+/// The group-versions of registered aggregated API servers.
+fn extra_groups(shared: &Shared) -> Vec<(String, String)> {
+    let paths = shared.aggregated.read();
+    let mut found: Vec<(String, String)> = paths
+        .keys()
+        .filter_map(|path| {
+            let (group, version) = path.strip_prefix("/apis/")?.split_once('/')?;
+            (!version.contains('/')).then(|| (group.to_owned(), version.to_owned()))
+        })
+        .collect();
+    found.sort();
+    found
+}
+
+fn wants_aggregated(request: &Request) -> bool {
+    let clauses = request.header("accept").split(',');
+    let aggregated = |clause: &str| {
+        clause.contains("as=APIGroupDiscoveryList")
+            && clause.contains("v=v2")
+            && !clause.contains("v=v2beta1")
+            && clause.trim_start().starts_with("application/json")
+    };
+    clauses.into_iter().any(aggregated)
+}
+
+/// The aggregated document, with its ETag.
+fn aggregated(
+    shared: &Shared,
+    request: &Request,
+    registry: &Registry,
+    core: bool,
+) -> Response<Body> {
+    let groups = registry.groups().iter().filter(|(name, _)| name.is_empty() == core);
+    let mut items: Vec<Value> = groups
+        .map(|(name, versions)| {
+            let versions: Vec<Value> = versions
+                .iter()
+                .map(|version| {
+                    let kinds = registry.kinds().iter();
+                    let kinds =
+                        kinds.filter(|kind| kind.group == *name && kind.version == *version);
+                    let resources: Vec<Value> = kinds.map(|kind| modern(kind)).collect();
+                    json!({"version": version, "resources": resources, "freshness": "Current"})
+                })
+                .collect();
+            let metadata = if name.is_empty() { json!({}) } else { json!({"name": name}) };
+            json!({"metadata": metadata, "versions": versions})
+        })
+        .collect();
+    if !core {
+        items.extend(extra_items(shared));
+    }
+    let list = json!({"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2",
+        "metadata": {}, "items": items});
+    let compact = encode::encode(&list);
+    let tag = format!("\"{}\"", etag(&compact));
+    let mut response = if request.header("if-none-match") == tag {
+        answer::full(304, Vec::new())
+    } else {
+        answer::json(request, 200, compact)
+    };
+    let headers = response.headers_mut();
+    answer::set(headers, header::CONTENT_TYPE, AGGREGATED);
+    answer::set(headers, header::ETAG, &tag);
+    answer::set(headers, header::VARY, "Accept");
+    answer::set(headers, header::CACHE_CONTROL, "public");
+    response
+}
+
+/// The groups of registered aggregated API servers, from their resource lists.
+fn extra_items(shared: &Shared) -> Vec<Value> {
+    let paths = shared.aggregated.read();
+    let item = |(group, version): (String, String)| {
+        let list = paths.get(&format!("/apis/{group}/{version}"))?;
+        let resources: Vec<Value> = super::kinds::array(list, "/resources")
+            .iter()
+            .map(|resource| {
+                let scope = if resource.get("namespaced") == Some(&Value::Bool(true)) { "Namespaced" } else { "Cluster" };
+                json!({"resource": resource.get("name"),
+                    "responseKind": {"group": group, "version": version, "kind": resource.get("kind")},
+                    "scope": scope, "singularResource": resource.get("singularName"),
+                    "verbs": resource.get("verbs")})
+            })
+            .collect();
+        Some(json!({"metadata": {"name": group}, "versions": [
+            {"version": version, "resources": resources, "freshness": "Current"}]}))
+    };
+    extra_groups(shared).into_iter().filter_map(item).collect()
+}
+
+/// A kind as an `APIResourceDiscovery`.
+fn modern(kind: &Kind) -> Value {
+    let scope = if kind.namespaced { "Namespaced" } else { "Cluster" };
+    let response = |group: &str, version: &str, of: &str| json!({"group": group, "version": version, "kind": of});
+    let mut value = json!({"resource": kind.resource,
+        "responseKind": response(&kind.group, &kind.version, &kind.kind),
+        "scope": scope, "singularResource": kind.singular, "verbs": kind.verbs()});
+    let subresources: Vec<Value> = kind
+        .subresources
+        .iter()
+        .map(|name| {
+            let (group, version, of) = subresource_kind(kind, name);
+            let own = version.is_empty();
+            let (group, version) =
+                if own { (kind.group.as_str(), kind.version.as_str()) } else { (group, version) };
+            json!({"subresource": name, "responseKind": response(group, version, of),
+                "verbs": subresource_verbs(name)})
+        })
+        .collect();
+    if let Some(map) = value.as_object_mut() {
+        if !kind.short_names.is_empty() {
+            map.insert("shortNames".to_owned(), kind.short_names.clone().into());
+        }
+        if !kind.categories.is_empty() {
+            map.insert("categories".to_owned(), kind.categories.clone().into());
+        }
+        if !subresources.is_empty() {
+            map.insert("subresources".to_owned(), subresources.into());
+        }
+    }
+    value
+}

@@ -1,0 +1,174 @@
+//! A stored object: its encoded form and what lists and watches select by, extracted once when it is written.
+//!
+//! Only the bytes are kept, not the decoded tree, which would be several times larger; a demo holds many pods.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use serde_json::Value;
+
+use super::encode;
+use super::kinds::{Kind, array, text};
+
+/// One state of one object.
+#[derive(Debug)]
+pub(super) struct Object {
+    /// `namespace/name`, or `name`: the sort order.
+    pub(super) key: Arc<str>,
+    /// Empty for none.
+    pub(super) namespace: Box<str>,
+    /// Its name.
+    pub(super) name: Box<str>,
+    /// `metadata.resourceVersion`.
+    pub(super) revision: u64,
+    /// Its labels.
+    pub(super) labels: Vec<(Box<str>, Box<str>)>,
+    /// The values of its kind's own selectable fields.
+    pub(super) fields: Vec<(Box<str>, Box<str>)>,
+    /// The uids of its owners.
+    pub(super) owners: Vec<Box<str>>,
+    /// As the version in which it was written encodes it, without a newline.
+    pub(super) json: Bytes,
+    /// The `apiVersion` within `json`.
+    pub(super) api_version: Box<str>,
+}
+
+impl Object {
+    /// Encodes and indexes a state whose resourceVersion is already set.
+    pub(super) fn new(kind: &Kind, revision: u64, value: Value) -> Self {
+        let value = encode::normalize(kind, value);
+        let (namespace, name) =
+            (text(&value, "/metadata/namespace"), text(&value, "/metadata/name"));
+        let owners = array(&value, "/metadata/ownerReferences").iter();
+        Self {
+            key: key(namespace, name).into(),
+            namespace: namespace.into(),
+            name: name.into(),
+            revision,
+            labels: labels(&value),
+            fields: fields(kind, &value),
+            owners: owners.map(|owner| text(owner, "/uid").into()).collect(),
+            api_version: text(&value, "/apiVersion").into(),
+            json: encode::encode(&value),
+        }
+    }
+
+    /// The decoded state.
+    pub(super) fn value(&self) -> Value {
+        serde_json::from_slice(&self.json).unwrap_or_default()
+    }
+
+    /// The bytes that `kind`'s version serves: the stored ones, or with another `apiVersion` within.
+    pub(super) fn render(&self, kind: &Kind) -> Bytes {
+        let api_version = kind.api_version();
+        if *self.api_version == *api_version {
+            return self.json.clone();
+        }
+        let mut value = self.value();
+        if let Some(map) = value.as_object_mut() {
+            map.insert("apiVersion".to_owned(), api_version.into());
+        }
+        encode::encode(&value)
+    }
+
+    /// The same state with another resourceVersion: the object of a DELETED event (semantics.md §5.5).
+    pub(super) fn at(&self, kind: &Kind, revision: u64) -> Self {
+        let mut value = self.value();
+        set_revision(&mut value, revision);
+        Self::new(kind, revision, value)
+    }
+}
+
+/// Writes `metadata.resourceVersion`.
+pub(super) fn set_revision(value: &mut Value, revision: u64) {
+    if let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.insert("resourceVersion".to_owned(), revision.to_string().into());
+    }
+}
+
+/// The storage key of an object.
+pub(super) fn key(namespace: &str, name: &str) -> String {
+    if namespace.is_empty() { name.to_owned() } else { format!("{namespace}/{name}") }
+}
+
+/// The labels of an object.
+fn labels(value: &Value) -> Vec<(Box<str>, Box<str>)> {
+    let map = value.pointer("/metadata/labels").and_then(Value::as_object);
+    let pairs = map.into_iter().flatten();
+    pairs.filter_map(|(key, value)| Some((key.as_str().into(), value.as_str()?.into()))).collect()
+}
+
+/// The values of the fields that a kind's selectors may name besides name and namespace (semantics.md §7.2).
+fn fields(kind: &Kind, value: &Value) -> Vec<(Box<str>, Box<str>)> {
+    let flag = |pointer: &str| match value.pointer(pointer) {
+        Some(Value::Bool(true)) => "true",
+        _ => "false",
+    };
+    let named = labels_of(kind).iter().map(|label| {
+        let found = match *label {
+            "spec.hostNetwork" => flag("/spec/hostNetwork").to_owned(),
+            "spec.unschedulable" => flag("/spec/unschedulable").to_owned(),
+            "status.podIP" => text(value, "/status/podIPs/0/ip").to_owned(),
+            "status.podIPs" => String::new(),
+            "source" => text(value, "/source/component").to_owned(),
+            label => printed(value.pointer(&pointer(label))),
+        };
+        ((*label).into(), found.into())
+    });
+    let custom = kind.selectable.iter().map(|path| {
+        let label = path.trim_start_matches('.');
+        (label.into(), printed(value.pointer(&pointer(label))).into())
+    });
+    named.chain(custom).collect()
+}
+
+/// The field labels of a built-in kind besides `metadata.name` and `metadata.namespace`.
+pub(super) fn labels_of(kind: &Kind) -> &'static [&'static str] {
+    match (kind.group.as_str(), kind.resource.as_str()) {
+        ("", "pods") => &[
+            "spec.nodeName",
+            "spec.restartPolicy",
+            "spec.schedulerName",
+            "spec.serviceAccountName",
+            "spec.hostNetwork",
+            "status.phase",
+            "status.podIP",
+            "status.podIPs",
+            "status.nominatedNodeName",
+        ],
+        ("", "nodes") => &["spec.unschedulable"],
+        ("", "namespaces") => &["status.phase"],
+        ("", "secrets") => &["type"],
+        ("", "services") => &["spec.clusterIP", "spec.type"],
+        ("", "replicationcontrollers") => &["status.replicas"],
+        ("", "events") => &[
+            "involvedObject.kind",
+            "involvedObject.namespace",
+            "involvedObject.name",
+            "involvedObject.uid",
+            "involvedObject.apiVersion",
+            "involvedObject.resourceVersion",
+            "involvedObject.fieldPath",
+            "reason",
+            "reportingComponent",
+            "source",
+            "type",
+        ],
+        ("batch", "jobs") => &["status.successful"],
+        _ => &[],
+    }
+}
+
+/// `a.b` as `/a/b`.
+fn pointer(label: &str) -> String {
+    format!("/{}", label.replace('.', "/"))
+}
+
+/// A JSON value as a field selector sees it.
+fn printed(value: Option<&Value>) -> String {
+    match value {
+        None | Some(Value::Null) => String::new(),
+        Some(Value::String(text)) => text.clone(),
+        Some(other) => other.to_string(),
+    }
+}

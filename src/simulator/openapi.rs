@@ -1,0 +1,164 @@
+//! OpenAPI, as much of it as kubectl needs to validate, explain and apply: a schema for each kind that allows everything
+//! (semantics.md §10.3). Version 2 has no schemas at all.
+
+use http::{Response, header};
+use serde_json::{Map, Value, json};
+
+use super::answer::{self, Body};
+use super::discovery::etag;
+use super::encode;
+use super::kinds::{Kind, Registry};
+use super::request::Request;
+use super::shared::Shared;
+use super::status::ApiError;
+
+/// Answers `/openapi/v2`; protobuf, which kubectl prefers, gets 406.
+pub(super) fn v2(shared: &Shared, request: &Request) -> Result<Response<Body>, ApiError> {
+    if !accepts_json(request) {
+        return Ok(answer::full(406, Vec::new()));
+    }
+    let definitions: Map<String, Value> = shared
+        .store
+        .registry()
+        .kinds()
+        .iter()
+        .map(|kind| (schema_name(kind), schema(kind)))
+        .collect();
+    let document = json!({"swagger": "2.0", "info": {"title": "Kubernetes", "version": "v1"},
+        "paths": {}, "definitions": definitions});
+    let compact = encode::encode(&document);
+    let tag = format!("\"{}\"", etag(&compact));
+    let mut response = answer::json(request, 200, compact);
+    answer::set(response.headers_mut(), header::ETAG, &tag);
+    answer::set(response.headers_mut(), header::VARY, "Accept-Encoding, Accept");
+    Ok(response)
+}
+
+/// Answers `/openapi/v3` and the documents below it.
+pub(super) fn v3(
+    shared: &Shared,
+    request: &Request,
+    path: &str,
+) -> Result<Response<Body>, ApiError> {
+    let registry = shared.store.registry();
+    let below = path.trim_start_matches("/openapi/v3").trim_matches('/');
+    if below.is_empty() {
+        return Ok(index(request, &registry));
+    }
+    let words: Vec<&str> = below.split('/').collect();
+    let (group, version) = match *words.as_slice() {
+        ["api", version] => ("", version),
+        ["apis", group, version] => (group, version),
+        _ => return Err(ApiError::unknown_path()),
+    };
+    if !registry.has_version(group, version) {
+        return Err(ApiError::unknown_path());
+    }
+    if !accepts_json(request) {
+        return Ok(answer::full(406, Vec::new()));
+    }
+    let compact = document(&registry, group, version);
+    let hash = etag(&compact);
+    match request.param("hash") {
+        Some(given) if given != hash => {
+            let mut response = answer::full(301, Vec::new());
+            let location = format!("{path}?hash={hash}");
+            answer::set(response.headers_mut(), header::LOCATION, &location);
+            Ok(response)
+        }
+        given => {
+            let mut response = answer::json(request, 200, compact);
+            let headers = response.headers_mut();
+            answer::set(headers, header::ETAG, &format!("\"{hash}\""));
+            answer::set(headers, header::VARY, "Accept");
+            if given.is_some() {
+                answer::set(headers, header::CACHE_CONTROL, "public, immutable");
+            }
+            Ok(response)
+        }
+    }
+}
+
+fn index(request: &Request, registry: &Registry) -> Response<Body> {
+    let mut paths = Map::new();
+    for (group, versions) in registry.groups() {
+        for version in versions {
+            let path = if group.is_empty() {
+                format!("api/{version}")
+            } else {
+                format!("apis/{group}/{version}")
+            };
+            let hash = etag(&document(registry, group, version));
+            let url = format!("/openapi/v3/{path}?hash={hash}");
+            paths.insert(path, json!({"serverRelativeURL": url}));
+        }
+    }
+    let mut response = answer::value(request, 200, &json!({"paths": paths}));
+    answer::set(response.headers_mut(), header::CONTENT_TYPE, "text/plain; charset=utf-8");
+    response
+}
+
+fn document(registry: &Registry, group: &str, version: &str) -> bytes::Bytes {
+    let kinds = registry.kinds().iter();
+    let kinds = kinds.filter(|kind| kind.group == group && kind.version == version);
+    let (mut schemas, mut paths) = (Map::new(), Map::new());
+    for kind in kinds {
+        schemas.insert(schema_name(kind), schema(kind));
+        let prefix = if group.is_empty() { "/api".to_owned() } else { format!("/apis/{group}") };
+        let scope = if kind.namespaced { "/namespaces/{namespace}" } else { "" };
+        let path = format!("{prefix}/{version}{scope}/{}", kind.resource);
+        let of = json!({"group": group, "version": version, "kind": kind.kind});
+        let parameter =
+            json!({"name": "fieldValidation", "in": "query", "schema": {"type": "string"}});
+        let operation = |action: &str| {
+            json!({"x-kubernetes-action": action, "x-kubernetes-group-version-kind": of,
+                "parameters": [parameter], "responses": {"200": {"description": "OK"}}})
+        };
+        paths.insert(path.clone(), json!({"post": operation("post"), "get": operation("list")}));
+        let one = json!({"get": operation("get"), "patch": operation("patch"),
+            "put": operation("put"), "delete": operation("delete")});
+        paths.insert(format!("{path}/{{name}}"), one);
+    }
+    let document = json!({"openapi": "3.0.0", "info": {"title": "Kubernetes", "version": "v1"},
+        "paths": paths, "components": {"schemas": schemas}});
+    encode::encode(&document)
+}
+
+/// A schema that names the kind and allows everything; a custom resource has its own.
+fn schema(kind: &Kind) -> Value {
+    let mut schema = if kind.schema.is_object() { kind.schema.clone() } else { json!({}) };
+    let Some(map) = schema.as_object_mut() else { return schema };
+    map.insert("type".to_owned(), "object".into());
+    let text = json!({"type": "string"});
+    let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let properties = map.entry("properties").or_insert_with(|| json!({}));
+    if let Some(properties) = properties.as_object_mut() {
+        properties.entry("apiVersion").or_insert_with(|| text.clone());
+        properties.entry("kind").or_insert(text);
+        properties.insert("metadata".to_owned(), open.clone());
+        if !kind.custom {
+            for own in ["spec", "status", "data"] {
+                properties.insert(own.to_owned(), open.clone());
+            }
+        }
+    }
+    if !kind.custom {
+        map.insert("x-kubernetes-preserve-unknown-fields".to_owned(), true.into());
+    }
+    let of = json!({"group": kind.group, "version": kind.version, "kind": kind.kind});
+    map.insert("description".to_owned(), format!("{} of the simulator.", kind.kind).into());
+    map.insert("x-kubernetes-group-version-kind".to_owned(), json!([of]));
+    schema
+}
+
+fn schema_name(kind: &Kind) -> String {
+    let group = if kind.group.is_empty() { "core" } else { &kind.group };
+    let mut words: Vec<&str> = group.split('.').collect();
+    words.reverse();
+    format!("io.weir.{}.{}.{}", words.join("."), kind.version, kind.kind)
+}
+
+fn accepts_json(request: &Request) -> bool {
+    let accept = request.header("accept");
+    accept.is_empty() || accept.contains("application/json") || accept.contains("*/*")
+}

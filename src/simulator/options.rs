@@ -1,0 +1,101 @@
+//! How a simulator is set up.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+/// The settings of a [`Simulator`](super::Simulator). The default is one for tests and the demo: plain HTTP on a free
+/// port of the loopback interface, everybody an administrator, the behaviour of Kubernetes 1.36.
+#[derive(Clone, Debug)]
+pub struct SimulatorOptions {
+    /// Where it listens.
+    pub listen: SocketAddr,
+    /// Whether it speaks TLS, with a certificate of a CA of its own.
+    pub tls: bool,
+    /// Who may come, by bearer token. Empty: anyone, as an administrator.
+    pub users: Vec<User>,
+    /// The minor version whose behaviour it shows: before 34 there are no watch-lists and no unasked end bookmarks.
+    pub minor: u32,
+    /// How many events of each resource are kept for watches and exact lists.
+    pub history_events_max: usize,
+    /// The time between bookmarks of a watch; the upstream's is a minute.
+    pub bookmark_interval: Duration,
+    /// How long a request waits for a resourceVersion; the upstream's is three seconds.
+    pub freshness_timeout: Duration,
+    /// Streams on one HTTP/2 connection; kube-apiserver allows 100.
+    pub http2_streams_max: u32,
+}
+
+impl Default for SimulatorOptions {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+            tls: false,
+            users: Vec::new(),
+            minor: 36,
+            history_events_max: 4096,
+            bookmark_interval: Duration::from_secs(60),
+            freshness_timeout: Duration::from_secs(3),
+            http2_streams_max: 100,
+        }
+    }
+}
+
+impl SimulatorOptions {
+    /// Whether watches can begin with the state and end it by a bookmark (semantics.md §1.4).
+    pub(super) fn watch_list(&self) -> bool {
+        self.minor >= 34
+    }
+}
+
+/// Someone who may use the simulator.
+#[derive(Clone, Debug, Default)]
+pub struct User {
+    /// The bearer token.
+    pub token: String,
+    /// The user's name.
+    pub name: String,
+    /// The user's groups, besides `system:authenticated`. A member of `system:masters` may do everything.
+    pub groups: Vec<String>,
+    /// What the user may do.
+    pub rules: Vec<Rule>,
+}
+
+impl User {
+    /// A user who may do everything.
+    pub fn admin(token: &str, name: &str) -> Self {
+        let groups = vec!["system:masters".to_owned()];
+        Self { token: token.to_owned(), name: name.to_owned(), groups, rules: Vec::new() }
+    }
+
+    /// A user with these rules only.
+    pub fn with_rules(token: &str, name: &str, rules: Vec<Rule>) -> Self {
+        Self { token: token.to_owned(), name: name.to_owned(), groups: Vec::new(), rules }
+    }
+}
+
+/// A permission. In each list `*` stands for everything; `namespaces` without it never covers a request at the
+/// cluster scope.
+#[derive(Clone, Debug)]
+pub struct Rule {
+    /// Verbs such as `list`.
+    pub verbs: Vec<String>,
+    /// API groups; the core group is `""`.
+    pub groups: Vec<String>,
+    /// Resources, with a subresource as `pods/log`.
+    pub resources: Vec<String>,
+    /// Namespaces.
+    pub namespaces: Vec<String>,
+}
+
+impl Rule {
+    /// A rule over all API groups.
+    pub fn new(verbs: &[&str], resources: &[&str], namespaces: &[&str]) -> Self {
+        let owned = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect();
+        Self {
+            verbs: owned(verbs),
+            groups: owned(&["*"]),
+            resources: owned(resources),
+            namespaces: owned(namespaces),
+        }
+    }
+}

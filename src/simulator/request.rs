@@ -1,0 +1,316 @@
+//! A request as the simulator reads it: verb, resource and options (semantics.md §1.1, §1.2).
+//!
+//! Written apart from `api::request_info` on purpose: Weir's parser is what the whole-proxy tests test, and a
+//! shared one would share its mistakes.
+
+use bytes::Bytes;
+use http::{HeaderMap, Method};
+
+use super::status::ApiError;
+
+/// One request with its body.
+#[derive(Debug)]
+pub(super) struct Request {
+    /// The HTTP method.
+    pub(super) method: Method,
+    /// The decoded path.
+    pub(super) path: String,
+    /// The raw query.
+    pub(super) raw_query: String,
+    /// Its pairs, decoded.
+    pub(super) query: Vec<(String, String)>,
+    /// The headers.
+    pub(super) headers: HeaderMap,
+    /// The body.
+    pub(super) body: Bytes,
+    /// What it asks for; `None` for a non-resource path.
+    pub(super) target: Option<Target>,
+}
+
+/// The resource part of a request.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Target {
+    /// `get`, `list`, `watch`, ...
+    pub(super) verb: &'static str,
+    /// The API group.
+    pub(super) group: String,
+    /// The version.
+    pub(super) version: String,
+    /// The plural resource.
+    pub(super) resource: String,
+    /// Empty for none.
+    pub(super) namespace: String,
+    /// Empty for none. May come from a field selector.
+    pub(super) name: String,
+    /// Empty for none.
+    pub(super) subresource: String,
+    /// Whether the path itself names an object.
+    pub(super) named_by_path: bool,
+    /// Whether the path has the deprecated `watch` prefix.
+    pub(super) watch_prefix: bool,
+}
+
+impl Request {
+    /// Parses a request line and headers.
+    pub(super) fn new(parts: &http::request::Parts, body: Bytes) -> Self {
+        let raw_query = parts.uri.query().unwrap_or_default().to_owned();
+        let path = percent_decode(parts.uri.path(), false).unwrap_or_default();
+        let query = parse_query(&raw_query);
+        let target = Target::parse(&parts.method, &path, &query);
+        Self {
+            method: parts.method.clone(),
+            path,
+            raw_query,
+            query,
+            headers: parts.headers.clone(),
+            body,
+            target,
+        }
+    }
+
+    /// The first value of a query parameter.
+    pub(super) fn param(&self, name: &str) -> Option<&str> {
+        first(&self.query, name)
+    }
+
+    /// A header's first value.
+    pub(super) fn header(&self, name: &str) -> &str {
+        self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+    }
+
+    /// The verb that logs and faults see: of the resource, or the method.
+    pub(super) fn verb(&self) -> String {
+        match &self.target {
+            Some(target) => target.verb.to_owned(),
+            None => self.method.as_str().to_lowercase(),
+        }
+    }
+}
+
+impl Target {
+    /// The resource request of a path, if it is one.
+    fn parse(method: &Method, path: &str, query: &[(String, String)]) -> Option<Self> {
+        let mut words = path.trim_matches('/').split('/').map(str::to_owned);
+        let mut target = Self::default();
+        match words.next()?.as_str() {
+            "api" => target.version = words.next()?,
+            "apis" => (target.group, target.version) = (words.next()?, words.next()?),
+            _ => return None,
+        }
+        let mut rest: Vec<String> = words.collect();
+        if rest.first()?.as_str() == "watch" {
+            target.watch_prefix = true;
+            rest.remove(0);
+        }
+        let mut rest = rest.into_iter();
+        target.resource = rest.next()?;
+        let second = rest.next();
+        let third = rest.next();
+        match (target.resource.as_str(), second, third) {
+            ("namespaces", Some(namespace), Some(third))
+                if !matches!(third.as_str(), "status" | "finalize") =>
+            {
+                (target.namespace, target.resource) = (namespace, third);
+                target.name = rest.next().unwrap_or_default();
+                target.subresource = rest.next().unwrap_or_default();
+            }
+            (resource, name, subresource) => {
+                if resource == "namespaces" {
+                    target.namespace = name.clone().unwrap_or_default();
+                }
+                target.name = name.unwrap_or_default();
+                target.subresource = subresource.unwrap_or_default();
+            }
+        }
+        target.named_by_path = !target.name.is_empty();
+        target.verb = target.verb_of(method, query);
+        if matches!(target.verb, "list" | "watch") && !target.named_by_path {
+            let selector = first(query, "fieldSelector").unwrap_or_default();
+            let required = selector.split(',').find_map(|term| {
+                let value = term.strip_prefix("metadata.name=")?;
+                Some(value.strip_prefix('=').unwrap_or(value).to_owned())
+            });
+            target.name = required.filter(|name| is_path_segment(name)).unwrap_or_default();
+        }
+        Some(target)
+    }
+
+    fn verb_of(&self, method: &Method, query: &[(String, String)]) -> &'static str {
+        let collection = !self.named_by_path;
+        match method.as_str() {
+            "GET" | "HEAD" if self.watch_prefix => "watch",
+            "GET" | "HEAD" if collection && truthy(first(query, "watch")) => "watch",
+            "GET" | "HEAD" if collection => "list",
+            "GET" | "HEAD" => "get",
+            "POST" => "create",
+            "PUT" => "update",
+            "PATCH" => "patch",
+            "DELETE" if collection => "deletecollection",
+            "DELETE" => "delete",
+            _ => "other",
+        }
+    }
+}
+
+/// The options of a list or a watch, decoded and with defaults applied.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Options {
+    /// The text of the label selector.
+    pub(super) label_selector: String,
+    /// The text of the field selector.
+    pub(super) field_selector: String,
+    /// Whether the query, not the path, asks for a watch.
+    pub(super) watch: bool,
+    /// Whether bookmarks are wanted.
+    pub(super) bookmarks: bool,
+    /// The resourceVersion's text; empty for unset.
+    pub(super) resource_version: String,
+    /// `Exact`, `NotOlderThan`, other, or empty.
+    pub(super) version_match: String,
+    /// Seconds.
+    pub(super) timeout_seconds: Option<i64>,
+    /// Page size; 0 and less for none.
+    pub(super) limit: i64,
+    /// The continue token.
+    pub(super) continue_token: String,
+    /// Whether the watch begins with the state.
+    pub(super) initial_events: Option<bool>,
+}
+
+impl Options {
+    /// Decodes, defaults and validates (semantics.md §1.2, §1.4, §1.5).
+    pub(super) fn decode(request: &Request, watch_list: bool) -> Result<Self, ApiError> {
+        let string = |name: &str| request.param(name).unwrap_or_default().to_owned();
+        let integer = |name: &str| -> Result<Option<i64>, ApiError> {
+            let Some(text) = request.param(name) else { return Ok(None) };
+            let message = format!("strconv.ParseInt: parsing \"{text}\": invalid syntax");
+            text.parse().map(Some).map_err(|_| ApiError::bad_request(message))
+        };
+        let mut options = Self {
+            label_selector: string("labelSelector"),
+            field_selector: string("fieldSelector"),
+            watch: truthy(request.param("watch")),
+            bookmarks: truthy(request.param("allowWatchBookmarks")),
+            resource_version: string("resourceVersion"),
+            version_match: string("resourceVersionMatch"),
+            timeout_seconds: integer("timeoutSeconds")?,
+            limit: integer("limit")?.unwrap_or(0),
+            continue_token: string("continue"),
+            initial_events: request.param("sendInitialEvents").map(|value| truthy(Some(value))),
+        };
+        let unset = matches!(options.resource_version.as_str(), "" | "0");
+        let silent = options.initial_events.is_none() && options.version_match.is_empty();
+        if watch_list && options.watch && unset && silent {
+            options.initial_events = Some(true);
+            options.version_match = "NotOlderThan".to_owned();
+        }
+        let causes = options.causes(watch_list);
+        if causes.is_empty() { Ok(options) } else { Err(ApiError::invalid_options(&causes)) }
+    }
+
+    fn causes(&self, watch_list: bool) -> Vec<(&'static str, &'static str, String)> {
+        const MATCH: &str = "resourceVersionMatch";
+        const FORBIDDEN: &str = "FieldValueForbidden";
+        const UNSUPPORTED: &str = "FieldValueNotSupported";
+        let mut causes = Vec::new();
+        let mut add = |field, kind, text: &str| causes.push((field, kind, text.to_owned()));
+        let given = self.version_match.as_str();
+        if self.watch && !watch_list && self.initial_events.is_some() {
+            let text = "Forbidden: sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled";
+            add("sendInitialEvents", FORBIDDEN, text);
+        } else if self.watch && self.initial_events.is_some() && given != "NotOlderThan" {
+            let text = "Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
+            add(MATCH, FORBIDDEN, text);
+        }
+        if self.watch && self.initial_events.is_none() && !given.is_empty() {
+            let text = "Forbidden: resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided";
+            add(MATCH, FORBIDDEN, text);
+        }
+        if !self.watch && !given.is_empty() && self.resource_version.is_empty() {
+            let text =
+                "Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided";
+            add(MATCH, FORBIDDEN, text);
+        }
+        if !self.watch && !given.is_empty() && !self.continue_token.is_empty() {
+            let text = "Forbidden: resourceVersionMatch is forbidden when continue is provided";
+            add(MATCH, FORBIDDEN, text);
+        }
+        let supported: &[&str] =
+            if self.watch { &["NotOlderThan"] } else { &["Exact", "NotOlderThan", ""] };
+        if !given.is_empty() && !supported.contains(&given) {
+            let list: Vec<String> = supported.iter().map(|word| format!("\"{word}\"")).collect();
+            let list = list.join(", ");
+            add(
+                MATCH,
+                UNSUPPORTED,
+                &format!("Unsupported value: \"{given}\": supported values: {list}"),
+            );
+        }
+        if !self.watch && given == "Exact" && self.resource_version == "0" {
+            let text =
+                "Forbidden: resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"";
+            add(MATCH, FORBIDDEN, text);
+        }
+        if !self.watch && self.initial_events.is_some() {
+            add(
+                "sendInitialEvents",
+                FORBIDDEN,
+                "Forbidden: sendInitialEvents is forbidden for list",
+            );
+        }
+        causes
+    }
+}
+
+/// The text of the failure of a resourceVersion that is no number (semantics.md §1.6.1, L13).
+pub(super) fn parse_revision(text: &str) -> Result<u64, String> {
+    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let fault = if digits { "value out of range" } else { "invalid syntax" };
+    let message = format!(
+        "resourceVersion: Invalid value: \"{text}\": strconv.ParseUint: parsing \"{text}\": {fault}"
+    );
+    if digits { text.parse().map_err(|_| message) } else { Err(message) }
+}
+
+/// A boolean parameter: absent, `0` and `false` are false, all else is true.
+pub(super) fn truthy(value: Option<&str>) -> bool {
+    value.is_some_and(|value| value != "0" && !value.eq_ignore_ascii_case("false"))
+}
+
+/// The first value of a name.
+fn first<'a>(query: &'a [(String, String)], name: &str) -> Option<&'a str> {
+    query.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
+}
+
+/// Whether a name can stand in a path.
+fn is_path_segment(name: &str) -> bool {
+    !name.is_empty() && name != "." && name != ".." && !name.contains(['/', '%'])
+}
+
+/// Pairs with a bad escape or a `;` are dropped, as Go drops them.
+fn parse_query(raw: &str) -> Vec<(String, String)> {
+    let pairs = raw.split('&').filter(|pair| !pair.is_empty() && !pair.contains(';'));
+    let pairs = pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")));
+    pairs
+        .filter_map(|(key, value)| Some((percent_decode(key, true)?, percent_decode(value, true)?)))
+        .collect()
+}
+
+/// Decodes percent-escapes, and `+` as a blank in queries.
+fn percent_decode(text: &str, plus: bool) -> Option<String> {
+    let mut bytes = text.bytes();
+    let mut out = Vec::with_capacity(text.len());
+    let digit =
+        |byte: Option<u8>| char::from(byte?).to_digit(16).and_then(|d| u8::try_from(d).ok());
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'%' => {
+                let (high, low) = (digit(bytes.next())?, digit(bytes.next())?);
+                out.push(high * 16 + low);
+            }
+            b'+' if plus => out.push(b' '),
+            other => out.push(other),
+        }
+    }
+    Some(String::from_utf8_lossy(&out).into_owned())
+}

@@ -1,0 +1,220 @@
+//! From a request to its answer: faults, identity, authorization, then the handler of its verb.
+
+use std::io;
+use std::sync::Arc;
+
+use hyper::upgrade::OnUpgrade;
+
+use ::http::Response;
+
+use super::answer::{self, Body};
+use super::faults::Action;
+use super::identity::{Attributes, Identity};
+use super::kinds::Kind;
+use super::request::{Request, Target};
+use super::request_log::LoggedRequest;
+use super::shared::Shared;
+use super::status::ApiError;
+use super::{discovery, list, openapi, patch, pod, review, scale, watch, writes};
+
+/// Answers a request. An error drops its connection or resets its stream.
+pub(super) async fn route(
+    shared: &Arc<Shared>,
+    request: &Request,
+    upgrade: OnUpgrade,
+) -> Result<Response<Body>, io::Error> {
+    let identity = Identity::of(&request.headers, &shared.options.users);
+    log(shared, request, identity.as_ref().map_or("", |identity| &identity.name));
+    let resource = request.target.as_ref().map_or("", |target| &target.resource);
+    let mut faults = shared.faults.take(&request.verb(), resource);
+    for fault in &faults {
+        match fault {
+            Action::Delay(time) => tokio::time::sleep(*time).await,
+            Action::Hang => std::future::pending().await,
+            Action::Reset => return Err(io::ErrorKind::ConnectionReset.into()),
+            Action::Gone
+            | Action::TooManyRequests(_)
+            | Action::Status(_)
+            | Action::Garbage
+            | Action::NoBookmarks => {}
+        }
+    }
+    faults.retain(|fault| !matches!(fault, Action::Delay(_)));
+    let answer = match identity {
+        Ok(identity) => answer(shared, request, &identity, &faults, upgrade).await,
+        Err(error) => Err(error),
+    };
+    Ok(answer.unwrap_or_else(|error| answer::error(request, &error)))
+}
+
+fn log(shared: &Shared, request: &Request, user: &str) {
+    let mut headers = request.headers.clone();
+    headers.remove(::http::header::AUTHORIZATION);
+    let resource = request.target.as_ref().map(|target| match target.subresource.as_str() {
+        "" => target.resource.clone(),
+        subresource => format!("{}/{subresource}", target.resource),
+    });
+    shared.log.add(LoggedRequest {
+        method: request.method.to_string(),
+        path: request.path.clone(),
+        query: request.raw_query.clone(),
+        verb: request.verb(),
+        resource: resource.unwrap_or_default(),
+        user: user.to_owned(),
+        headers,
+    });
+}
+
+async fn answer(
+    shared: &Arc<Shared>,
+    request: &Request,
+    identity: &Identity,
+    faults: &[Action],
+    upgrade: OnUpgrade,
+) -> Result<Response<Body>, ApiError> {
+    injected(request, faults)?;
+    let attributes = Attributes::of(request);
+    if !identity.may(&attributes) {
+        return Err(identity.forbidden(&attributes));
+    }
+    if let Some(value) = shared.aggregated.read().get(request.path.trim_end_matches('/')) {
+        return Ok(answer::value(request, 200, value));
+    }
+    let Some(target) = &request.target else {
+        return non_resource(shared, request);
+    };
+    let kind = find(shared, target)?;
+    let mut response = if target.subresource.is_empty() {
+        object(shared, request, identity, &kind, target, faults).await?
+    } else {
+        subresource(shared, request, &kind, target, upgrade).await?
+    };
+    if let Some(warning) = &kind.warning {
+        let name = ::http::HeaderName::from_static("warning");
+        answer::set(response.headers_mut(), name, &format!("299 - \"{warning}\""));
+    }
+    Ok(response)
+}
+
+async fn object(
+    shared: &Arc<Shared>,
+    request: &Request,
+    identity: &Identity,
+    kind: &Arc<Kind>,
+    target: &Target,
+    faults: &[Action],
+) -> Result<Response<Body>, ApiError> {
+    if kind.review {
+        return match target.verb {
+            "create" => review::create(shared, request, identity, kind, target),
+            _ => Err(ApiError::method_not_allowed()),
+        };
+    }
+    if request.method == ::http::Method::HEAD && !kind.custom {
+        return Err(ApiError::method_not_allowed());
+    }
+    match target.verb {
+        "get" => list::get(shared, request, kind, target).await,
+        "list" => list::list(shared, request, kind, target).await,
+        "watch" => watch::watch(shared, request, kind, target, faults).await,
+        "create" if target.name.is_empty() => writes::create(shared, request, kind, target),
+        "update" if !target.name.is_empty() => writes::update(shared, request, kind, target),
+        "patch" if !target.name.is_empty() => patch::patch(shared, request, kind, target),
+        "delete" => writes::delete(shared, request, kind, target),
+        "deletecollection" => writes::delete_collection(shared, request, kind, target),
+        _ => Err(ApiError::method_not_allowed()),
+    }
+}
+
+async fn subresource(
+    shared: &Arc<Shared>,
+    request: &Request,
+    kind: &Arc<Kind>,
+    target: &Target,
+    upgrade: OnUpgrade,
+) -> Result<Response<Body>, ApiError> {
+    if !kind.has_subresource(&target.subresource) {
+        return Err(if kind.custom {
+            ApiError::not_found(&kind.group, &kind.resource, &target.name)
+        } else {
+            ApiError::unknown_resource()
+        });
+    }
+    match (target.subresource.as_str(), target.verb) {
+        ("status", "get") => list::get(shared, request, kind, target).await,
+        ("status" | "finalize", "update") => writes::update(shared, request, kind, target),
+        ("status", "patch") => patch::patch(shared, request, kind, target),
+        ("scale", verb) => scale::scale(shared, request, kind, target, verb),
+        ("log", "get") => pod::log(shared, request, kind, target),
+        ("exec" | "attach" | "portforward", "get" | "create") => {
+            pod::upgrade(shared, request, kind, target, upgrade)
+        }
+        _ => Err(ApiError::method_not_allowed()),
+    }
+}
+
+fn non_resource(shared: &Shared, request: &Request) -> Result<Response<Body>, ApiError> {
+    let path = request.path.trim_end_matches('/');
+    match path {
+        "/healthz" | "/livez" | "/readyz" => Ok(answer::plain(200, "ok")),
+        "/version" => Ok(discovery::version(shared, request)),
+        "/openapi/v2" => openapi::v2(shared, request),
+        _ if path.starts_with("/openapi/v3") => openapi::v3(shared, request, path),
+        _ if path.starts_with("/api") => discovery::discovery(shared, request, path),
+        _ => Err(ApiError::unknown_path()),
+    }
+}
+
+/// The kind of a path (semantics.md §4.4).
+fn find(shared: &Shared, target: &Target) -> Result<Arc<Kind>, ApiError> {
+    let registry = shared.store.registry();
+    let Some(kind) = registry.find(&target.group, &target.version, &target.resource) else {
+        let custom = registry.kinds().iter().any(|kind| kind.custom && kind.group == target.group);
+        let known = registry.has_version(&target.group, &target.version) && !custom;
+        return Err(if known { ApiError::unknown_resource() } else { ApiError::unknown_path() });
+    };
+    let needs_namespace = kind.namespaced
+        && target.namespace.is_empty()
+        && (target.named_by_path || target.verb == "create");
+    let refuses_namespace =
+        !kind.namespaced && !target.namespace.is_empty() && kind.resource != "namespaces";
+    match (needs_namespace || refuses_namespace, kind.custom) {
+        (false, _) => Ok(kind),
+        (true, true) => Err(ApiError::unknown_path()),
+        (true, false) => Err(ApiError::unknown_resource()),
+    }
+}
+
+/// The failures that are answered before anything is looked at.
+fn injected(request: &Request, faults: &[Action]) -> Result<(), ApiError> {
+    let watch = request.target.as_ref().is_some_and(|target| target.verb == "watch");
+    for fault in faults {
+        match fault {
+            Action::TooManyRequests(seconds) => {
+                let message = "storage is (re)initializing";
+                let mut error = ApiError::new(429, "TooManyRequests", message);
+                error.retry_after = Some(*seconds);
+                return Err(error);
+            }
+            Action::Status(code) => {
+                let reason = match code {
+                    500 => "InternalError",
+                    503 => "ServiceUnavailable",
+                    _ => "",
+                };
+                return Err(ApiError::new(*code, reason, "injected failure"));
+            }
+            Action::Gone if !watch => {
+                let message = "The resourceVersion for the provided list is too old.";
+                return Err(ApiError::new(410, "Expired", message));
+            }
+            Action::Gone
+            | Action::Delay(_)
+            | Action::Hang
+            | Action::Reset
+            | Action::Garbage
+            | Action::NoBookmarks => {}
+        }
+    }
+    Ok(())
+}

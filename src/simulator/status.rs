@@ -1,0 +1,178 @@
+//! The failures that the simulator answers with, as `Status` objects in the upstream's words
+//! (semantics.md §15). Kept apart from `api::status`, which holds only what Weir itself may word: the two sides of a
+//! test must not share their texts.
+
+use serde_json::{Map, Value, json};
+
+/// An answer that is not a success.
+#[derive(Clone, Debug)]
+pub(super) struct ApiError {
+    /// The HTTP status.
+    pub(super) code: u16,
+    /// The reason word; empty for none.
+    pub(super) reason: &'static str,
+    /// The message for people.
+    pub(super) message: String,
+    /// `details`, without `retryAfterSeconds`.
+    pub(super) details: Option<Box<Map<String, Value>>>,
+    /// The token with which an expired list can go on.
+    pub(super) continue_token: Option<String>,
+    /// Seconds, for `details` and the `Retry-After` header.
+    pub(super) retry_after: Option<u32>,
+    /// Written as plain text instead of a `Status`.
+    pub(super) plain: bool,
+}
+
+impl ApiError {
+    /// A failure with nothing but a code, a reason and a message.
+    pub(super) fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
+        Self {
+            code,
+            reason,
+            message: message.into(),
+            details: None,
+            continue_token: None,
+            retry_after: None,
+            plain: false,
+        }
+    }
+
+    /// 400 `BadRequest`.
+    pub(super) fn bad_request(message: impl Into<String>) -> Self {
+        Self::new(400, "BadRequest", message)
+    }
+
+    /// 404 of an object (semantics.md §4.2).
+    pub(super) fn not_found(group: &str, resource: &str, name: &str) -> Self {
+        Self::new(404, "NotFound", format!("{} \"{name}\" not found", qualified(group, resource)))
+            .about(group, resource, name)
+    }
+
+    /// 404 of a resource that a known group does not have (semantics.md §4.4).
+    pub(super) fn unknown_resource() -> Self {
+        let mut error =
+            Self::new(404, "NotFound", "the server could not find the requested resource");
+        error.details = Some(Box::default());
+        error
+    }
+
+    /// The plain 404 of a path that nothing serves.
+    pub(super) fn unknown_path() -> Self {
+        let mut error = Self::new(404, "", "404 page not found\n");
+        error.plain = true;
+        error
+    }
+
+    /// 405.
+    pub(super) fn method_not_allowed() -> Self {
+        let mut error = Self::new(
+            405,
+            "MethodNotAllowed",
+            "the server does not allow this method on the requested resource",
+        );
+        error.details = Some(Box::default());
+        error
+    }
+
+    /// 409 of a creation.
+    pub(super) fn already_exists(group: &str, resource: &str, name: &str) -> Self {
+        let message = format!("{} \"{name}\" already exists", qualified(group, resource));
+        Self::new(409, "AlreadyExists", message).about(group, resource, name)
+    }
+
+    /// 409 of a change.
+    pub(super) fn conflict(group: &str, resource: &str, name: &str, why: &str) -> Self {
+        let message = format!(
+            "Operation cannot be fulfilled on {} \"{name}\": {why}",
+            qualified(group, resource)
+        );
+        Self::new(409, "Conflict", message).about(group, resource, name)
+    }
+
+    /// 504 of a resourceVersion that did not come (semantics.md §2.2).
+    pub(super) fn too_large(requested: u64, current: u64) -> Self {
+        let message =
+            format!("Timeout: Too large resource version: {requested}, current: {current}");
+        let mut error = Self::new(504, "Timeout", message);
+        let cause =
+            json!({"reason": "ResourceVersionTooLarge", "message": "Too large resource version"});
+        error.details = Some(Box::new(Map::from_iter([("causes".to_owned(), json!([cause]))])));
+        error.retry_after = Some(1);
+        error
+    }
+
+    /// 410 inside a watch (semantics.md §5.8).
+    pub(super) fn watch_expired(requested: u64, oldest: u64) -> Self {
+        Self::new(410, "Expired", format!("too old resource version: {requested} ({oldest})"))
+    }
+
+    /// 422 of list options; each cause is field, type and text (semantics.md §1.5).
+    pub(super) fn invalid_options(causes: &[(&str, &str, String)]) -> Self {
+        let texts: Vec<String> =
+            causes.iter().map(|(field, _, text)| format!("{field}: {text}")).collect();
+        let body = match texts.as_slice() {
+            [one] => one.clone(),
+            many => format!("[{}]", many.join(", ")),
+        };
+        let message = format!("ListOptions.meta.k8s.io \"\" is invalid: {body}");
+        let mut error = Self::new(422, "Invalid", message);
+        let causes: Vec<Value> = causes
+            .iter()
+            .map(|(field, kind, text)| json!({"reason": kind, "message": text, "field": field}))
+            .collect();
+        error.details = Some(Box::new(Map::from_iter([
+            ("group".to_owned(), json!("meta.k8s.io")),
+            ("kind".to_owned(), json!("ListOptions")),
+            ("causes".to_owned(), json!(causes)),
+        ])));
+        error
+    }
+
+    /// 422 of an object.
+    pub(super) fn invalid(group: &str, kind: &str, name: &str, field: &str, text: &str) -> Self {
+        let message = format!("{} \"{name}\" is invalid: {field}: {text}", qualified(group, kind));
+        let mut error = Self::new(422, "Invalid", message).about(group, kind, name);
+        if let Some(details) = &mut error.details {
+            let cause = json!({"reason": "FieldValueInvalid", "message": text, "field": field});
+            details.insert("causes".to_owned(), json!([cause]));
+        }
+        error
+    }
+
+    /// Names the object in `details`: name, group, kind, in this order, empty ones left out.
+    pub(super) fn about(mut self, group: &str, resource: &str, name: &str) -> Self {
+        let pairs = [("name", name), ("group", group), ("kind", resource)];
+        let pairs = pairs.into_iter().filter(|(_, value)| !value.is_empty());
+        let pairs = pairs.map(|(key, value)| (key.to_owned(), json!(value)));
+        self.details = Some(Box::new(pairs.collect()));
+        self
+    }
+
+    /// The `Status` object.
+    pub(super) fn to_value(&self) -> Value {
+        let metadata = match &self.continue_token {
+            Some(token) => json!({"continue": token}),
+            None => json!({}),
+        };
+        let mut status = json!({"kind": "Status", "apiVersion": "v1", "metadata": metadata,
+            "status": "Failure", "message": self.message});
+        let Some(map) = status.as_object_mut() else { return status };
+        if !self.reason.is_empty() {
+            map.insert("reason".to_owned(), json!(self.reason));
+        }
+        let mut details = self.details.clone();
+        if let Some(seconds) = self.retry_after {
+            details.get_or_insert_default().insert("retryAfterSeconds".to_owned(), json!(seconds));
+        }
+        if let Some(details) = details {
+            map.insert("details".to_owned(), Value::Object(*details));
+        }
+        map.insert("code".to_owned(), json!(self.code));
+        status
+    }
+}
+
+/// `resource` or `resource.group`.
+pub(super) fn qualified(group: &str, resource: &str) -> String {
+    if group.is_empty() { resource.to_owned() } else { format!("{resource}.{group}") }
+}

@@ -1,0 +1,239 @@
+//! The store: collections of objects under one revision, each with the history of its events.
+//!
+//! It plays etcd and the API server's watch caches at once. Like theirs, a collection has its own
+//! resourceVersion, which lags behind the global revision until an event of its own or a request for progress moves
+//! it (semantics.md §2.3, §5.6).
+//!
+//! Lock order: the one mutex of the state; nothing else is locked while it is held. Watchers are woken through `tokio`
+//! watch channels, which never block.
+
+mod collection;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+use serde_json::Value;
+use tokio::sync::watch;
+
+pub(super) use self::collection::{Collection, Event, Since};
+use super::kinds::{Kind, Registry};
+use super::object::{Object, set_revision};
+use super::status::ApiError;
+
+/// The revision of an empty store; not 0 or 1, so that no test passes by such an accident.
+const FIRST_REVISION: u64 = 1000;
+
+/// The collection of CustomResourceDefinitions: its changes rebuild the registry.
+const DEFINITIONS: &str = "apiextensions.k8s.io/customresourcedefinitions";
+
+/// What a write does to one object.
+pub(super) enum Change {
+    /// Creates or replaces it.
+    Put(Value),
+    /// Removes it.
+    Remove,
+    /// Nothing: the answer is the present state.
+    Keep,
+}
+
+/// All objects of the simulated cluster.
+#[derive(Debug)]
+pub(super) struct Store {
+    state: Mutex<State>,
+    registry: ArcSwap<Registry>,
+    history_events_max: usize,
+}
+
+/// A state to which [`Store::restore`] can go back.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    revision: u64,
+    objects: HashMap<String, Vec<Arc<Object>>>,
+}
+
+#[derive(Debug)]
+struct State {
+    revision: u64,
+    collections: HashMap<String, Collection>,
+}
+
+impl Store {
+    /// An empty store that keeps so many events of each resource.
+    pub(super) fn new(history_events_max: usize) -> Self {
+        let mut state = State { revision: FIRST_REVISION, collections: HashMap::new() };
+        let registry = Registry::new(std::iter::empty());
+        state.begin(&registry);
+        Self {
+            state: Mutex::new(state),
+            registry: ArcSwap::from_pointee(registry),
+            history_events_max,
+        }
+    }
+
+    /// The kinds served now.
+    pub(super) fn registry(&self) -> Arc<Registry> {
+        self.registry.load_full()
+    }
+
+    /// The global revision.
+    pub(super) fn revision(&self) -> u64 {
+        self.state.lock().revision
+    }
+
+    /// The object at a key.
+    pub(super) fn get(&self, kind: &Kind, key: &str) -> Option<Arc<Object>> {
+        self.state.lock().collections.get(&kind.storage())?.objects.get(key).cloned()
+    }
+
+    /// Runs a read on a collection, with the global revision.
+    pub(super) fn read<T>(&self, kind: &Kind, read: impl FnOnce(&mut Collection, u64) -> T) -> T {
+        let mut state = self.state.lock();
+        let revision = state.revision;
+        read(state.collection(&kind.storage()), revision)
+    }
+
+    /// Changes one object: `decide` sees its present state. One call is one transaction.
+    pub(super) fn write(
+        &self,
+        kind: &Kind,
+        key: &str,
+        decide: impl FnOnce(Option<Value>) -> Result<Change, ApiError>,
+    ) -> Result<Option<Arc<Object>>, ApiError> {
+        let storage = kind.storage();
+        let mut state = self.state.lock();
+        let revision = state.revision + 1;
+        let window = self.history_events_max;
+        let collection = state.collection(&storage);
+        let old = collection.objects.get(key).cloned();
+        let answer = match decide(old.as_ref().map(|object| object.value()))? {
+            Change::Keep => return Ok(old),
+            Change::Put(mut value) => {
+                if let Some(old) = old.as_ref().filter(|old| same_but_revision(old, &value)) {
+                    return Ok(Some(Arc::clone(old)));
+                }
+                set_revision(&mut value, revision);
+                let new = Arc::new(Object::new(kind, revision, value));
+                let event = Event { revision, old, new: Some(Arc::clone(&new)) };
+                collection.apply(event, window);
+                Some(new)
+            }
+            Change::Remove => {
+                let Some(old) = old else { return Ok(None) };
+                let last = Arc::new(old.at(kind, revision));
+                collection.apply(Event { revision, old: Some(old), new: None }, window);
+                Some(last)
+            }
+        };
+        state.revision = revision;
+        if storage == DEFINITIONS {
+            self.rebuild_registry(&mut state);
+        }
+        Ok(answer)
+    }
+
+    /// The keys of all objects that `wanted` holds for, with their kinds.
+    pub(super) fn find(&self, wanted: impl Fn(&Object) -> bool) -> Vec<(Arc<Kind>, Arc<str>)> {
+        let registry = self.registry();
+        let state = self.state.lock();
+        let mut found = Vec::new();
+        for (storage, collection) in &state.collections {
+            let kind = registry.kinds().iter().find(|kind| kind.storage() == *storage);
+            let Some(kind) = kind else { continue };
+            let matching = collection.objects.values().filter(|object| wanted(object));
+            found.extend(matching.map(|object| (Arc::clone(kind), Arc::clone(&object.key))));
+        }
+        found
+    }
+
+    /// A channel whose value changes with every event of a collection, and closes when its watches must end.
+    pub(super) fn subscribe(&self, kind: &Kind) -> watch::Receiver<u64> {
+        self.state.lock().collection(&kind.storage()).changed.subscribe()
+    }
+
+    /// Moves a collection's own resourceVersion up to the global revision, as a requested progress notification does.
+    pub(super) fn progress(&self, kind: &Kind) -> u64 {
+        let mut state = self.state.lock();
+        let revision = state.revision;
+        state.collection(&kind.storage()).advance(revision);
+        revision
+    }
+
+    /// Forgets all history, so that every older resourceVersion is gone.
+    pub(super) fn compact(&self) {
+        let mut state = self.state.lock();
+        let revision = state.revision;
+        state.collections.values_mut().for_each(|collection| collection.compact(revision));
+    }
+
+    /// The present state.
+    pub(super) fn snapshot(&self) -> Snapshot {
+        let state = self.state.lock();
+        let objects = state.collections.iter().map(|(storage, collection)| {
+            (storage.clone(), collection.objects.values().cloned().collect())
+        });
+        Snapshot { revision: state.revision, objects: objects.collect() }
+    }
+
+    /// Goes back to a state and its revision, as a restored etcd does: watches end, history is lost, later revisions are
+    /// given out again.
+    pub(super) fn restore(&self, snapshot: &Snapshot) {
+        let mut state = self.state.lock();
+        state.revision = snapshot.revision;
+        state.collections.clear();
+        for (storage, objects) in &snapshot.objects {
+            let objects =
+                objects.iter().map(|object| (Arc::clone(&object.key), Arc::clone(object)));
+            let collection = state.collection(storage);
+            collection.objects = objects.collect();
+        }
+        self.rebuild_registry(&mut state);
+        state.begin(&self.registry.load());
+    }
+
+    /// Ends all running watches cleanly, as a server that shuts down does.
+    pub(super) fn end_watches(&self) {
+        let mut state = self.state.lock();
+        for collection in state.collections.values_mut() {
+            collection.changed = watch::Sender::new(0);
+        }
+    }
+
+    /// Forgets a collection whose kind is no longer served; its watches end.
+    pub(super) fn drop_collection(&self, storage: &str) {
+        self.state.lock().collections.remove(storage);
+    }
+
+    fn rebuild_registry(&self, state: &mut State) {
+        let definitions = state.collection(DEFINITIONS).objects.values();
+        let definitions: Vec<Value> = definitions.map(|object| object.value()).collect();
+        self.registry.store(Arc::new(Registry::new(definitions.iter())));
+    }
+}
+
+impl State {
+    /// Makes the collections of all kinds, so that their histories begin now and not when they are first used.
+    fn begin(&mut self, registry: &Registry) {
+        for kind in registry.kinds() {
+            self.collection(&kind.storage());
+        }
+    }
+
+    /// The collection of a storage name, made on first use.
+    fn collection(&mut self, storage: &str) -> &mut Collection {
+        let revision = self.revision;
+        let make = || Collection::new(revision);
+        if !self.collections.contains_key(storage) {
+            self.collections.insert(storage.to_owned(), make());
+        }
+        self.collections.entry(storage.to_owned()).or_insert_with(make)
+    }
+}
+
+/// Whether a write would change nothing; such a write keeps the resourceVersion.
+fn same_but_revision(old: &Object, new: &Value) -> bool {
+    let mut new = new.clone();
+    set_revision(&mut new, old.revision);
+    old.value() == new
+}

@@ -1,0 +1,205 @@
+//! The cells of the kinds that people look at most.
+
+use serde_json::{Value, json};
+
+use super::age::age as age_of;
+use super::columns::{containers, joined, pairs};
+use crate::simulator::kinds::{array, text};
+
+/// A pod's row.
+pub(super) fn pod(object: &Value, age: &str) -> Value {
+    let statuses = array(object, "/status/containerStatuses");
+    let ready = statuses.iter().filter(|status| status.get("ready") == Some(&Value::Bool(true)));
+    let total = array(object, "/spec/containers").len();
+    let restarts: i64 = statuses
+        .iter()
+        .filter_map(|status| status.get("restartCount").and_then(Value::as_i64))
+        .sum();
+    let waiting = statuses
+        .iter()
+        .map(|status| text(status, "/state/waiting/reason"))
+        .find(|reason| !reason.is_empty());
+    let status = if object.pointer("/metadata/deletionTimestamp").is_some() {
+        "Terminating"
+    } else {
+        waiting.unwrap_or_else(|| text(object, "/status/phase"))
+    };
+    let or_none = |found: &'_ str| if found.is_empty() { "<none>" } else { found }.to_owned();
+    json!([
+        text(object, "/metadata/name"),
+        format!("{}/{total}", ready.count()),
+        status,
+        restarts.to_string(),
+        age,
+        or_none(text(object, "/status/podIPs/0/ip")),
+        or_none(text(object, "/spec/nodeName")),
+        or_none(text(object, "/status/nominatedNodeName")),
+        "<none>",
+    ])
+}
+
+/// A node's row.
+pub(super) fn node(object: &Value, age: &str) -> Value {
+    let conditions = array(object, "/status/conditions").iter();
+    let ready = conditions.clone().find(|condition| text(condition, "/type") == "Ready");
+    let mut status = match ready.map(|condition| text(condition, "/status")) {
+        Some("True") => "Ready",
+        Some("False") => "NotReady",
+        _ => "Unknown",
+    }
+    .to_owned();
+    if object.pointer("/spec/unschedulable") == Some(&Value::Bool(true)) {
+        status.push_str(",SchedulingDisabled");
+    }
+    let labels = object.pointer("/metadata/labels").and_then(Value::as_object);
+    let roles: Vec<&str> = labels
+        .into_iter()
+        .flatten()
+        .filter_map(|(key, _)| key.strip_prefix("node-role.kubernetes.io/"))
+        .collect();
+    let roles = if roles.is_empty() { "<none>".to_owned() } else { roles.join(",") };
+    let address = |kind: &str| {
+        let mut addresses = array(object, "/status/addresses").iter();
+        let found = addresses.find(|address| text(address, "/type") == kind);
+        found.map_or("<none>", |address| text(address, "/address")).to_owned()
+    };
+    let info = |name: &str| {
+        let found = text(object, &format!("/status/nodeInfo/{name}"));
+        if found.is_empty() { "<unknown>" } else { found }.to_owned()
+    };
+    json!([
+        text(object, "/metadata/name"),
+        status,
+        roles,
+        age,
+        text(object, "/status/nodeInfo/kubeletVersion"),
+        address("InternalIP"),
+        address("ExternalIP"),
+        info("osImage"),
+        info("kernelVersion"),
+        info("containerRuntimeVersion"),
+    ])
+}
+
+/// A service's row.
+pub(super) fn service(object: &Value, age: &str) -> Value {
+    let ports: Vec<String> = array(object, "/spec/ports")
+        .iter()
+        .map(|port| {
+            let number = port.get("port").and_then(Value::as_i64).unwrap_or(0);
+            let node = port.get("nodePort").and_then(Value::as_i64);
+            let node = node.map(|node| format!(":{node}")).unwrap_or_default();
+            format!("{number}{node}/{}", text(port, "/protocol"))
+        })
+        .collect();
+    let ports = if ports.is_empty() { "<none>".to_owned() } else { ports.join(",") };
+    let ip = match text(object, "/spec/clusterIP") {
+        "" => "<none>",
+        ip => ip,
+    };
+    let external = match text(object, "/spec/type") {
+        "" => "<unknown>",
+        "LoadBalancer" => "<pending>",
+        _ => "<none>",
+    };
+    json!([
+        text(object, "/metadata/name"),
+        text(object, "/spec/type"),
+        ip,
+        external,
+        ports,
+        age,
+        pairs(object, "/spec/selector")
+    ])
+}
+
+/// An event's row.
+pub(super) fn event(object: &Value) -> Value {
+    let involved = format!(
+        "{}/{}",
+        text(object, "/involvedObject/kind").to_lowercase(),
+        text(object, "/involvedObject/name")
+    );
+    let count = object.get("count").and_then(Value::as_i64).unwrap_or(1);
+    json!([
+        age_of(text(object, "/lastTimestamp")),
+        text(object, "/type"),
+        text(object, "/reason"),
+        involved,
+        text(object, "/involvedObject/fieldPath"),
+        text(object, "/source/component"),
+        text(object, "/message").trim(),
+        age_of(text(object, "/firstTimestamp")),
+        count,
+        text(object, "/metadata/name"),
+    ])
+}
+
+/// A deployment's row.
+pub(super) fn deployment(object: &Value, age: &str) -> Value {
+    let (names, images) = containers(object, "/spec/template/spec/containers");
+    let ready =
+        format!("{}/{}", number(object, "/status/readyReplicas"), number(object, "/spec/replicas"));
+    json!([
+        text(object, "/metadata/name"),
+        ready,
+        number(object, "/status/updatedReplicas"),
+        number(object, "/status/availableReplicas"),
+        age,
+        names,
+        images,
+        selector(object, "")
+    ])
+}
+
+/// A replica set's row.
+pub(super) fn replica_set(object: &Value, age: &str) -> Value {
+    let (names, images) = containers(object, "/spec/template/spec/containers");
+    json!([
+        text(object, "/metadata/name"),
+        number(object, "/spec/replicas"),
+        number(object, "/status/replicas"),
+        number(object, "/status/readyReplicas"),
+        age,
+        names,
+        images,
+        selector(object, "<none>"),
+    ])
+}
+
+/// A stateful set's row.
+pub(super) fn stateful_set(object: &Value, age: &str) -> Value {
+    let (names, images) = containers(object, "/spec/template/spec/containers");
+    let ready =
+        format!("{}/{}", number(object, "/status/readyReplicas"), number(object, "/spec/replicas"));
+    json!([text(object, "/metadata/name"), ready, age, names, images])
+}
+
+/// An endpoint slice's row.
+pub(super) fn endpoint_slice(object: &Value, age: &str) -> Value {
+    let ports: Vec<String> =
+        array(object, "/ports").iter().map(|port| number(port, "/port").to_string()).collect();
+    let ports = if ports.is_empty() { "<unset>".to_owned() } else { ports.join(",") };
+    let endpoints: Vec<String> =
+        array(object, "/endpoints").iter().map(|endpoint| joined(endpoint, "/addresses")).collect();
+    let more = endpoints.len().saturating_sub(3);
+    let mut shown = endpoints.into_iter().take(3).collect::<Vec<_>>().join(",");
+    if more > 0 {
+        shown = format!("{shown} + {more} more...");
+    }
+    if shown.is_empty() {
+        "<unset>".clone_into(&mut shown);
+    }
+    json!([text(object, "/metadata/name"), text(object, "/addressType"), ports, shown, age])
+}
+
+fn selector(object: &Value, empty: &str) -> String {
+    match pairs(object, "/spec/selector/matchLabels").as_str() {
+        "<none>" => empty.to_owned(),
+        found => found.to_owned(),
+    }
+}
+
+fn number(object: &Value, pointer: &str) -> i64 {
+    object.pointer(pointer).and_then(Value::as_i64).unwrap_or(0)
+}

@@ -1,0 +1,159 @@
+//! A small HTTP client for the simulator's own tests.
+
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::{HeaderMap, Method, StatusCode};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper_util::rt::TokioIo;
+use serde_json::{Value, json};
+
+use crate::simulator::{Simulator, SimulatorOptions};
+
+/// A test that waits longer than this has failed.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A received answer.
+pub(super) struct Answer {
+    pub(super) code: StatusCode,
+    pub(super) headers: HeaderMap,
+    pub(super) body: Bytes,
+}
+
+impl Answer {
+    pub(super) fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap()
+    }
+
+    pub(super) fn text(&self) -> &str {
+        std::str::from_utf8(&self.body).unwrap()
+    }
+
+    pub(super) fn message(&self) -> String {
+        self.json()["message"].as_str().unwrap().to_owned()
+    }
+}
+
+pub(super) async fn start() -> Simulator {
+    start_with(SimulatorOptions::default()).await
+}
+
+pub(super) async fn start_with(options: SimulatorOptions) -> Simulator {
+    Simulator::start(options).await.unwrap()
+}
+
+pub(super) async fn get(simulator: &Simulator, path: &str) -> Answer {
+    request(simulator, Method::GET, path, &[], Value::Null).await.unwrap()
+}
+
+pub(super) async fn request(
+    simulator: &Simulator,
+    method: Method,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: Value,
+) -> Result<Answer, hyper::Error> {
+    let response = send(simulator, method, path, headers, body).await?;
+    let (parts, body) = response.into_parts();
+    let body = body.collect().await?.to_bytes();
+    Ok(Answer { code: parts.status, headers: parts.headers, body })
+}
+
+async fn send(
+    simulator: &Simulator,
+    method: Method,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: Value,
+) -> Result<http::Response<Incoming>, hyper::Error> {
+    let stream = tokio::net::TcpStream::connect(simulator.address()).await.unwrap();
+    let (mut sender, connection) =
+        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+    tokio::spawn(connection);
+    let body = if body.is_null() { Bytes::new() } else { Bytes::from(body.to_string()) };
+    let mut request = http::Request::builder().method(method).uri(path).header("host", "x");
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    sender.send_request(request.body(Full::new(body)).unwrap()).await
+}
+
+/// A running watch.
+pub(super) struct Watch {
+    body: Incoming,
+    buffer: BytesMut,
+}
+
+impl Watch {
+    /// Opens one; the path has no `watch` parameter yet.
+    pub(super) async fn open(simulator: &Simulator, path: &str, query: &str) -> Self {
+        let path = format!("{path}?watch=1&{query}");
+        let response = send(simulator, Method::GET, &path, &[], Value::Null).await.unwrap();
+        assert_eq!(response.status(), 200, "{path}");
+        Self { body: response.into_body(), buffer: BytesMut::new() }
+    }
+
+    /// The next event's bytes without the newline; `None` at a clean end, an error if the stream breaks.
+    pub(super) async fn line(&mut self) -> Result<Option<Vec<u8>>, hyper::Error> {
+        loop {
+            if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
+                let mut line = self.buffer.split_to(end + 1).to_vec();
+                line.pop();
+                return Ok(Some(line));
+            }
+            let frame = tokio::time::timeout(PATIENCE, self.body.frame()).await.unwrap();
+            match frame {
+                None => return Ok(None),
+                Some(frame) => {
+                    self.buffer.extend_from_slice(&frame?.into_data().unwrap_or_default());
+                }
+            }
+        }
+    }
+
+    /// The next event.
+    pub(super) async fn next(&mut self) -> Value {
+        let line = self.line().await.unwrap().unwrap();
+        serde_json::from_slice(&line).unwrap()
+    }
+
+    /// The next events as `TYPE name@resourceVersion`.
+    pub(super) async fn events(&mut self, count: usize) -> Vec<String> {
+        let mut events = Vec::new();
+        for _ in 0..count {
+            let event = self.next().await;
+            let metadata = &event["object"]["metadata"];
+            let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+            let name = text(&metadata["name"]);
+            events.push(format!(
+                "{} {name}@{}",
+                text(&event["type"]),
+                text(&metadata["resourceVersion"])
+            ));
+        }
+        events
+    }
+
+    /// Waits for the clean end, with nothing before it.
+    pub(super) async fn ends(&mut self) {
+        assert_eq!(self.line().await.unwrap(), None);
+    }
+}
+
+/// A ConfigMap.
+pub(super) fn config_map(namespace: &str, name: &str, label: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": name, "namespace": namespace, "labels": {"l": label}},
+        "data": {"k": "<v>"}})
+}
+
+/// Creates a ConfigMap and tells its resourceVersion.
+pub(super) fn create(simulator: &Simulator, namespace: &str, name: &str) -> u64 {
+    revision(&simulator.store().create(config_map(namespace, name, "1")).unwrap())
+}
+
+/// The resourceVersion of an object or a list.
+pub(super) fn revision(object: &Value) -> u64 {
+    object["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap()
+}
