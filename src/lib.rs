@@ -11,7 +11,9 @@
 
 pub mod admin;
 pub mod api;
+pub mod app;
 pub mod cache;
+pub mod cli;
 pub mod codec;
 pub mod config;
 pub mod server;

@@ -1,0 +1,173 @@
+//! Builds the components, starts them in order, stops them in reverse.
+//!
+//! The order is that of need: metrics, connections, discovery, caches, listeners, and last what tells others that they may come (the
+//! kubeconfig, readiness). Stopping goes the other way round: first Weir says that it is not ready, then it takes nobody new, drains
+//! whom it has, ends its caches, and answers probes until all that is done.
+//!
+//! An upstream that can't be reached is no reason not to start: Weir says so (log, `/readyz`) and keeps trying, as it would if the
+//! upstream went away later. Credentials that can't be read, or that the upstream refuses at the first request, are.
+
+mod files;
+pub mod kubeconfig;
+mod probe;
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::admin::Admin;
+use crate::admin::health::{Checks, Health};
+use crate::app::probe::Probe;
+use crate::cache::registry::Registry;
+use crate::config::Config;
+use crate::server::{BoundListener, Server, Services};
+use crate::telemetry::metrics::Metrics;
+use crate::upstream::Upstream;
+use crate::upstream::discovery::Discovery;
+
+/// A Weir whose listeners are bound; clients that come wait until it [runs](App::run).
+pub struct App {
+    server: Server,
+    listeners: Vec<BoundListener>,
+    admin: Option<RunningAdmin>,
+    registry: Registry,
+    probe: JoinHandle<()>,
+    metrics: Metrics,
+    /// Cancelled when Weir serves: `/readyz` fails until then.
+    started: CancellationToken,
+    /// Cancelled when Weir begins to stop: `/readyz` fails from then on.
+    stopping: CancellationToken,
+    /// Cancelled when everything else has ended.
+    ended: CancellationToken,
+}
+
+struct RunningAdmin {
+    address: SocketAddr,
+    task: JoinHandle<()>,
+}
+
+impl App {
+    /// Builds everything. Errors are final and say what to check: credentials, certificates, addresses in use.
+    pub async fn start(config: Config) -> anyhow::Result<Self> {
+        files::raise_limit();
+        let metrics = Metrics::new().context("cannot register metrics")?;
+        let upstream = Upstream::new(&config.upstream, metrics.upstream.clone()).await?;
+        let probe = Probe::new(upstream.clone());
+        probe.first(FIRST_PROBE_TIMEOUT).await?;
+        let discovery = Discovery::start(upstream.clone());
+        let registry = Registry::new(
+            Arc::new(config.cache),
+            upstream.clone(),
+            discovery.clone(),
+            metrics.cache.clone(),
+        );
+        let services =
+            Services { registry: registry.clone(), upstream, metrics: metrics.server.clone() };
+        let server = Server::bind(&config.server, services)?;
+        let listeners = server.local_addresses();
+
+        let [started, stopping, ended] = [(); 3].map(|()| CancellationToken::new());
+        let checks = checks(&probe, &discovery, &registry)
+            .ready("startup", when(&started, true, "process is starting"))
+            .ready("shutdown", when(&stopping, false, "process is shutting down"));
+        let admin = match config.admin_listen {
+            Some(address) => {
+                let admin = Admin::bind(address, checks, metrics.registry.clone())
+                    .await
+                    .with_context(|| format!("cannot listen on {address} (admin)"))?;
+                let address = admin.local_address().unwrap_or(address);
+                tracing::info!(%address, "admin listening");
+                Some(RunningAdmin { address, task: tokio::spawn(admin.run(ended.clone())) })
+            }
+            None => None,
+        };
+        registry.start_warm();
+        let probe = tokio::spawn(probe.run());
+        Ok(Self { server, listeners, admin, registry, probe, metrics, started, stopping, ended })
+    }
+
+    /// Where clients come in, in the order of the configuration.
+    pub fn listeners(&self) -> &[BoundListener] {
+        &self.listeners
+    }
+
+    /// Where health and metrics are served.
+    pub fn admin_address(&self) -> Option<SocketAddr> {
+        self.admin.as_ref().map(|admin| admin.address)
+    }
+
+    /// What this Weir counts. Cheap to clone.
+    pub fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
+    /// Writes a kubeconfig for the first TLS listener, or else the first plain one.
+    pub fn write_kubeconfig(&self, path: &Path) -> anyhow::Result<()> {
+        let text = kubeconfig::render(&self.listeners)?;
+        kubeconfig::write(path, &text)
+            .with_context(|| format!("cannot write the kubeconfig {}", path.display()))?;
+        tracing::info!(file = %path.display(), "kubeconfig for clients written");
+        Ok(())
+    }
+
+    /// Serves until told to stop, then drains within the configured deadline. Returns when everything has ended.
+    pub async fn run(self, stop: CancellationToken) {
+        let Self { server, admin, registry, probe, started, stopping, ended, .. } = self;
+        started.cancel();
+        let draining = CancellationToken::new();
+        let serving = server.serve(draining.clone());
+        tokio::pin!(serving);
+        tokio::select! {
+            () = stop.cancelled() => {
+                tracing::info!("stopping");
+                stopping.cancel();
+                draining.cancel();
+                serving.await;
+            }
+            // It only ends when told to; should it ever do so by itself, the process must not linger.
+            () = serving.as_mut() => tracing::error!("the server ended by itself"),
+        }
+        registry.shutdown().await;
+        probe.abort();
+        ended.cancel();
+        if let Some(admin) = admin
+            && let Err(error) = admin.task.await
+        {
+            tracing::error!(%error, "the admin listener failed");
+        }
+        tracing::info!("stopped");
+    }
+}
+
+/// What `/readyz` looks at in the parts.
+fn checks(probe: &Probe, discovery: &Discovery, registry: &Registry) -> Checks {
+    let (probe, discovery, registry) = (probe.clone(), discovery.clone(), registry.clone());
+    Checks::new()
+        .ready("upstream", move || probe.health())
+        .ready("discovery", move || match discovery.known() {
+            true => Ok(()),
+            false => Err("the upstream's resources are not known yet".to_owned()),
+        })
+        .ready("warm-caches", move || match registry.unready() {
+            unready if unready.is_empty() => Ok(()),
+            unready => Err(format!("not filled yet: {}", unready.join(", "))),
+        })
+}
+
+/// Well while a token is (or is not) cancelled.
+fn when(
+    token: &CancellationToken,
+    cancelled: bool,
+    otherwise: &'static str,
+) -> impl Fn() -> Health + Send + Sync + 'static {
+    let token = token.clone();
+    move || if token.is_cancelled() == cancelled { Ok(()) } else { Err(otherwise.to_owned()) }
+}
+
+/// A start is held up no longer than this by an upstream that doesn't answer.
+const FIRST_PROBE_TIMEOUT: Duration = Duration::from_secs(3);

@@ -1,0 +1,166 @@
+//! The kubeconfig for clients of Weir (`--write-kubeconfig`).
+//!
+//! It holds no credential: in sidecar mode there is one identity, Weir's own. Its token is a placeholder that Weir drops, since kubectl
+//! asks for a username wherever a TLS server has no credential (client-go `clientcmd/client_config.go`, `canIdentifyUser`). The
+//! file is still nobody else's to change, since it decides where kubectl sends its requests: mode 0600, written aside and renamed, so
+//! that no reader ever sees half of it.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use anyhow::Context;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde::Serialize;
+
+use crate::server::{BoundListener, ListenerKind};
+
+/// Writes it for the first TLS listener, or else the first plain one; kubectl can't use a Unix socket.
+pub fn render(listeners: &[BoundListener]) -> anyhow::Result<String> {
+    let of_kind = |kind| listeners.iter().find(|listener| listener.kind == kind);
+    let (scheme, listener) = of_kind(ListenerKind::Tls)
+        .map(|listener| ("https", listener))
+        .or_else(|| of_kind(ListenerKind::Plain).map(|listener| ("http", listener)))
+        .context(
+            "a kubeconfig needs an https:// or http:// listener; there are only Unix sockets",
+        )?;
+    let cluster = Cluster {
+        server: format!("{scheme}://{}", listener.address),
+        certificate_authority_data: listener.ca_pem.as_ref().map(|pem| STANDARD.encode(pem)),
+    };
+    let kubeconfig = Kubeconfig {
+        api_version: "v1",
+        kind: "Config",
+        clusters: [NamedCluster { name: NAME, cluster }],
+        contexts: [NamedContext {
+            name: NAME,
+            context: ClusterAndUser { cluster: NAME, user: NAME },
+        }],
+        current_context: NAME,
+        users: [NamedUser { name: NAME, user: User { token: PLACEHOLDER } }],
+    };
+    serde_saphyr::to_string(&kubeconfig).context("the kubeconfig cannot be written as YAML")
+}
+
+/// Puts a file in place with mode 0600, whole or not at all.
+pub fn write(path: &Path, text: &str) -> io::Result<()> {
+    let mut aside = path.as_os_str().to_owned();
+    aside.push(format!(".{}.tmp", std::process::id()));
+    let aside = Path::new(&aside);
+    let result = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(aside)
+        .and_then(|mut file| file.write_all(text.as_bytes()))
+        .and_then(|()| fs::rename(aside, path));
+    if result.is_err() {
+        // It may not even be there; what went wrong first is what is told.
+        drop(fs::remove_file(aside));
+    }
+    result
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Kubeconfig<'a> {
+    api_version: &'a str,
+    kind: &'a str,
+    clusters: [NamedCluster<'a>; 1],
+    contexts: [NamedContext<'a>; 1],
+    #[serde(rename = "current-context")]
+    current_context: &'a str,
+    users: [NamedUser<'a>; 1],
+}
+
+#[derive(Serialize)]
+struct NamedCluster<'a> {
+    name: &'a str,
+    cluster: Cluster,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct Cluster {
+    server: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    certificate_authority_data: Option<String>,
+}
+
+#[derive(Serialize)]
+struct NamedContext<'a> {
+    name: &'a str,
+    context: ClusterAndUser<'a>,
+}
+
+#[derive(Serialize)]
+struct ClusterAndUser<'a> {
+    cluster: &'a str,
+    user: &'a str,
+}
+
+#[derive(Serialize)]
+struct NamedUser<'a> {
+    name: &'a str,
+    user: User<'a>,
+}
+
+#[derive(Serialize)]
+struct User<'a> {
+    token: &'a str,
+}
+
+/// Of the cluster, the user and the context.
+const NAME: &str = "weir";
+
+/// Says to who finds it that it opens nothing.
+const PLACEHOLDER: &str = "unused";
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use kube_client::config::Kubeconfig;
+
+    use super::*;
+
+    fn listener(kind: ListenerKind, address: &str, ca_pem: Option<&str>) -> BoundListener {
+        BoundListener { kind, address: address.to_owned(), ca_pem: ca_pem.map(str::to_owned) }
+    }
+
+    #[test]
+    fn tls_is_preferred_and_its_ca_carried() {
+        let text = render(&[
+            listener(ListenerKind::Unix, "/run/weir.sock", None),
+            listener(ListenerKind::Plain, "127.0.0.1:8001", None),
+            listener(ListenerKind::Tls, "[::1]:6440", Some("PEM")),
+        ])
+        .unwrap();
+        let parsed = Kubeconfig::from_yaml(&text).unwrap();
+        assert_eq!(parsed.current_context.as_deref(), Some("weir"));
+        let cluster = parsed.clusters.into_iter().next().unwrap().cluster.unwrap();
+        assert_eq!(cluster.server.as_deref(), Some("https://[::1]:6440"));
+        assert_eq!(cluster.certificate_authority_data, Some(STANDARD.encode("PEM")));
+    }
+
+    #[test]
+    fn plain_serves_where_there_is_no_tls() {
+        let text = render(&[listener(ListenerKind::Plain, "127.0.0.1:8001", None)]).unwrap();
+        assert!(text.contains("server: http://127.0.0.1:8001\n"), "{text}");
+        assert!(render(&[listener(ListenerKind::Unix, "/run/weir.sock", None)]).is_err());
+    }
+
+    #[test]
+    fn the_file_is_private_and_replaced_whole() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("kubeconfig");
+        fs::write(&path, "old").unwrap();
+        write(&path, "new").unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "new");
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1, "nothing is left aside");
+        assert!(write(&directory.path().join("no/such"), "x").is_err());
+    }
+}

@@ -1,0 +1,149 @@
+//! The command line: `serve`, `demo`, `check`, `version`.
+//!
+//! Exit codes: 0 for a clean end, 1 for a failure at run time, 2 for a command or configuration that can't be followed
+//! (clap's own code for the former), 130 when a second signal cut a graceful stop short. Results go to standard output,
+//! everything else to standard error.
+
+pub mod demo;
+pub mod failure;
+pub mod screen;
+pub mod signals;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use clap::{Args, Parser, Subcommand};
+use tokio_util::sync::CancellationToken;
+
+use crate::app::App;
+use crate::cli::failure::Failure;
+use crate::cli::screen::Screen;
+use crate::cli::signals::Signals;
+use crate::config::file::ConfigFile;
+use crate::config::listen::ListenAddress;
+use crate::config::resolve::{AdminListen, Overrides};
+use crate::config::{Config, LogFormat};
+use crate::telemetry::logging;
+
+/// A caching read-through proxy for the Kubernetes API.
+#[derive(Debug, Parser)]
+#[command(name = "weir", version, about, propagate_version = true)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Serve the Kubernetes API from caches, in front of an API server
+    Serve(ServeArgs),
+    /// Show it on a simulated cluster, with nothing else needed
+    Demo(demo::DemoArgs),
+    /// Validate a configuration file, and print what is in effect
+    Check {
+        /// The configuration file
+        file: PathBuf,
+    },
+    /// Print the version
+    Version,
+}
+
+impl Cli {
+    /// Does what the command line says.
+    pub async fn run(self) -> Result<(), Failure> {
+        match self.command {
+            Command::Serve(args) => serve(args).await,
+            Command::Demo(args) => demo::run(args).await,
+            Command::Check { file } => check(&file),
+            Command::Version => version(),
+        }
+    }
+}
+
+/// Flags of `serve`; each stands above the configuration file.
+#[derive(Args, Debug, Default)]
+pub struct ServeArgs {
+    /// The configuration file (YAML); without it, the defaults
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// The kubeconfig of the API server behind; default: $KUBECONFIG, ~/.kube/config, or the pod's service account
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// The context in the kubeconfig; default: the current one
+    #[arg(long, value_name = "NAME")]
+    context: Option<String>,
+    /// Where clients come in: https://127.0.0.1:6440, http://127.0.0.1:8001 or unix:///run/weir.sock; may be repeated
+    #[arg(long, value_name = "URL")]
+    listen: Vec<ListenAddress>,
+    /// Where health and metrics are served, or "none"
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    admin_listen: Option<AdminListen>,
+    /// How logs are written: text or json
+    #[arg(long, value_name = "FORMAT")]
+    log_format: Option<LogFormat>,
+    /// What is logged, such as info or weir=debug
+    #[arg(long, value_name = "FILTER", env = "WEIR_LOG")]
+    log_filter: Option<String>,
+    /// Write a kubeconfig for clients of Weir to this file
+    #[arg(long, value_name = "FILE")]
+    write_kubeconfig: Option<PathBuf>,
+}
+
+impl ServeArgs {
+    /// The configuration these flags and their file amount to.
+    pub fn resolve(self) -> Result<(Config, Option<PathBuf>), Failure> {
+        let (file, name) = match &self.config {
+            Some(path) => (read(path)?, path.display().to_string()),
+            None => (ConfigFile::empty(), "the command line".to_owned()),
+        };
+        let overrides = Overrides {
+            kubeconfig: self.kubeconfig,
+            context: self.context,
+            listen: self.listen,
+            admin_listen: self.admin_listen,
+            log_format: self.log_format,
+            log_filter: self.log_filter,
+        };
+        let config = Config::resolve(file, overrides).context(name).map_err(Failure::usage)?;
+        Ok((config, self.write_kubeconfig))
+    }
+}
+
+async fn serve(args: ServeArgs) -> Result<(), Failure> {
+    let (config, kubeconfig) = args.resolve()?;
+    logging::install(&config.logging).map_err(Failure::runtime)?;
+    let mut signals =
+        Signals::listen().context("cannot listen to signals").map_err(Failure::runtime)?;
+    let start = async {
+        let app = App::start(config).await?;
+        if let Some(path) = kubeconfig {
+            app.write_kubeconfig(&path)?;
+        }
+        anyhow::Ok(app)
+    };
+    let app = tokio::select! {
+        app = start => app.map_err(Failure::runtime)?,
+        // Nobody was served yet, so there is nothing to drain.
+        () = signals.next() => return Ok(()),
+    };
+    let stop = CancellationToken::new();
+    signals.govern(stop.clone(), app.run(stop)).await
+}
+
+fn check(path: &Path) -> Result<(), Failure> {
+    let file = read(path)?;
+    let config = Config::resolve(file, Overrides::default())
+        .with_context(|| path.display().to_string())
+        .map_err(Failure::usage)?;
+    let yaml = ConfigFile::from(&config).to_yaml().map_err(Failure::runtime)?;
+    Screen::stdout().print(&yaml).map_err(Failure::runtime)
+}
+
+fn version() -> Result<(), Failure> {
+    let line = format!("weir {}\n", env!("CARGO_PKG_VERSION"));
+    Screen::stdout().print(&line).map_err(Failure::runtime)
+}
+
+fn read(path: &Path) -> Result<ConfigFile, Failure> {
+    ConfigFile::read(path).map_err(Failure::usage)
+}

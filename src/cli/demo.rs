@@ -1,0 +1,172 @@
+//! `weir demo`: a simulated cluster that lives, Weir before it, and a screen that says what to try and what comes of it.
+//!
+//! Everything is in this process and ends with it. Nothing is special about this Weir but its upstream: it is the same [`App`] as
+//! that of `weir serve`, reached by a kubeconfig like any other.
+
+mod figures;
+mod tour;
+mod workspace;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::Args;
+use tokio_util::sync::CancellationToken;
+
+use crate::app::App;
+use crate::cli::demo::figures::Figures;
+use crate::cli::demo::tour::Tour;
+use crate::cli::demo::workspace::Workspace;
+use crate::cli::failure::Failure;
+use crate::cli::screen::Screen;
+use crate::cli::signals::Signals;
+use crate::config::file::ConfigFile;
+use crate::config::listen::ListenAddress;
+use crate::config::resolve::{AdminListen, Overrides};
+use crate::config::{Config, defaults};
+use crate::simulator::{Cluster, Simulator, SimulatorOptions};
+use crate::telemetry::logging;
+
+/// Flags of `demo`.
+#[derive(Args, Clone, Debug)]
+pub struct DemoArgs {
+    /// Nodes of the simulated cluster
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=5_000))]
+    nodes: u32,
+    /// Pods of the simulated cluster
+    #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u32).range(0..=100_000))]
+    pods: u32,
+    /// Changes a second
+    #[arg(long, value_name = "RATE", default_value_t = 5, value_parser = clap::value_parser!(u32).range(0..=10_000))]
+    churn: u32,
+    /// Where clients come in; may be repeated [default: https://127.0.0.1:6440 and http://127.0.0.1:8001, or free ports]
+    #[arg(long, value_name = "URL")]
+    listen: Vec<ListenAddress>,
+    /// Where the kubeconfig is written, and removed at the end [default: a new directory]
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+    /// What is logged, such as info or weir=debug
+    #[arg(long, value_name = "FILTER", env = "WEIR_LOG", default_value = "warn")]
+    log_filter: String,
+}
+
+/// Runs until a signal.
+pub async fn run(args: DemoArgs) -> Result<(), Failure> {
+    let config = config(&args)?;
+    logging::install(&config.logging).map_err(Failure::runtime)?;
+    let mut signals =
+        Signals::listen().context("cannot listen to signals").map_err(Failure::runtime)?;
+    let demo = tokio::select! {
+        demo = Demo::start(&args, config) => demo.map_err(Failure::runtime)?,
+        // What was made so far is dropped, the directory with it.
+        () = signals.next() => return Ok(()),
+    };
+    let stop = CancellationToken::new();
+    signals.govern(stop.clone(), demo.run(stop)).await
+}
+
+struct Demo {
+    app: App,
+    simulator: Simulator,
+    cluster: Cluster,
+    churn: u32,
+    screen: Screen,
+    /// Its files go when it is dropped.
+    _workspace: Workspace,
+}
+
+impl Demo {
+    async fn start(args: &DemoArgs, mut config: Config) -> anyhow::Result<Self> {
+        let mut workspace = Workspace::new(args.dir.as_deref())?;
+        let options = SimulatorOptions { tls: true, ..SimulatorOptions::default() };
+        let simulator =
+            Simulator::start(options).await.context("cannot start the simulated cluster")?;
+        let cluster = Cluster::populate(&simulator, args.nodes as usize, args.pods as usize)
+            .context("cannot populate the simulated cluster")?;
+        let upstream = workspace.write("upstream.kubeconfig", &simulator.kubeconfig(""))?;
+        config.upstream.kubeconfig = Some(upstream);
+
+        let app = App::start(config).await?;
+        let kubeconfig = workspace.file("kubeconfig");
+        app.write_kubeconfig(&kubeconfig)?;
+        let mut screen = Screen::stdout();
+        let tour = Tour {
+            nodes: args.nodes,
+            pods: args.pods,
+            churn: args.churn,
+            kubeconfig: &kubeconfig,
+            listeners: app.listeners(),
+            admin: app.admin_address(),
+        };
+        screen.print(&tour.to_string())?;
+        Ok(Self { app, simulator, cluster, churn: args.churn, screen, _workspace: workspace })
+    }
+
+    async fn run(self, stop: CancellationToken) {
+        let Self { app, simulator, cluster, churn, mut screen, _workspace } = self;
+        let metrics = app.metrics().clone();
+        let living = async {
+            tokio::join!(
+                cluster.control(stop.clone()),
+                cluster.churn(f64::from(churn), stop.clone())
+            )
+        };
+        let watching = async {
+            // Each figure on a line of its own in a file or a pipe; there, fewer of them.
+            let terminal = screen.is_terminal();
+            let mut ticks =
+                tokio::time::interval(if terminal { REFRESH } else { REFRESH_IN_FILES });
+            loop {
+                ticks.tick().await;
+                let figures = Figures::gather(&metrics.registry, simulator.requests().total());
+                let line =
+                    if terminal { format!("\r\x1b[2K{figures}") } else { format!("{figures}\n") };
+                if let Err(error) = screen.print(&line) {
+                    tracing::warn!(%error, "cannot write to the screen");
+                    return std::future::pending().await;
+                }
+            }
+        };
+        tokio::select! {
+            () = app.run(stop.clone()) => {}
+            () = async { tokio::join!(living, watching); } => {}
+        }
+        if screen.is_terminal()
+            && let Err(error) = screen.print("\nstopped\n")
+        {
+            tracing::debug!(%error, "cannot write to the screen");
+        }
+    }
+}
+
+fn config(args: &DemoArgs) -> Result<Config, Failure> {
+    let listen = if args.listen.is_empty() {
+        let plain = ListenAddress::Plain(free(defaults::PLAIN_LISTEN));
+        vec![ListenAddress::Tls(free(defaults::LISTEN)), plain]
+    } else {
+        args.listen.clone()
+    };
+    let overrides = Overrides {
+        listen,
+        admin_listen: Some(AdminListen(Some(free(defaults::ADMIN_LISTEN)))),
+        log_filter: Some(args.log_filter.clone()),
+        ..Overrides::default()
+    };
+    Config::resolve(ConfigFile::empty(), overrides).map_err(Failure::usage)
+}
+
+/// The address if nobody has it, else one with a port that the system chooses.
+fn free(address: SocketAddr) -> SocketAddr {
+    match std::net::TcpListener::bind(address) {
+        Ok(_) => address,
+        Err(_) => SocketAddr::new(address.ip(), 0),
+    }
+}
+
+/// As often as a person follows figures.
+const REFRESH: Duration = Duration::from_secs(1);
+
+/// As often as a log is read.
+const REFRESH_IN_FILES: Duration = Duration::from_secs(10);

@@ -1,0 +1,50 @@
+//! SIGTERM and SIGINT: the first asks for a graceful stop, the second ends the process at once.
+
+use std::io;
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use crate::cli::failure::Failure;
+
+/// The process' signals, listened to from its construction on.
+#[derive(Debug)]
+pub struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    /// Replaces the default of being killed.
+    pub fn listen() -> io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
+    }
+
+    /// The next one.
+    pub async fn next(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => tracing::info!("SIGTERM"),
+            _ = self.interrupt.recv() => tracing::info!("SIGINT"),
+        }
+    }
+
+    /// Runs something that stops when told to: tells it at the first signal, and gives it up at the second.
+    pub async fn govern(
+        &mut self,
+        stop: CancellationToken,
+        running: impl Future<Output = ()>,
+    ) -> Result<(), Failure> {
+        tokio::pin!(running);
+        tokio::select! {
+            () = running.as_mut() => return Ok(()),
+            () = self.next() => stop.cancel(),
+        }
+        tokio::select! {
+            () = running => Ok(()),
+            () = self.next() => Err(Failure::interrupted()),
+        }
+    }
+}
