@@ -1,0 +1,294 @@
+//! The binary as its users run it: results, messages and exit codes, what a bad start says, and how it ends.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that fails says so by a panic")]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+use tempfile::TempDir;
+use weir::simulator::{Simulator, SimulatorOptions, User};
+
+#[test]
+fn check_prints_what_is_in_effect() {
+    for file in ["config/weir.yaml", "config/sidecar.yaml"] {
+        let first = weir(&["check", file]);
+        assert_eq!(first.status.code(), Some(0), "{}", stderr(&first));
+        let dir = tempfile::tempdir().unwrap();
+        let printed = write(&dir, "printed.yaml", &String::from_utf8_lossy(&first.stdout));
+        assert_eq!(weir(&["check", &printed]).stdout, first.stdout);
+    }
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_failure() {
+    let mut child = command(&["check", "config/weir.yaml"]).spawn().unwrap();
+    drop(child.stdout.take());
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn mistakes_are_told_on_one_line_with_exit_code_2() {
+    let dir = tempfile::tempdir().unwrap();
+    let head = "apiVersion: weir.dev/v1alpha1\nkind: WeirConfiguration\n";
+    let bad = write(&dir, "bad.yaml", &format!("{head}cache:\n  pageSise: 1\n"));
+    let wrong =
+        write(&dir, "wrong.yaml", &format!("{head}cache: {{ pageSize: 0, idleTimeout: x }}\n"));
+    for (args, parts) in [
+        (vec!["check", &bad], vec!["bad.yaml:4:3: ", "pageSise"]),
+        (vec!["check", &wrong], vec!["wrong.yaml: ", "cache.idleTimeout: ", "; cache.pageSize: "]),
+        (vec!["check", "/nonexistent"], vec!["cannot read /nonexistent: "]),
+        (vec!["serve", "--config", &wrong], vec!["cache.pageSize"]),
+    ] {
+        let output = weir(&args);
+        let message = stderr(&output);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {message}");
+        assert_eq!(message.lines().count(), 1, "{message}");
+        for part in parts {
+            assert!(message.starts_with("weir: ") && message.contains(part), "{args:?}: {message}");
+        }
+    }
+    // clap's own, which prints how to use it.
+    for args in [&["serve", "--listen", "https://0.0.0.0:6440"][..], &["serve", "-x"], &[]] {
+        assert_eq!(weir(args).status.code(), Some(2), "{args:?}");
+    }
+    let refused = stderr(&weir(&["serve", "--listen", "https://0.0.0.0:6440"]));
+    assert!(refused.contains("not a loopback address"), "{refused}");
+}
+
+#[test]
+fn a_start_without_credentials_fails_and_names_the_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let garbage = write(&dir, "garbage", "a: [\n");
+    let no_context = write(&dir, "empty", "apiVersion: v1\nkind: Config\n");
+    for kubeconfig in ["/nonexistent/kubeconfig", &garbage, &no_context] {
+        let output = weir(&["serve", "--kubeconfig", kubeconfig, "--listen=https://127.0.0.1:0"]);
+        let message = stderr(&output);
+        assert_eq!(output.status.code(), Some(1), "{kubeconfig}: {message}");
+        assert!(message.lines().any(|it| it.starts_with("weir: ")), "{kubeconfig}: {message}");
+        assert!(message.contains(kubeconfig), "{message}");
+    }
+}
+
+#[test]
+fn a_port_in_use_is_named() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let upstream = write(&dir, "kubeconfig", &kubeconfig("http://127.0.0.1:1"));
+    for flags in [
+        [format!("--listen=http://{address}"), "--admin-listen=none".to_owned()],
+        ["--listen=http://127.0.0.1:0".to_owned(), format!("--admin-listen={address}")],
+    ] {
+        let output = weir(&["serve", "--kubeconfig", &upstream, &flags[0], &flags[1]]);
+        let message = stderr(&output);
+        assert_eq!(output.status.code(), Some(1), "{message}");
+        assert!(message.contains(&format!("cannot listen on {address}")), "{message}");
+    }
+}
+
+#[test]
+fn an_upstream_that_is_away_is_waited_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let upstream = write(&dir, "upstream", &kubeconfig("http://127.0.0.1:1"));
+    let written = dir.path().join("kubeconfig");
+    let mut weir = Weir::serve(&[
+        "--kubeconfig",
+        &upstream,
+        "--listen=http://127.0.0.1:0",
+        "--write-kubeconfig",
+        written.to_str().unwrap(),
+    ]);
+    assert!(weir.get("/livez").starts_with("HTTP/1.1 200 "));
+    let ready = weir.get("/readyz");
+    assert!(ready.starts_with("HTTP/1.1 500 "), "{ready}");
+    assert!(ready.contains("[-]upstream failed: cannot connect to the upstream"), "{ready}");
+    assert!(ready.contains("[+]shutdown ok"), "{ready}");
+    // The admin listener is there before the file is; the line of the log that tells of it comes after it.
+    weir.wait_for_log("kubeconfig for clients written");
+    assert!(std::fs::read_to_string(&written).unwrap().contains("server: http://127.0.0.1:"));
+    weir.signal("TERM");
+    assert_eq!(weir.wait(), Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn credentials_that_the_upstream_refuses_end_the_start() {
+    let users = vec![User::admin("right", "jane")];
+    let options = SimulatorOptions { users, tls: true, ..SimulatorOptions::default() };
+    let simulator = Simulator::start(options).await.unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let upstream = write(&dir, "upstream", &simulator.kubeconfig("wrong"));
+    let output = weir(&["serve", "--kubeconfig", &upstream, "--listen=http://127.0.0.1:0"]);
+    let message = stderr(&output);
+    assert_eq!(output.status.code(), Some(1), "{message}");
+    assert!(message.contains("refuses Weir's credentials (401 Unauthorized)"), "{message}");
+    assert!(!message.contains("wrong"), "the token is in a message: {message}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upstream_of_another_authority_is_told() {
+    let options = || SimulatorOptions { tls: true, ..SimulatorOptions::default() };
+    let simulator = Simulator::start(options()).await.unwrap();
+    let other = Simulator::start(options()).await.unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let kubeconfig = other.kubeconfig("").replace(&other.url(), &simulator.url());
+    let upstream = write(&dir, "upstream", &kubeconfig);
+    let mut weir = Weir::serve(&["--kubeconfig", &upstream, "--listen=http://127.0.0.1:0"]);
+    let ready = weir.get("/readyz");
+    assert!(ready.contains("[-]upstream failed: "), "{ready}");
+    assert!(ready.contains("certificate"), "{ready}");
+    weir.signal("INT");
+    assert_eq!(weir.wait(), Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_kubeconfig_it_writes_is_all_a_client_needs() {
+    let options = SimulatorOptions { tls: true, ..SimulatorOptions::default() };
+    let simulator = Simulator::start(options).await.unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let upstream = write(&dir, "upstream", &simulator.kubeconfig(""));
+    let written = dir.path().join("kubeconfig");
+    let flag = format!("--write-kubeconfig={}", written.display());
+    let mut weir = Weir::serve(&["--kubeconfig", &upstream, "--listen=https://127.0.0.1:0", &flag]);
+    weir.wait_until_ready().await;
+    let kubeconfig = kube::config::Kubeconfig::read_from(&written).unwrap();
+    let options = kube::config::KubeConfigOptions::default();
+    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &options).await.unwrap();
+    let version = kube::Client::try_from(config).unwrap().apiserver_version().await.unwrap();
+    assert_eq!(version.major, "1");
+    weir.signal("TERM");
+    assert_eq!(weir.wait(), Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_signal_ends_it_at_once() {
+    let simulator = Simulator::start(SimulatorOptions::default()).await.unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let upstream = write(&dir, "upstream", &simulator.kubeconfig(""));
+    let socket = dir.path().join("weir.sock");
+    let listen = format!("--listen=unix://{}", socket.display());
+    let mut weir = Weir::serve(&["--kubeconfig", &upstream, &listen]);
+    weir.wait_until_ready().await;
+
+    // A watch of events is forwarded; it lasts, and so does the drain.
+    let mut stream = UnixStream::connect(&socket).unwrap();
+    let request = "GET /api/v1/events?watch=1 HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut line = String::new();
+    BufReader::new(&stream).read_line(&mut line).unwrap();
+    assert!(line.starts_with("HTTP/1.1 200 "), "{line}");
+    weir.signal("TERM");
+    while !weir.get("/readyz").contains("[-]shutdown failed: process is shutting down") {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    weir.signal("TERM");
+    assert_eq!(weir.wait(), Some(130));
+}
+
+/// A running `weir serve`, killed when dropped.
+struct Weir {
+    child: Child,
+    admin: String,
+    log: BufReader<std::process::ChildStderr>,
+}
+
+impl Weir {
+    /// Starts one and waits until its admin listener is there.
+    fn serve(args: &[&str]) -> Self {
+        let mut child = command(&["serve", "--admin-listen=127.0.0.1:0", "--log-format=json"])
+            .args(args)
+            .spawn()
+            .unwrap();
+        let mut log = BufReader::new(child.stderr.take().unwrap());
+        let mut line = String::new();
+        while log.read_line(&mut line).unwrap() > 0 {
+            if line.contains("admin listening") {
+                let event: serde_json::Value = serde_json::from_str(&line).unwrap();
+                let admin = event.get("address").and_then(|it| it.as_str()).unwrap().to_owned();
+                return Self { child, admin, log };
+            }
+            line.clear();
+        }
+        panic!("weir ended: {:?}", child.wait());
+    }
+
+    /// Reads the log up to the line that has `text`.
+    fn wait_for_log(&mut self, text: &str) {
+        let mut line = String::new();
+        while self.log.read_line(&mut line).unwrap() > 0 {
+            if line.contains(text) {
+                return;
+            }
+            line.clear();
+        }
+        panic!("weir ended without saying {text:?}: {:?}", self.child.wait());
+    }
+
+    /// What the admin listener answers.
+    fn get(&self, path: &str) -> String {
+        let mut stream = TcpStream::connect(&self.admin).unwrap();
+        let request = format!("GET {path} HTTP/1.1\r\nHost: weir\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    }
+
+    async fn wait_until_ready(&self) {
+        while !self.get("/readyz").starts_with("HTTP/1.1 200 ") {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    fn signal(&self, name: &str) {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-s", name, &pid]).status().unwrap().success());
+    }
+
+    fn wait(&mut self) -> Option<i32> {
+        let mut rest = String::new();
+        // The log ends when the process does.
+        self.log.read_to_string(&mut rest).unwrap();
+        self.child.wait().unwrap().code()
+    }
+}
+
+impl Drop for Weir {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+fn weir(args: &[&str]) -> Output {
+    command(args).output().unwrap()
+}
+
+fn command(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    command.args(args).current_dir(env!("CARGO_MANIFEST_DIR")).env_remove("WEIR_LOG");
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn write(dir: &TempDir, name: &str, text: &str) -> String {
+    let path: PathBuf = Path::new(dir.path()).join(name);
+    std::fs::write(&path, text).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+fn kubeconfig(server: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: Config\ncurrent-context: x\n\
+         clusters: [{{ name: x, cluster: {{ server: \"{server}\" }} }}]\n\
+         contexts: [{{ name: x, context: {{ cluster: x, user: x }} }}]\n\
+         users: [{{ name: x, user: {{}} }}]\n"
+    )
+}

@@ -1,0 +1,71 @@
+//! `weir demo` as a newcomer runs it: what it prints can be followed, and nothing is left of it afterwards.
+
+#![expect(clippy::unwrap_used, reason = "a test that fails says so by a panic")]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+#[test]
+fn what_the_screen_says_can_be_followed() {
+    let mut demo = Command::new(env!("CARGO_BIN_EXE_weir"))
+        .args(["demo", "--nodes=2", "--pods=10", "--churn=20"])
+        .args(["--listen=https://127.0.0.1:0", "--listen=http://127.0.0.1:0"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut screen = BufReader::new(demo.stdout.take().unwrap());
+    let mut tour = String::new();
+    // The figures follow the tour as soon as Weir serves.
+    while !tour.contains("clients: ") {
+        assert!(screen.read_line(&mut tour).unwrap() > 0, "it ended: {tour}");
+    }
+    let word = |start: &str| {
+        let words = tour.split_whitespace().map(|word| word.trim_matches('\''));
+        words.filter(|word| word.starts_with(start)).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let kubeconfig = word("/").into_iter().find(|it| it.ends_with("/kubeconfig")).unwrap();
+    assert!(std::fs::read_to_string(&kubeconfig).unwrap().contains("server: https://127.0.0.1:"));
+    let urls = word("http://127.0.0.1:");
+    let url = |part: &str| {
+        urls.iter().find(|url| url.contains(part)).unwrap_or_else(|| panic!("{part}: {tour}"))
+    };
+
+    let nodes = get(url("/api/v1/nodes"));
+    assert!(nodes.contains("x-weir-cache: hit"), "{nodes}");
+    assert_eq!(nodes.matches("\"resourceVersion\"").count(), 3, "a list of two nodes: {nodes}");
+    let mut watch = open(url("watch=1"));
+    let mut line = String::new();
+    while !line.contains("\"MODIFIED\"") {
+        line.clear();
+        assert!(watch.read_line(&mut line).unwrap() > 0, "the watch ended");
+    }
+    assert!(get(url("/readyz")).contains("readyz check passed"));
+    // What the figures are read from.
+    let metrics = get(url("/metrics"));
+    for part in ["weir_watchers{", "weir_watch_events_total{", "weir_requests_total{answer=\"hit\""]
+    {
+        assert!(metrics.contains(part), "{part}: {metrics}");
+    }
+
+    let pid = demo.id().to_string();
+    assert!(Command::new("kill").args(["-s", "INT", &pid]).status().unwrap().success());
+    assert_eq!(demo.wait().unwrap().code(), Some(0));
+    assert!(!Path::new(&kubeconfig).parent().unwrap().exists());
+}
+
+fn get(url: &str) -> String {
+    let mut answer = String::new();
+    open(url).read_to_string(&mut answer).unwrap();
+    answer
+}
+
+fn open(url: &str) -> BufReader<TcpStream> {
+    let (host, path) = url.strip_prefix("http://").unwrap().split_once('/').unwrap();
+    let mut stream = TcpStream::connect(host).unwrap();
+    let request = format!("GET /{path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).unwrap();
+    BufReader::new(stream)
+}

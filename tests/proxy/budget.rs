@@ -1,0 +1,83 @@
+//! Byte budgets bind, requests are then forwarded, and the metrics say so; idle caches go.
+
+use std::time::Duration;
+
+use weir::simulator::{Simulator, SimulatorOptions};
+
+use crate::client::Call;
+use crate::harness::{Proxy, configmap, seed, until};
+
+const LIST: &str = "/api/v1/configmaps?resourceVersion=0";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_resource_beyond_its_budget_is_forwarded() {
+    let proxy = with(|cache| cache.resource_bytes_max = 2_000).await;
+    until("the budget binds", async || {
+        proxy.get(LIST).await.cache() == "forward; reason=over-budget"
+    })
+    .await;
+    let through = proxy.get(LIST).await;
+    assert_eq!(through.text(), proxy.direct(&Call::get(LIST)).await.text());
+    let refusals =
+        proxy.metric("weir_cache_budget_refusals_total", &[r#"budget="resource""#]).await;
+    assert!(refusals >= 1.0);
+    // A small resource still fits.
+    proxy.warm("/api/v1/nodes").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cache_that_outgrows_its_budget_goes_and_its_streams_end() {
+    let proxy = with(|cache| cache.resource_bytes_max = 200_000).await;
+    proxy.warm("/api/v1/configmaps").await;
+    let mut watch = proxy.watch("/api/v1/configmaps?watch=1&resourceVersion=0").await;
+    for number in 0..60 {
+        let mut object = configmap("ns2", &format!("large-{number}"), number);
+        object["data"]["text"] = "x".repeat(10_000).into();
+        proxy.upstream.store().create(object).unwrap();
+    }
+    watch.rest().await;
+    assert_eq!(proxy.get(LIST).await.cache(), "forward; reason=over-budget");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_caches_together_stay_within_the_total() {
+    let total = 60_000;
+    let proxy = with(|cache| {
+        cache.total_bytes_max = total;
+        cache.resource_bytes_max = total;
+    })
+    .await;
+    for resource in
+        ["configmaps", "pods", "nodes", "namespaces", "endpoints", "secrets", "services"]
+    {
+        let path = format!("/api/v1/{resource}?resourceVersion=0");
+        for _ in 0..3 {
+            let answer = proxy.get(&path).await;
+            assert_eq!(answer.status, 200, "{}", answer.text());
+        }
+    }
+    let weight = async || proxy.metric("weir_cache_total_bytes", &[]).await;
+    until("the total is kept", async || weight().await <= total as f64).await;
+    let limit = proxy.metric("weir_cache_total_bytes_limit", &[]).await;
+    assert_eq!(limit, total as f64);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_idle_cache_stops_and_starts_again() {
+    let proxy = with(|cache| cache.idle_timeout = Duration::from_millis(100)).await;
+    proxy.warm("/api/v1/configmaps").await;
+    let caches = async || proxy.metric("weir_caches", &[]).await;
+    until("the idle cache is gone", async || caches().await == 0.0).await;
+    until("the upstream's watch is closed", async || {
+        let open = proxy.metric("weir_reflector_state", &[]).await;
+        open == 0.0
+    })
+    .await;
+    proxy.warm("/api/v1/configmaps").await;
+}
+
+async fn with(adjust: impl FnOnce(&mut weir::config::CacheConfig)) -> Proxy {
+    let upstream = Simulator::start(SimulatorOptions::default()).await.unwrap();
+    seed(&upstream);
+    Proxy::before(upstream, "", |config| adjust(&mut config.cache)).await
+}

@@ -1,0 +1,228 @@
+//! A small HTTP client that hides nothing: one connection a request, the very bytes of path and headers, streams
+//! that can be read frame by frame or abandoned.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use serde_json::Value;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+
+/// A request.
+#[derive(Clone, Debug)]
+pub(crate) struct Call {
+    pub(crate) method: Method,
+    pub(crate) path: String,
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) body: Bytes,
+}
+
+impl Call {
+    pub(crate) fn new(method: Method, path: &str) -> Self {
+        Self { method, path: path.to_owned(), headers: Vec::new(), body: Bytes::new() }
+    }
+
+    pub(crate) fn get(path: &str) -> Self {
+        Self::new(Method::GET, path)
+    }
+
+    pub(crate) fn header(mut self, name: &str, value: &str) -> Self {
+        self.headers.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    pub(crate) fn json(mut self, body: &Value) -> Self {
+        self.body = body.to_string().into();
+        self.header("content-type", "application/json")
+    }
+
+    fn request(&self, authority: Option<&str>) -> Request<Full<Bytes>> {
+        let uri: Uri = match authority {
+            Some(authority) => format!("http://{authority}{}", self.path).parse().unwrap(),
+            None => self.path.parse().unwrap(),
+        };
+        let mut request = Request::builder().method(self.method.clone()).uri(uri);
+        if authority.is_none() && !self.has("host") {
+            request = request.header("host", "localhost");
+        }
+        for (name, value) in &self.headers {
+            request = request.header(name, value);
+        }
+        request.body(Full::new(self.body.clone())).unwrap()
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.headers.iter().any(|(known, _)| known.eq_ignore_ascii_case(name))
+    }
+}
+
+/// A whole answer.
+#[derive(Clone, Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+}
+
+impl Answer {
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or(Value::Null)
+    }
+
+    /// How Weir says that it answered; empty for an upstream's own answer and for Weir's errors.
+    pub(crate) fn cache(&self) -> &str {
+        cache_header(&self.headers)
+    }
+
+    /// Collects an answer whose head is here.
+    pub(crate) async fn collect(response: Response<Incoming>) -> Result<Self, hyper::Error> {
+        let (parts, body) = response.into_parts();
+        let body = body.collect().await?.to_bytes();
+        Ok(Self { status: parts.status, headers: parts.headers, body })
+    }
+}
+
+pub(crate) fn cache_header(headers: &HeaderMap) -> &str {
+    headers.get("x-weir-cache").map_or("", |value| value.to_str().unwrap())
+}
+
+/// Sends a request on a new HTTP/1.1 connection and waits for the answer's head.
+pub(crate) async fn send(address: SocketAddr, call: &Call) -> Response<Incoming> {
+    let stream = TcpStream::connect(address).await.unwrap();
+    try_send(stream, call).await.unwrap()
+}
+
+/// The same on any connection.
+pub(crate) async fn try_send<S>(io: S, call: &Call) -> Result<Response<Incoming>, hyper::Error>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(io)).await?;
+    tokio::spawn(connection.with_upgrades());
+    let sent = sender.send_request(call.request(None));
+    tokio::time::timeout(PATIENCE, sent).await.expect("an answer in time")
+}
+
+/// Sends a request on a new HTTP/2 connection with prior knowledge.
+pub(crate) async fn send_h2<S>(io: S, call: &Call) -> Result<Response<Incoming>, hyper::Error>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let handshake = hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(io));
+    let (mut sender, connection) = handshake.await?;
+    tokio::spawn(connection);
+    sender.send_request(call.request(Some("localhost"))).await
+}
+
+/// Sends a request and reads the whole answer.
+pub(crate) async fn fetch(address: SocketAddr, call: &Call) -> Answer {
+    let response = send(address, call).await;
+    let whole = Answer::collect(response);
+    tokio::time::timeout(PATIENCE, whole).await.expect("a whole answer in time").unwrap()
+}
+
+/// The frames of a watch.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    body: Incoming,
+    buffer: Vec<u8>,
+}
+
+/// How a stream went on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// A frame, without its newline.
+    Frame(String),
+    /// A clean end.
+    End,
+    /// The connection broke or the stream was reset.
+    Broken,
+}
+
+impl Watch {
+    pub(crate) async fn open(address: SocketAddr, call: &Call) -> Self {
+        Self::new(send(address, call).await)
+    }
+
+    pub(crate) fn new(response: Response<Incoming>) -> Self {
+        let (parts, body) = response.into_parts();
+        Self { status: parts.status, headers: parts.headers, body, buffer: Vec::new() }
+    }
+
+    pub(crate) fn cache(&self) -> &str {
+        cache_header(&self.headers)
+    }
+
+    /// The next frame or the end; fails the test if neither comes.
+    pub(crate) async fn next(&mut self) -> Next {
+        tokio::time::timeout(PATIENCE, self.read()).await.expect("a frame or an end in time")
+    }
+
+    /// The next frame, parsed.
+    pub(crate) async fn event(&mut self) -> Value {
+        match self.next().await {
+            Next::Frame(line) => serde_json::from_str(&line).unwrap(),
+            other => panic!("expected an event, not {other:?}"),
+        }
+    }
+
+    /// Frames up to and including the first that contains a text.
+    pub(crate) async fn until(&mut self, text: &str) -> Vec<String> {
+        let mut frames = Vec::new();
+        loop {
+            match self.next().await {
+                Next::Frame(line) => {
+                    let last = line.contains(text);
+                    frames.push(line);
+                    if last {
+                        return frames;
+                    }
+                }
+                other => panic!("{other:?} before {text:?}; frames: {frames:#?}"),
+            }
+        }
+    }
+
+    /// All frames to the clean end.
+    pub(crate) async fn rest(&mut self) -> Vec<String> {
+        let mut frames = Vec::new();
+        loop {
+            match self.next().await {
+                Next::Frame(line) => frames.push(line),
+                Next::End => return frames,
+                Next::Broken => panic!("the stream broke after {frames:#?}"),
+            }
+        }
+    }
+
+    /// The next frame or the end, however long it takes.
+    pub(crate) async fn read(&mut self) -> Next {
+        loop {
+            if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.buffer.drain(..=end).collect();
+                return Next::Frame(String::from_utf8(line[..end].to_vec()).unwrap());
+            }
+            match self.body.frame().await {
+                None if self.buffer.is_empty() => return Next::End,
+                None | Some(Err(_)) => return Next::Broken,
+                Some(Ok(frame)) => {
+                    self.buffer.extend_from_slice(frame.data_ref().unwrap_or(&Bytes::new()));
+                }
+            }
+        }
+    }
+}
+
+/// Longer than anything here takes on a busy machine.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);

@@ -1,0 +1,131 @@
+//! A cold or failing cache never turns into a herd on the upstream, and words no 410 of its own (design, section 7).
+
+use std::time::Duration;
+
+use weir::simulator::{Action, Simulator, SimulatorOptions};
+
+use crate::client::{self, Call, Watch};
+use crate::harness::{Proxy, configmap, seed, until};
+
+const CLIENTS: usize = 200;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_crowd_before_a_cold_cache_costs_one_watch() {
+    let proxy = Proxy::seeded().await;
+    proxy.upstream.requests().reset();
+    proxy.upstream.faults().add(
+        "watch",
+        "configmaps",
+        1,
+        Action::Delay(Duration::from_millis(300)),
+    );
+    let plain = proxy.plain();
+    let crowd = (0..CLIENTS).map(|number| async move {
+        let query = ["resourceVersion=0", "watch=1&resourceVersion=0"][number % 2];
+        let call = Call::get(&format!("/api/v1/configmaps?{query}"));
+        client::send(plain, &call).await
+    });
+    let answers = futures::future::join_all(crowd).await;
+    for answer in &answers {
+        assert_eq!(answer.status(), 200);
+        assert_eq!(client::cache_header(answer.headers()), "hit");
+    }
+    let requests = proxy.upstream.requests();
+    assert_eq!(requests.count("watch", "configmaps"), 1);
+    assert!(requests.count("list", "configmaps") <= 1, "{:?}", requests.counts());
+    assert_eq!(requests.count("get", "configmaps"), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cache_that_does_not_come_is_waited_for_and_forwarded_within_the_budget() {
+    let upstream = Simulator::start(SimulatorOptions::default()).await.unwrap();
+    seed(&upstream);
+    let proxy = Proxy::before(upstream, "", |config| {
+        config.server.warmup_timeout = Duration::from_millis(200);
+        config.cache.forward_budget = 2;
+    })
+    .await;
+    proxy.upstream.faults().add("watch", "configmaps", 1000, Action::Hang);
+    // All lists must come while the first are under way, also on a busy machine.
+    proxy.upstream.faults().add("list", "configmaps", 1000, Action::Delay(Duration::from_secs(5)));
+    let begun = tokio::time::Instant::now();
+    let plain = proxy.plain();
+    let lists = (0..20).map(|_| async move {
+        let call = Call::get("/api/v1/configmaps?resourceVersion=0");
+        client::fetch(plain, &call).await
+    });
+    let gets = (0..20).map(|_| async move {
+        let call = Call::get("/api/v1/namespaces/ns1/configmaps/cm-a?resourceVersion=0");
+        client::fetch(plain, &call).await
+    });
+    let (lists, gets) =
+        tokio::join!(futures::future::join_all(lists), futures::future::join_all(gets));
+    assert!(begun.elapsed() >= Duration::from_millis(200), "they waited for the cache");
+    for answer in gets {
+        assert_eq!((answer.status.as_u16(), answer.cache()), (200, "forward; reason=not-ready"));
+    }
+    let (forwarded, refused): (Vec<_>, Vec<_>) =
+        lists.into_iter().partition(|answer| answer.status == 200);
+    assert_eq!(forwarded.len(), 2, "as many as the budget has places");
+    for answer in refused {
+        assert_eq!(answer.status, 429);
+        assert_eq!(answer.headers["retry-after"], "1");
+        let status = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"storage is (re)initializing","reason":"TooManyRequests","details":{"retryAfterSeconds":1},"code":429}"#;
+        assert_eq!(answer.text().trim_end(), status);
+    }
+    assert!(proxy.metric("weir_forward_budget_exhausted_total", &[]).await >= 18.0);
+    // Those who were forwarded have given their places back.
+    proxy.upstream.faults().clear();
+    let again = proxy.get("/api/v1/configmaps?resourceVersion=0").await;
+    assert_eq!(again.status, 200, "{}", again.text());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_watch_from_before_the_cache_is_the_upstreams() {
+    let proxy = Proxy::seeded().await;
+    let before = proxy.upstream.store().revision();
+    for number in 0..20 {
+        let object = configmap("ns1", &format!("new-{number}"), number);
+        proxy.upstream.store().create(object).unwrap();
+    }
+    proxy.warm("/api/v1/configmaps").await;
+    let path = format!("/api/v1/configmaps?watch=1&resourceVersion={before}");
+    let mut watch = proxy.watch(&path).await;
+    assert_eq!(watch.cache(), "forward; reason=before-cache");
+    let frames = watch.until("new-19").await;
+    assert_eq!(frames, proxy.watch_direct(&path).await.until("new-19").await);
+    drop(watch);
+    proxy.upstream.compact();
+    let gone = proxy.watch(&path).await.rest().await;
+    assert!(gone[0].contains("too old resource version"), "{gone:?}");
+    assert_eq!(gone, proxy.watch_direct(&path).await.rest().await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_first_watch_builds_the_cache_where_it_begins() {
+    let proxy = Proxy::seeded().await;
+    // The very first cache finds out whether the upstream has watch-lists, and begins at the present.
+    proxy.warm("/api/v1/nodes").await;
+    let before = proxy.upstream.store().revision();
+    for number in 0..20 {
+        let object = configmap("ns1", &format!("new-{number}"), number);
+        proxy.upstream.store().create(object).unwrap();
+    }
+    proxy.upstream.requests().reset();
+    let path = format!("/api/v1/configmaps?watch=1&resourceVersion={before}");
+    let plain = proxy.plain();
+    let call = Call::get(&path);
+    let crowd = (0..20).map(|_| Watch::open(plain, &call));
+    let mut watches = futures::future::join_all(crowd).await;
+    let direct = proxy.watch_direct(&path).await.until("new-19").await;
+    for watch in &mut watches {
+        assert_eq!(watch.cache(), "hit");
+        assert_eq!(watch.until("new-19").await, direct);
+    }
+    // One of Weir's and the one past it.
+    assert_eq!(proxy.upstream.requests().count("watch", "configmaps"), 2);
+    until("the upstream's watch of this test is closed", async || {
+        proxy.upstream.requests().count("list", "configmaps") <= 2
+    })
+    .await;
+}

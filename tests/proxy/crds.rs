@@ -1,0 +1,137 @@
+//! Resources that come, change, go and come again while Weir runs; and those that another API server answers for.
+
+use serde_json::json;
+
+use crate::client::{Call, Next};
+use crate::harness::{Proxy, until, widget, widgets};
+
+const GADGETS: &str = "/apis/gadgets.example.com/v1/gadgets";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_custom_resource_comes_changes_goes_and_comes_again() {
+    let proxy = Proxy::seeded().await;
+    let list = format!("{GADGETS}?resourceVersion=0");
+    let unknown = proxy.get(&list).await;
+    assert_eq!(unknown.status, 404);
+    assert_eq!(unknown.text(), proxy.direct(&Call::get(&list)).await.text());
+
+    proxy.upstream.store().create(gadgets()).unwrap();
+    proxy.upstream.store().create(gadget("first")).unwrap();
+    proxy.warm(GADGETS).await;
+    assert_eq!(names(&proxy, &list).await, ["first"]);
+
+    // A new selectable field makes a selector valid that was not.
+    let blue = format!("{list}&fieldSelector=spec.color%3Dblue");
+    assert_eq!(proxy.get(&blue).await.status, 400);
+    let mut watch = proxy.watch(&format!("{GADGETS}?watch=1&resourceVersion=0")).await;
+    assert_eq!(watch.cache(), "hit");
+    assert!(matches!(watch.next().await, Next::Frame(_)));
+    let mut changed = gadgets();
+    changed["spec"]["versions"][0]["selectableFields"] = json!([{"jsonPath": ".spec.color"}]);
+    proxy.upstream.store().update(changed).unwrap();
+    watch.rest().await;
+    until("the new field selects", async || {
+        let answer = proxy.get(&blue).await;
+        answer.status == 200 && answer.cache() == "hit"
+    })
+    .await;
+    assert_eq!(names(&proxy, &blue).await, ["first"]);
+
+    let mut watch = proxy.watch(&format!("{GADGETS}?watch=1&resourceVersion=0")).await;
+    let crd = "gadgets.gadgets.example.com";
+    let api = "apiextensions.k8s.io/v1";
+    proxy.upstream.store().delete(api, "customresourcedefinitions", "", crd).unwrap();
+    while watch.next().await != Next::End {}
+    until("it is gone", async || proxy.get(&list).await.status == 404).await;
+
+    proxy.upstream.store().create(gadgets()).unwrap();
+    proxy.upstream.store().create(gadget("second")).unwrap();
+    proxy.warm(GADGETS).await;
+    let direct = proxy.direct(&Call::get(&list)).await.text();
+    assert_eq!(proxy.get(&list).await.text(), direct);
+    assert_eq!(names(&proxy, &list).await, ["second"]);
+}
+
+/// Other resources are not disturbed by what happens to one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_changed_definition_disturbs_no_other_resource() {
+    let proxy = Proxy::seeded().await;
+    proxy.warm("/apis/example.com/v1/widgets").await;
+    proxy.warm("/api/v1/pods").await;
+    let mut pods = proxy.watch("/api/v1/pods?watch=1&resourceVersion=0&labelSelector=x%3Dy").await;
+    let mut changed = widgets();
+    changed["spec"]["versions"][0]["additionalPrinterColumns"] =
+        json!([{"name": "Color", "type": "string", "jsonPath": ".spec.color"}]);
+    proxy.upstream.store().update(changed).unwrap();
+    proxy.upstream.store().create(gadgets()).unwrap();
+    proxy.warm(GADGETS).await;
+    proxy.upstream.store().create(widget("ns2", "w3", "green")).unwrap();
+    proxy.warm("/apis/example.com/v1/widgets").await;
+    proxy.catch_up("/apis/example.com/v1/widgets").await;
+    let mut news = crate::harness::pod("ns1", "news", "n");
+    news["metadata"]["labels"] = json!({"x": "y"});
+    proxy.upstream.store().create(news).unwrap();
+    assert_eq!(pods.event().await["object"]["metadata"]["name"], "news");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn aggregated_and_broken_groups_are_the_upstreams() {
+    let proxy = Proxy::seeded().await;
+    let metrics = "/apis/metrics.k8s.io/v1beta1";
+    proxy.upstream.store().create(api_service("metrics.k8s.io", "v1beta1")).unwrap();
+    proxy.upstream.store().create(api_service("broken.example.com", "v1")).unwrap();
+    let verbs = json!(["get", "list", "watch"]);
+    let resources = json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "metrics.k8s.io/v1beta1",
+        "resources": [{"name": "pods", "singularName": "", "namespaced": true, "kind": "PodMetrics", "verbs": verbs}]});
+    let list = json!({"kind": "PodMetricsList", "apiVersion": "metrics.k8s.io/v1beta1", "metadata": {}, "items": []});
+    proxy.upstream.add_aggregated(metrics, resources);
+    proxy.upstream.add_aggregated(&format!("{metrics}/pods"), list);
+    proxy.upstream.add_aggregated("/apis/broken.example.com/v1", json!("not a list of resources"));
+    let path = format!("{metrics}/pods?resourceVersion=0");
+    until("discovery knows it", async || {
+        proxy.get(&path).await.cache() == "forward; reason=aggregated"
+    })
+    .await;
+    assert_eq!(proxy.get(&path).await.text(), proxy.direct(&Call::get(&path)).await.text());
+    let watch = format!("{metrics}/pods?watch=1&resourceVersion=0");
+    assert_eq!(proxy.get(&watch).await.cache(), "forward; reason=aggregated");
+    let broken = proxy.get("/apis/broken.example.com/v1/things?resourceVersion=0").await;
+    assert!(broken.cache().starts_with("forward; reason="), "{}", broken.cache());
+    // All else is served as ever, also what comes later.
+    proxy.warm("/api/v1/pods").await;
+    proxy.upstream.store().create(gadgets()).unwrap();
+    proxy.warm(GADGETS).await;
+}
+
+fn gadgets() -> serde_json::Value {
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "gadgets.gadgets.example.com"},
+        "spec": {
+            "group": "gadgets.example.com", "scope": "Cluster",
+            "names": {"kind": "Gadget", "plural": "gadgets", "singular": "gadget", "listKind": "GadgetList"},
+            "versions": [{"name": "v1", "served": true, "storage": true,
+                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}],
+        },
+    })
+}
+
+fn gadget(name: &str) -> serde_json::Value {
+    json!({"apiVersion": "gadgets.example.com/v1", "kind": "Gadget", "metadata": {"name": name}, "spec": {"color": "blue"}})
+}
+
+fn api_service(group: &str, version: &str) -> serde_json::Value {
+    json!({
+        "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
+        "metadata": {"name": format!("{version}.{group}")},
+        "spec": {"group": group, "version": version, "groupPriorityMinimum": 100, "versionPriority": 100,
+            "service": {"name": "it", "namespace": "default"}},
+        "status": {"conditions": [{"type": "Available", "status": "True"}]},
+    })
+}
+
+async fn names(proxy: &Proxy, path: &str) -> Vec<String> {
+    let list = proxy.get(path).await.json();
+    let items = list["items"].as_array().unwrap().iter();
+    items.map(|item| item["metadata"]["name"].as_str().unwrap().to_owned()).collect()
+}

@@ -1,0 +1,240 @@
+//! A whole Weir in-process before a simulator, over real sockets.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use weir::app::App;
+use weir::config::{CertificateConfig, Config, ListenerConfig};
+use weir::server::{BoundListener, ListenerKind};
+use weir::simulator::{Simulator, SimulatorOptions};
+
+use crate::client::{self, Answer, Call, PATIENCE, Watch};
+
+/// A pod of [`seed`].
+pub(crate) const POD: &str = "/api/v1/namespaces/ns1/pods/pod-0";
+
+/// A running Weir and its upstream. Dropping it stops both.
+pub(crate) struct Proxy {
+    pub(crate) upstream: Simulator,
+    pub(crate) listeners: Vec<BoundListener>,
+    pub(crate) stop: CancellationToken,
+    pub(crate) running: Option<JoinHandle<()>>,
+    pub(crate) dir: TempDir,
+    admin: SocketAddr,
+}
+
+impl Proxy {
+    /// One with the usual settings, before a seeded upstream.
+    pub(crate) async fn seeded() -> Self {
+        let upstream = Simulator::start(SimulatorOptions::default()).await.unwrap();
+        seed(&upstream);
+        Self::before(upstream, "", |_| {}).await
+    }
+
+    /// One before this upstream, with the holder of a token as Weir's identity.
+    pub(crate) async fn before(
+        upstream: Simulator,
+        token: &str,
+        adjust: impl FnOnce(&mut Config),
+    ) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let kubeconfig = dir.path().join("upstream.kubeconfig");
+        std::fs::write(&kubeconfig, upstream.kubeconfig(token)).unwrap();
+        let mut config = Config::default();
+        let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        config.upstream.kubeconfig = Some(kubeconfig);
+        config.admin_listen = Some(any);
+        config.server.listeners = vec![
+            ListenerConfig::Plain { address: any },
+            ListenerConfig::Tls {
+                address: any,
+                certificate: CertificateConfig::Generated { names: Vec::new() },
+            },
+            ListenerConfig::Unix { path: dir.path().join("weir.sock") },
+        ];
+        config.server.shutdown_timeout = Duration::from_secs(5);
+        adjust(&mut config);
+        let app = App::start(config).await.unwrap();
+        let listeners = app.listeners().to_vec();
+        let admin = app.admin_address().unwrap();
+        app.write_kubeconfig(&dir.path().join("kubeconfig")).unwrap();
+        let stop = CancellationToken::new();
+        let running = Some(tokio::spawn(app.run(stop.clone())));
+        let proxy = Self { upstream, listeners, stop, running, dir, admin };
+        until("discovery is known", async || proxy.admin("/readyz/discovery").await.status == 200)
+            .await;
+        proxy
+    }
+
+    /// The plain listener.
+    pub(crate) fn plain(&self) -> SocketAddr {
+        self.address(ListenerKind::Plain)
+    }
+
+    /// The first listener of a kind that has an address.
+    pub(crate) fn address(&self, kind: ListenerKind) -> SocketAddr {
+        let found = self.listeners.iter().find(|listener| listener.kind == kind).unwrap();
+        found.address.parse().unwrap()
+    }
+
+    /// A GET through Weir.
+    pub(crate) async fn get(&self, path: &str) -> Answer {
+        self.call(&Call::get(path)).await
+    }
+
+    /// Any request through Weir.
+    pub(crate) async fn call(&self, call: &Call) -> Answer {
+        client::fetch(self.plain(), call).await
+    }
+
+    /// The same past Weir.
+    pub(crate) async fn direct(&self, call: &Call) -> Answer {
+        client::fetch(self.upstream.address(), call).await
+    }
+
+    /// A watch through Weir.
+    pub(crate) async fn watch(&self, path: &str) -> Watch {
+        Watch::open(self.plain(), &Call::get(path)).await
+    }
+
+    /// A watch past Weir.
+    pub(crate) async fn watch_direct(&self, path: &str) -> Watch {
+        Watch::open(self.upstream.address(), &Call::get(path)).await
+    }
+
+    /// Asks the admin listener.
+    pub(crate) async fn admin(&self, path: &str) -> Answer {
+        client::fetch(self.admin, &Call::get(path)).await
+    }
+
+    /// Where the admin listener is.
+    pub(crate) fn admin_address(&self) -> SocketAddr {
+        self.admin
+    }
+
+    /// The sum of a metric over the series that carry all of the labels, such as `answer="hit"`.
+    pub(crate) async fn metric(&self, name: &str, labels: &[&str]) -> f64 {
+        let text = self.admin("/metrics").await.text();
+        text.lines()
+            .filter(|line| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' '])))
+            .filter(|line| labels.iter().all(|label| line.contains(label)))
+            .filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok())
+            .sum()
+    }
+
+    /// Waits until a list from any resourceVersion comes from the cache.
+    pub(crate) async fn warm(&self, path: &str) {
+        let separator = if path.contains('?') { '&' } else { '?' };
+        let list = format!("{path}{separator}resourceVersion=0");
+        until("the cache is warm", async || self.get(&list).await.cache() == "hit").await;
+    }
+
+    /// Waits until the cache of a collection has all that was written to the upstream; its last write must be to it.
+    pub(crate) async fn catch_up(&self, path: &str) {
+        let list = format!("{path}?resourceVersion={}", self.upstream.store().revision());
+        until("weir has it all", async || self.get(&list).await.cache() == "hit").await;
+    }
+
+    /// Tells Weir to stop and waits for it.
+    pub(crate) async fn stop(&mut self) {
+        self.stop.cancel();
+        let running = self.running.take().unwrap();
+        tokio::time::timeout(PATIENCE, running).await.expect("weir stops in time").unwrap();
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+/// Waits for a condition.
+pub(crate) async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !condition().await {
+        assert!(Instant::now() < deadline, "never came true: {what}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// A Weir with the usual settings whose upstream is reached by TLS: it speaks HTTP/2, and all streams share connections.
+pub(crate) async fn over_tls() -> Proxy {
+    let options = SimulatorOptions { tls: true, ..SimulatorOptions::default() };
+    let upstream = Simulator::start(options).await.unwrap();
+    seed(&upstream);
+    Proxy::before(upstream, "", |_| {}).await
+}
+
+/// Objects whose names, labels and namespaces tell orders and selectors apart (semantics.md §3.1).
+pub(crate) fn seed(upstream: &Simulator) {
+    let api = upstream.store();
+    for namespace in ["ns1", "ns1-a", "ns2"] {
+        let object =
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
+        api.create(object).unwrap();
+        for (number, name) in ["cm-a", "cm-b", "cm-d-x", "cm-d.x"].into_iter().enumerate() {
+            api.create(configmap(namespace, name, number)).unwrap();
+        }
+        for number in 0..3 {
+            api.create(pod(namespace, &format!("pod-{number}"), &format!("node-{number}")))
+                .unwrap();
+        }
+    }
+    for number in 0..2 {
+        let name = format!("node-{number}");
+        let object = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}});
+        api.create(object).unwrap();
+    }
+    api.create(json!({"apiVersion": "v1", "kind": "Endpoints",
+        "metadata": {"name": "old", "namespace": "ns1"}}))
+        .unwrap();
+    api.create(widgets()).unwrap();
+    for name in ["w1", "w2"] {
+        api.create(widget("ns1", name, "red")).unwrap();
+    }
+}
+
+pub(crate) fn configmap(namespace: &str, name: &str, number: usize) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": name, "namespace": namespace,
+            "labels": {"number": number.to_string(), "app": if number.is_multiple_of(2) { "even" } else { "odd" }}},
+        "data": {"text": "<a&b>\u{2028}ü", "n": number.to_string()},
+    })
+}
+
+pub(crate) fn pod(namespace: &str, name: &str, node: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": name, "namespace": namespace, "labels": {"node": node}},
+        "spec": {"nodeName": node, "containers": [{"name": "c", "image": "none"}]},
+    })
+}
+
+/// The CRD of [`widget`]s.
+pub(crate) fn widgets() -> Value {
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "widgets.example.com"},
+        "spec": {
+            "group": "example.com", "scope": "Namespaced",
+            "names": {"kind": "Widget", "plural": "widgets", "singular": "widget", "listKind": "WidgetList"},
+            "versions": [{"name": "v1", "served": true, "storage": true,
+                "selectableFields": [{"jsonPath": ".spec.color"}],
+                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}],
+        },
+    })
+}
+
+pub(crate) fn widget(namespace: &str, name: &str, color: &str) -> Value {
+    json!({
+        "apiVersion": "example.com/v1", "kind": "Widget",
+        "metadata": {"name": name, "namespace": namespace}, "spec": {"color": color},
+    })
+}

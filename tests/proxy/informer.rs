@@ -1,0 +1,140 @@
+//! A client that lists and watches as client-go's reflector does, and complains of every event that does not follow
+//! from what it has seen before.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use serde_json::Value;
+use tokio::task::JoinHandle;
+
+use crate::client::{Call, Next, Watch, fetch};
+
+/// What is known: `namespace/name` to resourceVersion.
+pub(crate) type Known = BTreeMap<String, u64>;
+
+/// A running informer. Dropping it ends it.
+pub(crate) struct Informer {
+    seen: Arc<Mutex<Seen>>,
+    task: JoinHandle<()>,
+}
+
+/// What an informer has seen so far.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Seen {
+    pub(crate) known: Known,
+    pub(crate) events: usize,
+    pub(crate) lists: usize,
+    pub(crate) watches: usize,
+    pub(crate) expired: usize,
+    pub(crate) refused: usize,
+    /// Events that were lost, repeated or out of order.
+    pub(crate) complaints: Vec<String>,
+}
+
+impl Informer {
+    /// Follows a collection; `selector` is a query such as `labelSelector=a%3Db`, or empty.
+    pub(crate) fn start(address: SocketAddr, collection: &str, selector: &str) -> Self {
+        let seen = Arc::new(Mutex::new(Seen::default()));
+        let (path, shared) = (format!("{collection}?{selector}"), Arc::clone(&seen));
+        let task = tokio::spawn(async move {
+            // What client-go's `relistResourceVersion` says: any at first, then not older than what was seen, consistent once that is gone.
+            let mut from = "0".to_owned();
+            loop {
+                let Some(at) = list(address, &path, &from, &shared).await else {
+                    tokio::time::sleep(PAUSE).await;
+                    continue;
+                };
+                from = follow(address, &path, at, &shared).await;
+            }
+        });
+        Self { seen, task }
+    }
+
+    pub(crate) fn seen(&self) -> Seen {
+        self.seen.lock().clone()
+    }
+}
+
+impl Drop for Informer {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn list(address: SocketAddr, path: &str, from: &str, seen: &Mutex<Seen>) -> Option<u64> {
+    let answer = fetch(address, &Call::get(&format!("{path}&resourceVersion={from}"))).await;
+    let mut seen = seen.lock();
+    if answer.status != 200 {
+        seen.refused += 1;
+        return None;
+    }
+    let list = answer.json();
+    seen.lists += 1;
+    seen.known = list["items"].as_array().unwrap().iter().map(key).collect();
+    Some(number(&list["metadata"]["resourceVersion"]))
+}
+
+/// Watches until the history is gone; returns where to list next.
+async fn follow(address: SocketAddr, path: &str, mut at: u64, seen: &Mutex<Seen>) -> String {
+    loop {
+        let call =
+            Call::get(&format!("{path}&watch=1&allowWatchBookmarks=true&resourceVersion={at}"));
+        let mut watch = Watch::open(address, &call).await;
+        if watch.status != 200 {
+            seen.lock().refused += 1;
+            tokio::time::sleep(PAUSE).await;
+            continue;
+        }
+        seen.lock().watches += 1;
+        // A watch without events may be silent for as long as it likes.
+        while let Next::Frame(frame) = watch.read().await {
+            let event: Value = serde_json::from_str(&frame).unwrap();
+            if event["type"] == "ERROR" {
+                assert_eq!(event["object"]["code"], 410, "{frame}");
+                seen.lock().expired += 1;
+                return String::new();
+            }
+            apply(&event, &mut at, &mut seen.lock());
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+fn apply(event: &Value, at: &mut u64, seen: &mut Seen) {
+    let (name, revision) = key(&event["object"]);
+    let kind = event["type"].as_str().unwrap();
+    let known = seen.known.contains_key(&name);
+    let follows = match kind {
+        "ADDED" => !known && revision > *at,
+        "MODIFIED" | "DELETED" => known && revision > *at,
+        "BOOKMARK" => revision >= *at,
+        _ => false,
+    };
+    if !follows {
+        seen.complaints.push(format!("{kind} {name} at {revision} after {at}, known: {known}"));
+    }
+    *at = revision.max(*at);
+    match kind {
+        "ADDED" | "MODIFIED" => drop(seen.known.insert(name, revision)),
+        "DELETED" => drop(seen.known.remove(&name)),
+        _ => return,
+    }
+    seen.events += 1;
+}
+
+/// The key and resourceVersion of an object.
+pub(crate) fn key(object: &Value) -> (String, u64) {
+    let metadata = &object["metadata"];
+    let text = |name: &str| metadata[name].as_str().unwrap_or_default().to_owned();
+    (format!("{}/{}", text("namespace"), text("name")), number(&metadata["resourceVersion"]))
+}
+
+fn number(value: &Value) -> u64 {
+    value.as_str().unwrap().parse().unwrap()
+}
+
+/// Between tries; client-go's back-off in small.
+const PAUSE: Duration = Duration::from_millis(20);

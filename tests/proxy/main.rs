@@ -1,0 +1,24 @@
+//! The whole proxy before the simulator, over real sockets: one file a capability.
+//!
+//! Nothing here sleeps for luck: tests wait for conditions, and fail when those never come true.
+
+#![expect(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "this is a test")]
+
+mod admin;
+mod budget;
+mod client;
+mod cold;
+mod crds;
+mod differential;
+mod forward;
+mod harness;
+mod identity;
+mod informer;
+mod listeners;
+mod odd;
+mod readers;
+mod reflector;
+mod scope;
+mod shutdown;
+mod upgrades;
+mod watches;

@@ -1,0 +1,106 @@
+//! Requests that are off the usual ways, and long answers: through Weir as past it.
+
+use http::Method;
+use weir::simulator::{Simulator, SimulatorOptions};
+
+use crate::client::Call;
+use crate::differential::{heads, quiet, same};
+use crate::harness::{Proxy, configmap, seed};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn odd_requests_equal_the_upstreams() {
+    let proxy = quiet().await;
+    let list = "/api/v1/namespaces/ns1/configmaps";
+    for path in [
+        "/",
+        "/nowhere",
+        "/version",
+        "/healthz",
+        "/readyz",
+        "/livez?verbose",
+        "/api",
+        "/apis",
+        "/api/v1",
+        "/apis/apps/v1",
+        "/apis/no.such/v1",
+        "/apis/no.such/v1/things",
+        "/api/v1/nonsense",
+        "/openapi/v2",
+        "/openapi/v3",
+        "/apis/example.com/v1/widgets/w1?resourceVersion=0",
+        "/api/v1/namespaces/ns1/nodes?resourceVersion=0",
+        "/api/v1/configmaps/cm-a?resourceVersion=0",
+        "/api/v1/namespaces//configmaps?resourceVersion=0",
+        "/api/v1/configmaps/?resourceVersion=0",
+        "/api/v1/namespaces/ns1/configmaps/cm-a/?resourceVersion=0",
+        "/api/v1/namespaces/ns1?resourceVersion=0",
+        "/api/v1/namespaces/nope?resourceVersion=0",
+        "/api/v1/namespaces/ns1/status?resourceVersion=0",
+        "/api/v1/events?resourceVersion=0",
+        "/api/v1/namespaces/ns1/configmaps/cm-a?watch=true&resourceVersion=0",
+        "/api/v1/configmaps?watch=0&resourceVersion=0",
+        "/api/v1/configmaps?sendInitialEvents=true&resourceVersion=0",
+        "/api/v1/configmaps?timeout=abc&resourceVersion=0",
+        "/api/v1/configmaps?timeout=30s&resourceVersion=0",
+        "/api/v1/configmaps?resourceVersion=0&resourceVersion=abc",
+        "/api/v1/configmaps?resourceVersion=%zz",
+        "/api/v1/configmaps?resourceVersion=0;x=y&limit=1",
+        "/api/v1/configmaps?RESOURCEVERSION=0",
+        "/api/v1/configmaps?resourceVersion=0&unknown=1",
+        "/api/v1/configmaps?timeoutSeconds=abc&resourceVersion=0",
+        "/api/v1/configmaps?resourceVersion=0&fieldSelector=metadata.namespace%3Dns1",
+        "/api/v1/configmaps?resourceVersion=0&fieldSelector=metadata.namespace%3Dns1,metadata.name%3Dcm-a",
+        "/api/v1/namespaces/ns1/configmaps?resourceVersion=0&fieldSelector=metadata.namespace%3Dns2",
+        "/api/v1/pods?resourceVersion=0&fieldSelector=spec.nodeName%3Dnode-1",
+        "/api/v1/pods?resourceVersion=0&fieldSelector=status.phase!%3DRunning",
+        "/api/v1/nodes?resourceVersion=0&fieldSelector=spec.unschedulable%3Dfalse",
+        "/api/v1/nodes?resourceVersion=0&fieldSelector=metadata.namespace%3D",
+        "/apis/example.com/v1/widgets?resourceVersion=0&fieldSelector=spec.color%3Dred",
+        "/apis/example.com/v1/widgets?resourceVersion=0&fieldSelector=spec.size%3D1",
+        "/apis/example.com/v2/widgets?resourceVersion=0",
+        "/api/v1/namespaces/ns1/configmaps/cm-a?resourceVersion=0&export=true",
+    ] {
+        same(&proxy, &Call::get(path)).await;
+    }
+    for method in [Method::HEAD, Method::OPTIONS, Method::PUT] {
+        same(&proxy, &Call::new(method.clone(), list)).await;
+        let widget = "/apis/example.com/v1/namespaces/ns1/widgets/w1?resourceVersion=0";
+        if method != Method::PUT {
+            same(&proxy, &Call::new(method, widget)).await;
+        }
+    }
+}
+
+/// A list beyond 128 KiB is compressed for who takes gzip, and its bytes are the same (semantics.md §8.7).
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn long_lists_are_compressed_as_the_upstreams() {
+    let upstream = Simulator::start(SimulatorOptions::default()).await.unwrap();
+    seed(&upstream);
+    for number in 0..400 {
+        let mut object = configmap("ns2", &format!("long-{number}"), number);
+        object["data"]["text"] = "x".repeat(500).into();
+        upstream.store().create(object).unwrap();
+    }
+    let proxy = Proxy::before(upstream, "", |_| {}).await;
+    proxy.warm("/api/v1/configmaps").await;
+    let path = "/api/v1/configmaps?resourceVersion=0";
+    let plain = same(&proxy, &Call::get(path)).await;
+    assert!(plain.body.len() > 128 << 10);
+    for (encodings, packed) in
+        [("gzip", true), ("gzip;q=1", false), ("br, gzip", true), ("*", false)]
+    {
+        let call = Call::get(path).header("accept-encoding", encodings);
+        let (through, direct) = (proxy.call(&call).await, proxy.direct(&call).await);
+        assert_eq!(through.cache(), "hit");
+        assert_eq!(heads(&through), heads(&direct), "{encodings}");
+        assert_eq!(through.headers.contains_key("content-encoding"), packed, "{encodings}");
+        let body = if packed { unpack(&through.body) } else { through.body.to_vec() };
+        assert!(body == plain.body, "{encodings}: the same bytes");
+    }
+}
+
+fn unpack(bytes: &[u8]) -> Vec<u8> {
+    let mut whole = Vec::new();
+    std::io::Read::read_to_end(&mut flate2::read::GzDecoder::new(bytes), &mut whole).unwrap();
+    whole
+}

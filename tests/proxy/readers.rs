@@ -1,0 +1,176 @@
+//! Watches of clients that differ in what they read, how fast, and from what kind of upstream.
+
+use std::time::Duration;
+
+use http_body_util::BodyExt;
+use weir::simulator::{Simulator, SimulatorOptions};
+
+use crate::client::{Call, Next, Watch, send};
+use crate::harness::{Proxy, configmap, pod, seed, until};
+
+const CONFIGMAPS: &str = "/api/v1/configmaps";
+
+/// Before watch-lists there were no unasked end bookmarks, and `sendInitialEvents` was refused (semantics.md §0.2, §1.5).
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_upstream_without_watch_lists_is_imitated_as_it_is() {
+    let options = SimulatorOptions { minor: 31, ..SimulatorOptions::default() };
+    let upstream = Simulator::start(options).await.unwrap();
+    seed(&upstream);
+    let proxy = Proxy::before(upstream, "", |_| {}).await;
+    proxy.warm(CONFIGMAPS).await;
+    let now = proxy.upstream.store().revision();
+    let mut pairs = Vec::new();
+    for query in [
+        "resourceVersion=0&allowWatchBookmarks=true",
+        "allowWatchBookmarks=true",
+        &format!("resourceVersion={now}"),
+    ] {
+        let path = format!("{CONFIGMAPS}?watch=1&{query}");
+        let through = proxy.watch(&path).await;
+        assert!(
+            query.starts_with("allow") || through.cache() == "hit",
+            "{path}: {}",
+            through.cache()
+        );
+        pairs.push((path.clone(), through, proxy.watch_direct(&path).await));
+    }
+    proxy.upstream.store().create(configmap("ns1", "the-last-one", 1)).unwrap();
+    for (path, mut through, mut direct) in pairs {
+        let frames = through.until("the-last-one").await;
+        assert!(!frames.concat().contains("BOOKMARK"), "{path}");
+        assert_eq!(frames, direct.until("the-last-one").await, "{path}");
+    }
+    let refused = Call::get(&format!(
+        "{CONFIGMAPS}?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=0"
+    ));
+    let (through, direct) = (proxy.call(&refused).await, proxy.direct(&refused).await);
+    assert_eq!(direct.status, 422);
+    assert_eq!((through.status, through.text()), (direct.status, direct.text()));
+}
+
+/// Writes of other resources move the upstream's revision past what the cache can prove; the answer stays consistent.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_consistent_watch_sees_every_write_before_it() {
+    let proxy = Proxy::seeded().await;
+    proxy.warm(CONFIGMAPS).await;
+    for number in 0..30 {
+        let name = format!("n-{number}");
+        if number % 2 == 0 {
+            proxy.upstream.store().create(pod("ns1", &name, "n")).unwrap();
+        }
+        proxy.upstream.store().create(configmap("ns1", &name, number)).unwrap();
+        let path = format!("{CONFIGMAPS}?watch=1&allowWatchBookmarks=true");
+        let mut through = proxy.watch(&path).await;
+        let known = ["hit", "forward; reason=not-fresh"].contains(&through.cache());
+        assert!(known, "{}", through.cache());
+        let frames = through.until("initial-events-end").await;
+        assert!(frames.concat().contains(&format!("\"name\":\"{name}\"")), "{name} is missing");
+        assert_eq!(frames.len(), 12 + number + 2);
+    }
+}
+
+/// A client that does not read costs only itself: it is cut off when the history has passed it, and its next watch learns
+/// that its resourceVersion is gone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_does_not_read_is_cut_off() {
+    let upstream = Simulator::start(SimulatorOptions::default()).await.unwrap();
+    seed(&upstream);
+    let proxy =
+        Proxy::before(upstream, "", |config| config.cache.history_bytes_max = 1 << 20).await;
+    proxy.warm(CONFIGMAPS).await;
+    let first = proxy.upstream.store().revision();
+    let call = Call::get(&format!("{CONFIGMAPS}?watch=1&resourceVersion={first}"));
+    let slow = send(proxy.plain(), &call).await;
+    let mut quick = Watch::open(proxy.plain(), &call).await;
+    let ended = async || proxy.metric("weir_watchers_ended_total", &[r#"cause="slow""#]).await;
+    // A few events at a time, which the history holds, until they are more than the sockets' buffers do. The one that reads
+    // misses nothing.
+    let mut written = 0;
+    while written < 160 && ended().await == 0.0 {
+        for _ in 0..5 {
+            let mut object = configmap("ns2", &format!("large-{}", written % 5), written);
+            object["data"]["text"] = "x".repeat(100_000).into();
+            let api = proxy.upstream.store();
+            if written < 5 { api.create(object) } else { api.update(object) }.unwrap();
+            written += 1;
+        }
+        for number in written - 5..written {
+            let event = quick.event().await;
+            assert_eq!(event["object"]["data"]["n"], number.to_string());
+        }
+    }
+    // What the slow one still finds in its buffers is in order, and then the stream ends cleanly.
+    let mut slow = Watch::new(slow);
+    let mut last = first;
+    loop {
+        match slow.next().await {
+            Next::Frame(frame) => {
+                let event: serde_json::Value = serde_json::from_str(&frame).unwrap();
+                let (_, at) = crate::informer::key(&event["object"]);
+                assert!(at == last + 1, "{at} after {last}");
+                last = at;
+            }
+            Next::End => break,
+            Next::Broken => panic!("cut in the middle of a frame"),
+        }
+    }
+    assert!(last < proxy.upstream.store().revision(), "it did not get everything");
+    let again = proxy.get(&format!("{CONFIGMAPS}?watch=1&resourceVersion={last}")).await;
+    assert!(again.text().contains("too old resource version"), "{}", again.text());
+}
+
+/// Other forms are made upstream, also as streams (design, section 9).
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn other_forms_of_watches_are_the_upstreams() {
+    let proxy = Proxy::seeded().await;
+    proxy.warm(CONFIGMAPS).await;
+    let now = proxy.upstream.store().revision();
+    for (accept, last) in [
+        ("application/json;as=Table;v=v1;g=meta.k8s.io", "the-first"),
+        ("application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io", "the-second"),
+    ] {
+        let path = format!("{CONFIGMAPS}?watch=1&resourceVersion={now}");
+        let call = Call::get(&path).header("accept", accept);
+        let mut through = Watch::open(proxy.plain(), &call).await;
+        assert_eq!(through.cache(), "forward; reason=form");
+        let mut direct = Watch::open(proxy.upstream.address(), &call).await;
+        proxy.upstream.store().create(configmap("ns1", last, 1)).unwrap();
+        let kind = if accept.contains("Table") { "Table" } else { "PartialObjectMetadata" };
+        let frames = through.until(last).await;
+        assert!(frames.iter().all(|frame| frame.contains(&format!(r#""kind":"{kind}""#))));
+        assert_eq!(frames.len(), direct.until(last).await.len());
+    }
+}
+
+/// Clients that come and go leave nothing behind.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clients_that_leave_are_forgotten() {
+    let proxy = Proxy::seeded().await;
+    proxy.warm(CONFIGMAPS).await;
+    // The cache's, and those by which Weir follows the CRDs and the API services, which may come after it.
+    until("weir's own watches are open", async || proxy.upstream.requests().watches_open() == 3)
+        .await;
+    let before = 3;
+    let path = format!("{CONFIGMAPS}?watch=1&resourceVersion=0");
+    let mut watches = Vec::new();
+    for number in 0..40 {
+        let call = Call::get(&path);
+        // Half of them are forwarded.
+        let call = if number % 2 == 0 { call } else { call.header("x-weir-cache", "bypass") };
+        let mut body = send(proxy.plain(), &call).await.into_body();
+        assert!(body.frame().await.unwrap().is_ok());
+        watches.push(body);
+    }
+    assert_eq!(proxy.metric("weir_watchers", &[]).await, 20.0);
+    assert_eq!(proxy.upstream.requests().watches_open(), before + 20);
+    drop(watches);
+    until("all are forgotten", async || {
+        let forwarded = proxy.metric("weir_upstream_streams", &[r#"purpose="stream""#]).await;
+        proxy.metric("weir_watchers", &[]).await == 0.0
+            && proxy.metric("weir_connections", &[]).await == 0.0
+            && proxy.upstream.requests().watches_open() == before
+            && forwarded <= before as f64
+    })
+    .await;
+    tokio::time::timeout(Duration::from_secs(5), proxy.get("/version")).await.unwrap();
+}

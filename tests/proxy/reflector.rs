@@ -1,0 +1,225 @@
+//! Whatever happens to the upstream and its streams, informers through Weir see every event once and in order, and end
+//! up with the truth.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use weir::simulator::{Action, Cut, Simulator, SimulatorOptions};
+
+use crate::client::Next;
+use crate::harness::{Proxy, configmap, seed, until};
+use crate::informer::{Informer, Known, key};
+
+const CONFIGMAPS: &str = "/api/v1/configmaps";
+
+/// Steps of the random history, with a fault at about every tenth.
+const STEPS: usize = 600;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn informers_converge_through_cuts_and_refusals() {
+    let proxy = Proxy::seeded().await;
+    let informers = Informers::start(&proxy);
+    informers.converge(&proxy).await;
+    let mut random = fastrand::Rng::with_seed(7);
+    for step in 0..STEPS {
+        write(&proxy, &mut random);
+        let faults = proxy.upstream.faults();
+        match random.u8(..60) {
+            0 => faults.cut_watches(None, Cut::Clean),
+            1 => faults.cut_watches(Some("configmaps"), Cut::Reset),
+            2 => faults.cut_watches(Some("configmaps"), Cut::MidFrame),
+            3 => faults.add("watch", "configmaps", 1, Action::Status(500)),
+            4 => faults.add("list", "configmaps", 1, Action::Status(503)),
+            5 => faults.add("*", "configmaps", 1, Action::Reset),
+            6 => faults.add("watch", "configmaps", 1, Action::Delay(Duration::from_millis(30))),
+            _ => {}
+        }
+        if step % 3 == 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+    proxy.upstream.faults().clear();
+    informers.converge(&proxy).await;
+    informers.assert_content();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn informers_converge_after_their_history_is_gone() {
+    let proxy = Proxy::seeded().await;
+    let informers = Informers::start(&proxy);
+    informers.converge(&proxy).await;
+    let mut random = fastrand::Rng::with_seed(8);
+    proxy.upstream.faults().add("watch", "configmaps", 1, Action::TooManyRequests(1));
+    proxy.upstream.faults().cut_watches(Some("configmaps"), Cut::Reset);
+    (0..50).for_each(|_| write(&proxy, &mut random));
+    proxy.upstream.compact();
+    (0..50).for_each(|_| write(&proxy, &mut random));
+    informers.converge(&proxy).await;
+    let relists = proxy.metric("weir_reflector_relists_total", &[r#"cause="expired""#]).await;
+    assert!(relists >= 1.0, "the upstream said 410");
+
+    // The event that says so in the middle of a stream.
+    proxy.upstream.faults().add("watch", "configmaps", 1, Action::Gone);
+    proxy.upstream.faults().cut_watches(Some("configmaps"), Cut::Clean);
+    (0..50).for_each(|_| write(&proxy, &mut random));
+    informers.converge(&proxy).await;
+    (0..50).for_each(|_| write(&proxy, &mut random));
+    informers.converge(&proxy).await;
+    informers.assert_content();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn informers_converge_over_a_restart_and_reads_go_on_meanwhile() {
+    let proxy = Proxy::seeded().await;
+    let informers = Informers::start(&proxy);
+    informers.converge(&proxy).await;
+    let mut open =
+        proxy.watch("/api/v1/configmaps?watch=1&resourceVersion=0&labelSelector=x%3Dy").await;
+    proxy.upstream.stop();
+    let gone = async || proxy.get("/version").await.status == 503;
+    until("the upstream is away", gone).await;
+    let answer = proxy.get("/version").await;
+    assert_eq!(answer.headers["retry-after"], "1");
+    assert_eq!(answer.json()["kind"], "Status");
+    let list = proxy.get("/api/v1/configmaps?resourceVersion=0").await;
+    assert_eq!((list.status.as_u16(), list.cache()), (200, "hit"));
+
+    let mut random = fastrand::Rng::with_seed(9);
+    (0..100).for_each(|_| write(&proxy, &mut random));
+    proxy.upstream.restart().await.unwrap();
+    informers.converge(&proxy).await;
+    informers.assert_content();
+    // The watch lived through all of it.
+    let mut news = configmap("ns1", "news", 0);
+    news["metadata"]["labels"] = json!({"x": "y"});
+    proxy.upstream.store().create(news).unwrap();
+    assert_eq!(open.event().await["object"]["metadata"]["name"], "news");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn unreadable_and_hanging_watches_harm_nobody() {
+    let proxy = Proxy::seeded().await;
+    let informers = Informers::start(&proxy);
+    informers.converge(&proxy).await;
+    let mut random = fastrand::Rng::with_seed(10);
+    proxy.upstream.faults().add("watch", "configmaps", 1, Action::Garbage);
+    proxy.upstream.faults().cut_watches(Some("configmaps"), Cut::Clean);
+    (0..50).for_each(|_| write(&proxy, &mut random));
+    informers.converge(&proxy).await;
+    informers.assert_content();
+
+    proxy.upstream.faults().add("watch", "configmaps", 1000, Action::Hang);
+    proxy.upstream.faults().cut_watches(Some("configmaps"), Cut::Reset);
+    let list = proxy.get("/api/v1/configmaps?resourceVersion=0").await;
+    assert_eq!((list.status.as_u16(), list.cache()), (200, "hit"));
+    // What the cache cannot know comes from the upstream.
+    proxy.upstream.store().create(configmap("ns1", "unseen", 1)).unwrap();
+    let at = proxy.upstream.store().revision();
+    let list = proxy.get(&format!("/api/v1/configmaps?resourceVersion={at}")).await;
+    assert_eq!(list.cache(), "forward; reason=not-fresh");
+    assert!(list.text().contains("unseen"));
+    proxy.upstream.faults().clear();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rewound_history_ends_every_stream_and_raises_the_alarm() {
+    let upstream = Simulator::start(SimulatorOptions::default()).await.unwrap();
+    seed(&upstream);
+    let saved = upstream.snapshot();
+    let proxy = Proxy::before(upstream, "", |_| {}).await;
+    proxy.warm(CONFIGMAPS).await;
+    proxy.warm("/api/v1/pods").await;
+    let informers = Informers::start(&proxy);
+    informers.converge(&proxy).await;
+    let mut random = fastrand::Rng::with_seed(11);
+    (0..50).for_each(|_| write(&proxy, &mut random));
+    proxy.catch_up(CONFIGMAPS).await;
+    let from = proxy.upstream.store().revision();
+    let mut watches = Vec::new();
+    for resource in ["configmaps", "pods"] {
+        let path = format!("/api/v1/{resource}?watch=1&resourceVersion={from}");
+        watches.push(proxy.watch(&path).await);
+    }
+    assert_eq!(watches[0].cache(), "hit");
+
+    proxy.upstream.rewind(&saved);
+    for watch in &mut watches {
+        assert_eq!(watch.next().await, Next::End);
+    }
+    until("the alarm", async || proxy.metric("weir_history_rewound_total", &[]).await >= 1.0).await;
+    let truth = truth(&proxy, |_| true);
+    until("the cache holds the old state", async || {
+        let list = proxy.get("/api/v1/configmaps?resourceVersion=0").await;
+        list.cache() == "hit" && known(&list.json()) == truth
+    })
+    .await;
+    // The new history is followed, also by clients that had seen more of the lost one.
+    proxy.upstream.store().create(configmap("ns1", "after", 1)).unwrap();
+    proxy.catch_up(CONFIGMAPS).await;
+    informers.converge(&proxy).await;
+    informers.assert_content();
+}
+
+/// Followers of the whole, of a namespace, and of what a label selects.
+struct Informers(Vec<(Informer, Wanted)>);
+
+/// Whether an informer wants an object.
+type Wanted = fn(&Value) -> bool;
+
+impl Informers {
+    fn start(proxy: &Proxy) -> Self {
+        let start = |path: &str, selector: &str| Informer::start(proxy.plain(), path, selector);
+        Self(vec![
+            (start(CONFIGMAPS, ""), |_| true),
+            (start("/api/v1/namespaces/ns1/configmaps", ""), |object| {
+                object["metadata"]["namespace"] == "ns1"
+            }),
+            (start(CONFIGMAPS, "labelSelector=app%3Deven"), |object| {
+                object["metadata"]["labels"]["app"] == "even"
+            }),
+        ])
+    }
+
+    /// Waits until all of them hold the truth, and nobody has cause for complaint.
+    async fn converge(&self, proxy: &Proxy) {
+        for (informer, wanted) in &self.0 {
+            let truth = truth(proxy, *wanted);
+            let holds = async || informer.seen().known == truth;
+            let what = "an informer holds the truth";
+            let held = tokio::time::timeout(Duration::from_secs(25), until(what, holds)).await;
+            let seen = informer.seen();
+            assert!(held.is_ok(), "{what}\n{truth:?}\n{seen:?}");
+        }
+    }
+
+    fn assert_content(&self) {
+        for (informer, _) in &self.0 {
+            let seen = informer.seen();
+            assert_eq!(seen.complaints, Vec::<String>::new());
+            assert!(seen.events > 0 && seen.watches > 0, "{seen:?}");
+        }
+    }
+}
+
+/// One random write among a dozen names.
+fn write(proxy: &Proxy, random: &mut fastrand::Rng) {
+    let api = proxy.upstream.store();
+    let namespace = if random.bool() { "ns1" } else { "ns1-a" };
+    let name = format!("r-{}", random.u8(..6));
+    let present = api.get("v1", "configmaps", namespace, &name).is_some();
+    let object = configmap(namespace, &name, random.usize(..100_000));
+    match (present, random.u8(..3)) {
+        (false, _) => drop(api.create(object).unwrap()),
+        (true, 0) => api.delete("v1", "configmaps", namespace, &name).unwrap(),
+        (true, _) => drop(api.update(object).unwrap()),
+    }
+}
+
+fn truth(proxy: &Proxy, wanted: Wanted) -> Known {
+    let objects = proxy.upstream.store().list("v1", "configmaps");
+    objects.iter().filter(|object| wanted(object)).map(key).collect()
+}
+
+fn known(list: &Value) -> Known {
+    list["items"].as_array().unwrap().iter().map(key).collect()
+}

@@ -1,0 +1,220 @@
+//! The frames of a watch through Weir are those of the same watch past it.
+
+use std::time::Duration;
+
+use serde_json::json;
+use weir::simulator::{Simulator, SimulatorOptions};
+
+use crate::client::{Next, Watch};
+use crate::harness::{Proxy, configmap, pod, seed, widget};
+
+const CONFIGMAPS: &str = "/api/v1/configmaps";
+const SENTINEL: &str = "the-last-one";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn frames_equal_the_upstreams_from_every_start() {
+    let proxy = Proxy::seeded().await;
+    proxy.warm(CONFIGMAPS).await;
+    let now = proxy.upstream.store().revision();
+    change(&proxy);
+    proxy.catch_up(CONFIGMAPS).await;
+    let starts = [
+        "resourceVersion=0".to_owned(),
+        "resourceVersion=0&allowWatchBookmarks=true".to_owned(),
+        "allowWatchBookmarks=true".to_owned(),
+        String::new(),
+        format!("resourceVersion={now}"),
+        format!("resourceVersion={now}&allowWatchBookmarks=1"),
+        "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
+            .to_owned(),
+        "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=0".to_owned(),
+        format!(
+            "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&resourceVersion={now}"
+        ),
+        "sendInitialEvents=false&resourceVersionMatch=NotOlderThan&resourceVersion=0".to_owned(),
+        format!("sendInitialEvents=false&resourceVersionMatch=NotOlderThan&resourceVersion={now}"),
+        "sendInitialEvents=false&resourceVersionMatch=NotOlderThan".to_owned(),
+    ];
+    let selectors = [
+        "",
+        "&labelSelector=app%3Deven",
+        "&labelSelector=app!%3Deven,app",
+        "&fieldSelector=metadata.name!%3Dcm-b",
+        "&fieldSelector=metadata.namespace%3Dns1",
+        "&fieldSelector=metadata.name%3Dthe-last-one",
+    ];
+    let mut pairs = Vec::new();
+    for start in &starts {
+        for selector in selectors {
+            for scope in ["", "/namespaces/ns1"] {
+                let path = format!("/api/v1{scope}/configmaps?watch=1&{start}{selector}");
+                let through = proxy.watch(&path).await;
+                let direct = proxy.watch_direct(&path).await;
+                // A watch of the events to come begins when the upstream says so.
+                let forwarded = start
+                    .starts_with("sendInitialEvents=false&resourceVersionMatch=NotOlderThan")
+                    && !start.contains("resourceVersion=");
+                assert_eq!(through.cache() == "hit", !forwarded, "{path}: {}", through.cache());
+                pairs.push((path, through, direct));
+            }
+        }
+    }
+    // The sentinel matches the selectors one after the other, and in the end every watch has seen it.
+    change(&proxy);
+    let mut last = configmap("ns1", SENTINEL, 0);
+    proxy.upstream.store().create(last.clone()).unwrap();
+    last["metadata"]["labels"]["app"] = "odd".into();
+    proxy.upstream.store().update(last).unwrap();
+    proxy.upstream.store().delete("v1", "configmaps", "ns1", SENTINEL).unwrap();
+    let end = format!("resourceVersion\":\"{}\"", proxy.upstream.store().revision() - 1);
+    for (path, mut through, mut direct) in pairs {
+        assert_eq!(through.headers.get("content-type"), direct.headers.get("content-type"));
+        let end = if path.contains("app%3Deven") {
+            "DELETED\",\"object\":{\"kind\":\"ConfigMap\",\"apiVersion\":\"v1\",\"metadata\":{\"name\":\"the-last-one"
+        } else {
+            &end
+        };
+        assert_eq!(through.until(end).await, direct.until(end).await, "{path}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn field_selectors_rewrite_events() {
+    let proxy = Proxy::seeded().await;
+    let node = "/api/v1/pods?watch=1&resourceVersion=0&fieldSelector=spec.nodeName%3Dnode-x";
+    let color =
+        "/apis/example.com/v1/widgets?watch=1&resourceVersion=0&fieldSelector=spec.color%3Dblue";
+    proxy.warm("/api/v1/pods").await;
+    proxy.warm("/apis/example.com/v1/widgets").await;
+    let mut watches: Vec<(&str, Watch, Watch)> = Vec::new();
+    for path in [node, color] {
+        let through = proxy.watch(path).await;
+        assert_eq!(through.cache(), "hit", "{path}");
+        watches.push((path, through, proxy.watch_direct(path).await));
+    }
+    let api = proxy.upstream.store();
+    api.create(pod("ns1", "moving", "")).unwrap();
+    api.create(widget("ns1", "moving", "red")).unwrap();
+    for (node, color) in [("node-x", "blue"), ("node-x", "blue"), ("", "red"), ("node-x", "blue")] {
+        let stamp = json!({"metadata": {"annotations": {"r": api.revision().to_string()}}, "spec": {"nodeName": node}});
+        api.patch("v1", "pods", "ns1", "moving", &stamp).unwrap();
+        let stamp = json!({"metadata": {"annotations": {"r": api.revision().to_string()}}, "spec": {"color": color}});
+        api.patch("example.com/v1", "widgets", "ns1", "moving", &stamp).unwrap();
+    }
+    api.create(pod("ns1", SENTINEL, "node-x")).unwrap();
+    api.create(widget("ns1", SENTINEL, "blue")).unwrap();
+    for (path, mut through, mut direct) in watches {
+        let frames = through.until(SENTINEL).await;
+        assert_eq!(frames, direct.until(SENTINEL).await, "{path}");
+        let types: Vec<_> = frames.iter().map(|frame| frame.split('"').nth(3).unwrap()).collect();
+        assert_eq!(types, ["ADDED", "MODIFIED", "DELETED", "ADDED", "ADDED"], "{path}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_deadline_ends_a_watch_cleanly_after_a_bookmark() {
+    let proxy = Proxy::seeded().await;
+    proxy.warm(CONFIGMAPS).await;
+    let path = "/api/v1/configmaps?watch=1&allowWatchBookmarks=true&timeoutSeconds=6&resourceVersion=0&labelSelector=none%3Dsuch";
+    let begun = tokio::time::Instant::now();
+    let mut through = proxy.watch(path).await;
+    let mut direct = proxy.watch_direct(path).await;
+    assert_eq!(through.event().await, direct.event().await, "the end of the initial events");
+    // Nothing of interest, but progress; both know it well before their bookmarks, which come two seconds before the end.
+    proxy.upstream.store().create(configmap("ns1", "unseen", 1)).unwrap();
+    let mut frames = through.rest().await;
+    assert!(begun.elapsed() >= Duration::from_secs(6), "it lasts as long as asked");
+    let mut expected = direct.rest().await;
+    frames.dedup();
+    expected.dedup();
+    assert_eq!(frames, expected);
+    assert!(frames[0].contains("BOOKMARK"), "{frames:?}");
+
+    let short =
+        "/api/v1/configmaps?watch=1&timeoutSeconds=1&resourceVersion=0&labelSelector=none%3Dsuch";
+    assert_eq!(proxy.watch(short).await.next().await, Next::End);
+    let negative = "/api/v1/configmaps?watch=1&timeoutSeconds=-1&resourceVersion=0";
+    assert_eq!(
+        proxy.watch(negative).await.rest().await,
+        proxy.watch_direct(negative).await.rest().await
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn refused_watches_equal_the_upstreams() {
+    let proxy = Proxy::seeded().await;
+    proxy.warm(CONFIGMAPS).await;
+    for query in [
+        "resourceVersion=abc",
+        "resourceVersion=-1",
+        "resourceVersion=0&labelSelector=a%3Db%3Dc",
+        "resourceVersion=0&fieldSelector=spec.x%3D1",
+        "sendInitialEvents=true",
+        "sendInitialEvents=true&resourceVersionMatch=Exact",
+        "resourceVersionMatch=NotOlderThan&resourceVersion=0",
+        "timeoutSeconds=abc",
+        "limit=abc&resourceVersion=0",
+    ] {
+        let call = crate::client::Call::get(&format!("{CONFIGMAPS}?watch=1&{query}"));
+        let (through, direct) = (proxy.call(&call).await, proxy.direct(&call).await);
+        assert_ne!(direct.status, 200, "{query}");
+        assert_eq!((through.status, through.text()), (direct.status, direct.text()), "{query}");
+        assert_eq!(through.headers["content-type"], direct.headers["content-type"]);
+    }
+}
+
+/// Weir's own 410, when its history is the one that was too short.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_left_the_history_is_gone_as_the_upstream_words_it() {
+    let upstream = Simulator::start(SimulatorOptions::default()).await.unwrap();
+    seed(&upstream);
+    let proxy = Proxy::before(upstream, "", |config| config.cache.history_bytes_max = 20_000).await;
+    proxy.warm(CONFIGMAPS).await;
+    let first = proxy.upstream.store().revision();
+    for number in 0..200 {
+        let mut object = configmap("ns2", "growing", number);
+        object["data"]["text"] = "x".repeat(2000).into();
+        match number {
+            0 => proxy.upstream.store().create(object).unwrap(),
+            _ => proxy.upstream.store().update(object).unwrap(),
+        };
+    }
+    let last = proxy.upstream.store().revision();
+    proxy.catch_up(CONFIGMAPS).await;
+    let path = format!("{CONFIGMAPS}?watch=1&resourceVersion={first}");
+    let mut gone = proxy.watch(&path).await;
+    assert_eq!((gone.status.as_u16(), gone.cache()), (200, "hit"));
+    let frames = gone.rest().await;
+    assert_eq!(frames.len(), 1, "{frames:?}");
+    let start = format!(
+        r#"{{"type":"ERROR","object":{{"kind":"Status","apiVersion":"v1","metadata":{{}},"status":"Failure","message":"too old resource version: {first} ("#
+    );
+    let end = r#")","reason":"Expired","code":410}}"#;
+    let oldest = frames[0].strip_prefix(&start).and_then(|rest| rest.strip_suffix(end));
+    let oldest: u64 = oldest.unwrap_or_else(|| panic!("{frames:?}")).parse().unwrap();
+    assert!(first < oldest && oldest < last);
+    // The number in the message is one to resume from.
+    let resumed = format!("{CONFIGMAPS}?watch=1&resourceVersion={oldest}");
+    let end = format!("\"resourceVersion\":\"{last}\"");
+    let mut through = proxy.watch(&resumed).await;
+    assert_eq!(through.cache(), "hit");
+    let frames = through.until(&end).await;
+    assert_eq!(frames, proxy.watch_direct(&resumed).await.until(&end).await);
+}
+
+/// Something of everything: an object that changes its labels, one that goes, one that comes.
+fn change(proxy: &Proxy) {
+    let api = proxy.upstream.store();
+    let stamp = api.revision().to_string();
+    for app in ["odd", "even", "odd", "even"] {
+        let patch =
+            json!({"metadata": {"labels": {"app": app}, "annotations": {"at": stamp.clone()}}});
+        for namespace in ["ns1", "ns1-a"] {
+            api.patch("v1", "configmaps", namespace, "cm-a", &patch).unwrap();
+        }
+    }
+    let passing = format!("passing-{stamp}");
+    api.create(configmap("ns2", &passing, 2)).unwrap();
+    api.delete("v1", "configmaps", "ns2", &passing).unwrap();
+    api.create(configmap("ns1", &format!("new-{stamp}"), 3)).unwrap();
+}

@@ -1,0 +1,163 @@
+//! kubectl through Weir: what people type all day.
+
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+use crate::control_plane::{ADMIN, ControlPlane, kubectl};
+use crate::support::{Weir, eventually};
+
+struct Kubectl {
+    kubeconfig: PathBuf,
+    cache: tempfile::TempDir,
+}
+
+impl Kubectl {
+    fn new(weir: &Weir) -> Self {
+        Self { kubeconfig: weir.kubeconfig(), cache: tempfile::tempdir().unwrap() }
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(kubectl().unwrap());
+        command
+            .arg("--kubeconfig")
+            .arg(&self.kubeconfig)
+            .arg("--cache-dir")
+            .arg(self.cache.path())
+            .args(arguments);
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().unwrap()
+    }
+
+    /// Runs it, insists on success, returns what it printed.
+    fn ok(&self, arguments: &[&str]) -> String {
+        let output = self.run(arguments);
+        let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+        assert!(output.status.success(), "kubectl {arguments:?}: {stdout}{stderr}");
+        stdout
+    }
+
+    /// Runs it, insists on failure, returns the error.
+    fn fails(&self, arguments: &[&str]) -> String {
+        let output = self.run(arguments);
+        assert!(!output.status.success(), "kubectl {arguments:?} succeeded");
+        text(&output.stderr)
+    }
+
+    /// Feeds a manifest to `apply` or `create`.
+    fn feed(&self, verb: &str, manifest: &str) -> String {
+        let file = self.cache.path().join("manifest.yaml");
+        std::fs::write(&file, manifest).unwrap();
+        self.ok(&[verb, "-f", file.to_str().unwrap()])
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+pub(crate) fn reads_and_writes() {
+    let plane = ControlPlane::start();
+    let mut weir = Weir::start(&plane.kubeconfig(ADMIN), "");
+    let kubectl = Kubectl::new(&weir);
+
+    kubectl.ok(&["create", "configmap", "a", "--from-literal=k=v"]);
+    assert!(kubectl.ok(&["get", "configmaps"]).contains("a "));
+    assert!(kubectl.ok(&["describe", "configmap", "a"]).contains("k:"));
+    assert_eq!(kubectl.ok(&["get", "configmap", "a", "-o", "jsonpath={.data.k}"]), "v");
+    let manifest = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: b}\ndata: {x: \"1\"}\n";
+    assert!(kubectl.feed("apply", manifest).contains("created"));
+    assert!(kubectl.feed("apply", &manifest.replace("\"1\"", "\"2\"")).contains("configured"));
+    assert!(kubectl.feed("apply", &manifest.replace("\"1\"", "\"2\"")).contains("unchanged"));
+    kubectl.ok(&["patch", "configmap", "b", "--type=merge", "-p", r#"{"data":{"x":"3"}}"#]);
+    assert_eq!(kubectl.ok(&["get", "configmap", "b", "-o", "jsonpath={.data.x}"]), "3");
+    kubectl.ok(&["label", "configmap", "b", "app=demo"]);
+    assert!(kubectl.ok(&["get", "cm", "-l", "app=demo", "-o", "name"]).contains("configmap/b"));
+    assert!(
+        kubectl
+            .ok(&["get", "cm", "-A", "--field-selector", "metadata.name=b", "-o", "name"])
+            .contains("/b")
+    );
+    kubectl.ok(&["delete", "configmap", "b"]);
+    assert!(kubectl.fails(&["get", "configmap", "b"]).contains(r#"configmaps "b" not found"#));
+    assert!(kubectl.fails(&["create", "configmap", "a"]).contains("already exists"));
+    assert!(
+        kubectl.fails(&["exec", "nobody", "--", "true"]).contains(r#"pods "nobody" not found"#)
+    );
+    assert!(kubectl.fails(&["logs", "nobody"]).contains(r#"pods "nobody" not found"#));
+    assert!(
+        kubectl.fails(&["get", "nonsense"]).contains("the server doesn't have a resource type")
+    );
+    kubectl.ok(&["api-resources"]);
+    kubectl.ok(&["explain", "pods.spec"]);
+    kubectl.ok(&["version"]);
+    assert!(kubectl.ok(&["auth", "can-i", "list", "pods"]).contains("yes"));
+    // The same read at any resourceVersion is answered here.
+    let hits = || weir.metric("weir_requests_total", &[r#"answer="hit""#]);
+    let before = hits();
+    assert!(
+        kubectl
+            .ok(&["get", "--raw", "/api/v1/configmaps?resourceVersion=0"])
+            .contains(r#""name":"a""#)
+    );
+    assert!(hits() > before);
+    assert_eq!(weir.stop(), Some(0));
+}
+
+pub(crate) fn watches_and_waits() {
+    let plane = ControlPlane::start();
+    let mut weir = Weir::start(&plane.kubeconfig(ADMIN), "");
+    let kubectl = Kubectl::new(&weir);
+    kubectl.feed("apply", DEPLOYMENT);
+
+    let mut watch = kubectl
+        .command(&["get", "configmaps", "-w", "--output-watch-events", "-o", "name"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    kubectl.ok(&["create", "configmap", "seen", "--from-literal=k=v"]);
+    let lines = BufReader::new(watch.stdout.take().unwrap()).lines();
+    let seen = lines.map_while(Result::ok).any(|line| line.contains("configmap/seen"));
+    watch.kill().unwrap();
+    watch.wait().unwrap();
+    assert!(seen, "the watch showed the new configmap");
+
+    // There is no deployment controller here: the test plays its part.
+    let mut rollout = kubectl.command(&["rollout", "status", "deployment/web", "--timeout=60s"]);
+    let rollout = rollout.stdout(Stdio::piped()).spawn().unwrap();
+    let wait = ["wait", "--for=condition=Available", "deployment/web", "--timeout=60s"];
+    let wait = kubectl.command(&wait).stdout(Stdio::piped()).spawn().unwrap();
+    eventually("both watch", || {
+        weir.metric("weir_watchers", &[r#"resource="deployments""#]) >= 2.0
+            || forwarded(&weir) >= 2.0
+    });
+    let patch =
+        ["patch", "deployment", "web", "--subresource=status", "--type=merge", "-p", STATUS];
+    kubectl.ok(&patch);
+    let (rollout, wait) = (rollout.wait_with_output().unwrap(), wait.wait_with_output().unwrap());
+    assert!(text(&rollout.stdout).contains("successfully rolled out"), "{rollout:?}");
+    assert!(text(&wait.stdout).contains("condition met"), "{wait:?}");
+    assert_eq!(weir.stop(), Some(0));
+}
+
+/// Watches of deployments that went to the upstream.
+fn forwarded(weir: &Weir) -> f64 {
+    weir.metric("weir_requests_total", &[r#"verb="watch""#, r#"resource="deployments""#])
+}
+
+const DEPLOYMENT: &str = r"
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  replicas: 1
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec: {containers: [{name: web, image: web}]}
+";
+
+const STATUS: &str = r#"{"status":{"observedGeneration":1,"replicas":1,"updatedReplicas":1,"readyReplicas":1,"availableReplicas":1,"conditions":[{"type":"Available","status":"True","reason":"MinimumReplicasAvailable"}]}}"#;

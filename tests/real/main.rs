@@ -1,0 +1,67 @@
+//! Weir in front of a real kube-apiserver and etcd, with real clients.
+//!
+//! The binaries are those of envtest's convention: in `$KUBEBUILDER_ASSETS`, or in
+//! `/usr/local/kubebuilder/bin`. Where they are missing each test says so and is counted as ignored.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stderr,
+    clippy::indexing_slicing,
+    reason = "this is a test"
+)]
+#![expect(clippy::disallowed_methods, reason = "waits for processes, whose clock is the system's")]
+
+mod bad_input;
+mod churn;
+mod control_plane;
+mod equal;
+mod fan_out;
+#[path = "../support/h2c.rs"]
+mod h2c;
+mod kubectl;
+mod namespaced;
+#[path = "../support/weir.rs"]
+mod support;
+mod truth;
+
+use libtest_mimic::{Arguments, Failed, Trial};
+
+fn main() -> std::process::ExitCode {
+    let missing = control_plane::assets().is_none();
+    if missing {
+        eprintln!(
+            "no kube-apiserver and etcd in $KUBEBUILDER_ASSETS or /usr/local/kubebuilder/bin: every test here is ignored"
+        );
+    }
+    let no_kubectl = missing || control_plane::kubectl().is_none();
+    let trial = |name: &str, ignored: bool, test: fn()| {
+        let run = move || -> Result<(), Failed> {
+            test();
+            Ok(())
+        };
+        Trial::test(name, run).with_ignored_flag(ignored)
+    };
+    let mut arguments = Arguments::from_args();
+    // Each test has a control plane of its own; two at once are enough for a small machine.
+    arguments.test_threads = arguments.test_threads.or(Some(2));
+    let tests = vec![
+        trial("kubectl_reads_and_writes_through_weir", no_kubectl, kubectl::reads_and_writes),
+        trial("kubectl_watches_and_waits_through_weir", no_kubectl, kubectl::watches_and_waits),
+        trial("informers_stay_equal_while_objects_churn", missing, churn::while_objects_churn),
+        trial("informers_survive_a_killed_upstream", missing, churn::killed_upstream),
+        trial("informers_survive_a_compaction", missing, churn::compaction),
+        trial("informers_survive_a_restored_etcd", missing, churn::restored_etcd),
+        trial("a_thousand_watches_cost_one", missing, fan_out::warm),
+        trial("a_thousand_clients_of_a_cold_weir_cost_one", missing, fan_out::cold),
+        trial("rights_in_one_namespace_are_enough", missing, namespaced::one_namespace),
+        trial(
+            "watches_and_lists_are_true_under_fire",
+            missing,
+            truth::watches_and_lists_under_fire,
+        ),
+        trial("answers_equal_the_upstreams", missing, equal::answers),
+        trial("bad_input_gets_the_upstreams_answers", missing, bad_input::answers),
+    ];
+    libtest_mimic::run(&arguments, tests).exit_code()
+}

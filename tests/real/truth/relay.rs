@@ -1,0 +1,53 @@
+//! A way from Weir to the upstream that can be cut.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use fastrand::Rng;
+use parking_lot::Mutex;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::AbortHandle;
+
+/// See the module.
+pub(super) struct Relay {
+    pub(super) kubeconfig: PathBuf,
+    connections: Arc<Mutex<Vec<AbortHandle>>>,
+}
+
+impl Relay {
+    pub(super) async fn start(upstream: &Path) -> Self {
+        let text = std::fs::read_to_string(upstream).unwrap();
+        let (_, rest) = text.split_once("https://127.0.0.1:").unwrap();
+        let port: u16 = rest.split_once('"').unwrap().0.parse().unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let own = listener.local_addr().unwrap().port();
+        let kubeconfig = upstream.with_extension("relay");
+        std::fs::write(&kubeconfig, text.replace(&port.to_string(), &own.to_string())).unwrap();
+        let connections = Arc::new(Mutex::new(Vec::<AbortHandle>::new()));
+        let opened = Arc::clone(&connections);
+        tokio::spawn(async move {
+            while let Ok((mut client, _)) = listener.accept().await {
+                let relayed = tokio::spawn(async move {
+                    let Ok(mut server) = TcpStream::connect(("127.0.0.1", port)).await else {
+                        return;
+                    };
+                    drop(tokio::io::copy_bidirectional(&mut client, &mut server).await);
+                });
+                let mut opened = opened.lock();
+                opened.retain(|connection| !connection.is_finished());
+                opened.push(relayed.abort_handle());
+            }
+        });
+        Self { kubeconfig, connections }
+    }
+
+    /// Cuts some of the connections, wherever in a frame they are; now and then all.
+    pub(super) fn cut(&self, rng: &mut Rng) {
+        let all = rng.bool();
+        for connection in self.connections.lock().iter() {
+            if all || rng.u8(..3) > 0 {
+                connection.abort();
+            }
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! A Weir as its users run it: the binary, a configuration file, signals, its own metrics.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+/// A running `weir serve`. Killed when dropped.
+pub(crate) struct Weir {
+    child: Child,
+    dir: TempDir,
+    admin_port: u16,
+    plain_port: u16,
+}
+
+impl Weir {
+    /// Starts one in front of the upstream of a kubeconfig and waits until it is ready. `config` is YAML that is
+    /// added to the configuration file.
+    pub(crate) fn start(upstream: &Path, config: &str) -> Self {
+        let weir = Self::spawn(upstream, config);
+        weir.wait_until_ready();
+        weir
+    }
+
+    /// The same without waiting.
+    pub(crate) fn spawn(upstream: &Path, config: &str) -> Self {
+        let dir = tempfile::tempdir().expect("a directory for Weir");
+        let (admin_port, plain_port) = (free_port(), free_port());
+        let file = dir.path().join("weir.yaml");
+        let head = "apiVersion: weir.dev/v1alpha1\nkind: WeirConfiguration\n";
+        std::fs::write(&file, format!("{head}{config}")).expect("the configuration is written");
+        let log = std::fs::File::create(dir.path().join("log")).expect("the log is created");
+        let child = Command::new(env!("CARGO_BIN_EXE_weir"))
+            .arg("serve")
+            .arg("--config")
+            .arg(&file)
+            .arg("--kubeconfig")
+            .arg(upstream)
+            .args(["--listen", "https://127.0.0.1:0"])
+            .arg(format!("--listen=http://127.0.0.1:{plain_port}"))
+            .arg(format!("--admin-listen=127.0.0.1:{admin_port}"))
+            .arg("--write-kubeconfig")
+            .arg(dir.path().join("kubeconfig"))
+            .env("WEIR_LOG", "info,weir=debug")
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .expect("weir starts");
+        Self { child, dir, admin_port, plain_port }
+    }
+
+    /// Waits until `/readyz` says so.
+    pub(crate) fn wait_until_ready(&self) {
+        eventually("weir is ready", || self.admin("/readyz").is_some_and(|(code, _)| code == 200));
+    }
+
+    /// The kubeconfig that it wrote.
+    pub(crate) fn kubeconfig(&self) -> PathBuf {
+        self.dir.path().join("kubeconfig")
+    }
+
+    /// The port of its plain HTTP listener on 127.0.0.1.
+    pub(crate) fn plain_port(&self) -> u16 {
+        self.plain_port
+    }
+
+    /// What it logged so far.
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
+    }
+
+    /// Asks its admin listener: status and body.
+    pub(crate) fn admin(&self, path: &str) -> Option<(u16, String)> {
+        http_get(self.admin_port, path)
+    }
+
+    /// The sum of a metric over all series whose labels contain every one of `labels`, such as `answer="hit"`.
+    pub(crate) fn metric(&self, name: &str, labels: &[&str]) -> f64 {
+        let (_, text) = self.admin("/metrics").expect("metrics are served");
+        sum_metric(&text, name, labels)
+    }
+
+    /// Sends SIGTERM and waits; returns the exit code.
+    pub(crate) fn stop(&mut self) -> Option<i32> {
+        self.signal("TERM");
+        self.wait(Duration::from_secs(60))
+    }
+
+    /// Sends a signal by name.
+    pub(crate) fn signal(&self, name: &str) {
+        let pid = self.child.id().to_string();
+        let status = Command::new("kill").args([&format!("-{name}"), &pid]).status();
+        assert!(status.expect("kill runs").success());
+    }
+
+    /// Waits for the exit code.
+    pub(crate) fn wait(&mut self, timeout: Duration) -> Option<i32> {
+        let deadline = Instant::now() + timeout;
+        while Instant::now() < deadline {
+            if let Some(status) = self.child.try_wait().expect("weir can be waited for") {
+                return status.code();
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        panic!("weir did not exit within {timeout:?}; log:\n{}", self.log());
+    }
+}
+
+impl Drop for Weir {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+        if std::thread::panicking() {
+            let log = self.log();
+            let tail: Vec<_> = log.lines().rev().take(40).collect();
+            eprintln!("the end of weir's log:");
+            tail.iter().rev().for_each(|line| eprintln!("  {line}"));
+        }
+    }
+}
+
+/// Sums a metric of a Prometheus text over the series that carry all the labels.
+pub(crate) fn sum_metric(text: &str, name: &str, labels: &[&str]) -> f64 {
+    text.lines()
+        .filter(|line| {
+            line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' ']))
+                && labels.iter().all(|label| line.contains(label))
+        })
+        .filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok())
+        .sum()
+}
+
+/// Waits for a condition, a minute at the most.
+pub(crate) fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !condition() {
+        assert!(Instant::now() < deadline, "never came true: {what}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// A port that was free a moment ago.
+pub(crate) fn free_port() -> u16 {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    listener.local_addr().expect("it has an address").port()
+}
+
+/// A plain GET to a loopback port.
+pub(crate) fn http_get(port: u16, path: &str) -> Option<(u16, String)> {
+    use std::io::{Read, Write};
+    let mut stream = std::net::TcpStream::connect(("127.0.0.1", port)).ok()?;
+    stream.set_read_timeout(Some(Duration::from_secs(10))).ok()?;
+    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).ok()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).ok()?;
+    let code = answer.split(' ').nth(1)?.parse().ok()?;
+    Some((code, answer.split_once("\r\n\r\n")?.1.to_owned()))
+}
