@@ -10,13 +10,47 @@ use http::{HeaderMap, HeaderValue};
 use crate::api::query::Query;
 use crate::api::resource::Shape;
 
+/// How the bytes of an answer are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Encoding {
+    /// `application/json`.
+    Json,
+    /// `application/vnd.kubernetes.protobuf` (semantics.md §5.3).
+    Protobuf,
+}
+
+/// The version of `meta.k8s.io` that a metadata-only answer is of; only its `apiVersion` differs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum MetaVersion {
+    /// `meta.k8s.io/v1`.
+    V1,
+    /// `meta.k8s.io/v1beta1`.
+    V1Beta1,
+}
+
+/// What of an object an answer shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum View {
+    /// All of it.
+    Full,
+    /// `PartialObjectMetadata` (semantics.md §9.2).
+    Metadata(MetaVersion),
+}
+
 /// A form that Weir serves itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
-    /// `application/json`, compact.
-    Json,
-    /// `application/json`, indented by two spaces (curl, browsers, `?pretty=`). Never for watches.
-    PrettyJson,
+pub struct Form {
+    /// Its bytes.
+    pub encoding: Encoding,
+    /// What it shows.
+    pub view: View,
+    /// Whether JSON is indented by two spaces (curl, browsers, `?pretty=`). Never for watches, never for protobuf.
+    pub pretty: bool,
+}
+
+impl Form {
+    /// The whole object in compact JSON.
+    pub const JSON: Self = Self { encoding: Encoding::Json, view: View::Full, pretty: false };
 }
 
 /// The form a request negotiates, or `None` for any other (Table, YAML, protobuf, CBOR, metadata-only, or what ends in
@@ -32,13 +66,13 @@ pub fn negotiate(headers: &HeaderMap, query: &Query, shape: Shape, watch: bool) 
         accept => choose(accept, shape)?,
     };
     if watch {
-        return Some(Form::Json);
+        return Some(Form::JSON);
     }
     let for_people = match query.first("pretty") {
         None | Some("") => is_for_people(headers),
         Some(value) => matches!(value, "1" | "t" | "T" | "TRUE" | "true" | "True"),
     };
-    Some(if asked_pretty || for_people { Form::PrettyJson } else { Form::Json })
+    Some(Form { pretty: asked_pretty || for_people, ..Form::JSON })
 }
 
 /// Whether `Accept-Encoding` has the exact token `gzip`, all headers' values considered as Go's

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::api::media_type::{Encoding, Form, View};
 use crate::api::selectable::SelectableFields;
 
 /// Group, version and plural resource name, as they stand in the URL. The core group is `""`.
@@ -68,6 +69,45 @@ pub enum Scope {
 pub enum Representation {
     /// `application/json`, the full object.
     Json,
+    /// `application/vnd.kubernetes.protobuf`, the full object; built-in resources only.
+    Protobuf,
+    /// `PartialObjectMetadata` in JSON: of custom resources, whose metadata it re-orders (semantics.md §9.2). That of built-in ones
+    /// is a splice of the full object.
+    MetadataJson,
+    /// The same in protobuf.
+    MetadataProtobuf,
+}
+
+impl Representation {
+    /// The one from which a form of this shape of resource is made.
+    pub fn of(form: Form, shape: Shape) -> Self {
+        match (form.encoding, form.view, shape) {
+            (Encoding::Json, View::Full, _) | (Encoding::Json, _, Shape::BuiltIn) => Self::Json,
+            (Encoding::Protobuf, _, Shape::BuiltIn) | (Encoding::Protobuf, View::Full, _) => {
+                Self::Protobuf
+            }
+            (Encoding::Json, View::Metadata(_), Shape::Custom) => Self::MetadataJson,
+            (Encoding::Protobuf, View::Metadata(_), Shape::Custom) => Self::MetadataProtobuf,
+        }
+    }
+
+    /// How its bytes are made.
+    pub fn encoding(self) -> Encoding {
+        match self {
+            Self::Json | Self::MetadataJson => Encoding::Json,
+            Self::Protobuf | Self::MetadataProtobuf => Encoding::Protobuf,
+        }
+    }
+
+    /// The word in metrics and logs, such as `json`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Json => "json",
+            Self::Protobuf => "protobuf",
+            Self::MetadataJson => "metadata-json",
+            Self::MetadataProtobuf => "metadata-protobuf",
+        }
+    }
 }
 
 /// How the upstream writes lists and objects of a resource (semantics.md §3.6).

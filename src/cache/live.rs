@@ -170,9 +170,7 @@ impl LiveCache {
             age: HISTORY_AGE,
             bytes_max: shared.config.history_bytes_max,
         };
-        let representation = match key.representation {
-            Representation::Json => "json",
-        };
+        let representation = key.representation.as_str();
         let gvr = &key.gvr;
         let series = shared.metrics.series([
             &gvr.group,

@@ -4,6 +4,7 @@ use bytes::{Bytes, BytesMut};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use crate::api::media_type::View;
 use crate::api::resource_version::ResourceVersion;
 use crate::codec::object::Object;
 
@@ -30,17 +31,17 @@ impl EventType {
 }
 
 /// A frame with the object's body as it is.
-pub fn encode(event: EventType, object: &Object) -> Bytes {
+pub fn encode(event: EventType, object: &Object, _view: View) -> Bytes {
     frame(event.as_str(), &object.body)
 }
 
 /// Appends such a frame to a buffer, for many in one write.
-pub fn encode_into(buffer: &mut Vec<u8>, event: EventType, object: &Object) {
+pub fn encode_into(buffer: &mut Vec<u8>, event: EventType, object: &Object, _view: View) {
     frame_into(buffer, event.as_str(), &object.body);
 }
 
 /// A DELETED frame of an object that left a selector: the old body, the event's resourceVersion.
-pub fn encode_left(object: &Object, resource_version: ResourceVersion) -> Bytes {
+pub fn encode_left(object: &Object, resource_version: ResourceVersion, _view: View) -> Bytes {
     frame(EventType::Deleted.as_str(), &object.body_with_resource_version(resource_version))
 }
 
@@ -161,9 +162,9 @@ mod tests {
         let object = crate::codec::json::tests::config_map("a", 9999);
         let body = String::from_utf8(object.body.to_vec()).unwrap();
         let frame = |event| format!("{{\"type\":\"{event}\",\"object\":{body}}}\n");
-        assert_eq!(encode(EventType::Added, &object), frame("ADDED"));
-        assert_eq!(encode(EventType::Modified, &object), frame("MODIFIED"));
-        let left = encode_left(&object, ResourceVersion(10_000));
+        assert_eq!(encode(EventType::Added, &object, View::Full), frame("ADDED"));
+        assert_eq!(encode(EventType::Modified, &object, View::Full), frame("MODIFIED"));
+        let left = encode_left(&object, ResourceVersion(10_000), View::Full);
         assert_eq!(left, frame("DELETED").replace("9999", "10000"));
     }
 

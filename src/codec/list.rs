@@ -37,14 +37,21 @@ pub fn parse(body: &[u8], resource: &ApiResource) -> Result<ListPage, IngestErro
     Ok(ListPage { resource_version, continue_token: raw.metadata.continue_token, objects })
 }
 
+/// What a list says of itself (semantics.md §3.2).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ListMeta {
+    /// The list's resourceVersion.
+    pub resource_version: ResourceVersion,
+    /// The token for the next page; empty on the last.
+    pub continue_token: String,
+    /// How many objects follow this page; only with a token and without selectors.
+    pub remaining_item_count: Option<u64>,
+}
+
 /// Splices a compact JSON list with its trailing newline, exactly as the upstream writes it for the
 /// resource's shape (semantics.md §3.6), gathered into chunks of about [`CHUNK_BYTES`].
-pub fn encode(
-    resource: &ApiResource,
-    resource_version: ResourceVersion,
-    objects: &[Arc<Object>],
-) -> Vec<Bytes> {
-    let (head, tail) = envelope(resource, resource_version);
+pub fn encode(resource: &ApiResource, meta: &ListMeta, objects: &[Arc<Object>]) -> Vec<Bytes> {
+    let (head, tail) = envelope(resource, meta);
     let total: usize = objects.iter().map(|object| object.body.len() + 1).sum();
     let mut chunks = Vec::with_capacity(total / CHUNK_BYTES + 1);
     let mut chunk = Vec::with_capacity((head.len() + total + tail.len()).min(CHUNK_BYTES * 2));
@@ -67,20 +74,31 @@ pub fn encode(
 }
 
 /// What stands before the first object and after the last.
-fn envelope(resource: &ApiResource, resource_version: ResourceVersion) -> (String, String) {
+fn envelope(resource: &ApiResource, meta: &ListMeta) -> (String, String) {
+    // A token is base64url: nothing in it needs an escape.
+    let ListMeta { resource_version, continue_token, remaining_item_count } = meta;
+    let remaining = remaining_item_count
+        .map_or_else(String::new, |count| format!(r#","remainingItemCount":{count}"#));
     let api_version = resource.gvr.api_version();
     let list_kind = &resource.list_kind;
     match resource.shape {
-        Shape::BuiltIn => (
-            format!(
-                r#"{{"kind":"{list_kind}","apiVersion":"{api_version}","metadata":{{"resourceVersion":"{resource_version}"}},"items":["#
-            ),
-            "]}\n".to_owned(),
-        ),
+        Shape::BuiltIn => {
+            let token = if continue_token.is_empty() {
+                String::new()
+            } else {
+                format!(r#","continue":"{continue_token}""#)
+            };
+            (
+                format!(
+                    r#"{{"kind":"{list_kind}","apiVersion":"{api_version}","metadata":{{"resourceVersion":"{resource_version}"{token}{remaining}}},"items":["#
+                ),
+                "]}\n".to_owned(),
+            )
+        }
         Shape::Custom => (
             format!(r#"{{"apiVersion":"{api_version}","items":["#),
             format!(
-                r#"],"kind":"{list_kind}","metadata":{{"continue":"","resourceVersion":"{resource_version}"}}}}{}"#,
+                r#"],"kind":"{list_kind}","metadata":{{"continue":"{continue_token}"{remaining},"resourceVersion":"{resource_version}"}}}}{}"#,
                 '\n'
             ),
         ),
@@ -89,12 +107,12 @@ fn envelope(resource: &ApiResource, resource_version: ResourceVersion) -> (Strin
 
 #[derive(Default)]
 struct RawList<'a> {
-    metadata: ListMeta,
+    metadata: RawListMeta,
     items: Vec<&'a RawValue>,
 }
 
 #[derive(Default, Deserialize)]
-struct ListMeta {
+struct RawListMeta {
     #[serde(default, rename = "resourceVersion")]
     resource_version: String,
     #[serde(default, rename = "continue")]
@@ -214,7 +232,8 @@ mod tests {
         );
         let page = parse(text.as_bytes(), &config_maps()).unwrap();
         let objects: Vec<_> = page.objects.into_iter().map(Arc::new).collect();
-        let chunks = encode(&config_maps(), page.resource_version, &objects);
+        let meta = ListMeta { resource_version: page.resource_version, ..ListMeta::default() };
+        let chunks = encode(&config_maps(), &meta, &objects);
         assert!(chunks.len() > 2);
         assert!(chunks.iter().all(|chunk| chunk.len() < 2 * CHUNK_BYTES));
         assert_eq!(chunks.concat(), text.as_bytes());
@@ -222,6 +241,7 @@ mod tests {
 
     fn joined(resource: &ApiResource, page: ListPage) -> String {
         let objects: Vec<_> = page.objects.into_iter().map(Arc::new).collect();
-        String::from_utf8(encode(resource, page.resource_version, &objects).concat()).unwrap()
+        let meta = ListMeta { resource_version: page.resource_version, ..ListMeta::default() };
+        String::from_utf8(encode(resource, &meta, &objects).concat()).unwrap()
     }
 }

@@ -3,8 +3,6 @@
 use bytes::Bytes;
 use http::Response;
 
-use crate::api::media_type::Form;
-use crate::api::resource::Representation;
 use crate::cache::handle::Refusal;
 use crate::codec::object::Key;
 use crate::codec::pretty;
@@ -21,7 +19,7 @@ pub(crate) async fn serve(read: &Read<'_>, freshness: Freshness) -> Result<Respo
     let namespace = read.target.filter.namespace.as_deref().unwrap_or_default();
     let handle = read
         .registry
-        .get(&request.gvr, namespace, Representation::Json)
+        .get(&request.gvr, namespace, read.representation())
         .await
         .map_err(Reason::Refused)?;
     let handle = read.check(handle)?;
@@ -31,9 +29,10 @@ pub(crate) async fn serve(read: &Read<'_>, freshness: Freshness) -> Result<Respo
     read.wait_until(&handle, freshness).await?;
     let state = handle.cache().state().ok_or(Reason::Refused(Refusal::NotReady))?;
     let object = state.get(&Key::new(namespace, &request.name)).ok_or(Reason::NotFound)?;
-    let body = match read.target.form {
-        Form::Json => vec![object.body.clone(), Bytes::from_static(b"\n")],
-        Form::PrettyJson => vec![Bytes::from(pretty::indent(&object.body))],
+    let body = if read.target.form.pretty {
+        vec![Bytes::from(pretty::indent(&object.body))]
+    } else {
+        vec![object.body.clone(), Bytes::from_static(b"\n")]
     };
     respond(read, &handle, body).await
 }

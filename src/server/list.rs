@@ -12,7 +12,8 @@ use crate::api::resource_version::ResourceVersion;
 use crate::cache::core::watch_cache::State;
 use crate::cache::core::watcher::WatchFilter;
 use crate::cache::handle::{CacheHandle, Refusal};
-use crate::codec::{gzip, list, pretty};
+use crate::codec::list::{self, ListMeta};
+use crate::codec::{gzip, pretty};
 use crate::server::delegate::{Freshness, Reason};
 use crate::server::response::{self, Body};
 use crate::server::router::Read;
@@ -36,14 +37,19 @@ pub(crate) async fn serve(read: &Read<'_>, freshness: Freshness) -> Result<Respo
 }
 
 impl Read<'_> {
+    /// What the answer is made from.
+    pub(crate) fn representation(&self) -> Representation {
+        Representation::of(self.target.form, self.resource.shape)
+    }
+
     /// The cache of a collection once it has a state. `first_at` is where a watch begins, if it does not begin with the state.
     pub(crate) async fn ready_cache(
         &self,
         first_at: Option<ResourceVersion>,
     ) -> Result<CacheHandle, Reason> {
         let (gvr, namespace) = (&self.request.gvr, &self.request.namespace);
-        let (json, timeout) = (Representation::Json, self.limits.warmup);
-        let ready = self.registry.ready_at(gvr, namespace, json, first_at, timeout);
+        let (representation, timeout) = (self.representation(), self.limits.warmup);
+        let ready = self.registry.ready_at(gvr, namespace, representation, first_at, timeout);
         self.check(ready.await.map_err(Reason::Refused)?)
     }
 
@@ -92,11 +98,9 @@ pub(crate) async fn respond(
 
 fn build(resource: &ApiResource, state: &State, filter: &WatchFilter, form: Form) -> Vec<Bytes> {
     let objects = state.select(filter);
-    let chunks = list::encode(resource, state.resource_version(), &objects);
-    match form {
-        Form::Json => chunks,
-        Form::PrettyJson => vec![Bytes::from(pretty::indent(&chunks.concat()))],
-    }
+    let meta = ListMeta { resource_version: state.resource_version(), ..ListMeta::default() };
+    let chunks = list::encode(resource, &meta, &objects);
+    if form.pretty { vec![Bytes::from(pretty::indent(&chunks.concat()))] } else { chunks }
 }
 
 /// Up to here a list is built in a millisecond or so, on the connection's own worker; longer ones must not hold up others there.

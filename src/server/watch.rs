@@ -5,7 +5,6 @@ use futures_util::stream;
 use http::Response;
 use tokio::time::Instant;
 
-use crate::api::resource::Representation;
 use crate::api::resource_version::ResourceVersion;
 use crate::api::status::Status;
 use crate::cache::core::watch_cache::WatchRefusal;
@@ -44,7 +43,7 @@ pub(crate) async fn serve(
     };
     let (headers, warnings) = (&read.parts.headers, handle.warnings());
     let watcher = match handle.cache().watch(read.target.filter.clone(), start) {
-        Ok(watcher) => watcher,
+        Ok(watcher) => watcher.showing(read.target.form.view),
         Err(WatchRefusal::NotReady) => {
             return lost_meanwhile(&read, plan, Reason::Refused(Refusal::NotReady)).await;
         }
@@ -95,7 +94,7 @@ async fn lost_meanwhile(
         return Err(reason);
     };
     let (gvr, namespace) = (&read.request.gvr, &read.request.namespace);
-    let cold = read.registry.get(gvr, namespace, Representation::Json).await;
+    let cold = read.registry.get(gvr, namespace, read.representation()).await;
     let Ok(handle) = cold else { return Err(reason) };
     if !handle.is_lost(after, read.limits.freshness).await {
         return Err(reason);

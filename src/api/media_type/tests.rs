@@ -16,8 +16,8 @@ fn form(accept: &str, shape: Shape) -> Option<Form> {
     negotiate(&headers(&[(ACCEPT, accept)]), &Query::default(), shape, false)
 }
 
-const JSON: Option<Form> = Some(Form::Json);
-const PRETTY: Option<Form> = Some(Form::PrettyJson);
+const JSON: Option<Form> = Some(Form::JSON);
+const PRETTY: Option<Form> = Some(Form { pretty: true, ..Form::JSON });
 
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
 const METADATA: &str = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io";

@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 
+use crate::api::media_type::View;
 use crate::api::resource_version::ResourceVersion;
 use crate::cache::core::filter::WatchFilter;
 use crate::cache::core::watch_cache::Now;
@@ -77,17 +78,17 @@ impl Event {
     }
 
     /// The frame that a watcher with this filter gets; `None` if the event does not concern it.
-    pub fn frame(&self, filter: &WatchFilter) -> Option<Bytes> {
+    pub fn frame(&self, filter: &WatchFilter, view: View) -> Option<Bytes> {
         let previous = self.previous.as_deref().filter(|previous| filter.matches(previous));
         let matches = !self.deleted && filter.matches(&self.object);
         let frame = match (previous, matches) {
             (None, true) => {
-                self.added.get_or_init(|| frame::encode(EventType::Added, &self.object))
+                self.added.get_or_init(|| frame::encode(EventType::Added, &self.object, view))
             }
             (Some(_), true) => {
-                self.modified.get_or_init(|| frame::encode(EventType::Modified, &self.object))
+                self.modified.get_or_init(|| frame::encode(EventType::Modified, &self.object, view))
             }
-            (Some(previous), false) => self.gone.get_or_init(|| self.encode_gone(previous)),
+            (Some(previous), false) => self.gone.get_or_init(|| self.encode_gone(previous, view)),
             (None, false) => return None,
         };
         Some(frame.clone())
@@ -101,11 +102,11 @@ impl Event {
         size_of::<Self>() + previous + object + self.object.body.len()
     }
 
-    fn encode_gone(&self, previous: &Object) -> Bytes {
+    fn encode_gone(&self, previous: &Object, view: View) -> Bytes {
         if self.deleted {
-            frame::encode(EventType::Deleted, &self.object)
+            frame::encode(EventType::Deleted, &self.object, view)
         } else {
-            frame::encode_left(previous, self.resource_version)
+            frame::encode_left(previous, self.resource_version, view)
         }
     }
 }

@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use crate::api::media_type::View;
 use crate::api::resource_version::ResourceVersion;
 use crate::cache::core::cursor::Cursor;
 pub use crate::cache::core::filter::WatchFilter;
@@ -56,6 +57,7 @@ pub struct Watcher {
     cache: Arc<Published>,
     cursor: Arc<Cursor>,
     filter: WatchFilter,
+    view: View,
     /// Whether the initial events are not all taken.
     initial: bool,
     /// Events up to this resourceVersion are not delivered: the asked start, where it lies in the future.
@@ -77,7 +79,14 @@ impl Watcher {
             WatchStart::InitialEvents | WatchStart::Now => ResourceVersion::default(),
         };
         let initial = start == WatchStart::InitialEvents;
-        Self { cache, cursor, filter, initial, after, resource_version, ended: None }
+        let view = View::Full;
+        Self { cache, cursor, filter, view, initial, after, resource_version, ended: None }
+    }
+
+    /// Has the events show this of their objects, instead of all. To be called before anything is taken.
+    pub fn showing(mut self, view: View) -> Self {
+        self.view = view;
+        self
     }
 
     /// Takes what is due, up to about `max_bytes` (at least one event), without waiting, and without
@@ -120,7 +129,7 @@ impl Watcher {
             initial.after = Some(Arc::clone(object));
             looked += 1;
             if self.filter.matches(object) {
-                frame::encode_into(&mut buffer, EventType::Added, object);
+                frame::encode_into(&mut buffer, EventType::Added, object, self.view);
                 events += 1;
             }
             more = buffer.len() >= max_bytes || looked >= LOOKED_AT_MAX;
@@ -182,7 +191,7 @@ impl Watcher {
             if event.resource_version() <= self.after {
                 continue;
             }
-            if let Some(frame) = event.frame(&self.filter) {
+            if let Some(frame) = event.frame(&self.filter, self.view) {
                 bytes += frame.len();
                 chunks.push(frame);
                 if bytes >= max_bytes {

@@ -43,6 +43,13 @@ impl HttpListWatch {
         let path = resource.gvr.collection_path(scope);
         let accept = match representation {
             Representation::Json => "application/json",
+            Representation::Protobuf => "application/vnd.kubernetes.protobuf",
+            Representation::MetadataJson => {
+                "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+            }
+            Representation::MetadataProtobuf => {
+                "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+            }
         };
         Self { upstream, resource, path, accept, max_list_bytes, warnings: Mutex::default() }
     }
