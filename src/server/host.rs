@@ -74,7 +74,8 @@ impl HostPolicy {
 
     fn allows(&self, host: &str) -> bool {
         let name = host.trim_start_matches('[').trim_end_matches(']').to_ascii_lowercase();
-        let loopback = name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
+        let loopback =
+            name.parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback());
         loopback || name == "localhost" || self.allowed.contains(&name)
     }
 }
@@ -113,6 +114,7 @@ mod tests {
             "127.0.0.1:1",
             "127.9.9.9",
             "[::1]:8001",
+            "[::ffff:127.0.0.1]:8001",
             "weir.example:443",
             "192.0.2.7",
         ] {

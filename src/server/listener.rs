@@ -131,7 +131,7 @@ impl Listener {
 }
 
 fn tcp(address: SocketAddr) -> Result<(TcpListener, String), BindError> {
-    if !address.ip().is_loopback() {
+    if !address.ip().to_canonical().is_loopback() {
         return Err(BindError::NotLoopback(address));
     }
     let bind = || {
@@ -212,11 +212,19 @@ mod tests {
 
     #[tokio::test]
     async fn other_machines_cannot_come_in() {
-        for address in ["0.0.0.0:0", "192.0.2.1:0", "[::]:0"] {
+        for address in ["0.0.0.0:0", "192.0.2.1:0", "[::]:0", "[::ffff:192.0.2.1]:0"] {
             assert!(error(&plain(address)).starts_with("refusing to listen on"));
             let certificate = crate::config::CertificateConfig::Generated { names: Vec::new() };
             let tls = ListenerConfig::Tls { address: address.parse().unwrap(), certificate };
             assert!(error(&tls).starts_with("refusing to listen on"));
+        }
+    }
+
+    #[tokio::test]
+    async fn loopback_written_as_ipv6_is_loopback() {
+        // A machine without IPv6 may not bind it; refused for where it leads it must not be.
+        if let Err(error) = Listener::bind(&plain("[::ffff:127.0.0.1]:0")) {
+            assert!(!error.to_string().starts_with("refusing to listen on"), "{error}");
         }
     }
 
