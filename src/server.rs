@@ -1,7 +1,7 @@
 //! Where clients come in and get their answers.
 //!
 //! In the order of a request's way: [`listener`] and [`tls`] accept, [`connection`] speaks HTTP, [`router`] parses and judges
-//! ([`host`], [`delegate`]), [`get`], [`list`] and [`watch`] answer from the cache, [`forward`] and [`upgrade`] from the
+//! ([`host`], [`delegate`]), [`get`], [`list`] and [`watch`] answer from the cache, [`documents`] from what the upstream confirms, [`forward`] and [`upgrade`] from the
 //! upstream; [`response`] and [`headers`] serve both.
 //!
 //! Shutdown: stop accepting; say GOAWAY; end watches spread out over a part of the deadline; at the deadline, abort.
@@ -11,6 +11,7 @@ pub mod listener;
 pub mod tls;
 
 mod connection;
+mod documents;
 mod forward;
 mod forwarded_watch;
 mod get;
@@ -39,6 +40,7 @@ use tokio_util::task::TaskTracker;
 use crate::cache::registry::Registry;
 use crate::config::{CertificateConfig, ListenerConfig, ServerConfig};
 use crate::server::connection::{Client, Connections};
+use crate::server::documents::Documents;
 use crate::server::forward::{FailureLog, Forwarder};
 use crate::server::host::HostPolicy;
 pub use crate::server::listener::{BindError, BoundListener, ListenerKind};
@@ -86,6 +88,7 @@ impl Server {
                 failures: FailureLog::new(),
                 drain: config.shutdown_timeout / DRAIN_PART,
             },
+            documents: Documents::new(services.metrics.clone()),
             metrics: services.metrics.clone(),
             hosts: HostPolicy::new(hosts(config)),
             limits: Limits {

@@ -4,7 +4,7 @@ mod connect;
 pub mod credentials;
 pub mod discovery;
 pub mod error;
-mod fetch;
+pub(crate) mod fetch;
 pub mod lister_watcher;
 pub mod pool;
 #[cfg(test)]

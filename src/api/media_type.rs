@@ -221,7 +221,7 @@ fn is_token(text: &str) -> bool {
 }
 
 /// Whether the upstream takes a client for someone who reads the answer with their own eyes.
-fn is_for_people(headers: &HeaderMap) -> bool {
+pub(crate) fn is_for_people(headers: &HeaderMap) -> bool {
     let agent = headers.get(USER_AGENT).map_or(&[][..], HeaderValue::as_bytes);
     ["curl", "Wget", "Mozilla/5.0"].iter().any(|prefix| agent.starts_with(prefix.as_bytes()))
 }

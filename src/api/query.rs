@@ -40,6 +40,12 @@ impl Query {
         self.pairs.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
     }
 
+    /// Whether it has no other names than these, and each at most once.
+    pub fn has_only(&self, names: &[&str]) -> bool {
+        let count = |name: &str| self.pairs.iter().filter(|(key, _)| key == name).count();
+        self.pairs.iter().all(|(key, _)| names.contains(&key.as_str()) && count(key) == 1)
+    }
+
     /// Whether Go could read it otherwise than we did; such a request is forwarded.
     pub fn is_lossy(&self) -> bool {
         self.lossy

@@ -22,7 +22,7 @@ use crate::api::selector::label::LabelSelector;
 use crate::cache::core::watcher::WatchFilter;
 pub use crate::server::delegate::reason::Reason;
 use crate::server::headers;
-use crate::server::response::CACHE_HEADER;
+use crate::server::response::{BYPASS, CACHE_HEADER};
 
 /// How fresh an answer must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -323,8 +323,6 @@ fn is_canonical(path: &str, request: &ResourceRequest, resource: &ApiResource) -
         None => false,
     }
 }
-
-const BYPASS: &[u8] = b"bypass";
 
 /// The upstream ignores these on resources; a client that sends one gets the upstream's own idea of it.
 const CONDITIONS: [header::HeaderName; 6] = [

@@ -8,10 +8,10 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CONNECTION, UPGRADE};
+use http::header::{CONNECTION, IF_NONE_MATCH, UPGRADE};
 use http::request::Parts;
 use http::uri::PathAndQuery;
-use http::{HeaderValue, Request, Response, StatusCode, Uri, Version};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri, Version};
 use http_body::{Body as _, Frame, SizeHint};
 use http_body_util::{BodyExt, Empty};
 use hyper::body::Incoming;
@@ -30,7 +30,7 @@ use crate::server::upgrade::Splicer;
 use crate::server::watch_stream::Drain;
 use crate::telemetry::server_metrics::Answer;
 use crate::upstream::error::UpstreamError;
-use crate::upstream::{Purpose, RequestBody, Upstream, pool};
+use crate::upstream::{Purpose, RequestBody, Upstream, empty_body, pool};
 
 /// Sends requests on.
 pub(crate) struct Forwarder {
@@ -57,13 +57,8 @@ impl Forwarder {
         // HTTP/2 has no upgrades, and in HTTP/1.0 the header means nothing.
         let upgrade =
             (parts.version == Version::HTTP_11).then(|| headers::upgrade(&parts.headers)).flatten();
-        if let Err(headers::IdentityNamed(name)) = headers::remove_hop_by_hop(&mut parts.headers) {
-            let message = format!("the Connection header must not name {name}");
-            return refuse(&response::refusal(StatusCode::BAD_REQUEST, "BadRequest", message));
-        }
-        headers::remove_identity(&mut parts.headers);
-        if let Some(address) = client.address {
-            headers::append_forwarded_for(&mut parts.headers, address);
+        if let Err(status) = carry(client, &mut parts.headers) {
+            return refuse(&status);
         }
         let purpose = purpose(info, upgrade.is_some());
         if let Some(protocol) = upgrade {
@@ -98,8 +93,7 @@ impl Forwarder {
                     error = UpstreamError::Request("its body broke off".to_owned());
                 }
                 tracing::debug!(%error, "a request could not be forwarded");
-                let message = format!("weir: {error}");
-                refuse(&response::refusal(StatusCode::BAD_REQUEST, "BadRequest", message))
+                refuse(&unsendable(&error))
             }
             Err(error) => {
                 self.failures.log(&error);
@@ -107,9 +101,49 @@ impl Forwarder {
             }
         }
     }
+
+    /// Sends a GET on without its body, and with a condition of Weir's own in place of the client's. Errors are answers.
+    pub(crate) async fn ask(
+        &self,
+        client: &Client,
+        parts: &Parts,
+        if_none_match: Option<&HeaderValue>,
+        reason: Reason,
+    ) -> Result<Response<pool::Body>, Outcome> {
+        let refuse = |status: &Status| Outcome::error(&parts.headers, status, reason.as_str());
+        let mut request = Request::new(empty_body());
+        request.headers_mut().clone_from(&parts.headers);
+        carry(client, request.headers_mut()).map_err(|status| refuse(&status))?;
+        request.headers_mut().remove(IF_NONE_MATCH);
+        if let Some(etag) = if_none_match {
+            request.headers_mut().insert(IF_NONE_MATCH, etag.clone());
+        }
+        *request.uri_mut() = path_only(parts.uri.clone());
+        self.upstream.send(Purpose::Request, request).await.map_err(|error| {
+            if error.is_requests() {
+                return refuse(&unsendable(&error));
+            }
+            self.failures.log(&error);
+            refuse(&failure(&error))
+        })
+    }
 }
 
-fn relay_answer(
+/// Takes from a request's headers what does not pass, and adds where it came from.
+fn carry(client: &Client, given: &mut HeaderMap) -> Result<(), Status> {
+    if let Err(headers::IdentityNamed(name)) = headers::remove_hop_by_hop(given) {
+        let message = format!("the Connection header must not name {name}");
+        return Err(response::refusal(StatusCode::BAD_REQUEST, "BadRequest", message));
+    }
+    headers::remove_identity(given);
+    if let Some(address) = client.address {
+        headers::append_forwarded_for(given, address);
+    }
+    Ok(())
+}
+
+/// An answer of the upstream as it goes to the client.
+pub(crate) fn relay_answer(
     answer: Response<pool::Body>,
     purpose: Purpose,
     permit: Option<ForwardPermit>,
@@ -198,6 +232,11 @@ fn purpose(info: &RequestInfo, upgrade: bool) -> Purpose {
         _ => false,
     };
     if lasting { Purpose::Stream } else { Purpose::Request }
+}
+
+/// The client's own doing.
+fn unsendable(error: &UpstreamError) -> Status {
+    response::refusal(StatusCode::BAD_REQUEST, "BadRequest", format!("weir: {error}"))
 }
 
 /// Nothing sent: the client may try again. Sent and lost: only the client knows whether it may.

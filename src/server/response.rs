@@ -19,12 +19,15 @@ use crate::upstream::pool;
 /// Tells how a request was answered and why; as a request header with the value `bypass` it asks for the upstream.
 pub(crate) const CACHE_HEADER: HeaderName = HeaderName::from_static("x-weir-cache");
 
+/// See [`CACHE_HEADER`].
+pub(crate) const BYPASS: &[u8] = b"bypass";
+
 /// A response and what is counted of it.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) response: Response<Body>,
     pub(crate) answer: Answer,
-    /// Why it was answered so; empty for a hit.
+    /// Why it was answered so; empty for a hit of a watch cache.
     pub(crate) reason: &'static str,
 }
 
@@ -151,7 +154,7 @@ fn common_headers(request: &HeaderMap, response: &mut HeaderMap) {
 }
 
 /// The request's own, verbatim, else a random UUID.
-fn audit_id(request: &HeaderMap) -> HeaderValue {
+pub(crate) fn audit_id(request: &HeaderMap) -> HeaderValue {
     if let Some(given) = request.get(AUDIT_ID).filter(|given| !given.is_empty()) {
         return given.clone();
     }
@@ -160,4 +163,5 @@ fn audit_id(request: &HeaderMap) -> HeaderValue {
     HeaderValue::from_str(text).unwrap_or_else(|_| HeaderValue::from_static(""))
 }
 
-const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
+/// The header of an identity that the upstream gives each request.
+pub(crate) const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");

@@ -19,6 +19,7 @@ use crate::cache::handle::Refusal;
 use crate::cache::registry::Registry;
 use crate::server::connection::Client;
 use crate::server::delegate::{self, Decision, Reason, Target};
+use crate::server::documents::{Ask, Documents};
 use crate::server::forward::Forwarder;
 use crate::server::host::HostPolicy;
 use crate::server::listener::ListenerKind;
@@ -31,6 +32,7 @@ use crate::upstream::discovery::Found;
 pub(crate) struct Router {
     pub(crate) registry: Registry,
     pub(crate) forwarder: Forwarder,
+    pub(crate) documents: Documents,
     pub(crate) metrics: ServerMetrics,
     pub(crate) hosts: HostPolicy,
     pub(crate) limits: Limits,
@@ -116,6 +118,10 @@ impl Router {
             && let Err(status) = self.hosts.check(&parts)
         {
             return Outcome::error(&parts.headers, &status, "host");
+        }
+        if let Some(ask) = Ask::of(&parts, !body.is_end_stream(), &info) {
+            let served = self.documents.serve(&self.forwarder, client, parts, body, &info, ask);
+            return Box::pin(served).await;
         }
         let reason = match self.serve(client, &parts, !body.is_end_stream(), &info, metrics).await {
             Ok(response) => return Outcome::hit(response),

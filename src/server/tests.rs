@@ -2,6 +2,7 @@
 
 mod cached;
 mod connections;
+mod documents;
 mod forwarded;
 mod harness;
 mod shutdown;

@@ -54,6 +54,7 @@ struct Inner {
     watch_events: IntCounterVec,
     watch_bytes: IntCounterVec,
     watchers_ended: IntCounterVec,
+    documents_bytes: IntGauge,
     resources: DashMap<GroupVersionResource, Arc<ResourceMetrics>>,
     other: OnceLock<Arc<ResourceMetrics>>,
 }
@@ -109,6 +110,11 @@ impl ServerMetrics {
                 "Watches served from a cache that ended, by cause.",
                 &["group", "version", "resource", "cause"],
             )?,
+            documents_bytes: gauge(
+                registry,
+                "weir_documents_bytes",
+                "Discovery and OpenAPI documents kept in memory.",
+            )?,
             resources: DashMap::new(),
             other: OnceLock::new(),
         };
@@ -141,6 +147,11 @@ impl ServerMetrics {
     /// Counts a spliced connection until the guard is dropped.
     pub fn upgraded(&self) -> GaugeGuard {
         GaugeGuard::new(self.inner.upgrades.clone())
+    }
+
+    /// Tells how many bytes of documents are kept.
+    pub fn documents(&self, bytes: u64) {
+        self.inner.documents_bytes.set(i64::try_from(bytes).unwrap_or(i64::MAX));
     }
 
     fn other(&self) -> Arc<ResourceMetrics> {

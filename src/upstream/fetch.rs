@@ -92,7 +92,7 @@ impl<'a> Get<'a> {
 }
 
 /// Reads a body to its end, but no more than `max_bytes` of it: more is an [`UpstreamError::TooLong`].
-pub(super) async fn read(mut body: pool::Body, max_bytes: usize) -> Result<Bytes, UpstreamError> {
+pub(crate) async fn read(mut body: pool::Body, max_bytes: usize) -> Result<Bytes, UpstreamError> {
     let hint = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
     if hint > max_bytes {
         return Err(UpstreamError::TooLong(max_bytes));
