@@ -1,7 +1,7 @@
 //! Where clients come in and get their answers.
 //!
 //! In the order of a request's way: [`listener`] and [`tls`] accept, [`connection`] speaks HTTP, [`router`] parses and judges
-//! ([`host`], [`delegate`]), [`get`], [`list`] and [`watch`] answer from the cache, [`documents`] from what the upstream confirms, [`forward`] and [`upgrade`] from the
+//! ([`host`], [`delegate`]), [`get`], [`list`] and [`watch`] (with [`websocket`]) answer from the cache, [`documents`] from what the upstream confirms, [`forward`] and [`upgrade`] from the
 //! upstream; [`response`] and [`headers`] serve both.
 //!
 //! Shutdown: stop accepting; say GOAWAY; end watches spread out over a part of the deadline; at the deadline, abort.
@@ -24,6 +24,7 @@ mod router;
 mod upgrade;
 mod watch;
 mod watch_stream;
+mod websocket;
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -47,6 +48,7 @@ pub use crate::server::listener::{BindError, BoundListener, ListenerKind};
 use crate::server::listener::{Listener, Socket};
 use crate::server::router::{Limits, Router};
 use crate::server::upgrade::Splicer;
+use crate::server::websocket::Sockets;
 use crate::telemetry::server_metrics::ServerMetrics;
 use crate::upstream::Upstream;
 
@@ -88,6 +90,7 @@ impl Server {
                 failures: FailureLog::new(),
                 drain: config.shutdown_timeout / DRAIN_PART,
             },
+            sockets: Sockets::new(tasks.clone(), abort.clone()),
             documents: Documents::new(services.metrics.clone()),
             metrics: services.metrics.clone(),
             hosts: HostPolicy::new(hosts(config)),

@@ -23,6 +23,7 @@ use crate::cache::core::watcher::WatchFilter;
 pub use crate::server::delegate::reason::Reason;
 use crate::server::headers;
 use crate::server::response::{BYPASS, CACHE_HEADER};
+use crate::server::websocket;
 
 /// How fresh an answer must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -162,7 +163,10 @@ fn read(
     if !info.plain_path || path.is_empty() {
         return Err(Reason::Path);
     }
-    if headers::upgrade(headers).is_some() {
+    // A watch over a WebSocket is one like any other (see `server::websocket`).
+    if let Some(protocol) = headers::upgrade(headers)
+        && !(info.verb == Verb::Watch && websocket::is_named(&protocol))
+    {
         return Err(Reason::Upgrade);
     }
     if headers::impersonates(headers) {

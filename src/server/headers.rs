@@ -135,7 +135,8 @@ const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const REMOTE_PREFIX: &str = "x-remote-";
 const IMPERSONATE_PREFIX: &str = "impersonate-";
 const PROTOCOL: HeaderName = HeaderName::from_static("sec-websocket-protocol");
-const PROTOCOL_TOKEN_PREFIX: &str = "base64url.bearer.authorization.k8s.io.";
+/// What a sub-protocol that carries a bearer token begins with.
+pub(crate) const PROTOCOL_TOKEN_PREFIX: &str = "base64url.bearer.authorization.k8s.io.";
 
 #[cfg(test)]
 mod tests {

@@ -24,7 +24,8 @@ use crate::server::forward::Forwarder;
 use crate::server::host::HostPolicy;
 use crate::server::listener::ListenerKind;
 use crate::server::response::{self, Body, CACHE_HEADER, Outcome};
-use crate::server::{get, list, watch};
+use crate::server::websocket::{Handshake, Sockets};
+use crate::server::{get, headers, list, watch};
 use crate::telemetry::server_metrics::{Answer, ResourceMetrics, ServerMetrics};
 use crate::upstream::discovery::Found;
 
@@ -33,6 +34,7 @@ pub(crate) struct Router {
     pub(crate) registry: Registry,
     pub(crate) forwarder: Forwarder,
     pub(crate) documents: Documents,
+    pub(crate) sockets: Sockets,
     pub(crate) metrics: ServerMetrics,
     pub(crate) hosts: HostPolicy,
     pub(crate) limits: Limits,
@@ -156,6 +158,11 @@ impl Router {
             Decision::Get(_) => None,
             Decision::List { options, .. } | Decision::Watch(_, options) => Some(options),
         };
+        // Only watches come here with one.
+        let handshake = match headers::upgrade(&parts.headers) {
+            None => None,
+            Some(_) => Some(Handshake::of(parts).ok_or(Reason::Upgrade)?),
+        };
         let request = info.resource.as_ref().ok_or(Reason::NonResource)?;
         let resource = self.find(request).await?;
         let target = Target::resolve(path, &parts.headers, info, request, options, &resource)?;
@@ -169,7 +176,14 @@ impl Router {
                 Err(Reason::Paging)
             }
             Decision::List { freshness, .. } => list::serve(&read, freshness).await,
-            Decision::Watch(plan, _) => watch::serve(read, &plan, client).await,
+            Decision::Watch(plan, _) => {
+                let encoding = read.target.form.encoding;
+                let response = watch::serve(read, &plan, client).await?;
+                match handshake {
+                    None => Ok(response),
+                    Some(handshake) => self.sockets.open(handshake, response, encoding),
+                }
+            }
         }
     }
 

@@ -7,3 +7,4 @@ mod forwarded;
 mod harness;
 mod shutdown;
 mod upgrades;
+mod websockets;

@@ -6,6 +6,7 @@
 use std::io::{self, IsTerminal};
 
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::ParseError;
 use tracing_subscriber::fmt::SubscriberBuilder;
 
 use crate::config::{LogFormat, LoggingConfig};
@@ -28,7 +29,7 @@ pub enum LoggingError {
 
 /// Begins to log. Once for a process.
 pub fn install(config: &LoggingConfig) -> Result<(), LoggingError> {
-    let filter = EnvFilter::try_new(&config.filter).map_err(|error| LoggingError::Filter {
+    let filter = filter(&config.filter).map_err(|error| LoggingError::Filter {
         filter: config.filter.clone(),
         cause: error.to_string(),
     })?;
@@ -41,3 +42,10 @@ pub fn install(config: &LoggingConfig) -> Result<(), LoggingError> {
     };
     installed.map_err(|error| LoggingError::Installed(error.to_string()))
 }
+
+fn filter(directives: &str) -> Result<EnvFilter, ParseError> {
+    Ok(EnvFilter::try_new(directives)?.add_directive(QUIET.parse()?))
+}
+
+/// It traces whole frames, and with them the bodies of objects.
+const QUIET: &str = "tungstenite=info";

@@ -17,7 +17,7 @@ pub enum Reason {
     Path,
     /// HEAD, a body, a byte range, a condition, or a parameter that Weir leaves alone.
     Request,
-    /// An upgrade, such as a watch over a WebSocket.
+    /// An upgrade; or a watch over a WebSocket whose handshake is not the plain one.
     Upgrade,
     /// The client acts as somebody else.
     Impersonation,

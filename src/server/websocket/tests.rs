@@ -1,0 +1,133 @@
+//! The handshake, the splitting of chunks, and the conversation with a client.
+
+use futures_util::stream;
+use http::Request;
+use tokio::io::{AsyncReadExt, DuplexStream};
+
+use super::*;
+
+/// Whether a handshake with these headers in place of the usual ones is answered here; an empty value takes one away.
+fn accepted(changes: &[(&str, &str)]) -> Option<Handshake> {
+    let mut headers = vec![
+        ("connection", "Upgrade"),
+        ("upgrade", "websocket"),
+        ("origin", "http://localhost"),
+        ("sec-websocket-version", "13"),
+        ("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ=="),
+    ];
+    headers.retain(|(name, _)| changes.iter().all(|(changed, _)| changed != name));
+    headers.extend(changes.iter().filter(|(_, value)| !value.is_empty()));
+    let mut request = Request::builder().uri("/api/v1/pods?watch=1");
+    for (name, value) in headers {
+        request = request.header(name, value);
+    }
+    let mut request = request.body(()).unwrap();
+    let upgrade = hyper::upgrade::on(&mut request);
+    let (mut parts, ()) = request.into_parts();
+    parts.extensions.insert(upgrade);
+    Handshake::of(&parts)
+}
+
+#[test]
+fn only_a_plain_handshake_is_answered_here() {
+    let answer = accepted(&[]).unwrap().answer();
+    assert_eq!(answer.status(), 101);
+    let mut names: Vec<_> = answer.headers().keys().map(HeaderName::as_str).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["connection", "sec-websocket-accept", "upgrade"]);
+    assert_eq!(answer.headers()[SEC_WEBSOCKET_ACCEPT], "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
+    let answer = accepted(&[("sec-websocket-protocol", "v4.channel.k8s.io")]).unwrap().answer();
+    assert_eq!(answer.headers()[SEC_WEBSOCKET_PROTOCOL], "v4.channel.k8s.io");
+    assert!(accepted(&[("upgrade", "WebSocket"), ("connection", "keep-alive, upgrade")]).is_some());
+    for changes in [
+        &[("origin", "")][..],
+        &[("origin", "http://localhost"), ("origin", "http://localhost")],
+        &[("upgrade", "SPDY/3.1")],
+        &[("sec-websocket-version", "8")],
+        &[("sec-websocket-key", "")],
+        &[("sec-websocket-protocol", "a, b")],
+        &[("sec-websocket-protocol", "a"), ("sec-websocket-protocol", "b")],
+        &[("sec-websocket-protocol", "base64url.bearer.authorization.k8s.io.eA")],
+        &[("connection", "upgrade"), ("connection", "keep-alive")],
+    ] {
+        assert!(accepted(changes).is_none(), "{changes:?}");
+    }
+}
+
+fn events(chunk: &'static [u8], encoding: Encoding) -> Vec<Bytes> {
+    let mut chunk = Bytes::from_static(chunk);
+    std::iter::from_fn(|| take_event(&mut chunk, encoding)).collect()
+}
+
+#[test]
+fn a_chunk_is_split_into_its_events() {
+    assert_eq!(events(b"{}\n{\"a\":1}\n", Encoding::Json), ["{}\n", "{\"a\":1}\n"]);
+    assert!(events(b"", Encoding::Json).is_empty());
+    let frames = b"\0\0\0\x02ab\0\0\0\0\0\0\0\x01c";
+    assert_eq!(events(frames, Encoding::Protobuf), ["ab", "", "c"]);
+    assert_eq!(events(b"\0\0\0\x02ab\0\0\0\x09c", Encoding::Protobuf), ["ab"]);
+    assert_eq!(events(b"\0\0", Encoding::Protobuf), [""; 0]);
+}
+
+/// A conversation with a watch of these chunks that goes on after them if `open`.
+fn speaking(chunks: Vec<&'static [u8]>, encoding: Encoding, open: bool) -> DuplexStream {
+    let (client, server) = tokio::io::duplex(1 << 10);
+    let chunks = stream::iter(chunks.into_iter().map(Bytes::from_static));
+    let frames: Frames =
+        if open { Box::pin(chunks.chain(stream::pending())) } else { Box::pin(chunks) };
+    tokio::spawn(speak(server, frames, encoding));
+    client
+}
+
+#[tokio::test(start_paused = true)]
+async fn frames_are_whole_unmasked_and_end_with_1000() {
+    let mut client = speaking(vec![b"{}\n[]\n"], Encoding::Json, false);
+    let mut seen = Vec::new();
+    client.read_to_end(&mut seen).await.unwrap();
+    assert_eq!(seen, b"\x81\x03{}\n\x81\x03[]\n\x88\x02\x03\xe8");
+    let mut client = speaking(vec![b"\0\0\0\x01a\0\0\0\x01b"], Encoding::Protobuf, false);
+    let mut seen = Vec::new();
+    client.read_to_end(&mut seen).await.unwrap();
+    assert_eq!(seen, b"\x82\x01a\x82\x01b\x88\x02\x03\xe8");
+}
+
+#[tokio::test(start_paused = true)]
+async fn pings_are_answered_and_data_is_thrown_away() {
+    let client = speaking(vec![b"{}\n"], Encoding::Json, true);
+    let mut socket = WebSocketStream::from_raw_socket(client, Role::Client, None).await;
+    assert_eq!(socket.next().await.unwrap().unwrap(), Message::text("{}\n"));
+    socket.send(Message::text("hello")).await.unwrap();
+    socket.send(Message::binary(vec![0; 1000])).await.unwrap();
+    socket.send(Message::Ping("p".into())).await.unwrap();
+    assert_eq!(socket.next().await.unwrap().unwrap(), Message::Pong("p".into()));
+    socket.close(None).await.unwrap();
+    assert!(matches!(socket.next().await, Some(Ok(Message::Close(_)))));
+    assert!(socket.next().await.is_none(), "a clean end");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_too_much_or_no_websocket_ends_it() {
+    for sent in [&b"GET / HTTP/1.1\r\n\r\n"[..], b"\x82\xff\0\0\0\0\0\x10\0\0abcd"] {
+        let mut client = speaking(Vec::new(), Encoding::Json, true);
+        client.write_all(sent).await.unwrap();
+        let mut rest = Vec::new();
+        client.read_to_end(&mut rest).await.unwrap();
+        assert!(rest.is_empty());
+    }
+}
+
+/// Nothing is taken from a watch ahead of what its client reads.
+#[tokio::test(start_paused = true)]
+async fn a_slow_client_is_waited_for() {
+    let (_client, server) = tokio::io::duplex(1 << 10);
+    let taken = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let count = std::sync::Arc::clone(&taken);
+    let frames = stream::repeat_with(move || {
+        count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        Bytes::from_static(b"{\"type\":\"ADDED\"}\n")
+    });
+    tokio::spawn(speak(server, Box::pin(frames), Encoding::Json));
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let taken = taken.load(std::sync::atomic::Ordering::Relaxed);
+    assert!((10..200).contains(&taken), "{taken}");
+}
