@@ -159,6 +159,11 @@ impl History {
         }
     }
 
+    /// The oldest resourceVersion after which every single event is held.
+    pub fn exact_from(&self) -> ResourceVersion {
+        self.evicted.map_or(self.listed, |evicted| evicted.max(self.listed))
+    }
+
     /// Called when the window is full.
     fn resize(&mut self, now: Now, limits: &WindowLimits) {
         let is_older = |event: Option<&Arc<Event>>| {

@@ -48,6 +48,12 @@ impl State {
         self.resource_version
     }
 
+    /// The oldest resourceVersion whose state can be had by undoing the history from here: that of the last list, or what the last
+    /// evicted event left. What lies before a list is not to be had, since a list does not tell what came between.
+    pub fn exact_from(&self) -> ResourceVersion {
+        self.history.exact_from()
+    }
+
     /// One object.
     pub fn get(&self, key: &Key) -> Option<Arc<Object>> {
         self.store.get(key.as_str()).cloned()
