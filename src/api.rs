@@ -4,6 +4,7 @@
 //! query, one each selector, so that Weir's decision, its authorization and its cache keys can never
 //! disagree with one another (design, section 1.4).
 
+pub mod continue_token;
 pub mod list_options;
 pub mod media_type;
 pub mod query;

@@ -90,7 +90,7 @@ const RETRY_AFTER_SECONDS: u32 = 1;
 
 /// Appends a JSON string as Go's encoder writes it by default: `<`, `>`, `&`, U+2028 and U+2029 are escaped, so
 /// that the text is safe in HTML and JavaScript.
-fn push_string(json: &mut String, text: &str) {
+pub(crate) fn push_string(json: &mut String, text: &str) {
     json.push('"');
     for character in text.chars() {
         match character {
