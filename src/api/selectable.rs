@@ -18,6 +18,7 @@ pub struct SelectableFields {
     without_namespace: bool,
     /// Older labels and those that they are rewritten to.
     aliases: &'static [(&'static str, &'static str)],
+    indexed: Option<usize>,
 }
 
 /// Where the value of one field label stands in an object's JSON.
@@ -66,12 +67,16 @@ impl SelectableFields {
         let Some(known) = known else {
             return Self::default();
         };
-        let sources = known
+        let sources: Vec<_> = known
             .fields
             .iter()
             .map(|(label, path, rule)| FieldSource::new(label, path, *rule))
             .collect();
-        Self { sources, without_namespace: !known.namespace, aliases: known.aliases }
+        let indexed = INDEXED
+            .iter()
+            .find(|(group, resource, _)| *group == known.group && *resource == known.resource)
+            .and_then(|(_, _, label)| sources.iter().position(|source| *source.label == **label));
+        Self { sources, without_namespace: !known.namespace, aliases: known.aliases, indexed }
     }
 
     /// The fields of a custom resource: the `selectableFields[].jsonPath` of its CRD's version, such as `.spec.color`.
@@ -83,7 +88,7 @@ impl SelectableFields {
             .filter(|label| label.split('.').all(is_plain_key))
             .map(|label| FieldSource::new(label, label, Rule::Printed))
             .collect();
-        Self { sources, without_namespace: !namespaced, aliases: &[] }
+        Self { sources, without_namespace: !namespaced, ..Self::default() }
     }
 
     /// How many values an object of this resource carries.
@@ -99,6 +104,12 @@ impl SelectableFields {
     /// Where the values stand, in their order.
     pub fn sources(&self) -> &[FieldSource] {
         &self.sources
+    }
+
+    /// The field over which the upstream's watch cache keeps an index. It shows in pages: where a list of the newest state requires a
+    /// value of it, objects with another value do not make a page have a next one. Seen on 1.36.2, absent from semantics.md.
+    pub fn indexed(&self) -> Option<usize> {
+        self.indexed
     }
 
     /// What a label means for this resource; `None` if the upstream refuses it.
@@ -201,6 +212,10 @@ const BUILT_IN: &[Known] = &[
         ],
     ),
 ];
+
+/// The upstream's indexes: group, resource and label.
+const INDEXED: [(&str, &str, &str); 2] =
+    [("", "pods", "spec.nodeName"), ("resource.k8s.io", "resourceslices", "spec.nodeName")];
 
 /// A row of the table. Its fields are label, path in the served JSON, and rule.
 struct Known {

@@ -69,6 +69,11 @@ impl FieldSelector {
         })
     }
 
+    /// The value it requires of one of the kind's own fields, if it does.
+    pub fn required_value_of(&self, index: usize) -> Option<&str> {
+        self.required(|field| field == Field::Value(index))
+    }
+
     fn required(&self, wanted: impl Fn(Field) -> bool) -> Option<&str> {
         self.requirements
             .iter()

@@ -45,7 +45,8 @@ impl WatchFilter {
         self.name.as_deref().or_else(|| self.fields.required_name())
     }
 
-    fn own_namespace(&self) -> Option<&str> {
+    /// The namespace that the path names, or that the list is narrowed to; never empty.
+    pub fn own_namespace(&self) -> Option<&str> {
         self.namespace.as_deref().filter(|namespace| !namespace.is_empty())
     }
 }

@@ -69,6 +69,21 @@ impl Store {
         single.into_iter().chain(range.into_iter().flatten())
     }
 
+    /// All objects of a namespace, or of all, whose key is not below `from`, in key order. Within a namespace `from` is relative to it.
+    pub fn from_key<'a>(
+        &'a self,
+        namespace: Option<&str>,
+        from: &str,
+    ) -> impl Iterator<Item = &'a Arc<Object>> + use<'a> {
+        let (low, high) = match namespace {
+            Some(namespace) => (format!("{namespace}/{from}"), Some(format!("{namespace}0"))),
+            None => (from.to_owned(), None),
+        };
+        let high = high.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+        let range = (Bound::Included(low.as_str()), high);
+        self.objects.range::<_, str>(range).map(|(_, object)| object)
+    }
+
     /// How many objects there are.
     pub fn len(&self) -> usize {
         self.objects.len()

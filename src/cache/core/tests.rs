@@ -3,6 +3,7 @@
 mod cache;
 mod dispatch;
 mod model;
+mod snapshot;
 mod threads;
 mod window;
 

@@ -1,0 +1,187 @@
+//! States as they were, and pages of them.
+
+use std::num::NonZeroUsize;
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::select;
+
+use super::*;
+use crate::cache::core::snapshot::{Next, Page, PageRange, Snapshot};
+use crate::cache::core::watch_cache::Change;
+
+type Truth = BTreeMap<String, Pod>;
+
+fn ready(pods: &[Pod], resource_version: u64, events: usize) -> WatchCache {
+    let cache = cache_of(events, events, 1 << 20);
+    cache.replace(pods.iter().map(Pod::object).collect(), ResourceVersion(resource_version), at(0));
+    cache
+}
+
+fn snapshot(cache: &WatchCache, resource_version: u64) -> Option<Vec<Pod>> {
+    let snapshot = Snapshot::at(&cache.state().unwrap(), ResourceVersion(resource_version))?;
+    assert_eq!(snapshot.resource_version(), ResourceVersion(resource_version));
+    Some(pods(&snapshot.page(&WatchFilter::default(), &PageRange::default())))
+}
+
+fn pods(page: &Page) -> Vec<Pod> {
+    let read = |body: &[u8]| Pod::from_json(&serde_json::from_slice(body).unwrap());
+    page.objects.iter().map(|object| read(&object.body)).collect()
+}
+
+fn names(page: &Page) -> Vec<&str> {
+    page.objects.iter().map(|object| object.key.as_str()).collect()
+}
+
+fn limit(limit: usize) -> PageRange<'static> {
+    PageRange { limit: NonZeroUsize::new(limit), ..PageRange::default() }
+}
+
+fn next(last: &str, remaining: Option<u64>) -> Option<Next> {
+    Some(Next { last: last.to_owned(), remaining })
+}
+
+#[test]
+fn a_deleted_object_comes_back_as_it_was() {
+    let old = Pod::new("a", "p", 3);
+    let cache = ready(std::slice::from_ref(&old), 5, 100);
+    cache.apply(vec![Change::Upsert(old.at(6).app("b").object())], at(0));
+    cache.apply(vec![Change::Delete(old.at(8).object())], at(0));
+    cache.apply(vec![Change::Upsert(old.at(9).object())], at(0));
+    cache.apply(vec![Change::Progress(ResourceVersion(12))], at(0));
+    for (resource_version, expected) in [
+        (4, None),
+        (5, Some(vec![old.clone()])),
+        (6, Some(vec![old.at(6).app("b")])),
+        (7, Some(vec![old.at(6).app("b")])),
+        (8, Some(vec![])),
+        (9, Some(vec![old.at(9)])),
+        (12, Some(vec![old.at(9)])),
+        (13, None),
+    ] {
+        assert_eq!(snapshot(&cache, resource_version), expected, "{resource_version}");
+    }
+}
+
+#[test]
+fn a_list_is_the_oldest_state() {
+    let cache = ready(&[Pod::new("a", "p", 3)], 5, 100);
+    cache.apply(vec![Change::Upsert(Pod::new("a", "q", 6).object())], at(0));
+    cache.replace(vec![Pod::new("a", "r", 7).object()], ResourceVersion(9), at(0));
+    assert_eq!(snapshot(&cache, 6), None);
+    assert_eq!(snapshot(&cache, 8), None, "a list does not tell when it became so");
+    assert_eq!(snapshot(&cache, 9), Some(vec![Pod::new("a", "r", 7)]));
+}
+
+#[test]
+fn more_is_decided_before_the_selectors() {
+    let all = [("a", 1), ("b", 2), ("c", 3)].map(|(name, at)| Pod::new("ns", name, at));
+    let cache = ready(&[all[0].clone().app("x"), all[1].clone(), all[2].clone()], 5, 100);
+    let snapshot = Snapshot::present(&cache.state().unwrap());
+    let page = |filter: &WatchFilter, range: PageRange<'_>| {
+        let page = snapshot.page(filter, &range);
+        (names(&page).join(" "), page.next.clone())
+    };
+    let all = WatchFilter::default();
+    assert_eq!(page(&all, limit(2)), ("ns/a ns/b".to_owned(), next("ns/b", Some(1))));
+    assert_eq!(page(&all, limit(3)), ("ns/a ns/b ns/c".to_owned(), None));
+    assert_eq!(page(&in_namespace("ns"), limit(1)), ("ns/a".to_owned(), next("a", Some(2))));
+    assert_eq!(page(&by_app("x"), limit(1)), ("ns/a".to_owned(), next("ns/a", None)));
+    assert_eq!(page(&by_app("x"), limit(2)), ("ns/a".to_owned(), None));
+    let after = PageRange { from: "a\0", ..limit(1) };
+    assert_eq!(page(&in_namespace("ns"), after), ("ns/b".to_owned(), next("b", Some(1))));
+    let rest = PageRange { from: "ns/a\0", ..PageRange::default() };
+    assert_eq!(page(&all, rest), ("ns/b ns/c".to_owned(), None));
+    assert_eq!(page(&by_app("x"), PageRange { from: "ns/a\0", ..limit(1) }), (String::new(), None));
+    assert_eq!(
+        page(&in_namespace("ns"), PageRange { from: "zz", ..limit(1) }),
+        (String::new(), None)
+    );
+    assert_eq!(page(&in_namespace("n"), limit(1)), (String::new(), None));
+}
+
+#[test]
+fn an_index_of_the_upstream_shows_in_the_newest_state_only() {
+    let on = |name: &str, at: u64, node: &str| Pod::new("ns", name, at).node(node);
+    let cache = ready(&[on("a", 1, "x"), on("b", 2, "y"), on("c", 3, "x"), on("d", 4, "y")], 5, 9);
+    let snapshot = Snapshot::present(&cache.state().unwrap());
+    let indexed = pod_fields().indexed();
+    assert_eq!(indexed, Some(node_field()));
+    let page = |limit: PageRange<'_>| snapshot.page(&on_node("x"), &limit).next;
+    assert_eq!(page(limit(2)), next("ns/c", None));
+    assert_eq!(page(PageRange { indexed, ..limit(2) }), None);
+    assert_eq!(page(PageRange { indexed, ..limit(1) }), next("ns/a", None));
+}
+
+fn a_pod() -> impl Strategy<Value = Pod> {
+    let place = (select(&["ns1", "ns1-a", "ns10", "a"][..]), select(&["a", "b", "b-c", "b.c"][..]));
+    (place, select(&["a", "b"][..]), select(&["x", "y"][..]))
+        .prop_map(|((namespace, name), app, node)| Pod::new(namespace, name, 0).app(app).node(node))
+}
+
+proptest! {
+    /// Every state that the history reaches back to is the one that was, and what it does not reach is refused.
+    #[test]
+    fn any_state_within_reach_is_the_one_that_was(
+        listed in vec(a_pod(), 0..8),
+        changes in vec((a_pod(), any::<bool>(), 1..4_u64), 0..40),
+        events in 1..20_usize,
+    ) {
+        let listed: Vec<_> = listed.iter().map(|pod| pod.at(1)).collect();
+        let mut truth: Truth = pods_by_key(listed.clone());
+        let listed: Vec<_> = truth.values().cloned().collect();
+        let cache = ready(&listed, 10, events);
+        let mut truths = BTreeMap::from([(10, truth.clone())]);
+        let mut revision = 10;
+        for (pod, delete, step) in changes {
+            revision += step;
+            let pod = pod.at(revision);
+            let change = if delete {
+                truth.remove(&pod.key());
+                Change::Delete(pod.object())
+            } else {
+                truth.insert(pod.key(), pod.clone());
+                Change::Upsert(pod.object())
+            };
+            cache.apply(vec![change], at(0));
+            truths.insert(revision, truth.clone());
+        }
+        let oldest = cache.state().unwrap().exact_from().0;
+        for wanted in 8..=revision + 1 {
+            let (_, then) = truths.range(..=wanted).next_back().unwrap_or((&0, &truth));
+            let expected = (oldest..=revision).contains(&wanted).then(|| then.values().cloned().collect());
+            prop_assert_eq!(snapshot(&cache, wanted), expected, "{} of {}", wanted, oldest);
+        }
+    }
+
+    /// A walk in pages of any size sees each object once, in order.
+    #[test]
+    fn a_walk_sees_each_object_once(
+        listed in vec(a_pod(), 0..16),
+        namespace in select(&["", "ns1", "a"][..]),
+        selects in any::<bool>(),
+        limits in vec(1..5_usize, 1..4),
+    ) {
+        let listed: Vec<_> = pods_by_key(listed).into_values().map(|pod| pod.at(1)).collect();
+        let cache = ready(&listed, 10, 10);
+        let snapshot = Snapshot::present(&cache.state().unwrap());
+        let mut filter = if selects { by_app("a") } else { WatchFilter::default() };
+        filter.namespace = Some(namespace.into());
+        let whole = snapshot.page(&filter, &PageRange::default());
+        let (mut seen, mut from) = (Vec::new(), String::new());
+        for limit in limits.iter().cycle() {
+            let range = PageRange { from: &from, limit: NonZeroUsize::new(*limit), indexed: None };
+            let page = snapshot.page(&filter, &range);
+            seen.extend(page.objects);
+            let Some(next) = page.next else { break };
+            if let Some(remaining) = next.remaining {
+                prop_assert_eq!(seen.len() + usize::try_from(remaining).unwrap(), whole.objects.len());
+            }
+            from = format!("{}\0", next.last);
+        }
+        let keys = |objects: &[std::sync::Arc<Object>]| -> Vec<String> {
+            objects.iter().map(|object| object.key.as_str().to_owned()).collect()
+        };
+        prop_assert_eq!(keys(&seen), keys(&whole.objects));
+    }
+}
