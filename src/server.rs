@@ -18,6 +18,7 @@ mod get;
 mod headers;
 mod host;
 mod list;
+mod page;
 pub(crate) mod patience;
 mod response;
 mod router;

@@ -96,8 +96,8 @@ pub struct RequestInfo {
     pub resource: Option<ResourceRequest>,
     /// The decoded query.
     pub query: Query,
-    /// Whether the path is written plainly: no percent-escape, no empty or dot segment, no `;`, no
-    /// trailing slash. Only such a request may be answered from the cache; what Weir and the upstream could read
+    /// Whether the path is written plainly: no percent-escape, no empty or dot segment, no `;`. One trailing slash is plain too, since
+    /// the upstream takes it off for all its readers of the path (semantics.md §1.1). Only such a request may be answered from the cache; what Weir and the upstream could read
     /// differently is forwarded untouched (design, section 1.4).
     pub plain_path: bool,
 }
@@ -212,7 +212,8 @@ fn is_plain(path: &str) -> bool {
     let Some(rest) = path.strip_prefix('/') else {
         return false;
     };
-    rest.split('/').all(|segment| !matches!(segment, "" | "." | ".."))
+    let segments = rest.strip_suffix('/').unwrap_or(rest).split('/');
+    segments.into_iter().all(|segment| !matches!(segment, "" | "." | ".."))
         && rest
             .bytes()
             .all(|byte| byte.is_ascii_alphanumeric() || b"/-._~:@!$&'()*+,=".contains(&byte))

@@ -9,29 +9,39 @@ use http::{HeaderValue, Response};
 use crate::api::media_type::{self, Form};
 use crate::api::resource::{ApiResource, Representation};
 use crate::api::resource_version::ResourceVersion;
-use crate::cache::core::watch_cache::State;
-use crate::cache::core::watcher::WatchFilter;
 use crate::cache::handle::{CacheHandle, Refusal};
-use crate::codec::list::{self, ListMeta};
+use crate::codec::list;
 use crate::codec::{gzip, pretty};
-use crate::server::delegate::{Freshness, Reason};
+use crate::server::delegate::{At, Freshness, ListPlan, Reason};
+use crate::server::page::{Selected, select};
 use crate::server::response::{self, Body};
 use crate::server::router::Read;
 
 /// Answers, or tells why not.
-pub(crate) async fn serve(read: &Read<'_>, freshness: Freshness) -> Result<Response<Body>, Reason> {
-    let handle = read.ready_cache(None).await?;
-    read.wait_until(&handle, freshness).await?;
-    let state = handle.cache().state().ok_or(Reason::Refused(Refusal::NotReady))?;
+pub(crate) async fn serve(read: &Read<'_>, plan: ListPlan) -> Result<Response<Body>, Reason> {
+    let plan = plan.of_target(&read.target, read.resource)?;
+    let (handle, state) = match plan.at {
+        At::Newest(freshness) => {
+            let handle = read.ready_cache(None).await?;
+            read.wait_until(&handle, freshness).await?;
+            let state = handle.cache().state().ok_or(Reason::Refused(Refusal::NotReady))?;
+            (handle, state)
+        }
+        At::Exact(at) => read.holding(at).await?.ok_or(plan.not_held())?,
+    };
     let resource = Arc::clone(handle.resource());
     let form = read.target.form;
     let body = if state.len() > OBJECTS_IN_PLACE_MAX {
         let filter = read.target.filter.clone();
-        let build = move || build(&resource, &state, &filter, form);
+        let not_held = plan.not_held();
+        let build =
+            move || Some(build(&resource, &select(&resource, &state, &filter, &plan)?, form));
         // A task that panics or a runtime that stops: the upstream answers.
-        tokio::task::spawn_blocking(build).await.map_err(|_| Reason::Refused(Refusal::Stopping))?
+        let built = tokio::task::spawn_blocking(build).await;
+        built.map_err(|_| Reason::Refused(Refusal::Stopping))?.ok_or(not_held)?
     } else {
-        build(&resource, &state, &read.target.filter, form)
+        let selected = select(&resource, &state, &read.target.filter, &plan);
+        build(&resource, &selected.ok_or(plan.not_held())?, form)
     };
     respond(read, &handle, body).await
 }
@@ -96,10 +106,8 @@ pub(crate) async fn respond(
     Ok(response)
 }
 
-fn build(resource: &ApiResource, state: &State, filter: &WatchFilter, form: Form) -> Vec<Bytes> {
-    let objects = state.select(filter);
-    let meta = ListMeta { resource_version: state.resource_version(), ..ListMeta::default() };
-    let chunks = list::encode(resource, &meta, &objects);
+fn build(resource: &ApiResource, selected: &Selected, form: Form) -> Vec<Bytes> {
+    let chunks = list::encode(resource, &selected.meta, &selected.objects);
     if form.pretty { vec![Bytes::from(pretty::indent(&chunks.concat()))] } else { chunks }
 }
 

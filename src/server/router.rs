@@ -156,7 +156,7 @@ impl Router {
         let options = match &decision {
             Decision::Forward(reason) => return Err(*reason),
             Decision::Get(_) => None,
-            Decision::List { options, .. } | Decision::Watch(_, options) => Some(options),
+            Decision::List(_, options) | Decision::Watch(_, options) => Some(options),
         };
         // Only watches come here with one.
         let handshake = match headers::upgrade(&parts.headers) {
@@ -172,6 +172,7 @@ impl Router {
         match decision {
             Decision::Forward(reason) => Err(reason),
             Decision::Get(freshness) => get::serve(&read, freshness).await,
+<<<<<<< HEAD
             Decision::List { single: true, .. } if !read.target.is_single(resource) => {
                 Err(Reason::Paging)
             }
@@ -184,6 +185,10 @@ impl Router {
                     Some(handshake) => self.sockets.open(handshake, response, encoding),
                 }
             }
+=======
+            Decision::List(plan, _) => list::serve(&read, plan).await,
+            Decision::Watch(plan, _) => watch::serve(read, &plan, client).await,
+>>>>>>> fdfd885 (server: serve exact lists, pages, limits and /watch/ paths from the cache)
         }
     }
 

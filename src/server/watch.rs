@@ -12,7 +12,7 @@ use crate::cache::core::watcher::WatchStart;
 use crate::cache::handle::{CacheHandle, Refusal};
 use crate::codec::frame;
 use crate::server::connection::Client;
-use crate::server::delegate::{Reason, Start, WatchPlan};
+use crate::server::delegate::{Freshness, Reason, Start, WatchPlan};
 use crate::server::response::{self, Body};
 use crate::server::router::Read;
 use crate::server::watch_stream::{Drain, Schedule, WatchStream};
@@ -26,7 +26,7 @@ pub(crate) async fn serve(
     let began = Instant::now();
     let first_at = match plan.start {
         Start::After(after) => Some(after),
-        Start::State(_) | Start::Now => None,
+        Start::State(_) | Start::Now(_) => None,
     };
     let handle = match read.ready_cache(first_at).await {
         Ok(handle) => handle,
@@ -39,7 +39,12 @@ pub(crate) async fn serve(
             WatchStart::InitialEvents
         }
         Start::After(after) => WatchStart::After(after),
-        Start::Now => WatchStart::Now,
+        // The revision alone is wanted; until the cache is there, the watch is silent.
+        Start::Now(Freshness::Consistent) => {
+            let at = handle.wait_until_consistent(read.limits.freshness).await;
+            WatchStart::After(at.map_err(Reason::Refused)?)
+        }
+        Start::Now(_) => WatchStart::Now,
     };
     let (headers, warnings) = (&read.parts.headers, handle.warnings());
     let watcher = match handle.cache().watch(read.target.filter.clone(), start) {
@@ -107,7 +112,7 @@ async fn lost_meanwhile(
 /// Whether a bookmark must end the initial events. Known before anything is sent: a client that waits for one
 /// which never comes is stuck. What the upstream would refuse, it refuses itself; and where its ways are not known yet, it is asked.
 fn owes_end_bookmark(plan: &WatchPlan, handle: &CacheHandle) -> Result<bool, Reason> {
-    let may_owe = plan.bookmarks && matches!(plan.start, Start::State(_));
+    let may_owe = plan.bookmarks && plan.marks_initial_end;
     match handle.upstream_has_watch_list() {
         None if plan.asks_watch_list || may_owe => return Err(Reason::Refused(Refusal::NotReady)),
         Some(false) if plan.asks_watch_list => return Err(Reason::Options),

@@ -25,12 +25,14 @@ pub enum Reason {
     Options,
     /// A consistent read: resourceVersion unset.
     Consistent,
-    /// The state at one very resourceVersion.
+    /// The state at one very resourceVersion, which the cache does not have.
     Exact,
-    /// A page with a limit, or the next one.
-    Paging,
-    /// The deprecated `/watch/` path.
-    WatchPrefix,
+    /// The next page of a state that the cache does not have.
+    Continue,
+    /// A continue token that neither Weir nor the upstream's cache would have written.
+    Token,
+    /// A single object with a limit: the upstream reads it from its store, whatever the resourceVersion.
+    Latest,
     /// A form of answer that is made upstream (Table, YAML, protobuf, ...).
     Form,
     /// A selector that the upstream refuses.
@@ -60,8 +62,9 @@ impl Reason {
             Self::Options => "options",
             Self::Consistent => "consistent",
             Self::Exact => "exact",
-            Self::Paging => "paging",
-            Self::WatchPrefix => "watch-prefix",
+            Self::Continue => "continue",
+            Self::Token => "token",
+            Self::Latest => "latest",
             Self::Form => "form",
             Self::Selector => "selector",
             Self::NotFound => "not-found",

@@ -1,9 +1,11 @@
 //! The decision as a table, a line for each row of semantics.md §1.4 to §1.6 and of the design, section 9.
 
+use std::time::Duration;
+
 use http::HeaderValue;
 
 use super::*;
-use crate::api::resource::{GroupVersionResource, built_in};
+use crate::api::resource::{ApiResource, GroupVersionResource, built_in};
 
 fn decide_with(method: &Method, uri: &str, given: &[(&'static str, &'static str)]) -> Decision {
     let (path, query) = uri.split_once('?').unwrap_or((uri, ""));
@@ -24,121 +26,253 @@ fn forwarded(uri: &str, reason: Reason) {
     assert_eq!(decision(uri), Decision::Forward(reason), "{uri}");
 }
 
-fn list_freshness(query: &str) -> Result<(Freshness, bool), Reason> {
-    match decision(&format!("/api/v1/namespaces/a/pods?{query}")) {
-        Decision::List { freshness, single, .. } => Ok((freshness, single)),
+/// `P` decides a list, a get or a watch of config maps.
+#[track_caller]
+fn row<P: PartialEq + std::fmt::Debug>(
+    uri: &str,
+    plan: impl Fn(Decision) -> Option<P>,
+    expected: &Result<P, Reason>,
+) {
+    let decided = match decision(uri) {
         Decision::Forward(reason) => Err(reason),
-        other => panic!("{query}: {other:?}"),
-    }
+        other => Ok(plan(other).expect("a decision of another verb")),
+    };
+    assert_eq!(&decided, expected, "{uri}");
 }
 
-fn watch_start(query: &str) -> Result<(Start, bool), Reason> {
-    match decision(&format!("/api/v1/pods?watch=1&{query}")) {
-        Decision::Watch(plan, _) => Ok((plan.start, plan.bookmarks)),
-        Decision::Forward(reason) => Err(reason),
-        other => panic!("{query}: {other:?}"),
-    }
+/// A token that the upstream's cache or its store mints, at revision 7 or at the newest.
+fn token(at: i64) -> String {
+    use base64::Engine;
+    let json = format!(r#"{{"v":"meta.k8s.io/v1","rv":{at},"start":"/a/p\u0000"}}"#);
+    base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(json)
 }
 
 const ANY: Freshness = Freshness::Any;
 const AT_7: Freshness = Freshness::NotOlderThan(ResourceVersion(7));
-const ALL: bool = false;
-const SINGLE: bool = true;
+const SEVEN: ResourceVersion = ResourceVersion(7);
 
 #[test]
 fn gets() {
-    let at = |query: &str| decision(&format!("/api/v1/namespaces/a/pods/p{query}"));
-    assert_eq!(at("?resourceVersion=0"), Decision::Get(ANY));
-    assert_eq!(at("?resourceVersion=7"), Decision::Get(AT_7));
-    assert_eq!(at("?resourceVersion=7&watch=1&limit=5"), Decision::Get(AT_7));
-    assert_eq!(at(""), Decision::Forward(Reason::Consistent));
-    assert_eq!(at("?resourceVersion="), Decision::Forward(Reason::Consistent));
-    for garbage in ["abc", "-1", "00", "07", "%2B5", "18446744073709551616"] {
-        let query = format!("?resourceVersion={garbage}");
-        assert_eq!(at(&query), Decision::Forward(Reason::Options), "{garbage}");
+    use Reason::{Consistent, Options, Request};
+    for (query, expected) in [
+        ("", Err(Consistent)),
+        ("resourceVersion=", Err(Consistent)),
+        ("resourceVersion=0", Ok(ANY)),
+        ("resourceVersion=7", Ok(AT_7)),
+        // A GET knows no other option.
+        ("resourceVersion=7&watch=1&limit=x&resourceVersionMatch=Foo&labelSelector==", Ok(AT_7)),
+        ("resourceVersion=abc", Err(Options)),
+        ("resourceVersion=-1", Err(Options)),
+        ("resourceVersion=00", Err(Options)),
+        ("resourceVersion=07", Err(Options)),
+        ("resourceVersion=%2B5", Err(Options)),
+        ("resourceVersion=18446744073709551616", Err(Options)),
+        ("resourceVersion=0&export=true", Err(Request)),
+        ("resourceVersion=0&export=", Err(Request)),
+    ] {
+        let plan = |decision| match decision {
+            Decision::Get(freshness) => Some(freshness),
+            _ => None,
+        };
+        row(&format!("/api/v1/namespaces/a/pods/p?{query}"), plan, &expected);
     }
-    assert_eq!(at("?resourceVersion=0&export=true"), Decision::Forward(Reason::Request));
 }
+
+/// How a list is read: the state, the limit that counts, whether from a key on, and whether a single object is another row.
+type Listed = (At, usize, bool, bool);
 
 #[test]
 fn lists() {
-    use Reason::{Consistent, Exact, Options, Paging};
-    for (query, expected) in [
-        ("", Err(Consistent)),
-        ("limit=500", Err(Consistent)),
-        ("resourceVersion=0", Ok((ANY, ALL))),
-        ("resourceVersion=0&limit=500", Ok((ANY, ALL))),
-        ("resourceVersion=0&resourceVersionMatch=NotOlderThan&limit=500", Ok((ANY, ALL))),
-        ("resourceVersion=7", Ok((AT_7, ALL))),
-        ("resourceVersion=7&limit=-1", Ok((AT_7, ALL))),
-        ("resourceVersion=7&limit=5", Err(Exact)),
-        ("resourceVersion=7&resourceVersionMatch=NotOlderThan", Ok((AT_7, ALL))),
-        ("resourceVersion=7&resourceVersionMatch=NotOlderThan&limit=5", Err(Paging)),
-        ("resourceVersion=7&resourceVersionMatch=Exact", Err(Exact)),
-        ("resourceVersion=0&resourceVersionMatch=Exact", Err(Exact)),
-        ("resourceVersion=7&resourceVersionMatch=Foo", Err(Options)),
-        ("resourceVersionMatch=NotOlderThan", Err(Options)),
-        ("resourceVersion=0&continue=abc", Err(Paging)),
-        ("continue=abc", Err(Paging)),
-        ("resourceVersion=abc", Err(Options)),
-        ("resourceVersion=00", Err(Options)),
-        ("resourceVersion=0&sendInitialEvents=false", Err(Options)),
-        ("resourceVersion=0&limit=abc", Err(Options)),
-        ("resourceVersion=0&timeout=30s", Ok((ANY, ALL))),
-        ("resourceVersion=0&timeout=1m30s", Ok((ANY, ALL))),
-        ("resourceVersion=0&timeout=abc", Err(Options)),
-        ("resourceVersion=0&timeout=", Err(Options)),
-        ("resourceVersion=0&timeout=5", Err(Options)),
-    ] {
-        assert_eq!(list_freshness(query), expected, "{query}");
+    use Reason::{Consistent, Options, Token};
+    let any = At::Newest(ANY);
+    let at_7 = At::Newest(AT_7);
+    let exact = At::Exact(SEVEN);
+    let (next, newest) = (format!("continue={}", token(7)), format!("continue={}", token(-1)));
+    let rows: &[(&str, &[&str], Result<Listed, Reason>)] = &[
+        ("L1", &[""], Err(Consistent)),
+        ("L1", &["resourceVersion="], Err(Consistent)),
+        ("L2", &["limit=5"], Err(Consistent)),
+        ("L3", &["resourceVersion=0"], Ok((any, 0, false, false))),
+        ("L3", &["resourceVersion=0&limit=5"], Ok((any, 0, false, false))),
+        ("L3", &["resourceVersion=0&limit=5", NOT_OLDER], Ok((any, 0, false, false))),
+        ("L4", &["resourceVersion=7"], Ok((at_7, 0, false, false))),
+        ("L4", &["resourceVersion=7&limit=0"], Ok((at_7, 0, false, false))),
+        ("L4", &["resourceVersion=7&limit=-1"], Ok((at_7, 0, false, false))),
+        ("L5", &["resourceVersion=7&limit=5"], Ok((exact, 5, false, true))),
+        ("L6", &["resourceVersion=7", NOT_OLDER], Ok((at_7, 0, false, false))),
+        ("L7", &["resourceVersion=7&limit=5", NOT_OLDER], Ok((at_7, 5, false, false))),
+        ("L8", &["resourceVersion=7", EXACT], Ok((exact, 0, false, false))),
+        ("L8", &["resourceVersion=7&limit=5", EXACT], Ok((exact, 5, false, false))),
+        ("L9", &[&next], Ok((exact, 0, true, false))),
+        ("L9", &[&next, "limit=5"], Ok((exact, 5, true, false))),
+        ("L9", &[&next, "limit=5&resourceVersion=0"], Ok((exact, 0, true, false))),
+        ("L10", &[&newest], Err(Consistent)),
+        ("L10", &[&newest, "resourceVersion=0&limit=5"], Err(Consistent)),
+        ("L11", &[&next, "resourceVersion=7"], Err(Options)),
+        ("L12", &["continue=abc"], Err(Token)),
+        ("L12", &["continue=abc&resourceVersion=0"], Err(Token)),
+        (
+            "a token that is dropped",
+            &["continue=%%%&resourceVersion=0"],
+            Ok((any, 0, false, false)),
+        ),
+        ("L13", &["resourceVersion=abc"], Err(Options)),
+        ("L13", &["resourceVersion=abc", EXACT], Err(Options)),
+        ("L13", &["resourceVersion=%2B5"], Err(Options)),
+        ("L13", &["resourceVersion=1.5"], Err(Options)),
+        ("L14", &["resourceVersion=00"], Err(Options)),
+        ("422: match without resourceVersion", &[NOT_OLDER], Err(Options)),
+        ("422: match without resourceVersion", &[EXACT], Err(Options)),
+        ("422: match with continue", &[&next, NOT_OLDER], Err(Options)),
+        ("422: match with continue", &[&next, "resourceVersion=0", NOT_OLDER], Err(Options)),
+        ("422: unknown match", &["resourceVersion=7&resourceVersionMatch=Foo"], Err(Options)),
+        ("422: unknown match", &["resourceVersion=7&resourceVersionMatch=exact"], Err(Options)),
+        ("422: exactly 0", &["resourceVersion=0", EXACT], Err(Options)),
+        ("422: for watches only", &["resourceVersion=0&sendInitialEvents=false"], Err(Options)),
+        ("422: for watches only", &["resourceVersion=0&sendInitialEvents="], Err(Options)),
+        ("400: no number", &["resourceVersion=0&limit=abc"], Err(Options)),
+        ("400: no number", &["resourceVersion=0&limit="], Err(Options)),
+        ("400: no number", &["resourceVersion=0&timeoutSeconds=x"], Err(Options)),
+        (
+            "the first value counts",
+            &["resourceVersion=0&resourceVersion=x"],
+            Ok((any, 0, false, false)),
+        ),
+        ("no watch", &["resourceVersion=0&watch=0"], Ok((any, 0, false, false))),
+        ("no watch", &["resourceVersion=0&watch=FALSE&Watch=1"], Ok((any, 0, false, false))),
+        ("unknown", &["resourceVersion=0&nonsense=1&x;y=1"], Ok((any, 0, false, false))),
+    ];
+    for (name, query, expected) in rows {
+        let plan = |decision| match decision {
+            Decision::List(plan, _) => {
+                let limit = plan.limit.map_or(0, std::num::NonZero::get);
+                assert!(plan.from.as_deref().is_none_or(|from| from == "a/p\0"), "{name}");
+                Some((plan.at, limit, plan.from.is_some(), plan.collection_only))
+            }
+            _ => None,
+        };
+        row(&format!("/api/v1/pods?{}", query.join("&")), plan, expected);
     }
 }
 
 #[test]
-fn lists_of_one_name() {
-    let name = "fieldSelector=metadata.name%3Dp";
-    for (query, expected) in [
-        ("resourceVersion=0&limit=5", Ok((ANY, ALL))),
-        ("resourceVersion=7", Ok((AT_7, ALL))),
-        ("resourceVersion=7&limit=5", Err(Reason::Exact)),
-        ("resourceVersion=7&limit=5&resourceVersionMatch=NotOlderThan", Ok((AT_7, SINGLE))),
-    ] {
-        assert_eq!(list_freshness(&format!("{name}&{query}")), expected, "{query}");
+fn a_lists_time_out_must_be_one_that_go_reads() {
+    let rows = [
+        ("30s", true),
+        ("1m30s", true),
+        ("500ms", true),
+        ("1.5s", true),
+        ("0", true),
+        ("", true),
+        ("abc", false),
+        ("5", false),
+        ("-1s", false),
+        ("+1s", false),
+        (".", false),
+        ("1.s.", false),
+        ("9999999h", false),
+        ("s", false),
+    ];
+    for (text, served) in rows {
+        let decided = decision(&format!("/api/v1/pods?resourceVersion=0&timeout={text}"));
+        assert_eq!(matches!(decided, Decision::List(..)), served, "{text}: {decided:?}");
+    }
+    // The time-out of a watch is another parameter.
+    let watch = decision("/api/v1/pods?resourceVersion=0&watch=1&timeout=abc");
+    assert!(matches!(watch, Decision::Watch(..)));
+}
+
+const NOT_OLDER: &str = "resourceVersionMatch=NotOlderThan";
+const EXACT: &str = "resourceVersionMatch=Exact";
+
+/// How a watch begins, and whether a bookmark may mark the end of its initial events.
+type Started = (Start, bool);
+
+#[track_caller]
+fn watch_rows(path: &str, rows: &[(&[&str], Result<Started, Reason>)]) {
+    for (query, expected) in rows {
+        let plan = |decision| match decision {
+            Decision::Watch(plan, _) => {
+                assert!(plan.bookmarks);
+                Some((plan.start, plan.marks_initial_end))
+            }
+            _ => None,
+        };
+        row(&format!("{path}allowWatchBookmarks=1&{}", query.join("&")), plan, expected);
     }
 }
 
 #[test]
 fn watches() {
-    use Reason::{Consistent, Options};
+    use Reason::Options;
     let state = |freshness| Ok((Start::State(freshness), true));
-    let after = Ok((Start::After(ResourceVersion(7)), true));
-    for (query, expected) in [
-        ("", state(Freshness::Consistent)),
-        ("resourceVersion=0", state(ANY)),
-        ("resourceVersion=7", after),
-        ("resourceVersion=abc", Err(Options)),
-        ("resourceVersion=00", Err(Options)),
-        ("sendInitialEvents=true&resourceVersionMatch=NotOlderThan", state(Freshness::Consistent)),
-        ("sendInitialEvents=&resourceVersionMatch=NotOlderThan&resourceVersion=0", state(ANY)),
-        ("sendInitialEvents=1&resourceVersionMatch=NotOlderThan&resourceVersion=7", state(AT_7)),
-        ("sendInitialEvents=false&resourceVersionMatch=NotOlderThan", Err(Consistent)),
-        (
-            "sendInitialEvents=0&resourceVersionMatch=NotOlderThan&resourceVersion=0",
-            Ok((Start::Now, true)),
-        ),
-        ("sendInitialEvents=0&resourceVersionMatch=NotOlderThan&resourceVersion=7", after),
-        ("resourceVersionMatch=NotOlderThan", Err(Options)),
-        ("resourceVersion=7&resourceVersionMatch=Exact", Err(Options)),
-        ("sendInitialEvents=true", Err(Options)),
-        ("sendInitialEvents=true&resourceVersionMatch=Exact", Err(Options)),
-        ("resourceVersion=7&limit=5", after),
-        ("resourceVersion=7&continue=abc", Err(Options)),
-        ("resourceVersion=7&timeoutSeconds=-1", Err(Options)),
-        ("resourceVersion=7&timeoutSeconds=abc", Err(Options)),
-        ("resourceVersion=7&timeout=abc", after),
-    ] {
-        assert_eq!(watch_start(&format!("allowWatchBookmarks=1&{query}")), expected, "{query}");
-    }
+    let after = Ok((Start::After(SEVEN), false));
+    let now = |freshness| Ok((Start::Now(freshness), false));
+    let (yes, no) = ("sendInitialEvents=true", "sendInitialEvents=false");
+    watch_rows(
+        "/api/v1/pods?watch=1&",
+        &[
+            (&[""], state(Freshness::Consistent)),
+            (&["resourceVersion=0"], state(ANY)),
+            (&["resourceVersion=7"], after),
+            (&["resourceVersion=abc"], Err(Options)),
+            (&["resourceVersion=00"], Err(Options)),
+            (&[yes, NOT_OLDER], state(Freshness::Consistent)),
+            (&[yes, NOT_OLDER, "resourceVersion=0"], state(ANY)),
+            (&[yes, NOT_OLDER, "resourceVersion=7"], state(AT_7)),
+            (&["sendInitialEvents=", NOT_OLDER, "resourceVersion=0"], state(ANY)),
+            (&["sendInitialEvents=1", NOT_OLDER, "resourceVersion=7"], state(AT_7)),
+            (&[no, NOT_OLDER], now(Freshness::Consistent)),
+            (&[no, NOT_OLDER, "resourceVersion=0"], now(ANY)),
+            (&[no, NOT_OLDER, "resourceVersion=7"], after),
+            (&["sendInitialEvents=0", NOT_OLDER, "resourceVersion=7"], after),
+            (&[NOT_OLDER], Err(Options)),
+            (&[NOT_OLDER, "resourceVersion=0"], Err(Options)),
+            (&[EXACT, "resourceVersion=7"], Err(Options)),
+            (&[yes], Err(Options)),
+            (&[yes, EXACT], Err(Options)),
+            (&[no, "resourceVersion=7"], Err(Options)),
+            (&[yes, NOT_OLDER, "continue=abc"], Err(Options)),
+            (&["limit=5&resourceVersion=7"], after),
+            (&["limit=x&resourceVersion=7"], Err(Options)),
+            (&["continue=abc&resourceVersion=7"], after),
+            (&["continue=abc"], Err(Options)),
+            (&["continue=abc&resourceVersion=0"], Err(Options)),
+            (&["timeoutSeconds=-1&resourceVersion=7"], Err(Options)),
+            (&["timeoutSeconds=abc&resourceVersion=7"], Err(Options)),
+        ],
+    );
+}
+
+/// Without `watch` in the query it is judged as a list, and not rewritten (semantics.md §6.2).
+#[test]
+fn watches_by_their_path() {
+    use Reason::Options;
+    let state = Ok((Start::State(ANY), false));
+    let after = Ok((Start::After(SEVEN), false));
+    let rows: &[(&[&str], Result<Started, Reason>)] = &[
+        (&[""], state),
+        (&["watch=0"], state),
+        (&["resourceVersion=0"], state),
+        (&["resourceVersion=0", NOT_OLDER], state),
+        (&["resourceVersion=0", EXACT], Err(Options)),
+        (&["resourceVersion=7"], after),
+        (&["resourceVersion=7", EXACT], after),
+        (&["resourceVersion=7", NOT_OLDER], after),
+        (&["resourceVersion=7&resourceVersionMatch=Foo"], Err(Options)),
+        (&["resourceVersion=abc"], Err(Options)),
+        (&[NOT_OLDER], Err(Options)),
+        (&["continue=abc"], state),
+        (&["continue=abc&resourceVersion=7"], after),
+        (&["continue=abc&resourceVersion=7", EXACT], Err(Options)),
+        (&["sendInitialEvents=true", NOT_OLDER], Err(Options)),
+        (&["sendInitialEvents=true"], Err(Options)),
+        (&["limit=5"], state),
+        (&["watch=1"], Ok((Start::State(Freshness::Consistent), true))),
+        (&["watch=1&resourceVersion=0"], Ok((Start::State(ANY), true))),
+    ];
+    watch_rows("/api/v1/watch/pods?", rows);
+    watch_rows("/api/v1/watch/namespaces/a/pods/p?", rows);
 }
 
 #[test]
@@ -160,9 +294,10 @@ fn what_is_no_plain_read_is_forwarded() {
         ("/apis/apps/v1", Reason::NonResource),
         ("/api/v1/namespaces/a/pods/p/status?resourceVersion=0", Reason::Subresource),
         ("/api/v1/namespaces/a/pods/p/log?follow=true", Reason::Subresource),
-        ("/api/v1/watch/pods?resourceVersion=0", Reason::WatchPrefix),
         ("/api/v1//pods?resourceVersion=0", Reason::Path),
-        ("/api/v1/pods/?resourceVersion=0", Reason::Path),
+        ("/api/v1/pods//?resourceVersion=0", Reason::Path),
+        ("/api/v1/pods;x/?resourceVersion=0", Reason::Path),
+        ("/api/v1/watch/namespaces/a/pods/p/log", Reason::Subresource),
         ("/api/v1/namespaces/%61/pods?resourceVersion=0", Reason::Path),
         ("/api/v1/pods?resourceVersion=0&shardSelector=x", Reason::Request),
     ] {
@@ -196,7 +331,7 @@ fn headers_that_ask_for_the_upstream() {
         &[("x-weir-cache", "hit")],
         &[("authorization", "Bearer x")],
     ] {
-        assert!(matches!(decide_with(&Method::GET, uri, headers), Decision::List { .. }));
+        assert!(matches!(decide_with(&Method::GET, uri, headers), Decision::List(..)));
     }
 }
 
@@ -238,6 +373,14 @@ fn only_the_canonical_path_is_served() {
         ("/api/v1/namespaces", &namespaces),
         ("/api/v1/namespaces/a", &namespaces),
         ("/apis/apps/v1/deployments", &deployments),
+        ("/api/v1/pods/", &pods),
+        ("/api/v1/namespaces/a/pods/p/", &pods),
+        ("/api/v1/watch/pods", &pods),
+        ("/api/v1/watch/namespaces/a/pods/p", &pods),
+        ("/api/v1/watch/namespaces/a/pods/", &pods),
+        ("/api/v1/watch/nodes/n", &nodes),
+        ("/api/v1/watch/namespaces/a", &namespaces),
+        ("/apis/apps/v1/watch/namespaces/watch/deployments/watch", &deployments),
     ] {
         assert!(resolve(uri, resource).is_ok(), "{uri}");
     }
@@ -246,6 +389,8 @@ fn only_the_canonical_path_is_served() {
         ("/api/v1/namespaces/a/nodes", &nodes),
         ("/api/v1/namespaces/a/nodes/n", &nodes),
         ("/api/v1/namespaces/a/namespaces/a", &namespaces),
+        ("/api/v1/watch/pods/p", &pods),
+        ("/api/v1/watch/namespaces/a/nodes", &nodes),
     ] {
         assert_eq!(resolve(uri, resource).unwrap_err(), Reason::Path, "{uri}");
     }
@@ -272,6 +417,32 @@ fn selectors_narrow_the_filter() {
     assert!(single(&format!("/api/v1/namespaces/a/pods?{name}"), &pods));
     assert!(single(&format!("/api/v1/nodes?{name}"), &nodes));
     assert!(!single(&format!("/api/v1/pods?{name}"), &pods));
+
+    let upper = filter("/api/v1/pods?fieldSelector=metadata.namespace%3DA", &pods);
+    assert_eq!(upper.namespace, None, "no namespace has that name, so none is read in its stead");
+    let next = filter("/api/v1/pods?fieldSelector=metadata.namespace%3Da&continue=x", &pods);
+    assert_eq!(next.namespace, None, "the token's key is one of the whole cluster");
+    let contradiction = "fieldSelector=metadata.name%3Dq,metadata.name%3Dp";
+    let first = filter(&format!("/api/v1/namespaces/a/pods?{contradiction}"), &pods);
+    assert_eq!(first.name.as_deref(), Some("p"));
+    for illegal in ["a%2Fb", "a%25b", "..", ""] {
+        let list = format!("/api/v1/namespaces/a/pods?fieldSelector=metadata.name%3D{illegal}");
+        assert_eq!(filter(&list, &pods).name, None, "{illegal}");
+        assert!(!single(&list, &pods), "{illegal}");
+    }
+
+    let watch = "/api/v1/watch/namespaces/a/pods/p?fieldSelector=";
+    for (selector, fits) in [
+        ("", true),
+        (",", true),
+        ("metadata.name%3Dp", true),
+        ("metadata.name%3D%3Dp,status.phase%3DRunning", true),
+        ("metadata.name%3Dq", false),
+        ("metadata.name!%3Dq", false),
+        ("status.phase%3DRunning", false),
+    ] {
+        assert_eq!(resolve(&format!("{watch}{selector}"), &pods).is_ok(), fits, "{selector}");
+    }
 
     for bad in ["labelSelector=a%3D%3D%3Db", "fieldSelector=spec.nope%3Dx"] {
         let uri = format!("/api/v1/pods?{bad}");

@@ -1,0 +1,112 @@
+//! The rows of semantics.md §1.4 and §1.6.4, and those of the deprecated path prefix, §6.2.
+
+use std::time::Duration;
+
+use crate::api::list_options::ListOptions;
+use crate::api::resource_version::ResourceVersion;
+use crate::server::delegate::{Asked, Freshness, Reason};
+
+/// How a watch begins and ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct WatchPlan {
+    pub(crate) start: Start,
+    /// Whether it carries `sendInitialEvents`, true or false: an upstream without watch-list refuses that in its own words
+    /// (semantics.md §1.5).
+    pub(crate) asks_watch_list: bool,
+    /// Whether bookmarks are wanted.
+    pub(crate) bookmarks: bool,
+    /// Whether, with bookmarks, one of them ends the initial events where the upstream has watch-list (semantics.md §1.4).
+    pub(crate) marks_initial_end: bool,
+    /// When the client wants it to end.
+    pub(crate) timeout: Option<Duration>,
+}
+
+/// Where a watch begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Start {
+    /// With the whole state, once it is so fresh.
+    State(Freshness),
+    /// With the events after this.
+    After(ResourceVersion),
+    /// With the events after what this cache has, or with `Consistent` after what the upstream has.
+    Now(Freshness),
+}
+
+impl WatchPlan {
+    /// The rows.
+    ///
+    /// | `watch` in the query | resourceVersion | `sendInitialEvents` | match | here | why |
+    /// |---|---|---|---|---|---|
+    /// | yes | unset | absent | absent | the state, consistent; end bookmark | §1.4 rewrites it |
+    /// | yes | `0` | absent | absent | the state; end bookmark | §1.4 rewrites it |
+    /// | yes | unset, `0` | absent | absent, with a token | forward | rewritten, it is a 422 |
+    /// | yes | N | absent | absent | the events after N | a token does not count |
+    /// | yes | unset | true | `NotOlderThan` | the state, consistent; end bookmark | |
+    /// | yes | `0` | true | `NotOlderThan` | the state; end bookmark | |
+    /// | yes | N | true | `NotOlderThan` | the state, once it is at N; end bookmark | |
+    /// | yes | unset | false | `NotOlderThan` | the events after the upstream's revision | |
+    /// | yes | `0` | false | `NotOlderThan` | the events to come | |
+    /// | yes | N | false | `NotOlderThan` | the events after N | |
+    /// | yes | any | given | other, or with a token | forward | 422 |
+    /// | yes | any | absent | given | forward | 422 |
+    /// | no: `/watch/` | any | given | any | forward | a list's 422 |
+    /// | no: `/watch/` | unset | absent | given | forward | a list's 422 |
+    /// | no: `/watch/` | any | absent | given with a token, unknown, or `Exact` with `0` | forward | a list's 422 |
+    /// | no: `/watch/` | unset, `0` | absent | else | the state; no end bookmark | not rewritten |
+    /// | no: `/watch/` | N | absent | else | the events after N | the match does not count |
+    /// | any | no plain number | any | any | forward | the upstream's 500 |
+    ///
+    /// A limit does not count. A negative time-out is forwarded: the upstream ends such a watch at once, in its own way.
+    pub(super) fn decide(options: &ListOptions) -> Result<Self, Reason> {
+        let asked = Asked::read(&options.resource_version)?;
+        let start = if options.watch { plain(asked, options) } else { by_prefix(asked, options) }?;
+        let timeout = match options.timeout_seconds {
+            None | Some(0) => None,
+            Some(seconds) => {
+                Some(Duration::from_secs(u64::try_from(seconds).map_err(|_| Reason::Options)?))
+            }
+        };
+        Ok(Self {
+            start,
+            asks_watch_list: options.send_initial_events.is_some(),
+            bookmarks: options.allow_watch_bookmarks,
+            marks_initial_end: options.watch && matches!(start, Start::State(_)),
+            timeout,
+        })
+    }
+}
+
+fn plain(asked: Asked, options: &ListOptions) -> Result<Start, Reason> {
+    let token = !options.continue_token.is_empty();
+    match (options.send_initial_events, options.resource_version_match.as_str(), asked) {
+        (None, "", Asked::At(after)) => Ok(Start::After(after)),
+        (None, "", Asked::Unset) if !token => Ok(Start::State(Freshness::Consistent)),
+        (None, "", Asked::Any) if !token => Ok(Start::State(Freshness::Any)),
+        (Some(true), "NotOlderThan", asked) if !token => Ok(Start::State(match asked {
+            Asked::Unset => Freshness::Consistent,
+            Asked::Any => Freshness::Any,
+            Asked::At(at) => Freshness::NotOlderThan(at),
+        })),
+        (Some(false), "NotOlderThan", asked) if !token => Ok(match asked {
+            Asked::Unset => Start::Now(Freshness::Consistent),
+            Asked::Any => Start::Now(Freshness::Any),
+            Asked::At(after) => Start::After(after),
+        }),
+        _ => Err(Reason::Options),
+    }
+}
+
+fn by_prefix(asked: Asked, options: &ListOptions) -> Result<Start, Reason> {
+    let token = !options.continue_token.is_empty();
+    let valid = match (options.resource_version_match.as_str(), asked) {
+        ("", _) => true,
+        (_, Asked::Unset) => false,
+        ("NotOlderThan", _) | ("Exact", Asked::At(_)) => !token,
+        _ => false,
+    };
+    match asked {
+        _ if !valid || options.send_initial_events.is_some() => Err(Reason::Options),
+        Asked::Unset | Asked::Any => Ok(Start::State(Freshness::Any)),
+        Asked::At(after) => Ok(Start::After(after)),
+    }
+}
