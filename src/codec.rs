@@ -8,3 +8,4 @@ pub mod json;
 pub mod list;
 pub mod object;
 pub mod pretty;
+pub mod uid;

@@ -128,10 +128,21 @@ pub struct CacheConfig {
     pub total_bytes_max: usize,
     /// The most that one cache's history may weigh, in bytes.
     pub history_bytes_max: usize,
+    /// What becomes of watches when a cache is listed anew.
+    pub on_relist: OnRelist,
     /// How many lists and watches of one resource may be under way upstream for want of a cache (design, section 7).
     pub forward_budget: usize,
     /// Objects per page when the upstream has no watch-list.
     pub page_size: u32,
+}
+
+/// What becomes of the watches of a cache when the upstream has lost the events after what it holds (design, section 6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnRelist {
+    /// They live on, and get what changed in between as events.
+    KeepStreams,
+    /// They end, as the upstream's own would; their clients list anew.
+    EndStreams,
 }
 
 /// Names resources in the configuration: `group/resource`, `resource` for the core group, `*` for any.

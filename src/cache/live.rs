@@ -140,6 +140,8 @@ pub(crate) struct LiveCache {
     pub(crate) series: CacheSeries,
     /// Asks the reflector to check for a rewound history.
     pub(crate) recheck: Notify,
+    /// Asks the reflector to list anew, since the same objects may be written in other bytes now.
+    pub(crate) changed: Notify,
     /// Why it ended, once it has.
     pub(crate) stopped: watch::Sender<Option<Refusal>>,
     /// What it has in common with the others.
@@ -151,6 +153,7 @@ pub(crate) struct LiveCache {
     /// The number of rewinds after which what it holds was listed.
     history: AtomicU64,
     stop_reason: Mutex<Option<Refusal>>,
+    leaving: AtomicBool,
     settled: AtomicBool,
     users: AtomicUsize,
     last_used_ms: AtomicU64,
@@ -189,11 +192,13 @@ impl LiveCache {
             account: shared.budget.account(),
             series,
             recheck: Notify::new(),
+            changed: Notify::new(),
             stopped: watch::Sender::new(None),
             cancel: shared.cancel.child_token(),
             joiners: AtomicUsize::new(0),
             history: AtomicU64::new(0),
             stop_reason: Mutex::new(None),
+            leaving: AtomicBool::new(false),
             settled: AtomicBool::new(false),
             users: AtomicUsize::new(0),
             last_used_ms: AtomicU64::new(shared.millis()),
@@ -219,6 +224,18 @@ impl LiveCache {
     pub(crate) fn stop(&self, reason: Refusal) {
         self.stop_reason.lock().get_or_insert(reason);
         self.cancel.cancel();
+    }
+
+    /// Asks the reflector to end with the watch that it has, since the upstream is about to end that: nobody new comes here, and who watches gets
+    /// what the upstream still tells.
+    pub(crate) fn leave(&self, reason: Refusal) {
+        self.stop_reason.lock().get_or_insert(reason);
+        self.leaving.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it was asked to end so.
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.leaving.load(Ordering::Relaxed)
     }
 
     /// Why it was asked to end; shutdown cancels without a reason.

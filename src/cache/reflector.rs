@@ -33,6 +33,7 @@ use crate::cache::reflector::failure::Failure;
 use crate::cache::reflector::watch::Running;
 use crate::codec::bookmark::BookmarkTemplate;
 use crate::codec::object::Object;
+use crate::config::OnRelist;
 use crate::upstream::error::UpstreamError;
 use crate::upstream::lister_watcher::{ListRequest, ListWatch};
 
@@ -87,6 +88,9 @@ pub(crate) enum ListCause {
     Expired,
     /// The upstream's history was found rewound.
     Rewound,
+    /// The same objects may be written in other bytes now: the upstream became another release, or ended the watch of a custom resource before
+    /// its time, as it does when the definition changed.
+    Changed,
     /// The list before failed.
     Retry,
 }
@@ -141,6 +145,9 @@ impl<L: ListWatch> Reflector<L> {
     async fn step(&mut self, state: State<L::Watch>) -> Result<State<L::Watch>, Refusal> {
         if self.rewound.has_changed().unwrap_or(false) {
             return Ok(self.start_anew());
+        }
+        if self.live.is_leaving() && !matches!(state, State::Watching(_)) {
+            return Err(self.live.stop_reason());
         }
         match state {
             State::Listing(cause) => match self.list(cause).await {
@@ -234,13 +241,24 @@ impl<L: ListWatch> Reflector<L> {
             return Ok(());
         }
         let count = objects.len();
-        self.live.cache.replace(objects, resource_version, self.live.shared.now());
+        self.take_list(objects, resource_version);
         self.live.account.set_listing(0);
         (self.consistent, self.malformed, self.silent, self.too_large) = (false, 0, 0, None);
         self.published()?;
         let first = self.live.settle();
         tracing::info!(objects = count, %resource_version, first, "listed");
         Ok(())
+    }
+
+    fn take_list(&self, objects: Vec<Object>, resource_version: ResourceVersion) {
+        let (cache, now) = (&self.live.cache, self.live.shared.now());
+        match self.live.shared.config.on_relist {
+            OnRelist::EndStreams => cache.replace(objects, resource_version, now),
+            OnRelist::KeepStreams => match cache.relist(objects, resource_version, now) {
+                Ok(events) => tracing::debug!(events, "watches live on"),
+                Err(reason) => tracing::info!(%reason, "watches end"),
+            },
+        }
     }
 
     /// Accounts for what was just published.
@@ -335,6 +353,7 @@ impl ListCause {
             Self::Start => "start",
             Self::Expired => "expired",
             Self::Rewound => "rewound",
+            Self::Changed => "changed",
             Self::Retry => "retry",
         }
     }

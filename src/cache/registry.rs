@@ -239,9 +239,7 @@ impl Inner {
 
     async fn discover(&self, gvr: &GroupVersionResource) -> Result<Arc<ApiResource>, Refusal> {
         match self.source.find(gvr).await {
-            Ok(Found::Resource(resource)) if resource.aggregated => Err(Refusal::Aggregated),
-            Ok(Found::Resource(resource)) if !resource.list_watchable => Err(Refusal::NotWatchable),
-            Ok(Found::Resource(resource)) => Ok(resource),
+            Ok(Found::Resource(resource)) => check(&resource).map(|()| resource),
             Ok(Found::Unknown) => Err(Refusal::Unknown),
             Err(error) => {
                 tracing::debug!(%gvr, %error, "nothing is discovered yet");
@@ -295,7 +293,10 @@ impl Inner {
             reason = refusal.as_str(),
             "cache stopped"
         );
-        self.refusals.remember(&live.key, refusal).await;
+        // What became of the resource of one that was leaving is discovery's to say, and a successor may live already.
+        if !live.is_leaving() {
+            self.refusals.remember(&live.key, refusal).await;
+        }
         self.settle(live);
         self.raise_floor(live);
         live.series.retire();
@@ -321,6 +322,17 @@ impl Inner {
         if live.is_warm() {
             self.unsettled.remove(&live.key.gvr);
         }
+    }
+}
+
+/// Whether a resource may have a cache at all.
+fn check(resource: &ApiResource) -> Result<(), Refusal> {
+    if resource.aggregated {
+        Err(Refusal::Aggregated)
+    } else if !resource.list_watchable {
+        Err(Refusal::NotWatchable)
+    } else {
+        Ok(())
     }
 }
 

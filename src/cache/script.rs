@@ -17,7 +17,7 @@ use crate::api::resource_version::ResourceVersion;
 use crate::cache::registry::source::{Connection, Source};
 use crate::codec::list::ListPage;
 use crate::codec::object::{Key, Object};
-use crate::config::CacheConfig;
+use crate::config::{CacheConfig, OnRelist};
 use crate::upstream::discovery::Found;
 use crate::upstream::error::UpstreamError;
 use crate::upstream::lister_watcher::{
@@ -290,6 +290,7 @@ pub(crate) fn config() -> CacheConfig {
         resource_bytes_max: 1 << 20,
         total_bytes_max: 1 << 30,
         history_bytes_max: 1 << 20,
+        on_relist: OnRelist::KeepStreams,
         forward_budget: 2,
         page_size: 2,
     }

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use crate::config::{
-    CacheConfig, CertificateConfig, Config, ListenerConfig, LogFormat, LoggingConfig,
+    CacheConfig, CertificateConfig, Config, ListenerConfig, LogFormat, LoggingConfig, OnRelist,
     ResourcePattern, ServerConfig, UpstreamConfig,
 };
 
@@ -56,6 +56,9 @@ pub const RESOURCE_BYTES_MAX: usize = 1 << 30;
 /// One cache's history: the upstream keeps at least 75 s of events (semantics.md §5.9); this holds them at 150 events of 10 KiB
 /// a second.
 pub const HISTORY_BYTES_MAX: usize = 128 << 20;
+
+/// Watches live through a relist: a thousand informers that list anew at once are what a cache is there to prevent.
+pub const ON_RELIST: OnRelist = OnRelist::KeepStreams;
 
 /// Lists and watches forwarded at once for one resource for want of a cache: enough for the controllers of one cluster, too few
 /// for a herd.
@@ -130,6 +133,7 @@ impl Default for CacheConfig {
             resource_bytes_max: RESOURCE_BYTES_MAX,
             total_bytes_max: TOTAL_BYTES_MAX,
             history_bytes_max: HISTORY_BYTES_MAX,
+            on_relist: ON_RELIST,
             forward_budget: FORWARD_BUDGET,
             page_size: PAGE_SIZE,
         }

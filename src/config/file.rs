@@ -134,6 +134,8 @@ pub struct CacheSection {
     pub total_bytes_max: Option<String>,
     /// A size.
     pub history_bytes_max: Option<String>,
+    /// `keepStreams` or `endStreams`.
+    pub on_relist: Option<String>,
     /// A count.
     pub forward_budget: Option<usize>,
     /// A count.

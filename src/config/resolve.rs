@@ -331,6 +331,12 @@ fn cache(section: CacheSection, problems: &mut Collector) -> CacheConfig {
         &mut config,
         problems,
     );
+    problems.take(
+        "cache.onRelist",
+        section.on_relist,
+        |text| text.parse(),
+        |on_relist| config.on_relist = on_relist,
+    );
     config.forward_budget = section.forward_budget.unwrap_or(config.forward_budget);
     config.page_size = section.page_size.unwrap_or(config.page_size);
     for (path, zero) in [

@@ -280,6 +280,7 @@ fn full_config() -> Config {
             resource_bytes_max: 3 << 20,
             total_bytes_max: 5 << 20,
             history_bytes_max: 1500,
+            on_relist: OnRelist::EndStreams,
             forward_budget: 3,
             page_size: 10,
         },

@@ -1,11 +1,11 @@
-//! The words of the configuration: patterns and names of resources, log formats, hosts and URLs. What is printed here is
+//! The words of the configuration: patterns and names of resources, log formats, what a relist does, hosts and URLs. What is printed here is
 //! read back as the same.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::api::resource::GroupVersionResource;
-use crate::config::{LogFormat, ResourcePattern};
+use crate::config::{LogFormat, OnRelist, ResourcePattern};
 
 /// `pods` or `*` for all, `apps/deployments`, `apps/*`, `*/leases`; `/*` is the core group's all.
 impl FromStr for ResourcePattern {
@@ -41,6 +41,28 @@ impl FromStr for LogFormat {
             "json" => Ok(Self::Json),
             _ => Err(format!("expected text or json, not {text:?}")),
         }
+    }
+}
+
+impl FromStr for OnRelist {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "keepStreams" => Ok(Self::KeepStreams),
+            "endStreams" => Ok(Self::EndStreams),
+            _ => Err(format!("expected keepStreams or endStreams, not {text:?}")),
+        }
+    }
+}
+
+/// As it is written in the configuration.
+impl fmt::Display for OnRelist {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::KeepStreams => "keepStreams",
+            Self::EndStreams => "endStreams",
+        })
     }
 }
 

@@ -21,6 +21,8 @@ use crate::telemetry::server_metrics::{GaugeGuard, ResourceMetrics};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Schedule {
     ends: Instant,
+    /// Whether the client wants any.
+    bookmarks: bool,
     bookmark: Option<Instant>,
 }
 
@@ -30,7 +32,7 @@ impl Schedule {
         let timeout = timeout
             .unwrap_or_else(|| DURATION_MIN.mul_f64(1.0 + fastrand::f64()))
             .min(DURATION_MAX);
-        let mut schedule = Self { ends: began + timeout, bookmark: None };
+        let mut schedule = Self { ends: began + timeout, bookmarks, bookmark: None };
         if bookmarks {
             schedule.next_bookmark(began);
         }
@@ -153,7 +155,9 @@ impl<B: Bookmarks> WatchStream<B> {
 
     /// Called only right after the watcher was idle: a bookmark claims that nothing before it is still owed.
     fn due_bookmark(&mut self, now: Instant) -> Option<Bytes> {
-        if self.schedule.bookmark.is_none_or(|due| now < due) {
+        // Without one, a client that was given the difference of a relist could not come back after it.
+        let owed = self.watcher.owes_bookmark() && self.schedule.bookmarks;
+        if !owed && self.schedule.bookmark.is_none_or(|due| now < due) {
             return None;
         }
         self.schedule.next_bookmark(now);

@@ -267,12 +267,13 @@ impl CacheSeries {
 /// The states that a reflector can be in, for the `state` label.
 pub const STATES: [&str; 5] = ["listing", "backing-off", "resuming", "verifying", "watching"];
 /// Why a list begins, for the `cause` label.
-pub const RELIST_CAUSES: [&str; 4] = ["start", "expired", "rewound", "retry"];
+pub const RELIST_CAUSES: [&str; 5] = ["start", "expired", "rewound", "changed", "retry"];
 /// How an upstream watch ends, for the `result` label.
-pub const WATCH_RESULTS: [&str; 11] = [
+pub const WATCH_RESULTS: [&str; 12] = [
     "clean",
     "short",
     "overdue",
+    "changed",
     "rewound",
     "expired",
     "invalid",

@@ -36,6 +36,8 @@ pub struct WatchRequest {
     pub resource_version: Option<ResourceVersion>,
     /// Ask for a watch-list: `sendInitialEvents=true&resourceVersionMatch=NotOlderThan`.
     pub send_initial_events: bool,
+    /// Ask for objects of which there are none, by a label selector: what is wanted is how the upstream begins a watch.
+    pub of_nothing: bool,
     /// `timeoutSeconds`.
     pub timeout_seconds: u32,
 }

@@ -20,6 +20,7 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
+use crate::api::resource_version::ResourceVersion;
 use crate::cache::core::dispatcher::Place;
 use crate::cache::core::state::State;
 use crate::cache::core::watch_cache::{EndCause, Now};
@@ -34,6 +35,8 @@ pub struct Cursor {
     pub(super) place: Place,
     /// Its index there. Written only under the cache's mutex.
     pub(super) index: AtomicUsize,
+    /// Events whose place is not after this are not delivered: the asked start, where it lay in the future; else zero.
+    pub(super) after: ResourceVersion,
     /// Completes a wait of the watcher; a wake-up that comes early is kept.
     pub(super) notify: Notify,
     /// The initial state, until it is taken or taken away.
@@ -81,11 +84,13 @@ impl Cursor {
         id: u64,
         place: Place,
         (from, to): (u64, u64),
+        after: ResourceVersion,
         initial: Option<InitialEvents>,
     ) -> Self {
         Self {
             id,
             place,
+            after,
             index: AtomicUsize::new(0),
             notify: Notify::new(),
             initial: Mutex::new(initial),

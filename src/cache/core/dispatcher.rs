@@ -12,6 +12,7 @@ use std::hash::Hash;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use crate::api::resource_version::ResourceVersion;
 use crate::cache::core::cursor::{Cursor, End, InitialEvents};
 use crate::cache::core::event::Event;
 use crate::cache::core::filter::WatchFilter;
@@ -75,11 +76,12 @@ impl Dispatcher {
         &mut self,
         place: Place,
         owed: (u64, u64),
+        after: ResourceVersion,
         initial: Option<InitialEvents>,
     ) -> Arc<Cursor> {
         self.next_id += 1;
         let holds_initial = initial.is_some();
-        let cursor = Arc::new(Cursor::new(self.next_id, place, owed, initial));
+        let cursor = Arc::new(Cursor::new(self.next_id, place, owed, after, initial));
         let cursors = self.cursors_mut(&cursor.place);
         cursor.index.store(cursors.len(), Ordering::Relaxed);
         cursors.push(Arc::clone(&cursor));
@@ -94,9 +96,12 @@ impl Dispatcher {
     pub(super) fn unregister(&mut self, cursor: &Cursor) {
         self.watchers = self.watchers.saturating_sub(1);
         self.initial.remove(&cursor.id);
-        if cursor.end().is_some() {
-            return;
+        if cursor.end().is_none() {
+            self.leave_index(cursor);
         }
+    }
+
+    fn leave_index(&mut self, cursor: &Cursor) {
         match &cursor.place {
             Place::Key(key) => remove(&mut self.by_key, key, cursor),
             Place::Field(field, value) => {
@@ -140,6 +145,24 @@ impl Dispatcher {
             cursor.set_end(End { state: Arc::clone(state), cause });
         }
         all
+    }
+
+    /// Ends the watchers that began in the future and are silent until `is_over` says so of where they began, as [`Self::end_all`] does.
+    pub(super) fn end_silent(
+        &mut self,
+        state: &Arc<State>,
+        cause: EndCause,
+        is_over: impl Fn(ResourceVersion) -> bool,
+    ) -> Vec<Arc<Cursor>> {
+        let by_field = self.by_field.iter().flat_map(HashMap::values);
+        let all = self.by_key.values().chain(self.by_name.values()).chain(by_field);
+        let all = all.chain(self.by_namespace.values()).flatten().chain(&self.rest);
+        let ended: Vec<_> = all.filter(|cursor| is_over(cursor.after)).cloned().collect();
+        for cursor in &ended {
+            self.leave_index(cursor);
+            cursor.set_end(End { state: Arc::clone(state), cause });
+        }
+        ended
     }
 
     /// Those that may still hold their initial state.

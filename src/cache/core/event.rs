@@ -15,6 +15,17 @@ use crate::cache::core::watch_cache::Now;
 use crate::codec::frame::{self, EventType};
 use crate::codec::object::Object;
 
+/// Which watchers an event is for. A change that a list showed is two events: the one comes before all that is new.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    /// All.
+    Whole,
+    /// Those whose selector the object leaves.
+    Leaving,
+    /// The others.
+    Staying,
+}
+
 /// See the module.
 #[derive(Debug)]
 pub struct Event {
@@ -23,6 +34,7 @@ pub struct Event {
     object: Arc<Object>,
     previous: Option<Arc<Object>>,
     deleted: bool,
+    part: Part,
     added: OnceLock<Bytes>,
     modified: OnceLock<Bytes>,
     gone: OnceLock<Bytes>,
@@ -31,26 +43,53 @@ pub struct Event {
 impl Event {
     /// An object was created, or changed from `previous`.
     pub fn upserted(object: Arc<Object>, previous: Option<Arc<Object>>, applied: Now) -> Self {
-        Self::new(object, previous, false, applied)
+        Self::new(object.resource_version, object, previous, false, applied)
     }
 
     /// An object was deleted: as the DELETED event carries it, and as it was before.
     pub fn deleted(object: Arc<Object>, previous: Arc<Object>, applied: Now) -> Self {
-        Self::new(object, Some(previous), true, applied)
+        Self::new(object.resource_version, object, Some(previous), true, applied)
+    }
+
+    /// An object is in no list any more: when it was deleted, and as what, was not told.
+    pub fn vanished(
+        previous: Arc<Object>,
+        resource_version: ResourceVersion,
+        applied: Now,
+    ) -> Self {
+        Self::new(resource_version, Arc::clone(&previous), Some(previous), true, applied)
+    }
+
+    /// An object was found changed in a list: what that is to the watchers whose selector it leaves, at this resourceVersion.
+    pub fn leaving(
+        object: Arc<Object>,
+        previous: Arc<Object>,
+        resource_version: ResourceVersion,
+        applied: Now,
+    ) -> Self {
+        let event = Self::new(resource_version, object, Some(previous), false, applied);
+        Self { part: Part::Leaving, ..event }
+    }
+
+    /// An object was found new or changed in a list: what that is to all other watchers.
+    pub fn staying(object: Arc<Object>, previous: Option<Arc<Object>>, applied: Now) -> Self {
+        Self { part: Part::Staying, ..Self::upserted(object, previous, applied) }
     }
 
     fn new(
+        resource_version: ResourceVersion,
         object: Arc<Object>,
         previous: Option<Arc<Object>>,
         deleted: bool,
         applied: Now,
     ) -> Self {
         Self {
-            resource_version: object.resource_version,
+            resource_version,
             applied,
             object,
             previous,
             deleted,
+            part: Part::Whole,
             added: OnceLock::new(),
             modified: OnceLock::new(),
             gone: OnceLock::new(),
@@ -82,6 +121,8 @@ impl Event {
         let previous = self.previous.as_deref().filter(|previous| filter.matches(previous));
         let matches = !self.deleted && filter.matches(&self.object);
         let frame = match (previous, matches) {
+            (_, true) if self.part == Part::Leaving => return None,
+            (_, false) if self.part == Part::Staying => return None,
             (None, true) => {
                 self.added.get_or_init(|| frame::encode(EventType::Added, &self.object, view))
             }
@@ -103,7 +144,7 @@ impl Event {
     }
 
     fn encode_gone(&self, previous: &Object, view: View) -> Bytes {
-        if self.deleted {
+        if self.deleted && self.object.resource_version == self.resource_version {
             frame::encode(EventType::Deleted, &self.object, view)
         } else {
             frame::encode_left(previous, self.resource_version, view)

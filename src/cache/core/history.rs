@@ -11,7 +11,10 @@
 //! one that lies before this cache's first list and not above what the lost history had reached is answered as too old, although the
 //! upstream might still have it. What cannot be told: a number between that list and the present state may come from either history.
 //!
-//! Invariants: `events` ascend strictly by resourceVersion; `events[i]` has the number `first_seq + i`.
+//! The events of a relist stand in it as a batch ([`relist`](crate::cache::core::relist) says why a watch may begin where); their place is the
+//! list's resourceVersion, whatever their own.
+//!
+//! Invariants: `events` ascend by place, strictly but within a batch; `events[i]` has the number `first_seq + i`.
 
 use std::sync::Arc;
 
@@ -19,6 +22,7 @@ use imbl::Vector;
 
 use crate::api::resource_version::ResourceVersion;
 use crate::cache::core::event::Event;
+use crate::cache::core::relist::Relisted;
 use crate::cache::core::watch_cache::{Now, WatchRefusal, WindowLimits};
 
 /// What a cache's history hands on to the one that begins after a relist.
@@ -57,7 +61,10 @@ pub struct History {
     listed: ResourceVersion,
     first_list: ResourceVersion,
     lost: Option<ResourceVersion>,
+    /// The place of the last event that left the window.
     evicted: Option<ResourceVersion>,
+    /// The relists within the window, oldest first.
+    relists: Vec<Relisted>,
 }
 
 impl History {
@@ -74,6 +81,7 @@ impl History {
             first_list: ground.first_list.map_or(listed, |first| first.min(listed)),
             lost: ground.lost,
             evicted: None,
+            relists: Vec::new(),
         }
     }
 
@@ -122,6 +130,38 @@ impl History {
         self.events.push_back(Arc::new(event));
     }
 
+    /// Appends the batch of a relist, which stays until the next events come.
+    pub fn relist(
+        &mut self,
+        batch: Vec<Event>,
+        (from, to): (ResourceVersion, ResourceVersion),
+        limits: &WindowLimits,
+    ) {
+        let first = self.end_seq();
+        for event in batch {
+            self.push(event, first, limits);
+        }
+        self.trim(first, limits);
+        if to > from {
+            self.relists.push(Relisted { first, end: self.end_seq(), from, to });
+        }
+        if self.relists.len() > RELISTS_MAX {
+            let Relisted { end, to, .. } = self.relists.remove(0);
+            while self.evict_before(end) {}
+            self.evicted = self.evicted.max(Some(to));
+        }
+    }
+
+    /// The resourceVersion of a client that was told everything up to and with this event: its own, or that of the list if it is of a relist.
+    pub fn place(&self, seq: u64, event: &Event) -> ResourceVersion {
+        self.relist_of(seq).map_or(event.resource_version(), |relisted| relisted.to)
+    }
+
+    /// The relist of whose batch an event is.
+    pub fn relist_of(&self, seq: u64) -> Option<&Relisted> {
+        self.relists.iter().find(|relisted| relisted.holds(seq))
+    }
+
     /// Brings the weight within its bound, as far as events before `keep_from` allow.
     pub fn trim(&mut self, keep_from: u64, limits: &WindowLimits) {
         while self.weight > limits.bytes_max && self.evict_before(keep_from) {}
@@ -143,25 +183,46 @@ impl History {
             let began_after = resource_version < self.first_list && !may_be_lost;
             return Err(WatchRefusal::Expired { oldest, began_after });
         }
-        let found =
-            self.events.binary_search_by(|event| event.resource_version().cmp(&resource_version));
-        let index = found.map_or_else(|index| index, |index| index + 1);
-        Ok(self.first_seq + index as u64)
+        let open = self.relists.iter().find(|relisted| relisted.leaves_open(resource_version));
+        if let Some(Relisted { to, .. }) = open {
+            return Err(WatchRefusal::Expired { oldest: *to, began_after: false });
+        }
+        Ok(self.first_after(resource_version))
+    }
+
+    /// The number of the first event whose place is after this.
+    fn first_after(&self, resource_version: ResourceVersion) -> u64 {
+        let (mut low, mut high) = (self.first_seq, self.end_seq());
+        while low < high {
+            let middle = low + (high - low) / 2;
+            let event = self.events.get(self.index(middle));
+            if event.is_some_and(|event| self.place(middle, event) <= resource_version) {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        low
     }
 
     /// The oldest resourceVersion from which a watch can begin (semantics.md §5.8): the list's if nothing was
-    /// evicted since, else the one before the oldest event.
+    /// evicted since, else the one before the oldest event. Of a batch all or nothing is owed.
     fn oldest(&self) -> ResourceVersion {
-        match (self.evicted, self.events.front()) {
-            (None, _) => self.listed,
-            (Some(_), Some(event)) => ResourceVersion(event.resource_version().0.saturating_sub(1)),
-            (Some(evicted), None) => evicted,
+        match (self.evicted, self.events.front(), self.relist_of(self.first_seq)) {
+            (None, ..) => self.listed,
+            (Some(evicted), None, _) => evicted,
+            (Some(_), Some(_), Some(relisted)) if relisted.first == self.first_seq => relisted.from,
+            (Some(_), Some(_), Some(relisted)) => relisted.to,
+            (Some(_), Some(event), None) => {
+                ResourceVersion(event.resource_version().0.saturating_sub(1))
+            }
         }
     }
 
     /// The oldest resourceVersion after which every single event is held.
     pub fn exact_from(&self) -> ResourceVersion {
-        self.evicted.map_or(self.listed, |evicted| evicted.max(self.listed))
+        let listed = self.relists.last().map_or(self.listed, |relisted| relisted.to);
+        self.evicted.map_or(listed, |evicted| evicted.max(listed))
     }
 
     /// Called when the window is full.
@@ -187,9 +248,12 @@ impl History {
             return false;
         }
         let Some(event) = self.events.pop_front() else { return false };
+        let evicted = self.place(self.first_seq, &event);
         self.first_seq += 1;
         self.weight = self.weight.saturating_sub(event.weight());
-        self.evicted = Some(event.resource_version());
+        self.evicted = self.evicted.max(Some(evicted));
+        let first_seq = self.first_seq;
+        self.relists.retain(|relisted| first_seq < relisted.end || evicted < relisted.to);
         true
     }
 
@@ -197,3 +261,6 @@ impl History {
         usize::try_from(seq.saturating_sub(self.first_seq)).unwrap_or(usize::MAX)
     }
 }
+
+/// Relists within a window, empty ones too, which take no room in it: a quiet resource may be listed anew for ever.
+const RELISTS_MAX: usize = 16;

@@ -8,6 +8,7 @@ use crate::api::resource_version::ResourceVersion;
 use crate::cache::core::event::Event;
 use crate::cache::core::filter::WatchFilter;
 use crate::cache::core::history::{Ground, History};
+use crate::cache::core::relist::{self, Difference, Discontinuity};
 use crate::cache::core::store::Store;
 use crate::cache::core::watch_cache::{Change, Now, WindowLimits};
 use crate::codec::object::{Key, Object};
@@ -41,6 +42,26 @@ impl State {
         }
         next.history.trim(keep_from, limits);
         (next.resource_version > self.resource_version).then_some(next)
+    }
+
+    /// The state after a list that takes the place of events that were not told; see [`relist`].
+    pub(super) fn relisted(
+        &self,
+        listed: &Store,
+        resource_version: ResourceVersion,
+        now: Now,
+        limits: &WindowLimits,
+    ) -> Result<Self, Discontinuity> {
+        let from = self.resource_version;
+        let difference =
+            Difference::between((&self.store, from), (listed, resource_version))?;
+        // What did not change stays the object that it was, so that its bytes are not held twice.
+        let mut next = self.clone();
+        let batch = difference.apply(&mut next.store, from, now);
+        relist::check_weight(&batch, limits)?;
+        next.history.relist(batch, (from, resource_version), limits);
+        next.resource_version = resource_version;
+        Ok(next)
     }
 
     /// The resourceVersion of the view: everything up to it is in, nothing after it.

@@ -84,6 +84,11 @@ impl Store {
         self.objects.range::<_, str>(range).map(|(_, object)| object)
     }
 
+    /// All objects, in key order.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<Object>> {
+        self.objects.values()
+    }
+
     /// How many objects there are.
     pub fn len(&self) -> usize {
         self.objects.len()

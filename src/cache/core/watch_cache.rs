@@ -5,7 +5,7 @@
 //! the publishing is in [`cursor`](crate::cache::core::cursor). A watch is registered under the same mutex, so no batch
 //! falls between the state that it began with and its first mark.
 //!
-//! Lock order: `writer` (held by `apply`, `replace`, `invalidate`, `watch`, and when a watcher is dropped), then nothing
+//! Lock order: `writer` (held by `apply`, `replace`, `relist`, `invalidate`, `watch`, and when a watcher is dropped), then nothing
 //! that blocks. A cursor's `initial` is never held with it. Readers take no lock.
 
 use std::sync::Arc;
@@ -19,6 +19,7 @@ use crate::api::resource_version::ResourceVersion;
 use crate::cache::core::cursor::{Cursor, InitialEvents};
 use crate::cache::core::dispatcher::{Dispatcher, Place};
 use crate::cache::core::history::Ground;
+pub use crate::cache::core::relist::Discontinuity;
 pub use crate::cache::core::state::State;
 use crate::cache::core::store::Store;
 use crate::cache::core::watcher::{WatchFilter, WatchStart, Watcher};
@@ -115,6 +116,44 @@ impl WatchCache {
         self.change_ground(EndCause::Relist, Some((store, resource_version)));
     }
 
+    /// Takes a complete list as the new state, and gives the watchers what it changes as events, so that they live on
+    /// ([`relist`](crate::cache::core::relist)). Where they can't, this is [`Self::replace`], and it is told why. Returns the number of events.
+    pub fn relist(
+        &self,
+        objects: Vec<Object>,
+        resource_version: ResourceVersion,
+        now: Now,
+    ) -> Result<usize, Discontinuity> {
+        let store: Store = objects.into_iter().collect();
+        let published = &*self.published;
+        let Some(state) = published.state() else {
+            self.change_ground(EndCause::Relist, Some((store, resource_version)));
+            return Ok(0);
+        };
+        // Compared before the lock: a large collection takes its time, and nobody else writes but who forgets everything.
+        let next = match state.relisted(&store, resource_version, now, &self.limits) {
+            Ok(next) => Arc::new(next),
+            Err(discontinuity) => {
+                self.change_ground(EndCause::Relist, Some((store, resource_version)));
+                return Err(discontinuity);
+            }
+        };
+        let mut writer = published.writer.lock();
+        if published.state().is_none_or(|held| !Arc::ptr_eq(&held, &state)) {
+            return Ok(0);
+        }
+        let (from, first) = (state.resource_version(), state.history().end_seq());
+        let is_over = |after| from < after && after < resource_version;
+        let ended = writer.dispatcher.end_silent(&state, EndCause::Relist, is_over);
+        let marked = writer.dispatcher.mark(&next, first);
+        let events = next.history().end_seq() - first;
+        published.publish(Some(next));
+        drop(writer);
+        wake(&marked);
+        wake(&ended);
+        Ok(usize::try_from(events).unwrap_or(usize::MAX))
+    }
+
     /// Applies what the stream brought, as one published step. What is not newer than the present
     /// resourceVersion is dropped, and all of it while the cache is not ready. Wakes the watchers that it may concern.
     pub fn apply(&self, changes: Vec<Change>, now: Now) {
@@ -151,9 +190,13 @@ impl WatchCache {
         };
         let initial =
             (start == WatchStart::InitialEvents).then(|| InitialEvents::new(Arc::clone(&state)));
-        let cursor = writer.dispatcher.register(place, (from, end), initial);
-        drop(writer);
         let resource_version = state.resource_version();
+        let silent_until = match start {
+            WatchStart::After(after) if after > resource_version => after,
+            _ => ResourceVersion::default(),
+        };
+        let cursor = writer.dispatcher.register(place, (from, end), silent_until, initial);
+        drop(writer);
         Ok(Watcher::new(Arc::clone(&self.published), cursor, filter, start, resource_version))
     }
 

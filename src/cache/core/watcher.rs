@@ -60,8 +60,8 @@ pub struct Watcher {
     view: View,
     /// Whether the initial events are not all taken.
     initial: bool,
-    /// Events up to this resourceVersion are not delivered: the asked start, where it lies in the future.
-    after: ResourceVersion,
+    /// Whether something of a relist's difference was taken since [`Watcher::owes_bookmark`].
+    relisted: bool,
     resource_version: ResourceVersion,
     ended: Option<EndCause>,
 }
@@ -74,13 +74,10 @@ impl Watcher {
         start: WatchStart,
         resource_version: ResourceVersion,
     ) -> Self {
-        let after = match start {
-            WatchStart::After(after) => after,
-            WatchStart::InitialEvents | WatchStart::Now => ResourceVersion::default(),
-        };
         let initial = start == WatchStart::InitialEvents;
         let view = View::Full;
-        Self { cache, cursor, filter, view, initial, after, resource_version, ended: None }
+        let (relisted, ended) = (false, None);
+        Self { cache, cursor, filter, view, initial, relisted, resource_version, ended }
     }
 
     /// Has the events show this of their objects, instead of all. To be called before anything is taken.
@@ -113,6 +110,12 @@ impl Watcher {
     /// watch that was asked to begin in the future, where no bookmark may be sent (semantics.md §5.6).
     pub fn resource_version(&self) -> ResourceVersion {
         self.resource_version
+    }
+
+    /// Whether what was taken since the last call came from a relist, so that a bookmark should follow at once: without it the client would
+    /// come back from a resourceVersion of which nobody can tell what it stands for. Only meaningful where [`Self::resource_version`] is.
+    pub fn owes_bookmark(&mut self) -> bool {
+        std::mem::take(&mut self.relisted)
     }
 
     fn take_initial(&mut self, max_bytes: usize) -> Taken {
@@ -165,7 +168,8 @@ impl Watcher {
             if from < state.history().first_seq() {
                 return self.end(EndCause::Slow);
             }
-            let (chunks, taken) = self.gather(state, (from, to), max_bytes);
+            let Gathered { chunks, taken, relisted } = self.gather(state, (from, to), max_bytes);
+            self.relisted |= relisted;
             self.cursor.set_taken(taken);
             if !chunks.is_empty() {
                 let events = chunks.len();
@@ -182,24 +186,26 @@ impl Watcher {
         Taken::Idle
     }
 
-    /// The frames of the events owed, and the number of the first event not looked at.
-    fn gather(&self, state: &State, (from, to): (u64, u64), max_bytes: usize) -> (Vec<Bytes>, u64) {
-        let mut chunks = Vec::new();
+    /// The frames of the events owed.
+    fn gather(&self, state: &State, (from, to): (u64, u64), max_bytes: usize) -> Gathered {
+        let (mut chunks, mut relisted) = (Vec::new(), false);
+        let history = state.history();
         let to = to.min(from.saturating_add(LOOKED_AT_MAX as u64));
         let mut bytes = 0;
-        for (seq, event) in state.history().events(from, to) {
-            if event.resource_version() <= self.after {
+        for (seq, event) in history.events(from, to) {
+            if history.place(seq, event) <= self.cursor.after {
                 continue;
             }
             if let Some(frame) = event.frame(&self.filter, self.view) {
                 bytes += frame.len();
                 chunks.push(frame);
+                relisted = history.relist_of(seq).is_some();
                 if bytes >= max_bytes {
-                    return (chunks, seq + 1);
+                    return Gathered { chunks, taken: seq + 1, relisted };
                 }
             }
         }
-        (chunks, to)
+        Gathered { chunks, taken: to, relisted }
     }
 
     fn is_due(&self) -> bool {
@@ -214,6 +220,15 @@ impl Watcher {
         self.ended = Some(cause);
         Taken::Ended(cause)
     }
+}
+
+/// What was gathered of the events owed.
+struct Gathered {
+    chunks: Vec<Bytes>,
+    /// The number of the first event not looked at.
+    taken: u64,
+    /// Whether the last of them is of a relist.
+    relisted: bool,
 }
 
 impl Drop for Watcher {

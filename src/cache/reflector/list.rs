@@ -26,11 +26,7 @@ impl<L: ListWatch> Reflector<L> {
         let slots = &live.shared.list_slots;
         let Ok(_slot) = slots.acquire().await else { return Err(Failure::Stop(Refusal::Stopping)) };
         live.series.relist(cause.label());
-        // An exact list does not tell whether the upstream has watch-list, and a cache that serves watches must know (semantics.md §1.4);
-        // where that is not known, a watch-list is tried first.
-        if live.shared.watch_list.is_known()
-            && let Some(next) = self.list_at_first().await
-        {
+        if let Some(next) = self.list_at_first().await {
             return Ok(next);
         }
         let not_older = if self.consistent { None } else { self.held() };
@@ -41,14 +37,8 @@ impl<L: ListWatch> Reflector<L> {
                     tracing::info!(answer, "the upstream has no watch-list; listing page by page");
                     live.shared.watch_list.lacks();
                 }
-                listed => {
-                    self.begin.at = None;
-                    return listed;
-                }
+                listed => return listed,
             }
-        }
-        if let Some(next) = self.list_at_first().await {
-            return Ok(next);
         }
         self.paged_list(not_older).await
     }
@@ -73,6 +63,7 @@ impl<L: ListWatch> Reflector<L> {
         match self.pages(first, &mut gathered).await {
             Ok(listed_at) if listed_at == at => {
                 self.commit(gathered.take(), at).ok()?;
+                self.learn_watch_list(at).await;
                 Some(State::Resuming { verify: true })
             }
             Ok(_) => None,
@@ -80,6 +71,42 @@ impl<L: ListWatch> Reflector<L> {
                 tracing::debug!(%at, error = failure.cause(), "no list at a watcher's resourceVersion");
                 None
             }
+        }
+    }
+
+    /// An exact list does not tell whether the upstream has watch-list, and a cache that serves watches must know (semantics.md §1.4). So one of
+    /// no objects is asked for; what does not come soon, a later list will tell.
+    async fn learn_watch_list(&self, at: ResourceVersion) {
+        let support = &self.live.shared.watch_list;
+        if support.is_known() {
+            return;
+        }
+        let request = WatchRequest {
+            resource_version: Some(at),
+            send_initial_events: true,
+            of_nothing: true,
+            timeout_seconds: LEARNING_SECONDS,
+        };
+        let initial = async {
+            let mut watch = self.upstream.watch(request).await?;
+            while let Some(events) = watch.next().await? {
+                let mut nothing = Gathered::new(&self.live);
+                if self.gather(&mut events.into_iter(), &mut nothing)?.is_some() {
+                    support.works();
+                    break;
+                }
+            }
+            Ok::<_, Failure>(())
+        };
+        match timeout(Duration::from_secs(LEARNING_SECONDS.into()), initial).await {
+            Ok(Err(Failure::Invalid(answer))) => {
+                tracing::info!(answer, "the upstream has no watch-list");
+                support.lacks();
+            }
+            Ok(Err(failure)) => {
+                tracing::debug!(error = failure.cause(), "whether the upstream has watch-list is not known yet");
+            }
+            Ok(Ok(())) | Err(_) => {}
         }
     }
 
@@ -167,6 +194,7 @@ impl<L: ListWatch> Reflector<L> {
             resource_version: not_older,
             send_initial_events: true,
             timeout_seconds,
+            ..WatchRequest::default()
         };
         let opening = timeout(PAGE_TIMEOUT, self.upstream.watch(request)).await;
         let mut watch = opening.map_err(|_elapsed| UpstreamError::Timeout(PAGE_TIMEOUT))??;
@@ -273,6 +301,8 @@ pub(super) const PAGE_TIMEOUT: Duration = Duration::from_secs(90);
 /// How long a watch-list may send nothing before the end of its initial events. The upstream waits three seconds for its own cache
 /// (semantics.md §2.1).
 const SILENCE_MAX: Duration = Duration::from_secs(30);
+/// How long an upstream may take to tell whether it has watch-list; its own cache waits for up to three seconds.
+const LEARNING_SECONDS: u32 = 5;
 /// So many watch-lists of one resource without an end, and it is listed page by page.
 const SILENT_MAX: u32 = 2;
 /// A walk ends at some time: five million objects at the default page size.

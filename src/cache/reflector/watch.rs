@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout, timeout_at};
 
+use crate::api::resource::Shape;
 use crate::cache::core::watch_cache::Change;
 use crate::cache::handle::Refusal;
 use crate::cache::reflector::failure::Failure;
@@ -49,8 +50,8 @@ impl<L: ListWatch> Reflector<L> {
         let timeout_seconds = self.next_watch_seconds();
         let request = WatchRequest {
             resource_version: Some(held),
-            send_initial_events: false,
             timeout_seconds,
+            ..WatchRequest::default()
         };
         let opened = Instant::now();
         let failure = match timeout(PAGE_TIMEOUT, self.upstream.watch(request)).await {
@@ -110,6 +111,10 @@ impl<L: ListWatch> Reflector<L> {
                 _ = rewound.changed() => {
                     live.series.watch_ended("rewound");
                     return Ok(State::Listing(ListCause::Rewound));
+                }
+                () = live.changed.notified() => {
+                    live.series.watch_ended("changed");
+                    return Ok(State::Listing(ListCause::Changed));
                 }
                 () = live.recheck.notified() => return Ok(State::Verifying(running)),
                 took = self.take(&mut running) => took,
@@ -174,8 +179,16 @@ impl<L: ListWatch> Reflector<L> {
 
     /// The ordinary end of a watch at its time-out: the next one follows at once. One that ended at birth is a failure (client-go's "very short
     /// watch"), or an upstream that closes every watch would be asked in a tight loop.
+    ///
+    /// One that ended before its time may have ended with the definition of its resource: the next one would tell events in other bytes than what
+    /// is held, so what is held is listed anew and compared.
     fn ended_cleanly(&mut self, running: &Running<L::Watch>) -> Result<State<L::Watch>, Refusal> {
-        let next = State::Resuming { verify: true };
+        let early = Instant::now() + OVERDUE + EARLY < running.deadline;
+        let next = if early && self.live.resource.shape == Shape::Custom {
+            State::Listing(ListCause::Changed)
+        } else {
+            State::Resuming { verify: true }
+        };
         if !running.fruitful && running.opened.elapsed() < SHORT {
             self.live.series.watch_ended("short");
             let text = "the watch ended within a second and without an event".to_owned();
@@ -212,5 +225,7 @@ const TEMPLATE_WATCH_SECONDS: u32 = 3;
 const TEMPLATE_TRIES_MAX: u32 = 3;
 /// client-go's "very short watch".
 const SHORT: Duration = Duration::from_secs(1);
+/// How long before its time-out the end of a watch is not that of its time-out.
+const EARLY: Duration = Duration::from_secs(2);
 /// How long after its time-out a watch may still be open before its connection counts as dead.
 const OVERDUE: Duration = Duration::from_secs(15);

@@ -9,7 +9,7 @@ use tokio::time::MissedTickBehavior;
 use crate::api::resource::Representation;
 use crate::cache::handle::Refusal;
 use crate::cache::live::LiveCache;
-use crate::cache::registry::Inner;
+use crate::cache::registry::{Inner, check};
 use crate::upstream::version::UpstreamVersion;
 
 impl Inner {
@@ -157,26 +157,58 @@ impl Inner {
         removed.is_some()
     }
 
-    /// Stops the caches of resources that are gone or changed; the next request begins anew.
-    fn follow_discovery(&self) {
+    /// Lets the caches of resources go that are gone or changed. Where one that changed is in use, another takes its place at once, so that
+    /// clients whose watches end find it warming, or warm.
+    fn follow_discovery(self: &Arc<Self>) {
         for live in self.all() {
             match self.source.peek(&live.key.gvr) {
-                None => live.stop(Refusal::Unknown),
-                Some(now) if *live.resource != *now => live.stop(Refusal::NotReady),
+                None => self.let_go(&live, Refusal::Unknown),
+                Some(now) if *live.resource != *now => {
+                    let in_use = live.is_warm() || !live.is_unused();
+                    self.let_go(&live, Refusal::NotReady);
+                    if in_use && check(&now).is_ok() {
+                        let begun = self.start(live.key.clone(), now, None);
+                        tracing::info!(resource = %live.key.gvr, begun = begun.is_ok(), "the definition changed");
+                    }
+                }
                 Some(_) => {}
             }
         }
         self.forward.retain(|gvr| self.source.peek(gvr).is_some());
     }
 
-    /// Stops every cache when the upstream became another release, which may write the same objects in other bytes (design, section 4).
+    /// Takes a cache out of the map whose resource is gone or is written in other bytes now. Its watches go on until the upstream ends its own, as
+    /// those do that are not watched through here: what the upstream still tells on it are the deletions of the objects of a definition that goes.
+    fn let_go(&self, live: &Arc<LiveCache>, reason: Refusal) {
+        let removed = self.caches.remove_if(&live.key, |_, present| {
+            let goes = Arc::ptr_eq(present, live);
+            if goes {
+                // As in `stop_if`.
+                self.raise_floor(present);
+                present.series.retire();
+            }
+            goes
+        });
+        if removed.is_none() {
+            return;
+        }
+        live.leave(reason);
+        let live = Arc::clone(live);
+        let over = self.shared.cancel.clone();
+        self.shared.tasks.spawn(over.run_until_cancelled_owned(async move {
+            tokio::time::sleep(LEAVING_MAX).await;
+            live.stop(reason);
+        }));
+    }
+
+    /// Has every cache listed anew when the upstream became another release, which may write the same objects in other bytes (design, section 4).
     fn follow_version(&self, before: Option<&UpstreamVersion>, now: Option<&UpstreamVersion>) {
         if before.is_none() || before == now {
             return;
         }
-        tracing::info!("the upstream became another release; all caches start anew");
+        tracing::info!("the upstream became another release; all caches are listed anew");
         for live in self.all() {
-            live.stop(Refusal::NotReady);
+            live.changed.notify_one();
         }
     }
 
@@ -190,5 +222,8 @@ impl Inner {
 const TICK: Duration = Duration::from_secs(2);
 /// A watcher that has not taken its initial state for so long holds a whole snapshot for nothing: its client, or the way to it, is stuck.
 const STALLED_AFTER: Duration = Duration::from_secs(30);
+/// How long a cache whose resource is gone or changed may wait for the upstream to end its watch. The upstream does so a second after, or when
+/// the requests under way there are done.
+const LEAVING_MAX: Duration = Duration::from_secs(5);
 /// Caches alive at once. The cluster's resources are some hundreds; the rest is room for namespaces where Weir's rights end there.
 const CACHES_MAX: usize = 2_048;

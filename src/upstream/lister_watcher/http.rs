@@ -125,6 +125,9 @@ fn watch_query(request: &WatchRequest) -> String {
     if request.send_initial_events {
         query.push_str("&sendInitialEvents=true&resourceVersionMatch=NotOlderThan");
     }
+    if request.of_nothing {
+        query.push_str(OF_NOTHING);
+    }
     query
 }
 
@@ -140,3 +143,6 @@ fn warnings_of(headers: &HeaderMap) -> Vec<String> {
     }
     warnings
 }
+
+/// `weir.dev/none,!weir.dev/none`: a label that is there and is not.
+const OF_NOTHING: &str = "&labelSelector=weir.dev%2Fnone%2C%21weir.dev%2Fnone";

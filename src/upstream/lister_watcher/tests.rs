@@ -113,6 +113,7 @@ async fn a_watch_is_read_as_events_to_its_clean_end() {
         resource_version: Some(ResourceVersion(7)),
         send_initial_events: true,
         timeout_seconds: 300,
+        of_nothing: false,
     };
     let mut watch = lister(&server, 1).await.watch(request).await.unwrap();
     assert_eq!(
