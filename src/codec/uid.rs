@@ -84,7 +84,8 @@ mod tests {
 
     #[test]
     fn reads_it_from_protobuf() {
-        let metadata = [b"\x0a\x01a\x12\x00\x1a\x00\x22\x00\x2a\x03uid\x38\x00".as_slice()].concat();
+        let metadata =
+            [b"\x0a\x01a\x12\x00\x1a\x00\x22\x00\x2a\x03uid\x38\x00".as_slice()].concat();
         let object = [&[0x0a, u8::try_from(metadata.len()).unwrap()], metadata.as_slice()].concat();
         assert_eq!(of(&object).as_deref(), Some("uid"));
         let raw = [&[0x12, u8::try_from(object.len()).unwrap()], object.as_slice()].concat();

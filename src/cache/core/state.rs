@@ -53,8 +53,7 @@ impl State {
         limits: &WindowLimits,
     ) -> Result<Self, Discontinuity> {
         let from = self.resource_version;
-        let difference =
-            Difference::between((&self.store, from), (listed, resource_version))?;
+        let difference = Difference::between((&self.store, from), (listed, resource_version))?;
         // What did not change stays the object that it was, so that its bytes are not held twice.
         let mut next = self.clone();
         let batch = difference.apply(&mut next.store, from, now);

@@ -3,6 +3,7 @@
 mod cache;
 mod dispatch;
 mod model;
+mod relist;
 mod snapshot;
 mod threads;
 mod window;
@@ -29,6 +30,7 @@ struct Pod {
     resource_version: u64,
     node: String,
     app: String,
+    uid: String,
     /// Only told apart, never filtered by: which of two states of the pod a frame shows.
     phase: String,
 }
@@ -41,6 +43,7 @@ impl Pod {
             resource_version,
             node: "n1".to_owned(),
             app: "a".to_owned(),
+            uid: "u".to_owned(),
             phase: "Running".to_owned(),
         }
     }
@@ -52,6 +55,11 @@ impl Pod {
 
     fn app(mut self, app: &str) -> Self {
         app.clone_into(&mut self.app);
+        self
+    }
+
+    fn uid(mut self, uid: &str) -> Self {
+        uid.clone_into(&mut self.uid);
         self
     }
 
@@ -70,6 +78,7 @@ impl Pod {
             "metadata": {
                 "name": self.name,
                 "namespace": self.namespace,
+                "uid": self.uid,
                 "resourceVersion": self.resource_version.to_string(),
                 "labels": {"app": self.app},
             },
@@ -101,6 +110,7 @@ impl Pod {
             resource_version: text("/metadata/resourceVersion").parse().unwrap(),
             node: text("/spec/nodeName"),
             app: text("/metadata/labels/app"),
+            uid: text("/metadata/uid"),
             phase: text("/status/phase"),
         }
     }

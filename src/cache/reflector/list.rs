@@ -104,7 +104,10 @@ impl<L: ListWatch> Reflector<L> {
                 support.lacks();
             }
             Ok(Err(failure)) => {
-                tracing::debug!(error = failure.cause(), "whether the upstream has watch-list is not known yet");
+                tracing::debug!(
+                    error = failure.cause(),
+                    "whether the upstream has watch-list is not known yet"
+                );
             }
             Ok(Ok(())) | Err(_) => {}
         }

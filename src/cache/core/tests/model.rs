@@ -9,9 +9,9 @@ mod steps;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use self::steps::{Draft, LogEvent, Simple, Start, Step, any_pod, any_step};
+use self::steps::{Draft, LogEvent, Part, Simple, Start, Step, any_pod, any_step};
 use super::*;
-use crate::cache::core::watch_cache::{Change, WatchRefusal};
+use crate::cache::core::watch_cache::{Change, Discontinuity, WatchRefusal};
 use crate::cache::core::watcher::WatchStart;
 
 type Pods = BTreeMap<String, Pod>;
@@ -52,6 +52,15 @@ struct Model {
     /// The state before each event.
     before: Vec<Pods>,
     watched: Vec<Watched>,
+    relists: Vec<Relist>,
+}
+
+/// The events of a relist in the log, and what was held before it and after.
+struct Relist {
+    first: usize,
+    end: usize,
+    from: u64,
+    to: u64,
 }
 
 impl Model {
@@ -68,6 +77,7 @@ impl Model {
             log: Vec::new(),
             before: Vec::new(),
             watched: Vec::new(),
+            relists: Vec::new(),
         }
     }
 
@@ -75,6 +85,7 @@ impl Model {
         match step {
             Step::Apply(drafts) => self.apply(drafts),
             Step::Replace(pods, up) => self.replace(pods, up),
+            Step::Relist(pods, up) => self.relist(pods, up),
             Step::Invalidate => {
                 self.end_all(EndCause::Stopped);
                 self.cache.invalidate(EndCause::Stopped);
@@ -144,7 +155,69 @@ impl Model {
             Some(new) => self.pods.insert(key, new.clone()),
             None => self.pods.remove(&key),
         };
-        self.log.push(LogEvent { resource_version, old, new, last });
+        let (place, part) = (resource_version, Part::Whole);
+        self.log.push(LogEvent { resource_version, place, part, old, new, last });
+    }
+
+    fn relist(&mut self, news: Vec<(Pod, u64)>, up: u64) {
+        let from = self.resource_version;
+        let mut to = from;
+        let mut pods = pods_by_key(self.pods.values().filter(|pod| pod.node != "n1").cloned());
+        for (pod, up) in news {
+            to += up;
+            pods.insert(pod.key(), pod.at(to));
+        }
+        // At the same resourceVersion nothing can differ.
+        to += if pods == self.pods { up } else { up.max(1) };
+        let objects = pods.values().rev().map(Pod::object).collect();
+        let first_held = self.first_held();
+        let outcome = self.cache.relist(objects, ResourceVersion(to), at(self.now));
+        let before = std::mem::replace(&mut self.pods, pods);
+        self.resource_version = to;
+        if self.ready && outcome.is_ok() {
+            let first = self.log.len();
+            self.log_batch(before, from, to);
+            assert_eq!(Ok(self.log.len() - first), outcome);
+            self.relists.push(Relist { first, end: self.log.len(), from, to });
+            self.end(first, first_held, EndCause::Relist, |after| from < after && after < to);
+        } else {
+            assert!(matches!(outcome, Ok(0) | Err(Discontinuity::TooHeavy)), "{outcome:?}");
+            self.end(self.log.len(), first_held, EndCause::Relist, |_| true);
+            self.begin_at(to);
+        }
+    }
+
+    /// What is gone, and what leaves the selectors of some, at what was held; then what is new or changed, by age.
+    fn log_batch(&mut self, before: Pods, from: u64, to: u64) {
+        let replaced = |old: &Pod, new: &Pod| old.uid != new.uid;
+        let event = |part, resource_version, old: Option<&Pod>, new: Option<&Pod>, last| {
+            let (old, new) = (old.cloned(), new.cloned());
+            LogEvent { resource_version, place: to, part, old, new, last }
+        };
+        let mut batch = Vec::new();
+        let now = &self.pods;
+        for (key, old) in &before {
+            if now.get(key).is_none_or(|new| replaced(old, new)) {
+                batch.push(event(Part::Whole, from, Some(old), None, Some(old.at(from))));
+            }
+        }
+        let mut come: Vec<_> =
+            now.iter().filter(|(key, new)| before.get(*key) != Some(new)).collect();
+        come.sort_by_key(|(_, new)| new.resource_version);
+        let known = |key, new| before.get(key).filter(|old| !replaced(old, new));
+        for (key, new) in &come {
+            if let Some(old) = known(*key, new)
+                && (&old.app, &old.node) != (&new.app, &new.node)
+            {
+                batch.push(event(Part::Leaving, from, Some(old), Some(new), None));
+            }
+        }
+        for (key, new) in &come {
+            let old = known(*key, new);
+            batch.push(event(Part::Staying, new.resource_version, old, Some(new), None));
+        }
+        self.before.extend(batch.iter().map(|_| before.clone()));
+        self.log.extend(batch);
     }
 
     fn replace(&mut self, pods: Vec<Pod>, up: u64) {
@@ -155,17 +228,28 @@ impl Model {
         let objects = self.pods.values().rev().map(Pod::object).collect();
         self.end_all(EndCause::Relist);
         self.cache.replace(objects, ResourceVersion(listed), at(self.now));
+        self.begin_at(listed);
+    }
+
+    fn begin_at(&mut self, listed: u64) {
         self.ready = true;
         (self.listed, self.listed_at) = (listed, self.log.len());
         self.first_list = Some(self.first_list.unwrap_or(listed));
+        self.relists.clear();
     }
 
     /// To be called before the cache's own.
     fn end_all(&mut self, cause: EndCause) {
-        let first_held = self.first_held();
+        self.end(self.log.len(), self.first_held(), cause, |_| true);
+    }
+
+    /// Ends those that are silent up to what is said of it; all that are not have zero.
+    fn end(&mut self, to: usize, first_held: usize, cause: EndCause, ends: impl Fn(u64) -> bool) {
         for watched in self.watched.iter_mut().filter(|watched| watched.to.is_none()) {
-            (watched.to, watched.cause) = (Some(self.log.len()), cause);
-            watched.first_held = Some(first_held);
+            if ends(watched.after) {
+                (watched.to, watched.cause) = (Some(to), cause);
+                watched.first_held = Some(first_held);
+            }
         }
     }
 
@@ -193,7 +277,7 @@ impl Model {
             WatchStart::InitialEvents | WatchStart::Now => (end, 0),
             WatchStart::After(ResourceVersion(after)) => {
                 let held = &self.log[self.listed_at..];
-                let known = held.iter().filter(|event| event.resource_version <= after).count();
+                let known = held.iter().filter(|event| event.place <= after).count();
                 (self.listed_at + known, after)
             }
         };
@@ -207,7 +291,7 @@ impl Model {
             watcher: watcher.unwrap(),
             filter,
             began: (after <= self.resource_version).then_some(began),
-            after,
+            after: if after > self.resource_version { after } else { 0 },
             from,
             to: None,
             cause: EndCause::Slow,
@@ -226,13 +310,23 @@ impl Model {
         }
         let WatchStart::After(after) = start else { return None };
         let first = self.first_held();
-        let oldest = match self.log.get(first) {
-            Some(event) if first > self.listed_at => event.resource_version - 1,
+        let relist = self.relists.iter().find(|relist| (relist.first..relist.end).contains(&first));
+        let oldest = match (self.log.get(first), relist) {
+            (Some(_), Some(relist)) if first > self.listed_at && first == relist.first => {
+                relist.from
+            }
+            (Some(_), Some(relist)) if first > self.listed_at => relist.to,
+            (Some(event), None) if first > self.listed_at => event.resource_version - 1,
             _ => self.listed,
         };
         let began_after = after.0 < self.first_list.unwrap();
         let oldest = ResourceVersion(oldest);
-        (after < oldest).then_some(WatchRefusal::Expired { oldest, began_after })
+        if after < oldest {
+            return Some(WatchRefusal::Expired { oldest, began_after });
+        }
+        let between = self.relists.iter().find(|it| it.from < after.0 && after.0 < it.to)?;
+        let oldest = ResourceVersion(between.to);
+        Some(WatchRefusal::Expired { oldest, began_after: false })
     }
 
     fn take(&mut self, which: usize, max_bytes: Option<usize>) {
@@ -250,7 +344,7 @@ impl Model {
         let first = watched.first_held.unwrap_or(first_held);
         let owed = self.log[watched.from..to]
             .iter()
-            .filter(|event| event.resource_version > watched.after)
+            .filter(|event| event.place > watched.after)
             .filter_map(|event| event.seen(&watched.filter));
         let owed: Vec<Seen> = watched.initial.iter().cloned().chain(owed).collect();
         assert_eq!(watched.seen, owed[..watched.seen.len()], "{:?}", watched.filter);

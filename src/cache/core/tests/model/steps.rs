@@ -23,6 +23,8 @@ pub(super) enum Step {
     Apply(Vec<Draft>),
     /// A new list, with some pods lost and some new.
     Replace(Vec<Pod>, u64),
+    /// The same, but watches live on; each new pod is so much newer than the one before, and so is the list.
+    Relist(Vec<(Pod, u64)>, u64),
     Invalidate,
     /// Time passes, in seconds.
     Pass(u64),
@@ -82,10 +84,21 @@ impl Simple {
     }
 }
 
+/// Which watchers an event is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    Whole,
+    Leaving,
+    Staying,
+}
+
 /// What happened to one pod.
 #[derive(Clone, Debug)]
 pub(super) struct LogEvent {
     pub(super) resource_version: u64,
+    /// The resourceVersion after which a client is beyond it.
+    pub(super) place: u64,
+    pub(super) part: Part,
     pub(super) old: Option<Pod>,
     pub(super) new: Option<Pod>,
     /// The pod of a DELETED event.
@@ -98,6 +111,8 @@ impl LogEvent {
         let new = self.new.as_ref().filter(|pod| filter.matches(pod));
         let (event, pod) = match (old, new) {
             (None, None) => return None,
+            (_, Some(_)) if self.part == Part::Leaving => return None,
+            (_, None) if self.part == Part::Staying => return None,
             (None, Some(new)) => ("ADDED", new.clone()),
             (Some(_), Some(new)) => ("MODIFIED", new.clone()),
             (Some(old), None) => {
@@ -114,8 +129,11 @@ pub(super) fn any_pod() -> impl Strategy<Value = Pod> {
         select(&NAMES[..]),
         select(&["n1", "n2", ""][..]),
         select(&["a", "b"][..]),
+        prop_oneof![4 => Just("u"), 1 => Just("v")],
     )
-        .prop_map(|(namespace, name, node, app)| Pod::new(namespace, name, 0).node(node).app(app))
+        .prop_map(|(namespace, name, node, app, uid)| {
+            Pod::new(namespace, name, 0).node(node).app(app).uid(uid)
+        })
 }
 
 fn any_draft() -> impl Strategy<Value = Draft> {
@@ -150,6 +168,8 @@ pub(super) fn any_step() -> impl Strategy<Value = Step> {
             .prop_map(|(which, max_bytes)| Step::Take(which, max_bytes)),
         4 => (any_filter(), any_start()).prop_map(|(filter, start)| Step::Watch(filter, start)),
         1 => (vec(any_pod(), 0..6), 0..4_u64).prop_map(|(pods, up)| Step::Replace(pods, up)),
+        2 => (vec((any_pod(), 1..3_u64), 0..6), 0..4_u64)
+            .prop_map(|(pods, up)| Step::Relist(pods, up)),
         1 => (0..100_u64).prop_map(Step::Pass),
         1 => any::<usize>().prop_map(Step::Drop),
         1 => Just(Step::Invalidate),
