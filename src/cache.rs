@@ -7,6 +7,7 @@ pub mod core;
 pub mod handle;
 pub(crate) mod live;
 pub mod progress;
+pub mod proof;
 pub mod reflector;
 pub mod registry;
 #[cfg(test)]

@@ -4,7 +4,7 @@
 //! and what a list under way has gathered so far: while a relist runs, the old state and the new one both take
 //! memory. Only counting happens here; who must go is the registry's decision.
 //!
-//! Invariant: the total is the sum of what the living [`Account`]s claim. No locks.
+//! Invariant: the total is the sum of what the living [`Account`]s and [`Claim`]s claim. No locks.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -43,7 +43,13 @@ impl Budget {
         Account { budget: self.clone(), state: AtomicUsize::new(0), listing: AtomicUsize::new(0) }
     }
 
-    /// What all accounts claim, in bytes.
+    /// Claims what belongs to no account, in bytes, until the claim is dropped.
+    pub(crate) fn claim(&self, bytes: usize) -> Claim {
+        self.shift(0, bytes);
+        Claim { budget: self.clone(), bytes }
+    }
+
+    /// What is claimed, in bytes.
     pub(crate) fn used(&self) -> usize {
         self.shared.used.load(Ordering::Relaxed)
     }
@@ -118,6 +124,19 @@ impl Drop for Account {
     }
 }
 
+/// A part of the budget that is given back when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Claim {
+    budget: Budget,
+    bytes: usize,
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        self.budget.shift(self.bytes, 0);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -138,6 +157,9 @@ mod tests {
         nodes.set_state(1);
         assert_eq!(budget.used(), 51);
         drop(pods);
+        let claim = budget.claim(7);
+        assert_eq!(budget.used(), 8);
+        drop(claim);
         assert_eq!(budget.used(), 1);
         assert!(nodes.is_too_heavy(11));
         assert!(!nodes.is_too_heavy(10));

@@ -12,9 +12,11 @@ use tokio::time::Instant;
 
 use crate::api::resource::{ApiResource, Scope};
 use crate::api::resource_version::ResourceVersion;
-use crate::cache::core::watch_cache::WatchCache;
+use crate::cache::core::watch_cache::{WatchCache, WatchRefusal};
+use crate::cache::core::watcher::{WatchFilter, WatchStart, Watcher};
 use crate::cache::live::LiveCache;
 use crate::cache::progress::CATCH_UP;
+use crate::cache::proof::{self, FreshState};
 
 /// Why a cache does not answer; the request is forwarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -116,32 +118,56 @@ impl CacheHandle {
         self.wait(timeout, fresh, Refusal::NotFresh).await
     }
 
-    /// Waits until the cache has been shown to have everything that was written before this call: steps 1, 2 and 5 of the design,
-    /// section 5. Concurrent calls share probes. Returns the resourceVersion that the probe learnt.
+    /// Waits until the cache has been shown to have everything that was written before this call, but no longer than for an event that is
+    /// on its way: steps 1 and 2 of the design, section 5. Concurrent calls share probes. Returns the resourceVersion that the probe learnt.
     pub async fn wait_until_consistent(
         &self,
         timeout: Duration,
     ) -> Result<ResourceVersion, Refusal> {
         let deadline = Instant::now() + timeout;
-        let held = *self.cache().progress().borrow();
-        let probe = tokio::time::timeout_at(deadline, self.live().probes.revision()).await;
-        let Ok(Ok(revision)) = probe else { return Err(Refusal::NotFresh) };
-        self.live().shared.reached(revision);
-        // A consistent list is at least as new as anything that was here before it was sent. One that is older tells of a rewound history
-        // (design, section 6), which the reflector must confirm.
-        if held > Some(revision) {
-            self.live().recheck.notify_one();
-            return Err(Refusal::NotFresh);
-        }
-        self.prove(revision, deadline).await?;
+        let probe = tokio::time::timeout_at(deadline, proof::probe(self.live())).await;
+        let revision = probe.unwrap_or(Err(Refusal::NotFresh))?;
+        let left = deadline.saturating_duration_since(Instant::now());
+        self.wait_until_fresh(revision, left.min(CATCH_UP)).await?;
         Ok(revision)
     }
 
-    /// Waits for the proof that the cache is at a probe's resourceVersion. Here is the place of steps 3 (a second watch-list) and 4 (a
-    /// second, short watch) between an event that comes by itself and forwarding.
-    async fn prove(&self, revision: ResourceVersion, deadline: Instant) -> Result<(), Refusal> {
-        let left = deadline.saturating_duration_since(Instant::now());
-        self.wait_until_fresh(revision, left.min(CATCH_UP)).await
+    /// Finds a state for a watch to begin with that is not older than `asked`, or for `None` than `since`, when the request had arrived: steps 1
+    /// to 4 of the design, section 5. To be called once the cache is ready. `NotFresh` if no proof was found in time.
+    pub async fn fresh_state(
+        &self,
+        asked: Option<ResourceVersion>,
+        since: Instant,
+        timeout: Duration,
+    ) -> Result<FreshState, Refusal> {
+        let live = self.live();
+        // One that began for this request needs no other proof than its first list.
+        if asked.is_none() && live.is_listed_since(since) {
+            live.series.proof("held", Duration::ZERO);
+            return Ok(FreshState::Held);
+        }
+        let mut stopped = live.stopped.subscribe();
+        let ended = async { stopped.wait_for(Option::is_some).await.ok().and_then(|end| *end) };
+        tokio::select! {
+            biased;
+            fresh = proof::fresh_state(live, asked, timeout) => fresh,
+            Some(end) = ended => Err(end),
+        }
+    }
+
+    /// Begins a watch with a state.
+    pub fn watch_from(
+        &self,
+        filter: WatchFilter,
+        state: &FreshState,
+    ) -> Result<Watcher, WatchRefusal> {
+        match state {
+            FreshState::Held => self.cache().watch(filter, WatchStart::InitialEvents),
+            FreshState::Listed(listed) => self
+                .live()
+                .within(listed.history, |cache| cache.watch_from(filter, &listed.state))
+                .unwrap_or(Err(WatchRefusal::NotReady)),
+        }
     }
 
     /// Whether a resourceVersion from which a client wants to watch is known to be of a history that the upstream has lost. Such a watch

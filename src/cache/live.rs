@@ -5,7 +5,9 @@
 //! its resourceVersion from a forwarded list, which is ahead of what the cache of that resource had been told.
 //!
 //! Invariants: `stopped` is set once, after the registry has remembered why; a cache is idle only while no handle
-//! counts as a use. No locks but `stop_reason`, alone.
+//! counts as a use. What was learnt of the upstream besides the stream touches the cache only within the history of which it was learnt.
+//!
+//! Lock order: `stop_reason` alone; `history`, then the cache's own.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
@@ -22,9 +24,10 @@ use tokio_util::task::TaskTracker;
 use crate::api::resource::{ApiResource, GroupVersionResource, Representation, Scope};
 use crate::api::resource_version::ResourceVersion;
 use crate::cache::budget::{Account, Budget};
-use crate::cache::core::watch_cache::{Now, WatchCache, WindowLimits};
+use crate::cache::core::watch_cache::{Change, Now, WatchCache, WindowLimits};
 use crate::cache::handle::{Place, Refusal};
-use crate::cache::progress::{Probe, Probes};
+use crate::cache::progress::Probes;
+use crate::cache::proof::{Proofs, Witness};
 use crate::codec::bookmark::BookmarkTemplate;
 use crate::config::CacheConfig;
 use crate::telemetry::cache_metrics::{CacheMetrics, CacheSeries};
@@ -62,6 +65,9 @@ pub(crate) struct Shared {
     pub(crate) watch_list: WatchListSupport,
     /// Lists that may be under way upstream at once.
     pub(crate) list_slots: Semaphore,
+    /// Lists and watches besides the reflectors' own that may be under way upstream at once.
+    pub(crate) proof_lists: Semaphore,
+    pub(crate) proof_watches: Semaphore,
     /// Counts up when some cache found the upstream's history rewound; every cache then starts anew (design, section 6).
     pub(crate) rewound: watch::Sender<u64>,
     /// The highest resourceVersion seen in any history, and what it was when one was last found rewound.
@@ -84,6 +90,8 @@ impl Shared {
             metrics,
             watch_list: WatchListSupport::default(),
             list_slots: Semaphore::new(LISTS_AT_ONCE_MAX),
+            proof_lists: Semaphore::new(PROOF_LISTS_MAX),
+            proof_watches: Semaphore::new(PROOF_WATCHES_MAX),
             rewound: watch::Sender::new(0),
             reached: AtomicU64::new(0),
             lost: AtomicU64::new(0),
@@ -134,6 +142,8 @@ pub(crate) struct LiveCache {
     pub(crate) warnings: ArcSwap<Vec<HeaderValue>>,
     /// The probes of this cache.
     pub(crate) probes: Arc<Probes>,
+    /// The other proofs of its freshness.
+    pub(crate) proofs: Proofs,
     /// What it claims of the budget.
     pub(crate) account: Account,
     /// Its metrics.
@@ -151,7 +161,11 @@ pub(crate) struct LiveCache {
     /// Those who wait for the first state.
     pub(crate) joiners: AtomicUsize,
     /// The number of rewinds after which what it holds was listed.
-    history: AtomicU64,
+    history: Mutex<u64>,
+    /// When it came to be.
+    begun: Instant,
+    /// Whether its first list may be older than `begun`.
+    begins_in_the_past: AtomicBool,
     stop_reason: Mutex<Option<Refusal>>,
     leaving: AtomicBool,
     settled: AtomicBool,
@@ -164,7 +178,7 @@ impl LiveCache {
     pub(crate) fn new(
         key: CacheKey,
         resource: Arc<ApiResource>,
-        probe: Arc<dyn Probe>,
+        upstream: Arc<dyn Witness>,
         shared: Arc<Shared>,
     ) -> Self {
         let limits = WindowLimits {
@@ -188,7 +202,8 @@ impl LiveCache {
             cache: Arc::new(WatchCache::new(limits)),
             template: ArcSwapOption::empty(),
             warnings: ArcSwap::default(),
-            probes: Arc::new(Probes::new(probe, tasks, metrics)),
+            probes: Arc::new(Probes::new(upstream.clone(), tasks, metrics)),
+            proofs: Proofs::new(upstream),
             account: shared.budget.account(),
             series,
             recheck: Notify::new(),
@@ -196,7 +211,9 @@ impl LiveCache {
             stopped: watch::Sender::new(None),
             cancel: shared.cancel.child_token(),
             joiners: AtomicUsize::new(0),
-            history: AtomicU64::new(0),
+            history: Mutex::new(0),
+            begun: Instant::now(),
+            begins_in_the_past: AtomicBool::new(false),
             stop_reason: Mutex::new(None),
             leaving: AtomicBool::new(false),
             settled: AtomicBool::new(false),
@@ -209,7 +226,8 @@ impl LiveCache {
 
     /// Begins on the history after so many rewinds; what it held of another is dropped.
     pub(crate) fn enter_history(&self, times: u64) {
-        self.history.store(times, Ordering::Relaxed);
+        let mut history = self.history.lock();
+        *history = times;
         if let Some(lost) = self.shared.lost() {
             self.cache.rewind(lost);
         }
@@ -217,7 +235,34 @@ impl LiveCache {
 
     /// The number of rewinds after which what it holds was listed.
     pub(crate) fn history(&self) -> u64 {
-        self.history.load(Ordering::Relaxed)
+        *self.history.lock()
+    }
+
+    /// Does something to the cache if what it holds is still of the history after so many rewinds, and that is not in doubt.
+    pub(crate) fn within<T>(&self, history: u64, act: impl FnOnce(&WatchCache) -> T) -> Option<T> {
+        let present = self.history.lock();
+        let is_present = *present == history && *self.shared.rewound.borrow() == history;
+        is_present.then(|| act(&self.cache))
+    }
+
+    /// Takes note that the upstream was shown to have nothing for the cache up to this resourceVersion.
+    pub(crate) fn progressed(&self, history: u64, resource_version: ResourceVersion) {
+        let now = self.shared.now();
+        self.within(history, |cache| cache.apply(vec![Change::Progress(resource_version)], now));
+        self.shared.reached(resource_version);
+        if let Some(state) = self.cache.state() {
+            self.series.contents(state.len(), state.weight(), state.resource_version().0);
+        }
+    }
+
+    /// Its first list is of a resourceVersion that a client asked for.
+    pub(crate) fn begins_in_the_past(&self) {
+        self.begins_in_the_past.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether whatever it holds was listed after this moment, consistently.
+    pub(crate) fn is_listed_since(&self, moment: Instant) -> bool {
+        self.begun >= moment && !self.begins_in_the_past.load(Ordering::Relaxed)
     }
 
     /// Asks the reflector to end; the first reason counts.
@@ -333,6 +378,10 @@ const LACKS: u8 = 2;
 /// Lists under way upstream at once. A list of a large resource takes a share of the upstream's CPU and of our memory; many warm
 /// resources at a start, or all of them after a rewound history, must not come at once.
 const LISTS_AT_ONCE_MAX: usize = 8;
+/// Second lists under way upstream at once, of all caches. Each is of a small collection, and takes some ten milliseconds.
+const PROOF_LISTS_MAX: usize = 8;
+/// Short watches under way upstream at once, of all caches: the streams of one HTTP/2 connection (design, section 8).
+const PROOF_WATCHES_MAX: usize = 64;
 /// Requests that wait for one cache's first state; beyond it they are forwarded within the forward budget.
 const JOINERS_MAX: usize = 16_384;
 /// The upstream's own smallest history (semantics.md §5.9).

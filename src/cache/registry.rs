@@ -269,7 +269,10 @@ impl Inner {
         let begin = Begin { at, floor: self.floors.reached(&key, history) };
         let upstream = self.source.connect(&resource, key.representation, &key.scope);
         let shared = Arc::clone(&self.shared);
-        let live = Arc::new(LiveCache::new(key, resource, upstream.clone().probe(), shared));
+        let live = Arc::new(LiveCache::new(key, resource, upstream.clone().witness(), shared));
+        if at.is_some() {
+            live.begins_in_the_past();
+        }
         let handle = CacheHandle::new(live.clone());
         vacant.insert(live.clone());
         let work = upstream.reflect(live.clone(), begin);

@@ -25,10 +25,9 @@ pub const CACHE_HEADER: bool = true;
 /// A request's head: what kube-apiserver allows (`ReadHeaderTimeout`, apiserver `pkg/server/secure_serving.go`).
 pub const HEADER_READ_TIMEOUT: Duration = Duration::from_secs(32);
 
-/// A freshness wait, after which Weir forwards rather than answering 504. kube-apiserver waits 3 s (`blockTimeout`, semantics.md §2.1), and
-/// asks etcd for progress meanwhile; Weir can't. What is on its way comes within milliseconds, and a quiet resource's bookmark within a
-/// minute: to wait for longer would only make a client slower that reads one resource at the resourceVersion of another.
-pub const FRESHNESS_TIMEOUT: Duration = Duration::from_secs(1);
+/// A freshness wait, after which Weir forwards rather than answering 504: as long as kube-apiserver waits (`blockTimeout`, semantics.md §2.1).
+/// The slowest proof, a short watch of a large and quiet resource, takes up to 2.3 s.
+pub const FRESHNESS_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// A cold cache: long enough for the first list of some ten thousand objects, short enough that a client with the common time-out
 /// of 30 s still gets the forwarded answer.

@@ -10,6 +10,7 @@ use crate::api::media_type::{self, Form};
 use crate::api::resource::{ApiResource, Representation};
 use crate::api::resource_version::ResourceVersion;
 use crate::cache::handle::{CacheHandle, Refusal};
+use crate::cache::progress::CATCH_UP;
 use crate::codec::list;
 use crate::codec::{gzip, pretty};
 use crate::server::delegate::{At, Freshness, ListPlan, Reason};
@@ -71,13 +72,13 @@ impl Read<'_> {
         if same { Ok(handle) } else { Err(Reason::Refused(Refusal::NotReady)) }
     }
 
-    /// Waits until a cache is as fresh as asked.
+    /// Waits until a cache is as fresh as asked, but not for long: what is not on its way comes sooner from the upstream.
     pub(crate) async fn wait_until(
         &self,
         handle: &CacheHandle,
         freshness: Freshness,
     ) -> Result<(), Reason> {
-        let timeout = self.limits.freshness;
+        let timeout = self.limits.freshness.min(CATCH_UP);
         match freshness {
             Freshness::Any => Ok(()),
             Freshness::NotOlderThan(asked) => handle.wait_until_fresh(asked, timeout).await,

@@ -172,11 +172,7 @@ impl Router {
         match decision {
             Decision::Forward(reason) => Err(reason),
             Decision::Get(freshness) => get::serve(&read, freshness).await,
-<<<<<<< HEAD
-            Decision::List { single: true, .. } if !read.target.is_single(resource) => {
-                Err(Reason::Paging)
-            }
-            Decision::List { freshness, .. } => list::serve(&read, freshness).await,
+            Decision::List(plan, _) => list::serve(&read, plan).await,
             Decision::Watch(plan, _) => {
                 let encoding = read.target.form.encoding;
                 let response = watch::serve(read, &plan, client).await?;
@@ -185,10 +181,6 @@ impl Router {
                     Some(handshake) => self.sockets.open(handshake, response, encoding),
                 }
             }
-=======
-            Decision::List(plan, _) => list::serve(&read, plan).await,
-            Decision::Watch(plan, _) => watch::serve(read, &plan, client).await,
->>>>>>> fdfd885 (server: serve exact lists, pages, limits and /watch/ paths from the cache)
         }
     }
 

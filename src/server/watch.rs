@@ -10,6 +10,7 @@ use crate::api::status::Status;
 use crate::cache::core::watch_cache::WatchRefusal;
 use crate::cache::core::watcher::WatchStart;
 use crate::cache::handle::{CacheHandle, Refusal};
+use crate::cache::proof::FreshState;
 use crate::codec::frame;
 use crate::server::connection::Client;
 use crate::server::delegate::{Freshness, Reason, Start, WatchPlan};
@@ -33,21 +34,26 @@ pub(crate) async fn serve(
         Err(reason) => return lost_meanwhile(&read, plan, reason).await,
     };
     let end_bookmark = owes_end_bookmark(plan, &handle)?;
-    let start = match plan.start {
+    let filter = read.target.filter.clone();
+    let (start, begun) = match plan.start {
         Start::State(freshness) => {
-            read.wait_until(&handle, freshness).await?;
-            WatchStart::InitialEvents
+            let state = fresh_state(&read, &handle, freshness, began).await?;
+            (WatchStart::InitialEvents, handle.watch_from(filter, &state))
         }
-        Start::After(after) => WatchStart::After(after),
+        Start::After(after) => {
+            let start = WatchStart::After(after);
+            (start, handle.cache().watch(filter, start))
+        }
         // The revision alone is wanted; until the cache is there, the watch is silent.
         Start::Now(Freshness::Consistent) => {
             let at = handle.wait_until_consistent(read.limits.freshness).await;
-            WatchStart::After(at.map_err(Reason::Refused)?)
+            let start = WatchStart::After(at.map_err(Reason::Refused)?);
+            (start, handle.cache().watch(filter, start))
         }
-        Start::Now(_) => WatchStart::Now,
+        Start::Now(_) => (WatchStart::Now, handle.cache().watch(filter, WatchStart::Now)),
     };
     let (headers, warnings) = (&read.parts.headers, handle.warnings());
-    let watcher = match handle.cache().watch(read.target.filter.clone(), start) {
+    let watcher = match begun {
         Ok(watcher) => watcher.showing(read.target.form.view),
         Err(WatchRefusal::NotReady) => {
             return lost_meanwhile(&read, plan, Reason::Refused(Refusal::NotReady)).await;
@@ -71,7 +77,7 @@ pub(crate) async fn serve(
         WatchStart::After(after) => after,
         WatchStart::InitialEvents | WatchStart::Now => watcher.resource_version(),
     };
-    let schedule = Schedule::new(began, plan.timeout, plan.bookmarks);
+    let schedule = Schedule::new(began, plan.timeout, plan.bookmarks, end_bookmark);
     let stream = WatchStream::new(
         watcher,
         at,
@@ -86,6 +92,21 @@ pub(crate) async fn serve(
         Some((chunk, stream))
     });
     Ok(response::ok(headers, Body::Watch(Box::pin(frames)), &warnings))
+}
+
+/// A state to begin with that is as fresh as asked. `since` is when the request had arrived.
+async fn fresh_state(
+    read: &Read<'_>,
+    handle: &CacheHandle,
+    freshness: Freshness,
+    since: Instant,
+) -> Result<FreshState, Reason> {
+    let asked = match freshness {
+        Freshness::Any => return Ok(FreshState::Held),
+        Freshness::NotOlderThan(asked) => Some(asked),
+        Freshness::Consistent => None,
+    };
+    handle.fresh_state(asked, since, read.limits.freshness).await.map_err(Reason::Refused)
 }
 
 /// The answer for want of a cache: after a rewind of the upstream's history not even the upstream may be asked to watch from what it

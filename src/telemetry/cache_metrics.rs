@@ -6,11 +6,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use prometheus::core::Collector;
 use prometheus::{
-    Gauge, GaugeVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
+    Gauge, GaugeVec, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec,
+    Opts, Registry,
 };
 
 /// See the module. Cheap to clone.
@@ -36,6 +37,8 @@ struct Families {
     relists: IntCounterVec,
     watches: IntCounterVec,
     probes: IntCounterVec,
+    proofs: IntCounterVec,
+    proof_duration: HistogramVec,
     forward_exhausted: IntCounterVec,
     rewound: IntCounter,
 }
@@ -111,6 +114,22 @@ impl CacheMetrics {
                 "weir_probes_total",
                 "Probes of the upstream's resourceVersion for consistent reads, by outcome.",
                 &["outcome"],
+            )?,
+            proofs: counters(
+                "weir_freshness_proofs_total",
+                "Watches that had to begin with a fresh state, by the step that proved it fresh; forwarded are those without proof.",
+                &with(CACHE, "step"),
+            )?,
+            proof_duration: registered(
+                registry,
+                HistogramVec::new(
+                    HistogramOpts::new(
+                        "weir_freshness_proof_duration_seconds",
+                        "How long the proof of freshness took, by the step that brought it, in seconds.",
+                    )
+                    .buckets(PROOF_SECONDS.to_vec()),
+                    &["step"],
+                )?,
             )?,
             forward_exhausted: counters(
                 "weir_forward_budget_exhausted_total",
@@ -227,6 +246,12 @@ impl CacheSeries {
         self.count(&self.families.relists, cause);
     }
 
+    /// Counts a proof of freshness by its step, one of [`PROOF_STEPS`], or the want of one.
+    pub fn proof(&self, step: &str, took: Duration) {
+        self.count(&self.families.proofs, step);
+        self.families.proof_duration.with_label_values(&[step]).observe(took.as_secs_f64());
+    }
+
     /// Counts an upstream watch that ended.
     pub fn watch_ended(&self, result: &str) {
         self.count(&self.families.watches, result);
@@ -251,6 +276,9 @@ impl CacheSeries {
         for cause in RELIST_CAUSES {
             families.relists.remove_label_values(&with(labels, cause)).ok();
         }
+        for step in PROOF_STEPS {
+            families.proofs.remove_label_values(&with(labels, step)).ok();
+        }
         for result in WATCH_RESULTS {
             families.watches.remove_label_values(&with(labels, result)).ok();
         }
@@ -268,6 +296,8 @@ impl CacheSeries {
 pub const STATES: [&str; 5] = ["listing", "backing-off", "resuming", "verifying", "watching"];
 /// Why a list begins, for the `cause` label.
 pub const RELIST_CAUSES: [&str; 5] = ["start", "expired", "rewound", "changed", "retry"];
+/// How a cache was proved fresh, for the `step` label (design, section 5).
+pub const PROOF_STEPS: [&str; 5] = ["held", "event", "list", "short-watch", "forwarded"];
 /// How an upstream watch ends, for the `result` label.
 pub const WATCH_RESULTS: [&str; 12] = [
     "clean",
@@ -286,6 +316,10 @@ pub const WATCH_RESULTS: [&str; 12] = [
 
 /// The labels of one cache. The namespace is empty for a cache of the whole cluster.
 const CACHE: [&str; 5] = ["group", "version", "resource", "namespace", "representation"];
+
+/// A probe and a list take some milliseconds, a short watch up to 2.3 s, and nothing waits for longer than the upstream's own 3 s.
+const PROOF_SECONDS: [f64; 12] =
+    [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0];
 
 fn with<'a>(labels: [&'a str; 5], last: &'a str) -> [&'a str; 6] {
     let [group, version, resource, namespace, representation] = labels;
@@ -322,6 +356,9 @@ mod tests {
         series.progress();
         for cause in RELIST_CAUSES {
             series.relist(cause);
+        }
+        for step in PROOF_STEPS {
+            series.proof(step, Duration::from_millis(7));
         }
         for result in WATCH_RESULTS {
             series.watch_ended(result);

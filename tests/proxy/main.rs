@@ -20,5 +20,6 @@ mod readers;
 mod reflector;
 mod scope;
 mod shutdown;
+mod starts;
 mod upgrades;
 mod watches;

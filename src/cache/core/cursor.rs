@@ -35,7 +35,7 @@ pub struct Cursor {
     pub(super) place: Place,
     /// Its index there. Written only under the cache's mutex.
     pub(super) index: AtomicUsize,
-    /// Events whose place is not after this are not delivered: the asked start, where it lay in the future; else zero.
+    /// Events whose place is not after this are not delivered: the asked start or the initial state, where they were ahead of the cache; else zero.
     pub(super) after: ResourceVersion,
     /// Completes a wait of the watcher; a wake-up that comes early is kept.
     pub(super) notify: Notify,

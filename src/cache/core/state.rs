@@ -2,6 +2,7 @@
 //!
 //! The next state is made from the present one and a batch of changes; they share what did not change.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use crate::api::resource_version::ResourceVersion;
@@ -61,6 +62,34 @@ impl State {
         next.history.relist(batch, (from, resource_version), limits);
         next.resource_version = resource_version;
         Ok(next)
+    }
+
+    /// The state that a complete list besides the stream gives at its resourceVersion, and what it weighs beyond this one, in bytes: what is
+    /// equal here is shared. Its history is empty.
+    pub fn beside(&self, objects: Vec<Object>, resource_version: ResourceVersion) -> (Self, usize) {
+        let mut store = self.store.clone();
+        let mut weight = 0;
+        let mut listed = HashSet::with_capacity(objects.len());
+        for object in objects {
+            listed.insert(object.key.clone());
+            let is_equal = store.get(object.key.as_str()).is_some_and(|present| {
+                present.resource_version == object.resource_version && present.body == object.body
+            });
+            if !is_equal {
+                weight += object.weight();
+                store.put(Arc::new(object));
+            }
+        }
+        let everything = WatchFilter::default();
+        let gone: Vec<Arc<Object>> = store
+            .scan(&everything, None)
+            .filter(|object| !listed.contains(&object.key))
+            .cloned()
+            .collect();
+        for object in gone {
+            store.remove(object.key.as_str());
+        }
+        (Self::listed(store, resource_version, self.history.ground()), weight)
     }
 
     /// The resourceVersion of the view: everything up to it is in, nothing after it.

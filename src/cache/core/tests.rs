@@ -1,5 +1,6 @@
 //! Tests of the watch cache's core as a whole, and what they share: pods, filters, and watchers read to the end.
 
+mod beside;
 mod cache;
 mod dispatch;
 mod model;

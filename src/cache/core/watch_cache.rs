@@ -200,6 +200,29 @@ impl WatchCache {
         Ok(Watcher::new(Arc::clone(&self.published), cursor, filter, start, resource_version))
     }
 
+    /// Begins a watch with a state that was listed besides the stream ([`State::beside`]), or with the present one if that is as new. Of what
+    /// the stream tells later, the watch is given what is newer than the state that it began with: old and new of each event
+    /// are the upstream's own states, whoever listed. The state must be of the upstream's history that is held here.
+    pub fn watch_from(
+        &self,
+        filter: WatchFilter,
+        listed: &Arc<State>,
+    ) -> Result<Watcher, WatchRefusal> {
+        let place = Place::of(&filter);
+        let mut writer = self.published.writer.lock();
+        let present = self.published.state().ok_or(WatchRefusal::NotReady)?;
+        let end = present.history().end_seq();
+        let held = present.resource_version();
+        let state = if listed.resource_version() > held { Arc::clone(listed) } else { present };
+        let at = state.resource_version();
+        let initial = Some(InitialEvents::new(state));
+        let after = if at > held { at } else { ResourceVersion::default() };
+        let cursor = writer.dispatcher.register(place, (end, end), after, initial);
+        drop(writer);
+        let (cache, start) = (Arc::clone(&self.published), WatchStart::InitialEvents);
+        Ok(Watcher::new(cache, cursor, filter, start, at))
+    }
+
     /// Ends watchers (cause `Slow`) that still hold their initial state and took nothing of it since a call that was made
     /// `older_than` ago; a first call only notes how far each is. To be called now and then. Returns how many it ended.
     pub fn end_stalled(&self, older_than: Duration, now: Now) -> usize {

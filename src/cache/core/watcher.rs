@@ -107,7 +107,7 @@ impl Watcher {
 
     /// Everything owed up to this resourceVersion has been taken: what a bookmark may claim. Only meaningful
     /// right after `take` returned `Idle` or `InitialEventsEnd`. It is the cache's own: below the start of a
-    /// watch that was asked to begin in the future, where no bookmark may be sent (semantics.md §5.6).
+    /// watch that began ahead of the cache, where no bookmark may be sent (semantics.md §5.6).
     pub fn resource_version(&self) -> ResourceVersion {
         self.resource_version
     }

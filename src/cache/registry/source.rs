@@ -7,11 +7,10 @@ use futures_util::future::BoxFuture;
 use tokio::sync::watch;
 
 use crate::api::resource::{ApiResource, GroupVersionResource, Representation, Scope};
-use crate::api::resource_version::ResourceVersion;
 use crate::cache::handle::Refusal;
 use crate::cache::live::LiveCache;
-use crate::cache::progress::Probe;
-use crate::cache::reflector::{self, Begin, Reflector};
+use crate::cache::proof::Witness;
+use crate::cache::reflector::{Begin, Reflector};
 use crate::upstream::Upstream;
 use crate::upstream::discovery::{Discovery, Found};
 use crate::upstream::error::UpstreamError;
@@ -46,26 +45,20 @@ pub(crate) trait Source: Send + Sync + 'static {
 
 /// A lister-watcher behind an object: all that the registry does with one.
 pub(crate) trait Connection: Send + Sync {
-    /// Its probe.
-    fn probe(self: Arc<Self>) -> Arc<dyn Probe>;
+    /// What proofs of freshness ask.
+    fn witness(self: Arc<Self>) -> Arc<dyn Witness>;
 
     /// The work of the reflector of a new cache.
     fn reflect(self: Arc<Self>, live: Arc<LiveCache>, begin: Begin) -> BoxFuture<'static, Refusal>;
 }
 
 impl<L: ListWatch> Connection for L {
-    fn probe(self: Arc<Self>) -> Arc<dyn Probe> {
+    fn witness(self: Arc<Self>) -> Arc<dyn Witness> {
         self
     }
 
     fn reflect(self: Arc<Self>, live: Arc<LiveCache>, begin: Begin) -> BoxFuture<'static, Refusal> {
         Reflector::new(self, live, begin).run().boxed()
-    }
-}
-
-impl<L: ListWatch> Probe for L {
-    fn probe(&self) -> BoxFuture<'_, Result<ResourceVersion, UpstreamError>> {
-        reflector::probe(self).boxed()
     }
 }
 

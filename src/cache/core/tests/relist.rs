@@ -70,7 +70,7 @@ fn watches_live_on_and_are_given_the_difference() {
 #[test]
 fn a_client_comes_back_to_the_whole_batch_or_to_none_of_it() {
     let (cache, ..) = relisted();
-    let mut seen = |from: u64| drain(&mut after(&cache, from).unwrap()).0;
+    let seen = |from: u64| drain(&mut after(&cache, from).unwrap()).0;
     assert_eq!(seen(10)[1..], BATCH);
     assert_eq!(seen(11)[1..], BATCH);
     assert_eq!(seen(12), BATCH);

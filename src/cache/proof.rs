@@ -1,0 +1,225 @@
+//! Proof that a watch which must be fresh may begin: steps 1 to 4 of the design, section 5. Without one it is forwarded (step 5).
+//!
+//! A probe tells the resourceVersion P that is needed. Then the cheapest proof that can be had soon is taken:
+//!
+//! * `held`: the cache has reached P.
+//! * `event`: what was on its way brings it there.
+//! * `list` ([`list`]): a small collection is listed a second time at some L not below P, and the watch begins with that state.
+//! * `short-watch` ([`short_watch`]): of a large one a second watch from what is held tells in a bookmark that there is nothing up to P.
+//!
+//! The second list is a LIST and not a watch-list: both give the state at L, from the upstream's own cache and as fast, but every upstream
+//! understands a LIST. Where progress can be asked of the upstream's cache (it has watch-list) it is asked for not older than P, which the
+//! probe has just brought that cache to; older upstreams could stay below P for long, and are asked for a consistent one.
+//!
+//! The pool keeps watches apart from requests, so with several instances of the upstream the short watch may reach another one than the
+//! probe did. Its bookmark is a proof all the same: an instance tells how far it is itself. One that lags tells less than P, and the
+//! request is forwarded.
+//!
+//! Invariants: what a proof rests on was asked for after the request arrived, or reached P. At most one list and one short watch of a cache are under
+//! way; whoever comes meanwhile shares them, and looks at what they brought. No lock here but a [`Flight`]'s.
+
+mod flight;
+mod list;
+mod short_watch;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout};
+
+use crate::api::resource_version::ResourceVersion;
+use crate::cache::handle::Refusal;
+use crate::cache::live::LiveCache;
+use crate::cache::progress::{CATCH_UP, Probe};
+use crate::cache::proof::flight::Flight;
+pub use crate::cache::proof::list::Listed;
+use crate::cache::reflector;
+use crate::codec::list::ListPage;
+use crate::upstream::error::UpstreamError;
+use crate::upstream::lister_watcher::{
+    ListRequest, ListWatch, UpstreamEvent, WatchRequest, WatchStream,
+};
+
+/// A state with which a watch may begin.
+#[derive(Clone, Debug)]
+pub enum FreshState {
+    /// The cache's present one.
+    Held,
+    /// One that was listed besides the cache's stream; the cache may not have reached it.
+    Listed(Arc<Listed>),
+}
+
+/// What proofs ask of an upstream, for one resource, representation and scope: a lister-watcher behind an object.
+pub(crate) trait Witness: Probe {
+    /// [`ListWatch::list`].
+    fn list(&self, request: ListRequest) -> BoxFuture<'_, Result<ListPage, UpstreamError>>;
+
+    /// [`ListWatch::watch`].
+    fn watch(
+        &self,
+        request: WatchRequest,
+    ) -> BoxFuture<'_, Result<Box<dyn Testimony>, UpstreamError>>;
+}
+
+/// A running watch behind an object.
+pub(crate) trait Testimony: Send {
+    /// [`WatchStream::next`].
+    fn next(&mut self) -> BoxFuture<'_, Result<Option<Vec<UpstreamEvent>>, UpstreamError>>;
+}
+
+impl<L: ListWatch> Probe for L {
+    fn probe(&self) -> BoxFuture<'_, Result<ResourceVersion, UpstreamError>> {
+        reflector::probe(self).boxed()
+    }
+}
+
+impl<L: ListWatch> Witness for L {
+    fn list(&self, request: ListRequest) -> BoxFuture<'_, Result<ListPage, UpstreamError>> {
+        ListWatch::list(self, request).boxed()
+    }
+
+    fn watch(
+        &self,
+        request: WatchRequest,
+    ) -> BoxFuture<'_, Result<Box<dyn Testimony>, UpstreamError>> {
+        let watch = ListWatch::watch(self, request);
+        async { Ok(Box::new(watch.await?) as Box<dyn Testimony>) }.boxed()
+    }
+}
+
+impl<W: WatchStream> Testimony for W {
+    fn next(&mut self) -> BoxFuture<'_, Result<Option<Vec<UpstreamEvent>>, UpstreamError>> {
+        WatchStream::next(self).boxed()
+    }
+}
+
+/// The proofs of one cache.
+pub(crate) struct Proofs {
+    upstream: Arc<dyn Witness>,
+    lists: Flight<Option<Arc<Listed>>>,
+    /// Whether a short watch told how far the upstream is.
+    watches: Flight<bool>,
+    /// How far short watches have brought the cache.
+    told: AtomicU64,
+}
+
+impl Proofs {
+    /// None yet, from this upstream.
+    pub(crate) fn new(upstream: Arc<dyn Witness>) -> Self {
+        let (lists, watches) = (Flight::default(), Flight::default());
+        Self { upstream, lists, watches, told: AtomicU64::new(0) }
+    }
+}
+
+/// Finds a state that is not older than `asked`, or for `None` than this call, and counts how. Cancel safe: what others share goes on.
+pub(crate) async fn fresh_state(
+    live: &Arc<LiveCache>,
+    asked: Option<ResourceVersion>,
+    within: Duration,
+) -> Result<FreshState, Refusal> {
+    let began = Instant::now();
+    let proved = timeout(within, prove(live, asked)).await.unwrap_or(Err(Refusal::NotFresh));
+    let step = proved.as_ref().map_or("forwarded", |(_, step)| *step);
+    live.series.proof(step, began.elapsed());
+    proved.map(|(state, _)| state)
+}
+
+type Proved = Result<(FreshState, &'static str), Refusal>;
+
+async fn prove(live: &Arc<LiveCache>, asked: Option<ResourceVersion>) -> Proved {
+    let held = *live.cache.progress().borrow();
+    if asked.is_some() && held >= asked {
+        return Ok((FreshState::Held, "held"));
+    }
+    let revision = probe(live).await?;
+    let needed = asked.unwrap_or(revision);
+    if needed > revision {
+        // Of the future: what becomes of it the upstream says.
+        return Err(Refusal::NotFresh);
+    }
+    if *live.cache.progress().borrow() >= Some(needed) {
+        return Ok((FreshState::Held, "held"));
+    }
+    if list::is_small(live) { by_list(live, needed).await } else { by_watch(live, needed).await }
+}
+
+/// The upstream's resourceVersion as of some moment after this call.
+pub(crate) async fn probe(live: &LiveCache) -> Result<ResourceVersion, Refusal> {
+    let held = *live.cache.progress().borrow();
+    let revision = live.probes.revision().await.map_err(|_failed| Refusal::NotFresh)?;
+    live.shared.reached(revision);
+    // A consistent list is at least as new as anything that was here before it was sent. One that is older tells of a rewound history
+    // (design, section 6), which the reflector must confirm.
+    if held > Some(revision) {
+        live.recheck.notify_one();
+        return Err(Refusal::NotFresh);
+    }
+    Ok(revision)
+}
+
+/// Step 3, beside step 2.
+async fn by_list(live: &Arc<LiveCache>, needed: ResourceVersion) -> Proved {
+    let mut progress = live.cache.progress();
+    if reaches(&mut progress, needed, HEAD_START).await {
+        return Ok((FreshState::Held, "event"));
+    }
+    loop {
+        let mut listing = live.proofs.lists.join(live, || list::list(Arc::clone(live), needed));
+        let listed = tokio::select! {
+            biased;
+            Ok(_) = progress.wait_for(|held| *held >= Some(needed)) => {
+                return Ok((FreshState::Held, "event"));
+            }
+            listed = listing.wait_for(Option::is_some) => listed.map_or(None, |listed| listed.clone().flatten()),
+        };
+        match listed {
+            // One that was asked for by somebody who came before may be older; the next is not.
+            Some(listed) if listed.resource_version() < needed => {}
+            Some(listed) => return Ok((FreshState::Listed(listed), "list")),
+            None => return Err(Refusal::NotFresh),
+        }
+    }
+}
+
+/// Step 2, then step 4.
+async fn by_watch(live: &Arc<LiveCache>, needed: ResourceVersion) -> Proved {
+    let mut progress = live.cache.progress();
+    if reaches(&mut progress, needed, CATCH_UP).await {
+        return Ok((FreshState::Held, "event"));
+    }
+    loop {
+        let mut watching =
+            live.proofs.watches.join(live, || short_watch::short_watch(Arc::clone(live)));
+        let told = tokio::select! {
+            biased;
+            Ok(_) = progress.wait_for(|held| *held >= Some(needed)) => {
+                let told = live.proofs.told.load(Ordering::Relaxed) >= needed.0;
+                return Ok((FreshState::Held, if told { "short-watch" } else { "event" }));
+            }
+            told = watching.wait_for(Option::is_some) => told.is_ok_and(|told| *told == Some(true)),
+        };
+        // A bookmark from before the probe does not reach; the next one does, if the time lasts.
+        if !told && *progress.borrow() < Some(needed) {
+            return Err(Refusal::NotFresh);
+        }
+    }
+}
+
+async fn reaches(
+    progress: &mut watch::Receiver<Option<ResourceVersion>>,
+    needed: ResourceVersion,
+    within: Duration,
+) -> bool {
+    let reached = progress.wait_for(|held| *held >= Some(needed));
+    timeout(within, reached).await.is_ok_and(|reached| reached.is_ok())
+}
+
+/// How long an event that is on its way may take before the upstream is asked for the whole of a small collection.
+const HEAD_START: Duration = Duration::from_millis(5);
+
+#[cfg(test)]
+mod tests;

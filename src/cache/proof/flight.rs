@@ -1,0 +1,56 @@
+//! One piece of work at a time, shared by all who want its outcome.
+//!
+//! Lock order: the slot, alone and never across an await.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+use crate::cache::live::LiveCache;
+
+type Landing<T> = watch::Receiver<Option<T>>;
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Flight<T> {
+    slot: Arc<Mutex<Option<Landing<T>>>>,
+}
+
+impl<T: Send + Sync + 'static> Flight<T> {
+    /// Joins the work under way, or begins it as a task that ends with the cache. The outcome is `None` until it is there; the channel closes without one
+    /// if the work was given up.
+    pub(super) fn join<F>(&self, live: &LiveCache, begin: impl FnOnce() -> F) -> Landing<T>
+    where
+        F: Future<Output = T> + Send + 'static,
+    {
+        let mut slot = self.slot.lock();
+        if let Some(landing) = &*slot {
+            return landing.clone();
+        }
+        let (outcome, landing) = watch::channel(None);
+        *slot = Some(landing.clone());
+        let under_way = UnderWay(Arc::clone(&self.slot));
+        let (work, cancel) = (begin(), live.cancel.clone());
+        live.shared.tasks.spawn(async move {
+            let done = cancel.run_until_cancelled(work).await;
+            // Whoever comes from now on begins anew, and nothing is kept here of what this one brought.
+            drop(under_way);
+            if done.is_some() {
+                outcome.send_replace(done);
+            }
+        });
+        landing
+    }
+}
+
+/// Empties the slot when the work is over, even by a panic.
+struct UnderWay<T>(Arc<Mutex<Option<Landing<T>>>>);
+
+impl<T> Drop for UnderWay<T> {
+    fn drop(&mut self) {
+        let landing = self.0.lock().take();
+        drop(landing);
+    }
+}

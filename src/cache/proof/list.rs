@@ -1,0 +1,81 @@
+//! A second list of a small collection, whose state waiting watches begin with. Store and stream of the cache go on untouched.
+//!
+//! It is no new state for the cache itself: what was created and deleted again since the cache's own resourceVersion shows in no list, and watchers
+//! that are already there are owed it. They get it from the stream.
+
+use std::sync::Arc;
+
+use tokio::time::timeout;
+
+use crate::api::resource_version::ResourceVersion;
+use crate::cache::budget::Claim;
+use crate::cache::core::watch_cache::State;
+use crate::cache::live::LiveCache;
+use crate::cache::progress::PROBE_TIMEOUT;
+use crate::codec::object::Object;
+use crate::upstream::lister_watcher::ListRequest;
+
+/// A state that was listed besides the stream. It shares with the cache's present one what is equal; what is not counts against the budget for as long as
+/// requests wait with it. A watcher that takes long over it keeps it, as it would any state of the cache.
+#[derive(Debug)]
+pub struct Listed {
+    pub(crate) state: Arc<State>,
+    /// The number of rewinds after which it was listed.
+    pub(crate) history: u64,
+    _claim: Claim,
+}
+
+impl Listed {
+    /// That of the list.
+    pub fn resource_version(&self) -> ResourceVersion {
+        self.state.resource_version()
+    }
+}
+
+/// Whether a second list of it costs little.
+pub(super) fn is_small(live: &LiveCache) -> bool {
+    live.cache
+        .state()
+        .is_some_and(|state| state.len() <= OBJECTS_MAX && state.store().weight() <= BYTES_MAX)
+}
+
+/// Lists at not older than `needed`; `None` if that failed, or if it has become large.
+pub(super) async fn list(live: Arc<LiveCache>, needed: ResourceVersion) -> Option<Arc<Listed>> {
+    let history = live.history();
+    let _slot = live.shared.proof_lists.acquire().await.ok()?;
+    if live.shared.budget.is_spent() {
+        return None;
+    }
+    let asks_progress = live.shared.watch_list.is_known_to_work();
+    let request = ListRequest {
+        limit: u32::try_from(OBJECTS_MAX * GROWTH).ok(),
+        resource_version: asks_progress.then_some(needed),
+        resource_version_match: if asks_progress { "NotOlderThan" } else { "" },
+        ..ListRequest::default()
+    };
+    let page = match timeout(PROBE_TIMEOUT, live.proofs.upstream.list(request)).await {
+        Ok(Ok(page)) => page,
+        Ok(Err(error)) => {
+            tracing::debug!(%error, "a second list failed");
+            return None;
+        }
+        Err(_elapsed) => return None,
+    };
+    let weight: usize = page.objects.iter().map(Object::weight).sum();
+    let is_whole = page.continue_token.is_empty() && weight <= BYTES_MAX * GROWTH;
+    if !is_whole || page.resource_version < needed {
+        return None;
+    }
+    live.shared.reached(page.resource_version);
+    let present = live.cache.state()?;
+    let (state, weight) = present.beside(page.objects, page.resource_version);
+    let claim = live.shared.budget.claim(weight);
+    Some(Arc::new(Listed { state: Arc::new(state), history, _claim: claim }))
+}
+
+/// The most objects that a small collection has. A watch that begins directly costs the upstream as much as this list, which serves many.
+const OBJECTS_MAX: usize = 1000;
+/// The most that they may weigh, in bytes: a list of it takes the upstream and us some ten milliseconds.
+const BYTES_MAX: usize = 4 * 1024 * 1024;
+/// By how much it may have grown when the list comes.
+const GROWTH: usize = 2;

@@ -1,0 +1,256 @@
+//! Proofs against scripted upstreams, in paused time.
+
+use futures_util::future::join_all;
+use tokio::task::JoinHandle;
+
+use super::*;
+use crate::api::resource::{Representation, Scope};
+use crate::cache::core::watch_cache::WatchRefusal;
+use crate::cache::core::watcher::{Taken, WatchFilter, Watcher};
+use crate::cache::handle::CacheHandle;
+use crate::cache::live::{CacheKey, Shared};
+use crate::cache::reflector::{Begin, Reflector};
+use crate::cache::script::{
+    Feed, Script, bookmark, config, config_maps, object, page, status, upsert,
+};
+use crate::telemetry::cache_metrics::CacheMetrics;
+
+const WITHIN: Duration = Duration::from_secs(3);
+
+struct Rig {
+    script: Arc<Script>,
+    live: Arc<LiveCache>,
+    feed: Feed,
+    metrics: prometheus::Registry,
+    _task: JoinHandle<Refusal>,
+}
+
+impl Rig {
+    /// A cache of so many objects, at 2000, whose upstream is at 2005.
+    async fn of(objects: u64) -> Self {
+        let metrics = prometheus::Registry::new();
+        let families = CacheMetrics::register(&metrics).unwrap();
+        let shared = Arc::new(Shared::new(Arc::new(config()), families));
+        let (script, resource) = (Arc::new(Script::default()), Arc::new(config_maps()));
+        let (gvr, representation) = (resource.gvr.clone(), Representation::Json);
+        let key = CacheKey { gvr, representation, scope: Scope::Cluster };
+        let live = Arc::new(LiveCache::new(key, resource, script.clone(), shared));
+        let reflector = Reflector::new(script.clone(), live.clone(), Begin::default());
+        let feed = script.on_watch();
+        let initial = (1..=objects).map(|number| upsert(&number.to_string(), number));
+        feed.send(initial.chain([bookmark(2000, true)]).collect());
+        let task = tokio::spawn(reflector.run());
+        live.cache.progress().wait_for(Option::is_some).await.unwrap();
+        script.on_probe(2005);
+        Self { script, live, feed, metrics, _task: task }
+    }
+
+    async fn fresh(&self, asked: Option<u64>) -> Result<FreshState, Refusal> {
+        fresh_state(&self.live, asked.map(ResourceVersion), WITHIN).await
+    }
+
+    fn held(&self) -> u64 {
+        self.live.cache.state().unwrap().resource_version().0
+    }
+
+    fn watch(&self, state: &FreshState) -> Result<Watcher, WatchRefusal> {
+        CacheHandle::new(self.live.clone()).watch_from(WatchFilter::default(), state)
+    }
+
+    /// Lists besides the probes.
+    fn lists(&self) -> Vec<ListRequest> {
+        let lists = self.script.lists.lock();
+        lists.iter().filter(|list| list.limit != Some(1)).cloned().collect()
+    }
+
+    fn assert_steps(&self, expected: &[(&str, u64)]) {
+        let text = prometheus::TextEncoder::new().encode_to_string(&self.metrics.gather()).unwrap();
+        for (step, count) in expected {
+            let label = format!("step=\"{step}\"");
+            let counted = text
+                .lines()
+                .filter(|line| line.starts_with("weir_freshness_proofs_total{"))
+                .filter(|line| line.contains(&label))
+                .any(|line| line.ends_with(&format!(" {count}")));
+            assert!(counted, "{step} {count}: {text}");
+        }
+    }
+}
+
+fn drain(watcher: &mut Watcher) -> String {
+    let mut told = String::new();
+    loop {
+        match watcher.take(1 << 20) {
+            Taken::Frames { chunks, .. } => told += std::str::from_utf8(&chunks.concat()).unwrap(),
+            Taken::InitialEventsEnd(at) => told += &format!("END {at}\n"),
+            Taken::Searching => {}
+            Taken::Idle | Taken::Ended(_) => return told,
+        }
+    }
+}
+
+fn names(told: &str) -> Vec<String> {
+    let short = |line: &str| match serde_json::from_str::<serde_json::Value>(line) {
+        Ok(event) => format!(
+            "{} {}",
+            event["type"].as_str().unwrap(),
+            event["object"]["metadata"]["name"].as_str().unwrap()
+        ),
+        Err(_) => line.to_owned(),
+    };
+    told.lines().map(short).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_held_or_on_its_way_needs_no_request_but_the_probe() {
+    let rig = Rig::of(2).await;
+    rig.script.on_probe(2000);
+    assert!(matches!(rig.fresh(None).await, Ok(FreshState::Held)));
+    assert!(matches!(rig.fresh(Some(1999)).await, Ok(FreshState::Held)));
+    assert_eq!(rig.script.probes(), 1);
+    rig.script.on_probe(2003);
+    let event = async {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+        rig.feed.send(vec![upsert("new", 2003)]);
+    };
+    let (fresh, ()) = tokio::join!(rig.fresh(None), event);
+    assert!(matches!(fresh, Ok(FreshState::Held)));
+    assert!(rig.lists().is_empty());
+    rig.assert_steps(&[("held", 2), ("event", 1)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_small_quiet_collection_is_listed_once_for_all_who_wait() {
+    let rig = Rig::of(2).await;
+    rig.script.on_list(Ok(page(2007, "", vec![object("1", 1), object("3", 2006)])));
+    let all = join_all((0..500).map(|_| rig.fresh(None))).await;
+    let lists = rig.lists();
+    assert_eq!(lists.len(), 1);
+    // What the probe has brought the upstream's own cache to.
+    assert_eq!(lists[0].resource_version, Some(ResourceVersion(2005)));
+    assert_eq!(lists[0].resource_version_match, "NotOlderThan");
+    let mut watchers: Vec<_> =
+        all.iter().map(|state| rig.watch(state.as_ref().unwrap()).unwrap()).collect();
+    // The cache knows nothing of it yet; who is there already is told by the stream.
+    assert_eq!(rig.held(), 2000);
+    let mut present = rig.watch(&FreshState::Held).unwrap();
+    assert_eq!(names(&drain(&mut present)), ["ADDED 1", "ADDED 2", "END 2000"]);
+    for watcher in &mut watchers {
+        assert_eq!(names(&drain(watcher)), ["ADDED 1", "ADDED 3", "END 2007"]);
+    }
+    rig.feed.send(vec![
+        UpstreamEvent::Delete(object("2", 2005)),
+        upsert("3", 2006),
+        bookmark(2007, false),
+        upsert("3", 2008),
+    ]);
+    rig.live.cache.progress().wait_for(|held| held.unwrap().0 == 2008).await.unwrap();
+    assert_eq!(names(&drain(&mut present)), ["DELETED 2", "ADDED 3", "MODIFIED 3"]);
+    for watcher in &mut watchers {
+        assert_eq!(names(&drain(watcher)), ["MODIFIED 3"]);
+    }
+    rig.assert_steps(&[("list", 500)]);
+    drop(all);
+    assert_eq!(rig.live.shared.budget.used(), rig.live.account.state());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_is_no_proof_is_not_used() {
+    let failures = [
+        Err(status(504, "too large")),
+        Ok(page(2004, "", Vec::new())),
+        Ok(page(2006, "more", Vec::new())),
+    ];
+    for answer in failures {
+        let rig = Rig::of(2).await;
+        rig.script.on_list(answer);
+        assert_eq!(rig.fresh(None).await.unwrap_err(), Refusal::NotFresh);
+        rig.assert_steps(&[("forwarded", 1)]);
+    }
+    // What the upstream itself has not reached is not waited for.
+    let rig = Rig::of(2).await;
+    assert_eq!(rig.fresh(Some(2006)).await.unwrap_err(), Refusal::NotFresh);
+    assert!(rig.lists().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_state_of_a_lost_history_is_not_begun_with() {
+    let rig = Rig::of(2).await;
+    rig.script.on_list(Ok(page(2007, "", Vec::new())));
+    let state = rig.fresh(None).await.unwrap();
+    rig.live.shared.rewind();
+    assert_eq!(rig.watch(&state).unwrap_err(), WatchRefusal::NotReady);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_large_quiet_collection_is_shown_to_be_quiet_by_one_short_watch() {
+    let rig = Rig::of(1100).await;
+    let short = rig.script.on_watch();
+    let began = Instant::now();
+    let told = async {
+        tokio::time::sleep(Duration::from_millis(1200)).await;
+        short.send(vec![bookmark(2006, false)]);
+    };
+    let all = join_all((0..500).map(|_| rig.fresh(None)));
+    let (all, ()) = tokio::join!(all, told);
+    assert!(all.iter().all(|state| matches!(state, Ok(FreshState::Held))));
+    assert!(began.elapsed() < WITHIN);
+    assert_eq!(rig.held(), 2006);
+    assert!(rig.lists().is_empty());
+    let watches = rig.script.watches.lock();
+    assert_eq!(watches.len(), 2);
+    assert_eq!(watches[1].resource_version, Some(ResourceVersion(2000)));
+    assert_eq!((watches[1].timeout_seconds, watches[1].send_initial_events), (3, false));
+    rig.assert_steps(&[("short-watch", 500)]);
+    assert!(!short.is_held());
+}
+
+/// Otherwise the event that the short watch was sent would be lost for the watchers who are there.
+#[tokio::test(start_paused = true)]
+async fn a_short_watch_proves_nothing_before_its_events_came_by_the_stream() {
+    let rig = Rig::of(1100).await;
+    let mut present = rig.watch(&FreshState::Held).unwrap();
+    drain(&mut present);
+    let short = rig.script.on_watch();
+    short.send(vec![upsert("new", 2003), bookmark(2006, false)]);
+    let stream = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(rig.held(), 2000);
+        rig.feed.send(vec![upsert("new", 2003)]);
+    };
+    let (fresh, ()) = tokio::join!(rig.fresh(None), stream);
+    assert!(matches!(fresh, Ok(FreshState::Held)));
+    assert_eq!(rig.held(), 2006);
+    assert_eq!(names(&drain(&mut present)), ["ADDED new"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_short_watch_that_fails_or_says_too_little_is_no_proof() {
+    let rig = Rig::of(1100).await;
+    rig.script.on_watch_fail(status(500, "no"));
+    assert_eq!(rig.fresh(None).await.unwrap_err(), Refusal::NotFresh);
+    // It ends without a bookmark.
+    drop(rig.script.on_watch());
+    assert_eq!(rig.fresh(None).await.unwrap_err(), Refusal::NotFresh);
+    assert_eq!(rig.script.watches.lock().len(), 3);
+    // An instance that lags, and then is silent.
+    let lagging = rig.script.on_watch();
+    lagging.send(vec![bookmark(2004, false)]);
+    assert_eq!(rig.fresh(None).await.unwrap_err(), Refusal::NotFresh);
+    assert_eq!(rig.held(), 2004);
+    rig.assert_steps(&[("forwarded", 3)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cache_that_began_for_the_request_needs_no_probe() {
+    let since = Instant::now();
+    let rig = Rig::of(2).await;
+    let handle = CacheHandle::new(rig.live.clone());
+    let fresh = handle.fresh_state(None, since, WITHIN).await;
+    assert!(matches!(fresh, Ok(FreshState::Held)));
+    assert_eq!(rig.script.probes(), 0);
+    let later = since + Duration::from_millis(1);
+    rig.script.on_probe(2000);
+    handle.fresh_state(None, later, WITHIN).await.unwrap();
+    assert_eq!(rig.script.probes(), 1);
+}

@@ -1,0 +1,97 @@
+//! Consistent starts of watches: what an informer of client-go since 0.35 asks first is answered from the cache, with proof that it
+//! is fresh.
+
+use weir::simulator::{Simulator, SimulatorOptions};
+
+use crate::client::Watch;
+use crate::harness::{Proxy, configmap, pod, seed};
+
+const CONFIGMAPS: &str = "/api/v1/configmaps";
+const WATCH_LIST: &str = "/api/v1/configmaps?watch=1&allowWatchBookmarks=true&sendInitialEvents=true\
+    &resourceVersionMatch=NotOlderThan";
+
+async fn proofs(proxy: &Proxy, step: &str) -> f64 {
+    let labels = [r#"resource="configmaps""#, &format!("step=\"{step}\"")];
+    proxy.metric("weir_freshness_proofs_total", &labels).await
+}
+
+/// Both are sent the same from their start on.
+async fn assert_same(proxy: &Proxy, through: &mut Watch, direct: &mut Watch, start: &str) {
+    let frames = through.until(start).await;
+    assert_eq!(frames, direct.until(start).await);
+    let api = proxy.upstream.store();
+    api.create(configmap("ns1", "after", 1)).unwrap();
+    api.delete("v1", "configmaps", "ns1", "after").unwrap();
+    // Bookmarks come when they come.
+    let events = |mut frames: Vec<String>| {
+        frames.retain(|frame| !frame.contains("BOOKMARK"));
+        frames
+    };
+    assert_eq!(events(through.until("DELETED").await), events(direct.until("DELETED").await));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_informer_starts_on_a_small_quiet_resource() {
+    let proxy = Proxy::seeded().await;
+    proxy.warm(CONFIGMAPS).await;
+    proxy.upstream.store().create(pod("ns1", "elsewhere", "n")).unwrap();
+    let mut through = proxy.watch(WATCH_LIST).await;
+    assert_eq!(through.cache(), "hit");
+    let mut direct = proxy.watch_direct(WATCH_LIST).await;
+    assert_eq!(proofs(&proxy, "list").await, 1.0);
+    assert_same(&proxy, &mut through, &mut direct, "initial-events-end").await;
+
+    // At the resourceVersion of another resource.
+    proxy.upstream.store().create(pod("ns1", "again", "n")).unwrap();
+    let at = format!("{WATCH_LIST}&resourceVersion={}", proxy.upstream.store().revision());
+    let mut through = proxy.watch(&at).await;
+    assert_eq!(through.cache(), "hit");
+    let mut direct = proxy.watch_direct(&at).await;
+    assert_eq!(through.until("end").await, direct.until("end").await);
+    assert_eq!(proofs(&proxy, "list").await, 2.0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_informer_starts_on_a_large_quiet_resource() {
+    let upstream = Simulator::start(SimulatorOptions::default()).await.unwrap();
+    seed(&upstream);
+    for number in 0..1100 {
+        upstream.store().create(configmap("ns2", &format!("n-{number}"), number)).unwrap();
+    }
+    let proxy = Proxy::before(upstream, "", |_| {}).await;
+    proxy.warm(CONFIGMAPS).await;
+    proxy.upstream.store().create(pod("ns1", "elsewhere", "n")).unwrap();
+    let mut through = proxy.watch(WATCH_LIST).await;
+    assert_eq!(through.cache(), "hit");
+    let mut direct = proxy.watch_direct(WATCH_LIST).await;
+    assert_eq!(proofs(&proxy, "short-watch").await, 1.0);
+    assert_same(&proxy, &mut through, &mut direct, "initial-events-end").await;
+}
+
+/// There the second list is one that such an upstream understands, and no bookmark ends the initial events.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_watch_starts_before_an_upstream_without_watch_list() {
+    let options = SimulatorOptions { minor: 30, ..SimulatorOptions::default() };
+    let upstream = Simulator::start(options).await.unwrap();
+    seed(&upstream);
+    let proxy = Proxy::before(upstream, "", |_| {}).await;
+    proxy.warm(CONFIGMAPS).await;
+    proxy.upstream.store().create(pod("ns1", "elsewhere", "n")).unwrap();
+    let path = format!("{CONFIGMAPS}?watch=1&allowWatchBookmarks=true");
+    let mut through = proxy.watch(&path).await;
+    assert_eq!(through.cache(), "hit");
+    let mut direct = proxy.watch_direct(&path).await;
+    assert_eq!(proofs(&proxy, "list").await, 1.0);
+    assert_same(&proxy, &mut through, &mut direct, "\"after\"").await;
+}
+
+/// What starts a cold cache is answered by its first list, whatever is written meanwhile.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cold_cache_needs_no_other_proof() {
+    let proxy = Proxy::seeded().await;
+    let mut through = proxy.watch(WATCH_LIST).await;
+    assert_eq!(through.cache(), "hit");
+    through.until("initial-events-end").await;
+    assert_eq!(proofs(&proxy, "held").await, 1.0);
+    assert_eq!(proxy.metric("weir_probes_total", &[]).await, 0.0);
+}
