@@ -128,7 +128,7 @@ pub struct CacheConfig {
     pub total_bytes_max: usize,
     /// The most that one cache's history may weigh, in bytes.
     pub history_bytes_max: usize,
-    /// What becomes of watches when a cache is listed anew.
+    /// What becomes of watches when a cache is listed anew, and the upstream cannot tell what came between.
     pub on_relist: OnRelist,
     /// How many lists and watches of one resource may be under way upstream for want of a cache (design, section 7).
     pub forward_budget: usize,

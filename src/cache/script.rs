@@ -227,6 +227,8 @@ pub(crate) fn object(name: &str, resource_version: u64) -> Object {
     let body = format!(
         r#"{{"kind":"ConfigMap","apiVersion":"v1","metadata":{{"name":"{name}","namespace":"ns","resourceVersion":"{resource_version}"}}}}"#
     );
+    let digits = resource_version.to_string();
+    let at = body.len() - digits.len() - r#""}}"#.len();
     Object {
         key: Key::new("ns", name),
         resource_version: ResourceVersion(resource_version),
@@ -234,8 +236,14 @@ pub(crate) fn object(name: &str, resource_version: u64) -> Object {
         fields: Box::default(),
         body: Bytes::from(body),
         list_item_skip: 0,
-        resource_version_at: (0, 0),
+        resource_version_at: (u32::try_from(at).unwrap(), u8::try_from(digits.len()).unwrap()),
     }
+}
+
+/// The same object as another release, or another definition, writes it.
+pub(crate) fn rewritten(object: Object) -> Object {
+    let body = [object.body.trim_ascii_end(), b" "].concat().into();
+    Object { body, ..object }
 }
 
 /// ADDED or MODIFIED.

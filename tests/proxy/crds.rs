@@ -52,6 +52,53 @@ async fn a_custom_resource_comes_changes_goes_and_comes_again() {
     assert_eq!(names(&proxy, &list).await, ["second"]);
 }
 
+/// Whoever watches a custom resource whose definition changes is ended as by the upstream, and comes back to a cache that is filled once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_definition_changes_under_many_watches() {
+    const WATCHES: usize = 30;
+    let proxy = Proxy::seeded().await;
+    proxy.upstream.store().create(gadgets()).unwrap();
+    proxy.upstream.store().create(gadget("first")).unwrap();
+    proxy.warm(GADGETS).await;
+    let path = format!("{GADGETS}?watch=1&resourceVersion=0");
+    let mut watches = Vec::new();
+    for _ in 0..WATCHES {
+        let mut watch = proxy.watch(&path).await;
+        assert_eq!(watch.cache(), "hit");
+        assert!(matches!(watch.next().await, Next::Frame(_)));
+        watches.push(watch);
+    }
+
+    // What only the status says disturbs nobody.
+    let mut same = gadgets();
+    same["metadata"]["labels"] = json!({"some": "label"});
+    proxy.upstream.store().update(same).unwrap();
+    proxy.upstream.store().create(gadget("second")).unwrap();
+    for watch in &mut watches {
+        assert_eq!(watch.event().await["object"]["metadata"]["name"], "second");
+    }
+
+    let before = proxy.metric("weir_reflector_relists_total", &[r#"resource="gadgets""#]).await;
+    let mut changed = gadgets();
+    changed["spec"]["versions"][0]["selectableFields"] = json!([{"jsonPath": ".spec.color"}]);
+    proxy.upstream.store().update(changed).unwrap();
+    for watch in &mut watches {
+        watch.rest().await;
+    }
+    let list = format!("{GADGETS}?resourceVersion=0&fieldSelector=spec.color%3Dblue");
+    until("the new definition holds", async || {
+        let answer = proxy.get(&list).await;
+        answer.status == 200 && answer.cache() == "hit"
+    })
+    .await;
+    assert_eq!(names(&proxy, &list).await, ["first", "second"]);
+    let mut again = proxy.watch(&path).await;
+    assert_eq!(again.cache(), "hit");
+    assert!(matches!(again.next().await, Next::Frame(_)));
+    let after = proxy.metric("weir_reflector_relists_total", &[r#"resource="gadgets""#]).await;
+    assert!(after <= before + 3.0, "{before} {after}");
+}
+
 /// Other resources are not disturbed by what happens to one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_changed_definition_disturbs_no_other_resource() {

@@ -68,6 +68,64 @@ async fn informers_converge_after_their_history_is_gone() {
     informers.assert_content();
 }
 
+/// Who watches through Weir does not learn that the upstream forgot: what changed comes as events, and a bookmark to go on from.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn watches_live_through_a_relist_and_get_the_difference() {
+    const WATCHES: usize = 50;
+    let proxy = Proxy::seeded().await;
+    proxy.upstream.store().create(configmap("relist", "gone", 1)).unwrap();
+    proxy.upstream.store().create(configmap("relist", "changed", 1)).unwrap();
+    let path = "/api/v1/namespaces/relist/configmaps";
+    proxy.warm(CONFIGMAPS).await;
+    proxy.catch_up(CONFIGMAPS).await;
+    let held = proxy.upstream.store().revision();
+    let mut watches = Vec::new();
+    for _ in 0..WATCHES {
+        let from = format!("{path}?watch=1&allowWatchBookmarks=true&resourceVersion={held}");
+        let watch = proxy.watch(&from).await;
+        assert_eq!(watch.cache(), "hit");
+        watches.push(watch);
+    }
+
+    // Nothing of it reaches Weir but by the list.
+    proxy.upstream.faults().add("watch", "configmaps", 1, Action::TooManyRequests(1));
+    proxy.upstream.faults().cut_watches(Some("configmaps"), Cut::Reset);
+    let store = proxy.upstream.store();
+    store.create(configmap("relist", "passing", 1)).unwrap();
+    store.delete("v1", "configmaps", "relist", "passing").unwrap();
+    store.delete("v1", "configmaps", "relist", "gone").unwrap();
+    store.update(configmap("relist", "changed", 2)).unwrap();
+    store.create(configmap("relist", "new", 1)).unwrap();
+    let mut last = None;
+    proxy.upstream.compact();
+
+    for watch in &mut watches {
+        let mut told = Vec::new();
+        for _ in 0..4 {
+            let event = watch.event().await;
+            let name = event["object"]["metadata"]["name"].as_str().unwrap_or_default();
+            told.push(format!("{} {name}", event["type"].as_str().unwrap()));
+            last = event["object"]["metadata"]["resourceVersion"].as_str().map(str::to_owned);
+        }
+        assert_eq!(told, ["DELETED gone", "MODIFIED changed", "ADDED new", "BOOKMARK "]);
+    }
+    // From the bookmark it goes on, also on a watch of its own; from within the relist it does not.
+    let last: u64 = last.unwrap().parse().unwrap();
+    let from = |from: u64| format!("{path}?watch=1&resourceVersion={from}");
+    let mut again = proxy.watch(&from(last)).await;
+    let mut within = proxy.watch(&from(held + 1)).await;
+    assert_eq!(again.cache(), "hit");
+    let expired = within.event().await;
+    let message = format!("too old resource version: {} ({last})", held + 1);
+    assert_eq!(expired["object"]["message"], message);
+    store.create(configmap("relist", "after", 1)).unwrap();
+    for watch in watches.iter_mut().chain([&mut again]) {
+        assert_eq!(watch.event().await["object"]["metadata"]["name"], "after");
+    }
+    let relists = proxy.metric("weir_reflector_relists_total", &[r#"cause="expired""#]).await;
+    assert!(relists >= 1.0, "the upstream said 410");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn informers_converge_over_a_restart_and_reads_go_on_meanwhile() {
     let proxy = Proxy::seeded().await;

@@ -3,12 +3,12 @@
 use tokio::task::JoinHandle;
 
 use super::*;
-use crate::api::resource::{Representation, Scope};
+use crate::api::resource::{ApiResource, Representation, Scope, Shape};
 use crate::cache::core::watch_cache::EndCause;
 use crate::cache::core::watcher::{Taken, WatchFilter, WatchStart};
 use crate::cache::live::{CacheKey, Shared};
 use crate::cache::script::{
-    Feed, Script, bookmark, config, config_maps, object, page, status, upsert,
+    Feed, Script, bookmark, config, config_maps, object, page, rewritten, status, upsert,
 };
 use crate::config::CacheConfig;
 use crate::telemetry::cache_metrics::CacheMetrics;
@@ -26,8 +26,12 @@ impl Rig {
     }
 
     fn with(shared: Arc<Shared>, first_at: Option<u64>) -> Self {
+        Self::of(config_maps(), shared, first_at)
+    }
+
+    fn of(resource: ApiResource, shared: Arc<Shared>, first_at: Option<u64>) -> Self {
         let script = Arc::new(Script::default());
-        let resource = Arc::new(config_maps());
+        let resource = Arc::new(resource);
         let key = CacheKey {
             gvr: resource.gvr.clone(),
             representation: Representation::Json,
@@ -41,7 +45,11 @@ impl Rig {
 
     /// One whose state is `a` at 10, over a watch-list that the feed goes on with.
     async fn established(shared: Arc<Shared>) -> (Self, Feed) {
-        let rig = Self::with(shared, None);
+        Self::established_of(config_maps(), shared).await
+    }
+
+    async fn established_of(resource: ApiResource, shared: Arc<Shared>) -> (Self, Feed) {
+        let rig = Self::of(resource, shared, None);
         let feed = rig.script.on_watch();
         feed.send(vec![upsert("a", 9), bookmark(10, true)]);
         rig.reaches(10).await;
@@ -144,7 +152,10 @@ async fn a_broken_relist_leaves_the_old_state() {
     again.send(vec![upsert("y", 19), bookmark(20, true)]);
     rig.reaches(20).await;
     assert_eq!(rig.names(), ["y"]);
-    assert!(matches!(watcher.take(1 << 20), Taken::Ended(EndCause::Relist)));
+    // `a` and `b` are gone, `y` is new.
+    assert!(matches!(watcher.take(1 << 20), Taken::Frames { events: 3, .. }));
+    assert!(matches!(watcher.take(1 << 20), Taken::Idle));
+    assert!(watcher.owes_bookmark());
     for asked in rig.script.watches.lock().iter().skip(1) {
         assert!(asked.send_initial_events);
         assert_eq!(asked.resource_version, Some(ResourceVersion(12)));
@@ -308,13 +319,23 @@ async fn where_the_exact_list_is_gone_it_starts_as_usual() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_first_cache_of_all_finds_out_about_watch_lists() {
+async fn the_first_cache_of_all_begins_there_too_and_then_finds_out_about_watch_lists() {
     let rig = Rig::with(shared(config()), Some(5));
+    rig.script.on_list(Ok(page(5, "", vec![object("a", 3)])));
+    rig.script.on_probe(8);
+    rig.reaches(5).await;
+    assert_eq!(rig.script.lists.lock()[0].resource_version_match, "Exact");
+    assert!(!rig.live.shared.watch_list.is_known());
+    let nothing = rig.script.on_watch();
+    nothing.send(vec![bookmark(7, true)]);
     let feed = rig.script.on_watch();
-    feed.send(vec![bookmark(50, true)]);
-    rig.reaches(50).await;
-    assert!(rig.script.lists.lock().is_empty());
+    feed.send(vec![upsert("b", 8)]);
+    rig.reaches(8).await;
     assert!(rig.live.shared.watch_list.is_known_to_work());
+    assert!(rig.live.template.load().is_some());
+    assert!(!nothing.is_held());
+    let asked: Vec<_> = rig.script.watches.lock().iter().map(|asked| asked.of_nothing).collect();
+    assert_eq!(asked, [true, false]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -325,6 +346,81 @@ async fn the_first_cache_without_watch_lists_still_begins_where_its_watcher_does
     rig.reaches(5).await;
     let exact = rig.script.lists.lock().first().cloned().unwrap();
     assert_eq!(exact.resource_version_match, "Exact");
+    until(|| !rig.live.shared.watch_list.is_worth_trying()).await;
+}
+
+fn widgets() -> ApiResource {
+    ApiResource { shape: Shape::Custom, ..config_maps() }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_of_a_custom_resource_that_ends_early_may_have_ended_with_its_definition() {
+    let (rig, feed) = Rig::established_of(widgets(), shared(config())).await;
+    let mut watcher = rig.live.cache.watch(WatchFilter::default(), WatchStart::Now).unwrap();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let same = rig.script.on_watch();
+    same.send(vec![upsert("a", 9), bookmark(20, true)]);
+    drop(feed);
+    rig.reaches(20).await;
+    assert!(matches!(watcher.take(1 << 20), Taken::Idle));
+
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let other = rig.script.on_watch();
+    other.send(vec![UpstreamEvent::Upsert(rewritten(object("a", 9))), bookmark(30, true)]);
+    drop(same);
+    rig.reaches(30).await;
+    assert!(matches!(watcher.take(1 << 20), Taken::Ended(EndCause::Relist)));
+    assert!(rig.script.watches.lock().iter().all(|asked| asked.send_initial_events));
+    let old = WatchStart::After(ResourceVersion(20));
+    rig.live.cache.watch(WatchFilter::default(), old).unwrap_err();
+
+    // At its own time-out it is resumed, as any other.
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    rig.script.on_probe(30);
+    let resumed = rig.script.on_watch();
+    drop(other);
+    until(|| rig.script.watches.lock().len() == 4).await;
+    assert!(!rig.script.watches.lock()[3].send_initial_events);
+    drop(resumed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_release_is_listed_and_compared() {
+    let (rig, feed) = Rig::established(shared(config())).await;
+    let mut watcher = rig.live.cache.watch(WatchFilter::default(), WatchStart::Now).unwrap();
+    for (listed, at) in [(object("a", 9), 20), (rewritten(object("a", 9)), 30)] {
+        let next = rig.script.on_watch();
+        rig.live.changed.notify_one();
+        next.send(vec![UpstreamEvent::Upsert(listed), bookmark(at, true)]);
+        rig.reaches(at).await;
+        let ended = matches!(watcher.take(1 << 20), Taken::Ended(EndCause::Relist));
+        assert_eq!(ended, at == 30);
+        rig.script.keep(next);
+    }
+    assert!(!feed.is_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn streams_end_where_the_configuration_says_so() {
+    let config = CacheConfig { on_relist: OnRelist::EndStreams, ..config() };
+    let (rig, feed) = Rig::established(shared(config)).await;
+    let mut watcher = rig.live.cache.watch(WatchFilter::default(), WatchStart::Now).unwrap();
+    let next = rig.script.on_watch();
+    next.send(vec![upsert("a", 9), bookmark(20, true)]);
+    feed.send(vec![UpstreamEvent::Error(status(410, "too old"))]);
+    rig.reaches(20).await;
+    assert!(matches!(watcher.take(1 << 20), Taken::Ended(EndCause::Relist)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_leaves_takes_what_its_watch_still_brings() {
+    let (rig, feed) = Rig::established(shared(config())).await;
+    rig.live.leave(Refusal::Unknown);
+    feed.send(vec![UpstreamEvent::Delete(object("a", 11))]);
+    rig.reaches(11).await;
+    drop(feed);
+    assert_eq!(rig.task.await.unwrap(), Refusal::Unknown);
+    assert_eq!(rig.script.watches.lock().len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
