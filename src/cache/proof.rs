@@ -37,6 +37,7 @@ use crate::cache::live::LiveCache;
 use crate::cache::progress::{CATCH_UP, Probe};
 use crate::cache::proof::flight::Flight;
 pub use crate::cache::proof::list::Listed;
+use crate::cache::proof::list::Listing;
 use crate::cache::reflector;
 use crate::codec::list::ListPage;
 use crate::upstream::error::UpstreamError;
@@ -100,7 +101,7 @@ impl<W: WatchStream> Testimony for W {
 /// The proofs of one cache.
 pub(crate) struct Proofs {
     upstream: Arc<dyn Witness>,
-    lists: Flight<Option<Arc<Listed>>>,
+    lists: Flight<Listing>,
     /// Whether a short watch told how far the upstream is.
     watches: Flight<bool>,
     /// How far short watches have brought the cache.
@@ -164,9 +165,6 @@ pub(crate) async fn probe(live: &LiveCache) -> Result<ResourceVersion, Refusal> 
 /// Step 3, beside step 2.
 async fn by_list(live: &Arc<LiveCache>, needed: ResourceVersion) -> Proved {
     let mut progress = live.cache.progress();
-    if reaches(&mut progress, needed, HEAD_START).await {
-        return Ok((FreshState::Held, "event"));
-    }
     loop {
         let mut listing = live.proofs.lists.join(live, || list::list(Arc::clone(live), needed));
         let listed = tokio::select! {
@@ -174,13 +172,15 @@ async fn by_list(live: &Arc<LiveCache>, needed: ResourceVersion) -> Proved {
             Ok(_) = progress.wait_for(|held| *held >= Some(needed)) => {
                 return Ok((FreshState::Held, "event"));
             }
-            listed = listing.wait_for(Option::is_some) => listed.map_or(None, |listed| listed.clone().flatten()),
+            listed = listing.wait_for(Option::is_some) => listed.map_or(None, |listed| listed.clone()),
         };
         match listed {
-            // One that was asked for by somebody who came before may be older; the next is not.
-            Some(listed) if listed.resource_version() < needed => {}
-            Some(listed) => return Ok((FreshState::Listed(listed), "list")),
-            None => return Err(Refusal::NotFresh),
+            Some(Listing::Listed(listed)) if listed.resource_version() >= needed => {
+                return Ok((FreshState::Listed(listed), "list"));
+            }
+            // It was asked for by somebody who came before; the next is new enough.
+            Some(Listing::Listed(_) | Listing::Overtaken) => {}
+            Some(Listing::Failed) | None => return Err(Refusal::NotFresh),
         }
     }
 }
@@ -209,6 +209,7 @@ async fn by_watch(live: &Arc<LiveCache>, needed: ResourceVersion) -> Proved {
     }
 }
 
+/// Whether the cache comes to be there so soon.
 async fn reaches(
     progress: &mut watch::Receiver<Option<ResourceVersion>>,
     needed: ResourceVersion,
@@ -217,9 +218,6 @@ async fn reaches(
     let reached = progress.wait_for(|held| *held >= Some(needed));
     timeout(within, reached).await.is_ok_and(|reached| reached.is_ok())
 }
-
-/// How long an event that is on its way may take before the upstream is asked for the whole of a small collection.
-const HEAD_START: Duration = Duration::from_millis(5);
 
 #[cfg(test)]
 mod tests;

@@ -77,7 +77,7 @@ pub(crate) async fn serve(
         WatchStart::After(after) => after,
         WatchStart::InitialEvents | WatchStart::Now => watcher.resource_version(),
     };
-    let schedule = Schedule::new(began, plan.timeout, plan.bookmarks, end_bookmark);
+    let schedule = Schedule::new(began, plan.timeout, plan.bookmarks);
     let stream = WatchStream::new(
         watcher,
         at,

@@ -27,23 +27,14 @@ pub(crate) struct Schedule {
 }
 
 impl Schedule {
-    /// Counts from `began`. Without a time-out of the client's it ends after 30 to 60 minutes. With `hurry` a first bookmark comes at the
-    /// upstream's next tick, should anything have moved since the one that ends the initial events.
-    pub(crate) fn new(
-        began: Instant,
-        timeout: Option<Duration>,
-        bookmarks: bool,
-        hurry: bool,
-    ) -> Self {
+    /// Counts from `began`. Without a time-out of the client's it ends after 30 to 60 minutes.
+    pub(crate) fn new(began: Instant, timeout: Option<Duration>, bookmarks: bool) -> Self {
         let timeout = timeout
             .unwrap_or_else(|| DURATION_MIN.mul_f64(1.0 + fastrand::f64()))
             .min(DURATION_MAX);
         let mut schedule = Self { ends: began + timeout, bookmarks, bookmark: None };
         if bookmarks {
             schedule.next_bookmark(began);
-        }
-        if bookmarks && hurry {
-            schedule.bookmark = Some(began + BOOKMARK_JITTER.mul_f64(fastrand::f64()));
         }
         schedule
     }

@@ -4,6 +4,7 @@
 //! that are already there are owed it. They get it from the stream.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::time::timeout;
 
@@ -12,7 +13,10 @@ use crate::cache::budget::Claim;
 use crate::cache::core::watch_cache::State;
 use crate::cache::live::LiveCache;
 use crate::cache::progress::PROBE_TIMEOUT;
+use crate::cache::proof::reaches;
+use crate::codec::list::ListPage;
 use crate::codec::object::Object;
+use crate::upstream::error::UpstreamError;
 use crate::upstream::lister_watcher::ListRequest;
 
 /// A state that was listed besides the stream. It shares with the cache's present one what is equal; what is not counts against the budget for as long as
@@ -39,13 +43,48 @@ pub(super) fn is_small(live: &LiveCache) -> bool {
         .is_some_and(|state| state.len() <= OBJECTS_MAX && state.store().weight() <= BYTES_MAX)
 }
 
-/// Lists at not older than `needed`; `None` if that failed, or if it has become large.
-pub(super) async fn list(live: Arc<LiveCache>, needed: ResourceVersion) -> Option<Arc<Listed>> {
-    let history = live.history();
-    let _slot = live.shared.proof_lists.acquire().await.ok()?;
-    if live.shared.budget.is_spent() {
-        return None;
+/// What a second list came to.
+#[derive(Clone, Debug)]
+pub(super) enum Listing {
+    /// It failed, or the collection has become large.
+    Failed,
+    /// An event has brought the cache there before it was sent.
+    Overtaken,
+    /// A state.
+    Listed(Arc<Listed>),
+}
+
+/// Lists at not older than `needed`, unless an event that is on its way makes it needless.
+pub(super) async fn list(live: Arc<LiveCache>, needed: ResourceVersion) -> Listing {
+    if reaches(&mut live.cache.progress(), needed, HEAD_START).await {
+        return Listing::Overtaken;
     }
+    let history = live.history();
+    let Ok(_slot) = live.shared.proof_lists.acquire().await else { return Listing::Failed };
+    if live.shared.budget.is_spent() {
+        return Listing::Failed;
+    }
+    let fetched = timeout(PROBE_TIMEOUT, fetch(&live, needed)).await;
+    let page = match fetched.unwrap_or(Err(UpstreamError::Timeout(PROBE_TIMEOUT))) {
+        Ok(page) => page,
+        Err(error) => {
+            tracing::debug!(%error, "a second list failed");
+            return Listing::Failed;
+        }
+    };
+    let weight: usize = page.objects.iter().map(Object::weight).sum();
+    let is_whole = page.continue_token.is_empty() && weight <= BYTES_MAX * GROWTH;
+    if !is_whole || page.resource_version < needed {
+        return Listing::Failed;
+    }
+    live.shared.reached(page.resource_version);
+    let Some(present) = live.cache.state() else { return Listing::Failed };
+    let (state, weight) = present.beside(page.objects, page.resource_version);
+    let claim = live.shared.budget.claim(weight);
+    Listing::Listed(Arc::new(Listed { state: Arc::new(state), history, _claim: claim }))
+}
+
+async fn fetch(live: &LiveCache, needed: ResourceVersion) -> Result<ListPage, UpstreamError> {
     let asks_progress = live.shared.watch_list.is_known_to_work();
     let request = ListRequest {
         limit: u32::try_from(OBJECTS_MAX * GROWTH).ok(),
@@ -53,26 +92,11 @@ pub(super) async fn list(live: Arc<LiveCache>, needed: ResourceVersion) -> Optio
         resource_version_match: if asks_progress { "NotOlderThan" } else { "" },
         ..ListRequest::default()
     };
-    let page = match timeout(PROBE_TIMEOUT, live.proofs.upstream.list(request)).await {
-        Ok(Ok(page)) => page,
-        Ok(Err(error)) => {
-            tracing::debug!(%error, "a second list failed");
-            return None;
-        }
-        Err(_elapsed) => return None,
-    };
-    let weight: usize = page.objects.iter().map(Object::weight).sum();
-    let is_whole = page.continue_token.is_empty() && weight <= BYTES_MAX * GROWTH;
-    if !is_whole || page.resource_version < needed {
-        return None;
-    }
-    live.shared.reached(page.resource_version);
-    let present = live.cache.state()?;
-    let (state, weight) = present.beside(page.objects, page.resource_version);
-    let claim = live.shared.budget.claim(weight);
-    Some(Arc::new(Listed { state: Arc::new(state), history, _claim: claim }))
+    live.proofs.upstream.list(request).await
 }
 
+/// How long an event that is on its way may take before the upstream is asked for the whole of a small collection.
+const HEAD_START: Duration = Duration::from_millis(5);
 /// The most objects that a small collection has. A watch that begins directly costs the upstream as much as this list, which serves many.
 const OBJECTS_MAX: usize = 1000;
 /// The most that they may weigh, in bytes: a list of it takes the upstream and us some ten milliseconds.

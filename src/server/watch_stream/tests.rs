@@ -55,7 +55,7 @@ fn open(cache: &WatchCache, start: WatchStart, timeout_s: Option<u64>, end: bool
         _ => watcher.resource_version(),
     };
     let timeout = timeout_s.map(Duration::from_secs);
-    let schedule = Schedule::new(Instant::now(), timeout, true, end);
+    let schedule = Schedule::new(Instant::now(), timeout, true);
     let draining = CancellationToken::new();
     let drain = Drain { begins: draining.clone(), over: Duration::from_secs(8) };
     let stream = WatchStream::new(watcher, above, Fake, schedule, end, drain, metrics);
@@ -86,28 +86,6 @@ async fn initial_events_end_with_a_bookmark_and_live_ones_follow() {
     let live = text(&mut opened.stream).await.unwrap();
     assert!(live.starts_with(r#"{"type":"ADDED","object":{"kind":"ConfigMap""#), "{live}");
     assert_eq!(ended(opened), "client");
-}
-
-/// semantics.md §5.6: the upstream's first tick finds such a watch in a hurry.
-#[tokio::test(start_paused = true)]
-async fn after_initial_events_a_bookmark_comes_soon_if_anything_moved() {
-    for moved in [true, false] {
-        let cache = cache();
-        let start = Instant::now();
-        let mut opened = open(&cache, WatchStart::InitialEvents, None, true);
-        text(&mut opened.stream).await.unwrap();
-        assert_eq!(text(&mut opened.stream).await.unwrap(), "BOOKMARK 7 end\n");
-        if moved {
-            cache.apply(vec![Change::Progress(ResourceVersion(9))], Now::default());
-            assert_eq!(text(&mut opened.stream).await.unwrap(), "BOOKMARK 9\n");
-            assert!(start.elapsed() <= BOOKMARK_JITTER);
-        }
-        let quiet = tokio::time::timeout(Duration::from_secs(59), opened.stream.next()).await;
-        assert!(quiet.is_err());
-        cache.apply(vec![Change::Progress(ResourceVersion(11))], Now::default());
-        assert_eq!(text(&mut opened.stream).await.unwrap(), "BOOKMARK 11\n");
-        assert!((60..=64).contains(&start.elapsed().as_secs()));
-    }
 }
 
 #[tokio::test(start_paused = true)]
