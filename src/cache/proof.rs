@@ -111,7 +111,7 @@ pub(crate) struct Proofs {
 impl Proofs {
     /// None yet, from this upstream.
     pub(crate) fn new(upstream: Arc<dyn Witness>) -> Self {
-        let (lists, watches) = (Flight::default(), Flight::default());
+        let (lists, watches) = (Flight::new(), Flight::new());
         Self { upstream, lists, watches, told: AtomicU64::new(0) }
     }
 }

@@ -13,12 +13,16 @@ use crate::cache::live::LiveCache;
 type Landing<T> = watch::Receiver<Option<T>>;
 
 /// See the module.
-#[derive(Default)]
 pub(super) struct Flight<T> {
     slot: Arc<Mutex<Option<Landing<T>>>>,
 }
 
 impl<T: Send + Sync + 'static> Flight<T> {
+    /// Nothing under way.
+    pub(super) fn new() -> Self {
+        Self { slot: Arc::default() }
+    }
+
     /// Joins the work under way, or begins it as a task that ends with the cache. The outcome is `None` until it is there; the channel closes without one
     /// if the work was given up.
     pub(super) fn join<F>(&self, live: &LiveCache, begin: impl FnOnce() -> F) -> Landing<T>
