@@ -2,7 +2,7 @@
 //!
 //! It answers as `semantics.md` says that kube-apiserver 1.36 does, as far as a caching proxy and plain kubectl can tell:
 //! one revision over all resources, lists and watches with all their resourceVersion rules, bookmarks, expiry,
-//! discovery, tables, reviews. It keeps everything in memory, encodes JSON only, and does without admission, defaulting
+//! discovery, tables, reviews, in JSON and in protobuf. It keeps everything in memory, and does without admission, defaulting
 //! beyond the least, server-side apply and graceful deletion. It shares no parser with the proxy, so that a
 //! misreading of Kubernetes does not cancel itself out in a test.
 //!
@@ -11,6 +11,7 @@
 mod answer;
 mod api;
 mod cluster;
+mod defaults;
 mod discovery;
 mod encode;
 mod faults;
@@ -18,12 +19,15 @@ mod http;
 mod identity;
 mod kinds;
 mod list;
+mod negotiate;
 mod object;
 mod openapi;
 mod options;
+mod page;
 mod patch;
 mod pod;
 mod protobuf;
+mod render;
 mod request;
 mod request_log;
 mod review;
@@ -36,6 +40,7 @@ mod store;
 mod strategic_merge;
 mod table;
 mod watch;
+mod websocket;
 mod write;
 mod writes;
 

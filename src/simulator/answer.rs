@@ -1,7 +1,6 @@
 //! Answers: negotiation, encoding and the headers that every response carries (semantics.md §8).
 //!
-//! Of the media types only JSON is served. An `Accept` that offers protobuf and JSON gets JSON, as a custom resource's
-//! would; one of protobuf alone gets 406.
+//! What is negotiated is in `negotiate`, how objects and lists become bodies in `render`.
 
 use std::io;
 use std::io::Write;
@@ -16,6 +15,7 @@ use http_body_util::{BodyExt, Full};
 use serde_json::Value;
 
 use super::encode;
+use super::negotiate::{Form, Media, negotiate_error};
 use super::request::Request;
 use super::status::ApiError;
 
@@ -25,62 +25,12 @@ pub(super) type Body = UnsyncBoxBody<Bytes, io::Error>;
 /// Bodies above this are compressed for clients that accept it (semantics.md §8.7).
 const GZIP_THRESHOLD_BYTES: usize = 128 << 10;
 
-/// What an `Accept` header asks for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Form {
-    /// The object itself.
-    Plain,
-    /// A Table of this version of `meta.k8s.io`.
-    Table(String),
-    /// Metadata only, of this version of `meta.k8s.io`.
-    Partial(String),
-}
-
-/// Chooses the form (semantics.md §8.1); `built_in` types have go-restful's pre-filter (§8.2).
-pub(super) fn negotiate(request: &Request, built_in: bool, list: bool) -> Result<Form, ApiError> {
-    let watch = request.target.as_ref().is_some_and(|target| target.verb == "watch");
-    let Some(accept) = request.headers.get(header::ACCEPT).and_then(|value| value.to_str().ok())
-    else {
-        return Ok(Form::Plain);
-    };
-    let produced = ["application/json", "application/yaml", PROTOBUF, "*/*"];
-    let types = accept.split(',').map(|clause| clause.split(';').next().unwrap_or_default().trim());
-    if built_in && !types.clone().any(|kind| produced.contains(&kind)) {
-        let mut error = ApiError::new(406, "NotAcceptable", RESTFUL_406);
-        error.details = Some(Box::default());
-        return Err(error);
-    }
-    for clause in accept.split(',') {
-        let mut params = clause.split(';').map(str::trim);
-        let json =
-            matches!(params.next(), Some("application/json" | "application/*" | "*/*" | "*"));
-        let pairs: Vec<(&str, &str)> = params.filter_map(|param| param.split_once('=')).collect();
-        let get = |name: &str| pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| *value);
-        if !json {
-            continue;
-        }
-        let version = get("v").unwrap_or_default().to_owned();
-        match get("as") {
-            None => return Ok(Form::Plain),
-            Some(_) if get("g") != Some("meta.k8s.io") => {}
-            Some("Table") => return Ok(Form::Table(version)),
-            Some("PartialObjectMetadata") if watch || !list => return Ok(Form::Partial(version)),
-            Some("PartialObjectMetadataList") if list => return Ok(Form::Partial(version)),
-            Some(_) => {}
-        }
-    }
-    let message = "only the following media types are accepted: application/json, application/yaml, application/vnd.kubernetes.protobuf";
-    Err(ApiError::new(406, "NotAcceptable", message))
-}
-
-/// An object or list in JSON; `compact` has no newline.
-pub(super) fn json(request: &Request, code: u16, compact: Bytes) -> Response<Body> {
-    let body = if pretty(request) {
-        encode::indent(&compact)
-    } else {
-        let mut body = compact.to_vec();
-        body.push(b'\n');
-        body
+/// A success of an encoding that was negotiated; JSON comes compact and without its newline.
+pub(super) fn encoded(request: &Request, code: u16, form: &Form, body: Bytes) -> Response<Body> {
+    let body = match form.media {
+        Media::Protobuf => body.to_vec(),
+        Media::Json if form.pretty || pretty(request) => encode::indent(&body),
+        Media::Json => [body.as_ref(), b"\n"].concat(),
     };
     let accepted = request.header("accept-encoding").split(',').any(|token| token.trim() == "gzip");
     let mut response = if accepted && body.len() > GZIP_THRESHOLD_BYTES {
@@ -91,8 +41,13 @@ pub(super) fn json(request: &Request, code: u16, compact: Bytes) -> Response<Bod
     } else {
         full(code, body)
     };
-    set(response.headers_mut(), header::CONTENT_TYPE, "application/json");
+    set(response.headers_mut(), header::CONTENT_TYPE, form.media.content_type());
     response
+}
+
+/// JSON where nothing else is offered.
+pub(super) fn json(request: &Request, code: u16, compact: Bytes) -> Response<Body> {
+    encoded(request, code, &Form::bare(Media::Json, false), compact)
 }
 
 /// A value in JSON.
@@ -100,13 +55,10 @@ pub(super) fn value(request: &Request, code: u16, value: &Value) -> Response<Bod
     json(request, code, encode::encode(value))
 }
 
-/// A failure, as a `Status` or as plain text.
+/// A failure, as a `Status` or as plain text (semantics.md §8.5).
 pub(super) fn error(request: &Request, error: &ApiError) -> Response<Body> {
-    let mut response = if error.plain {
-        plain(error.code, &error.message)
-    } else {
-        value(request, error.code, &error.to_value())
-    };
+    let mut response =
+        if error.plain { plain(error.code, &error.message) } else { status(request, error) };
     if error.plain || error.code == 403 {
         set(response.headers_mut(), header::X_CONTENT_TYPE_OPTIONS, "nosniff");
     }
@@ -114,6 +66,22 @@ pub(super) fn error(request: &Request, error: &ApiError) -> Response<Body> {
         set(response.headers_mut(), header::RETRY_AFTER, &seconds.to_string());
     }
     response
+}
+
+fn status(request: &Request, error: &ApiError) -> Response<Body> {
+    let compact = encode::encode(&error.to_value());
+    match negotiate_error(request) {
+        Some((media, pretty)) => {
+            let form = Form::bare(media, pretty);
+            let body = if media == Media::Json { compact } else { error.to_protobuf().into() };
+            encoded(request, error.code, &form, body)
+        }
+        None => {
+            let mut response = full(error.code, encode::indent(&compact));
+            set(response.headers_mut(), header::CONTENT_TYPE, Media::Json.content_type());
+            response
+        }
+    }
 }
 
 /// Plain text.
@@ -160,9 +128,6 @@ pub(super) fn set(headers: &mut HeaderMap, name: HeaderName, value: &str) {
 
 /// Whether JSON is indented (semantics.md §8.6).
 fn pretty(request: &Request) -> bool {
-    if request.header("accept").contains("pretty=1") {
-        return true;
-    }
     match request.param("pretty") {
         Some(given) if !given.is_empty() => {
             matches!(given, "1" | "t" | "T" | "TRUE" | "true" | "True")
@@ -183,7 +148,5 @@ fn gzip(body: &[u8]) -> Vec<u8> {
     }
 }
 
-const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
-const RESTFUL_406: &str = "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml, application/vnd.kubernetes.protobuf, application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch";
 const FLOW_SCHEMA_UID: &str = "5d2f0c5e-7a51-4c1c-9f0c-4f1c9b1f7a10";
 const PRIORITY_LEVEL_UID: &str = "8b9c4c58-0a39-4f0e-8d8d-64f0f6b6c7de";

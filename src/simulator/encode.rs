@@ -11,6 +11,7 @@ use serde_json::ser::{CompactFormatter, Formatter};
 use serde_json::{Map, Value};
 
 use super::kinds::Kind;
+use super::protobuf;
 
 /// Encodes a value compactly, with Go's escapes.
 pub(super) fn encode(value: &Value) -> Bytes {
@@ -73,42 +74,44 @@ pub(super) fn indent(compact: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Puts an object's keys into the order in which the upstream writes them.
+/// Puts an object into the shape in which the upstream writes it.
 pub(super) fn normalize(kind: &Kind, object: Value) -> Value {
     if kind.custom {
         return sort_keys(object);
     }
-    let Value::Object(mut map) = object else { return object };
-    if let Some(metadata) = map.get_mut("metadata") {
-        *metadata = reorder(metadata.take(), METADATA_ORDER);
+    if protobuf::knows(&kind.kind) {
+        return protobuf::shape(&kind.kind, object).unwrap_or_default();
     }
-    reorder(Value::Object(map), OBJECT_ORDER)
+    // Kinds without a table have their metadata in order, and the rest as it was written.
+    let Value::Object(mut map) = object else { return object };
+    let mut shaped = Map::new();
+    for own in ["kind", "apiVersion", "metadata"] {
+        if let Some(value) = map.shift_remove(own) {
+            let value = if own == "metadata" { metadata(value) } else { value };
+            shaped.insert(own.to_owned(), value);
+        }
+    }
+    let status = map.shift_remove("status");
+    shaped.append(&mut map);
+    shaped.extend(status.map(|status| ("status".to_owned(), status)));
+    Value::Object(shaped)
 }
 
 /// A metadata-only view of an object, with metadata in typed order (semantics.md §9.2).
 pub(super) fn partial_metadata(object: &Value, group_version: &str) -> Value {
-    let metadata = object.get("metadata").cloned().unwrap_or_default();
     let mut view = Map::new();
     view.insert("kind".to_owned(), "PartialObjectMetadata".into());
     view.insert("apiVersion".to_owned(), group_version.into());
-    view.insert("metadata".to_owned(), reorder(metadata, METADATA_ORDER));
+    view.insert(
+        "metadata".to_owned(),
+        metadata(object.get("metadata").cloned().unwrap_or_default()),
+    );
     Value::Object(view)
 }
 
-/// Keys of `order` come by their place in it; all others stand before `status`, as they were.
-fn reorder(value: Value, order: &[&str]) -> Value {
-    let Value::Object(map) = value else { return value };
-    let rank = |key: &str| {
-        let found = order.iter().position(|known| *known == key);
-        if key == "status" { usize::MAX } else { found.unwrap_or(order.len()) }
-    };
-    let mut pairs: Vec<(String, Value)> = map.into_iter().collect();
-    pairs.sort_by_key(|(key, _)| rank(key));
-    let sorted = pairs.into_iter().map(|(key, value)| match key.as_str() {
-        "labels" | "annotations" | "data" | "binaryData" | "fieldsV1" => (key, sort_keys(value)),
-        _ => (key, value),
-    });
-    Value::Object(sorted.collect())
+/// Metadata in its typed shape.
+fn metadata(value: Value) -> Value {
+    protobuf::shape("ObjectMeta", value).unwrap_or_default()
 }
 
 /// All maps within sorted by key bytes.
@@ -162,46 +165,6 @@ impl Formatter for GoFormatter {
         CompactFormatter.write_f64(writer, value)
     }
 }
-
-/// The declaration order of `ObjectMeta`.
-const METADATA_ORDER: &[&str] = &[
-    "name",
-    "generateName",
-    "namespace",
-    "selfLink",
-    "uid",
-    "resourceVersion",
-    "generation",
-    "creationTimestamp",
-    "deletionTimestamp",
-    "deletionGracePeriodSeconds",
-    "labels",
-    "annotations",
-    "ownerReferences",
-    "finalizers",
-    "managedFields",
-];
-
-/// The usual declaration order of an object's own fields.
-const OBJECT_ORDER: &[&str] = &[
-    "kind",
-    "apiVersion",
-    "metadata",
-    "immutable",
-    "spec",
-    "data",
-    "binaryData",
-    "stringData",
-    "type",
-    "rules",
-    "aggregationRule",
-    "subjects",
-    "roleRef",
-    "involvedObject",
-    "addressType",
-    "endpoints",
-    "ports",
-];
 
 #[cfg(test)]
 mod tests {

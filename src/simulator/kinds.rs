@@ -9,6 +9,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use self::built_in::BUILT_IN;
+use super::defaults;
 
 /// One resource as one version of its group serves it.
 #[derive(Clone, Debug)]
@@ -41,10 +42,14 @@ pub(super) struct Kind {
     pub(super) bookmark_tail: String,
     /// The JSON paths of a custom resource's selectable fields, with their leading dot.
     pub(super) selectable: Vec<String>,
+    /// Those of all its versions, by which its objects are indexed.
+    pub(super) indexed: Vec<String>,
     /// `additionalPrinterColumns` of a custom resource.
     pub(super) columns: Vec<Value>,
     /// The OpenAPI schema of a custom resource.
     pub(super) schema: Value,
+    /// Whether the schema has defaults.
+    defaults: bool,
     /// The text of its deprecation warning, if it has one.
     pub(super) warning: Option<String>,
 }
@@ -70,6 +75,11 @@ impl Kind {
         self.custom
             || matches!(self.group.as_str(), "apps" | "batch" | "policy" | "networking.k8s.io")
             || matches!(self.resource.as_str(), "pods" | "customresourcedefinitions")
+    }
+
+    /// Whether its objects get defaults when they are read.
+    pub(super) fn has_defaults(&self) -> bool {
+        self.defaults
     }
 
     /// Whether it has this subresource.
@@ -167,6 +177,12 @@ pub(super) fn texts(value: &Value, pointer: &str) -> Vec<String> {
     array(value, pointer).iter().filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
+/// The JSON paths of a version's selectable fields.
+fn selectable(version: &Value) -> Vec<String> {
+    let fields = array(version, "/selectableFields").iter();
+    fields.map(|field| text(field, "/jsonPath").to_owned()).collect()
+}
+
 /// The kinds that a CustomResourceDefinition declares, one a served version, the storage version first.
 fn custom_kinds(definition: &Value) -> Vec<Kind> {
     let resource = text(definition, "/spec/names/plural");
@@ -195,12 +211,11 @@ fn custom_kinds(definition: &Value) -> Vec<Kind> {
         custom: true,
         review: false,
         bookmark_tail: String::new(),
-        selectable: array(version, "/selectableFields")
-            .iter()
-            .map(|field| text(field, "/jsonPath").to_owned())
-            .collect(),
+        selectable: selectable(version),
+        indexed: versions.iter().flat_map(|version| selectable(version)).collect(),
         columns: array(version, "/additionalPrinterColumns").to_vec(),
         schema: version.pointer("/schema/openAPIV3Schema").cloned().unwrap_or_default(),
+        defaults: version.pointer("/schema/openAPIV3Schema").is_some_and(defaults::any),
         warning: (version.pointer("/deprecated") == Some(&Value::Bool(true))).then(|| {
             let group_version =
                 format!("{}/{}", text(definition, "/spec/group"), text(version, "/name"));

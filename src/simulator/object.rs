@@ -2,13 +2,15 @@
 //!
 //! Only the bytes are kept, not the decoded tree, which would be several times larger; a demo holds many pods.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use serde_json::Value;
 
+use super::defaults;
 use super::encode;
 use super::kinds::{Kind, array, text};
+use super::protobuf::{self, Lacking};
 
 /// One state of one object.
 #[derive(Debug)]
@@ -31,6 +33,8 @@ pub(super) struct Object {
     pub(super) json: Bytes,
     /// The `apiVersion` within `json`.
     pub(super) api_version: Box<str>,
+    /// Its protobuf message, made when it is first asked for.
+    protobuf: OnceLock<Bytes>,
 }
 
 impl Object {
@@ -50,7 +54,17 @@ impl Object {
             owners: owners.map(|owner| text(owner, "/uid").into()).collect(),
             api_version: text(&value, "/apiVersion").into(),
             json: encode::encode(&value),
+            protobuf: OnceLock::new(),
         }
+    }
+
+    /// Its protobuf message, without an envelope; all versions of a built-in kind have the same.
+    pub(super) fn protobuf(&self, kind: &Kind) -> Result<Bytes, Lacking> {
+        if let Some(bytes) = self.protobuf.get() {
+            return Ok(bytes.clone());
+        }
+        let bytes = Bytes::from(protobuf::message(&kind.kind, &self.value())?);
+        Ok(self.protobuf.get_or_init(|| bytes).clone())
     }
 
     /// The decoded state.
@@ -58,17 +72,24 @@ impl Object {
         serde_json::from_slice(&self.json).unwrap_or_default()
     }
 
-    /// The bytes that `kind`'s version serves: the stored ones, or with another `apiVersion` within.
+    /// The bytes that `kind`'s version serves: the stored ones, or with another `apiVersion` and its defaults within.
     pub(super) fn render(&self, kind: &Kind) -> Bytes {
-        let api_version = kind.api_version();
-        if *self.api_version == *api_version {
+        if *self.api_version == *kind.api_version() && !kind.has_defaults() {
             return self.json.clone();
         }
+        encode::encode(&encode::normalize(kind, self.served(kind)))
+    }
+
+    /// The decoded state as `kind`'s version serves it.
+    pub(super) fn served(&self, kind: &Kind) -> Value {
         let mut value = self.value();
         if let Some(map) = value.as_object_mut() {
-            map.insert("apiVersion".to_owned(), api_version.into());
+            map.insert("apiVersion".to_owned(), kind.api_version().into());
         }
-        encode::encode(&value)
+        if kind.has_defaults() {
+            defaults::apply(&kind.schema, &mut value);
+        }
+        value
     }
 
     /// The same state with another resourceVersion: the object of a DELETED event (semantics.md §5.5).
@@ -115,7 +136,7 @@ fn fields(kind: &Kind, value: &Value) -> Vec<(Box<str>, Box<str>)> {
         };
         ((*label).into(), found.into())
     });
-    let custom = kind.selectable.iter().map(|path| {
+    let custom = kind.indexed.iter().map(|path| {
         let label = path.trim_start_matches('.');
         (label.into(), printed(value.pointer(&pointer(label))).into())
     });

@@ -41,6 +41,16 @@ impl Default for SimulatorOptions {
 }
 
 impl SimulatorOptions {
+    /// Whether lists of the latest state, and with them continue tokens, come from the watch cache (semantics.md §3.4).
+    pub(super) fn lists_from_cache(&self) -> bool {
+        self.minor >= 31
+    }
+
+    /// Whether zero metadata shows `creationTimestamp` as null (semantics.md §3.6).
+    pub(super) fn shows_zero_time(&self) -> bool {
+        self.minor < 34
+    }
+
     /// Whether watches can begin with the state and end it by a bookmark (semantics.md §1.4).
     pub(super) fn watch_list(&self) -> bool {
         self.minor >= 34

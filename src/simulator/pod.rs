@@ -3,7 +3,6 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
-use base64::Engine;
 use bytes::Bytes;
 use http::{HeaderName, Response, StatusCode, header};
 use http_body::Frame;
@@ -19,6 +18,7 @@ use super::object::key;
 use super::request::{Request, Target, truthy};
 use super::shared::Shared;
 use super::status::ApiError;
+use super::websocket;
 
 /// Lines that a pod has logged when one looks.
 const LINES: usize = 10;
@@ -93,7 +93,7 @@ pub(super) fn upgrade(
     answer::set(headers, header::CONNECTION, "Upgrade");
     answer::set(headers, header::UPGRADE, &wanted);
     if wanted.eq_ignore_ascii_case("websocket") {
-        let accept = websocket_accept(request.header("sec-websocket-key"));
+        let accept = websocket::accept(request.header("sec-websocket-key"));
         answer::set(headers, header::SEC_WEBSOCKET_ACCEPT, &accept);
         let offered = request.header("sec-websocket-protocol").split(',').next();
         if let Some(protocol) = offered.map(str::trim).filter(|name| !name.is_empty()) {
@@ -113,62 +113,4 @@ fn find(shared: &Shared, kind: &Kind, target: &Target) -> Result<(), ApiError> {
 
 fn line(name: &str, number: usize) -> String {
     format!("{} {name}: line {number}\n", jiff::Timestamp::now())
-}
-
-/// RFC 6455, section 4.2.2.
-fn websocket_accept(key: &str) -> String {
-    let digest = sha1(format!("{key}258EAFA5-E914-47DA-95CA-C5AB0DC85B11").as_bytes());
-    base64::engine::general_purpose::STANDARD.encode(digest)
-}
-
-/// SHA-1 (RFC 3174), which WebSocket's handshake wants and which secures nothing.
-fn sha1(message: &[u8]) -> Vec<u8> {
-    let mut state: [u32; 5] = [0x6745_2301, 0xefcd_ab89, 0x98ba_dcfe, 0x1032_5476, 0xc3d2_e1f0];
-    let mut padded = message.to_vec();
-    padded.push(0x80);
-    while padded.len() % 64 != 56 {
-        padded.push(0);
-    }
-    padded.extend_from_slice(&(message.len() as u64 * 8).to_be_bytes());
-    for block in padded.as_chunks::<64>().0 {
-        let mut words: Vec<u32> =
-            block.as_chunks::<4>().0.iter().map(|bytes| u32::from_be_bytes(*bytes)).collect();
-        let word = |words: &[u32], index: usize| words.get(index).copied().unwrap_or(0);
-        for index in 16..80 {
-            let mixed = word(&words, index - 3)
-                ^ word(&words, index - 8)
-                ^ word(&words, index - 14)
-                ^ word(&words, index - 16);
-            words.push(mixed.rotate_left(1));
-        }
-        let [mut a, mut b, mut c, mut d, mut e] = state;
-        for (index, word) in words.iter().enumerate() {
-            let (mix, constant) = match index {
-                0..20 => ((b & c) | (!b & d), 0x5a82_7999_u32),
-                20..40 => (b ^ c ^ d, 0x6ed9_eba1),
-                40..60 => ((b & c) | (b & d) | (c & d), 0x8f1b_bcdc),
-                _ => (b ^ c ^ d, 0xca62_c1d6),
-            };
-            let next = a
-                .rotate_left(5)
-                .wrapping_add(mix)
-                .wrapping_add(e)
-                .wrapping_add(constant)
-                .wrapping_add(*word);
-            (e, d, c, b, a) = (d, c, b.rotate_left(30), a, next);
-        }
-        for (sum, part) in state.iter_mut().zip([a, b, c, d, e]) {
-            *sum = sum.wrapping_add(part);
-        }
-    }
-    state.iter().flat_map(|word| word.to_be_bytes()).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn accepts_the_key_of_the_rfc() {
-        let accept = super::websocket_accept("dGhlIHNhbXBsZSBub25jZQ==");
-        assert_eq!(accept, "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
-    }
 }

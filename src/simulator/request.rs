@@ -3,6 +3,8 @@
 //! Written apart from `api::request_info` on purpose: Weir's parser is what the whole-proxy tests test, and a
 //! shared one would share its mistakes.
 
+use std::num::IntErrorKind;
+
 use bytes::Bytes;
 use http::{HeaderMap, Method};
 
@@ -13,6 +15,8 @@ use super::status::ApiError;
 pub(super) struct Request {
     /// The HTTP method.
     pub(super) method: Method,
+    /// The HTTP version.
+    pub(super) version: http::Version,
     /// The decoded path.
     pub(super) path: String,
     /// The raw query.
@@ -59,6 +63,7 @@ impl Request {
         let target = Target::parse(&parts.method, &path, &query);
         Self {
             method: parts.method.clone(),
+            version: parts.version,
             path,
             raw_query,
             query,
@@ -183,8 +188,14 @@ impl Options {
         let string = |name: &str| request.param(name).unwrap_or_default().to_owned();
         let integer = |name: &str| -> Result<Option<i64>, ApiError> {
             let Some(text) = request.param(name) else { return Ok(None) };
-            let message = format!("strconv.ParseInt: parsing \"{text}\": invalid syntax");
-            text.parse().map(Some).map_err(|_| ApiError::bad_request(message))
+            text.parse().map(Some).map_err(|error: std::num::ParseIntError| {
+                let fault = match error.kind() {
+                    IntErrorKind::PosOverflow | IntErrorKind::NegOverflow => "value out of range",
+                    _ => "invalid syntax",
+                };
+                let message = format!("strconv.ParseInt: parsing \"{text}\": {fault}");
+                ApiError::bad_request(message)
+            })
         };
         let mut options = Self {
             label_selector: string("labelSelector"),
@@ -210,53 +221,62 @@ impl Options {
 
     fn causes(&self, watch_list: bool) -> Vec<(&'static str, &'static str, String)> {
         const MATCH: &str = "resourceVersionMatch";
-        const FORBIDDEN: &str = "FieldValueForbidden";
-        const UNSUPPORTED: &str = "FieldValueNotSupported";
+        const EVENTS: &str = "sendInitialEvents";
         let mut causes = Vec::new();
-        let mut add = |field, kind, text: &str| causes.push((field, kind, text.to_owned()));
+        let mut forbid = |field, text: &str| {
+            causes.push((field, "FieldValueForbidden", format!("Forbidden: {text}")));
+        };
         let given = self.version_match.as_str();
-        if self.watch && !watch_list && self.initial_events.is_some() {
-            let text = "Forbidden: sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled";
-            add("sendInitialEvents", FORBIDDEN, text);
-        } else if self.watch && self.initial_events.is_some() && given != "NotOlderThan" {
-            let text = "Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
-            add(MATCH, FORBIDDEN, text);
+        if self.watch && self.initial_events.is_some() {
+            if given != "NotOlderThan" {
+                forbid(
+                    MATCH,
+                    "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+                );
+            }
+            if !watch_list {
+                let text = "sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled";
+                forbid(EVENTS, text);
+            }
         }
-        if self.watch && self.initial_events.is_none() && !given.is_empty() {
-            let text = "Forbidden: resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided";
-            add(MATCH, FORBIDDEN, text);
-        }
-        if !self.watch && !given.is_empty() && self.resource_version.is_empty() {
-            let text =
-                "Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided";
-            add(MATCH, FORBIDDEN, text);
-        }
-        if !self.watch && !given.is_empty() && !self.continue_token.is_empty() {
-            let text = "Forbidden: resourceVersionMatch is forbidden when continue is provided";
-            add(MATCH, FORBIDDEN, text);
-        }
-        let supported: &[&str] =
-            if self.watch { &["NotOlderThan"] } else { &["Exact", "NotOlderThan", ""] };
-        if !given.is_empty() && !supported.contains(&given) {
-            let list: Vec<String> = supported.iter().map(|word| format!("\"{word}\"")).collect();
-            let list = list.join(", ");
-            add(
-                MATCH,
-                UNSUPPORTED,
-                &format!("Unsupported value: \"{given}\": supported values: {list}"),
-            );
-        }
-        if !self.watch && given == "Exact" && self.resource_version == "0" {
-            let text =
-                "Forbidden: resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"";
-            add(MATCH, FORBIDDEN, text);
+        if !given.is_empty() {
+            if self.watch && self.initial_events.is_none() {
+                let text = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided";
+                forbid(MATCH, text);
+            }
+            if !self.watch && self.resource_version.is_empty() {
+                let text = "resourceVersionMatch is forbidden unless resourceVersion is provided";
+                forbid(MATCH, text);
+            }
+            let text = "resourceVersionMatch is forbidden when continue is provided";
+            let continued = !self.continue_token.is_empty();
+            let supported: &[&str] =
+                if self.watch { &["NotOlderThan"] } else { &["Exact", "NotOlderThan", ""] };
+            // A watch is told of the value first, a list of the token.
+            if continued && !self.watch {
+                forbid(MATCH, text);
+            }
+            if !supported.contains(&given) {
+                let list: Vec<String> =
+                    supported.iter().map(|word| format!("\"{word}\"")).collect();
+                let list = list.join(", ");
+                let text = format!("Unsupported value: \"{given}\": supported values: {list}");
+                causes.push((MATCH, "FieldValueNotSupported", text));
+            }
+            let mut forbid = |field, text: &str| {
+                causes.push((field, "FieldValueForbidden", format!("Forbidden: {text}")));
+            };
+            if continued && self.watch {
+                forbid(MATCH, text);
+            }
+            if !self.watch && given == "Exact" && self.resource_version == "0" {
+                let text = "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"";
+                forbid(MATCH, text);
+            }
         }
         if !self.watch && self.initial_events.is_some() {
-            add(
-                "sendInitialEvents",
-                FORBIDDEN,
-                "Forbidden: sendInitialEvents is forbidden for list",
-            );
+            let text = "Forbidden: sendInitialEvents is forbidden for list".to_owned();
+            causes.push((EVENTS, "FieldValueForbidden", text));
         }
         causes
     }
@@ -283,7 +303,7 @@ fn first<'a>(query: &'a [(String, String)], name: &str) -> Option<&'a str> {
 }
 
 /// Whether a name can stand in a path.
-fn is_path_segment(name: &str) -> bool {
+pub(super) fn is_path_segment(name: &str) -> bool {
     !name.is_empty() && name != "." && name != ".." && !name.contains(['/', '%'])
 }
 

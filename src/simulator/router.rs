@@ -85,7 +85,7 @@ async fn answer(
     };
     let kind = find(shared, target)?;
     let mut response = if target.subresource.is_empty() {
-        object(shared, request, identity, &kind, target, faults).await?
+        object(shared, request, identity, &kind, target, (faults, upgrade)).await?
     } else {
         subresource(shared, request, &kind, target, upgrade).await?
     };
@@ -102,7 +102,7 @@ async fn object(
     identity: &Identity,
     kind: &Arc<Kind>,
     target: &Target,
-    faults: &[Action],
+    (faults, upgrade): (&[Action], OnUpgrade),
 ) -> Result<Response<Body>, ApiError> {
     if kind.review {
         return match target.verb {
@@ -116,7 +116,7 @@ async fn object(
     match target.verb {
         "get" => list::get(shared, request, kind, target).await,
         "list" => list::list(shared, request, kind, target).await,
-        "watch" => watch::watch(shared, request, kind, target, faults).await,
+        "watch" => watch::watch(shared, request, kind, target, faults, upgrade).await,
         "create" if target.name.is_empty() => writes::create(shared, request, kind, target),
         "update" if !target.name.is_empty() => writes::update(shared, request, kind, target),
         "patch" if !target.name.is_empty() => patch::patch(shared, request, kind, target),

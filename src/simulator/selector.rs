@@ -3,6 +3,7 @@
 
 use super::kinds::Kind;
 use super::object::{Object, labels_of};
+use super::request::is_path_segment;
 use super::status::ApiError;
 
 /// Both selectors of a request.
@@ -44,6 +45,17 @@ impl Selector {
     /// Whether it has no requirement besides the path's.
     pub(super) fn is_empty(&self) -> bool {
         self.labels.is_empty() && self.fields.is_empty()
+    }
+
+    /// The value that a field must have, if it can stand in a path.
+    pub(super) fn required(&self, label: &str) -> Option<String> {
+        let term = self.fields.iter().find(|term| term.equal && term.label == label)?;
+        is_path_segment(&term.value).then(|| term.value.clone())
+    }
+
+    /// Whether at most one object can match, whose key is known (semantics.md §1.6.2).
+    pub(super) fn is_single(&self, kind: &Kind) -> bool {
+        self.name.is_some() && (!kind.namespaced || self.namespace.is_some())
     }
 
     /// Whether an object is wanted.

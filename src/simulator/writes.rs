@@ -1,18 +1,20 @@
 //! The HTTP side of create, update and delete.
 
+use std::sync::Arc;
+
 use http::Response;
 use serde_json::{Value, json};
 
-use super::answer::{self, Body, Form};
-use super::encode;
+use super::answer::{self, Body};
 use super::kinds::{Kind, text};
 use super::list;
+use super::negotiate::{Shape, negotiate};
 use super::object::Object;
 use super::protobuf;
+use super::render;
 use super::request::{Options, Request, Target};
 use super::shared::Shared;
 use super::status::ApiError;
-use super::table;
 use super::write::{self, Place, Preconditions};
 
 /// Answers a POST.
@@ -109,21 +111,10 @@ pub(super) fn respond(
     code: u16,
     value: Value,
 ) -> Result<Response<Body>, ApiError> {
-    let form = answer::negotiate(request, !kind.custom, false)?;
+    let form = negotiate(request, kind, Shape::Object)?;
     let revision = text(&value, "/metadata/resourceVersion").parse().unwrap_or(0);
-    let object = std::sync::Arc::new(Object::new(kind, revision, value));
-    Ok(match form {
-        Form::Plain => answer::json(request, code, object.render(kind)),
-        Form::Partial(version) => {
-            let view = encode::partial_metadata(&object.value(), &format!("meta.k8s.io/{version}"));
-            answer::value(request, code, &view)
-        }
-        Form::Table(version) => {
-            let metadata = json!({"resourceVersion": revision.to_string()});
-            let table = table::list(request, kind, &version, metadata, &[object])?;
-            answer::value(request, code, &table)
-        }
-    })
+    let object = Arc::new(Object::new(kind, revision, value));
+    render::object(request, kind, &form, code, &object)
 }
 
 /// Where a request's object is. The path of a namespace names it twice.

@@ -42,8 +42,10 @@ impl BuiltIn {
             review: self.bookmark_tail == REVIEW,
             bookmark_tail: self.bookmark_tail.to_owned(),
             selectable: Vec::new(),
+            indexed: Vec::new(),
             columns: Vec::new(),
             schema: serde_json::Value::Null,
+            defaults: false,
             warning: (self.resource == "endpoints").then(|| endpoints.to_owned()),
         }
     }

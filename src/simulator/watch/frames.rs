@@ -6,26 +6,60 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use crate::simulator::answer::Form;
 use crate::simulator::encode;
 use crate::simulator::kinds::Kind;
+use crate::simulator::negotiate::{Form, Media, View};
 use crate::simulator::object::Object;
+use crate::simulator::protobuf;
+use crate::simulator::render;
 use crate::simulator::request::Request;
 use crate::simulator::status::ApiError;
 use crate::simulator::table;
+
+/// How frames follow each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Transport {
+    /// In the body of a response: JSON in lines, protobuf behind its length.
+    Stream,
+    /// Each as a message.
+    WebSocket,
+}
 
 /// Encodes frames.
 pub(super) struct Frames {
     kind: Arc<Kind>,
     form: Form,
     include_object: String,
+    transport: Transport,
+    /// Whether zero metadata shows its `creationTimestamp`, as it did before 1.34.
+    shows_zero_time: bool,
     sent_any: AtomicBool,
 }
 
 impl Frames {
-    pub(super) fn new(request: &Request, kind: &Arc<Kind>, form: Form) -> Result<Self, ApiError> {
+    pub(super) fn new(
+        request: &Request,
+        kind: &Arc<Kind>,
+        form: Form,
+        transport: Transport,
+        shows_zero_time: bool,
+    ) -> Self {
         let include_object = request.param("includeObject").unwrap_or_default().to_owned();
-        Ok(Self { kind: Arc::clone(kind), form, include_object, sent_any: AtomicBool::new(false) })
+        let (kind, sent_any) = (Arc::clone(kind), AtomicBool::new(false));
+        Self { kind, form, include_object, transport, shows_zero_time, sent_any }
+    }
+
+    /// The `Content-Type` of a stream of them.
+    pub(super) fn content_type(&self) -> &'static str {
+        match self.form.media {
+            Media::Json => "application/json",
+            Media::Protobuf => "application/vnd.kubernetes.protobuf;stream=watch",
+        }
+    }
+
+    /// Whether they are text.
+    pub(super) fn is_text(&self) -> bool {
+        self.form.media == Media::Json
     }
 
     /// Whether a frame was made already.
@@ -34,60 +68,68 @@ impl Frames {
     }
 
     /// ADDED, MODIFIED or DELETED.
-    pub(super) fn event(&self, event: &str, object: &Object) -> Bytes {
-        match &self.form {
-            Form::Plain => self.frame(event, &object.render(&self.kind)),
-            Form::Partial(version) => {
-                let group_version = format!("meta.k8s.io/{version}");
-                let view = encode::partial_metadata(&object.value(), &group_version);
-                self.frame(event, &encode::encode(&view))
-            }
-            Form::Table(version) => {
+    pub(super) fn event(&self, event: &str, object: &Object) -> Result<Bytes, ApiError> {
+        let body = match &self.form.view {
+            View::Table(version) => {
                 let first = !self.sent_any();
                 let include = &self.include_object;
-                let value = table::event(&self.kind, version, include, &object.value(), first);
-                self.frame(event, &encode::encode(&value))
+                let value = object.served(&self.kind);
+                encode::encode(&table::event(&self.kind, version, include, &value, first))
             }
-        }
+            View::Plain | View::Partial(_) => render::body(&self.kind, &self.form, object)?,
+        };
+        Ok(self.frame(event, &body))
     }
 
     /// A bookmark, which may be the one that ends the initial events.
-    pub(super) fn bookmark(&self, revision: u64, end: bool) -> Bytes {
-        let template = template(&self.kind, revision, end);
-        match &self.form {
-            Form::Plain => self.frame("BOOKMARK", template.as_bytes()),
-            Form::Partial(version) => {
-                let value: Value = serde_json::from_str(&template).unwrap_or_default();
-                let view = encode::partial_metadata(&value, &format!("meta.k8s.io/{version}"));
-                self.frame("BOOKMARK", &encode::encode(&view))
+    pub(super) fn bookmark(&self, revision: u64, end: bool) -> Result<Bytes, ApiError> {
+        let template = template(&self.kind, revision, end, self.shows_zero_time);
+        let value = || serde_json::from_str::<Value>(&template).unwrap_or_default();
+        let body = match (&self.form.view, self.form.media) {
+            (View::Plain, Media::Json) => Bytes::from(template),
+            (View::Plain, Media::Protobuf) => {
+                let message = protobuf::message(&self.kind.kind, &value())?;
+                protobuf::envelope(&self.kind.api_version(), &self.kind.kind, &message).into()
             }
-            Form::Table(version) => {
-                let value: Value = serde_json::from_str(&template).unwrap_or_default();
+            (View::Partial(version), media) => render::partial(version, media, &value())?,
+            (View::Table(version), _) => {
                 let first = !self.sent_any();
                 let include = if end { "" } else { self.include_object.as_str() };
-                let value = table::event(&self.kind, version, include, &value, first);
-                self.frame("BOOKMARK", &encode::encode(&value))
+                encode::encode(&table::event(&self.kind, version, include, &value(), first))
             }
-        }
+        };
+        Ok(self.frame("BOOKMARK", &body))
+    }
+
+    /// An ERROR event: in any view a plain `Status`.
+    pub(super) fn error(&self, error: &ApiError) -> Bytes {
+        let body = match self.form.media {
+            Media::Json => encode::encode(&error.to_value()),
+            Media::Protobuf => error.to_protobuf().into(),
+        };
+        self.frame("ERROR", &body)
     }
 
     fn frame(&self, event: &str, object: &[u8]) -> Bytes {
         self.sent_any.store(true, Ordering::Relaxed);
-        frame(event, object)
+        match (self.form.media, self.transport) {
+            (Media::Json, _) => {
+                let parts: [&[u8]; 5] =
+                    [b"{\"type\":\"", event.as_bytes(), b"\",\"object\":", object, b"}\n"];
+                parts.concat().into()
+            }
+            (Media::Protobuf, Transport::WebSocket) => protobuf::watch_event(event, object).into(),
+            (Media::Protobuf, Transport::Stream) => {
+                let message = protobuf::watch_event(event, object);
+                let length = u32::try_from(message.len()).unwrap_or(u32::MAX);
+                [&length.to_be_bytes()[..], &message].concat().into()
+            }
+        }
     }
 }
 
-/// An ERROR event, in any form a plain `Status`.
-pub(super) fn error(error: &ApiError) -> Bytes {
-    frame("ERROR", &encode::encode(&error.to_value()))
-}
-
-fn frame(event: &str, object: &[u8]) -> Bytes {
-    [b"{\"type\":\"", event.as_bytes(), b"\",\"object\":", object, b"}\n"].concat().into()
-}
-
 /// A zero object of the kind with nothing but a resourceVersion (semantics.md Appendix A).
-fn template(kind: &Kind, revision: u64, end: bool) -> String {
+fn template(kind: &Kind, revision: u64, end: bool, zero_time: bool) -> String {
     const END: &str = "k8s.io/initial-events-end";
     const GENERATION: &str = "deprecated.daemonset.template.generation";
     let api_version = kind.api_version();
@@ -112,10 +154,16 @@ fn template(kind: &Kind, revision: u64, end: bool) -> String {
         );
     }
     let annotations = annotations.map(|text| format!(",{text}")).unwrap_or_default();
-    let tail = match kind.bookmark_tail.as_str() {
+    let mut tail = match kind.bookmark_tail.as_str() {
         "" => String::new(),
         tail => format!(",{tail}"),
     };
+    let mut version = version;
+    if zero_time {
+        const TIME: &str = "\"creationTimestamp\":null";
+        version = format!("{version},{TIME}");
+        tail = tail.replace("\"metadata\":{}", &format!("\"metadata\":{{{TIME}}}"));
+    }
     format!(
         "{{\"kind\":\"{}\",\"apiVersion\":\"{api_version}\",\"metadata\":{{{version}{annotations}}}{tail}}}",
         kind.kind

@@ -1,0 +1,44 @@
+//! The defaults of a custom resource's structural schema, which the upstream fills in whatever it reads.
+
+use serde_json::Value;
+
+/// Fills in what an object lacks.
+pub(super) fn apply(schema: &Value, value: &mut Value) {
+    match value {
+        Value::Object(map) => {
+            let properties = schema.get("properties").and_then(Value::as_object);
+            for (name, of) in properties.into_iter().flatten() {
+                let absent = match map.get(name) {
+                    None => true,
+                    Some(Value::Null) => of.get("nullable") != Some(&Value::Bool(true)),
+                    Some(_) => false,
+                };
+                if let (true, Some(default)) = (absent, of.get("default")) {
+                    map.insert(name.clone(), default.clone());
+                }
+                if let Some(inner) = map.get_mut(name) {
+                    apply(of, inner);
+                }
+            }
+            if let Some(of) = schema.get("additionalProperties").filter(|of| of.is_object()) {
+                let known = |name: &String| properties.is_some_and(|map| map.contains_key(name));
+                map.iter_mut().filter(|(name, _)| !known(name)).for_each(|(_, v)| apply(of, v));
+            }
+        }
+        Value::Array(elements) => {
+            if let Some(of) = schema.get("items") {
+                elements.iter_mut().for_each(|element| apply(of, element));
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+/// Whether a schema has a default anywhere.
+pub(super) fn any(schema: &Value) -> bool {
+    match schema {
+        Value::Object(map) => map.contains_key("default") || map.values().any(any),
+        Value::Array(elements) => elements.iter().any(any),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
+    }
+}

@@ -1,0 +1,159 @@
+//! Pages of lists and their continue tokens (semantics.md §3.2 to §3.5).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde_json::{Value, json};
+
+use super::encode;
+use super::kinds::text;
+use super::object::Object;
+use super::selector::Selector;
+use super::status::ApiError;
+
+/// A page of a list.
+pub(super) struct Page {
+    /// Its objects, in key order.
+    pub(super) objects: Vec<Arc<Object>>,
+    /// The resourceVersion of the list.
+    pub(super) revision: u64,
+    /// The token of the next page.
+    pub(super) continue_token: Option<String>,
+    /// How many objects follow.
+    pub(super) remaining: Option<usize>,
+}
+
+/// Where a page begins and ends.
+pub(super) struct Cut<'a> {
+    /// The most objects it has.
+    pub(super) limit: Option<usize>,
+    /// The key at which it begins, relative to the list's root.
+    pub(super) start: Option<&'a str>,
+    /// Whether etcd serves it, whose tokens have no leading slash.
+    pub(super) from_etcd: bool,
+}
+
+impl Page {
+    /// Selects, from the start key on, up to the limit (semantics.md §3.3).
+    pub(super) fn cut(
+        objects: &BTreeMap<Arc<str>, Arc<Object>>,
+        selector: &Selector,
+        cut: &Cut<'_>,
+        revision: u64,
+    ) -> Self {
+        let prefix = selector.namespace.as_ref().map(|name| format!("{name}/")).unwrap_or_default();
+        let from = format!("{prefix}{}", cut.start.unwrap_or_default());
+        let range = (std::ops::Bound::Included(from.as_str()), std::ops::Bound::Unbounded);
+        let range = objects.range::<str, _>(range).map(|(_, object)| object);
+        let mut raw = range.take_while(|object| object.key.starts_with(&prefix));
+        let mut page =
+            Self { objects: Vec::new(), revision, continue_token: None, remaining: None };
+        for object in raw.by_ref() {
+            if selector.matches(object) {
+                page.objects.push(Arc::clone(object));
+            }
+            if Some(page.objects.len()) == cut.limit {
+                break;
+            }
+        }
+        let left = raw.count();
+        if let (true, Some(last)) = (left > 0, page.objects.last()) {
+            let relative = last.key.strip_prefix(&prefix).unwrap_or(&last.key);
+            let slash = if cut.from_etcd { "" } else { "/" };
+            let revision = i64::try_from(revision).unwrap_or(-1);
+            page.continue_token = Some(Token::encode(revision, &format!("{slash}{relative}\0")));
+            page.remaining = selector.is_empty().then_some(left);
+        }
+        page
+    }
+
+    /// The metadata of a list as the types have it.
+    pub(super) fn metadata(&self) -> Value {
+        let mut metadata = json!({"resourceVersion": self.revision.to_string()});
+        let Some(map) = metadata.as_object_mut() else { return metadata };
+        if let Some(token) = &self.continue_token {
+            map.insert("continue".to_owned(), token.clone().into());
+        }
+        if let Some(remaining) = self.remaining {
+            map.insert("remainingItemCount".to_owned(), remaining.into());
+        }
+        metadata
+    }
+
+    /// The metadata of a list of custom resources: sorted, and `continue` always there.
+    pub(super) fn custom_metadata(&self) -> Value {
+        let mut metadata = json!({"continue": self.continue_token.as_deref().unwrap_or_default()});
+        let Some(map) = metadata.as_object_mut() else { return metadata };
+        if let Some(remaining) = self.remaining {
+            map.insert("remainingItemCount".to_owned(), remaining.into());
+        }
+        map.insert("resourceVersion".to_owned(), self.revision.to_string().into());
+        metadata
+    }
+}
+
+/// A decoded continue token (semantics.md §3.4).
+pub(super) struct Token {
+    /// Below 0 for the latest.
+    pub(super) revision: i64,
+    /// Relative to the list's root, without a leading slash.
+    pub(super) start: String,
+}
+
+impl Token {
+    fn encode(revision: i64, start: &str) -> String {
+        let value = json!({"v": "meta.k8s.io/v1", "rv": revision, "start": start});
+        URL_SAFE_NO_PAD.encode(encode::encode(&value))
+    }
+
+    /// Reads a token; both forms of the start key are good.
+    pub(super) fn decode(text_of: &str) -> Result<Self, ApiError> {
+        let bad = |why: &str| {
+            let message = format!("invalid continue token: continue key is not valid: {why}");
+            ApiError::bad_request(message)
+        };
+        let bytes = URL_SAFE_NO_PAD.decode(text_of).map_err(|error| {
+            let at = match error {
+                base64::DecodeError::InvalidByte(at, _) => at,
+                _ => text_of.len() / 4 * 4,
+            };
+            bad(&format!("illegal base64 data at input byte {at}"))
+        })?;
+        let value: Value = serde_json::from_slice(&bytes)
+            .map_err(|_| bad("invalid character looking for beginning of value"))?;
+        let version = text(&value, "/v");
+        if version != "meta.k8s.io/v1" {
+            return Err(bad(&format!("server does not recognize this encoded version {version}")));
+        }
+        let revision = value.get("rv").and_then(Value::as_i64).unwrap_or(0);
+        if revision == 0 {
+            return Err(bad("incorrect encoded start resourceVersion (version meta.k8s.io/v1)"));
+        }
+        let given = text(&value, "/start");
+        if given.is_empty() {
+            return Err(bad("encoded start key empty (version meta.k8s.io/v1)"));
+        }
+        let start = given.strip_prefix('/').unwrap_or(given);
+        if !start.is_empty() && start.split('/').any(|word| matches!(word, "" | "." | "..")) {
+            return Err(bad(given));
+        }
+        Ok(Self { revision, start: start.to_owned() })
+    }
+}
+
+/// 410 of an exact list or of a page (semantics.md §3.5).
+pub(super) fn expired(token: Option<Token>) -> ApiError {
+    let Some(token) = token else {
+        let message = "The resourceVersion for the provided list is too old.";
+        return ApiError::new(410, "Expired", message);
+    };
+    let mut error = ApiError::new(
+        410,
+        "Expired",
+        "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list.",
+    );
+    error.continue_token = Some(Token::encode(-1, &token.start));
+    error
+}

@@ -1,0 +1,266 @@
+//! A running watch: a task that follows the history of its collection by a cursor, and feeds its frames through a bounded
+//! channel.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::{broadcast, mpsc, watch};
+use tokio::time::Instant;
+
+use super::Start;
+use super::frames::Frames;
+use crate::simulator::faults::Cut;
+use crate::simulator::kinds::Kind;
+use crate::simulator::list;
+use crate::simulator::object::Object;
+use crate::simulator::selector::Selector;
+use crate::simulator::shared::Shared;
+use crate::simulator::status::ApiError;
+use crate::simulator::store::Since;
+
+/// The upstream's bookmarks come this long before a watch's deadline.
+const BEFORE_DEADLINE: Duration = Duration::from_secs(2);
+
+/// A watch that begins with the state is looked at by the first tick of the upstream's bookmarks (semantics.md §5.6).
+const HURRY: Duration = Duration::from_secs(1);
+
+/// The objects that a watch begins with, if it begins with any.
+pub(super) type InitialState = Option<Vec<Arc<Object>>>;
+
+/// Where frames go; an error breaks the connection.
+pub(super) type Sender = mpsc::Sender<Result<Bytes, io::Error>>;
+
+/// How a watch ends.
+pub(super) enum End {
+    /// At its deadline, by a slow reader, or since the client is gone.
+    Clean,
+    /// With an ERROR event.
+    Failed(ApiError),
+    /// By an injected cut.
+    Cut(Cut),
+}
+
+/// A watch.
+pub(super) struct Watcher {
+    pub(super) shared: Arc<Shared>,
+    pub(super) kind: Arc<Kind>,
+    pub(super) selector: Selector,
+    pub(super) frames: Frames,
+    pub(super) sender: Sender,
+    pub(super) changed: watch::Receiver<u64>,
+    pub(super) cuts: broadcast::Receiver<(Option<String>, Cut)>,
+    pub(super) bookmarks: bool,
+    pub(super) deadline: Instant,
+    /// Whether a bookmark tells the end of the initial events.
+    pub(super) marks_end: bool,
+    /// The resourceVersion at which it began: bookmarks are newer.
+    pub(super) began: u64,
+    /// All up to this revision was sent or is of no interest.
+    pub(super) cursor: u64,
+    /// Whether the cursor is known to be within the history.
+    pub(super) running: bool,
+}
+
+impl Watcher {
+    /// Runs until it ends.
+    pub(super) async fn run(mut self, begun: Result<InitialState, End>, garbage: bool) {
+        let sent = match begun {
+            Ok(state) => self.send_state(state).await,
+            Err(end) => Err(end),
+        };
+        let end = match sent {
+            Err(end) => end,
+            Ok(()) => {
+                if garbage {
+                    drop(self.send(Bytes::from_static(b"{\"type\":\"MOD\x00garbage\n")).await);
+                }
+                self.follow().await
+            }
+        };
+        match end {
+            End::Clean | End::Cut(Cut::Clean) => {}
+            End::Failed(error) => drop(self.send(self.frames.error(&error)).await),
+            End::Cut(cut) => {
+                if cut == Cut::MidFrame {
+                    drop(
+                        self.send(Bytes::from_static(b"{\"type\":\"ADDED\",\"object\":{\"kin"))
+                            .await,
+                    );
+                }
+                let reset = io::Error::new(io::ErrorKind::ConnectionReset, "the watch was cut");
+                drop(self.sender.send(Err(reset)).await);
+            }
+        }
+        self.shared.log.watch_closed();
+    }
+
+    /// Sets the cursor, and takes the initial state if it is wanted.
+    pub(super) async fn begin(&mut self, start: Start, gone: bool) -> Result<InitialState, End> {
+        if gone {
+            if let Start::After(revision) = start {
+                self.cursor = revision;
+            }
+            let oldest = self.shared.store.revision();
+            return Err(End::Failed(self.expired(oldest)));
+        }
+        match start {
+            Start::After(revision) => {
+                (self.cursor, self.began) = (revision, revision);
+                Ok(None)
+            }
+            Start::Now { consistent } => {
+                if consistent {
+                    self.shared.store.progress(&self.kind);
+                }
+                self.cursor =
+                    self.shared.store.read(&self.kind, |collection, _| collection.current());
+                self.began = self.cursor;
+                Ok(None)
+            }
+            Start::State(revision) => {
+                let revision = match revision {
+                    None => self.shared.store.progress(&self.kind),
+                    Some(revision) => revision,
+                };
+                if revision > 0 {
+                    let fresh = list::wait_until_fresh(&self.shared, &self.kind, revision).await;
+                    fresh.map_err(End::Failed)?;
+                }
+                Ok(Some(self.take_state()))
+            }
+        }
+    }
+
+    fn take_state(&mut self) -> Vec<Arc<Object>> {
+        let (objects, revision) = self.shared.store.read(&self.kind, |collection, _| {
+            let objects =
+                collection.objects.values().filter(|object| self.selector.matches(object));
+            (objects.cloned().collect::<Vec<Arc<Object>>>(), collection.current())
+        });
+        (self.cursor, self.began) = (revision, revision);
+        self.running = true;
+        objects
+    }
+
+    async fn send_state(&self, state: InitialState) -> Result<(), End> {
+        let Some(objects) = state else { return Ok(()) };
+        let revision = self.cursor;
+        for object in objects {
+            let frame = self.frames.event("ADDED", &object).map_err(End::Failed)?;
+            self.send(frame).await?;
+        }
+        if self.bookmarks && self.marks_end {
+            let frame = self.frames.bookmark(revision, true).map_err(End::Failed)?;
+            self.send(frame).await?;
+        }
+        Ok(())
+    }
+
+    /// Sends events and bookmarks until the watch ends.
+    async fn follow(&mut self) -> End {
+        let mut next_bookmark = self.first_bookmark();
+        loop {
+            if let Err(end) = self.catch_up().await {
+                return end;
+            }
+            tokio::select! {
+                changed = self.changed.changed() => if changed.is_err() {
+                    // The collection ended its watches; what it had told before that is sent all the same.
+                    return self.catch_up().await.err().unwrap_or(End::Clean);
+                },
+                cut = self.cuts.recv() => match cut {
+                    Ok((resource, cut))
+                        if resource.as_ref().is_none_or(|name| *name == self.kind.resource) =>
+                    {
+                        return End::Cut(cut);
+                    }
+                    Ok(_) | Err(_) => {}
+                },
+                () = self.sender.closed() => return End::Clean,
+                () = tokio::time::sleep_until(self.deadline) => return End::Clean,
+                () = tokio::time::sleep_until(next_bookmark) => {
+                    next_bookmark = self.bookmark_after(Instant::now());
+                    if let Err(end) = self.bookmark().await {
+                        return end;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Sends a bookmark, if the cache has moved since the watch began.
+    async fn bookmark(&mut self) -> Result<(), End> {
+        let current = self.shared.store.read(&self.kind, |collection, _| collection.current());
+        let moved = current > self.began && current >= self.cursor;
+        if !(self.bookmarks && self.kind.cached() && moved) {
+            return Ok(());
+        }
+        self.catch_up().await?;
+        let frame = self.frames.bookmark(self.cursor, false).map_err(End::Failed)?;
+        self.send(frame).await
+    }
+
+    /// Sends what happened since the cursor.
+    async fn catch_up(&mut self) -> Result<(), End> {
+        let since = self
+            .shared
+            .store
+            .read(&self.kind, |collection, _| collection.since(self.cursor, self.running));
+        let (events, current) = match since {
+            Since::Events(events, current) => (events, current),
+            Since::Expired(oldest) => {
+                // A watch that had begun is only ended; the retry learns that its resourceVersion is gone.
+                let expired = self.expired(oldest);
+                return Err(if self.running { End::Clean } else { End::Failed(expired) });
+            }
+        };
+        self.running = true;
+        for event in events {
+            let old = event.old.filter(|object| self.selector.matches(object));
+            let new = event.new.filter(|object| self.selector.matches(object));
+            let made = match (old, new) {
+                (None, Some(new)) => self.frames.event("ADDED", &new),
+                (Some(_), Some(new)) => self.frames.event("MODIFIED", &new),
+                (Some(old), None) => {
+                    self.frames.event("DELETED", &old.at(&self.kind, event.revision))
+                }
+                (None, None) => continue,
+            };
+            self.send(made.map_err(End::Failed)?).await?;
+        }
+        self.cursor = self.cursor.max(current);
+        Ok(())
+    }
+
+    fn expired(&self, oldest: u64) -> ApiError {
+        if self.kind.cached() {
+            return ApiError::watch_expired(self.cursor, oldest);
+        }
+        let message = "The resourceVersion for the provided watch is too old.";
+        ApiError::new(410, "Expired", message)
+    }
+
+    /// Hands a frame to the body; waits for a slow reader, but not past the deadline.
+    async fn send(&self, frame: Bytes) -> Result<(), End> {
+        let sent = tokio::time::timeout_at(self.deadline, self.sender.send(Ok(frame)));
+        match sent.await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(_)) | Err(_) => Err(End::Clean),
+        }
+    }
+
+    fn first_bookmark(&self) -> Instant {
+        let now = Instant::now();
+        let regular = self.bookmark_after(now);
+        if self.marks_end { regular.min(now + HURRY) } else { regular }
+    }
+
+    /// The earlier of one interval on and two seconds before the deadline (semantics.md §5.6).
+    fn bookmark_after(&self, now: Instant) -> Instant {
+        let regular = now + self.shared.options.bookmark_interval;
+        let last = self.deadline.checked_sub(BEFORE_DEADLINE).filter(|last| *last > now);
+        last.map_or(regular, |last| last.min(regular))
+    }
+}

@@ -1,0 +1,172 @@
+//! WebSocket's handshake and frames (RFC 6455), as far as a server needs them that only ever sends: watches over WebSocket
+//! (semantics.md §6.3), and the handshake of pods' upgrades.
+
+use std::convert::Infallible;
+use std::io;
+
+use base64::Engine;
+use bytes::Bytes;
+use http::{Response, StatusCode, Version, header};
+use http_body_util::{BodyExt, Empty};
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
+use tokio::io::AsyncWriteExt;
+use tokio::sync::mpsc;
+
+use super::answer::{self, Body};
+use super::request::Request;
+
+/// The prefix of a sub-protocol that carries a bearer token.
+pub(super) const BEARER: &str = "base64url.bearer.authorization.k8s.io.";
+
+/// Whether a request asks for a WebSocket.
+pub(super) fn is_upgrade(request: &Request) -> bool {
+    request.version == Version::HTTP_11
+        && request.header("connection").to_ascii_lowercase().contains("upgrade")
+        && request.header("upgrade").eq_ignore_ascii_case("websocket")
+}
+
+/// The sub-protocols that are offered.
+pub(super) fn protocols(request: &Request) -> Vec<&str> {
+    let lines = request.headers.get_all(header::SEC_WEBSOCKET_PROTOCOL).iter();
+    let words = lines.filter_map(|line| line.to_str().ok()).flat_map(|line| line.split(','));
+    words.map(str::trim).filter(|word| !word.is_empty()).collect()
+}
+
+/// The answer that switches protocols, or the bare one that refuses to.
+pub(super) fn handshake(request: &Request) -> Result<Response<Body>, Response<Body>> {
+    let offered = protocols(request);
+    // A token that was needed to get here was taken out by the authentication.
+    let credential = request.headers.contains_key(header::AUTHORIZATION);
+    let left: Vec<&str> =
+        offered.into_iter().filter(|word| credential || !word.starts_with(BEARER)).collect();
+    if !request.headers.contains_key(header::ORIGIN) {
+        return Err(bare(StatusCode::FORBIDDEN));
+    }
+    if left.len() > 1 {
+        return Err(bare(StatusCode::BAD_REQUEST));
+    }
+    let mut response = bare(StatusCode::SWITCHING_PROTOCOLS);
+    let headers = response.headers_mut();
+    answer::set(headers, header::UPGRADE, "websocket");
+    answer::set(headers, header::CONNECTION, "Upgrade");
+    let accept = accept(request.header("sec-websocket-key"));
+    answer::set(headers, header::SEC_WEBSOCKET_ACCEPT, &accept);
+    if let Some(protocol) = left.first() {
+        answer::set(headers, header::SEC_WEBSOCKET_PROTOCOL, protocol);
+    }
+    Ok(response)
+}
+
+/// Sends each frame as a message until they end, then closes. What the client sends is read and forgotten.
+pub(super) async fn serve(
+    upgrade: OnUpgrade,
+    mut frames: mpsc::Receiver<Result<Bytes, io::Error>>,
+    text: bool,
+) {
+    const CLOSE_NORMALLY: [u8; 4] = [0x88, 2, 0x03, 0xe8];
+    let Ok(upgraded) = upgrade.await else { return };
+    let (mut read, mut write) = tokio::io::split(TokioIo::new(upgraded));
+    let send = async {
+        let opcode = if text { 1 } else { 2 };
+        while let Some(frame) = frames.recv().await {
+            // A cut: the connection breaks without a close frame.
+            let Ok(frame) = frame else { return };
+            if write.write_all(&message(opcode, &frame)).await.is_err() {
+                return;
+            }
+            drop(write.flush().await);
+        }
+        drop(write.write_all(&CLOSE_NORMALLY).await);
+        drop(write.shutdown().await);
+    };
+    let mut nowhere = tokio::io::sink();
+    tokio::select! {
+        () = send => {}
+        _ = tokio::io::copy(&mut read, &mut nowhere) => {}
+    }
+}
+
+/// One unmasked, unfragmented message.
+fn message(opcode: u8, payload: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(payload.len() + 10);
+    out.push(0x80 | opcode);
+    match (u8::try_from(payload.len()), u16::try_from(payload.len())) {
+        (Ok(length), _) if length < 126 => out.push(length),
+        (_, Ok(length)) => {
+            out.push(126);
+            out.extend_from_slice(&length.to_be_bytes());
+        }
+        _ => {
+            out.push(127);
+            out.extend_from_slice(&(payload.len() as u64).to_be_bytes());
+        }
+    }
+    out.extend_from_slice(payload);
+    out
+}
+
+fn bare(code: StatusCode) -> Response<Body> {
+    let body = Empty::new().map_err(|never: Infallible| match never {}).boxed_unsync();
+    let mut response = Response::new(body);
+    *response.status_mut() = code;
+    response
+}
+
+/// RFC 6455, section 4.2.2.
+pub(super) fn accept(key: &str) -> String {
+    let digest = sha1(format!("{key}258EAFA5-E914-47DA-95CA-C5AB0DC85B11").as_bytes());
+    base64::engine::general_purpose::STANDARD.encode(digest)
+}
+
+/// SHA-1 (RFC 3174), which WebSocket's handshake wants and which secures nothing.
+fn sha1(message: &[u8]) -> Vec<u8> {
+    let mut state: [u32; 5] = [0x6745_2301, 0xefcd_ab89, 0x98ba_dcfe, 0x1032_5476, 0xc3d2_e1f0];
+    let mut padded = message.to_vec();
+    padded.push(0x80);
+    while padded.len() % 64 != 56 {
+        padded.push(0);
+    }
+    padded.extend_from_slice(&(message.len() as u64 * 8).to_be_bytes());
+    for block in padded.as_chunks::<64>().0 {
+        let mut words: Vec<u32> =
+            block.as_chunks::<4>().0.iter().map(|bytes| u32::from_be_bytes(*bytes)).collect();
+        let word = |words: &[u32], index: usize| words.get(index).copied().unwrap_or(0);
+        for index in 16..80 {
+            let mixed = word(&words, index - 3)
+                ^ word(&words, index - 8)
+                ^ word(&words, index - 14)
+                ^ word(&words, index - 16);
+            words.push(mixed.rotate_left(1));
+        }
+        let [mut a, mut b, mut c, mut d, mut e] = state;
+        for (index, word) in words.iter().enumerate() {
+            let (mix, constant) = match index {
+                0..20 => ((b & c) | (!b & d), 0x5a82_7999_u32),
+                20..40 => (b ^ c ^ d, 0x6ed9_eba1),
+                40..60 => ((b & c) | (b & d) | (c & d), 0x8f1b_bcdc),
+                _ => (b ^ c ^ d, 0xca62_c1d6),
+            };
+            let next = a
+                .rotate_left(5)
+                .wrapping_add(mix)
+                .wrapping_add(e)
+                .wrapping_add(constant)
+                .wrapping_add(*word);
+            (e, d, c, b, a) = (d, c, b.rotate_left(30), a, next);
+        }
+        for (sum, part) in state.iter_mut().zip([a, b, c, d, e]) {
+            *sum = sum.wrapping_add(part);
+        }
+    }
+    state.iter().flat_map(|word| word.to_be_bytes()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn accepts_the_key_of_the_rfc() {
+        let accept = super::accept("dGhlIHNhbXBsZSBub25jZQ==");
+        assert_eq!(accept, "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
+    }
+}
