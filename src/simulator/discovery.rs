@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::answer::{self, Body};
 use super::encode;
 use super::kinds::{Kind, Registry, api_version};
+use super::negotiate::negotiate_discovery;
 use super::request::Request;
 use super::shared::Shared;
 use super::status::ApiError;
@@ -37,10 +38,10 @@ pub(super) fn discovery(
 ) -> Result<Response<Body>, ApiError> {
     let registry = shared.store.registry();
     let words: Vec<&str> = path.trim_matches('/').split('/').collect();
+    let offered = matches!(*words.as_slice(), ["api" | "apis"]);
+    let wanted = negotiate_discovery(request, offered)?;
     match *words.as_slice() {
-        ["api" | "apis"] if wants_aggregated(request) => {
-            Ok(aggregated(shared, request, &registry, path == "/api"))
-        }
+        ["api" | "apis"] if wanted => Ok(aggregated(shared, request, &registry, path == "/api")),
         ["api"] => {
             let versions = json!({"kind": "APIVersions", "versions": ["v1"],
                 "serverAddressByClientCIDRs": [{"clientCIDR": "0.0.0.0/0", "serverAddress": ""}]});
@@ -194,17 +195,6 @@ fn extra_groups(shared: &Shared) -> Vec<(String, String)> {
         .collect();
     found.sort();
     found
-}
-
-fn wants_aggregated(request: &Request) -> bool {
-    let clauses = request.header("accept").split(',');
-    let aggregated = |clause: &str| {
-        clause.contains("as=APIGroupDiscoveryList")
-            && clause.contains("v=v2")
-            && !clause.contains("v=v2beta1")
-            && clause.trim_start().starts_with("application/json")
-    };
-    clauses.into_iter().any(aggregated)
 }
 
 /// The aggregated document, with its ETag.

@@ -6,6 +6,7 @@ use http::{HeaderMap, header};
 use super::options::{Rule, User};
 use super::request::Request;
 use super::status::{ApiError, qualified};
+use super::websocket;
 
 /// An authenticated user.
 #[derive(Clone, Debug, Default)]
@@ -69,8 +70,10 @@ impl Identity {
         let token = given.and_then(|text| text.split_once(' ')).map(|(scheme, token)| {
             if scheme.eq_ignore_ascii_case("bearer") { token.trim() } else { "" }
         });
+        let offered = websocket::token(headers);
+        let token = token.filter(|token| !token.is_empty()).or(offered.as_deref());
         match token {
-            None | Some("") => Ok(Self {
+            None => Ok(Self {
                 name: "system:anonymous".to_owned(),
                 groups: vec!["system:unauthenticated".to_owned()],
                 rules: Vec::new(),

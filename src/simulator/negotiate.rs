@@ -115,6 +115,24 @@ pub(super) fn negotiate(request: &Request, kind: &Kind, shape: Shape) -> Result<
     Ok(Form { media, view, pretty, to: to.to_owned() })
 }
 
+/// Chooses the form of discovery: whether it is the aggregated one, where that is offered (semantics.md §10.2).
+pub(super) fn negotiate_discovery(request: &Request, offered: bool) -> Result<bool, ApiError> {
+    let accept = accept(request);
+    prefilter(accept, Shape::Object)?;
+    let chosen = choose(accept, |clause, media| {
+        let get = |name: &str| clause.get(name);
+        match (get("g"), get("v"), get("as")) {
+            _ if media != Media::Json => None,
+            (None, None, None) => Some(false),
+            (Some("apidiscovery.k8s.io"), Some("v2"), Some("APIGroupDiscoveryList")) => {
+                offered.then_some(true)
+            }
+            _ => None,
+        }
+    });
+    chosen.map(|(_, aggregated, _)| aggregated).ok_or_else(|| not_acceptable(TYPES))
+}
+
 /// Chooses the encoding of a failure; `None` if no clause allows one, for which JSON is indented.
 pub(super) fn negotiate_error(request: &Request) -> Option<(Media, bool)> {
     let chosen = choose(accept(request), |clause, _| {

@@ -50,7 +50,7 @@ impl Object {
             name: name.into(),
             revision,
             labels: labels(&value),
-            fields: fields(kind, &value),
+            fields: indexed(kind, &value),
             owners: owners.map(|owner| text(owner, "/uid").into()).collect(),
             api_version: text(&value, "/apiVersion").into(),
             json: encode::encode(&value),
@@ -117,6 +117,16 @@ fn labels(value: &Value) -> Vec<(Box<str>, Box<str>)> {
     let map = value.pointer("/metadata/labels").and_then(Value::as_object);
     let pairs = map.into_iter().flatten();
     pairs.filter_map(|(key, value)| Some((key.as_str().into(), value.as_str()?.into()))).collect()
+}
+
+/// The values that selectors see: those of the object as it is served.
+fn indexed(kind: &Kind, value: &Value) -> Vec<(Box<str>, Box<str>)> {
+    if !kind.has_defaults() {
+        return fields(kind, value);
+    }
+    let mut served = value.clone();
+    defaults::apply(&kind.schema, &mut served);
+    fields(kind, &served)
 }
 
 /// The values of the fields that a kind's selectors may name besides name and namespace (semantics.md §7.2).

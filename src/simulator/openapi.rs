@@ -15,7 +15,7 @@ use super::status::ApiError;
 /// Answers `/openapi/v2`; protobuf, which kubectl prefers, gets 406.
 pub(super) fn v2(shared: &Shared, request: &Request) -> Result<Response<Body>, ApiError> {
     if !accepts_json(request) {
-        return Ok(answer::full(406, Vec::new()));
+        return Ok(vary(answer::full(406, Vec::new()), &["Accept-Encoding", "Accept"]));
     }
     let definitions: Map<String, Value> = shared
         .store
@@ -28,10 +28,7 @@ pub(super) fn v2(shared: &Shared, request: &Request) -> Result<Response<Body>, A
         "paths": {}, "definitions": definitions});
     let compact = encode::encode(&document);
     let tag = format!("\"{}\"", etag(&compact));
-    let mut response = answer::json(request, 200, compact);
-    answer::set(response.headers_mut(), header::ETAG, &tag);
-    answer::set(response.headers_mut(), header::VARY, "Accept-Encoding, Accept");
-    Ok(response)
+    Ok(vary(cached(request, compact, &tag), &["Accept-Encoding", "Accept"]))
 }
 
 /// Answers `/openapi/v3` and the documents below it.
@@ -64,19 +61,46 @@ pub(super) fn v3(
             let mut response = answer::full(301, Vec::new());
             let location = format!("{path}?hash={hash}");
             answer::set(response.headers_mut(), header::LOCATION, &location);
-            Ok(response)
+            answer::set(response.headers_mut(), header::CONTENT_TYPE, "application/json");
+            answer::set(response.headers_mut(), header::ETAG, &format!("\"{hash}\""));
+            Ok(vary(response, &["Accept"]))
         }
         given => {
-            let mut response = answer::json(request, 200, compact);
-            let headers = response.headers_mut();
-            answer::set(headers, header::ETAG, &format!("\"{hash}\""));
-            answer::set(headers, header::VARY, "Accept");
+            let mut response = cached(request, compact, &format!("\"{hash}\""));
             if given.is_some() {
+                let headers = response.headers_mut();
+                let year = jiff::SignedDuration::from_hours(365 * 24);
+                let expires = jiff::Timestamp::now() + year;
+                let expires = expires.strftime("%a, %d %b %Y %H:%M:%S UTC").to_string();
                 answer::set(headers, header::CACHE_CONTROL, "public, immutable");
+                answer::set(headers, header::EXPIRES, &expires);
             }
-            Ok(response)
+            Ok(vary(response, &["Accept"]))
         }
     }
+}
+
+/// A document as Go's file server sends it: never indented, and 304 to whoever has it.
+fn cached(request: &Request, document: bytes::Bytes, tag: &str) -> Response<Body> {
+    let mut response = if request.header("if-none-match") == tag {
+        answer::full(304, Vec::new())
+    } else {
+        let mut response = answer::full(200, document.to_vec());
+        let headers = response.headers_mut();
+        answer::set(headers, header::CONTENT_TYPE, "application/json");
+        answer::set(headers, header::ACCEPT_RANGES, "bytes");
+        answer::set(headers, header::LAST_MODIFIED, LAST_MODIFIED);
+        response
+    };
+    answer::set(response.headers_mut(), header::ETAG, tag);
+    response
+}
+
+fn vary(mut response: Response<Body>, names: &[&'static str]) -> Response<Body> {
+    for name in names {
+        response.headers_mut().append(header::VARY, http::HeaderValue::from_static(name));
+    }
+    response
 }
 
 fn index(request: &Request, registry: &Registry) -> Response<Body> {
@@ -162,3 +186,6 @@ fn accepts_json(request: &Request) -> bool {
     let accept = request.header("accept");
     accept.is_empty() || accept.contains("application/json") || accept.contains("*/*")
 }
+
+/// The upstream says when it made a document; here it is always the same.
+const LAST_MODIFIED: &str = "Thu, 01 Jan 2026 00:00:00 GMT";

@@ -18,7 +18,7 @@ use serde_json::Value;
 use tokio::sync::watch;
 
 pub(super) use self::collection::{Collection, Event, Since};
-use super::kinds::{Kind, Registry};
+use super::kinds::{Kind, Registry, text};
 use super::object::{Object, set_revision};
 use super::status::ApiError;
 
@@ -107,6 +107,7 @@ impl Store {
         let window = self.history_events_max;
         let collection = state.collection(&storage);
         let old = collection.objects.get(key).cloned();
+        let before = old.clone();
         let answer = match decide(old.as_ref().map(|object| object.value()))? {
             Change::Keep => return Ok(old),
             Change::Put(mut value) => {
@@ -128,7 +129,12 @@ impl Store {
         };
         state.revision = revision;
         if storage == DEFINITIONS {
+            let after = state.collection(DEFINITIONS).objects.get(key).cloned();
             self.rebuild_registry(&mut state);
+            let registry = self.registry();
+            for storage in redefined(before.as_deref(), after.as_deref()) {
+                state.redefine(&storage, &registry);
+            }
         }
         Ok(answer)
     }
@@ -200,11 +206,6 @@ impl Store {
         }
     }
 
-    /// Forgets a collection whose kind is no longer served; its watches end.
-    pub(super) fn drop_collection(&self, storage: &str) {
-        self.state.lock().collections.remove(storage);
-    }
-
     fn rebuild_registry(&self, state: &mut State) {
         let definitions = state.collection(DEFINITIONS).objects.values();
         let definitions: Vec<Value> = definitions.map(|object| object.value()).collect();
@@ -220,6 +221,21 @@ impl State {
         }
     }
 
+    /// Begins a collection anew for a changed definition: its watches end, its history is lost, and its objects are indexed
+    /// by the new one. Of a definition that is gone only the watches end, after what they have still to tell.
+    fn redefine(&mut self, storage: &str, registry: &Registry) {
+        let revision = self.revision;
+        let kind = registry.kinds().iter().find(|kind| kind.storage() == storage);
+        let collection = self.collection(storage);
+        if let Some(kind) = kind {
+            collection.compact(revision);
+            for object in collection.objects.values_mut() {
+                *object = Arc::new(Object::new(kind, object.revision, object.value()));
+            }
+        }
+        collection.changed = watch::Sender::new(revision);
+    }
+
     /// The collection of a storage name, made on first use.
     fn collection(&mut self, storage: &str) -> &mut Collection {
         let revision = self.revision;
@@ -229,6 +245,25 @@ impl State {
         }
         self.collections.entry(storage.to_owned()).or_insert_with(make)
     }
+}
+
+/// The storage names of the resources whose serving a change of a definition touches.
+fn redefined(before: Option<&Object>, after: Option<&Object>) -> Vec<String> {
+    let of = |object: &Object| {
+        let value = object.value();
+        let part = |pointer: &str| value.pointer(pointer).cloned().unwrap_or_default();
+        let word = |pointer: &str| text(&value, pointer).to_owned();
+        let storage = format!("{}/{}", word("/spec/group"), word("/spec/names/plural"));
+        (storage, part("/spec"), part("/status/acceptedNames"))
+    };
+    let (before, after) = (before.map(of), after.map(of));
+    if before == after {
+        return Vec::new();
+    }
+    let mut storages: Vec<String> =
+        [before, after].into_iter().flatten().map(|(storage, ..)| storage).collect();
+    storages.dedup();
+    storages
 }
 
 /// Whether a write would change nothing; such a write keeps the resourceVersion.

@@ -1,8 +1,13 @@
 //! The simulator over HTTP, against what semantics.md says.
 
 mod client;
+mod definitions;
+mod documents;
 mod faults;
 mod informers;
 mod lists;
+mod protobuf;
+mod samples;
 mod watches;
+mod websocket;
 mod writes;

@@ -5,8 +5,9 @@ use std::convert::Infallible;
 use std::io;
 
 use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
-use http::{Response, StatusCode, Version, header};
+use http::{HeaderMap, Response, StatusCode, Version, header};
 use http_body_util::{BodyExt, Empty};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
@@ -17,7 +18,7 @@ use super::answer::{self, Body};
 use super::request::Request;
 
 /// The prefix of a sub-protocol that carries a bearer token.
-pub(super) const BEARER: &str = "base64url.bearer.authorization.k8s.io.";
+const BEARER: &str = "base64url.bearer.authorization.k8s.io.";
 
 /// Whether a request asks for a WebSocket.
 pub(super) fn is_upgrade(request: &Request) -> bool {
@@ -26,21 +27,30 @@ pub(super) fn is_upgrade(request: &Request) -> bool {
         && request.header("upgrade").eq_ignore_ascii_case("websocket")
 }
 
+/// The bearer token among the sub-protocols; empty for one that is no good, as one that stands alone is not.
+pub(super) fn token(headers: &HeaderMap) -> Option<String> {
+    let offered = protocols(headers);
+    let given = offered.iter().find_map(|word| word.strip_prefix(BEARER))?;
+    let bytes = URL_SAFE_NO_PAD.decode(given).ok();
+    let token = bytes.and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or_default();
+    Some(if offered.len() > 1 { token } else { String::new() })
+}
+
 /// The sub-protocols that are offered.
-pub(super) fn protocols(request: &Request) -> Vec<&str> {
-    let lines = request.headers.get_all(header::SEC_WEBSOCKET_PROTOCOL).iter();
+fn protocols(headers: &HeaderMap) -> Vec<&str> {
+    let lines = headers.get_all(header::SEC_WEBSOCKET_PROTOCOL).iter();
     let words = lines.filter_map(|line| line.to_str().ok()).flat_map(|line| line.split(','));
     words.map(str::trim).filter(|word| !word.is_empty()).collect()
 }
 
 /// The answer that switches protocols, or the bare one that refuses to.
 pub(super) fn handshake(request: &Request) -> Result<Response<Body>, Response<Body>> {
-    let offered = protocols(request);
+    let offered = protocols(&request.headers);
     // A token that was needed to get here was taken out by the authentication.
     let credential = request.headers.contains_key(header::AUTHORIZATION);
     let left: Vec<&str> =
         offered.into_iter().filter(|word| credential || !word.starts_with(BEARER)).collect();
-    if !request.headers.contains_key(header::ORIGIN) {
+    if !is_uri(request.header("origin")) {
         return Err(bare(StatusCode::FORBIDDEN));
     }
     if left.len() > 1 {
@@ -85,6 +95,14 @@ pub(super) async fn serve(
         () = send => {}
         _ = tokio::io::copy(&mut read, &mut nowhere) => {}
     }
+}
+
+/// Whether Go's `url.ParseRequestURI` takes it: a path, or something with a scheme. Any such origin will do, none will not.
+fn is_uri(origin: &str) -> bool {
+    let scheme = origin.split_once(':').map_or("", |(scheme, _)| scheme);
+    let letters = scheme.starts_with(|ch: char| ch.is_ascii_alphabetic());
+    let rest = |ch: char| ch.is_ascii_alphanumeric() || matches!(ch, '+' | '-' | '.');
+    origin.starts_with('/') || (letters && scheme.chars().all(rest))
 }
 
 /// One unmasked, unfragmented message.

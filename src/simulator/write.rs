@@ -108,6 +108,13 @@ pub(super) fn delete(
     name: &str,
     conditions: &Preconditions,
 ) -> Result<Deleted, ApiError> {
+    if kind.resource == "customresourcedefinitions"
+        && let Some(definition) = store.get(kind, name)
+    {
+        let definition = definition.value();
+        check_preconditions(kind, name, &definition, conditions)?;
+        remove_instances(store, &definition);
+    }
     let mut gone = true;
     let stored = store.write(kind, &key(namespace, name), |old| {
         let not_found = || ApiError::not_found(&kind.group, &kind.resource, name);
@@ -152,22 +159,32 @@ fn after_removal(store: &Store, kind: &Kind, object: &Object) {
     }
     let value = object.value();
     let uid = text(&value, "/metadata/uid");
-    let definition = (kind.resource == "customresourcedefinitions").then(|| {
-        (text(&value, "/spec/group").to_owned(), text(&value, "/spec/names/plural").to_owned())
-    });
     let mut found = store.find(|candidate| {
         namespace.is_some_and(|namespace| candidate.namespace == *namespace)
             || candidate.owners.iter().any(|owner| **owner == *uid)
     });
-    // The registry no longer knows the kinds of a removed definition: their objects go with the collection.
-    if let Some((group, plural)) = definition {
-        store.drop_collection(&format!("{group}/{plural}"));
+    if kind.resource == "customresourcedefinitions" {
         api_services::unregister_definition(store, &value);
     }
     for (kind, key) in found.drain(..) {
         let removed = store.write(&kind, &key, |_| Ok(Change::Remove));
         if let Ok(Some(removed)) = removed {
             after_removal(store, &kind, &removed);
+        }
+    }
+}
+
+/// Removes the objects of a definition that is about to go: their watchers see each of them go first.
+fn remove_instances(store: &Store, definition: &Value) {
+    let (group, plural) = (text(definition, "/spec/group"), text(definition, "/spec/names/plural"));
+    let registry = store.registry();
+    let kind = registry.kinds().iter().find(|kind| kind.group == group && kind.resource == plural);
+    let Some(kind) = kind else { return };
+    let keys: Vec<Arc<str>> =
+        store.read(kind, |collection, _| collection.objects.keys().cloned().collect());
+    for key in keys {
+        if let Ok(Some(removed)) = store.write(kind, &key, |_| Ok(Change::Remove)) {
+            after_removal(store, kind, &removed);
         }
     }
 }

@@ -109,7 +109,7 @@ fn put(
             let text = text.ok_or_else(wrong)?;
             if !text.is_empty() {
                 let time: jiff::Timestamp = text.parse().map_err(|_| wrong())?;
-                let micros = time.subsec_microsecond() + 1000 * time.subsec_millisecond();
+                let micros = time.subsec_microsecond();
                 let nanos = if field.kind == Type::Time { 0 } else { i64::from(micros) * 1000 };
                 put_number(&mut nested, 1, time.as_second().cast_unsigned());
                 put_number(&mut nested, 2, nanos.cast_unsigned());

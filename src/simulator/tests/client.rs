@@ -81,6 +81,7 @@ async fn send(
 
 /// A running watch.
 pub(super) struct Watch {
+    content_type: String,
     body: Incoming,
     buffer: BytesMut,
 }
@@ -88,10 +89,50 @@ pub(super) struct Watch {
 impl Watch {
     /// Opens one; the path has no `watch` parameter yet.
     pub(super) async fn open(simulator: &Simulator, path: &str, query: &str) -> Self {
-        let path = format!("{path}?watch=1&{query}");
-        let response = send(simulator, Method::GET, &path, &[], Value::Null).await.unwrap();
+        Self::open_with(simulator, path, query, &[]).await
+    }
+
+    /// Opens one with headers.
+    pub(super) async fn open_with(
+        simulator: &Simulator,
+        path: &str,
+        query: &str,
+        headers: &[(&str, &str)],
+    ) -> Self {
+        Self::at(simulator, &format!("{path}?watch=1&{query}"), headers).await
+    }
+
+    /// Opens one at a path that says by itself that it is one.
+    pub(super) async fn at(simulator: &Simulator, path: &str, headers: &[(&str, &str)]) -> Self {
+        let response = send(simulator, Method::GET, path, headers, Value::Null).await.unwrap();
         assert_eq!(response.status(), 200, "{path}");
-        Self { body: response.into_body(), buffer: BytesMut::new() }
+        let content_type = response.headers()["content-type"].to_str().unwrap().to_owned();
+        Self { content_type, body: response.into_body(), buffer: BytesMut::new() }
+    }
+
+    pub(super) fn content_type(&self) -> &str {
+        &self.content_type
+    }
+
+    /// The next protobuf frame: its type, and its object in JSON.
+    pub(super) async fn protobuf(&mut self) -> (String, Value) {
+        let length = self.take(4).await;
+        let length = u32::from_be_bytes(length.as_slice().try_into().unwrap());
+        let event = self.take(length as usize).await;
+        // WatchEvent: a short type, then a RawExtension that ends the message.
+        let (kind, rest) = event[2..].split_at(usize::from(event[1]));
+        let start = rest.windows(4).position(|bytes| bytes == b"k8s\0").unwrap();
+        let object = crate::simulator::protobuf::decode(&rest[start..]).unwrap();
+        (String::from_utf8(kind.to_vec()).unwrap(), object)
+    }
+
+    async fn take(&mut self, count: usize) -> Vec<u8> {
+        while self.buffer.len() < count {
+            let frame = tokio::time::timeout(PATIENCE, self.body.frame()).await.unwrap();
+            let data = frame.expect("the watch has ended").unwrap().into_data();
+            self.buffer.extend_from_slice(&data.unwrap_or_default());
+        }
+        self.buffer.split_to(count).to_vec()
     }
 
     /// The next event's bytes without the newline; `None` at a clean end, an error if the stream breaks.

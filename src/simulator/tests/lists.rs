@@ -177,3 +177,99 @@ async fn custom_resources_are_sorted_and_tables_have_their_columns() {
     assert_eq!(table["rows"][0]["cells"], json!(["w", "red"]));
     assert_eq!(table["columnDefinitions"][1]["name"], "Color");
 }
+
+#[tokio::test]
+async fn tokens_have_the_upstreams_form_and_either_is_taken() {
+    use base64::Engine;
+    use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
+    let simulator = start().await;
+    for name in ["a", "b", "c"] {
+        create(&simulator, "default", name);
+    }
+    let page = get(&simulator, "/api/v1/configmaps?limit=1").await.json();
+    let token = page["metadata"]["continue"].as_str().unwrap();
+    let text = String::from_utf8(BASE64.decode(token).unwrap()).unwrap();
+    let rv = revision(&page);
+    assert_eq!(
+        text,
+        format!("{{\"v\":\"meta.k8s.io/v1\",\"rv\":{rv},\"start\":\"/default/a\\u0000\"}}")
+    );
+    let names = async |path: &str, text: &str| {
+        let token = BASE64.encode(text);
+        let list = get(&simulator, &format!("{path}continue={token}")).await;
+        let items = list.json()["items"].as_array().cloned();
+        let Some(items) = items else { return list.message() };
+        let names = items.iter().map(|item| item["metadata"]["name"].as_str().unwrap().to_owned());
+        names.collect::<Vec<_>>().join(" ")
+    };
+    let all = "/api/v1/configmaps?";
+    let etcd = text.replace("\"/default", "\"default");
+    assert_eq!(names(all, &etcd).await, "b c");
+    // At 0 the limit is ignored.
+    assert_eq!(names("/api/v1/configmaps?resourceVersion=0&limit=1&", &text).await, "b c");
+    assert_eq!(names("/api/v1/configmaps?limit=1&", &text).await, "b");
+    let narrowed = "/api/v1/configmaps?fieldSelector=metadata.namespace%3Ddefault&";
+    assert_eq!(names(narrowed, &text.replace("/default/", "/")).await, "b c");
+    let bad = |why: &str| format!("invalid continue token: continue key is not valid: {why}");
+    assert_eq!(names(all, &text.replace("/default/a", "/../x")).await, bad("/../x\0"));
+    assert_eq!(
+        names(all, &text.replace("meta.k8s.io", "m")).await,
+        bad("server does not recognize this encoded version m/v1")
+    );
+    assert_eq!(
+        names("/api/v1/configmaps?resourceVersion=5&", &text).await,
+        "specifying resource version is not allowed when using continue"
+    );
+    let events = "/api/v1/events?limit=1&resourceVersion=0";
+    for name in ["x", "y"] {
+        let event = json!({"apiVersion": "v1", "kind": "Event", "reason": "R",
+            "metadata": {"name": name, "namespace": "default"}, "involvedObject": {}});
+        simulator.store().create(event).unwrap();
+    }
+    let page = get(&simulator, events).await.json();
+    let token = BASE64.decode(page["metadata"]["continue"].as_str().unwrap()).unwrap();
+    assert!(String::from_utf8(token).unwrap().ends_with("\"start\":\"default/x\\u0000\"}"));
+}
+
+#[tokio::test]
+async fn a_list_of_one_object_by_name_is_not_exact() {
+    let simulator = start().await;
+    let rv = create(&simulator, "default", "a");
+    simulator.store().delete("v1", "configmaps", "default", "a").unwrap();
+    let by_name = format!("{MAPS}?fieldSelector=metadata.name%3Da&resourceVersion={rv}");
+    let count = async |query: &str| {
+        let list = get(&simulator, &format!("{by_name}{query}")).await.json();
+        (list["items"].as_array().unwrap().len(), revision(&list))
+    };
+    assert_eq!(count("&limit=1").await, (0, rv + 1));
+    assert_eq!(count("&resourceVersionMatch=Exact").await, (1, rv));
+    let future = format!("{MAPS}?fieldSelector=metadata.name%3Da&resourceVersion=99999&limit=1");
+    let future = get(&simulator, &future).await;
+    assert_eq!((future.code.as_u16(), future.headers.get("retry-after")), (504, None));
+    let many = get(&simulator, &format!("{MAPS}?resourceVersion={rv}&limit=1")).await.json();
+    assert_eq!((many["items"].as_array().unwrap().len(), revision(&many)), (1, rv));
+}
+
+#[tokio::test]
+async fn faults_of_options_accumulate_in_order() {
+    let simulator = start().await;
+    let cases = [
+        (
+            "resourceVersionMatch=Foo&continue=x",
+            "[resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided, resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden when continue is provided, resourceVersionMatch: Unsupported value: \"Foo\": supported values: \"Exact\", \"NotOlderThan\", \"\"]",
+        ),
+        (
+            "watch=1&sendInitialEvents=false",
+            "resourceVersionMatch: Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+        ),
+        (
+            "watch=1&resourceVersion=1&resourceVersionMatch=Exact&continue=x",
+            "[resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided, resourceVersionMatch: Unsupported value: \"Exact\": supported values: \"NotOlderThan\", resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden when continue is provided]",
+        ),
+    ];
+    for (query, body) in cases {
+        let answer = get(&simulator, &format!("{MAPS}?{query}")).await;
+        let message = format!("ListOptions.meta.k8s.io \"\" is invalid: {body}");
+        assert_eq!((answer.code.as_u16(), answer.message()), (422, message), "{query}");
+    }
+}

@@ -180,3 +180,56 @@ async fn one_object_is_watched_by_its_name() {
     assert_eq!((logged.verb.as_str(), logged.resource.as_str()), ("watch", "configmaps"));
     assert_eq!(simulator.requests().watches_open(), 1);
 }
+
+#[tokio::test]
+async fn the_old_paths_watch_without_an_end_bookmark() {
+    let simulator = start().await;
+    let a = create(&simulator, "default", "a");
+    let path = "/api/v1/watch/namespaces/default/configmaps";
+    let mut watch = Watch::at(&simulator, &format!("{path}?allowWatchBookmarks=1"), &[]).await;
+    let b = create(&simulator, "default", "b");
+    assert_eq!(watch.events(2).await, [format!("ADDED a@{a}"), format!("ADDED b@{b}")]);
+    let mut one =
+        Watch::at(&simulator, &format!("{path}/b?watch=1&allowWatchBookmarks=1"), &[]).await;
+    assert_eq!(one.events(2).await, [format!("ADDED b@{b}"), format!("BOOKMARK @{b}")]);
+    let other = get(&simulator, &format!("{path}/b?fieldSelector=metadata.name%3Da")).await;
+    assert_eq!(other.message(), "fieldSelector metadata.name doesn't match requested name");
+    assert_eq!(get(&simulator, &format!("{path}?sendInitialEvents=true")).await.code, 422);
+}
+
+#[tokio::test]
+async fn a_state_ahead_of_all_fails_in_the_stream() {
+    let options = SimulatorOptions {
+        freshness_timeout: Duration::from_millis(50),
+        ..SimulatorOptions::default()
+    };
+    let simulator = start_with(options).await;
+    let query = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=99999";
+    let mut watch = Watch::open(&simulator, MAPS, query).await;
+    let event = watch.next().await;
+    assert_eq!((&event["type"], &event["object"]["code"]), (&json!("ERROR"), &json!(504)));
+    watch.ends().await;
+    let mut none = Watch::open(&simulator, MAPS, "timeoutSeconds=-1").await;
+    none.ends().await;
+}
+
+#[tokio::test]
+async fn an_older_upstream_shows_zero_times() {
+    let options = SimulatorOptions {
+        minor: 30,
+        bookmark_interval: Duration::from_millis(20),
+        ..SimulatorOptions::default()
+    };
+    let simulator = start_with(options).await;
+    let rv = create(&simulator, "default", "a");
+    let query = format!("resourceVersion={}&allowWatchBookmarks=1", rv - 1);
+    let mut watch = Watch::open(&simulator, MAPS, &query).await;
+    watch.next().await;
+    let line = String::from_utf8(watch.line().await.unwrap().unwrap()).unwrap();
+    assert!(
+        line.ends_with(&format!(
+            "\"metadata\":{{\"resourceVersion\":\"{rv}\",\"creationTimestamp\":null}}}}}}"
+        )),
+        "{line}"
+    );
+}
