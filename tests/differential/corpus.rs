@@ -1,0 +1,65 @@
+//! The corpus as cases: the fixed core, the sample of a seed, what is off the tables, discovery and OpenAPI.
+
+use super::ask::Marks;
+use super::awaited::{AWAITED, Feature};
+use super::expected::Expect;
+use super::odd::{OPENAPI_V3, documents, odd};
+use super::run::{Case, Sides};
+use super::sample::sample;
+use super::tables::core;
+
+/// `$DIFFERENTIAL_SEED`, or always the same.
+pub(crate) fn seed() -> u64 {
+    let given = std::env::var("DIFFERENTIAL_SEED").ok().and_then(|text| text.parse().ok());
+    let seed = given.unwrap_or(20);
+    eprintln!("DIFFERENTIAL_SEED={seed}");
+    seed
+}
+
+/// The core and so many sampled requests.
+pub(crate) fn cases(marks: &Marks, sampled: usize) -> Vec<Case> {
+    let mut cases: Vec<_> = core().iter().map(|ask| Case::of(ask, marks)).collect();
+    cases.extend(some_cases(marks, sampled));
+    cases
+}
+
+/// Only what is sampled.
+pub(crate) fn some_cases(marks: &Marks, count: usize) -> Vec<Case> {
+    let mut cases: Vec<_> = sample(seed(), count).iter().map(|ask| Case::of(ask, marks)).collect();
+    cases.extend(odd().into_iter().map(|(call, expect)| Case::new(call, expect, None)));
+    cases
+}
+
+/// Documents, once as they are and once with the ETag that they came with (semantics.md §10).
+pub(crate) async fn document_cases(sides: &Sides) -> Vec<Case> {
+    let mut connection = sides.direct.connection();
+    let mut calls = documents();
+    let index = connection.ask(&super::wire::Call::get("/openapi/v3")).await.json();
+    for group_version in ["api/v1", "apis/example.com/v1", "apis/apps/v1"] {
+        let url = index["paths"][group_version]["serverRelativeURL"].as_str();
+        let Some(url) = url else { continue };
+        let (path, _) = url.split_once('?').unwrap_or((url, ""));
+        for accept in OPENAPI_V3 {
+            for url in [url, path, &format!("{path}?hash=OLD")] {
+                calls.push(super::wire::Call::get(url).header("accept", accept));
+            }
+        }
+    }
+    let waits = AWAITED.contains(&Feature::Discovery).then_some(Feature::Discovery);
+    let mut cases = Vec::new();
+    for call in calls {
+        let answer = connection.ask(&call).await;
+        let etag = answer.header("etag").to_owned();
+        // The first through Weir fills its cache; the comparison comes with the second.
+        drop(sides.through.ask(&call).await);
+        let expect = if etag.is_empty() { Expect::Either } else { Expect::Cache };
+        if !etag.is_empty() {
+            let again = call.clone().header("if-none-match", &etag);
+            cases.push(Case::new(again, Expect::Either, None));
+            let other = call.clone().header("if-none-match", "\"other\"");
+            cases.push(Case::new(other, Expect::Either, None));
+        }
+        cases.push(Case::new(call, expect, waits.filter(|_| expect == Expect::Cache)));
+    }
+    cases
+}

@@ -1,0 +1,176 @@
+//! Who must answer, by the tables of semantics.md §1.4 to §1.6 and what design says of each. Written down here once more, apart from
+//! the proxy's own table, to be held against it line by line.
+
+use super::ask::{Ask, Token, Verb, Version, WatchForm};
+use super::forms::Form;
+
+/// Who answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Expect {
+    /// The cache, if there is something to answer with: of one object that is not there, the upstream says so.
+    Cache,
+    /// The upstream: it words the answer, or makes its form.
+    Upstream,
+    /// Either: the tables give it to a cache, but not to one that sees as little as Weir's may.
+    Either,
+}
+
+use Expect::{Cache, Either, Upstream};
+
+/// See the module.
+pub(crate) fn expected(ask: &Ask) -> Expect {
+    if !ask.collection.cached || ask.head || form(ask) == Form::Upstream {
+        return Upstream;
+    }
+    let answer = match ask.meaning() {
+        Verb::Get(_) => get(ask),
+        Verb::List if !ask.labels.good || !ask.fields.good => Upstream,
+        Verb::List => list(ask),
+        Verb::Watch(_) if !ask.labels.good || !ask.fields.good => Upstream,
+        Verb::Watch(way) => watch(ask, way),
+    };
+    // What can be read in more than one way may always be left to the upstream.
+    if answer == Cache && is_odd(ask) { Either } else { answer }
+}
+
+fn is_odd(ask: &Ask) -> bool {
+    let escaped = matches!(ask.verb, Verb::Get(name) if name.contains('%'));
+    ask.slash || escaped || ask.idle.contains(['%', ';'])
+}
+
+/// The form of the answer.
+pub(crate) fn form(ask: &Ask) -> Form {
+    let forms = if ask.collection.custom { &ask.accept.custom } else { &ask.accept.built_in };
+    let [object, list, watch] = *forms;
+    match ask.meaning() {
+        Verb::Get(_) => object,
+        Verb::List => list,
+        Verb::Watch(_) => watch,
+    }
+}
+
+/// §1.6.3. Only the resourceVersion counts.
+fn get(ask: &Ask) -> Expect {
+    match ask.version {
+        Version::Zero | Version::Old | Version::Recent | Version::Current => Cache,
+        Version::ZeroZero => Either,
+        Version::Unset | Version::Empty | Version::Future | Version::Bad(_) => Upstream,
+    }
+}
+
+/// §1.5, §1.6.1 and §1.6.2.
+fn list(ask: &Ask) -> Expect {
+    if !ask.initial.is_empty() || is_bad_number(ask.limit) || is_bad_number(ask.timeout) {
+        return Upstream;
+    }
+    if ask.token != Token::None {
+        return page(ask);
+    }
+    let limited = matches!(ask.limit, "1" | "2" | "500");
+    let single = ask.fields.named && ask.collection.one_scope;
+    match (ask.version, ask.matched) {
+        // L1, L2: the upstream's barrier is against etcd's revision; Weir's own comes with later work (design, section 10).
+        (Version::Unset | Version::Empty, "") => Either,
+        (Version::Unset | Version::Empty, _) => Upstream,
+        (Version::Future | Version::Bad(_), _) => Upstream,
+        (_, matched) if !matches!(matched, "" | "Exact" | "NotOlderThan") => Upstream,
+        // L3: the limit does not count.
+        (Version::Zero, "" | "NotOlderThan") => Cache,
+        (Version::Zero, _) => Upstream,
+        // L14
+        (Version::ZeroZero, _) => Either,
+        // §1.6.2: of a single object, etcd's latest.
+        (_, "") if limited && single => Either,
+        // L5
+        (_, "") if limited => exact(ask),
+        // L4, L6, L7
+        (Version::Old | Version::Recent | Version::Current, "" | "NotOlderThan") => Cache,
+        // §1.6.2: of a single object, etcd at that revision.
+        (_, "Exact") if single => Either,
+        // L8
+        _ => exact(ask),
+    }
+}
+
+/// The state at one very resourceVersion: from the history, as far as it goes.
+fn exact(ask: &Ask) -> Expect {
+    match ask.version {
+        Version::Recent | Version::Current if ask.collection.touched => Cache,
+        _ => Either,
+    }
+}
+
+/// L9 to L12.
+fn page(ask: &Ask) -> Expect {
+    if !matches!(ask.version, Version::Unset | Version::Empty | Version::Zero)
+        || !ask.matched.is_empty()
+    {
+        return Upstream;
+    }
+    match ask.token {
+        Token::Minted(version) | Token::FromEtcd(version) => {
+            // Of a collection whose first page was its last there is no token.
+            let known = ask.collection.touched && version != Version::Old;
+            if known { Cache } else { Either }
+        }
+        // A revision of another resource, or the present one: provable in some states of the cache.
+        Token::Foreign | Token::Latest | Token::None => Either,
+        Token::Bad(_) => Upstream,
+    }
+}
+
+/// §1.4, §1.5, §1.6.4 and §6.
+fn watch(ask: &Ask, way: WatchForm) -> Expect {
+    if is_bad_number(ask.limit) || is_bad_number(ask.timeout) || ask.timeout == "-1" {
+        return Upstream;
+    }
+    if ask.token != Token::None && (!ask.matched.is_empty() || way == WatchForm::Path) {
+        return Either;
+    }
+    if way == WatchForm::Path {
+        return plain_path(ask);
+    }
+    let asks = match ask.initial {
+        "" => None,
+        "0" | "false" | "FALSE" => Some(false),
+        _ => Some(true),
+    };
+    match (asks, ask.matched) {
+        (None, "") | (Some(_), "NotOlderThan") => {}
+        // 422
+        _ => return Upstream,
+    }
+    match (ask.version, asks) {
+        // Consistent starts: design, section 5.
+        (Version::Unset | Version::Empty, None | Some(true)) => Cache,
+        // "From now", by etcd's clock.
+        (Version::Unset | Version::Empty, Some(false)) => Either,
+        (Version::Zero, _) => Cache,
+        (Version::Bad(_), _) => Upstream,
+        (Version::ZeroZero, _) => Either,
+        (Version::Old | Version::Recent | Version::Current, Some(true)) => Cache,
+        // An ERROR event after three seconds, or silence.
+        (Version::Future, _) => Either,
+        // The history began before it, or the upstream is asked.
+        (Version::Recent | Version::Current, _) if ask.collection.touched => Cache,
+        (Version::Old | Version::Recent | Version::Current, _) => Either,
+    }
+}
+
+/// §6.2: without the parameter it is judged as a list would be, nothing is defaulted, and no bookmark ends the state.
+fn plain_path(ask: &Ask) -> Expect {
+    if !ask.initial.is_empty() || !matches!(ask.matched, "") {
+        return Either;
+    }
+    match ask.version {
+        Version::Unset | Version::Empty | Version::Zero => Cache,
+        Version::Recent | Version::Current if ask.collection.touched => Cache,
+        Version::Bad(_) => Upstream,
+        _ => Either,
+    }
+}
+
+/// §1.2: what Go's ParseInt refuses.
+fn is_bad_number(text: &str) -> bool {
+    !text.is_empty() && text.parse::<i64>().is_err()
+}

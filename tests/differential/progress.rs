@@ -1,0 +1,125 @@
+//! The places in a body where a cache's own progress shows: the resourceVersion of a list, of bookmarks, and within a token. Objects' own
+//! resourceVersions stay.
+
+/// The body without them.
+pub(crate) fn masked(body: &[u8]) -> Vec<u8> {
+    if let Some(rest) = body.strip_prefix(b"k8s\0") {
+        return protobuf(rest);
+    }
+    if body.first() == Some(&0) {
+        return frames(body);
+    }
+    let text = String::from_utf8_lossy(body);
+    if text.starts_with("{\"type\":") {
+        return stream(&text).into_bytes();
+    }
+    json(&text).into_bytes()
+}
+
+/// The list's own metadata stands before its items, or after them in custom resources.
+fn json(text: &str) -> String {
+    let head = text.get(..text.len().min(64)).unwrap_or(text);
+    if !text.contains("\"items\":") && !text.contains("\"rows\":") {
+        return text.to_owned();
+    }
+    let first = head.trim_start_matches(['{', '\n', ' ']).starts_with("\"kind\"");
+    let key = "\"metadata\":";
+    let at = if first { text.find(key) } else { text.rfind(key) };
+    let Some((before, rest)) = at.and_then(|at| text.split_at_checked(at + key.len())) else {
+        return text.to_owned();
+    };
+    let end = rest.find('}').unwrap_or(rest.len());
+    let (metadata, after) = rest.split_at_checked(end).unwrap_or((rest, ""));
+    let metadata = without(&without(metadata, "\"resourceVersion\":"), "\"continue\":");
+    format!("{before}{metadata}{after}")
+}
+
+/// Without the string after a key; that it is there, and whether it is empty, stays.
+fn without(text: &str, key: &str) -> String {
+    let Some((before, rest)) = text.split_once(key) else { return text.to_owned() };
+    let Some((blank, rest)) = rest.split_once('"') else { return text.to_owned() };
+    let Some((value, after)) = rest.split_once('"') else { return text.to_owned() };
+    let mark = if value.is_empty() { "" } else { "..." };
+    format!("{before}{key}{blank}\"{mark}\"{after}")
+}
+
+/// Frames of a watch: of bookmarks that end the state all but the resourceVersion; others come when progress does.
+fn stream(text: &str) -> String {
+    let mut lines = Vec::new();
+    for line in text.lines() {
+        if !line.starts_with("{\"type\":\"BOOKMARK\"") {
+            lines.push(line.to_owned());
+        } else if line.contains("k8s.io/initial-events-end") {
+            lines.push(without(line, "\"resourceVersion\":"));
+        }
+    }
+    lines.join("\n")
+}
+
+/// The same of length-delimited frames; of the bookmark that ends the state its length stays.
+fn frames(mut body: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    while let Some((length, rest)) = body.split_first_chunk::<4>() {
+        let length = u32::from_be_bytes(*length) as usize;
+        let Some((frame, after)) = rest.split_at_checked(length) else { break };
+        body = after;
+        let contains = |word: &[u8]| frame.windows(word.len()).any(|part| part == word);
+        if !frame.starts_with(b"\x0a\x08BOOKMARK") {
+            out.extend_from_slice(frame);
+        } else if contains(b"k8s.io/initial-events-end") {
+            out.extend_from_slice(&length.to_be_bytes());
+        }
+    }
+    out.extend_from_slice(body);
+    out
+}
+
+/// `Unknown{TypeMeta, raw}` of a list: its ListMeta goes. What is no list is left whole.
+fn protobuf(unknown: &[u8]) -> Vec<u8> {
+    let mut rest = unknown;
+    let mut out = Vec::new();
+    let mut list = false;
+    while let Some((tag, value, after)) = field(rest) {
+        let is_list = value.windows(4).any(|word| word == b"List");
+        match tag {
+            0x0a => list = is_list,
+            0x12 if list => {
+                // ListMeta: field 1 of the list.
+                if let Some((0x0a, _, items)) = field(value) {
+                    out.extend_from_slice(items);
+                    rest = after;
+                    continue;
+                }
+            }
+            _ => {}
+        }
+        out.push(tag);
+        out.extend_from_slice(value);
+        rest = after;
+    }
+    out.extend_from_slice(rest);
+    out
+}
+
+/// A field with a length: its tag, its bytes, and what follows.
+pub(crate) fn field(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
+    let (tag, rest) = bytes.split_first()?;
+    let (mut length, mut shift, mut rest) = (0_usize, 0, rest);
+    loop {
+        let (byte, after) = rest.split_first()?;
+        rest = after;
+        length |= usize::from(byte & 0x7f) << shift;
+        shift += 7;
+        if byte & 0x80 == 0 {
+            break;
+        }
+        if shift > 28 {
+            return None;
+        }
+    }
+    if tag & 7 != 2 {
+        return None;
+    }
+    let (value, after) = rest.split_at_checked(length)?;
+    Some((*tag, value, after))
+}

@@ -1,0 +1,258 @@
+//! Sends a corpus both ways and compares. Also what comes before: objects, warm caches, a little history, tokens.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::allowed::{AGES_TICK, compared, same_but_for_progress, ticks};
+use super::ask::{Ask, Marks, Verb, Version};
+use super::awaited::{Feature, awaited};
+use super::collections::{COLLECTIONS, Collection};
+use super::expected::{Expect, expected};
+use super::forms::{ACCEPTS, Accept, accept};
+use super::objects::{fill, touch};
+use super::wire::{Answer, Call, Connection, Endpoint, PATIENCE};
+
+/// The two ways to one upstream.
+#[derive(Clone)]
+pub(crate) struct Sides {
+    pub(crate) direct: Endpoint,
+    pub(crate) through: Endpoint,
+    /// Whether the upstream goes on writing to itself, as a real one does.
+    pub(crate) moves: bool,
+}
+
+/// One request, and who must answer it.
+#[derive(Clone, Debug)]
+pub(crate) struct Case {
+    pub(crate) call: Call,
+    pub(crate) expect: Expect,
+    /// What the expectation waits for.
+    pub(crate) awaited: Option<Feature>,
+    /// Whether it takes a while.
+    pub(crate) slow: bool,
+}
+
+impl Case {
+    pub(crate) fn of(ask: &Ask, marks: &Marks) -> Self {
+        let expect = expected(ask);
+        let awaited = awaited(ask).filter(|_| expect == Expect::Cache);
+        let slow = matches!(ask.verb, Verb::Watch(_)) || ask.version == Version::Future;
+        Self { call: ask.call(marks), expect, awaited, slow }
+    }
+
+    pub(crate) fn new(call: Call, expect: Expect, awaited: Option<Feature>) -> Self {
+        Self { call, expect, awaited, slow: false }
+    }
+}
+
+/// Fills the upstream, warms the caches of all Weirs, and makes a little history that they see.
+pub(crate) async fn prepare(direct: &Endpoint, weirs: &[Endpoint]) -> Marks {
+    let mut marks = Marks::default();
+    fill(direct, &mut marks).await;
+    for weir in weirs {
+        warm(weir, None).await;
+    }
+    touch(direct, &mut marks).await;
+    for weir in weirs {
+        warm(weir, Some(&marks)).await;
+    }
+    tokens(direct, &mut marks).await;
+    marks
+}
+
+/// Waits until every cache answers; with marks, until it has reached the last write.
+async fn warm(weir: &Endpoint, marks: Option<&Marks>) {
+    let mut connection = weir.connection();
+    for collection in COLLECTIONS.iter().filter(|collection| collection.cached) {
+        for accept in representations(collection) {
+            let version = if marks.is_some() { Version::Current } else { Version::Zero };
+            let ask = Ask { accept, ..Ask::new(Verb::List, collection, version) };
+            let call = ask.call(marks.unwrap_or(&Marks::default()));
+            let deadline = Instant::now() + PATIENCE;
+            while connection.ask(&call).await.cache() != HIT && awaited(&ask).is_none() {
+                assert!(Instant::now() < deadline, "{call} never comes from the cache");
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        }
+    }
+}
+
+/// One Accept for each cache that a resource may have.
+fn representations(collection: &Collection) -> Vec<&'static Accept> {
+    let mut accepts = vec![&ACCEPTS[0]];
+    if collection.custom {
+        accepts.extend([accept(PARTIAL_JSON), accept(PARTIAL_PROTOBUF)]);
+    } else {
+        accepts.push(accept("application/vnd.kubernetes.protobuf"));
+    }
+    accepts
+}
+
+/// First pages of one object at each resourceVersion.
+async fn tokens(direct: &Endpoint, marks: &mut Marks) {
+    let mut connection = direct.connection();
+    for collection in &COLLECTIONS {
+        for (name, version) in
+            [("old", Version::Old), ("recent", Version::Recent), ("current", Version::Current)]
+        {
+            let ask =
+                Ask { limit: "1", matched: "Exact", ..Ask::new(Verb::List, collection, version) };
+            let page = connection.ask(&ask.call(marks)).await.json();
+            if let Some(token) =
+                page["metadata"]["continue"].as_str().filter(|text| !text.is_empty())
+            {
+                marks.tokens.insert((collection.path, name), token.to_owned());
+            }
+        }
+    }
+}
+
+/// What came of a corpus.
+#[derive(Debug, Default)]
+pub(crate) struct Report {
+    /// Requests and what was wrong, in full.
+    wrong: Vec<String>,
+    /// How often which status came from where.
+    seen: BTreeMap<(u16, String), usize>,
+    /// Of the answers that wait for a feature: those from the cache, and all.
+    awaited: BTreeMap<Feature, (usize, usize)>,
+}
+
+impl Report {
+    /// Prints what was seen, and fails if anything was wrong.
+    pub(crate) fn finish(self, what: &str) {
+        let total: usize = self.seen.values().sum();
+        eprintln!("{what}: {total} requests");
+        for ((status, from), count) in &self.seen {
+            eprintln!("  {count:5} {status} {from}");
+        }
+        for (feature, (hits, all)) in &self.awaited {
+            eprintln!("  awaited {feature:?}: {hits} of {all} from the cache");
+        }
+        assert!(!self.seen.is_empty());
+        let shown: Vec<_> = self.wrong.iter().take(SHOWN_MAX).map(String::as_str).collect();
+        assert!(self.wrong.is_empty(), "{what}: {} wrong\n{}", self.wrong.len(), shown.join("\n"));
+    }
+
+    /// How many answers had this status and came from the cache, or not.
+    pub(crate) fn count(&self, status: u16, cache: bool) -> usize {
+        let fits = |(seen, from): &(u16, String)| *seen == status && (from == HIT) == cache;
+        self.seen.iter().filter(|(key, _)| fits(key)).map(|(_, count)| count).sum()
+    }
+}
+
+/// Sends all cases both ways.
+pub(crate) async fn run(sides: &Sides, cases: Vec<Case>) -> Report {
+    let (slow, quick): (VecDeque<_>, VecDeque<_>) = cases.into_iter().partition(|case| case.slow);
+    let report = Arc::new(Mutex::new(Report::default()));
+    let mut workers = JoinSet::new();
+    for (queue, count) in [(slow, SLOW_WORKERS), (quick, QUICK_WORKERS)] {
+        let queue = Arc::new(Mutex::new(queue));
+        for _ in 0..count {
+            let (sides, queue, report) = (sides.clone(), Arc::clone(&queue), Arc::clone(&report));
+            workers.spawn(async move {
+                let mut ways = (sides.through.connection(), sides.direct.connection());
+                loop {
+                    let Some(case) = queue.lock().pop_front() else { return };
+                    judge(&mut ways, &case, sides.moves, &report).await;
+                }
+            });
+        }
+    }
+    while let Some(done) = workers.join_next().await {
+        done.unwrap();
+    }
+    std::mem::take(&mut report.lock())
+}
+
+async fn judge(
+    (through, direct): &mut (Connection, Connection),
+    case: &Case,
+    moves: bool,
+    report: &Mutex<Report>,
+) {
+    let (mut wrong, mut last) = (None, Answer::default());
+    let tries = if moves { TRIES_MOVING } else { TRIES };
+    for attempt in 0..AGES_TICK {
+        let (seen, expected) = tokio::join!(through.ask(&case.call), direct.ask(&case.call));
+        wrong = difference(case, &seen, &expected, moves);
+        last = seen;
+        if wrong.is_none() || (attempt + 1 >= tries && !ticks(&expected)) {
+            break;
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+    let mut report = report.lock();
+    *report.seen.entry((last.status, last.cache().to_owned())).or_default() += 1;
+    if let Some(feature) = case.awaited {
+        let counts = report.awaited.entry(feature).or_default();
+        counts.0 += usize::from(last.cache() == HIT);
+        counts.1 += 1;
+    }
+    report.wrong.extend(wrong);
+}
+
+/// What is wrong with an answer, if anything is.
+fn difference(case: &Case, seen: &Answer, expected: &Answer, moves: bool) -> Option<String> {
+    let hit = seen.cache() == HIT;
+    let (seen, expected) = (compared(seen), compared(expected));
+    let equal = seen == expected || (moves && same_but_for_progress(&case.call, &seen, &expected));
+    let from = if hit { "from the cache" } else { "from the upstream" };
+    if !equal {
+        let (seen, expected) = shown(&seen, &expected);
+        return Some(format!(
+            "{} differs, {from}\n  weir     {seen}\n  upstream {expected}",
+            case.call
+        ));
+    }
+    let right = match case.expect {
+        Expect::Cache => hit || expected.status != 200 || case.awaited.is_some(),
+        Expect::Upstream => !hit,
+        Expect::Either => true,
+    };
+    (!right).then(|| format!("{} must come from {:?}, and came {from}", case.call, case.expect))
+}
+
+/// Both, as far as they tell the difference.
+fn shown(seen: &Answer, expected: &Answer) -> (String, String) {
+    let at = (0..).find(|at| {
+        let bytes = (seen.body.get(*at), expected.body.get(*at));
+        bytes.0 != bytes.1 || bytes.0.is_none()
+    });
+    let from = at.unwrap_or(0).saturating_sub(150);
+    let one = |answer: &Answer| {
+        let part = answer.body.get(from..).unwrap_or_default();
+        let part = part.get(..part.len().min(500)).unwrap_or_default();
+        let text: String = String::from_utf8_lossy(part).escape_debug().collect();
+        let broken = answer.broken.unwrap_or("whole");
+        format!(
+            "{} {:?} {broken}, {} bytes, from {from}: {text}",
+            answer.status,
+            answer.headers,
+            answer.body.len()
+        )
+    };
+    (one(seen), one(expected))
+}
+
+/// The word of `X-Weir-Cache`.
+pub(crate) const HIT: &str = "hit";
+
+pub(crate) const PARTIAL_JSON: &str =
+    "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
+pub(crate) const PARTIAL_PROTOBUF: &str =
+    "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
+
+/// A second try tells a difference from an accident, such as a connection that was just closed.
+const TRIES: usize = 2;
+/// Moving on, an upstream is caught between two of its own writes.
+const TRIES_MOVING: usize = 5;
+const PAUSE: Duration = Duration::from_millis(100);
+const SLOW_WORKERS: usize = 150;
+const QUICK_WORKERS: usize = 12;
+const SHOWN_MAX: usize = 40;

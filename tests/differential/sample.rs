@@ -1,0 +1,74 @@
+//! The sampled part of the corpus: anything with anything, most requests leaving most parameters alone, since nearly every one would be an
+//! error otherwise.
+
+use fastrand::Rng;
+
+use super::ask::{Ask, Token, Verb, Version, WatchForm};
+use super::collections::COLLECTIONS;
+use super::forms::{ACCEPTS, AGENTS, JSON, PACKINGS, PRETTIES};
+use super::selectors::{FIELDS, Fields, LABELS, Labels, NO_FIELDS, NO_LABELS};
+use super::tables::{IDLE, LIMITS, MATCHES, TOKENS, VERSIONS, WATCH_FORMS};
+
+/// So many, from this seed.
+pub(crate) fn sample(seed: u64, count: usize) -> Vec<Ask> {
+    let mut rng = Rng::with_seed(seed);
+    (0..count).map(|_| one(&mut rng)).collect()
+}
+
+fn one(rng: &mut Rng) -> Ask {
+    let collection = rng.choice(&COLLECTIONS).unwrap();
+    let verb = match (rng.u8(..8), rng.choice(collection.names)) {
+        (0, _) => Verb::Watch(*rng.choice(&WATCH_FORMS).unwrap()),
+        (1, _) => Verb::Watch(WatchForm::Parameter("1")),
+        (2, Some(name)) => Verb::Get(name),
+        _ => Verb::List,
+    };
+    let version = match rng.u8(..8) {
+        0 => Version::Unset,
+        1..4 => Version::Zero,
+        4 => Version::Recent,
+        5 => Version::Current,
+        _ => *rng.choice(&VERSIONS).unwrap(),
+    };
+    let accept = if rng.bool() { &JSON } else { rng.choice(&ACCEPTS).unwrap() };
+    let labels =
+        maybe(rng, 3, &NO_LABELS, |rng| -> &'static Labels { rng.choice(&LABELS).unwrap() });
+    let fields = maybe(rng, 3, &NO_FIELDS, |rng| -> &'static Fields {
+        let own = rng.choice(collection.fields).filter(|_| rng.bool());
+        own.unwrap_or_else(|| rng.choice(&FIELDS).unwrap())
+    });
+    let watch = matches!(verb, Verb::Watch(_));
+    let initial = maybe(rng, if watch { 3 } else { 40 }, "", |rng| {
+        *rng.choice(&["true", "false", "1"]).unwrap()
+    });
+    let matched = if watch && !initial.is_empty() && rng.u8(..4) > 0 {
+        "NotOlderThan"
+    } else {
+        maybe(rng, if watch { 12 } else { 4 }, "", |rng| *rng.choice(&MATCHES).unwrap())
+    };
+    let idle = maybe(rng, 10, "", |rng| *rng.choice(&IDLE).unwrap());
+    // The first of two counts, and here it would be the only one.
+    let lone = matches!(version, Version::Unset) && idle.starts_with("resourceVersion");
+    Ask {
+        matched,
+        limit: maybe(rng, 4, "", |rng| *rng.choice(&LIMITS).unwrap()),
+        token: maybe(rng, 12, Token::None, |rng| *rng.choice(&TOKENS).unwrap()),
+        initial,
+        bookmarks: maybe(rng, 2, "", |rng| *rng.choice(&["true", "1", "false"]).unwrap()),
+        labels,
+        fields,
+        accept,
+        agent: maybe(rng, 3, "", |rng| *rng.choice(&AGENTS).unwrap()),
+        pretty: maybe(rng, 6, "", |rng| *rng.choice(&PRETTIES).unwrap()),
+        packing: maybe(rng, 2, "", |rng| *rng.choice(&PACKINGS).unwrap()),
+        head: rng.u8(..60) == 0,
+        slash: rng.u8(..20) == 0,
+        idle: if lone { "" } else { idle },
+        ..Ask::new(verb, collection, version)
+    }
+}
+
+/// Something else than usual, once in so many.
+fn maybe<T>(rng: &mut Rng, one_in: u8, usual: T, other: impl FnOnce(&mut Rng) -> T) -> T {
+    if rng.u8(..one_in) == 0 { other(rng) } else { usual }
+}

@@ -1,0 +1,17 @@
+//! The differential suite: what is sent both ways, what is expected, and how it is compared. Used against the simulator by
+//! `tests/differential.rs` and against a real kube-apiserver by `tests/real`.
+
+mod allowed;
+pub(crate) mod ask;
+mod awaited;
+mod collections;
+pub(crate) mod corpus;
+mod expected;
+mod forms;
+pub(crate) mod objects;
+mod odd;
+pub(crate) mod run;
+mod sample;
+mod selectors;
+mod tables;
+pub(crate) mod wire;

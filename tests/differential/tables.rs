@@ -1,0 +1,282 @@
+//! The fixed core of the corpus: the tables of semantics.md §1.5 and §1.6 row by row with every value of every parameter, on a built-in and
+//! a custom collection; and every form, selector and path form once at least on each kind of collection.
+
+use super::ask::{Ask, Token, Verb, Version, WatchForm};
+use super::collections::{COLLECTIONS, Collection, at};
+use super::forms::{ACCEPTS, AGENTS, PACKINGS, PRETTIES, accept};
+use super::selectors::{FIELDS, LABELS};
+
+/// All of it.
+pub(crate) fn core() -> Vec<Ask> {
+    let mut asks = Vec::new();
+    for collection in PLAIN.map(at) {
+        lists(collection, &mut asks);
+        pages(collection, &mut asks);
+        watches(collection, &mut asks);
+    }
+    gets(&mut asks);
+    forms(&mut asks);
+    selectors(&mut asks);
+    shapes(&mut asks);
+    asks
+}
+
+/// §1.5 and §1.6.1; the last collection is the uncached one of §3.9.
+const PLAIN: [&str; 3] = [
+    "/api/v1/namespaces/a/configmaps",
+    "/apis/example.com/v1/widgets",
+    "/apis/events.k8s.io/v1/events",
+];
+
+pub(crate) const VERSIONS: [Version; 15] = [
+    Version::Unset,
+    Version::Empty,
+    Version::Zero,
+    Version::ZeroZero,
+    Version::Old,
+    Version::Recent,
+    Version::Current,
+    Version::Future,
+    Version::Bad("abc"),
+    Version::Bad("-1"),
+    Version::Bad("+5"),
+    Version::Bad("1.5"),
+    Version::Bad("0x10"),
+    Version::Bad("18446744073709551616"),
+    Version::Bad("%20"),
+];
+
+pub(crate) const MATCHES: [&str; 5] = ["", "Exact", "NotOlderThan", "exact", "Nonsense"];
+pub(crate) const LIMITS: [&str; 7] = ["", "0", "1", "2", "500", "-1", "abc"];
+
+fn lists(collection: &'static Collection, asks: &mut Vec<Ask>) {
+    for version in VERSIONS {
+        for matched in MATCHES {
+            for limit in LIMITS {
+                let ask = Ask::new(Verb::List, collection, version);
+                asks.push(Ask { matched, limit, ..ask });
+            }
+        }
+        for initial in ["true", "false", "0"] {
+            asks.push(Ask { initial, ..Ask::new(Verb::List, collection, version) });
+        }
+    }
+}
+
+pub(crate) const TOKENS: [Token; 17] = [
+    Token::Minted(Version::Recent),
+    Token::Minted(Version::Current),
+    Token::Minted(Version::Old),
+    Token::FromEtcd(Version::Recent),
+    Token::Latest,
+    Token::Foreign,
+    Token::Bad("nonsense"),
+    Token::Bad("!!!"),
+    Token::Bad("%25%25%25"),
+    // {}
+    Token::Bad("e30"),
+    // []
+    Token::Bad("W10"),
+    // {"v":"meta.k8s.io/v1","rv":0,"start":"/x"}
+    Token::Bad("eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MCwic3RhcnQiOiIveCJ9"),
+    // {"v":"meta.k8s.io/v1","rv":5,"start":""}
+    Token::Bad("eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6NSwic3RhcnQiOiIifQ"),
+    // {"v":"meta.k8s.io/v1","rv":5,"start":"../x"}
+    Token::Bad("eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6NSwic3RhcnQiOiIuLi94In0"),
+    // {"v":"meta.k8s.io/v2","rv":5,"start":"/x"}
+    Token::Bad("eyJ2IjoibWV0YS5rOHMuaW8vdjIiLCJydiI6NSwic3RhcnQiOiIveCJ9"),
+    // {"v":"meta.k8s.io/v1","rv":"5","start":"/x"}
+    Token::Bad("eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6IjUiLCJzdGFydCI6Ii94In0"),
+    // The first of these with padding.
+    Token::Bad("e30="),
+];
+
+/// L9 to L12, §3.4.
+fn pages(collection: &'static Collection, asks: &mut Vec<Ask>) {
+    for token in TOKENS {
+        for version in [Version::Unset, Version::Zero, Version::Current, Version::Bad("abc")] {
+            for limit in ["", "1", "500"] {
+                let ask = Ask::new(Verb::List, collection, version);
+                asks.push(Ask { token, limit, ..ask });
+            }
+        }
+        for matched in ["Exact", "NotOlderThan"] {
+            for version in [Version::Unset, Version::Current] {
+                asks.push(Ask { token, matched, ..Ask::new(Verb::List, collection, version) });
+            }
+        }
+        let fields = &FIELDS[0];
+        asks.push(Ask {
+            token,
+            fields,
+            limit: "1",
+            ..Ask::new(Verb::List, collection, Version::Unset)
+        });
+        let labels = &LABELS[2];
+        asks.push(Ask {
+            token,
+            labels,
+            limit: "1",
+            ..Ask::new(Verb::List, collection, Version::Unset)
+        });
+    }
+}
+
+pub(crate) const WATCH_FORMS: [WatchForm; 8] = [
+    WatchForm::Parameter("1"),
+    WatchForm::Parameter("true"),
+    WatchForm::Parameter("TRUE"),
+    WatchForm::Parameter("yes"),
+    WatchForm::Parameter("0"),
+    WatchForm::Path,
+    WatchForm::PathAndParameter,
+    WatchForm::WebSocket,
+];
+
+/// §1.4 and §1.6.4.
+fn watches(collection: &'static Collection, asks: &mut Vec<Ask>) {
+    let parameter = WatchForm::Parameter("1");
+    for version in VERSIONS {
+        for initial in ["", "true", "false"] {
+            for matched in ["", "NotOlderThan", "Exact", "Nonsense"] {
+                for bookmarks in ["", "true"] {
+                    let ask = Ask::new(Verb::Watch(parameter), collection, version);
+                    asks.push(Ask { initial, matched, bookmarks, ..ask });
+                }
+            }
+        }
+        for form in WATCH_FORMS {
+            let ask = Ask { bookmarks: "1", ..Ask::new(Verb::Watch(form), collection, version) };
+            asks.push(ask);
+            asks.push(Ask { limit: "1", ..ask });
+            asks.push(Ask { initial: "1", matched: "NotOlderThan", ..ask });
+        }
+    }
+    for timeout in ["2", "-1", "abc", "1.5"] {
+        let ask = Ask::new(Verb::Watch(parameter), collection, Version::Zero);
+        asks.push(Ask { timeout, bookmarks: "1", ..ask });
+    }
+    for token in [TOKENS[0], TOKENS[6]] {
+        for matched in ["", "NotOlderThan"] {
+            let ask = Ask::new(Verb::Watch(parameter), collection, Version::Zero);
+            asks.push(Ask { token, matched, ..ask });
+        }
+    }
+}
+
+/// §1.6.3, §4.
+fn gets(asks: &mut Vec<Ask>) {
+    for collection in &COLLECTIONS {
+        for name in collection.names {
+            for version in VERSIONS {
+                asks.push(Ask::new(Verb::Get(name), collection, version));
+            }
+            let ask = Ask::new(Verb::Get(name), collection, Version::Zero);
+            asks.push(Ask { idle: "watch=true", ..ask });
+            asks.push(Ask { matched: "Exact", limit: "abc", ..ask });
+            asks.push(Ask { head: true, ..ask });
+            asks.push(Ask { slash: true, ..ask });
+        }
+    }
+}
+
+/// §8, §9: each Accept with each verb on each kind of collection, empty ones among them.
+fn forms(asks: &mut Vec<Ask>) {
+    let watch = Verb::Watch(WatchForm::Parameter("1"));
+    for path in FORMED {
+        let collection = at(path);
+        for accept in &ACCEPTS {
+            asks.push(Ask { accept, ..Ask::new(Verb::List, collection, Version::Zero) });
+            asks.push(Ask { accept, ..Ask::new(Verb::List, collection, Version::Bad("x")) });
+            let ask = Ask::new(watch, collection, Version::Zero);
+            asks.push(Ask { accept, bookmarks: "true", ..ask });
+            if let Some(name) = collection.names.first() {
+                asks.push(Ask { accept, ..Ask::new(Verb::Get(name), collection, Version::Zero) });
+                let ask = Ask::new(Verb::Get("nope"), collection, Version::Zero);
+                asks.push(Ask { accept, ..ask });
+            }
+        }
+        for agent in AGENTS {
+            for pretty in PRETTIES {
+                let ask = Ask::new(Verb::List, collection, Version::Zero);
+                asks.push(Ask { agent, pretty, ..ask });
+            }
+        }
+        for packing in PACKINGS {
+            for accept in
+                [&ACCEPTS[0], accept("application/vnd.kubernetes.protobuf,application/json")]
+            {
+                let ask = Ask::new(Verb::List, collection, Version::Zero);
+                asks.push(Ask { packing, accept, ..ask });
+                asks.push(Ask { packing, accept, agent: "curl/8", ..ask });
+            }
+        }
+    }
+}
+
+const FORMED: [&str; 7] = [
+    "/api/v1/namespaces/a/configmaps",
+    "/api/v1/namespaces/a-b/configmaps",
+    "/api/v1/namespaces/a/endpoints",
+    "/apis/example.com/v1/namespaces/a/widgets",
+    "/apis/example.com/v1beta1/namespaces/a/widgets",
+    "/api/v1/limitranges",
+    "/apis/example.com/v1/trinkets",
+];
+
+/// §7, on lists and, where they are understood, on watches.
+fn selectors(asks: &mut Vec<Ask>) {
+    for collection in &COLLECTIONS {
+        let fields = FIELDS.iter().filter(|_| PLAIN.contains(&collection.path));
+        for fields in fields.chain(collection.fields) {
+            let ask = Ask::new(Verb::List, collection, Version::Zero);
+            asks.push(Ask { fields, ..ask });
+            for (version, matched, limit) in [
+                (Version::Unset, "", ""),
+                (Version::Current, "", "1"),
+                (Version::Current, "NotOlderThan", "1"),
+                (Version::Recent, "Exact", ""),
+            ] {
+                asks.push(Ask { version, matched, limit, fields, ..ask });
+            }
+            let verb = Verb::Watch(WatchForm::Parameter("1"));
+            let ask = Ask::new(verb, collection, Version::Zero);
+            asks.push(Ask { fields, bookmarks: "1", ..ask });
+        }
+    }
+    for collection in PLAIN.map(at) {
+        for labels in &LABELS {
+            for limit in ["", "1"] {
+                let ask = Ask::new(Verb::List, collection, Version::Current);
+                asks.push(Ask { labels, limit, matched: "NotOlderThan", ..ask });
+            }
+            let verb = Verb::Watch(WatchForm::Parameter("1"));
+            asks.push(Ask { labels, ..Ask::new(verb, collection, Version::Zero) });
+        }
+    }
+}
+
+/// Ways to write the same.
+fn shapes(asks: &mut Vec<Ask>) {
+    for collection in &COLLECTIONS {
+        let ask = Ask::new(Verb::List, collection, Version::Zero);
+        asks.push(Ask { slash: true, ..ask });
+        asks.push(Ask { head: true, ..ask });
+        for idle in IDLE {
+            asks.push(Ask { idle, ..ask });
+        }
+    }
+}
+
+/// Parameters without effect (§1.2): unknown, repeated, badly written.
+pub(crate) const IDLE: [&str; 9] = [
+    "timeout=10s",
+    "timeout=1m30s",
+    "unknown=1",
+    "unknown=%zz",
+    "limit=1;x=y",
+    "continue=%%%",
+    "RESOURCEVERSION=5",
+    "resourceVersion=7",
+    "watch=0",
+];

@@ -1,0 +1,254 @@
+//! A small HTTP client that hides nothing: the very bytes of path and headers go out, and what comes back is kept with how it
+//! ended. One connection is used again and again, as most clients do; HTTP/1.1, where every difference in framing would show.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Method, Request, Response};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::client::conn::http1::{SendRequest, handshake};
+use hyper_util::rt::TokioIo;
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, ServerName};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+/// Where requests go.
+#[derive(Clone)]
+pub(crate) struct Endpoint {
+    address: SocketAddr,
+    tls: Option<TlsConnector>,
+    token: String,
+}
+
+impl Endpoint {
+    /// Plain HTTP, as whoever the other side takes us for.
+    pub(crate) fn plain(address: SocketAddr) -> Self {
+        Self { address, tls: None, token: String::new() }
+    }
+
+    /// TLS with a certificate of this CA, as the holder of a token.
+    pub(crate) fn tls(address: SocketAddr, ca_pem: &str, token: &str) -> Self {
+        let mut roots = rustls::RootCertStore::empty();
+        for certificate in CertificateDer::pem_slice_iter(ca_pem.as_bytes()) {
+            roots.add(certificate.unwrap()).unwrap();
+        }
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let config = rustls::ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        Self { address, tls: Some(Arc::new(config).into()), token: token.to_owned() }
+    }
+
+    /// A connection that is opened when it is needed.
+    pub(crate) fn connection(&self) -> Connection {
+        Connection { endpoint: self.clone(), sender: None }
+    }
+
+    /// One request on a connection of its own.
+    pub(crate) async fn ask(&self, call: &Call) -> Answer {
+        self.connection().ask(call).await
+    }
+
+    /// The response with its body still to come, on a connection of its own; `None` if there is no way.
+    pub(crate) async fn open(&self, call: &Call) -> Option<Response<Incoming>> {
+        let mut sender = self.connect().await?;
+        tokio::time::timeout(PATIENCE, sender.send_request(self.request(call))).await.ok()?.ok()
+    }
+
+    async fn connect(&self) -> Option<SendRequest<Full<Bytes>>> {
+        let stream = TcpStream::connect(self.address).await.ok()?;
+        stream.set_nodelay(true).ok()?;
+        let Some(tls) = &self.tls else { return hello(stream).await };
+        let name = ServerName::IpAddress(self.address.ip().into());
+        hello(tls.connect(name, stream).await.ok()?).await
+    }
+
+    fn request(&self, call: &Call) -> Request<Full<Bytes>> {
+        let mut request = Request::builder().method(call.method.clone()).uri(&call.path);
+        request = request.header("host", "localhost");
+        if !self.token.is_empty() {
+            request = request.header("authorization", format!("Bearer {}", self.token));
+        }
+        for (name, value) in &call.headers {
+            request = request.header(*name, value);
+        }
+        request.body(Full::new(call.body.clone())).unwrap()
+    }
+}
+
+async fn hello<S>(io: S) -> Option<SendRequest<Full<Bytes>>>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let (sender, connection) = handshake(TokioIo::new(io)).await.ok()?;
+    tokio::spawn(connection.with_upgrades());
+    Some(sender)
+}
+
+/// A request.
+#[derive(Clone, Debug)]
+pub(crate) struct Call {
+    pub(crate) method: Method,
+    pub(crate) path: String,
+    pub(crate) headers: Vec<(&'static str, String)>,
+    pub(crate) body: Bytes,
+}
+
+impl Call {
+    pub(crate) fn new(method: Method, path: impl Into<String>) -> Self {
+        Self { method, path: path.into(), headers: Vec::new(), body: Bytes::new() }
+    }
+
+    pub(crate) fn get(path: impl Into<String>) -> Self {
+        Self::new(Method::GET, path)
+    }
+
+    pub(crate) fn header(mut self, name: &'static str, value: &str) -> Self {
+        self.headers.push((name, value.to_owned()));
+        self
+    }
+
+    /// A write.
+    pub(crate) fn json(method: Method, path: &str, body: &serde_json::Value) -> Self {
+        let patch = method == Method::PATCH;
+        let form = if patch { "application/merge-patch+json" } else { "application/json" };
+        let mut call = Self::new(method, path).header("content-type", form);
+        call.body = body.to_string().into();
+        call
+    }
+
+    fn upgrades(&self) -> bool {
+        self.headers.iter().any(|(name, _)| *name == "upgrade")
+    }
+}
+
+/// A request as one would type it, for messages.
+impl std::fmt::Display for Call {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}", self.method, self.path)?;
+        self.headers.iter().try_for_each(|(name, value)| write!(f, "  {name}: {value}"))
+    }
+}
+
+/// A whole answer.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    /// Sorted by name.
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) body: Bytes,
+    /// How it ended, if not well.
+    pub(crate) broken: Option<&'static str>,
+}
+
+impl Answer {
+    /// The value of a header; empty if there is none.
+    pub(crate) fn header(&self, name: &str) -> &str {
+        let found = self.headers.iter().find(|(known, _)| known == name);
+        found.map_or("", |(_, value)| value)
+    }
+
+    /// How Weir says that it answered.
+    pub(crate) fn cache(&self) -> &str {
+        self.header("x-weir-cache")
+    }
+
+    pub(crate) fn json(&self) -> serde_json::Value {
+        serde_json::from_slice(&self.body).unwrap_or_default()
+    }
+
+    fn broken(why: &'static str) -> Self {
+        Self { broken: Some(why), ..Self::default() }
+    }
+}
+
+/// See the module.
+pub(crate) struct Connection {
+    endpoint: Endpoint,
+    sender: Option<SendRequest<Full<Bytes>>>,
+}
+
+impl Connection {
+    /// Sends a request and reads all that comes.
+    pub(crate) async fn ask(&mut self, call: &Call) -> Answer {
+        let asked = tokio::time::timeout(PATIENCE, self.try_ask(call)).await;
+        if !matches!(asked, Ok(Answer { broken: None, .. })) {
+            self.sender = None;
+        }
+        asked.unwrap_or_else(|_| Answer::broken("it never ended"))
+    }
+
+    async fn try_ask(&mut self, call: &Call) -> Answer {
+        for _ in 0..STALE_TRIES {
+            let ready = match &mut self.sender {
+                Some(sender) => sender.ready().await.is_ok(),
+                None => false,
+            };
+            if !ready {
+                self.sender = self.endpoint.connect().await;
+            }
+            let Some(sender) = &mut self.sender else { return Answer::broken("no connection") };
+            if let Ok(response) = sender.send_request(self.endpoint.request(call)).await {
+                if response.status() == 101 && call.upgrades() {
+                    self.sender = None;
+                    return upgraded(response).await;
+                }
+                return whole(response).await;
+            }
+            // It may have been closed after its last answer.
+            self.sender = None;
+        }
+        Answer::broken("no answer")
+    }
+}
+
+async fn whole(response: Response<Incoming>) -> Answer {
+    let mut answer = head(&response);
+    let mut body = response.into_body();
+    let mut bytes = Vec::new();
+    while let Some(frame) = body.frame().await {
+        match frame {
+            Ok(frame) => bytes.extend_from_slice(frame.data_ref().unwrap_or(&Bytes::new())),
+            Err(_) => {
+                answer.broken = Some("in the middle");
+                break;
+            }
+        }
+    }
+    answer.body = bytes.into();
+    answer
+}
+
+/// What the server says after a 101, to the end. Its WebSocket frames are not masked, so that they can be compared as they come.
+async fn upgraded(response: Response<Incoming>) -> Answer {
+    let mut answer = head(&response);
+    let Ok(io) = hyper::upgrade::on(response).await else { return Answer::broken("no upgrade") };
+    let mut bytes = Vec::new();
+    let read = TokioIo::new(io).read_to_end(&mut bytes).await;
+    // Who closes the connection under the last frame makes no difference.
+    drop(read);
+    answer.body = bytes.into();
+    answer
+}
+
+fn head(response: &Response<Incoming>) -> Answer {
+    let text = |value: &http::HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
+    let mut headers: Vec<_> = response
+        .headers()
+        .iter()
+        .map(|(name, value)| (name.as_str().to_owned(), text(value)))
+        .collect();
+    headers.sort();
+    Answer { status: response.status().as_u16(), headers, ..Answer::default() }
+}
+
+/// Longer than anything here takes on a busy machine.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+const STALE_TRIES: u32 = 3;
