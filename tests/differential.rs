@@ -10,7 +10,9 @@
     clippy::indexing_slicing,
     reason = "this is a test"
 )]
+#![expect(clippy::disallowed_methods, reason = "waits for processes, whose clock is the system's")]
 
+#[expect(dead_code, reason = "each test binary uses a part of it")]
 #[path = "differential/suite.rs"]
 mod suite;
 #[expect(dead_code, reason = "each test binary uses a part of it")]
@@ -23,7 +25,9 @@ use std::time::Duration;
 use tempfile::TempDir;
 use weir::simulator::{Simulator, SimulatorOptions};
 
-use crate::suite::corpus::{cases, document_cases, some_cases};
+use crate::suite::churn::{Plan, churn};
+use crate::suite::corpus::{cases, document_cases, seed, some_cases};
+use crate::suite::paging::walks;
 use crate::suite::run::{Sides, prepare, run};
 use crate::suite::wire::Endpoint;
 use crate::support::Weir;
@@ -32,7 +36,7 @@ use crate::support::Weir;
 async fn answers_equal_the_upstreams() {
     let world = World::start(1).await;
     let sides = world.sides(0);
-    let marks = prepare(&sides.direct, std::slice::from_ref(&sides.through)).await;
+    let marks = prepare(&sides.direct, std::slice::from_ref(&sides.through), false).await;
     let report = run(&sides, cases(&marks, SAMPLED)).await;
     // The corpus reaches what it is meant to reach.
     for (status, cache) in [
@@ -55,11 +59,44 @@ async fn answers_equal_the_upstreams() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn answers_through_two_weirs_equal_the_upstreams() {
     let world = World::chain().await;
-    let sides = world.sides(1);
+    // The bookmark that would level the outer one comes from the inner one, once a minute.
+    let sides = Sides { moves: true, ..world.sides(1) };
     let weirs = [world.sides(0).through, sides.through.clone()];
-    let marks = prepare(&sides.direct, &weirs).await;
+    let marks = prepare(&sides.direct, &weirs, true).await;
     run(&sides, some_cases(&marks, SAMPLED_IN_CHAIN)).await.finish("a chain");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn watches_through_weir_equal_direct_ones_while_objects_churn() {
+    let world = World::start(1).await;
+    churn(world.all(), plan(), |_| {}).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn watches_through_two_weirs_equal_direct_ones_while_objects_churn() {
+    let world = World::chain().await;
+    churn(world.all(), plan(), |_| {}).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pages_may_come_from_any_side() {
+    let world = World::start(2).await;
+    let sides = world.all();
+    prepare(&sides[0], &sides[1..], true).await;
+    walks(&sides, &PAGED, seed(), WALKS).await;
+}
+
+/// Enough of everything for an order to go wrong; the upstream's own streams are counted, not its time.
+fn plan() -> Plan {
+    Plan { seed: seed(), writers: 3, writes: 300, clients: 74 }
+}
+
+const PAGED: [&str; 4] = [
+    "/api/v1/configmaps",
+    "/api/v1/namespaces/a/configmaps",
+    "/apis/example.com/v1/widgets",
+    "/apis/example.com/v1/namespaces/a/widgets",
+];
 
 /// A simulator and Weirs before it.
 struct World {
@@ -86,6 +123,13 @@ impl World {
         world
     }
 
+    /// The upstream, then every Weir.
+    fn all(&self) -> Vec<Endpoint> {
+        let mut sides = vec![self.sides(0).direct];
+        sides.extend((0..self.weirs.len()).map(|weir| self.sides(weir).through));
+        sides
+    }
+
     fn sides(&self, weir: usize) -> Sides {
         let port = self.weirs[weir].plain_port();
         let through = Endpoint::plain(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
@@ -97,6 +141,8 @@ async fn upstream() -> (Simulator, TempDir) {
     let options = SimulatorOptions {
         // A wait for what will never come need not take long.
         freshness_timeout: Duration::from_millis(50),
+        // Weir's caches learn soon how far the upstream's are; no watch of the corpus is so long.
+        bookmark_interval: Duration::from_secs(3),
         ..SimulatorOptions::default()
     };
     let upstream = Simulator::start(options).await.unwrap();
@@ -119,3 +165,4 @@ const CONFIG: &str = "cache: {forwardBudget: 4096}\nserver: {freshnessTimeout: 2
 
 const SAMPLED: usize = 2500;
 const SAMPLED_IN_CHAIN: usize = 1000;
+const WALKS: usize = 120;

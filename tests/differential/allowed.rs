@@ -1,5 +1,6 @@
 //! What may differ between an answer of the upstream and one through Weir (design, section 1.1). All of it is here, each with its reason.
 
+use super::progress;
 use super::wire::{Answer, Call};
 
 /// Headers that are not compared.
@@ -61,6 +62,3 @@ pub(crate) fn same_but_for_progress(call: &Call, seen: &Answer, expected: &Answe
 fn may_progress(call: &Call) -> bool {
     !call.path.contains("resourceVersionMatch=Exact")
 }
-
-#[path = "progress.rs"]
-mod progress;

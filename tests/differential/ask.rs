@@ -218,7 +218,7 @@ impl Marks {
         }
     }
 
-    fn token(&self, collection: &Collection, token: Token) -> String {
+    pub(crate) fn token(&self, collection: &Collection, token: Token) -> String {
         let at = |path: &'static str, version| {
             let name = match version {
                 Version::Old => "old",

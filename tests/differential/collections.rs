@@ -64,12 +64,14 @@ impl Collection {
 }
 
 /// All of them. `a-b` sorts before `a` (semantics.md §3.1), and there is nothing in `none`, nor such a namespace.
-pub(crate) static COLLECTIONS: [Collection; 33] = [
+pub(crate) static COLLECTIONS: [Collection; 35] = [
     built_in("/api/v1/configmaps", "configmaps").fields(&[good("metadata.namespace%3Da")]),
     built_in("/api/v1/namespaces/a/configmaps", "configmaps")
-        .scoped(&["x", "x.y", "nope", "long", "x%2Ey", "UPPER", "a%25b"])
+        .scoped(&["x", "x.y", "nope", "x%2Ey", "UPPER", "a%25b"])
         .fields(&[good("metadata.namespace%3Db"), bad("data%3Dx")]),
-    built_in("/api/v1/namespaces/a-b/configmaps", "configmaps").scoped(&["x", "long"]),
+    built_in("/api/v1/namespaces/a-b/configmaps", "configmaps").scoped(&["x"]),
+    built_in("/api/v1/namespaces/long/configmaps", "configmaps").scoped(&["long"]),
+    built_in("/api/v1/namespaces/short/configmaps", "configmaps").scoped(&["long"]),
     built_in("/api/v1/namespaces/none/configmaps", "configmaps").scoped(&["x"]),
     built_in("/api/v1/pods", "pods").fields(PODS),
     built_in("/api/v1/namespaces/a/pods", "pods").scoped(&["x", "z", "nope"]).fields(PODS),

@@ -124,7 +124,8 @@ fn watch(ask: &Ask, way: WatchForm) -> Expect {
     if is_bad_number(ask.limit) || is_bad_number(ask.timeout) || ask.timeout == "-1" {
         return Upstream;
     }
-    if ask.token != Token::None && (!ask.matched.is_empty() || way == WatchForm::Path) {
+    // Without a match it is ignored, which hardly anyone relies on.
+    if ask.token != Token::None {
         return Either;
     }
     if way == WatchForm::Path {

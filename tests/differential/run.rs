@@ -9,12 +9,12 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::allowed::{AGES_TICK, compared, same_but_for_progress, ticks};
-use super::ask::{Ask, Marks, Verb, Version};
+use super::ask::{Ask, Marks, Token, Verb, Version};
 use super::awaited::{Feature, awaited};
 use super::collections::{COLLECTIONS, Collection};
 use super::expected::{Expect, expected};
 use super::forms::{ACCEPTS, Accept, accept};
-use super::objects::{fill, touch};
+use super::objects::{fill, revision, touch};
 use super::wire::{Answer, Call, Connection, Endpoint, PATIENCE};
 
 /// The two ways to one upstream.
@@ -39,6 +39,9 @@ pub(crate) struct Case {
 
 impl Case {
     pub(crate) fn of(ask: &Ask, marks: &Marks) -> Self {
+        // A collection whose first page was its last has no token.
+        let none = ask.token != Token::None && marks.token(ask.collection, ask.token).is_empty();
+        let ask = &Ask { token: if none { Token::None } else { ask.token }, ..*ask };
         let expect = expected(ask);
         let awaited = awaited(ask).filter(|_| expect == Expect::Cache);
         let slow = matches!(ask.verb, Verb::Watch(_)) || ask.version == Version::Future;
@@ -50,8 +53,9 @@ impl Case {
     }
 }
 
-/// Fills the upstream, warms the caches of all Weirs, and makes a little history that they see.
-pub(crate) async fn prepare(direct: &Endpoint, weirs: &[Endpoint]) -> Marks {
+/// Fills the upstream, warms the caches of all Weirs, and makes a little history that they see. Where nothing moves by itself all caches end at
+/// the same resourceVersion.
+pub(crate) async fn prepare(direct: &Endpoint, weirs: &[Endpoint], moves: bool) -> Marks {
     let mut marks = Marks::default();
     fill(direct, &mut marks).await;
     for weir in weirs {
@@ -62,7 +66,40 @@ pub(crate) async fn prepare(direct: &Endpoint, weirs: &[Endpoint]) -> Marks {
         warm(weir, Some(&marks)).await;
     }
     tokens(direct, &mut marks).await;
+    if !moves {
+        level(direct, weirs).await;
+    }
     marks
+}
+
+/// Brings every cache to the upstream's revision: its own by a consistent read, Weir's by the bookmark that follows.
+async fn level(direct: &Endpoint, weirs: &[Endpoint]) {
+    let mut connection = direct.connection();
+    let mut levels = Vec::new();
+    for collection in COLLECTIONS.iter().filter(|collection| collection.cached) {
+        let consistent = Ask::new(Verb::List, collection, Version::Unset);
+        let answer = connection.ask(&consistent.call(&Marks::default())).await;
+        levels.push((collection, revision(&answer.json())));
+    }
+    for weir in weirs {
+        let mut connection = weir.connection();
+        for (collection, level) in &levels {
+            for accept in representations(collection) {
+                let ask = Ask { accept, ..Ask::new(Verb::List, collection, Version::Zero) };
+                let call = ask.call(&Marks::default());
+                let deadline = Instant::now() + PATIENCE;
+                loop {
+                    let answer = connection.ask(&call).await;
+                    let shows = memchr::memmem::find(&answer.body, level.to_string().as_bytes());
+                    if answer.cache() != HIT || shows.is_some() {
+                        break;
+                    }
+                    assert!(Instant::now() < deadline, "{call} never reaches {level}");
+                    tokio::time::sleep(PAUSE).await;
+                }
+            }
+        }
+    }
 }
 
 /// Waits until every cache answers; with marks, until it has reached the last write.

@@ -53,7 +53,8 @@ pub(crate) static LABELS: [Labels; 44] = [
     yes("app%09in%0A(x)"),
     yes("n%3E4"),
     yes("n%3C4"),
-    yes("n+%3E+-5"),
+    // Its value must be a label's, too.
+    no("n+%3E+-5"),
     yes("app%3Dx,n%3D5"),
     yes("app%3Dx,app!%3Dz,n"),
     yes("empty%3D"),

@@ -4,12 +4,16 @@
 mod allowed;
 pub(crate) mod ask;
 mod awaited;
+pub(crate) mod churn;
 mod collections;
 pub(crate) mod corpus;
 mod expected;
 mod forms;
+pub(crate) mod frames;
 pub(crate) mod objects;
 mod odd;
+pub(crate) mod paging;
+mod progress;
 pub(crate) mod run;
 mod sample;
 mod selectors;

@@ -202,17 +202,29 @@ fn forms(asks: &mut Vec<Ask>) {
                 asks.push(Ask { agent, pretty, ..ask });
             }
         }
+    }
+    for path in PACKED {
+        let protobuf = accept("application/vnd.kubernetes.protobuf,application/json");
         for packing in PACKINGS {
-            for accept in
-                [&ACCEPTS[0], accept("application/vnd.kubernetes.protobuf,application/json")]
-            {
-                let ask = Ask::new(Verb::List, collection, Version::Zero);
+            for accept in [&ACCEPTS[0], protobuf] {
+                let ask = Ask::new(Verb::List, at(path), Version::Zero);
                 asks.push(Ask { packing, accept, ..ask });
                 asks.push(Ask { packing, accept, agent: "curl/8", ..ask });
+                let ask = Ask::new(Verb::Get("long"), at(path), Version::Zero);
+                asks.push(Ask { packing, accept, ..ask });
             }
+            let ask = Ask::new(Verb::Watch(WatchForm::Parameter("1")), at(path), Version::Zero);
+            asks.push(Ask { packing, ..ask });
         }
     }
 }
+
+/// §8.7: just beyond the size from which on an answer is compressed, just below it, and far below.
+const PACKED: [&str; 3] = [
+    "/api/v1/namespaces/long/configmaps",
+    "/api/v1/namespaces/short/configmaps",
+    "/api/v1/namespaces/a/configmaps",
+];
 
 const FORMED: [&str; 7] = [
     "/api/v1/namespaces/a/configmaps",

@@ -7,6 +7,7 @@ use std::process::{Child, Command, Stdio};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use tempfile::TempDir;
 
+use crate::suite::wire::Endpoint;
 use crate::support::{eventually, free_port};
 
 /// The directory of the binaries, if all that are needed are there.
@@ -147,6 +148,12 @@ impl ControlPlane {
         );
         fs::write(&path, text).expect("the kubeconfig is written");
         path
+    }
+
+    /// The API server itself, for the holder of a token.
+    pub(crate) fn endpoint(&self, token: &str) -> Endpoint {
+        let ca = fs::read_to_string(self.dir.path().join("ca.crt")).expect("the CA was written");
+        Endpoint::tls(([127, 0, 0, 1], self.port).into(), &ca, token)
     }
 
     /// GETs a path of the API server as admin.

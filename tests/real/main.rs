@@ -15,12 +15,16 @@
 mod bad_input;
 mod churn;
 mod control_plane;
+mod definitions;
+mod differential;
 mod equal;
 mod fan_out;
 #[path = "../support/h2c.rs"]
 mod h2c;
 mod kubectl;
 mod namespaced;
+#[path = "../differential/suite.rs"]
+mod suite;
 #[path = "../support/weir.rs"]
 mod support;
 mod truth;
@@ -61,6 +65,12 @@ fn main() -> std::process::ExitCode {
             truth::watches_and_lists_under_fire,
         ),
         trial("answers_equal_the_upstreams", missing, equal::answers),
+        trial("the_corpus_is_answered_as_by_the_upstream", missing, differential::answers),
+        trial("the_corpus_through_two_weirs", missing, differential::answers_through_two),
+        trial("watches_in_every_form_are_true_under_fire", missing, differential::watches),
+        trial("pages_may_come_from_any_side", missing, differential::pages),
+        trial("definitions_change_under_watches", missing, definitions::change),
+        trial("an_api_that_is_nowhere_harms_nothing", missing, definitions::nowhere),
         trial("bad_input_gets_the_upstreams_answers", missing, bad_input::answers),
     ];
     libtest_mimic::run(&arguments, tests).exit_code()

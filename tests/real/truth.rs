@@ -9,7 +9,7 @@
 
 mod frames;
 mod objects;
-mod relay;
+pub(crate) mod relay;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};

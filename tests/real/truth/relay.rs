@@ -9,13 +9,13 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::AbortHandle;
 
 /// See the module.
-pub(super) struct Relay {
-    pub(super) kubeconfig: PathBuf,
+pub(crate) struct Relay {
+    pub(crate) kubeconfig: PathBuf,
     connections: Arc<Mutex<Vec<AbortHandle>>>,
 }
 
 impl Relay {
-    pub(super) async fn start(upstream: &Path) -> Self {
+    pub(crate) async fn start(upstream: &Path) -> Self {
         let text = std::fs::read_to_string(upstream).unwrap();
         let (_, rest) = text.split_once("https://127.0.0.1:").unwrap();
         let port: u16 = rest.split_once('"').unwrap().0.parse().unwrap();
@@ -42,7 +42,7 @@ impl Relay {
     }
 
     /// Cuts some of the connections, wherever in a frame they are; now and then all.
-    pub(super) fn cut(&self, rng: &mut Rng) {
+    pub(crate) fn cut(&self, rng: &mut Rng) {
         let all = rng.bool();
         for connection in self.connections.lock().iter() {
             if all || rng.u8(..3) > 0 {

@@ -1,0 +1,425 @@
+//! Watches while objects come, change and go: what a client gets through Weir, over as many connections as it takes and wherever it
+//! reconnects, is frame by frame what one undisturbed direct watch of the same form got. Bookmarks aside.
+//!
+//! The direct watch begins before the first write, on collections that are empty then. So its events are all that any watcher
+//! may get, and the state at any resourceVersion is what they add up to: the same objects as ADDED frames, in the order of their keys.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use fastrand::Rng;
+use http::Method;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::frames::{Frame, Frames};
+use super::objects::{create, revision};
+use super::wire::{Call, Connection, Endpoint, PATIENCE};
+
+/// How much.
+pub(crate) struct Plan {
+    pub(crate) seed: u64,
+    /// Writers and the writes of each.
+    pub(crate) writers: u64,
+    pub(crate) writes: usize,
+    /// Clients, spread over collections and forms.
+    pub(crate) clients: usize,
+}
+
+/// Runs it: `sides[0]` is the upstream, the others are Weirs. `disturb` is called now and then while writers write, to cut connections.
+pub(crate) async fn churn(sides: Vec<Endpoint>, plan: Plan, mut disturb: impl FnMut(&mut Rng)) {
+    prepare(&sides[0]).await;
+    let world = Arc::new(World::begin(sides).await);
+    let mut clients = JoinSet::new();
+    for number in 0..plan.clients {
+        let rng = Rng::with_seed(plan.seed + 1000 + number as u64);
+        clients.spawn(Arc::clone(&world).client(number % world.truths.len(), rng));
+    }
+    let mut writers = JoinSet::new();
+    for number in 0..plan.writers {
+        let rng = Rng::with_seed(plan.seed + number);
+        writers.spawn(write(world.sides[0].connection(), plan.writes, rng));
+    }
+    let mut rng = Rng::with_seed(plan.seed + 500);
+    while !writers.is_empty() {
+        // A pause between cuts, not a wait for anything.
+        let pause = tokio::time::timeout(Duration::from_millis(900), writers.join_next()).await;
+        match pause {
+            Ok(Some(done)) => done.unwrap(),
+            Ok(None) => break,
+            Err(_) => disturb(&mut rng),
+        }
+    }
+    world.finish().await;
+    let mut runs = 0;
+    while let Some(done) = clients.join_next().await {
+        runs += done.unwrap();
+    }
+    let events: usize = world.truths.iter().map(|truth| truth.frames.lock().len()).sum();
+    let hits = world.hits.load(Ordering::Relaxed);
+    eprintln!(
+        "churn, seed {}: {events} events, {runs} runs, {hits} watches from the cache",
+        plan.seed
+    );
+    assert!(events > 500 && runs >= plan.clients && hits > 0, "too little happened");
+}
+
+/// A collection with selectors in one form, and every event in it.
+struct Truth {
+    path: String,
+    selectors: &'static str,
+    accept: &'static str,
+    began: u64,
+    frames: Arc<Mutex<Vec<Frame>>>,
+}
+
+struct World {
+    sides: Vec<Endpoint>,
+    truths: Vec<Truth>,
+    /// All that will ever happen has happened, and every truth has it.
+    over: AtomicBool,
+    hits: AtomicUsize,
+}
+
+/// What a client got since it last began anew.
+#[derive(Default)]
+struct Run {
+    /// Everything up to here was its own before; with an initial state, the resourceVersion of that.
+    from: u64,
+    state: Option<Vec<Frame>>,
+    events: Vec<Frame>,
+    /// What it may claim to know.
+    known: u64,
+}
+
+impl World {
+    async fn begin(sides: Vec<Endpoint>) -> Self {
+        let mut truths = Vec::new();
+        for (path, selectors) in COLLECTIONS {
+            for accept in accepts(path) {
+                let list = sides[0].ask(&Call::get(path)).await.json();
+                assert!(list["items"].as_array().is_some_and(Vec::is_empty), "{path} is not empty");
+                let began = revision(&list);
+                let query = format!("watch=1&resourceVersion={began}{selectors}");
+                let call = Call::get(format!("{path}?{query}")).header("accept", accept);
+                let response = sides[0].open(&call).await.expect("the upstream answers");
+                if response.status() == 406 {
+                    eprintln!("the upstream has no {accept} of {path}");
+                    continue;
+                }
+                assert_eq!(response.status(), 200, "{call}");
+                let frames = Arc::new(Mutex::new(Vec::new()));
+                let into = Arc::clone(&frames);
+                tokio::spawn(async move {
+                    let mut frames = Frames::new(response);
+                    while let Some(frame) = frames.next().await {
+                        assert_ne!(frame.event, "ERROR", "the upstream itself failed");
+                        into.lock().push(frame);
+                    }
+                });
+                truths.push(Truth { path: path.to_owned(), selectors, accept, began, frames });
+            }
+        }
+        Self { sides, truths, over: AtomicBool::new(false), hits: AtomicUsize::new(0) }
+    }
+
+    /// Writes one last object that every collection sees come, and waits until the direct watches have it.
+    async fn finish(&self) {
+        let mut connection = self.sides[0].connection();
+        for (path, kind) in WRITTEN {
+            let mut last = object(kind, "last", 0, &mut Rng::with_seed(0));
+            last["metadata"]["labels"] = json!({"a": "1", "b": "1"});
+            create(&mut connection, &path.replace("NS", "a"), &last).await;
+        }
+        let deadline = Instant::now() + PATIENCE;
+        for truth in &self.truths {
+            while truth.frames.lock().last().is_none_or(|frame| frame.key != "a/last") {
+                assert!(Instant::now() < deadline, "the direct watch of {} lags", truth.path);
+                tokio::time::sleep(TICK).await;
+            }
+        }
+        self.over.store(true, Ordering::Release);
+    }
+
+    /// Watches as an informer does until it has everything; returns how often it began.
+    async fn client(self: Arc<Self>, truth: usize, mut rng: Rng) -> usize {
+        let truth = &self.truths[truth];
+        let (mut runs, mut run) = (0, Self::begin_run(truth, &mut rng));
+        let mut deadline = None;
+        loop {
+            let expired = self.watch(truth, &mut run, &mut rng).await;
+            let done = self.over.load(Ordering::Acquire)
+                && truth.frames.lock().last().is_none_or(|last| last.revision <= run.known);
+            if self.over.load(Ordering::Acquire) {
+                let until = *deadline.get_or_insert_with(|| Instant::now() + PATIENCE);
+                assert!(
+                    done || Instant::now() < until,
+                    "{} stays behind at {}",
+                    truth.name(),
+                    run.known
+                );
+            }
+            if done || expired || rng.u8(..5) == 0 {
+                truth.check(&run).await;
+                runs += 1;
+                if done {
+                    return runs;
+                }
+                run = Self::begin_run(truth, &mut rng);
+            }
+        }
+    }
+
+    /// With an initial state, or with the events since the beginning of everything or some time ago.
+    fn begin_run(truth: &Truth, rng: &mut Rng) -> Run {
+        let from = match rng.u8(..3) {
+            0 => 0,
+            1 => truth.began,
+            _ => rng.choice(truth.frames.lock().iter()).map_or(truth.began, |frame| frame.revision),
+        };
+        Run { from, known: from, ..Run::default() }
+    }
+
+    /// One connection, to any side; whether the run is over since its resourceVersion is.
+    async fn watch(&self, truth: &Truth, run: &mut Run, rng: &mut Rng) -> bool {
+        // Mostly through Weir.
+        let side = if rng.u8(..4) == 0 { 0 } else { rng.usize(1..self.sides.len()) };
+        let seconds = rng.u8(1..4);
+        let initial = if run.known > 0 {
+            format!("resourceVersion={}", run.known)
+        } else {
+            // Cut within its initial state, it begins anew.
+            let begin = *rng.choice(&["resourceVersion=0", ""]).unwrap();
+            format!("{begin}&sendInitialEvents=true&resourceVersionMatch=NotOlderThan")
+        };
+        let query = format!(
+            "watch=1&allowWatchBookmarks=1&timeoutSeconds={seconds}&{initial}{}",
+            truth.selectors
+        );
+        let call = Call::get(format!("{}?{query}", truth.path)).header("accept", truth.accept);
+        let Some(response) = self.sides[side].open(&call).await else {
+            tokio::time::sleep(TICK).await;
+            return false;
+        };
+        if matches!(response.status().as_u16(), 429 | 502..=504) {
+            tokio::time::sleep(TICK).await;
+            return false;
+        }
+        assert_eq!(response.status(), 200, "{call}");
+        if response.headers().get("x-weir-cache").is_some_and(|value| value == "hit") {
+            self.hits.fetch_add(1, Ordering::Relaxed);
+        }
+        let mut frames = Frames::new(response);
+        let mut state = (run.known == 0).then(Vec::new);
+        // Now and then a client goes away in the middle.
+        let mut left = if rng.u8(..3) == 0 { rng.usize(1..40) } else { usize::MAX };
+        while let Some(frame) = frames.next().await {
+            match (frame.event.as_str(), &mut state) {
+                ("ERROR", _) => {
+                    let text = String::from_utf8_lossy(&frame.bytes);
+                    assert!(text.contains("too old") || text.contains("oo large"), "{text}");
+                    return text.contains("too old");
+                }
+                ("BOOKMARK", state) if frame.ends_state => {
+                    run.state = Some(state.take().expect("one end of the state"));
+                    (run.from, run.known) = (frame.revision, frame.revision);
+                }
+                ("BOOKMARK", state) => {
+                    assert!(state.is_none() && frame.revision >= run.known, "{call}");
+                    run.known = frame.revision;
+                }
+                (_, Some(state)) => state.push(frame),
+                (_, None) => {
+                    assert!(
+                        frame.revision > run.known,
+                        "{call}: {} after {}",
+                        frame.revision,
+                        run.known
+                    );
+                    run.known = frame.revision;
+                    run.events.push(frame);
+                }
+            }
+            left -= 1;
+            if left == 0 {
+                break;
+            }
+        }
+        false
+    }
+}
+
+impl Truth {
+    fn name(&self) -> String {
+        format!("{} {} as {}", self.path, self.selectors, self.accept)
+    }
+
+    /// A run is a stretch of the truth without a gap.
+    async fn check(&self, run: &Run) {
+        // The direct watch may be a moment behind the one through Weir.
+        let newest = run.events.last().map_or(0, |frame| frame.revision);
+        let deadline = Instant::now() + PATIENCE;
+        while newest > 0 && self.frames.lock().last().is_none_or(|last| last.revision < newest) {
+            assert!(
+                Instant::now() < deadline,
+                "{}: an event that the upstream never sent",
+                self.name()
+            );
+            tokio::time::sleep(TICK).await;
+        }
+        let frames = self.frames.lock();
+        if let Some(state) = &run.state {
+            let seen: Vec<_> = state.iter().map(|frame| (&*frame.key, &frame.object)).collect();
+            let mut expected = BTreeMap::new();
+            for frame in frames.iter().filter(|frame| frame.revision <= run.from) {
+                if frame.event == "DELETED" {
+                    expected.remove(&*frame.key);
+                } else {
+                    expected.insert(&*frame.key, &frame.object);
+                }
+            }
+            let expected: Vec<(&str, &Bytes)> = expected.into_iter().collect();
+            assert!(seen == expected, "{}: another state at {}", self.name(), run.from);
+        }
+        // Past the last event the run may know of later ones only by a bookmark, and those the truth has or will never have.
+        let within = |frame: &&Frame| {
+            frame.revision > run.from && frame.revision <= run.known.min(newest.max(run.from))
+        };
+        let expected: Vec<&Frame> = frames.iter().filter(within).collect();
+        let seen: Vec<&Frame> = run.events.iter().collect();
+        let at = (0..)
+            .find(|at| seen.get(*at) != expected.get(*at) || expected.get(*at).is_none())
+            .unwrap();
+        assert!(
+            seen == expected,
+            "{}: events in ({}, {}] differ at {at}\nseen     {:?}\nexpected {:?}",
+            self.name(),
+            run.from,
+            run.known,
+            seen.get(at),
+            expected.get(at)
+        );
+        let missed = frames
+            .iter()
+            .find(|frame| frame.revision > newest.max(run.from) && frame.revision <= run.known);
+        assert!(
+            missed.is_none(),
+            "{}: {missed:?} was passed over by a bookmark at {}",
+            self.name(),
+            run.known
+        );
+    }
+}
+
+/// Creates, changes and deletes, the same few names again and again.
+async fn write(mut connection: Connection, count: usize, mut rng: Rng) {
+    for number in 0..count {
+        let (path, kind) = WRITTEN[rng.usize(..WRITTEN.len())];
+        let path = path.replace("NS", rng.choice(&["a", "a-b"]).unwrap());
+        let name = format!("o{}", rng.u8(..7));
+        let one = format!("{path}/{name}");
+        let call = match rng.u8(..10) {
+            0..3 => Call::json(Method::POST, &path, &object(kind, &name, number, &mut rng)),
+            3..5 => Call::json(Method::DELETE, &one, &json!({"gracePeriodSeconds": 0})),
+            _ => {
+                let mut patch = json!({"metadata": {"labels": labels(&mut rng), "annotations": {"n": number.to_string()}}});
+                if kind == "Widget" {
+                    patch["spec"] = json!({"color": *rng.choice(&["red", "blue"]).unwrap()});
+                }
+                Call::json(Method::PATCH, &one, &patch)
+            }
+        };
+        let answer = connection.ask(&call).await;
+        assert!(matches!(answer.status, 200 | 201 | 404 | 409), "{call}: {}", answer.status);
+        tokio::time::sleep(Duration::from_millis(rng.u64(1..12))).await;
+    }
+}
+
+async fn prepare(direct: &Endpoint) {
+    let mut connection = direct.connection();
+    for namespace in ["a", "a-b"] {
+        let object =
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
+        create(&mut connection, "/api/v1/namespaces", &object).await;
+    }
+    let crd = super::objects::definition("widgets", "Widget", "Namespaced");
+    let mut object =
+        json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition"});
+    object["metadata"] = crd["metadata"].clone();
+    object["spec"] = crd["spec"].clone();
+    create(&mut connection, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &object)
+        .await;
+    let deadline = Instant::now() + PATIENCE;
+    while connection.ask(&Call::get("/apis/example.com/v1/widgets")).await.status != 200 {
+        assert!(Instant::now() < deadline, "widgets are not served");
+        tokio::time::sleep(TICK).await;
+    }
+}
+
+fn object(kind: &str, name: &str, number: usize, rng: &mut Rng) -> Value {
+    let mut object = json!({"metadata": {"name": name, "labels": labels(rng)}});
+    if let Some(labels) = object["metadata"]["labels"].as_object_mut() {
+        labels.retain(|_, value| !value.is_null());
+    }
+    object["kind"] = kind.into();
+    object["apiVersion"] = if kind == "Widget" { "example.com/v1" } else { "v1" }.into();
+    match kind {
+        "Widget" => {
+            object["spec"] =
+                json!({"color": *rng.choice(&["red", "blue"]).unwrap(), "n": number, "big": 1e21})
+        }
+        "Pod" => {
+            let node = *rng.choice(&["n1", "n2"]).unwrap();
+            object["spec"] = json!({"nodeName": node, "containers": [{"name": "c", "image": "i"}]});
+        }
+        _ => object["data"] = json!({"n": number.to_string(), "t": "<&>\u{2028}\u{e9}\"\\\n"}),
+    }
+    object
+}
+
+/// Two labels that come, change and go; a patch removes those that are null.
+fn labels(rng: &mut Rng) -> Value {
+    let mut value = || match rng.u8(..3) {
+        0 => Value::Null,
+        number => json!(number.to_string()),
+    };
+    json!({"a": value(), "b": value()})
+}
+
+fn accepts(path: &str) -> &'static [&'static str] {
+    if path.starts_with("/apis/example.com/") { &ACCEPTS[1..] } else { &ACCEPTS }
+}
+
+const ACCEPTS: [&str; 4] = [
+    "application/vnd.kubernetes.protobuf,application/json",
+    "application/json",
+    "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
+    "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
+];
+
+const WRITTEN: [(&str, &str); 3] = [
+    ("/api/v1/namespaces/NS/configmaps", "ConfigMap"),
+    ("/api/v1/namespaces/NS/pods", "Pod"),
+    ("/apis/example.com/v1/namespaces/NS/widgets", "Widget"),
+];
+
+/// Each sees the last object come.
+const COLLECTIONS: [(&str, &str); 10] = [
+    ("/api/v1/configmaps", ""),
+    ("/api/v1/configmaps", "&labelSelector=a%3D1"),
+    ("/api/v1/namespaces/a/configmaps", "&labelSelector=a%20in%20(1,2),b!%3D2"),
+    ("/api/v1/configmaps", "&fieldSelector=metadata.namespace%3Da,metadata.name!%3Do1"),
+    ("/api/v1/pods", ""),
+    ("/api/v1/pods", "&fieldSelector=status.phase%3DPending&labelSelector=b"),
+    ("/api/v1/namespaces/a/pods", "&fieldSelector=spec.restartPolicy%3DAlways"),
+    ("/apis/example.com/v1/widgets", ""),
+    ("/apis/example.com/v1/widgets", "&labelSelector=b%3E0"),
+    ("/apis/example.com/v1/namespaces/a/widgets", "&fieldSelector=spec.color!%3Dgreen"),
+];
+
+const TICK: Duration = Duration::from_millis(20);

@@ -1,0 +1,169 @@
+//! Definitions that change, go and come again under watches, and an aggregated API that nobody serves: what comes through Weir is what comes
+//! directly, soon after.
+
+use std::time::{Duration, Instant};
+
+use http::Method;
+use serde_json::{Value, json};
+use tokio::runtime::Runtime;
+
+use crate::control_plane::{ADMIN, ControlPlane};
+use crate::suite::frames::{Frame, Frames};
+use crate::suite::objects::create;
+use crate::suite::wire::{Call, Endpoint};
+use crate::support::Weir;
+
+/// New defaults, a new version, an old one that is served no more, deletion, and another definition of the same name.
+pub(crate) fn change() {
+    let plane = ControlPlane::start();
+    let weir = Weir::start(&plane.kubeconfig(ADMIN), "");
+    Runtime::new().unwrap().block_on(async {
+        let direct = plane.endpoint(ADMIN);
+        let through = Endpoint::plain(([127, 0, 0, 1], weir.plain_port()).into());
+        define(&direct, json!({}), &[("v1", true)]).await;
+        for name in ["a", "b"] {
+            create(&mut direct.connection(), OBJECTS, &object(name)).await;
+        }
+        same(&direct, &through, "v1", "\"name\":\"b\"").await;
+
+        let defaults = json!({"size": {"type": "integer", "default": 7}});
+        define(&direct, defaults.clone(), &[("v1", true)]).await;
+        same(&direct, &through, "v1", "\"size\":7").await;
+
+        define(&direct, defaults.clone(), &[("v1", true), ("v2", true)]).await;
+        same(&direct, &through, "v2", "example.com/v2").await;
+        define(&direct, defaults, &[("v1", true), ("v2", false)]).await;
+        same(&direct, &through, "v2", "404 page not found").await;
+        same(&direct, &through, "v1", "\"size\":7").await;
+
+        // Deleted under watches: each event comes both ways, and both streams end.
+        let list = direct.ask(&Call::get("/apis/example.com/v1/things?limit=1")).await.json();
+        let at = list["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
+        let path = format!("/apis/example.com/v1/things?watch=1&resourceVersion={at}");
+        let streams = [&direct, &through].map(|side| collect(side.clone(), path.clone()));
+        let streams = streams.map(tokio::spawn);
+        let gone = direct.ask(&Call::new(Method::DELETE, format!("{DEFINITIONS}/{NAME}"))).await;
+        assert_eq!(gone.status, 200);
+        same(&direct, &through, "v1", "404 page not found").await;
+        let [directly, by_weir] = streams;
+        let (directly, by_weir) = (directly.await.unwrap(), by_weir.await.unwrap());
+        assert!(directly.len() == 2, "{directly:?}");
+        assert!(by_weir == directly, "through Weir {by_weir:?}\ndirectly {directly:?}");
+
+        let other = json!({"colour": {"type": "string", "default": "red"}});
+        define(&direct, other, &[("v1", true)]).await;
+        create(&mut direct.connection(), OBJECTS, &object("c")).await;
+        same(&direct, &through, "v1", "\"colour\":\"red\"").await;
+    });
+}
+
+/// An APIService that points to nowhere fails alone.
+pub(crate) fn nowhere() {
+    let plane = ControlPlane::start();
+    let weir = Weir::start(&plane.kubeconfig(ADMIN), "");
+    Runtime::new().unwrap().block_on(async {
+        let direct = plane.endpoint(ADMIN);
+        let through = Endpoint::plain(([127, 0, 0, 1], weir.plain_port()).into());
+        let service = json!({
+            "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
+            "metadata": {"name": "v1.nowhere.example.com"},
+            "spec": {"group": "nowhere.example.com", "version": "v1", "groupPriorityMinimum": 1, "versionPriority": 1,
+                "insecureSkipTLSVerify": true, "service": {"name": "nowhere", "namespace": "default"}},
+        });
+        let services = "/apis/apiregistration.k8s.io/v1/apiservices";
+        create(&mut direct.connection(), services, &service).await;
+        let lost = Call::get("/apis/nowhere.example.com/v1/things?resourceVersion=0");
+        eventually("both say that it is not there", async || {
+            let (left, right) = (direct.ask(&lost).await, through.ask(&lost).await);
+            left.status == 503 && right.status == 503 && left.body == right.body
+        })
+        .await;
+        define(&direct, json!({}), &[("v1", true)]).await;
+        create(&mut direct.connection(), OBJECTS, &object("a")).await;
+        same(&direct, &through, "v1", "\"name\":\"a\"").await;
+        for path in ["/api/v1/namespaces?resourceVersion=0", "/apis/example.com/v1/things?resourceVersion=0"] {
+            eventually("the cache answers", async || {
+                through.ask(&Call::get(path)).await.header("x-weir-cache") == "hit"
+            })
+            .await;
+        }
+    });
+}
+
+/// Waits until a list at any resourceVersion says this directly, and the same through Weir but for the list's own resourceVersion.
+async fn same(direct: &Endpoint, through: &Endpoint, version: &str, says: &str) {
+    let call = Call::get(format!("/apis/example.com/{version}/things?resourceVersion=0"));
+    eventually(&format!("{version} says {says}"), async || {
+        let (left, right) = (direct.ask(&call).await, through.ask(&call).await);
+        let text = String::from_utf8_lossy(&left.body).into_owned();
+        let items = |body: &[u8]| {
+            let text = String::from_utf8_lossy(body).into_owned();
+            text.rsplit_once("\"metadata\":").map_or(text.clone(), |(items, _)| items.to_owned())
+        };
+        text.contains(says)
+            && left.status == right.status
+            && items(&left.body) == items(&right.body)
+    })
+    .await;
+}
+
+/// All events but bookmarks, to the end of the stream; it is opened as often as it takes to be there.
+async fn collect(side: Endpoint, path: String) -> Vec<Frame> {
+    let response = side.open(&Call::get(path)).await.expect("a watch");
+    assert_eq!(response.status(), 200);
+    let (mut frames, mut seen) = (Frames::new(response), Vec::new());
+    while let Ok(Some(frame)) = tokio::time::timeout(LIMIT, frames.next()).await {
+        if frame.event != "BOOKMARK" {
+            seen.push(frame);
+        }
+        if seen.len() == 2 {
+            break;
+        }
+    }
+    seen
+}
+
+/// Creates the definition, or replaces what it says.
+async fn define(direct: &Endpoint, properties: Value, versions: &[(&str, bool)]) {
+    let mut spec = json!({"type": "object", "properties": properties});
+    spec["default"] = json!({});
+    let schema = json!({"openAPIV3Schema": {"type": "object", "properties": {"spec": spec}}});
+    let version = |(name, served): &(&str, bool)| json!({"name": name, "served": served, "storage": *name == "v1", "schema": schema});
+    let mut object = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": NAME},
+        "spec": {"group": "example.com", "scope": "Namespaced",
+            "names": {"kind": "Thing", "plural": "things", "singular": "thing", "listKind": "ThingList"},
+            "versions": versions.iter().map(version).collect::<Vec<_>>()},
+    });
+    let path = format!("{DEFINITIONS}/{NAME}");
+    eventually("the definition is written", async || {
+        let old = direct.ask(&Call::get(&path)).await;
+        let call = if old.status == 404 {
+            Call::json(Method::POST, DEFINITIONS, &object)
+        } else {
+            object["metadata"]["resourceVersion"] =
+                old.json()["metadata"]["resourceVersion"].clone();
+            Call::json(Method::PUT, &path, &object)
+        };
+        matches!(direct.ask(&call).await.status, 200 | 201)
+    })
+    .await;
+}
+
+fn object(name: &str) -> Value {
+    json!({"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": name}})
+}
+
+async fn eventually(what: &str, mut condition: impl AsyncFnMut() -> bool) {
+    let deadline = Instant::now() + LIMIT;
+    while !condition().await {
+        assert!(Instant::now() < deadline, "never came true: {what}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+const NAME: &str = "things.example.com";
+const OBJECTS: &str = "/apis/example.com/v1/namespaces/default/things";
+const LIMIT: Duration = Duration::from_secs(60);

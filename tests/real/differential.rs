@@ -1,0 +1,94 @@
+//! The differential suite before a real kube-apiserver: see `tests/differential.rs`.
+
+use fastrand::Rng;
+use tokio::runtime::Runtime;
+
+use crate::control_plane::{ADMIN, ControlPlane};
+use crate::suite::churn::{Plan, churn};
+use crate::suite::corpus::{cases, document_cases, seed, some_cases};
+use crate::suite::paging::walks;
+use crate::suite::run::{Sides, prepare, run};
+use crate::suite::wire::Endpoint;
+use crate::support::Weir;
+use crate::truth::relay::Relay;
+
+pub(crate) fn answers() {
+    let plane = ControlPlane::start();
+    let weir = Weir::start(&plane.kubeconfig(ADMIN), CONFIG);
+    Runtime::new().unwrap().block_on(async {
+        let sides = Sides { direct: plane.endpoint(ADMIN), through: through(&weir), moves: true };
+        let marks = prepare(&sides.direct, std::slice::from_ref(&sides.through), true).await;
+        let report = run(&sides, cases(&marks, SAMPLED)).await;
+        for (status, cache) in [(200, true), (200, false), (400, false), (404, false), (406, false)]
+        {
+            assert!(report.count(status, cache) > 10, "{status} {cache} hardly ever came up");
+        }
+        report.finish("answers");
+        let documents = document_cases(&sides).await;
+        run(&sides, documents).await.finish("documents");
+    });
+}
+
+pub(crate) fn answers_through_two() {
+    let plane = ControlPlane::start();
+    let inner = Weir::start(&plane.kubeconfig(ADMIN), CONFIG);
+    let outer = Weir::start(&inner.kubeconfig(), CONFIG);
+    Runtime::new().unwrap().block_on(async {
+        let sides = Sides { direct: plane.endpoint(ADMIN), through: through(&outer), moves: true };
+        let weirs = [through(&inner), through(&outer)];
+        let marks = prepare(&sides.direct, &weirs, true).await;
+        run(&sides, some_cases(&marks, SAMPLED / 2)).await.finish("a chain");
+    });
+}
+
+/// Watches in every form while objects churn and the way to the upstream is cut, through one Weir and through two.
+pub(crate) fn watches() {
+    let plane = ControlPlane::start();
+    if !plane.has_watch_list() {
+        eprintln!("the upstream has no watch-list; its initial states cannot be judged");
+        return;
+    }
+    Runtime::new().unwrap().block_on(async {
+        let relay = Relay::start(&plane.kubeconfig(ADMIN)).await;
+        let inner = Weir::start(&relay.kubeconfig, "");
+        let outer = Weir::start(&inner.kubeconfig(), "");
+        let sides = vec![plane.endpoint(ADMIN), through(&inner), through(&outer)];
+        let plan = Plan { seed: seed(), writers: 3, writes: 700, clients: 74 };
+        // A reflector waits longer after each break, as client-go's does.
+        let mut calls = 0;
+        let cut = |rng: &mut Rng| {
+            calls += 1;
+            if calls % 5 == 0 {
+                relay.cut(rng);
+            }
+        };
+        churn(sides, plan, cut).await;
+    });
+}
+
+pub(crate) fn pages() {
+    let plane = ControlPlane::start();
+    let weirs = [(); 2].map(|()| Weir::start(&plane.kubeconfig(ADMIN), ""));
+    Runtime::new().unwrap().block_on(async {
+        let sides = [plane.endpoint(ADMIN), through(&weirs[0]), through(&weirs[1])];
+        prepare(&sides[0], &sides[1..], true).await;
+        walks(&sides, &PAGED, seed(), WALKS).await;
+    });
+}
+
+fn through(weir: &Weir) -> Endpoint {
+    Endpoint::plain(([127, 0, 0, 1], weir.plain_port()).into())
+}
+
+/// Hundreds of watches at once want what only the upstream has.
+const CONFIG: &str = "cache: {forwardBudget: 4096}\n";
+
+const PAGED: [&str; 4] = [
+    "/api/v1/configmaps",
+    "/api/v1/namespaces/a/configmaps",
+    "/apis/example.com/v1/widgets",
+    "/apis/example.com/v1/namespaces/a/widgets",
+];
+
+const SAMPLED: usize = 2500;
+const WALKS: usize = 120;
