@@ -179,6 +179,9 @@ pub(crate) fn definition(plural: &str, kind: &str, scope: &str) -> Value {
     let schema = json!({"openAPIV3Schema": {"type": "object", "properties": {"spec": {"type": "object",
         "x-kubernetes-preserve-unknown-fields": true,
         "properties": {"color": {"type": "string"}, "n": {"type": "integer"}}}}}});
+    // Were the two schemas equal, they would count as one of all versions, beside which there may be no selectable fields.
+    let mut older = schema.clone();
+    older["openAPIV3Schema"]["description"] = "older".into();
     json!({
         "metadata": {"name": format!("{plural}.example.com")},
         "spec": {"group": "example.com", "scope": scope,
@@ -186,7 +189,7 @@ pub(crate) fn definition(plural: &str, kind: &str, scope: &str) -> Value {
             "versions": [
                 {"name": "v1", "served": true, "storage": true, "schema": schema,
                     "selectableFields": [{"jsonPath": ".spec.color"}, {"jsonPath": ".spec.n"}]},
-                {"name": "v1beta1", "served": true, "storage": false, "schema": schema, "deprecated": true},
+                {"name": "v1beta1", "served": true, "storage": false, "schema": older, "deprecated": true},
             ]},
     })
 }
