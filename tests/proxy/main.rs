@@ -10,6 +10,7 @@ mod client;
 mod cold;
 mod crds;
 mod differential;
+mod documents;
 mod forward;
 mod harness;
 mod identity;

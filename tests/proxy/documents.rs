@@ -1,0 +1,69 @@
+//! Discovery and OpenAPI through Weir equal the upstream's own, the first time, from memory, and after they changed.
+
+use crate::client::{Answer, Call, cache_header};
+use crate::harness::{Proxy, widget, widgets};
+use serde_json::Value;
+use weir::simulator::{Simulator, SimulatorOptions};
+
+const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+
+fn discovery(path: &str) -> Call {
+    Call::get(path).header("accept", AGGREGATED)
+}
+
+/// What must be the same, whoever answers.
+fn content(answer: &Answer) -> (u16, Vec<Option<&str>>, String) {
+    let header = |name: &str| answer.headers.get(name).map(|value| value.to_str().unwrap());
+    let names = ["cache-control", "content-type", "etag", "vary", "last-modified"];
+    (answer.status.as_u16(), names.map(header).to_vec(), answer.text())
+}
+
+/// Asks Weir and the upstream, which must agree; returns how Weir answered.
+async fn compare(proxy: &Proxy, call: &Call) -> String {
+    let (through, direct) = (proxy.call(call).await, proxy.direct(call).await);
+    assert_eq!(content(&through), content(&direct), "{call:?}");
+    cache_header(&through.headers).to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn documents_come_from_memory_and_follow_the_upstream() {
+    let upstream = Simulator::start(SimulatorOptions::default()).await.unwrap();
+    let proxy = Proxy::before(upstream, "", |_| {}).await;
+    let fetched = "forward; reason=non-resource";
+    for call in [discovery("/api"), discovery("/apis?timeout=32s")] {
+        assert_eq!(compare(&proxy, &call).await, fetched);
+        assert_eq!(compare(&proxy, &call).await, "hit");
+    }
+    // A new kind is seen at once: what is kept is never older than the upstream's.
+    proxy.upstream.store().create(widgets()).unwrap();
+    proxy.upstream.store().create(widget("ns1", "w1", "red")).unwrap();
+    let found = proxy.call(&discovery("/apis?timeout=32s")).await;
+    assert!(found.text().contains("widgets"), "{}", found.text());
+    assert_eq!(compare(&proxy, &discovery("/apis?timeout=32s")).await, "hit");
+    // The client has it already.
+    let etag = found.headers["etag"].to_str().unwrap().to_owned();
+    let known = discovery("/apis").header("if-none-match", &etag);
+    let answer = proxy.call(&known).await;
+    assert_eq!((answer.status.as_u16(), answer.cache(), answer.body.len()), (304, "hit", 0));
+    // The legacy documents tell each client its own addresses, and have no ETag.
+    assert_eq!(compare(&proxy, &Call::get("/api")).await, fetched);
+    assert_eq!(compare(&proxy, &Call::get("/api")).await, fetched);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn schemas_by_their_hash_are_not_asked_for_again() {
+    let proxy = Proxy::seeded().await;
+    let index = proxy.get("/openapi/v3").await.json();
+    let url = index["paths"]["api/v1"]["serverRelativeURL"].as_str().unwrap().to_owned();
+    let call = Call::get(&url);
+    assert_eq!(compare(&proxy, &call).await, "forward; reason=non-resource");
+    assert_eq!(compare(&proxy, &call).await, "hit");
+    let again = proxy.call(&call).await;
+    assert_eq!((again.cache(), again.json()["openapi"].clone()), ("hit", Value::from("3.0.0")));
+    let served = proxy.metric("weir_requests_total", &[r#"reason="immutable""#]).await;
+    assert!(served >= 2.0, "{served}");
+    // A hash that is not the current one is the upstream's to answer.
+    let (path, _) = url.split_once('?').unwrap();
+    let wrong = Call::get(&format!("{path}?hash=00"));
+    assert_eq!(compare(&proxy, &wrong).await, "forward; reason=non-resource");
+}
