@@ -109,7 +109,9 @@ fn apply(event: &Value, at: &mut u64, seen: &mut Seen) {
     let known = seen.known.contains_key(&name);
     let follows = match kind {
         "ADDED" => !known && revision > *at,
-        "MODIFIED" | "DELETED" => known && revision > *at,
+        "MODIFIED" => known && revision > *at,
+        // What a relist finds gone is deleted at what was held before.
+        "DELETED" => known && revision >= *at,
         "BOOKMARK" => revision >= *at,
         _ => false,
     };

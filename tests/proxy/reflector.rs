@@ -73,6 +73,9 @@ async fn informers_converge_after_their_history_is_gone() {
 async fn watches_live_through_a_relist_and_get_the_difference() {
     const WATCHES: usize = 50;
     let proxy = Proxy::seeded().await;
+    let namespace =
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "relist"}});
+    proxy.upstream.store().create(namespace).unwrap();
     proxy.upstream.store().create(configmap("relist", "gone", 1)).unwrap();
     proxy.upstream.store().create(configmap("relist", "changed", 1)).unwrap();
     let path = "/api/v1/namespaces/relist/configmaps";
