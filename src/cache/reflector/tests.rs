@@ -375,7 +375,8 @@ async fn a_watch_of_a_custom_resource_that_ends_early_may_have_ended_with_its_de
     rig.live.cache.watch(WatchFilter::default(), old).unwrap_err();
 
     // At its own time-out it is resumed, as any other.
-    tokio::time::sleep(Duration::from_secs(600)).await;
+    let timeout_seconds = rig.script.watches.lock()[2].timeout_seconds;
+    tokio::time::sleep(Duration::from_secs(timeout_seconds.into())).await;
     rig.script.on_probe(30);
     let resumed = rig.script.on_watch();
     drop(other);
