@@ -17,6 +17,7 @@ mod identity;
 mod informer;
 mod listeners;
 mod odd;
+mod paging;
 mod readers;
 mod reflector;
 mod scope;

@@ -88,6 +88,106 @@ async fn lists_and_gets() {
     assert!(text.contains(r#"resource="other""#), "nodes are unknown here");
 }
 
+/// The tables of semantics.md §1.6.1 and §1.6.2 on a cache that was listed at 7 and is at 9.
+#[tokio::test]
+async fn pages_and_states_as_they_were() {
+    use crate::api::continue_token::ContinueToken;
+    use crate::api::resource_version::ResourceVersion;
+
+    let (weir, feed) = warm().await;
+    feed.send(vec![upsert("z", 9)]);
+    let newest = weir.get("/api/v1/configmaps?resourceVersion=9").await;
+    assert_eq!(newest.header("x-weir-cache"), "hit");
+    let token = |at, last| ContinueToken::mint(ResourceVersion(at), last);
+    // What the list says of itself, and the names in it.
+    let show = |text: &str| {
+        let list: serde_json::Value = serde_json::from_str(text).unwrap();
+        let names = list["items"].as_array().unwrap().iter();
+        let names: String =
+            names.map(|item| item["metadata"]["name"].as_str().unwrap().to_owned()).collect();
+        (list["metadata"].to_string(), names)
+    };
+    let at = |at: u64| format!(r#"{{"resourceVersion":"{at}"}}"#);
+    let cut = |at: u64, last, remaining: &str| {
+        format!(r#"{{"resourceVersion":"{at}","continue":"{}"{remaining}}}"#, token(at, last))
+    };
+    let (one, two) = (r#","remainingItemCount":1"#, r#","remainingItemCount":2"#);
+    let all = "/api/v1/configmaps?";
+    let within = "/api/v1/namespaces/ns/configmaps?";
+    for (path, query, metadata, names) in [
+        (all, "resourceVersion=7&limit=1".to_owned(), cut(7, "ns/x", one), "x"),
+        (within, "resourceVersion=7&limit=1".to_owned(), cut(7, "x", one), "x"),
+        (within, "resourceVersion=8&limit=2".to_owned(), at(8), "xy"),
+        (all, "resourceVersion=7&resourceVersionMatch=Exact".to_owned(), at(7), "xy"),
+        (all, "resourceVersion=9&resourceVersionMatch=Exact".to_owned(), at(9), "xyz"),
+        (
+            all,
+            "resourceVersion=7&resourceVersionMatch=NotOlderThan&limit=1".to_owned(),
+            cut(9, "ns/x", two),
+            "x",
+        ),
+        (all, format!("continue={}", token(7, "ns/x")), at(7), "y"),
+        (all, format!("continue={}", token(9, "ns/x")), at(9), "yz"),
+        (all, format!("limit=1&continue={}", token(9, "ns/x")), cut(9, "ns/y", one), "y"),
+        (within, format!("limit=1&continue={}", token(9, "x")), cut(9, "y", one), "y"),
+        (all, format!("limit=1&resourceVersion=0&continue={}", token(9, "ns/x")), at(9), "yz"),
+        (
+            all,
+            "resourceVersion=9&limit=1&resourceVersionMatch=Exact&fieldSelector=metadata.name!%3Dy"
+                .to_owned(),
+            cut(9, "ns/x", ""),
+            "x",
+        ),
+        (
+            within,
+            "resourceVersion=7&resourceVersionMatch=Exact&limit=1&fieldSelector=metadata.name%3Dx"
+                .to_owned(),
+            at(7),
+            "x",
+        ),
+        ("/api/v1/configmaps/?", "resourceVersion=0&limit=1".to_owned(), at(9), "xyz"),
+    ] {
+        let list = weir.get(&format!("{path}{query}")).await;
+        assert_eq!(list.header("x-weir-cache"), "hit", "{path}{query}");
+        assert_eq!(show(&list.text()), (metadata, names.to_owned()), "{path}{query}");
+    }
+
+    let selector = "fieldSelector=metadata.name%3Dx";
+    for (path, query, reason) in [
+        (all, "resourceVersion=5&resourceVersionMatch=Exact".to_owned(), "exact"),
+        (all, "resourceVersion=5&limit=1".to_owned(), "exact"),
+        (all, "resourceVersion=10&limit=1".to_owned(), "exact"),
+        (all, format!("continue={}", token(5, "ns/x")), "continue"),
+        (all, format!("continue={}", token(10, "ns/x")), "continue"),
+        (all, "continue=abc".to_owned(), "token"),
+        (within, format!("resourceVersion=7&limit=1&{selector}"), "latest"),
+    ] {
+        let list = weir.get(&format!("{path}{query}")).await;
+        let expected = format!("forward; reason={reason}");
+        assert_eq!(list.header("x-weir-cache"), expected, "{path}{query}");
+    }
+    let list = weir.get(&format!("{all}resourceVersion=7&limit=1&{selector}")).await;
+    assert_eq!(list.header("x-weir-cache"), "hit", "one name in all namespaces is a list");
+}
+
+#[tokio::test]
+async fn watches_by_their_path_are_served() {
+    let (weir, _feed) = warm().await;
+    for path in [
+        "/api/v1/watch/configmaps?timeoutSeconds=1",
+        "/api/v1/watch/namespaces/ns/configmaps/?timeoutSeconds=1&resourceVersion=0",
+        "/api/v1/watch/namespaces/ns/configmaps/x?timeoutSeconds=1",
+    ] {
+        let watch = weir.get(path).await;
+        assert_eq!((watch.code, watch.header("x-weir-cache")), (200, "hit"), "{path}");
+        let text = watch.text();
+        assert!(text.contains(r#""name":"x""#), "{text}");
+        assert_eq!(text.contains(r#""name":"y""#), !path.contains("/x"), "{text}");
+    }
+    let other = "/api/v1/watch/namespaces/ns/configmaps/x?fieldSelector=metadata.name%3Dy";
+    assert_eq!(weir.get(other).await.header("x-weir-cache"), "forward; reason=selector");
+}
+
 #[tokio::test]
 async fn long_lists_are_compressed_for_those_who_take_it() {
     let weir = Weir::start(echo).await;
