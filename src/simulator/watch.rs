@@ -48,7 +48,7 @@ pub(super) async fn watch(
     let socket = if websocket::is_upgrade(request) {
         match websocket::handshake(request) {
             Ok(switching) => Some(switching),
-            Err(refusal) => return Ok(refusal),
+            Err(code) => return Ok(websocket::bare(code)),
         }
     } else {
         None

@@ -43,18 +43,18 @@ fn protocols(headers: &HeaderMap) -> Vec<&str> {
     words.map(str::trim).filter(|word| !word.is_empty()).collect()
 }
 
-/// The answer that switches protocols, or the bare one that refuses to.
-pub(super) fn handshake(request: &Request) -> Result<Response<Body>, Response<Body>> {
+/// The answer that switches protocols, or the code of the [`bare`] one that refuses to.
+pub(super) fn handshake(request: &Request) -> Result<Response<Body>, StatusCode> {
     let offered = protocols(&request.headers);
     // A token that was needed to get here was taken out by the authentication.
     let credential = request.headers.contains_key(header::AUTHORIZATION);
     let left: Vec<&str> =
         offered.into_iter().filter(|word| credential || !word.starts_with(BEARER)).collect();
     if !is_uri(request.header("origin")) {
-        return Err(bare(StatusCode::FORBIDDEN));
+        return Err(StatusCode::FORBIDDEN);
     }
     if left.len() > 1 {
-        return Err(bare(StatusCode::BAD_REQUEST));
+        return Err(StatusCode::BAD_REQUEST);
     }
     let mut response = bare(StatusCode::SWITCHING_PROTOCOLS);
     let headers = response.headers_mut();
@@ -124,7 +124,8 @@ fn message(opcode: u8, payload: &[u8]) -> Vec<u8> {
     out
 }
 
-fn bare(code: StatusCode) -> Response<Body> {
+/// An answer without a body.
+pub(super) fn bare(code: StatusCode) -> Response<Body> {
     let body = Empty::new().map_err(|never: Infallible| match never {}).boxed_unsync();
     let mut response = Response::new(body);
     *response.status_mut() = code;
