@@ -1,0 +1,8 @@
+//! `cargo fuzz run bookmark`; what it checks is in `weir_fuzz::targets::bookmark`.
+#![cfg_attr(fuzzing, no_main)]
+
+#[cfg(fuzzing)]
+libfuzzer_sys::fuzz_target!(|data: &[u8]| weir_fuzz::targets::bookmark(data));
+
+#[cfg(not(fuzzing))]
+fn main() {}
