@@ -1,8 +1,8 @@
 //! Watches while objects come, change and go: what a client gets through Weir, over as many connections as it takes and wherever it
 //! reconnects, is frame by frame what one undisturbed direct watch of the same form got. Bookmarks aside.
 //!
-//! The direct watch begins before the first write, on collections that are empty then. So its events are all that any watcher
-//! may get, and the state at any resourceVersion is what they add up to: the same objects as ADDED frames, in the order of their keys.
+//! The direct watch begins before the first write, with the state then. So its events are all that any watcher may get, and the state at
+//! any later resourceVersion is what they add up to: the same objects as ADDED frames, in the order of their keys.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::frames::{Frame, Frames};
-use super::objects::{create, revision};
+use super::objects::create;
 use super::wire::{Call, Connection, Endpoint, PATIENCE};
 
 /// How much.
@@ -102,10 +102,8 @@ impl World {
         let mut truths = Vec::new();
         for (path, selectors) in COLLECTIONS {
             for accept in accepts(path) {
-                let list = sides[0].ask(&Call::get(path)).await.json();
-                assert!(list["items"].as_array().is_some_and(Vec::is_empty), "{path} is not empty");
-                let began = revision(&list);
-                let query = format!("watch=1&resourceVersion={began}{selectors}");
+                // With the state that is there already, such as what a real upstream keeps for itself.
+                let query = format!("watch=1&allowWatchBookmarks=1{selectors}");
                 let call = Call::get(format!("{path}?{query}")).header("accept", accept);
                 let response = sides[0].open(&call).await.expect("the upstream answers");
                 if response.status() == 406 {
@@ -115,13 +113,19 @@ impl World {
                 assert_eq!(response.status(), 200, "{call}");
                 let frames = Arc::new(Mutex::new(Vec::new()));
                 let into = Arc::clone(&frames);
+                let (begun, begins) = tokio::sync::oneshot::channel();
                 tokio::spawn(async move {
-                    let mut frames = Frames::new(response);
+                    let (mut frames, mut begun) = (Frames::new(response), Some(begun));
                     while let Some(frame) = frames.next().await {
                         assert_ne!(frame.event, "ERROR", "the upstream itself failed");
-                        into.lock().push(frame);
+                        if let Some(begun) = begun.take_if(|_| frame.ends_state) {
+                            begun.send(frame.revision).unwrap();
+                        } else if frame.event != "BOOKMARK" {
+                            into.lock().push(frame);
+                        }
                     }
                 });
+                let began = tokio::time::timeout(PATIENCE, begins).await.unwrap().unwrap();
                 truths.push(Truth { path: path.to_owned(), selectors, accept, began, frames });
             }
         }
@@ -180,7 +184,11 @@ impl World {
         let from = match rng.u8(..3) {
             0 => 0,
             1 => truth.began,
-            _ => rng.choice(truth.frames.lock().iter()).map_or(truth.began, |frame| frame.revision),
+            _ => {
+                let frames = truth.frames.lock();
+                let one = rng.choice(frames.iter()).map_or(0, |frame| frame.revision);
+                one.max(truth.began)
+            }
         };
         Run { from, known: from, ..Run::default() }
     }

@@ -93,7 +93,7 @@ pub(crate) static COLLECTIONS: [Collection; 35] = [
     built_in("/api/v1/secrets", "secrets").fields(&[good("type%3DOpaque")]),
     built_in("/api/v1/namespaces/a/secrets", "secrets")
         .scoped(&["s", "nope"])
-        .fields(&[good("type!%3DOpaque"), good("type%3DOpaque,metadata.name%3Ds")]),
+        .fields(&[good("type!%3DOpaque"), one("type%3DOpaque,metadata.name%3Ds")]),
     built_in("/api/v1/endpoints", "endpoints"),
     built_in("/api/v1/namespaces/a/endpoints", "endpoints").scoped(&["e", "nope"]),
     built_in("/apis/coordination.k8s.io/v1/namespaces/a/leases", "leases").scoped(&["l"]),
@@ -126,7 +126,7 @@ pub(crate) static COLLECTIONS: [Collection; 35] = [
     ]),
     custom("/apis/example.com/v1/namespaces/a/widgets", "widgets")
         .scoped(&["x", "x-y", "nope"])
-        .fields(&[good("spec.color!%3Dgrey"), good("spec.color%3Dgrey,metadata.name%3Dx")]),
+        .fields(&[good("spec.color!%3Dgrey"), one("spec.color%3Dgrey,metadata.name%3Dx")]),
     custom("/apis/example.com/v1/namespaces/none/widgets", "widgets").scoped(&["x"]),
     custom("/apis/example.com/v1beta1/widgets", "widgets"),
     custom("/apis/example.com/v1beta1/namespaces/a/widgets", "widgets")
