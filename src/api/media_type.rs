@@ -8,12 +8,14 @@ use http::header::{ACCEPT, ACCEPT_ENCODING, USER_AGENT};
 use http::{HeaderMap, HeaderValue};
 
 use crate::api::query::Query;
+use crate::api::request_info::Verb;
 use crate::api::resource::Shape;
 
 /// How the bytes of an answer are made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Encoding {
     /// `application/json`.
+    #[default]
     Json,
     /// `application/vnd.kubernetes.protobuf` (semantics.md §5.3).
     Protobuf,
@@ -26,6 +28,27 @@ pub enum MetaVersion {
     V1,
     /// `meta.k8s.io/v1beta1`.
     V1Beta1,
+}
+
+impl MetaVersion {
+    /// The `apiVersion` of such answers.
+    pub fn api_version(self) -> &'static str {
+        match self {
+            Self::V1 => META_V1,
+            Self::V1Beta1 => "meta.k8s.io/v1beta1",
+        }
+    }
+}
+
+impl Encoding {
+    /// The `Content-Type` of answers, of watches or others (semantics.md §8.3).
+    pub fn content_type(self, watch: bool) -> &'static str {
+        match (self, watch) {
+            (Self::Json, _) => "application/json",
+            (Self::Protobuf, false) => "application/vnd.kubernetes.protobuf",
+            (Self::Protobuf, true) => "application/vnd.kubernetes.protobuf;stream=watch",
+        }
+    }
 }
 
 /// What of an object an answer shows.
@@ -53,26 +76,42 @@ impl Form {
     pub const JSON: Self = Self { encoding: Encoding::Json, view: View::Full, pretty: false };
 }
 
-/// The form a request negotiates, or `None` for any other (Table, YAML, protobuf, CBOR, metadata-only, or what ends in
-/// 406): forward. Follows the upstream's algorithm including go-restful's pre-filter for built-in types.
-pub fn negotiate(headers: &HeaderMap, query: &Query, shape: Shape, watch: bool) -> Option<Form> {
+/// The version of metadata-only objects that Weir asks for.
+pub const META_V1: &str = "meta.k8s.io/v1";
+/// The kind of metadata-only objects.
+pub const PARTIAL_OBJECT_METADATA: &str = "PartialObjectMetadata";
+/// The kind of lists of such.
+pub const PARTIAL_OBJECT_METADATA_LIST: &str = "PartialObjectMetadataList";
+
+/// The form a get, list or watch negotiates, or `None` for any other (Table, YAML, CBOR, or what ends in 406): forward. Follows the
+/// upstream's algorithm including go-restful's pre-filter for built-in types.
+pub fn negotiate(headers: &HeaderMap, query: &Query, shape: Shape, verb: Verb) -> Option<Form> {
     let accept = match headers.get(ACCEPT) {
         None => "",
         Some(value) => value.to_str().ok()?,
     };
-    let asked_pretty = match accept {
+    let form = match accept {
         // An empty header is as good as none to both of the upstream's negotiations.
-        "" => false,
-        accept => choose(accept, shape)?,
+        "" => Form::JSON,
+        accept => choose(accept, shape, verb)?,
     };
-    if watch {
-        return Some(Form::JSON);
+    if form.encoding == Encoding::Protobuf || verb == Verb::Watch {
+        return Some(Form { pretty: false, ..form });
     }
     let for_people = match query.first("pretty") {
         None | Some("") => is_for_people(headers),
         Some(value) => matches!(value, "1" | "t" | "T" | "TRUE" | "true" | "True"),
     };
-    Some(Form { pretty: asked_pretty || for_people, ..Form::JSON })
+    Some(Form { pretty: form.pretty || for_people, ..form })
+}
+
+/// The encoding of an error, in whose negotiation conversions have no part (semantics.md §8.5). JSON where the header leaves doubt.
+pub fn error_encoding(headers: &HeaderMap) -> Encoding {
+    let accept = headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let plain: Vec<_> = accept.split(',').filter(|clause| !clause.contains("as=")).collect();
+    // A Status is typed, whoever's error it is.
+    let form = choose(&plain.join(","), Shape::BuiltIn, Verb::Get);
+    form.map_or(Encoding::Json, |form| form.encoding)
 }
 
 /// Whether `Accept-Encoding` has the exact token `gzip`, all headers' values considered as Go's
@@ -87,8 +126,8 @@ pub fn accepts_gzip(headers: &HeaderMap) -> bool {
 /// What one clause comes to by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
-    /// JSON, and whether the clause asks for it indented.
-    Json { pretty: bool },
+    /// A form that Weir serves.
+    Form(Form),
     /// Something that Weir does not serve itself.
     Other,
     /// Nothing: the upstream goes on to the next clause.
@@ -109,16 +148,18 @@ impl Clause<'_> {
         self.kind == "*" || self.subtype == "*"
     }
 
-    fn outcome(&self, shape: Shape) -> Outcome {
+    fn outcome(&self, shape: Shape, verb: Verb) -> Outcome {
         // Later parameters of one name replace the earlier ones.
         let param = |name| self.params.iter().rev().find(|(key, _)| *key == name).map(|(_, v)| *v);
-        let converts = ["as", "g", "v"].into_iter().any(|name| param(name).is_some());
-        let json = match (self.kind, self.subtype) {
-            ("application", "json" | "*") | ("*", "*") => true,
+        let conversion = [param("as"), param("g"), param("v")];
+        let converts = conversion.iter().any(Option::is_some);
+        let encoding = match (self.kind, self.subtype) {
+            ("application", "json" | "*") | ("*", "*") => Some(Encoding::Json),
             ("application", "vnd.kubernetes.protobuf") if shape == Shape::Custom && !converts => {
                 return Outcome::Skip;
             }
-            ("application", "yaml" | "vnd.kubernetes.protobuf" | "cbor" | "cbor-seq") => false,
+            ("application", "vnd.kubernetes.protobuf") => Some(Encoding::Protobuf),
+            ("application", "yaml" | "cbor" | "cbor-seq") => None,
             _ => return Outcome::Skip,
         };
         if !matches!(param("stream"), None | Some("" | "watch"))
@@ -126,16 +167,29 @@ impl Clause<'_> {
         {
             return Outcome::Skip;
         }
-        if json && !converts {
-            Outcome::Json { pretty: param("pretty") == Some("1") }
-        } else {
-            Outcome::Other
-        }
+        let Some(encoding) = encoding else { return Outcome::Other };
+        let view = if converts { metadata_view(conversion, verb) } else { Some(View::Full) };
+        let pretty = encoding == Encoding::Json && param("pretty") == Some("1");
+        view.map_or(Outcome::Other, |view| Outcome::Form(Form { encoding, view, pretty }))
     }
 }
 
-/// Whether the JSON that a header asks for is to be indented; `None` if it asks for anything but JSON, or may.
-fn choose(accept: &str, shape: Shape) -> Option<bool> {
+/// The metadata-only view that `as`, `g` and `v` ask for; `None` for any other conversion, and for a kind of list on what is
+/// none or the reverse, which ends in 406.
+fn metadata_view(conversion: [Option<&str>; 3], verb: Verb) -> Option<View> {
+    let wanted =
+        if verb == Verb::List { PARTIAL_OBJECT_METADATA_LIST } else { PARTIAL_OBJECT_METADATA };
+    let [Some(kind), Some("meta.k8s.io"), Some(version)] = conversion else { return None };
+    let version = match version {
+        "v1" => MetaVersion::V1,
+        "v1beta1" => MetaVersion::V1Beta1,
+        _ => return None,
+    };
+    (kind == wanted).then_some(View::Metadata(version))
+}
+
+/// The form that a header asks for; `None` if it asks for anything that Weir does not serve, or may.
+fn choose(accept: &str, shape: Shape, verb: Verb) -> Option<Form> {
     if shape == Shape::BuiltIn && !passes_prefilter(accept) {
         return None;
     }
@@ -143,7 +197,7 @@ fn choose(accept: &str, shape: Shape) -> Option<bool> {
         accept.split(',').filter_map(parse_clause).collect::<Option<_>>()?;
     let mut outcomes: Vec<(Option<f32>, Outcome)> = clauses
         .iter()
-        .map(|clause| (clause.quality, clause.outcome(shape)))
+        .map(|clause| (clause.quality, clause.outcome(shape, verb)))
         .filter(|(_, outcome)| *outcome != Outcome::Skip)
         .collect();
     let (_, first) = *outcomes.first()?;
@@ -156,7 +210,7 @@ fn choose(accept: &str, shape: Shape) -> Option<bool> {
         outcomes.sort_by(|(a, _), (b, _)| b.partial_cmp(a).unwrap_or(std::cmp::Ordering::Equal));
     }
     match outcomes.first()? {
-        (_, Outcome::Json { pretty }) => Some(*pretty),
+        (_, Outcome::Form(form)) => Some(*form),
         (_, Outcome::Other | Outcome::Skip) => None,
     }
 }

@@ -71,23 +71,22 @@ pub enum Representation {
     Json,
     /// `application/vnd.kubernetes.protobuf`, the full object; built-in resources only.
     Protobuf,
-    /// `PartialObjectMetadata` in JSON: of custom resources, whose metadata it re-orders (semantics.md §9.2). That of built-in ones
-    /// is a splice of the full object.
+    /// `PartialObjectMetadata` in JSON: of custom resources, whose metadata it re-orders (semantics.md §9.2), and of the few built-in
+    /// ones whose metadata their version changes. That of all others is a splice of the full object.
     MetadataJson,
     /// The same in protobuf.
     MetadataProtobuf,
 }
 
 impl Representation {
-    /// The one from which a form of this shape of resource is made.
-    pub fn of(form: Form, shape: Shape) -> Self {
-        match (form.encoding, form.view, shape) {
-            (Encoding::Json, View::Full, _) | (Encoding::Json, _, Shape::BuiltIn) => Self::Json,
-            (Encoding::Protobuf, _, Shape::BuiltIn) | (Encoding::Protobuf, View::Full, _) => {
-                Self::Protobuf
-            }
-            (Encoding::Json, View::Metadata(_), Shape::Custom) => Self::MetadataJson,
-            (Encoding::Protobuf, View::Metadata(_), Shape::Custom) => Self::MetadataProtobuf,
+    /// The one from which a form of a resource's answers is made.
+    pub fn of(form: Form, resource: &ApiResource) -> Self {
+        let splices = resource.shape == Shape::BuiltIn && !resource.converts_metadata();
+        match (form.encoding, form.view) {
+            (Encoding::Json, View::Metadata(_)) if !splices => Self::MetadataJson,
+            (Encoding::Protobuf, View::Metadata(_)) if !splices => Self::MetadataProtobuf,
+            (Encoding::Json, _) => Self::Json,
+            (Encoding::Protobuf, _) => Self::Protobuf,
         }
     }
 
@@ -142,6 +141,25 @@ pub struct ApiResource {
     /// The field labels that a field selector may name.
     pub selectable: Arc<SelectableFields>,
 }
+
+impl ApiResource {
+    /// Whether the version that clients see adds to the metadata (annotations that carry what it has no field for), so that the metadata
+    /// of the full object is not what a metadata-only view shows: that one the upstream makes before the conversion.
+    fn converts_metadata(&self) -> bool {
+        let of = |(group, resource): &(&str, &str)| {
+            *group == &*self.gvr.group && *resource == &*self.gvr.resource
+        };
+        METADATA_CONVERTED.iter().any(of)
+    }
+}
+
+/// The built-in resources of which some version's conversion touches the metadata.
+const METADATA_CONVERTED: &[(&str, &str)] = &[
+    ("apps", "daemonsets"),
+    ("apps", "deployments"),
+    ("autoscaling", "horizontalpodautoscalers"),
+    ("flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations"),
+];
 
 /// What other modules' tests make their resources from: a namespaced built-in one.
 #[cfg(test)]

@@ -1,13 +1,17 @@
 //! Which field labels a kind's field selectors may name, and where their values stand in an object
 //! (semantics.md §7.2).
 //!
+//! The same values stand in protobuf under numbers ([`protobuf`]).
+//!
 //! A value is read from the object's JSON as the upstream wrote it, by a path of object keys and a rule: no
 //! object is decoded whole for it. Where the upstream's internal field and the served one differ, the table here
 //! names the served one (`status.podIP` always equals the first of `status.podIPs`).
 //!
 //! What is missing here costs speed, never truth: a selector with an unknown label is forwarded.
 
-use crate::api::resource::GroupVersionResource;
+mod protobuf;
+
+use crate::api::resource::{GroupVersionResource, Representation};
 
 /// The selectable fields of one resource besides `metadata.name` and `metadata.namespace`, in a fixed order.
 /// An object's values are kept in the same order ([`crate::codec::object::Object::fields`]). The default has none.
@@ -28,6 +32,8 @@ pub struct FieldSource {
     pub label: Box<str>,
     /// The object keys that lead to the value from the root; never empty.
     pub path: Vec<Box<str>>,
+    /// The field numbers that lead to it in protobuf; `None` if they are not known.
+    pub protobuf: Option<&'static [u32]>,
     /// How the JSON there becomes the value.
     pub rule: Rule,
 }
@@ -45,6 +51,15 @@ pub enum Rule {
     Printed,
     /// A string; empty when absent.
     Text,
+}
+
+/// A value in protobuf.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scalar<'a> {
+    /// An integer, as the 64 bits of its varint, or a boolean.
+    Number(u64),
+    /// A string.
+    Text(&'a str),
 }
 
 /// What a field label means.
@@ -70,7 +85,10 @@ impl SelectableFields {
         let sources: Vec<_> = known
             .fields
             .iter()
-            .map(|(label, path, rule)| FieldSource::new(label, path, *rule))
+            .map(|(label, path, rule)| FieldSource {
+                protobuf: protobuf::path(gvr, label),
+                ..FieldSource::new(label, path, *rule)
+            })
             .collect();
         let indexed = INDEXED
             .iter()
@@ -112,6 +130,18 @@ impl SelectableFields {
         self.indexed
     }
 
+    /// Whether the value at this index can be read from objects in this representation; where it can't, a selector by it is not to be
+    /// evaluated.
+    pub fn is_readable(&self, index: usize, representation: Representation) -> bool {
+        let Some(source) = self.sources.get(index) else { return false };
+        match representation {
+            _ if source.rule == Rule::Empty => true,
+            Representation::Json => true,
+            Representation::Protobuf => source.protobuf.is_some(),
+            Representation::MetadataJson | Representation::MetadataProtobuf => false,
+        }
+    }
+
     /// What a label means for this resource; `None` if the upstream refuses it.
     pub fn find(&self, label: &str) -> Option<Field> {
         match label {
@@ -127,7 +157,8 @@ impl SelectableFields {
 
 impl FieldSource {
     fn new(label: &str, path: &str, rule: Rule) -> Self {
-        Self { label: label.into(), path: path.split('.').map(Into::into).collect(), rule }
+        let path = path.split('.').map(Into::into).collect();
+        Self { label: label.into(), path, protobuf: None, rule }
     }
 }
 
@@ -145,6 +176,19 @@ impl Rule {
                 Some(_) | None => "".into(),
             },
             Self::Text => raw.map_or_else(|| "".into(), text),
+        }
+    }
+
+    /// The same of a value in protobuf. Of another type than expected it counts as absent.
+    pub fn value_of_scalar(self, scalar: Option<Scalar<'_>>) -> Box<str> {
+        match (self, scalar) {
+            (Self::Bool, Some(Scalar::Number(number))) if number != 0 => "true".into(),
+            (Self::Bool, _) => "false".into(),
+            // Negative ones come as 64 bits too.
+            (Self::Number, Some(Scalar::Number(number))) => number.cast_signed().to_string().into(),
+            (Self::Number, _) => "0".into(),
+            (Self::Text, Some(Scalar::Text(text))) => text.into(),
+            (Self::Empty | Self::Printed | Self::Text, _) => "".into(),
         }
     }
 }

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use http::HeaderValue;
 use tokio::time::Instant;
 
+use crate::api::media_type::View;
 use crate::api::resource::{ApiResource, Scope};
 use crate::api::resource_version::ResourceVersion;
 use crate::cache::core::watch_cache::{WatchCache, WatchRefusal};
@@ -187,14 +188,15 @@ impl CacheHandle {
         }
     }
 
-    /// A BOOKMARK frame, once the resource's bookmark has been learnt.
+    /// A BOOKMARK frame in a view, once the resource's bookmark has been learnt.
     pub fn bookmark(
         &self,
         resource_version: ResourceVersion,
         initial_events_end: bool,
+        view: View,
     ) -> Option<Bytes> {
         let template = self.live().template.load();
-        template.as_ref().map(|template| template.frame(resource_version, initial_events_end))
+        template.as_ref().map(|template| template.frame(resource_version, initial_events_end, view))
     }
 
     /// The `Warning` headers that the upstream sends with this resource; answers from the cache carry them too

@@ -15,8 +15,9 @@ use tokio::sync::{Notify, mpsc, watch};
 use crate::api::resource::{ApiResource, GroupVersionResource, Representation, Scope, built_in};
 use crate::api::resource_version::ResourceVersion;
 use crate::cache::registry::source::{Connection, Source};
+use crate::codec::json;
 use crate::codec::list::ListPage;
-use crate::codec::object::{Key, Object};
+use crate::codec::object::Object;
 use crate::config::{CacheConfig, OnRelist};
 use crate::upstream::discovery::Found;
 use crate::upstream::error::UpstreamError;
@@ -227,17 +228,7 @@ pub(crate) fn object(name: &str, resource_version: u64) -> Object {
     let body = format!(
         r#"{{"kind":"ConfigMap","apiVersion":"v1","metadata":{{"name":"{name}","namespace":"ns","resourceVersion":"{resource_version}"}}}}"#
     );
-    let digits = resource_version.to_string();
-    let at = body.len() - digits.len() - r#""}}"#.len();
-    Object {
-        key: Key::new("ns", name),
-        resource_version: ResourceVersion(resource_version),
-        labels: Box::default(),
-        fields: Box::default(),
-        body: Bytes::from(body),
-        list_item_skip: 0,
-        resource_version_at: (u32::try_from(at).unwrap(), u8::try_from(digits.len()).unwrap()),
-    }
+    json::object(body.as_bytes(), &config_maps()).unwrap()
 }
 
 /// The same object as another release, or another definition, writes it.

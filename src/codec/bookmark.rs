@@ -1,54 +1,83 @@
 //! Bookmark objects: typed zero objects that differ by resource and upstream version, and so are learnt from
 //! the upstream (semantics.md §5.6, Appendix A).
 
-use std::collections::BTreeMap;
-
 use bytes::Bytes;
-use serde::Deserialize;
-use serde_json::value::RawValue;
 
+use crate::api::media_type::View;
 use crate::api::resource_version::ResourceVersion;
-use crate::codec::frame;
-use crate::codec::json::offset_in;
+use crate::codec::object::Layout;
+use crate::codec::protobuf::object::Read as ProtobufRead;
+use crate::codec::{frame, json, protobuf};
 
-/// A bookmark of one resource with a gap for the resourceVersion, in both forms.
+mod annotation;
+
+/// A bookmark of one resource, in both forms, to be given a resourceVersion.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BookmarkTemplate {
     /// A periodic bookmark.
-    plain: Halves,
+    plain: Template,
     /// The bookmark that ends the initial events.
-    initial_events_end: Halves,
+    initial_events_end: Template,
 }
 
-/// What stands before and after the digits of the resourceVersion.
-#[derive(Clone, PartialEq, Eq, Debug)]
-struct Halves {
-    before: Box<[u8]>,
-    after: Box<[u8]>,
+/// A bookmark object with the resourceVersion that it was learnt with.
+#[derive(Clone, Debug)]
+struct Template {
+    object: Box<[u8]>,
+    layout: Layout,
 }
 
 impl BookmarkTemplate {
-    /// Learns from a bookmark object of the upstream, which may carry the initial-events-end annotation or not; the
+    /// Learns from a bookmark object of the upstream in either encoding, which may carry the initial-events-end annotation or not; the
     /// other form is derived (typed objects put `annotations` after `resourceVersion`, custom resources sort their keys;
     /// DaemonSets carry another annotation). `None` if it can't be understood.
     pub fn learn(object: &[u8]) -> Option<Self> {
         let read = read_bookmark(object)?;
         let (plain, end) = if read.initial_events_end {
-            (without_annotation(object)?, object.to_vec())
+            (annotation::remove(object)?, object.to_vec())
         } else {
-            (object.to_vec(), with_annotation(object)?)
+            (object.to_vec(), annotation::add(object)?)
         };
-        Some(Self { plain: split(&plain)?, initial_events_end: split(&end)? })
+        let (plain, plain_ends) = Template::new(plain)?;
+        let (end, end_ends) = Template::new(end)?;
+        (!plain_ends && end_ends).then_some(Self { plain, initial_events_end: end })
     }
 
-    /// The whole BOOKMARK frame with its newline.
-    pub fn frame(&self, resource_version: ResourceVersion, initial_events_end: bool) -> Bytes {
-        let Halves { before, after } =
+    /// The whole BOOKMARK frame, in JSON with its newline.
+    pub fn frame(
+        &self,
+        resource_version: ResourceVersion,
+        initial_events_end: bool,
+        view: View,
+    ) -> Bytes {
+        let Template { object, layout } =
             if initial_events_end { &self.initial_events_end } else { &self.plain };
-        let digits = resource_version.to_string();
-        frame::frame("BOOKMARK", &[before, digits.as_bytes(), after].concat())
+        frame::with_resource_version("BOOKMARK", object, *layout, resource_version, view)
     }
 }
+
+impl Template {
+    /// Also whether it ends the initial events.
+    fn new(object: Vec<u8>) -> Option<(Self, bool)> {
+        let read = read_bookmark(&object)?;
+        Some((Self { layout: read.layout, object: object.into() }, read.initial_events_end))
+    }
+
+    /// The same for all bookmarks of one form.
+    fn canonical(&self) -> Vec<u8> {
+        let none = ResourceVersion(0);
+        crate::codec::splice::with_resource_version(&self.object, self.layout, none).0
+    }
+}
+
+/// Whatever resourceVersion each was learnt with.
+impl PartialEq for Template {
+    fn eq(&self, other: &Self) -> bool {
+        self.canonical() == other.canonical()
+    }
+}
+
+impl Eq for Template {}
 
 /// What is read out of a bookmark: its resourceVersion and whether it ends the initial events.
 pub fn read(object: &[u8]) -> Option<(ResourceVersion, bool)> {
@@ -57,89 +86,32 @@ pub fn read(object: &[u8]) -> Option<(ResourceVersion, bool)> {
 }
 
 struct Read {
+    layout: Layout,
     resource_version: ResourceVersion,
-    /// Where its digits stand in the object.
-    digits: std::ops::Range<usize>,
     initial_events_end: bool,
 }
 
 fn read_bookmark(object: &[u8]) -> Option<Read> {
-    #[derive(Deserialize)]
-    struct Bookmark<'a> {
-        #[serde(borrow)]
-        metadata: Metadata<'a>,
+    if protobuf::is_protobuf(object) {
+        let read = ProtobufRead::of(object).ok()?;
+        return Some(Read {
+            layout: read.layout,
+            resource_version: read.resource_version?,
+            initial_events_end: read.annotations.get(ANNOTATION) == Some(&"true"),
+        });
     }
-    #[derive(Deserialize)]
-    struct Metadata<'a> {
-        #[serde(borrow, rename = "resourceVersion")]
-        resource_version: &'a RawValue,
-        #[serde(default)]
-        annotations: BTreeMap<String, String>,
-    }
-    let bookmark: Bookmark<'_> = serde_json::from_slice(object).ok()?;
-    let quoted = bookmark.metadata.resource_version.get();
-    let digits = quoted.strip_prefix('"')?.strip_suffix('"')?;
-    let start = offset_in(object, digits)?;
-    Some(Read {
-        resource_version: ResourceVersion::parse(digits)?,
-        digits: start..start + digits.len(),
-        initial_events_end: bookmark.metadata.annotations.get(ANNOTATION).map(String::as_str)
-            == Some("true"),
-    })
-}
-
-fn split(object: &[u8]) -> Option<Halves> {
-    let digits = read_bookmark(object)?.digits;
-    let (before, after) = (object.get(..digits.start)?, object.get(digits.end..)?);
-    Some(Halves { before: before.into(), after: after.into() })
-}
-
-/// Takes the annotation out, and with it the whole `annotations` if nothing else was in it.
-fn without_annotation(object: &[u8]) -> Option<Vec<u8>> {
-    let text = std::str::from_utf8(object).ok()?;
-    let lone = format!(r#""annotations":{{{ANNOTATION_PAIR}}}"#);
-    let plain = [format!(",{lone}"), format!("{lone},"), lone]
-        .into_iter()
-        .chain([format!(",{ANNOTATION_PAIR}"), format!("{ANNOTATION_PAIR},")])
-        .find(|part| text.contains(part.as_str()))
-        .map(|part| text.replacen(&part, "", 1))?;
-    // It must still be a bookmark, and no longer one that ends the initial events.
-    let read = read_bookmark(plain.as_bytes())?;
-    (!read.initial_events_end).then(|| plain.into_bytes())
-}
-
-/// Puts the annotation in where the upstream's encoder would.
-fn with_annotation(object: &[u8]) -> Option<Vec<u8>> {
-    let text = std::str::from_utf8(object).ok()?;
-    let end = if let Some((before, after)) = text.split_once(r#""annotations":{"#) {
-        // Keys of a map are sorted; the annotations a zero object carries are few.
-        let (pairs, rest) = after.split_once('}')?;
-        let mut pairs: Vec<_> = pairs.split(',').filter(|pair| !pair.is_empty()).collect();
-        pairs.push(ANNOTATION_PAIR);
-        pairs.sort_unstable();
-        format!(r#"{before}"annotations":{{{}}}{rest}"#, pairs.join(","))
-    } else {
-        let read = read_bookmark(object)?;
-        let custom = text.starts_with(r#"{"apiVersion":"#);
-        let annotations = format!(r#""annotations":{{{ANNOTATION_PAIR}}}"#);
-        if custom {
-            text.replacen(r#""metadata":{"#, &format!(r#""metadata":{{{annotations},"#), 1)
-        } else {
-            // The closing quote of the digits is at `digits.end`.
-            let (before, after) = text.split_at_checked(read.digits.end + 1)?;
-            format!("{before},{annotations}{after}")
-        }
-    };
-    let read = read_bookmark(end.as_bytes())?;
-    read.initial_events_end.then(|| end.into_bytes())
+    let (layout, resource_version, annotations) = json::read_bookmark(object)?;
+    let initial_events_end = annotations.get(ANNOTATION).is_some_and(|value| value == "true");
+    Some(Read { layout, resource_version, initial_events_end })
 }
 
 const ANNOTATION: &str = "k8s.io/initial-events-end";
-const ANNOTATION_PAIR: &str = r#""k8s.io/initial-events-end":"true""#;
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::media_type::{Encoding, MetaVersion};
+    use crate::codec::protobuf::wire::push_head;
 
     /// Both forms of bookmarks as kube-apiserver 1.36 writes them (semantics.md, Appendix A).
     const PAIRS: [(&str, &str); 4] = [
@@ -173,8 +145,62 @@ mod tests {
             let frame = |object: &str| {
                 format!("{{\"type\":\"BOOKMARK\",\"object\":{}}}\n", object.replace("365", "10000"))
             };
-            assert_eq!(template.frame(ResourceVersion(10_000), false), frame(plain));
-            assert_eq!(template.frame(ResourceVersion(10_000), true), frame(end));
+            assert_eq!(template.frame(ResourceVersion(10_000), false, View::Full), frame(plain));
+            assert_eq!(template.frame(ResourceVersion(10_000), true, View::Full), frame(end));
+        }
+    }
+
+    #[test]
+    fn metadata_only_bookmarks_are_spliced() {
+        for (plain, end) in PAIRS {
+            let template = BookmarkTemplate::learn(plain.as_bytes()).unwrap();
+            let view = View::Metadata(MetaVersion::V1Beta1);
+            for (object, ends) in [(plain, false), (end, true)] {
+                let value: serde_json::Value = serde_json::from_str(object).unwrap();
+                let expected = format!(
+                    "{{\"type\":\"BOOKMARK\",\"object\":{{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"meta.k8s.io/v1beta1\",\"metadata\":{}}}}}\n",
+                    value["metadata"]
+                );
+                assert_eq!(template.frame(ResourceVersion(365), ends, view), expected);
+            }
+        }
+    }
+
+    /// Both forms of a pod's bookmark as kube-apiserver 1.36 writes them, and of a kind that has an annotation of its own.
+    #[test]
+    fn either_form_in_protobuf_teaches_both() {
+        let end = b"\x0a\x36\x0a\0\x12\0\x1a\0\x22\0*\0\x32\x03219\x38\0B\0b!\x0a\x19k8s.io/initial-events-end\x12\x04true";
+        let plain = b"\x0a\x13\x0a\0\x12\0\x1a\0\x22\0*\0\x32\x03219\x38\0B\0";
+        let other = b"b/\x0a*deprecated.daemonset.template.generation\x12\x010";
+        let spec = b"\x12\x1c\x1a\02\0B\0J\0R\0X\0`\0h\0\x82\x01\0\x8a\x01\0\x9a\x01\0\xc2\x01\0\x1a\x02\x0a\0";
+        let with_other = |metadata: &[u8], at: usize| {
+            let length = metadata[1] + u8::try_from(other.len()).unwrap();
+            [&[0x0a, length][..], &metadata[2..at], other, &metadata[at..]].concat()
+        };
+        for (plain, end) in [
+            (plain.to_vec(), end.to_vec()),
+            (with_other(plain, plain.len()), with_other(end, plain.len())),
+        ] {
+            let whole = |metadata: &[u8]| {
+                let raw = [metadata, spec].concat();
+                let mut body = protobuf::envelope_head("v1", "Pod");
+                push_head(&mut body, protobuf::UNKNOWN_RAW_TAG, raw.len());
+                [&body, &raw[..], protobuf::UNKNOWN_TAIL].concat()
+            };
+            let (plain, end) = (whole(&plain), whole(&end));
+            let template = BookmarkTemplate::learn(&plain).unwrap();
+            assert_eq!(Some(&template), BookmarkTemplate::learn(&end).as_ref());
+            assert_eq!(read(&plain), Some((ResourceVersion(219), false)));
+            assert_eq!(read(&end), Some((ResourceVersion(219), true)));
+            for (object, ends) in [(plain, false), (end, true)] {
+                let frame = template.frame(ResourceVersion(219), ends, View::Full);
+                assert!(frame.ends_with(&object), "{ends}");
+                let mut frames = Vec::new();
+                let mut splitter = frame::FrameSplitter::new(Encoding::Protobuf, 1024);
+                let longer = template.frame(ResourceVersion(10_000), ends, View::Full);
+                splitter.push(longer, &mut frames).unwrap();
+                assert_eq!(read(&frames[0].object), Some((ResourceVersion(10_000), ends)));
+            }
         }
     }
 

@@ -1,12 +1,16 @@
-//! Watch frames in JSON: one event a line (semantics.md §5.2).
+//! Watch frames: in JSON one event a line (semantics.md §5.2), in protobuf each after its length (§5.3).
 
-use bytes::{Bytes, BytesMut};
-use serde::Deserialize;
-use serde_json::value::RawValue;
+mod split;
 
-use crate::api::media_type::View;
+use bytes::Bytes;
+
+pub use self::split::{FrameError, FrameSplitter, RawFrame};
+use crate::api::media_type::{Encoding, View};
 use crate::api::resource_version::ResourceVersion;
-use crate::codec::object::Object;
+use crate::api::status::Status;
+use crate::codec::object::{Layout, Object};
+use crate::codec::protobuf::{self, wire};
+use crate::codec::splice::{self, Splice};
 
 /// The type of a watch event that carries an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -30,131 +34,91 @@ impl EventType {
     }
 }
 
-/// A frame with the object's body as it is.
-pub fn encode(event: EventType, object: &Object, _view: View) -> Bytes {
-    frame(event.as_str(), &object.body)
-}
-
-/// Appends such a frame to a buffer, for many in one write.
-pub fn encode_into(buffer: &mut Vec<u8>, event: EventType, object: &Object, _view: View) {
-    frame_into(buffer, event.as_str(), &object.body);
-}
-
-/// A DELETED frame of an object that left a selector: the old body, the event's resourceVersion.
-pub fn encode_left(object: &Object, resource_version: ResourceVersion, _view: View) -> Bytes {
-    frame(EventType::Deleted.as_str(), &object.body_with_resource_version(resource_version))
-}
-
-/// An ERROR frame around a Status in compact JSON.
-pub fn encode_error(status: &[u8]) -> Bytes {
-    frame("ERROR", status)
-}
-
-pub(crate) fn frame(event: &str, object: &[u8]) -> Bytes {
-    let mut buffer = Vec::with_capacity(object.len() + FRAME_OVERHEAD_BYTES);
-    frame_into(&mut buffer, event, object);
+/// A frame with what a view shows of the object.
+pub fn encode(event: EventType, object: &Object, view: View) -> Bytes {
+    let mut buffer = Vec::with_capacity(object.body.len() + FRAME_OVERHEAD_BYTES);
+    encode_into(&mut buffer, event, object, view);
+    if view != View::Full {
+        buffer.shrink_to_fit();
+    }
     buffer.into()
 }
 
-fn frame_into(buffer: &mut Vec<u8>, event: &str, object: &[u8]) {
-    buffer.extend_from_slice(br#"{"type":""#);
-    buffer.extend_from_slice(event.as_bytes());
-    buffer.extend_from_slice(br#"","object":"#);
-    buffer.extend_from_slice(object);
-    buffer.extend_from_slice(b"}\n");
+/// Appends such a frame to a buffer, for many in one write.
+pub fn encode_into(buffer: &mut Vec<u8>, event: EventType, object: &Object, view: View) {
+    frame_into(buffer, event.as_str(), object.layout.encoding, &object.shown(view));
 }
 
-/// One event as the upstream framed it. `Debug` shows no part of the object.
-#[derive(Clone, PartialEq, Eq)]
-pub struct RawFrame {
-    /// `ADDED`, `MODIFIED`, `DELETED`, `BOOKMARK`, `ERROR`, or anything a future upstream may send.
-    pub event: Box<str>,
-    /// The bytes of `object`; a slice of the line, to be copied by whoever keeps it.
-    pub object: Bytes,
+/// A DELETED frame of an object that left a selector: the old body, the event's resourceVersion.
+pub fn encode_left(object: &Object, resource_version: ResourceVersion, view: View) -> Bytes {
+    with_resource_version(
+        EventType::Deleted.as_str(),
+        &object.body,
+        object.layout,
+        resource_version,
+        view,
+    )
 }
 
-impl std::fmt::Debug for RawFrame {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("RawFrame").field("event", &self.event).finish_non_exhaustive()
-    }
+/// An ERROR frame around a Status, which no view changes.
+pub fn encode_error(status: &Status, encoding: Encoding) -> Bytes {
+    let object = match encoding {
+        Encoding::Json => status.to_json(),
+        Encoding::Protobuf => protobuf::encode_status(status),
+    };
+    let mut buffer = Vec::with_capacity(object.len() + FRAME_OVERHEAD_BYTES);
+    let whole = Splice::shown(&object, Layout::default(), View::Full);
+    frame_into(&mut buffer, "ERROR", encoding, &whole);
+    buffer.into()
 }
 
-/// Why a stream of frames cannot be read on.
-#[derive(Debug, thiserror::Error, PartialEq, Eq)]
-pub enum FrameError {
-    /// A line is not a watch event.
-    #[error("the upstream sent a watch frame that cannot be read")]
-    Malformed,
-    /// A line is longer than the limit.
-    #[error("the upstream sent a watch frame of more than {0} bytes")]
-    TooLong(usize),
-    /// The stream ended within a line.
-    #[error("the upstream's watch ended within a frame")]
-    Truncated,
+/// A frame of any type around an object with another resourceVersion than its own.
+pub(super) fn with_resource_version(
+    event: &str,
+    body: &[u8],
+    layout: Layout,
+    resource_version: ResourceVersion,
+    view: View,
+) -> Bytes {
+    let (body, layout) = splice::with_resource_version(body, layout, resource_version);
+    let mut buffer = Vec::with_capacity(body.len() + FRAME_OVERHEAD_BYTES);
+    frame_into(&mut buffer, event, layout.encoding, &Splice::shown(&body, layout, view));
+    buffer.into()
 }
 
-/// Splits a byte stream into frames, wherever the stream's chunks may be cut.
-#[derive(Debug)]
-pub struct FrameSplitter {
-    max_bytes: usize,
-    /// The beginning of a line whose end has not come yet.
-    partial: BytesMut,
-}
-
-impl FrameSplitter {
-    /// One that refuses lines of more than `max_bytes`.
-    pub fn new(max_bytes: usize) -> Self {
-        Self { max_bytes, partial: BytesMut::new() }
-    }
-
-    /// Takes the next chunk and appends the frames that it completes.
-    pub fn push(&mut self, mut chunk: Bytes, frames: &mut Vec<RawFrame>) -> Result<(), FrameError> {
-        while let Some(end) = memchr::memchr(b'\n', &chunk) {
-            let tail = chunk.split_to(end + 1);
-            let line = if self.partial.is_empty() {
-                tail
-            } else {
-                self.partial.extend_from_slice(&tail);
-                self.partial.split().freeze()
-            };
-            self.check(line.len())?;
-            if !line.trim_ascii().is_empty() {
-                frames.push(read(&line)?);
-            }
+fn frame_into(buffer: &mut Vec<u8>, event: &str, encoding: Encoding, object: &Splice<'_>) {
+    match encoding {
+        Encoding::Json => {
+            buffer.extend_from_slice(br#"{"type":""#);
+            buffer.extend_from_slice(event.as_bytes());
+            buffer.extend_from_slice(br#"","object":"#);
+            object.write(buffer);
+            buffer.extend_from_slice(b"}\n");
         }
-        self.partial.extend_from_slice(&chunk);
-        self.check(self.partial.len())
-    }
-
-    /// Ends the stream: an error if it ended within a frame.
-    pub fn finish(&self) -> Result<(), FrameError> {
-        if self.partial.trim_ascii().is_empty() { Ok(()) } else { Err(FrameError::Truncated) }
-    }
-
-    fn check(&self, length: usize) -> Result<(), FrameError> {
-        if length > self.max_bytes { Err(FrameError::TooLong(self.max_bytes)) } else { Ok(()) }
+        Encoding::Protobuf => {
+            let extension = wire::field_len(object.len());
+            let length = wire::field_len(event.len()) + wire::field_len(extension);
+            // Objects are far below 4 GiB.
+            buffer.extend_from_slice(&u32::try_from(length).unwrap_or(u32::MAX).to_be_bytes());
+            wire::push_head(buffer, EVENT_TYPE_TAG, event.len());
+            buffer.extend_from_slice(event.as_bytes());
+            wire::push_head(buffer, EVENT_OBJECT_TAG, extension);
+            wire::push_head(buffer, RAW_TAG, object.len());
+            object.write(buffer);
+        }
     }
 }
 
-fn read(line: &Bytes) -> Result<RawFrame, FrameError> {
-    #[derive(Deserialize)]
-    struct Frame<'a> {
-        #[serde(rename = "type")]
-        event: Box<str>,
-        #[serde(borrow)]
-        object: &'a RawValue,
-    }
-    let frame: Frame<'_> = serde_json::from_slice(line).map_err(|_| FrameError::Malformed)?;
-    Ok(RawFrame { event: frame.event, object: line.slice_ref(frame.object.get().as_bytes()) })
-}
+/// The tags of `WatchEvent` and of `RawExtension`.
+const EVENT_TYPE_TAG: u8 = 0x0a;
+const EVENT_OBJECT_TAG: u8 = 0x12;
+const RAW_TAG: u8 = 0x0a;
 
-/// `{"type":"MODIFIED","object":` and `}\n`, rounded up.
+/// `{"type":"MODIFIED","object":` and `}\n`, or the tags and lengths of protobuf, rounded up.
 const FRAME_OVERHEAD_BYTES: usize = 32;
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
 
     #[test]
@@ -169,45 +133,33 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_frame_is_refused() {
-        let push = |text: &'static str| {
-            FrameSplitter::new(64).push(Bytes::from_static(text.as_bytes()), &mut Vec::new())
-        };
-        assert_eq!(push("nonsense\n"), Err(FrameError::Malformed));
-        assert_eq!(push("{\"type\":\"ADDED\"}\n"), Err(FrameError::Malformed));
-        assert_eq!(push("\n\r\n"), Ok(()));
-        let long = Bytes::from("x".repeat(65));
+    fn an_error_is_a_status_whatever_the_encoding() {
+        let status = Status::expired(ResourceVersion(30), ResourceVersion(450));
+        let json = String::from_utf8(status.to_json().to_vec()).unwrap();
         assert_eq!(
-            FrameSplitter::new(64).push(long, &mut Vec::new()),
-            Err(FrameError::TooLong(64))
+            encode_error(&status, Encoding::Json),
+            format!("{{\"type\":\"ERROR\",\"object\":{json}}}\n")
         );
+        // The example of semantics.md §5.3.
+        let frame = encode_error(&status, Encoding::Protobuf);
+        let message = b"too old resource version: 30 (450)";
+        let expected = [
+            &b"\0\0\0\x5f\x0a\x05ERROR\x12\x56\x0a\x54k8s\0\x0a\x0c\x0a\x02v1\x12\x06Status\x12\x3c"[..],
+            b"\x0a\x06\x0a\0\x12\0\x1a\0\x12\x07Failure\x1a\x22",
+            message,
+            b"\x22\x07Expired\x30\x9a\x03\x1a\0\x22\0",
+        ]
+        .concat();
+        assert_eq!(frame, fix_lengths(expected));
     }
 
-    #[test]
-    fn a_stream_that_ends_within_a_frame_says_so() {
-        let mut splitter = FrameSplitter::new(64);
-        splitter.push(Bytes::from_static(b"{\"type\":\"A"), &mut Vec::new()).unwrap();
-        assert_eq!(splitter.finish(), Err(FrameError::Truncated));
-    }
-
-    proptest! {
-        #[test]
-        fn chunks_may_be_cut_anywhere(bodies in prop::collection::vec("[a-z\u{e9}]{0,9}", 1..9), cuts in prop::collection::vec(0usize..400, 0..9)) {
-            let objects: Vec<_> = bodies.iter().map(|body| format!("{{\"k\":\"{body}\"}}")).collect();
-            let stream: Vec<u8> =
-                objects.iter().flat_map(|object| frame("MODIFIED", object.as_bytes()).to_vec()).collect();
-            let mut cuts: Vec<_> = cuts.into_iter().map(|cut| cut.min(stream.len())).collect();
-            cuts.extend([0, stream.len()]);
-            cuts.sort_unstable();
-            let mut splitter = FrameSplitter::new(1024);
-            let mut frames = Vec::new();
-            for pair in cuts.windows(2) {
-                splitter.push(Bytes::copy_from_slice(&stream[pair[0]..pair[1]]), &mut frames).unwrap();
-            }
-            splitter.finish().unwrap();
-            let seen: Vec<_> = frames.iter().map(|frame| String::from_utf8(frame.object.to_vec()).unwrap()).collect();
-            prop_assert_eq!(seen, objects);
-            prop_assert!(frames.iter().all(|frame| &*frame.event == "MODIFIED"));
-        }
+    /// Writes the three outer lengths of the example anew, so that the message above may be of any length below 128.
+    fn fix_lengths(mut frame: Vec<u8>) -> Vec<u8> {
+        let total = frame.len();
+        frame[3] = u8::try_from(total - 4).unwrap();
+        frame[12] = u8::try_from(total - 13).unwrap();
+        frame[14] = u8::try_from(total - 15).unwrap();
+        frame[34] = u8::try_from(total - 35 - 4).unwrap();
+        frame
     }
 }

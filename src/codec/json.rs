@@ -12,31 +12,20 @@ use serde::de::{IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
+use crate::api::media_type::{Encoding, META_V1, PARTIAL_OBJECT_METADATA};
 use crate::api::resource::{ApiResource, Shape};
 use crate::api::resource_version::ResourceVersion;
 use crate::api::selectable::FieldSource;
-use crate::codec::object::{Key, Object};
-
-/// Why bytes from the upstream could not be taken for an object. Never carries any of the bytes.
-#[derive(Debug, thiserror::Error, PartialEq, Eq)]
-pub enum IngestError {
-    /// Not JSON, or not of the expected shape.
-    #[error("the upstream sent an object that cannot be read")]
-    Malformed,
-    /// `metadata.resourceVersion` is missing or not a `u64`: such a resource is never cached.
-    #[error("the upstream sent an object whose resourceVersion is not a number")]
-    ResourceVersion,
-    /// `metadata.name` is missing, or contains a `/`.
-    #[error("the upstream sent an object without a usable name")]
-    Name,
-}
+pub use crate::codec::ingest::IngestError;
+use crate::codec::ingest::key;
+use crate::codec::object::{Layout, Object, Span};
 
 /// Takes an object as GET and WATCH show it, copying the bytes into an allocation of its own.
 pub fn object(bytes: &[u8], resource: &ApiResource) -> Result<Object, IngestError> {
     let bytes = bytes.trim_ascii();
     let skip = match resource.shape {
         Shape::BuiltIn => {
-            let lead = lead(resource);
+            let lead = lead(&resource.kind, &resource.gvr.api_version());
             // Another order of keys would break the splice of list items; such a resource is not cached.
             if !bytes.starts_with(lead.as_bytes()) {
                 return Err(IngestError::Malformed);
@@ -45,22 +34,34 @@ pub fn object(bytes: &[u8], resource: &ApiResource) -> Result<Object, IngestErro
         }
         Shape::Custom => 0,
     };
-    ingest(Bytes::copy_from_slice(bytes), skip, resource)
+    ingest(Bytes::copy_from_slice(bytes), skip, resource, resource.selectable.sources())
+}
+
+/// Takes a `PartialObjectMetadata`, which stands in lists as everywhere else. It has none of the selectable fields' values.
+pub fn partial_object(bytes: &[u8], resource: &ApiResource) -> Result<Object, IngestError> {
+    let bytes = bytes.trim_ascii();
+    if !bytes.starts_with(lead(PARTIAL_OBJECT_METADATA, META_V1).as_bytes()) {
+        return Err(IngestError::Malformed);
+    }
+    ingest(Bytes::copy_from_slice(bytes), 0, resource, &[])
 }
 
 /// Takes an object as a LIST shows it, giving it back the `kind` and `apiVersion` that built-in list items lack.
 pub fn list_item(bytes: &[u8], resource: &ApiResource) -> Result<Object, IngestError> {
     match resource.shape {
         Shape::BuiltIn => {
-            let lead = lead(resource);
+            let lead = lead(&resource.kind, &resource.gvr.api_version());
             // An item that does carry them is not a typed list's: not ours to splice.
             let members = bytes.strip_prefix(b"{").ok_or(IngestError::Malformed)?;
             if members.starts_with(br#""kind":"#) || members.starts_with(br#""apiVersion":"#) {
                 return Err(IngestError::Malformed);
             }
-            ingest([lead.as_bytes(), members].concat().into(), lead.len(), resource)
+            let body = [lead.as_bytes(), members].concat().into();
+            ingest(body, lead.len(), resource, resource.selectable.sources())
         }
-        Shape::Custom => ingest(Bytes::copy_from_slice(bytes), 0, resource),
+        Shape::Custom => {
+            ingest(Bytes::copy_from_slice(bytes), 0, resource, resource.selectable.sources())
+        }
     }
 }
 
@@ -71,42 +72,29 @@ pub(crate) fn offset_in(whole: &[u8], part: &str) -> Option<usize> {
 }
 
 /// What leads every typed object, up to and with the comma.
-fn lead(resource: &ApiResource) -> String {
-    format!(r#"{{"kind":"{}","apiVersion":"{}","#, resource.kind, resource.gvr.api_version())
+fn lead(kind: &str, api_version: &str) -> String {
+    format!(r#"{{"kind":"{kind}","apiVersion":"{api_version}","#)
 }
 
-fn ingest(body: Bytes, skip: usize, resource: &ApiResource) -> Result<Object, IngestError> {
-    let sources = resource.selectable.sources();
+fn ingest(
+    body: Bytes,
+    skip: usize,
+    resource: &ApiResource,
+    sources: &[FieldSource],
+) -> Result<Object, IngestError> {
     let mut values: Vec<Option<&RawValue>> = vec![None; sources.len()];
     let metadata = members(&body, sources, &mut values).ok_or(IngestError::Malformed)?;
-    let metadata: Metadata<'_> =
-        serde_json::from_str(metadata.get()).map_err(|_| IngestError::Malformed)?;
-
-    let digits = metadata
-        .resource_version
-        .and_then(|raw| raw.get().strip_prefix('"')?.strip_suffix('"'))
-        .ok_or(IngestError::ResourceVersion)?;
-    let resource_version = ResourceVersion::parse(digits).ok_or(IngestError::ResourceVersion)?;
-    let digits_at = offset_in(&body, digits).and_then(|offset| u32::try_from(offset).ok());
-    let digits_length = u8::try_from(digits.len()).ok();
-    let (Some(offset), Some(length)) = (digits_at, digits_length) else {
-        return Err(IngestError::Malformed);
-    };
-
+    let (layout, metadata) = read(&body, metadata, skip)?;
     let name = metadata.name.as_deref().unwrap_or_default();
     let namespace = metadata.namespace.as_deref().unwrap_or_default();
-    let named = !name.is_empty() && !name.contains('/') && !namespace.contains('/');
-    if !named || namespace.is_empty() == resource.namespaced {
-        return Err(IngestError::Name);
-    }
     let fields = sources
         .iter()
         .zip(&values)
         .map(|(source, value)| source.rule.value_of(value.map(RawValue::get)))
         .collect();
     Ok(Object {
-        key: Key::new(namespace, name),
-        resource_version,
+        key: key(name, namespace, resource)?,
+        resource_version: digits(&body, layout)?,
         labels: metadata
             .labels
             .unwrap_or_default()
@@ -114,10 +102,50 @@ fn ingest(body: Bytes, skip: usize, resource: &ApiResource) -> Result<Object, In
             .map(|(key, value)| (key.into(), value.into()))
             .collect(),
         fields,
-        list_item_skip: u32::try_from(skip).map_err(|_| IngestError::Malformed)?,
-        resource_version_at: (offset, length),
+        layout,
         body: body.clone(),
     })
+}
+
+/// Where a bookmark's parts stand, its resourceVersion, and its annotations.
+pub(crate) fn read_bookmark(body: &[u8]) -> Option<(Layout, ResourceVersion, Annotations<'_>)> {
+    let metadata = members(body, &[], &mut [])?;
+    let (layout, metadata) = read(body, metadata, 0).ok()?;
+    let resource_version = digits(body, layout).ok()?;
+    let annotations = match metadata.annotations {
+        Some(raw) => serde_json::from_str::<Option<_>>(raw.get()).ok()?.unwrap_or_default(),
+        None => Annotations::new(),
+    };
+    Some((layout, resource_version, annotations))
+}
+
+pub(crate) type Annotations<'a> = BTreeMap<Cow<'a, str>, Cow<'a, str>>;
+
+fn digits(body: &[u8], layout: Layout) -> Result<ResourceVersion, IngestError> {
+    std::str::from_utf8(layout.resource_version.of(body))
+        .ok()
+        .and_then(ResourceVersion::parse)
+        .ok_or(IngestError::ResourceVersion)
+}
+
+fn read<'a>(
+    body: &[u8],
+    raw: &'a RawValue,
+    skip: usize,
+) -> Result<(Layout, Metadata<'a>), IngestError> {
+    let metadata: Metadata<'_> =
+        serde_json::from_str(raw.get()).map_err(|_| IngestError::Malformed)?;
+    let digits = metadata
+        .resource_version
+        .and_then(|raw| raw.get().strip_prefix('"')?.strip_suffix('"'))
+        .ok_or(IngestError::ResourceVersion)?;
+    let span = |part: &str| Span::new(offset_in(body, part)?, part.len());
+    let item = Span::new(skip, body.len().saturating_sub(skip));
+    let (Some(item), Some(at), Some(digits)) = (item, span(raw.get()), span(digits)) else {
+        return Err(IngestError::Malformed);
+    };
+    let layout = Layout { encoding: Encoding::Json, item, metadata: at, resource_version: digits };
+    Ok((layout, metadata))
 }
 
 #[derive(Deserialize)]
@@ -131,6 +159,9 @@ struct Metadata<'a> {
     /// Sorted, as [`Object::labels`] wants them.
     #[serde(borrow)]
     labels: Option<BTreeMap<Cow<'a, str>, Cow<'a, str>>>,
+    /// Of interest in bookmarks only; skipped in objects, where they can be long.
+    #[serde(borrow)]
+    annotations: Option<&'a RawValue>,
 }
 
 /// Finds the raw `metadata` of an object, and the raw value of each source that is there.

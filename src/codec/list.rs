@@ -1,17 +1,23 @@
 //! Lists: taken apart when they come from the upstream, spliced together for a client.
 
+mod encode;
+
 use std::fmt;
-use std::sync::Arc;
 
 use bytes::Bytes;
+use prost::Message;
 use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-use crate::api::resource::{ApiResource, Shape};
+pub use self::encode::encode;
+use crate::api::media_type::Encoding;
+use crate::api::resource::{ApiResource, Representation};
 use crate::api::resource_version::ResourceVersion;
-use crate::codec::json::{self, IngestError};
+use crate::codec::ingest::{self, IngestError};
 use crate::codec::object::Object;
+use crate::codec::protobuf;
+use crate::codec::protobuf::wire::Fields;
 
 /// A list's metadata and its objects.
 #[derive(Debug)]
@@ -24,17 +30,58 @@ pub struct ListPage {
     pub objects: Vec<Object>,
 }
 
-/// Takes a whole JSON list body apart. The order of its keys does not matter.
-pub fn parse(body: &[u8], resource: &ApiResource) -> Result<ListPage, IngestError> {
+/// Takes a whole list body apart. The order of its keys or fields does not matter.
+pub fn parse(
+    body: &Bytes,
+    resource: &ApiResource,
+    representation: Representation,
+) -> Result<ListPage, IngestError> {
+    match representation.encoding() {
+        Encoding::Json => parse_json(body, resource, representation),
+        Encoding::Protobuf => parse_protobuf(body, resource, representation),
+    }
+}
+
+fn parse_json(
+    body: &[u8],
+    resource: &ApiResource,
+    representation: Representation,
+) -> Result<ListPage, IngestError> {
     let raw: RawList<'_> = serde_json::from_slice(body).map_err(|_| IngestError::Malformed)?;
     let resource_version = ResourceVersion::parse(&raw.metadata.resource_version)
         .ok_or(IngestError::ResourceVersion)?;
     let objects = raw
         .items
         .iter()
-        .map(|item| json::list_item(item.get().as_bytes(), resource))
+        .map(|item| ingest::list_item(item.get().as_bytes(), resource, representation))
         .collect::<Result<_, _>>()?;
     Ok(ListPage { resource_version, continue_token: raw.metadata.continue_token, objects })
+}
+
+fn parse_protobuf(
+    body: &Bytes,
+    resource: &ApiResource,
+    representation: Representation,
+) -> Result<ListPage, IngestError> {
+    let (_, raw) = protobuf::open(body).ok_or(IngestError::Malformed)?;
+    let mut meta = protobuf::ListMeta::default();
+    let mut objects = Vec::new();
+    for field in Fields::of(&raw) {
+        let field = field?;
+        match field.number {
+            LIST_META => {
+                meta.merge(field.bytes()?).map_err(|_| IngestError::Malformed)?;
+            }
+            ITEMS => {
+                objects.push(ingest::list_item(field.bytes()?, resource, representation)?);
+            }
+            _ => {}
+        }
+    }
+    let resource_version = ResourceVersion::parse(&meta.resource_version.unwrap_or_default())
+        .ok_or(IngestError::ResourceVersion)?;
+    let continue_token = meta.continue_token.unwrap_or_default();
+    Ok(ListPage { resource_version, continue_token, objects })
 }
 
 /// What a list says of itself (semantics.md §3.2).
@@ -46,63 +93,6 @@ pub struct ListMeta {
     pub continue_token: String,
     /// How many objects follow this page; only with a token and without selectors.
     pub remaining_item_count: Option<u64>,
-}
-
-/// Splices a compact JSON list with its trailing newline, exactly as the upstream writes it for the
-/// resource's shape (semantics.md §3.6), gathered into chunks of about [`CHUNK_BYTES`].
-pub fn encode(resource: &ApiResource, meta: &ListMeta, objects: &[Arc<Object>]) -> Vec<Bytes> {
-    let (head, tail) = envelope(resource, meta);
-    let total: usize = objects.iter().map(|object| object.body.len() + 1).sum();
-    let mut chunks = Vec::with_capacity(total / CHUNK_BYTES + 1);
-    let mut chunk = Vec::with_capacity((head.len() + total + tail.len()).min(CHUNK_BYTES * 2));
-    chunk.extend_from_slice(head.as_bytes());
-    for (index, object) in objects.iter().enumerate() {
-        if chunk.len() >= CHUNK_BYTES {
-            chunks.push(Bytes::from(std::mem::take(&mut chunk)));
-            chunk.reserve(CHUNK_BYTES + object.body.len() + 2);
-        }
-        if index > 0 {
-            chunk.push(b',');
-        }
-        let (lead, rest) = object.list_item();
-        chunk.extend_from_slice(lead);
-        chunk.extend_from_slice(rest);
-    }
-    chunk.extend_from_slice(tail.as_bytes());
-    chunks.push(Bytes::from(chunk));
-    chunks
-}
-
-/// What stands before the first object and after the last.
-fn envelope(resource: &ApiResource, meta: &ListMeta) -> (String, String) {
-    // A token is base64url: nothing in it needs an escape.
-    let ListMeta { resource_version, continue_token, remaining_item_count } = meta;
-    let remaining = remaining_item_count
-        .map_or_else(String::new, |count| format!(r#","remainingItemCount":{count}"#));
-    let api_version = resource.gvr.api_version();
-    let list_kind = &resource.list_kind;
-    match resource.shape {
-        Shape::BuiltIn => {
-            let token = if continue_token.is_empty() {
-                String::new()
-            } else {
-                format!(r#","continue":"{continue_token}""#)
-            };
-            (
-                format!(
-                    r#"{{"kind":"{list_kind}","apiVersion":"{api_version}","metadata":{{"resourceVersion":"{resource_version}"{token}{remaining}}},"items":["#
-                ),
-                "]}\n".to_owned(),
-            )
-        }
-        Shape::Custom => (
-            format!(r#"{{"apiVersion":"{api_version}","items":["#),
-            format!(
-                r#"],"kind":"{list_kind}","metadata":{{"continue":"{continue_token}"{remaining},"resourceVersion":"{resource_version}"}}}}{}"#,
-                '\n'
-            ),
-        ),
-    }
 }
 
 #[derive(Default)]
@@ -149,13 +139,28 @@ impl<'de> Visitor<'de> for RawListVisitor {
     }
 }
 
+/// The fields of every list, but of one kind that is never asked for upstream.
+const LIST_META: u32 = 1;
+const ITEMS: u32 = 2;
+
 /// Large enough that a list of thousands of objects is few writes, small enough that the first bytes leave soon.
 pub const CHUNK_BYTES: usize = 256 * 1024;
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::api::media_type::{Form, MetaVersion, View};
     use crate::codec::json::tests::{config_maps, widgets};
+
+    fn parse_as(
+        body: &[u8],
+        resource: &ApiResource,
+        representation: Representation,
+    ) -> Result<ListPage, IngestError> {
+        parse(&Bytes::copy_from_slice(body), resource, representation)
+    }
 
     #[test]
     fn a_built_in_list_goes_through_unchanged() {
@@ -165,7 +170,7 @@ mod tests {
             r#"{"metadata":{"name":"b","namespace":"n","resourceVersion":"10"}}]}"#,
             "\n"
         );
-        let page = parse(text.as_bytes(), &config_maps()).unwrap();
+        let page = parse_as(text.as_bytes(), &config_maps(), Representation::Json).unwrap();
         assert_eq!(page.resource_version, ResourceVersion(232));
         assert_eq!(page.continue_token, "");
         let first = &page.objects[0];
@@ -184,13 +189,17 @@ mod tests {
             r#""kind":"WidgetList","metadata":{"continue":"","resourceVersion":"262"}}"#,
             "\n"
         );
-        let page = parse(text.as_bytes(), &widgets()).unwrap();
+        let page = parse_as(text.as_bytes(), &widgets(), Representation::Json).unwrap();
         assert_eq!(joined(&widgets(), page), text);
     }
 
     #[test]
     fn an_empty_list_has_empty_items() {
-        let page = parse(br#"{"metadata":{"resourceVersion":"7"},"items":null}"#, &config_maps());
+        let page = parse_as(
+            br#"{"metadata":{"resourceVersion":"7"},"items":null}"#,
+            &config_maps(),
+            Representation::Json,
+        );
         let text = joined(&config_maps(), page.unwrap());
         assert_eq!(
             text,
@@ -199,10 +208,34 @@ mod tests {
     }
 
     #[test]
+    fn metadata_lists_are_typed_whatever_the_resource() {
+        let item = r#"{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"name":"w","namespace":"n","resourceVersion":"5"}}"#;
+        let text = |version: &str, items: &str| {
+            let items = items.replace("meta.k8s.io/v1", &format!("meta.k8s.io/{version}"));
+            format!(
+                "{{\"kind\":\"PartialObjectMetadataList\",\"apiVersion\":\"meta.k8s.io/{version}\",\"metadata\":{{\"resourceVersion\":\"7\"}},\"items\":{items}}}\n"
+            )
+        };
+        let one = format!("[{item}]");
+        for items in ["null", &one] {
+            let body = text("v1", items);
+            let page = parse_as(body.as_bytes(), &widgets(), Representation::MetadataJson).unwrap();
+            let meta = ListMeta { resource_version: page.resource_version, ..ListMeta::default() };
+            let objects: Vec<_> = page.objects.into_iter().map(Arc::new).collect();
+            for (version, word) in [(MetaVersion::V1, "v1"), (MetaVersion::V1Beta1, "v1beta1")] {
+                let form = Form { view: View::Metadata(version), ..Form::JSON };
+                let encoded = encode(&widgets(), form, &meta, &objects).concat();
+                assert_eq!(String::from_utf8(encoded).unwrap(), text(word, items));
+            }
+        }
+    }
+
+    #[test]
     fn a_page_keeps_its_token() {
-        let page = parse(
+        let page = parse_as(
             br#"{"metadata":{"resourceVersion":"7","continue":"abc","remainingItemCount":3},"items":[]}"#,
             &config_maps(),
+            Representation::Json,
         );
         assert_eq!(page.unwrap().continue_token, "abc");
     }
@@ -210,10 +243,14 @@ mod tests {
     #[test]
     fn a_list_without_a_numeric_resource_version_is_refused() {
         for text in [r#"{"items":[]}"#, r#"{"metadata":{"resourceVersion":"x"},"items":[]}"#] {
-            let refused = parse(text.as_bytes(), &config_maps()).unwrap_err();
+            let refused =
+                parse_as(text.as_bytes(), &config_maps(), Representation::Json).unwrap_err();
             assert_eq!(refused, IngestError::ResourceVersion);
         }
-        assert_eq!(parse(b"<html>", &config_maps()).unwrap_err(), IngestError::Malformed);
+        assert_eq!(
+            parse_as(b"<html>", &config_maps(), Representation::Json).unwrap_err(),
+            IngestError::Malformed
+        );
     }
 
     #[test]
@@ -230,10 +267,10 @@ mod tests {
             items.join(","),
             "\n"
         );
-        let page = parse(text.as_bytes(), &config_maps()).unwrap();
+        let page = parse_as(text.as_bytes(), &config_maps(), Representation::Json).unwrap();
         let objects: Vec<_> = page.objects.into_iter().map(Arc::new).collect();
         let meta = ListMeta { resource_version: page.resource_version, ..ListMeta::default() };
-        let chunks = encode(&config_maps(), &meta, &objects);
+        let chunks = encode(&config_maps(), Form::JSON, &meta, &objects);
         assert!(chunks.len() > 2);
         assert!(chunks.iter().all(|chunk| chunk.len() < 2 * CHUNK_BYTES));
         assert_eq!(chunks.concat(), text.as_bytes());
@@ -242,6 +279,6 @@ mod tests {
     fn joined(resource: &ApiResource, page: ListPage) -> String {
         let objects: Vec<_> = page.objects.into_iter().map(Arc::new).collect();
         let meta = ListMeta { resource_version: page.resource_version, ..ListMeta::default() };
-        String::from_utf8(encode(resource, &meta, &objects).concat()).unwrap()
+        String::from_utf8(encode(resource, Form::JSON, &meta, &objects).concat()).unwrap()
     }
 }

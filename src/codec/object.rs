@@ -4,7 +4,9 @@ use std::fmt;
 
 use bytes::Bytes;
 
+use crate::api::media_type::{Encoding, View};
 use crate::api::resource_version::ResourceVersion;
+use crate::codec::splice::Splice;
 
 /// `namespace/name`, or `name` for a cluster-scoped object. Its byte order is the order of every list
 /// (semantics.md §3.1: `-` and `.` sort before `/`, so this is not the order of the tuple).
@@ -54,14 +56,51 @@ pub struct Object {
     pub labels: Box<[(Box<str>, Box<str>)]>,
     /// The values of its kind's selectable fields, in the order of [`crate::api::selectable::SelectableFields`].
     pub fields: Box<[Box<str>]>,
-    /// The object as GET and WATCH show it (with `kind` and `apiVersion`), without the trailing newline. An
-    /// allocation of its own: a slice of a list's body would pin the whole list.
+    /// The object as GET and WATCH show it: in JSON with `kind` and `apiVersion` and without the trailing newline, in protobuf with its
+    /// envelope. An allocation of its own: a slice of a list's body would pin the whole list.
     pub body: Bytes,
-    /// How many bytes at the front of `body` a list item lacks: `{"kind":"Pod","apiVersion":"v1",` is
-    /// replaced by `{`. Zero for custom resources, whose list items are whole.
-    pub list_item_skip: u32,
-    /// Where the digits of `metadata.resourceVersion` stand in `body`: offset and length.
-    pub resource_version_at: (u32, u8),
+    /// Where the parts of `body` stand.
+    pub layout: Layout,
+}
+
+/// Where the parts of an object's bytes stand.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Layout {
+    /// What the bytes are.
+    pub encoding: Encoding,
+    /// What a list item is made of. In JSON the rest after `{"kind":"Pod","apiVersion":"v1",`, to be led by `{`, or all of a custom
+    /// resource; in protobuf the object within its envelope.
+    pub item: Span,
+    /// The value of `metadata`: an object in JSON, an `ObjectMeta` in protobuf.
+    pub metadata: Span,
+    /// The digits of `metadata.resourceVersion`.
+    pub resource_version: Span,
+}
+
+/// A part of an object's bytes. Neither number is above 4 GiB, which no object comes near.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Span {
+    /// Where it begins, in bytes.
+    pub start: u32,
+    /// How long it is, in bytes.
+    pub length: u32,
+}
+
+impl Span {
+    /// `None` if a number is too large.
+    pub fn new(start: usize, length: usize) -> Option<Self> {
+        Some(Self { start: u32::try_from(start).ok()?, length: u32::try_from(length).ok()? })
+    }
+
+    /// The part of these bytes; empty if it is none.
+    pub fn of(self, bytes: &[u8]) -> &[u8] {
+        bytes.get(self.start as usize..self.end()).unwrap_or_default()
+    }
+
+    /// Where it ends.
+    pub fn end(self) -> usize {
+        self.start as usize + self.length as usize
+    }
 }
 
 impl Object {
@@ -74,25 +113,14 @@ impl Object {
         OVERHEAD_BYTES + self.body.len() + self.key.as_str().len() + labels + fields
     }
 
-    /// The body as a list shows it, in the two pieces it is made of.
-    pub fn list_item(&self) -> (&'static [u8], &[u8]) {
-        match self.list_item_skip {
-            0 => (b"", &self.body),
-            skip => (b"{", self.body.get(skip as usize..).unwrap_or_default()),
-        }
+    /// As GET and WATCH show it in a view.
+    pub fn shown(&self, view: View) -> Splice<'_> {
+        Splice::shown(&self.body, self.layout, view)
     }
 
-    /// The body with another resourceVersion in place of its own, for a DELETED event of an object
-    /// that left a selector (semantics.md §5.5).
-    pub fn body_with_resource_version(&self, resource_version: ResourceVersion) -> Vec<u8> {
-        let (offset, length) = self.resource_version_at;
-        let (start, end) = (offset as usize, offset as usize + usize::from(length));
-        let digits = resource_version.to_string();
-        let mut body = Vec::with_capacity(self.body.len() + digits.len());
-        body.extend_from_slice(self.body.get(..start).unwrap_or_default());
-        body.extend_from_slice(digits.as_bytes());
-        body.extend_from_slice(self.body.get(end..).unwrap_or_default());
-        body
+    /// As a LIST shows it in a view.
+    pub fn list_item(&self, view: View) -> Splice<'_> {
+        Splice::list_item(&self.body, self.layout, view)
     }
 }
 

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use http::Response;
 
+use crate::api::media_type::{Encoding, Form, View};
 use crate::cache::handle::Refusal;
 use crate::codec::object::Key;
 use crate::codec::pretty;
@@ -29,10 +30,15 @@ pub(crate) async fn serve(read: &Read<'_>, freshness: Freshness) -> Result<Respo
     read.wait_until(&handle, freshness).await?;
     let state = handle.cache().state().ok_or(Reason::Refused(Refusal::NotReady))?;
     let object = state.get(&Key::new(namespace, &request.name)).ok_or(Reason::NotFound)?;
-    let body = if read.target.form.pretty {
-        vec![Bytes::from(pretty::indent(&object.body))]
-    } else {
-        vec![object.body.clone(), Bytes::from_static(b"\n")]
+    let Form { encoding, view, pretty } = read.target.form;
+    let shown = match view {
+        View::Full => object.body.clone(),
+        View::Metadata(_) => object.shown(view).to_vec().into(),
+    };
+    let body = match encoding {
+        Encoding::Protobuf => vec![shown],
+        Encoding::Json if pretty => vec![Bytes::from(pretty::indent(&shown))],
+        Encoding::Json => vec![shown, Bytes::from_static(b"\n")],
     };
     respond(read, &handle, body).await
 }

@@ -50,7 +50,7 @@ pub(crate) async fn serve(read: &Read<'_>, plan: ListPlan) -> Result<Response<Bo
 impl Read<'_> {
     /// What the answer is made from.
     pub(crate) fn representation(&self) -> Representation {
-        Representation::of(self.target.form, self.resource.shape)
+        Representation::of(self.target.form, self.resource)
     }
 
     /// The cache of a collection once it has a state. `first_at` is where a watch begins, if it does not begin with the state.
@@ -95,20 +95,21 @@ pub(crate) async fn respond(
     body: Vec<Bytes>,
 ) -> Result<Response<Body>, Reason> {
     let (headers, warnings) = (&read.parts.headers, handle.warnings());
+    let content_type = read.target.form.encoding.content_type(false);
     let length: usize = body.iter().map(Bytes::len).sum();
     if length <= gzip::THRESHOLD_BYTES || !media_type::accepts_gzip(headers) {
-        return Ok(response::ok(headers, Body::chunks(body), &warnings));
+        return Ok(response::ok(headers, content_type, Body::chunks(body), &warnings));
     }
     let compressed = tokio::task::spawn_blocking(move || gzip::compress(&body)).await;
     let Ok(Ok(compressed)) = compressed else { return Err(Reason::Refused(Refusal::Stopping)) };
-    let mut response = response::ok(headers, Body::chunks(compressed), &warnings);
+    let mut response = response::ok(headers, content_type, Body::chunks(compressed), &warnings);
     response.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
     response.headers_mut().insert(VARY, HeaderValue::from_static("Accept-Encoding"));
     Ok(response)
 }
 
 fn build(resource: &ApiResource, selected: &Selected, form: Form) -> Vec<Bytes> {
-    let chunks = list::encode(resource, &selected.meta, &selected.objects);
+    let chunks = list::encode(resource, form, &selected.meta, &selected.objects);
     if form.pretty { vec![Bytes::from(pretty::indent(&chunks.concat()))] } else { chunks }
 }
 

@@ -10,8 +10,10 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WARNING};
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use http_body::{Frame, SizeHint};
 
+use crate::api::media_type::{self, Encoding};
 use crate::api::status::Status;
 use crate::cache::registry::ForwardPermit;
+use crate::codec::protobuf;
 use crate::server::forwarded_watch::ForwardedWatch;
 use crate::telemetry::server_metrics::Answer;
 use crate::upstream::pool;
@@ -120,22 +122,31 @@ impl http_body::Body for Body {
     }
 }
 
-/// A 200 in JSON with the headers that the upstream puts on every answer.
-pub(crate) fn ok(request: &HeaderMap, body: Body, warnings: &[HeaderValue]) -> Response<Body> {
+/// A 200 with the headers that the upstream puts on every answer.
+pub(crate) fn ok(
+    request: &HeaderMap,
+    content_type: &'static str,
+    body: Body,
+    warnings: &[HeaderValue],
+) -> Response<Body> {
     let mut response = Response::new(body);
-    common_headers(request, response.headers_mut());
+    common_headers(request, content_type, response.headers_mut());
     for warning in warnings {
         response.headers_mut().append(WARNING, warning.clone());
     }
     response
 }
 
-/// A `Status` in compact JSON with its newline.
+/// A `Status` as the request negotiates errors: protobuf, or compact JSON with its newline.
 pub(crate) fn error(request: &HeaderMap, status: &Status) -> Response<Body> {
-    let body = vec![status.to_json(), Bytes::from_static(b"\n")];
+    let encoding = media_type::error_encoding(request);
+    let body = match encoding {
+        Encoding::Json => vec![status.to_json(), Bytes::from_static(b"\n")],
+        Encoding::Protobuf => vec![protobuf::encode_status(status)],
+    };
     let mut response = Response::new(Body::chunks(body));
     *response.status_mut() = status.code;
-    common_headers(request, response.headers_mut());
+    common_headers(request, encoding.content_type(false), response.headers_mut());
     if let Some(seconds) = status.retry_after_seconds {
         response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
     }
@@ -147,10 +158,10 @@ pub(crate) fn refusal(code: StatusCode, reason: &'static str, message: String) -
     Status { code, reason, message, retry_after_seconds: None }
 }
 
-fn common_headers(request: &HeaderMap, response: &mut HeaderMap) {
+fn common_headers(request: &HeaderMap, content_type: &'static str, response: &mut HeaderMap) {
     response.insert(AUDIT_ID, audit_id(request));
     response.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
-    response.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
 }
 
 /// The request's own, verbatim, else a random UUID.

@@ -2,9 +2,10 @@
 
 use bytes::Bytes;
 use futures_util::stream;
-use http::Response;
+use http::{HeaderValue, Response};
 use tokio::time::Instant;
 
+use crate::api::media_type::{Encoding, View};
 use crate::api::resource_version::ResourceVersion;
 use crate::api::status::Status;
 use crate::cache::core::watch_cache::WatchRefusal;
@@ -16,7 +17,7 @@ use crate::server::connection::Client;
 use crate::server::delegate::{Freshness, Reason, Start, WatchPlan};
 use crate::server::response::{self, Body};
 use crate::server::router::Read;
-use crate::server::watch_stream::{Drain, Schedule, WatchStream};
+use crate::server::watch_stream::{CacheBookmarks, Drain, Schedule, WatchStream};
 
 /// Answers, or tells why not; nothing has been sent then.
 pub(crate) async fn serve(
@@ -33,7 +34,8 @@ pub(crate) async fn serve(
         Ok(handle) => handle,
         Err(reason) => return lost_meanwhile(&read, plan, reason).await,
     };
-    let end_bookmark = owes_end_bookmark(plan, &handle)?;
+    let form = read.target.form;
+    let end_bookmark = owes_end_bookmark(plan, &handle, form.view)?;
     let filter = read.target.filter.clone();
     let (start, begun) = match plan.start {
         Start::State(freshness) => {
@@ -52,16 +54,16 @@ pub(crate) async fn serve(
         }
         Start::Now(_) => (WatchStart::Now, handle.cache().watch(filter, WatchStart::Now)),
     };
-    let (headers, warnings) = (&read.parts.headers, handle.warnings());
+    let warnings = handle.warnings();
     let watcher = match begun {
-        Ok(watcher) => watcher.showing(read.target.form.view),
+        Ok(watcher) => watcher.showing(form.view),
         Err(WatchRefusal::NotReady) => {
             return lost_meanwhile(&read, plan, Reason::Refused(Refusal::NotReady)).await;
         }
         Err(WatchRefusal::Expired { began_after: true, .. }) => return Err(Reason::BeforeCache),
         Err(WatchRefusal::Expired { oldest, .. }) => {
             read.metrics.watcher_ended("expired");
-            return Ok(response::ok(headers, expired(start, oldest), &warnings));
+            return Ok(ok(&read, expired(start, oldest, form.encoding), &warnings));
         }
     };
     // Asked after the watch has begun, so that no rewind falls between.
@@ -69,8 +71,8 @@ pub(crate) async fn serve(
         && handle.is_lost(after, read.limits.freshness).await
     {
         read.metrics.watcher_ended("expired");
-        let body = expired(start, watcher.resource_version());
-        return Ok(response::ok(headers, body, &warnings));
+        let body = expired(start, watcher.resource_version(), form.encoding);
+        return Ok(ok(&read, body, &warnings));
     }
     // A client that begins in the future is told of nothing before it.
     let at = match start {
@@ -81,7 +83,7 @@ pub(crate) async fn serve(
     let stream = WatchStream::new(
         watcher,
         at,
-        handle,
+        CacheBookmarks(handle, form.view),
         schedule,
         end_bookmark,
         Drain { begins: client.draining.clone(), over: read.limits.drain },
@@ -91,7 +93,7 @@ pub(crate) async fn serve(
         let chunk = stream.next().await?;
         Some((chunk, stream))
     });
-    Ok(response::ok(headers, Body::Watch(Box::pin(frames)), &warnings))
+    Ok(ok(&read, Body::Watch(Box::pin(frames)), &warnings))
 }
 
 /// A state to begin with that is as fresh as asked. `since` is when the request had arrived.
@@ -127,12 +129,18 @@ async fn lost_meanwhile(
     }
     read.metrics.watcher_ended("expired");
     let start = WatchStart::After(after);
-    Ok(response::ok(&read.parts.headers, expired(start, after), &handle.warnings()))
+    let body = expired(start, after, read.target.form.encoding);
+    Ok(ok(read, body, &handle.warnings()))
+}
+
+/// A 200 with a stream in the form that the client negotiated.
+fn ok(read: &Read<'_>, body: Body, warnings: &[HeaderValue]) -> Response<Body> {
+    response::ok(&read.parts.headers, read.target.form.encoding.content_type(true), body, warnings)
 }
 
 /// Whether a bookmark must end the initial events. Known before anything is sent: a client that waits for one
 /// which never comes is stuck. What the upstream would refuse, it refuses itself; and where its ways are not known yet, it is asked.
-fn owes_end_bookmark(plan: &WatchPlan, handle: &CacheHandle) -> Result<bool, Reason> {
+fn owes_end_bookmark(plan: &WatchPlan, handle: &CacheHandle, view: View) -> Result<bool, Reason> {
     let may_owe = plan.bookmarks && plan.marks_initial_end;
     match handle.upstream_has_watch_list() {
         None if plan.asks_watch_list || may_owe => return Err(Reason::Refused(Refusal::NotReady)),
@@ -140,19 +148,19 @@ fn owes_end_bookmark(plan: &WatchPlan, handle: &CacheHandle) -> Result<bool, Rea
         Some(true) if may_owe => {}
         _ => return Ok(false),
     }
-    match handle.bookmark(ResourceVersion(0), true) {
+    match handle.bookmark(ResourceVersion(0), true, view) {
         Some(_) => Ok(true),
         None => Err(Reason::NoBookmark),
     }
 }
 
 /// A stream of one event: the upstream's answer to a resourceVersion that has left the history.
-fn expired(start: WatchStart, oldest: ResourceVersion) -> Body {
+fn expired(start: WatchStart, oldest: ResourceVersion, encoding: Encoding) -> Body {
     let requested = match start {
         WatchStart::After(requested) => requested,
         WatchStart::InitialEvents | WatchStart::Now => ResourceVersion::default(),
     };
     let status = Status::expired(requested, oldest);
-    let frame: Bytes = frame::encode_error(&status.to_json());
+    let frame: Bytes = frame::encode_error(&status, encoding);
     Body::Watch(Box::pin(stream::iter([frame])))
 }

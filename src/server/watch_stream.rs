@@ -11,6 +11,7 @@ use bytes::{Bytes, BytesMut};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::api::media_type::View;
 use crate::api::resource_version::ResourceVersion;
 use crate::cache::core::watch_cache::EndCause;
 use crate::cache::core::watcher::{Taken, Watcher};
@@ -85,9 +86,12 @@ pub(crate) trait Bookmarks: Send {
     fn bookmark(&self, at: ResourceVersion, initial_events_end: bool) -> Option<Bytes>;
 }
 
-impl Bookmarks for CacheHandle {
+/// A cache's handle, and the view in which its watcher shows objects.
+pub(crate) struct CacheBookmarks(pub(crate) CacheHandle, pub(crate) View);
+
+impl Bookmarks for CacheBookmarks {
     fn bookmark(&self, at: ResourceVersion, initial_events_end: bool) -> Option<Bytes> {
-        Self::bookmark(self, at, initial_events_end)
+        self.0.bookmark(at, initial_events_end, self.1)
     }
 }
 

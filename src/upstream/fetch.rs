@@ -10,6 +10,7 @@ use http_body_util::BodyExt;
 use serde::Deserialize;
 
 use super::{Purpose, Upstream, empty_body, pool};
+use crate::codec::protobuf;
 use crate::upstream::error::{UpstreamError, chain};
 
 /// How Weir names itself to the upstream. Neither curl nor a browser, so that JSON comes compact (semantics.md §8.6).
@@ -139,7 +140,7 @@ pub(super) async fn failure(response: Response<pool::Body>) -> UpstreamError {
     error
 }
 
-/// Reads a Status object. `code` is for one that has no code of its own, or that is none.
+/// Reads a Status object in either encoding. `code` is for one that has no code of its own, or that is none.
 pub(super) fn status_error(body: &[u8], code: StatusCode) -> UpstreamError {
     #[derive(Default, Deserialize)]
     #[serde(default, rename_all = "camelCase")]
@@ -153,6 +154,17 @@ pub(super) fn status_error(body: &[u8], code: StatusCode) -> UpstreamError {
         reason: Option<String>,
         code: Option<u16>,
         details: Option<Details>,
+    }
+    if let Some(status) = protobuf::decode_status(body) {
+        let seconds = status.details.and_then(|details| details.retry_after_seconds).unwrap_or(0);
+        let seconds = u64::try_from(seconds).unwrap_or(0);
+        let known = status.code.and_then(|code| u16::try_from(code).ok());
+        return UpstreamError::Status {
+            code: known.and_then(|code| StatusCode::from_u16(code).ok()).unwrap_or(code),
+            reason: shorten(status.reason.unwrap_or_default()),
+            message: shorten(status.message.unwrap_or_default()),
+            retry_after: (seconds > 0).then(|| Duration::from_secs(seconds)),
+        };
     }
     let status: Status = serde_json::from_slice(body).unwrap_or_else(|_| Status {
         // Plain text, as of a load balancer or a time-out filter.

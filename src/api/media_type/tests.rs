@@ -13,11 +13,21 @@ fn headers(pairs: &[(http::HeaderName, &str)]) -> HeaderMap {
 }
 
 fn form(accept: &str, shape: Shape) -> Option<Form> {
-    negotiate(&headers(&[(ACCEPT, accept)]), &Query::default(), shape, false)
+    form_of(accept, shape, Verb::Get)
+}
+
+fn form_of(accept: &str, shape: Shape, verb: Verb) -> Option<Form> {
+    negotiate(&headers(&[(ACCEPT, accept)]), &Query::default(), shape, verb)
 }
 
 const JSON: Option<Form> = Some(Form::JSON);
 const PRETTY: Option<Form> = Some(Form { pretty: true, ..Form::JSON });
+
+const PROTO: Option<Form> = Some(Form { encoding: Encoding::Protobuf, ..Form::JSON });
+const METADATA_V1: View = View::Metadata(MetaVersion::V1);
+const METADATA_JSON: Option<Form> = Some(Form { view: METADATA_V1, ..Form::JSON });
+const METADATA_PROTO: Option<Form> =
+    Some(Form { encoding: Encoding::Protobuf, view: METADATA_V1, pretty: false });
 
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
 const METADATA: &str = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io";
@@ -27,6 +37,8 @@ const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 fn accept_is_negotiated_as_upstream() {
     let kubectl =
         format!("{TABLE},application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json");
+    let metadata_protobuf = METADATA.replace("json", "vnd.kubernetes.protobuf");
+    let metadata_client = format!("{metadata_protobuf},{METADATA},application/json");
     let rows: &[(&str, Option<Form>, Option<Form>)] = &[
         ("", JSON, JSON),
         ("application/json", JSON, JSON),
@@ -64,13 +76,18 @@ fn accept_is_negotiated_as_upstream() {
         ("application/yaml;q=.5,application/json;q=0.6", JSON, JSON),
         ("application/yaml;q=bad,application/json", None, None),
         ("application/yaml;q=0.5,*/*", None, None),
-        (PROTOBUF, None, None),
-        ("application/vnd.kubernetes.protobuf,application/json", None, JSON),
+        (PROTOBUF, PROTO, None),
+        ("application/vnd.kubernetes.protobuf,application/json", PROTO, JSON),
+        ("application/vnd.kubernetes.protobuf;stream=watch,application/json", PROTO, JSON),
+        ("application/vnd.kubernetes.protobuf;pretty=1", PROTO, None),
+        ("application/vnd.kubernetes.protobuf;q=0.5,application/json", JSON, JSON),
         ("application/vnd.kubernetes.protobuf, */*", None, JSON),
         ("application/json,application/vnd.kubernetes.protobuf", JSON, JSON),
         ("application/cbor,application/json", None, None),
         (TABLE, None, None),
-        (METADATA, None, None),
+        (METADATA, METADATA_JSON, METADATA_JSON),
+        (&metadata_protobuf, METADATA_PROTO, METADATA_PROTO),
+        (&metadata_client, METADATA_PROTO, METADATA_PROTO),
         (&kubectl, None, None),
         ("application/json;as=", None, None),
         ("application/json;g=meta.k8s.io,application/json", None, None),
@@ -94,6 +111,46 @@ fn accept_is_negotiated_as_upstream() {
 }
 
 #[test]
+fn metadata_only_kinds_are_bound_to_their_verb() {
+    let list = METADATA.replace("Metadata;", "MetadataList;");
+    for (accept, get, listed) in
+        [(METADATA, METADATA_JSON, None), (list.as_str(), None, METADATA_JSON)]
+    {
+        for shape in [Shape::BuiltIn, Shape::Custom] {
+            assert_eq!(form_of(accept, shape, Verb::Get), get);
+            assert_eq!(form_of(accept, shape, Verb::Watch), get);
+            assert_eq!(form_of(accept, shape, Verb::List), listed);
+        }
+    }
+    let beta = METADATA.replace("v=v1", "v=v1beta1");
+    let expected = Form { view: View::Metadata(MetaVersion::V1Beta1), ..Form::JSON };
+    assert_eq!(form(&beta, Shape::BuiltIn), Some(expected));
+    for other in ["v=v2", "v=v1;as=Other"] {
+        assert_eq!(form(&METADATA.replace("v=v1", other), Shape::BuiltIn), None, "{other}");
+    }
+    let other_group = METADATA.replace("meta.k8s.io", "example.com");
+    assert_eq!(form(&other_group, Shape::BuiltIn), None);
+    // Any order, and parameters that have no part in it.
+    let accept = "application/json;v=v1;charset=utf-8;g=meta.k8s.io;as=PartialObjectMetadata";
+    assert_eq!(form(accept, Shape::Custom), METADATA_JSON);
+}
+
+#[test]
+fn errors_are_encoded_as_the_first_clause_without_a_conversion() {
+    let metadata_protobuf = METADATA.replace("json", "vnd.kubernetes.protobuf");
+    for (accept, expected) in [
+        ("", Encoding::Json),
+        (PROTOBUF, Encoding::Protobuf),
+        ("application/vnd.kubernetes.protobuf,application/json", Encoding::Protobuf),
+        (&metadata_protobuf, Encoding::Json),
+        (&format!("{metadata_protobuf},{PROTOBUF}"), Encoding::Protobuf),
+        (&format!("{metadata_protobuf},application/json"), Encoding::Json),
+    ] {
+        assert_eq!(error_encoding(&headers(&[(ACCEPT, accept)])), expected, "{accept}");
+    }
+}
+
+#[test]
 fn many_clauses_are_decided_only_where_order_does_not_matter() {
     let many = ["application/json"; 13].join(",");
     assert_eq!(form(&many, Shape::BuiltIn), JSON);
@@ -105,12 +162,12 @@ fn many_clauses_are_decided_only_where_order_does_not_matter() {
 #[test]
 fn only_the_first_line_counts() {
     let two = headers(&[(ACCEPT, "application/json"), (ACCEPT, "application/yaml")]);
-    assert_eq!(negotiate(&two, &Query::default(), Shape::BuiltIn, false), JSON);
+    assert_eq!(negotiate(&two, &Query::default(), Shape::BuiltIn, Verb::Get), JSON);
     let two = headers(&[(ACCEPT, "application/yaml"), (ACCEPT, "application/json")]);
-    assert_eq!(negotiate(&two, &Query::default(), Shape::BuiltIn, false), None);
-    assert_eq!(negotiate(&HeaderMap::new(), &Query::default(), Shape::BuiltIn, false), JSON);
+    assert_eq!(negotiate(&two, &Query::default(), Shape::BuiltIn, Verb::Get), None);
+    assert_eq!(negotiate(&HeaderMap::new(), &Query::default(), Shape::BuiltIn, Verb::Get), JSON);
     let latin = headers(&[(ACCEPT, "application/json;a=é")]);
-    assert_eq!(negotiate(&latin, &Query::default(), Shape::BuiltIn, false), None);
+    assert_eq!(negotiate(&latin, &Query::default(), Shape::BuiltIn, Verb::Get), None);
 }
 
 #[test]
@@ -142,13 +199,17 @@ fn people_get_indented_json() {
     for (query, agent, expected) in rows {
         let query = Query::parse(query);
         let headers = headers(&[(USER_AGENT, agent)]);
-        let form = negotiate(&headers, &query, Shape::Custom, false);
+        let form = negotiate(&headers, &query, Shape::Custom, Verb::Get);
         assert_eq!(form, expected, "{query:?} {agent}");
-        assert_eq!(negotiate(&headers, &query, Shape::Custom, true), JSON, "a watch, {agent}");
+        assert_eq!(
+            negotiate(&headers, &query, Shape::Custom, Verb::Watch),
+            JSON,
+            "a watch, {agent}"
+        );
     }
     let pretty = headers(&[(ACCEPT, "application/json;pretty=1")]);
     let query = Query::parse("pretty=false");
-    assert_eq!(negotiate(&pretty, &query, Shape::BuiltIn, false), PRETTY);
+    assert_eq!(negotiate(&pretty, &query, Shape::BuiltIn, Verb::List), PRETTY);
 }
 
 #[test]
@@ -175,10 +236,10 @@ proptest! {
     #[test]
     fn any_header_is_read_without_panic(
         accept in "((application|\\*|text|)/?(json|\\*|yaml|)(;| ?q=[0-9.]{0,3}|;as=Table|=)?,?){0,5}|[ -~]{0,40}",
-        watch in any::<bool>(),
+        verb in prop_oneof![Just(Verb::Get), Just(Verb::List), Just(Verb::Watch)],
     ) {
         let _form = negotiate(
-            &headers(&[(ACCEPT, &accept)]), &Query::default(), Shape::BuiltIn, watch,
+            &headers(&[(ACCEPT, &accept)]), &Query::default(), Shape::BuiltIn, verb,
         );
     }
 

@@ -35,6 +35,14 @@ impl FieldSelector {
         self.requirements.is_empty()
     }
 
+    /// The indices of the kind's own fields that it asks for.
+    pub fn values(&self) -> impl Iterator<Item = usize> {
+        self.requirements.iter().filter_map(|requirement| match requirement.field {
+            Field::Value(index) => Some(index),
+            Field::Name | Field::Namespace => None,
+        })
+    }
+
     /// Whether an object of this name, namespace (empty for none) and field values matches. `values` are in
     /// the order of the [`SelectableFields`] it was bound to; a missing one counts as empty.
     pub fn matches(&self, name: &str, namespace: &str, values: &[Box<str>]) -> bool {

@@ -1,14 +1,14 @@
 //! One event of the history: an object before and after, and the frames in which watchers get it.
 //!
 //! What a watcher gets depends on whether the object matched its filter before and matches after
-//! (semantics.md §5.5), so an event has up to three forms. Each is encoded once, when the first watcher needs it,
-//! and its bytes are shared by all.
+//! (semantics.md §5.5), so an event has up to three frames, in each view that some watcher asks for. Each is encoded once, when the first
+//! watcher needs it, and its bytes are shared by all. Those of the metadata-only views are boxed, since most events never need them.
 
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 
-use crate::api::media_type::View;
+use crate::api::media_type::{MetaVersion, View};
 use crate::api::resource_version::ResourceVersion;
 use crate::cache::core::filter::WatchFilter;
 use crate::cache::core::watch_cache::Now;
@@ -35,9 +35,22 @@ pub struct Event {
     previous: Option<Arc<Object>>,
     deleted: bool,
     part: Part,
+    full: Frames,
+    metadata: OnceLock<Box<MetadataFrames>>,
+}
+
+/// The frames of one view.
+#[derive(Debug, Default)]
+struct Frames {
     added: OnceLock<Bytes>,
     modified: OnceLock<Bytes>,
     gone: OnceLock<Bytes>,
+}
+
+#[derive(Debug, Default)]
+struct MetadataFrames {
+    v1: Frames,
+    v1beta1: Frames,
 }
 
 impl Event {
@@ -90,9 +103,8 @@ impl Event {
             previous,
             deleted,
             part: Part::Whole,
-            added: OnceLock::new(),
-            modified: OnceLock::new(),
-            gone: OnceLock::new(),
+            full: Frames::default(),
+            metadata: OnceLock::new(),
         }
     }
 
@@ -120,27 +132,37 @@ impl Event {
     pub fn frame(&self, filter: &WatchFilter, view: View) -> Option<Bytes> {
         let previous = self.previous.as_deref().filter(|previous| filter.matches(previous));
         let matches = !self.deleted && filter.matches(&self.object);
+        if previous.is_none() && !matches {
+            return None;
+        }
+        let frames = self.frames(view);
+        let encode = |event| frame::encode(event, &self.object, view);
         let frame = match (previous, matches) {
             (_, true) if self.part == Part::Leaving => return None,
             (_, false) if self.part == Part::Staying => return None,
-            (None, true) => {
-                self.added.get_or_init(|| frame::encode(EventType::Added, &self.object, view))
-            }
-            (Some(_), true) => {
-                self.modified.get_or_init(|| frame::encode(EventType::Modified, &self.object, view))
-            }
-            (Some(previous), false) => self.gone.get_or_init(|| self.encode_gone(previous, view)),
+            (None, true) => frames.added.get_or_init(|| encode(EventType::Added)),
+            (Some(_), true) => frames.modified.get_or_init(|| encode(EventType::Modified)),
+            (Some(previous), false) => frames.gone.get_or_init(|| self.encode_gone(previous, view)),
             (None, false) => return None,
         };
         Some(frame.clone())
     }
 
     /// What only the history keeps alive, in bytes: the object before, a deletion's object, and one frame, which
-    /// is the usual number; more forms exist only where the event crosses the edge of somebody's selector.
+    /// is the usual number; more exist only where the event crosses the edge of somebody's selector, or in a metadata-only view.
     pub fn weight(&self) -> usize {
         let previous = self.previous.as_ref().map_or(0, |previous| previous.weight());
         let object = if self.deleted { self.object.weight() } else { 0 };
         size_of::<Self>() + previous + object + self.object.body.len()
+    }
+
+    fn frames(&self, view: View) -> &Frames {
+        let metadata = || self.metadata.get_or_init(Box::default);
+        match view {
+            View::Full => &self.full,
+            View::Metadata(MetaVersion::V1) => &metadata().v1,
+            View::Metadata(MetaVersion::V1Beta1) => &metadata().v1beta1,
+        }
     }
 
     fn encode_gone(&self, previous: &Object, view: View) -> Bytes {

@@ -21,7 +21,7 @@ use crate::api::selector::field::FieldSelector;
 use crate::api::selector::label::LabelSelector;
 use crate::cache::core::watch_cache::{EndCause, Now, WatchCache, WindowLimits};
 use crate::cache::core::watcher::{Taken, WatchFilter, Watcher};
-use crate::codec::object::{Key, Object};
+use crate::codec::object::{Key, Layout, Object, Span};
 
 /// A pod by what filters look at.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -98,8 +98,10 @@ impl Pod {
             labels: Box::new([("app".into(), self.app.as_str().into())]),
             fields: fields.into(),
             body: body.into(),
-            list_item_skip: 0,
-            resource_version_at: (u32::try_from(at).unwrap(), u8::try_from(digits.len()).unwrap()),
+            layout: Layout {
+                resource_version: Span::new(at, digits.len()).unwrap(),
+                ..Layout::default()
+            },
         }
     }
 

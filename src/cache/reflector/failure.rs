@@ -62,6 +62,8 @@ impl From<UpstreamError> for Failure {
                 StatusCode::GONE => Self::Expired,
                 StatusCode::BAD_REQUEST | StatusCode::UNPROCESSABLE_ENTITY => Self::Invalid(text),
                 StatusCode::FORBIDDEN => Self::Stop(Refusal::Forbidden),
+                // It has no such encoding; where it has, a request negotiated it.
+                StatusCode::NOT_ACCEPTABLE => Self::Stop(Refusal::Unreadable),
                 StatusCode::NOT_FOUND => Self::Stop(Refusal::Unknown),
                 StatusCode::METHOD_NOT_ALLOWED => Self::Stop(Refusal::NotWatchable),
                 StatusCode::GATEWAY_TIMEOUT if message.contains(TOO_LARGE) => Self::TooLarge,
@@ -95,6 +97,7 @@ mod tests {
         assert!(matches!(status(422, ""), Failure::Invalid(_)));
         assert!(matches!(status(403, ""), Failure::Stop(Refusal::Forbidden)));
         assert!(matches!(status(404, ""), Failure::Stop(Refusal::Unknown)));
+        assert!(matches!(status(406, ""), Failure::Stop(Refusal::Unreadable)));
         assert!(matches!(status(401, ""), Failure::Retry(_, Some(_))));
         assert!(matches!(status(429, ""), Failure::Retry(_, Some(_))));
         assert!(matches!(

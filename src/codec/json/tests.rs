@@ -5,6 +5,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::*;
+use crate::api::media_type::View;
 use crate::api::resource::{GroupVersionResource, built_in};
 use crate::api::selectable::SelectableFields;
 
@@ -36,7 +37,7 @@ pub(crate) fn config_map(name: &str, resource_version: u64) -> Object {
     object(text.as_bytes(), &config_maps()).unwrap()
 }
 
-const POD: &str = r#"{"kind":"Pod","apiVersion":"v1","metadata":{"name":"p","namespace":"ns1","uid":"u","resourceVersion":"9999","labels":{"b":"2","a":"\u003c1\""},"managedFields":[{"fieldsV1":{"f:metadata":{"f:resourceVersion":{}},"resourceVersion":"1"}}]},"spec":{"containers":[{"name":"resourceVersion"}],"nodeName":"n1","hostNetwork":true},"status":{"phase":"Running","podIP":"10.0.0.1","podIPs":[{"ip":"10.0.0.1"},{"ip":"::1"}]}}"#;
+pub(crate) const POD: &str = r#"{"kind":"Pod","apiVersion":"v1","metadata":{"name":"p","namespace":"ns1","uid":"u","resourceVersion":"9999","labels":{"b":"2","a":"\u003c1\""},"managedFields":[{"fieldsV1":{"f:metadata":{"f:resourceVersion":{}},"resourceVersion":"1"}}]},"spec":{"containers":[{"name":"resourceVersion"}],"nodeName":"n1","hostNetwork":true},"status":{"phase":"Running","podIP":"10.0.0.1","podIPs":[{"ip":"10.0.0.1"},{"ip":"::1"}]}}"#;
 
 #[test]
 fn what_is_read_of_a_pod() {
@@ -64,7 +65,9 @@ fn what_is_read_of_a_pod() {
 fn a_deleted_pod_gets_the_events_resource_version() {
     let pod = object(POD.as_bytes(), &pods()).unwrap();
     let expected = POD.replacen("9999", "10000", 1);
-    assert_eq!(pod.body_with_resource_version(ResourceVersion(10_000)), expected.as_bytes());
+    let number = ResourceVersion(10_000);
+    let (body, _) = crate::codec::splice::with_resource_version(&pod.body, pod.layout, number);
+    assert_eq!(body, expected.as_bytes());
 }
 
 #[test]
@@ -73,17 +76,15 @@ fn list_items_and_objects_become_the_same() {
     let from_list = list_item(item.as_bytes(), &pods()).unwrap();
     let from_watch = object(POD.as_bytes(), &pods()).unwrap();
     assert_eq!(from_list.body, from_watch.body);
-    assert_eq!(from_list.list_item_skip, from_watch.list_item_skip);
-    assert_eq!(from_list.resource_version_at, from_watch.resource_version_at);
-    let (lead, rest) = from_list.list_item();
-    assert_eq!([lead, rest].concat(), item.as_bytes());
+    assert_eq!(from_list.layout, from_watch.layout);
+    assert_eq!(from_list.list_item(View::Full).to_vec(), item.as_bytes());
 }
 
 #[test]
 fn custom_resources_keep_their_bytes() {
     let text = r#"{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"w","namespace":"n","resourceVersion":"5"},"spec":{"color":"red","n":3}}"#;
     let widget = object(text.as_bytes(), &widgets()).unwrap();
-    assert_eq!(widget.list_item(), (&b""[..], text.as_bytes()));
+    assert_eq!(widget.list_item(View::Full).to_vec(), text.as_bytes());
     assert_eq!(widget.fields.iter().map(|value| &**value).collect::<Vec<_>>(), ["red", "3"]);
 }
 
@@ -115,6 +116,30 @@ fn unusable_objects_are_refused() {
 }
 
 proptest! {
+    /// The metadata is spliced as it stands: what another reader finds in either is the same.
+    #[test]
+    fn spliced_metadata_is_that_of_the_object(
+        name in "[a-z]{1,9}",
+        labels in prop::collection::btree_map("[a-z\"]{0,9}", "\\PC{0,9}", 0..4),
+        lead in any::<bool>(),
+    ) {
+        let metadata = serde_json::json!({
+            "name": name, "namespace": "n", "labels": labels, "resourceVersion": "7",
+        });
+        let spec = serde_json::json!({"metadata": {"name": "other"}});
+        let members = if lead {
+            format!(r#""spec":{spec},"metadata":{metadata}"#)
+        } else {
+            format!(r#""metadata":{metadata},"spec":{spec}"#)
+        };
+        let text = format!(r#"{{"kind":"Pod","apiVersion":"v1",{members}}}"#);
+        let pod = object(text.as_bytes(), &pods()).unwrap();
+        let view = View::Metadata(crate::api::media_type::MetaVersion::V1);
+        let shown: serde_json::Value = serde_json::from_slice(&pod.shown(view).to_vec()).unwrap();
+        prop_assert_eq!(&shown["metadata"], &metadata);
+        prop_assert_eq!(shown.as_object().unwrap().len(), 3);
+    }
+
     #[test]
     fn never_panics_on_what_the_upstream_sends(bytes in prop::collection::vec(any::<u8>(), 0..200), cut in 0..POD.len()) {
         drop(object(&bytes, &widgets()));

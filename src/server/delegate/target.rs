@@ -7,7 +7,7 @@ use http::HeaderMap;
 use crate::api::list_options::ListOptions;
 use crate::api::media_type::{self, Form};
 use crate::api::request_info::{RequestInfo, ResourceRequest, Verb};
-use crate::api::resource::{ApiResource, Scope};
+use crate::api::resource::{ApiResource, Representation, Scope};
 use crate::api::selector::field::FieldSelector;
 use crate::api::selector::label::LabelSelector;
 use crate::cache::core::watcher::WatchFilter;
@@ -36,7 +36,7 @@ impl Target {
             return Err(Reason::Path);
         }
         let watch = info.verb == Verb::Watch;
-        let form = media_type::negotiate(headers, &info.query, resource.shape, watch)
+        let form = media_type::negotiate(headers, &info.query, resource.shape, info.verb)
             .ok_or(Reason::Form)?;
         let (labels, fields) = match options {
             None => Default::default(),
@@ -46,6 +46,10 @@ impl Target {
                     .ok_or(Reason::Selector)?,
             ),
         };
+        let representation = Representation::of(form, resource);
+        if !fields.values().all(|index| resource.selectable.is_readable(index, representation)) {
+            return Err(Reason::Selector);
+        }
         // `/watch/…/<name>` refuses a field selector that does not name the same object (semantics.md §6.2).
         let named_by_path = !request.name.is_empty() && !request.name_lifted;
         if watch

@@ -188,6 +188,36 @@ async fn watches_by_their_path_are_served() {
     assert_eq!(weir.get(other).await.header("x-weir-cache"), "forward; reason=selector");
 }
 
+const PARTIAL_X: &str = r#"{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"name":"x","namespace":"ns","resourceVersion":"3"}}"#;
+
+#[tokio::test]
+async fn metadata_only_views() {
+    let (weir, _feed) = warm().await;
+    let ask = |path: &str, kind: &str| {
+        let mut request = get(path);
+        let accept = format!("application/json;as={kind};g=meta.k8s.io;v=v1,application/json");
+        request.headers_mut().insert("accept", HeaderValue::from_str(&accept).unwrap());
+        weir.send(request)
+    };
+    let path = "/api/v1/namespaces/ns/configmaps/x?resourceVersion=0";
+    let one = ask(path, "PartialObjectMetadata").await;
+    assert_eq!((one.header("x-weir-cache"), one.text()), ("hit", &*format!("{PARTIAL_X}\n")));
+    let path = "/api/v1/configmaps?resourceVersion=0&fieldSelector=metadata.name%3Dx";
+    let list = ask(path, "PartialObjectMetadataList").await;
+    let expected = format!(
+        "{{\"kind\":\"PartialObjectMetadataList\",\"apiVersion\":\"meta.k8s.io/v1\",\"metadata\":{{\"resourceVersion\":\"7\"}},\"items\":[{PARTIAL_X}]}}\n"
+    );
+    assert_eq!((list.header("x-weir-cache"), list.text()), ("hit", &*expected));
+    // The kind of the other is a 406, which the upstream words.
+    let other = ask(path, "PartialObjectMetadata").await;
+    assert_eq!(other.header("x-weir-cache"), "forward; reason=form");
+    let path = "/api/v1/configmaps?resourceVersion=0&watch=1&timeoutSeconds=1\
+                &fieldSelector=metadata.name%3Dx";
+    let watch = ask(path, "PartialObjectMetadata").await;
+    assert_eq!(watch.header("x-weir-cache"), "hit");
+    assert_eq!(watch.text(), format!("{{\"type\":\"ADDED\",\"object\":{PARTIAL_X}}}\n"));
+}
+
 #[tokio::test]
 async fn long_lists_are_compressed_for_those_who_take_it() {
     let weir = Weir::start(echo).await;

@@ -10,6 +10,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
+use crate::api::media_type::Encoding;
 use crate::codec::frame::FrameSplitter;
 use crate::upstream::error::UpstreamError;
 use crate::upstream::{Purpose, Upstream, fetch, pool};
@@ -107,7 +108,7 @@ where
     T: DeserializeOwned + Clone + PartialEq,
 {
     let malformed = || UpstreamError::Malformed("a watch frame".to_owned());
-    let mut splitter = FrameSplitter::new(LIST_BYTES_MAX);
+    let mut splitter = FrameSplitter::new(Encoding::Json, LIST_BYTES_MAX);
     let mut frames = Vec::new();
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| UpstreamError::Lost(error.to_string()))?;

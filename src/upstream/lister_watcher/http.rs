@@ -26,7 +26,7 @@ pub struct HttpListWatch {
     upstream: Upstream,
     resource: Arc<ApiResource>,
     path: String,
-    accept: &'static str,
+    representation: Representation,
     max_list_bytes: usize,
     warnings: Mutex<Vec<String>>,
 }
@@ -41,17 +41,8 @@ impl HttpListWatch {
         max_list_bytes: usize,
     ) -> Self {
         let path = resource.gvr.collection_path(scope);
-        let accept = match representation {
-            Representation::Json => "application/json",
-            Representation::Protobuf => "application/vnd.kubernetes.protobuf",
-            Representation::MetadataJson => {
-                "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-            }
-            Representation::MetadataProtobuf => {
-                "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-            }
-        };
-        Self { upstream, resource, path, accept, max_list_bytes, warnings: Mutex::default() }
+        let warnings = Mutex::default();
+        Self { upstream, resource, path, representation, max_list_bytes, warnings }
     }
 
     async fn get(
@@ -62,7 +53,8 @@ impl HttpListWatch {
     ) -> Result<Response<pool::Body>, UpstreamError> {
         let separator = if query.is_empty() { "" } else { "?" };
         let path_and_query = format!("{}{separator}{query}", self.path);
-        let get = Get { accept: self.accept, purpose, timeout, ..Get::json(&path_and_query) };
+        let accept = accept(self.representation, purpose);
+        let get = Get { accept, purpose, timeout, ..Get::json(&path_and_query) };
         let response = get.send(&self.upstream).await?;
         *self.warnings.lock() = warnings_of(response.headers());
         Ok(response)
@@ -77,12 +69,14 @@ impl ListWatch for HttpListWatch {
         let response =
             self.get(&query, Purpose::Request, crate::upstream::fetch::HEAD_TIMEOUT).await?;
         let body = read(response.into_body(), self.max_list_bytes).await?;
+        let length = body.len();
         let malformed = |error: &dyn std::fmt::Display| UpstreamError::Malformed(error.to_string());
-        let resource = self.resource.clone();
-        let parsed = if body.len() <= PARSE_INLINE_MAX_BYTES {
-            list::parse(&body, &resource)
+        let (resource, representation) = (self.resource.clone(), self.representation);
+        let parse = move || list::parse(&body, &resource, representation);
+        let parsed = if length <= PARSE_INLINE_MAX_BYTES {
+            parse()
         } else {
-            let work = tokio::task::spawn_blocking(move || list::parse(&body, &resource));
+            let work = tokio::task::spawn_blocking(parse);
             work.await.map_err(|error| malformed(&error))?
         };
         parsed.map_err(|error| malformed(&error))
@@ -91,11 +85,33 @@ impl ListWatch for HttpListWatch {
     async fn watch(&self, request: WatchRequest) -> Result<HttpWatch, UpstreamError> {
         let query = watch_query(&request);
         let response = self.get(&query, Purpose::Stream, WATCH_HEAD_TIMEOUT).await?;
-        Ok(HttpWatch::start(response.into_body(), self.resource.clone()))
+        let resource = self.resource.clone();
+        Ok(HttpWatch::start(response.into_body(), resource, self.representation))
     }
 
     fn warnings(&self) -> Vec<String> {
         self.warnings.lock().clone()
+    }
+}
+
+/// The kind of a metadata-only answer differs between lists and watches (semantics.md §8.1).
+fn accept(representation: Representation, purpose: Purpose) -> &'static str {
+    let watch = matches!(purpose, Purpose::Stream);
+    match (representation, watch) {
+        (Representation::Json, _) => "application/json",
+        (Representation::Protobuf, _) => "application/vnd.kubernetes.protobuf",
+        (Representation::MetadataJson, false) => {
+            "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+        }
+        (Representation::MetadataJson, true) => {
+            "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+        }
+        (Representation::MetadataProtobuf, false) => {
+            "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+        }
+        (Representation::MetadataProtobuf, true) => {
+            "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+        }
     }
 }
 

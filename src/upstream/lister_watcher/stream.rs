@@ -17,9 +17,9 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
 use super::{UpstreamEvent, WatchStream};
-use crate::api::resource::ApiResource;
+use crate::api::resource::{ApiResource, Representation};
 use crate::codec::frame::{FrameSplitter, RawFrame};
-use crate::codec::{bookmark, json};
+use crate::codec::{bookmark, ingest};
 use crate::upstream::error::{UpstreamError, chain};
 use crate::upstream::fetch::status_error;
 use crate::upstream::pool;
@@ -52,9 +52,14 @@ struct State {
 }
 
 impl HttpWatch {
-    pub(super) fn start(body: pool::Body, resource: Arc<ApiResource>) -> Self {
+    pub(super) fn start(
+        body: pool::Body,
+        resource: Arc<ApiResource>,
+        representation: Representation,
+    ) -> Self {
         let buffer = Arc::new(Buffer::default());
-        let reader = tokio::spawn(run(body, resource, buffer.clone())).abort_handle();
+        let ingest = Ingest { resource, representation };
+        let reader = tokio::spawn(run(body, ingest, buffer.clone())).abort_handle();
         Self { buffer, reader }
     }
 }
@@ -103,18 +108,20 @@ impl Drop for Ending {
     }
 }
 
-async fn run(body: pool::Body, resource: Arc<ApiResource>, buffer: Arc<Buffer>) {
+/// What the frames' objects are.
+struct Ingest {
+    resource: Arc<ApiResource>,
+    representation: Representation,
+}
+
+async fn run(body: pool::Body, ingest: Ingest, buffer: Arc<Buffer>) {
     let ending = Ending(buffer.clone());
-    let end = read(body, &resource, &buffer).await;
+    let end = read(body, &ingest, &buffer).await;
     ending.set(end);
 }
 
-async fn read(
-    mut body: pool::Body,
-    resource: &ApiResource,
-    buffer: &Buffer,
-) -> Result<(), UpstreamError> {
-    let mut splitter = FrameSplitter::new(FRAME_MAX_BYTES);
+async fn read(mut body: pool::Body, ingest: &Ingest, buffer: &Buffer) -> Result<(), UpstreamError> {
+    let mut splitter = FrameSplitter::new(ingest.representation.encoding(), FRAME_MAX_BYTES);
     let malformed = |error: &dyn std::fmt::Display| UpstreamError::Malformed(error.to_string());
     let mut frames = Vec::new();
     loop {
@@ -139,7 +146,7 @@ async fn read(
                 None => break None,
             }
         };
-        ingest(&mut frames, resource, buffer, bytes)?;
+        ingest.frames(&mut frames, buffer, bytes)?;
         if let Some(end) = outcome {
             return end;
         }
@@ -149,53 +156,56 @@ async fn read(
     }
 }
 
-/// Turns frames into events and hands over those before the first that can't be read.
-fn ingest(
-    frames: &mut Vec<RawFrame>,
-    resource: &ApiResource,
-    buffer: &Buffer,
-    bytes: usize,
-) -> Result<(), UpstreamError> {
-    if frames.is_empty() {
-        return Ok(());
-    }
-    let mut events = Vec::with_capacity(frames.len());
-    let mut failed = Ok(());
-    for frame in frames.drain(..) {
-        match event(&frame, resource) {
-            Ok(event) => events.push(event),
-            Err(error) => {
-                failed = Err(error);
-                break;
+impl Ingest {
+    /// Turns frames into events and hands over those before the first that can't be read.
+    fn frames(
+        &self,
+        frames: &mut Vec<RawFrame>,
+        buffer: &Buffer,
+        bytes: usize,
+    ) -> Result<(), UpstreamError> {
+        if frames.is_empty() {
+            return Ok(());
+        }
+        let mut events = Vec::with_capacity(frames.len());
+        let mut failed = Ok(());
+        for frame in frames.drain(..) {
+            match self.event(&frame) {
+                Ok(event) => events.push(event),
+                Err(error) => {
+                    failed = Err(error);
+                    break;
+                }
             }
         }
+        let mut state = buffer.state.lock();
+        state.events.append(&mut events);
+        state.bytes += bytes;
+        drop(state);
+        buffer.filled.notify_one();
+        failed
     }
-    let mut state = buffer.state.lock();
-    state.events.append(&mut events);
-    state.bytes += bytes;
-    drop(state);
-    buffer.filled.notify_one();
-    failed
-}
 
-fn event(frame: &RawFrame, resource: &ApiResource) -> Result<UpstreamEvent, UpstreamError> {
-    let object = || {
-        json::object(&frame.object, resource)
-            .map_err(|error| UpstreamError::Malformed(error.to_string()))
-    };
-    match &*frame.event {
-        "ADDED" | "MODIFIED" => object().map(UpstreamEvent::Upsert),
-        "DELETED" => object().map(UpstreamEvent::Delete),
-        "BOOKMARK" => {
-            let (resource_version, initial_events_end) = bookmark::read(&frame.object)
-                .ok_or_else(|| UpstreamError::Malformed("a bookmark".to_owned()))?;
-            // Copied: a slice would keep the whole chunk that it came in.
-            let object = Bytes::copy_from_slice(&frame.object);
-            Ok(UpstreamEvent::Bookmark { resource_version, initial_events_end, object })
+    fn event(&self, frame: &RawFrame) -> Result<UpstreamEvent, UpstreamError> {
+        let object = || {
+            ingest::object(&frame.object, &self.resource, self.representation)
+                .map_err(|error| UpstreamError::Malformed(error.to_string()))
+        };
+        match &*frame.event {
+            "ADDED" | "MODIFIED" => object().map(UpstreamEvent::Upsert),
+            "DELETED" => object().map(UpstreamEvent::Delete),
+            "BOOKMARK" => {
+                let (resource_version, initial_events_end) = bookmark::read(&frame.object)
+                    .ok_or_else(|| UpstreamError::Malformed("a bookmark".to_owned()))?;
+                // Copied: a slice would keep the whole chunk that it came in.
+                let object = Bytes::copy_from_slice(&frame.object);
+                Ok(UpstreamEvent::Bookmark { resource_version, initial_events_end, object })
+            }
+            "ERROR" => Ok(UpstreamEvent::Error(status_error(
+                &frame.object,
+                StatusCode::INTERNAL_SERVER_ERROR,
+            ))),
+            _ => Err(UpstreamError::Malformed("a watch event of an unknown type".to_owned())),
         }
-        "ERROR" => {
-            Ok(UpstreamEvent::Error(status_error(&frame.object, StatusCode::INTERNAL_SERVER_ERROR)))
-        }
-        _ => Err(UpstreamError::Malformed("a watch event of an unknown type".to_owned())),
     }
 }

@@ -1,0 +1,101 @@
+//! Where the selectable fields' values stand in protobuf: the numbers of the API's `generated.proto` files.
+//!
+//! A number never changes within a version, but another version may have other ones, so each is named. A selector by a field that
+//! is missing here is forwarded.
+
+use crate::api::resource::GroupVersionResource;
+
+/// The field numbers that lead from an object to the value of a label.
+pub(super) fn path(gvr: &GroupVersionResource, label: &str) -> Option<&'static [u32]> {
+    let known = KNOWN.iter().find(|known| {
+        known.group == &*gvr.group
+            && known.resource == &*gvr.resource
+            && known.versions.contains(&&*gvr.version)
+    })?;
+    known.paths.iter().find(|(known, _)| *known == label).map(|(_, path)| *path)
+}
+
+/// A row of the table.
+struct Known {
+    group: &'static str,
+    versions: &'static [&'static str],
+    resource: &'static str,
+    paths: &'static [(&'static str, &'static [u32])],
+}
+
+const KNOWN: &[Known] = &[
+    Known {
+        group: "",
+        versions: &["v1"],
+        resource: "pods",
+        paths: &[
+            ("spec.restartPolicy", &[2, 3]),
+            ("spec.serviceAccountName", &[2, 8]),
+            ("spec.nodeName", &[2, 10]),
+            ("spec.hostNetwork", &[2, 11]),
+            ("spec.schedulerName", &[2, 19]),
+            ("status.phase", &[3, 1]),
+            ("status.podIP", &[3, 6]),
+            ("status.nominatedNodeName", &[3, 11]),
+        ],
+    },
+    Known {
+        group: "",
+        versions: &["v1"],
+        resource: "nodes",
+        paths: &[("spec.unschedulable", &[2, 4])],
+    },
+    Known {
+        group: "",
+        versions: &["v1"],
+        resource: "namespaces",
+        paths: &[("status.phase", &[3, 1])],
+    },
+    Known { group: "", versions: &["v1"], resource: "secrets", paths: &[("type", &[3])] },
+    Known {
+        group: "",
+        versions: &["v1"],
+        resource: "services",
+        paths: &[("spec.clusterIP", &[2, 3]), ("spec.type", &[2, 4])],
+    },
+    Known {
+        group: "",
+        versions: &["v1"],
+        resource: "replicationcontrollers",
+        paths: &[("status.replicas", &[3, 1])],
+    },
+    Known {
+        group: "batch",
+        versions: &["v1"],
+        resource: "jobs",
+        paths: &[("status.successful", &[3, 5])],
+    },
+    Known {
+        group: "certificates.k8s.io",
+        versions: &["v1", "v1beta1"],
+        resource: "certificatesigningrequests",
+        paths: &[("spec.signerName", &[2, 7])],
+    },
+    Known {
+        group: "certificates.k8s.io",
+        versions: &["v1alpha1", "v1beta1"],
+        resource: "clustertrustbundles",
+        paths: &[("spec.signerName", &[2, 1])],
+    },
+    Known {
+        group: "certificates.k8s.io",
+        versions: &["v1beta1"],
+        resource: "podcertificaterequests",
+        paths: &[
+            ("spec.signerName", &[2, 1]),
+            ("spec.podName", &[2, 2]),
+            ("spec.nodeName", &[2, 6]),
+        ],
+    },
+    Known {
+        group: "resource.k8s.io",
+        versions: &["v1", "v1beta1", "v1beta2"],
+        resource: "resourceslices",
+        paths: &[("spec.nodeName", &[2, 3]), ("spec.driver", &[2, 1])],
+    },
+];

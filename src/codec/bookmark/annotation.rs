@@ -1,0 +1,130 @@
+//! The annotation that ends the initial events, put into a bookmark and taken out of it.
+
+use std::cmp::Ordering;
+
+use super::{ANNOTATION, read_bookmark};
+use crate::codec::protobuf::wire::{Field, Fields, push_head};
+use crate::codec::{protobuf, splice};
+
+/// Takes the annotation out.
+pub(super) fn remove(object: &[u8]) -> Option<Vec<u8>> {
+    if protobuf::is_protobuf(object) {
+        remove_from_protobuf(object)
+    } else {
+        remove_from_json(object)
+    }
+}
+
+/// Puts the annotation in where the upstream's encoder would.
+pub(super) fn add(object: &[u8]) -> Option<Vec<u8>> {
+    if protobuf::is_protobuf(object) { add_to_protobuf(object) } else { add_to_json(object) }
+}
+
+/// With the annotation goes the whole `annotations` if nothing else was in it.
+fn remove_from_json(object: &[u8]) -> Option<Vec<u8>> {
+    let text = std::str::from_utf8(object).ok()?;
+    let lone = format!(r#""annotations":{{{ANNOTATION_PAIR}}}"#);
+    [format!(",{lone}"), format!("{lone},"), lone]
+        .into_iter()
+        .chain([format!(",{ANNOTATION_PAIR}"), format!("{ANNOTATION_PAIR},")])
+        .find(|part| text.contains(part.as_str()))
+        .map(|part| text.replacen(&part, "", 1).into_bytes())
+}
+
+fn add_to_json(object: &[u8]) -> Option<Vec<u8>> {
+    let text = std::str::from_utf8(object).ok()?;
+    if let Some((before, after)) = text.split_once(r#""annotations":{"#) {
+        // Keys of a map are sorted; the annotations a zero object carries are few.
+        let (pairs, rest) = after.split_once('}')?;
+        let mut pairs: Vec<_> = pairs.split(',').filter(|pair| !pair.is_empty()).collect();
+        pairs.push(ANNOTATION_PAIR);
+        pairs.sort_unstable();
+        return Some(
+            format!(r#"{before}"annotations":{{{}}}{rest}"#, pairs.join(",")).into_bytes(),
+        );
+    }
+    let annotations = format!(r#""annotations":{{{ANNOTATION_PAIR}}}"#);
+    let end = if text.starts_with(r#"{"apiVersion":"#) {
+        text.replacen(r#""metadata":{"#, &format!(r#""metadata":{{{annotations},"#), 1)
+    } else {
+        // Past the closing quote of the digits.
+        let digits_end = read_bookmark(object)?.layout.resource_version.end() + 1;
+        let (before, after) = text.split_at_checked(digits_end)?;
+        format!("{before},{annotations}{after}")
+    };
+    Some(end.into_bytes())
+}
+
+fn remove_from_protobuf(object: &[u8]) -> Option<Vec<u8>> {
+    let layout = read_bookmark(object)?.layout;
+    let metadata = layout.metadata.of(object);
+    let mut kept = Vec::with_capacity(metadata.len());
+    let mut fields = Fields::of(metadata).peekable();
+    while let Some(field) = fields.next() {
+        let field = field.ok()?;
+        let end = match fields.peek() {
+            Some(next) => next.ok()?.start,
+            None => metadata.len(),
+        };
+        if !is_pair(&field)? {
+            kept.extend_from_slice(metadata.get(field.start..end)?);
+        }
+    }
+    Some(splice::with_metadata(object, layout, &kept))
+}
+
+fn add_to_protobuf(object: &[u8]) -> Option<Vec<u8>> {
+    let layout = read_bookmark(object)?.layout;
+    let metadata = layout.metadata.of(object);
+    // Before the first field of a higher number, or annotation of a greater key: the upstream sorts both.
+    let mut at = metadata.len();
+    for field in Fields::of(metadata) {
+        let field = field.ok()?;
+        let after = match field.number.cmp(&ANNOTATIONS) {
+            Ordering::Less => false,
+            Ordering::Equal => key_of(field.bytes().ok()?)? > ANNOTATION.as_bytes(),
+            Ordering::Greater => true,
+        };
+        if after {
+            at = field.start;
+            break;
+        }
+    }
+    let mut pair = Vec::new();
+    for (tag, text) in [(KEY_TAG, ANNOTATION), (VALUE_TAG, "true")] {
+        push_head(&mut pair, tag, text.len());
+        pair.extend_from_slice(text.as_bytes());
+    }
+    let (before, after) = metadata.split_at_checked(at)?;
+    let mut with = before.to_vec();
+    push_head(&mut with, ANNOTATIONS_TAG, pair.len());
+    with.extend_from_slice(&pair);
+    with.extend_from_slice(after);
+    Some(splice::with_metadata(object, layout, &with))
+}
+
+fn is_pair(field: &Field<'_>) -> Option<bool> {
+    if field.number != ANNOTATIONS {
+        return Some(false);
+    }
+    Some(key_of(field.bytes().ok()?)? == ANNOTATION.as_bytes())
+}
+
+fn key_of(pair: &[u8]) -> Option<&[u8]> {
+    let mut key = &b""[..];
+    for field in Fields::of(pair) {
+        let field = field.ok()?;
+        if field.number == 1 {
+            key = field.bytes().ok()?;
+        }
+    }
+    Some(key)
+}
+
+/// The field of `ObjectMeta`, and the tags of it and of a map's pairs.
+const ANNOTATIONS: u32 = 12;
+const ANNOTATIONS_TAG: u8 = 0x62;
+const KEY_TAG: u8 = 0x0a;
+const VALUE_TAG: u8 = 0x12;
+
+const ANNOTATION_PAIR: &str = r#""k8s.io/initial-events-end":"true""#;

@@ -1,0 +1,213 @@
+//! Takes a stream of watch frames apart, wherever its chunks may be cut.
+
+use bytes::{Buf, Bytes, BytesMut};
+use prost::Message;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::api::media_type::Encoding;
+use crate::codec::protobuf::WatchEvent;
+
+/// One event as the upstream framed it. `Debug` shows no part of the object.
+#[derive(Clone, PartialEq, Eq)]
+pub struct RawFrame {
+    /// `ADDED`, `MODIFIED`, `DELETED`, `BOOKMARK`, `ERROR`, or anything a future upstream may send.
+    pub event: Box<str>,
+    /// The bytes of `object`, in protobuf with their envelope; a slice of the frame, to be copied by whoever keeps it.
+    pub object: Bytes,
+}
+
+impl std::fmt::Debug for RawFrame {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RawFrame").field("event", &self.event).finish_non_exhaustive()
+    }
+}
+
+/// Why a stream of frames cannot be read on.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum FrameError {
+    /// A frame is not a watch event.
+    #[error("the upstream sent a watch frame that cannot be read")]
+    Malformed,
+    /// A frame is longer than the limit.
+    #[error("the upstream sent a watch frame of more than {0} bytes")]
+    TooLong(usize),
+    /// The stream ended within a frame.
+    #[error("the upstream's watch ended within a frame")]
+    Truncated,
+}
+
+/// Splits a byte stream into frames, wherever the stream's chunks may be cut.
+#[derive(Debug)]
+pub struct FrameSplitter {
+    encoding: Encoding,
+    max_bytes: usize,
+    /// The beginning of a frame whose end has not come yet.
+    partial: BytesMut,
+}
+
+impl FrameSplitter {
+    /// One that refuses frames of more than `max_bytes`.
+    pub fn new(encoding: Encoding, max_bytes: usize) -> Self {
+        Self { encoding, max_bytes, partial: BytesMut::new() }
+    }
+
+    /// Takes the next chunk and appends the frames that it completes.
+    pub fn push(&mut self, chunk: Bytes, frames: &mut Vec<RawFrame>) -> Result<(), FrameError> {
+        match self.encoding {
+            Encoding::Json => self.push_lines(chunk, frames),
+            Encoding::Protobuf => self.push_sized(&chunk, frames),
+        }
+    }
+
+    /// Ends the stream: an error if it ended within a frame.
+    pub fn finish(&self) -> Result<(), FrameError> {
+        let rest = match self.encoding {
+            Encoding::Json => self.partial.trim_ascii(),
+            Encoding::Protobuf => &self.partial,
+        };
+        if rest.is_empty() { Ok(()) } else { Err(FrameError::Truncated) }
+    }
+
+    fn push_lines(
+        &mut self,
+        mut chunk: Bytes,
+        frames: &mut Vec<RawFrame>,
+    ) -> Result<(), FrameError> {
+        while let Some(end) = memchr::memchr(b'\n', &chunk) {
+            let tail = chunk.split_to(end + 1);
+            let line = if self.partial.is_empty() {
+                tail
+            } else {
+                self.partial.extend_from_slice(&tail);
+                self.partial.split().freeze()
+            };
+            self.check(line.len())?;
+            if !line.trim_ascii().is_empty() {
+                frames.push(read_line(&line)?);
+            }
+        }
+        self.partial.extend_from_slice(&chunk);
+        self.check(self.partial.len())
+    }
+
+    fn push_sized(&mut self, chunk: &[u8], frames: &mut Vec<RawFrame>) -> Result<(), FrameError> {
+        self.partial.extend_from_slice(chunk);
+        while let Some(length) = self.partial.first_chunk().copied() {
+            let length = usize::try_from(u32::from_be_bytes(length)).unwrap_or(usize::MAX);
+            // Before anything is kept for a frame that is too long.
+            self.check(length)?;
+            if self.partial.len() - size_of::<u32>() < length {
+                break;
+            }
+            self.partial.advance(size_of::<u32>());
+            frames.push(read_event(self.partial.split_to(length).freeze())?);
+        }
+        Ok(())
+    }
+
+    fn check(&self, length: usize) -> Result<(), FrameError> {
+        if length > self.max_bytes { Err(FrameError::TooLong(self.max_bytes)) } else { Ok(()) }
+    }
+}
+
+fn read_line(line: &Bytes) -> Result<RawFrame, FrameError> {
+    #[derive(Deserialize)]
+    struct Frame<'a> {
+        #[serde(rename = "type")]
+        event: Box<str>,
+        #[serde(borrow)]
+        object: &'a RawValue,
+    }
+    let frame: Frame<'_> = serde_json::from_slice(line).map_err(|_| FrameError::Malformed)?;
+    Ok(RawFrame { event: frame.event, object: line.slice_ref(frame.object.get().as_bytes()) })
+}
+
+fn read_event(message: Bytes) -> Result<RawFrame, FrameError> {
+    let event = WatchEvent::decode(message).map_err(|_| FrameError::Malformed)?;
+    let object = event.object.and_then(|extension| extension.raw);
+    match (event.event, object) {
+        (Some(event), Some(object)) => Ok(RawFrame { event: event.into(), object }),
+        _ => Err(FrameError::Malformed),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::api::media_type::View;
+    use crate::codec::frame::frame_into;
+    use crate::codec::object::Layout;
+    use crate::codec::splice::Splice;
+
+    fn frame(encoding: Encoding, object: &[u8]) -> Vec<u8> {
+        let mut frame = Vec::new();
+        let object = Splice::shown(object, Layout::default(), View::Full);
+        frame_into(&mut frame, "MODIFIED", encoding, &object);
+        frame
+    }
+
+    #[test]
+    fn what_is_no_frame_is_refused() {
+        let push = |text: &'static str| {
+            FrameSplitter::new(Encoding::Json, 64)
+                .push(Bytes::from_static(text.as_bytes()), &mut Vec::new())
+        };
+        assert_eq!(push("nonsense\n"), Err(FrameError::Malformed));
+        assert_eq!(push("{\"type\":\"ADDED\"}\n"), Err(FrameError::Malformed));
+        assert_eq!(push("\n\r\n"), Ok(()));
+        let long = Bytes::from("x".repeat(65));
+        assert_eq!(
+            FrameSplitter::new(Encoding::Json, 64).push(long, &mut Vec::new()),
+            Err(FrameError::TooLong(64))
+        );
+    }
+
+    #[test]
+    fn a_stream_that_ends_within_a_frame_says_so() {
+        let mut splitter = FrameSplitter::new(Encoding::Json, 64);
+        splitter.push(Bytes::from_static(b"{\"type\":\"A"), &mut Vec::new()).unwrap();
+        assert_eq!(splitter.finish(), Err(FrameError::Truncated));
+    }
+
+    #[test]
+    fn what_is_no_frame_in_protobuf_is_refused() {
+        let push = |bytes: &'static [u8]| {
+            let mut splitter = FrameSplitter::new(Encoding::Protobuf, 64);
+            let pushed = splitter.push(Bytes::from_static(bytes), &mut Vec::new());
+            pushed.and_then(|()| splitter.finish())
+        };
+        assert_eq!(push(b""), Ok(()));
+        assert_eq!(push(b"\0\0"), Err(FrameError::Truncated));
+        assert_eq!(push(b"\0\0\0\x05abc"), Err(FrameError::Truncated));
+        assert_eq!(push(b"\0\0\0\x41"), Err(FrameError::TooLong(64)));
+        assert_eq!(push(b"\xff\xff\xff\xff"), Err(FrameError::TooLong(64)));
+        for malformed in [&b"\0\0\0\0"[..], b"\0\0\0\x01\xff", b"\0\0\0\x04\x0a\x02AB"] {
+            assert_eq!(push(malformed), Err(FrameError::Malformed));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn chunks_may_be_cut_anywhere(protobuf in any::<bool>(), bodies in prop::collection::vec("[a-z\u{e9}]{0,9}", 1..9), cuts in prop::collection::vec(0usize..400, 0..9)) {
+            let encoding = if protobuf { Encoding::Protobuf } else { Encoding::Json };
+            let objects: Vec<_> = bodies.iter().map(|body| format!("{{\"k\":\"{body}\"}}")).collect();
+            let stream: Vec<u8> =
+                objects.iter().flat_map(|object| frame(encoding, object.as_bytes())).collect();
+            let mut cuts: Vec<_> = cuts.into_iter().map(|cut| cut.min(stream.len())).collect();
+            cuts.extend([0, stream.len()]);
+            cuts.sort_unstable();
+            let mut splitter = FrameSplitter::new(encoding, 1024);
+            let mut frames = Vec::new();
+            for pair in cuts.windows(2) {
+                splitter.push(Bytes::copy_from_slice(&stream[pair[0]..pair[1]]), &mut frames).unwrap();
+            }
+            splitter.finish().unwrap();
+            let seen: Vec<_> = frames.iter().map(|frame| String::from_utf8(frame.object.to_vec()).unwrap()).collect();
+            prop_assert_eq!(seen, objects);
+            prop_assert!(frames.iter().all(|frame| &*frame.event == "MODIFIED"));
+        }
+    }
+}

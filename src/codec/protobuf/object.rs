@@ -1,0 +1,201 @@
+//! Reads out of an object's protobuf what the cache needs, and nothing more.
+//!
+//! Every object of Kubernetes has its `ObjectMeta` as field 1. What can't be spliced later (an envelope that is not the
+//! expected one, a metadata twice, lengths written longer than needed) is refused here.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+
+use super::wire::{Fields, Malformed, Value, push_head};
+use super::{UNKNOWN_RAW_TAG, UNKNOWN_TAIL, envelope_head};
+use crate::api::media_type::{Encoding, META_V1, PARTIAL_OBJECT_METADATA};
+use crate::api::resource::{ApiResource, Representation};
+use crate::api::resource_version::ResourceVersion;
+use crate::api::selectable::{FieldSource, Scalar};
+use crate::codec::ingest::{self, IngestError};
+use crate::codec::object::{Layout, Object, Span};
+
+impl From<Malformed> for IngestError {
+    fn from(Malformed: Malformed) -> Self {
+        Self::Malformed
+    }
+}
+
+/// Takes an object as GET and WATCH show it, copying the bytes into an allocation of its own.
+pub(crate) fn object(
+    bytes: &[u8],
+    resource: &ApiResource,
+    representation: Representation,
+) -> Result<Object, IngestError> {
+    ingest(Bytes::copy_from_slice(bytes), resource, representation)
+}
+
+/// Takes an object as a LIST shows it, giving it the envelope that list items lack.
+pub(crate) fn list_item(
+    raw: &[u8],
+    resource: &ApiResource,
+    representation: Representation,
+) -> Result<Object, IngestError> {
+    let mut body = head(resource, representation);
+    body.reserve_exact(raw.len() + UNKNOWN_TAIL.len() + 6);
+    push_head(&mut body, UNKNOWN_RAW_TAG, raw.len());
+    body.extend_from_slice(raw);
+    body.extend_from_slice(UNKNOWN_TAIL);
+    body.shrink_to_fit();
+    ingest(body.into(), resource, representation)
+}
+
+fn head(resource: &ApiResource, representation: Representation) -> Vec<u8> {
+    if representation == Representation::MetadataProtobuf {
+        envelope_head(META_V1, PARTIAL_OBJECT_METADATA)
+    } else {
+        envelope_head(&resource.gvr.api_version(), &resource.kind)
+    }
+}
+
+fn ingest(
+    body: Bytes,
+    resource: &ApiResource,
+    representation: Representation,
+) -> Result<Object, IngestError> {
+    if !body.starts_with(&head(resource, representation)) {
+        return Err(IngestError::Malformed);
+    }
+    let read = Read::of(&body)?;
+    let sources = match representation {
+        Representation::Protobuf => resource.selectable.sources(),
+        _ => &[],
+    };
+    let raw = read.layout.item.of(&body);
+    Ok(Object {
+        key: ingest::key(read.name, read.namespace, resource)?,
+        resource_version: read.resource_version.ok_or(IngestError::ResourceVersion)?,
+        labels: read.labels.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect(),
+        fields: sources.iter().map(|source| value_of(raw, source)).collect::<Result<_, _>>()?,
+        layout: read.layout,
+        body: body.clone(),
+    })
+}
+
+/// What is read of an object or bookmark.
+pub(crate) struct Read<'a> {
+    pub(crate) layout: Layout,
+    name: &'a str,
+    namespace: &'a str,
+    pub(crate) resource_version: Option<ResourceVersion>,
+    labels: BTreeMap<&'a str, &'a str>,
+    pub(crate) annotations: BTreeMap<&'a str, &'a str>,
+}
+
+impl<'a> Read<'a> {
+    /// Reads an object in its envelope.
+    pub(crate) fn of(body: &'a [u8]) -> Result<Self, Malformed> {
+        let message = body.strip_prefix(super::MAGIC).ok_or(Malformed)?;
+        let (raw, raw_at) = only(message, UNKNOWN_RAW)?.ok_or(Malformed)?;
+        let raw_at = raw_at + super::MAGIC.len();
+        if body.get(raw_at + raw.len()..) != Some(UNKNOWN_TAIL) {
+            return Err(Malformed);
+        }
+        let (metadata, metadata_at) = only(raw, METADATA)?.ok_or(Malformed)?;
+        let metadata_at = metadata_at + raw_at;
+        let mut read = Self {
+            layout: Layout {
+                encoding: Encoding::Protobuf,
+                item: Span::new(raw_at, raw.len()).ok_or(Malformed)?,
+                metadata: Span::new(metadata_at, metadata.len()).ok_or(Malformed)?,
+                ..Layout::default()
+            },
+            name: "",
+            namespace: "",
+            resource_version: None,
+            labels: BTreeMap::new(),
+            annotations: BTreeMap::new(),
+        };
+        for field in Fields::of(metadata) {
+            let field = field?;
+            match field.number {
+                NAME => read.name = field.text()?,
+                NAMESPACE => read.namespace = field.text()?,
+                LABELS => read.labels.extend([entry(field.bytes()?)?]),
+                ANNOTATIONS => read.annotations.extend([entry(field.bytes()?)?]),
+                _ => {}
+            }
+        }
+        if let Some((digits, at)) = only(metadata, RESOURCE_VERSION)? {
+            let text = std::str::from_utf8(digits).map_err(|_| Malformed)?;
+            read.resource_version = ResourceVersion::parse(text);
+            let at = metadata_at + at;
+            read.layout.resource_version = Span::new(at, digits.len()).ok_or(Malformed)?;
+        }
+        Ok(read)
+    }
+}
+
+/// The bytes of a field that must stand there once at most, written as a splice writes it, and where they begin.
+fn only(message: &[u8], number: u32) -> Result<Option<(&[u8], usize)>, Malformed> {
+    let mut found = None;
+    for field in Fields::of(message) {
+        let field = field?;
+        if field.number == number {
+            let value = (field.bytes()?, field.value_start);
+            if !field.is_minimal() || found.replace(value).is_some() {
+                return Err(Malformed);
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// A pair of a `map<string, string>`.
+fn entry(message: &[u8]) -> Result<(&str, &str), Malformed> {
+    let (mut key, mut value) = ("", "");
+    for field in Fields::of(message) {
+        let field = field?;
+        match field.number {
+            1 => key = field.text()?,
+            2 => value = field.text()?,
+            _ => {}
+        }
+    }
+    Ok((key, value))
+}
+
+/// The value of a selectable field. Of one whose path is not known it is empty, and never asked for.
+fn value_of(raw: &[u8], source: &FieldSource) -> Result<Box<str>, Malformed> {
+    let scalar = match source.protobuf {
+        Some(path) => scalar(raw, path)?,
+        None => None,
+    };
+    Ok(source.rule.value_of_scalar(scalar))
+}
+
+/// The last value at a path of field numbers.
+fn scalar<'a>(message: &'a [u8], path: &[u32]) -> Result<Option<Scalar<'a>>, Malformed> {
+    let Some((step, rest)) = path.split_first() else { return Ok(None) };
+    let mut found = None;
+    for field in Fields::of(message) {
+        let field = field?;
+        if field.number != *step {
+            continue;
+        }
+        found = match (field.value, rest) {
+            (Value::Varint(number), []) => Some(Scalar::Number(number)),
+            (Value::Bytes(_), []) => Some(Scalar::Text(field.text()?)),
+            (Value::Bytes(inner), rest) => scalar(inner, rest)?.or(found),
+            _ => return Err(Malformed),
+        };
+    }
+    Ok(found)
+}
+
+/// `raw` of `Unknown`.
+const UNKNOWN_RAW: u32 = 2;
+/// `metadata` of every object.
+const METADATA: u32 = 1;
+/// Of `ObjectMeta`.
+const NAME: u32 = 1;
+const NAMESPACE: u32 = 3;
+const RESOURCE_VERSION: u32 = 6;
+const LABELS: u32 = 11;
+const ANNOTATIONS: u32 = 12;

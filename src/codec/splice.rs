@@ -1,0 +1,226 @@
+//! What is shown of an object, made of its bytes and little around them: all of it or its metadata, alone or as a list item, as it is
+//! or with another resourceVersion.
+//!
+//! Nothing is decoded: a [`Layout`] tells where the parts stand.
+
+use smallvec::SmallVec;
+
+use crate::api::media_type::{Encoding, PARTIAL_OBJECT_METADATA, View};
+use crate::api::resource_version::ResourceVersion;
+use crate::codec::object::{Layout, Span};
+use crate::codec::protobuf::wire::{field_len, length_len, push_head};
+use crate::codec::protobuf::{UNKNOWN_RAW_TAG, UNKNOWN_TAIL, envelope_head};
+
+/// Bytes in three pieces, in their order.
+#[derive(Clone, Debug)]
+pub struct Splice<'a> {
+    head: SmallVec<[u8; HEAD_BYTES]>,
+    middle: &'a [u8],
+    tail: &'static [u8],
+}
+
+impl<'a> Splice<'a> {
+    /// An object as GET and WATCH show it (in JSON without a newline).
+    pub fn shown(body: &'a [u8], layout: Layout, view: View) -> Self {
+        let metadata = layout.metadata.of(body);
+        match (layout.encoding, view) {
+            (_, View::Full) => Self { head: SmallVec::new(), middle: body, tail: b"" },
+            (Encoding::Json, View::Metadata(version)) => {
+                let head = format!(
+                    r#"{{"kind":"{PARTIAL_OBJECT_METADATA}","apiVersion":"{}","metadata":"#,
+                    version.api_version()
+                );
+                Self { head: head.into_bytes().into(), middle: metadata, tail: b"}" }
+            }
+            (Encoding::Protobuf, View::Metadata(version)) => {
+                let envelope = envelope_head(version.api_version(), PARTIAL_OBJECT_METADATA);
+                let mut head = SmallVec::from_vec(envelope);
+                push_head(&mut head, UNKNOWN_RAW_TAG, field_len(metadata.len()));
+                push_head(&mut head, METADATA_TAG, metadata.len());
+                Self { head, middle: metadata, tail: UNKNOWN_TAIL }
+            }
+        }
+    }
+
+    /// An object as a LIST shows it.
+    pub fn list_item(body: &'a [u8], layout: Layout, view: View) -> Self {
+        match (layout.encoding, view) {
+            (Encoding::Json, View::Full) => {
+                let head = if layout.item.start == 0 { &b""[..] } else { b"{" };
+                Self { head: head.into(), middle: layout.item.of(body), tail: b"" }
+            }
+            // The items of a metadata-only list are whole.
+            (Encoding::Json, View::Metadata(_)) => Self::shown(body, layout, view),
+            (Encoding::Protobuf, View::Full) => {
+                Self { head: SmallVec::new(), middle: layout.item.of(body), tail: b"" }
+            }
+            (Encoding::Protobuf, View::Metadata(_)) => {
+                let metadata = layout.metadata.of(body);
+                let mut head = SmallVec::new();
+                push_head(&mut head, METADATA_TAG, metadata.len());
+                Self { head, middle: metadata, tail: b"" }
+            }
+        }
+    }
+
+    /// How many bytes it is.
+    pub fn len(&self) -> usize {
+        self.head.len() + self.middle.len() + self.tail.len()
+    }
+
+    /// Whether it is empty.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Appends it.
+    pub fn write(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.head);
+        out.extend_from_slice(self.middle);
+        out.extend_from_slice(self.tail);
+    }
+
+    /// It alone.
+    pub fn to_vec(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(self.len());
+        self.write(&mut out);
+        out
+    }
+}
+
+/// The bytes with another resourceVersion in place of their own, for a DELETED event of an object that left a selector
+/// (semantics.md §5.5), and for bookmarks. In protobuf the lengths of all that holds it may change.
+pub fn with_resource_version(
+    body: &[u8],
+    layout: Layout,
+    resource_version: ResourceVersion,
+) -> (Vec<u8>, Layout) {
+    let digits = resource_version.to_string();
+    match layout.encoding {
+        Encoding::Json => json_with(body, layout, digits.as_bytes()),
+        Encoding::Protobuf => protobuf_with(body, layout, digits.as_bytes()),
+    }
+}
+
+fn json_with(body: &[u8], layout: Layout, digits: &[u8]) -> (Vec<u8>, Layout) {
+    let at = layout.resource_version;
+    let new = replace(body, at, digits);
+    let layout = Layout {
+        resource_version: resized(at, at.length, digits.len()),
+        metadata: resized(layout.metadata, at.length, digits.len()),
+        item: resized(layout.item, at.length, digits.len()),
+        ..layout
+    };
+    (new, layout)
+}
+
+fn protobuf_with(body: &[u8], layout: Layout, digits: &[u8]) -> (Vec<u8>, Layout) {
+    let (at, metadata) = (layout.resource_version, layout.metadata);
+    // The length of up to 20 digits is one byte before them, which changes with them.
+    let in_metadata = within(at, metadata);
+    let with_length =
+        Span { start: in_metadata.start.saturating_sub(1), length: in_metadata.length + 1 };
+    let length = u8::try_from(digits.len()).unwrap_or_default();
+    let new_metadata = replace(metadata.of(body), with_length, &[&[length], digits].concat());
+    let (new, layout) = protobuf_with_metadata(body, layout, &new_metadata);
+    let start = layout.metadata.start as usize + in_metadata.start as usize;
+    (new, Layout { resource_version: Span::new(start, digits.len()).unwrap_or_default(), ..layout })
+}
+
+/// An object in protobuf with another `ObjectMeta` in place of its own.
+pub(super) fn with_metadata(body: &[u8], layout: Layout, metadata: &[u8]) -> Vec<u8> {
+    protobuf_with_metadata(body, layout, metadata).0
+}
+
+/// Where the resourceVersion stands is left to the caller.
+fn protobuf_with_metadata(body: &[u8], layout: Layout, new: &[u8]) -> (Vec<u8>, Layout) {
+    let (metadata, item) = (layout.metadata, layout.item);
+    let (new_item, metadata_at) =
+        replace_field(item.of(body), within(metadata, item), METADATA_TAG, new);
+    let (new_body, item_at) = replace_field(body, item, UNKNOWN_RAW_TAG, &new_item);
+    let span = |start: usize, length: usize| Span::new(start, length).unwrap_or_default();
+    let layout = Layout {
+        item: span(item_at, new_item.len()),
+        metadata: span(item_at + metadata_at, new.len()),
+        ..layout
+    };
+    (new_body, layout)
+}
+
+/// Replaces a field's value with its tag and length, which stand before it in as few bytes as possible. Returns also where the new value
+/// begins.
+fn replace_field(bytes: &[u8], value: Span, tag: u8, new: &[u8]) -> (Vec<u8>, usize) {
+    let start = (value.start as usize).saturating_sub(1 + length_len(value.length as usize));
+    let mut out = Vec::with_capacity(bytes.len() + new.len());
+    out.extend_from_slice(bytes.get(..start).unwrap_or_default());
+    push_head(&mut out, tag, new.len());
+    let at = out.len();
+    out.extend_from_slice(new);
+    out.extend_from_slice(bytes.get(value.end()..).unwrap_or_default());
+    (out, at)
+}
+
+fn replace(bytes: &[u8], at: Span, new: &[u8]) -> Vec<u8> {
+    let before = bytes.get(..at.start as usize).unwrap_or_default();
+    let after = bytes.get(at.end()..).unwrap_or_default();
+    [before, new, after].concat()
+}
+
+fn resized(span: Span, old: u32, new: usize) -> Span {
+    let grown =
+        (span.length - old.min(span.length)).saturating_add(u32::try_from(new).unwrap_or(0));
+    Span { length: grown, ..span }
+}
+
+fn within(inner: Span, outer: Span) -> Span {
+    Span { start: inner.start.saturating_sub(outer.start), length: inner.length }
+}
+
+/// The tag of every object's `metadata`.
+const METADATA_TAG: u8 = 0x0a;
+/// The longest head: that of a metadata-only object in either encoding.
+const HEAD_BYTES: usize = 96;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::media_type::MetaVersion;
+    use crate::codec::json;
+    use crate::codec::json::tests::{POD, pods, widgets};
+
+    #[test]
+    fn metadata_in_json_is_a_splice() {
+        let pod = json::object(POD.as_bytes(), &pods()).unwrap();
+        let metadata = &POD[POD.find(r#"{"name":"p""#).unwrap()..POD.find(r#","spec""#).unwrap()];
+        for (version, word) in [(MetaVersion::V1, "v1"), (MetaVersion::V1Beta1, "v1beta1")] {
+            let expected = format!(
+                r#"{{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/{word}","metadata":{metadata}}}"#
+            );
+            let view = View::Metadata(version);
+            assert_eq!(pod.shown(view).to_vec(), expected.as_bytes());
+            assert_eq!(pod.list_item(view).to_vec(), expected.as_bytes());
+        }
+    }
+
+    #[test]
+    fn a_custom_resources_metadata_becomes_either_version() {
+        let text = r#"{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"name":"w","namespace":"n","resourceVersion":"5"}}"#;
+        let widget = json::partial_object(text.as_bytes(), &widgets()).unwrap();
+        assert_eq!(widget.shown(View::Metadata(MetaVersion::V1)).to_vec(), text.as_bytes());
+        assert_eq!(
+            widget.shown(View::Metadata(MetaVersion::V1Beta1)).to_vec(),
+            text.replacen("io/v1", "io/v1beta1", 1).as_bytes()
+        );
+        let full = r#"{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"w","namespace":"n","resourceVersion":"5"}}"#;
+        assert!(json::partial_object(full.as_bytes(), &widgets()).is_err());
+    }
+
+    #[test]
+    fn json_with_a_longer_number_keeps_its_layout() {
+        let pod = json::object(POD.as_bytes(), &pods()).unwrap();
+        let (body, layout) = with_resource_version(&pod.body, pod.layout, ResourceVersion(10_000));
+        let read = json::object(&body, &pods()).unwrap();
+        assert_eq!(read.resource_version, ResourceVersion(10_000));
+        assert_eq!(layout, read.layout);
+    }
+}
