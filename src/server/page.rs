@@ -86,3 +86,76 @@ impl Read<'_> {
 
 /// How long a cache may take to come to a resourceVersion that the upstream already has.
 const CATCH_UP: Duration = Duration::from_millis(50);
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroUsize;
+
+    use proptest::collection::{btree_set, vec};
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::cache::core::watch_cache::{Change, Now, WatchCache, WindowLimits};
+    use crate::cache::script::{config_maps, object};
+    use crate::server::delegate::Freshness;
+
+    const LIMITS: WindowLimits = WindowLimits {
+        events_min: 100,
+        events_max: 100,
+        age: Duration::from_secs(75),
+        bytes_max: 1 << 20,
+    };
+
+    /// The token of the upstream's store for the same place: without the leading slash.
+    fn from_etcd(token: &str) -> String {
+        use base64::Engine;
+        use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+        let json = String::from_utf8(URL_SAFE_NO_PAD.decode(token).unwrap()).unwrap();
+        URL_SAFE_NO_PAD.encode(json.replace(r#""start":"/"#, r#""start":""#))
+    }
+
+    proptest! {
+        /// A walk whose tokens come now from here, now from the upstream's store, while objects come and go, sees each object of its
+        /// state once.
+        #[test]
+        fn a_walk_sees_its_state_once(
+            names in btree_set("[a-c]{1,2}(-[a-c])?", 0..12),
+            within in any::<bool>(),
+            steps in vec((1..4_usize, any::<bool>(), "[a-c]{1,2}", any::<bool>()), 1..6),
+        ) {
+            let cache = WatchCache::new(LIMITS);
+            let objects = names.iter().map(|name| object(name, 5)).collect();
+            cache.replace(objects, ResourceVersion(10), Now::default());
+            let namespace = within.then(|| "ns".into());
+            let filter = WatchFilter { namespace, ..WatchFilter::default() };
+            let (mut seen, mut revision) = (Vec::new(), 10);
+            let mut plan = ListPlan {
+                at: At::Newest(Freshness::Any),
+                limit: None,
+                from: None,
+                collection_only: false,
+            };
+            for (limit, etcd, name, delete) in steps.iter().cycle() {
+                plan.limit = NonZeroUsize::new(*limit);
+                let state = cache.state().unwrap();
+                let page = select(&config_maps(), &state, &filter, &plan).unwrap();
+                prop_assert_eq!(page.meta.resource_version, ResourceVersion(10));
+                seen.extend(page.objects.iter().map(|object| object.key.name().to_owned()));
+                let token = page.meta.continue_token;
+                if token.is_empty() {
+                    break;
+                }
+                let left = names.len() - seen.len();
+                prop_assert_eq!(page.meta.remaining_item_count, Some(left as u64));
+                let token = if *etcd { from_etcd(&token) } else { token };
+                let token = ContinueToken::decode(&token).unwrap();
+                (plan.at, plan.from) = (At::Exact(token.at.unwrap()), Some(token.from));
+                revision += 1;
+                let changed = object(name, revision);
+                let change = if *delete { Change::Delete(changed) } else { Change::Upsert(changed) };
+                cache.apply(vec![change], Now::default());
+            }
+            prop_assert_eq!(seen, names.into_iter().collect::<Vec<_>>());
+        }
+    }
+}

@@ -121,3 +121,6 @@ fn is_canonical(path: &str, request: &ResourceRequest, resource: &ApiResource) -
 
 /// The longest name of a namespace.
 const LABEL_BYTES_MAX: usize = 63;
+
+#[cfg(test)]
+mod tests;

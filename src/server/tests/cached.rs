@@ -149,7 +149,7 @@ async fn pages_and_states_as_they_were() {
     ] {
         let list = weir.get(&format!("{path}{query}")).await;
         assert_eq!(list.header("x-weir-cache"), "hit", "{path}{query}");
-        assert_eq!(show(&list.text()), (metadata, names.to_owned()), "{path}{query}");
+        assert_eq!(show(list.text()), (metadata, names.to_owned()), "{path}{query}");
     }
 
     let selector = "fieldSelector=metadata.name%3Dx";

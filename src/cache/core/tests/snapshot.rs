@@ -128,7 +128,7 @@ proptest! {
         events in 1..20_usize,
     ) {
         let listed: Vec<_> = listed.iter().map(|pod| pod.at(1)).collect();
-        let mut truth: Truth = pods_by_key(listed.clone());
+        let mut truth: Truth = pods_by_key(listed);
         let listed: Vec<_> = truth.values().cloned().collect();
         let cache = ready(&listed, 10, events);
         let mut truths = BTreeMap::from([(10, truth.clone())]);

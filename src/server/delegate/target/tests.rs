@@ -1,0 +1,114 @@
+//! Paths, names, namespaces and selectors bound to a resource (semantics.md §3.7, §6.1, §6.2).
+
+use http::Method;
+
+use super::*;
+use crate::api::resource::{GroupVersionResource, built_in};
+
+fn resource(gvr: (&str, &str, &str), namespaced: bool) -> ApiResource {
+    let gvr = GroupVersionResource::new(gvr.0, gvr.1, gvr.2);
+    ApiResource { namespaced, ..built_in(gvr, "Kind") }
+}
+
+fn resolve(uri: &str, resource: &ApiResource) -> Result<Target, Reason> {
+    let (path, query) = uri.split_once('?').unwrap_or((uri, ""));
+    let info = RequestInfo::parse(&Method::GET, path, query);
+    let options = match info.verb {
+        Verb::Get => None,
+        _ => Some(ListOptions::decode(&info.query).unwrap()),
+    };
+    let request = info.resource.as_ref().unwrap();
+    Target::resolve(path, &HeaderMap::new(), &info, request, options.as_ref(), resource)
+}
+
+#[test]
+fn only_the_canonical_path_is_served() {
+    let pods = resource(("", "v1", "pods"), true);
+    let nodes = resource(("", "v1", "nodes"), false);
+    let namespaces = resource(("", "v1", "namespaces"), false);
+    let deployments = resource(("apps", "v1", "deployments"), true);
+    for (uri, resource) in [
+        ("/api/v1/pods", &pods),
+        ("/api/v1/namespaces/a/pods", &pods),
+        ("/api/v1/namespaces/a/pods/p", &pods),
+        ("/api/v1/pods?fieldSelector=metadata.name%3Dp", &pods),
+        ("/api/v1/nodes/n", &nodes),
+        ("/api/v1/namespaces", &namespaces),
+        ("/api/v1/namespaces/a", &namespaces),
+        ("/apis/apps/v1/deployments", &deployments),
+        ("/api/v1/pods/", &pods),
+        ("/api/v1/namespaces/a/pods/p/", &pods),
+        ("/api/v1/watch/pods", &pods),
+        ("/api/v1/watch/namespaces/a/pods/p", &pods),
+        ("/api/v1/watch/namespaces/a/pods/", &pods),
+        ("/api/v1/watch/nodes/n", &nodes),
+        ("/api/v1/watch/namespaces/a", &namespaces),
+        ("/apis/apps/v1/watch/namespaces/watch/deployments/watch", &deployments),
+    ] {
+        assert!(resolve(uri, resource).is_ok(), "{uri}");
+    }
+    for (uri, resource) in [
+        ("/api/v1/pods/p", &pods),
+        ("/api/v1/namespaces/a/nodes", &nodes),
+        ("/api/v1/namespaces/a/nodes/n", &nodes),
+        ("/api/v1/namespaces/a/namespaces/a", &namespaces),
+        ("/api/v1/watch/pods/p", &pods),
+        ("/api/v1/watch/namespaces/a/nodes", &nodes),
+    ] {
+        assert_eq!(resolve(uri, resource).unwrap_err(), Reason::Path, "{uri}");
+    }
+}
+
+#[test]
+fn selectors_narrow_the_filter() {
+    let pods = resource(("", "v1", "pods"), true);
+    let nodes = resource(("", "v1", "nodes"), false);
+    let filter = |uri: &str, resource| resolve(uri, resource).unwrap().filter;
+
+    let all = filter("/api/v1/pods?fieldSelector=metadata.namespace%3Da", &pods);
+    assert_eq!(all.namespace.as_deref(), Some("a"));
+    let within = filter("/api/v1/namespaces/b/pods?fieldSelector=metadata.namespace%3Da", &pods);
+    assert_eq!(within.namespace.as_deref(), Some("b"));
+    assert!(!within.fields.is_empty(), "the contradiction still has to match nothing");
+    let volumes = resource(("", "v1", "persistentvolumes"), false);
+    let cluster =
+        filter("/api/v1/persistentvolumes?fieldSelector=metadata.namespace%3Da", &volumes);
+    assert_eq!(cluster.namespace, None);
+
+    let name = "fieldSelector=metadata.name%3Dp";
+    let single = |uri: &str, resource| resolve(uri, resource).unwrap().is_single(resource);
+    assert!(single(&format!("/api/v1/namespaces/a/pods?{name}"), &pods));
+    assert!(single(&format!("/api/v1/nodes?{name}"), &nodes));
+    assert!(!single(&format!("/api/v1/pods?{name}"), &pods));
+
+    let upper = filter("/api/v1/pods?fieldSelector=metadata.namespace%3DA", &pods);
+    assert_eq!(upper.namespace, None, "no namespace has that name, so none is read in its stead");
+    let next = filter("/api/v1/pods?fieldSelector=metadata.namespace%3Da&continue=x", &pods);
+    assert_eq!(next.namespace, None, "the token's key is one of the whole cluster");
+    let contradiction = "fieldSelector=metadata.name%3Dq,metadata.name%3Dp";
+    let first = filter(&format!("/api/v1/namespaces/a/pods?{contradiction}"), &pods);
+    assert_eq!(first.name.as_deref(), Some("p"));
+    for illegal in ["a%2Fb", "a%25b", "..", ""] {
+        let list = format!("/api/v1/namespaces/a/pods?fieldSelector=metadata.name%3D{illegal}");
+        assert_eq!(filter(&list, &pods).name, None, "{illegal}");
+        assert!(!single(&list, &pods), "{illegal}");
+    }
+
+    let watch = "/api/v1/watch/namespaces/a/pods/p?fieldSelector=";
+    for (selector, fits) in [
+        ("", true),
+        (",", true),
+        ("metadata.name%3Dp", true),
+        ("metadata.name%3D%3Dp,status.phase%3DRunning", true),
+        ("metadata.name%3Dq", false),
+        ("metadata.name!%3Dq", false),
+        ("status.phase%3DRunning", false),
+    ] {
+        assert_eq!(resolve(&format!("{watch}{selector}"), &pods).is_ok(), fits, "{selector}");
+    }
+
+    for bad in ["labelSelector=a%3D%3D%3Db", "fieldSelector=spec.nope%3Dx"] {
+        let uri = format!("/api/v1/pods?{bad}");
+        assert_eq!(resolve(&uri, &pods).unwrap_err(), Reason::Selector, "{bad}");
+    }
+}
