@@ -188,7 +188,10 @@ pub(super) async fn page(
         Some(revision) => (collection.at(revision), revision),
         None => (Some(collection.objects.clone()), collection.current()),
     });
-    let limited = options.limit > 0 && (options.resource_version != "0" || !kind.cached());
+    // Of a single object there is no other page (semantics.md §1.6.2).
+    let single = selector.is_single(kind) && token.is_none();
+    let limited =
+        options.limit > 0 && !single && (options.resource_version != "0" || !kind.cached());
     let cut = Cut {
         limit: if limited { usize::try_from(options.limit).ok() } else { None },
         start: token.as_ref().map(|token| token.start.as_str()),

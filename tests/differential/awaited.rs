@@ -30,10 +30,7 @@ pub(crate) enum Feature {
 pub(crate) const AWAITED: &[Feature] = &[
     Feature::Protobuf,
     Feature::Metadata,
-    Feature::Paging,
-    Feature::WatchPath,
     Feature::WebSocket,
-    Feature::Starts,
     Feature::Negotiation,
     Feature::Discovery,
 ];
