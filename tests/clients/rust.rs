@@ -1,0 +1,203 @@
+//! kube-rs through Weir: lists, pages, watches and informs in both of its ways, and sees what it sees without Weir.
+//!
+//! Before a simulator of its own, or with `WEIR_CLIENTS_KUBECONFIG` and `WEIR_CLIENTS_DIRECT` before what those name, as
+//! `tests/clients/run` has it. What churn and failures do to its informers is in `tests/real/churn.rs`.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "this is a test")]
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::pin::pin;
+use std::time::Duration;
+
+use futures::{StreamExt, TryStreamExt};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use kube::api::{DeleteParams, ListParams, ObjectList, Patch, PatchParams, PostParams};
+use kube::api::{WatchEvent, WatchParams};
+use kube::runtime::reflector::store::Writer;
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client, Config, ResourceExt};
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+use weir::app::App;
+use weir::config::{CertificateConfig, ListenerConfig};
+use weir::simulator::{Simulator, SimulatorOptions};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn kube_rs_sees_through_weir_what_it_sees_without() {
+    let dir = tempfile::tempdir().unwrap();
+    let stop = CancellationToken::new();
+    let _stopped = stop.clone().drop_guard();
+    let given = |name| std::env::var_os(name).filter(|file| !file.is_empty()).map(PathBuf::from);
+    let (_simulator, weir, direct) = match given("WEIR_CLIENTS_KUBECONFIG") {
+        Some(weir) => (None, weir.clone(), given("WEIR_CLIENTS_DIRECT").unwrap_or(weir)),
+        None => {
+            let (simulator, weir, direct) = start(dir.path(), stop).await;
+            (Some(simulator), weir, direct)
+        }
+    };
+    let (weir, direct) = (client(&weir).await, client(&direct).await);
+    let name = format!("weir-clients-kube-rs-{}", std::process::id());
+    let namespaces: Api<Namespace> = Api::all(weir.clone());
+    let namespace = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
+    namespaces.create(&PostParams::default(), &namespace).await.unwrap();
+
+    let all = (Api::all(weir.clone()), Api::all(direct.clone()));
+    let ours = (Api::namespaced(weir, &name), Api::namespaced(direct, &name));
+    // A test that fails leaves the namespace behind, to be looked at.
+    for name in ["a", "b", "c", "d"] {
+        create(&ours.0, name).await;
+    }
+    lists(&all.0, &all.1).await;
+    pages(&all.0, &all.1).await;
+    watches(&ours.0).await;
+    informs(&ours.0, &ours.1).await;
+    namespaces.delete(&name, &DeleteParams::default()).await.unwrap();
+}
+
+async fn lists(through: &Api<ConfigMap>, direct: &Api<ConfigMap>) {
+    for params in [ListParams::default().match_any(), ListParams::default()] {
+        let seen = through.list(&params).await.unwrap();
+        assert_eq!(versions(&seen.items), versions(&at(direct, &seen).await.items));
+    }
+}
+
+/// Through Weir alone, then by turns: a token of one is good at the other, whoever has begun.
+async fn pages(through: &Api<ConfigMap>, direct: &Api<ConfigMap>) {
+    for turns in [[through, through], [through, direct], [direct, through]] {
+        let params = ListParams::default().limit(3);
+        let first = turns[0].list(&params).await.unwrap();
+        let (mut items, mut number, mut page) = (first.items.clone(), 0, first.clone());
+        while let Some(token) = page.metadata.continue_.filter(|token| !token.is_empty()) {
+            number += 1;
+            page = turns[number % 2].list(&params.clone().continue_token(&token)).await.unwrap();
+            assert_eq!(page.metadata.resource_version, first.metadata.resource_version);
+            items.extend(page.items);
+        }
+        assert_eq!(versions(&items), versions(&at(direct, &first).await.items));
+        assert!(number > 0, "there is more than one page");
+    }
+}
+
+async fn watches(api: &Api<ConfigMap>) {
+    let start = api.list(&ListParams::default()).await.unwrap().metadata.resource_version.unwrap();
+    let mut events = pin!(api.watch(&WatchParams::default(), &start).await.unwrap());
+    create(api, "watched").await;
+    change(api, "watched").await;
+    delete(api, "watched").await;
+    let mut seen = Vec::new();
+    while seen.last() != Some(&"deleted") {
+        let event = tokio::time::timeout(PATIENCE, events.try_next()).await.unwrap();
+        let (word, object) = match event.unwrap().expect("the watch goes on") {
+            WatchEvent::Added(object) => ("added", object),
+            WatchEvent::Modified(object) => ("modified", object),
+            WatchEvent::Deleted(object) => ("deleted", object),
+            WatchEvent::Bookmark(_) => continue,
+            WatchEvent::Error(status) => panic!("{status:?}"),
+        };
+        if object.name_any() == "watched" {
+            seen.push(word);
+        }
+    }
+    assert_eq!(seen, ["added", "modified", "deleted"]);
+    // The history from the beginning is either there or gone, and says which.
+    let mut first = pin!(api.watch(&WatchParams::default(), "1").await.unwrap());
+    let event = tokio::time::timeout(PATIENCE, first.try_next()).await.unwrap().unwrap();
+    match event.expect("an event or an error") {
+        WatchEvent::Error(status) => assert_eq!(status.code, 410, "{status:?}"),
+        event => assert!(matches!(event, WatchEvent::Added(_)), "{event:?}"),
+    }
+}
+
+async fn informs(through: &Api<ConfigMap>, direct: &Api<ConfigMap>) {
+    let list_watch = watcher::Config::default();
+    let configs = [
+        list_watch.clone(),
+        list_watch.any_semantic(),
+        watcher::Config::default().streaming_lists(),
+    ];
+    let mut informers = tokio::task::JoinSet::new();
+    let mut stores = Vec::new();
+    for config in configs {
+        let writer = Writer::<ConfigMap>::default();
+        stores.push(writer.as_reader());
+        let stream = watcher(through.clone(), config).default_backoff().reflect(writer);
+        informers.spawn(stream.for_each(|_| async {}));
+    }
+    for name in ["one", "two"] {
+        create(through, name).await;
+    }
+    change(through, "one").await;
+    delete(through, "two").await;
+    for store in stores {
+        tokio::time::timeout(PATIENCE, async {
+            loop {
+                let seen: Vec<_> = store.state().iter().map(|object| (**object).clone()).collect();
+                let truth = direct.list(&ListParams::default()).await.unwrap();
+                if versions(&seen) == versions(&truth.items) {
+                    return;
+                }
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        })
+        .await
+        .expect("the informer holds what is there");
+        assert!(store.state().iter().any(|object| object.name_any() == "one"));
+    }
+}
+
+/// A simulator with Weir before it, and the kubeconfigs of Weir and of the simulator.
+async fn start(dir: &Path, stop: CancellationToken) -> (Simulator, PathBuf, PathBuf) {
+    let options = SimulatorOptions { tls: true, ..SimulatorOptions::default() };
+    let simulator = Simulator::start(options).await.unwrap();
+    let (weir, direct) = (dir.join("kubeconfig"), dir.join("upstream.kubeconfig"));
+    std::fs::write(&direct, simulator.kubeconfig("")).unwrap();
+    let mut config = weir::config::Config::default();
+    config.upstream.kubeconfig = Some(direct.clone());
+    config.admin_listen = None;
+    config.server.listeners = vec![ListenerConfig::Tls {
+        address: ([127, 0, 0, 1], 0).into(),
+        certificate: CertificateConfig::Generated { names: Vec::new() },
+    }];
+    let app = App::start(config).await.unwrap();
+    app.write_kubeconfig(&weir).unwrap();
+    tokio::spawn(app.run(stop));
+    (simulator, weir, direct)
+}
+
+async fn client(kubeconfig: &Path) -> Client {
+    let kubeconfig = kube::config::Kubeconfig::read_from(kubeconfig).unwrap();
+    let config = Config::from_custom_kubeconfig(kubeconfig, &Default::default()).await.unwrap();
+    Client::try_from(config).unwrap()
+}
+
+/// The list at the very resourceVersion of another.
+async fn at(api: &Api<ConfigMap>, seen: &ObjectList<ConfigMap>) -> ObjectList<ConfigMap> {
+    let version = seen.metadata.resource_version.as_deref().unwrap();
+    let params = ListParams::default().at(version).matching(kube::api::VersionMatch::Exact);
+    api.list(&params).await.unwrap()
+}
+
+/// Namespace and name to resourceVersion.
+fn versions(objects: &[ConfigMap]) -> BTreeMap<(Option<String>, String), Option<String>> {
+    let version =
+        |object: &ConfigMap| ((object.namespace(), object.name_any()), object.resource_version());
+    objects.iter().map(version).collect()
+}
+
+async fn create(api: &Api<ConfigMap>, name: &str) {
+    let object = serde_json::from_value(json!({"metadata": {"name": name}, "data": {"k": "v"}}));
+    api.create(&PostParams::default(), &object.unwrap()).await.unwrap();
+}
+
+async fn change(api: &Api<ConfigMap>, name: &str) {
+    let patch = Patch::Merge(json!({"metadata": {"labels": {"changed": "yes"}}}));
+    api.patch(name, &PatchParams::default(), &patch).await.unwrap();
+}
+
+async fn delete(api: &Api<ConfigMap>, name: &str) {
+    api.delete(name, &DeleteParams::default()).await.unwrap();
+}
+
+/// Longer than anything takes on a machine that is busy with other things.
+const PATIENCE: Duration = Duration::from_secs(60);
