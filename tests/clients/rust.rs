@@ -3,7 +3,7 @@
 //! Before a simulator of its own, or with `WEIR_CLIENTS_KUBECONFIG` and `WEIR_CLIENTS_DIRECT` before what those name, as
 //! `tests/clients/run` has it. What churn and failures do to its informers is in `tests/real/churn.rs`.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "this is a test")]
+#![expect(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "this is a test")]
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
