@@ -46,6 +46,8 @@ pub(crate) struct Reflector<L: ListWatch> {
     rewound: Receiver<u64>,
     /// Whether the next list must be consistent, since asking for not older than what is held did not work.
     consistent: bool,
+    /// What was held when the present list was asked for. A proof of freshness may bring the cache further meanwhile.
+    known: Option<ResourceVersion>,
     /// How many watch-lists in a row never came to the end of their initial events.
     silent: u32,
     malformed: u32,
@@ -114,6 +116,7 @@ impl<L: ListWatch> Reflector<L> {
             backoff: Backoff::default(),
             rewound,
             consistent: false,
+            known: None,
             silent: 0,
             malformed: 0,
             too_large: None,
@@ -236,9 +239,13 @@ impl<L: ListWatch> Reflector<L> {
         if self.rewound.has_changed().unwrap_or(false) {
             return Ok(());
         }
-        if self.held().max(self.begin.floor) > Some(resource_version) {
+        if self.known.max(self.begin.floor) > Some(resource_version) {
             self.found_rewound(resource_version);
             return Ok(());
+        }
+        if self.held() > Some(resource_version) {
+            let overtaken = "the cache was shown to be further while it was listed";
+            return Err(Failure::Retry(overtaken.to_owned(), None));
         }
         let count = objects.len();
         self.take_list(objects, resource_version);

@@ -125,33 +125,43 @@ impl WatchCache {
         now: Now,
     ) -> Result<usize, Discontinuity> {
         let store: Store = objects.into_iter().collect();
-        let published = &*self.published;
-        let Some(state) = published.state() else {
-            self.change_ground(EndCause::Relist, Some((store, resource_version)));
-            return Ok(0);
-        };
-        // Compared before the lock: a large collection takes its time, and nobody else writes but who forgets everything.
-        let next = match state.relisted(&store, resource_version, now, &self.limits) {
-            Ok(next) => Arc::new(next),
-            Err(discontinuity) => {
+        loop {
+            let Some(state) = self.published.state() else {
                 self.change_ground(EndCause::Relist, Some((store, resource_version)));
-                return Err(discontinuity);
+                return Ok(0);
+            };
+            // Compared before the lock, since a large collection takes its time. A proof of progress may have come in between.
+            let next = match state.relisted(&store, resource_version, now, &self.limits) {
+                Ok(next) => Arc::new(next),
+                Err(discontinuity) => {
+                    self.change_ground(EndCause::Relist, Some((store, resource_version)));
+                    return Err(discontinuity);
+                }
+            };
+            if let Some(events) = self.take_over(&state, next) {
+                return Ok(events);
             }
-        };
-        let mut writer = published.writer.lock();
-        if published.state().is_none_or(|held| !Arc::ptr_eq(&held, &state)) {
-            return Ok(0);
         }
-        let (from, first) = (state.resource_version(), state.history().end_seq());
-        let is_over = |after| from < after && after < resource_version;
-        let ended = writer.dispatcher.end_silent(&state, EndCause::Relist, is_over);
+    }
+
+    /// Publishes what a relist made of `state`, and returns how many events that is; `None` if the state is another by now.
+    fn take_over(&self, state: &Arc<State>, next: Arc<State>) -> Option<usize> {
+        let published = &*self.published;
+        let mut writer = published.writer.lock();
+        if published.state().is_none_or(|held| !Arc::ptr_eq(&held, state)) {
+            return None;
+        }
+        let (from, to) = (state.resource_version(), next.resource_version());
+        let first = state.history().end_seq();
+        let is_over = |after| from < after && after < to;
+        let ended = writer.dispatcher.end_silent(state, EndCause::Relist, is_over);
         let marked = writer.dispatcher.mark(&next, first);
         let events = next.history().end_seq() - first;
         published.publish(Some(next));
         drop(writer);
         wake(&marked);
         wake(&ended);
-        Ok(usize::try_from(events).unwrap_or(usize::MAX))
+        Some(usize::try_from(events).unwrap_or(usize::MAX))
     }
 
     /// Applies what the stream brought, as one published step. What is not newer than the present

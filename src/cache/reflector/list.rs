@@ -26,10 +26,11 @@ impl<L: ListWatch> Reflector<L> {
         let slots = &live.shared.list_slots;
         let Ok(_slot) = slots.acquire().await else { return Err(Failure::Stop(Refusal::Stopping)) };
         live.series.relist(cause.label());
+        self.known = self.held();
         if let Some(next) = self.list_at_first().await {
             return Ok(next);
         }
-        let not_older = if self.consistent { None } else { self.held() };
+        let not_older = if self.consistent { None } else { self.known };
         if self.wants_watch_list() {
             match self.watch_list(not_older).await {
                 // Not a failure: the upstream has none, and tells so at once (semantics.md §1.5).

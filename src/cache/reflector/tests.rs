@@ -108,6 +108,24 @@ async fn a_watch_list_gives_the_state_and_goes_on_as_the_watch() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_list_that_a_proof_of_freshness_overtook_is_no_rewound_history() {
+    let (rig, feed) = Rig::established(shared(config())).await;
+    feed.send(vec![UpstreamEvent::Error(status(410, "too old"))]);
+    let list = rig.script.on_watch();
+    until(|| rig.script.watches.lock().len() == 2).await;
+    rig.live.progressed(rig.live.history(), ResourceVersion(20));
+    list.send(vec![upsert("a", 9), bookmark(15, true)]);
+    let again = rig.script.on_watch();
+    until(|| rig.script.watches.lock().len() == 3).await;
+    let asked = rig.script.watches.lock().last().cloned().unwrap();
+    assert_eq!(asked.resource_version, Some(ResourceVersion(20)));
+    again.send(vec![upsert("a", 9), upsert("b", 19), bookmark(25, true)]);
+    rig.reaches(25).await;
+    assert_eq!(rig.names(), ["a", "b"]);
+    assert_eq!(rig.live.shared.lost(), None, "no alarm");
+}
+
+#[tokio::test(start_paused = true)]
 async fn without_watch_list_it_pages_and_learns_the_bookmark_by_a_short_watch() {
     let rig = Rig::new();
     rig.script.on_watch_fail(status(422, "sendInitialEvents is forbidden"));
