@@ -172,7 +172,7 @@ mod tests {
         let end = b"\x0a\x36\x0a\0\x12\0\x1a\0\x22\0*\0\x32\x03219\x38\0B\0b!\x0a\x19k8s.io/initial-events-end\x12\x04true";
         let plain = b"\x0a\x13\x0a\0\x12\0\x1a\0\x22\0*\0\x32\x03219\x38\0B\0";
         let other = b"b-\x0a(deprecated.daemonset.template.generation\x12\x010";
-        let spec = b"\x12\x1c\x1a\02\0B\0J\0R\0X\0`\0h\0\x82\x01\0\x8a\x01\0\x9a\x01\0\xc2\x01\0\x1a\x02\x0a\0";
+        let spec = b"\x12\x1c\x1a\x002\0B\0J\0R\0X\0`\0h\0\x82\x01\0\x8a\x01\0\x9a\x01\0\xc2\x01\0\x1a\x02\x0a\0";
         let with_other = |metadata: &[u8], at: usize| {
             let length = metadata[1] + u8::try_from(other.len()).unwrap();
             [&[0x0a, length][..], &metadata[2..at], other, &metadata[at..]].concat()

@@ -351,7 +351,7 @@ proptest! {
         prop_assert_eq!(&labels, &metadata.labels);
         let moved = ObjectMeta { resource_version: Some(number.to_string()), ..metadata };
         let left = frame::encode_left(&object, ResourceVersion(number), View::Full);
-        let expected = envelope("v1", "ConfigMap", &config_map(moved.clone(), &data));
+        let expected = envelope("v1", "ConfigMap", &config_map(moved, &data));
         prop_assert_eq!(&left[..], &watch_event("DELETED", expected)[..]);
         // The frame is taken apart again.
         let mut frames = Vec::new();
