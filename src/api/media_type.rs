@@ -1,8 +1,10 @@
 //! Which form of answer a request's `Accept` asks for (semantics.md §8.1, §8.2, §8.6).
 //!
 //! The upstream sorts the clauses with an unstable sort and a comparison that is no order, so where
-//! wildcards are among clauses of different outcome, its choice hangs on its sorting algorithm. Such a header is
+//! wildcards are among clauses of different outcome and quality, its choice hangs on its sorting algorithm. Such a header is
 //! not decided here but forwarded, and so is any whose syntax is not the plain one.
+
+use std::cmp::Ordering;
 
 use http::header::{ACCEPT, ACCEPT_ENCODING, USER_AGENT};
 use http::{HeaderMap, HeaderValue};
@@ -144,6 +146,10 @@ struct Clause<'a> {
 }
 
 impl Clause<'_> {
+    fn kind_is_wild(&self) -> bool {
+        self.kind == "*"
+    }
+
     fn is_wildcard(&self) -> bool {
         self.kind == "*" || self.subtype == "*"
     }
@@ -168,24 +174,46 @@ impl Clause<'_> {
             return Outcome::Skip;
         }
         let Some(encoding) = encoding else { return Outcome::Other };
-        let view = if converts { metadata_view(conversion, verb) } else { Some(View::Full) };
+        let view = match converts.then(|| convert(conversion, verb)) {
+            None => View::Full,
+            Some(Conversion::Metadata(version)) => View::Metadata(version),
+            Some(Conversion::Table) if encoding == Encoding::Json => return Outcome::Other,
+            Some(Conversion::OtherKind) => return Outcome::Other,
+            Some(Conversion::Table | Conversion::None) => return Outcome::Skip,
+        };
         let pretty = encoding == Encoding::Json && param("pretty") == Some("1");
-        view.map_or(Outcome::Other, |view| Outcome::Form(Form { encoding, view, pretty }))
+        Outcome::Form(Form { encoding, view, pretty })
     }
 }
 
-/// The metadata-only view that `as`, `g` and `v` ask for; `None` for any other conversion, and for a kind of list on what is
-/// none or the reverse, which ends in 406.
-fn metadata_view(conversion: [Option<&str>; 3], verb: Verb) -> Option<View> {
-    let wanted =
-        if verb == Verb::List { PARTIAL_OBJECT_METADATA_LIST } else { PARTIAL_OBJECT_METADATA };
-    let [Some(kind), Some("meta.k8s.io"), Some(version)] = conversion else { return None };
+/// What `as`, `g` and `v` come to (semantics.md §8.1).
+enum Conversion {
+    /// A metadata-only view.
+    Metadata(MetaVersion),
+    /// A Table, which JSON and YAML have.
+    Table,
+    /// The metadata-only kind of a list on what is none, or the reverse: it is chosen, and ends in 406.
+    OtherKind,
+    /// No target that the upstream knows: it passes over the clause.
+    None,
+}
+
+fn convert(conversion: [Option<&str>; 3], verb: Verb) -> Conversion {
+    let [Some(kind), Some("meta.k8s.io"), Some(version)] = conversion else {
+        return Conversion::None;
+    };
     let version = match version {
         "v1" => MetaVersion::V1,
         "v1beta1" => MetaVersion::V1Beta1,
-        _ => return None,
+        _ => return Conversion::None,
     };
-    (kind == wanted).then_some(View::Metadata(version))
+    match kind {
+        "Table" => Conversion::Table,
+        PARTIAL_OBJECT_METADATA if verb != Verb::List => Conversion::Metadata(version),
+        PARTIAL_OBJECT_METADATA_LIST if verb == Verb::List => Conversion::Metadata(version),
+        PARTIAL_OBJECT_METADATA | PARTIAL_OBJECT_METADATA_LIST => Conversion::OtherKind,
+        _ => Conversion::None,
+    }
 }
 
 /// The form that a header asks for; `None` if it asks for anything that Weir does not serve, or may.
@@ -195,19 +223,26 @@ fn choose(accept: &str, shape: Shape, verb: Verb) -> Option<Form> {
     }
     let clauses: Vec<Clause<'_>> =
         accept.split(',').filter_map(parse_clause).collect::<Option<_>>()?;
-    let mut outcomes: Vec<(Option<f32>, Outcome)> = clauses
+    let mut outcomes: Vec<(&Clause<'_>, Outcome)> = clauses
         .iter()
-        .map(|clause| (clause.quality, clause.outcome(shape, verb)))
+        .map(|clause| (clause, clause.outcome(shape, verb)))
         .filter(|(_, outcome)| *outcome != Outcome::Skip)
         .collect();
     let (_, first) = *outcomes.first()?;
     if outcomes.iter().any(|(_, outcome)| *outcome != first) {
-        let ordered = clauses.len() <= STABLE_CLAUSES_MAX
-            && clauses.iter().all(|clause| clause.quality.is_some() && !clause.is_wildcard());
-        if !ordered {
+        let (quality, wildcards) =
+            (clauses.first()?.quality, clauses.iter().any(Clause::is_wildcard));
+        let equal = clauses.iter().all(|clause| clause.quality == quality);
+        let plain = clauses.iter().all(|clause| clause.quality.is_some());
+        if clauses.len() > STABLE_CLAUSES_MAX || !plain || (wildcards && !equal) {
             return None;
         }
-        outcomes.sort_by(|(a, _), (b, _)| b.partial_cmp(a).unwrap_or(std::cmp::Ordering::Equal));
+        outcomes.sort_by(|(a, _), (b, _)| {
+            let quality = b.quality.partial_cmp(&a.quality).unwrap_or(Ordering::Equal);
+            quality
+                .then(a.kind_is_wild().cmp(&b.kind_is_wild()))
+                .then(a.is_wildcard().cmp(&b.is_wildcard()))
+        });
     }
     match outcomes.first()? {
         (_, Outcome::Form(form)) => Some(*form),
@@ -237,6 +272,7 @@ fn parse_clause(clause: &str) -> Option<Option<Clause<'_>>> {
     let (kind, subtype) = match media_type.split_once('/') {
         None if media_type == "*" => ("*", "*"),
         None => return None,
+        Some((_, subtype)) if subtype.contains('/') => return None,
         Some(both) => both,
     };
     if !is_token(kind) || !is_token(subtype) {

@@ -68,10 +68,10 @@ pub(crate) static ACCEPTS: [Accept; 53] = [
     both(&["application/yaml", "application/json"], [U, U, U]),
     both(&["application/yaml"], [U, U, U]),
     both(&["application/json;q=0.9,application/yaml;q=0.8"], [J, J, J]),
-    // A watch has no YAML.
-    both(&["application/yaml;q=0.9,application/json;q=0.8"], [U, U, J]),
+    both(&["application/yaml;q=0.9,application/json;q=0.8"], [U, U, U]),
     both(&["application/cbor"], [U, U, U]),
-    both(&["application/cbor,application/json"], [J, J, J]),
+    // Whether it has CBOR, only the upstream knows.
+    both(&["application/cbor,application/json"], [U, U, U]),
     each(&["application/vnd.kubernetes.protobuf"], [P, P, P], [U, U, U]),
     each(&["application/vnd.kubernetes.protobuf,application/json"], [P, P, P], [J, J, J]),
     each(&["application/vnd.kubernetes.protobuf;stream=watch"], [P, P, P], [U, U, U]),

@@ -37,6 +37,8 @@ const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 fn accept_is_negotiated_as_upstream() {
     let kubectl =
         format!("{TABLE},application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json");
+
+    let table_protobuf = TABLE.replace("json", "vnd.kubernetes.protobuf") + ",application/json";
     let metadata_protobuf = METADATA.replace("json", "vnd.kubernetes.protobuf");
     let metadata_client = format!("{metadata_protobuf},{METADATA},application/json");
     let rows: &[(&str, Option<Form>, Option<Form>)] = &[
@@ -81,7 +83,9 @@ fn accept_is_negotiated_as_upstream() {
         ("application/vnd.kubernetes.protobuf;stream=watch,application/json", PROTO, JSON),
         ("application/vnd.kubernetes.protobuf;pretty=1", PROTO, None),
         ("application/vnd.kubernetes.protobuf;q=0.5,application/json", JSON, JSON),
-        ("application/vnd.kubernetes.protobuf, */*", None, JSON),
+        ("application/vnd.kubernetes.protobuf, */*", PROTO, JSON),
+        ("*/*,application/vnd.kubernetes.protobuf", PROTO, JSON),
+        ("application/vnd.kubernetes.protobuf;q=0.9,*/*", None, JSON),
         ("application/json,application/vnd.kubernetes.protobuf", JSON, JSON),
         ("application/cbor,application/json", None, None),
         (TABLE, None, None),
@@ -90,7 +94,10 @@ fn accept_is_negotiated_as_upstream() {
         (&metadata_client, METADATA_PROTO, METADATA_PROTO),
         (&kubectl, None, None),
         ("application/json;as=", None, None),
-        ("application/json;g=meta.k8s.io,application/json", None, None),
+        ("application/json;g=meta.k8s.io,application/json", JSON, JSON),
+        ("application/json;as=Table;g=meta.k8s.io;v=v2,application/json", JSON, JSON),
+        ("application/json;as=Table;g=meta.k8s.io;v=v1,application/json", None, None),
+        (&table_protobuf, JSON, JSON),
         ("application/json,application/json;as=Table;v=v1;g=meta.k8s.io", JSON, JSON),
         ("text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8", JSON, JSON),
         ("text/html, image/gif, image/jpeg, *; q=.2, */*; q=.2", JSON, JSON),
@@ -98,7 +105,7 @@ fn accept_is_negotiated_as_upstream() {
         ("text/html,application/json", JSON, JSON),
         ("application/json,", JSON, JSON),
         ("json,application/json", JSON, JSON),
-        ("application/json/x,application/json", None, None),
+        ("application/json/x,application/json", JSON, JSON),
         ("application/json;profile=\"a,b\"", None, None),
         (" application/json ; pretty=1", PRETTY, PRETTY),
         ("application/json\t,*/*", None, None),
