@@ -42,6 +42,17 @@ pub(super) fn list<'a>(
     Ok(out)
 }
 
+/// The message of a `PartialObjectMetadataList` of `meta.k8s.io/v1beta1`, the one list whose items come first.
+pub(super) fn partial_list_beta<'a>(
+    metadata: &Value,
+    items: impl Iterator<Item = &'a [u8]>,
+) -> Result<Vec<u8>, Lacking> {
+    let mut out = Vec::new();
+    items.for_each(|item| put_bytes(&mut out, 1, item));
+    put_bytes(&mut out, 2, &message("ListMeta", metadata)?);
+    Ok(out)
+}
+
 /// An envelope: what a body is, or the object of a watch event.
 pub(super) fn envelope(api_version: &str, kind: &str, message: &[u8]) -> Vec<u8> {
     let mut type_meta = Vec::new();

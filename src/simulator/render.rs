@@ -94,7 +94,13 @@ fn partial_list(version: &str, media: Media, page: &Page) -> Result<Bytes, ApiEr
     if media == Media::Protobuf {
         let items: Result<Vec<Vec<u8>>, _> =
             views.iter().map(|view| protobuf::message(KIND, view)).collect();
-        let list = protobuf::list(&page.metadata(), items?.iter().map(Vec::as_slice))?;
+        let (items, metadata) = (items?, page.metadata());
+        let items = items.iter().map(Vec::as_slice);
+        let list = if version == "v1beta1" {
+            protobuf::partial_list_beta(&metadata, items)?
+        } else {
+            protobuf::list(&metadata, items)?
+        };
         return Ok(protobuf::envelope(&group_version, &list_kind, &list).into());
     }
     // Go's nil slice: this list alone is null when it is empty.

@@ -89,7 +89,9 @@ async fn answer(
     } else {
         subresource(shared, request, &kind, target, upgrade).await?
     };
-    if let Some(warning) = &kind.warning {
+    // The handshake is written past the headers of ordinary answers (semantics.md §6.3).
+    let shakes = response.status() == ::http::StatusCode::SWITCHING_PROTOCOLS;
+    if let Some(warning) = kind.warning.as_ref().filter(|_| !shakes) {
         let name = ::http::HeaderName::from_static("warning");
         answer::set(response.headers_mut(), name, &format!("299 - \"{warning}\""));
     }
