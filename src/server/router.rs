@@ -95,7 +95,7 @@ impl Router {
         let code = response.status().as_u16();
         metrics.request(verb, answer, reason, code, duration);
         span.in_scope(|| tracing::debug!(code, answer = answer.as_str(), reason, ?duration));
-        if self.cache_header && response.status() != StatusCode::SWITCHING_PROTOCOLS {
+        if self.cache_header {
             mark(&mut response, answer, reason);
         }
         drop(in_flight);

@@ -299,6 +299,7 @@ async fn initial_events_end_with_a_bookmark_even_unasked() {
 #[tokio::test]
 async fn a_watch_with_a_quiet_start_has_its_head_at_once() {
     let (weir, _feed) = warm().await;
+    weir.get("/api/v1/configmaps?resourceVersion=0").await;
     let mut client = weir.http1().await;
     let path = "/api/v1/configmaps?watch=1&resourceVersion=7";
     let answered = tokio::time::timeout(Duration::from_secs(5), client.send_request(get(path)));

@@ -25,7 +25,7 @@ async fn open(weir: &Weir, path: &str) -> WebSocketStream<TcpStream> {
     let (socket, answer) = client_async(request(path), weir.tcp().await).await.unwrap();
     let mut names: Vec<_> = answer.headers().keys().map(http::HeaderName::as_str).collect();
     names.sort_unstable();
-    assert_eq!(names, ["connection", "date", "sec-websocket-accept", "upgrade"]);
+    assert_eq!(names, ["connection", "date", "sec-websocket-accept", "upgrade", "x-weir-cache"]);
     socket
 }
 
