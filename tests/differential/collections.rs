@@ -10,6 +10,8 @@ pub(crate) struct Collection {
     pub(crate) resource: &'static str,
     /// Whether it is declared by a CustomResourceDefinition: JSON in another shape, and no protobuf.
     pub(crate) custom: bool,
+    /// Whether an upstream may lack it in protobuf: the simulator has no table of the fields of definitions.
+    pub(crate) json_only: bool,
     /// Whether all of its objects are in one namespace or in none, so that a name means one object.
     pub(crate) one_scope: bool,
     /// Whether the upstream has a watch cache of it (semantics.md §3.9), and so has Weir.
@@ -36,6 +38,7 @@ const fn built_in(path: &'static str, resource: &'static str) -> Collection {
         path,
         resource,
         custom: false,
+        json_only: false,
         one_scope: false,
         cached: true,
         touched: true,
@@ -105,12 +108,15 @@ pub(crate) static COLLECTIONS: [Collection; 35] = [
         .scoped(&["nope"])
         .untouched()
         .fields(&[good("metadata.namespace%3Da"), good("metadata.namespace%3D")]),
-    built_in(
-        "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
-        "customresourcedefinitions",
-    )
-    .scoped(&["widgets.example.com", "nope"])
-    .untouched(),
+    Collection {
+        json_only: true,
+        ..built_in(
+            "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+            "customresourcedefinitions",
+        )
+        .scoped(&["widgets.example.com", "nope"])
+        .untouched()
+    },
     built_in("/apis/rbac.authorization.k8s.io/v1/clusterroles", "clusterroles")
         .scoped(&["system:node", "admin", "nope"])
         .untouched(),

@@ -1,7 +1,6 @@
 //! The corpus as cases: the fixed core, the sample of a seed, what is off the tables, discovery and OpenAPI.
 
 use super::ask::Marks;
-use super::awaited::{AWAITED, Feature};
 use super::expected::Expect;
 use super::odd::{OPENAPI_V3, documents, odd};
 use super::run::{Case, Sides};
@@ -26,7 +25,7 @@ pub(crate) fn cases(marks: &Marks, sampled: usize) -> Vec<Case> {
 /// Only what is sampled.
 pub(crate) fn some_cases(marks: &Marks, count: usize) -> Vec<Case> {
     let mut cases: Vec<_> = sample(seed(), count).iter().map(|ask| Case::of(ask, marks)).collect();
-    cases.extend(odd().into_iter().map(|(call, expect)| Case::new(call, expect, None)));
+    cases.extend(odd().into_iter().map(|(call, expect)| Case::new(call, expect)));
     cases
 }
 
@@ -45,7 +44,6 @@ pub(crate) async fn document_cases(sides: &Sides) -> Vec<Case> {
             }
         }
     }
-    let waits = AWAITED.contains(&Feature::Discovery).then_some(Feature::Discovery);
     let mut cases = Vec::new();
     for call in calls {
         let answer = connection.ask(&call).await;
@@ -55,11 +53,11 @@ pub(crate) async fn document_cases(sides: &Sides) -> Vec<Case> {
         let expect = if etag.is_empty() { Expect::Either } else { Expect::Cache };
         if !etag.is_empty() {
             let again = call.clone().header("if-none-match", &etag);
-            cases.push(Case::new(again, Expect::Either, None));
+            cases.push(Case::new(again, Expect::Either));
             let other = call.clone().header("if-none-match", "\"other\"");
-            cases.push(Case::new(other, Expect::Either, None));
+            cases.push(Case::new(other, Expect::Either));
         }
-        cases.push(Case::new(call, expect, waits.filter(|_| expect == Expect::Cache)));
+        cases.push(Case::new(call, expect));
     }
     cases
 }

@@ -30,7 +30,9 @@ pub(crate) fn expected(ask: &Ask) -> Expect {
         Verb::Watch(way) => watch(ask, way),
     };
     // What can be read in more than one way may always be left to the upstream.
-    if answer == Cache && is_odd(ask) { Either } else { answer }
+    let protobuf = matches!(form(ask), Form::Protobuf | Form::PartialProtobuf);
+    let may_lack = ask.collection.json_only && protobuf;
+    if answer == Cache && (is_odd(ask) || may_lack) { Either } else { answer }
 }
 
 fn is_odd(ask: &Ask) -> bool {

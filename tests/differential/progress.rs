@@ -78,18 +78,24 @@ fn frames(mut body: &[u8]) -> Vec<u8> {
 fn protobuf(unknown: &[u8]) -> Vec<u8> {
     let mut rest = unknown;
     let mut out = Vec::new();
-    let mut list = false;
+    let (mut list, mut beta) = (false, false);
     while let Some((tag, value, after)) = field(rest) {
-        let is_list = value.windows(4).any(|word| word == b"List");
         match tag {
-            0x0a => list = is_list,
+            0x0a => {
+                list = value.ends_with(b"List");
+                beta = value.windows(BETA.len()).any(|word| word == BETA);
+            }
             0x12 if list => {
-                // ListMeta: field 1 of the list.
-                if let Some((0x0a, _, items)) = field(value) {
-                    out.extend_from_slice(items);
-                    rest = after;
-                    continue;
+                // ListMeta: field 1 of the list, but for `meta.k8s.io/v1beta1` the last, number 2.
+                let mut members = value;
+                while let Some((tag, member, more)) = field(members) {
+                    if tag != if beta { 0x12 } else { 0x0a } {
+                        out.extend_from_slice(member);
+                    }
+                    members = more;
                 }
+                rest = after;
+                continue;
             }
             _ => {}
         }
@@ -100,6 +106,8 @@ fn protobuf(unknown: &[u8]) -> Vec<u8> {
     out.extend_from_slice(rest);
     out
 }
+
+const BETA: &[u8] = b"meta.k8s.io/v1beta1";
 
 /// A field with a length: its tag, its bytes, and what follows.
 pub(crate) fn field(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {

@@ -10,7 +10,6 @@ use tokio::time::Instant;
 
 use super::allowed::{AGES_TICK, compared, same_but_for_progress, ticks};
 use super::ask::{Ask, Marks, Token, Verb, Version};
-use super::awaited::{Feature, awaited};
 use super::collections::{COLLECTIONS, Collection};
 use super::expected::{Expect, expected};
 use super::forms::{ACCEPTS, Accept, accept};
@@ -31,8 +30,6 @@ pub(crate) struct Sides {
 pub(crate) struct Case {
     pub(crate) call: Call,
     pub(crate) expect: Expect,
-    /// What the expectation waits for.
-    pub(crate) awaited: Option<Feature>,
     /// Whether it takes a while.
     pub(crate) slow: bool,
 }
@@ -43,13 +40,12 @@ impl Case {
         let none = ask.token != Token::None && marks.token(ask.collection, ask.token).is_empty();
         let ask = &Ask { token: if none { Token::None } else { ask.token }, ..*ask };
         let expect = expected(ask);
-        let awaited = awaited(ask).filter(|_| expect == Expect::Cache);
         let slow = matches!(ask.verb, Verb::Watch(_)) || ask.version == Version::Future;
-        Self { call: ask.call(marks), expect, awaited, slow }
+        Self { call: ask.call(marks), expect, slow }
     }
 
-    pub(crate) fn new(call: Call, expect: Expect, awaited: Option<Feature>) -> Self {
-        Self { call, expect, awaited, slow: false }
+    pub(crate) fn new(call: Call, expect: Expect) -> Self {
+        Self { call, expect, slow: false }
     }
 }
 
@@ -111,7 +107,7 @@ async fn warm(weir: &Endpoint, marks: Option<&Marks>) {
             let ask = Ask { accept, ..Ask::new(Verb::List, collection, version) };
             let call = ask.call(marks.unwrap_or(&Marks::default()));
             let deadline = Instant::now() + PATIENCE;
-            while connection.ask(&call).await.cache() != HIT && awaited(&ask).is_none() {
+            while connection.ask(&call).await.cache() != HIT {
                 assert!(Instant::now() < deadline, "{call} never comes from the cache");
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
@@ -124,7 +120,7 @@ fn representations(collection: &Collection) -> Vec<&'static Accept> {
     let mut accepts = vec![&ACCEPTS[0]];
     if collection.custom {
         accepts.extend([accept(PARTIAL_JSON), accept(PARTIAL_PROTOBUF)]);
-    } else {
+    } else if !collection.json_only {
         accepts.push(accept("application/vnd.kubernetes.protobuf"));
     }
     accepts
@@ -156,8 +152,6 @@ pub(crate) struct Report {
     wrong: Vec<String>,
     /// How often which status came from where.
     seen: BTreeMap<(u16, String), usize>,
-    /// Of the answers that wait for a feature: those from the cache, and all.
-    awaited: BTreeMap<Feature, (usize, usize)>,
 }
 
 impl Report {
@@ -167,9 +161,6 @@ impl Report {
         eprintln!("{what}: {total} requests");
         for ((status, from), count) in &self.seen {
             eprintln!("  {count:5} {status} {from}");
-        }
-        for (feature, (hits, all)) in &self.awaited {
-            eprintln!("  awaited {feature:?}: {hits} of {all} from the cache");
         }
         assert!(!self.seen.is_empty());
         let shown: Vec<_> = self.wrong.iter().take(SHOWN_MAX).map(String::as_str).collect();
@@ -226,11 +217,6 @@ async fn judge(
     }
     let mut report = report.lock();
     *report.seen.entry((last.status, last.cache().to_owned())).or_default() += 1;
-    if let Some(feature) = case.awaited {
-        let counts = report.awaited.entry(feature).or_default();
-        counts.0 += usize::from(last.cache() == HIT);
-        counts.1 += 1;
-    }
     report.wrong.extend(wrong);
 }
 
@@ -248,7 +234,7 @@ fn difference(case: &Case, seen: &Answer, expected: &Answer, moves: bool) -> Opt
         ));
     }
     let right = match case.expect {
-        Expect::Cache => hit || expected.status != 200 || case.awaited.is_some(),
+        Expect::Cache => hit || !matches!(expected.status, 101 | 200),
         Expect::Upstream => !hit,
         Expect::Either => true,
     };

@@ -3,7 +3,6 @@
 
 mod allowed;
 pub(crate) mod ask;
-mod awaited;
 pub(crate) mod churn;
 mod collections;
 pub(crate) mod corpus;

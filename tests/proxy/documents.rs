@@ -2,7 +2,7 @@
 
 use crate::client::{Answer, Call, cache_header};
 use crate::harness::{Proxy, widget, widgets};
-use serde_json::Value;
+use serde_json::{Value, json};
 use weir::simulator::{Simulator, SimulatorOptions};
 
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
@@ -28,6 +28,10 @@ async fn compare(proxy: &Proxy, call: &Call) -> String {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn documents_come_from_memory_and_follow_the_upstream() {
     let upstream = Simulator::start(SimulatorOptions::default()).await.unwrap();
+    upstream
+        .store()
+        .create(json!({ "kind": "Namespace", "apiVersion": "v1", "metadata": { "name": "ns1" } }))
+        .unwrap();
     let proxy = Proxy::before(upstream, "", |_| {}).await;
     let fetched = "forward; reason=non-resource";
     for call in [discovery("/api"), discovery("/apis?timeout=32s")] {

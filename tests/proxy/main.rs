@@ -9,7 +9,6 @@ mod budget;
 mod client;
 mod cold;
 mod crds;
-mod differential;
 mod documents;
 mod forward;
 mod harness;

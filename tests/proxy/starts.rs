@@ -64,7 +64,9 @@ async fn an_informer_starts_on_a_large_quiet_resource() {
     let mut through = proxy.watch(WATCH_LIST).await;
     assert_eq!(through.cache(), "hit");
     let mut direct = proxy.watch_direct(WATCH_LIST).await;
-    assert_eq!(proofs(&proxy, "short-watch").await, 1.0);
+    // Whichever bookmark is the first: one of the cache's own watch, which is young, or the one that was asked for.
+    let told = proofs(&proxy, "short-watch").await + proofs(&proxy, "event").await;
+    assert_eq!(told, 1.0);
     assert_same(&proxy, &mut through, &mut direct, "initial-events-end").await;
 }
 
