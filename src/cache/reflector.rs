@@ -26,6 +26,7 @@ use tokio::time::Instant;
 use tracing::Instrument;
 
 use crate::api::resource_version::ResourceVersion;
+use crate::cache::core::watch_cache::Discontinuity;
 use crate::cache::handle::Refusal;
 use crate::cache::live::LiveCache;
 use crate::cache::reflector::backoff::Backoff;
@@ -243,12 +244,11 @@ impl<L: ListWatch> Reflector<L> {
             self.found_rewound(resource_version);
             return Ok(());
         }
-        if self.held() > Some(resource_version) {
+        let count = objects.len();
+        if !self.take_list(objects, resource_version) {
             let overtaken = "the cache was shown to be further while it was listed";
             return Err(Failure::Retry(overtaken.to_owned(), None));
         }
-        let count = objects.len();
-        self.take_list(objects, resource_version);
         self.live.account.set_listing(0);
         (self.consistent, self.malformed, self.silent, self.too_large) = (false, 0, 0, None);
         self.published()?;
@@ -257,15 +257,18 @@ impl<L: ListWatch> Reflector<L> {
         Ok(())
     }
 
-    fn take_list(&self, objects: Vec<Object>, resource_version: ResourceVersion) {
+    /// Returns false if a proof of freshness has brought the cache further than the list.
+    fn take_list(&self, objects: Vec<Object>, resource_version: ResourceVersion) -> bool {
         let (cache, now) = (&self.live.cache, self.live.shared.now());
         match self.live.shared.config.on_relist {
-            OnRelist::EndStreams => cache.replace(objects, resource_version, now),
+            OnRelist::EndStreams => return cache.replace(objects, resource_version, now),
             OnRelist::KeepStreams => match cache.relist(objects, resource_version, now) {
                 Ok(events) => tracing::debug!(events, "watches live on"),
+                Err(Discontinuity::Overtaken) => return false,
                 Err(reason) => tracing::info!(%reason, "watches end"),
             },
         }
+        true
     }
 
     /// Accounts for what was just published.

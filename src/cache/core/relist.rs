@@ -49,6 +49,9 @@ pub enum Discontinuity {
     /// The difference is heavier than the history may be.
     #[error("the difference is heavier than the history may be")]
     TooHeavy,
+    /// What was held came to be newer than the list while that was under way.
+    #[error("what is held is newer than the list")]
+    Overtaken,
 }
 
 /// What a list changes.

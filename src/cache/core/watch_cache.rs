@@ -110,14 +110,21 @@ impl WatchCache {
         self.published.progress.subscribe()
     }
 
-    /// Takes a complete list as the new state. The history is lost and every watcher ends (cause `Relist`).
-    pub fn replace(&self, objects: Vec<Object>, resource_version: ResourceVersion, _now: Now) {
+    /// Takes a complete list as the new state. The history is lost and every watcher ends (cause `Relist`). Returns false, and leaves
+    /// everything as it is, if the present state is newer than the list.
+    pub fn replace(
+        &self,
+        objects: Vec<Object>,
+        resource_version: ResourceVersion,
+        _now: Now,
+    ) -> bool {
         let store: Store = objects.into_iter().collect();
-        self.change_ground(EndCause::Relist, Some((store, resource_version)));
+        self.change_ground(EndCause::Relist, Some((store, resource_version)))
     }
 
     /// Takes a complete list as the new state, and gives the watchers what it changes as events, so that they live on
     /// ([`relist`](crate::cache::core::relist)). Where they can't, this is [`Self::replace`], and it is told why. Returns the number of events.
+    /// `Overtaken` leaves everything as it is: what was served once is never taken back.
     pub fn relist(
         &self,
         objects: Vec<Object>,
@@ -127,15 +134,19 @@ impl WatchCache {
         let store: Store = objects.into_iter().collect();
         loop {
             let Some(state) = self.published.state() else {
-                self.change_ground(EndCause::Relist, Some((store, resource_version)));
-                return Ok(0);
+                let taken = self.change_ground(EndCause::Relist, Some((store, resource_version)));
+                return if taken { Ok(0) } else { Err(Discontinuity::Overtaken) };
             };
+            if resource_version < state.resource_version() {
+                return Err(Discontinuity::Overtaken);
+            }
             // Compared before the lock, since a large collection takes its time. A proof of progress may have come in between.
             let next = match state.relisted(&store, resource_version, now, &self.limits) {
                 Ok(next) => Arc::new(next),
                 Err(discontinuity) => {
-                    self.change_ground(EndCause::Relist, Some((store, resource_version)));
-                    return Err(discontinuity);
+                    let list = Some((store, resource_version));
+                    let taken = self.change_ground(EndCause::Relist, list);
+                    return Err(if taken { discontinuity } else { Discontinuity::Overtaken });
                 }
             };
             if let Some(events) = self.take_over(&state, next) {
@@ -247,10 +258,16 @@ impl WatchCache {
         self.published.writer.lock().dispatcher.watchers()
     }
 
-    fn change_ground(&self, cause: EndCause, list: Option<(Store, ResourceVersion)>) {
+    /// Returns false, and does nothing, if a list is older than the present state.
+    fn change_ground(&self, cause: EndCause, list: Option<(Store, ResourceVersion)>) -> bool {
         let published = &*self.published;
         let mut writer = published.writer.lock();
         let old = published.state();
+        if let (Some(old), Some((_, listed))) = (&old, &list)
+            && *listed < old.resource_version()
+        {
+            return false;
+        }
         let ended = match &old {
             Some(old) => {
                 writer.ground = old.history().ground();
@@ -264,6 +281,7 @@ impl WatchCache {
         }));
         drop(writer);
         wake(&ended);
+        true
     }
 
     /// Whether no index holds a watcher.

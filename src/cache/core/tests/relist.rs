@@ -44,6 +44,25 @@ fn relisted() -> (WatchCache, Watcher, Watcher) {
     (cache, all, some)
 }
 
+#[test]
+fn nothing_goes_back_to_a_list_that_was_overtaken() {
+    for (pods, keeps) in
+        [(vec![pod("a", 3)], true), (vec![pod("a", 3), pod("b", 12)], true), (vec![], false)]
+    {
+        let cache = ready(&[pod("a", 3)], 10);
+        let mut watcher = cache.watch(WatchFilter::default(), WatchStart::Now).unwrap();
+        // A proof of freshness told that there is nothing up to 20 while the list was under way.
+        cache.apply(vec![Change::Progress(ResourceVersion(20))], at(0));
+        if keeps {
+            assert_eq!(relist(&cache, &pods, 15), Err(Discontinuity::Overtaken));
+        } else {
+            assert!(!cache.replace(Vec::new(), ResourceVersion(15), at(0)));
+        }
+        assert_eq!(cache.state().unwrap().resource_version(), ResourceVersion(20));
+        assert_eq!(drain(&mut watcher), (vec![], Rest::Idle(20)));
+    }
+}
+
 const BATCH: [&str; 6] = [
     "DELETED ns1/again 12",
     "DELETED ns1/gone 12",
