@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
-use super::wire::{Fields, Malformed, Value, push_head};
+use super::wire::{Fields, Malformed, Value, length_len, push_head};
 use super::{UNKNOWN_RAW_TAG, UNKNOWN_TAIL, envelope_head};
 use crate::api::media_type::{Encoding, META_V1, PARTIAL_OBJECT_METADATA};
 use crate::api::resource::{ApiResource, Representation};
@@ -59,15 +59,19 @@ fn ingest(
     resource: &ApiResource,
     representation: Representation,
 ) -> Result<Object, IngestError> {
-    if !body.starts_with(&head(resource, representation)) {
+    let head = head(resource, representation);
+    let read = Read::of(&body)?;
+    let item = read.layout.item;
+    // The object follows its kind at once: what stands between could be another kind.
+    let item_start = head.len() + 1 + length_len(item.length as usize);
+    if !body.starts_with(&head) || item.start as usize != item_start {
         return Err(IngestError::Malformed);
     }
-    let read = Read::of(&body)?;
     let sources = match representation {
         Representation::Protobuf => resource.selectable.sources(),
         _ => &[],
     };
-    let raw = read.layout.item.of(&body);
+    let raw = item.of(&body);
     Ok(Object {
         key: ingest::key(read.name, read.namespace, resource)?,
         resource_version: read.resource_version.ok_or(IngestError::ResourceVersion)?,

@@ -254,6 +254,12 @@ fn what_cannot_be_spliced_is_refused() {
     let raw = config_map(meta("a", "9"), "v");
     let twice = envelope("v1", "ConfigMap", &[&raw[..], &raw].concat());
     assert_eq!(refused(&twice), IngestError::Malformed);
+    // Something between the kind and the object: another kind, a field of no number that a decoder takes.
+    let (head, rest) = good.split_at(envelope_head("v1", "ConfigMap").len());
+    let other = Unknown { type_meta: Some(TypeMeta::default()), ..Unknown::default() };
+    for between in [&other.encode_to_vec()[..], b"\x1a\0", b"\x80\x80\x80\x80\x20\0"] {
+        assert_eq!(refused(&[head, between, rest].concat()), IngestError::Malformed);
+    }
     // A length of two bytes where one would do.
     let metadata = meta("a", "9").encode_to_vec();
     let long = [&[0x0a, 0x80 | metadata.len() as u8, 0][..], &metadata].concat();
