@@ -19,7 +19,7 @@ const HEADERS: [(&str, &str); 9] = [
     ("keep-alive", "the same"),
 ];
 
-/// How often a comparison is made anew where the ages in a Table tick over: once a second, and less often later.
+/// How often a comparison is made anew where the ages in a Table tick over (once a second, and less often later), or a number is drawn.
 pub(crate) const AGES_TICK: usize = 20;
 
 /// What is compared: without the headers above, and with the body unpacked, since the same bytes have many deflated forms.
@@ -39,10 +39,11 @@ pub(crate) fn compared(answer: &Answer) -> Answer {
     answer
 }
 
-/// Whether an answer changes by itself: the ages in a Table are relative to now. It is then compared until two were made
-/// within the same second.
+/// Whether an answer changes by itself: the ages in a Table are relative to now, and the time after which to ask etcd again for a
+/// resourceVersion of the future is drawn by lot. It is then compared until two are the same.
 pub(crate) fn ticks(answer: &Answer) -> bool {
-    memchr::memmem::find(&answer.body, b"columnDefinitions").is_some()
+    let says = |text: &str| memchr::memmem::find(&answer.body, text.as_bytes()).is_some();
+    says("columnDefinitions") || (says("ResourceVersionTooLarge") && says("retryAfterSeconds"))
 }
 
 /// Where the upstream goes on writing to itself (a real one renews its lease every ten seconds), each cache of it has its own
