@@ -6,7 +6,7 @@ pub(crate) mod ask;
 pub(crate) mod churn;
 mod collections;
 pub(crate) mod corpus;
-mod expected;
+pub(crate) mod expected;
 mod forms;
 pub(crate) mod frames;
 pub(crate) mod objects;

@@ -41,11 +41,18 @@ pub(crate) struct ControlPlane {
     port: u16,
     etcd: Option<Child>,
     apiserver: Option<Child>,
+    /// Further arguments of the API server.
+    arguments: Vec<String>,
 }
 
 impl ControlPlane {
     /// Starts both and waits until the API server is ready.
     pub(crate) fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    /// The same with further arguments for the API server.
+    pub(crate) fn start_with(arguments: &[&str]) -> Self {
         let dir = tempfile::tempdir().expect("a directory for the control plane");
         write_credentials(dir.path());
         let mut plane = Self {
@@ -56,6 +63,7 @@ impl ControlPlane {
             port: free_port(),
             etcd: None,
             apiserver: None,
+            arguments: arguments.iter().map(|text| (*text).to_owned()).collect(),
         };
         plane.start_etcd();
         plane.start_apiserver();
@@ -105,6 +113,7 @@ impl ControlPlane {
             ])
             .args(["--service-cluster-ip-range=10.0.0.0/24", "--endpoint-reconciler-type=none"])
             .args(["--disable-admission-plugins=ServiceAccount", file("cert-dir", ".").as_str()])
+            .args(&self.arguments)
             .stdout(Stdio::null())
             .stderr(self.log("kube-apiserver"))
             .spawn()

@@ -1,13 +1,14 @@
 //! Definitions that change, go and come again under watches, and an aggregated API that nobody serves: what comes through Weir is what comes
 //! directly, soon after.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use http::Method;
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
 use crate::control_plane::{ADMIN, ControlPlane};
+use crate::eventually;
 use crate::suite::frames::{Frame, Frames};
 use crate::suite::objects::create;
 use crate::suite::wire::{Call, Endpoint};
@@ -153,14 +154,6 @@ async fn define(direct: &Endpoint, properties: Value, versions: &[(&str, bool)])
 
 fn object(name: &str) -> Value {
     json!({"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": name}})
-}
-
-async fn eventually(what: &str, mut condition: impl AsyncFnMut() -> bool) {
-    let deadline = Instant::now() + LIMIT;
-    while !condition().await {
-        assert!(Instant::now() < deadline, "never came true: {what}");
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
 }
 
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";

@@ -23,13 +23,25 @@ mod fan_out;
 mod h2c;
 mod kubectl;
 mod namespaced;
+mod resources;
 #[path = "../differential/suite.rs"]
 mod suite;
 #[path = "../support/weir.rs"]
 mod support;
 mod truth;
 
+use std::time::{Duration, Instant};
+
 use libtest_mimic::{Arguments, Failed, Trial};
+
+/// Waits for a condition, a minute at the most.
+async fn eventually(what: &str, mut condition: impl AsyncFnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !condition().await {
+        assert!(Instant::now() < deadline, "never came true: {what}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
 
 fn main() -> std::process::ExitCode {
     let missing = control_plane::assets().is_none();
@@ -70,6 +82,8 @@ fn main() -> std::process::ExitCode {
         trial("watches_in_every_form_are_true_under_fire", missing, differential::watches),
         trial("pages_may_come_from_any_side", missing, differential::pages),
         trial("definitions_change_under_watches", missing, definitions::change),
+        trial("every_resource_in_every_form", missing, resources::every_form),
+        trial("metadata_is_that_of_the_object", missing, resources::metadata),
         trial("an_api_that_is_nowhere_harms_nothing", missing, definitions::nowhere),
         trial("bad_input_gets_the_upstreams_answers", missing, bad_input::answers),
     ];
