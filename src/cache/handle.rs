@@ -16,7 +16,6 @@ use crate::api::resource_version::ResourceVersion;
 use crate::cache::core::watch_cache::{WatchCache, WatchRefusal};
 use crate::cache::core::watcher::{WatchFilter, WatchStart, Watcher};
 use crate::cache::live::LiveCache;
-use crate::cache::progress::CATCH_UP;
 use crate::cache::proof::{self, FreshState};
 
 /// Why a cache does not answer; the request is forwarded.
@@ -119,18 +118,11 @@ impl CacheHandle {
         self.wait(timeout, fresh, Refusal::NotFresh).await
     }
 
-    /// Waits until the cache has been shown to have everything that was written before this call, but no longer than for an event that is
-    /// on its way: steps 1 and 2 of the design, section 5. Concurrent calls share probes. Returns the resourceVersion that the probe learnt.
-    pub async fn wait_until_consistent(
-        &self,
-        timeout: Duration,
-    ) -> Result<ResourceVersion, Refusal> {
-        let deadline = Instant::now() + timeout;
-        let probe = tokio::time::timeout_at(deadline, proof::probe(self.live())).await;
-        let revision = probe.unwrap_or(Err(Refusal::NotFresh))?;
-        let left = deadline.saturating_duration_since(Instant::now());
-        self.wait_until_fresh(revision, left.min(CATCH_UP)).await?;
-        Ok(revision)
+    /// A resourceVersion not below that of anything that was written before this call: step 1 of the design, section 5. Concurrent calls
+    /// share probes. The cache may not be there yet.
+    pub async fn revision(&self, timeout: Duration) -> Result<ResourceVersion, Refusal> {
+        let probed = tokio::time::timeout(timeout, proof::probe(self.live())).await;
+        probed.unwrap_or(Err(Refusal::NotFresh))
     }
 
     /// Finds a state for a watch to begin with that is not older than `asked`, or for `None` than `since`, when the request had arrived: steps 1

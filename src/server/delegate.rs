@@ -31,8 +31,6 @@ pub(crate) enum Freshness {
     Any,
     /// Not older than this.
     NotOlderThan(ResourceVersion),
-    /// Not older than this request.
-    Consistent,
 }
 
 /// What becomes of a request.

@@ -81,10 +81,10 @@ impl Read<'_> {
         let timeout = self.limits.freshness.min(CATCH_UP);
         match freshness {
             Freshness::Any => Ok(()),
-            Freshness::NotOlderThan(asked) => handle.wait_until_fresh(asked, timeout).await,
-            Freshness::Consistent => handle.wait_until_consistent(timeout).await.map(|_at| ()),
+            Freshness::NotOlderThan(asked) => {
+                handle.wait_until_fresh(asked, timeout).await.map_err(Reason::Refused)
+            }
         }
-        .map_err(Reason::Refused)
     }
 }
 

@@ -9,7 +9,7 @@ use crate::api::media_type::{Encoding, View};
 use crate::api::resource_version::ResourceVersion;
 use crate::api::status::Status;
 use crate::cache::core::watch_cache::WatchRefusal;
-use crate::cache::core::watcher::WatchStart;
+use crate::cache::core::watcher::{WatchFilter, WatchStart, Watcher};
 use crate::cache::handle::{CacheHandle, Refusal};
 use crate::cache::proof::FreshState;
 use crate::codec::frame;
@@ -28,7 +28,7 @@ pub(crate) async fn serve(
     let began = Instant::now();
     let first_at = match plan.start {
         Start::After(after) => Some(after),
-        Start::State(_) | Start::Now(_) => None,
+        Start::State(_) | Start::ConsistentState | Start::Now | Start::ConsistentNow => None,
     };
     let handle = match read.ready_cache(first_at).await {
         Ok(handle) => handle,
@@ -39,20 +39,27 @@ pub(crate) async fn serve(
     let filter = read.target.filter.clone();
     let (start, begun) = match plan.start {
         Start::State(freshness) => {
-            let state = fresh_state(&read, &handle, freshness, began).await?;
+            let state = match freshness {
+                Freshness::Any => FreshState::Held,
+                Freshness::NotOlderThan(asked) => {
+                    fresh_state(&read, &handle, Some(asked), began).await?
+                }
+            };
+            (WatchStart::InitialEvents, handle.watch_from(filter, &state))
+        }
+        Start::ConsistentState => {
+            let state = fresh_state(&read, &handle, None, began).await?;
             (WatchStart::InitialEvents, handle.watch_from(filter, &state))
         }
         Start::After(after) => {
             let start = WatchStart::After(after);
             (start, handle.cache().watch(filter, start))
         }
-        // The revision alone is wanted; until the cache is there, the watch is silent.
-        Start::Now(Freshness::Consistent) => {
-            let at = handle.wait_until_consistent(read.limits.freshness).await;
-            let start = WatchStart::After(at.map_err(Reason::Refused)?);
-            (start, handle.cache().watch(filter, start))
+        Start::Now => (WatchStart::Now, handle.cache().watch(filter, WatchStart::Now)),
+        Start::ConsistentNow => {
+            let revision = handle.revision(read.limits.freshness).await;
+            begin_after(&handle, filter, revision.map_err(Reason::Refused)?)
         }
-        Start::Now(_) => (WatchStart::Now, handle.cache().watch(filter, WatchStart::Now)),
     };
     let warnings = handle.warnings();
     let watcher = match begun {
@@ -96,19 +103,31 @@ pub(crate) async fn serve(
     Ok(ok(&read, Body::Watch(Box::pin(frames)), &warnings))
 }
 
-/// A state to begin with that is as fresh as asked. `since` is when the request had arrived.
+/// A state to begin with that is not older than `asked`, or for `None` than `since`, when the request had arrived.
 async fn fresh_state(
     read: &Read<'_>,
     handle: &CacheHandle,
-    freshness: Freshness,
+    asked: Option<ResourceVersion>,
     since: Instant,
 ) -> Result<FreshState, Reason> {
-    let asked = match freshness {
-        Freshness::Any => return Ok(FreshState::Held),
-        Freshness::NotOlderThan(asked) => Some(asked),
-        Freshness::Consistent => None,
-    };
     handle.fresh_state(asked, since, read.limits.freshness).await.map_err(Reason::Refused)
+}
+
+/// Begins after a revision that the upstream has just told. Until the cache is there the watch is silent; and where the history has
+/// passed it meanwhile and no watch may begin there any more, it begins with what the cache has: its client named no
+/// resourceVersion that it could be told is too old.
+fn begin_after(
+    handle: &CacheHandle,
+    filter: WatchFilter,
+    revision: ResourceVersion,
+) -> (WatchStart, Result<Watcher, WatchRefusal>) {
+    let start = WatchStart::After(revision);
+    match handle.cache().watch(filter.clone(), start) {
+        Err(WatchRefusal::Expired { .. }) => {
+            (WatchStart::Now, handle.cache().watch(filter, WatchStart::Now))
+        }
+        begun => (start, begun),
+    }
 }
 
 /// The answer for want of a cache: after a rewind of the upstream's history not even the upstream may be asked to watch from what it

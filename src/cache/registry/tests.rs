@@ -267,28 +267,32 @@ async fn an_upgraded_upstream_is_listed_anew() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn consistent_reads_share_a_probe_and_want_the_proof() {
+async fn revisions_share_a_probe_and_reads_want_the_proof() {
     let script = Arc::new(Script::default());
     let rig = Rig::new(config(), one(&script));
     let feed = full(&script, 1);
     let handle = rig.ready("configmaps", "").await.unwrap();
     script.on_probe(objects_end());
-    let all = join_all((0..500).map(|_| handle.wait_until_consistent(WAIT))).await;
+    let all = join_all((0..500).map(|_| handle.revision(WAIT))).await;
     assert!(all.iter().all(|got| *got == Ok(ResourceVersion(objects_end()))));
     assert!(script.probes() <= 2);
-    // The probe is ahead, and nothing comes to prove that the cache is there.
+    // The upstream is ahead, and nothing comes to prove that the cache is there.
     script.on_probe(2000);
-    assert_eq!(handle.wait_until_consistent(WAIT).await, Err(Refusal::NotFresh));
+    let asked = Instant::now();
+    assert_eq!(handle.revision(WAIT).await, Ok(ResourceVersion(2000)));
+    assert_eq!(asked.elapsed(), Duration::ZERO, "nothing but the probe is waited for");
+    let ahead = ResourceVersion(2000);
+    assert_eq!(handle.wait_until_fresh(ahead, WAIT).await, Err(Refusal::NotFresh));
     // An event comes in time.
     let proof = async {
         tokio::time::sleep(Duration::from_millis(20)).await;
         feed.send(vec![upsert("new", 2000)]);
     };
-    let (got, ()) = tokio::join!(handle.wait_until_consistent(WAIT), proof);
-    assert_eq!(got, Ok(ResourceVersion(2000)));
-    let stale = ResourceVersion(3000);
-    assert_eq!(handle.wait_until_fresh(stale, WAIT).await, Err(Refusal::NotFresh));
-    assert_eq!(handle.wait_until_fresh(ResourceVersion(2000), WAIT).await, Ok(()));
+    let (got, ()) = tokio::join!(handle.wait_until_fresh(ahead, WAIT), proof);
+    assert_eq!(got, Ok(()));
+    let beyond = ResourceVersion(3000);
+    assert_eq!(handle.wait_until_fresh(beyond, WAIT).await, Err(Refusal::NotFresh));
+    assert_eq!(handle.wait_until_fresh(ahead, WAIT).await, Ok(()));
 }
 
 #[tokio::test(start_paused = true)]

@@ -206,23 +206,23 @@ fn watches() {
     use Reason::Options;
     let state = |freshness| Ok((Start::State(freshness), true));
     let after = Ok((Start::After(SEVEN), false));
-    let now = |freshness| Ok((Start::Now(freshness), false));
+    let consistent = Ok((Start::ConsistentState, true));
     let (yes, no) = ("sendInitialEvents=true", "sendInitialEvents=false");
     watch_rows(
         "/api/v1/pods?watch=1&",
         &[
-            (&[""], state(Freshness::Consistent)),
+            (&[""], consistent),
             (&["resourceVersion=0"], state(ANY)),
             (&["resourceVersion=7"], after),
             (&["resourceVersion=abc"], Err(Options)),
             (&["resourceVersion=00"], Err(Options)),
-            (&[yes, NOT_OLDER], state(Freshness::Consistent)),
+            (&[yes, NOT_OLDER], consistent),
             (&[yes, NOT_OLDER, "resourceVersion=0"], state(ANY)),
             (&[yes, NOT_OLDER, "resourceVersion=7"], state(AT_7)),
             (&["sendInitialEvents=", NOT_OLDER, "resourceVersion=0"], state(ANY)),
             (&["sendInitialEvents=1", NOT_OLDER, "resourceVersion=7"], state(AT_7)),
-            (&[no, NOT_OLDER], now(Freshness::Consistent)),
-            (&[no, NOT_OLDER, "resourceVersion=0"], now(ANY)),
+            (&[no, NOT_OLDER], Ok((Start::ConsistentNow, false))),
+            (&[no, NOT_OLDER, "resourceVersion=0"], Ok((Start::Now, false))),
             (&[no, NOT_OLDER, "resourceVersion=7"], after),
             (&["sendInitialEvents=0", NOT_OLDER, "resourceVersion=7"], after),
             (&[NOT_OLDER], Err(Options)),
@@ -267,7 +267,7 @@ fn watches_by_their_path() {
         (&["sendInitialEvents=true", NOT_OLDER], Err(Options)),
         (&["sendInitialEvents=true"], Err(Options)),
         (&["limit=5"], state),
-        (&["watch=1"], Ok((Start::State(Freshness::Consistent), true))),
+        (&["watch=1"], Ok((Start::ConsistentState, true))),
         (&["watch=1&resourceVersion=0"], Ok((Start::State(ANY), true))),
     ];
     watch_rows("/api/v1/watch/pods?", rows);

@@ -26,10 +26,14 @@ pub(crate) struct WatchPlan {
 pub(crate) enum Start {
     /// With the whole state, once it is so fresh.
     State(Freshness),
+    /// With the whole state, not older than this request.
+    ConsistentState,
     /// With the events after this.
     After(ResourceVersion),
-    /// With the events after what this cache has, or with `Consistent` after what the upstream has.
-    Now(Freshness),
+    /// With the events after what this cache has.
+    Now,
+    /// With the events after what the upstream has.
+    ConsistentNow,
 }
 
 impl WatchPlan {
@@ -70,7 +74,8 @@ impl WatchPlan {
             start,
             asks_watch_list: options.send_initial_events.is_some(),
             bookmarks: options.allow_watch_bookmarks,
-            marks_initial_end: options.watch && matches!(start, Start::State(_)),
+            marks_initial_end: options.watch
+                && matches!(start, Start::State(_) | Start::ConsistentState),
             timeout,
         })
     }
@@ -80,16 +85,16 @@ fn plain(asked: Asked, options: &ListOptions) -> Result<Start, Reason> {
     let token = !options.continue_token.is_empty();
     match (options.send_initial_events, options.resource_version_match.as_str(), asked) {
         (None, "", Asked::At(after)) => Ok(Start::After(after)),
-        (None, "", Asked::Unset) if !token => Ok(Start::State(Freshness::Consistent)),
+        (None, "", Asked::Unset) if !token => Ok(Start::ConsistentState),
         (None, "", Asked::Any) if !token => Ok(Start::State(Freshness::Any)),
-        (Some(true), "NotOlderThan", asked) if !token => Ok(Start::State(match asked {
-            Asked::Unset => Freshness::Consistent,
-            Asked::Any => Freshness::Any,
-            Asked::At(at) => Freshness::NotOlderThan(at),
-        })),
+        (Some(true), "NotOlderThan", asked) if !token => Ok(match asked {
+            Asked::Unset => Start::ConsistentState,
+            Asked::Any => Start::State(Freshness::Any),
+            Asked::At(at) => Start::State(Freshness::NotOlderThan(at)),
+        }),
         (Some(false), "NotOlderThan", asked) if !token => Ok(match asked {
-            Asked::Unset => Start::Now(Freshness::Consistent),
-            Asked::Any => Start::Now(Freshness::Any),
+            Asked::Unset => Start::ConsistentNow,
+            Asked::Any => Start::Now,
             Asked::At(after) => Start::After(after),
         }),
         _ => Err(Reason::Options),

@@ -299,11 +299,30 @@ async fn initial_events_end_with_a_bookmark_even_unasked() {
 #[tokio::test]
 async fn a_watch_with_a_quiet_start_has_its_head_at_once() {
     let (weir, _feed) = warm().await;
-    weir.get("/api/v1/configmaps?resourceVersion=0").await;
+    // A cache that began for the watch itself would be listed at its resourceVersion.
+    assert_eq!(
+        weir.get("/api/v1/configmaps?resourceVersion=0").await.header("x-weir-cache"),
+        "hit"
+    );
     let mut client = weir.http1().await;
     let path = "/api/v1/configmaps?watch=1&resourceVersion=7";
     let answered = tokio::time::timeout(Duration::from_secs(5), client.send_request(get(path)));
     assert_eq!(answered.await.unwrap().unwrap().status(), 200);
+}
+
+#[tokio::test]
+async fn a_watch_from_now_on_needs_the_revision_and_not_the_state() {
+    let (weir, feed) = warm().await;
+    weir.script.on_probe(9);
+    let path =
+        "/api/v1/configmaps?watch=1&sendInitialEvents=false&resourceVersionMatch=NotOlderThan";
+    let response = weir.http1().await.send_request(get(path)).await.unwrap();
+    assert_eq!(response.headers()["x-weir-cache"], "hit");
+    // What was written before the request is nothing to it.
+    feed.send(vec![upsert("x", 8), upsert("x", 9), upsert("y", 10)]);
+    let (mut body, mut seen) = (response.into_body(), Vec::new());
+    let line = line(&mut body, &mut seen).await;
+    assert!(line.contains(r#""name":"y""#), "{line}");
 }
 
 #[tokio::test]
