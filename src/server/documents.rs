@@ -2,8 +2,8 @@
 //! kubectl asks for them, and they are large.
 //!
 //! A kept document is served only after the upstream's 304 to this very request, so that it is as fresh, and its reader as
-//! authorized, as without Weir. The exception is what was asked for by its hash and marked immutable: the bytes can't be others,
-//! whatever the upstream, and only its 301 to a newer hash comes later by as long as a document is kept.
+//! authorized, as without Weir. So it is with what is asked for by its hash and marked immutable too: the bytes can't be others, but once
+//! the hash is no longer the current one the upstream answers 301.
 //!
 //! Requests that miss together share one fetch; all but the first then ask for a 304 of their own, since the fetch may
 //! have been answered before they came. What the upstream answers but 200 and 304 is relayed as it is.
@@ -117,10 +117,6 @@ impl Documents {
         document: &Document,
     ) -> Option<Outcome> {
         let known = ask.known.as_ref() == Some(&document.etag);
-        if document.immutable {
-            let response = document.unasked(&parts.headers, known);
-            return Some(Outcome { response, answer: Answer::Hit, reason: "immutable" });
-        }
         let mut answer = match forwarder.ask(client, parts, Some(&document.etag), REASON).await {
             Ok(answer) => answer,
             Err(outcome) => return Some(outcome),
@@ -206,9 +202,8 @@ impl Documents {
         let _kept = headers::remove_hop_by_hop(&mut parts.headers);
         match fetch::read(body, DOCUMENT_BYTES_MAX).await {
             Ok(bytes) => {
-                let hash = ask.key.hash.as_deref();
                 let known = ask.known.as_ref() == Some(&etag);
-                let document = Arc::new(Document::new(etag, &parts.headers, bytes, hash));
+                let document = Arc::new(Document::new(etag, &parts.headers, bytes));
                 let response = document.first(parts.headers, known);
                 let outcome =
                     Outcome { response, answer: Answer::Forward, reason: REASON.as_str() };
@@ -238,5 +233,5 @@ const KEPT_BYTES_MAX: u64 = 64 << 20;
 const DOCUMENT_BYTES_MAX: usize = 16 << 20;
 /// What reads into memory at a time; whoever comes beyond is forwarded, as a stream.
 const FETCHES_MAX: usize = 4;
-/// How long a 301 to a newer hash may be missed, and how long what was too large is not tried again.
+/// How long what nobody asks for is kept at most, and how long what was too large is not tried again.
 const KEPT_MAX: Duration = Duration::from_secs(600);

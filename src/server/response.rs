@@ -165,7 +165,7 @@ fn common_headers(request: &HeaderMap, content_type: &'static str, response: &mu
 }
 
 /// The request's own, verbatim, else a random UUID.
-pub(crate) fn audit_id(request: &HeaderMap) -> HeaderValue {
+fn audit_id(request: &HeaderMap) -> HeaderValue {
     if let Some(given) = request.get(AUDIT_ID).filter(|given| !given.is_empty()) {
         return given.clone();
     }

@@ -1,19 +1,17 @@
 //! A document as it is kept, and the answers that are made of it.
 //!
 //! Invariant: an answer's headers are those the upstream would send now. What belongs to one request (its audit id, its date)
-//! is never replayed; what tells of the moment (`Cache-Control`, `Expires`) is taken from the 304 that confirmed the document, or
-//! made anew.
+//! is never replayed; what tells of the moment (`Cache-Control`, `Expires`) is taken from the 304 that confirmed the document.
 
 use bytes::Bytes;
 use http::header::{
-    ACCEPT_RANGES, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, DATE, ETAG,
-    EXPIRES, LAST_MODIFIED, SET_COOKIE, VARY, WARNING,
+    ACCEPT_RANGES, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, DATE, ETAG, LAST_MODIFIED,
+    SET_COOKIE, VARY, WARNING,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
-use jiff::ToSpan;
 
 use super::ask::is_strong;
-use crate::server::response::{self, AUDIT_ID, Body};
+use crate::server::response::{AUDIT_ID, Body};
 
 /// A document and the headers that belong to it.
 #[derive(Debug)]
@@ -21,8 +19,6 @@ pub(super) struct Document {
     pub(super) etag: HeaderValue,
     headers: HeaderMap,
     body: Bytes,
-    /// Its ETag is the hash that it was asked for by: it can't change, and needs no asking.
-    pub(super) immutable: bool,
 }
 
 impl Document {
@@ -33,20 +29,13 @@ impl Document {
         headers.get(ETAG).filter(|tag| may && is_strong(tag))
     }
 
-    /// Keeps an answer; `hash` is what the request asked by. The headers have no hop-by-hop ones any more.
-    pub(super) fn new(
-        etag: HeaderValue,
-        headers: &HeaderMap,
-        body: Bytes,
-        hash: Option<&str>,
-    ) -> Self {
+    /// Keeps an answer. The headers have no hop-by-hop ones any more.
+    pub(super) fn new(etag: HeaderValue, headers: &HeaderMap, body: Bytes) -> Self {
         let mut headers = headers.clone();
         for name in PER_REQUEST.iter().chain([&CONTENT_LENGTH]) {
             headers.remove(name);
         }
-        let by_hash = hash.is_some_and(|hash| unquoted(&etag) == Some(hash.as_bytes()));
-        let immutable = by_hash && is_immutable(&headers) && expires_in_utc(&headers);
-        Self { etag, headers, body, immutable }
+        Self { etag, headers, body }
     }
 
     /// About what it takes in memory.
@@ -78,18 +67,6 @@ impl Document {
         self.answer(headers, false)
     }
 
-    /// An answer of an immutable document, without asking the upstream.
-    pub(super) fn unasked(&self, request: &HeaderMap, known: bool) -> Response<Body> {
-        let mut headers = self.headers.clone();
-        headers.insert(AUDIT_ID, response::audit_id(request));
-        if headers.contains_key(EXPIRES)
-            && let Some(expires) = in_one_year()
-        {
-            headers.insert(EXPIRES, expires);
-        }
-        self.answer(headers, known)
-    }
-
     /// `known`: the client has it already.
     fn answer(&self, mut headers: HeaderMap, known: bool) -> Response<Body> {
         if !known {
@@ -107,27 +84,6 @@ fn response_of(status: StatusCode, headers: HeaderMap, body: Body) -> Response<B
     *response.status_mut() = status;
     *response.headers_mut() = headers;
     response
-}
-
-fn unquoted(etag: &HeaderValue) -> Option<&[u8]> {
-    etag.as_bytes().strip_prefix(b"\"")?.strip_suffix(b"\"")
-}
-
-fn is_immutable(headers: &HeaderMap) -> bool {
-    let control = headers.get(CACHE_CONTROL).and_then(|value| value.to_str().ok());
-    control.is_some_and(|control| control.split(',').any(|word| word.trim() == "immutable"))
-}
-
-/// Whether `Expires`, if there is one, is written as Weir can write it anew: in the upstream's zone, which is UTC nearly always.
-fn expires_in_utc(headers: &HeaderMap) -> bool {
-    headers.get(EXPIRES).is_none_or(|expires| expires.as_bytes().ends_with(b" UTC"))
-}
-
-/// As Go's `RFC1123` prints it.
-fn in_one_year() -> Option<HeaderValue> {
-    let now = jiff::Timestamp::now().to_zoned(jiff::tz::TimeZone::UTC);
-    let then = now.checked_add(1.year()).ok()?;
-    HeaderValue::from_str(&then.strftime("%a, %d %b %Y %H:%M:%S UTC").to_string()).ok()
 }
 
 /// What the upstream says of a request, not of the document.
@@ -162,70 +118,43 @@ mod tests {
         headers
     }
 
-    fn document(control: &'static str, expires: &'static str, hash: Option<&str>) -> Document {
+    fn document() -> Document {
         let given = headers(&[
             ("audit-id", "theirs"),
-            ("cache-control", control),
+            ("cache-control", "public"),
             ("content-type", "application/json"),
             ("etag", "\"AB\""),
-            ("expires", expires),
+            ("expires", "Sun, 21 Nov 2027 12:00:31 UTC"),
             ("last-modified", "Sat, 21 Nov 2026 12:00:00 GMT"),
             ("vary", "Accept"),
             ("content-length", "2"),
             ("x-kubernetes-pf-flowschema-uid", "1"),
         ]);
-        Document::new(HeaderValue::from_static("\"AB\""), &given, Bytes::from_static(b"{}"), hash)
-    }
-
-    const EXPIRES_THEN: &str = "Sun, 21 Nov 2027 12:00:31 UTC";
-
-    #[test]
-    fn only_what_is_named_by_its_hash_is_immutable() {
-        let immutable = |control, expires, hash| document(control, expires, hash).immutable;
-        assert!(immutable("public, immutable", EXPIRES_THEN, Some("AB")));
-        assert!(!immutable("public, immutable", EXPIRES_THEN, Some("CD")));
-        assert!(!immutable("public, immutable", EXPIRES_THEN, None));
-        assert!(!immutable("no-cache, private", EXPIRES_THEN, Some("AB")));
-        assert!(!immutable("public, immutable", "Sun, 21 Nov 2027 12:00:31 CET", Some("AB")));
-    }
-
-    #[test]
-    fn nothing_of_another_request_is_replayed() {
-        let document = document("public, immutable", EXPIRES_THEN, Some("AB"));
-        let request = headers(&[("audit-id", "mine")]);
-        let response = document.unasked(&request, false);
-        assert_eq!(response.headers()["audit-id"], "mine");
-        assert!(!response.headers().contains_key("x-kubernetes-pf-flowschema-uid"));
-        let expires = response.headers()["expires"].to_str().unwrap();
-        let form = jiff::fmt::strtime::parse("%a, %d %b %Y %H:%M:%S UTC", expires);
-        assert!(form.is_ok(), "{expires}");
-        assert_eq!(expires.len(), EXPIRES_THEN.len());
-        let known = document.unasked(&request, true);
-        assert_eq!(known.status(), 304);
-        let mut names: Vec<_> = known.headers().keys().map(HeaderName::as_str).collect();
-        names.sort_unstable();
-        assert_eq!(names, ["audit-id", "cache-control", "etag", "expires", "vary"]);
+        Document::new(HeaderValue::from_static("\"AB\""), &given, Bytes::from_static(b"{}"))
     }
 
     #[test]
     fn a_confirmed_answer_has_the_headers_of_now() {
-        let document = document("public", EXPIRES_THEN, None);
+        let document = document();
         let fresh = headers(&[
             ("audit-id", "now"),
             ("cache-control", "no-cache, private"),
             ("etag", "\"AB\""),
+            ("expires", "Mon, 22 Nov 2027 12:00:31 UTC"),
             ("vary", "Accept-Encoding"),
         ]);
         let response = document.confirmed(fresh.clone(), false);
         for (name, value) in [
             ("audit-id", "now"),
             ("cache-control", "no-cache, private"),
+            ("expires", "Mon, 22 Nov 2027 12:00:31 UTC"),
             ("vary", "Accept"),
             ("content-type", "application/json"),
             ("last-modified", "Sat, 21 Nov 2026 12:00:00 GMT"),
         ] {
             assert_eq!(response.headers()[name], value);
         }
+        assert!(!response.headers().contains_key("x-kubernetes-pf-flowschema-uid"));
         assert_eq!(document.confirmed(fresh.clone(), true).headers(), &fresh);
     }
 
