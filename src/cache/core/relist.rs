@@ -132,7 +132,7 @@ impl Difference {
         if at <= *range.start() || at > *range.end() {
             return Err(Discontinuity::Foreign);
         }
-        let replaced = before.filter(|before| uid::of(&before.body) != uid::of(&after.body));
+        let replaced = before.filter(|before| uid::of(before) != uid::of(after));
         self.gone.extend(replaced.cloned());
         let previous = if replaced.is_some() { None } else { before.cloned() };
         self.come.push((Arc::clone(after), previous));

@@ -73,16 +73,17 @@ impl Pod {
     }
 
     fn object(&self) -> Object {
+        let metadata = json!({
+            "name": self.name,
+            "namespace": self.namespace,
+            "uid": self.uid,
+            "resourceVersion": self.resource_version.to_string(),
+            "labels": {"app": self.app},
+        });
         let body = json!({
             "kind": "Pod",
             "apiVersion": "v1",
-            "metadata": {
-                "name": self.name,
-                "namespace": self.namespace,
-                "uid": self.uid,
-                "resourceVersion": self.resource_version.to_string(),
-                "labels": {"app": self.app},
-            },
+            "metadata": metadata,
             "spec": {"nodeName": self.node},
             "status": {"phase": self.phase},
         })
@@ -90,6 +91,8 @@ impl Pod {
         let digits = self.resource_version.to_string();
         let mark = "\"resourceVersion\":\"";
         let at = body.find(mark).unwrap() + mark.len();
+        let metadata = metadata.to_string();
+        let metadata_at = body.find(&metadata).unwrap();
         let mut fields = vec![Box::<str>::from(""); pod_fields().len()];
         fields[node_field()] = self.node.as_str().into();
         Object {
@@ -99,6 +102,7 @@ impl Pod {
             fields: fields.into(),
             body: body.into(),
             layout: Layout {
+                metadata: Span::new(metadata_at, metadata.len()).unwrap(),
                 resource_version: Span::new(at, digits.len()).unwrap(),
                 ..Layout::default()
             },
