@@ -6,7 +6,7 @@ use std::fmt;
 
 use bytes::Bytes;
 use prost::Message;
-use serde::de::{IgnoredAny, MapAccess, Visitor};
+use serde::de::{Error, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
@@ -30,7 +30,7 @@ pub struct ListPage {
     pub objects: Vec<Object>,
 }
 
-/// Takes a whole list body apart. The order of its keys or fields does not matter.
+/// Takes a whole list body apart. The order of its keys or fields does not matter, but one that is not known does: it would be lost.
 pub fn parse(
     body: &Bytes,
     resource: &ApiResource,
@@ -64,20 +64,22 @@ fn parse_protobuf(
     representation: Representation,
 ) -> Result<ListPage, IngestError> {
     let (_, raw) = protobuf::open(body).ok_or(IngestError::Malformed)?;
-    let mut meta = protobuf::ListMeta::default();
+    let mut meta = None;
     let mut objects = Vec::new();
     for field in Fields::of(&raw) {
         let field = field?;
         match field.number {
-            LIST_META => {
-                meta.merge(field.bytes()?).map_err(|_| IngestError::Malformed)?;
+            LIST_META if meta.is_none() => {
+                let read = protobuf::ListMeta::decode(field.bytes()?);
+                meta = Some(read.map_err(|_| IngestError::Malformed)?);
             }
             ITEMS => {
                 objects.push(ingest::list_item(field.bytes()?, resource, representation)?);
             }
-            _ => {}
+            _ => return Err(IngestError::Malformed),
         }
     }
+    let meta = meta.unwrap_or_default();
     let resource_version = ResourceVersion::parse(&meta.resource_version.unwrap_or_default())
         .ok_or(IngestError::ResourceVersion)?;
     let continue_token = meta.continue_token.unwrap_or_default();
@@ -95,7 +97,6 @@ pub struct ListMeta {
     pub remaining_item_count: Option<u64>,
 }
 
-#[derive(Default)]
 struct RawList<'a> {
     metadata: RawListMeta,
     items: Vec<&'a RawValue>,
@@ -125,17 +126,21 @@ impl<'de> Visitor<'de> for RawListVisitor {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let mut list = RawList::default();
+        let (mut metadata, mut items) = (None, None);
         while let Some(key) = map.next_key::<std::borrow::Cow<'de, str>>()? {
             match &*key {
-                "metadata" => list.metadata = map.next_value()?,
-                "items" => list.items = map.next_value::<Option<_>>()?.unwrap_or_default(),
-                _ => {
+                "metadata" if metadata.is_none() => metadata = Some(map.next_value()?),
+                "items" if items.is_none() => {
+                    items = Some(map.next_value::<Option<_>>()?.unwrap_or_default());
+                }
+                "kind" | "apiVersion" => {
                     map.next_value::<IgnoredAny>()?;
                 }
+                // What a list made here would lack.
+                _ => return Err(A::Error::custom("not a member of a list")),
             }
         }
-        Ok(list)
+        Ok(RawList { metadata: metadata.unwrap_or_default(), items: items.unwrap_or_default() })
     }
 }
 
@@ -247,10 +252,16 @@ mod tests {
                 parse_as(text.as_bytes(), &config_maps(), Representation::Json).unwrap_err();
             assert_eq!(refused, IngestError::ResourceVersion);
         }
-        assert_eq!(
-            parse_as(b"<html>", &config_maps(), Representation::Json).unwrap_err(),
-            IngestError::Malformed
-        );
+        for text in [
+            "<html>",
+            r#"{"metadata":{"resourceVersion":"7"},"items":[],"more":1}"#,
+            r#"{"metadata":{"resourceVersion":"7"},"items":[],"items":[]}"#,
+            r#"{"metadata":{"resourceVersion":"7"},"metadata":{},"items":[]}"#,
+        ] {
+            let refused =
+                parse_as(text.as_bytes(), &config_maps(), Representation::Json).unwrap_err();
+            assert_eq!(refused, IngestError::Malformed, "{text}");
+        }
     }
 
     #[test]

@@ -66,25 +66,6 @@ pub struct ListMeta {
     pub remaining_item_count: Option<i64>,
 }
 
-/// `metav1.WatchEvent`; it has no envelope of its own.
-#[derive(Clone, PartialEq, Eq, Message)]
-pub struct WatchEvent {
-    /// `ADDED` and so on.
-    #[prost(string, optional, tag = "1")]
-    pub event: Option<String>,
-    /// The object.
-    #[prost(message, optional, tag = "2")]
-    pub object: Option<RawExtension>,
-}
-
-/// `runtime.RawExtension`.
-#[derive(Clone, PartialEq, Eq, Message)]
-pub struct RawExtension {
-    /// An object in its envelope.
-    #[prost(bytes = "bytes", optional, tag = "1")]
-    pub raw: Option<Bytes>,
-}
-
 /// `metav1.Status`.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct Status {

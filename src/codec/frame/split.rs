@@ -1,12 +1,11 @@
 //! Takes a stream of watch frames apart, wherever its chunks may be cut.
 
 use bytes::{Buf, Bytes, BytesMut};
-use prost::Message;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::api::media_type::Encoding;
-use crate::codec::protobuf::WatchEvent;
+use crate::codec::protobuf::wire::Fields;
 
 /// One event as the upstream framed it. `Debug` shows no part of the object.
 #[derive(Clone, PartialEq, Eq)]
@@ -112,7 +111,9 @@ impl FrameSplitter {
 }
 
 fn read_line(line: &Bytes) -> Result<RawFrame, FrameError> {
+    // What is not known here would be lost on the way.
     #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
     struct Frame<'a> {
         #[serde(rename = "type")]
         event: Box<str>,
@@ -124,12 +125,27 @@ fn read_line(line: &Bytes) -> Result<RawFrame, FrameError> {
 }
 
 fn read_event(message: Bytes) -> Result<RawFrame, FrameError> {
-    let event = WatchEvent::decode(message).map_err(|_| FrameError::Malformed)?;
-    let object = event.object.and_then(|extension| extension.raw);
-    match (event.event, object) {
-        (Some(event), Some(object)) => Ok(RawFrame { event: event.into(), object }),
-        _ => Err(FrameError::Malformed),
+    let [event, extension] = members(&message).ok_or(FrameError::Malformed)?;
+    let [object] = members(extension).ok_or(FrameError::Malformed)?;
+    let event = std::str::from_utf8(event).map_err(|_| FrameError::Malformed)?;
+    Ok(RawFrame { event: event.into(), object: message.slice_ref(object) })
+}
+
+/// The first `N` fields of a message that has each of them once, and no other: what is not known here would be lost on the way.
+fn members<const N: usize>(message: &[u8]) -> Option<[&[u8]; N]> {
+    let mut found = [None; N];
+    for field in Fields::of(message) {
+        let field = field.ok()?;
+        let place = found.get_mut(usize::try_from(field.number).ok()?.checked_sub(1)?)?;
+        if place.replace(field.bytes().ok()?).is_some() {
+            return None;
+        }
     }
+    let mut members = [&[][..]; N];
+    for (member, found) in members.iter_mut().zip(found) {
+        *member = found?;
+    }
+    Some(members)
 }
 
 #[cfg(test)]
@@ -157,6 +173,8 @@ mod tests {
         };
         assert_eq!(push("nonsense\n"), Err(FrameError::Malformed));
         assert_eq!(push("{\"type\":\"ADDED\"}\n"), Err(FrameError::Malformed));
+        let more = "{\"type\":\"ADDED\",\"object\":{},\"more\":1}\n";
+        assert_eq!(push(more), Err(FrameError::Malformed));
         assert_eq!(push("\n\r\n"), Ok(()));
         let long = Bytes::from("x".repeat(65));
         assert_eq!(
@@ -184,9 +202,20 @@ mod tests {
         assert_eq!(push(b"\0\0\0\x05abc"), Err(FrameError::Truncated));
         assert_eq!(push(b"\0\0\0\x41"), Err(FrameError::TooLong(64)));
         assert_eq!(push(b"\xff\xff\xff\xff"), Err(FrameError::TooLong(64)));
-        for malformed in [&b"\0\0\0\0"[..], b"\0\0\0\x01\xff", b"\0\0\0\x04\x0a\x02AB"] {
+        for malformed in [
+            &b"\0\0\0\0"[..],
+            b"\0\0\0\x01\xff",
+            b"\0\0\0\x04\x0a\x02AB",
+            // A member more, one twice, one of another type, and a group.
+            b"\0\0\0\x0b\x0a\x01A\x12\x03\x0a\x01o\x1a\x01x",
+            b"\0\0\0\x0b\x0a\x01A\x0a\x01B\x12\x03\x0a\x01o",
+            b"\0\0\0\x0a\x0a\x01A\x12\x05\x0a\x01o\x10\x01",
+            b"\0\0\0\x05\x08\x01\x12\x01o",
+            b"\0\0\0\x0a\x0a\x01A\x12\x03\x0a\x01o\x1b\x1c",
+        ] {
             assert_eq!(push(malformed), Err(FrameError::Malformed));
         }
+        assert_eq!(push(b"\0\0\0\x08\x0a\x01A\x12\x03\x0a\x01o"), Ok(()));
     }
 
     proptest! {

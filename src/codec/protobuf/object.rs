@@ -60,11 +60,13 @@ fn ingest(
     representation: Representation,
 ) -> Result<Object, IngestError> {
     let head = head(resource, representation);
+    if !body.starts_with(&head) {
+        return Err(IngestError::Malformed);
+    }
     let read = Read::of(&body)?;
+    // Nothing may stand between, or a list item would lack it.
     let item = read.layout.item;
-    // The object follows its kind at once: what stands between could be another kind.
-    let item_start = head.len() + 1 + length_len(item.length as usize);
-    if !body.starts_with(&head) || item.start as usize != item_start {
+    if item.start as usize != head.len() + 1 + length_len(item.length as usize) {
         return Err(IngestError::Malformed);
     }
     let sources = match representation {

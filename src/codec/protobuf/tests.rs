@@ -78,6 +78,20 @@ fn read(bytes: &[u8], resource: &ApiResource) -> Result<Object, IngestError> {
     ingest::object(bytes, resource, Representation::Protobuf)
 }
 
+#[derive(Clone, PartialEq, Message)]
+struct WatchEvent {
+    #[prost(string, optional, tag = "1")]
+    event: Option<String>,
+    #[prost(message, optional, tag = "2")]
+    object: Option<RawExtension>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct RawExtension {
+    #[prost(bytes = "bytes", optional, tag = "1")]
+    raw: Option<Bytes>,
+}
+
 fn watch_event(event: &str, object: Vec<u8>) -> Vec<u8> {
     let object = Some(RawExtension { raw: Some(object.into()) });
     let message = WatchEvent { event: Some(event.to_owned()), object }.encode_to_vec();
@@ -200,9 +214,17 @@ fn the_order_of_a_lists_fields_does_not_matter() {
     let list_meta = ListMeta { resource_version: Some("12".to_owned()), ..ListMeta::default() };
     let mut raw = List { metadata: None, items: vec![item] }.encode_to_vec();
     raw.extend(List { metadata: Some(list_meta), items: Vec::new() }.encode_to_vec());
-    let body = envelope("v1", "ConfigMapList", &raw).into();
-    let page = list::parse(&body, &config_maps(), Representation::Protobuf).unwrap();
+    let parse = |raw: &[u8]| {
+        let body = envelope("v1", "ConfigMapList", raw).into();
+        list::parse(&body, &config_maps(), Representation::Protobuf)
+    };
+    let page = parse(&raw).unwrap();
     assert_eq!((page.resource_version, page.objects.len()), (ResourceVersion(12), 1));
+    // What a list made here would lack: another field, and metadata twice.
+    for more in [&b"\x1a\x01x"[..], b"\x0a\x03\x1a\x01t"] {
+        let refused = parse(&[&raw, more].concat()).unwrap_err();
+        assert_eq!(refused, IngestError::Malformed);
+    }
 }
 
 #[test]
@@ -264,6 +286,13 @@ fn what_cannot_be_spliced_is_refused() {
     let metadata = meta("a", "9").encode_to_vec();
     let long = [&[0x0a, 0x80 | metadata.len() as u8, 0][..], &metadata].concat();
     assert_eq!(refused(&envelope("v1", "ConfigMap", &long)), IngestError::Malformed);
+    // Fields of the envelope between the kind and the object, known and unknown ones.
+    for between in [&b"\x1a\0"[..], b"\x4a\x01x", b"\x0a\x04\x0a\x02v2"] {
+        let mut body = [&envelope_head("v1", "ConfigMap"), between].concat();
+        wire::push_head(&mut body, UNKNOWN_RAW_TAG, raw.len());
+        let body = [&body, &raw[..], UNKNOWN_TAIL].concat();
+        assert_eq!(refused(&body), IngestError::Malformed);
+    }
     for (metadata, error) in [
         (ObjectMeta { resource_version: None, ..meta("a", "9") }, IngestError::ResourceVersion),
         (meta("a", "x"), IngestError::ResourceVersion),
