@@ -1,8 +1,8 @@
-//! `cargo fuzz run accept`; what it checks is in `weir_fuzz::targets::accept`.
+//! `cargo fuzz run accept`; what it checks is in `weir_fuzz::TARGETS`.
 #![cfg_attr(fuzzing, no_main)]
 
 #[cfg(fuzzing)]
-libfuzzer_sys::fuzz_target!(|data: &[u8]| weir_fuzz::targets::accept(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| weir_fuzz::run("accept", data));
 
 #[cfg(not(fuzzing))]
 fn main() {}

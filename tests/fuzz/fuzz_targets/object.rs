@@ -1,8 +1,8 @@
-//! `cargo fuzz run object`; what it checks is in `weir_fuzz::targets::object`.
+//! `cargo fuzz run object`; what it checks is in `weir_fuzz::TARGETS`.
 #![cfg_attr(fuzzing, no_main)]
 
 #[cfg(fuzzing)]
-libfuzzer_sys::fuzz_target!(|data: &[u8]| weir_fuzz::targets::object(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| weir_fuzz::run("object", data));
 
 #[cfg(not(fuzzing))]
 fn main() {}

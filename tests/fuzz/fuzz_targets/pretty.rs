@@ -1,8 +1,8 @@
-//! `cargo fuzz run pretty`; what it checks is in `weir_fuzz::targets::pretty`.
+//! `cargo fuzz run pretty`; what it checks is in `weir_fuzz::TARGETS`.
 #![cfg_attr(fuzzing, no_main)]
 
 #[cfg(fuzzing)]
-libfuzzer_sys::fuzz_target!(|data: &[u8]| weir_fuzz::targets::pretty(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| weir_fuzz::run("pretty", data));
 
 #[cfg(not(fuzzing))]
 fn main() {}

@@ -1,8 +1,8 @@
-//! `cargo fuzz run query`; what it checks is in `weir_fuzz::targets::query`.
+//! `cargo fuzz run query`; what it checks is in `weir_fuzz::TARGETS`.
 #![cfg_attr(fuzzing, no_main)]
 
 #[cfg(fuzzing)]
-libfuzzer_sys::fuzz_target!(|data: &[u8]| weir_fuzz::targets::query(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| weir_fuzz::run("query", data));
 
 #[cfg(not(fuzzing))]
 fn main() {}

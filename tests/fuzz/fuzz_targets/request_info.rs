@@ -1,8 +1,8 @@
-//! `cargo fuzz run request_info`; what it checks is in `weir_fuzz::targets::request_info`.
+//! `cargo fuzz run request_info`; what it checks is in `weir_fuzz::TARGETS`.
 #![cfg_attr(fuzzing, no_main)]
 
 #[cfg(fuzzing)]
-libfuzzer_sys::fuzz_target!(|data: &[u8]| weir_fuzz::targets::request_info(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| weir_fuzz::run("request_info", data));
 
 #[cfg(not(fuzzing))]
 fn main() {}

@@ -1,144 +1,137 @@
 //! What must hold for any bytes, one function a parser. Each panics when it does not.
 
-use std::io::Read;
+pub mod json;
+pub mod protobuf;
+pub mod request;
+
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, ACCEPT_ENCODING, USER_AGENT};
-use http::{HeaderMap, HeaderValue, Method};
 
-use crate::api::list_options::ListOptions;
-use crate::api::media_type;
-use crate::api::query::Query;
-use crate::api::request_info::RequestInfo;
-use crate::api::resource::{ApiResource, GroupVersionResource, Shape};
+use crate::api::media_type::{Encoding, Form, MetaVersion, View};
+use crate::api::resource::{ApiResource, GroupVersionResource, Representation, Shape};
 use crate::api::resource_version::ResourceVersion;
 use crate::api::selectable::SelectableFields;
-use crate::api::selector::field::FieldSelector;
-use crate::api::selector::label::LabelSelector;
 use crate::codec::bookmark::{self, BookmarkTemplate};
-use crate::codec::frame::{FrameError, FrameSplitter, RawFrame};
-use crate::codec::{gzip as gzip_codec, json, list as list_codec, pretty as pretty_codec};
+use crate::codec::frame::{self, EventType, FrameError, FrameSplitter, RawFrame};
+use crate::codec::ingest;
+use crate::codec::list::{self, ListMeta, ListPage};
+use crate::codec::object::Object;
+use crate::codec::{splice, uid};
 
-/// A value that was read and is written again reads the same; so do the options of a list.
-pub fn query(data: &[u8]) {
-    let Ok(raw) = std::str::from_utf8(data) else { return };
-    let query = Query::parse(raw);
-    let mut again = String::new();
-    for name in PARAMETERS {
-        if let Some(value) = query.first(name) {
-            let escaped: String = value.bytes().map(|byte| format!("%{byte:02X}")).collect();
-            again.push_str(&format!("&{name}={escaped}"));
+/// What can be done with an object: shown whole or as its metadata, in a list and in a frame, and given another resourceVersion. Each
+/// reads as the object with that changed and nothing else.
+fn check_object(object: &Object, resource: &ApiResource, representation: Representation) {
+    assert_eq!(object.shown(View::Full).to_vec(), object.body);
+    let again = ingest::object(&object.body, resource, representation).expect("read once");
+    assert_same(&again, object);
+    let metadata_only = metadata_of(representation);
+    let shown = object.shown(METADATA).to_vec();
+    let metadata = ingest::object(&shown, resource, metadata_only).expect("metadata is an object");
+    assert_eq!((&metadata.key, &metadata.labels), (&object.key, &object.labels));
+    assert_eq!(metadata.resource_version, object.resource_version);
+    assert_eq!(metadata.shown(METADATA).to_vec(), shown);
+    let item = metadata.list_item(METADATA).to_vec();
+    assert_eq!(item, object.list_item(METADATA).to_vec());
+    let item = ingest::list_item(&item, resource, metadata_only).expect("as it is in lists");
+    assert_same(&item, &metadata);
+    let older = View::Metadata(MetaVersion::V1Beta1);
+    assert_eq!(metadata.shown(older).to_vec(), object.shown(older).to_vec());
+
+    for version in VERSIONS {
+        let (body, layout) = splice::with_resource_version(&object.body, object.layout, version);
+        let moved = ingest::object(&body, resource, representation).expect("it is still an object");
+        let expected =
+            Object { resource_version: version, body: body.into(), layout, ..object.clone() };
+        assert_same(&moved, &expected);
+        assert_eq!(uid::of(&moved.body), uid::of(&object.body));
+        let back = splice::with_resource_version(&moved.body, layout, object.resource_version);
+        assert_eq!((&back.0[..], back.1), (&object.body[..], object.layout));
+        for view in [View::Full, METADATA] {
+            let left = one_frame(representation, frame::encode_left(object, version, view));
+            assert_eq!((&*left.event, &left.object[..]), ("DELETED", &*moved.shown(view).to_vec()));
         }
     }
-    let second = Query::parse(&again);
-    for name in PARAMETERS {
-        assert_eq!(query.first(name), second.first(name), "{name}");
-    }
-    assert!(!second.is_lossy());
-    assert_eq!(ListOptions::decode(&query), ListOptions::decode(&second));
-}
-
-/// Any path and query are read, and a resource's words never hold a slash.
-pub fn request_info(data: &[u8]) {
-    let Ok(text) = std::str::from_utf8(data) else { return };
-    let (path, query) = text.split_once('?').unwrap_or((text, ""));
-    for method in [Method::GET, Method::POST, Method::DELETE, Method::HEAD] {
-        let info = RequestInfo::parse(&method, path, query);
-        assert!(!info.verb_label().is_empty());
-        assert_eq!(info, RequestInfo::parse(&method, path, query));
-        if let Some(resource) = info.resource.filter(|_| info.plain_path) {
-            // A lifted name is of the query, not of the path.
-            let name = if resource.name_lifted { "" } else { &resource.name };
-            for word in [&*resource.gvr.resource, &resource.namespace, name, &resource.subresource]
-            {
-                assert!(!word.contains('/'), "{word}");
-            }
-        }
+    for view in [View::Full, METADATA] {
+        let frame = frame::encode(EventType::Modified, object, view);
+        let frame = one_frame(representation, frame);
+        assert_eq!((&*frame.event, &frame.object[..]), ("MODIFIED", &*object.shown(view).to_vec()));
     }
 }
 
-/// Matching is total, space around it is nothing, and a comma means both.
-pub fn label_selector(data: &[u8]) {
-    let Ok(text) = std::str::from_utf8(data) else { return };
-    let (left, right) = text.split_once('\n').unwrap_or((text, ""));
-    let (Some(one), Some(two)) = (LabelSelector::parse(left), LabelSelector::parse(right)) else {
-        return;
-    };
-    let spaced = LabelSelector::parse(&format!(" {left}\t")).expect("space around is nothing");
-    let both = LabelSelector::parse(&format!("{left},{right}"));
-    for labels in LABELS {
-        let labels: Vec<(Box<str>, Box<str>)> =
-            labels.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect();
-        let matched = one.matches(&labels);
-        assert_eq!(matched, spaced.matches(&labels));
-        assert!(matched || !one.is_empty(), "an empty selector matches all");
-        if let Some(both) = both.as_ref().filter(|_| !one.is_empty() && !two.is_empty()) {
-            assert_eq!(both.matches(&labels), matched && two.matches(&labels));
-        }
-    }
+fn assert_same(one: &Object, other: &Object) {
+    assert_eq!((&one.key, one.resource_version), (&other.key, other.resource_version));
+    assert_eq!((&one.labels, &one.fields), (&other.labels, &other.fields));
+    assert_eq!((&one.body, one.layout), (&other.body, other.layout));
 }
 
-/// Matching is total, and what a selector says that it requires is required.
-pub fn field_selector(data: &[u8]) {
-    let Ok(text) = std::str::from_utf8(data) else { return };
-    let fields = SelectableFields::built_in(&GroupVersionResource::new("", "v1", "pods"));
-    let Some(selector) = FieldSelector::parse(text, &fields) else { return };
-    for (name, namespace, value) in [("", "", ""), ("a", "default", "n1"), ("b", "x", "Running")] {
-        let values = vec![value.into(); fields.len()];
-        let matched = selector.matches(name, namespace, &values);
-        assert!(matched || !selector.is_empty());
-        if matched {
-            assert!(selector.required_name().is_none_or(|required| required == name));
-            assert!(selector.required_namespace().is_none_or(|required| required == namespace));
-            if let Some((index, required)) = selector.required_value() {
-                assert_eq!(values.get(index).map(|value: &Box<str>| &**value), Some(required));
-            }
-        }
-    }
-}
-
-/// A watch is never indented, and the same header says the same twice.
-pub fn accept(data: &[u8]) {
-    let mut lines = data.split(|byte| *byte == b'\n');
-    let mut headers = HeaderMap::new();
-    for name in [ACCEPT, ACCEPT_ENCODING, USER_AGENT] {
-        if let Some(Ok(value)) = lines.next().map(HeaderValue::from_bytes) {
-            headers.insert(name, value);
-        }
-    }
-    let query = Query::parse(&String::from_utf8_lossy(lines.next().unwrap_or_default()));
-    media_type::accepts_gzip(&headers);
-    for shape in [Shape::BuiltIn, Shape::Custom] {
-        let form = media_type::negotiate(&headers, &query, shape, false);
-        assert_eq!(form, media_type::negotiate(&headers, &query, shape, false));
-        let watch = media_type::negotiate(&headers, &query, shape, true);
-        assert!(watch.is_none_or(|form| !form.pretty));
-    }
-}
-
-/// Frames are the same wherever the stream is cut, and written again they read the same.
-pub fn frames(data: &[u8]) {
-    let (cut, stream) = data.split_first().map_or((1, data), |(cut, rest)| (*cut, rest));
-    let whole = split(stream, stream.len().max(1));
-    assert_eq!(whole, split(stream, usize::from(cut).max(1)));
-    let mut joined = Vec::new();
-    for frame in &whole.0 {
-        let event = serde_json::to_string(&frame.event).expect("a string");
-        joined.extend_from_slice(format!("{{\"type\":{event},\"object\":").as_bytes());
-        joined.extend_from_slice(&frame.object);
-        joined.extend_from_slice(b"}\n");
-    }
-    // Room for what the canonical form adds.
-    let mut again = Vec::new();
-    let mut splitter = FrameSplitter::new(2 * FRAME_BYTES_MAX);
-    assert_eq!(splitter.push(joined.into(), &mut again), Ok(()));
-    assert_eq!(again, whole.0);
-}
-
-fn split(stream: &[u8], size: usize) -> (Vec<RawFrame>, Result<(), FrameError>) {
+/// The frame that these bytes are.
+fn one_frame(representation: Representation, bytes: Bytes) -> RawFrame {
     let mut frames = Vec::new();
-    let mut splitter = FrameSplitter::new(FRAME_BYTES_MAX);
+    let mut splitter = FrameSplitter::new(representation.encoding(), usize::MAX);
+    assert_eq!(splitter.push(bytes, &mut frames).and_then(|()| splitter.finish()), Ok(()));
+    assert_eq!(frames.len(), 1);
+    frames.remove(0)
+}
+
+/// A list that was taken apart and is put together again reads the same, and its bytes are a fixed point.
+fn check_list(body: Bytes, resource: &ApiResource, representation: Representation) {
+    let Ok(page) = list::parse(&body, resource, representation) else { return };
+    let view = if representation == metadata_of(representation) { METADATA } else { View::Full };
+    for view in [view, METADATA] {
+        let first = joined(resource, representation, view, &page);
+        let representation =
+            if view == METADATA { metadata_of(representation) } else { representation };
+        let again =
+            list::parse(&first, resource, representation).expect("what Weir writes, it reads");
+        assert_eq!(again.resource_version, page.resource_version);
+        assert_eq!(again.continue_token, plain_token(&page));
+        assert_eq!(again.objects.len(), page.objects.len());
+        for (one, other) in again.objects.iter().zip(&page.objects) {
+            assert_eq!((&one.key, &one.labels), (&other.key, &other.labels));
+            assert_eq!(one.body, other.shown(view).to_vec());
+        }
+        assert_eq!(joined(resource, representation, view, &again), first);
+    }
+}
+
+fn joined(
+    resource: &ApiResource,
+    representation: Representation,
+    view: View,
+    page: &ListPage,
+) -> Bytes {
+    let meta = ListMeta {
+        resource_version: page.resource_version,
+        continue_token: plain_token(page),
+        remaining_item_count: None,
+    };
+    let form = Form { encoding: representation.encoding(), view, pretty: false };
+    let objects: Vec<_> = page.objects.iter().cloned().map(Arc::new).collect();
+    list::encode(resource, form, &meta, &objects).concat().into()
+}
+
+/// What Weir writes is a token of its own, and so base64url.
+fn plain_token(page: &ListPage) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
+    page.continue_token.bytes().filter(|byte| plain(*byte)).map(char::from).collect()
+}
+
+/// Frames, and the error after them, are the same wherever the stream is cut.
+fn split_anyhow(encoding: Encoding, data: &[u8]) -> Vec<RawFrame> {
+    let (cut, stream) = data.split_first().map_or((1, data), |(cut, rest)| (*cut, rest));
+    let whole = split(encoding, stream, stream.len().max(1));
+    assert_eq!(whole, split(encoding, stream, usize::from(cut).max(1)));
+    whole.0
+}
+
+fn split(
+    encoding: Encoding,
+    stream: &[u8],
+    size: usize,
+) -> (Vec<RawFrame>, Result<(), FrameError>) {
+    let mut frames = Vec::new();
+    let mut splitter = FrameSplitter::new(encoding, FRAME_BYTES_MAX);
     for chunk in stream.chunks(size) {
         if let Err(error) = splitter.push(Bytes::copy_from_slice(chunk), &mut frames) {
             return (frames, Err(error));
@@ -147,92 +140,29 @@ fn split(stream: &[u8], size: usize) -> (Vec<RawFrame>, Result<(), FrameError>) 
     (frames, splitter.finish())
 }
 
-/// A list that was taken apart and is put together again reads the same, and its bytes are a fixed point.
-pub fn list(data: &[u8]) {
-    for resource in [pods(), widgets()] {
-        let Ok(page) = list_codec::parse(data, &resource) else { continue };
-        let first = joined(&resource, page);
-        let page = list_codec::parse(&first, &resource).expect("what Weir writes, it reads");
-        assert_eq!(first, joined(&resource, page));
-    }
-}
-
-fn joined(resource: &ApiResource, page: list_codec::ListPage) -> Vec<u8> {
-    let meta = list_codec::ListMeta {
-        resource_version: page.resource_version,
-        continue_token: page.continue_token,
-        remaining_item_count: None,
-    };
-    let objects: Vec<_> = page.objects.into_iter().map(Arc::new).collect();
-    list_codec::encode(resource, &meta, &objects).concat()
-}
-
-/// An object's body is the bytes that came; another resourceVersion put into it changes that and nothing else.
-pub fn object(data: &[u8]) {
-    for resource in [pods(), widgets()] {
-        let Ok(object) = json::object(data, &resource) else { continue };
-        assert_eq!(object.body, data.trim_ascii());
-        let other = ResourceVersion(u64::MAX);
-        let spliced = object.body_with_resource_version(other);
-        let again = json::object(&spliced, &resource).expect("it is still an object");
-        assert_eq!(again.resource_version, other);
-        assert_eq!(
-            (&again.key, &again.labels, &again.fields),
-            (&object.key, &object.labels, &object.fields)
-        );
-        let back = again.body_with_resource_version(object.resource_version);
-        assert_eq!(
-            json::object(&back, &resource).map(|it| it.resource_version),
-            Ok(object.resource_version)
-        );
-    }
-}
-
-/// A template that was learnt writes bookmarks that read as what they should say.
-pub fn bookmark(data: &[u8]) {
+/// What was learnt says what it was learnt from, and writes bookmarks that read as what they should say.
+fn check_bookmark(data: &[u8], representation: Representation) {
     let Some(template) = BookmarkTemplate::learn(data) else { return };
-    for version in [1, 9_999, u64::MAX].map(ResourceVersion) {
+    let (version, end) = bookmark::read(data).expect("what teaches can be read");
+    let same = one_frame(representation, template.frame(version, end, View::Full));
+    assert_eq!((&*same.event, &same.object[..]), ("BOOKMARK", data));
+    assert_eq!(BookmarkTemplate::learn(&same.object).as_ref(), Some(&template));
+    for version in VERSIONS {
         for end in [false, true] {
-            let frame = template.frame(version, end);
-            let object = frame
-                .strip_prefix(br#"{"type":"BOOKMARK","object":"#)
-                .and_then(|rest| rest.strip_suffix(b"}\n"))
-                .expect("a frame");
-            assert_eq!(bookmark::read(object), Some((version, end)));
+            for view in [View::Full, METADATA] {
+                let frame = one_frame(representation, template.frame(version, end, view));
+                assert_eq!(&*frame.event, "BOOKMARK");
+                assert_eq!(bookmark::read(&frame.object), Some((version, end)));
+            }
         }
     }
 }
 
-/// Indentation adds space outside of strings, and nothing else.
-pub fn pretty(data: &[u8]) {
-    let indented = pretty_codec::indent(data);
-    if serde_json::from_slice::<&serde_json::value::RawValue>(data).is_ok() {
-        assert_eq!(without_space(&indented), without_space(data));
+fn metadata_of(representation: Representation) -> Representation {
+    match representation.encoding() {
+        Encoding::Json => Representation::MetadataJson,
+        Encoding::Protobuf => Representation::MetadataProtobuf,
     }
-}
-
-fn without_space(text: &[u8]) -> Vec<u8> {
-    let (mut in_string, mut escaped) = (false, false);
-    let kept = text.iter().filter(|byte| {
-        let keep = in_string || !byte.is_ascii_whitespace();
-        if **byte == b'"' && !escaped {
-            in_string = !in_string;
-        }
-        escaped = in_string && **byte == b'\\' && !escaped;
-        keep
-    });
-    kept.copied().collect()
-}
-
-/// What is compressed comes back.
-pub fn gzip(data: &[u8]) {
-    let (size, body) = data.split_first().map_or((1, data), |(size, rest)| (*size, rest));
-    let chunks: Vec<_> =
-        body.chunks(usize::from(size).max(1)).map(Bytes::copy_from_slice).collect();
-    let compressed = gzip_codec::compress(&chunks).expect("memory does not fail").concat();
-    let mut back = Vec::new();
-    flate2::read::GzDecoder::new(&*compressed).read_to_end(&mut back).expect("it is gzip");
-    assert_eq!(back, body);
 }
 
 fn pods() -> ApiResource {
@@ -266,25 +196,14 @@ fn resource(
     }
 }
 
-const PARAMETERS: [&str; 11] = [
-    "allowWatchBookmarks",
-    "continue",
-    "fieldSelector",
-    "labelSelector",
-    "limit",
-    "pretty",
-    "resourceVersion",
-    "resourceVersionMatch",
-    "sendInitialEvents",
-    "timeoutSeconds",
-    "watch",
-];
+const METADATA: View = View::Metadata(MetaVersion::V1);
 
-const LABELS: [&[(&str, &str)]; 4] = [
-    &[],
-    &[("a", "b")],
-    &[("a", ""), ("n", "7"), ("tier", "web")],
-    &[("a", "c"), ("app.kubernetes.io/name", "x"), ("tier", "db")],
+/// Of all lengths that matter: of one digit, around a further one, and the longest.
+const VERSIONS: [ResourceVersion; 4] = [
+    ResourceVersion(1),
+    ResourceVersion(9_999),
+    ResourceVersion(10_000),
+    ResourceVersion(u64::MAX),
 ];
 
 /// Small, so that a fuzzer reaches it.

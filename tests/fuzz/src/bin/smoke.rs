@@ -69,8 +69,8 @@ fn mutated(corpus: &[Vec<u8>], rng: &mut Rng) -> Vec<u8> {
     input
 }
 
-/// What the grammars are made of.
-const WORDS: [&[u8]; 24] = [
+/// What the grammars and the encodings are made of.
+const WORDS: [&[u8]; 28] = [
     b"&",
     b"=",
     b"%",
@@ -95,4 +95,8 @@ const WORDS: [&[u8]; 24] = [
     b"*/*",
     b";q=0.5",
     b"18446744073709551615",
+    b"k8s\0",
+    b"\x0a\0",
+    b"\x12\0",
+    b"\x1a\0\x22\0",
 ];

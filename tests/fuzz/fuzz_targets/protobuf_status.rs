@@ -1,0 +1,8 @@
+//! `cargo fuzz run protobuf_status`; what it checks is in `weir_fuzz::TARGETS`.
+#![cfg_attr(fuzzing, no_main)]
+
+#[cfg(fuzzing)]
+libfuzzer_sys::fuzz_target!(|data: &[u8]| weir_fuzz::run("protobuf_status", data));
+
+#[cfg(not(fuzzing))]
+fn main() {}

@@ -1,0 +1,105 @@
+//! What the upstream sends in JSON, and what is made of it for clients.
+
+use std::io::Read;
+
+use bytes::Bytes;
+
+use super::{
+    FRAME_BYTES_MAX, check_bookmark, check_list, check_object, pods, split_anyhow, widgets,
+};
+use crate::api::media_type::{Encoding, View};
+use crate::api::resource::Representation;
+use crate::codec::frame::FrameSplitter;
+use crate::codec::{gzip as gzip_codec, ingest, pretty as pretty_codec};
+
+/// Frames are the same wherever the stream is cut, and written again they read the same.
+pub fn frames(data: &[u8]) {
+    let frames = split_anyhow(Encoding::Json, data);
+    let mut joined = Vec::new();
+    for frame in &frames {
+        let event = serde_json::to_string(&frame.event).expect("a string");
+        joined.extend_from_slice(format!("{{\"type\":{event},\"object\":").as_bytes());
+        joined.extend_from_slice(&frame.object);
+        joined.extend_from_slice(b"}\n");
+    }
+    // Room for what the canonical form adds.
+    let mut again = Vec::new();
+    let mut splitter = FrameSplitter::new(Encoding::Json, 2 * FRAME_BYTES_MAX);
+    assert_eq!(splitter.push(joined.into(), &mut again), Ok(()));
+    assert_eq!(again, frames);
+}
+
+/// A list that was taken apart and is put together again reads the same, and its bytes are a fixed point.
+pub fn list(data: &[u8]) {
+    for resource in [pods(), widgets()] {
+        for representation in [Representation::Json, Representation::MetadataJson] {
+            check_list(Bytes::copy_from_slice(data), &resource, representation);
+        }
+    }
+}
+
+/// An object's body is the bytes that came; what is spliced out of it reads as it should.
+pub fn object(data: &[u8]) {
+    if !is_of_a_frame(data) {
+        return;
+    }
+    for resource in [pods(), widgets()] {
+        for representation in [Representation::Json, Representation::MetadataJson] {
+            let Ok(object) = ingest::object(data, &resource, representation) else { continue };
+            assert_eq!(object.body, data.trim_ascii());
+            check_object(&object, &resource, representation);
+            let item = object.list_item(View::Full).to_vec();
+            if let Ok(item) = ingest::list_item(&item, &resource, representation) {
+                assert_eq!(item.body, object.body);
+            } else {
+                // No typed object names its kind twice.
+                assert!(item.starts_with(br#"{"kind":"#) || item.starts_with(br#"{"apiVersion":"#));
+            }
+        }
+    }
+}
+
+/// Where objects come from, they are text without a line break within; frames that are made of others can't be read.
+fn is_of_a_frame(data: &[u8]) -> bool {
+    std::str::from_utf8(data).is_ok() && !data.trim_ascii().contains(&b'\n')
+}
+
+/// A template that was learnt writes bookmarks that read as what they should say.
+pub fn bookmark(data: &[u8]) {
+    let object = data.trim_ascii();
+    if object.first() == Some(&b'{') && is_of_a_frame(object) {
+        check_bookmark(object, Representation::Json);
+    }
+}
+
+/// Indentation adds space outside of strings, and nothing else.
+pub fn pretty(data: &[u8]) {
+    let indented = pretty_codec::indent(data);
+    if serde_json::from_slice::<&serde_json::value::RawValue>(data).is_ok() {
+        assert_eq!(without_space(&indented), without_space(data));
+    }
+}
+
+fn without_space(text: &[u8]) -> Vec<u8> {
+    let (mut in_string, mut escaped) = (false, false);
+    let kept = text.iter().filter(|byte| {
+        let keep = in_string || !byte.is_ascii_whitespace();
+        if **byte == b'"' && !escaped {
+            in_string = !in_string;
+        }
+        escaped = in_string && **byte == b'\\' && !escaped;
+        keep
+    });
+    kept.copied().collect()
+}
+
+/// What is compressed comes back.
+pub fn gzip(data: &[u8]) {
+    let (size, body) = data.split_first().map_or((1, data), |(size, rest)| (*size, rest));
+    let chunks: Vec<_> =
+        body.chunks(usize::from(size).max(1)).map(Bytes::copy_from_slice).collect();
+    let compressed = gzip_codec::compress(&chunks).expect("memory does not fail").concat();
+    let mut back = Vec::new();
+    flate2::read::GzDecoder::new(&*compressed).read_to_end(&mut back).expect("it is gzip");
+    assert_eq!(back, body);
+}

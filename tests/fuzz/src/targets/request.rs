@@ -1,0 +1,237 @@
+//! What clients send: queries, paths, selectors, `Accept`, continue tokens; and the fields that selectors name.
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use http::header::{ACCEPT, ACCEPT_ENCODING, USER_AGENT};
+use http::{HeaderMap, HeaderValue, Method};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use crate::api::continue_token::ContinueToken;
+use crate::api::list_options::ListOptions;
+use crate::api::media_type::{self, Encoding};
+use crate::api::query::Query;
+use crate::api::request_info::{RequestInfo, Verb};
+use crate::api::resource::{GroupVersionResource, Representation, Shape};
+use crate::api::resource_version::ResourceVersion;
+use crate::api::selectable::{Field, Rule, Scalar, SelectableFields};
+use crate::api::selector::field::FieldSelector;
+use crate::api::selector::label::LabelSelector;
+
+/// A value that was read and is written again reads the same; so do the options of a list.
+pub fn query(data: &[u8]) {
+    let Ok(raw) = std::str::from_utf8(data) else { return };
+    let query = Query::parse(raw);
+    let mut again = String::new();
+    for name in PARAMETERS {
+        if let Some(value) = query.first(name) {
+            let escaped: String = value.bytes().map(|byte| format!("%{byte:02X}")).collect();
+            again.push_str(&format!("&{name}={escaped}"));
+        }
+    }
+    let second = Query::parse(&again);
+    for name in PARAMETERS {
+        assert_eq!(query.first(name), second.first(name), "{name}");
+    }
+    assert!(!second.is_lossy());
+    assert_eq!(ListOptions::decode(&query), ListOptions::decode(&second));
+}
+
+/// Any path and query are read, and a resource's words never hold a slash.
+pub fn request_info(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let (path, query) = text.split_once('?').unwrap_or((text, ""));
+    for method in [Method::GET, Method::POST, Method::DELETE, Method::HEAD] {
+        let info = RequestInfo::parse(&method, path, query);
+        assert!(!info.verb_label().is_empty());
+        assert_eq!(info, RequestInfo::parse(&method, path, query));
+        if let Some(resource) = info.resource.filter(|_| info.plain_path) {
+            // A lifted name is of the query, not of the path.
+            let name = if resource.name_lifted { "" } else { &resource.name };
+            for word in [&*resource.gvr.resource, &resource.namespace, name, &resource.subresource]
+            {
+                assert!(!word.contains('/'), "{word}");
+            }
+        }
+    }
+}
+
+/// Matching is total, space around it is nothing, and a comma means both.
+pub fn label_selector(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let (left, right) = text.split_once('\n').unwrap_or((text, ""));
+    let (Some(one), Some(two)) = (LabelSelector::parse(left), LabelSelector::parse(right)) else {
+        return;
+    };
+    let spaced = LabelSelector::parse(&format!(" {left}\t")).expect("space around is nothing");
+    let both = LabelSelector::parse(&format!("{left},{right}"));
+    for labels in LABELS {
+        let labels: Vec<(Box<str>, Box<str>)> =
+            labels.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect();
+        let matched = one.matches(&labels);
+        assert_eq!(matched, spaced.matches(&labels));
+        assert!(matched || !one.is_empty(), "an empty selector matches all");
+        if let Some(both) = both.as_ref().filter(|_| !one.is_empty() && !two.is_empty()) {
+            assert_eq!(both.matches(&labels), matched && two.matches(&labels));
+        }
+    }
+}
+
+/// Matching is total, and what a selector says that it requires is required.
+pub fn field_selector(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let fields = SelectableFields::built_in(&GroupVersionResource::new("", "v1", "pods"));
+    let Some(selector) = FieldSelector::parse(text, &fields) else { return };
+    for (name, namespace, value) in [("", "", ""), ("a", "default", "n1"), ("b", "x", "Running")] {
+        let values = vec![value.into(); fields.len()];
+        let matched = selector.matches(name, namespace, &values);
+        assert!(matched || !selector.is_empty());
+        if matched {
+            assert!(selector.required_name().is_none_or(|required| required == name));
+            assert!(selector.required_namespace().is_none_or(|required| required == namespace));
+            if let Some((index, required)) = selector.required_value() {
+                assert_eq!(values.get(index).map(AsRef::as_ref), Some(required));
+            }
+        }
+    }
+}
+
+/// Neither a watch nor protobuf is ever indented, and the same header says the same twice.
+pub fn accept(data: &[u8]) {
+    let mut lines = data.split(|byte| *byte == b'\n');
+    let mut headers = HeaderMap::new();
+    for name in [ACCEPT, ACCEPT_ENCODING, USER_AGENT] {
+        if let Some(Ok(value)) = lines.next().map(HeaderValue::from_bytes) {
+            headers.insert(name, value);
+        }
+    }
+    let query = Query::parse(&String::from_utf8_lossy(lines.next().unwrap_or_default()));
+    media_type::accepts_gzip(&headers);
+    media_type::error_encoding(&headers);
+    for shape in [Shape::BuiltIn, Shape::Custom] {
+        for verb in [Verb::Get, Verb::List, Verb::Watch] {
+            let form = media_type::negotiate(&headers, &query, shape, verb);
+            assert_eq!(form, media_type::negotiate(&headers, &query, shape, verb));
+            let plain =
+                verb == Verb::Watch || form.is_some_and(|form| form.encoding == Encoding::Protobuf);
+            assert!(!plain || form.is_none_or(|form| !form.pretty));
+        }
+    }
+}
+
+/// A token that is read means the same when it is minted again, whether the text or what is in it comes from the fuzzer; and what
+/// Weir mints, it reads.
+pub fn continue_token(data: &[u8]) {
+    if let Ok(text) = std::str::from_utf8(data) {
+        read_token(text);
+    }
+    read_token(&URL_SAFE_NO_PAD.encode(data));
+    let Some((number, last)) = data.split_first_chunk() else { return };
+    let (number, Ok(last)) = (u64::from_be_bytes(*number), std::str::from_utf8(last)) else {
+        return;
+    };
+    let text = ContinueToken::mint(ResourceVersion(number), last);
+    let read = ContinueToken::decode(&text);
+    // Neither the upstream's numbers nor its keys are ever others.
+    let number_ends = number > 0 && number <= i64::MAX.cast_unsigned();
+    let from = format!("{last}\0");
+    let is_key = from.split('/').all(|segment| !matches!(segment, "" | "." | ".."));
+    if number_ends && is_key {
+        assert_eq!(read, Some(ContinueToken { at: Some(ResourceVersion(number)), from }));
+    } else {
+        assert_eq!(read, None);
+    }
+}
+
+fn read_token(text: &str) {
+    let Some(token) = ContinueToken::decode(text) else { return };
+    let climbs = |segment: &str| matches!(segment, "." | "..");
+    assert!(!token.from.starts_with('/') && !token.from.split('/').any(climbs));
+    let Some(at) = token.at else { return };
+    assert!(at.0 > 0);
+    let Some(last) = token.from.strip_suffix('\0') else { return };
+    let minted = ContinueToken::mint(at, last);
+    if minted == text {
+        return;
+    }
+    // The upstream's store mints without the slash.
+    let json = URL_SAFE_NO_PAD.decode(minted).expect("what was minted is base64url");
+    let json = String::from_utf8(json).expect("and JSON").replacen("\"/", "\"", 1);
+    assert_eq!(URL_SAFE_NO_PAD.encode(json), text);
+}
+
+/// A rule makes of JSON what reading it as a value tells, and of protobuf the same; a label is found only where it is readable.
+pub fn selectable_fields(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let (label, json) = text.split_once('\n').unwrap_or((text, ""));
+    let custom = SelectableFields::custom(true, &[format!(".{label}"), label.to_owned()]);
+    for selectable in
+        [custom, SelectableFields::built_in(&GroupVersionResource::new("", "v1", "pods"))]
+    {
+        let Some(Field::Value(index)) = selectable.find(label) else { continue };
+        let source = selectable.sources().get(index).expect("a source for each value");
+        assert_eq!(source.path.join("."), *source.label);
+        assert!(selectable.is_readable(index, Representation::Json));
+        assert_eq!(
+            selectable.is_readable(index, Representation::MetadataJson),
+            source.rule == Rule::Empty
+        );
+    }
+    if let (Ok(raw), Ok(value)) =
+        (serde_json::from_str::<&RawValue>(json), serde_json::from_str(json))
+    {
+        for rule in RULES {
+            let read = rule.value_of(Some(raw.get()));
+            assert_eq!(*read, *expected(rule, &value, raw.get()), "{rule:?} of {raw}");
+            match (rule, &value) {
+                (Rule::Text, Value::String(text)) => {
+                    assert_eq!(rule.value_of_scalar(Some(Scalar::Text(text))), read);
+                }
+                (Rule::Bool, Value::Bool(value)) => {
+                    assert_eq!(rule.value_of_scalar(Some(Scalar::Number((*value).into()))), read);
+                }
+                (Rule::Number, Value::Number(number)) => {
+                    let Some(number) = number.as_i64() else { continue };
+                    let scalar = Scalar::Number(number.cast_unsigned());
+                    assert_eq!(rule.value_of_scalar(Some(scalar)), read);
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+/// By way of the whole value.
+fn expected(rule: Rule, value: &Value, raw: &str) -> String {
+    match (rule, value) {
+        (Rule::Bool, value) => (*value == Value::Bool(true)).to_string(),
+        (Rule::Text | Rule::Printed, Value::String(text)) => text.clone(),
+        (Rule::Printed, Value::Bool(_) | Value::Number(_)) => raw.to_owned(),
+        (Rule::Number, Value::Number(_)) if !raw.contains(['.', 'e', 'E']) => raw.to_owned(),
+        (Rule::Number, _) => "0".to_owned(),
+        (Rule::Empty | Rule::Text | Rule::Printed, _) => String::new(),
+    }
+}
+
+const RULES: [Rule; 5] = [Rule::Bool, Rule::Empty, Rule::Number, Rule::Printed, Rule::Text];
+
+const PARAMETERS: [&str; 11] = [
+    "allowWatchBookmarks",
+    "continue",
+    "fieldSelector",
+    "labelSelector",
+    "limit",
+    "pretty",
+    "resourceVersion",
+    "resourceVersionMatch",
+    "sendInitialEvents",
+    "timeoutSeconds",
+    "watch",
+];
+
+const LABELS: [&[(&str, &str)]; 4] = [
+    &[],
+    &[("a", "b")],
+    &[("a", ""), ("n", "7"), ("tier", "web")],
+    &[("a", "c"), ("app.kubernetes.io/name", "x"), ("tier", "db")],
+];
