@@ -40,6 +40,7 @@ use crate::telemetry::cache_metrics::CacheMetrics;
 use crate::upstream::Upstream;
 use crate::upstream::discovery::{Discovery, Found};
 use crate::upstream::error::UpstreamError;
+use crate::upstream::version::UpstreamVersion;
 
 pub use crate::cache::registry::forward_budget::ForwardPermit;
 
@@ -100,6 +101,12 @@ impl Registry {
     /// The same without asking the upstream ([`Discovery::peek`]).
     pub fn peek(&self, gvr: &GroupVersionResource) -> Option<Arc<ApiResource>> {
         self.inner.source.peek(gvr)
+    }
+
+    /// Whether the upstream reads pages from its watch cache ([`UpstreamVersion::has_snapshots`]); not as long as its version is not known.
+    pub fn upstream_has_snapshots(&self) -> bool {
+        let version = self.inner.source.version();
+        version.borrow().as_ref().is_some_and(UpstreamVersion::has_snapshots)
     }
 
     /// Starts the caches that are kept warm, and starts them again if they stop.

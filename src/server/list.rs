@@ -21,6 +21,9 @@ use crate::server::router::Read;
 /// Answers, or tells why not.
 pub(crate) async fn serve(read: &Read<'_>, plan: ListPlan) -> Result<Response<Body>, Reason> {
     let plan = plan.of_target(&read.target, read.resource)?;
+    if plan.is_page() && !read.registry.upstream_has_snapshots() {
+        return Err(plan.not_held());
+    }
     let (handle, state) = match plan.at {
         At::Newest(freshness) => {
             let handle = read.ready_cache(None).await?;

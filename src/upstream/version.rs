@@ -27,6 +27,12 @@ impl UpstreamVersion {
         Self::parse(&answer.body).ok_or_else(|| UpstreamError::Malformed("/version".to_owned()))
     }
 
+    /// Whether exact lists and pages come from its watch cache (`ListFromCacheSnapshot`, on since 1.34). Others read every list with a limit
+    /// from their store: the keys in its tokens lack the leading slash, and a limit counts beside resourceVersion `0` (semantics.md §3.4).
+    pub fn has_snapshots(&self) -> bool {
+        (self.major, self.minor) >= (1, 34)
+    }
+
     fn parse(body: &[u8]) -> Option<Self> {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
@@ -103,5 +109,7 @@ mod tests {
         assert_eq!((version.major, version.minor), (1, 31));
         assert_eq!(version.git_version, "v1.31.4-eks-2");
         assert_eq!(UpstreamVersion::parse(b"{}"), None);
+        let snapshots = |minor| UpstreamVersion { minor, ..version.clone() }.has_snapshots();
+        assert_eq!([31, 33, 34, 36].map(snapshots), [false, false, true, true]);
     }
 }

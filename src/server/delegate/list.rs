@@ -58,7 +58,8 @@ impl ListPlan {
     /// | L7 | N | `NotOlderThan` | honoured | absent | the newest state, once it is at N | |
     /// | L8 | N | `Exact` | honoured | absent | exact | |
     ///
-    /// Exact is forwarded where the cache does not have that state; whether it has is only known then.
+    /// Exact is forwarded where the cache does not have that state; whether it has is only known then. All pages are, where the upstream
+    /// reads them from its store.
     pub(super) fn decide(options: &ListOptions) -> Result<Self, Reason> {
         let matched = match options.resource_version_match.as_str() {
             "" => Match::Absent,
@@ -107,6 +108,11 @@ impl ListPlan {
         let token = ContinueToken::decode(token).ok_or(Reason::Token)?;
         let at = token.at.ok_or(Reason::Consistent)?;
         Ok(Self { at: At::Exact(at), limit, from: Some(token.from), collection_only: false })
+    }
+
+    /// Whether it is a part of a list, with a token of its own, or made by one.
+    pub(crate) fn is_page(&self) -> bool {
+        self.limit.is_some() || self.from.is_some()
     }
 
     /// Why it is forwarded when the cache does not have the state that it shows.

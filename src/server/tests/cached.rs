@@ -8,7 +8,7 @@ use http::{HeaderValue, Response};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 
-use super::harness::{Settings, Weir, echo, get, until};
+use super::harness::{Settings, Weir, echo, get, release, until};
 use crate::api::resource::ApiResource;
 use crate::cache::script::{Feed, object, page, status, upsert};
 use crate::upstream::error::UpstreamError;
@@ -168,6 +168,30 @@ async fn pages_and_states_as_they_were() {
     }
     let list = weir.get(&format!("{all}resourceVersion=7&limit=1&{selector}")).await;
     assert_eq!(list.header("x-weir-cache"), "hit", "one name in all namespaces is a list");
+}
+
+/// It reads pages from its store, and its tokens are others than a cache's.
+#[tokio::test]
+async fn an_upstream_without_snapshots_makes_its_pages_itself() {
+    use crate::api::continue_token::ContinueToken;
+    use crate::api::resource_version::ResourceVersion;
+
+    let (weir, _feed) = warm().await;
+    weir.source.version.send_replace(Some(release(33)));
+    let token = ContinueToken::mint(ResourceVersion(7), "ns/x");
+    for (query, answer) in [
+        ("resourceVersion=7&limit=1", "forward; reason=exact"),
+        ("resourceVersion=7&limit=1&resourceVersionMatch=NotOlderThan", "forward; reason=exact"),
+        ("resourceVersion=7&limit=1&resourceVersionMatch=Exact", "forward; reason=exact"),
+        (&format!("continue={token}"), "forward; reason=continue"),
+        (&format!("resourceVersion=0&limit=1&continue={token}"), "forward; reason=continue"),
+        ("resourceVersion=0&limit=1", "hit"),
+        ("resourceVersion=7", "hit"),
+        ("resourceVersion=7&resourceVersionMatch=Exact", "hit"),
+    ] {
+        let list = weir.get(&format!("/api/v1/configmaps?{query}")).await;
+        assert_eq!(list.header("x-weir-cache"), answer, "{query}");
+    }
 }
 
 #[tokio::test]

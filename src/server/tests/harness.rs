@@ -24,6 +24,7 @@ use crate::telemetry::cache_metrics::CacheMetrics;
 use crate::telemetry::server_metrics::ServerMetrics;
 use crate::upstream::Upstream;
 use crate::upstream::testing::{Answer, Speaks, TestServer, config as upstream_config, metrics};
+use crate::upstream::version::UpstreamVersion;
 
 /// What every test may wait at most: generous, since only a failure waits so long.
 pub(super) const SOON: Duration = Duration::from_secs(20);
@@ -98,6 +99,7 @@ impl Weir {
         let script = Arc::new(Script::default());
         let shared = Arc::clone(&script);
         let source = ScriptedSource::new(vec![config_maps()], move |_, _| Arc::clone(&shared));
+        source.version.send_replace(Some(release(36)));
         let cache_metrics = CacheMetrics::register(&prometheus::Registry::new()).unwrap();
         let registry = Registry::with_source(
             Arc::new(cache_config()),
@@ -257,4 +259,9 @@ pub(super) async fn until(mut holds: impl FnMut() -> bool) {
         }
     };
     tokio::time::timeout(SOON, poll).await.expect("never came to hold");
+}
+
+/// A release of the upstream by its minor version.
+pub(super) fn release(minor: u32) -> UpstreamVersion {
+    UpstreamVersion { major: 1, minor, git_version: format!("v1.{minor}.0") }
 }
