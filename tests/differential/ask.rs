@@ -198,6 +198,8 @@ pub(crate) struct Marks {
     pub(crate) versions: HashMap<(&'static str, &'static str), u64>,
     /// By path and version: the token of a first page of one object, of the collection at that path.
     pub(crate) tokens: HashMap<(&'static str, &'static str), String>,
+    /// Whether the upstream reads its pages from a cache, as their tokens tell, and not from its store.
+    pub(crate) pages_cached: bool,
 }
 
 impl Marks {
