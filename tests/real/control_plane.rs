@@ -70,6 +70,18 @@ impl ControlPlane {
         plane
     }
 
+    /// One that knows watch-list: where the API server has it switched off, it is switched on.
+    pub(crate) fn start_with_watch_list() -> Self {
+        let mut plane = Self::start();
+        if !plane.has_watch_list() {
+            plane.kill_apiserver();
+            plane.arguments.push("--feature-gates=WatchList=true".to_owned());
+            plane.start_apiserver();
+            assert!(plane.has_watch_list(), "this API server has no watch-list at all");
+        }
+        plane
+    }
+
     /// Starts etcd on its data.
     pub(crate) fn start_etcd(&mut self) {
         let (client, peer) = (url(self.etcd_port), url(self.etcd_peer_port));

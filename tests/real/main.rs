@@ -23,7 +23,9 @@ mod fan_out;
 mod h2c;
 mod kubectl;
 mod namespaced;
+mod relist;
 mod resources;
+mod starts;
 #[path = "../differential/suite.rs"]
 mod suite;
 #[path = "../support/weir.rs"]
@@ -82,6 +84,8 @@ fn main() -> std::process::ExitCode {
         trial("watches_in_every_form_are_true_under_fire", missing, differential::watches),
         trial("pages_may_come_from_any_side", missing, differential::pages),
         trial("definitions_change_under_watches", missing, definitions::change),
+        trial("consistent_starts_come_from_the_cache", missing, starts::consistent),
+        trial("a_relist_brings_no_herd", missing, relist::no_herd),
         trial("every_resource_in_every_form", missing, resources::every_form),
         trial("metadata_is_that_of_the_object", missing, resources::metadata),
         trial("an_api_that_is_nowhere_harms_nothing", missing, definitions::nowhere),

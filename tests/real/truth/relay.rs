@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use fastrand::Rng;
 use parking_lot::Mutex;
@@ -12,6 +13,7 @@ use tokio::task::AbortHandle;
 pub(crate) struct Relay {
     pub(crate) kubeconfig: PathBuf,
     connections: Arc<Mutex<Vec<AbortHandle>>>,
+    closed: Arc<AtomicBool>,
 }
 
 impl Relay {
@@ -24,9 +26,13 @@ impl Relay {
         let kubeconfig = upstream.with_extension("relay");
         std::fs::write(&kubeconfig, text.replace(&port.to_string(), &own.to_string())).unwrap();
         let connections = Arc::new(Mutex::new(Vec::<AbortHandle>::new()));
-        let opened = Arc::clone(&connections);
+        let closed = Arc::new(AtomicBool::new(false));
+        let (opened, refuses) = (Arc::clone(&connections), Arc::clone(&closed));
         tokio::spawn(async move {
             while let Ok((mut client, _)) = listener.accept().await {
+                if refuses.load(Ordering::Acquire) {
+                    continue;
+                }
                 let relayed = tokio::spawn(async move {
                     let Ok(mut server) = TcpStream::connect(("127.0.0.1", port)).await else {
                         return;
@@ -36,9 +42,23 @@ impl Relay {
                 let mut opened = opened.lock();
                 opened.retain(|connection| !connection.is_finished());
                 opened.push(relayed.abort_handle());
+                if refuses.load(Ordering::Acquire) {
+                    relayed.abort();
+                }
             }
         });
-        Self { kubeconfig, connections }
+        Self { kubeconfig, connections, closed }
+    }
+
+    /// Cuts all connections and lets none through until [`Relay::open`].
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        self.connections.lock().drain(..).for_each(|connection| connection.abort());
+    }
+
+    /// Lets connections through again.
+    pub(crate) fn open(&self) {
+        self.closed.store(false, Ordering::Release);
     }
 
     /// Cuts some of the connections, wherever in a frame they are; now and then all.
