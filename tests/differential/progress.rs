@@ -9,6 +9,9 @@ pub(crate) fn masked(body: &[u8]) -> Vec<u8> {
     if body.first() == Some(&0) {
         return frames(body);
     }
+    if matches!(body.first(), Some(0x81 | 0x82)) {
+        return messages(body);
+    }
     let text = String::from_utf8_lossy(body);
     if text.starts_with("{\"type\":") {
         return stream(&text).into_bytes();
@@ -68,6 +71,30 @@ fn frames(mut body: &[u8]) -> Vec<u8> {
             out.extend_from_slice(frame);
         } else if contains(b"k8s.io/initial-events-end") {
             out.extend_from_slice(&length.to_be_bytes());
+        }
+    }
+    out.extend_from_slice(body);
+    out
+}
+
+/// The same of the messages of a WebSocket, each one frame that is not masked (RFC 6455, section 5.2); of a message its length goes.
+fn messages(mut body: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    while let Some(([first, short], rest)) = body.split_first_chunk::<2>() {
+        let (length, rest) = match (short, rest) {
+            (126, [a, b, rest @ ..]) => (usize::from(u16::from_be_bytes([*a, *b])), rest),
+            (127, [0, 0, 0, 0, a, b, c, d, rest @ ..]) => {
+                (u32::from_be_bytes([*a, *b, *c, *d]) as usize, rest)
+            }
+            _ => (usize::from(*short), rest),
+        };
+        let Some((message, after)) = rest.split_at_checked(length) else { break };
+        body = after;
+        if message.starts_with(b"{\"type\":") {
+            out.extend(stream(&String::from_utf8_lossy(message)).into_bytes());
+        } else {
+            out.push(*first);
+            out.extend_from_slice(message);
         }
     }
     out.extend_from_slice(body);
