@@ -82,6 +82,10 @@ fn ingest(
     resource: &ApiResource,
     sources: &[FieldSource],
 ) -> Result<Object, IngestError> {
+    // A frame is a line: what is indented can't be spliced into one.
+    if memchr::memchr(b'\n', &body).is_some() {
+        return Err(IngestError::Malformed);
+    }
     let mut values: Vec<Option<&RawValue>> = vec![None; sources.len()];
     let metadata = members(&body, sources, &mut values).ok_or(IngestError::Malformed)?;
     let (layout, metadata) = read(&body, metadata, skip)?;

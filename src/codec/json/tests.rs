@@ -40,6 +40,12 @@ pub(crate) fn config_map(name: &str, resource_version: u64) -> Object {
 pub(crate) const POD: &str = r#"{"kind":"Pod","apiVersion":"v1","metadata":{"name":"p","namespace":"ns1","uid":"u","resourceVersion":"9999","labels":{"b":"2","a":"\u003c1\""},"managedFields":[{"fieldsV1":{"f:metadata":{"f:resourceVersion":{}},"resourceVersion":"1"}}]},"spec":{"containers":[{"name":"resourceVersion"}],"nodeName":"n1","hostNetwork":true},"status":{"phase":"Running","podIP":"10.0.0.1","podIPs":[{"ip":"10.0.0.1"},{"ip":"::1"}]}}"#;
 
 #[test]
+fn an_indented_object_is_refused() {
+    let text = POD.replace(r#","spec""#, ",\n  \"spec\"");
+    assert_eq!(object(text.as_bytes(), &pods()).unwrap_err(), IngestError::Malformed);
+}
+
+#[test]
 fn what_is_read_of_a_pod() {
     let pod = object(POD.as_bytes(), &pods()).unwrap();
     assert_eq!(pod.key.as_str(), "ns1/p");
