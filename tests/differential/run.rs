@@ -40,8 +40,13 @@ impl Case {
         let none = ask.token != Token::None && marks.token(ask.collection, ask.token).is_empty();
         let ask = &Ask { token: if none { Token::None } else { ask.token }, ..*ask };
         let mut expect = expected(ask);
-        let page = !ask.limit.is_empty() || ask.token != Token::None;
-        if page && ask.meaning() == Verb::List && !marks.pages_cached && expect == Expect::Cache {
+        // Such an upstream also looks for an object without a namespace where a watch names one in all.
+        let own_way = match ask.meaning() {
+            Verb::List => !ask.limit.is_empty() || ask.token != Token::None,
+            Verb::Watch(_) => ask.fields.named && !ask.collection.one_scope,
+            Verb::Get(_) => false,
+        };
+        if own_way && !marks.pages_cached && expect == Expect::Cache {
             expect = Expect::Either;
         }
         let slow = matches!(ask.verb, Verb::Watch(_)) || ask.version == Version::Future;

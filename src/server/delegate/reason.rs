@@ -35,7 +35,7 @@ pub enum Reason {
     Latest,
     /// A form of answer that is made upstream (Table, YAML, protobuf, ...).
     Form,
-    /// A selector that the upstream refuses.
+    /// A selector that the upstream refuses, or takes in a way of its own.
     Selector,
     /// There is no such object; the upstream says so.
     NotFound,

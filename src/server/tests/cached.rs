@@ -178,6 +178,7 @@ async fn an_upstream_without_snapshots_makes_its_pages_itself() {
 
     let (weir, _feed) = warm().await;
     weir.source.version.send_replace(Some(release(33)));
+    let watch = "watch=1&resourceVersion=0&timeoutSeconds=1";
     let token = ContinueToken::mint(ResourceVersion(7), "ns/x");
     for (query, answer) in [
         ("resourceVersion=7&limit=1", "forward; reason=exact"),
@@ -188,6 +189,9 @@ async fn an_upstream_without_snapshots_makes_its_pages_itself() {
         ("resourceVersion=0&limit=1", "hit"),
         ("resourceVersion=7", "hit"),
         ("resourceVersion=7&resourceVersionMatch=Exact", "hit"),
+        // It looks for an object without a namespace, and finds none.
+        (&format!("{watch}&fieldSelector=metadata.name%3Dx"), "forward; reason=selector"),
+        (&format!("{watch}&fieldSelector=metadata.name%3Dx,metadata.namespace%3Dns"), "hit"),
     ] {
         let list = weir.get(&format!("/api/v1/configmaps?{query}")).await;
         assert_eq!(list.header("x-weir-cache"), answer, "{query}");
