@@ -17,6 +17,16 @@ pub(crate) fn assets() -> Option<PathBuf> {
     ["etcd", "kube-apiserver"].iter().all(|name| dir.join(name).is_file()).then_some(dir)
 }
 
+/// Whether the API server has watch-list switched on of itself, as it says itself.
+pub(crate) fn has_watch_list() -> bool {
+    let help = assets()
+        .and_then(|dir| Command::new(dir.join("kube-apiserver")).arg("--help").output().ok());
+    let help = help.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+    help.unwrap_or_default()
+        .lines()
+        .any(|line| line.contains("WatchList=true|false") && line.contains("default=true"))
+}
+
 /// kubectl beside the other binaries, or on the path.
 pub(crate) fn kubectl() -> Option<PathBuf> {
     let beside = assets()?.join("kubectl");

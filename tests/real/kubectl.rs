@@ -7,17 +7,17 @@ use std::process::{Command, Output, Stdio};
 use crate::control_plane::{ADMIN, ControlPlane, kubectl};
 use crate::support::{Weir, eventually};
 
-struct Kubectl {
+pub(crate) struct Kubectl {
     kubeconfig: PathBuf,
     cache: tempfile::TempDir,
 }
 
 impl Kubectl {
-    fn new(weir: &Weir) -> Self {
+    pub(crate) fn new(weir: &Weir) -> Self {
         Self { kubeconfig: weir.kubeconfig(), cache: tempfile::tempdir().unwrap() }
     }
 
-    fn command(&self, arguments: &[&str]) -> Command {
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(kubectl().unwrap());
         command
             .arg("--kubeconfig")
@@ -28,12 +28,12 @@ impl Kubectl {
         command
     }
 
-    fn run(&self, arguments: &[&str]) -> Output {
+    pub(crate) fn run(&self, arguments: &[&str]) -> Output {
         self.command(arguments).output().unwrap()
     }
 
     /// Runs it, insists on success, returns what it printed.
-    fn ok(&self, arguments: &[&str]) -> String {
+    pub(crate) fn ok(&self, arguments: &[&str]) -> String {
         let output = self.run(arguments);
         let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
         assert!(output.status.success(), "kubectl {arguments:?}: {stdout}{stderr}");
@@ -48,14 +48,14 @@ impl Kubectl {
     }
 
     /// Feeds a manifest to `apply` or `create`.
-    fn feed(&self, verb: &str, manifest: &str) -> String {
+    pub(crate) fn feed(&self, verb: &str, manifest: &str) -> String {
         let file = self.cache.path().join("manifest.yaml");
         std::fs::write(&file, manifest).unwrap();
         self.ok(&[verb, "-f", file.to_str().unwrap()])
     }
 }
 
-fn text(bytes: &[u8]) -> String {
+pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
