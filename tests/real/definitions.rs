@@ -1,11 +1,14 @@
 //! Definitions that change, go and come again under watches, and an aggregated API that nobody serves: what comes through Weir is what comes
 //! directly, soon after.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::Method;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
+use tokio::task::JoinHandle;
 
 use crate::control_plane::{ADMIN, ControlPlane};
 use crate::eventually;
@@ -27,15 +30,31 @@ pub(crate) fn change() {
         }
         same(&direct, &through, "v1", "\"name\":\"b\"").await;
 
+        // Whether a stream goes on when the schema changes or a version comes or goes, and what it says until then, is the upstream's to say.
         let defaults = json!({"size": {"type": "integer", "default": 7}});
+        let streams = Streams::open(&direct, &through, "v1").await;
         define(&direct, defaults.clone(), &[("v1", true)]).await;
         same(&direct, &through, "v1", "\"size\":7").await;
+        streams.agree(&direct, "later").await;
 
+        let streams = Streams::open(&direct, &through, "v1").await;
         define(&direct, defaults.clone(), &[("v1", true), ("v2", true)]).await;
         same(&direct, &through, "v2", "example.com/v2").await;
-        define(&direct, defaults, &[("v1", true), ("v2", false)]).await;
+        streams.agree(&direct, "with-v2").await;
+
+        let streams = Streams::open(&direct, &through, "v2").await;
+        define(&direct, defaults.clone(), &[("v1", true), ("v2", false)]).await;
+        same(&direct, &through, "v2", "404 page not found").await;
+        streams.agree(&direct, "v2-unserved").await;
+        let streams = Streams::open(&direct, &through, "v1").await;
+        define(&direct, defaults, &[("v1", true)]).await;
         same(&direct, &through, "v2", "404 page not found").await;
         same(&direct, &through, "v1", "\"size\":7").await;
+        streams.agree(&direct, "without-v2").await;
+        for name in ["later", "with-v2", "v2-unserved", "without-v2"] {
+            let gone = Call::new(Method::DELETE, format!("{OBJECTS}/{name}"));
+            assert_eq!(direct.ask(&gone).await.status, 200);
+        }
 
         // Deleted under watches: each event comes both ways, and both streams end.
         let list = direct.ask(&Call::get("/apis/example.com/v1/things?limit=1")).await.json();
@@ -122,6 +141,66 @@ async fn collect(side: Endpoint, path: String) -> Vec<Frame> {
         }
     }
     seen
+}
+
+/// A watch of each side that begins with the state.
+struct Streams {
+    tasks: [JoinHandle<()>; 2],
+    /// What each has shown, and whether it has ended.
+    seen: [Arc<Mutex<(Vec<Frame>, bool)>>; 2],
+}
+
+impl Streams {
+    async fn open(direct: &Endpoint, through: &Endpoint, version: &str) -> Self {
+        let seen: [Arc<Mutex<(Vec<Frame>, bool)>>; 2] = Default::default();
+        let path = format!("/apis/example.com/{version}/things?watch=1&resourceVersion=0");
+        let mut tasks = Vec::new();
+        for (side, seen) in [direct, through].into_iter().zip(&seen) {
+            let response = side.open(&Call::get(&path)).await.expect("a watch");
+            assert_eq!(response.status(), 200);
+            let seen = Arc::clone(seen);
+            tasks.push(tokio::spawn(async move {
+                let mut frames = Frames::new(response);
+                while let Some(frame) = frames.next().await {
+                    if frame.event != "BOOKMARK" {
+                        seen.lock().0.push(frame);
+                    }
+                }
+                seen.lock().1 = true;
+            }));
+        }
+        eventually("both show the state", async || {
+            let [directly, by_weir] = &seen;
+            let (directly, by_weir) = (directly.lock(), by_weir.lock());
+            directly.0.len() >= 2 && directly.0 == by_weir.0
+        })
+        .await;
+        Self { tasks: tasks.try_into().unwrap(), seen }
+    }
+
+    /// After another object has come both have ended, or both show it; and they have shown the same.
+    async fn agree(self, direct: &Endpoint, name: &str) {
+        create(&mut direct.connection(), OBJECTS, &object(name)).await;
+        let key = format!("default/{name}");
+        let goes_on = |seen: &(Vec<Frame>, bool)| seen.0.iter().any(|frame| frame.key == key);
+        let mut shown = String::new();
+        eventually(&format!("both streams do the same around {name}"), async || {
+            let [directly, by_weir] = self.seen.each_ref().map(|seen| seen.lock().clone());
+            let told = |seen: &(Vec<Frame>, bool)| {
+                let frames = seen.0.iter().map(|frame| format!("{} {}", frame.event, frame.key));
+                format!("{:?}, ended: {}", frames.collect::<Vec<_>>(), seen.1)
+            };
+            let now = format!("directly {}\n  by Weir  {}", told(&directly), told(&by_weir));
+            if now != shown {
+                eprintln!("{name}:\n  {now}");
+                shown = now;
+            }
+            let settled = |seen: &(Vec<Frame>, bool)| seen.1 || goes_on(seen);
+            settled(&directly) && settled(&by_weir) && directly == by_weir
+        })
+        .await;
+        self.tasks.iter().for_each(JoinHandle::abort);
+    }
 }
 
 /// Creates the definition, or replaces what it says.
