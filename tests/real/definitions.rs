@@ -143,16 +143,18 @@ async fn collect(side: Endpoint, path: String) -> Vec<Frame> {
     seen
 }
 
+/// What a watch has shown but bookmarks, and whether it has ended.
+type Shown = Arc<Mutex<(Vec<Frame>, bool)>>;
+
 /// A watch of each side that begins with the state.
 struct Streams {
     tasks: [JoinHandle<()>; 2],
-    /// What each has shown, and whether it has ended.
-    seen: [Arc<Mutex<(Vec<Frame>, bool)>>; 2],
+    seen: [Shown; 2],
 }
 
 impl Streams {
     async fn open(direct: &Endpoint, through: &Endpoint, version: &str) -> Self {
-        let seen: [Arc<Mutex<(Vec<Frame>, bool)>>; 2] = Default::default();
+        let seen: [Shown; 2] = Default::default();
         let path = format!("/apis/example.com/{version}/things?watch=1&resourceVersion=0");
         let mut tasks = Vec::new();
         for (side, seen) in [direct, through].into_iter().zip(&seen) {
