@@ -91,7 +91,7 @@ const HEADERS: [(&str, &str, Expect); 12] = [
     ("content-type", "application/json", Cache),
 ];
 
-const PATHS: [(&str, Expect); 52] = [
+const PATHS: [(&str, Expect); 53] = [
     ("/", Upstream),
     ("/nowhere", Upstream),
     ("/version", Upstream),
@@ -150,6 +150,7 @@ const PATHS: [(&str, Expect); 52] = [
     ("/api/v1/namespaces/a/pods/x/status?resourceVersion=0", Upstream),
     ("/api/v1/namespaces/a/status?resourceVersion=0", Upstream),
     ("/api/v1/namespaces/a/configmaps/x?resourceVersion=0&export=true", Upstream),
+    ("/api/v1/namespaces/a/configmaps?resourceVersion=0&includeObject=None", Upstream),
     ("/api/v1/namespaces/a/configmaps?timeout=abc&resourceVersion=0", Upstream),
     ("/api/v1/namespaces/a/configmaps?timeoutSeconds=abc&resourceVersion=0", Upstream),
     ("/api/v1/namespaces/UPPER/configmaps?resourceVersion=0", Either),

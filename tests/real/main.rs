@@ -17,7 +17,6 @@ mod churn;
 mod control_plane;
 mod definitions;
 mod differential;
-mod equal;
 mod fan_out;
 #[path = "../support/h2c.rs"]
 mod h2c;
@@ -81,7 +80,6 @@ fn main() -> std::process::ExitCode {
             no_watch_list,
             truth::watches_and_lists_under_fire,
         ),
-        trial("answers_equal_the_upstreams", missing, equal::answers),
         trial("the_corpus_is_answered_as_by_the_upstream", missing, differential::answers),
         trial("the_corpus_through_two_weirs", missing, differential::answers_through_two),
         trial("watches_in_every_form_are_true_under_fire", no_watch_list, differential::watches),
