@@ -44,7 +44,7 @@ fn check_object(object: &Object, resource: &ApiResource, representation: Represe
         let expected =
             Object { resource_version: version, body: body.into(), layout, ..object.clone() };
         assert_same(&moved, &expected);
-        assert_eq!(uid::of(&moved.body), uid::of(&object.body));
+        assert_eq!(uid::of(&moved), uid::of(object));
         let back = splice::with_resource_version(&moved.body, layout, object.resource_version);
         assert_eq!((&back.0[..], back.1), (&object.body[..], object.layout));
         for view in [View::Full, METADATA] {

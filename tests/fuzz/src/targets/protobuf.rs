@@ -13,7 +13,7 @@ use crate::api::status::Status;
 use crate::codec::frame::{self, FrameSplitter};
 use crate::codec::ingest;
 use crate::codec::object::Object;
-use crate::codec::protobuf::{self, RawExtension, Unknown, WatchEvent};
+use crate::codec::protobuf::{self, Unknown};
 
 /// An object's body is the bytes that came, its envelope the one of its kind; what is spliced out of it reads as it should, and a
 /// decoder of messages reads the same values.
@@ -79,6 +79,21 @@ pub fn list(data: &[u8]) {
             check_list(body.clone(), &resource, representation);
         }
     }
+}
+
+/// An event as it is framed (semantics.md §5.3).
+#[derive(Clone, PartialEq, Message)]
+struct WatchEvent {
+    #[prost(string, optional, tag = "1")]
+    event: Option<String>,
+    #[prost(message, optional, tag = "2")]
+    object: Option<RawExtension>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct RawExtension {
+    #[prost(bytes = "bytes", optional, tag = "1")]
+    raw: Option<Bytes>,
 }
 
 /// Frames are the same wherever the stream is cut, and written again they read the same.
