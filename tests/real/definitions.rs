@@ -153,11 +153,30 @@ struct Streams {
 }
 
 impl Streams {
+    /// While a definition spreads, a stream may begin with what is about to end: both are opened anew until they show the same state.
     async fn open(direct: &Endpoint, through: &Endpoint, version: &str) -> Self {
+        let mut opened = None;
+        eventually("both show the state", async || {
+            let streams = Self::open_once([direct, through], version).await;
+            for _ in 0..LOOKS {
+                if streams.is_same_state() {
+                    opened = Some(streams);
+                    return true;
+                }
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+            streams.tasks.iter().for_each(JoinHandle::abort);
+            false
+        })
+        .await;
+        opened.unwrap()
+    }
+
+    async fn open_once(sides: [&Endpoint; 2], version: &str) -> Self {
         let seen: [Shown; 2] = Default::default();
         let path = format!("/apis/example.com/{version}/things?watch=1&resourceVersion=0");
         let mut tasks = Vec::new();
-        for (side, seen) in [direct, through].into_iter().zip(&seen) {
+        for (side, seen) in sides.into_iter().zip(&seen) {
             let response = side.open(&Call::get(&path)).await.expect("a watch");
             assert_eq!(response.status(), 200);
             let seen = Arc::clone(seen);
@@ -171,13 +190,14 @@ impl Streams {
                 seen.lock().1 = true;
             }));
         }
-        eventually("both show the state", async || {
-            let [directly, by_weir] = &seen;
-            let (directly, by_weir) = (directly.lock(), by_weir.lock());
-            directly.0.len() >= 2 && directly.0 == by_weir.0
-        })
-        .await;
         Self { tasks: tasks.try_into().unwrap(), seen }
+    }
+
+    /// Whether both are open and show the same objects.
+    fn is_same_state(&self) -> bool {
+        let [directly, by_weir] = &self.seen;
+        let (directly, by_weir) = (directly.lock(), by_weir.lock());
+        directly.0.len() >= 2 && *directly == *by_weir && !directly.1
     }
 
     /// After another object has come both have ended, or both show it; and they have shown the same.
@@ -237,6 +257,8 @@ fn object(name: &str) -> Value {
     json!({"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": name}})
 }
 
+/// How often two streams are looked at before they are opened anew.
+const LOOKS: usize = 50;
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const NAME: &str = "things.example.com";
 const OBJECTS: &str = "/apis/example.com/v1/namespaces/default/things";
