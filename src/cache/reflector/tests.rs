@@ -392,14 +392,21 @@ async fn a_watch_of_a_custom_resource_that_ends_early_may_have_ended_with_its_de
     let old = WatchStart::After(ResourceVersion(20));
     rig.live.cache.watch(WatchFilter::default(), old).unwrap_err();
 
+    // One that breaks may have as well.
+    let again = rig.script.on_watch();
+    again.send(vec![UpstreamEvent::Upsert(rewritten(object("a", 9))), bookmark(30, true)]);
+    other.fail(UpstreamError::Lost("reset".to_owned()));
+    until(|| rig.script.watches.lock().len() == 4).await;
+    assert!(rig.script.watches.lock()[3].send_initial_events);
+
     // At its own time-out it is resumed, as any other.
-    let timeout_seconds = rig.script.watches.lock()[2].timeout_seconds;
+    let timeout_seconds = rig.script.watches.lock()[3].timeout_seconds;
     tokio::time::sleep(Duration::from_secs(timeout_seconds.into())).await;
     rig.script.on_probe(30);
     let resumed = rig.script.on_watch();
-    drop(other);
-    until(|| rig.script.watches.lock().len() == 4).await;
-    assert!(!rig.script.watches.lock()[3].send_initial_events);
+    drop(again);
+    until(|| rig.script.watches.lock().len() == 5).await;
+    assert!(!rig.script.watches.lock()[4].send_initial_events);
     drop(resumed);
 }
 

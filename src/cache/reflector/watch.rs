@@ -126,8 +126,7 @@ impl<L: ListWatch> Reflector<L> {
                     live.series.watch_ended("overdue");
                     let text =
                         "the watch outlived its own time-out; its connection is dead".to_owned();
-                    return self
-                        .failed(Failure::Retry(text, None), State::Resuming { verify: true });
+                    return self.failed(Failure::Retry(text, None), self.after_a_break());
                 }
                 Err(failure) => return self.watch_failed(failure),
             }
@@ -179,16 +178,9 @@ impl<L: ListWatch> Reflector<L> {
 
     /// The ordinary end of a watch at its time-out: the next one follows at once. One that ended at birth is a failure (client-go's "very short
     /// watch"), or an upstream that closes every watch would be asked in a tight loop.
-    ///
-    /// One that ended before its time may have ended with the definition of its resource: the next one would tell events in other bytes than what
-    /// is held, so what is held is listed anew and compared.
     fn ended_cleanly(&mut self, running: &Running<L::Watch>) -> Result<State<L::Watch>, Refusal> {
         let early = Instant::now() + OVERDUE + EARLY < running.deadline;
-        let next = if early && self.live.resource.shape == Shape::Custom {
-            State::Listing(ListCause::Changed)
-        } else {
-            State::Resuming { verify: true }
-        };
+        let next = if early { self.after_a_break() } else { State::Resuming { verify: true } };
         if !running.fruitful && running.opened.elapsed() < SHORT {
             self.live.series.watch_ended("short");
             let text = "the watch ended within a second and without an event".to_owned();
@@ -207,7 +199,16 @@ impl<L: ListWatch> Reflector<L> {
             tracing::info!(held = ?self.held(), "the upstream no longer has the events after what is held");
             return Ok(State::Listing(ListCause::Expired));
         }
-        self.failed(failure, State::Resuming { verify: true })
+        self.failed(failure, self.after_a_break())
+    }
+
+    /// What follows a watch that ended before its time or broke. That of a custom resource may have ended with its definition: the next one would
+    /// tell events in other bytes than what is held, so what is held is listed anew and compared.
+    fn after_a_break(&self) -> State<L::Watch> {
+        match self.live.resource.shape {
+            Shape::Custom => State::Listing(ListCause::Changed),
+            Shape::BuiltIn => State::Resuming { verify: true },
+        }
     }
 }
 
