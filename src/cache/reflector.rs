@@ -8,7 +8,7 @@
 //!   history (etcd restored, another cluster behind the address; design, section 6), upon which everything starts anew.
 //! * No event of another history is applied: a watch from a resourceVersion that lies in the upstream's future would be silent until
 //!   the upstream has passed it, and then tell events that do not follow. So a resumed watch is verified by one consistent `LIST limit=1`
-//!   before its first event counts.
+//!   before its first event counts. That of a custom resource is compared byte by byte as well, for it may have ended with its definition.
 //!
 //! One task, no locks. Cancel safe at every await: what is not committed is dropped.
 
@@ -72,14 +72,23 @@ pub(crate) enum State<W> {
     /// The upstream failed; the next step waits.
     BackingOff(Duration, Box<Self>),
     /// A complete state is held, and a watch from its resourceVersion is opened; after a break it will be verified.
-    Resuming {
-        /// Whether it follows a break.
-        verify: bool,
-    },
-    /// A watch is open again after a break, and a probe tells whether the history is still the same; its events wait.
-    Verifying(Running<W>),
+    Resuming(Doubt),
+    /// A watch is open again after a break, and its events wait until the doubt is gone.
+    Verifying(Running<W>, Doubt),
     /// Events are applied as they come.
     Watching(Running<W>),
+}
+
+/// What must be made sure of before the events of a new watch count, from the least to the most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Doubt {
+    /// It goes on from a list just taken.
+    Nothing,
+    /// The history may have been rewound behind a break: a probe tells.
+    History,
+    /// The definition of a custom resource may have changed as well, so that objects are written in other bytes now: a list of the very
+    /// state that is held tells.
+    Bytes,
 }
 
 /// Why a list begins.
@@ -91,8 +100,8 @@ pub(crate) enum ListCause {
     Expired,
     /// The upstream's history was found rewound.
     Rewound,
-    /// The same objects may be written in other bytes now: the upstream became another release, or ended the watch of a custom resource before
-    /// its time, as it does when the definition changed.
+    /// The same objects may be written in other bytes now: the upstream became another release, or the definition of a custom resource was seen
+    /// to have changed.
     Changed,
     /// The list before failed.
     Retry,
@@ -166,8 +175,8 @@ impl<L: ListWatch> Reflector<L> {
                 }
                 Ok(*next)
             }
-            State::Resuming { verify } => self.resume(verify).await,
-            State::Verifying(running) => self.verify(running).await,
+            State::Resuming(doubt) => self.resume(doubt).await,
+            State::Verifying(running, doubt) => self.verify(running, doubt).await,
             State::Watching(running) => self.watch(running).await,
         }
     }
@@ -349,8 +358,8 @@ impl<W> State<W> {
         match self {
             Self::Listing(_) => "listing",
             Self::BackingOff(..) => "backing-off",
-            Self::Resuming { .. } => "resuming",
-            Self::Verifying(_) => "verifying",
+            Self::Resuming(_) => "resuming",
+            Self::Verifying(..) => "verifying",
             Self::Watching(_) => "watching",
         }
     }

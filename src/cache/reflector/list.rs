@@ -11,7 +11,7 @@ use crate::cache::handle::Refusal;
 use crate::cache::live::LiveCache;
 use crate::cache::reflector::failure::Failure;
 use crate::cache::reflector::watch::{Running, watch_seconds};
-use crate::cache::reflector::{ListCause, Reflector, State};
+use crate::cache::reflector::{Doubt, ListCause, Reflector, State};
 use crate::codec::list::ListPage;
 use crate::codec::object::Object;
 use crate::upstream::error::UpstreamError;
@@ -53,25 +53,56 @@ impl<L: ListWatch> Reflector<L> {
     /// cannot: the cache then starts as usual.
     async fn list_at_first(&mut self) -> Option<State<L::Watch>> {
         let at = self.begin.at.take()?;
-        let first = ListRequest {
-            limit: Some(self.live.shared.config.page_size),
-            resource_version: Some(at),
-            resource_version_match: "Exact",
-            ..ListRequest::default()
-        };
         let live = self.live.clone();
         let mut gathered = Gathered::new(&live);
-        match self.pages(first, &mut gathered).await {
+        let mut pages = 0;
+        match self.pages(self.exactly(at), &mut pages, |object| gathered.push(object)).await {
             Ok(listed_at) if listed_at == at => {
                 self.commit(gathered.take(), at).ok()?;
                 self.learn_watch_list(at).await;
-                Some(State::Resuming { verify: true })
+                Some(State::Resuming(Doubt::History))
             }
             Ok(_) => None,
             Err(failure) => {
                 tracing::debug!(%at, error = failure.cause(), "no list at a watcher's resourceVersion");
                 None
             }
+        }
+    }
+
+    /// Whether the upstream writes the state that is held in the bytes in which it is held; false also where the upstream can no longer tell. Page
+    /// by page, so that it takes no memory to speak of.
+    pub(super) async fn is_written_the_same(&self) -> Result<bool, Failure> {
+        let Some(held) = self.live.cache.state() else { return Ok(false) };
+        let first = self.exactly(held.resource_version());
+        let (mut pages, mut same, mut others) = (0, 0, 0);
+        let compare = |object: Object| {
+            let is_held = held.get(&object.key).is_some_and(|held| {
+                held.resource_version == object.resource_version && held.body == object.body
+            });
+            if is_held {
+                same += 1
+            } else {
+                others += 1
+            }
+            Ok(())
+        };
+        match self.pages(first, &mut pages, compare).await {
+            Ok(listed_at) => {
+                Ok(listed_at == held.resource_version() && others == 0 && same == held.len())
+            }
+            Err(Failure::Expired | Failure::Invalid(_)) => Ok(false),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// Asks for the state as it was at a resourceVersion.
+    fn exactly(&self, at: ResourceVersion) -> ListRequest {
+        ListRequest {
+            limit: Some(self.live.shared.config.page_size),
+            resource_version: Some(at),
+            resource_version_match: "Exact",
+            ..ListRequest::default()
         }
     }
 
@@ -126,40 +157,45 @@ impl<L: ListWatch> Reflector<L> {
             ..ListRequest::default()
         };
         let mut gathered = Gathered::new(&live);
-        let listed = match self.pages(first.clone(), &mut gathered).await {
+        let mut pages = 0;
+        let walk = self.pages(first.clone(), &mut pages, |object| gathered.push(object));
+        let listed = match walk.await {
             // The revision of the first page was compacted away while the later ones were fetched. All at once cannot expire.
-            Err(Failure::Expired) if gathered.pages > 0 => {
+            Err(Failure::Expired) if pages > 0 => {
                 tracing::info!("the list expired between its pages; listing all at once");
                 gathered.clear();
                 first.limit = None;
-                self.pages(first, &mut gathered).await
+                self.pages(first, &mut pages, |object| gathered.push(object)).await
             }
             other => other,
         };
         let resource_version = listed?;
         self.commit(gathered.take(), resource_version)?;
         // A list tells no bookmark, so the first watch is a short one, and the probe that verifies it makes the upstream send one.
-        Ok(State::Resuming { verify: self.live.template.load().is_none() })
+        let is_known = self.live.template.load().is_some();
+        Ok(State::Resuming(if is_known { Doubt::Nothing } else { Doubt::History }))
     }
 
-    /// Fetches all pages of one walk; returns the resourceVersion that they share.
+    /// Fetches all pages of one walk and counts them; returns the resourceVersion that they share.
     async fn pages(
         &self,
         first: ListRequest,
-        gathered: &mut Gathered<'_>,
+        pages: &mut usize,
+        mut take: impl FnMut(Object) -> Result<(), Failure>,
     ) -> Result<ResourceVersion, Failure> {
+        *pages = 0;
         let limit = first.limit;
         let mut page = self.page(first).await?;
         let resource_version = page.resource_version;
         loop {
-            gathered.pages += 1;
+            *pages += 1;
             for object in page.objects {
-                gathered.push(object)?;
+                take(object)?;
             }
             if page.continue_token.is_empty() {
                 return Ok(resource_version);
             }
-            if gathered.pages >= PAGES_MAX {
+            if *pages >= PAGES_MAX {
                 return Err(Failure::Malformed("a list of endless pages".to_owned()));
             }
             let continue_token = page.continue_token;
@@ -254,12 +290,11 @@ struct Gathered<'a> {
     live: &'a LiveCache,
     objects: Vec<Object>,
     weight: usize,
-    pages: usize,
 }
 
 impl<'a> Gathered<'a> {
     fn new(live: &'a LiveCache) -> Self {
-        Self { live, objects: Vec::new(), weight: 0, pages: 0 }
+        Self { live, objects: Vec::new(), weight: 0 }
     }
 
     /// Takes an object, if the budgets have room for it.
@@ -288,7 +323,7 @@ impl<'a> Gathered<'a> {
     }
 
     fn clear(&mut self) {
-        (self.weight, self.pages) = (0, 0);
+        self.weight = 0;
         self.objects.clear();
         self.live.account.set_listing(0);
     }

@@ -372,42 +372,49 @@ fn widgets() -> ApiResource {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_of_a_custom_resource_that_ends_early_may_have_ended_with_its_definition() {
+async fn a_watch_of_a_custom_resource_that_breaks_may_have_ended_with_its_definition() {
     let (rig, feed) = Rig::established_of(widgets(), shared(config())).await;
     let mut watcher = rig.live.cache.watch(WatchFilter::default(), WatchStart::Now).unwrap();
+    rig.script.on_probe(40);
     tokio::time::sleep(Duration::from_secs(60)).await;
-    let same = rig.script.on_watch();
-    same.send(vec![upsert("a", 9), bookmark(20, true)]);
-    drop(feed);
-    rig.reaches(20).await;
-    assert!(matches!(watcher.take(1 << 20), Taken::Idle));
 
-    tokio::time::sleep(Duration::from_secs(60)).await;
+    // Still the same: no state in between is lost, and nothing is told before it is known.
+    let same = rig.script.on_watch();
+    same.send(vec![upsert("a", 15), upsert("a", 20)]);
+    drop(feed);
+    until(|| rig.script.lists.lock().len() == 2).await;
+    assert_eq!(rig.held(), Some(10));
+    let exact = rig.script.lists.lock()[1].clone();
+    assert_eq!(exact.resource_version_match, "Exact");
+    assert_eq!(exact.resource_version, Some(ResourceVersion(10)));
+    rig.script.on_list(Ok(page(10, "", vec![object("a", 9)])));
+    rig.reaches(20).await;
+    assert!(matches!(watcher.take(1 << 20), Taken::Frames { events: 2, .. }));
+
+    // Other bytes under the same resourceVersion; the watch that broke had an error this time.
+    let dropped = rig.script.on_watch();
+    rig.script.on_list(Ok(page(20, "", vec![rewritten(object("a", 20))])));
     let other = rig.script.on_watch();
-    other.send(vec![UpstreamEvent::Upsert(rewritten(object("a", 9))), bookmark(30, true)]);
-    drop(same);
+    other.send(vec![UpstreamEvent::Upsert(rewritten(object("a", 20))), bookmark(30, true)]);
+    same.fail(UpstreamError::Lost("reset".to_owned()));
     rig.reaches(30).await;
     assert!(matches!(watcher.take(1 << 20), Taken::Ended(EndCause::Relist)));
-    assert!(rig.script.watches.lock().iter().all(|asked| asked.send_initial_events));
+    assert!(!dropped.is_held());
     let old = WatchStart::After(ResourceVersion(20));
     rig.live.cache.watch(WatchFilter::default(), old).unwrap_err();
-
-    // One that breaks may have as well.
-    let again = rig.script.on_watch();
-    again.send(vec![UpstreamEvent::Upsert(rewritten(object("a", 9))), bookmark(30, true)]);
-    other.fail(UpstreamError::Lost("reset".to_owned()));
-    until(|| rig.script.watches.lock().len() == 4).await;
-    assert!(rig.script.watches.lock()[3].send_initial_events);
+    let asked: Vec<_> =
+        rig.script.watches.lock().iter().map(|asked| asked.send_initial_events).collect();
+    assert_eq!(asked, [true, false, false, true]);
 
     // At its own time-out it is resumed, as any other.
+    let lists = rig.script.lists.lock().len();
     let timeout_seconds = rig.script.watches.lock()[3].timeout_seconds;
     tokio::time::sleep(Duration::from_secs(timeout_seconds.into())).await;
-    rig.script.on_probe(30);
     let resumed = rig.script.on_watch();
-    drop(again);
-    until(|| rig.script.watches.lock().len() == 5).await;
-    assert!(!rig.script.watches.lock()[4].send_initial_events);
-    drop(resumed);
+    resumed.send(vec![upsert("a", 35)]);
+    drop(other);
+    rig.reaches(35).await;
+    assert_eq!(rig.script.lists.lock().len(), lists + 1, "a probe");
 }
 
 #[tokio::test(start_paused = true)]

@@ -9,7 +9,7 @@ use crate::cache::core::watch_cache::Change;
 use crate::cache::handle::Refusal;
 use crate::cache::reflector::failure::Failure;
 use crate::cache::reflector::list::PAGE_TIMEOUT;
-use crate::cache::reflector::{ListCause, Reflector, State};
+use crate::cache::reflector::{Doubt, ListCause, Reflector, State};
 use crate::upstream::error::UpstreamError;
 use crate::upstream::lister_watcher::{ListWatch, UpstreamEvent, WatchRequest, WatchStream};
 
@@ -45,7 +45,7 @@ enum Outcome {
 
 impl<L: ListWatch> Reflector<L> {
     /// Opens a watch from what is held.
-    pub(super) async fn resume(&mut self, verify: bool) -> Result<State<L::Watch>, Refusal> {
+    pub(super) async fn resume(&mut self, doubt: Doubt) -> Result<State<L::Watch>, Refusal> {
         let Some(held) = self.held() else { return Ok(State::Listing(ListCause::Retry)) };
         let timeout_seconds = self.next_watch_seconds();
         let request = WatchRequest {
@@ -58,8 +58,10 @@ impl<L: ListWatch> Reflector<L> {
             Ok(Ok(watch)) => {
                 self.learn_warnings();
                 let running = Running::new(watch, opened, timeout_seconds);
-                let next = if verify { State::Verifying } else { State::Watching };
-                return Ok(next(running));
+                return Ok(match doubt {
+                    Doubt::Nothing => State::Watching(running),
+                    Doubt::History | Doubt::Bytes => State::Verifying(running, doubt),
+                });
             }
             Ok(Err(error)) => error.into(),
             Err(_elapsed) => UpstreamError::Timeout(PAGE_TIMEOUT).into(),
@@ -77,25 +79,39 @@ impl<L: ListWatch> Reflector<L> {
         TEMPLATE_WATCH_SECONDS
     }
 
-    /// Makes sure that the history is still the one that the cache holds, before an event of the new watch is applied. The watch was opened
-    /// first, so nothing can be rewound unseen between the two.
+    /// Makes sure that what is held is still the upstream's, before an event of the new watch is applied. The watch was opened first, so nothing can
+    /// change unseen between the two: a definition that changes ends the watch.
     pub(super) async fn verify(
         &mut self,
         running: Running<L::Watch>,
+        doubt: Doubt,
     ) -> Result<State<L::Watch>, Refusal> {
         let held = self.held();
         match self.probe().await {
             Ok(upstream) if held > Some(upstream) => {
                 self.live.series.watch_ended("rewound");
                 self.found_rewound(upstream);
-                Ok(State::Listing(ListCause::Rewound))
+                return Ok(State::Listing(ListCause::Rewound));
             }
-            Ok(_) => Ok(State::Watching(running)),
-            Err(failure) => {
-                self.live.series.watch_ended("error");
-                self.failed(failure, State::Resuming { verify: true })
+            Ok(_) => {}
+            Err(failure) => return self.unverified(failure, doubt),
+        }
+        if doubt == Doubt::Bytes {
+            match self.is_written_the_same().await {
+                Ok(true) => {}
+                Ok(false) => {
+                    self.live.series.watch_ended("changed");
+                    return Ok(State::Listing(ListCause::Changed));
+                }
+                Err(failure) => return self.unverified(failure, doubt),
             }
         }
+        Ok(State::Watching(running))
+    }
+
+    fn unverified(&mut self, failure: Failure, doubt: Doubt) -> Result<State<L::Watch>, Refusal> {
+        self.live.series.watch_ended("error");
+        self.failed(failure, State::Resuming(doubt))
     }
 
     /// Applies what a watch brings until it ends, or until someone doubts the history.
@@ -116,7 +132,9 @@ impl<L: ListWatch> Reflector<L> {
                     live.series.watch_ended("changed");
                     return Ok(State::Listing(ListCause::Changed));
                 }
-                () = live.recheck.notified() => return Ok(State::Verifying(running)),
+                () = live.recheck.notified() => {
+                    return Ok(State::Verifying(running, Doubt::History));
+                }
                 took = self.take(&mut running) => took,
             };
             match took {
@@ -180,7 +198,7 @@ impl<L: ListWatch> Reflector<L> {
     /// watch"), or an upstream that closes every watch would be asked in a tight loop.
     fn ended_cleanly(&mut self, running: &Running<L::Watch>) -> Result<State<L::Watch>, Refusal> {
         let early = Instant::now() + OVERDUE + EARLY < running.deadline;
-        let next = if early { self.after_a_break() } else { State::Resuming { verify: true } };
+        let next = if early { self.after_a_break() } else { State::Resuming(Doubt::History) };
         if !running.fruitful && running.opened.elapsed() < SHORT {
             self.live.series.watch_ended("short");
             let text = "the watch ended within a second and without an event".to_owned();
@@ -203,12 +221,13 @@ impl<L: ListWatch> Reflector<L> {
     }
 
     /// What follows a watch that ended before its time or broke. That of a custom resource may have ended with its definition: the next one would
-    /// tell events in other bytes than what is held, so what is held is listed anew and compared.
+    /// tell events in other bytes than what is held. It is not listed anew for that alone, since a list would take the states in between from the
+    /// watchers.
     fn after_a_break(&self) -> State<L::Watch> {
-        match self.live.resource.shape {
-            Shape::Custom => State::Listing(ListCause::Changed),
-            Shape::BuiltIn => State::Resuming { verify: true },
-        }
+        State::Resuming(match self.live.resource.shape {
+            Shape::Custom => Doubt::Bytes,
+            Shape::BuiltIn => Doubt::History,
+        })
     }
 }
 
