@@ -94,7 +94,8 @@ pub(crate) async fn serve(
         WatchStart::After(after) => after,
         WatchStart::InitialEvents | WatchStart::Now => watcher.resource_version(),
     };
-    let schedule = Schedule::new(began, plan.timeout, plan.bookmarks);
+    // The upstream counts from the request; but there a proof of freshness takes no time to speak of, and a watch shall not end before it began.
+    let schedule = Schedule::new(Instant::now(), plan.timeout, plan.bookmarks);
     let stream = WatchStream::new(
         watcher,
         at,
