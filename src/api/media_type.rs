@@ -100,20 +100,32 @@ pub fn negotiate(headers: &HeaderMap, query: &Query, shape: Shape, verb: Verb) -
     if form.encoding == Encoding::Protobuf || verb == Verb::Watch {
         return Some(Form { pretty: false, ..form });
     }
-    let for_people = match query.first("pretty") {
-        None | Some("") => is_for_people(headers),
-        Some(value) => matches!(value, "1" | "t" | "T" | "TRUE" | "true" | "True"),
-    };
-    Some(Form { pretty: form.pretty || for_people, ..form })
+    Some(Form { pretty: form.pretty || asks_pretty(headers, query), ..form })
 }
 
-/// The encoding of an error, in whose negotiation conversions have no part (semantics.md §8.5). JSON where the header leaves doubt.
-pub fn error_encoding(headers: &HeaderMap) -> Encoding {
+/// The form of an error, in whose negotiation conversions have no part (semantics.md §8.5): an `Accept` of nothing else gets indented JSON, as what
+/// can't be had does.
+pub fn error_form(headers: &HeaderMap, query: &Query) -> Form {
     let accept = headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let plain: Vec<_> = accept.split(',').filter(|clause| !clause.contains("as=")).collect();
-    // A Status is typed, whoever's error it is.
-    let form = choose(&plain.join(","), Shape::BuiltIn, Verb::Get);
-    form.map_or(Encoding::Json, |form| form.encoding)
+    let form = match plain.join(",").as_str() {
+        "" if accept.is_empty() => Some(Form::JSON),
+        // A Status is typed, whoever's error it is.
+        plain => choose(plain, Shape::BuiltIn, Verb::Get),
+    };
+    match form {
+        None => Form { pretty: true, ..Form::JSON },
+        Some(form) if form.encoding == Encoding::Protobuf => Form { pretty: false, ..form },
+        Some(form) => Form { pretty: form.pretty || asks_pretty(headers, query), ..form },
+    }
+}
+
+/// Whether JSON is to be indented, by query or by who asks (semantics.md §8.6).
+fn asks_pretty(headers: &HeaderMap, query: &Query) -> bool {
+    match query.first("pretty") {
+        None | Some("") => is_for_people(headers),
+        Some(value) => matches!(value, "1" | "t" | "T" | "TRUE" | "true" | "True"),
+    }
 }
 
 /// Whether `Accept-Encoding` has the exact token `gzip`, all headers' values considered as Go's

@@ -87,6 +87,15 @@ pub struct ResourceRequest {
     pub watch_prefix: bool,
 }
 
+/// A request of a non-resource path, as authorization sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NonResourceRequest {
+    /// The path with its percent-escapes decoded, slashes at its end included.
+    pub path: String,
+    /// The method in lower case.
+    pub verb: String,
+}
+
 /// A request, parsed once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestInfo {
@@ -94,6 +103,8 @@ pub struct RequestInfo {
     pub verb: Verb,
     /// The resource asked for; `None` for a non-resource path.
     pub resource: Option<ResourceRequest>,
+    /// The non-resource path asked for: there whenever `resource` is not.
+    pub non_resource: Option<NonResourceRequest>,
     /// The decoded query.
     pub query: Query,
     /// Whether the path is written plainly: no percent-escape, no empty or dot segment, no `;`. One trailing slash is plain too, since
@@ -110,8 +121,14 @@ impl RequestInfo {
         let plain_path = is_plain(path);
         let decoded = if plain_path { Cow::Borrowed(path) } else { decode_path(path) };
         match parse_resource(method, &decoded, &query) {
-            Some((verb, resource)) => Self { verb, resource: Some(resource), query, plain_path },
-            None => Self { verb: Verb::Other, resource: None, query, plain_path },
+            Some((verb, resource)) => {
+                Self { verb, resource: Some(resource), non_resource: None, query, plain_path }
+            }
+            None => {
+                let verb = method.as_str().to_ascii_lowercase();
+                let non_resource = Some(NonResourceRequest { path: decoded.into_owned(), verb });
+                Self { verb: Verb::Other, resource: None, non_resource, query, plain_path }
+            }
         }
     }
 

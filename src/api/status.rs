@@ -15,8 +15,21 @@ pub struct Status {
     pub reason: &'static str,
     /// The message for people.
     pub message: String,
+    /// What it is about; a default one makes empty `details`.
+    pub details: Option<Box<StatusDetails>>,
     /// Seconds after which a retry may help; goes to `details` and to the `Retry-After` header.
     pub retry_after_seconds: Option<u32>,
+}
+
+/// What a failure is about; empty for nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StatusDetails {
+    /// The object's name.
+    pub name: String,
+    /// The resource's group.
+    pub group: String,
+    /// The resource, for most errors in place of its kind.
+    pub kind: String,
 }
 
 impl Status {
@@ -27,6 +40,7 @@ impl Status {
             code: StatusCode::GONE,
             reason: "Expired",
             message: format!("too old resource version: {requested} ({oldest})"),
+            details: None,
             retry_after_seconds: None,
         }
     }
@@ -37,6 +51,7 @@ impl Status {
             code: StatusCode::TOO_MANY_REQUESTS,
             reason: "TooManyRequests",
             message: "storage is (re)initializing".to_owned(),
+            details: None,
             retry_after_seconds: Some(RETRY_AFTER_SECONDS),
         }
     }
@@ -48,6 +63,7 @@ impl Status {
             reason: "ServiceUnavailable",
             message: "weir: the upstream API server cannot be reached; nothing was sent to it"
                 .to_owned(),
+            details: None,
             retry_after_seconds: Some(RETRY_AFTER_SECONDS),
         }
     }
@@ -61,6 +77,7 @@ impl Status {
             message:
                 "weir: the upstream API server's answer was lost; the request may have taken effect"
                     .to_owned(),
+            details: None,
             retry_after_seconds: None,
         }
     }
@@ -77,11 +94,31 @@ impl Status {
                 push_string(&mut json, text);
             }
         }
-        if let Some(seconds) = self.retry_after_seconds.filter(|seconds| *seconds > 0) {
-            json.push_str(&format!(r#","details":{{"retryAfterSeconds":{seconds}}}"#));
-        }
+        self.push_details(&mut json);
         json.push_str(&format!(r#","code":{}}}"#, self.code.as_u16()));
         Bytes::from(json)
+    }
+
+    fn push_details(&self, json: &mut String) {
+        let seconds = self.retry_after_seconds.filter(|seconds| *seconds > 0);
+        if self.details.is_none() && seconds.is_none() {
+            return;
+        }
+        json.push_str(",\"details\":{");
+        let mut separator = "";
+        if let Some(details) = &self.details {
+            let texts =
+                [("name", &details.name), ("group", &details.group), ("kind", &details.kind)];
+            for (key, text) in texts.into_iter().filter(|(_, text)| !text.is_empty()) {
+                json.push_str(&format!("{separator}\"{key}\":"));
+                push_string(json, text);
+                separator = ",";
+            }
+        }
+        if let Some(seconds) = seconds {
+            json.push_str(&format!("{separator}\"retryAfterSeconds\":{seconds}"));
+        }
+        json.push('}');
     }
 }
 
@@ -148,11 +185,33 @@ mod tests {
     }
 
     #[test]
+    fn details_have_the_order_of_the_upstream() {
+        let of = |details, retry_after_seconds| {
+            text(&Status {
+                details: Some(Box::new(details)),
+                retry_after_seconds,
+                ..Status::upstream_lost()
+            })
+        };
+        let details = StatusDetails {
+            name: "<a>".to_owned(),
+            group: "apps".to_owned(),
+            kind: "deployments".to_owned(),
+        };
+        let named = r#""details":{"name":"\u003ca\u003e","group":"apps","kind":"deployments"}"#;
+        assert!(of(details.clone(), None).contains(named));
+        let core = StatusDetails { group: String::new(), ..details };
+        assert!(of(core, Some(2)).contains(r#"","kind":"deployments","retryAfterSeconds":2}"#));
+        assert!(of(StatusDetails::default(), Some(0)).contains(r#","details":{},"code":"#));
+    }
+
+    #[test]
     fn strings_are_escaped_as_go_does() {
         let status = Status {
             code: StatusCode::BAD_REQUEST,
             reason: "",
             message: "<a href=\"x\">&\\\n\r\t\u{8}\u{c}\u{1}\u{7f}é\u{2028}\u{2029}😀".to_owned(),
+            details: None,
             retry_after_seconds: None,
         };
         let expected = r#""message":"\u003ca href=\"x\"\u003e\u0026\\\n\r\t\b\f\u0001"#.to_owned()

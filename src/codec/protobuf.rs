@@ -149,15 +149,18 @@ pub fn open(bytes: &Bytes) -> Option<(TypeMeta, Bytes)> {
 /// A Status as the upstream encodes it, in its envelope.
 pub fn encode_status(status: &status::Status) -> Bytes {
     let empty = || Some(String::new());
-    let details =
-        status.retry_after_seconds.filter(|seconds| *seconds > 0).map(|seconds| StatusDetails {
-            name: empty(),
-            group: empty(),
-            kind: empty(),
+    let seconds = status.retry_after_seconds.filter(|seconds| *seconds > 0);
+    let details = (status.details.is_some() || seconds.is_some()).then(|| {
+        let about = status.details.clone().unwrap_or_default();
+        StatusDetails {
+            name: Some(about.name),
+            group: Some(about.group),
+            kind: Some(about.kind),
             causes: Vec::new(),
-            retry_after_seconds: Some(i32::try_from(seconds).unwrap_or(i32::MAX)),
+            retry_after_seconds: Some(i32::try_from(seconds.unwrap_or(0)).unwrap_or(i32::MAX)),
             uid: empty(),
-        });
+        }
+    });
     let message = Status {
         metadata: Some(ListMeta {
             self_link: empty(),

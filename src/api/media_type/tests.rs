@@ -145,6 +145,15 @@ fn metadata_only_kinds_are_bound_to_their_verb() {
 #[test]
 fn errors_are_encoded_as_the_first_clause_without_a_conversion() {
     let metadata_protobuf = METADATA.replace("json", "vnd.kubernetes.protobuf");
+    let form = |accept: &str, query: &str| {
+        let form = error_form(&headers(&[(ACCEPT, accept)]), &Query::parse(query));
+        (form.encoding, form.pretty)
+    };
+    // Nothing that an error can be.
+    assert_eq!(form(METADATA, ""), (Encoding::Json, true));
+    assert_eq!(form(&format!("{METADATA},application/json"), ""), (Encoding::Json, false));
+    assert_eq!(form("application/json", "pretty=1"), (Encoding::Json, true));
+    assert_eq!(form(PROTOBUF, "pretty=1"), (Encoding::Protobuf, false));
     for (accept, expected) in [
         ("", Encoding::Json),
         (PROTOBUF, Encoding::Protobuf),
@@ -153,7 +162,7 @@ fn errors_are_encoded_as_the_first_clause_without_a_conversion() {
         (&format!("{metadata_protobuf},{PROTOBUF}"), Encoding::Protobuf),
         (&format!("{metadata_protobuf},application/json"), Encoding::Json),
     ] {
-        assert_eq!(error_encoding(&headers(&[(ACCEPT, accept)])), expected, "{accept}");
+        assert_eq!(form(accept, "").0, expected, "{accept}");
     }
 }
 

@@ -34,6 +34,48 @@ impl LabelSelector {
             requirement.condition.holds(value)
         })
     }
+
+    /// The requirements as authorization knows them, in the order in which they were written: a key, an operator, and values sorted and
+    /// without repetition. `>` and `<`, for which it has no operator, are left out (semantics.md §12.3).
+    pub(crate) fn for_authorization(
+        &self,
+    ) -> impl Iterator<Item = (&str, LabelOperator, &[Box<str>])> {
+        self.requirements.iter().filter_map(|requirement| {
+            let (operator, values): (_, &[Box<str>]) = match &requirement.condition {
+                Condition::Absent => (LabelOperator::DoesNotExist, &[]),
+                Condition::In(values) => (LabelOperator::In, values),
+                Condition::NotIn(values) => (LabelOperator::NotIn, values),
+                Condition::Present => (LabelOperator::Exists, &[]),
+                Condition::GreaterThan(_) | Condition::LessThan(_) => return None,
+            };
+            Some((&*requirement.key, operator, values))
+        })
+    }
+}
+
+/// The operators of `metav1.LabelSelectorRequirement`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum LabelOperator {
+    /// The key must be absent.
+    DoesNotExist,
+    /// The key must be there.
+    Exists,
+    /// The value must be one of these.
+    In,
+    /// The value, if there is one, must be none of these.
+    NotIn,
+}
+
+impl LabelOperator {
+    /// The word in Kubernetes' objects.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::DoesNotExist => "DoesNotExist",
+            Self::Exists => "Exists",
+            Self::In => "In",
+            Self::NotIn => "NotIn",
+        }
+    }
 }
 
 /// What one key must satisfy.
