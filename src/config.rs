@@ -5,6 +5,7 @@
 
 pub mod defaults;
 pub mod file;
+mod identity;
 pub mod listen;
 pub mod resolve;
 pub mod units;
@@ -19,6 +20,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::api::resource::GroupVersionResource;
+pub use crate::config::identity::{
+    Anonymous, AuditBuffer, AuditConfig, AuditLevel, AuditOutput, AuditResources, AuditRule,
+    AuthenticationConfig, AuthorizationConfig, FrontProxyConfig, Mode, RbacConfig,
+    RequestHeaderConfig,
+};
 
 /// Everything Weir can be told, validated.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,6 +37,12 @@ pub struct Config {
     pub upstream: UpstreamConfig,
     /// What is cached, and how much.
     pub cache: CacheConfig,
+    /// Who clients are.
+    pub authentication: AuthenticationConfig,
+    /// What they may do.
+    pub authorization: AuthorizationConfig,
+    /// What is told of the reads answered here.
+    pub audit: AuditConfig,
     /// What is logged.
     pub logging: LoggingConfig,
 }
@@ -53,6 +65,10 @@ pub struct ServerConfig {
     pub warmup_timeout: Duration,
     /// The deadline of a graceful shutdown.
     pub shutdown_timeout: Duration,
+    /// How many connections one client address may have open; Unix sockets count as one address.
+    pub connections_per_address_max: usize,
+    /// How long a client may take none of the bytes that wait for it, or send none of a body that it owes, before its connection is closed.
+    pub stall_timeout: Duration,
 }
 
 /// One listener.

@@ -5,7 +5,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use crate::config::{
-    CacheConfig, CertificateConfig, Config, ListenerConfig, LogFormat, LoggingConfig, OnRelist,
+    Anonymous, AuditBuffer, AuditConfig, AuthenticationConfig, AuthorizationConfig, CacheConfig,
+    CertificateConfig, Config, ListenerConfig, LogFormat, LoggingConfig, Mode, OnRelist,
     ResourcePattern, ServerConfig, UpstreamConfig,
 };
 
@@ -35,6 +36,42 @@ pub const WARMUP_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A graceful shutdown: within the 30 s that the kubelet gives a pod by default.
 pub const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(25);
+
+/// Connections of one address: more than a node's kubelet, proxy and pods behind one address open (client-go has one for everything), and
+/// few enough that one machine cannot take all file descriptors.
+pub const CONNECTIONS_PER_ADDRESS_MAX: usize = 2048;
+
+/// A client that neither takes nor sends what it owes: longer than TCP needs to recover from a loss of some seconds, as long as a kubelet's
+/// node may be paused before it counts as gone.
+pub const STALL_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// A token that was authenticated: what delegated API servers believe (semantics.md §12.2).
+pub const TOKEN_TTL: Duration = Duration::from_secs(10);
+
+/// A token that was refused: the same.
+pub const TOKEN_FAILURE_TTL: Duration = Duration::from_secs(10);
+
+/// An allowed access: what delegated API servers believe (semantics.md §12.3).
+pub const ALLOW_TTL: Duration = Duration::from_secs(10);
+
+/// A denied access: the same.
+pub const DENY_TTL: Duration = Duration::from_secs(10);
+
+/// The right to an open watch: who lost it reads no longer than a minute, at a cost of one review a minute for each user and question.
+pub const WATCH_RECHECK: Duration = Duration::from_secs(60);
+
+/// Of the allows by RBAC, so many are one that is checked: a thousandth of the reviews that RBAC saves, and a busy gateway still checks some
+/// every second.
+pub const RBAC_CHECK_ONE_IN: u32 = 1000;
+
+/// The headers in which front proxies say who a user is: the names that the Kubernetes documentation and its installers use.
+pub const USERNAME_HEADER: &str = "X-Remote-User";
+/// See [`USERNAME_HEADER`].
+pub const UID_HEADER: &str = "X-Remote-Uid";
+/// See [`USERNAME_HEADER`].
+pub const GROUP_HEADER: &str = "X-Remote-Group";
+/// See [`USERNAME_HEADER`].
+pub const EXTRA_HEADER_PREFIX: &str = "X-Remote-Extra-";
 
 /// A new upstream connection: a lost SYN is sent again after 1, 3 and 7 s; who has not answered then is down.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -90,6 +127,9 @@ impl Default for Config {
             admin_listen: Some(ADMIN_LISTEN),
             upstream: UpstreamConfig::default(),
             cache: CacheConfig::default(),
+            authentication: AuthenticationConfig::default(),
+            authorization: AuthorizationConfig::default(),
+            audit: AuditConfig::default(),
             logging: LoggingConfig::default(),
         }
     }
@@ -106,6 +146,8 @@ impl Default for ServerConfig {
             freshness_timeout: FRESHNESS_TIMEOUT,
             warmup_timeout: WARMUP_TIMEOUT,
             shutdown_timeout: SHUTDOWN_TIMEOUT,
+            connections_per_address_max: CONNECTIONS_PER_ADDRESS_MAX,
+            stall_timeout: STALL_TIMEOUT,
         }
     }
 }
@@ -136,6 +178,40 @@ impl Default for CacheConfig {
             forward_budget: FORWARD_BUDGET,
             page_size: PAGE_SIZE,
         }
+    }
+}
+
+impl Default for AuthenticationConfig {
+    fn default() -> Self {
+        Self {
+            mode: Mode::Sidecar,
+            client_ca: None,
+            request_header: None,
+            anonymous: Anonymous::Forward,
+            token_audiences: Vec::new(),
+            token_ttl: TOKEN_TTL,
+            token_failure_ttl: TOKEN_FAILURE_TTL,
+            front_proxy: None,
+            impersonate: false,
+        }
+    }
+}
+
+impl Default for AuthorizationConfig {
+    fn default() -> Self {
+        Self {
+            allow_ttl: ALLOW_TTL,
+            deny_ttl: DENY_TTL,
+            watch_recheck: Some(WATCH_RECHECK),
+            stale_decision_grace: Duration::ZERO,
+            rbac: None,
+        }
+    }
+}
+
+impl Default for AuditConfig {
+    fn default() -> Self {
+        Self { output: None, buffer: AuditBuffer::Blocking, rules: Vec::new() }
     }
 }
 

@@ -4,11 +4,19 @@
 //!
 //! Durations and sizes stay text here, so that all of those that are wrong are reported together.
 
+mod identity;
+
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+
+pub use crate::config::file::identity::{
+    AuditSection, AuthenticationSection, AuthorizationSection, FrontProxySection,
+    GroupResourcesSection, PolicySection, RbacSection, RequestHeaderSection, RuleSection,
+    TokensSection,
+};
 
 /// The `apiVersion` this build reads.
 pub const API_VERSION: &str = "weir.dev/v1alpha1";
@@ -36,6 +44,15 @@ pub struct ConfigFile {
     /// What is cached.
     #[serde(default)]
     pub cache: CacheSection,
+    /// Who clients are.
+    #[serde(default)]
+    pub authentication: AuthenticationSection,
+    /// What they may do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub authorization: Option<AuthorizationSection>,
+    /// What is told of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub audit: Option<AuditSection>,
     /// What is logged.
     #[serde(default)]
     pub logging: LoggingSection,
@@ -59,6 +76,10 @@ pub struct ServerSection {
     pub warmup_timeout: Option<String>,
     /// A duration.
     pub shutdown_timeout: Option<String>,
+    /// A count.
+    pub connections_per_address_max: Option<usize>,
+    /// A duration.
+    pub stall_timeout: Option<String>,
 }
 
 /// One of `server.listeners`.

@@ -1,19 +1,21 @@
 //! Addresses of listeners as they are written: `https://127.0.0.1:6440`, `http://127.0.0.1:8001`, `unix:///run/weir.sock`.
 //!
-//! Clients are not authenticated: whoever reaches a listener acts with Weir's own identity. So anything but loopback and
-//! Unix sockets is refused here, at the one door through which addresses come in (design, section 9).
+//! Who may come in from another machine is the [`Mode`]'s to say ([`ListenAddress::admit`]): in sidecar mode nobody, since whoever reaches a
+//! listener acts with Weir's own identity; in gateway mode whoever comes by TLS, since credentials do not cross a network in the clear.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use crate::config::Mode;
+
 /// Where a listener listens, and what it speaks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ListenAddress {
-    /// TLS on a loopback address; port 0 lets the system choose.
+    /// TLS on an address; port 0 lets the system choose.
     Tls(SocketAddr),
-    /// Plain HTTP on a loopback address.
+    /// Plain HTTP on an address.
     Plain(SocketAddr),
     /// Plain HTTP on a Unix socket.
     Unix(PathBuf),
@@ -30,12 +32,39 @@ impl FromStr for ListenAddress {
             )
         })?;
         match scheme {
-            "https" => loopback_address(rest).map(Self::Tls),
-            "http" => loopback_address(rest).map(Self::Plain),
+            "https" => parse_address(rest).map(Self::Tls),
+            "http" => parse_address(rest).map(Self::Plain),
             "unix" => socket_path(rest).map(Self::Unix),
             _ => Err(format!("expected https, http or unix before ://, not {scheme:?}")),
         }
     }
+}
+
+impl ListenAddress {
+    /// Hands the address back if clients may come in there, or says why not.
+    pub fn admit(self, mode: Mode) -> Result<Self, String> {
+        let (address, tls) = match self {
+            Self::Tls(address) => (address, true),
+            Self::Plain(address) => (address, false),
+            Self::Unix(_) => return Ok(self),
+        };
+        match mode {
+            _ if is_loopback(address) => Ok(self),
+            Mode::Gateway if tls => Ok(self),
+            Mode::Gateway => Err(format!(
+                "{address} is not a loopback address, and credentials would cross the network in the clear; use https://"
+            )),
+            Mode::Sidecar => Err(format!(
+                "{address} is not a loopback address; whoever reaches Weir acts with its identity, so that it listens only on \
+                 loopback addresses and Unix sockets, unless authentication.mode is gateway"
+            )),
+        }
+    }
+}
+
+/// Whether only this machine reaches an address, however it is written.
+pub fn is_loopback(address: SocketAddr) -> bool {
+    address.ip().to_canonical().is_loopback()
 }
 
 impl fmt::Display for ListenAddress {
@@ -59,17 +88,6 @@ pub fn parse_address(text: &str) -> Result<SocketAddr, String> {
             "expected an IP address and port such as 127.0.0.1:6440 or [::1]:6440, not {text:?}"
         )
     })
-}
-
-fn loopback_address(text: &str) -> Result<SocketAddr, String> {
-    let address = parse_address(text)?;
-    if !address.ip().to_canonical().is_loopback() {
-        return Err(format!(
-            "{address} is not a loopback address; whoever reaches Weir acts with its identity, so that this version \
-             listens only on loopback addresses and Unix sockets"
-        ));
-    }
-    Ok(address)
 }
 
 fn socket_path(text: &str) -> Result<PathBuf, String> {
@@ -101,12 +119,22 @@ mod tests {
     }
 
     #[test]
-    fn only_loopback_is_let_through() {
-        for text in ["https://0.0.0.0:6440", "http://10.0.0.1:80", "http://[::]:80"] {
-            let error = text.parse::<ListenAddress>().unwrap_err();
+    fn other_machines_come_in_by_tls_and_only_in_gateway_mode() {
+        let admit = |text: &str, mode| text.parse::<ListenAddress>().unwrap().admit(mode);
+        for text in ["https://0.0.0.0:6440", "https://10.0.0.1:80", "https://[::]:80"] {
+            let error = admit(text, Mode::Sidecar).unwrap_err();
             assert!(error.contains("not a loopback address"), "{error}");
+            assert!(admit(text, Mode::Gateway).is_ok(), "{text}");
         }
-        assert!("https://[::ffff:127.0.0.1]:1".parse::<ListenAddress>().is_ok());
+        for mode in [Mode::Sidecar, Mode::Gateway] {
+            for text in ["http://0.0.0.0:80", "http://10.0.0.1:80", "http://[::ffff:10.0.0.1]:1"] {
+                let error = admit(text, mode).unwrap_err();
+                assert!(error.contains("not a loopback address"), "{error}");
+            }
+            for text in ["https://[::ffff:127.0.0.1]:1", "http://[::1]:1", "unix:///w"] {
+                assert!(admit(text, mode).is_ok(), "{text}");
+            }
+        }
     }
 
     #[test]

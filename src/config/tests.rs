@@ -1,5 +1,7 @@
 //! The configuration as a whole: what is read, what is refused and in which words, and that what is printed reads back.
 
+mod identity;
+
 use std::time::Duration;
 
 use proptest::prelude::*;
@@ -42,24 +44,26 @@ fn the_examples_are_read_and_the_first_is_the_defaults() {
     assert_eq!(sidecar.logging.format, LogFormat::Json);
 }
 
-/// Each key that can be written stands in the commented example.
+/// Each key that can be written stands in a commented example: the general one, or the gateway's.
 #[test]
-fn the_example_documents_every_key() {
-    let example = include_str!("../../config/weir.yaml");
-    let full = full_config();
-    let yaml = ConfigFile::from(&full).to_yaml().unwrap();
-    for line in yaml.lines() {
-        if let Some((key, _)) = line.trim_start_matches([' ', '-']).split_once(':')
-            && key.chars().all(char::is_alphanumeric)
-        {
-            assert!(example.contains(&format!("{key}:")), "config/weir.yaml lacks {key}");
+fn the_examples_document_every_key() {
+    let general = include_str!("../../config/weir.yaml");
+    let gateway = format!("{general}{}", include_str!("../../config/gateway.yaml"));
+    for (full, example) in [(full_config(), general), (identity::full_config(), &*gateway)] {
+        let yaml = ConfigFile::from(&full).to_yaml().unwrap();
+        for line in yaml.lines() {
+            if let Some((key, _)) = line.trim_start_matches([' ', '-']).split_once(':')
+                && key.chars().all(char::is_alphanumeric)
+            {
+                assert!(example.contains(&format!("{key}:")), "no example has {key}");
+            }
         }
     }
 }
 
 #[test]
 fn what_is_printed_reads_back() {
-    for config in [Config::default(), full_config()] {
+    for config in [Config::default(), full_config(), identity::full_config()] {
         let yaml = ConfigFile::from(&config).to_yaml().unwrap();
         let file = ConfigFile::parse("printed", &yaml).unwrap();
         assert_eq!(Config::resolve(file, Overrides::default()).unwrap(), config, "{yaml}");
@@ -128,6 +132,8 @@ server:
   allowedHosts: [example.com:80]
   warmupTimeout: soon
   shutdownTimeout: 0s
+  stallTimeout: 2h
+  connectionsPerAddressMax: 0
 admin: { listen: 127.0.0.1:1 }
 upstream: { addresses: [10.0.0.1] }
 cache:
@@ -151,6 +157,8 @@ logging: { format: xml, filter: 'a=b=c' }
             "server.allowedHosts[0]",
             "server.warmupTimeout",
             "server.shutdownTimeout",
+            "server.stallTimeout",
+            "server.connectionsPerAddressMax",
             "upstream.addresses[0]",
             "cache.include[1]",
             "cache.warm[3]",
@@ -263,6 +271,8 @@ fn full_config() -> Config {
             freshness_timeout: Duration::from_secs(1),
             warmup_timeout: Duration::from_secs(90),
             shutdown_timeout: Duration::from_secs(5400),
+            connections_per_address_max: 7,
+            stall_timeout: Duration::from_secs(5),
         },
         admin_listen: None,
         upstream: UpstreamConfig {
@@ -285,6 +295,7 @@ fn full_config() -> Config {
             page_size: 10,
         },
         logging: LoggingConfig { format: LogFormat::Json, filter: "weir=debug".to_owned() },
+        ..Config::default()
     }
 }
 

@@ -1,6 +1,8 @@
 //! The words of the configuration: patterns and names of resources, log formats, what a relist does, hosts and URLs. What is printed here is
 //! read back as the same.
 
+pub(super) mod identity;
+
 use std::fmt;
 use std::str::FromStr;
 

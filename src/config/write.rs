@@ -1,6 +1,8 @@
 //! From the typed [`Config`] back to the file as one would write it, every default spelt out: what `weir check` prints. It
 //! reads back as the same configuration.
 
+mod identity;
+
 use crate::config::file::{
     AdminSection, CacheSection, CertificateSection, ConfigFile, ListenerSection, LoggingSection,
     ServerSection, UpstreamSection,
@@ -20,6 +22,9 @@ impl From<&Config> for ConfigFile {
             admin: AdminSection { listen: Some(admin) },
             upstream: upstream(&config.upstream),
             cache: cache(&config.cache),
+            authentication: identity::authentication(&config.authentication),
+            authorization: identity::authorization(config),
+            audit: identity::audit(config),
             logging: logging(&config.logging),
             ..Self::empty()
         }
@@ -46,6 +51,8 @@ fn server(config: &ServerConfig) -> ServerSection {
         freshness_timeout: Some(format_duration(config.freshness_timeout)),
         warmup_timeout: Some(format_duration(config.warmup_timeout)),
         shutdown_timeout: Some(format_duration(config.shutdown_timeout)),
+        connections_per_address_max: Some(config.connections_per_address_max),
+        stall_timeout: Some(format_duration(config.stall_timeout)),
     }
 }
 

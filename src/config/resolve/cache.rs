@@ -1,0 +1,79 @@
+//! Judges `cache`: what is cached, and how much.
+
+use crate::config::file::CacheSection;
+use crate::config::resolve::collector::Collector;
+use crate::config::words::warm_resource;
+use crate::config::{CacheConfig, ResourcePattern};
+
+/// Judges `cache`.
+pub(super) fn cache(section: CacheSection, problems: &mut Collector) -> CacheConfig {
+    let mut config = CacheConfig::default();
+    let pattern = |text: String| text.parse::<ResourcePattern>();
+    if let Some(include) = section.include {
+        config.include = problems.list("cache.include", include, pattern);
+    }
+    if let Some(exclude) = section.exclude {
+        config.exclude = problems.list("cache.exclude", exclude, pattern);
+    }
+    if let Some(warm) = section.warm {
+        config.warm = problems.list("cache.warm", warm, |text| warm_resource(&text));
+    }
+    for (index, gvr) in config.warm.iter().enumerate() {
+        let path = || format!("cache.warm[{index}]");
+        if config.exclude.iter().any(|pattern| pattern.matches(gvr)) {
+            problems.add(path(), format!("{gvr} is excluded by cache.exclude"));
+        } else if !config.include.is_empty() && !config.include.iter().any(|it| it.matches(gvr)) {
+            problems.add(path(), format!("{gvr} is not among cache.include"));
+        }
+    }
+    problems.duration("cache.idleTimeout", section.idle_timeout, &mut config.idle_timeout);
+    budgets(
+        problems.bytes("cache.totalBytesMax", section.total_bytes_max),
+        problems.bytes("cache.resourceBytesMax", section.resource_bytes_max),
+        problems.bytes("cache.historyBytesMax", section.history_bytes_max),
+        &mut config,
+        problems,
+    );
+    problems.take(
+        "cache.onRelist",
+        section.on_relist,
+        |text| text.parse(),
+        |on_relist| config.on_relist = on_relist,
+    );
+    config.forward_budget = section.forward_budget.unwrap_or(config.forward_budget);
+    config.page_size = section.page_size.unwrap_or(config.page_size);
+    for (path, zero) in [
+        ("cache.forwardBudget", config.forward_budget == 0),
+        ("cache.pageSize", config.page_size == 0),
+    ] {
+        if zero {
+            problems.add(path, "must be more than zero");
+        }
+    }
+    config
+}
+
+/// Each budget lies within the next larger one: a default shrinks to fit what was set, two that were set must agree.
+fn budgets(
+    total: Option<usize>,
+    resource: Option<usize>,
+    history: Option<usize>,
+    config: &mut CacheConfig,
+    problems: &mut Collector,
+) {
+    let defaults = CacheConfig::default();
+    let least = resource.max(history).unwrap_or(0);
+    let total_bytes = total.unwrap_or_else(|| defaults.total_bytes_max.max(least));
+    let resource_bytes = resource
+        .unwrap_or_else(|| defaults.resource_bytes_max.max(history.unwrap_or(0)).min(total_bytes));
+    let history_bytes = history.unwrap_or_else(|| defaults.history_bytes_max.min(resource_bytes));
+    if resource_bytes > total_bytes {
+        problems.add("cache.resourceBytesMax", "must not be more than cache.totalBytesMax");
+    }
+    if history_bytes > resource_bytes {
+        problems.add("cache.historyBytesMax", "must not be more than cache.resourceBytesMax");
+    }
+    config.total_bytes_max = total_bytes;
+    config.resource_bytes_max = resource_bytes;
+    config.history_bytes_max = history_bytes;
+}

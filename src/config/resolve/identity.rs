@@ -1,0 +1,192 @@
+//! Judges `authentication` and `authorization`.
+//!
+//! In sidecar mode nobody is told apart, so that whatever a file says of identity would be without effect: it is refused, lest
+//! somebody believe it.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use crate::config::defaults;
+use crate::config::file::{
+    AuthenticationSection, AuthorizationSection, FrontProxySection, RbacSection,
+    RequestHeaderSection, TokensSection,
+};
+use crate::config::resolve::collector::{Collector, between};
+use crate::config::words::identity::{identity_header, identity_prefix};
+use crate::config::{
+    AuthenticationConfig, AuthorizationConfig, FrontProxyConfig, Mode, RbacConfig,
+    RequestHeaderConfig,
+};
+
+/// The mode, by which everything else is judged.
+pub(super) fn mode(section: &AuthenticationSection, problems: &mut Collector) -> Mode {
+    let mut mode = Mode::default();
+    problems.word("authentication.mode", section.mode.clone(), &mut mode);
+    mode
+}
+
+/// Notes a setting that is there without effect.
+pub(super) fn gateway_only(path: &str, problems: &mut Collector) {
+    problems.add(
+        path,
+        "is for authentication.mode gateway; in sidecar mode clients are not told apart",
+    );
+}
+
+/// Judges `authentication`.
+pub(super) fn authentication(
+    section: AuthenticationSection,
+    mode: Mode,
+    problems: &mut Collector,
+) -> AuthenticationConfig {
+    let mut config = AuthenticationConfig { mode, ..AuthenticationConfig::default() };
+    if mode == Mode::Sidecar {
+        for (path, there) in [
+            ("authentication.clientCAFile", section.client_ca_file.is_some()),
+            ("authentication.requestHeader", section.request_header.is_some()),
+            ("authentication.anonymous", section.anonymous.is_some()),
+            ("authentication.tokens", section.tokens.is_some()),
+            ("authentication.frontProxy", section.front_proxy.is_some()),
+            ("authentication.impersonate", section.impersonate.is_some()),
+        ] {
+            if there {
+                gateway_only(path, problems);
+            }
+        }
+        return config;
+    }
+    config.client_ca = section.client_ca_file;
+    config.request_header = section.request_header.and_then(|it| request_header(it, problems));
+    problems.word("authentication.anonymous", section.anonymous, &mut config.anonymous);
+    tokens(section.tokens.unwrap_or_default(), &mut config, problems);
+    config.front_proxy = section.front_proxy.and_then(|it| front_proxy(it, problems));
+    config.impersonate = section.impersonate.unwrap_or_default();
+    if config.impersonate && config.front_proxy.is_some() {
+        problems.add(
+            "authentication.impersonate",
+            "excludes authentication.frontProxy: a user is told of in one way",
+        );
+    }
+    config
+}
+
+fn request_header(
+    section: RequestHeaderSection,
+    problems: &mut Collector,
+) -> Option<RequestHeaderConfig> {
+    let usual = |name: &str| vec![name.to_owned()];
+    let path = |field: &str| format!("authentication.requestHeader.{field}");
+    let mut headers = |field: &str, values: Option<Vec<String>>, default: &str| {
+        let values = values.unwrap_or_else(|| usual(default));
+        problems.list(&path(field), values, identity_header)
+    };
+    let username_headers =
+        headers("usernameHeaders", section.username_headers, defaults::USERNAME_HEADER);
+    let uid_headers = headers("uidHeaders", section.uid_headers, defaults::UID_HEADER);
+    let group_headers = headers("groupHeaders", section.group_headers, defaults::GROUP_HEADER);
+    let prefixes =
+        section.extra_header_prefixes.unwrap_or_else(|| usual(defaults::EXTRA_HEADER_PREFIX));
+    let extra_header_prefixes =
+        problems.list(&path("extraHeaderPrefixes"), prefixes, identity_prefix);
+    if username_headers.is_empty() {
+        problems.add(path("usernameHeaders"), "needs at least one header");
+    }
+    let allowed_names =
+        problems.list(&path("allowedNames"), section.allowed_names.unwrap_or_default(), not_empty);
+    let Some(ca) = section.client_ca_file else {
+        problems.add(path("clientCAFile"), "is missing: anybody could pretend to be a front proxy");
+        return None;
+    };
+    Some(RequestHeaderConfig {
+        ca,
+        allowed_names,
+        username_headers,
+        uid_headers,
+        group_headers,
+        extra_header_prefixes,
+    })
+}
+
+fn tokens(section: TokensSection, config: &mut AuthenticationConfig, problems: &mut Collector) {
+    if let Some(audiences) = section.audiences {
+        config.token_audiences =
+            problems.list("authentication.tokens.audiences", audiences, not_empty);
+    }
+    for (path, value, set) in [
+        ("authentication.tokens.ttl", section.ttl, &mut config.token_ttl),
+        ("authentication.tokens.failureTTL", section.failure_ttl, &mut config.token_failure_ttl),
+    ] {
+        problems.duration_between(path, value, TTL, set);
+    }
+}
+
+fn front_proxy(section: FrontProxySection, problems: &mut Collector) -> Option<FrontProxyConfig> {
+    match (section.certificate_file, section.private_key_file) {
+        (Some(certificate), Some(key)) => Some(FrontProxyConfig { certificate, key }),
+        (certificate, key) => {
+            for (field, there) in
+                [("certificateFile", certificate.is_some()), ("privateKeyFile", key.is_some())]
+            {
+                if !there {
+                    problems.add(format!("authentication.frontProxy.{field}"), "is missing");
+                }
+            }
+            None
+        }
+    }
+}
+
+/// Judges `authorization`; `None` for a section that is not there.
+pub(super) fn authorization(
+    section: Option<AuthorizationSection>,
+    mode: Mode,
+    problems: &mut Collector,
+) -> AuthorizationConfig {
+    let mut config = AuthorizationConfig::default();
+    let Some(section) = section else { return config };
+    if mode == Mode::Sidecar {
+        gateway_only("authorization", problems);
+        return config;
+    }
+    for (path, value, bounds, set) in [
+        ("authorization.allowTTL", section.allow_ttl, TTL, &mut config.allow_ttl),
+        ("authorization.denyTTL", section.deny_ttl, TTL, &mut config.deny_ttl),
+        (
+            "authorization.staleDecisionGrace",
+            section.stale_decision_grace,
+            GRACE,
+            &mut config.stale_decision_grace,
+        ),
+    ] {
+        problems.duration_between(path, value, bounds, set);
+    }
+    let recheck = |text: String| match text.as_str() {
+        "never" => Ok(None),
+        text => between(text, &RECHECK).map(Some).map_err(|message| format!("{message}; or never")),
+    };
+    problems.take("authorization.watchRecheck", section.watch_recheck, recheck, |interval| {
+        config.watch_recheck = interval
+    });
+    config.rbac = rbac(section.rbac.unwrap_or_default(), problems);
+    config
+}
+
+fn rbac(section: RbacSection, problems: &mut Collector) -> Option<RbacConfig> {
+    let check_one_in = section.check_one_in.unwrap_or(defaults::RBAC_CHECK_ONE_IN);
+    if check_one_in == 0 {
+        problems.add("authorization.rbac.checkOneIn", "must be more than zero");
+    }
+    section.enabled.unwrap_or_default().then_some(RbacConfig { check_one_in })
+}
+
+fn not_empty(text: String) -> Result<String, String> {
+    if text.is_empty() { Err("must not be empty".to_owned()) } else { Ok(text) }
+}
+
+/// What the API server said is not believed for longer than an hour, whatever is configured; zero asks every time.
+const TTL: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(3600);
+/// A control plane that is away for a day is a matter for people.
+const GRACE: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(24 * 3600);
+/// A review for each user and question every second is the most that an API server should be asked; a week's is none.
+const RECHECK: RangeInclusive<Duration> =
+    Duration::from_secs(1)..=Duration::from_secs(7 * 24 * 3600);

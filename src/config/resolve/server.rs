@@ -1,0 +1,137 @@
+//! Judges `server`: listeners, their certificates, time-outs and limits.
+
+use std::time::Duration;
+
+use crate::config::file::{CertificateSection, ListenerSection, ServerSection};
+use crate::config::listen::ListenAddress;
+use crate::config::resolve::collector::Collector;
+use crate::config::words::host_name;
+use crate::config::{CertificateConfig, ListenerConfig, Mode, ServerConfig};
+
+/// Judges `server`; the mode says who may come in.
+pub(super) fn server(section: ServerSection, mode: Mode, problems: &mut Collector) -> ServerConfig {
+    let mut config = ServerConfig::default();
+    if let Some(listeners) = section.listeners {
+        if listeners.is_empty() {
+            problems.add("server.listeners", "needs at least one listener");
+        }
+        config.listeners.clear();
+        for (index, section) in listeners.into_iter().enumerate() {
+            let path = format!("server.listeners[{index}]");
+            config.listeners.extend(listener(&path, section, mode, problems));
+        }
+    }
+    if let Some(hosts) = section.allowed_hosts {
+        if mode == Mode::Gateway && !hosts.is_empty() {
+            problems.add(
+                "server.allowedHosts",
+                "is for sidecar mode: in gateway mode any Host is answered",
+            );
+        }
+        config.allowed_hosts = problems.list("server.allowedHosts", hosts, host_name);
+    }
+    config.cache_header = section.cache_header.unwrap_or(config.cache_header);
+    for (path, value, set) in [
+        ("server.headerReadTimeout", section.header_read_timeout, &mut config.header_read_timeout),
+        ("server.freshnessTimeout", section.freshness_timeout, &mut config.freshness_timeout),
+        ("server.warmupTimeout", section.warmup_timeout, &mut config.warmup_timeout),
+        ("server.shutdownTimeout", section.shutdown_timeout, &mut config.shutdown_timeout),
+    ] {
+        problems.duration(path, value, set);
+    }
+    problems.duration_between(
+        "server.stallTimeout",
+        section.stall_timeout,
+        STALL_TIMEOUT_MIN..=STALL_TIMEOUT_MAX,
+        &mut config.stall_timeout,
+    );
+    if let Some(most) = section.connections_per_address_max {
+        if most == 0 {
+            problems.add("server.connectionsPerAddressMax", "must be more than zero");
+        }
+        config.connections_per_address_max = most;
+    }
+    config
+}
+
+fn listener(
+    path: &str,
+    section: ListenerSection,
+    mode: Mode,
+    problems: &mut Collector,
+) -> Option<ListenerConfig> {
+    let certificate_path = format!("{path}.certificate");
+    let certificate = section.certificate.map(|it| certificate(&certificate_path, it, problems));
+    let address = section.listen.parse::<ListenAddress>();
+    match address.and_then(|address| address.admit(mode)) {
+        Ok(address) => {
+            if certificate.is_some() && !matches!(address, ListenAddress::Tls(_)) {
+                problems.add(certificate_path, "only an https:// listener has a certificate");
+            }
+            Some(listener_of(address, certificate.unwrap_or_else(generated)))
+        }
+        Err(message) => {
+            problems.add(format!("{path}.listen"), message);
+            None
+        }
+    }
+}
+
+pub(super) fn listener_of(
+    address: ListenAddress,
+    certificate: CertificateConfig,
+) -> ListenerConfig {
+    match address {
+        ListenAddress::Tls(address) => ListenerConfig::Tls { address, certificate },
+        ListenAddress::Plain(address) => ListenerConfig::Plain { address },
+        ListenAddress::Unix(path) => ListenerConfig::Unix { path },
+    }
+}
+
+fn certificate(
+    path: &str,
+    section: CertificateSection,
+    problems: &mut Collector,
+) -> CertificateConfig {
+    let CertificateSection { certificate_file, private_key_file, ca_file, generated_names } =
+        section;
+    match (certificate_file, private_key_file) {
+        (Some(certificate), Some(key)) => {
+            if generated_names.is_some() {
+                problems.add(
+                    format!("{path}.generatedNames"),
+                    "belongs to a generated certificate; this one comes from files",
+                );
+            }
+            CertificateConfig::Files { certificate, key, ca: ca_file }
+        }
+        (None, None) => {
+            if ca_file.is_some() {
+                problems.add(
+                    format!("{path}.caFile"),
+                    "needs certificateFile and privateKeyFile; a generated certificate has its own CA",
+                );
+            }
+            let names = generated_names.unwrap_or_default();
+            let names = problems.list(&format!("{path}.generatedNames"), names, host_name);
+            CertificateConfig::Generated { names }
+        }
+        (Some(_), None) => {
+            problems.add(format!("{path}.privateKeyFile"), "is missing beside certificateFile");
+            generated()
+        }
+        (None, Some(_)) => {
+            problems.add(format!("{path}.certificateFile"), "is missing beside privateKeyFile");
+            generated()
+        }
+    }
+}
+
+pub(super) fn generated() -> CertificateConfig {
+    CertificateConfig::Generated { names: Vec::new() }
+}
+
+/// A client may lose packets for some seconds and be well again.
+const STALL_TIMEOUT_MIN: Duration = Duration::from_secs(1);
+/// Beyond it the setting would no longer bound anything.
+const STALL_TIMEOUT_MAX: Duration = Duration::from_secs(3600);
