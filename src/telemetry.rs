@@ -1,5 +1,6 @@
 //! What Weir tells of itself: metrics in Prometheus' conventions, and logs.
 
+pub mod auth_metrics;
 pub mod cache_metrics;
 pub mod logging;
 pub mod metrics;

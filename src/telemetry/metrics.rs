@@ -5,6 +5,7 @@
 
 use prometheus::{GaugeVec, Opts};
 
+use crate::telemetry::auth_metrics::AuthMetrics;
 use crate::telemetry::cache_metrics::CacheMetrics;
 use crate::telemetry::server_metrics::ServerMetrics;
 use crate::telemetry::upstream_metrics::UpstreamMetrics;
@@ -14,6 +15,8 @@ use crate::telemetry::upstream_metrics::UpstreamMetrics;
 pub struct Metrics {
     /// What `/metrics` gathers.
     pub registry: prometheus::Registry,
+    /// Authentication, authorization, audit.
+    pub auth: AuthMetrics,
     /// Reflectors, caches, budgets, watchers.
     pub cache: CacheMetrics,
     /// Requests and deliveries.
@@ -28,10 +31,11 @@ impl Metrics {
         let registry = prometheus::Registry::new();
         register_process(&registry)?;
         register_build_info(&registry)?;
+        let auth = AuthMetrics::register(&registry)?;
         let cache = CacheMetrics::register(&registry)?;
         let server = ServerMetrics::register(&registry)?;
         let upstream = UpstreamMetrics::register(&registry)?;
-        Ok(Self { registry, cache, server, upstream })
+        Ok(Self { registry, auth, cache, server, upstream })
     }
 }
 

@@ -49,6 +49,7 @@ struct Inner {
     duration: HistogramVec,
     in_flight: IntGauge,
     connections: IntGaugeVec,
+    connections_refused: IntCounterVec,
     upgrades: IntGauge,
     watchers: IntGaugeVec,
     watch_events: IntCounterVec,
@@ -80,6 +81,12 @@ impl ServerMetrics {
                 "weir_connections",
                 "Open client connections by kind of listener.",
                 &["listener"],
+            )?,
+            connections_refused: counters(
+                registry,
+                "weir_connections_refused_total",
+                "Client connections that were closed as soon as they came, by cause.",
+                &["cause"],
             )?,
             upgrades: gauge(
                 registry,
@@ -142,6 +149,11 @@ impl ServerMetrics {
     /// Counts a connection as open until the guard is dropped.
     pub fn connection(&self, listener: &'static str) -> GaugeGuard {
         GaugeGuard::new(self.inner.connections.with_label_values(&[listener]))
+    }
+
+    /// Counts a connection that was closed as soon as it came.
+    pub fn connection_refused(&self, cause: &'static str) {
+        self.inner.connections_refused.with_label_values(&[cause]).inc();
     }
 
     /// Counts a spliced connection until the guard is dropped.

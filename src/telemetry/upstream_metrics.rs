@@ -1,6 +1,7 @@
 //! Metrics of the upstream. All names begin with `weir_`.
 //!
-//! Label values are Weir's own words and HTTP status codes, so their number is bounded whatever a peer sends. Each
+//! Label values are Weir's own words and HTTP status codes, so their number is bounded whatever a peer sends; each series says with whose
+//! `identity` its connections are made (`own`, `bare`, `front-proxy`), so that the pools can be told apart and summed. Each
 //! child is looked up once and kept: a request touches atomics only.
 
 use std::sync::{Arc, OnceLock};
@@ -11,6 +12,8 @@ use prometheus::{
     Registry,
 };
 
+/// The word for Weir's own identity.
+const OWN: &str = "own";
 /// The words for [`crate::upstream::Purpose`], in its order.
 const PURPOSES: [&str; 3] = ["request", "stream", "upgrade"];
 /// The words for the protocol of a connection.
@@ -30,13 +33,24 @@ pub struct UpstreamMetrics {
 
 #[derive(Debug)]
 struct Inner {
-    requests: IntCounterVec,
+    series: Series,
+    identity: &'static str,
     by_code: [Vec<OnceLock<IntCounter>>; 3],
     durations: [Histogram; 3],
     streams: [IntGauge; 3],
-    errors: IntCounterVec,
     connections: [IntGauge; 2],
     opened: [IntCounter; 2],
+}
+
+/// What is registered, for all identities.
+#[derive(Clone, Debug)]
+struct Series {
+    requests: IntCounterVec,
+    durations: HistogramVec,
+    streams: IntGaugeVec,
+    errors: IntCounterVec,
+    connections: IntGaugeVec,
+    opened: IntCounterVec,
     retired: IntCounterVec,
 }
 
@@ -61,15 +75,15 @@ pub enum ProtocolLabel {
 }
 
 impl UpstreamMetrics {
-    /// Registers them once.
+    /// Registers them once; what is returned counts for Weir's own identity.
     pub fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
         let requests = IntCounterVec::new(
             Opts::new("weir_upstream_requests_total", "Requests that the upstream answered."),
-            &["purpose", "code"],
+            &["identity", "purpose", "code"],
         )?;
         let errors = IntCounterVec::new(
             Opts::new("weir_upstream_request_errors_total", "Requests without an answer."),
-            &["cause"],
+            &["identity", "cause"],
         )?;
         let durations = HistogramVec::new(
             HistogramOpts::new(
@@ -77,26 +91,26 @@ impl UpstreamMetrics {
                 "Time from sending a request to the head of its response.",
             )
             .buckets(DURATION_BUCKETS.to_vec()),
-            &["purpose"],
+            &["identity", "purpose"],
         )?;
         let streams = IntGaugeVec::new(
             Opts::new("weir_upstream_streams", "Exchanges under way with the upstream."),
-            &["purpose"],
+            &["identity", "purpose"],
         )?;
         let connections = IntGaugeVec::new(
             Opts::new("weir_upstream_connections", "Open connections to the upstream."),
-            &["protocol"],
+            &["identity", "protocol"],
         )?;
         let opened = IntCounterVec::new(
             Opts::new("weir_upstream_connections_opened_total", "Connections made."),
-            &["protocol"],
+            &["identity", "protocol"],
         )?;
         let retired = IntCounterVec::new(
             Opts::new(
                 "weir_upstream_connections_retired_total",
                 "Connections that take no new requests and end with their last exchange.",
             ),
-            &["cause"],
+            &["identity", "cause"],
         )?;
         registry.register(Box::new(requests.clone()))?;
         registry.register(Box::new(errors.clone()))?;
@@ -105,18 +119,31 @@ impl UpstreamMetrics {
         registry.register(Box::new(connections.clone()))?;
         registry.register(Box::new(opened.clone()))?;
         registry.register(Box::new(retired.clone()))?;
+        let series = Series { requests, durations, streams, errors, connections, opened, retired };
+        Ok(Self::new(series, OWN))
+    }
+
+    /// The same series, for connections with another identity. `identity` is a fixed word.
+    pub fn of_identity(&self, identity: &'static str) -> Self {
+        if identity == self.inner.identity {
+            return self.clone();
+        }
+        Self::new(self.inner.series.clone(), identity)
+    }
+
+    fn new(series: Series, identity: &'static str) -> Self {
         let codes = || (0..=CODES).map(|_| OnceLock::new()).collect();
         let inner = Inner {
-            requests,
             by_code: [codes(), codes(), codes()],
-            durations: PURPOSES.map(|purpose| durations.with_label_values(&[purpose])),
-            streams: PURPOSES.map(|purpose| streams.with_label_values(&[purpose])),
-            errors,
-            connections: PROTOCOLS.map(|protocol| connections.with_label_values(&[protocol])),
-            opened: PROTOCOLS.map(|protocol| opened.with_label_values(&[protocol])),
-            retired,
+            durations: PURPOSES.map(|label| series.durations.with_label_values(&[identity, label])),
+            streams: PURPOSES.map(|label| series.streams.with_label_values(&[identity, label])),
+            connections: PROTOCOLS
+                .map(|label| series.connections.with_label_values(&[identity, label])),
+            opened: PROTOCOLS.map(|label| series.opened.with_label_values(&[identity, label])),
+            series,
+            identity,
         };
-        Ok(Self { inner: Arc::new(inner) })
+        Self { inner: Arc::new(inner) }
     }
 
     /// Counts a response's head.
@@ -134,7 +161,8 @@ impl UpstreamMetrics {
         if let Some(cell) = counters.get(at) {
             let resolve = || {
                 let code = if at == CODES { "other".to_owned() } else { at.to_string() };
-                self.inner.requests.with_label_values(&[label, &code])
+                let labels = [self.inner.identity, label, &code];
+                self.inner.series.requests.with_label_values(&labels)
             };
             cell.get_or_init(resolve).inc();
         }
@@ -143,12 +171,12 @@ impl UpstreamMetrics {
 
     /// Counts a request that got no answer. `cause` is one of the words of `UpstreamError::cause`.
     pub fn failed(&self, cause: &'static str) {
-        self.inner.errors.with_label_values(&[cause]).inc();
+        self.inner.series.errors.with_label_values(&[self.inner.identity, cause]).inc();
     }
 
     /// Counts a connection that takes no new requests. `cause` is a fixed word.
     pub fn retired(&self, cause: &'static str) {
-        self.inner.retired.with_label_values(&[cause]).inc();
+        self.inner.series.retired.with_label_values(&[self.inner.identity, cause]).inc();
     }
 
     /// Counts a connection for as long as the guard lives.
@@ -161,7 +189,7 @@ impl UpstreamMetrics {
         GaugeGuard::new(gauge)
     }
 
-    /// Connections open now, of both protocols.
+    /// Connections with this identity that are open now, of both protocols.
     pub fn open_connections(&self) -> i64 {
         self.inner.connections.iter().map(IntGauge::get).sum()
     }
@@ -183,7 +211,7 @@ pub struct GaugeGuard {
 }
 
 impl GaugeGuard {
-    fn new(gauge: &IntGauge) -> Self {
+    pub(super) fn new(gauge: &IntGauge) -> Self {
         gauge.inc();
         Self { gauge: gauge.clone() }
     }
@@ -206,7 +234,9 @@ mod tests {
         metrics.answered(PurposeLabel::Request, 200, Duration::from_millis(2));
         metrics.answered(PurposeLabel::Request, 999, Duration::from_millis(2));
         metrics.answered(PurposeLabel::Request, 601, Duration::from_millis(2));
-        let count = |code: &str| metrics.inner.requests.with_label_values(&["request", code]).get();
+        let count = |code: &str| {
+            metrics.inner.series.requests.with_label_values(&["own", "request", code]).get()
+        };
         assert_eq!((count("200"), count("other")), (1, 2));
     }
 
