@@ -24,9 +24,9 @@ use http_body_util::{BodyExt, Empty, Full};
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::config::UpstreamConfig;
+use crate::config::{FrontProxyConfig, UpstreamConfig};
 use crate::telemetry::upstream_metrics::UpstreamMetrics;
-use crate::upstream::credentials::Credentials;
+use crate::upstream::credentials::{Credentials, Shown};
 use crate::upstream::error::UpstreamError;
 use crate::upstream::pool::Pool;
 
@@ -45,7 +45,7 @@ pub enum Purpose {
     Upgrade,
 }
 
-/// The connections to one upstream, with one identity. Cheap to clone.
+/// The connections to one upstream, with one identity (design, section 8): pools of two of these are never mixed. Cheap to clone.
 #[derive(Clone)]
 pub struct Upstream {
     inner: Arc<Inner>,
@@ -60,12 +60,41 @@ struct Inner {
 }
 
 impl Upstream {
-    /// Reads credentials and prepares the pools; connects to nothing yet. Errors say what to check (file, context, plugin).
+    /// Connections with Weir's own identity. Reads credentials and prepares the pools; connects to nothing yet. Errors say what to check
+    /// (file, context, plugin).
     pub async fn new(
         config: &UpstreamConfig,
         metrics: UpstreamMetrics,
     ) -> Result<Self, UpstreamError> {
-        let credentials = Credentials::load(config).await?;
+        Self::showing(config, Shown::Own, metrics).await
+    }
+
+    /// Connections to the same upstream, trusted by the same authority, that show nothing of Weir's own: no client certificate, no
+    /// `Authorization`, no impersonation, whatever the kubeconfig has. Who sends is in each request.
+    pub async fn bare(
+        config: &UpstreamConfig,
+        metrics: UpstreamMetrics,
+    ) -> Result<Self, UpstreamError> {
+        Self::showing(config, Shown::Bare, metrics).await
+    }
+
+    /// Connections to the same upstream that show the certificate of a front proxy and nothing else; who sends is in the headers that a front
+    /// proxy may set. The files are read again when their content changes. Refused for an upstream without TLS.
+    pub async fn front_proxy(
+        config: &UpstreamConfig,
+        certificate: &FrontProxyConfig,
+        metrics: UpstreamMetrics,
+    ) -> Result<Self, UpstreamError> {
+        Self::showing(config, Shown::FrontProxy(certificate.clone()), metrics).await
+    }
+
+    async fn showing(
+        config: &UpstreamConfig,
+        shown: Shown,
+        metrics: UpstreamMetrics,
+    ) -> Result<Self, UpstreamError> {
+        let metrics = metrics.of_identity(shown.as_str());
+        let credentials = Credentials::load(config, shown).await?;
         let cancel = CancellationToken::new();
         tokio::spawn(credentials.clone().follow(cancel.clone()));
         let pool = Pool::new(config, credentials.clone(), metrics.clone());
@@ -73,8 +102,8 @@ impl Upstream {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// Sends a request whose URI has only path and query. Sets `Host`/authority and Weir's own `Authorization`; strips nothing
-    /// else (the caller has removed hop-by-hop headers; for `Purpose::Upgrade` it has put `Connection` and `Upgrade` back).
+    /// Sends a request whose URI has only path and query. Sets `Host`/authority and, with Weir's own identity, its `Authorization`; strips
+    /// nothing else (the caller has removed hop-by-hop headers; for `Purpose::Upgrade` it has put `Connection` and `Upgrade` back).
     ///
     /// Never replays what may have been processed: an error says whether anything was sent. What HTTP says was not
     /// processed (REFUSED_STREAM, above GOAWAY's last stream, a connection found dead before use) is retried once, if the body allows.
@@ -103,6 +132,11 @@ impl Upstream {
     /// The namespace of the kubeconfig's context, or of the pod: where an identity with rights in one namespace has them.
     pub fn default_namespace(&self) -> String {
         self.inner.credentials.current().default_namespace.clone()
+    }
+
+    /// Whether Weir's own kubeconfig impersonates somebody (`as`): then no client's identity can be carried by impersonation on top.
+    pub fn impersonates(&self) -> bool {
+        !self.inner.credentials.current().impersonation.is_empty()
     }
 
     /// The upstream's address, for messages.

@@ -6,11 +6,14 @@
 //! that file watches miss) and puts a new one in place; requests take the current one as they start, and a changed
 //! [`Identity::tls_generation`] tells the pools to let old connections drain.
 //!
+//! The same sources, without Weir's own credential in them, are what connections are made of that carry a client's ([`Shown`]).
+//!
 //! No credential is ever in an error or a log: what kube-client says of an exec plugin would hold its environment and its output.
 
 mod authorizer;
 mod endpoint;
 mod errors;
+mod shown;
 mod source;
 #[cfg(test)]
 mod tests;
@@ -30,6 +33,7 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::authorizer::Authorizer;
 pub(crate) use self::endpoint::Endpoint;
+pub(crate) use self::shown::Shown;
 use self::source::{FilesDigest, Loaded, Source};
 use crate::config::UpstreamConfig;
 use crate::upstream::error::UpstreamError;
@@ -66,6 +70,7 @@ pub(crate) struct Identity {
 /// The current identity and where it comes from.
 pub(crate) struct Credentials {
     source: Source,
+    shown: Shown,
     address: Option<String>,
     current: ArcSwap<Identity>,
     digests: Mutex<FilesDigest>,
@@ -74,20 +79,24 @@ pub(crate) struct Credentials {
 }
 
 impl Credentials {
-    /// Reads everything once.
-    pub(crate) async fn load(config: &UpstreamConfig) -> Result<Arc<Self>, UpstreamError> {
+    /// Reads everything once. `shown` says what of it the connections may show.
+    pub(crate) async fn load(
+        config: &UpstreamConfig,
+        shown: Shown,
+    ) -> Result<Arc<Self>, UpstreamError> {
         // Which provider rustls uses must not depend on which features other crates happen to turn on; an
         // error means that somebody chose one already.
         drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
         let source = Source::choose(config)?;
         let address = config.addresses.first().cloned();
         let (identity, digests, source) = {
-            let address = address.clone();
+            let (address, shown) = (address.clone(), shown.clone());
             blocking(move || {
                 let mut source = source;
-                let (loaded, digests) = source.load_with_digest()?;
+                let (loaded, digests) = source.load_with_digest(&shown)?;
                 source.pin(&loaded);
                 let identity = build(&loaded, address.as_deref(), 0)?;
+                shown.check(&identity.endpoint)?;
                 Ok((identity, digests, source))
             })
             .await?
@@ -96,6 +105,7 @@ impl Credentials {
         identity.authorizer.header().await?;
         Ok(Arc::new(Self {
             source,
+            shown,
             address,
             current: ArcSwap::from_pointee(identity),
             digests: Mutex::new(digests),
@@ -109,8 +119,12 @@ impl Credentials {
         self.current.load_full()
     }
 
-    /// The upstream answered 401 to Weir's own credential: an exec plugin is asked again, and token files are read, soon.
+    /// The upstream answered 401. If that was to Weir's own credential, an exec plugin is asked again, and token files are read, soon;
+    /// what a client sent in its own name says nothing of Weir's.
     pub(crate) fn unauthorized(&self) {
+        if self.shown != Shown::Own {
+            return;
+        }
         let mut last = self.last_unauthorized.lock();
         let now = Instant::now();
         if last.is_none_or(|then| now.duration_since(then) >= UNAUTHORIZED_INTERVAL) {
@@ -158,9 +172,9 @@ impl Credentials {
         }
         let old = self.current();
         let source = self.source.clone();
-        let address = self.address.clone();
+        let (address, shown) = (self.address.clone(), self.shown.clone());
         let (identity, digests) = blocking(move || {
-            let (loaded, digests) = source.load_with_digest()?;
+            let (loaded, digests) = source.load_with_digest(&shown)?;
             let same_tls = digests.tls == old_digests.tls && !old.authorizer.is_exec_certificate();
             let generation = old.tls_generation + u64::from(!same_tls);
             let mut identity = build(&loaded, address.as_deref(), generation)?;
@@ -253,7 +267,7 @@ fn impersonation(config: &Config, origin: &str) -> Result<HeaderMap, UpstreamErr
 }
 
 /// Percent-escapes what a header name may not hold, and `%` itself (client-go, `transport/round_trippers.go`).
-fn escape_extra_key(key: &str) -> String {
+pub(crate) fn escape_extra_key(key: &str) -> String {
     key.bytes().fold(String::new(), |mut escaped, byte| {
         if byte.is_ascii_alphanumeric() || b"!#$&'*+-.^_`|~".contains(&byte) {
             escaped.push(char::from(byte.to_ascii_lowercase()));

@@ -1,15 +1,15 @@
-//! Requests of Weir's own: a GET with time-outs, its answer read within bounds, and failure statuses as errors.
+//! Requests of Weir's own: a GET or the POST of a review with time-outs, its answer read within bounds, and failure statuses as errors.
 
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http::header::{ACCEPT, IF_NONE_MATCH, RETRY_AFTER, USER_AGENT};
-use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
+use http::header::{ACCEPT, CONTENT_TYPE, IF_NONE_MATCH, RETRY_AFTER, USER_AGENT};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use http_body::Body as _;
 use http_body_util::BodyExt;
 use serde::Deserialize;
 
-use super::{Purpose, Upstream, empty_body, pool};
+use super::{Purpose, Upstream, empty_body, full_body, pool};
 use crate::codec::protobuf;
 use crate::upstream::error::{UpstreamError, chain};
 
@@ -18,6 +18,9 @@ pub(super) const AGENT: HeaderValue =
     HeaderValue::from_static(concat!("weir/", env!("CARGO_PKG_VERSION")));
 /// The upstream gives up a request after 60 s by itself (semantics.md §8.8); a little more lets its own answer arrive.
 pub(super) const HEAD_TIMEOUT: Duration = Duration::from_secs(65);
+/// How long a review may take in all. Somebody waits for it with a request in hand, which is forwarded when it does not come; delegated API
+/// servers wait as long (`DelegatingAuthenticationOptions.TokenRequestTimeout`).
+pub(crate) const REVIEW_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a body may pause before the request is given up.
 const READ_TIMEOUT: Duration = Duration::from_secs(30);
 /// The most that is read of a Status: enough for many causes.
@@ -37,13 +40,13 @@ pub(super) struct Get<'a> {
 
 /// An answer read whole.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(crate) struct Answer {
     /// 200, or 304 if an `If-None-Match` was given.
-    pub(super) status: StatusCode,
+    pub(crate) status: StatusCode,
     /// Its headers.
-    pub(super) headers: HeaderMap,
+    pub(crate) headers: HeaderMap,
     /// Its body.
-    pub(super) body: Bytes,
+    pub(crate) body: Bytes,
 }
 
 impl<'a> Get<'a> {
@@ -115,7 +118,7 @@ pub(crate) async fn read(mut body: pool::Body, max_bytes: usize) -> Result<Bytes
 
 /// GETs a path (with query) whose answer is small, and reads it whole. Anything but 200 (or 304 for a given `etag`) is an
 /// [`UpstreamError::Status`].
-pub(super) async fn get(
+pub(crate) async fn get(
     upstream: &Upstream,
     path: &str,
     accept: &'static str,
@@ -125,6 +128,50 @@ pub(super) async fn get(
     let get = Get { accept, if_none_match: etag, ..Get::json(path) };
     let (parts, body) = get.fetch(upstream, max_bytes).await?.into_parts();
     Ok(Answer { status: parts.status, headers: parts.headers, body })
+}
+
+/// POSTs a review (TokenReview, SubjectAccessReview, ...) as JSON and reads the answer whole, within [`REVIEW_TIMEOUT`] in all. Any status but
+/// 200 and 201 is an [`UpstreamError::Status`].
+///
+/// Reviews change nothing, so one that was lost with its connection (closed by the upstream as the request left) is sent a second time.
+/// Nothing of `body` is in an error.
+pub(crate) async fn post_review(
+    upstream: &Upstream,
+    path: &str,
+    body: Bytes,
+    max_bytes: usize,
+) -> Result<Bytes, UpstreamError> {
+    let twice = async {
+        match post_once(upstream, path, body.clone(), max_bytes).await {
+            Err(UpstreamError::Lost(_)) => post_once(upstream, path, body, max_bytes).await,
+            done => done,
+        }
+    };
+    tokio::time::timeout(REVIEW_TIMEOUT, twice)
+        .await
+        .map_err(|_| UpstreamError::Timeout(REVIEW_TIMEOUT))?
+}
+
+async fn post_once(
+    upstream: &Upstream,
+    path: &str,
+    body: Bytes,
+    max_bytes: usize,
+) -> Result<Bytes, UpstreamError> {
+    const JSON: HeaderValue = HeaderValue::from_static("application/json");
+    let request = Request::builder()
+        .method(Method::POST)
+        .uri(path)
+        .header(ACCEPT, JSON)
+        .header(CONTENT_TYPE, JSON)
+        .header(USER_AGENT, AGENT)
+        .body(full_body(body))
+        .map_err(|error| UpstreamError::Malformed(chain(&error)))?;
+    let response = upstream.send(Purpose::Request, request).await?;
+    match response.status() {
+        StatusCode::OK | StatusCode::CREATED => read(response.into_body(), max_bytes).await,
+        _ => Err(failure(response).await),
+    }
 }
 
 /// Makes an error of a failure status; what can't be read of its body is left out.
@@ -207,7 +254,79 @@ pub(super) fn encode_query(value: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use http_body_util::BodyExt as _;
+
     use super::*;
+    use crate::upstream::testing::{Speaks, TestServer, answer};
+
+    const PATH: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
+
+    async fn post(http2: bool, code: u16, reply: &'static str) -> Result<Bytes, UpstreamError> {
+        let speaks = if http2 { Speaks::http2() } else { Speaks::http1() };
+        let server = TestServer::start(speaks, move |request| async move {
+            assert_eq!((request.method().as_str(), request.uri().path()), ("POST", PATH));
+            assert_eq!(request.headers()[CONTENT_TYPE], "application/json");
+            let body = request.into_body().collect().await.unwrap().to_bytes();
+            assert_eq!(body, "{secret}");
+            answer(code, reply)
+        })
+        .await;
+        let upstream = server.upstream(http2).await;
+        post_review(&upstream, PATH, Bytes::from_static(b"{secret}"), 16).await
+    }
+
+    #[tokio::test]
+    async fn a_review_is_posted_and_its_answer_bounded() {
+        for http2 in [false, true] {
+            assert_eq!(post(http2, 201, "{}").await.unwrap(), "{}");
+            let long = post(http2, 201, "a reply that is too long").await.unwrap_err();
+            assert!(matches!(long, UpstreamError::TooLong(16)));
+            let refused = post(http2, 403, "no").await.unwrap_err();
+            assert!(matches!(&refused, UpstreamError::Status { code, .. } if *code == 403));
+            assert!(!refused.to_string().contains("secret"));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_review_lost_with_its_connection_is_sent_again() {
+        let asked = std::sync::Arc::new(AtomicUsize::new(0));
+        let server = TestServer::start(Speaks::http1(), {
+            let asked = asked.clone();
+            move |_| {
+                let first = asked.fetch_add(1, Ordering::SeqCst) == 0;
+                async move {
+                    if first {
+                        // Ends the connection without an answer.
+                        panic!("the server breaks");
+                    }
+                    answer(200, "{}")
+                }
+            }
+        })
+        .await;
+        let upstream = server.upstream(false).await;
+        let answer = post_review(&upstream, PATH, Bytes::from_static(b"{}"), 16).await;
+        assert_eq!(answer.unwrap(), "{}");
+        assert_eq!(asked.load(Ordering::SeqCst), 2);
+    }
+
+    #[tokio::test]
+    async fn a_review_that_is_not_answered_is_given_up() {
+        let asked = AtomicUsize::new(0);
+        let server = TestServer::start(Speaks::http1(), move |_| {
+            let first = asked.fetch_add(1, Ordering::SeqCst) == 0;
+            async move { if first { answer(200, "{}") } else { std::future::pending().await } }
+        })
+        .await;
+        let upstream = server.upstream(false).await;
+        // The connection is there before the clock stands.
+        post_review(&upstream, PATH, Bytes::new(), 16).await.unwrap();
+        tokio::time::pause();
+        let error = post_review(&upstream, PATH, Bytes::new(), 16).await.unwrap_err();
+        assert!(matches!(error, UpstreamError::Timeout(REVIEW_TIMEOUT)));
+    }
 
     #[test]
     fn a_status_is_read_and_shortened() {

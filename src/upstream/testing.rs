@@ -15,7 +15,8 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use parking_lot::Mutex;
-use rustls_pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use tokio::net::TcpListener;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -177,6 +178,14 @@ pub(crate) fn refusing_address() -> (tokio::net::TcpSocket, SocketAddr) {
     (socket, address)
 }
 
+/// A client's certificate and key.
+pub(crate) struct Issued {
+    /// DER.
+    pub(crate) certificate: Vec<u8>,
+    pub(crate) certificate_pem: String,
+    pub(crate) key_pem: String,
+}
+
 /// A certificate authority of a test.
 pub(crate) struct Ca {
     issuer: rcgen::Issuer<'static, rcgen::KeyPair>,
@@ -190,6 +199,36 @@ impl Ca {
         params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
         let pem = params.self_signed(&key).unwrap().pem();
         Self { issuer: rcgen::Issuer::new(params, key), pem }
+    }
+
+    /// A client's certificate with this common name.
+    pub(crate) fn client(&self, common_name: &str) -> Issued {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let mut params = rcgen::CertificateParams::new(Vec::new()).unwrap();
+        params.distinguished_name.push(rcgen::DnType::CommonName, common_name);
+        params.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ClientAuth];
+        let certificate = params.signed_by(&key, &self.issuer).unwrap();
+        Issued {
+            certificate: certificate.der().to_vec(),
+            certificate_pem: certificate.pem(),
+            key_pem: key.serialize_pem(),
+        }
+    }
+
+    /// A server's TLS that asks for a client certificate of this authority, and goes on without one. HTTP/1.1.
+    pub(crate) fn asking_server(&self, names: &[&str]) -> Arc<rustls::ServerConfig> {
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_slice(self.pem.as_bytes()).unwrap()).unwrap();
+        let plain = self.server(names, &[]);
+        let verifier = rustls::server::WebPkiClientVerifier::builder(Arc::new(roots))
+            .allow_unauthenticated()
+            .build()
+            .unwrap();
+        let mut tls = rustls::ServerConfig::builder()
+            .with_client_cert_verifier(verifier)
+            .with_cert_resolver(plain.cert_resolver.clone());
+        tls.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Arc::new(tls)
     }
 
     /// A server's TLS with a certificate for these names.

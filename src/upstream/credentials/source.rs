@@ -8,7 +8,7 @@ use kube_client::Config;
 use kube_client::config::{KubeConfigOptions, Kubeconfig};
 
 use super::authorizer::never_interactive;
-use super::{Paths, errors};
+use super::{Paths, Shown, errors};
 use crate::config::UpstreamConfig;
 use crate::upstream::error::UpstreamError;
 
@@ -33,9 +33,14 @@ pub(super) struct Loaded {
     pub(super) config: Config,
     /// For messages: files and context.
     pub(super) origin: String,
-    context: Option<String>,
-    tls_files: Paths,
-    token_files: Paths,
+    pub(super) context: Option<String>,
+    /// The kubeconfig, which holds the rest by name or by value.
+    pub(super) source_files: Paths,
+    /// The upstream's authority.
+    pub(super) authority_files: Paths,
+    /// A client certificate and its key.
+    pub(super) certificate_files: Paths,
+    pub(super) token_files: Paths,
 }
 
 impl Source {
@@ -72,9 +77,12 @@ impl Source {
 
     /// Reads it, with digests that are not younger than what was read: a file that changes meanwhile is seen as changed by the
     /// next comparison. Blocks.
-    pub(super) fn load_with_digest(&self) -> Result<(Loaded, FilesDigest), UpstreamError> {
-        let digests = FilesDigest::of(&self.load()?);
-        Ok((self.load()?, digests))
+    pub(super) fn load_with_digest(
+        &self,
+        shown: &Shown,
+    ) -> Result<(Loaded, FilesDigest), UpstreamError> {
+        let digests = FilesDigest::of(&shown.of(self.load()?));
+        Ok((shown.of(self.load()?), digests))
     }
 
     fn load(&self) -> Result<Loaded, UpstreamError> {
@@ -89,7 +97,9 @@ impl Source {
                     config: Config::new(url),
                     origin: "the configured address".to_owned(),
                     context: None,
-                    tls_files: Vec::new(),
+                    source_files: Vec::new(),
+                    authority_files: Vec::new(),
+                    certificate_files: Vec::new(),
                     token_files: Vec::new(),
                 })
             }
@@ -140,16 +150,23 @@ impl Source {
         never_interactive(&mut config.auth_info);
         let auth = &config.auth_info;
         let ca = cluster.and_then(|cluster| cluster.certificate_authority);
-        let mut tls_files: Paths = paths.to_vec();
-        tls_files.extend(ca.map(PathBuf::from));
-        tls_files.extend(auth.client_certificate.as_ref().map(PathBuf::from));
-        tls_files.extend(auth.client_key.as_ref().map(PathBuf::from));
+        let authority_files = ca.into_iter().map(PathBuf::from).collect();
+        let certificate_files =
+            auth.client_certificate.iter().chain(&auth.client_key).map(PathBuf::from).collect();
         let token_files = auth.token_file.iter().map(PathBuf::from).collect();
         let origin = match &name {
             Some(name) => format!("{self}, context {name:?}"),
             None => self.to_string(),
         };
-        Ok(Loaded { config, origin, context: name, tls_files, token_files })
+        Ok(Loaded {
+            config,
+            origin,
+            context: name,
+            source_files: paths.to_vec(),
+            authority_files,
+            certificate_files,
+            token_files,
+        })
     }
 }
 
@@ -180,7 +197,9 @@ fn load_in_cluster() -> Result<Loaded, UpstreamError> {
         config,
         origin: "the pod's service account".to_owned(),
         context: None,
-        tls_files: vec![ca],
+        source_files: Vec::new(),
+        authority_files: vec![ca],
+        certificate_files: Vec::new(),
         token_files: vec![token.unwrap_or_else(|| file("token"))],
     })
 }
@@ -197,7 +216,9 @@ pub(super) struct FilesDigest {
 impl FilesDigest {
     /// Hashes the files of what was read. Blocks.
     pub(super) fn of(loaded: &Loaded) -> Self {
-        Self::of_paths((loaded.tls_files.clone(), loaded.token_files.clone()))
+        let tls = [&loaded.source_files, &loaded.authority_files, &loaded.certificate_files];
+        let tls = tls.into_iter().flatten().cloned().collect();
+        Self::of_paths((tls, loaded.token_files.clone()))
     }
 
     /// Hashes files. Blocks.

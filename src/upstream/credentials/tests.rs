@@ -10,7 +10,7 @@ use crate::upstream::testing::{self, Ca, Speaks, TestServer, answer, metrics};
 use crate::upstream::{Purpose, Upstream, empty_body};
 
 async fn load(path: PathBuf) -> Result<Arc<Credentials>, UpstreamError> {
-    Credentials::load(&testing::config(None, Some(path), true)).await
+    Credentials::load(&testing::config(None, Some(path), true), Shown::Own).await
 }
 
 async fn refused(path: PathBuf) -> String {
@@ -77,7 +77,7 @@ async fn unusable_kubeconfigs_say_why_and_tell_no_secret() {
     assert!(broken.contains("broken") && !broken.contains("hunter2"), "{broken}");
     let other = testing::config(None, Some(write(path, "", "token: hunter2")), true);
     let other = UpstreamConfig { context: Some("prod".to_owned()), ..other };
-    let error = Credentials::load(&other).await.err().unwrap().to_string();
+    let error = Credentials::load(&other, Shown::Own).await.err().unwrap().to_string();
     assert!(error.contains("no context \"prod\"") && !error.contains("hunter2"), "{error}");
 }
 
@@ -169,7 +169,7 @@ async fn a_running_weir_stays_with_its_context_and_server() {
 #[tokio::test]
 async fn a_plain_address_without_kubeconfig_gets_no_credentials() {
     let config = testing::config(Some("http://127.0.0.1:1".to_owned()), None, true);
-    let credentials = Credentials::load(&config).await.unwrap();
+    let credentials = Credentials::load(&config, Shown::Own).await.unwrap();
     assert!(credentials.current().authorizer.header().await.unwrap().is_none());
 }
 
@@ -201,4 +201,14 @@ async fn a_new_authority_is_for_new_connections() {
     std::fs::write(directory.path().join("ca.crt"), [old.pem.clone(), new.pem].concat()).unwrap();
     assert!(upstream.inner.credentials.refresh(false).await.unwrap());
     assert_eq!(ask().await.map(|response| response.status().as_u16()).unwrap(), 200);
+}
+
+#[tokio::test]
+async fn a_clients_wrong_credential_says_nothing_of_weirs() {
+    let config = testing::config(Some("http://127.0.0.1:1".to_owned()), None, true);
+    for (shown, told) in [(Shown::Own, true), (Shown::Bare, false)] {
+        let credentials = Credentials::load(&config, shown).await.unwrap();
+        credentials.unauthorized();
+        assert_eq!(credentials.last_unauthorized.lock().is_some(), told);
+    }
 }

@@ -1,0 +1,200 @@
+//! Three kinds of connections to one upstream, told apart by what they show of who sends.
+
+use std::path::{Path, PathBuf};
+
+use http::header::AUTHORIZATION;
+use parking_lot::Mutex;
+
+use super::*;
+use crate::config::{FrontProxyConfig, UpstreamConfig};
+use crate::upstream::testing::Issued;
+
+/// What came on a connection.
+#[derive(Clone, Debug)]
+struct Seen {
+    /// The client certificate that was shown, DER.
+    certificate: Option<Vec<u8>>,
+    connection: usize,
+    /// In lower case.
+    head: String,
+}
+
+/// A server that asks for client certificates, takes requests without as well, and refuses them all.
+struct Asking {
+    address: std::net::SocketAddr,
+    seen: Arc<Mutex<Vec<Seen>>>,
+}
+
+impl Asking {
+    async fn start(ca: &Ca) -> Self {
+        let acceptor = tokio_rustls::TlsAcceptor::from(ca.asking_server(&["127.0.0.1"]));
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let server = Self { address: listener.local_addr().unwrap(), seen: Arc::default() };
+        let seen = server.seen.clone();
+        tokio::spawn(async move {
+            let mut connection = 0;
+            while let Ok((tcp, _)) = listener.accept().await {
+                let (acceptor, seen) = (acceptor.clone(), seen.clone());
+                connection += 1;
+                tokio::spawn(async move {
+                    let Ok(mut tls) = acceptor.accept(tcp).await else { return };
+                    let certificate = tls.get_ref().1.peer_certificates();
+                    let certificate = certificate.map(|chain| chain[0].to_vec());
+                    loop {
+                        let mut bytes = Vec::new();
+                        while !bytes.ends_with(b"\r\n\r\n") {
+                            let Ok(byte) = tls.read_u8().await else { return };
+                            bytes.push(byte);
+                        }
+                        let head = String::from_utf8(bytes).unwrap().to_lowercase();
+                        seen.lock().push(Seen {
+                            certificate: certificate.clone(),
+                            connection,
+                            head,
+                        });
+                        let answer = b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n";
+                        tls.write_all(answer).await.unwrap();
+                    }
+                });
+            }
+        });
+        server
+    }
+
+    /// Sends a request with a token and tells how it came.
+    async fn ask(&self, upstream: &Upstream) -> Seen {
+        let request = Request::get("/x").header(AUTHORIZATION, "Bearer theirs");
+        let request = request.body(empty_body()).unwrap();
+        let response = upstream.send(Purpose::Request, request).await.unwrap();
+        assert_eq!(response.status(), 401);
+        text(response).await;
+        self.seen.lock().last().unwrap().clone()
+    }
+
+    fn config(&self, directory: &Path, ca: &Ca, user: &str) -> UpstreamConfig {
+        std::fs::write(directory.join("ca.crt"), &ca.pem).unwrap();
+        let address = self.address;
+        let text = format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: c\n\
+             contexts: [{{name: c, context: {{cluster: k, user: u}}}}]\n\
+             clusters: [{{name: k, cluster: {{server: 'https://{address}', certificate-authority: ca.crt}}}}]\n\
+             users: [{{name: u, user: {{{user}}}}}]\n"
+        );
+        let path = directory.join("config");
+        std::fs::write(&path, text).unwrap();
+        config(None, Some(path), true)
+    }
+}
+
+fn write(directory: &Path, name: &str, issued: &Issued) -> (PathBuf, PathBuf) {
+    let path = |ending: &str| directory.join(format!("{name}.{ending}"));
+    std::fs::write(path("crt"), &issued.certificate_pem).unwrap();
+    std::fs::write(path("key"), &issued.key_pem).unwrap();
+    (path("crt"), path("key"))
+}
+
+const USER: &str = "client-certificate: weir.crt, client-key: weir.key, token: weirs, as: jane";
+
+#[tokio::test]
+async fn each_shows_its_own_and_nothing_else() {
+    let ca = Ca::new();
+    let server = Asking::start(&ca).await;
+    let directory = tempfile::tempdir().unwrap();
+    let (weir, proxy) = (ca.client("weir"), ca.client("front-proxy"));
+    write(directory.path(), "weir", &weir);
+    let (certificate, key) = write(directory.path(), "proxy", &proxy);
+    let files = FrontProxyConfig { certificate, key };
+    let config = server.config(directory.path(), &ca, USER);
+    let registry = prometheus::Registry::new();
+    let metrics = UpstreamMetrics::register(&registry).unwrap();
+
+    let own = Upstream::new(&config, metrics.clone()).await.unwrap();
+    let bare = Upstream::bare(&config, metrics.clone()).await.unwrap();
+    let front_proxy = Upstream::front_proxy(&config, &files, metrics).await.unwrap();
+    assert_eq!([&own, &bare, &front_proxy].map(Upstream::impersonates), [true, false, false]);
+    let mut connections = Vec::new();
+    for _ in 0..2 {
+        let seen = server.ask(&own).await;
+        assert_eq!(seen.certificate.as_ref(), Some(&weir.certificate));
+        assert!(seen.head.contains("authorization: bearer weirs\r\n"), "{}", seen.head);
+        assert!(seen.head.contains("impersonate-user: jane\r\n"), "{}", seen.head);
+        connections.push(seen.connection);
+
+        let seen = server.ask(&bare).await;
+        assert_eq!(seen.certificate, None, "kube-apiserver would take the client for Weir");
+        assert!(seen.head.contains("authorization: bearer theirs\r\n"), "{}", seen.head);
+        assert!(!seen.head.contains("impersonate"), "{}", seen.head);
+        connections.push(seen.connection);
+
+        let seen = server.ask(&front_proxy).await;
+        assert_eq!(seen.certificate.as_ref(), Some(&proxy.certificate));
+        assert!(
+            !seen.head.contains("weirs") && !seen.head.contains("impersonate"),
+            "{}",
+            seen.head
+        );
+        connections.push(seen.connection);
+    }
+    connections.sort_unstable();
+    assert_eq!(connections, [1, 1, 2, 2, 3, 3], "each has connections of its own");
+    let told = prometheus::TextEncoder::new().encode_to_string(&registry.gather()).unwrap();
+    for identity in ["own", "bare", "front-proxy"] {
+        let series =
+            format!(r#"weir_upstream_connections{{identity="{identity}",protocol="http1"}} 1"#);
+        assert!(told.contains(&series), "{told}");
+    }
+}
+
+#[tokio::test]
+async fn what_shows_nothing_needs_nothing_of_weirs_identity() {
+    let ca = Ca::new();
+    let server = Asking::start(&ca).await;
+    for user in [
+        "tokenFile: /absent",
+        "client-certificate: absent.crt, client-key: absent.key",
+        "exec: {apiVersion: client.authentication.k8s.io/v1, command: /absent, interactiveMode: Never}",
+    ] {
+        let directory = tempfile::tempdir().unwrap();
+        let config = server.config(directory.path(), &ca, user);
+        assert!(Upstream::new(&config, metrics()).await.is_err(), "{user}");
+        let bare = Upstream::bare(&config, metrics()).await.unwrap();
+        assert_eq!(server.ask(&bare).await.certificate, None, "{user}");
+    }
+}
+
+#[tokio::test]
+async fn a_front_proxys_certificate_rotates_and_half_of_a_pair_is_not_used() {
+    let ca = Ca::new();
+    let server = Asking::start(&ca).await;
+    let directory = tempfile::tempdir().unwrap();
+    let (old, new) = (ca.client("old"), ca.client("new"));
+    let (certificate, key) = write(directory.path(), "proxy", &old);
+    let files = FrontProxyConfig { certificate: certificate.clone(), key };
+    let config = server.config(directory.path(), &ca, "token: weirs");
+    let upstream = Upstream::front_proxy(&config, &files, metrics()).await.unwrap();
+    let refresh = async || upstream.inner.credentials.refresh(false).await;
+    let first = server.ask(&upstream).await;
+    assert_eq!(first.certificate.as_ref(), Some(&old.certificate));
+    assert!(!refresh().await.unwrap());
+
+    std::fs::write(&certificate, &new.certificate_pem).unwrap();
+    let error = refresh().await.unwrap_err().to_string();
+    assert!(error.contains("authentication.frontProxy"), "{error}");
+    assert_eq!(server.ask(&upstream).await.connection, first.connection);
+
+    write(directory.path(), "proxy", &new);
+    assert!(refresh().await.unwrap());
+    let second = server.ask(&upstream).await;
+    assert_eq!(second.certificate.as_ref(), Some(&new.certificate));
+    assert_ne!(second.connection, first.connection, "the old one takes nothing new");
+}
+
+#[tokio::test]
+async fn a_front_proxy_needs_tls() {
+    let directory = tempfile::tempdir().unwrap();
+    let (certificate, key) = write(directory.path(), "proxy", &Ca::new().client("proxy"));
+    let files = FrontProxyConfig { certificate, key };
+    let config = config(Some("http://127.0.0.1:1".to_owned()), None, false);
+    let error = Upstream::front_proxy(&config, &files, metrics()).await.err().unwrap().to_string();
+    assert!(error.contains("plain HTTP"), "{error}");
+}
