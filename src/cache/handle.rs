@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::HeaderValue;
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::api::media_type::View;
@@ -146,6 +147,18 @@ impl CacheHandle {
             fresh = proof::fresh_state(live, asked, timeout) => fresh,
             Some(end) = ended => Err(end),
         }
+    }
+
+    /// Whether the upstream's watch is open and its events are applied as they come, to be awaited. A connection that is dead without knowing
+    /// counts as open for as long as nobody knows; [`Self::is_current`] tells.
+    pub fn watching(&self) -> watch::Receiver<bool> {
+        self.live().watching.subscribe()
+    }
+
+    /// Asks the upstream, by a watch of three seconds from what is held, whether the cache has, at some moment after this call, everything that an
+    /// instance of the upstream has. False if that was not shown in time. Cancel safe.
+    pub async fn is_current(&self, timeout: Duration) -> bool {
+        tokio::time::timeout(timeout, proof::is_current(self.live())).await.unwrap_or(false)
     }
 
     /// Begins a watch with a state.

@@ -152,6 +152,8 @@ pub(crate) struct LiveCache {
     pub(crate) recheck: Notify,
     /// Asks the reflector to list anew, since the same objects may be written in other bytes now.
     pub(crate) changed: Notify,
+    /// Whether the upstream's watch is open and its events are applied as they come.
+    pub(crate) watching: watch::Sender<bool>,
     /// Why it ended, once it has.
     pub(crate) stopped: watch::Sender<Option<Refusal>>,
     /// What it has in common with the others.
@@ -208,6 +210,7 @@ impl LiveCache {
             series,
             recheck: Notify::new(),
             changed: Notify::new(),
+            watching: watch::Sender::new(false),
             stopped: watch::Sender::new(None),
             cancel: shared.cancel.child_token(),
             joiners: AtomicUsize::new(0),
@@ -253,6 +256,11 @@ impl LiveCache {
         if let Some(state) = self.cache.state() {
             self.series.contents(state.len(), state.weight(), state.resource_version().0);
         }
+    }
+
+    /// Takes note whether the upstream's watch is open.
+    pub(crate) fn listens(&self, now: bool) {
+        self.watching.send_if_modified(|was| std::mem::replace(was, now) != now);
     }
 
     /// Its first list is of a resourceVersion that a client asked for.

@@ -38,6 +38,7 @@ use crate::cache::progress::{CATCH_UP, Probe};
 use crate::cache::proof::flight::Flight;
 pub use crate::cache::proof::list::Listed;
 use crate::cache::proof::list::Listing;
+pub(crate) use crate::cache::proof::short_watch::is_current;
 use crate::cache::reflector;
 use crate::codec::list::ListPage;
 use crate::upstream::error::UpstreamError;

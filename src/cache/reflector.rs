@@ -148,6 +148,7 @@ impl<L: ListWatch> Reflector<L> {
         let mut state = State::Listing(ListCause::Start);
         loop {
             self.live.series.state(state.name());
+            self.live.listens(matches!(state, State::Watching(_)));
             match self.step(state).await {
                 Ok(next) => state = next,
                 Err(refusal) => return refusal,

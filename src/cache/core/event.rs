@@ -123,6 +123,11 @@ impl Event {
         &self.object
     }
 
+    /// Whether the object is gone.
+    pub fn is_deletion(&self) -> bool {
+        self.deleted
+    }
+
     /// The object before the event.
     pub fn previous(&self) -> Option<&Arc<Object>> {
         self.previous.as_ref()

@@ -14,6 +14,7 @@ use bytes::Bytes;
 use crate::api::media_type::View;
 use crate::api::resource_version::ResourceVersion;
 use crate::cache::core::cursor::Cursor;
+use crate::cache::core::event::Event;
 pub use crate::cache::core::filter::WatchFilter;
 use crate::cache::core::state::State;
 use crate::cache::core::watch_cache::{EndCause, Published};
@@ -45,6 +46,19 @@ pub enum Taken {
     InitialEventsEnd(ResourceVersion),
     /// Nothing yet of much that was looked at, and there is more: to be called again, once others have had their turn.
     Searching,
+    /// Nothing until woken.
+    Idle,
+    /// The watch is over; all that was owed before was taken, unless the cause is `Slow`.
+    Ended(EndCause),
+}
+
+/// What a watcher took of the objects themselves.
+#[derive(Debug)]
+pub(crate) enum TakenObjects {
+    /// The initial events, as the state that they are. Comes exactly once if the watch began with them.
+    State(Arc<State>),
+    /// Events, in order.
+    Events(Vec<Arc<Event>>),
     /// Nothing until woken.
     Idle,
     /// The watch is over; all that was owed before was taken, unless the cause is `Slow`.
@@ -96,6 +110,15 @@ impl Watcher {
         } else {
             self.take_events(max_bytes)
         }
+    }
+
+    /// Like [`Self::take`], for who reads the objects here: no frame is encoded. For watches of whole collections, since no filter is asked.
+    pub(crate) fn take_objects(&mut self) -> TakenObjects {
+        let taken = self.objects_due();
+        if let TakenObjects::Ended(cause) = taken {
+            self.ended = Some(cause);
+        }
+        taken
     }
 
     /// Completes when there may be something to take. Cancel safe.
@@ -158,17 +181,14 @@ impl Watcher {
     }
 
     fn take_events(&mut self, max_bytes: usize) -> Taken {
-        // The state before the marks and the end: see the module of the cursor.
-        let current = self.cache.state();
-        let end = self.cursor.end().map(|end| (Arc::clone(&end.state), end.cause));
-        let Some(state) = end.as_ref().map(|(state, _)| state).or(current.as_ref()) else {
+        let Some(Due { state, owed, end }) = self.due() else {
             return self.end(EndCause::Stopped);
         };
-        if let Some((from, to)) = self.cursor.owed(state) {
+        if let Some((from, to)) = owed {
             if from < state.history().first_seq() {
                 return self.end(EndCause::Slow);
             }
-            let Gathered { chunks, taken, relisted } = self.gather(state, (from, to), max_bytes);
+            let Gathered { chunks, taken, relisted } = self.gather(&state, (from, to), max_bytes);
             self.relisted |= relisted;
             self.cursor.set_taken(taken);
             if !chunks.is_empty() {
@@ -179,11 +199,52 @@ impl Watcher {
                 return Taken::Searching;
             }
         }
-        if let Some((_, cause)) = end {
+        if let Some(cause) = end {
             return self.end(cause);
         }
         self.resource_version = state.resource_version();
         Taken::Idle
+    }
+
+    fn objects_due(&mut self) -> TakenObjects {
+        if let Some(cause) = self.ended {
+            return TakenObjects::Ended(cause);
+        }
+        if std::mem::take(&mut self.initial) {
+            let initial = self.cursor.initial.lock().take();
+            return match initial {
+                Some(initial) => TakenObjects::State(initial.state),
+                None => TakenObjects::Ended(EndCause::Slow),
+            };
+        }
+        let Some(Due { state, owed, end }) = self.due() else {
+            return TakenObjects::Ended(EndCause::Stopped);
+        };
+        if let Some((from, to)) = owed {
+            let history = state.history();
+            if from < history.first_seq() {
+                return TakenObjects::Ended(EndCause::Slow);
+            }
+            let to = to.min(from.saturating_add(LOOKED_AT_MAX as u64));
+            self.cursor.set_taken(to);
+            let events = history.events(from, to);
+            let events =
+                events.filter(|(seq, event)| history.place(*seq, event) > self.cursor.after);
+            return TakenObjects::Events(events.map(|(_, event)| Arc::clone(event)).collect());
+        }
+        end.map_or(TakenObjects::Idle, TakenObjects::Ended)
+    }
+
+    /// What there is to take; `None` if there is no state any more.
+    fn due(&self) -> Option<Due> {
+        // The state before the marks and the end: see the module of the cursor.
+        let current = self.cache.state();
+        let (state, end) = match self.cursor.end() {
+            Some(end) => (Arc::clone(&end.state), Some(end.cause)),
+            None => (current?, None),
+        };
+        let owed = self.cursor.owed(&state);
+        Some(Due { state, owed, end })
     }
 
     /// The frames of the events owed.
@@ -220,6 +281,15 @@ impl Watcher {
         self.ended = Some(cause);
         Taken::Ended(cause)
     }
+}
+
+/// What there is to take.
+struct Due {
+    state: Arc<State>,
+    /// The first event that is owed of it, and the one after the last.
+    owed: Option<(u64, u64)>,
+    /// Why nothing comes after it.
+    end: Option<EndCause>,
 }
 
 /// What was gathered of the events owed.

@@ -18,33 +18,56 @@ use crate::upstream::lister_watcher::{UpstreamEvent, WatchRequest};
 
 /// Watches until a bookmark, and takes note of it in the cache. Returns whether one came.
 pub(super) async fn short_watch(live: Arc<LiveCache>) -> bool {
+    witness(&live).await == Some(Testified::Bookmark)
+}
+
+/// Whether the cache has, at some moment after this call, everything that an instance of the upstream has. Unlike for a proof of freshness no
+/// bookmark is needed, which older upstreams may have none to send of: a watch that reached its own time-out shows as much.
+pub(crate) async fn is_current(live: &LiveCache) -> bool {
+    witness(live).await.is_some()
+}
+
+/// What a short watch showed of a cache that has all its events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Testified {
+    /// That it is at the upstream's resourceVersion, as far as the bookmark tells that.
+    Bookmark,
+    /// That nothing is missing.
+    End,
+}
+
+async fn witness(live: &LiveCache) -> Option<Testified> {
     let history = live.history();
-    let Ok(_slot) = live.shared.proof_watches.acquire().await else { return false };
-    let Some(held) = *live.cache.progress().borrow() else { return false };
-    let deadline = Instant::now() + PATIENCE;
-    let (last, bookmark) = match timeout_at(deadline, bookmark(&live, held)).await {
-        Ok(Ok(Some(told))) => told,
+    let _slot = live.shared.proof_watches.acquire().await.ok()?;
+    let held = (*live.cache.progress().borrow())?;
+    let opened = Instant::now();
+    let deadline = opened + PATIENCE;
+    let (last, bookmark) = match timeout_at(deadline, listen(live, held)).await {
+        Ok(Ok(told)) => told,
         Ok(Err(error)) => {
             tracing::debug!(%error, "a short watch failed");
-            return false;
+            return None;
         }
-        Ok(Ok(None)) | Err(_) => return false,
+        Err(_elapsed) => return None,
     };
     let mut progress = live.cache.progress();
     let reached = progress.wait_for(|held| *held >= Some(last));
     if !timeout_at(deadline, reached).await.is_ok_and(|reached| reached.is_ok()) {
-        return false;
+        return None;
     }
+    let Some(bookmark) = bookmark else {
+        return (opened.elapsed() >= FULL_LIFE).then_some(Testified::End);
+    };
     live.proofs.told.fetch_max(bookmark.0, Ordering::Relaxed);
     live.progressed(history, bookmark);
-    true
+    Some(Testified::Bookmark)
 }
 
-/// The resourceVersions of the first bookmark and of the last event before it, which is `held` if there is none.
-async fn bookmark(
+/// The resourceVersions of the last event, which is `held` if there is none, and of the first bookmark after it, if one comes before the end.
+async fn listen(
     live: &LiveCache,
     held: ResourceVersion,
-) -> Result<Option<(ResourceVersion, ResourceVersion)>, UpstreamError> {
+) -> Result<(ResourceVersion, Option<ResourceVersion>), UpstreamError> {
     let request = WatchRequest {
         resource_version: Some(held),
         send_initial_events: false,
@@ -60,16 +83,18 @@ async fn bookmark(
                     last = object.resource_version;
                 }
                 UpstreamEvent::Bookmark { resource_version, .. } => {
-                    return Ok(Some((last, resource_version)));
+                    return Ok((last, Some(resource_version)));
                 }
                 UpstreamEvent::Error(error) => return Err(error),
             }
         }
     }
-    Ok(None)
+    Ok((last, None))
 }
 
 /// The least with a bookmark before the end.
 const SECONDS: u32 = 3;
+/// What ended sooner was broken off, perhaps before it could tell anything.
+const FULL_LIFE: Duration = Duration::from_secs(2);
 /// What is open for longer than it asked for is stuck.
 const PATIENCE: Duration = Duration::from_secs(5);
