@@ -5,13 +5,14 @@
 //!
 //! [`api`] (Kubernetes' vocabulary, pure) < [`codec`] (bytes to objects and back) <
 //! [`cache::core`] (the watch cache, without I/O or clock) < [`upstream`] (connections to the API
-//! server) < [`cache`] (reflectors and the registry of caches) < [`server`] (listeners, routing,
-//! answers) < [`admin`] (health and metrics) < [`simulator`] (a small API server in-process) <
+//! server) < [`cache`] (reflectors and the registry of caches) < [`auth`] (who clients are and what they
+//! may do) < [`server`] (listeners, routing, answers) < [`admin`] (health and metrics) < [`simulator`] (a small API server in-process) <
 //! [`app`] (builds, starts and stops the parts) < [`cli`]. [`config`] and [`telemetry`] are leaves.
 
 pub mod admin;
 pub mod api;
 pub mod app;
+pub mod auth;
 pub mod cache;
 pub mod cli;
 pub mod codec;

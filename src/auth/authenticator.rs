@@ -1,0 +1,234 @@
+//! Who a client is (semantics.md §12.1).
+//!
+//! As upstream, in this order: what a front proxy says, a client certificate, a bearer token, nothing. The first that knows a user is right. One
+//! that finds fault ends in 401 unless a later one knows a user: a wrong credential is never anonymous. So a good certificate wins over any token,
+//! and beside a bad one the token decides.
+
+#[cfg(test)]
+mod tests;
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use http::HeaderMap;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use crate::auth::bearer::{Bearer, BearerToken};
+use crate::auth::cluster::{Certified, Follower, Settings};
+use crate::auth::peer::Peer;
+use crate::auth::token_review::TokenReviews;
+use crate::auth::user::{Credential, Identity, User};
+use crate::auth::x509::handshake::Hints;
+use crate::config::{Anonymous, AuthenticationConfig};
+use crate::telemetry::auth_metrics::AuthMetrics;
+use crate::telemetry::auth_metrics::authentication::{
+    AuthenticationMetrics, AuthenticationResult, CredentialLabel,
+};
+use crate::upstream::Upstream;
+
+/// See the module.
+#[derive(Debug)]
+pub struct Authenticator {
+    settings: Arc<Settings>,
+    anonymous: Anonymous,
+    nobody: Arc<User>,
+    reviews: TokenReviews,
+    metrics: AuthenticationMetrics,
+    /// Ends the task that follows the settings with the last clone.
+    _following: DropGuard,
+}
+
+/// What a request shows of who it is from, as far as that can be told without asking anybody.
+#[derive(Clone, Debug)]
+pub enum Presented {
+    /// Nothing.
+    Nothing,
+    /// A token, which nobody looked at yet.
+    Token(BearerToken),
+    /// A certificate's user, or the one that a front proxy names.
+    User(Identity),
+    /// A certificate that is not valid, or a token that cannot be one, and nothing else: 401.
+    Wrong,
+    /// A token of which only the upstream can tell whose it is: forwarded as it came, with no credential of Weir's.
+    Unclear,
+    /// A certificate of which nothing can be told, since the CA is not known yet: 503, and nothing is forwarded. Whoever else the request may
+    /// say that it is from, the certificate would come first.
+    Unknown,
+}
+
+/// Why it is not told who a client is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AuthenticationError {
+    /// The credential is wrong: 401.
+    #[error("the credential is wrong")]
+    Unauthorized,
+    /// It cannot be told here; the upstream will judge.
+    #[error("who it is cannot be told here")]
+    Unavailable,
+}
+
+impl Authenticator {
+    /// Reads what it needs; what must come from the upstream comes later, if need be. `stale_grace` is `staleDecisionGrace`.
+    #[expect(
+        clippy::unused_async,
+        reason = "the files may have to be read off the workers one day"
+    )]
+    pub async fn start(
+        config: &AuthenticationConfig,
+        stale_grace: Duration,
+        upstream: Upstream,
+        metrics: &AuthMetrics,
+    ) -> Result<Arc<Self>, AuthError> {
+        let reviews = metrics.token_review.clone();
+        let reviews = TokenReviews::new(config, stale_grace, upstream.clone(), reviews);
+        let metrics = metrics.authentication.clone();
+        let settings = Arc::new(Settings::new(metrics.clone()));
+        let follower = Follower::new(config, Arc::clone(&settings), upstream)?;
+        let cancel = CancellationToken::new();
+        tokio::spawn(follower.run(cancel.clone()));
+        Ok(Arc::new(Self {
+            settings,
+            anonymous: config.anonymous,
+            nobody: Arc::new(User::anonymous()),
+            reviews,
+            metrics,
+            _following: cancel.drop_guard(),
+        }))
+    }
+
+    /// The names of the CAs whose certificates are good, for handshakes.
+    pub fn hints(&self) -> Hints {
+        self.settings.hints().clone()
+    }
+
+    /// What a request shows. No I/O.
+    pub fn present(&self, peer: &Peer, headers: &HeaderMap) -> Presented {
+        let by_token = |otherwise| match (BearerToken::of(headers), otherwise) {
+            (Bearer::Token(token), _) => Presented::Token(token),
+            (Bearer::Malformed, _) => Presented::Wrong,
+            (Bearer::Unclear, Presented::Nothing) => Presented::Unclear,
+            // Beside a wrong certificate it may be no credential at all, and be taken for nobody's upstream, where the certificate is not seen.
+            (Bearer::Unclear | Bearer::Nothing, otherwise) => otherwise,
+        };
+        let trust = self.settings.load();
+        let Some(verdict) = peer.verdict(&trust, seconds_since_1970()) else {
+            return by_token(Presented::Nothing);
+        };
+        if let Some(front_proxy) = &verdict.front_proxy {
+            match front_proxy.rights.names.user(headers) {
+                Ok(Some(user)) => {
+                    let user = Arc::new(user);
+                    return presented(user, Credential::FrontProxy, front_proxy.ends);
+                }
+                Ok(None) => {}
+                // Upstream would know somebody by it whom nobody can name here.
+                Err(error) => {
+                    tracing::debug!(%error, "a front proxy's request is refused");
+                    return Presented::Wrong;
+                }
+            }
+        }
+        match &verdict.certified {
+            Certified::User(user, ends) => {
+                presented(Arc::clone(user), Credential::Certificate, *ends)
+            }
+            Certified::Nobody => by_token(Presented::Nothing),
+            Certified::Wrong => by_token(Presented::Wrong),
+            Certified::Unknown => Presented::Unknown,
+        }
+    }
+
+    /// Who it is.
+    pub async fn authenticate(
+        &self,
+        presented: &Presented,
+    ) -> Result<Identity, AuthenticationError> {
+        self.authenticate_from(presented, None).await
+    }
+
+    /// Who it is, for a client at an address, for fairness among clients whose tokens are not known yet.
+    pub async fn authenticate_from(
+        &self,
+        presented: &Presented,
+        address: Option<IpAddr>,
+    ) -> Result<Identity, AuthenticationError> {
+        let (credential, found) = match presented {
+            Presented::Nothing => (CredentialLabel::None, self.nobody()),
+            Presented::Token(token) => {
+                (CredentialLabel::Token, self.reviews.review(token, address).await)
+            }
+            Presented::User(identity) => (label(identity.credential), still_good(identity)),
+            Presented::Wrong => {
+                (CredentialLabel::Certificate, Err(AuthenticationError::Unauthorized))
+            }
+            Presented::Unclear => (CredentialLabel::Token, Err(AuthenticationError::Unavailable)),
+            Presented::Unknown => {
+                (CredentialLabel::Certificate, Err(AuthenticationError::Unavailable))
+            }
+        };
+        let result = match &found {
+            Ok(_) => AuthenticationResult::Ok,
+            Err(AuthenticationError::Unauthorized) => AuthenticationResult::Unauthorized,
+            Err(AuthenticationError::Unavailable) => AuthenticationResult::Unavailable,
+        };
+        self.metrics.authenticated(credential, result);
+        found
+    }
+
+    fn nobody(&self) -> Result<Identity, AuthenticationError> {
+        match self.anonymous {
+            Anonymous::Forward => Err(AuthenticationError::Unavailable),
+            Anonymous::Refuse => Err(AuthenticationError::Unauthorized),
+            Anonymous::Authorize => Ok(Identity {
+                user: Arc::clone(&self.nobody),
+                credential: Credential::None,
+                not_after: None,
+                stale: false,
+            }),
+        }
+    }
+}
+
+fn presented(user: Arc<User>, credential: Credential, ends: i64) -> Presented {
+    let ends = u64::try_from(ends).unwrap_or(0);
+    // A time beyond what the system can count is no end.
+    let not_after = UNIX_EPOCH.checked_add(Duration::from_secs(ends));
+    Presented::User(Identity { user, credential, not_after, stale: false })
+}
+
+/// A user that was found before: an open watch outlives the request's certificate.
+fn still_good(identity: &Identity) -> Result<Identity, AuthenticationError> {
+    match identity.not_after {
+        Some(end) if SystemTime::now() >= end => Err(AuthenticationError::Unauthorized),
+        _ => Ok(identity.clone()),
+    }
+}
+
+fn label(credential: Credential) -> CredentialLabel {
+    match credential {
+        Credential::None => CredentialLabel::None,
+        Credential::Token => CredentialLabel::Token,
+        Credential::Certificate => CredentialLabel::Certificate,
+        Credential::FrontProxy => CredentialLabel::FrontProxy,
+    }
+}
+
+/// The clock that certificates are made for.
+fn seconds_since_1970() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
+}
+
+/// Why authentication cannot be set up. Each names what to check.
+#[derive(Debug, thiserror::Error)]
+pub enum AuthError {
+    /// A file of the configuration is unusable.
+    #[error("{path}: {cause}")]
+    File {
+        /// Which.
+        path: std::path::PathBuf,
+        /// What is wrong with it.
+        cause: String,
+    },
+}

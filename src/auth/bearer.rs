@@ -1,0 +1,148 @@
+//! Bearer tokens as they stand in requests, read exactly as kube-apiserver does (`request/bearertoken`, `request/websocket`): the first
+//! `Authorization`, or else, where a WebSocket is asked for, a sub-protocol that carries a token (browsers can set no other header).
+//!
+//! What two readers might take differently is never guessed: it is [`Bearer::Unclear`], the request is forwarded as it came, and the upstream
+//! judges. So it is where the answer would not be the same even for the same user (a Warning about an extra space), and where a
+//! TokenReview would judge another token than the one shown (it splits and trims the token once more).
+
+#[cfg(test)]
+mod tests;
+
+use std::borrow::Cow;
+use std::fmt;
+
+use base64::Engine as _;
+use base64::alphabet::URL_SAFE;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use http::HeaderMap;
+use http::header::{AUTHORIZATION, CONNECTION, SEC_WEBSOCKET_PROTOCOL, UPGRADE};
+
+/// A token. Its `Debug` form does not show it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct BearerToken(pub(crate) String);
+
+/// What a request shows in place of a token.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Bearer {
+    /// No token: nothing, another scheme, or nothing after the scheme. kube-apiserver takes it as a request without a credential.
+    Nothing,
+    /// One token.
+    Token(BearerToken),
+    /// A token that cannot be one: 401.
+    Malformed,
+    /// What only the upstream can tell; the request is to be forwarded as it is.
+    Unclear,
+}
+
+impl BearerToken {
+    /// What a request shows.
+    pub fn of(headers: &HeaderMap) -> Bearer {
+        let header = of_authorization(headers);
+        let protocol = of_protocols(headers);
+        match (header, protocol) {
+            (header, Bearer::Nothing) => header,
+            (Bearer::Nothing, protocol) => protocol,
+            // The second counts only if the first is wrong, which nobody here knows yet.
+            _ => Bearer::Unclear,
+        }
+    }
+
+    fn checked(token: &str) -> Bearer {
+        // TokenReview puts the token into a header and reads that: a space ends it, white space at its end is cut off.
+        if token.contains(' ') || token.ends_with(char::is_whitespace) {
+            return Bearer::Unclear;
+        }
+        Bearer::Token(Self(token.to_owned()))
+    }
+}
+
+impl fmt::Debug for BearerToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("BearerToken(…)")
+    }
+}
+
+/// Of the first `Authorization`, even if it is empty and a second one is not.
+fn of_authorization(headers: &HeaderMap) -> Bearer {
+    let Some(value) = headers.get(AUTHORIZATION) else { return Bearer::Nothing };
+    let text = String::from_utf8_lossy(value.as_bytes());
+    let mut words = text.trim().splitn(3, ' ');
+    let (Some(scheme), Some(token)) = (words.next(), words.next()) else { return Bearer::Nothing };
+    if !scheme.eq_ignore_ascii_case("bearer") {
+        return Bearer::Nothing;
+    }
+    match &text {
+        // No credential, but the upstream warns of it in its answer.
+        _ if token.is_empty() => Bearer::Unclear,
+        // JSON cannot carry it to a review.
+        Cow::Owned(_) => Bearer::Unclear,
+        Cow::Borrowed(_) => BearerToken::checked(token),
+    }
+}
+
+/// Of the sub-protocols of a WebSocket.
+fn of_protocols(headers: &HeaderMap) -> Bearer {
+    if !headers.contains_key(SEC_WEBSOCKET_PROTOCOL) || !is_websocket(headers) {
+        return Bearer::Nothing;
+    }
+    let mut token = None;
+    let mut others = 0_usize;
+    for line in headers.get_all(SEC_WEBSOCKET_PROTOCOL) {
+        let line = String::from_utf8_lossy(line.as_bytes());
+        for protocol in line.split(',') {
+            let Some(encoded) = protocol.trim().strip_prefix(PROTOCOL_TOKEN_PREFIX) else {
+                // An empty one counts, too.
+                others += 1;
+                continue;
+            };
+            let decoded =
+                RAW_URL.decode(encoded).ok().and_then(|token| String::from_utf8(token).ok());
+            match (decoded, &token) {
+                (Some(decoded), None) => token = Some(decoded),
+                // Not one, or one more.
+                _ => return Bearer::Malformed,
+            }
+        }
+    }
+    match token {
+        None => Bearer::Nothing,
+        Some(token) if token.is_empty() => Bearer::Nothing,
+        // There must be one to answer with.
+        Some(_) if others == 0 => Bearer::Malformed,
+        Some(token) => BearerToken::checked(&token),
+    }
+}
+
+/// Whether kube-apiserver's authentication takes it for a WebSocket's beginning. It is easily content: any `Connection` that has the word
+/// in it, even within another, will do.
+fn is_websocket(headers: &HeaderMap) -> bool {
+    let named = headers.get(UPGRADE).is_some_and(|value| {
+        equals_folded(&String::from_utf8_lossy(value.as_bytes()), "websocket")
+    });
+    named
+        && headers.get_all(CONNECTION).iter().any(|value| {
+            let value = value.as_bytes().to_ascii_lowercase();
+            value.windows(UPGRADE.as_str().len()).any(|part| part == UPGRADE.as_str().as_bytes())
+        })
+}
+
+/// Go's `strings.EqualFold` for a lower-case ASCII word: two letters of Unicode fold to ASCII ones.
+fn equals_folded(text: &str, word: &str) -> bool {
+    let folded = text.chars().map(|letter| match letter {
+        '\u{17f}' => 's',
+        '\u{212a}' => 'k',
+        letter => letter.to_ascii_lowercase(),
+    });
+    folded.eq(word.chars())
+}
+
+/// What a sub-protocol that carries a bearer token begins with.
+pub(crate) const PROTOCOL_TOKEN_PREFIX: &str = "base64url.bearer.authorization.k8s.io.";
+
+/// Go's `base64.RawURLEncoding`: no padding, and what is over in the last letter is not looked at.
+const RAW_URL: GeneralPurpose = GeneralPurpose::new(
+    &URL_SAFE,
+    GeneralPurposeConfig::new()
+        .with_decode_padding_mode(DecodePaddingMode::RequireNone)
+        .with_decode_allow_trailing_bits(true),
+);

@@ -1,0 +1,195 @@
+use http::{HeaderName, HeaderValue};
+use proptest::prelude::*;
+
+use super::*;
+
+fn headers(lines: &[(&'static str, &[u8])]) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    for (name, value) in lines {
+        let value = HeaderValue::from_bytes(value).unwrap();
+        headers.append(HeaderName::from_static(name), value);
+    }
+    headers
+}
+
+fn token(token: &str) -> Bearer {
+    Bearer::Token(BearerToken(token.to_owned()))
+}
+
+fn authorization(values: &[&[u8]]) -> Bearer {
+    let lines: Vec<_> = values.iter().map(|&value| ("authorization", value)).collect();
+    BearerToken::of(&headers(&lines))
+}
+
+/// Each as kube-apiserver v1.36 answered it: anonymously (nothing), 200 or 401 (a token), and what is left to it.
+#[test]
+fn authorization_is_read_as_the_api_server_reads_it() {
+    for value in [
+        "Bearer abc",
+        "bearer abc",
+        "bEaReR abc",
+        "   Bearer abc   ",
+        "Bearer abc more",
+        "Bearer abc more words here",
+        "\u{a0}Bearer abc",
+        "\u{2003}Bearer abc \u{85}",
+    ] {
+        assert_eq!(authorization(&[value.as_bytes()]), token("abc"), "{value:?}");
+    }
+    for value in ["", " ", "Bearer", "Bearer   ", "Bearer\tabc", "Basic abc", "Token abc", "abc"] {
+        assert_eq!(authorization(&[value.as_bytes()]), Bearer::Nothing, "{value:?}");
+    }
+    assert_eq!(authorization(&[b"Bearer abc\tx"]), token("abc\tx"));
+    assert_eq!(authorization(&[b"Bearer abc,"]), token("abc,"));
+    // The first line counts.
+    assert_eq!(authorization(&[b"Basic x", b"Bearer abc"]), Bearer::Nothing);
+    assert_eq!(authorization(&[b"", b"Bearer abc"]), Bearer::Nothing);
+    assert_eq!(authorization(&[b"Bearer abc", b"Bearer other"]), token("abc"));
+    assert_eq!(authorization(&[]), Bearer::Nothing);
+    assert_eq!(authorization(&[b"Basic \xff"]), Bearer::Nothing);
+}
+
+#[test]
+fn what_only_the_upstream_can_tell_is_left_to_it() {
+    // A Warning is due; not UTF-8; a review would cut off the end.
+    for value in
+        [&b"Bearer  abc"[..], b"Bearer abc\xa0", b"Bearer \xff\xfe", b"Bearer abc\xc2\xa0 x"]
+    {
+        assert_eq!(authorization(&[value]), Bearer::Unclear, "{value:?}");
+    }
+    assert_eq!(protocols(&["base64url.bearer.authorization.k8s.io.YSBi, other"]), Bearer::Unclear);
+}
+
+fn websocket(protocols: &[&str], more: &[(&'static str, &[u8])]) -> HeaderMap {
+    let mut lines = more.to_vec();
+    lines.extend(protocols.iter().map(|value| ("sec-websocket-protocol", value.as_bytes())));
+    headers(&lines)
+}
+
+const ASKED: [(&str, &[u8]); 2] = [("upgrade", b"websocket"), ("connection", b"Upgrade")];
+
+fn protocols(protocols: &[&str]) -> Bearer {
+    BearerToken::of(&websocket(protocols, &ASKED))
+}
+
+/// `abc`.
+const ABC: &str = "base64url.bearer.authorization.k8s.io.YWJj";
+
+/// As kube-apiserver v1.36 answered them.
+#[test]
+fn a_websockets_token_is_a_sub_protocol() {
+    for given in [
+        vec![format!("{ABC}, other")],
+        vec![format!("other, {ABC}")],
+        vec![format!("other,{ABC}")],
+        vec!["other".to_owned(), ABC.to_owned()],
+        vec![format!("{ABC}, ,")],
+    ] {
+        let given: Vec<&str> = given.iter().map(String::as_str).collect();
+        assert_eq!(protocols(&given), token("abc"), "{given:?}");
+    }
+    for given in [
+        ABC.to_owned(),
+        format!("{ABC}, {ABC}, other"),
+        format!("{PROTOCOL_TOKEN_PREFIX}, {ABC}, other"),
+        format!("{PROTOCOL_TOKEN_PREFIX}YWI=, other"),
+        format!("{PROTOCOL_TOKEN_PREFIX}__4, other"),
+        format!("{PROTOCOL_TOKEN_PREFIX}!!!, other"),
+    ] {
+        assert_eq!(protocols(&[&given]), Bearer::Malformed, "{given}");
+    }
+    for given in [
+        "other".to_owned(),
+        PROTOCOL_TOKEN_PREFIX.to_owned(),
+        format!("{PROTOCOL_TOKEN_PREFIX}, other"),
+        format!("{}YWJj, other", PROTOCOL_TOKEN_PREFIX.to_uppercase()),
+    ] {
+        assert_eq!(protocols(&[&given]), Bearer::Nothing, "{given}");
+    }
+    // Go does not look at what is over in the last letter.
+    assert_eq!(protocols(&[&format!("{PROTOCOL_TOKEN_PREFIX}YWJjYR, other")]), token("abca"));
+}
+
+#[test]
+fn only_a_websocket_has_sub_protocols() {
+    let given = format!("{ABC}, other");
+    let read = |more: &[(&'static str, &'static str)]| {
+        let more: Vec<_> = more.iter().map(|(name, value)| (*name, value.as_bytes())).collect();
+        BearerToken::of(&websocket(&[&given], &more))
+    };
+    for more in [
+        &[] as &[(&str, &str)],
+        &[("upgrade", "websocket")],
+        &[("connection", "upgrade")],
+        &[("upgrade", "foo, websocket"), ("connection", "upgrade")],
+        &[("upgrade", "foo"), ("upgrade", "websocket"), ("connection", "upgrade")],
+        &[("upgrade", "xwebsocketx"), ("connection", "upgrade")],
+        &[("upgrade", "websocket"), ("connection", "keep-alive")],
+    ] {
+        assert_eq!(read(more), Bearer::Nothing, "{more:?}");
+    }
+    for more in [
+        &[("upgrade", "WebSocket"), ("connection", "keep-alive, upgrade")] as &[(&str, &str)],
+        &[("upgrade", "websocket"), ("connection", "keep-alive"), ("connection", "UPGRADE")],
+        &[("upgrade", "websocket"), ("connection", "xupgradex")],
+        &[("upgrade", "web\u{17f}oc\u{212a}et"), ("connection", "upgrade")],
+    ] {
+        assert_eq!(read(more), token("abc"), "{more:?}");
+    }
+}
+
+#[test]
+fn of_two_tokens_the_upstream_chooses() {
+    let both = |authorization: &'static [u8]| {
+        let mut more = ASKED.to_vec();
+        more.push(("authorization", authorization));
+        BearerToken::of(&websocket(&[&format!("{ABC}, other")], &more))
+    };
+    assert_eq!(both(b"Bearer abc"), Bearer::Unclear);
+    assert_eq!(both(b"Bearer  x"), Bearer::Unclear);
+    assert_eq!(both(b"Basic x"), token("abc"));
+}
+
+#[test]
+fn debug_shows_no_token() {
+    let shown = format!("{:?}", authorization(&[b"Bearer very-secret"]));
+    assert!(!shown.contains("secret"), "{shown}");
+}
+
+proptest! {
+    /// Against the rules as Go has them, in bytes.
+    #[test]
+    fn any_authorization_is_read_by_the_rules(value in "[Bb]?[ \tBbEeaARrx\u{a0}é]{0,4}(bearer|Bearer|basic)?[ \t]{0,3}[a-c. \t\u{a0}]{0,6}") {
+        prop_assume!(!value.chars().any(|c| c.is_control() && c != '\t'));
+        let parts: Vec<&str> = value.trim().splitn(3, ' ').collect();
+        let bearer = parts.len() >= 2 && parts[0].to_lowercase() == "bearer";
+        let read = authorization(&[value.as_bytes()]);
+        match read {
+            Bearer::Token(BearerToken(token)) => prop_assert!(bearer && token == parts[1] && !token.is_empty()),
+            Bearer::Nothing => prop_assert!(!bearer),
+            Bearer::Unclear => prop_assert!(bearer && (parts[1].is_empty() || parts[1] != parts[1].trim_end())),
+            Bearer::Malformed => prop_assert!(false),
+        }
+    }
+
+    #[test]
+    fn any_bytes_are_read(one in proptest::collection::vec(any::<u8>(), 0..80), two in proptest::collection::vec(any::<u8>(), 0..80)) {
+        let mut given = headers(&ASKED);
+        for (name, bytes) in [(AUTHORIZATION, one), (SEC_WEBSOCKET_PROTOCOL, two)] {
+            if let Ok(value) = HeaderValue::from_bytes(&bytes) {
+                given.append(name, value);
+            }
+        }
+        if let Bearer::Token(BearerToken(token)) = BearerToken::of(&given) {
+            prop_assert!(!token.is_empty() && !token.contains(' '));
+        }
+    }
+
+    #[test]
+    fn an_encoded_token_is_decoded(given in "[!-~]{1,40}") {
+        let protocol = format!("other, {PROTOCOL_TOKEN_PREFIX}{}", RAW_URL.encode(&given));
+        // A padded alphabet would not be read.
+        let read = protocols(&[protocol.trim_end_matches('=')]);
+        prop_assert_eq!(read, token(&given));
+    }
+}
