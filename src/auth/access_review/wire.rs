@@ -1,0 +1,181 @@
+//! A SubjectAccessReview as JSON: Go's own order of fields, and empty ones left out (semantics.md §12.3).
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+use crate::auth::attributes::{Attributes, FieldRequirement, LabelRequirement, ResourceAttributes};
+use crate::auth::user::User;
+
+/// The review that asks whether a user may.
+pub(super) fn request(user: &User, attributes: &Attributes) -> Bytes {
+    let (resource, path) = match attributes {
+        Attributes::NonResource(attributes) => {
+            let (path, verb) = (attributes.path.as_str(), attributes.verb.as_str());
+            (None, Some(NonResource { path, verb }))
+        }
+        Attributes::Resource(attributes) => (Some(Resource::of(attributes)), None),
+    };
+    let review = Review {
+        kind: "SubjectAccessReview",
+        api_version: "authorization.k8s.io/v1",
+        metadata: Empty {},
+        spec: Spec {
+            resource_attributes: resource,
+            non_resource_attributes: path,
+            user: &user.name,
+            groups: &user.groups,
+            extra: &user.extra,
+            uid: &user.uid,
+        },
+        status: Asked { allowed: false },
+    };
+    // Texts, lists and maps of texts: there is nothing in it that JSON cannot write.
+    serde_json::to_vec(&review).unwrap_or_default().into()
+}
+
+/// The status of an answer; `None` if it has none.
+pub(super) fn status(body: &[u8]) -> Option<Status> {
+    #[derive(Deserialize)]
+    struct Answer {
+        status: Status,
+    }
+    serde_json::from_slice(body).ok().map(|answer: Answer| answer.status)
+}
+
+/// `SubjectAccessReviewStatus`.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Status {
+    /// Whether somebody allows it.
+    pub(super) allowed: bool,
+    /// Whether somebody forbids it.
+    #[serde(default)]
+    pub(super) denied: bool,
+    /// Why.
+    #[serde(default)]
+    pub(super) reason: String,
+    /// What went wrong on the way; something may be allowed all the same.
+    #[serde(default)]
+    pub(super) evaluation_error: String,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Review<'a> {
+    kind: &'static str,
+    api_version: &'static str,
+    metadata: Empty,
+    spec: Spec<'a>,
+    status: Asked,
+}
+
+#[derive(Serialize)]
+struct Empty {}
+
+#[derive(Serialize)]
+struct Asked {
+    allowed: bool,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Spec<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    resource_attributes: Option<Resource<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    non_resource_attributes: Option<NonResource<'a>>,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    user: &'a str,
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    groups: &'a [String],
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    extra: &'a BTreeMap<String, Vec<String>>,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    uid: &'a str,
+}
+
+#[derive(Serialize)]
+struct NonResource<'a> {
+    #[serde(skip_serializing_if = "str::is_empty")]
+    path: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    verb: &'a str,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Resource<'a> {
+    #[serde(skip_serializing_if = "str::is_empty")]
+    namespace: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    verb: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    group: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    version: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    resource: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    subresource: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    name: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    field_selector: Option<Selector<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    label_selector: Option<Selector<'a>>,
+}
+
+#[derive(Serialize)]
+struct Selector<'a> {
+    requirements: Vec<Requirement<'a>>,
+}
+
+#[derive(Serialize)]
+struct Requirement<'a> {
+    key: &'a str,
+    operator: &'static str,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    values: Vec<&'a str>,
+}
+
+impl<'a> Resource<'a> {
+    fn of(attributes: &'a ResourceAttributes) -> Self {
+        Self {
+            namespace: &attributes.namespace,
+            verb: attributes.verb,
+            group: &attributes.gvr.group,
+            version: &attributes.gvr.version,
+            resource: &attributes.gvr.resource,
+            subresource: &attributes.subresource,
+            name: &attributes.name,
+            field_selector: Selector::of(&attributes.fields),
+            label_selector: Selector::of(&attributes.labels),
+        }
+    }
+}
+
+impl<'a> Selector<'a> {
+    fn of<R>(requirements: &'a [R]) -> Option<Self>
+    where
+        Requirement<'a>: From<&'a R>,
+    {
+        let requirements: Vec<_> = requirements.iter().map(Requirement::from).collect();
+        (!requirements.is_empty()).then_some(Self { requirements })
+    }
+}
+
+impl<'a> From<&'a FieldRequirement> for Requirement<'a> {
+    fn from(field: &'a FieldRequirement) -> Self {
+        let operator = if field.equal { "In" } else { "NotIn" };
+        Self { key: &field.key, operator, values: vec![&field.value] }
+    }
+}
+
+impl<'a> From<&'a LabelRequirement> for Requirement<'a> {
+    fn from(label: &'a LabelRequirement) -> Self {
+        let values = label.values.iter().map(|value| &**value).collect();
+        Self { key: &label.key, operator: label.operator.as_str(), values }
+    }
+}

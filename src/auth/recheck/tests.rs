@@ -1,0 +1,137 @@
+//! Open watches and the rights to them.
+
+use std::path::PathBuf;
+
+use prometheus::Registry;
+use tokio::task::JoinHandle;
+
+use super::*;
+use crate::auth::access_review::testing::{Reply, Script, attributes, config, pass, user};
+use crate::auth::user::Credential;
+use crate::config::{Anonymous, AuthenticationConfig, Mode};
+use crate::telemetry::auth_metrics::AuthMetrics;
+use crate::upstream::Upstream;
+use crate::upstream::testing::{config as upstream, metrics};
+
+const INTERVAL: Duration = Duration::from_secs(60);
+const PODS: &str = "/api/v1/pods?watch=1";
+
+async fn authenticator() -> Arc<Authenticator> {
+    let config = AuthenticationConfig {
+        mode: Mode::Gateway,
+        client_ca: None::<PathBuf>,
+        request_header: None,
+        anonymous: Anonymous::Authorize,
+        token_audiences: Vec::new(),
+        token_ttl: Duration::from_secs(10),
+        token_failure_ttl: Duration::from_secs(10),
+        front_proxy: None,
+        impersonate: false,
+    };
+    let upstream = upstream(Some("http://127.0.0.1:1".to_owned()), None, false);
+    let upstream = Upstream::new(&upstream, metrics()).await.unwrap();
+    let metrics = AuthMetrics::register(&Registry::new()).unwrap();
+    Authenticator::start(&config, Duration::ZERO, upstream, &metrics).await.unwrap()
+}
+
+fn identity(not_after: Option<SystemTime>) -> Identity {
+    let user = user("alice", &["g"]);
+    Identity { user, credential: Credential::Certificate, not_after, stale: false }
+}
+
+async fn watch(script: &Script, not_after: Option<SystemTime>, interval: Duration) -> Recheck {
+    let identity = identity(not_after);
+    Recheck {
+        presented: Presented::User(identity.clone()),
+        identity,
+        attributes: attributes(PODS),
+        interval,
+        authenticator: authenticator().await,
+        authorizer: Arc::clone(&script.authorizer),
+    }
+}
+
+/// Lets time pass second by second until a condition holds, and tells how much.
+async fn pass_until(mut condition: impl FnMut() -> bool) -> Duration {
+    let started = Instant::now();
+    while !condition() {
+        pass(Duration::from_secs(1)).await;
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    started.elapsed()
+}
+
+#[tokio::test]
+async fn a_right_that_is_taken_away_ends_the_watch() {
+    let script = Script::start(&config(0), Reply::Allow).await;
+    let lost: JoinHandle<()> = tokio::spawn(watch(&script, None, INTERVAL).await.lost());
+    pass_until(|| script.asked() == 2).await;
+    assert!(!lost.is_finished());
+    script.reply(Reply::Deny);
+    let took = pass_until(|| lost.is_finished()).await;
+    assert!(took < INTERVAL + Duration::from_secs(15), "{took:?}");
+}
+
+#[tokio::test]
+async fn an_upstream_that_is_away_ends_nothing() {
+    let script = Script::start(&config(0), Reply::Code(503)).await;
+    let lost = tokio::spawn(watch(&script, None, INTERVAL).await.lost());
+    pass_until(|| script.asked() == 3).await;
+    assert!(!lost.is_finished());
+    lost.abort();
+}
+
+#[tokio::test]
+async fn many_watches_of_one_question_share_their_reviews() {
+    let script = Script::start(&config(0), Reply::Allow).await;
+    let mut watches = Vec::new();
+    for _ in 0..50 {
+        watches.push(tokio::spawn(watch(&script, None, INTERVAL).await.lost()));
+    }
+    pass_until(|| script.asked() == 1).await;
+    let took = pass_until(|| script.asked() >= 3).await;
+    assert!(took >= 2 * INTERVAL - Duration::from_secs(15), "{took:?}");
+    script.reply(Reply::Deny);
+    pass_until(|| watches.iter().all(JoinHandle::is_finished)).await;
+    assert_eq!(script.asked(), 4);
+}
+
+#[tokio::test]
+async fn what_was_just_asked_is_not_the_look() {
+    let script = Script::start(&config(0), Reply::Allow).await;
+    let lost = tokio::spawn(watch(&script, None, INTERVAL).await.lost());
+    pass_until(|| script.asked() == 2).await;
+    // Requests keep the memory of the old right warm; the look waits for its end.
+    let alice = user("alice", &["g"]);
+    let mut asked = script.authorizer.authorize(&alice, &attributes(PODS)).await.is_ok();
+    script.reply(Reply::Deny);
+    pass_until(|| lost.is_finished()).await;
+    asked &= script.asked() >= 3;
+    assert!(asked);
+}
+
+#[tokio::test]
+async fn a_credential_ends_at_its_time() {
+    let script = Script::start(&config(0), Reply::Allow).await;
+    let end = SystemTime::now() + Duration::from_secs(30);
+    let lost = watch(&script, Some(end), Duration::from_secs(3600)).await.lost();
+    let lost = tokio::spawn(lost);
+    let took = pass_until(|| lost.is_finished()).await;
+    assert!(took > Duration::from_secs(28) && took < Duration::from_secs(40), "{took:?}");
+    assert_eq!(script.asked(), 0);
+    let past = SystemTime::now() - Duration::from_secs(1);
+    watch(&script, Some(past), INTERVAL).await.lost().await;
+}
+
+#[test]
+fn looks_are_an_interval_apart_whenever_a_watch_began() {
+    let start = Instant::now();
+    let phase = Duration::from_secs(70);
+    for passed in [0, 5, 9, 11, 69, 70, 71, 129, 500] {
+        let now = start + Duration::from_secs(passed);
+        let next = look_after(start, phase, INTERVAL, now);
+        assert!(next > now && next <= now + INTERVAL, "{passed}");
+        let since = (next + INTERVAL).duration_since(start + phase).as_nanos();
+        assert_eq!(since % INTERVAL.as_nanos(), 0, "{passed}");
+    }
+}
