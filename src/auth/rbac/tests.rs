@@ -1,0 +1,200 @@
+//! Decisions: a table of what clusters really have, and the index against a model that has none.
+
+mod model;
+mod table;
+
+use std::collections::{BTreeMap, HashMap};
+
+use proptest::prelude::*;
+use proptest::sample::select;
+use serde_json::{Value, json};
+
+use crate::auth::rbac::index::{Index, Writer};
+use crate::auth::rbac::policy::Policy;
+use crate::auth::rbac::resource::RbacResource;
+use crate::auth::rbac::rule::Question;
+use crate::auth::user::User;
+
+/// The objects of a cluster by resource, namespace and name.
+type Objects = BTreeMap<(&'static str, String, String), Value>;
+
+fn user(name: &str, groups: &[&str]) -> User {
+    let groups = groups.iter().map(|&group| group.to_owned()).collect();
+    User::new(name.to_owned(), String::new(), groups, BTreeMap::new())
+}
+
+fn resource(plural: &str) -> RbacResource {
+    RbacResource::ALL.into_iter().find(|resource| resource.as_str() == plural).unwrap()
+}
+
+/// The index of a cluster, built at once.
+fn built(objects: &Objects) -> Writer {
+    let mut writer = Writer::default();
+    for ((plural, namespace, name), object) in objects {
+        writer.put(resource(plural), namespace, name, object.to_string().as_bytes());
+    }
+    writer
+}
+
+/// A change: an object comes or becomes another, or goes.
+#[derive(Clone, Debug)]
+struct Step {
+    key: (&'static str, String, String),
+    object: Option<Value>,
+}
+
+fn words(of: &'static [&'static str]) -> impl Strategy<Value = Value> {
+    prop_oneof![
+        8 => proptest::collection::vec(select(of), 0..3).prop_map(|words| json!(words)),
+        1 => Just(Value::Null),
+    ]
+}
+
+fn rules() -> impl Strategy<Value = Value> {
+    let rule = (
+        words(&["get", "list", "*", "watch"]),
+        words(&["", "apps", "*"]),
+        words(&["pods", "pods/log", "*/log", "deployments", "*", "deployments/scale", "pods/*"]),
+        words(&["a", "b", "*"]),
+        words(&["/healthz", "/healthz/*", "*", "/api*", "/apis**", ""]),
+    );
+    let rule = rule.prop_map(|(verbs, groups, resources, names, urls)| {
+        json!({"verbs": verbs, "apiGroups": groups, "resources": resources, "resourceNames": names, "nonResourceURLs": urls, "later": 1})
+    });
+    proptest::collection::vec(rule, 0..3).prop_map(|rules| json!({ "rules": rules }))
+}
+
+fn binding() -> impl Strategy<Value = Value> {
+    let subject = (
+        select(&["User", "Group", "ServiceAccount", "Robot"][..]),
+        select(&["alice", "dev", "system:serviceaccount:one:robot", "robot", ""][..]),
+        select(&["", "one", "two"][..]),
+    );
+    let subject = subject.prop_map(
+        |(kind, name, namespace)| json!({"kind": kind, "name": name, "namespace": namespace}),
+    );
+    let role = (select(&["Role", "ClusterRole", "Other"][..]), select(&["x", "y"][..]));
+    (proptest::collection::vec(subject, 0..4), role).prop_map(|(subjects, (kind, name))| {
+        json!({"subjects": subjects, "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name}})
+    })
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let keyed = |plurals: [&'static str; 2], names: &'static [&'static str]| {
+        let namespace = select(&["one", "two"][..]);
+        (any::<bool>(), namespace, select(names)).prop_map(move |(cluster, namespace, name)| {
+            let (plural, namespace) =
+                if cluster { (plurals[0], "") } else { (plurals[1], namespace) };
+            (plural, namespace.to_owned(), name.to_owned())
+        })
+    };
+    let unreadable = || Just(json!({"rules": 5, "subjects": 5}));
+    let role = prop_oneof![9 => rules(), 1 => unreadable()];
+    let binding = prop_oneof![9 => binding(), 1 => unreadable()];
+    prop_oneof![
+        (keyed(["clusterroles", "roles"], &["x", "y"]), proptest::option::weighted(0.8, role)),
+        (
+            keyed(["clusterrolebindings", "rolebindings"], &["b", "c", "d"]),
+            proptest::option::weighted(0.8, binding)
+        ),
+    ]
+    .prop_map(|(key, object)| Step { key, object })
+}
+
+fn somebody() -> impl Strategy<Value = User> {
+    const GROUPS: &[&[&str]] = &[&["dev", "dev"], &["system:authenticated"], &[]];
+    let names = select(&["alice", "bob", "system:serviceaccount:one:robot", ""][..]);
+    let groups = select(GROUPS);
+    (names, groups).prop_map(|(name, groups)| user(name, groups))
+}
+
+fn question() -> impl Strategy<Value = Question<'static>> {
+    let of_resource = (
+        select(&["get", "list", ""][..]),
+        select(&["", "apps", "batch"][..]),
+        select(&["pods", "deployments"][..]),
+        select(&["", "log", "scale"][..]),
+        select(&["", "one", "two", "three"][..]),
+        select(&["", "a", "b"][..]),
+    );
+    let of_resource =
+        of_resource.prop_map(|(verb, group, resource, subresource, namespace, name)| {
+            Question::Resource { verb, group, resource, subresource, namespace, name }
+        });
+    let path = select(&["/healthz", "/healthz/etcd", "/api", "/apis/apps", "/version"][..]);
+    let of_none = (select(&["get", "post"][..]), path)
+        .prop_map(|(verb, path)| Question::NonResource { verb, path });
+    prop_oneof![4 => of_resource, 1 => of_none]
+}
+
+fn taken(objects: &mut Objects, writer: &mut Writer, step: Step) {
+    let (plural, namespace, name) = &step.key;
+    match &step.object {
+        Some(object) => {
+            writer.put(resource(plural), namespace, name, object.to_string().as_bytes());
+        }
+        None => writer.remove(resource(plural), namespace, name),
+    }
+    match step.object {
+        Some(object) => drop(objects.insert(step.key, object)),
+        None => drop(objects.remove(&step.key)),
+    }
+}
+
+proptest! {
+    #[test]
+    fn decides_as_the_definition_does(
+        steps in proptest::collection::vec(step(), 0..24),
+        asked in proptest::collection::vec((somebody(), question()), 1..24),
+    ) {
+        let (mut objects, mut writer) = (Objects::new(), Writer::default());
+        for step in steps {
+            taken(&mut objects, &mut writer, step);
+        }
+        let index = writer.index();
+        for (user, question) in asked {
+            let expected = model::allows(&objects, &user, &question);
+            prop_assert_eq!(index.allows(&user, &question), expected, "{:?} {:?}", user, question);
+        }
+    }
+
+    #[test]
+    fn what_came_bit_by_bit_is_what_is_built_at_once(
+        steps in proptest::collection::vec(step(), 0..48),
+        listed in proptest::collection::vec(step(), 0..24),
+    ) {
+        let (mut objects, mut writer) = (Objects::new(), Writer::default());
+        for step in steps {
+            let (before, kept) = (writer.index(), built(&objects).index());
+            taken(&mut objects, &mut writer, step);
+            prop_assert_eq!(&writer.index(), &built(&objects).index());
+            // Who reads the index from before has it as it was.
+            prop_assert_eq!(&before, &kept);
+        }
+        // Another list takes the place of all.
+        let (mut others, mut other) = (Objects::new(), Writer::default());
+        listed.into_iter().for_each(|step| taken(&mut others, &mut other, step));
+        for resource in RbacResource::ALL {
+            writer.replace(resource, read(&others, resource));
+            prop_assert_eq!(writer.len(resource), other.len(resource));
+            prop_assert_eq!(writer.unreadable(resource), other.unreadable(resource));
+        }
+        prop_assert_eq!(writer.index(), other.index());
+        for resource in RbacResource::ALL {
+            writer.replace(resource, HashMap::new());
+        }
+        prop_assert_eq!(writer.index(), Index::default());
+    }
+}
+
+fn read(
+    objects: &Objects,
+    resource: RbacResource,
+) -> HashMap<crate::auth::rbac::index::Key, Policy> {
+    let own = objects.iter().filter(|((plural, ..), _)| *plural == resource.as_str());
+    own.map(|((_, namespace, name), object)| {
+        let policy = Policy::read(resource, namespace, object.to_string().as_bytes());
+        ((namespace.as_str().into(), name.as_str().into()), policy)
+    })
+    .collect()
+}
