@@ -1,0 +1,309 @@
+//! The log as a whole: what is accepted is written, whole and in order; what finds no room waits or is counted.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::sync::mpsc;
+use std::time::SystemTime;
+
+use http::request::Parts;
+use http::{Request, StatusCode};
+use prometheus::Registry;
+use serde_json::Value;
+
+use super::*;
+use crate::api::request_info::RequestInfo;
+use crate::auth::audit::queue::QUEUE_BYTES_MAX;
+use crate::auth::peer::Peer;
+use crate::auth::user::User;
+
+/// A request that was answered with 200.
+struct Asked {
+    parts: Parts,
+    info: RequestInfo,
+    peer: Peer,
+    user: User,
+    id: String,
+}
+
+impl Asked {
+    fn new(uri: &str, id: &str) -> Self {
+        let (parts, ()) = Request::get(uri).body(()).unwrap().into_parts();
+        let query = parts.uri.query().unwrap_or_default();
+        let info = RequestInfo::parse(&parts.method, parts.uri.path(), query);
+        let user = User::new("alice".to_owned(), String::new(), vec![], BTreeMap::new());
+        Self { parts, info, peer: Peer::default(), user, id: id.to_owned() }
+    }
+
+    fn answer(&self) -> AuditAnswer<'_> {
+        let user = Some(&self.user);
+        AuditAnswer {
+            subject: AuditSubject { parts: &self.parts, info: &self.info, user },
+            peer: &self.peer,
+            impersonated: None,
+            decision: Some((true, "")),
+            stale: Stale::default(),
+            code: StatusCode::OK,
+            status: None,
+            audit_id: self.id.as_bytes(),
+            received: SystemTime::now(),
+        }
+    }
+}
+
+const GET: &str = "/api/v1/namespaces/a/configmaps/x";
+const WATCH: &str = "/api/v1/configmaps?watch=1";
+
+fn config(output: Option<AuditOutput>, buffer: AuditBuffer) -> AuditConfig {
+    AuditConfig { output, buffer, rules: vec![AuditRule::default()] }
+}
+
+fn counted(registry: &Registry, name: &str, cause: &str) -> f64 {
+    let families = registry.gather();
+    let family = families.iter().find(|family| family.name() == name).unwrap();
+    let metrics = family.get_metric().iter();
+    let fitting = metrics.filter(|m| m.get_label().iter().all(|label| label.value() == cause));
+    fitting.map(|metric| metric.get_counter().get_value()).sum()
+}
+
+fn lost(registry: &Registry, cause: &str) -> f64 {
+    counted(registry, "weir_audit_events_lost_total", cause)
+}
+
+/// The id and stage of each line.
+fn told(text: &str) -> Vec<(String, String)> {
+    let event = |line: &str| serde_json::from_str::<Value>(line).unwrap();
+    let field = |event: &Value, name: &str| event[name].as_str().unwrap().to_owned();
+    text.lines().map(event).map(|e| (field(&e, "auditID"), field(&e, "stage"))).collect()
+}
+
+fn pair(id: &str, stage: &str) -> (String, String) {
+    (id.to_owned(), stage.to_owned())
+}
+
+/// A disk that is stuck until its gate is opened.
+struct Stuck {
+    gate: mpsc::Receiver<()>,
+    written: mpsc::Sender<Vec<u8>>,
+}
+
+impl Output for Stuck {
+    fn write(&mut self, lines: &[u8]) -> Result<(), (usize, io::Error)> {
+        self.gate.recv().ok();
+        self.written.send(lines.to_vec()).ok();
+        Ok(())
+    }
+}
+
+struct OnStuckDisk {
+    log: Arc<AuditLog>,
+    registry: Registry,
+    open: mpsc::Sender<()>,
+    written: mpsc::Receiver<Vec<u8>>,
+}
+
+impl OnStuckDisk {
+    /// With a queue that is full to the last line.
+    async fn full(buffer: AuditBuffer) -> Self {
+        let (open, gate) = mpsc::channel();
+        let (sender, written) = mpsc::channel();
+        let registry = Registry::new();
+        let metrics = AuditMetrics::register(&registry).unwrap();
+        let output = Stuck { gate, written: sender };
+        let log = AuditLog::start_with(&config(None, buffer), metrics, output).unwrap();
+        let log = Arc::new(log);
+        // A line in the room that is left would be possible otherwise.
+        log.queue.push(vec![b'\n'; QUEUE_BYTES_MAX], 1).await;
+        Self { log, registry, open, written }
+    }
+
+    /// Opens the gate, closes the log, and tells what was written after what filled it.
+    async fn finish(self) -> Vec<(String, String)> {
+        drop(self.open);
+        self.log.close().await;
+        let text: Vec<u8> = self.written.iter().flatten().collect();
+        told(str::from_utf8(&text).unwrap().trim_start())
+    }
+}
+
+#[tokio::test]
+async fn a_full_queue_makes_requests_wait_and_loses_nothing() {
+    let disk = OnStuckDisk::full(AuditBuffer::Blocking).await;
+    let waiting = tokio::spawn({
+        let log = disk.log.clone();
+        async move { log.complete(&Asked::new(GET, "late").answer()).await }
+    });
+    // The one before and this one.
+    while counted(&disk.registry, "weir_audit_waits_total", "") < 2.0 {
+        tokio::task::yield_now().await;
+    }
+    assert!(!waiting.is_finished());
+    disk.open.send(()).unwrap();
+    waiting.await.unwrap();
+    assert_eq!(disk.finish().await, [pair("late", "ResponseComplete")]);
+}
+
+#[tokio::test]
+async fn who_gives_up_waiting_is_counted() {
+    let disk = OnStuckDisk::full(AuditBuffer::Blocking).await;
+    let (get, watch) = (Asked::new(GET, "get"), Asked::new(WATCH, "watch"));
+    let (get, watch) = (get.answer(), watch.answer());
+    assert!(futures_util::FutureExt::now_or_never(disk.log.complete(&get)).is_none());
+    assert!(futures_util::FutureExt::now_or_never(disk.log.started(&watch)).is_none());
+    assert_eq!(lost(&disk.registry, "abandoned"), 2.0);
+    assert_eq!(disk.finish().await, []);
+}
+
+#[tokio::test]
+async fn a_full_queue_drops_and_counts_if_so_configured() {
+    let disk = OnStuckDisk::full(AuditBuffer::Dropping).await;
+    let (get, watch) = (Asked::new(GET, "get"), Asked::new(WATCH, "watch"));
+    disk.log.complete(&get.answer()).await;
+    let open = disk.log.started(&watch.answer()).await;
+    assert_eq!(lost(&disk.registry, "full"), 2.0);
+    drop(open);
+    assert_eq!(lost(&disk.registry, "full"), 3.0);
+    assert_eq!(disk.finish().await, []);
+}
+
+#[tokio::test]
+async fn the_end_of_a_watch_is_told_even_beyond_the_room() {
+    let (open, gate) = mpsc::channel();
+    let (sender, written) = mpsc::channel();
+    let registry = Registry::new();
+    let metrics = AuditMetrics::register(&registry).unwrap();
+    let output = Stuck { gate, written: sender };
+    let config = config(None, AuditBuffer::Blocking);
+    let log = AuditLog::start_with(&config, metrics, output).unwrap();
+    let watches = [Asked::new(WATCH, "one"), Asked::new(WATCH, "two")];
+    let one = log.started(&watches[0].answer()).await;
+    let two = log.started(&watches[1].answer()).await;
+    let room = QUEUE_BYTES_MAX - one.line.len() * 3;
+    log.queue.push(vec![b'\n'; room], 0).await;
+    while log.queue.try_push(b"\n", 0).is_ok() {}
+    // Neither waits: a drop could not.
+    drop(one);
+    drop(two);
+    drop(open);
+    log.close().await;
+    let text: Vec<u8> = written.iter().flatten().collect();
+    let text = String::from_utf8(text).unwrap();
+    let lines: Vec<&str> = text.lines().filter(|line| !line.is_empty()).collect();
+    assert_eq!(
+        told(&lines.join("\n")),
+        [
+            pair("one", "ResponseStarted"),
+            pair("two", "ResponseStarted"),
+            pair("one", "ResponseComplete"),
+            pair("two", "ResponseComplete"),
+        ]
+    );
+    assert_eq!(lost(&registry, "full"), 0.0);
+}
+
+#[tokio::test]
+async fn a_watch_that_is_dropped_midway_has_its_end_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("audit.log");
+    let registry = Registry::new();
+    let config = config(Some(AuditOutput::File(path.clone())), AuditBuffer::Blocking);
+    let metrics = AuditMetrics::register(&registry).unwrap();
+    let log = AuditLog::start(&config, metrics).unwrap().unwrap();
+    let watch = Asked::new(WATCH, "watch");
+    let open = log.started(&watch.answer()).await;
+    let body = tokio::spawn(async move {
+        let _open = open;
+        std::future::pending::<()>().await;
+    });
+    tokio::task::yield_now().await;
+    body.abort();
+    body.await.unwrap_err();
+    log.close().await;
+    let text = fs::read_to_string(&path).unwrap();
+    let expected = [pair("watch", "ResponseStarted"), pair("watch", "ResponseComplete")];
+    assert_eq!(told(&text), expected);
+    // The second is the first but for the stage and its time, which is not before.
+    let events: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(events[1]["stageTimestamp"].as_str() >= events[0]["stageTimestamp"].as_str());
+    let without = |event: &Value| {
+        let mut event = event.as_object().unwrap().clone();
+        event.remove("stage");
+        event.remove("stageTimestamp");
+        event
+    };
+    assert_eq!(without(&events[0]), without(&events[1]));
+    // What comes too late is counted.
+    log.complete(&Asked::new(GET, "late").answer()).await;
+    assert_eq!(lost(&registry, "closed"), 1.0);
+}
+
+#[tokio::test]
+async fn stages_are_the_upstreams() {
+    let stages = |uri: &str, user: bool| {
+        let asked = Asked::new(uri, "");
+        let mut answer = asked.answer();
+        answer.subject.user = answer.subject.user.filter(|_| user);
+        answer.stages()
+    };
+    assert_eq!(stages(GET, true), [Stage::ResponseComplete]);
+    // A watch that is refused.
+    assert_eq!(stages(WATCH, true), [Stage::ResponseStarted, Stage::ResponseComplete]);
+    // Who does not authenticate.
+    assert_eq!(stages(GET, false), [Stage::ResponseStarted]);
+    assert_eq!(stages(WATCH, false), [Stage::ResponseStarted]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn many_at_once_write_whole_lines_and_closing_loses_none() {
+    const TASKS: usize = 8;
+    const EVENTS: usize = 500;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("audit.log");
+    let registry = Registry::new();
+    let metrics = AuditMetrics::register(&registry).unwrap();
+    let config = config(Some(AuditOutput::File(path.clone())), AuditBuffer::Blocking);
+    let log = AuditLog::start(&config, metrics).unwrap().unwrap();
+    let tasks: Vec<_> = (0..TASKS)
+        .map(|task| {
+            let log = log.clone();
+            tokio::spawn(async move {
+                for event in 0..EVENTS {
+                    log.complete(&Asked::new(GET, &format!("{task}-{event}")).answer()).await;
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    log.close().await;
+    let told = told(&fs::read_to_string(&path).unwrap());
+    assert_eq!(told.len(), TASKS * EVENTS);
+    // Each task's own are in their order.
+    for task in 0..TASKS {
+        let prefix = format!("{task}-");
+        let own: Vec<_> = told.iter().filter_map(|(id, _)| id.strip_prefix(&prefix)).collect();
+        assert!(own.iter().enumerate().all(|(index, id)| *id == index.to_string()));
+    }
+    assert_eq!(counted(&registry, "weir_audit_events_total", ""), (TASKS * EVENTS) as f64);
+}
+
+#[tokio::test]
+async fn no_log_is_opened_for_nothing_and_none_without_its_directory() {
+    let start = |output| {
+        let metrics = AuditMetrics::register(&Registry::new()).unwrap();
+        AuditLog::start(&config(output, AuditBuffer::Blocking), metrics)
+    };
+    assert!(start(None).unwrap().is_none());
+    let missing = start(Some(AuditOutput::File("/nonexistent/audit.log".into())));
+    assert!(matches!(missing, Err(AuditError::File { .. })));
+}
+
+#[tokio::test]
+async fn nothing_that_is_shown_names_anybody() {
+    let disk = OnStuckDisk::full(AuditBuffer::Dropping).await;
+    let open = disk.log.started(&Asked::new(WATCH, "id").answer()).await;
+    let shown = format!("{:?} {open:?}", disk.log);
+    assert!(!shown.contains("alice"), "{shown}");
+    drop(open);
+    disk.finish().await;
+}

@@ -1,0 +1,154 @@
+//! JSON as Go's encoder writes it, straight into a buffer.
+//!
+//! Headers are bytes, and may hold what is no UTF-8: each such byte becomes the escape of U+FFFD, as in Go.
+
+/// Appends a string: `"`, `\` and control characters escaped, `<`, `>`, `&`, U+2028 and U+2029 too.
+pub(super) fn push_string(out: &mut Vec<u8>, text: &[u8]) {
+    out.push(b'"');
+    let mut rest = text;
+    while let Some(end) = rest.iter().position(|&byte| is_special(byte)) {
+        let (plain, special) = rest.split_at(end);
+        out.extend_from_slice(plain);
+        // To the end of what is not plain, so that a character is never cut.
+        let end = special.iter().position(|&byte| !is_special(byte)).unwrap_or(special.len());
+        let (special, after) = special.split_at(end);
+        push_special(out, special);
+        rest = after;
+    }
+    out.extend_from_slice(rest);
+    out.push(b'"');
+}
+
+/// Whether a byte may have to be written otherwise: all of those beyond ASCII are looked at.
+fn is_special(byte: u8) -> bool {
+    matches!(byte, 0..0x20 | b'"' | b'\\' | b'<' | b'>' | b'&' | 0x80..)
+}
+
+fn push_special(out: &mut Vec<u8>, special: &[u8]) {
+    for chunk in special.utf8_chunks() {
+        for character in chunk.valid().chars() {
+            match character {
+                '"' => out.extend_from_slice(br#"\""#),
+                '\\' => out.extend_from_slice(br"\\"),
+                '\u{8}' => out.extend_from_slice(br"\b"),
+                '\u{c}' => out.extend_from_slice(br"\f"),
+                '\n' => out.extend_from_slice(br"\n"),
+                '\r' => out.extend_from_slice(br"\r"),
+                '\t' => out.extend_from_slice(br"\t"),
+                '\0'..='\u{1f}' | '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => {
+                    out.extend_from_slice(format!("\\u{:04x}", u32::from(character)).as_bytes());
+                }
+                other => out.extend_from_slice(other.encode_utf8(&mut [0; 4]).as_bytes()),
+            }
+        }
+        chunk.invalid().iter().for_each(|_| out.extend_from_slice(br"\ufffd"));
+    }
+}
+
+/// The fields of an object, in the order in which they come. Empty ones are left out, as Go's `omitempty`.
+pub(super) struct Object<'a> {
+    out: &'a mut Vec<u8>,
+    empty: bool,
+}
+
+impl<'a> Object<'a> {
+    /// Opens it.
+    pub(super) fn open(out: &'a mut Vec<u8>) -> Self {
+        out.push(b'{');
+        Self { out, empty: true }
+    }
+
+    /// Begins a field, whose value is to follow. The key must need no escapes; [`Self::any_key`] takes others.
+    pub(super) fn key(&mut self, key: &str) -> &mut Vec<u8> {
+        self.comma();
+        self.out.push(b'"');
+        self.out.extend_from_slice(key.as_bytes());
+        self.out.extend_from_slice(b"\":");
+        self.out
+    }
+
+    /// The same for a key that somebody else chose.
+    pub(super) fn any_key(&mut self, key: &str) -> &mut Vec<u8> {
+        self.comma();
+        push_string(self.out, key.as_bytes());
+        self.out.push(b':');
+        self.out
+    }
+
+    /// A field with a string, unless that is empty.
+    pub(super) fn text(&mut self, key: &str, value: &[u8]) {
+        if !value.is_empty() {
+            push_string(self.key(key), value);
+        }
+    }
+
+    /// A field with strings, unless there are none.
+    pub(super) fn texts(&mut self, key: &str, values: &[String]) {
+        if !values.is_empty() {
+            push_strings(self.key(key), values);
+        }
+    }
+
+    /// Closes it.
+    pub(super) fn close(self) {
+        self.out.push(b'}');
+    }
+
+    fn comma(&mut self) {
+        if !self.empty {
+            self.out.push(b',');
+        }
+        self.empty = false;
+    }
+}
+
+/// Appends an array of strings.
+pub(super) fn push_strings(out: &mut Vec<u8>, values: &[String]) {
+    out.push(b'[');
+    for (index, value) in values.iter().enumerate() {
+        if index > 0 {
+            out.push(b',');
+        }
+        push_string(out, value.as_bytes());
+    }
+    out.push(b']');
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::api::status;
+
+    fn json(text: &[u8]) -> String {
+        let mut out = Vec::new();
+        push_string(&mut out, text);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn what_is_no_text_is_replaced_byte_by_byte_as_go_does() {
+        assert_eq!(json(b"a\xffb"), r#""a\ufffdb""#);
+        // The first two bytes of a character of three, as a cut leaves them.
+        assert_eq!(json(b"\xe2\x82"), r#""\ufffd\ufffd""#);
+        assert_eq!(json(b"\xe2\x82<\xc3\xa9"), "\"\\ufffd\\ufffd\\u003c\u{e9}\"");
+        assert_eq!(json("\u{fffd}".as_bytes()), "\"\u{fffd}\"");
+    }
+
+    proptest! {
+        #[test]
+        fn strings_are_escaped_as_in_errors(text in any::<String>()) {
+            let mut expected = String::new();
+            status::push_string(&mut expected, &text);
+            prop_assert_eq!(json(text.as_bytes()), expected);
+        }
+
+        #[test]
+        fn any_bytes_are_valid_json(bytes in any::<Vec<u8>>()) {
+            let read: String = serde_json::from_str(&json(&bytes)).unwrap();
+            let valid = |text: &str| text.chars().filter(|&c| c != '\u{fffd}').collect::<String>();
+            prop_assert_eq!(valid(&read), valid(&String::from_utf8_lossy(&bytes)));
+        }
+    }
+}
