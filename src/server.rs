@@ -2,7 +2,7 @@
 //!
 //! In the order of a request's way: [`listener`] and [`tls`] accept, [`connection`] speaks HTTP, [`router`] parses and judges
 //! ([`host`], [`delegate`]), [`get`], [`list`] and [`watch`] (with [`websocket`]) answer from the cache, [`documents`] from what the upstream confirms, [`forward`] and [`upgrade`] from the
-//! upstream; [`response`] and [`headers`] serve both.
+//! upstream, in the name that [`carry`] puts on them; [`response`], [`headers`] and [`framing`] serve both.
 //!
 //! Shutdown: stop accepting; say GOAWAY; end watches spread out over a part of the deadline; at the deadline, abort.
 
@@ -10,13 +10,18 @@ pub mod delegate;
 pub mod listener;
 pub mod tls;
 
+mod access;
+mod audited;
+mod carry;
 mod connection;
 mod documents;
 mod forward;
 mod forwarded_watch;
+mod framing;
 mod get;
 mod headers;
 mod host;
+mod limits;
 mod list;
 mod page;
 pub(crate) mod patience;
@@ -32,33 +37,45 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::auth::audit::AuditLog;
+use crate::auth::peer::Peer;
 use crate::cache::registry::Registry;
-use crate::config::{CertificateConfig, ListenerConfig, ServerConfig};
+use crate::config::{CertificateConfig, ListenerConfig, Mode, ServerConfig};
+pub use crate::server::access::{Access, Gateway, Vouching};
+use crate::server::audited::Auditor;
+pub use crate::server::carry::Upstreams;
 use crate::server::connection::{Client, Connections};
 use crate::server::documents::Documents;
 use crate::server::forward::{FailureLog, Forwarder};
 use crate::server::host::HostPolicy;
+use crate::server::limits::{Addresses, Seat, Seated};
 pub use crate::server::listener::{BindError, BoundListener, ListenerKind};
-use crate::server::listener::{Listener, Socket};
+use crate::server::listener::{Listener, Socket, is_trusted};
 use crate::server::router::{Limits, Router};
+use crate::server::tls::Accepting;
 use crate::server::upgrade::Splicer;
 use crate::server::websocket::Sockets;
-use crate::telemetry::server_metrics::ServerMetrics;
-use crate::upstream::Upstream;
+use crate::telemetry::server_metrics::{GaugeGuard, ServerMetrics};
 
 /// What requests are answered from.
 pub struct Services {
     /// The caches.
     pub registry: Registry,
-    /// The way to the upstream.
-    pub upstream: Upstream,
+    /// The ways to the upstream.
+    pub upstreams: Upstreams,
+    /// What judges clients.
+    pub access: Access,
+    /// What is told of answers from the caches; `None` for nothing.
+    pub audit: Option<Arc<AuditLog>>,
     /// What is counted.
     pub metrics: ServerMetrics,
 }
@@ -73,9 +90,13 @@ pub struct Server {
 impl Server {
     /// Binds every listener; clients may connect from then on, and wait until [`Server::serve`]. Needs a tokio runtime
     /// around it.
+    ///
+    /// In gateway mode TLS clients are asked for their certificates.
     pub fn bind(config: &ServerConfig, services: Services) -> Result<Self, BindError> {
-        let listeners =
-            config.listeners.iter().map(Listener::bind).collect::<Result<Vec<_>, _>>()?;
+        let hints = services.access.hints();
+        let mode = if hints.is_some() { Mode::Gateway } else { Mode::Sidecar };
+        let bind = |listener| Listener::bind(listener, mode, hints.as_ref());
+        let listeners = config.listeners.iter().map(bind).collect::<Result<Vec<_>, _>>()?;
         let tasks = TaskTracker::new();
         let abort = CancellationToken::new();
         let splicer = Splicer {
@@ -86,15 +107,22 @@ impl Server {
         let router = Router {
             registry: services.registry,
             forwarder: Forwarder {
-                upstream: services.upstream,
+                upstreams: services.upstreams,
+                names: Arc::default(),
                 splicer,
                 failures: FailureLog::new(),
                 drain: config.shutdown_timeout / DRAIN_PART,
+                stall_timeout: config.stall_timeout,
             },
             sockets: Sockets::new(tasks.clone(), abort.clone()),
             documents: Documents::new(services.metrics.clone()),
             metrics: services.metrics.clone(),
-            hosts: HostPolicy::new(hosts(config)),
+            hosts: match mode {
+                Mode::Sidecar => HostPolicy::new(hosts(config)),
+                Mode::Gateway => HostPolicy::any(),
+            },
+            access: services.access,
+            auditor: Auditor::new(services.audit),
             limits: Limits {
                 freshness: config.freshness_timeout,
                 warmup: config.warmup_timeout,
@@ -110,6 +138,8 @@ impl Server {
             draining: CancellationToken::new(),
             abort,
             room: Arc::new(Semaphore::new(CONNECTIONS_MAX)),
+            addresses: Addresses::new(config.connections_per_address_max),
+            stall_timeout: config.stall_timeout,
         };
         Ok(Self { listeners, acceptor, shutdown_timeout: config.shutdown_timeout })
     }
@@ -136,8 +166,7 @@ impl Server {
                     if let Some(reloader) = serving.reloader {
                         accepting.spawn(reloader.run(stop.clone()));
                     }
-                    let tls = TlsAcceptor::from(serving.config);
-                    accepting.spawn(acceptor.tls(listener, tls, stop))
+                    accepting.spawn(acceptor.tls(listener, serving.accepting, stop))
                 }
             };
         }
@@ -158,48 +187,59 @@ struct Acceptor {
     draining: CancellationToken,
     abort: CancellationToken,
     room: Arc<Semaphore>,
+    addresses: Addresses,
+    stall_timeout: Duration,
 }
 
 impl Acceptor {
     async fn plain(self, listener: TcpListener, stop: CancellationToken) {
         while let Some((stream, peer, room)) = self.next(&stop, || listener.accept()).await {
-            self.serve(stream, room, ListenerKind::Plain, Some(peer));
+            set_options(&stream, self.stall_timeout);
+            let Some(stream) = self.seat(stream, ListenerKind::Plain, Some(peer), room) else {
+                continue;
+            };
+            let who = Peer::new(None, Some(peer.ip()));
+            self.spawn(ListenerKind::Plain, Some(peer), async { Some((stream, who)) });
         }
     }
 
     async fn unix(&self, listener: UnixListener, stop: CancellationToken) {
         while let Some((stream, _peer, room)) = self.next(&stop, || listener.accept()).await {
-            self.spawn(room, ListenerKind::Unix, None, async { Some(stream) });
+            if !is_trusted(&stream) {
+                self.metrics.connection_refused("user");
+                tracing::warn!("a process of another user came in by the Unix socket; refused");
+                continue;
+            }
+            let Some(stream) = self.seat(stream, ListenerKind::Unix, None, room) else { continue };
+            self.spawn(ListenerKind::Unix, None, async { Some((stream, Peer::default())) });
         }
     }
 
-    async fn tls(self, listener: TcpListener, tls: TlsAcceptor, stop: CancellationToken) {
+    async fn tls(self, listener: TcpListener, mut tls: Accepting, stop: CancellationToken) {
         while let Some((stream, peer, room)) = self.next(&stop, || listener.accept()).await {
-            let tls = tls.clone();
-            let handshake = async move {
-                set_nodelay(&stream);
-                match tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await {
-                    Ok(Ok(stream)) => Some(stream),
-                    Ok(Err(error)) => {
-                        tracing::debug!(%peer, %error, "a TLS handshake failed");
-                        None
-                    }
-                    Err(_) => None,
-                }
+            set_options(&stream, self.stall_timeout);
+            let Some(stream) = self.seat(stream, ListenerKind::Tls, Some(peer), room) else {
+                continue;
             };
-            self.spawn(room, ListenerKind::Tls, Some(peer), handshake);
+            let handshake = handshake(tls.acceptor(), stream, peer);
+            self.spawn(ListenerKind::Tls, Some(peer), handshake);
         }
     }
 
-    fn serve(
+    /// Gives a connection its place; `None` if its address has too many, and it is closed at once.
+    fn seat<I>(
         &self,
-        stream: TcpStream,
-        room: OwnedSemaphorePermit,
-        kind: ListenerKind,
+        io: I,
+        listener: ListenerKind,
         peer: Option<SocketAddr>,
-    ) {
-        set_nodelay(&stream);
-        self.spawn(room, kind, peer, async { Some(stream) });
+        room: OwnedSemaphorePermit,
+    ) -> Option<Seated<I, (Seat, GaugeGuard)>> {
+        let Some(seat) = self.addresses.seat(peer.map(|peer| peer.ip()), room) else {
+            self.metrics.connection_refused("address");
+            return None;
+        };
+        let open = self.metrics.connection(listener.as_str());
+        Some(Seated::new(io, (seat, open), self.stall_timeout))
     }
 
     /// The next connection; `None` when it is time to stop. Errors never end the loop: they are one client's (it went away), or
@@ -228,24 +268,21 @@ impl Acceptor {
 
     fn spawn<I>(
         &self,
-        room: OwnedSemaphorePermit,
         listener: ListenerKind,
         peer: Option<SocketAddr>,
-        ready: impl Future<Output = Option<I>> + Send + 'static,
+        ready: impl Future<Output = Option<(I, Peer)>> + Send + 'static,
     ) where
         I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let connections = self.connections.clone();
-        let open = self.metrics.connection(listener.as_str());
         let address = peer.map(|peer| peer.ip());
-        let client = Client { listener, address, draining: self.draining.child_token() };
+        let draining = self.draining.child_token();
         self.tasks.spawn(async move {
             // A handshake that is under way when Weir drains is not waited for.
-            let draining = client.draining.clone();
-            if let Some(io) = draining.run_until_cancelled(ready).await.flatten() {
+            if let Some((io, peer)) = draining.run_until_cancelled(ready).await.flatten() {
+                let client = Client { listener, address, peer, draining };
                 connections.serve(io, client).await;
             }
-            drop((open, room));
         });
     }
 
@@ -275,10 +312,46 @@ fn hosts(config: &ServerConfig) -> impl Iterator<Item = &str> {
     generated.flatten().chain(&config.allowed_hosts).map(String::as_str)
 }
 
-/// Events are small and must not wait for an acknowledgement.
-fn set_nodelay(stream: &TcpStream) {
-    if let Err(error) = stream.set_nodelay(true) {
-        tracing::debug!(%error, "TCP_NODELAY cannot be set");
+/// Makes TLS of a connection; what the client showed of itself comes with it.
+async fn handshake<I>(
+    tls: TlsAcceptor,
+    stream: I,
+    address: SocketAddr,
+) -> Option<(TlsStream<I>, Peer)>
+where
+    I: AsyncRead + AsyncWrite + Unpin,
+{
+    match tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await {
+        Ok(Ok(stream)) => {
+            let certificates = stream.get_ref().1.peer_certificates();
+            let peer = Peer::new(certificates, Some(address.ip()));
+            Some((stream, peer))
+        }
+        Ok(Err(error)) => {
+            tracing::debug!(peer = %address, %error, "a TLS handshake failed");
+            None
+        }
+        Err(_) => None,
+    }
+}
+
+/// Events are small and must not wait for an acknowledgement. A client whose machine is gone is found out though nothing is sent
+/// (keep-alive), and though something is (the user time-out; a window that stays shut counts as well).
+fn set_options(stream: &TcpStream, stall_timeout: Duration) {
+    let keepalive = TcpKeepalive::new()
+        .with_time(KEEPALIVE_IDLE)
+        .with_interval(KEEPALIVE_INTERVAL)
+        .with_retries(KEEPALIVE_PROBES);
+    let set = || {
+        stream.set_nodelay(true)?;
+        let socket = SockRef::from(stream);
+        socket.set_tcp_keepalive(&keepalive)?;
+        #[cfg(target_os = "linux")]
+        socket.set_tcp_user_timeout(Some(stall_timeout))?;
+        std::io::Result::Ok(())
+    };
+    if let Err(error) = set() {
+        tracing::debug!(%error, ?stall_timeout, "a socket's options cannot be set");
     }
 }
 
@@ -291,6 +364,10 @@ fn is_clients(error: &std::io::Error) -> bool {
 
 /// Watches end within the first quarter of the shutdown's deadline.
 const DRAIN_PART: u32 = 4;
+/// An HTTP/1.1 watch may be silent for minutes. 30 s, then three probes 10 s apart: a dead peer is known after a minute.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
+const KEEPALIVE_PROBES: u32 = 3;
 /// Above any system's usual limit of file descriptors; further clients wait in the backlog.
 const CONNECTIONS_MAX: usize = 65_536;
 /// A handshake is two round trips on one machine.

@@ -14,6 +14,7 @@ use hyper_util::server::conn::auto;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::sync::CancellationToken;
 
+use crate::auth::peer::Peer;
 use crate::server::listener::ListenerKind;
 use crate::server::patience::{Head, Watched};
 use crate::server::router::Router;
@@ -25,6 +26,8 @@ pub(crate) struct Client {
     pub(crate) listener: ListenerKind,
     /// The client's address; `None` on a Unix socket.
     pub(crate) address: Option<IpAddr>,
+    /// What the connection tells of who the client is.
+    pub(crate) peer: Peer,
     /// Cancelled when Weir begins to drain. One of each connection, so that its watches contend with no others.
     pub(crate) draining: CancellationToken,
 }
@@ -56,6 +59,9 @@ impl Connections {
             .timer(TokioTimer::new())
             .max_header_list_size(HEADER_BYTES_MAX as u32)
             .max_concurrent_streams(STREAMS_MAX)
+            .max_pending_accept_reset_streams(PENDING_RESETS_MAX)
+            .max_local_error_reset_streams(LOCAL_RESETS_MAX)
+            .max_frame_size(FRAME_BYTES_MAX)
             .initial_stream_window_size(STREAM_WINDOW_BYTES)
             .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
             .max_send_buf_size(SEND_BUFFER_BYTES)
@@ -92,7 +98,13 @@ impl Connections {
                 tracing::debug!("a client did not finish the head of its request in time");
                 return;
             }
-            () = draining.cancelled() => {
+            // A client that is there and has nothing to ask is told to go, as by Go's server (`IdleTimeout`).
+            () = async {
+                tokio::select! {
+                    () = draining.cancelled() => {}
+                    () = head.unused(IDLE_TIMEOUT) => {}
+                }
+            } => {
                 connection.as_mut().graceful_shutdown();
                 tokio::select! {
                     ended = connection.as_mut() => ended,
@@ -112,6 +124,14 @@ const HEADER_BYTES_MAX: usize = 1 << 20;
 const REQUEST_LINE_BYTES_MAX: usize = 64 << 10;
 /// More than a client-go process opens watches on its one connection, and few enough that one client cannot hold too much.
 const STREAMS_MAX: u32 = 250;
+/// Streams that a client opened and reset before Weir looked at them: hyper's own figure (CVE-2023-44487). An honest client that cancels in
+/// a burst has fewer; more end the connection with ENHANCE_YOUR_CALM.
+const PENDING_RESETS_MAX: usize = 20;
+/// Streams that Weir reset for a client's errors: h2's own figure (CVE-2025-8671). An honest client makes none.
+const LOCAL_RESETS_MAX: usize = 1024;
+/// The least that HTTP/2 allows: request bodies are small, and what is held of one frame is bounded by it. With [`HEADER_BYTES_MAX`] it
+/// also bounds the CONTINUATION frames of one head.
+const FRAME_BYTES_MAX: u32 = 16 << 10;
 /// kube-apiserver's; only request bodies flow in.
 const STREAM_WINDOW_BYTES: u32 = 256 << 10;
 /// A few uploads at once.
@@ -122,7 +142,7 @@ const SEND_BUFFER_BYTES: usize = 64 << 10;
 const PING_INTERVAL: Duration = Duration::from_secs(30);
 /// How long a ping may stay unanswered.
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
-/// Between two requests on an HTTP/1.1 connection: longer than the 90 s after which Go's clients close it, so that none is ever
+/// Between two requests on a connection: longer than the 90 s after which Go's clients close it, so that none is ever
 /// written to a connection that Weir is just closing.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
 /// kube-apiserver limits their bytes alone; hyper's default of 100 is less than a user with many groups has `Impersonate-Group`s.

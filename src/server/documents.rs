@@ -1,8 +1,9 @@
 //! Discovery and OpenAPI from memory, where the upstream says by an ETag what it would send (semantics.md §10.2, §10.3): every
 //! kubectl asks for them, and they are large.
 //!
-//! A kept document is served only after the upstream's 304 to this very request, so that it is as fresh, and its reader as
-//! authorized, as without Weir. So it is with what is asked for by its hash and marked immutable too: the bytes can't be others, but once
+//! A kept document is served only after the upstream's 304 to this very request, sent in the name of its own client, so that it is as fresh,
+//! and its reader as authorized, as without Weir. That is why one copy may serve all clients: the upstream judges each before it looks at
+//! the ETag, its 401 or 403 is relayed, and a strong ETag names the bytes, whoever got them first. So it is with what is asked for by its hash and marked immutable too: the bytes can't be others, but once
 //! the hash is no longer the current one the upstream answers 301.
 //!
 //! Requests that miss together share one fetch; all but the first then ask for a 304 of their own, since the fetch may
@@ -16,7 +17,7 @@ use std::time::Duration;
 
 use http::header::ETAG;
 use http::request::Parts;
-use http::{Response, StatusCode};
+use http::{HeaderValue, Request, Response, StatusCode};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use moka::future::Cache;
@@ -24,6 +25,7 @@ use tokio::sync::Semaphore;
 
 use crate::api::request_info::RequestInfo;
 use crate::api::status::Status;
+use crate::server::carry::Carry;
 use crate::server::connection::Client;
 use crate::server::delegate::Reason;
 pub(crate) use crate::server::documents::ask::Ask;
@@ -34,7 +36,7 @@ use crate::server::headers;
 use crate::server::response::Outcome;
 use crate::telemetry::server_metrics::{Answer, ServerMetrics};
 use crate::upstream::error::UpstreamError;
-use crate::upstream::{Purpose, fetch, pool};
+use crate::upstream::{fetch, pool};
 
 /// See the module.
 pub(crate) struct Documents {
@@ -42,6 +44,20 @@ pub(crate) struct Documents {
     /// Who may read a document into memory.
     fetches: Semaphore,
     metrics: ServerMetrics,
+}
+
+/// A request and whom it is from.
+struct From<'a> {
+    forwarder: &'a Forwarder,
+    client: &'a Client,
+    carry: &'a Carry,
+    parts: &'a Parts,
+}
+
+impl From<'_> {
+    async fn ask(&self, known: Option<&HeaderValue>) -> Result<Response<pool::Body>, Outcome> {
+        self.forwarder.ask(self.client, self.carry, self.parts, known, REASON).await
+    }
 }
 
 /// What is known of a key.
@@ -89,35 +105,31 @@ impl Documents {
         &self,
         forwarder: &Forwarder,
         client: &Client,
-        parts: Parts,
-        body: Incoming,
+        carry: &Carry,
+        request: Request<Incoming>,
         info: &RequestInfo,
         ask: Ask,
     ) -> Outcome {
+        let (parts, body) = request.into_parts();
+        let from = From { forwarder, client, carry, parts: &parts };
         let answered = match self.kept.get(&ask.key).await {
             Some(Kept::Passed) => None,
-            Some(Kept::Document(document)) => {
-                self.revalidate(forwarder, client, &parts, &ask, &document).await
-            }
-            None => self.fetch(forwarder, client, &parts, &ask).await,
+            Some(Kept::Document(document)) => self.revalidate(&from, &ask, &document).await,
+            None => self.fetch(&from, &ask).await,
         };
         match answered {
             Some(outcome) => outcome,
-            None => forwarder.forward(client, parts, body, info, REASON, None).await,
+            None => {
+                let request = Request::from_parts(parts, body);
+                forwarder.forward(client, carry, request, info, REASON, None).await
+            }
         }
     }
 
     /// Asks whether a document is still the current one. `None`: to be forwarded.
-    async fn revalidate(
-        &self,
-        forwarder: &Forwarder,
-        client: &Client,
-        parts: &Parts,
-        ask: &Ask,
-        document: &Document,
-    ) -> Option<Outcome> {
+    async fn revalidate(&self, from: &From<'_>, ask: &Ask, document: &Document) -> Option<Outcome> {
         let known = ask.known.as_ref() == Some(&document.etag);
-        let mut answer = match forwarder.ask(client, parts, Some(&document.etag), REASON).await {
+        let mut answer = match from.ask(Some(&document.etag)).await {
             Ok(answer) => answer,
             Err(outcome) => return Some(outcome),
         };
@@ -144,17 +156,11 @@ impl Documents {
     }
 
     /// Fetches a document that is not kept, together with all who want it. `None`: to be forwarded.
-    async fn fetch(
-        &self,
-        forwarder: &Forwarder,
-        client: &Client,
-        parts: &Parts,
-        ask: &Ask,
-    ) -> Option<Outcome> {
+    async fn fetch(&self, from: &From<'_>, ask: &Ask) -> Option<Outcome> {
         // What the fetch brought to this very request, if it is the one that fetched.
         let mut own = None;
         let fetch = async {
-            match forwarder.ask(client, parts, None, REASON).await {
+            match from.ask(None).await {
                 Err(outcome) => own = Some(outcome),
                 Ok(answer) => match self.take(answer, ask).await {
                     Taken::Document(document, outcome) => {
@@ -176,9 +182,7 @@ impl Documents {
             return own;
         }
         match got {
-            Ok(Kept::Document(document)) => {
-                self.revalidate(forwarder, client, parts, ask, &document).await
-            }
+            Ok(Kept::Document(document)) => self.revalidate(from, ask, &document).await,
             Ok(Kept::Passed) | Err(_) => None,
         }
     }
@@ -186,7 +190,7 @@ impl Documents {
     /// Reads what may be kept of an answer that is not a 304.
     async fn take(&self, answer: Response<pool::Body>, ask: &Ask) -> Taken {
         let relay = |answer| Outcome {
-            response: relay_answer(answer, Purpose::Request, None, None),
+            response: relay_answer(answer, None, None),
             answer: Answer::Forward,
             reason: REASON.as_str(),
         };

@@ -1,5 +1,8 @@
 //! The way to the upstream: a request and its answer pass through unchanged but for what belongs to a
-//! connection or tells an identity, streamed both ways without being gathered anywhere.
+//! connection or tells an identity ([`Carry`]), streamed both ways without being gathered anywhere.
+//!
+//! After an upgrade that came to nothing the client's connection is closed: it may have sent bytes of the protocol that it hoped for, and they
+//! must never be taken for another request. The upstream's is closed as well, since nobody knows what was written to it.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -11,7 +14,7 @@ use bytes::Bytes;
 use http::header::{CONNECTION, IF_NONE_MATCH, UPGRADE};
 use http::request::Parts;
 use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri, Version};
+use http::{HeaderValue, Request, Response, StatusCode, Uri, Version};
 use http_body::{Body as _, Frame, SizeHint};
 use http_body_util::{BodyExt, Empty};
 use hyper::body::Incoming;
@@ -21,45 +24,73 @@ use crate::api::list_options::decode_bool;
 use crate::api::request_info::{RequestInfo, Verb};
 use crate::api::status::Status;
 use crate::cache::registry::ForwardPermit;
+use crate::server::carry::{Carry, IdentityNames, Upstreams};
 use crate::server::connection::Client;
 use crate::server::delegate::Reason;
 use crate::server::forwarded_watch::ForwardedWatch;
 use crate::server::headers;
+use crate::server::patience::Stall;
 use crate::server::response::{self, Body, Outcome};
 use crate::server::upgrade::Splicer;
 use crate::server::watch_stream::Drain;
 use crate::telemetry::server_metrics::Answer;
 use crate::upstream::error::UpstreamError;
-use crate::upstream::{Purpose, RequestBody, Upstream, empty_body, pool};
+use crate::upstream::{Purpose, RequestBody, empty_body, pool};
 
 /// Sends requests on.
 pub(crate) struct Forwarder {
-    pub(crate) upstream: Upstream,
+    pub(crate) upstreams: Upstreams,
+    /// What a client may not say of itself.
+    pub(crate) names: Arc<IdentityNames>,
     pub(crate) splicer: Splicer,
+    /// How long a client may send nothing of a body that it owes.
+    pub(crate) stall_timeout: Duration,
     pub(crate) failures: FailureLog,
     /// Over how long watches end, spread out, when Weir drains.
     pub(crate) drain: Duration,
 }
 
 impl Forwarder {
-    /// Sends a request on and relays the answer. `permit` is held until the answer's body ends.
+    /// Sends a request on, in the name that it is to carry, and relays the answer. `permit` is held until the answer's body ends.
     pub(crate) async fn forward(
         &self,
         client: &Client,
-        mut parts: Parts,
-        body: Incoming,
+        carry: &Carry,
+        request: Request<Incoming>,
         info: &RequestInfo,
         reason: Reason,
         permit: Option<ForwardPermit>,
     ) -> Outcome {
+        // HTTP/2 has no upgrades, and in HTTP/1.0 the header means nothing.
+        let upgrade = (request.version() == Version::HTTP_11)
+            .then(|| headers::upgrade(request.headers()))
+            .flatten();
+        let hoped = upgrade.is_some();
+        let way = Way { client, carry, info, reason, upgrade };
+        let mut outcome = self.exchange(way, request, permit).await;
+        if hoped && outcome.response.status() != StatusCode::SWITCHING_PROTOCOLS {
+            outcome.response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        outcome
+    }
+
+    async fn exchange(
+        &self,
+        way: Way<'_>,
+        request: Request<Incoming>,
+        permit: Option<ForwardPermit>,
+    ) -> Outcome {
+        let (mut parts, body) = request.into_parts();
+        let Way { client, carry, info, reason, upgrade } = way;
         let given = parts.headers.clone();
         let refuse = |status: &Status| Outcome::error(&given, status, reason.as_str());
-        // HTTP/2 has no upgrades, and in HTTP/1.0 the header means nothing.
-        let upgrade =
-            (parts.version == Version::HTTP_11).then(|| headers::upgrade(&parts.headers)).flatten();
-        if let Err(status) = carry(client, &mut parts.headers) {
-            return refuse(&status);
-        }
+        let upstream = match carry
+            .apply(&self.names, client, &mut parts.headers)
+            .and_then(|()| self.upstreams.of(carry))
+        {
+            Ok(upstream) => upstream,
+            Err(status) => return refuse(&status),
+        };
         let purpose = purpose(info, upgrade.is_some());
         if let Some(protocol) = upgrade {
             parts.headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
@@ -71,9 +102,14 @@ impl Forwarder {
         parts.extensions.clear();
 
         let broken = Arc::new(AtomicBool::new(false));
-        let request = Request::from_parts(parts, relay(body, version, &broken));
-        match self.upstream.send(purpose, request).await {
+        let request = Request::from_parts(
+            parts,
+            relay(body, version, &broken, Stall::new(self.stall_timeout)),
+        );
+        match upstream.send(purpose, request).await {
             Ok(answer) if answer.status() == StatusCode::SWITCHING_PROTOCOLS => {
+                // Nobody asked for what is no upgrade.
+                let client_upgrade = client_upgrade.filter(|_| purpose == Purpose::Upgrade);
                 match self.splicer.splice(client_upgrade, answer) {
                     Some(response) => {
                         Outcome { response, answer: Answer::Forward, reason: reason.as_str() }
@@ -84,7 +120,7 @@ impl Forwarder {
             Ok(answer) => {
                 let drain = (info.verb == Verb::Watch)
                     .then(|| Drain { begins: client.draining.clone(), over: self.drain });
-                let response = relay_answer(answer, purpose, permit, drain);
+                let response = relay_answer(answer, permit, drain);
                 Outcome { response, answer: Answer::Forward, reason: reason.as_str() }
             }
             // The client's doing, and told to it alone. HTTP/2 resets its stream for a broken body and keeps the cause.
@@ -106,6 +142,7 @@ impl Forwarder {
     pub(crate) async fn ask(
         &self,
         client: &Client,
+        carry: &Carry,
         parts: &Parts,
         if_none_match: Option<&HeaderValue>,
         reason: Reason,
@@ -113,13 +150,16 @@ impl Forwarder {
         let refuse = |status: &Status| Outcome::error(&parts.headers, status, reason.as_str());
         let mut request = Request::new(empty_body());
         request.headers_mut().clone_from(&parts.headers);
-        carry(client, request.headers_mut()).map_err(|status| refuse(&status))?;
+        let upstream = carry
+            .apply(&self.names, client, request.headers_mut())
+            .and_then(|()| self.upstreams.of(carry))
+            .map_err(|status| refuse(&status))?;
         request.headers_mut().remove(IF_NONE_MATCH);
         if let Some(etag) = if_none_match {
             request.headers_mut().insert(IF_NONE_MATCH, etag.clone());
         }
         *request.uri_mut() = path_only(parts.uri.clone());
-        self.upstream.send(Purpose::Request, request).await.map_err(|error| {
+        upstream.send(Purpose::Request, request).await.map_err(|error| {
             if error.is_requests() {
                 return refuse(&unsendable(&error));
             }
@@ -129,33 +169,25 @@ impl Forwarder {
     }
 }
 
-/// Takes from a request's headers what does not pass, and adds where it came from.
-fn carry(client: &Client, given: &mut HeaderMap) -> Result<(), Status> {
-    if let Err(headers::IdentityNamed(name)) = headers::remove_hop_by_hop(given) {
-        let message = format!("the Connection header must not name {name}");
-        return Err(response::refusal(StatusCode::BAD_REQUEST, "BadRequest", message));
-    }
-    headers::remove_identity(given);
-    if let Some(address) = client.address {
-        headers::append_forwarded_for(given, address);
-    }
-    Ok(())
+/// What decides how a request goes.
+struct Way<'a> {
+    client: &'a Client,
+    carry: &'a Carry,
+    info: &'a RequestInfo,
+    reason: Reason,
+    /// What it asks to be upgraded to.
+    upgrade: Option<HeaderValue>,
 }
 
 /// An answer of the upstream as it goes to the client.
 pub(crate) fn relay_answer(
     answer: Response<pool::Body>,
-    purpose: Purpose,
     permit: Option<ForwardPermit>,
     drain: Option<Drain>,
 ) -> Response<Body> {
     let (mut parts, body) = answer.into_parts();
     // An answer's Connection header can name no identity that would matter to a client.
     let _kept = headers::remove_hop_by_hop(&mut parts.headers);
-    if purpose == Purpose::Upgrade {
-        // The client may already have sent bytes of the protocol that it hoped for.
-        parts.headers.insert(CONNECTION, HeaderValue::from_static("close"));
-    }
     parts.version = Version::default();
     parts.extensions.clear();
     let body = match drain.filter(|_| ForwardedWatch::understands(&parts.headers)) {
@@ -174,12 +206,12 @@ fn path_only(uri: Uri) -> Uri {
     Uri::from(path.unwrap_or_else(|| PathAndQuery::from_static("/")))
 }
 
-fn relay(body: Incoming, version: Version, broken: &Arc<AtomicBool>) -> RequestBody {
+fn relay(body: Incoming, version: Version, broken: &Arc<AtomicBool>, stall: Stall) -> RequestBody {
     if body.is_end_stream() {
         return Empty::new().map_err(|never| match never {}).boxed_unsync();
     }
     let streams = version == Version::HTTP_2;
-    Relayed { body, streams, broken: Arc::clone(broken) }.boxed_unsync()
+    Relayed { body, streams, broken: Arc::clone(broken), stall }.boxed_unsync()
 }
 
 /// A client's body on its way. One of an HTTP/2 stream ends only where the stream does: hyper takes a reset without an error code
@@ -189,6 +221,8 @@ struct Relayed {
     streams: bool,
     /// Set when it breaks off.
     broken: Arc<AtomicBool>,
+    /// Ends a body of which nothing more comes.
+    stall: Stall,
 }
 
 impl http_body::Body for Relayed {
@@ -199,7 +233,15 @@ impl http_body::Body for Relayed {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        let frame = match std::task::ready!(Pin::new(&mut self.body).poll_frame(context)) {
+        let polled = Pin::new(&mut self.body).poll_frame(context);
+        let polled = match self.stall.judge(context, polled) {
+            Ok(polled) => polled,
+            Err(stalled) => {
+                self.broken.store(true, Ordering::Relaxed);
+                return Poll::Ready(Some(Err(stalled.into())));
+            }
+        };
+        let frame = match std::task::ready!(polled) {
             None if self.streams && !self.body.is_end_stream() => {
                 Some(Err(pool::BodyError::Truncated))
             }

@@ -1,5 +1,5 @@
-//! Which headers cross Weir: hop-by-hop ones end here, and in sidecar mode no identity of a client's own passes
-//! (design, sections 8 and 9).
+//! Which headers cross Weir: hop-by-hop ones end here, and a client's own credential where another identity is carried
+//! ([`crate::server::carry`]; design, sections 8 and 9).
 //!
 //! Invariant: hop-by-hop headers are removed first, and `Connection` may not name an identity header, so that nobody
 //! can have the impersonation of a request removed on its way.
@@ -12,15 +12,15 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderName, HeaderValue};
 
+pub(crate) use crate::auth::bearer::PROTOCOL_TOKEN_PREFIX;
+
 /// A `Connection` header that names an identity header; such a request is refused.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct IdentityNamed(pub(crate) String);
 
 /// Removes what belongs to one connection only, including what `Connection` names.
 pub(crate) fn remove_hop_by_hop(headers: &mut HeaderMap) -> Result<(), IdentityNamed> {
-    let named: Vec<HeaderName> = connection_tokens(headers)
-        .filter_map(|token| HeaderName::from_bytes(token.as_bytes()).ok())
-        .collect();
+    let named: Vec<HeaderName> = connection_names(headers).collect();
     for name in named {
         if is_identity(&name) {
             return Err(IdentityNamed(name.to_string()));
@@ -39,16 +39,21 @@ pub(crate) fn remove_hop_by_hop(headers: &mut HeaderMap) -> Result<(), IdentityN
     Ok(())
 }
 
-/// Removes who the client says it is. `Impersonate-*` stays: the upstream judges it by Weir's own rights.
-pub(crate) fn remove_identity(headers: &mut HeaderMap) {
+/// The headers that `Connection` names.
+pub(crate) fn connection_names(headers: &HeaderMap) -> impl Iterator<Item = HeaderName> {
+    connection_tokens(headers).filter_map(|token| HeaderName::from_bytes(token.as_bytes()).ok())
+}
+
+/// Removes a client's credentials, wherever they stand. `Impersonate-*` is none: the upstream judges it by the rights of who is carried.
+pub(crate) fn remove_credentials(headers: &mut HeaderMap) {
     headers.remove(AUTHORIZATION);
-    headers.remove(PROXY_AUTHORIZATION);
-    let remote: Vec<HeaderName> =
-        headers.keys().filter(|name| name.as_str().starts_with(REMOTE_PREFIX)).cloned().collect();
-    for name in remote {
-        headers.remove(name);
-    }
+    remove_proxy_credentials(headers);
     remove_protocol_token(headers);
+}
+
+/// Removes what is meant for a proxy: no API server reads it.
+pub(crate) fn remove_proxy_credentials(headers: &mut HeaderMap) {
+    headers.remove(PROXY_AUTHORIZATION);
 }
 
 /// Whether a request wants to act as somebody else.
@@ -74,7 +79,8 @@ pub(crate) fn append_forwarded_for(headers: &mut HeaderMap, client: IpAddr) {
     }
     value.extend_from_slice(client.to_string().as_bytes());
     if let Ok(value) = HeaderValue::from_maybe_shared(bytes::Bytes::from(value)) {
-        headers.insert(FORWARDED_FOR, value);
+        // It tells of the way only, and a request with as many headers as fit goes without it.
+        drop(headers.try_insert(FORWARDED_FOR, value));
     }
 }
 
@@ -92,6 +98,8 @@ fn is_identity(name: &HeaderName) -> bool {
     let name = name.as_str();
     name == "authorization"
         || name == FORWARDED_FOR.as_str()
+        // It may hold a token.
+        || name == PROTOCOL.as_str()
         || name.starts_with(REMOTE_PREFIX)
         || name.starts_with(IMPERSONATE_PREFIX)
 }
@@ -135,8 +143,6 @@ const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const REMOTE_PREFIX: &str = "x-remote-";
 const IMPERSONATE_PREFIX: &str = "impersonate-";
 const PROTOCOL: HeaderName = HeaderName::from_static("sec-websocket-protocol");
-/// What a sub-protocol that carries a bearer token begins with.
-pub(crate) const PROTOCOL_TOKEN_PREFIX: &str = "base64url.bearer.authorization.k8s.io.";
 
 #[cfg(test)]
 mod tests {
@@ -170,7 +176,13 @@ mod tests {
 
     #[test]
     fn connection_may_not_name_an_identity() {
-        for name in ["Impersonate-User", "x-remote-user", "Authorization", "X-Forwarded-For"] {
+        for name in [
+            "Impersonate-User",
+            "x-remote-user",
+            "Authorization",
+            "X-Forwarded-For",
+            "Sec-WebSocket-Protocol",
+        ] {
             let mut given = HeaderMap::new();
             given.insert(CONNECTION, HeaderValue::from_str(name).unwrap());
             assert_eq!(
@@ -184,19 +196,17 @@ mod tests {
     }
 
     #[test]
-    fn a_clients_identity_is_dropped_but_impersonation_stays() {
+    fn a_clients_credentials_are_dropped_but_impersonation_stays() {
         let mut given = headers(&[
             ("authorization", "Bearer x"),
             ("proxy-authorization", "Basic x"),
-            ("x-remote-user", "admin"),
-            ("x-remote-extra-a", "b"),
             ("impersonate-user", "jane"),
             (
                 "sec-websocket-protocol",
                 "base64url.bearer.authorization.k8s.io.eA, v5.channel.k8s.io",
             ),
         ]);
-        remove_identity(&mut given);
+        remove_credentials(&mut given);
         assert!(impersonates(&given));
         assert_eq!(
             given,

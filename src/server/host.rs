@@ -2,6 +2,9 @@
 //!
 //! Nor may one that needs no such trick: a browser lets any page open a WebSocket to any address, and so to `exec`, and send
 //! simple POSTs, but it says in `Origin` whose page it is.
+//!
+//! Both matter where whoever reaches Weir is let in, in sidecar mode. In gateway mode a client shows who it is, and any name will do, as for
+//! kube-apiserver; only a Host that is no Host is refused, as Go's server does.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -16,13 +19,19 @@ use crate::server::response::refusal;
 /// The names that a request may be addressed to. Names are kept in lower case.
 #[derive(Debug)]
 pub(crate) struct HostPolicy {
-    allowed: HashSet<String>,
+    /// `None` for any.
+    allowed: Option<HashSet<String>>,
 }
 
 impl HostPolicy {
     /// Allows these besides `localhost` and loopback addresses.
     pub(crate) fn new<'a>(names: impl Iterator<Item = &'a str>) -> Self {
-        Self { allowed: names.map(str::to_ascii_lowercase).collect() }
+        Self { allowed: Some(names.map(str::to_ascii_lowercase).collect()) }
+    }
+
+    /// Allows every name, and web pages of every origin.
+    pub(crate) fn any() -> Self {
+        Self { allowed: None }
     }
 
     /// Judges both places where a request names its host: they may differ, and whoever is behind may
@@ -65,6 +74,9 @@ impl HostPolicy {
     /// Only pages of names that Weir answers for, whatever their port. What has no name (`null`: a sandboxed frame, a file)
     /// may be anybody's.
     fn check_origin(&self, origin: &HeaderValue) -> Result<(), Status> {
+        if self.allowed.is_none() {
+            return Ok(());
+        }
         let uri = Uri::try_from(origin.as_bytes()).ok().filter(|uri| uri.scheme().is_some());
         if uri.as_ref().and_then(Uri::host).is_some_and(|host| self.allows(host)) {
             return Ok(());
@@ -73,10 +85,11 @@ impl HostPolicy {
     }
 
     fn allows(&self, host: &str) -> bool {
+        let Some(allowed) = &self.allowed else { return true };
         let name = host.trim_start_matches('[').trim_end_matches(']').to_ascii_lowercase();
         let loopback =
             name.parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback());
-        loopback || name == "localhost" || self.allowed.contains(&name)
+        loopback || name == "localhost" || allowed.contains(&name)
     }
 }
 
@@ -101,8 +114,11 @@ mod tests {
         for host in hosts {
             request = request.header("host", *host);
         }
+        judge(&HostPolicy::new(["Weir.Example", "192.0.2.7"].into_iter()), request)
+    }
+
+    fn judge(policy: &HostPolicy, request: http::request::Builder) -> u16 {
         let (parts, ()) = request.body(()).unwrap().into_parts();
-        let policy = HostPolicy::new(["Weir.Example", "192.0.2.7"].into_iter());
         policy.check(&parts).map_or_else(|status| status.code.as_u16(), |()| 200)
     }
 
@@ -139,5 +155,21 @@ mod tests {
         assert_eq!(code("/api", &[]), 400);
         assert_eq!(code("/api", &["localhost", "localhost"]), 400);
         assert_eq!(code("/api", &[""]), 400);
+    }
+
+    #[test]
+    fn any_name_is_a_name_but_there_is_one() {
+        let code = |hosts: &[&str]| {
+            let mut request =
+                Request::builder().uri("/api").header("origin", "https://evil.example");
+            for host in hosts {
+                request = request.header("host", *host);
+            }
+            judge(&HostPolicy::any(), request)
+        };
+        assert_eq!(code(&["kubernetes.default.svc"]), 200);
+        for hosts in [&[][..], &["a", "a"], &[""], &["a b"]] {
+            assert_eq!(code(hosts), 400, "{hosts:?}");
+        }
     }
 }

@@ -1,10 +1,10 @@
-//! How long a client may take over the head of a request.
+//! How long a client may take: over the head of a request, over doing nothing on HTTP/2, and over taking or sending what it owes.
 //!
 //! hyper's own time-out does not run while the first bytes do not yet tell which protocol comes, and later it counts an idle
 //! connection like a head that never ends: a bound that is right for the one is wrong for the other. So the bytes are
 //! watched as they are read: from the first of a head to its last a client has little time, and between two requests much.
 //!
-//! HTTP/2 is left to its pings once its preface is complete.
+//! HTTP/2 is left to its pings once its preface is complete, and told to go when it had no request for long.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -15,12 +15,21 @@ use bytes::Buf;
 use http_body::{Body, Frame, SizeHint};
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::time::Instant;
+use tokio::time::{Instant, Sleep};
 
 /// What a connection is busy with. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Head {
     phase: Arc<Mutex<Phase>>,
+    used: Arc<Mutex<Use>>,
+}
+
+/// The requests of a connection, of whatever protocol.
+#[derive(Clone, Copy, Debug)]
+struct Use {
+    open: usize,
+    /// When the last one ended.
+    since: Instant,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,12 +49,17 @@ enum Phase {
 impl Head {
     /// Of a connection that was just accepted.
     pub(crate) fn new() -> Self {
-        let phase = Phase::Opening { matched: 0, since: Instant::now() };
-        Self { phase: Arc::new(Mutex::new(phase)) }
+        let since = Instant::now();
+        let phase = Phase::Opening { matched: 0, since };
+        Self {
+            phase: Arc::new(Mutex::new(phase)),
+            used: Arc::new(Mutex::new(Use { open: 0, since })),
+        }
     }
 
     /// A head is complete. The request goes on until what is returned is dropped.
     pub(crate) fn request(&self, has_body: bool) -> Request {
+        self.used.lock().open += 1;
         let mut phase = self.phase.lock();
         if *phase != Phase::Http2 {
             let more = matches!(*phase, Phase::Head { whole: false, .. }) && !has_body;
@@ -70,6 +84,23 @@ impl Head {
             tokio::time::sleep_until(until).await;
         }
         std::future::pending().await
+    }
+
+    /// Resolves when an HTTP/2 connection has had no request for so long.
+    pub(crate) async fn unused(&self, timeout: Duration) {
+        loop {
+            let now = Instant::now();
+            let Use { open, since } = *self.used.lock();
+            let until = if open == 0 { since + timeout } else { now + timeout };
+            if until > now {
+                tokio::time::sleep_until(until).await;
+            } else if *self.phase.lock() == Phase::Http2 {
+                return;
+            } else {
+                // HTTP/1.1 has a bound of its own.
+                tokio::time::sleep(timeout).await;
+            }
+        }
     }
 
     /// Takes note of bytes that were read.
@@ -110,6 +141,11 @@ impl Request {
 
 impl Drop for Request {
     fn drop(&mut self) {
+        {
+            let mut used = self.head.used.lock();
+            used.open = used.open.saturating_sub(1);
+            used.since = Instant::now();
+        }
         let mut phase = self.head.phase.lock();
         if let Phase::Busy { more } = *phase {
             *phase = if more {
@@ -215,6 +251,43 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for Watched<I> {
     }
 }
 
+/// Ends what a client owes and does not do: the time-out runs while nothing moves.
+#[derive(Debug)]
+pub(crate) struct Stall {
+    timeout: Duration,
+    sleep: Option<Pin<Box<Sleep>>>,
+}
+
+/// A client did nothing of what it owes for too long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the client neither took nor sent what it owes for too long")]
+pub(crate) struct Stalled;
+
+impl Stall {
+    /// For something that may pause for so long.
+    pub(crate) fn new(timeout: Duration) -> Self {
+        Self { timeout, sleep: None }
+    }
+
+    /// Hands on what a poll came to, or an error if that has been `Pending` for too long. The task is woken at that time.
+    pub(crate) fn judge<T>(
+        &mut self,
+        context: &mut Context<'_>,
+        polled: Poll<T>,
+    ) -> Result<Poll<T>, Stalled> {
+        if polled.is_ready() {
+            self.sleep = None;
+            return Ok(polled);
+        }
+        let timeout = self.timeout;
+        let sleep = self.sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep(timeout)));
+        match sleep.as_mut().poll(context) {
+            Poll::Ready(()) => Err(Stalled),
+            Poll::Pending => Ok(Poll::Pending),
+        }
+    }
+}
+
 /// RFC 9113 §3.4.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// Of HTTP/1.1.
@@ -271,5 +344,26 @@ mod tests {
         head.read(b"POST / HTTP/1.1\r\nContent-Length: 4\r\n\r\nbody");
         drop(head.request(true));
         assert!(!late_after(&head, just_over).await);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn http2_without_a_request_is_unused() {
+        let unused_after = async |head: &Head, wait| {
+            tokio::time::timeout(wait, head.unused(TIMEOUT)).await.is_ok()
+        };
+        let just_over = TIMEOUT + Duration::from_millis(1);
+        let head = Head::new();
+        head.read(PREFACE);
+        let (one, two) = (head.request(false), head.request(false));
+        drop(one);
+        assert!(!unused_after(&head, TIMEOUT * 9).await, "a watch");
+        drop(two);
+        assert!(!unused_after(&head, TIMEOUT - Duration::from_secs(1)).await);
+        assert!(unused_after(&head, Duration::from_secs(2)).await);
+
+        let head = Head::new();
+        head.read(b"GET / HTTP/1.1\r\n\r\n");
+        drop(head.request(false));
+        assert!(!unused_after(&head, just_over * 9).await, "HTTP/1.1");
     }
 }

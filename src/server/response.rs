@@ -6,14 +6,15 @@ use std::vec;
 
 use bytes::Bytes;
 use futures_util::Stream;
-use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WARNING};
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WARNING, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use http_body::{Frame, SizeHint};
 
-use crate::api::media_type::{self, Encoding};
+use crate::api::media_type::{self, Encoding, Form};
+use crate::api::query::Query;
 use crate::api::status::Status;
 use crate::cache::registry::ForwardPermit;
-use crate::codec::protobuf;
+use crate::codec::{pretty, protobuf};
 use crate::server::forwarded_watch::ForwardedWatch;
 use crate::telemetry::server_metrics::Answer;
 use crate::upstream::pool;
@@ -41,7 +42,17 @@ impl Outcome {
 
     /// An error of Weir's own.
     pub(crate) fn error(request: &HeaderMap, status: &Status, reason: &'static str) -> Self {
-        Self { response: error(request, status), answer: Answer::Error, reason }
+        Self::refusal(request, &Query::default(), status, reason)
+    }
+
+    /// An error that is the upstream's own, worded here: in the form that this request negotiates, its query included.
+    pub(crate) fn refusal(
+        request: &HeaderMap,
+        query: &Query,
+        status: &Status,
+        reason: &'static str,
+    ) -> Self {
+        Self { response: error(request, query, status), answer: Answer::Error, reason }
     }
 }
 
@@ -137,16 +148,22 @@ pub(crate) fn ok(
     response
 }
 
-/// A `Status` as the request negotiates errors: protobuf, or compact JSON with its newline.
-pub(crate) fn error(request: &HeaderMap, status: &Status) -> Response<Body> {
-    let encoding = media_type::error_encoding(request);
+/// A `Status` as the request negotiates errors: protobuf, compact JSON with its newline, or indented JSON without one.
+fn error(request: &HeaderMap, query: &Query, status: &Status) -> Response<Body> {
+    let Form { encoding, pretty, .. } = media_type::error_form(request, query);
     let body = match encoding {
+        Encoding::Json if pretty => vec![Bytes::from(pretty::indent(&status.to_json()))],
         Encoding::Json => vec![status.to_json(), Bytes::from_static(b"\n")],
         Encoding::Protobuf => vec![protobuf::encode_status(status)],
     };
     let mut response = Response::new(Body::chunks(body));
     *response.status_mut() = status.code;
     common_headers(request, encoding.content_type(false), response.headers_mut());
+    if status.code == StatusCode::FORBIDDEN {
+        // The upstream marks what quotes a request's own words (semantics.md §8.8).
+        let nosniff = HeaderValue::from_static("nosniff");
+        response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, nosniff);
+    }
     if let Some(seconds) = status.retry_after_seconds {
         response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
     }
@@ -155,7 +172,7 @@ pub(crate) fn error(request: &HeaderMap, status: &Status) -> Response<Body> {
 
 /// A failure in the request itself that keeps Weir from passing it on.
 pub(crate) fn refusal(code: StatusCode, reason: &'static str, message: String) -> Status {
-    Status { code, reason, message, retry_after_seconds: None }
+    Status { code, reason, message, details: None, retry_after_seconds: None }
 }
 
 fn common_headers(request: &HeaderMap, content_type: &'static str, response: &mut HeaderMap) {

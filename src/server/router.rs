@@ -15,17 +15,20 @@ use tracing::Instrument;
 use crate::api::request_info::{RequestInfo, ResourceRequest};
 use crate::api::resource::ApiResource;
 use crate::api::status::Status;
+use crate::auth::recheck::Recheck;
 use crate::cache::handle::Refusal;
 use crate::cache::registry::Registry;
+use crate::server::access::{Access, Caller, Judged, NotAdmitted};
+use crate::server::audited::{Asked, Auditor};
 use crate::server::connection::Client;
 use crate::server::delegate::{self, Decision, Reason, Target};
 use crate::server::documents::{Ask, Documents};
 use crate::server::forward::Forwarder;
 use crate::server::host::HostPolicy;
 use crate::server::listener::ListenerKind;
-use crate::server::response::{self, Body, CACHE_HEADER, Outcome};
+use crate::server::response::{self, AUDIT_ID, Body, CACHE_HEADER, Outcome};
 use crate::server::websocket::{Handshake, Sockets};
-use crate::server::{get, headers, list, watch};
+use crate::server::{framing, get, headers, list, watch};
 use crate::telemetry::server_metrics::{Answer, ResourceMetrics, ServerMetrics};
 use crate::upstream::discovery::Found;
 
@@ -37,6 +40,8 @@ pub(crate) struct Router {
     pub(crate) sockets: Sockets,
     pub(crate) metrics: ServerMetrics,
     pub(crate) hosts: HostPolicy,
+    pub(crate) access: Access,
+    pub(crate) auditor: Auditor,
     pub(crate) limits: Limits,
     /// Whether answers carry `X-Weir-Cache`.
     pub(crate) cache_header: bool,
@@ -63,6 +68,31 @@ pub(crate) struct Read<'a> {
     pub(crate) limits: Limits,
     pub(crate) registry: &'a Registry,
     pub(crate) metrics: &'a Arc<ResourceMetrics>,
+    /// How the right to a watch is looked at again.
+    pub(crate) recheck: Option<Recheck>,
+}
+
+/// Why a request is not answered from a cache.
+enum NotServed {
+    /// It goes to the upstream.
+    Forward(Reason),
+    /// It is refused here, with this word in metrics.
+    Refuse(Box<Status>, &'static str),
+}
+
+impl From<Reason> for NotServed {
+    fn from(reason: Reason) -> Self {
+        Self::Forward(reason)
+    }
+}
+
+impl From<NotAdmitted> for NotServed {
+    fn from(not: NotAdmitted) -> Self {
+        match not {
+            NotAdmitted::Forward(reason) => Self::Forward(reason),
+            NotAdmitted::Refuse(status, reason) => Self::Refuse(Box::new(status), reason),
+        }
+    }
 }
 
 impl Router {
@@ -89,14 +119,16 @@ impl Router {
         let metrics = self.metrics.resource(known);
         let verb = info.verb.as_str();
 
-        let answered = self.answer(&client, parts, body, info, &metrics).instrument(span.clone());
+        let mut judged = Judged::now();
+        let answered =
+            self.answer(&client, parts, body, info, &metrics, &mut judged).instrument(span.clone());
         let Outcome { mut response, answer, reason } = Box::pin(answered).await;
         let duration = start.elapsed();
         let code = response.status().as_u16();
         metrics.request(verb, answer, reason, code, duration);
         span.in_scope(|| tracing::debug!(code, answer = answer.as_str(), reason, ?duration));
         if self.cache_header {
-            mark(&mut response, answer, reason);
+            mark(&mut response, answer, reason, judged.is_stale());
         }
         drop(in_flight);
         Ok(response)
@@ -109,6 +141,7 @@ impl Router {
         body: Incoming,
         info: RequestInfo,
         metrics: &Arc<ResourceMetrics>,
+        judged: &mut Judged,
     ) -> Outcome {
         if parts.method == Method::CONNECT {
             let message = "weir is not a proxy for CONNECT".to_owned();
@@ -116,18 +149,45 @@ impl Router {
                 response::refusal(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message);
             return Outcome::error(&parts.headers, &status, "connect");
         }
+        if let Err(status) = framing::check(&parts, body.is_end_stream()) {
+            return framing::refused(&parts, &status);
+        }
         if client.listener != ListenerKind::Unix
             && let Err(status) = self.hosts.check(&parts)
         {
             return Outcome::error(&parts.headers, &status, "host");
         }
+        let caller = match self.access.caller(client, &parts.headers) {
+            Ok(caller) => caller,
+            Err((status, reason)) => {
+                return self.refuse(client, &parts, &info, judged, &status, reason).await;
+            }
+        };
         if let Some(ask) = Ask::of(&parts, !body.is_end_stream(), &info) {
-            let served = self.documents.serve(&self.forwarder, client, parts, body, &info, ask);
+            let carry = match self.access.carry(&caller) {
+                Ok(carry) => carry,
+                Err(status) => {
+                    return self.refuse(client, &parts, &info, judged, &status, IDENTITY).await;
+                }
+            };
+            let request = Request::from_parts(parts, body);
+            let served = self.documents.serve(&self.forwarder, client, &carry, request, &info, ask);
             return Box::pin(served).await;
         }
-        let reason = match self.serve(client, &parts, !body.is_end_stream(), &info, metrics).await {
+        let has_body = !body.is_end_stream();
+        let served = self.serve(client, &caller, &parts, has_body, &info, metrics, judged).await;
+        let reason = match served {
             Ok(response) => return Outcome::hit(response),
-            Err(reason) => reason,
+            Err(NotServed::Refuse(status, reason)) => {
+                return self.refuse(client, &parts, &info, judged, &status, reason).await;
+            }
+            Err(NotServed::Forward(reason)) => reason,
+        };
+        let carry = match self.access.carry(&caller) {
+            Ok(carry) => carry,
+            Err(status) => {
+                return self.refuse(client, &parts, &info, judged, &status, IDENTITY).await;
+            }
         };
         let permit = match permit_for(&info, reason) {
             None => None,
@@ -139,22 +199,26 @@ impl Router {
                 }
             },
         };
-        Box::pin(self.forwarder.forward(client, parts, body, &info, reason, permit)).await
+        let request = Request::from_parts(parts, body);
+        Box::pin(self.forwarder.forward(client, &carry, request, &info, reason, permit)).await
     }
 
     /// Answers from the cache, or tells why not.
+    #[expect(clippy::too_many_arguments, reason = "one request from several sides")]
     async fn serve(
         &self,
         client: &Client,
+        caller: &Caller,
         parts: &Parts,
         has_body: bool,
         info: &RequestInfo,
         metrics: &Arc<ResourceMetrics>,
-    ) -> Result<Response<Body>, Reason> {
+        judged: &mut Judged,
+    ) -> Result<Response<Body>, NotServed> {
         let path = parts.uri.path();
         let decision = delegate::decide(&parts.method, path, &parts.headers, has_body, info);
         let options = match &decision {
-            Decision::Forward(reason) => return Err(*reason),
+            Decision::Forward(reason) => return Err((*reason).into()),
             Decision::Get(_) => None,
             Decision::List(_, options) | Decision::Watch(_, options) => Some(options),
         };
@@ -166,22 +230,41 @@ impl Router {
         let request = info.resource.as_ref().ok_or(Reason::NonResource)?;
         let resource = self.find(request).await?;
         let target = Target::resolve(path, &parts.headers, info, request, options, &resource)?;
-        let (resource, limits) = (&resource, self.limits);
-        let read =
-            Read { parts, request, resource, target, limits, registry: &self.registry, metrics };
-        match decision {
-            Decision::Forward(reason) => Err(reason),
-            Decision::Get(freshness) => get::serve(&read, freshness).await,
-            Decision::List(plan, _) => list::serve(&read, plan).await,
-            Decision::Watch(plan, _) => {
-                let encoding = read.target.form.encoding;
-                let response = watch::serve(read, &plan, client).await?;
-                match handshake {
-                    None => Ok(response),
-                    Some(handshake) => self.sockets.open(handshake, response, encoding),
-                }
-            }
-        }
+        let recheck = self.access.admit(client, caller, info, judged).await?;
+        let (resource, limits, registry) = (&resource, self.limits, &self.registry);
+        let read = Read { parts, request, resource, target, limits, registry, metrics, recheck };
+        let encoding = read.target.form.encoding;
+        let response = match decision {
+            Decision::Forward(reason) => return Err(reason.into()),
+            Decision::Get(freshness) => get::serve(&read, freshness).await?,
+            Decision::List(plan, _) => list::serve(&read, plan).await?,
+            Decision::Watch(plan, _) => watch::serve(read, &plan, client).await?,
+        };
+        let asked = Asked { client, parts, info, judged };
+        let Some(handshake) = handshake else {
+            let code = response.status();
+            return Ok(self.auditor.answered(asked, response, code).await);
+        };
+        let code = StatusCode::SWITCHING_PROTOCOLS;
+        let response = self.auditor.answered(asked, response, code).await;
+        Ok(self.sockets.open(handshake, response, encoding)?)
+    }
+
+    /// An answer of Weir's own, told to the audit log.
+    async fn refuse(
+        &self,
+        client: &Client,
+        parts: &Parts,
+        info: &RequestInfo,
+        judged: &Judged,
+        status: &Status,
+        reason: &'static str,
+    ) -> Outcome {
+        let outcome = Outcome::refusal(&parts.headers, &info.query, status, reason);
+        let asked = Asked { client, parts, info, judged };
+        let audit_id = outcome.response.headers().get(AUDIT_ID).cloned();
+        self.auditor.refused(asked, status, audit_id).await;
+        outcome
     }
 
     /// What discovery says of a resource. A request that will be forwarded for its form must not start a cache, so
@@ -205,8 +288,9 @@ fn permit_for(info: &RequestInfo, reason: Reason) -> Option<&ResourceRequest> {
     (reason.wants_cache() && !single).then_some(request)
 }
 
-fn mark(response: &mut Response<Body>, answer: Answer, reason: &'static str) {
+fn mark(response: &mut Response<Body>, answer: Answer, reason: &'static str, stale: bool) {
     let value = match answer {
+        Answer::Hit if stale => HeaderValue::from_static("hit; decision=stale"),
         Answer::Hit => HeaderValue::from_static("hit"),
         Answer::Forward => {
             let text = format!("forward; reason={reason}");
@@ -216,3 +300,6 @@ fn mark(response: &mut Response<Body>, answer: Answer, reason: &'static str) {
     };
     response.headers_mut().insert(CACHE_HEADER, value);
 }
+
+/// The word in metrics of a request that cannot go on in its client's name.
+const IDENTITY: &str = "identity";

@@ -2,6 +2,9 @@
 //!
 //! Files are polled and compared by content, since a mounted Secret is swapped by renaming a directory above the
 //! file, which file watches miss (crates.md, pitfall 17). A broken new file never replaces a working certificate.
+//!
+//! In gateway mode clients are asked for a certificate of theirs ([`Accepting`]); what it is worth is judged with each request. A resumed session
+//! keeps the certificates that its first handshake proved (rustls stores them with it), and they are judged as any others.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,13 +15,16 @@ use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose,
 };
+use rustls::DistinguishedName;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
+use crate::auth::x509::handshake::{AnyCertificate, Hints};
 use crate::config::CertificateConfig;
 
 /// Why a serving certificate can't be used.
@@ -54,7 +60,7 @@ pub enum CertificateError {
 /// A certificate in use by one listener.
 pub(crate) struct Serving {
     /// What connections are accepted with.
-    pub(crate) config: Arc<rustls::ServerConfig>,
+    pub(crate) accepting: Accepting,
     /// What clients must trust, in PEM.
     pub(crate) ca_pem: String,
     /// What keeps it current, if it came from files.
@@ -62,14 +68,18 @@ pub(crate) struct Serving {
 }
 
 impl Serving {
-    /// Reads or makes a certificate.
-    pub(crate) fn new(config: &CertificateConfig) -> Result<Self, CertificateError> {
+    /// Reads or makes a certificate. With `hints`, clients are asked for theirs.
+    pub(crate) fn new(
+        config: &CertificateConfig,
+        hints: Option<Hints>,
+    ) -> Result<Self, CertificateError> {
         let provider = Arc::new(aws_lc_rs::default_provider());
         match config {
             CertificateConfig::Generated { names } => {
                 let (key, ca_pem) = generate(names, &provider)?;
                 let resolver = Arc::new(Resolver { current: ArcSwap::from_pointee(key) });
-                Ok(Self { config: accept(provider, resolver)?, ca_pem, reloader: None })
+                let accepting = Accepting::new(provider, resolver, hints)?;
+                Ok(Self { accepting, ca_pem, reloader: None })
             }
             CertificateConfig::Files { certificate, key, ca } => {
                 let files = Files { certificate: certificate.clone(), key: key.clone() };
@@ -86,7 +96,8 @@ impl Serving {
                     resolver: Arc::clone(&resolver),
                     provider: Arc::clone(&provider),
                 };
-                Ok(Self { config: accept(provider, resolver)?, ca_pem, reloader: Some(reloader) })
+                let accepting = Accepting::new(provider, resolver, hints)?;
+                Ok(Self { accepting, ca_pem, reloader: Some(reloader) })
             }
         }
     }
@@ -210,18 +221,72 @@ fn generate(
     Ok((key, ca_pem))
 }
 
+/// How connections are accepted.
+pub(crate) struct Accepting {
+    provider: Arc<CryptoProvider>,
+    resolver: Arc<Resolver>,
+    asking: Option<Asking>,
+    current: Arc<rustls::ServerConfig>,
+}
+
+/// Clients are asked for a certificate.
+struct Asking {
+    hints: Hints,
+    /// Those that `current` was made with.
+    used: Arc<Vec<DistinguishedName>>,
+}
+
+impl Accepting {
+    fn new(
+        provider: Arc<CryptoProvider>,
+        resolver: Arc<Resolver>,
+        hints: Option<Hints>,
+    ) -> Result<Self, CertificateError> {
+        let asking = hints.map(|hints| Asking { used: hints.load(), hints });
+        let used = asking.as_ref().map(|asking| Arc::clone(&asking.used));
+        let current = Arc::new(accept(Arc::clone(&provider), Arc::clone(&resolver), used)?);
+        Ok(Self { provider, resolver, asking, current })
+    }
+
+    /// What the next connection is accepted with.
+    pub(crate) fn acceptor(&mut self) -> TlsAcceptor {
+        if let Some(asking) = &mut self.asking {
+            let hints = asking.hints.load();
+            if !Arc::ptr_eq(&hints, &asking.used) {
+                asking.used = Arc::clone(&hints);
+                let (provider, resolver) = (&self.provider, &self.resolver);
+                match accept(Arc::clone(provider), Arc::clone(resolver), Some(hints)) {
+                    Ok(mut config) => {
+                        // Clients may go on with their sessions.
+                        config.session_storage = Arc::clone(&self.current.session_storage);
+                        self.current = Arc::new(config);
+                    }
+                    Err(error) => tracing::warn!(%error, "keeping the old hints of client CAs"),
+                }
+            }
+        }
+        TlsAcceptor::from(Arc::clone(&self.current))
+    }
+}
+
 fn accept(
     provider: Arc<CryptoProvider>,
     resolver: Arc<Resolver>,
-) -> Result<Arc<rustls::ServerConfig>, CertificateError> {
-    let mut config = rustls::ServerConfig::builder_with_provider(provider)
+    hints: Option<Arc<Vec<DistinguishedName>>>,
+) -> Result<rustls::ServerConfig, CertificateError> {
+    let builder = rustls::ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])
-        .map_err(CertificateError::Tls)?
-        .with_no_client_auth()
-        .with_cert_resolver(resolver);
+        .map_err(CertificateError::Tls)?;
+    let builder = match hints {
+        Some(hints) => {
+            builder.with_client_cert_verifier(Arc::new(AnyCertificate::new(hints, &provider)))
+        }
+        None => builder.with_no_client_auth(),
+    };
+    let mut config = builder.with_cert_resolver(resolver);
     // HTTP/1.1 must be offered: upgrades don't exist in HTTP/2 (semantics.md §11).
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok(Arc::new(config))
+    Ok(config)
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, CertificateError> {
@@ -254,11 +319,14 @@ mod tests {
     fn a_new_pair_is_taken_and_a_broken_one_is_not() {
         let directory = tempfile::tempdir().unwrap();
         let files = pair(directory.path());
-        let serving = Serving::new(&CertificateConfig::Files {
-            certificate: files.certificate.clone(),
-            key: files.key.clone(),
-            ca: None,
-        })
+        let serving = Serving::new(
+            &CertificateConfig::Files {
+                certificate: files.certificate.clone(),
+                key: files.key.clone(),
+                ca: None,
+            },
+            None,
+        )
         .unwrap();
         let mut reloader = serving.reloader.unwrap();
         let leaf = |reloader: &Reloader| reloader.resolver.current.load().cert[0].clone();
@@ -288,16 +356,16 @@ mod tests {
             key: files.key,
             ca: None,
         };
-        let Err(error) = Serving::new(&config) else { panic!("took a broken key") };
+        let Err(error) = Serving::new(&config, None) else { panic!("took a broken key") };
         assert!(error.to_string().ends_with("tls.key holds no private key in PEM"), "{error}");
     }
 
     #[test]
     fn generated_certificates_carry_the_names_given() {
         let names = vec!["weir.example".to_owned(), "192.0.2.7".to_owned(), "localhost".to_owned()];
-        let serving = Serving::new(&CertificateConfig::Generated { names }).unwrap();
+        let serving = Serving::new(&CertificateConfig::Generated { names }, None).unwrap();
         assert!(serving.ca_pem.contains("BEGIN CERTIFICATE"));
         let bad = CertificateConfig::Generated { names: vec!["h\u{e9}".to_owned()] };
-        assert!(Serving::new(&bad).is_err());
+        assert!(Serving::new(&bad, None).is_err());
     }
 }

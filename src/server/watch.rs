@@ -17,11 +17,11 @@ use crate::server::connection::Client;
 use crate::server::delegate::{Freshness, Reason, Start, WatchPlan};
 use crate::server::response::{self, Body};
 use crate::server::router::Read;
-use crate::server::watch_stream::{CacheBookmarks, Drain, Schedule, WatchStream};
+use crate::server::watch_stream::{CacheBookmarks, Drain, Revoked, Schedule, WatchStream};
 
 /// Answers, or tells why not; nothing has been sent then.
 pub(crate) async fn serve(
-    read: Read<'_>,
+    mut read: Read<'_>,
     plan: &WatchPlan,
     client: &Client,
 ) -> Result<Response<Body>, Reason> {
@@ -104,7 +104,8 @@ pub(crate) async fn serve(
         end_bookmark,
         Drain { begins: client.draining.clone(), over: read.limits.drain },
         read.metrics.clone(),
-    );
+    )
+    .until(read.recheck.take().map(|recheck| Box::pin(recheck.lost()) as Revoked));
     let frames = stream::unfold(stream, |mut stream| async move {
         let chunk = stream.next().await?;
         Some((chunk, stream))

@@ -4,7 +4,10 @@
 //! where it is and falls out of the history in the end: slow clients cost nothing but themselves.
 
 use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -75,10 +78,15 @@ pub(crate) struct WatchStream<B> {
     taken: VecDeque<Bytes>,
     drain: Drain,
     drains: bool,
+    /// Comes when the client has lost the right to it.
+    revoked: Option<Revoked>,
     metrics: Arc<ResourceMetrics>,
     ended: Option<&'static str>,
     _open: GaugeGuard,
 }
+
+/// Comes when the right to a watch is lost.
+pub(crate) type Revoked = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Where bookmarks come from: a cache's handle, but for tests.
 pub(crate) trait Bookmarks: Send {
@@ -115,15 +123,28 @@ impl<B: Bookmarks> WatchStream<B> {
             taken: VecDeque::new(),
             drain,
             drains: false,
+            revoked: None,
             _open: metrics.watcher(),
             metrics,
             ended: None,
         }
     }
 
+    /// Ends it, cleanly and at once, when its client's right to it is lost.
+    pub(crate) fn until(mut self, revoked: Option<Revoked>) -> Self {
+        self.revoked = revoked;
+        self
+    }
+
     /// The next bytes to send; `None` at a clean end.
     pub(crate) async fn next(&mut self) -> Option<Bytes> {
         loop {
+            // Looked at each time, since a watch of a busy resource may never wait.
+            if self.is_revoked().await {
+                self.taken.clear();
+                self.ended = Some("forbidden");
+                return None;
+            }
             if let Some(chunk) = self.taken.pop_front() {
                 self.metrics.delivered(0, chunk.len());
                 return Some(chunk);
@@ -172,12 +193,29 @@ impl<B: Bookmarks> WatchStream<B> {
         self.bookmarks.bookmark(at, false)
     }
 
+    async fn is_revoked(&mut self) -> bool {
+        let Some(revoked) = &mut self.revoked else { return false };
+        let ready = poll_fn(|context| Poll::Ready(revoked.as_mut().poll(context).is_ready())).await;
+        if ready {
+            // Polled once only.
+            self.revoked = Some(Box::pin(std::future::ready(())));
+        }
+        ready
+    }
+
     async fn wait(&mut self) {
         let until =
             self.schedule.bookmark.map_or(self.schedule.ends, |due| due.min(self.schedule.ends));
+        let lost = async {
+            match &mut self.revoked {
+                Some(revoked) => revoked.as_mut().await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             biased;
             () = self.watcher.woken() => {}
+            () = lost => self.revoked = Some(Box::pin(std::future::ready(()))),
             () = tokio::time::sleep_until(until) => {}
             () = self.drain.begins.cancelled(), if !self.drains => {
                 self.drains = true;

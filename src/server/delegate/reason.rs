@@ -43,6 +43,10 @@ pub enum Reason {
     BeforeCache,
     /// The bookmark that the client is owed has not been learnt yet.
     NoBookmark,
+    /// Who the client is cannot be told here.
+    Identity,
+    /// Whether the client may cannot be told here.
+    Authorization,
     /// The cache does not answer.
     Refused(Refusal),
 }
@@ -70,6 +74,8 @@ impl Reason {
             Self::NotFound => "not-found",
             Self::BeforeCache => "before-cache",
             Self::NoBookmark => "no-bookmark",
+            Self::Identity => "identity",
+            Self::Authorization => "authorization",
             Self::Refused(refusal) => refusal.as_str(),
         }
     }

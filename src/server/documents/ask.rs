@@ -16,11 +16,9 @@ use crate::api::request_info::RequestInfo;
 use crate::server::headers;
 use crate::server::response::{BYPASS, CACHE_HEADER};
 
-/// Under which a document is kept.
+/// Under which a document is kept. Not by whom it is asked for: the upstream judges every one of its readers (see the module above).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Key {
-    /// For whom the upstream answered. Whoever is not this identity gets its own answer.
-    identity: Identity,
     path: Box<str>,
     /// The `hash` of the query.
     pub(super) hash: Option<Box<str>>,
@@ -28,13 +26,6 @@ pub(super) struct Key {
     accept_encoding: Box<str>,
     /// Discovery is indented for curl and browsers under the same ETag.
     for_people: bool,
-}
-
-/// Who the upstream took the request to be from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Identity {
-    /// Weir's own, which every client has in sidecar mode.
-    Weir,
 }
 
 impl Key {
@@ -87,7 +78,6 @@ impl Ask {
             return None;
         }
         let key = Key {
-            identity: Identity::Weir,
             path: path.into(),
             hash: match hash {
                 Some(hash) if hash.len() > TEXT_BYTES_MAX => return None,

@@ -19,6 +19,7 @@ use crate::cache::script::{
     Feed, Script, ScriptedSource, bookmark, config as cache_config, config_maps, upsert,
 };
 use crate::config::{CertificateConfig, ListenerConfig, ServerConfig};
+use crate::server::{Access, Upstreams};
 use crate::server::{BoundListener, Server, Services};
 use crate::telemetry::cache_metrics::CacheMetrics;
 use crate::telemetry::server_metrics::ServerMetrics;
@@ -49,6 +50,8 @@ pub(super) struct Settings {
     pub(super) warmup_timeout: Duration,
     pub(super) allowed_hosts: Vec<String>,
     pub(super) cache_header: bool,
+    pub(super) connections_per_address_max: usize,
+    pub(super) stall_timeout: Duration,
     /// Whether the upstream speaks HTTP/2.
     pub(super) http2: bool,
 }
@@ -61,6 +64,8 @@ impl Default for Settings {
             warmup_timeout: Duration::from_secs(10),
             allowed_hosts: Vec::new(),
             cache_header: true,
+            connections_per_address_max: 100,
+            stall_timeout: Duration::from_secs(60),
             http2: false,
         }
     }
@@ -107,9 +112,15 @@ impl Weir {
             cache_metrics,
         );
         let gathered = prometheus::Registry::new();
-        let services =
-            Services { registry, upstream, metrics: ServerMetrics::register(&gathered).unwrap() };
-        let server = Server::bind(&server_config(settings, &directory), services).unwrap();
+        let services = Services {
+            registry,
+            upstreams: Upstreams::own(upstream),
+            access: Access::sidecar(),
+            audit: None,
+            metrics: ServerMetrics::register(&gathered).unwrap(),
+        };
+        let config = server_config(settings, &directory);
+        let server = Server::bind(&config, services).unwrap();
         let shutdown = CancellationToken::new();
         Self {
             listeners: server.local_addresses(),
@@ -175,6 +186,8 @@ fn server_config(settings: Settings, directory: &tempfile::TempDir) -> ServerCon
         freshness_timeout: Duration::from_secs(3),
         warmup_timeout: settings.warmup_timeout,
         shutdown_timeout: settings.shutdown_timeout,
+        connections_per_address_max: settings.connections_per_address_max,
+        stall_timeout: settings.stall_timeout,
     }
 }
 

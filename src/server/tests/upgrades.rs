@@ -6,7 +6,7 @@ use http_body_util::Full;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use super::harness::{Weir, empty, get, http2_on, until, whole};
+use super::harness::{Settings, Weir, empty, get, http2_on, until, whole};
 use crate::upstream::testing::answer;
 
 fn exec() -> Request<Full<Bytes>> {
@@ -18,7 +18,11 @@ fn exec() -> Request<Full<Bytes>> {
 
 /// An upstream that upgrades and then says everything back until it is told that no more comes, and then one word more.
 async fn parrot() -> Weir {
-    Weir::start(|mut request| async move {
+    parrot_with(Settings::default()).await
+}
+
+async fn parrot_with(settings: Settings) -> Weir {
+    Weir::start_with(settings, |mut request| async move {
         assert_eq!(request.headers()["upgrade"], "SPDY/3.1");
         assert_eq!(request.headers()["connection"], "Upgrade");
         let upgrade = hyper::upgrade::on(&mut request);
@@ -70,6 +74,24 @@ async fn bytes_go_both_ways_and_either_side_may_end_first() {
 }
 
 #[tokio::test]
+async fn an_upgraded_connection_keeps_its_place_until_it_ends() {
+    let settings = Settings { connections_per_address_max: 1, ..Settings::default() };
+    let weir = parrot_with(settings).await;
+    let mut response = weir.http1().await.send_request(exec()).await.unwrap();
+    let upgraded = hyper::upgrade::on(&mut response).await.unwrap();
+    // Whatever comes of a refused connection: nothing is answered.
+    let mut refused = weir.tcp().await;
+    drop(refused.write_all(b"GET /version HTTP/1.1\r\nHost: localhost\r\n\r\n").await);
+    assert!(refused.read_u8().await.is_err());
+    assert!(weir.scrape().contains("weir_connections_refused_total{cause=\"address\"} 1"));
+    assert!(weir.scrape().contains("weir_connections{listener=\"plain\"} 1"));
+    drop(upgraded);
+    until(|| weir.scrape().contains("weir_connections{listener=\"plain\"} 0")).await;
+    let mut response = weir.http1().await.send_request(exec()).await.unwrap();
+    assert!(hyper::upgrade::on(&mut response).await.is_ok());
+}
+
+#[tokio::test]
 async fn a_failed_upgrade_is_relayed_and_its_connection_closed() {
     let weir = Weir::start(|_| async { answer(403, "no such right") }).await;
     let mut client = weir.http1().await;
@@ -98,10 +120,8 @@ async fn there_are_no_upgrades_over_http2_nor_for_h2c() {
 
 #[tokio::test]
 async fn draining_ends_splices_at_the_deadline() {
-    let settings = super::harness::Settings {
-        shutdown_timeout: std::time::Duration::from_millis(200),
-        ..super::harness::Settings::default()
-    };
+    let settings =
+        Settings { shutdown_timeout: std::time::Duration::from_millis(200), ..Settings::default() };
     let weir = Weir::start_with(settings, |mut request| async move {
         let upgrade = hyper::upgrade::on(&mut request);
         tokio::spawn(async move {

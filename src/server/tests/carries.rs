@@ -1,0 +1,242 @@
+//! Each carry on its own connections, to the byte; and an upgrade that fails leaves nothing behind on which somebody could send more
+//! (CVE-2018-1002105).
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::Request;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::harness::{SOON, until};
+use super::recorder::{Recorded, Recorder};
+use crate::api::request_info::RequestInfo;
+use crate::auth::peer::Peer;
+use crate::auth::user::User;
+use crate::server::carry::{Carry, Upstreams};
+use crate::server::connection::Client;
+use crate::server::delegate::Reason;
+use crate::server::forward::{FailureLog, Forwarder};
+use crate::server::listener::ListenerKind;
+use crate::server::upgrade::Splicer;
+use crate::telemetry::server_metrics::ServerMetrics;
+use crate::upstream::Upstream;
+use crate::upstream::testing::{config, metrics};
+
+const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+const FORBIDDEN: &str =
+    "HTTP/1.1 403 Forbidden\r\nConnection: keep-alive\r\nContent-Length: 2\r\n\r\nno";
+
+/// What forwards everything with one carry, before an upstream for each pool.
+struct Way {
+    address: std::net::SocketAddr,
+    own: Recorder,
+    bare: Recorder,
+    front_proxy: Recorder,
+}
+
+impl Way {
+    async fn start(carry: Carry, answer: &'static str) -> Self {
+        let [own, bare, front_proxy] = [
+            Recorder::start(answer).await,
+            Recorder::start(answer).await,
+            Recorder::start(answer).await,
+        ];
+        let upstream = async |recorder: &Recorder| {
+            let config = config(Some(format!("http://{}", recorder.address)), None, false);
+            Upstream::new(&config, metrics()).await.unwrap()
+        };
+        let metrics = ServerMetrics::register(&prometheus::Registry::new()).unwrap();
+        let forwarder = Forwarder {
+            upstreams: Upstreams {
+                own: upstream(&own).await,
+                bare: Some(upstream(&bare).await),
+                front_proxy: Some(upstream(&front_proxy).await),
+            },
+            names: Arc::default(),
+            splicer: Splicer {
+                metrics,
+                tasks: TaskTracker::new(),
+                abort: CancellationToken::new(),
+            },
+            stall_timeout: Duration::from_secs(60),
+            failures: FailureLog::new(),
+            drain: Duration::from_secs(1),
+        };
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let shared = Arc::new((forwarder, carry));
+        tokio::spawn(async move {
+            while let Ok((tcp, _)) = listener.accept().await {
+                let shared = Arc::clone(&shared);
+                let service = service_fn(move |request: Request<Incoming>| {
+                    let shared = Arc::clone(&shared);
+                    async move { Ok::<_, Infallible>(forward(&shared, request).await) }
+                });
+                let served = hyper::server::conn::http1::Builder::new()
+                    .serve_connection(TokioIo::new(tcp), service)
+                    .with_upgrades();
+                tokio::spawn(served);
+            }
+        });
+        Self { address, own, bare, front_proxy }
+    }
+
+    /// What arrived in each pool: own, bare, front proxy.
+    fn seen(&self) -> [Vec<Recorded>; 3] {
+        [self.own.seen(), self.bare.seen(), self.front_proxy.seen()]
+    }
+
+    async fn raw(&self, bytes: &str) -> String {
+        let mut tcp = TcpStream::connect(self.address).await.unwrap();
+        tcp.write_all(bytes.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        let read = tokio::time::timeout(SOON, tcp.read_to_string(&mut answer)).await;
+        read.expect("closed").unwrap();
+        answer
+    }
+}
+
+async fn forward(
+    (forwarder, carry): &(Forwarder, Carry),
+    request: Request<Incoming>,
+) -> http::Response<crate::server::response::Body> {
+    let info = RequestInfo::parse(
+        request.method(),
+        request.uri().path(),
+        request.uri().query().unwrap_or_default(),
+    );
+    let draining = CancellationToken::new();
+    let peer = Peer::default();
+    let client = Client { listener: ListenerKind::Tls, address: None, peer, draining };
+    let reason = Reason::NonResource;
+    Box::pin(forwarder.forward(&client, carry, request, &info, reason, None)).await.response
+}
+
+fn jane() -> Arc<User> {
+    let groups = vec!["dev".to_owned(), "system:authenticated".to_owned()];
+    Arc::new(User::new("jane".to_owned(), String::new(), groups, BTreeMap::new()))
+}
+
+/// Every carry, the number of its pool, and what it puts on a request.
+fn carries() -> [(Carry, usize, Vec<&'static str>); 4] {
+    [
+        (Carry::Weir, 0, vec![]),
+        (Carry::AsIs, 1, vec!["authorization: Bearer theirs"]),
+        (
+            Carry::FrontProxy(jane()),
+            2,
+            vec![
+                "x-remote-group: dev",
+                "x-remote-group: system:authenticated",
+                "x-remote-user: jane",
+            ],
+        ),
+        (Carry::Impersonate(jane()), 0, vec!["impersonate-group: dev", "impersonate-user: jane"]),
+    ]
+}
+
+#[tokio::test]
+async fn each_carry_goes_its_own_way() {
+    for (carry, pool, mut carried) in carries() {
+        let way = Way::start(carry.clone(), OK).await;
+        let answer = way
+            .raw(
+                "GET /x HTTP/1.1\r\nHost: weir\r\nAuthorization: Bearer theirs\r\nX-Remote-User: admin\r\n\
+                 X-Remote-Group: system:masters\r\nConnection: close, X-Hop\r\nX-Hop: 1\r\nX-Mine: kept\r\n\r\n",
+            )
+            .await;
+        assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{carry:?}: {answer}");
+        let seen = way.seen();
+        for (number, requests) in seen.iter().enumerate() {
+            assert_eq!(requests.len(), usize::from(number == pool), "{carry:?}: {seen:?}");
+        }
+        let mut headers: Vec<&str> = seen[pool][0]
+            .head
+            .lines()
+            .skip(1)
+            .filter(|line| !line.is_empty() && !line.starts_with("host: "))
+            .collect();
+        headers.sort_unstable();
+        carried.push("x-mine: kept");
+        carried.sort_unstable();
+        assert_eq!(headers, carried, "{carry:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_has_no_connections_of_its_own_gets_no_others() {
+    let own = Recorder::start(OK).await;
+    let config = config(Some(format!("http://{}", own.address)), None, false);
+    let upstreams = Upstreams::own(Upstream::new(&config, metrics()).await.unwrap());
+    for carry in [Carry::AsIs, Carry::FrontProxy(jane())] {
+        assert_eq!(upstreams.of(&carry).err().unwrap().code.as_u16(), 500);
+    }
+    assert!(
+        upstreams.of(&Carry::Weir).is_ok() && upstreams.of(&Carry::Impersonate(jane())).is_ok()
+    );
+}
+
+/// The client sends its next request right behind the one to be upgraded: it must reach nobody, and least of all the upstream's
+/// connection, on which the upstream would take it for the carried user's.
+#[tokio::test]
+async fn after_a_failed_upgrade_nothing_more_is_sent_by_anybody() {
+    for (carry, pool, _) in carries() {
+        let way = Way::start(carry.clone(), FORBIDDEN).await;
+        let [own, bare, front_proxy] = [&way.own, &way.bare, &way.front_proxy];
+        let recorder = [own, bare, front_proxy][pool];
+        let exec = "GET /api/v1/namespaces/a/pods/p/exec HTTP/1.1\r\nHost: weir\r\n";
+        let upgrade = format!("{exec}Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n");
+        let next = "GET /api/v1/secrets HTTP/1.1\r\nHost: weir\r\nConnection: close\r\n\r\n";
+
+        // An idle connection of the pool, which the upgrade must not take.
+        let plain = "GET /plain HTTP/1.1\r\nHost: weir\r\nConnection: close\r\n\r\n";
+        assert!(way.raw(plain).await.starts_with("HTTP/1.1 403 "));
+        let answer = way.raw(&format!("{upgrade}{next}")).await;
+        assert!(answer.starts_with("HTTP/1.1 403 Forbidden\r\n"), "{carry:?}: {answer}");
+        assert!(answer.contains("connection: close\r\n") && answer.ends_with("no"), "{answer}");
+        assert_eq!(answer.matches("HTTP/1.1").count(), 1, "{carry:?}: {answer}");
+
+        // Its connection upstream is closed, and was nobody else's before or after.
+        let connection = recorder.seen()[1].connection;
+        until(|| recorder.has_ended(connection)).await;
+        assert!(way.raw(plain).await.starts_with("HTTP/1.1 403 "));
+        let seen: Vec<_> = recorder
+            .seen()
+            .iter()
+            .map(|request| (request.line().to_owned(), request.connection == connection))
+            .collect();
+        let line = |path: &str, same| (format!("GET {path} HTTP/1.1"), same);
+        assert_eq!(
+            seen,
+            [
+                line("/plain", false),
+                line("/api/v1/namespaces/a/pods/p/exec", true),
+                line("/plain", false)
+            ],
+            "{carry:?}"
+        );
+    }
+}
+
+/// An answer that upgrades what was no upgrade is nobody's.
+#[tokio::test]
+async fn an_upgrade_that_nobody_asked_for_is_a_lost_answer() {
+    let switched = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n";
+    for more in ["", "Connection: Upgrade\r\nUpgrade: h2c\r\n"] {
+        let way = Way::start(Carry::AsIs, switched).await;
+        let request = format!("GET /x HTTP/1.1\r\nHost: weir\r\n{more}\r\n");
+        let mut tcp = TcpStream::connect(way.address).await.unwrap();
+        tcp.write_all(request.as_bytes()).await.unwrap();
+        let mut start = [0; 13];
+        tcp.read_exact(&mut start).await.unwrap();
+        assert_eq!(&start, b"HTTP/1.1 502 ");
+    }
+}

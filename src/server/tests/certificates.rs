@@ -1,0 +1,193 @@
+//! Clients' certificates come with their connections, whoever signed them.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use rustls::client::{ClientConnection, ResolvesClientCert};
+use rustls::sign::CertifiedKey;
+use rustls::{HandshakeKind, RootCertStore, SignatureScheme, SupportedProtocolVersion};
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, ServerName};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsConnector;
+
+use crate::auth::peer::Peer;
+use crate::auth::x509::handshake::Hints;
+use crate::auth::x509::testing::{Client, TestCa, of};
+use crate::config::CertificateConfig;
+use crate::server::handshake;
+use crate::server::tls::{Accepting, Serving};
+
+/// Shows a certificate whatever is asked for, as client-go does, and keeps the hints.
+#[derive(Debug)]
+struct Shows {
+    key: Option<Arc<CertifiedKey>>,
+    hints: Mutex<Vec<Vec<u8>>>,
+}
+
+impl ResolvesClientCert for Shows {
+    fn resolve(&self, hints: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
+        *self.hints.lock() = hints.iter().map(|hint| hint.to_vec()).collect();
+        self.key.clone()
+    }
+
+    fn has_certs(&self) -> bool {
+        true
+    }
+}
+
+fn shows(client: Option<&Client>) -> Arc<Shows> {
+    let provider = rustls::crypto::aws_lc_rs::default_provider();
+    let key = client.map(|client| {
+        let key = provider.key_provider.load_private_key(client.key.clone_key()).unwrap();
+        // rustls would compare the key with a certificate that it cannot read.
+        Arc::new(CertifiedKey::new(client.chain.clone(), key))
+    });
+    Arc::new(Shows { key, hints: Mutex::default() })
+}
+
+fn connector(
+    serving: &Serving,
+    shows: &Arc<Shows>,
+    version: &'static SupportedProtocolVersion,
+    alpn: &str,
+) -> TlsConnector {
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(serving.ca_pem.as_bytes()).unwrap()).unwrap();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let mut config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[version])
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_client_cert_resolver(Arc::clone(shows) as Arc<dyn ResolvesClientCert>);
+    config.alpn_protocols = vec![alpn.as_bytes().to_vec()];
+    TlsConnector::from(Arc::new(config))
+}
+
+fn serving(hints: Option<Hints>) -> Serving {
+    Serving::new(&CertificateConfig::Generated { names: Vec::new() }, hints).unwrap()
+}
+
+/// Connects once; what the server knows of the client, and how the handshake went.
+async fn connect(
+    accepting: &mut Accepting,
+    connector: &TlsConnector,
+) -> Option<(Peer, HandshakeKind)> {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let client = async {
+        let tcp = TcpStream::connect(address).await.unwrap();
+        let name = ServerName::try_from("localhost").unwrap();
+        let mut stream = connector.connect(name, tcp).await.ok()?;
+        // Tickets come with the first bytes.
+        let mut byte = [0];
+        stream.read_exact(&mut byte).await.ok()?;
+        let connection: &ClientConnection = stream.get_ref().1;
+        connection.handshake_kind()
+    };
+    let server = async {
+        let (tcp, from) = listener.accept().await.unwrap();
+        let (mut stream, peer) = handshake(accepting.acceptor(), tcp, from).await?;
+        stream.write_all(b"x").await.ok()?;
+        stream.flush().await.ok()?;
+        Some(peer)
+    };
+    let (kind, peer) = tokio::join!(client, server);
+    Some((peer?, kind?))
+}
+
+const VERSIONS: [&SupportedProtocolVersion; 2] = [&rustls::version::TLS12, &rustls::version::TLS13];
+
+#[tokio::test]
+async fn certificates_come_whoever_signed_them() {
+    let client = TestCa::new("nobody knows it").user("jane");
+    for version in VERSIONS {
+        for alpn in ["h2", "http/1.1"] {
+            let mut serving = serving(Some(Hints::default()));
+            let connector = connector(&serving, &shows(Some(&client)), version, alpn);
+            let (peer, _) = connect(&mut serving.accepting, &connector).await.unwrap();
+            assert_eq!(peer.certificates.as_deref(), Some(&client.chain[..]));
+            assert!(peer.address.unwrap().is_loopback());
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_resumed_session_keeps_its_own_certificates() {
+    let clients = ["jane", "joe"].map(|name| TestCa::new("ca").user(name));
+    for version in VERSIONS {
+        let hints = Hints::default();
+        let mut serving = serving(Some(hints.clone()));
+        let connectors =
+            [0, 1].map(|at: usize| connector(&serving, &shows(Some(&clients[at])), version, "h2"));
+        for expected in [HandshakeKind::Full, HandshakeKind::Resumed, HandshakeKind::Resumed] {
+            for (client, connector) in clients.iter().zip(&connectors) {
+                let (peer, kind) = connect(&mut serving.accepting, connector).await.unwrap();
+                assert_eq!(kind, expected);
+                assert_eq!(peer.certificates.as_deref(), Some(&client.chain[..]));
+            }
+            // New CAs do not end sessions: their certificates are judged anew anyway.
+            hints.store(vec![rustls::DistinguishedName::in_sequence(b"x")]);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_certificate_is_worth_nothing_without_its_key() {
+    let (jane, joe) = (TestCa::new("ca").user("jane"), TestCa::new("ca").user("joe"));
+    let old = TestCa::new("ca").sign_version_1(&of("jane"));
+    for version in VERSIONS {
+        for stolen in [&jane, &old] {
+            let thief = Client { chain: stolen.chain.clone(), key: joe.key.clone_key() };
+            let mut serving = serving(Some(Hints::default()));
+            let connector = connector(&serving, &shows(Some(&thief)), version, "h2");
+            assert!(connect(&mut serving.accepting, &connector).await.is_none());
+        }
+    }
+}
+
+#[tokio::test]
+async fn certificates_of_version_1_come_too() {
+    let client = TestCa::new("ca").sign_version_1(&of("jane"));
+    for version in VERSIONS {
+        let mut serving = serving(Some(Hints::default()));
+        let connector = connector(&serving, &shows(Some(&client)), version, "h2");
+        let (peer, _) = connect(&mut serving.accepting, &connector).await.unwrap();
+        assert_eq!(peer.certificates.as_deref(), Some(&client.chain[..]));
+    }
+}
+
+#[tokio::test]
+async fn nobody_must_show_one_and_a_sidecar_does_not_ask() {
+    let client = TestCa::new("ca").user("jane");
+    for version in VERSIONS {
+        let mut gateway = serving(Some(Hints::default()));
+        let connector = connector(&gateway, &shows(None), version, "h2");
+        let (peer, _) = connect(&mut gateway.accepting, &connector).await.unwrap();
+        assert!(peer.certificates.is_none());
+
+        let mut sidecar = serving(None);
+        let shows = shows(Some(&client));
+        let connector = super::certificates::connector(&sidecar, &shows, version, "h2");
+        let (peer, _) = connect(&mut sidecar.accepting, &connector).await.unwrap();
+        assert!(peer.certificates.is_none());
+    }
+}
+
+#[tokio::test]
+async fn the_names_of_cas_are_told_as_they_are_now() {
+    let hints = Hints::default();
+    let mut serving = serving(Some(hints.clone()));
+    let client = TestCa::new("ca").user("jane");
+    for version in VERSIONS {
+        for name in [&b"one"[..], b"two"] {
+            let name = rustls::DistinguishedName::in_sequence(name);
+            hints.store(vec![name.clone()]);
+            let shows = shows(Some(&client));
+            let connector = connector(&serving, &shows, version, "h2");
+            connect(&mut serving.accepting, &connector).await.unwrap();
+            assert_eq!(*shows.hints.lock(), [name.as_ref().to_vec()]);
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! Clients that take too much, or give too little: floods of streams and frames, bodies that never come, answers that nobody reads.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use http::Request;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::timeout;
+
+use super::harness::{SOON, Settings, Weir, echo, get, whole};
+use crate::upstream::testing::answer;
+
+/// Within a test's patience, and longer than a busy machine pauses.
+const STALL: Duration = Duration::from_millis(500);
+
+#[tokio::test]
+async fn a_body_that_never_comes_is_not_waited_for() {
+    let settings = Settings { stall_timeout: STALL, ..Settings::default() };
+    let weir = Weir::start_with(settings, echo).await;
+    let mut client = weir.tcp().await;
+    let head = b"POST /api/v1/namespaces/a/pods HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\nhal";
+    client.write_all(head).await.unwrap();
+    let mut answer = Vec::new();
+    // It ends by itself, with an answer or without.
+    drop(timeout(SOON, client.read_to_end(&mut answer)).await.expect("still waiting"));
+    let answer = String::from_utf8(answer).unwrap();
+    assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 400"), "{answer}");
+    assert_eq!(weir.get("/version").await.code, 200);
+}
+
+#[tokio::test]
+async fn an_answer_that_nobody_takes_ends_its_connection() {
+    let settings = Settings { stall_timeout: STALL, ..Settings::default() };
+    // More than all buffers on the way hold.
+    let weir = Weir::start_with(settings, |_| async { answer(200, vec![b'x'; 64 << 20]) }).await;
+    let mut client = weir.tcp().await;
+    client.write_all(b"GET /version HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
+    super::harness::until(|| weir.scrape().contains("weir_connections{listener=\"plain\"} 0"))
+        .await;
+}
+
+/// CVE-2023-44487: the upstream must not feel what a client takes back at once.
+#[tokio::test]
+async fn a_flood_of_streams_that_are_reset_ends_the_connection() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&asked);
+    let weir = Weir::start(move |_| {
+        count.fetch_add(1, Ordering::Relaxed);
+        std::future::pending()
+    })
+    .await;
+    let mut client = weir.tcp().await;
+    let mut flood = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+    flood.extend(frame(4, 0, 0, &[]));
+    for index in 0..5000_u32 {
+        let stream = index * 2 + 1;
+        // :method GET, :scheme http, :path /version, :authority localhost.
+        let mut head = vec![0x82, 0x86, 0x04, 8];
+        head.extend(b"/version");
+        head.extend([0x01, 9]);
+        head.extend(b"localhost");
+        flood.extend(frame(1, 0x4 | 0x1, stream, &head));
+        flood.extend(frame(3, 0, stream, &8_u32.to_be_bytes()));
+    }
+    drop(client.write_all(&flood).await);
+    assert_eq!(goodbye(&mut client).await, Some(ENHANCE_YOUR_CALM));
+    let asked = asked.load(Ordering::Relaxed);
+    assert!(asked <= 300, "{asked} requests went upstream");
+}
+
+/// CVE-2024-27316: a head without an end.
+#[tokio::test]
+async fn a_flood_of_continuations_ends_the_connection() {
+    let weir = Weir::start(echo).await;
+    let mut client = weir.tcp().await;
+    let mut flood = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+    flood.extend(frame(4, 0, 0, &[]));
+    flood.extend(frame(1, 0x1, 1, &[0x82, 0x86]));
+    for _ in 0..10_000 {
+        flood.extend(frame(9, 0, 1, &[]));
+    }
+    drop(client.write_all(&flood).await);
+    assert_eq!(goodbye(&mut client).await, Some(ENHANCE_YOUR_CALM));
+    assert_eq!(weir.get("/version").await.code, 200);
+}
+
+#[tokio::test]
+async fn one_address_has_so_many_connections() {
+    let settings = Settings { connections_per_address_max: 2, ..Settings::default() };
+    let weir = Weir::start_with(settings, echo).await;
+    let mut first = weir.http1().await;
+    let mut second = weir.http1().await;
+    for client in [&mut first, &mut second] {
+        let request = Request::get("/version").header("host", "localhost");
+        let request = request.body(http_body_util::Full::default()).unwrap();
+        assert_eq!(whole(client.send_request(request).await.unwrap()).await.code, 200);
+    }
+    let mut third = weir.tcp().await;
+    assert!(matches!(third.read(&mut [0; 1]).await, Ok(0) | Err(_)), "closed at once");
+    assert_eq!(whole(first.send_request(get("/version")).await.unwrap()).await.code, 200);
+    drop(second);
+    super::harness::until(|| weir.scrape().contains("weir_connections{listener=\"plain\"} 1"))
+        .await;
+    assert_eq!(weir.get("/version").await.code, 200);
+}
+
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+    let mut bytes = length[1..].to_vec();
+    bytes.extend([kind, flags]);
+    bytes.extend(stream.to_be_bytes());
+    bytes.extend(payload);
+    bytes
+}
+
+/// The error code of the GOAWAY with which the server ends a connection; `None` if it ends it without.
+async fn goodbye(client: &mut tokio::net::TcpStream) -> Option<u32> {
+    let read = async {
+        loop {
+            let mut head = [0; 9];
+            client.read_exact(&mut head).await.ok()?;
+            let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
+            let mut payload = vec![0; usize::try_from(length).unwrap()];
+            client.read_exact(&mut payload).await.ok()?;
+            if head[3] == 7 {
+                return Some(u32::from_be_bytes(payload[4..8].try_into().unwrap()));
+            }
+        }
+    };
+    timeout(SOON, read).await.expect("the connection lives on")
+}
+
+const ENHANCE_YOUR_CALM: u32 = 11;
