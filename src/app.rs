@@ -8,6 +8,7 @@
 //! upstream went away later. Credentials that can't be read, or that the upstream refuses at the first request, are.
 
 mod files;
+mod gateway;
 pub mod kubeconfig;
 mod probe;
 
@@ -22,9 +23,12 @@ use tokio_util::sync::CancellationToken;
 
 use crate::admin::Admin;
 use crate::admin::health::{Checks, Health};
+use crate::app::gateway::Identities;
 use crate::app::probe::Probe;
+use crate::auth::audit::AuditLog;
+use crate::auth::rights::Rights;
 use crate::cache::registry::Registry;
-use crate::config::Config;
+use crate::config::{Config, Mode};
 use crate::server::{BoundListener, Server, Services};
 use crate::telemetry::metrics::Metrics;
 use crate::upstream::Upstream;
@@ -34,9 +38,13 @@ use crate::upstream::discovery::Discovery;
 pub struct App {
     server: Server,
     listeners: Vec<BoundListener>,
+    mode: Mode,
     admin: Option<RunningAdmin>,
     registry: Registry,
     probe: JoinHandle<()>,
+    audit: Option<Arc<AuditLog>>,
+    /// Goes on telling which rights Weir lacks.
+    _rights: Option<Arc<Rights>>,
     metrics: Metrics,
     /// Cancelled when Weir serves: `/readyz` fails until then.
     started: CancellationToken,
@@ -55,19 +63,28 @@ impl App {
     /// Builds everything. Errors are final and say what to check: credentials, certificates, addresses in use.
     pub async fn start(config: Config) -> anyhow::Result<Self> {
         files::raise_limit();
+        let mode = config.authentication.mode;
         let metrics = Metrics::new().context("cannot register metrics")?;
         let upstream = Upstream::new(&config.upstream, metrics.upstream.clone()).await?;
         let probe = Probe::new(upstream.clone());
         probe.first(FIRST_PROBE_TIMEOUT).await?;
         let discovery = Discovery::start(upstream.clone());
         let registry = Registry::new(
-            Arc::new(config.cache),
+            Arc::new(config.cache.clone()),
             upstream.clone(),
             discovery.clone(),
             metrics.cache.clone(),
         );
-        let services =
-            Services { registry: registry.clone(), upstream, metrics: metrics.server.clone() };
+        let Identities { access, upstreams, rights } =
+            gateway::build(&config, &upstream, &registry, &metrics).await?;
+        let audit = AuditLog::start(&config.audit, metrics.auth.audit.clone())?;
+        let services = Services {
+            registry: registry.clone(),
+            upstreams,
+            access,
+            audit: audit.clone(),
+            metrics: metrics.server.clone(),
+        };
         let server = Server::bind(&config.server, services)?;
         let listeners = server.local_addresses();
 
@@ -88,7 +105,20 @@ impl App {
         };
         registry.start_warm();
         let probe = tokio::spawn(probe.run());
-        Ok(Self { server, listeners, admin, registry, probe, metrics, started, stopping, ended })
+        Ok(Self {
+            server,
+            listeners,
+            mode,
+            admin,
+            registry,
+            probe,
+            _rights: rights,
+            audit,
+            metrics,
+            started,
+            stopping,
+            ended,
+        })
     }
 
     /// Where clients come in, in the order of the configuration.
@@ -108,7 +138,7 @@ impl App {
 
     /// Writes a kubeconfig for the first TLS listener, or else the first plain one.
     pub fn write_kubeconfig(&self, path: &Path) -> anyhow::Result<()> {
-        let text = kubeconfig::render(&self.listeners)?;
+        let text = kubeconfig::render(&self.listeners, self.mode)?;
         kubeconfig::write(path, &text)
             .with_context(|| format!("cannot write the kubeconfig {}", path.display()))?;
         tracing::info!(file = %path.display(), "kubeconfig for clients written");
@@ -117,7 +147,7 @@ impl App {
 
     /// Serves until told to stop, then drains within the configured deadline. Returns when everything has ended.
     pub async fn run(self, stop: CancellationToken) {
-        let Self { server, admin, registry, probe, started, stopping, ended, .. } = self;
+        let Self { server, admin, registry, probe, started, stopping, ended, audit, .. } = self;
         started.cancel();
         let draining = CancellationToken::new();
         let serving = server.serve(draining.clone());
@@ -133,6 +163,9 @@ impl App {
             () = serving.as_mut() => tracing::error!("the server ended by itself"),
         }
         registry.shutdown().await;
+        if let Some(audit) = audit {
+            audit.close().await;
+        }
         probe.abort();
         ended.cancel();
         if let Some(admin) = admin

@@ -1,12 +1,14 @@
 //! The kubeconfig for clients of Weir (`--write-kubeconfig`).
 //!
 //! It holds no credential: in sidecar mode there is one identity, Weir's own. Its token is a placeholder that Weir drops, since kubectl
-//! asks for a username wherever a TLS server has no credential (client-go `clientcmd/client_config.go`, `canIdentifyUser`). The
-//! file is still nobody else's to change, since it decides where kubectl sends its requests: mode 0600, written aside and renamed, so
+//! asks for a username wherever a TLS server has no credential (client-go `clientcmd/client_config.go`, `canIdentifyUser`). In gateway
+//! mode there is no user in it at all: a client adds its own (`kubectl config set-credentials`, `--token`), and a placeholder would be a
+//! wrong credential. The file is still nobody else's to change, since it decides where kubectl sends its requests: mode 0600, written aside and renamed, so
 //! that no reader ever sees half of it.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
@@ -15,10 +17,11 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
 
+use crate::config::Mode;
 use crate::server::{BoundListener, ListenerKind};
 
 /// Writes it for the first TLS listener, or else the first plain one; kubectl can't use a Unix socket.
-pub fn render(listeners: &[BoundListener]) -> anyhow::Result<String> {
+pub fn render(listeners: &[BoundListener], mode: Mode) -> anyhow::Result<String> {
     let of_kind = |kind| listeners.iter().find(|listener| listener.kind == kind);
     let (scheme, listener) = of_kind(ListenerKind::Tls)
         .map(|listener| ("https", listener))
@@ -27,8 +30,12 @@ pub fn render(listeners: &[BoundListener]) -> anyhow::Result<String> {
             "a kubeconfig needs an https:// or http:// listener; there are only Unix sockets",
         )?;
     let cluster = Cluster {
-        server: format!("{scheme}://{}", listener.address),
+        server: format!("{scheme}://{}", reachable(&listener.address)),
         certificate_authority_data: listener.ca_pem.as_ref().map(|pem| STANDARD.encode(pem)),
+    };
+    let user = match mode {
+        Mode::Sidecar => Some(NamedUser { name: NAME, user: User { token: PLACEHOLDER } }),
+        Mode::Gateway => None,
     };
     let kubeconfig = Kubeconfig {
         api_version: "v1",
@@ -36,12 +43,25 @@ pub fn render(listeners: &[BoundListener]) -> anyhow::Result<String> {
         clusters: [NamedCluster { name: NAME, cluster }],
         contexts: [NamedContext {
             name: NAME,
-            context: ClusterAndUser { cluster: NAME, user: NAME },
+            context: ClusterAndUser { cluster: NAME, user: user.as_ref().map(|user| user.name) },
         }],
         current_context: NAME,
-        users: [NamedUser { name: NAME, user: User { token: PLACEHOLDER } }],
+        users: user.into_iter().collect(),
     };
     serde_saphyr::to_string(&kubeconfig).context("the kubeconfig cannot be written as YAML")
+}
+
+/// Where clients on this machine reach an address. Those on others know by which name they do, and Weir doesn't.
+fn reachable(address: &str) -> String {
+    match address.parse::<SocketAddr>() {
+        Ok(SocketAddr::V4(every)) if every.ip().is_unspecified() => {
+            SocketAddr::from((Ipv4Addr::LOCALHOST, every.port())).to_string()
+        }
+        Ok(SocketAddr::V6(every)) if every.ip().is_unspecified() => {
+            SocketAddr::from((Ipv6Addr::LOCALHOST, every.port())).to_string()
+        }
+        _ => address.to_owned(),
+    }
 }
 
 /// Puts a file in place with mode 0600, whole or not at all.
@@ -72,7 +92,7 @@ struct Kubeconfig<'a> {
     contexts: [NamedContext<'a>; 1],
     #[serde(rename = "current-context")]
     current_context: &'a str,
-    users: [NamedUser<'a>; 1],
+    users: Vec<NamedUser<'a>>,
 }
 
 #[derive(Serialize)]
@@ -98,7 +118,8 @@ struct NamedContext<'a> {
 #[derive(Serialize)]
 struct ClusterAndUser<'a> {
     cluster: &'a str,
-    user: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    user: Option<&'a str>,
 }
 
 #[derive(Serialize)]
@@ -132,11 +153,14 @@ mod tests {
 
     #[test]
     fn tls_is_preferred_and_its_ca_carried() {
-        let text = render(&[
-            listener(ListenerKind::Unix, "/run/weir.sock", None),
-            listener(ListenerKind::Plain, "127.0.0.1:8001", None),
-            listener(ListenerKind::Tls, "[::1]:6440", Some("PEM")),
-        ])
+        let text = render(
+            &[
+                listener(ListenerKind::Unix, "/run/weir.sock", None),
+                listener(ListenerKind::Plain, "127.0.0.1:8001", None),
+                listener(ListenerKind::Tls, "[::1]:6440", Some("PEM")),
+            ],
+            Mode::Sidecar,
+        )
         .unwrap();
         let parsed = Kubeconfig::from_yaml(&text).unwrap();
         assert_eq!(parsed.current_context.as_deref(), Some("weir"));
@@ -147,9 +171,23 @@ mod tests {
 
     #[test]
     fn plain_serves_where_there_is_no_tls() {
-        let text = render(&[listener(ListenerKind::Plain, "127.0.0.1:8001", None)]).unwrap();
+        let text = render(&[listener(ListenerKind::Plain, "127.0.0.1:8001", None)], Mode::Sidecar)
+            .unwrap();
         assert!(text.contains("server: http://127.0.0.1:8001\n"), "{text}");
-        assert!(render(&[listener(ListenerKind::Unix, "/run/weir.sock", None)]).is_err());
+        assert!(
+            render(&[listener(ListenerKind::Unix, "/run/weir.sock", None)], Mode::Sidecar).is_err()
+        );
+    }
+
+    #[test]
+    fn in_gateway_mode_the_user_is_the_clients_to_add() {
+        let every = [listener(ListenerKind::Tls, "0.0.0.0:6440", Some("PEM"))];
+        let text = render(&every, Mode::Gateway).unwrap();
+        let parsed = Kubeconfig::from_yaml(&text).unwrap();
+        assert!(parsed.auth_infos.is_empty(), "{text}");
+        assert_eq!(parsed.contexts[0].context.as_ref().unwrap().user, None);
+        assert!(text.contains("server: https://127.0.0.1:6440\n"), "{text}");
+        assert!(!text.contains(PLACEHOLDER), "{text}");
     }
 
     #[test]

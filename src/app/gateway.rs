@@ -1,0 +1,87 @@
+//! What judges clients and carries their names, built from the configuration: in sidecar mode nothing does.
+
+use std::sync::Arc;
+
+use anyhow::{Context, bail};
+
+use crate::auth::authenticator::Authenticator;
+use crate::auth::authorizer::Authorizer;
+use crate::auth::rbac::Rbac;
+use crate::auth::rights::Rights;
+use crate::cache::registry::Registry;
+use crate::config::{Config, Mode};
+use crate::server::{Access, Gateway, Upstreams, Vouching};
+use crate::telemetry::metrics::Metrics;
+use crate::upstream::Upstream;
+
+/// What the server needs of it.
+pub(super) struct Identities {
+    pub(super) access: Access,
+    pub(super) upstreams: Upstreams,
+    /// Told of for as long as Weir runs.
+    pub(super) rights: Option<Arc<Rights>>,
+}
+
+/// Builds it; `own` has Weir's own identity. Errors say what to check.
+pub(super) async fn build(
+    config: &Config,
+    own: &Upstream,
+    registry: &Registry,
+    metrics: &Metrics,
+) -> anyhow::Result<Identities> {
+    if config.authentication.mode == Mode::Sidecar {
+        let upstreams = Upstreams::own(own.clone());
+        return Ok(Identities { access: Access::sidecar(), upstreams, rights: None });
+    }
+    let upstreams = upstreams(config, own, metrics).await?;
+    let (authentication, authorization) = (&config.authentication, &config.authorization);
+    let grace = authorization.stale_decision_grace;
+    let authenticator = Authenticator::start(authentication, grace, own.clone(), &metrics.auth)
+        .await
+        .context("cannot set up authentication")?;
+    let rbac = authorization
+        .rbac
+        .as_ref()
+        .map(|rbac| Rbac::start(rbac, registry, metrics.auth.rbac.clone()));
+    let authorizer =
+        Authorizer::new(authorization, own.clone(), rbac, metrics.auth.authorization.clone());
+    let vouching = match (&upstreams.front_proxy, authentication.impersonate) {
+        (Some(_), _) => Some(Vouching::FrontProxy),
+        (None, true) => Some(Vouching::Impersonate),
+        (None, false) => None,
+    };
+    let access = Access::gateway(Gateway {
+        authenticator,
+        authorizer,
+        anonymous: authentication.anonymous,
+        watch_recheck: authorization.watch_recheck,
+        vouching,
+    });
+    let rights =
+        Rights::start(authentication, authorization, own.clone(), metrics.auth.rights.clone());
+    Ok(Identities { access, upstreams, rights: Some(rights) })
+}
+
+/// The three sets of connections (design, section 8).
+async fn upstreams(
+    config: &Config,
+    own: &Upstream,
+    metrics: &Metrics,
+) -> anyhow::Result<Upstreams> {
+    let authentication = &config.authentication;
+    if authentication.impersonate && own.impersonates() {
+        bail!(
+            "authentication.impersonate cannot go together with a kubeconfig that impersonates already (as)"
+        );
+    }
+    let bare = Upstream::bare(&config.upstream, metrics.upstream.clone()).await?;
+    let front_proxy = match &authentication.front_proxy {
+        None => None,
+        Some(files) => {
+            let upstream =
+                Upstream::front_proxy(&config.upstream, files, metrics.upstream.clone()).await;
+            Some(upstream.context("authentication.frontProxy cannot be used")?)
+        }
+    };
+    Ok(Upstreams { own: own.clone(), bare: Some(bare), front_proxy })
+}
