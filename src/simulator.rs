@@ -10,6 +10,7 @@
 
 mod answer;
 mod api;
+mod authorizer;
 mod cluster;
 mod defaults;
 mod discovery;
@@ -39,6 +40,8 @@ mod status;
 mod store;
 mod strategic_merge;
 mod table;
+mod tls;
+mod tokens;
 mod watch;
 mod websocket;
 mod write;
@@ -59,12 +62,14 @@ use tokio_util::sync::CancellationToken;
 pub use self::api::{Api, Refused};
 pub use self::cluster::Cluster;
 pub use self::faults::{Action, Cut, Fault, Faults};
-pub use self::options::{Rule, SimulatorOptions, User};
+pub use self::options::{ClientCertificates, Rule, ServerCertificate, SimulatorOptions, User};
 pub use self::request_log::{LoggedRequest, RequestLog};
 pub use self::store::Snapshot;
 
+use self::identity::ClientCas;
 use self::shared::Shared;
 use self::store::Store;
+use self::tokens::Tokens;
 
 /// A running simulator. Dropping it stops it.
 #[derive(Debug)]
@@ -86,19 +91,22 @@ impl Simulator {
         let listener = TcpListener::bind(options.listen).await?;
         let address = listener.local_addr()?;
         let tls = if options.tls {
-            let (acceptor, ca_pem) = http::acceptor()?;
+            let (acceptor, ca_pem) = tls::acceptor(&options)?;
             Some(Tls { acceptor, ca_pem })
         } else {
             None
         };
+        let certificates = options.client_certificates.as_ref();
         let shared = Arc::new(Shared {
+            tokens: Tokens::default(),
+            client_cas: certificates.map(ClientCas::new).transpose()?,
             store: Store::new(options.history_events_max),
             options,
             faults: Faults::default(),
             log: RequestLog::default(),
             aggregated: Default::default(),
         });
-        write::bootstrap(&shared.store);
+        write::bootstrap(&shared.store, shared.options.client_certificates.as_ref());
         let simulator = Self { shared, address, tls, running: Mutex::default() };
         simulator.serve(listener);
         Ok(simulator)
@@ -128,7 +136,7 @@ impl Simulator {
             map.insert("certificate-authority-data".to_owned(), data.into());
         }
         // Over TLS kubectl asks for a password if it has no credential; where anyone may come, any will do.
-        let open = self.shared.options.users.is_empty();
+        let open = self.shared.options.open();
         let token = if token.is_empty() && open { "anyone" } else { token };
         let user = if token.is_empty() { json!({}) } else { json!({"token": token}) };
         let config = json!({

@@ -13,15 +13,14 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use rustls::ServerConfig;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::pki_types::CertificateDer;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 use super::answer::{self, Body};
-use super::request::Request;
+use super::request::{Certificates, Request};
 use super::router;
 use super::shared::Shared;
 use super::status::ApiError;
@@ -57,26 +56,25 @@ pub(super) async fn serve(
     }
 }
 
-/// A CA and a certificate for the loopback addresses: the acceptor, and the CA in PEM.
-pub(super) fn acceptor() -> io::Result<(TlsAcceptor, String)> {
-    let (config, ca) = certificates().map_err(io::Error::other)?;
-    Ok((TlsAcceptor::from(Arc::new(config)), ca))
-}
-
 async fn connection(stream: TcpStream, tls: Option<TlsAcceptor>, shared: Arc<Shared>) {
     // A failure to set it costs only latency.
     drop(stream.set_nodelay(true));
     match tls {
-        None => requests(stream, shared).await,
+        None => requests(stream, None, shared).await,
         Some(acceptor) => {
             if let Ok(stream) = acceptor.accept(stream).await {
-                requests(stream, shared).await;
+                let shown = stream.get_ref().1.peer_certificates();
+                let owned = |chain: &[CertificateDer<'_>]| {
+                    chain.iter().map(|one| one.clone().into_owned()).collect::<Certificates>()
+                };
+                let shown = shown.map(owned);
+                requests(stream, shown, shared).await;
             }
         }
     }
 }
 
-async fn requests<S>(stream: S, shared: Arc<Shared>)
+async fn requests<S>(stream: S, certificates: Option<Certificates>, shared: Arc<Shared>)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -90,8 +88,8 @@ where
         .max_header_list_size(HEADER_BYTES_MAX);
     builder.http1().timer(TokioTimer::new()).max_buf_size(HEADER_BYTES_MAX as usize);
     let service = service_fn(move |request| {
-        let shared = Arc::clone(&shared);
-        async move { Box::pin(handle(request, &shared)).await }
+        let (shared, certificates) = (Arc::clone(&shared), certificates.clone());
+        async move { Box::pin(handle(request, certificates, &shared)).await }
     });
     // A broken connection is the client's affair.
     drop(builder.serve_connection_with_upgrades(TokioIo::new(stream), service).await);
@@ -99,6 +97,7 @@ where
 
 async fn handle(
     mut request: hyper::Request<Incoming>,
+    certificates: Option<Certificates>,
     shared: &Arc<Shared>,
 ) -> Result<Response<Body>, io::Error> {
     let upgrade = hyper::upgrade::on(&mut request);
@@ -108,7 +107,7 @@ async fn handle(
         Ok(body) => (body.to_bytes(), false),
         Err(_) => (Bytes::new(), true),
     };
-    let request = Request::new(&parts, body);
+    let request = Request::new(&parts, body, certificates);
     let mut response = if failed {
         let message = "Request entity too large: limit is 3145728";
         answer::error(&request, &ApiError::new(413, "RequestEntityTooLarge", message))
@@ -123,27 +122,4 @@ async fn handle(
             http_body_util::Empty::new().map_err(|never: Infallible| match never {}).boxed_unsync();
     }
     Ok(response)
-}
-
-fn certificates() -> Result<(ServerConfig, String), Box<dyn std::error::Error + Send + Sync>> {
-    let ca_key = rcgen::KeyPair::generate()?;
-    let mut ca = rcgen::CertificateParams::new(Vec::new())?;
-    ca.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
-    ca.distinguished_name.push(rcgen::DnType::CommonName, "weir-simulator-ca");
-    let ca_certificate = ca.self_signed(&ca_key)?;
-    let issuer = rcgen::Issuer::new(ca, ca_key);
-    let key = rcgen::KeyPair::generate()?;
-    let names = ["localhost", "127.0.0.1", "::1"].map(str::to_owned).to_vec();
-    let mut leaf = rcgen::CertificateParams::new(names)?;
-    leaf.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ServerAuth];
-    let certificate = leaf.signed_by(&key, &issuer)?;
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let chain = vec![CertificateDer::from(certificate.der().to_vec())];
-    let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
-    let mut config = ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()?
-        .with_no_client_auth()
-        .with_single_cert(chain, key)?;
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok((config, ca_certificate.pem()))
 }

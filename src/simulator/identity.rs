@@ -1,193 +1,165 @@
-//! Who asks, and what they may do: bearer tokens of the configured users, impersonation by administrators, and each
-//! user's own rules (semantics.md §12). Roles and bindings can be stored, but grant nothing.
+//! Who asks (semantics.md §12.1): a front proxy's word, a client certificate, a bearer token, a WebSocket's token, or nobody; in
+//! this order, and a wrong credential is only then nobody's if another one is right.
+//!
+//! Written apart from `auth`, which is what the tests hold against it. What the user may do is in `authorizer`, and as whom
+//! a user acts who impersonates in `identity::impersonation`.
+
+mod certificate;
+mod impersonation;
+
+use std::collections::BTreeMap;
 
 use http::{HeaderMap, header};
+use serde_json::{Map, Value, json};
 
 use super::options::{Rule, User};
 use super::request::Request;
-use super::status::{ApiError, qualified};
+use super::shared::Shared;
+use super::status::ApiError;
 use super::websocket;
+
+pub(super) use self::certificate::ClientCas;
 
 /// An authenticated user.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Identity {
     /// The user's name.
     pub(super) name: String,
+    /// Empty for none.
+    pub(super) uid: String,
     /// All groups.
     pub(super) groups: Vec<String>,
-    /// What the user may do, besides what the groups allow.
+    /// What else is known, by key.
+    pub(super) extra: BTreeMap<String, Vec<String>>,
+    /// What the configuration allows the user, besides what roles grant.
     pub(super) rules: Vec<Rule>,
 }
 
-/// What is to be done, for authorization.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Attributes {
-    /// The verb.
-    pub(super) verb: String,
-    /// The API group.
-    pub(super) group: String,
-    /// The resource; empty for a non-resource path.
-    pub(super) resource: String,
-    /// The subresource; empty for none.
-    pub(super) subresource: String,
-    /// The namespace; empty for the cluster scope.
-    pub(super) namespace: String,
-    /// The object's name; empty for none.
-    pub(super) name: String,
-    /// The path of a non-resource request.
-    pub(super) path: String,
-}
-
 impl Identity {
-    /// The user of a request; without configured users everybody is an administrator.
-    pub(super) fn of(headers: &HeaderMap, users: &[User]) -> Result<Self, ApiError> {
-        let own = Self::by_token(headers, users)?;
-        let get = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-        let Some(name) = get("impersonate-user") else { return Ok(own) };
-        if !own.is_admin() {
-            let message = format!(
-                "users \"{name}\" is forbidden: User \"{}\" cannot impersonate resource \"users\" in API group \"\" at the cluster scope",
-                own.name
-            );
-            return Err(ApiError::new(403, "Forbidden", message).about("", "users", name));
+    /// The user of a request; of an open simulator everybody is an administrator.
+    pub(super) fn of(request: &Request, shared: &Shared) -> Result<Self, ApiError> {
+        let own = Self::authenticated(request, shared)?;
+        impersonation::effective(own, request, shared)
+    }
+
+    fn authenticated(request: &Request, shared: &Shared) -> Result<Self, ApiError> {
+        if shared.options.open() {
+            return Ok(Self::administrator());
         }
-        let groups = headers.get_all("impersonate-group").iter();
-        let groups: Vec<String> =
-            groups.filter_map(|value| value.to_str().ok()).map(str::to_owned).collect();
-        let known = users.iter().find(|user| user.name == name);
+        let mut wrong = false;
+        if let (Some(cas), Some(chain)) = (&shared.client_cas, &request.certificates) {
+            match cas.user(chain, &request.headers) {
+                Some(identity) => return Ok(identity.authenticated_group().known(shared)),
+                None => wrong = true,
+            }
+        }
+        for token in [bearer(&request.headers), websocket::token(&request.headers)] {
+            let Some(token) = token else { continue };
+            match Self::by_token(&token, shared, &[]) {
+                Some((identity, _)) => return Ok(identity),
+                None => wrong = true,
+            }
+        }
+        if wrong || !shared.options.anonymous {
+            return Err(ApiError::new(401, "Unauthorized", "Unauthorized"));
+        }
         Ok(Self {
-            name: name.to_owned(),
-            groups: with_group(groups, "system:authenticated"),
-            rules: known.map(|user| user.rules.clone()).unwrap_or_default(),
+            name: ANONYMOUS.to_owned(),
+            groups: vec![UNAUTHENTICATED.to_owned()],
+            ..Self::default()
         })
     }
 
-    fn by_token(headers: &HeaderMap, users: &[User]) -> Result<Self, ApiError> {
-        if users.is_empty() {
-            return Ok(Self::from_user(&User::admin("", "kubernetes-admin")));
+    /// The user of a token that is for one of these audiences (for none: the API's own), and the audiences that it is for.
+    pub(super) fn by_token(
+        token: &str,
+        shared: &Shared,
+        audiences: &[String],
+    ) -> Option<(Self, Vec<String>)> {
+        if token.is_empty() {
+            return None;
         }
-        let given = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-        let token = given.and_then(|text| text.split_once(' ')).map(|(scheme, token)| {
-            if scheme.eq_ignore_ascii_case("bearer") { token.trim() } else { "" }
-        });
-        let offered = websocket::token(headers);
-        let token = token.filter(|token| !token.is_empty()).or(offered.as_deref());
-        match token {
-            None => Ok(Self {
-                name: "system:anonymous".to_owned(),
-                groups: vec!["system:unauthenticated".to_owned()],
-                rules: Vec::new(),
-            }),
-            Some(token) => Self::by_value(token, users)
-                .ok_or_else(|| ApiError::new(401, "Unauthorized", "Unauthorized")),
+        let own = [API_AUDIENCE.to_owned()];
+        let wanted = if audiences.is_empty() { &own } else { audiences };
+        if let Some(user) = shared.options.users.iter().find(|user| user.token == token) {
+            // A static token is for whatever audience is asked for.
+            return Some((Self::from_user(user), wanted.to_vec()));
         }
+        let (identity, all) = shared.tokens.user(&shared.store, token)?;
+        let fitting: Vec<String> = wanted.iter().filter(|one| all.contains(one)).cloned().collect();
+        let identity = identity.authenticated_group().known(shared);
+        (!fitting.is_empty()).then_some((identity, fitting))
     }
 
-    /// The user of a token.
-    pub(super) fn by_value(token: &str, users: &[User]) -> Option<Self> {
-        users.iter().find(|user| user.token == token).map(Self::from_user)
+    /// Whoever comes to an open simulator.
+    pub(super) fn administrator() -> Self {
+        Self::from_user(&User::admin("", "kubernetes-admin"))
     }
 
     fn from_user(user: &User) -> Self {
-        Self {
+        let identity = Self {
             name: user.name.clone(),
-            groups: with_group(user.groups.clone(), "system:authenticated"),
+            uid: user.uid.clone(),
+            groups: user.groups.clone(),
+            extra: BTreeMap::new(),
             rules: user.rules.clone(),
-        }
-    }
-
-    fn is_admin(&self) -> bool {
-        self.groups.iter().any(|group| group == "system:masters")
-    }
-
-    /// Whether the user may do it.
-    pub(super) fn may(&self, what: &Attributes) -> bool {
-        if self.is_admin() {
-            return true;
-        }
-        if what.resource.is_empty() {
-            return what.verb == "get" && is_public(&what.path, &self.name);
-        }
-        let authenticated = self.name != "system:anonymous";
-        if authenticated && what.verb == "create" && what.resource.starts_with("selfsubject") {
-            return true;
-        }
-        let resource = match what.subresource.as_str() {
-            "" => what.resource.clone(),
-            subresource => format!("{}/{subresource}", what.resource),
         };
-        let has =
-            |list: &[String], word: &str| list.iter().any(|known| known == "*" || known == word);
-        self.rules.iter().any(|rule| {
-            has(&rule.verbs, &what.verb)
-                && has(&rule.groups, &what.group)
-                && has(&rule.resources, &resource)
-                && has(&rule.namespaces, &what.namespace)
-        })
+        identity.authenticated_group()
     }
 
-    /// The 403 of what the user may not do (semantics.md §12.3).
-    pub(super) fn forbidden(&self, what: &Attributes) -> ApiError {
-        if what.resource.is_empty() {
-            let message = format!(
-                "forbidden: User \"{}\" cannot {} path \"{}\"",
-                self.name, what.verb, what.path
-            );
-            let mut error = ApiError::new(403, "Forbidden", message);
-            error.details = Some(Box::default());
-            return error;
+    fn authenticated_group(mut self) -> Self {
+        let known = |group: &String| group == AUTHENTICATED || group == UNAUTHENTICATED;
+        if !self.groups.iter().any(known) {
+            self.groups.push(AUTHENTICATED.to_owned());
         }
-        let object =
-            if what.name.is_empty() { String::new() } else { format!(" \"{}\"", what.name) };
-        let mut resource = what.resource.clone();
-        if !what.subresource.is_empty() {
-            resource = format!("{resource}/{}", what.subresource);
+        self
+    }
+
+    /// With the rules that the configuration has for this name.
+    pub(super) fn known(mut self, shared: &Shared) -> Self {
+        let user = shared.options.users.iter().find(|user| user.name == self.name);
+        self.rules = user.map(|user| user.rules.clone()).unwrap_or_default();
+        self
+    }
+
+    /// As reviews show it (authentication.k8s.io/v1 UserInfo).
+    pub(super) fn info(&self) -> Value {
+        let mut info = Map::new();
+        info.insert("username".to_owned(), self.name.clone().into());
+        if !self.uid.is_empty() {
+            info.insert("uid".to_owned(), self.uid.clone().into());
         }
-        let place = if what.namespace.is_empty() {
-            "at the cluster scope".to_owned()
-        } else {
-            format!("in the namespace \"{}\"", what.namespace)
-        };
-        let message = format!(
-            "{}{object} is forbidden: User \"{}\" cannot {} resource \"{resource}\" in API group \"{}\" {place}",
-            qualified(&what.group, &what.resource),
-            self.name,
-            what.verb,
-            what.group,
-        );
-        ApiError::new(403, "Forbidden", message).about(&what.group, &what.resource, &what.name)
-    }
-}
-
-impl Attributes {
-    /// What a request does.
-    pub(super) fn of(request: &Request) -> Self {
-        match &request.target {
-            Some(target) => Self {
-                verb: target.verb.to_owned(),
-                group: target.group.clone(),
-                resource: target.resource.clone(),
-                subresource: target.subresource.clone(),
-                namespace: target.namespace.clone(),
-                name: target.name.clone(),
-                path: String::new(),
-            },
-            None => Self { verb: request.verb(), path: request.path.clone(), ..Self::default() },
+        info.insert("groups".to_owned(), self.groups.clone().into());
+        if !self.extra.is_empty() {
+            info.insert("extra".to_owned(), json!(self.extra));
         }
+        info.into()
     }
 }
 
-/// Paths that everyone may read, and those that every authenticated user may.
-fn is_public(path: &str, user: &str) -> bool {
-    const PUBLIC: [&str; 4] = ["/healthz", "/livez", "/readyz", "/version"];
-    let public = PUBLIC.iter().any(|known| path.starts_with(known));
-    let discovery = ["/api", "/apis", "/openapi"].iter().any(|known| path.starts_with(known));
-    public || (discovery && user != "system:anonymous")
+/// The word of an `Authorization: Bearer`; `None` for any other, and for one that says nothing.
+fn bearer(headers: &HeaderMap) -> Option<String> {
+    let given = headers.get(header::AUTHORIZATION)?.to_str().ok()?.trim();
+    let mut words = given.splitn(3, ' ');
+    let scheme = words.next()?;
+    let token = words.next()?;
+    (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then(|| token.to_owned())
 }
 
-fn with_group(mut groups: Vec<String>, group: &str) -> Vec<String> {
-    if !groups.iter().any(|known| known == group) {
-        groups.push(group.to_owned());
-    }
-    groups
+/// What a client is told whose token is not read, since a blank too many is before it.
+pub(super) fn bearer_warning(headers: &HeaderMap) -> Option<&'static str> {
+    const TEXT: &str = "the provided Authorization header contains extra space before the bearer token, and is ignored";
+    let given = headers.get(header::AUTHORIZATION)?.to_str().ok()?.trim();
+    let words: Vec<&str> = given.splitn(3, ' ').collect();
+    let blank = matches!(*words, [scheme, "", _] if scheme.eq_ignore_ascii_case("bearer"));
+    blank.then_some(TEXT)
 }
+
+/// The user who shows nothing.
+pub(super) const ANONYMOUS: &str = "system:anonymous";
+/// Its group.
+pub(super) const UNAUTHENTICATED: &str = "system:unauthenticated";
+/// Everybody else's.
+pub(super) const AUTHENTICATED: &str = "system:authenticated";
+/// What a token must be for to be one for the API itself.
+pub(super) const API_AUDIENCE: &str = "https://kubernetes.default.svc";

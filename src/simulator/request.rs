@@ -4,11 +4,17 @@
 //! shared one would share its mistakes.
 
 use std::num::IntErrorKind;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{HeaderMap, Method};
+use rustls::pki_types::CertificateDer;
 
+use super::selector;
 use super::status::ApiError;
+
+/// The certificates that a client showed, its own first.
+pub(super) type Certificates = Arc<[CertificateDer<'static>]>;
 
 /// One request with its body.
 #[derive(Debug)]
@@ -27,6 +33,8 @@ pub(super) struct Request {
     pub(super) headers: HeaderMap,
     /// The body.
     pub(super) body: Bytes,
+    /// The certificates of its connection; `None` for none.
+    pub(super) certificates: Option<Certificates>,
     /// What it asks for; `None` for a non-resource path.
     pub(super) target: Option<Target>,
 }
@@ -56,7 +64,11 @@ pub(super) struct Target {
 
 impl Request {
     /// Parses a request line and headers.
-    pub(super) fn new(parts: &http::request::Parts, body: Bytes) -> Self {
+    pub(super) fn new(
+        parts: &http::request::Parts,
+        body: Bytes,
+        certificates: Option<Certificates>,
+    ) -> Self {
         let raw_query = parts.uri.query().unwrap_or_default().to_owned();
         let path = percent_decode(parts.uri.path(), false).unwrap_or_default();
         let query = parse_query(&raw_query);
@@ -69,6 +81,7 @@ impl Request {
             query,
             headers: parts.headers.clone(),
             body,
+            certificates,
             target,
         }
     }
@@ -129,13 +142,10 @@ impl Target {
         }
         target.named_by_path = !target.name.is_empty();
         target.verb = target.verb_of(method, query);
-        if matches!(target.verb, "list" | "watch") && !target.named_by_path {
-            let selector = first(query, "fieldSelector").unwrap_or_default();
-            let required = selector.split(',').find_map(|term| {
-                let value = term.strip_prefix("metadata.name=")?;
-                Some(value.strip_prefix('=').unwrap_or(value).to_owned())
-            });
-            target.name = required.filter(|name| is_path_segment(name)).unwrap_or_default();
+        // Of a watch by the path's prefix nothing is lifted, nor from options that cannot be read.
+        let lifts = matches!(target.verb, "list" | "watch") && !target.watch_prefix;
+        if lifts && !target.named_by_path {
+            target.name = lifted(query).unwrap_or_default();
         }
         Some(target)
     }
@@ -295,6 +305,16 @@ pub(super) fn parse_revision(text: &str) -> Result<u64, String> {
 /// A boolean parameter: absent, `0` and `false` are false, all else is true.
 pub(super) fn truthy(value: Option<&str>) -> bool {
     value.is_some_and(|value| value != "0" && !value.eq_ignore_ascii_case("false"))
+}
+
+/// The name that a collection's options require, if they can be read (semantics.md §1.1).
+fn lifted(query: &[(String, String)]) -> Option<String> {
+    let number = |name| first(query, name).is_none_or(|text| text.parse::<i64>().is_ok());
+    if !number("limit") || !number("timeoutSeconds") {
+        return None;
+    }
+    let text = |name| first(query, name).unwrap_or_default();
+    selector::required_name(text("labelSelector"), text("fieldSelector"))
 }
 
 /// The first value of a name.

@@ -4,7 +4,8 @@ use http::Response;
 use serde_json::{Value, json};
 
 use super::answer::{self, Body};
-use super::identity::{Attributes, Identity};
+use super::authorizer::{self, Attributes};
+use super::identity::{API_AUDIENCE, Identity};
 use super::kinds::{Kind, text, texts};
 use super::request::{Request, Target};
 use super::shared::Shared;
@@ -21,11 +22,11 @@ pub(super) fn create(
 ) -> Result<Response<Body>, ApiError> {
     let mut review = body(request)?;
     let status = match kind.resource.as_str() {
-        "tokenreviews" => token(shared, text(&review, "/spec/token")),
-        "selfsubjectreviews" => json!({"userInfo": user_info(identity)}),
-        "selfsubjectrulesreviews" => rules(identity),
-        "selfsubjectaccessreviews" => access(identity, &review, &target.namespace),
-        _ => access(&named(shared, &review), &review, &target.namespace),
+        "tokenreviews" => token(shared, &review),
+        "selfsubjectreviews" => json!({"userInfo": identity.info()}),
+        "selfsubjectrulesreviews" => rules(shared, identity, text(&review, "/spec/namespace")),
+        "selfsubjectaccessreviews" => access(shared, identity, &review, &target.namespace),
+        _ => access(shared, &named(shared, &review), &review, &target.namespace),
     };
     let Some(map) = review.as_object_mut() else {
         return Err(ApiError::bad_request("the review is not an object"));
@@ -37,45 +38,40 @@ pub(super) fn create(
     Ok(answer::value(request, 201, &review))
 }
 
-fn token(shared: &Shared, token: &str) -> Value {
-    let users = &shared.options.users;
-    let found = if users.is_empty() {
-        Identity::of(&http::HeaderMap::new(), users).ok()
+fn token(shared: &Shared, review: &Value) -> Value {
+    let audiences = texts(review, "/spec/audiences");
+    let found = if shared.options.open() {
+        Some((Identity::administrator(), vec![API_AUDIENCE.to_owned()]))
     } else {
-        Identity::by_value(token, users)
+        Identity::by_token(text(review, "/spec/token"), shared, &audiences)
     };
     match found {
-        Some(identity) => json!({"authenticated": true, "user": user_info(&identity),
-            "audiences": ["https://kubernetes.default.svc.cluster.local"]}),
+        Some((identity, audiences)) => {
+            json!({"authenticated": true, "user": identity.info(), "audiences": audiences})
+        }
         None => json!({"user": {}, "error": "[invalid bearer token]"}),
     }
 }
 
-fn user_info(identity: &Identity) -> Value {
-    json!({"username": identity.name, "groups": identity.groups})
-}
-
-/// The user whom a SubjectAccessReview names.
+/// The user whom a SubjectAccessReview names, in the groups that it names.
 fn named(shared: &Shared, review: &Value) -> Identity {
-    let name = text(review, "/spec/user");
-    let known = shared.options.users.iter().find(|user| user.name == name);
     let mut groups = texts(review, "/spec/groups");
-    groups.extend(known.into_iter().flat_map(|user| user.groups.clone()));
-    // Without configured users everybody is an administrator, whoever they are called.
-    if shared.options.users.is_empty() {
+    // Of an open simulator everybody is an administrator, whoever they are called.
+    if shared.options.open() {
         groups.push("system:masters".to_owned());
     }
-    let rules = known.map(|user| user.rules.clone()).unwrap_or_default();
-    Identity { name: name.to_owned(), groups, rules }
+    let name = text(review, "/spec/user").to_owned();
+    let uid = text(review, "/spec/uid").to_owned();
+    Identity { name, uid, groups, ..Identity::default() }.known(shared)
 }
 
-fn access(identity: &Identity, review: &Value, namespace: &str) -> Value {
+fn access(shared: &Shared, identity: &Identity, review: &Value, namespace: &str) -> Value {
     let resource =
         |name: &str| text(review, &format!("/spec/resourceAttributes/{name}")).to_owned();
     let path = |name: &str| text(review, &format!("/spec/nonResourceAttributes/{name}")).to_owned();
     let attributes = match review.pointer("/spec/nonResourceAttributes") {
         Some(Value::Object(_)) => {
-            Attributes { verb: path("verb"), path: path("path"), ..Attributes::default() }
+            Attributes { verb: path("verb"), path: Some(path("path")), ..Attributes::default() }
         }
         _ => Attributes {
             verb: resource("verb"),
@@ -87,23 +83,22 @@ fn access(identity: &Identity, review: &Value, namespace: &str) -> Value {
                 given => given,
             },
             name: resource("name"),
-            path: String::new(),
+            path: None,
         },
     };
-    if identity.may(&attributes) {
-        json!({"allowed": true, "reason": "allowed by the simulator's rules"})
-    } else {
-        json!({"allowed": false})
+    let decision = authorizer::authorize(&shared.store, identity, &attributes);
+    let mut status = json!({"allowed": decision.allowed});
+    if let (false, Some(map)) = (decision.reason.is_empty(), status.as_object_mut()) {
+        map.insert("reason".to_owned(), decision.reason.into());
     }
+    status
 }
 
-fn rules(identity: &Identity) -> Value {
-    let admin = identity.groups.iter().any(|group| group == "system:masters");
-    let all = json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]});
-    let own = identity.rules.iter().map(
+fn rules(shared: &Shared, identity: &Identity, namespace: &str) -> Value {
+    let configured = identity.rules.iter().map(
         |rule| json!({"verbs": rule.verbs, "apiGroups": rule.groups, "resources": rule.resources}),
     );
-    let resource_rules: Vec<Value> = if admin { vec![all] } else { own.collect() };
-    let paths = json!([{"verbs": ["get"], "nonResourceURLs": ["/api", "/apis", "/version"]}]);
-    json!({"resourceRules": resource_rules, "nonResourceRules": paths, "incomplete": false})
+    let (mut resources, paths) = authorizer::rules(&shared.store, identity, namespace);
+    resources.extend(configured);
+    json!({"resourceRules": resources, "nonResourceRules": paths, "incomplete": false})
 }

@@ -8,14 +8,15 @@ use hyper::upgrade::OnUpgrade;
 use ::http::Response;
 
 use super::answer::{self, Body};
+use super::authorizer::{self, Attributes};
 use super::faults::Action;
-use super::identity::{Attributes, Identity};
+use super::identity::{self, Identity};
 use super::kinds::Kind;
 use super::request::{Request, Target};
 use super::request_log::LoggedRequest;
 use super::shared::Shared;
 use super::status::ApiError;
-use super::{discovery, list, openapi, patch, pod, review, scale, watch, writes};
+use super::{discovery, list, openapi, patch, pod, review, scale, tokens, watch, writes};
 
 /// Answers a request. An error drops its connection or resets its stream.
 pub(super) async fn route(
@@ -23,7 +24,7 @@ pub(super) async fn route(
     request: &Request,
     upgrade: OnUpgrade,
 ) -> Result<Response<Body>, io::Error> {
-    let identity = Identity::of(&request.headers, &shared.options.users);
+    let identity = Identity::of(request, shared);
     log(shared, request, identity.as_ref().map_or("", |identity| &identity.name));
     let resource = request.target.as_ref().map_or("", |target| &target.resource);
     let mut faults = shared.faults.take(&request.verb(), resource);
@@ -44,7 +45,17 @@ pub(super) async fn route(
         Ok(identity) => answer(shared, request, &identity, &faults, upgrade).await,
         Err(error) => Err(error),
     };
-    Ok(answer.unwrap_or_else(|error| answer::error(request, &error)))
+    let mut answer = answer.unwrap_or_else(|error| answer::error(request, &error));
+    if let Some(warning) = identity::bearer_warning(&request.headers) {
+        warn(&mut answer, warning);
+    }
+    Ok(answer)
+}
+
+fn warn(response: &mut Response<Body>, text: &str) {
+    if let Ok(value) = ::http::HeaderValue::from_str(&format!("299 - \"{text}\"")) {
+        response.headers_mut().append(::http::header::WARNING, value);
+    }
 }
 
 fn log(shared: &Shared, request: &Request, user: &str) {
@@ -74,8 +85,9 @@ async fn answer(
 ) -> Result<Response<Body>, ApiError> {
     injected(request, faults)?;
     let attributes = Attributes::of(request);
-    if !identity.may(&attributes) {
-        return Err(identity.forbidden(&attributes));
+    let decision = authorizer::authorize(&shared.store, identity, &attributes);
+    if !decision.allowed {
+        return Err(authorizer::forbidden(identity, &attributes, &decision.reason));
     }
     if let Some(value) = shared.aggregated.read().get(request.path.trim_end_matches('/')) {
         return Ok(answer::value(request, 200, value));
@@ -92,8 +104,7 @@ async fn answer(
     // The handshake is written past the headers of ordinary answers (semantics.md §6.3).
     let shakes = response.status() == ::http::StatusCode::SWITCHING_PROTOCOLS;
     if let Some(warning) = kind.warning.as_ref().filter(|_| !shakes) {
-        let name = ::http::HeaderName::from_static("warning");
-        answer::set(response.headers_mut(), name, &format!("299 - \"{warning}\""));
+        warn(&mut response, warning);
     }
     Ok(response)
 }
@@ -147,6 +158,7 @@ async fn subresource(
         ("status" | "finalize", "update") => writes::update(shared, request, kind, target),
         ("status", "patch") => patch::patch(shared, request, kind, target),
         ("scale", verb) => scale::scale(shared, request, kind, target, verb),
+        ("token", "create") => tokens::request(shared, request, target),
         ("log", "get") => pod::log(shared, request, kind, target),
         ("exec" | "attach" | "portforward", "get" | "create") => {
             pod::upgrade(shared, request, kind, target, upgrade)

@@ -99,9 +99,35 @@ impl LabelTerm {
     }
 }
 
+/// The name that selectors require, if both can be parsed and it can stand in a path (semantics.md §1.1).
+pub(super) fn required_name(labels: &str, fields: &str) -> Option<String> {
+    Labels::new(labels).parse().ok()?;
+    let terms = field_terms(fields).ok()?;
+    let term = terms.into_iter().find(|term| term.equal && term.label == "metadata.name")?;
+    is_path_segment(&term.value).then_some(term.value)
+}
+
 /// Parses a field selector and checks its labels against the kind (semantics.md §7.1, §7.2).
 fn parse_fields(kind: &Kind, text: &str) -> Result<Vec<FieldTerm>, String> {
-    let mut terms: Vec<&str> = text.split(',').filter(|term| !term.is_empty()).collect();
+    let mut terms = field_terms(text)?;
+    for term in &mut terms {
+        if term.label == "spec.host" {
+            term.label = "spec.nodeName".to_owned();
+        }
+        check_field(kind, &term.label)?;
+    }
+    Ok(terms)
+}
+
+/// The terms of a field selector in the order in which they are judged.
+fn field_terms(text: &str) -> Result<Vec<FieldTerm>, String> {
+    let mut escaped = false;
+    let separates = |c: char| {
+        let separates = c == ',' && !escaped;
+        escaped = c == '\\' && !escaped;
+        separates
+    };
+    let mut terms: Vec<&str> = text.split(separates).filter(|term| !term.is_empty()).collect();
     terms.sort_unstable();
     let mut parsed = Vec::new();
     for term in terms {
@@ -115,9 +141,7 @@ fn parse_fields(kind: &Kind, text: &str) -> Result<Vec<FieldTerm>, String> {
         } else {
             (true, rest.strip_prefix('=').ok_or_else(missing)?)
         };
-        let label = if label == "spec.host" { "spec.nodeName" } else { label };
-        check_field(kind, label)?;
-        let value = value.replace("\\=", "=").replace("\\\\", "\\");
+        let value = value.replace("\\=", "=").replace("\\,", ",").replace("\\\\", "\\");
         parsed.push(FieldTerm { label: label.to_owned(), equal, value });
     }
     Ok(parsed)

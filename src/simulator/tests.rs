@@ -1,9 +1,11 @@
 //! The simulator over HTTP, against what semantics.md says.
 
 mod client;
+mod credentials;
 mod definitions;
 mod documents;
 mod faults;
+mod identity;
 mod informers;
 mod lists;
 mod protobuf;

@@ -5,6 +5,7 @@
 //! namespace takes its objects with it.
 
 mod api_services;
+mod bootstrap;
 mod defaults;
 
 use std::sync::Arc;
@@ -17,7 +18,8 @@ use super::status::ApiError;
 use super::store::{Change, Store};
 
 pub(super) use self::api_services::register;
-pub(super) use self::defaults::{bootstrap, now, random_suffix};
+pub(super) use self::bootstrap::bootstrap;
+pub(super) use self::defaults::{now, random_suffix};
 
 /// What was deleted.
 pub(super) struct Deleted {

@@ -1,39 +1,9 @@
-//! The least of defaulting that kubectl and informers rely on, and what every cluster holds from the start.
+//! The least of defaulting that kubectl and informers rely on.
 
 use base64::Engine;
 use serde_json::{Map, Value, json};
 
-use super::{api_services, create};
 use crate::simulator::kinds::{Kind, text};
-use crate::simulator::store::Store;
-
-/// The namespaces and objects that exist before anyone writes.
-pub(crate) fn bootstrap(store: &Store) {
-    let registry = store.registry();
-    let add = |group: &str, resource: &str, namespace: &str, object: Value| {
-        let kind = registry.find(group, "v1", resource);
-        // A fresh store has neither the object nor a reason to refuse it.
-        drop(kind.map(|kind| create(store, &kind, namespace, object, false)));
-    };
-    for name in ["default", "kube-node-lease", "kube-public", "kube-system"] {
-        add("", "namespaces", "", json!({"metadata": {"name": name}}));
-        add("", "serviceaccounts", name, json!({"metadata": {"name": "default"}}));
-    }
-    let labels = json!({"component": "apiserver", "provider": "kubernetes"});
-    let ports = json!([{"name": "https", "port": 443, "protocol": "TCP", "targetPort": 6443}]);
-    let service = json!({"metadata": {"name": "kubernetes", "labels": labels},
-        "spec": {"clusterIP": "10.96.0.1", "clusterIPs": ["10.96.0.1"], "ports": ports}});
-    add("", "services", "default", service);
-    let rules = json!([{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]},
-        {"nonResourceURLs": ["*"], "verbs": ["*"]}]);
-    let role = json!({"metadata": {"name": "cluster-admin"}, "rules": rules});
-    add("rbac.authorization.k8s.io", "clusterroles", "", role);
-    for (group, versions) in registry.groups() {
-        for version in versions {
-            api_services::register(store, group, version, None);
-        }
-    }
-}
 
 /// The present time as the API writes it.
 pub(crate) fn now() -> String {

@@ -1,0 +1,129 @@
+//! What a user may do (semantics.md §12.3): everything, for a member of `system:masters`; else what the configuration's own
+//! rules allow, and what stored roles and bindings grant.
+
+mod rbac;
+
+use super::identity::Identity;
+use super::options::Rule;
+use super::request::Request;
+use super::status::{ApiError, qualified};
+use super::store::Store;
+
+pub(super) use self::rbac::rules;
+
+/// What is to be done.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Attributes {
+    /// The verb.
+    pub(super) verb: String,
+    /// The API group.
+    pub(super) group: String,
+    /// The resource.
+    pub(super) resource: String,
+    /// The subresource; empty for none.
+    pub(super) subresource: String,
+    /// The namespace; empty for the cluster scope.
+    pub(super) namespace: String,
+    /// The object's name; empty for none.
+    pub(super) name: String,
+    /// The path of a non-resource request; `None` for a resource.
+    pub(super) path: Option<String>,
+}
+
+/// An answer.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Decision {
+    /// Whether it is allowed.
+    pub(super) allowed: bool,
+    /// Why, or what went wrong; mostly empty if it is not allowed.
+    pub(super) reason: String,
+}
+
+impl Attributes {
+    /// What a request does.
+    pub(super) fn of(request: &Request) -> Self {
+        match &request.target {
+            Some(target) => Self {
+                verb: target.verb.to_owned(),
+                group: target.group.clone(),
+                resource: target.resource.clone(),
+                subresource: target.subresource.clone(),
+                namespace: target.namespace.clone(),
+                name: target.name.clone(),
+                path: None,
+            },
+            None => {
+                let path = Some(request.path.clone());
+                Self { verb: request.verb(), path, ..Self::default() }
+            }
+        }
+    }
+
+    /// The resource with its subresource, as rules and texts name it.
+    pub(super) fn combined(&self) -> String {
+        match self.subresource.as_str() {
+            "" => self.resource.clone(),
+            subresource => format!("{}/{subresource}", self.resource),
+        }
+    }
+}
+
+/// Whether a user may do something.
+pub(super) fn authorize(store: &Store, who: &Identity, what: &Attributes) -> Decision {
+    if who.groups.iter().any(|group| group == "system:masters") {
+        return Decision { allowed: true, reason: String::new() };
+    }
+    if who.rules.iter().any(|rule| allows(rule, what)) {
+        return Decision { allowed: true, reason: "allowed by the simulator's rules".to_owned() };
+    }
+    rbac::authorize(store, who, what)
+}
+
+/// Whether a configured rule covers this.
+fn allows(rule: &Rule, what: &Attributes) -> bool {
+    let has = |list: &[String], word: &str| list.iter().any(|known| known == "*" || known == word);
+    let verb = match what.verb.as_str() {
+        "impersonate" => rule.verbs.contains(&what.verb),
+        verb => has(&rule.verbs, verb),
+    };
+    what.path.is_none()
+        && verb
+        && has(&rule.groups, &what.group)
+        && has(&rule.resources, &what.combined())
+        && has(&rule.namespaces, &what.namespace)
+}
+
+/// The 403 of what the user may not do.
+pub(super) fn forbidden(who: &Identity, what: &Attributes, reason: &str) -> ApiError {
+    let quote = |text: &str| format!("{text:?}");
+    let cannot = match &what.path {
+        Some(path) => {
+            format!("User {} cannot {} path {}", quote(&who.name), what.verb, quote(path))
+        }
+        None => {
+            let place = match what.namespace.as_str() {
+                "" => "at the cluster scope".to_owned(),
+                namespace => format!("in the namespace {}", quote(namespace)),
+            };
+            format!(
+                "User {} cannot {} resource {} in API group {} {place}",
+                quote(&who.name),
+                what.verb,
+                quote(&what.combined()),
+                quote(&what.group),
+            )
+        }
+    };
+    // Only this part is made safe for a browser.
+    let mut cannot = cannot.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    if !reason.is_empty() {
+        cannot = format!("{cannot}: {reason}");
+    }
+    let resource = qualified(&what.group, &what.resource);
+    let message = match (what.resource.as_str(), what.name.as_str()) {
+        ("", _) => format!("forbidden: {cannot}"),
+        (_, "") => format!("{resource} is forbidden: {cannot}"),
+        (_, name) => format!("{resource} {} is forbidden: {cannot}", quote(name)),
+    };
+    ApiError::new(403, "Forbidden", message).about(&what.group, &what.resource, &what.name)
+}

@@ -1,0 +1,141 @@
+//! Client certificates, and the front proxies that are known by theirs. Judged anew for each request, since a connection may
+//! outlive its certificate.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+
+use http::HeaderMap;
+use rustls::RootCertStore;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
+
+use super::Identity;
+use crate::simulator::options::ClientCertificates;
+
+/// The CAs of clients.
+#[derive(Debug)]
+pub(crate) struct ClientCas {
+    users: Arc<dyn ClientCertVerifier>,
+    front_proxies: Option<Arc<dyn ClientCertVerifier>>,
+    allowed_names: Vec<String>,
+}
+
+impl ClientCas {
+    /// Reads the CAs.
+    pub(crate) fn new(given: &ClientCertificates) -> io::Result<Self> {
+        let front_proxies = given.request_header_ca.as_ref();
+        Ok(Self {
+            users: verifier(&given.ca)?,
+            front_proxies: front_proxies.map(|pem| verifier(pem)).transpose()?,
+            allowed_names: given.request_header_allowed_names.clone(),
+        })
+    }
+
+    /// Of whom a request with these certificates is; `None` if they are not valid.
+    pub(super) fn user(
+        &self,
+        chain: &[CertificateDer<'static>],
+        headers: &HeaderMap,
+    ) -> Option<Identity> {
+        let (own, rest) = chain.split_first()?;
+        let subject = Subject::of(own)?;
+        let valid = |verifier: &Arc<dyn ClientCertVerifier>| {
+            verifier.verify_client_cert(own, rest, UnixTime::now()).is_ok()
+        };
+        let named = self.allowed_names.is_empty() || self.allowed_names.contains(&subject.name);
+        if named && self.front_proxies.as_ref().is_some_and(valid) {
+            let told = told_by_proxy(headers);
+            if told.is_some() {
+                return told;
+            }
+        }
+        if !valid(&self.users) || subject.name.is_empty() {
+            return None;
+        }
+        let id = format!("X509SHA256={}", hex_digest(own));
+        let key = "authentication.kubernetes.io/credential-id".to_owned();
+        Some(Identity {
+            name: subject.name,
+            uid: subject.uid,
+            groups: subject.groups,
+            extra: BTreeMap::from([(key, vec![id])]),
+            rules: Vec::new(),
+        })
+    }
+}
+
+/// The user of a front proxy's headers (the names that `bootstrap` publishes).
+fn told_by_proxy(headers: &HeaderMap) -> Option<Identity> {
+    let all = |name: &str| -> Vec<String> {
+        let values = headers.get_all(name).iter();
+        values.filter_map(|value| value.to_str().ok()).map(str::to_owned).collect()
+    };
+    let name = all("x-remote-user").into_iter().next().filter(|name| !name.is_empty())?;
+    let mut extra: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for header in headers.keys() {
+        if let Some(key) = header.as_str().strip_prefix("x-remote-extra-") {
+            let key = decode(key).unwrap_or_else(|| key.to_owned());
+            extra.entry(key).or_default().extend(all(header.as_str()));
+        }
+    }
+    let uid = all("x-remote-uid").into_iter().next().unwrap_or_default();
+    Some(Identity { name, uid, groups: all("x-remote-group"), extra, rules: Vec::new() })
+}
+
+struct Subject {
+    name: String,
+    uid: String,
+    groups: Vec<String>,
+}
+
+impl Subject {
+    /// The last common name, all organizations, and the uid.
+    fn of(certificate: &CertificateDer<'_>) -> Option<Self> {
+        let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
+        let mut subject = Self { name: String::new(), uid: String::new(), groups: Vec::new() };
+        for attribute in parsed.subject().iter_attributes() {
+            let Ok(text) = attribute.as_str() else { continue };
+            match attribute.attr_type().to_id_string().as_str() {
+                "2.5.4.3" => text.clone_into(&mut subject.name),
+                "2.5.4.10" => subject.groups.push(text.to_owned()),
+                "1.3.6.1.4.1.57683.2" => text.clone_into(&mut subject.uid),
+                _ => {}
+            }
+        }
+        Some(subject)
+    }
+}
+
+fn verifier(pem: &str) -> io::Result<Arc<dyn ClientCertVerifier>> {
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(pem.as_bytes()) {
+        roots.add(certificate.map_err(io::Error::other)?).map_err(io::Error::other)?;
+    }
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+    builder.build().map_err(io::Error::other)
+}
+
+fn hex_digest(certificate: &CertificateDer<'_>) -> String {
+    let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, certificate);
+    digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Undoes percent-escapes; `None` if one is broken.
+pub(super) fn decode(text: &str) -> Option<String> {
+    let mut bytes = text.bytes();
+    let mut out = Vec::new();
+    let digit = |bytes: &mut std::str::Bytes<'_>| char::from(bytes.next()?).to_digit(16);
+    while let Some(byte) = bytes.next() {
+        if byte == b'%' {
+            let value = digit(&mut bytes)? * 16 + digit(&mut bytes)?;
+            out.push(u8::try_from(value).ok()?);
+        } else {
+            out.push(byte);
+        }
+    }
+    String::from_utf8(out).ok()
+}

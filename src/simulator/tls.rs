@@ -1,0 +1,108 @@
+//! TLS of the listener: its certificate, and what it asks of clients.
+//!
+//! As kube-apiserver does, it asks for a client certificate and takes any, or none: the handshake only proves that the client
+//! has the key. Whose it is, and whether it is still good, is judged for each request (`identity::certificate`).
+
+use std::io;
+use std::sync::Arc;
+
+use rustls::client::danger::HandshakeSignatureValid;
+use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, UnixTime};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::{DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme};
+use tokio_rustls::TlsAcceptor;
+
+use super::options::{ServerCertificate, SimulatorOptions};
+
+type Failed = Box<dyn std::error::Error + Send + Sync>;
+
+/// The acceptor, and the CA in PEM.
+pub(super) fn acceptor(options: &SimulatorOptions) -> io::Result<(TlsAcceptor, String)> {
+    let (config, ca) = configure(options).map_err(io::Error::other)?;
+    Ok((TlsAcceptor::from(Arc::new(config)), ca))
+}
+
+fn configure(options: &SimulatorOptions) -> Result<(ServerConfig, String), Failed> {
+    let certificate = match &options.server_certificate {
+        Some(given) => given.clone(),
+        None => generate()?,
+    };
+    let chain = CertificateDer::pem_slice_iter(certificate.chain.as_bytes());
+    let chain = chain.collect::<Result<Vec<_>, _>>()?;
+    let key = PrivatePkcs8KeyDer::from_pem_slice(certificate.key.as_bytes())?;
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+        .with_safe_default_protocol_versions()?;
+    let builder = match options.client_certificates {
+        Some(_) => builder.with_client_cert_verifier(Arc::new(AnyCertificate(provider))),
+        None => builder.with_no_client_auth(),
+    };
+    let mut config = builder.with_single_cert(chain, PrivateKeyDer::Pkcs8(key))?;
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok((config, certificate.ca))
+}
+
+/// A CA, and a certificate for the loopback addresses.
+fn generate() -> Result<ServerCertificate, Failed> {
+    let ca_key = rcgen::KeyPair::generate()?;
+    let mut ca = rcgen::CertificateParams::new(Vec::new())?;
+    ca.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    ca.distinguished_name.push(rcgen::DnType::CommonName, "weir-simulator-ca");
+    let ca_certificate = ca.self_signed(&ca_key)?;
+    let issuer = rcgen::Issuer::new(ca, ca_key);
+    let key = rcgen::KeyPair::generate()?;
+    let names = ["localhost", "127.0.0.1", "::1"].map(str::to_owned).to_vec();
+    let mut leaf = rcgen::CertificateParams::new(names)?;
+    leaf.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ServerAuth];
+    let chain = leaf.signed_by(&key, &issuer)?.pem();
+    Ok(ServerCertificate { chain, key: key.serialize_pem(), ca: ca_certificate.pem() })
+}
+
+/// Takes any certificate whose key the client has.
+#[derive(Debug)]
+struct AnyCertificate(Arc<CryptoProvider>);
+
+impl ClientCertVerifier for AnyCertificate {
+    fn client_auth_mandatory(&self) -> bool {
+        false
+    }
+
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &[]
+    }
+
+    fn verify_client_cert(
+        &self,
+        _end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _now: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        Ok(ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let known = &self.0.signature_verification_algorithms;
+        verify_tls12_signature(message, certificate, signed, known)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let known = &self.0.signature_verification_algorithms;
+        verify_tls13_signature(message, certificate, signed, known)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
