@@ -182,6 +182,11 @@ impl Report {
         assert!(self.wrong.is_empty(), "{what}: {} wrong\n{}", self.wrong.len(), shown.join("\n"));
     }
 
+    /// What was wrong, and how often which status came from where.
+    pub(crate) fn into_parts(self) -> (Vec<String>, BTreeMap<(u16, String), usize>) {
+        (self.wrong, self.seen)
+    }
+
     /// How many answers had this status and came from the cache, or not.
     pub(crate) fn count(&self, status: u16, cache: bool) -> usize {
         let fits = |(seen, from): &(u16, String)| *seen == status && (from == HIT) == cache;

@@ -1,7 +1,7 @@
 //! The differential suite: what is sent both ways, what is expected, and how it is compared. Used against the simulator by
 //! `tests/differential.rs` and against a real kube-apiserver by `tests/real`.
 
-mod allowed;
+pub(crate) mod allowed;
 pub(crate) mod ask;
 pub(crate) mod churn;
 mod collections;

@@ -12,7 +12,7 @@ use hyper::body::Incoming;
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper_util::rt::TokioIo;
 use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateDer, ServerName};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -33,6 +33,16 @@ impl Endpoint {
 
     /// TLS with a certificate of this CA, as the holder of a token.
     pub(crate) fn tls(address: SocketAddr, ca_pem: &str, token: &str) -> Self {
+        Self::tls_with(address, ca_pem, None, token)
+    }
+
+    /// The same with a client's own certificate and key, PEM.
+    pub(crate) fn tls_with(
+        address: SocketAddr,
+        ca_pem: &str,
+        client: Option<(&str, &str)>,
+        token: &str,
+    ) -> Self {
         let mut roots = rustls::RootCertStore::empty();
         for certificate in CertificateDer::pem_slice_iter(ca_pem.as_bytes()) {
             roots.add(certificate.unwrap()).unwrap();
@@ -41,8 +51,15 @@ impl Endpoint {
         let config = rustls::ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .unwrap()
-            .with_root_certificates(roots)
-            .with_no_client_auth();
+            .with_root_certificates(roots);
+        let config = match client {
+            None => config.with_no_client_auth(),
+            Some((chain, key)) => {
+                let chain = CertificateDer::pem_slice_iter(chain.as_bytes());
+                let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap();
+                config.with_client_auth_cert(chain.map(Result::unwrap).collect(), key).unwrap()
+            }
+        };
         Self { address, tls: Some(Arc::new(config).into()), token: token.to_owned() }
     }
 

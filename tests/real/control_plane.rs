@@ -7,6 +7,7 @@ use std::process::{Child, Command, Stdio};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use tempfile::TempDir;
 
+use crate::matrix_suite::world::Side;
 use crate::suite::wire::Endpoint;
 use crate::support::{eventually, free_port};
 
@@ -185,6 +186,12 @@ impl ControlPlane {
     pub(crate) fn endpoint(&self, token: &str) -> Endpoint {
         let ca = fs::read_to_string(self.dir.path().join("ca.crt")).expect("the CA was written");
         Endpoint::tls(([127, 0, 0, 1], self.port).into(), &ca, token)
+    }
+
+    /// The API server as the matrix knows it.
+    pub(crate) fn side(&self) -> Side {
+        let ca = fs::read_to_string(self.dir.path().join("ca.crt")).expect("the CA was written");
+        Side { address: ([127, 0, 0, 1], self.port).into(), ca }
     }
 
     /// GETs a path of the API server as admin.

@@ -21,6 +21,9 @@ mod fan_out;
 #[path = "../support/h2c.rs"]
 mod h2c;
 mod kubectl;
+mod matrix;
+#[path = "../matrix/suite.rs"]
+mod matrix_suite;
 mod namespaced;
 mod relist;
 mod resources;
@@ -96,6 +99,12 @@ fn main() -> std::process::ExitCode {
         trial("metadata_is_that_of_the_object", missing, resources::metadata),
         trial("an_api_that_is_nowhere_harms_nothing", missing, definitions::nowhere),
         trial("bad_input_gets_the_upstreams_answers", missing, bad_input::answers),
+        trial("everybody_gets_what_the_upstream_gives", missing, matrix::everybody),
+        trial("everybody_gets_it_by_impersonation_too", missing, matrix::by_impersonation),
+        trial("everybody_gets_it_by_roles_kept_here", missing, matrix::by_roles),
+        trial("no_spelling_of_a_path_tells_a_secret", missing, matrix::paths),
+        trial("who_loses_a_right_loses_it_here", missing, matrix::revoked),
+        trial("nothing_secret_is_told", missing, matrix::secrets),
     ];
     libtest_mimic::run(&arguments, tests).exit_code()
 }

@@ -25,26 +25,47 @@ impl Weir {
 
     /// The same without waiting.
     pub(crate) fn spawn(upstream: &Path, config: &str) -> Self {
+        let plain_port = free_port();
         let dir = tempfile::tempdir().expect("a directory for Weir");
-        let (admin_port, plain_port) = (free_port(), free_port());
+        let arguments = [
+            "--listen=https://127.0.0.1:0".to_owned(),
+            format!("--listen=http://127.0.0.1:{plain_port}"),
+            "--write-kubeconfig".to_owned(),
+            dir.path().join("kubeconfig").display().to_string(),
+        ];
+        Self::launch(dir, upstream, config, &arguments, "info,weir=debug", plain_port)
+    }
+
+    /// One in gateway mode, whose configuration names its listeners, one of them at `port`; `log` is its filter. Does not wait.
+    pub(crate) fn spawn_gateway(upstream: &Path, config: &str, port: u16, log: &str) -> Self {
+        let dir = tempfile::tempdir().expect("a directory for Weir");
+        Self::launch(dir, upstream, config, &[], log, port)
+    }
+
+    fn launch(
+        dir: TempDir,
+        upstream: &Path,
+        config: &str,
+        arguments: &[String],
+        log: &str,
+        plain_port: u16,
+    ) -> Self {
+        let admin_port = free_port();
         let file = dir.path().join("weir.yaml");
         let head = "apiVersion: weir.dev/v1alpha1\nkind: WeirConfiguration\n";
         std::fs::write(&file, format!("{head}{config}")).expect("the configuration is written");
-        let log = std::fs::File::create(dir.path().join("log")).expect("the log is created");
+        let output = std::fs::File::create(dir.path().join("log")).expect("the log is created");
         let child = Command::new(env!("CARGO_BIN_EXE_weir"))
             .arg("serve")
             .arg("--config")
             .arg(&file)
             .arg("--kubeconfig")
             .arg(upstream)
-            .args(["--listen", "https://127.0.0.1:0"])
-            .arg(format!("--listen=http://127.0.0.1:{plain_port}"))
+            .args(arguments)
             .arg(format!("--admin-listen=127.0.0.1:{admin_port}"))
-            .arg("--write-kubeconfig")
-            .arg(dir.path().join("kubeconfig"))
-            .env("WEIR_LOG", "info,weir=debug")
+            .env("WEIR_LOG", log)
             .stdout(Stdio::null())
-            .stderr(log)
+            .stderr(output)
             .spawn()
             .expect("weir starts");
         Self { child, dir, admin_port, plain_port }

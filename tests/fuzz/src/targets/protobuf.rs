@@ -128,6 +128,7 @@ pub fn status(data: &[u8]) {
         code: StatusCode::GONE,
         reason: "Expired",
         message: String::from_utf8_lossy(message).into_owned(),
+        details: None,
         retry_after_seconds: Some(u32::from_be_bytes(*seconds)),
     };
     let read = protobuf::decode_status(&protobuf::encode_status(&status))

@@ -1,0 +1,167 @@
+//! What is there, and who may what: objects with a canary in every Secret, roles and bindings.
+
+use serde_json::{Value, json};
+
+use super::users::WEIR;
+
+const RBAC: &str = "rbac.authorization.k8s.io";
+
+/// Everything by the path of its collection, in the order of creation.
+pub(crate) fn objects(canary: &str, impersonate: bool) -> Vec<(String, Value)> {
+    let mut all =
+        vec![("/apis/apiextensions.k8s.io/v1/customresourcedefinitions".to_owned(), widgets())];
+    for namespace in ["a", "b"] {
+        all.push(("/api/v1/namespaces".to_owned(), json!({"metadata": {"name": namespace}})));
+        let account = json!({"metadata": {"name": "robot"}});
+        all.push((format!("/api/v1/namespaces/{namespace}/serviceaccounts"), account));
+        for name in ["x", "y"] {
+            let metadata = json!({"name": name, "labels": {"app": name}});
+            let core = format!("/api/v1/namespaces/{namespace}");
+            let containers = json!([{"name": "c", "image": "none"}]);
+            let template =
+                json!({"metadata": {"labels": {"app": name}}, "spec": {"containers": containers}});
+            let spec = json!({"replicas": 0, "selector": {"matchLabels": {"app": name}}, "template": template});
+            all.extend([
+                (format!("{core}/configmaps"), json!({"metadata": metadata, "data": {"k": "<&>"}})),
+                (format!("{core}/secrets"), json!({"metadata": metadata, "stringData": {"k": secret(canary)}})),
+                (format!("{core}/pods"), json!({"metadata": metadata, "spec": {"containers": containers}})),
+                (format!("/apis/apps/v1/namespaces/{namespace}/deployments"), json!({"metadata": metadata, "spec": spec})),
+                (
+                    format!("/apis/example.com/v1/namespaces/{namespace}/widgets"),
+                    json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": metadata, "spec": {"n": 1}}),
+                ),
+            ]);
+        }
+    }
+    for name in ["x", "y"] {
+        all.push(("/api/v1/nodes".to_owned(), json!({"metadata": {"name": name}})));
+    }
+    all.extend(grants(impersonate));
+    all
+}
+
+/// The value of every Secret.
+pub(crate) fn secret(canary: &str) -> String {
+    format!("secret-{canary}")
+}
+
+fn grants(impersonate: bool) -> Vec<(String, Value)> {
+    const READ: [&str; 3] = ["get", "list", "watch"];
+    let rule = |verbs: &[&str], group: &str, resources: &[&str]| json!({"verbs": verbs, "apiGroups": [group], "resources": resources});
+    let named = |mut rule: Value, names: &[&str]| {
+        rule["resourceNames"] = json!(names);
+        rule
+    };
+    let user = |name: &str| json!({"kind": "User", "apiGroup": RBAC, "name": name});
+    let group = |name: &str| json!({"kind": "Group", "apiGroup": RBAC, "name": name});
+    let robot = json!({"kind": "ServiceAccount", "name": "robot", "namespace": "a"});
+    let core = ["configmaps", "pods", "nodes", "namespaces"];
+    let most = json!([
+        rule(&READ, "", &core),
+        rule(&READ, "apps", &["deployments"]),
+        rule(&READ, "example.com", &["widgets"])
+    ]);
+    let mut all = Vec::new();
+    all.extend(role("", "weir", weir(impersonate), &[user(WEIR)]));
+    all.extend(role("", "readers", most, &[group("readers")]));
+    let devs = json!([
+        rule(&READ, "", &["configmaps", "pods"]),
+        rule(&["get", "list"], "apps", &["deployments"])
+    ]);
+    all.extend(role("a", "devs", devs, &[group("devs"), robot]));
+    let one = json!([
+        named(rule(&READ, "", &["configmaps"]), &["x"]),
+        named(rule(&["get"], "", &["namespaces"]), &["a"])
+    ]);
+    all.extend(role("", "one", one, &[user("nina")]));
+    all.extend(role("a", "secrets", json!([rule(&READ, "", &["secrets"])]), &[user("sven")]));
+    let subresources = json!([
+        rule(&["get"], "", &["pods/status", "*/log"]),
+        rule(&["get"], "apps", &["deployments/scale"])
+    ]);
+    all.extend(role("", "subresources", subresources, &[user("sue")]));
+    let paths = json!([{"verbs": ["get"], "nonResourceURLs": ["/nope", "/logs/*"]}]);
+    all.extend(role("", "paths", paths, &[user("nora")]));
+    // All that is, but no Secret: `*` does not go with an exception.
+    let gets = json!([rule(
+        &["get"],
+        "*",
+        &["configmaps", "pods", "nodes", "widgets", "deployments", "*/status"]
+    )]);
+    all.extend(role("", "gets", gets, &[user("gus")]));
+    all.extend(role("b", "maps", json!([rule(&["*"], "", &["configmaps"])]), &[user("dan")]));
+    all.extend(role(
+        "",
+        "accounts",
+        json!([rule(&READ, "example.com", &["*"])]),
+        &[group("system:serviceaccounts:a")],
+    ));
+    all.extend(role(
+        "",
+        "as-tom",
+        json!([named(rule(&["impersonate"], "", &["users"]), &["tom"])]),
+        &[user("ida")],
+    ));
+    all.extend(role("", "odd", json!([rule(&["list"], "", &["pods"])]), &[user("<&>\"")]));
+    // The binding of a role that is not there: the 403 says so.
+    let gone = role("", "gone", json!([]), &[user("mia")]);
+    all.extend(gone.into_iter().skip(1));
+    all
+}
+
+/// What Weir itself needs, and no more: what it keeps, reviews, and whose certificates are believed.
+fn weir(impersonate: bool) -> Value {
+    let rule = |verbs: &[&str], group: &str, resources: &[&str]| json!({"verbs": verbs, "apiGroups": [group], "resources": resources});
+    let read = ["list", "watch"];
+    let mut rules = json!([
+        rule(&read, "", &["configmaps", "pods", "nodes", "namespaces", "secrets"]),
+        rule(&read, "apps", &["deployments"]),
+        rule(&read, "example.com", &["widgets"]),
+        rule(&read, "apiextensions.k8s.io", &["customresourcedefinitions"]),
+        rule(&["create"], "authentication.k8s.io", &["tokenreviews"]),
+        rule(&["create"], "authorization.k8s.io", &["subjectaccessreviews"]),
+        {"verbs": ["get"], "apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["extension-apiserver-authentication"]},
+        {"verbs": ["get"], "apiGroups": [""], "resources": ["namespaces"], "resourceNames": ["kube-system"]},
+        rule(&read, RBAC, &["roles", "rolebindings", "clusterroles", "clusterrolebindings"]),
+    ]);
+    if impersonate {
+        let extra = "userextras/authentication.kubernetes.io/credential-id";
+        let more = [
+            rule(&["impersonate"], "", &["users", "groups"]),
+            rule(&["impersonate"], "authentication.k8s.io", &["uids", extra]),
+        ];
+        rules.as_array_mut().unwrap().extend(more);
+    }
+    rules
+}
+
+/// A role and its binding, in a namespace or without.
+pub(crate) fn role(
+    namespace: &str,
+    name: &str,
+    rules: Value,
+    subjects: &[Value],
+) -> Vec<(String, Value)> {
+    let (prefix, plural, place) = match namespace {
+        "" => ("Cluster", "cluster", String::new()),
+        namespace => ("", "", format!("/namespaces/{namespace}")),
+    };
+    let base = format!("/apis/{RBAC}/v1{place}/{plural}");
+    let reference = json!({"apiGroup": RBAC, "kind": format!("{prefix}Role"), "name": name});
+    vec![
+        (format!("{base}roles"), json!({"metadata": {"name": name}, "rules": rules})),
+        (
+            format!("{base}rolebindings"),
+            json!({"metadata": {"name": name}, "subjects": subjects, "roleRef": reference}),
+        ),
+    ]
+}
+
+fn widgets() -> Value {
+    let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let version = json!({"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema},
+        "subresources": {"status": {}}});
+    let names = json!({"kind": "Widget", "listKind": "WidgetList", "plural": "widgets", "singular": "widget"});
+    json!({"metadata": {"name": "widgets.example.com"},
+        "spec": {"group": "example.com", "scope": "Namespaced", "names": names, "versions": [version]}})
+}

@@ -1,0 +1,79 @@
+//! Sends every request in everybody's name both ways.
+
+use std::collections::BTreeMap;
+
+use futures::StreamExt;
+
+use super::requests::cases;
+use super::users::{User, users};
+use super::world::World;
+use crate::suite::expected::Expect;
+use crate::suite::run::{Case, HIT, run};
+
+/// Compares everything, or of the requests one in so many, each user beginning with another.
+pub(crate) async fn matrix(world: &World, one_in: usize) {
+    let (mut wrong, mut seen) = (Vec::new(), BTreeMap::<(u16, String), usize>::new());
+    let everybody = users(&world.pki, &world.tokens);
+    let reports = everybody.iter().enumerate().map(async |(number, user)| {
+        let sampled = cases_of(user).into_iter().skip(number % one_in).step_by(one_in);
+        (user, run(&world.sides(user), sampled.collect()).await)
+    });
+    let mut reports = futures::stream::iter(reports).buffer_unordered(AT_ONCE);
+    while let Some((user, report)) = reports.next().await {
+        let (mut complaints, counts) = report.into_parts();
+        let total: usize = counts.values().sum();
+        let refused = counts.iter().filter(|((status, _), _)| *status == 401);
+        let refused: usize = refused.map(|(_, count)| count).sum();
+        eprintln!(
+            "{:30} {total:4} requests, {refused:4} refused, {} wrong",
+            user.name,
+            complaints.len()
+        );
+        let answered = |(status, cache): &(u16, String)| *status == 200 && cache == HIT;
+        let hits: usize =
+            counts.iter().filter(|(key, _)| answered(key)).map(|(_, count)| count).sum();
+        if NOBODY.contains(&user.name) && hits > 0 {
+            complaints.push(format!("{hits} answers from the cache for a wrong credential"));
+        }
+        wrong.extend(complaints.into_iter().map(|text| format!("{}: {text}", user.name)));
+        for (key, count) in counts {
+            *seen.entry(key).or_default() += count;
+        }
+    }
+    for ((status, from), count) in &seen {
+        eprintln!("  {count:5} {status} {from}");
+    }
+    let shown: Vec<_> = wrong.iter().take(SHOWN_MAX).map(String::as_str).collect();
+    assert!(wrong.is_empty(), "{} wrong\n{}", wrong.len(), shown.join("\n"));
+    // It reaches what it is meant to reach.
+    for (status, hit) in [(200, true), (200, false), (401, false), (403, false), (404, false)] {
+        let fits = |(known, from): &(u16, String)| *known == status && (from == HIT) == hit;
+        let count: usize = seen.iter().filter(|(key, _)| fits(key)).map(|(_, count)| count).sum();
+        assert!(count * one_in > 100, "{status} hardly ever came up, {count} times");
+    }
+}
+
+fn cases_of(user: &User) -> Vec<Case> {
+    let mut cases = cases();
+    for case in &mut cases {
+        case.call.headers.extend(user.headers.iter().cloned());
+        if !user.hits && case.expect == Expect::Cache {
+            case.expect = Expect::Either;
+        }
+    }
+    cases
+}
+
+/// Who shows only what is wrong.
+const NOBODY: [&str; 6] = [
+    "expired certificate",
+    "expired masters certificate",
+    "another CA's certificate",
+    "wrong token",
+    "both wrong",
+    "front proxy, silent",
+];
+
+/// Users whose requests are under way together.
+const AT_ONCE: usize = 4;
+const SHOWN_MAX: usize = 40;

@@ -1,0 +1,143 @@
+//! Who comes: every way to show who one is, right, wrong and mixed, and every way to have a right or to lack it.
+
+use super::credentials::{Certificate, LONG, PROXY, Pki};
+
+/// Somebody with what is shown of it.
+#[derive(Clone)]
+pub(crate) struct User {
+    /// For messages.
+    pub(crate) name: &'static str,
+    pub(crate) certificate: Option<Certificate>,
+    /// Empty for none.
+    pub(crate) token: String,
+    pub(crate) headers: Vec<(&'static str, String)>,
+    /// Whether the cache must answer what it can and the user may.
+    pub(crate) hits: bool,
+    /// Whether some Secret may be read.
+    pub(crate) secrets: bool,
+}
+
+/// A holder of a static token: the user's name, and a group.
+pub(crate) const HOLDERS: [(&str, &str); 15] = [
+    (ADMIN, "system:masters"),
+    (WEIR, ""),
+    ("tom", "readers"),
+    ("dora", "devs"),
+    ("nina", ""),
+    ("noah", ""),
+    ("sven", ""),
+    ("sue", ""),
+    ("nora", ""),
+    ("gus", ""),
+    ("mia", ""),
+    ("ida", ""),
+    ("dan", ""),
+    ("rita", ""),
+    ("<&>\"", ""),
+];
+
+/// Who may everything.
+pub(crate) const ADMIN: &str = "admin";
+/// Weir's own identity.
+pub(crate) const WEIR: &str = "weir";
+
+/// The tokens of this run. Each has a text that stands nowhere else.
+#[derive(Clone)]
+pub(crate) struct Tokens {
+    /// In every secret text of this run.
+    pub(crate) canary: String,
+    /// That of the service account `a/robot`.
+    pub(crate) robot: String,
+}
+
+impl Tokens {
+    /// The static token of a user.
+    pub(crate) fn of(&self, name: &str) -> String {
+        let number = HOLDERS.iter().position(|(known, _)| *known == name).unwrap();
+        format!("t{number}-{}", self.canary)
+    }
+}
+
+/// All of them.
+pub(crate) fn users(pki: &Pki, tokens: &Tokens) -> Vec<User> {
+    let nobody = User {
+        name: "nobody",
+        certificate: None,
+        token: String::new(),
+        headers: Vec::new(),
+        hits: true,
+        secrets: false,
+    };
+    let holder = |name: &'static str| User { name, token: tokens.of(name), ..nobody.clone() };
+    let shows = |name: &'static str, certificate: Certificate| User {
+        name,
+        certificate: Some(certificate),
+        ..nobody.clone()
+    };
+    let dev = pki.clients.client("carl", "devs", LONG);
+    let proxy = pki.proxies.client(PROXY, "", LONG);
+    let with = |user: User, name: &'static str, headers: &[(&'static str, &str)]| User {
+        name,
+        headers: headers.iter().map(|(name, value)| (*name, (*value).to_owned())).collect(),
+        ..user
+    };
+    let mixed = |name, certificate: &Certificate, token: String| User {
+        name,
+        certificate: Some(certificate.clone()),
+        token,
+        ..nobody.clone()
+    };
+    let other = pki.others.client("carl", "system:masters", LONG);
+    let wrong = || format!("wrong-{}", tokens.canary);
+    let remote = [("x-remote-user", ADMIN), ("x-remote-group", "system:masters")];
+    let as_tom = [("impersonate-user", "tom")];
+    let forwarded = |user: User| User { hits: false, ..user };
+    let mut all = vec![
+        User { secrets: true, ..holder(ADMIN) },
+        User {
+            secrets: true,
+            ..shows("masters certificate", pki.clients.client("root", "system:masters", LONG))
+        },
+        User { secrets: true, ..holder("sven") },
+        shows("dev certificate", dev.clone()),
+        shows("certificate without rights", pki.clients.client("nils", "", LONG)),
+        shows("expired certificate", pki.clients.expired("carl", "devs")),
+        shows("expired masters certificate", pki.clients.expired("root", "system:masters")),
+        shows("another CA's certificate", other.clone()),
+        User { name: "service account", token: tokens.robot.clone(), ..nobody.clone() },
+        User { name: "wrong token", token: wrong(), ..nobody.clone() },
+        mixed("wrong token, good certificate", &dev, wrong()),
+        mixed("good token, wrong certificate", &other, tokens.of("tom")),
+        mixed("both wrong", &other, wrong()),
+        mixed("token and certificate", &dev, tokens.of("tom")),
+        forwarded(nobody.clone()),
+        forwarded(with(nobody.clone(), "basic", &[("authorization", "Basic YWRtaW46YWRtaW4=")])),
+        forwarded(with(nobody.clone(), "empty bearer", &[("authorization", "Bearer ")])),
+        forwarded(with(nobody.clone(), "told by nobody", &remote)),
+        with(holder("noah"), "told by a token", &remote),
+        with(shows("", dev.clone()), "told by a certificate", &remote),
+        shows("front proxy, silent", proxy.clone()),
+        mixed("front proxy with a token", &proxy, tokens.of("tom")),
+        with(
+            shows("", proxy),
+            "told by a front proxy",
+            &[
+                ("x-remote-user", "tom"),
+                ("x-remote-group", "readers"),
+                ("x-remote-extra-a%2fb", "c"),
+            ],
+        ),
+        with(shows("", pki.proxies.client("other", "", LONG)), "told by another name", &remote),
+        forwarded(with(holder("ida"), "impersonates by right", &as_tom)),
+        forwarded(with(holder("noah"), "impersonates without", &as_tom)),
+        forwarded(with(holder("ida"), "impersonates too much", &remote_groups())),
+    ];
+    let rest =
+        HOLDERS.iter().map(|(name, _)| *name).filter(|name| ![ADMIN, WEIR, "sven"].contains(name));
+    all.extend(rest.map(holder));
+    all
+}
+
+fn remote_groups() -> [(&'static str, &'static str); 2] {
+    [("impersonate-user", "tom"), ("impersonate-group", "system:masters")]
+}

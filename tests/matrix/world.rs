@@ -1,0 +1,229 @@
+//! One upstream with a Weir in gateway mode before it: who may what is set up, and both can be asked in anybody's name.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::Method;
+use serde_json::json;
+
+use super::credentials::{PROXY, Pki};
+use super::grants::objects;
+use super::requests::cached;
+use super::users::{ADMIN, HOLDERS, Tokens, User, WEIR};
+use crate::suite::objects::create;
+use crate::suite::run::{HIT, Sides};
+use crate::suite::wire::{Call, Endpoint, PATIENCE};
+use crate::support::{Weir, free_port};
+
+/// Where a side listens, and whose certificate it shows.
+#[derive(Clone)]
+pub(crate) struct Side {
+    pub(crate) address: SocketAddr,
+    pub(crate) ca: String,
+}
+
+/// How Weir forwards the requests of certificates' users.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Carry {
+    FrontProxy,
+    Impersonation,
+}
+
+/// What of Weir is set, besides what every world sets.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Setting {
+    pub(crate) carry: Carry,
+    /// `allowTTL`, `denyTTL`, `tokens.ttl`, `tokens.failureTTL` and `watchRecheck`.
+    pub(crate) belief: Duration,
+    /// The filter of the log.
+    pub(crate) log: &'static str,
+    /// Further lines of the section `authorization`.
+    pub(crate) authorization: &'static str,
+}
+
+/// See the module.
+pub(crate) struct World {
+    pub(crate) direct: Side,
+    pub(crate) through: Side,
+    pub(crate) pki: Arc<Pki>,
+    pub(crate) tokens: Tokens,
+    pub(crate) weir: Weir,
+}
+
+/// What an upstream must be told before it starts: certificates and tokens.
+pub(crate) struct Credentials {
+    pub(crate) pki: Arc<Pki>,
+    pub(crate) tokens: Tokens,
+}
+
+impl Credentials {
+    pub(crate) fn new() -> Self {
+        let canary = uuid::Uuid::new_v4().simple().to_string();
+        let tokens = Tokens { canary, robot: String::new() };
+        Self { pki: Arc::new(Pki::new()), tokens }
+    }
+
+    /// A file for `--token-auth-file`, after these lines.
+    fn token_file(&self, lines: &str) -> PathBuf {
+        let line = |(number, (name, group)): (usize, &(&str, &str))| {
+            let quoted = name.replace('"', "\"\"");
+            format!("{},\"{quoted}\",uid-{number},\"{group}\"\n", self.tokens.of(name))
+        };
+        let text: String = HOLDERS.iter().enumerate().map(line).collect();
+        self.pki.write("tokens.csv", &format!("{lines}{text}"))
+    }
+
+    /// Further arguments of a kube-apiserver, which knows the tokens of these lines, too.
+    pub(crate) fn arguments(&self, lines: &str) -> Vec<String> {
+        let file = |flag: &str, path: PathBuf| format!("--{flag}={}", path.display());
+        vec![
+            file("token-auth-file", self.token_file(lines)),
+            file("client-ca-file", self.pki.path("clients.crt")),
+            file("requestheader-client-ca-file", self.pki.path("proxies.crt")),
+            format!("--requestheader-allowed-names={PROXY}"),
+            "--requestheader-username-headers=X-Remote-User".to_owned(),
+            "--requestheader-group-headers=X-Remote-Group".to_owned(),
+            "--requestheader-extra-headers-prefix=X-Remote-Extra-".to_owned(),
+        ]
+    }
+}
+
+impl World {
+    /// Fills the upstream, starts a Weir before it, and waits until its caches are warm.
+    pub(crate) async fn start(credentials: Credentials, direct: Side, setting: Setting) -> Self {
+        let Credentials { pki, mut tokens } = credentials;
+        let admin = direct.as_token(&tokens.of(ADMIN));
+        let mut connection = admin.connection();
+        for (path, object) in objects(&tokens.canary, setting.carry == Carry::Impersonation) {
+            create(&mut connection, &path, &object).await;
+        }
+        tokens.robot = mint(&admin, "a", "robot").await;
+        granted(&direct, &tokens).await;
+        let port = free_port();
+        let through =
+            Side { address: SocketAddr::from(([127, 0, 0, 1], port)), ca: pki.weir.pem() };
+        let kubeconfig = kubeconfig(&pki, &direct, &tokens.of(WEIR));
+        let config = config(&pki, port, setting);
+        let start = move || {
+            let weir = Weir::spawn_gateway(&kubeconfig, &config, port, setting.log);
+            weir.wait_until_ready();
+            weir
+        };
+        let weir = tokio::task::spawn_blocking(start).await.unwrap();
+        let world = Self { direct, through, pki, tokens, weir };
+        world.warm().await;
+        world
+    }
+
+    /// Both ways for one user.
+    pub(crate) fn sides(&self, user: &User) -> Sides {
+        Sides { direct: self.direct.of(user), through: self.through.of(user), moves: true }
+    }
+
+    /// Everything, past Weir.
+    pub(crate) fn admin(&self) -> Endpoint {
+        self.direct.as_token(&self.tokens.of(ADMIN))
+    }
+
+    /// Where Weir writes its audit events.
+    pub(crate) fn audit(&self) -> String {
+        std::fs::read_to_string(self.pki.path(AUDIT)).unwrap_or_default()
+    }
+
+    async fn warm(&self) {
+        let mut connection = self.through.as_token(&self.tokens.of(ADMIN)).connection();
+        for call in cached() {
+            until(&format!("{call} comes from the cache"), async || {
+                connection.ask(&call).await.cache() == HIT
+            })
+            .await;
+        }
+    }
+}
+
+impl Side {
+    pub(crate) fn as_token(&self, token: &str) -> Endpoint {
+        Endpoint::tls(self.address, &self.ca, token)
+    }
+
+    pub(crate) fn of(&self, user: &User) -> Endpoint {
+        let shown = user.certificate.as_ref();
+        let client = shown.map(|shown| (shown.chain.as_str(), shown.key.as_str()));
+        Endpoint::tls_with(self.address, &self.ca, client, &user.token)
+    }
+}
+
+/// A token of a service account.
+pub(crate) async fn mint(admin: &Endpoint, namespace: &str, name: &str) -> String {
+    let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token");
+    let asked =
+        json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
+    let answer = admin.ask(&Call::json(Method::POST, &path, &asked)).await.json();
+    answer["status"]["token"].as_str().unwrap_or_else(|| panic!("no token: {answer}")).to_owned()
+}
+
+/// Waits for a condition.
+pub(crate) async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    while !condition().await {
+        assert!(tokio::time::Instant::now() < deadline, "never came true: {what}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// Waits until the upstream knows the roles; it learns of all of them in order.
+async fn granted(direct: &Side, tokens: &Tokens) {
+    let calls = [
+        ("nina", "/api/v1/namespaces/a/configmaps/x"),
+        ("gus", "/api/v1/nodes/x"),
+        ("tom", "/api/v1/pods"),
+    ];
+    for (name, path) in calls {
+        let endpoint = direct.as_token(&tokens.of(name));
+        until(&format!("{name} may get {path}"), async || {
+            endpoint.ask(&Call::get(path)).await.status == 200
+        })
+        .await;
+    }
+}
+
+/// Weir's way to the upstream.
+fn kubeconfig(pki: &Pki, direct: &Side, token: &str) -> PathBuf {
+    let ca = pki.write("upstream.crt", &direct.ca);
+    let text = format!(
+        "apiVersion: v1\nkind: Config\ncurrent-context: t\n\
+         clusters: [{{name: t, cluster: {{server: \"https://{}\", certificate-authority: {}}}}}]\n\
+         users: [{{name: t, user: {{token: {token}}}}}]\n\
+         contexts: [{{name: t, context: {{cluster: t, user: t}}}}]\n",
+        direct.address,
+        ca.display()
+    );
+    pki.write("upstream.kubeconfig", &text)
+}
+
+fn config(pki: &Pki, port: u16, setting: Setting) -> String {
+    let dir = pki.dir().display();
+    let carry = match setting.carry {
+        Carry::FrontProxy => {
+            format!(
+                "frontProxy: {{certificateFile: {dir}/proxy.crt, privateKeyFile: {dir}/proxy.key}}"
+            )
+        }
+        Carry::Impersonation => "impersonate: true".to_owned(),
+    };
+    let belief = format!("{}ms", setting.belief.as_millis());
+    let recheck = format!("{}ms", setting.belief.max(Duration::from_secs(1)).as_millis());
+    let more = setting.authorization;
+    format!(
+        "server:\n  freshnessTimeout: 2s\n  connectionsPerAddressMax: 4096\n  listeners:\n  - listen: https://127.0.0.1:{port}\n    \
+         certificate: {{certificateFile: {dir}/weir.crt, privateKeyFile: {dir}/weir.key, caFile: {dir}/weir-ca.crt}}\n\
+         authentication:\n  mode: gateway\n  {carry}\n  tokens: {{ttl: {belief}, failureTTL: {belief}}}\n\
+         authorization: {{allowTTL: {belief}, denyTTL: {belief}, watchRecheck: {recheck}{more}}}\n\
+         audit: {{output: {dir}/{AUDIT}}}\n\
+         cache: {{forwardBudget: 4096}}\n"
+    )
+}
+
+const AUDIT: &str = "audit.log";

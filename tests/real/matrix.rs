@@ -1,0 +1,63 @@
+//! The matrix before a real kube-apiserver with RBAC: see `tests/matrix.rs`.
+
+use std::time::Duration;
+
+use tokio::runtime::Runtime;
+
+use crate::control_plane::{ADMIN, ControlPlane};
+use crate::matrix_suite::world::{Carry, Credentials, Setting, World};
+use crate::matrix_suite::{confusion, revocation, run, secrecy};
+
+pub(crate) fn everybody() {
+    with(SETTING, async |world| run::matrix(&world, 1).await);
+}
+
+pub(crate) fn by_impersonation() {
+    let setting = Setting { carry: Carry::Impersonation, ..SETTING };
+    with(setting, async |world| run::matrix(&world, 3).await);
+}
+
+pub(crate) fn by_roles() {
+    let setting = Setting { authorization: ", rbac: {enabled: true, checkOneIn: 2}", ..SETTING };
+    with(setting, async |world| run::matrix(&world, 3).await);
+}
+
+pub(crate) fn paths() {
+    with(SETTING, async |world| confusion::paths(&world).await);
+}
+
+pub(crate) fn revoked() {
+    let setting = Setting { belief: Duration::from_secs(2), ..SETTING };
+    with(setting, async |world| {
+        tokio::join!(
+            revocation::revoked_binding(&world),
+            revocation::deleted_service_account(&world),
+            revocation::expired_certificate(&world),
+        );
+    });
+}
+
+pub(crate) fn secrets() {
+    with(Setting { log: "trace", ..SETTING }, async |world| {
+        run::matrix(&world, 11).await;
+        confusion::paths(&world).await;
+        secrecy::nothing_is_told(&world);
+    });
+}
+
+fn with(setting: Setting, test: impl AsyncFnOnce(World)) {
+    let credentials = Credentials::new();
+    let arguments = credentials.arguments(&format!("{ADMIN},plane,0,\"system:masters\"\n"));
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let plane = ControlPlane::start_with(&arguments);
+    Runtime::new().unwrap().block_on(async {
+        test(World::start(credentials, plane.side(), setting).await).await;
+    });
+}
+
+const SETTING: Setting = Setting {
+    carry: Carry::FrontProxy,
+    belief: Duration::from_secs(10),
+    log: "info,weir=debug",
+    authorization: "",
+};
