@@ -1,0 +1,94 @@
+//! The manifests: readable, consistent with each other and with Weir's configuration, and with no right that Weir doesn't need.
+
+#![expect(clippy::unwrap_used, reason = "it reads the repository itself")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+use weir::config::file::ConfigFile;
+use weir::config::resolve::Overrides;
+use weir::config::{Config, Mode};
+
+#[test]
+fn the_role_has_no_more_than_the_cache_needs() {
+    let rules = rules_of("manifests/rbac.yaml");
+    assert!(rules.len() > 5);
+    for rule in &rules {
+        assert_eq!(texts(&rule["verbs"]), ["list", "watch"], "{rule}");
+        let resources = texts(&rule["resources"]);
+        for word in texts(&rule["apiGroups"]).iter().chain(&resources) {
+            assert!(!word.contains('*'), "{rule}");
+        }
+        assert!(!resources.iter().any(|resource| resource.starts_with("secrets")), "{rule}");
+    }
+}
+
+#[test]
+fn what_goes_further_is_optional() {
+    let listed = fs::read_to_string(deploy("manifests/kustomization.yaml")).unwrap();
+    let kustomization = &documents(&deploy("manifests/kustomization.yaml"))[0];
+    for file in texts(&kustomization["resources"]) {
+        assert!(!file.contains("optional"), "{file}");
+        assert!(deploy("manifests").join(file).exists());
+    }
+    for entry in fs::read_dir(deploy("manifests/optional")).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap();
+        assert!(listed.contains(&format!("# - optional/{name}")), "{name} is not offered");
+        assert!(!documents(&path).is_empty());
+    }
+    for rule in rules_of("manifests/optional/impersonator.yaml") {
+        let resources = texts(&rule["resources"]);
+        let extra = resources.iter().all(|resource| resource.starts_with("userextras/"));
+        assert!(extra || !texts(&rule["resourceNames"]).is_empty(), "impersonates anybody: {rule}");
+    }
+}
+
+#[test]
+fn everything_is_in_one_namespace_and_bound_to_one_account() {
+    for entry in fs::read_dir(deploy("manifests")).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() || path.ends_with("kustomization.yaml") {
+            continue;
+        }
+        for document in documents(&path) {
+            let namespace = &document["metadata"]["namespace"];
+            assert!(namespace.is_null() || namespace == "weir" || namespace == "kube-system");
+            for subject in document["subjects"].as_array().into_iter().flatten() {
+                assert_eq!(
+                    (&subject["name"], &subject["namespace"]),
+                    (&"weir".into(), &"weir".into())
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn the_configuration_is_one() {
+    let document = &documents(&deploy("manifests/config.yaml"))[0];
+    let text = document["data"]["weir.yaml"].as_str().unwrap();
+    let file: ConfigFile = serde_saphyr::from_str(text).unwrap();
+    let config = Config::resolve(file, Overrides::default()).unwrap();
+    assert_eq!(config.authentication.mode, Mode::Gateway);
+}
+
+fn rules_of(file: &str) -> Vec<Value> {
+    let roles = documents(&deploy(file)).into_iter().filter(|one| one["kind"] == "ClusterRole");
+    roles.flat_map(|role| role["rules"].as_array().cloned().unwrap()).collect()
+}
+
+fn documents(path: &Path) -> Vec<Value> {
+    let text = fs::read_to_string(path).unwrap();
+    text.split("\n---\n").map(|one| serde_saphyr::from_str(one).unwrap()).collect()
+}
+
+fn texts(value: &Value) -> Vec<String> {
+    let all = value.as_array().into_iter().flatten();
+    all.map(|text| text.as_str().unwrap().to_owned()).collect()
+}
+
+fn deploy(file: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy").join(file)
+}
