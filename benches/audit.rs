@@ -1,0 +1,137 @@
+//! The audit log's cost for a read that is answered from the cache: with a file, a policy of five rules of which the last fits, and a
+//! user as a service account is.
+//!
+//! `hit` is the part of the request: the policy asked, the line composed and queued. `written` is all of it, until a thousand
+//! events are in the file, by the event.
+
+#![expect(clippy::unwrap_used, reason = "a bench")]
+
+use std::collections::BTreeMap;
+use std::hint::black_box;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use http::request::Parts;
+use http::{Request, StatusCode};
+use prometheus::Registry;
+use tempfile::TempDir;
+use tokio::runtime::{Builder, Runtime};
+use weir::api::request_info::RequestInfo;
+use weir::auth::audit::{AuditAnswer, AuditLog, AuditSubject, Stale};
+use weir::auth::peer::Peer;
+use weir::auth::user::User;
+use weir::config::{AuditBuffer, AuditConfig, AuditLevel, AuditOutput, AuditRule};
+use weir::telemetry::auth_metrics::audit::AuditMetrics;
+
+struct Hit {
+    parts: Parts,
+    info: RequestInfo,
+    peer: Peer,
+    user: User,
+}
+
+impl Hit {
+    fn new() -> Self {
+        let (parts, ()) =
+            Request::get("/api/v1/namespaces/kube-system/configmaps/kube-root-ca.crt")
+                .header("user-agent", "controller/v1.36.2 (linux/amd64) kubernetes/abcdef0")
+                .header("authorization", "Bearer none")
+                .body(())
+                .unwrap()
+                .into_parts();
+        let info = RequestInfo::parse(&parts.method, parts.uri.path(), "");
+        let groups =
+            ["system:serviceaccounts", "system:serviceaccounts:apps", "system:authenticated"];
+        let key = "authentication.kubernetes.io/credential-id".to_owned();
+        let id = "JTI=7ee52be0-9045-4653-aa5e-0da57b8dccdc".to_owned();
+        let user = User::new(
+            "system:serviceaccount:apps:controller".to_owned(),
+            "0da57b8d-9045-4653-aa5e-7ee52be0dccd".to_owned(),
+            groups.map(str::to_owned).to_vec(),
+            BTreeMap::from([(key, vec![id])]),
+        );
+        let peer = Peer::new(None, Some([10, 0, 0, 7].into()));
+        Self { parts, info, peer, user }
+    }
+
+    async fn tell(&self, log: &AuditLog) {
+        let subject = AuditSubject { parts: &self.parts, info: &self.info, user: Some(&self.user) };
+        if log.wants(&subject) {
+            log.complete(&AuditAnswer {
+                subject,
+                peer: &self.peer,
+                impersonated: None,
+                decision: Some((true, "RBAC: allowed by ClusterRoleBinding \"controller\" of ClusterRole \"controller\" to ServiceAccount \"controller/apps\"")),
+                stale: Stale::default(),
+                code: StatusCode::OK,
+                status: None,
+                audit_id: b"7ee52be0-9045-4653-aa5e-0da57b8dccdc",
+                received: SystemTime::now(),
+            })
+            .await;
+        }
+    }
+}
+
+fn start(dir: &TempDir) -> Arc<AuditLog> {
+    let none = |users: &str, verbs: &str| AuditRule {
+        level: AuditLevel::None,
+        users: vec![users.to_owned()],
+        verbs: vec![verbs.to_owned()],
+        ..AuditRule::default()
+    };
+    let rules = vec![
+        none("system:kube-proxy", "watch"),
+        none("system:apiserver", "get"),
+        none("system:kube-scheduler", "list"),
+        none("system:kube-controller-manager", "list"),
+        AuditRule::default(),
+    ];
+    let output = Some(AuditOutput::File(dir.path().join("audit.log")));
+    let config = AuditConfig { output, buffer: AuditBuffer::Blocking, rules };
+    let metrics = AuditMetrics::register(&Registry::new()).unwrap();
+    AuditLog::start(&config, metrics).unwrap().unwrap()
+}
+
+fn runtime() -> Runtime {
+    Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+/// An event of a hit, as its request pays for it.
+fn hit(criterion: &mut Criterion) {
+    let (runtime, dir, hit) = (runtime(), tempfile::tempdir().unwrap(), Hit::new());
+    let log = start(&dir);
+    let mut group = criterion.benchmark_group("audit");
+    // Else the file grows to gigabytes.
+    group.warm_up_time(Duration::from_millis(500)).measurement_time(Duration::from_secs(2));
+    group.bench_function("hit", |bencher| {
+        bencher.iter(|| runtime.block_on(black_box(&hit).tell(&log)));
+    });
+    group.finish();
+    runtime.block_on(log.close());
+}
+
+/// Events until they are in the file.
+fn written(criterion: &mut Criterion) {
+    const EVENTS: u64 = 1000;
+    let (runtime, hit) = (runtime(), Hit::new());
+    let mut group = criterion.benchmark_group("audit");
+    group.throughput(Throughput::Elements(EVENTS)).sample_size(20);
+    group.bench_function("written", |bencher| {
+        bencher.iter(|| {
+            let dir = tempfile::tempdir().unwrap();
+            let log = start(&dir);
+            runtime.block_on(async {
+                for _ in 0..EVENTS {
+                    hit.tell(&log).await;
+                }
+                log.close().await;
+            });
+        });
+    });
+    group.finish();
+}
+
+criterion_group!(benches, hit, written);
+criterion_main!(benches);
