@@ -27,6 +27,8 @@ mod page;
 pub(crate) mod patience;
 mod response;
 mod router;
+mod shares;
+mod untaken;
 mod upgrade;
 mod watch;
 mod watch_stream;
@@ -61,6 +63,7 @@ use crate::server::limits::{Addresses, Seat, Seated};
 pub use crate::server::listener::{BindError, BoundListener, ListenerKind};
 use crate::server::listener::{Listener, Socket, is_trusted};
 use crate::server::router::{Limits, Router};
+use crate::server::shares::Shares;
 use crate::server::tls::Accepting;
 use crate::server::upgrade::Splicer;
 use crate::server::websocket::Sockets;
@@ -109,6 +112,10 @@ impl Server {
             forwarder: Forwarder {
                 upstreams: services.upstreams,
                 names: Arc::default(),
+                shares: match mode {
+                    Mode::Sidecar => None,
+                    Mode::Gateway => Some(Shares::new()),
+                },
                 splicer,
                 failures: FailureLog::new(),
                 drain: config.shutdown_timeout / DRAIN_PART,
@@ -130,15 +137,13 @@ impl Server {
             },
             cache_header: config.cache_header,
         };
-        let timeout = config.header_read_timeout;
         let acceptor = Acceptor {
-            connections: Connections::new(Arc::new(router), timeout, abort.clone()),
+            connections: Connections::new(Arc::new(router), config, abort.clone()),
             metrics: services.metrics,
             tasks,
             draining: CancellationToken::new(),
             abort,
-            room: Arc::new(Semaphore::new(CONNECTIONS_MAX)),
-            addresses: Addresses::new(config.connections_per_address_max),
+            addresses: Addresses::new("connections", config.connections_per_address_max),
             stall_timeout: config.stall_timeout,
         };
         Ok(Self { listeners, acceptor, shutdown_timeout: config.shutdown_timeout })
@@ -186,14 +191,14 @@ struct Acceptor {
     tasks: TaskTracker,
     draining: CancellationToken,
     abort: CancellationToken,
-    room: Arc<Semaphore>,
     addresses: Addresses,
     stall_timeout: Duration,
 }
 
 impl Acceptor {
     async fn plain(self, listener: TcpListener, stop: CancellationToken) {
-        while let Some((stream, peer, room)) = self.next(&stop, || listener.accept()).await {
+        let room = room();
+        while let Some((stream, peer, room)) = self.next(&stop, &room, || listener.accept()).await {
             set_options(&stream, self.stall_timeout);
             let Some(stream) = self.seat(stream, ListenerKind::Plain, Some(peer), room) else {
                 continue;
@@ -204,7 +209,8 @@ impl Acceptor {
     }
 
     async fn unix(&self, listener: UnixListener, stop: CancellationToken) {
-        while let Some((stream, _peer, room)) = self.next(&stop, || listener.accept()).await {
+        let room = room();
+        while let Some((stream, _, room)) = self.next(&stop, &room, || listener.accept()).await {
             if !is_trusted(&stream) {
                 self.metrics.connection_refused("user");
                 tracing::warn!("a process of another user came in by the Unix socket; refused");
@@ -216,7 +222,8 @@ impl Acceptor {
     }
 
     async fn tls(self, listener: TcpListener, mut tls: Accepting, stop: CancellationToken) {
-        while let Some((stream, peer, room)) = self.next(&stop, || listener.accept()).await {
+        let room = room();
+        while let Some((stream, peer, room)) = self.next(&stop, &room, || listener.accept()).await {
             set_options(&stream, self.stall_timeout);
             let Some(stream) = self.seat(stream, ListenerKind::Tls, Some(peer), room) else {
                 continue;
@@ -233,7 +240,7 @@ impl Acceptor {
         listener: ListenerKind,
         peer: Option<SocketAddr>,
         room: OwnedSemaphorePermit,
-    ) -> Option<Seated<I, (Seat, GaugeGuard)>> {
+    ) -> Option<Seated<I, (Seat<OwnedSemaphorePermit>, GaugeGuard)>> {
         let Some(seat) = self.addresses.seat(peer.map(|peer| peer.ip()), room) else {
             self.metrics.connection_refused("address");
             return None;
@@ -247,13 +254,13 @@ impl Acceptor {
     async fn next<S, A, F>(
         &self,
         stop: &CancellationToken,
+        room: &Arc<Semaphore>,
         accept: impl Fn() -> F,
     ) -> Option<(S, A, OwnedSemaphorePermit)>
     where
         F: Future<Output = std::io::Result<(S, A)>>,
     {
-        let room = Arc::clone(&self.room);
-        let room = stop.run_until_cancelled(room.acquire_owned()).await?.ok()?;
+        let room = stop.run_until_cancelled(Arc::clone(room).acquire_owned()).await?.ok()?;
         loop {
             match stop.run_until_cancelled(accept()).await? {
                 Ok((stream, peer)) => return Some((stream, peer, room)),
@@ -299,6 +306,11 @@ impl Acceptor {
         self.abort.cancel();
         self.tasks.wait().await;
     }
+}
+
+/// The room of one listener: those of one cannot keep out who comes by another.
+fn room() -> Arc<Semaphore> {
+    Arc::new(Semaphore::new(CONNECTIONS_MAX))
 }
 
 /// The names that clients may use besides the loopback ones.
@@ -368,7 +380,7 @@ const DRAIN_PART: u32 = 4;
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 const KEEPALIVE_PROBES: u32 = 3;
-/// Above any system's usual limit of file descriptors; further clients wait in the backlog.
+/// Of a listener. Above any system's usual limit of file descriptors; further clients wait in the backlog.
 const CONNECTIONS_MAX: usize = 65_536;
 /// A handshake is two round trips on one machine.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);

@@ -64,6 +64,16 @@ pub(crate) enum Caller {
     Client(Presented),
 }
 
+impl Caller {
+    /// Who it is, where that can be told without asking.
+    pub(crate) fn identity(&self) -> Option<&Identity> {
+        match self {
+            Self::Client(Presented::User(identity)) => Some(identity),
+            _ => None,
+        }
+    }
+}
+
 /// What was found out about a request on its way to a cache; for the audit log too.
 #[derive(Debug)]
 pub(crate) struct Judged {

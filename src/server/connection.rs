@@ -2,10 +2,11 @@
 //! (crates.md, pitfall 7), and ended gracefully when Weir drains (pitfall 8).
 
 use std::net::IpAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::Request;
+use http::{Request, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -15,9 +16,11 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::sync::CancellationToken;
 
 use crate::auth::peer::Peer;
+use crate::config::ServerConfig;
 use crate::server::listener::ListenerKind;
 use crate::server::patience::{Head, Watched};
 use crate::server::router::Router;
+use crate::server::untaken::{Taken, Untaken};
 
 /// What the router may know of the connection that a request came on.
 #[derive(Debug)]
@@ -38,15 +41,17 @@ pub(crate) struct Connections {
     builder: Arc<auto::Builder<TokioExecutor>>,
     router: Arc<Router>,
     header_read_timeout: Duration,
+    stall_timeout: Duration,
     abort: CancellationToken,
 }
 
 impl Connections {
     pub(crate) fn new(
         router: Arc<Router>,
-        header_read_timeout: Duration,
+        config: &ServerConfig,
         abort: CancellationToken,
     ) -> Self {
+        let &ServerConfig { header_read_timeout, stall_timeout, .. } = config;
         let mut builder = auto::Builder::new(TokioExecutor::new());
         builder
             .http1()
@@ -67,7 +72,7 @@ impl Connections {
             .max_send_buf_size(SEND_BUFFER_BYTES)
             .keep_alive_interval(PING_INTERVAL)
             .keep_alive_timeout(PING_TIMEOUT);
-        Self { builder: Arc::new(builder), router, header_read_timeout, abort }
+        Self { builder: Arc::new(builder), router, header_read_timeout, stall_timeout, abort }
     }
 
     /// Serves one connection to its end. Its errors are the client's affair, and are told at debug.
@@ -81,19 +86,26 @@ impl Connections {
         let router = Arc::clone(&self.router);
         let draining = client.draining.clone();
         let heads = head.clone();
+        let untaken = Untaken::new(self.stall_timeout, router.metrics.clone());
+        let bodies = untaken.clone();
         let service = service_fn(move |request: Request<Incoming>| {
             let under_way = heads.request(!request.body().is_end_stream());
+            let bodies = (request.version() == Version::HTTP_2).then(|| bodies.clone());
             let answer = Arc::clone(&router).handle(Arc::clone(&client), request);
             Box::pin(async move {
                 let answered = answer.await;
-                answered.map(|response| response.map(|body| under_way.until_end_of(body)))
+                answered.map(|response| {
+                    response.map(|body| under_way.until_end_of(Taken::new(body, bodies)))
+                })
             })
         });
         let connection =
             self.builder.serve_connection_with_upgrades(TokioIo::new(io), service).into_owned();
         let mut connection = Box::pin(connection);
+        let mut sweeping = pin!(untaken.sweep());
         let ended = tokio::select! {
             ended = connection.as_mut() => ended,
+            never = sweeping.as_mut() => match never {},
             () = head.late(self.header_read_timeout) => {
                 tracing::debug!("a client did not finish the head of its request in time");
                 return;
@@ -108,6 +120,7 @@ impl Connections {
                 connection.as_mut().graceful_shutdown();
                 tokio::select! {
                     ended = connection.as_mut() => ended,
+                    never = sweeping.as_mut() => match never {},
                     () = self.abort.cancelled() => return,
                 }
             }
@@ -145,5 +158,6 @@ const PING_TIMEOUT: Duration = Duration::from_secs(20);
 /// Between two requests on a connection: longer than the 90 s after which Go's clients close it, so that none is ever
 /// written to a connection that Weir is just closing.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
-/// kube-apiserver limits their bytes alone; hyper's default of 100 is less than a user with many groups has `Impersonate-Group`s.
-const HEADERS_MAX: usize = 1024;
+/// Header fields of a request, in both protocols ([`crate::server::framing`]). kube-apiserver limits their bytes alone; hyper's default of 100 is
+/// less than a user with many groups has `Impersonate-Group`s.
+pub(crate) const HEADERS_MAX: usize = 1024;

@@ -25,13 +25,12 @@ use tokio::sync::Semaphore;
 
 use crate::api::request_info::RequestInfo;
 use crate::api::status::Status;
-use crate::server::carry::Carry;
 use crate::server::connection::Client;
 use crate::server::delegate::Reason;
 pub(crate) use crate::server::documents::ask::Ask;
 use crate::server::documents::ask::Key;
 use crate::server::documents::document::Document;
-use crate::server::forward::{Forwarder, relay_answer};
+use crate::server::forward::{Carried, Forwarder, Hold, relay_answer};
 use crate::server::headers;
 use crate::server::response::Outcome;
 use crate::telemetry::server_metrics::{Answer, ServerMetrics};
@@ -49,14 +48,13 @@ pub(crate) struct Documents {
 /// A request and whom it is from.
 struct From<'a> {
     forwarder: &'a Forwarder,
-    client: &'a Client,
-    carry: &'a Carry,
+    carried: &'a Carried<'a>,
     parts: &'a Parts,
 }
 
 impl From<'_> {
     async fn ask(&self, known: Option<&HeaderValue>) -> Result<Response<pool::Body>, Outcome> {
-        self.forwarder.ask(self.client, self.carry, self.parts, known, REASON).await
+        self.forwarder.ask(self.carried, self.parts, known, REASON).await
     }
 }
 
@@ -105,13 +103,13 @@ impl Documents {
         &self,
         forwarder: &Forwarder,
         client: &Client,
-        carry: &Carry,
+        carried: Carried<'_>,
         request: Request<Incoming>,
         info: &RequestInfo,
         ask: Ask,
     ) -> Outcome {
         let (parts, body) = request.into_parts();
-        let from = From { forwarder, client, carry, parts: &parts };
+        let from = From { forwarder, carried: &carried, parts: &parts };
         let answered = match self.kept.get(&ask.key).await {
             Some(Kept::Passed) => None,
             Some(Kept::Document(document)) => self.revalidate(&from, &ask, &document).await,
@@ -121,7 +119,7 @@ impl Documents {
             Some(outcome) => outcome,
             None => {
                 let request = Request::from_parts(parts, body);
-                forwarder.forward(client, carry, request, info, REASON, None).await
+                forwarder.forward(client, carried, request, info, REASON, None).await
             }
         }
     }
@@ -190,7 +188,7 @@ impl Documents {
     /// Reads what may be kept of an answer that is not a 304.
     async fn take(&self, answer: Response<pool::Body>, ask: &Ask) -> Taken {
         let relay = |answer| Outcome {
-            response: relay_answer(answer, None, None),
+            response: relay_answer(answer, Hold::default(), None),
             answer: Answer::Forward,
             reason: REASON.as_str(),
         };

@@ -1,8 +1,8 @@
 //! The way to the upstream: a request and its answer pass through unchanged but for what belongs to a
 //! connection or tells an identity ([`Carry`]), streamed both ways without being gathered anywhere.
 //!
-//! After an upgrade that came to nothing the client's connection is closed: it may have sent bytes of the protocol that it hoped for, and they
-//! must never be taken for another request. The upstream's is closed as well, since nobody knows what was written to it.
+//! A request is made ready first ([`Forwarder::carried`]), so that what Weir refuses is known before anything is sent. After an upgrade that came
+//! to nothing the upstream's connection is closed, since nobody knows what was written to it; the client's is in [`crate::server::router`].
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use bytes::Bytes;
 use http::header::{CONNECTION, IF_NONE_MATCH, UPGRADE};
 use http::request::Parts;
 use http::uri::PathAndQuery;
-use http::{HeaderValue, Request, Response, StatusCode, Uri, Version};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri, Version};
 use http_body::{Body as _, Frame, SizeHint};
 use http_body_util::{BodyExt, Empty};
 use hyper::body::Incoming;
@@ -31,17 +31,20 @@ use crate::server::forwarded_watch::ForwardedWatch;
 use crate::server::headers;
 use crate::server::patience::Stall;
 use crate::server::response::{self, Body, Outcome};
+use crate::server::shares::{Share, Shares};
 use crate::server::upgrade::Splicer;
 use crate::server::watch_stream::Drain;
 use crate::telemetry::server_metrics::Answer;
 use crate::upstream::error::UpstreamError;
-use crate::upstream::{Purpose, RequestBody, empty_body, pool};
+use crate::upstream::{Purpose, RequestBody, Upstream, empty_body, pool};
 
 /// Sends requests on.
 pub(crate) struct Forwarder {
     pub(crate) upstreams: Upstreams,
     /// What a client may not say of itself.
     pub(crate) names: Arc<IdentityNames>,
+    /// What one client may take up; `None` for all.
+    pub(crate) shares: Option<Shares>,
     pub(crate) splicer: Splicer,
     /// How long a client may send nothing of a body that it owes.
     pub(crate) stall_timeout: Duration,
@@ -50,48 +53,51 @@ pub(crate) struct Forwarder {
     pub(crate) drain: Duration,
 }
 
+/// A request as it goes on: with what headers, by which connections, and with what it takes up of them.
+pub(crate) struct Carried<'a> {
+    upstream: &'a Upstream,
+    headers: HeaderMap,
+    purpose: Purpose,
+    /// What it asks to be upgraded to.
+    upgrade: Option<HeaderValue>,
+    share: Option<Share>,
+}
+
 impl Forwarder {
-    /// Sends a request on, in the name that it is to carry, and relays the answer. `permit` is held until the answer's body ends.
-    pub(crate) async fn forward(
+    /// Makes a request ready to go on in the name that it is to carry. Nothing is sent; errors are answers.
+    pub(crate) fn carried(
         &self,
         client: &Client,
         carry: &Carry,
+        request: &Parts,
+        info: &RequestInfo,
+    ) -> Result<Carried<'_>, Status> {
+        let mut headers = request.headers.clone();
+        carry.apply(&self.names, client, &mut headers)?;
+        let upstream = self.upstreams.of(carry)?;
+        let upgrade = upgrade_of(request);
+        let purpose = purpose(info, upgrade.is_some());
+        let share = match &self.shares {
+            None => None,
+            Some(shares) => Some(shares.take(client, purpose).ok_or_else(too_many)?),
+        };
+        Ok(Carried { upstream, headers, purpose, upgrade, share })
+    }
+
+    /// Sends a request on, and relays the answer. `permit` is held until the answer's body ends.
+    pub(crate) async fn forward(
+        &self,
+        client: &Client,
+        carried: Carried<'_>,
         request: Request<Incoming>,
         info: &RequestInfo,
         reason: Reason,
         permit: Option<ForwardPermit>,
     ) -> Outcome {
-        // HTTP/2 has no upgrades, and in HTTP/1.0 the header means nothing.
-        let upgrade = (request.version() == Version::HTTP_11)
-            .then(|| headers::upgrade(request.headers()))
-            .flatten();
-        let hoped = upgrade.is_some();
-        let way = Way { client, carry, info, reason, upgrade };
-        let mut outcome = self.exchange(way, request, permit).await;
-        if hoped && outcome.response.status() != StatusCode::SWITCHING_PROTOCOLS {
-            outcome.response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-        }
-        outcome
-    }
-
-    async fn exchange(
-        &self,
-        way: Way<'_>,
-        request: Request<Incoming>,
-        permit: Option<ForwardPermit>,
-    ) -> Outcome {
         let (mut parts, body) = request.into_parts();
-        let Way { client, carry, info, reason, upgrade } = way;
-        let given = parts.headers.clone();
+        let Carried { upstream, headers, purpose, upgrade, share } = carried;
+        let given = std::mem::replace(&mut parts.headers, headers);
         let refuse = |status: &Status| Outcome::error(&given, status, reason.as_str());
-        let upstream = match carry
-            .apply(&self.names, client, &mut parts.headers)
-            .and_then(|()| self.upstreams.of(carry))
-        {
-            Ok(upstream) => upstream,
-            Err(status) => return refuse(&status),
-        };
-        let purpose = purpose(info, upgrade.is_some());
         if let Some(protocol) = upgrade {
             parts.headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
             parts.headers.insert(UPGRADE, protocol);
@@ -102,15 +108,12 @@ impl Forwarder {
         parts.extensions.clear();
 
         let broken = Arc::new(AtomicBool::new(false));
-        let request = Request::from_parts(
-            parts,
-            relay(body, version, &broken, Stall::new(self.stall_timeout)),
-        );
-        match upstream.send(purpose, request).await {
+        let body = relay(body, version, &broken, Stall::new(self.stall_timeout));
+        match upstream.send(purpose, Request::from_parts(parts, body)).await {
             Ok(answer) if answer.status() == StatusCode::SWITCHING_PROTOCOLS => {
                 // Nobody asked for what is no upgrade.
                 let client_upgrade = client_upgrade.filter(|_| purpose == Purpose::Upgrade);
-                match self.splicer.splice(client_upgrade, answer) {
+                match self.splicer.splice(client_upgrade, answer, share) {
                     Some(response) => {
                         Outcome { response, answer: Answer::Forward, reason: reason.as_str() }
                     }
@@ -120,7 +123,7 @@ impl Forwarder {
             Ok(answer) => {
                 let drain = (info.verb == Verb::Watch)
                     .then(|| Drain { begins: client.draining.clone(), over: self.drain });
-                let response = relay_answer(answer, permit, drain);
+                let response = relay_answer(answer, Hold { _permit: permit, _share: share }, drain);
                 Outcome { response, answer: Answer::Forward, reason: reason.as_str() }
             }
             // The client's doing, and told to it alone. HTTP/2 resets its stream for a broken body and keeps the cause.
@@ -141,25 +144,20 @@ impl Forwarder {
     /// Sends a GET on without its body, and with a condition of Weir's own in place of the client's. Errors are answers.
     pub(crate) async fn ask(
         &self,
-        client: &Client,
-        carry: &Carry,
+        carried: &Carried<'_>,
         parts: &Parts,
         if_none_match: Option<&HeaderValue>,
         reason: Reason,
     ) -> Result<Response<pool::Body>, Outcome> {
         let refuse = |status: &Status| Outcome::error(&parts.headers, status, reason.as_str());
         let mut request = Request::new(empty_body());
-        request.headers_mut().clone_from(&parts.headers);
-        let upstream = carry
-            .apply(&self.names, client, request.headers_mut())
-            .and_then(|()| self.upstreams.of(carry))
-            .map_err(|status| refuse(&status))?;
+        request.headers_mut().clone_from(&carried.headers);
         request.headers_mut().remove(IF_NONE_MATCH);
         if let Some(etag) = if_none_match {
             request.headers_mut().insert(IF_NONE_MATCH, etag.clone());
         }
         *request.uri_mut() = path_only(parts.uri.clone());
-        upstream.send(Purpose::Request, request).await.map_err(|error| {
+        carried.upstream.send(Purpose::Request, request).await.map_err(|error| {
             if error.is_requests() {
                 return refuse(&unsendable(&error));
             }
@@ -169,20 +167,31 @@ impl Forwarder {
     }
 }
 
-/// What decides how a request goes.
-struct Way<'a> {
-    client: &'a Client,
-    carry: &'a Carry,
-    info: &'a RequestInfo,
-    reason: Reason,
-    /// What it asks to be upgraded to.
-    upgrade: Option<HeaderValue>,
+/// Closes the client's connection after an upgrade that it hoped for and did not get.
+pub(crate) fn close_if_not_upgraded(hoped: bool, response: &mut Response<Body>) {
+    if hoped && response.status() != StatusCode::SWITCHING_PROTOCOLS {
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+}
+
+/// What an answer's body holds until its end.
+#[derive(Debug, Default)]
+pub(crate) struct Hold {
+    /// A place in the forward budget.
+    pub(crate) _permit: Option<ForwardPermit>,
+    /// What its client takes up of the way.
+    pub(crate) _share: Option<Share>,
+}
+
+/// What a request asks to be upgraded to. HTTP/2 has no upgrades, and in HTTP/1.0 the header means nothing.
+pub(crate) fn upgrade_of(request: &Parts) -> Option<HeaderValue> {
+    (request.version == Version::HTTP_11).then(|| headers::upgrade(&request.headers)).flatten()
 }
 
 /// An answer of the upstream as it goes to the client.
 pub(crate) fn relay_answer(
     answer: Response<pool::Body>,
-    permit: Option<ForwardPermit>,
+    hold: Hold,
     drain: Option<Drain>,
 ) -> Response<Body> {
     let (mut parts, body) = answer.into_parts();
@@ -193,9 +202,9 @@ pub(crate) fn relay_answer(
     let body = match drain.filter(|_| ForwardedWatch::understands(&parts.headers)) {
         Some(drain) => {
             let body = Box::new(ForwardedWatch::new(body, drain));
-            Body::ForwardedWatch { body, _permit: permit }
+            Body::ForwardedWatch { body, _hold: hold }
         }
-        None => Body::Upstream { body: Box::new(body), _permit: permit },
+        None => Body::Upstream { body: Box::new(body), _hold: hold },
     };
     Response::from_parts(parts, body)
 }
@@ -276,6 +285,15 @@ fn purpose(info: &RequestInfo, upgrade: bool) -> Purpose {
     if lasting { Purpose::Stream } else { Purpose::Request }
 }
 
+/// One client takes up too much of the way.
+fn too_many() -> Status {
+    let message = "weir: too many requests of this address are under way to the API server";
+    Status {
+        retry_after_seconds: Some(RETRY_AFTER_SECONDS),
+        ..response::refusal(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", message.to_owned())
+    }
+}
+
 /// The client's own doing.
 fn unsendable(error: &UpstreamError) -> Status {
     response::refusal(StatusCode::BAD_REQUEST, "BadRequest", format!("weir: {error}"))
@@ -317,6 +335,9 @@ impl FailureLog {
         }
     }
 }
+
+/// Places come free as answers end.
+const RETRY_AFTER_SECONDS: u32 = 1;
 
 /// A line a second tells an operator as much as a thousand.
 const LOG_INTERVAL_MS: u64 = 1000;

@@ -6,6 +6,8 @@
 //! its coding being told), a length that no body follows, targets that are no path. A fragment (`#`) is cut off by them before anybody looks, so
 //! that Weir and the upstream see the same path without it; a bare LF ends a line for both.
 //!
+//! So are more header fields than anybody sends in earnest.
+//!
 //! The client's connection is closed after it, for what follows on it is of doubtful origin.
 
 use http::header::{CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING};
@@ -14,10 +16,17 @@ use http::uri::PathAndQuery;
 use http::{HeaderValue, StatusCode, Version};
 
 use crate::api::status::Status;
+use crate::server::connection::HEADERS_MAX;
 use crate::server::response::{self, Outcome};
 
 /// Judges a request. `ended` says whether it is known to have no body (left).
 pub(crate) fn check(request: &Parts, ended: bool) -> Result<(), Status> {
+    // hyper counts those of HTTP/1.1 only. A map that is full cannot be added to, and panics in who tries.
+    if request.headers.len() > HEADERS_MAX {
+        let message = format!("weir takes at most {HEADERS_MAX} header fields");
+        let code = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
+        return Err(response::refusal(code, "RequestHeaderFieldsTooLarge", message));
+    }
     target(request)?;
     let codings = request.headers.get_all(TRANSFER_ENCODING).iter().collect::<Vec<_>>();
     let chunked = match codings.as_slice() {

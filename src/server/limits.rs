@@ -1,11 +1,11 @@
-//! How many connections there may be, in all and of one address, and how long a client may take nothing of what waits for it.
+//! How many connections there may be, in all and of one address, how much of the ways to the upstream one address may take up, and how long a client may take nothing of what waits for it.
 //!
 //! A connection has its [`Seat`] from the moment it is accepted to the moment its socket is closed: the seat travels with the socket
 //! ([`Seated`]), below TLS and HTTP, so that a connection that was upgraded goes on counting.
 //!
 //! A stall is seen where bytes leave: while the socket takes none of what is written, a time-out runs, and what is written next finds it
 //! elapsed. A connection on which nothing waits, such as an idle watch's, never stalls. One HTTP/2 stream whose window stays shut, on a
-//! connection that is alive, is not seen here: what waits on it is bounded by its send buffer, and its watch falls out of the history.
+//! connection that is alive, is not seen here but in [`crate::server::untaken`].
 //!
 //! Locks: one, for the table of addresses, held for a look-up only.
 
@@ -20,33 +20,34 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
 use crate::server::patience::Stall;
 
-/// Open connections by address. Cheap to clone.
+/// What is open, by address. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Addresses {
     table: Arc<Mutex<Table>>,
     most: usize,
+    /// What is counted, for the log.
+    what: &'static str,
 }
 
 #[derive(Debug, Default)]
 struct Table {
-    /// Never zero: who has none is not in it. Bounded by all connections that there may be.
+    /// Never zero: who has none is not in it. Bounded by all that may be open.
     open: HashMap<Option<IpAddr>, usize>,
     told: Option<Instant>,
 }
 
 impl Addresses {
-    /// Lets each have so many.
-    pub(crate) fn new(most: usize) -> Self {
-        Self { table: Arc::default(), most }
+    /// Lets each have so many of something, called so in the log.
+    pub(crate) fn new(what: &'static str, most: usize) -> Self {
+        Self { table: Arc::default(), most, what }
     }
 
-    /// One more connection of an address (`None` for all Unix sockets), with its part of all room; `None` if it has too many already.
-    pub(crate) fn seat(&self, address: Option<IpAddr>, room: OwnedSemaphorePermit) -> Option<Seat> {
+    /// One more of an address (`None` for all Unix sockets), with its part of all room; `None` if it has too many already.
+    pub(crate) fn seat<R>(&self, address: Option<IpAddr>, room: R) -> Option<Seat<R>> {
         let key = address.map(one_client);
         let mut table = self.table.lock();
         let open = table.open.entry(key).or_default();
@@ -56,11 +57,8 @@ impl Addresses {
                 table.told = Some(Instant::now());
                 drop(table);
                 let address = address.map_or_else(|| "unix".to_owned(), |it| it.to_string());
-                tracing::warn!(
-                    address,
-                    most = self.most,
-                    "a client has too many connections; refusing more"
-                );
+                let (what, most) = (self.what, self.most);
+                tracing::warn!(address, what, most, "a client has too many; refusing more");
             }
             return None;
         }
@@ -85,15 +83,15 @@ fn one_client(address: IpAddr) -> IpAddr {
     }
 }
 
-/// A place among the open connections, given back when dropped.
+/// A place among what is open, given back when dropped.
 #[derive(Debug)]
-pub(crate) struct Seat {
+pub(crate) struct Seat<R = ()> {
     addresses: Addresses,
     key: Option<IpAddr>,
-    _room: OwnedSemaphorePermit,
+    _room: R,
 }
 
-impl Drop for Seat {
+impl<R> Drop for Seat<R> {
     fn drop(&mut self) {
         let mut table = self.addresses.table.lock();
         if let Entry::Occupied(mut open) = table.open.entry(self.key) {
@@ -189,7 +187,7 @@ mod tests {
     #[tokio::test]
     async fn an_address_has_so_many_and_gets_them_back() {
         let room = Arc::new(Semaphore::new(100));
-        let addresses = Addresses::new(2);
+        let addresses = Addresses::new("connections", 2);
         let seat = |address: Option<&str>| {
             let permit = Arc::clone(&room).try_acquire_owned().unwrap();
             addresses.seat(address.map(|it| it.parse().unwrap()), permit)

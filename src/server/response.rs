@@ -13,8 +13,8 @@ use http_body::{Frame, SizeHint};
 use crate::api::media_type::{self, Encoding, Form};
 use crate::api::query::Query;
 use crate::api::status::Status;
-use crate::cache::registry::ForwardPermit;
 use crate::codec::{pretty, protobuf};
+use crate::server::forward::Hold;
 use crate::server::forwarded_watch::ForwardedWatch;
 use crate::telemetry::server_metrics::Answer;
 use crate::upstream::pool;
@@ -58,12 +58,12 @@ impl Outcome {
 
 /// A response body: chunks at hand, an upstream body relayed, or the frames of a watch.
 pub(crate) enum Body {
-    /// Bytes at hand, and how many are left of them.
-    Chunks(vec::IntoIter<Bytes>, u64),
-    /// The upstream's, with the place in the forward budget that it holds until its end.
-    Upstream { body: Box<pool::Body>, _permit: Option<ForwardPermit> },
-    /// The upstream's watch, with its place as well.
-    ForwardedWatch { body: Box<ForwardedWatch>, _permit: Option<ForwardPermit> },
+    /// Bytes at hand.
+    Chunks(Chunks),
+    /// The upstream's, with what it holds until its end.
+    Upstream { body: Box<pool::Body>, _hold: Hold },
+    /// The upstream's watch, with what it holds as well.
+    ForwardedWatch { body: Box<ForwardedWatch>, _hold: Hold },
     /// A watch.
     Watch(Pin<Box<dyn Stream<Item = Bytes> + Send>>),
 }
@@ -76,8 +76,30 @@ impl Body {
 
     /// Chunks to be written one by one.
     pub(crate) fn chunks(chunks: Vec<Bytes>) -> Self {
-        let length = chunks.iter().map(|chunk| chunk.len() as u64).sum();
-        Self::Chunks(chunks.into_iter(), length)
+        let left = chunks.iter().map(|chunk| chunk.len() as u64).sum();
+        Self::Chunks(Chunks { chunk: Bytes::new(), rest: chunks.into_iter(), left })
+    }
+}
+
+/// Bytes at hand, handed out in pieces: what hyper took of a body is held until the client takes it, and nothing else can let go of it.
+#[derive(Debug)]
+pub(crate) struct Chunks {
+    chunk: Bytes,
+    rest: vec::IntoIter<Bytes>,
+    /// Bytes that were not handed out yet.
+    left: u64,
+}
+
+impl Iterator for Chunks {
+    type Item = Bytes;
+
+    fn next(&mut self) -> Option<Bytes> {
+        while self.chunk.is_empty() {
+            self.chunk = self.rest.next()?;
+        }
+        let piece = self.chunk.split_to(self.chunk.len().min(PIECE_BYTES_MAX));
+        self.left = self.left.saturating_sub(piece.len() as u64);
+        Some(piece)
     }
 }
 
@@ -101,10 +123,7 @@ impl http_body::Body for Body {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, pool::BodyError>>> {
         match self.get_mut() {
-            Self::Chunks(chunks, left) => Poll::Ready(chunks.next().map(|chunk| {
-                *left = left.saturating_sub(chunk.len() as u64);
-                Ok(Frame::data(chunk))
-            })),
+            Self::Chunks(chunks) => Poll::Ready(chunks.next().map(|chunk| Ok(Frame::data(chunk)))),
             Self::Upstream { body, .. } => Pin::new(body).poll_frame(context),
             Self::ForwardedWatch { body, .. } => Pin::new(body).poll_frame(context),
             Self::Watch(stream) => stream
@@ -116,7 +135,7 @@ impl http_body::Body for Body {
 
     fn is_end_stream(&self) -> bool {
         match self {
-            Self::Chunks(_, left) => *left == 0,
+            Self::Chunks(chunks) => chunks.left == 0,
             Self::Upstream { body, .. } => body.is_end_stream(),
             Self::ForwardedWatch { body, .. } => body.is_end_stream(),
             Self::Watch(_) => false,
@@ -125,7 +144,7 @@ impl http_body::Body for Body {
 
     fn size_hint(&self) -> SizeHint {
         match self {
-            Self::Chunks(_, left) => SizeHint::with_exact(*left),
+            Self::Chunks(chunks) => SizeHint::with_exact(chunks.left),
             Self::Upstream { body, .. } => body.size_hint(),
             Self::ForwardedWatch { body, .. } => body.size_hint(),
             Self::Watch(_) => SizeHint::default(),
@@ -190,6 +209,9 @@ fn audit_id(request: &HeaderMap) -> HeaderValue {
     let text = uuid::Uuid::new_v4().hyphenated().encode_lower(&mut buffer);
     HeaderValue::from_str(text).unwrap_or_else(|_| HeaderValue::from_static(""))
 }
+
+/// As much as a stream buffers for a slow reader ([`crate::server::connection`]).
+const PIECE_BYTES_MAX: usize = 64 << 10;
 
 /// The header of an identity that the upstream gives each request.
 pub(crate) const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");

@@ -1,5 +1,8 @@
 //! One request from its head to its response's head: parsed once, judged, answered from the cache or forwarded,
 //! counted.
+//!
+//! After an upgrade that came to nothing, whoever refused it, the client's connection is closed: it may have sent bytes of the protocol that it hoped
+//! for, and they must never be taken for another request (CVE-2018-1002105).
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -23,7 +26,7 @@ use crate::server::audited::{Asked, Auditor};
 use crate::server::connection::Client;
 use crate::server::delegate::{self, Decision, Reason, Target};
 use crate::server::documents::{Ask, Documents};
-use crate::server::forward::Forwarder;
+use crate::server::forward::{self, Carried, Forwarder};
 use crate::server::host::HostPolicy;
 use crate::server::listener::ListenerKind;
 use crate::server::response::{self, AUDIT_ID, Body, CACHE_HEADER, Outcome};
@@ -120,9 +123,11 @@ impl Router {
         let verb = info.verb.as_str();
 
         let mut judged = Judged::now();
+        let hoped = forward::upgrade_of(&parts).is_some();
         let answered =
             self.answer(&client, parts, body, info, &metrics, &mut judged).instrument(span.clone());
         let Outcome { mut response, answer, reason } = Box::pin(answered).await;
+        forward::close_if_not_upgraded(hoped, &mut response);
         let duration = start.elapsed();
         let code = response.status().as_u16();
         metrics.request(verb, answer, reason, code, duration);
@@ -163,15 +168,17 @@ impl Router {
                 return self.refuse(client, &parts, &info, judged, &status, reason).await;
             }
         };
+        judged.identity = caller.identity().cloned();
         if let Some(ask) = Ask::of(&parts, !body.is_end_stream(), &info) {
-            let carry = match self.access.carry(&caller) {
-                Ok(carry) => carry,
-                Err(status) => {
-                    return self.refuse(client, &parts, &info, judged, &status, IDENTITY).await;
+            let carried = match self.carried(client, &caller, &parts, &info) {
+                Ok(carried) => carried,
+                Err((status, reason)) => {
+                    return self.refuse(client, &parts, &info, judged, &status, reason).await;
                 }
             };
             let request = Request::from_parts(parts, body);
-            let served = self.documents.serve(&self.forwarder, client, &carry, request, &info, ask);
+            let served =
+                self.documents.serve(&self.forwarder, client, carried, request, &info, ask);
             return Box::pin(served).await;
         }
         let has_body = !body.is_end_stream();
@@ -183,10 +190,10 @@ impl Router {
             }
             Err(NotServed::Forward(reason)) => reason,
         };
-        let carry = match self.access.carry(&caller) {
-            Ok(carry) => carry,
-            Err(status) => {
-                return self.refuse(client, &parts, &info, judged, &status, IDENTITY).await;
+        let carried = match self.carried(client, &caller, &parts, &info) {
+            Ok(carried) => carried,
+            Err((status, reason)) => {
+                return self.refuse(client, &parts, &info, judged, &status, reason).await;
             }
         };
         let permit = match permit_for(&info, reason) {
@@ -194,13 +201,29 @@ impl Router {
             Some(request) => match self.registry.forward_permit(&request.gvr) {
                 Some(permit) => Some(permit),
                 None => {
-                    let status = Status::initializing();
-                    return Outcome::error(&parts.headers, &status, reason.as_str());
+                    let (status, reason) = (Status::initializing(), reason.as_str());
+                    return self.refuse(client, &parts, &info, judged, &status, reason).await;
                 }
             },
         };
         let request = Request::from_parts(parts, body);
-        Box::pin(self.forwarder.forward(client, &carry, request, &info, reason, permit)).await
+        Box::pin(self.forwarder.forward(client, carried, request, &info, reason, permit)).await
+    }
+
+    /// Makes a request ready to go on in the name of who sent it. The error is the answer, and its word in metrics.
+    fn carried(
+        &self,
+        client: &Client,
+        caller: &Caller,
+        parts: &Parts,
+        info: &RequestInfo,
+    ) -> Result<Carried<'_>, (Status, &'static str)> {
+        let carried = self.access.carry(caller);
+        let carried = carried.and_then(|carry| self.forwarder.carried(client, &carry, parts, info));
+        carried.map_err(|status| {
+            let share = status.code == StatusCode::TOO_MANY_REQUESTS;
+            (status, if share { SHARE } else { IDENTITY })
+        })
     }
 
     /// Answers from the cache, or tells why not.
@@ -228,7 +251,16 @@ impl Router {
             Some(_) => Some(Handshake::of(parts).ok_or(Reason::Upgrade)?),
         };
         let request = info.resource.as_ref().ok_or(Reason::NonResource)?;
-        let resource = self.find(request).await?;
+        let resource = match self.find(request).await {
+            Ok(resource) => resource,
+            Err(reason) => {
+                // Who may not read it draws on no budget for it.
+                if reason.wants_cache() {
+                    self.access.admit(client, caller, info, judged).await?;
+                }
+                return Err(reason.into());
+            }
+        };
         let target = Target::resolve(path, &parts.headers, info, request, options, &resource)?;
         let recheck = self.access.admit(client, caller, info, judged).await?;
         let (resource, limits, registry) = (&resource, self.limits, &self.registry);
@@ -303,3 +335,5 @@ fn mark(response: &mut Response<Body>, answer: Answer, reason: &'static str, sta
 
 /// The word in metrics of a request that cannot go on in its client's name.
 const IDENTITY: &str = "identity";
+/// One address has too much under way already.
+const SHARE: &str = "share";

@@ -14,6 +14,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::server::headers;
 use crate::server::response::Body;
+use crate::server::shares::Share;
 use crate::telemetry::server_metrics::ServerMetrics;
 use crate::upstream::pool;
 
@@ -28,11 +29,12 @@ pub(crate) struct Splicer {
 }
 
 impl Splicer {
-    /// Relays a 101, and from then on bytes. `None` if one of the sides can't be upgraded after all.
+    /// Relays a 101, and from then on bytes; `share` is held to their end. `None` if one of the sides can't be upgraded after all.
     pub(crate) fn splice(
         &self,
         client: Option<OnUpgrade>,
         mut answer: Response<pool::Body>,
+        share: Option<Share>,
     ) -> Option<Response<Body>> {
         let client = client?;
         let upstream = answer.extensions_mut().remove::<OnUpgrade>()?;
@@ -44,7 +46,7 @@ impl Splicer {
             if let Some(Err(error)) = joined {
                 tracing::debug!(%error, "an upgraded connection ended");
             }
-            drop(guard);
+            drop((guard, share));
         });
 
         let mut response = Response::new(Body::empty());

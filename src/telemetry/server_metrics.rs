@@ -50,6 +50,7 @@ struct Inner {
     in_flight: IntGauge,
     connections: IntGaugeVec,
     connections_refused: IntCounterVec,
+    answers_untaken: IntCounter,
     upgrades: IntGauge,
     watchers: IntGaugeVec,
     watch_events: IntCounterVec,
@@ -87,6 +88,11 @@ impl ServerMetrics {
                 "weir_connections_refused_total",
                 "Client connections that were closed as soon as they came, by cause.",
                 &["cause"],
+            )?,
+            answers_untaken: counter(
+                registry,
+                "weir_answers_untaken_total",
+                "Answers over HTTP/2 that were dropped since their client took nothing of them for too long.",
             )?,
             upgrades: gauge(
                 registry,
@@ -154,6 +160,11 @@ impl ServerMetrics {
     /// Counts a connection that was closed as soon as it came.
     pub fn connection_refused(&self, cause: &'static str) {
         self.inner.connections_refused.with_label_values(&[cause]).inc();
+    }
+
+    /// Counts an answer that its client did not take.
+    pub fn answer_untaken(&self) {
+        self.inner.answers_untaken.inc();
     }
 
     /// Counts a spliced connection until the guard is dropped.
@@ -311,6 +322,12 @@ fn counters(
     labels: &[&str],
 ) -> Result<IntCounterVec, prometheus::Error> {
     let made = IntCounterVec::new(Opts::new(name, help), labels)?;
+    registry.register(Box::new(made.clone()))?;
+    Ok(made)
+}
+
+fn counter(registry: &Registry, name: &str, help: &str) -> Result<IntCounter, prometheus::Error> {
+    let made = IntCounter::new(name, help)?;
     registry.register(Box::new(made.clone()))?;
     Ok(made)
 }

@@ -220,6 +220,15 @@ impl Group {
 }
 
 impl Purpose {
+    /// How many exchanges of this kind one identity's connections carry at once, where the upstream allows it.
+    pub(crate) fn places_max(self) -> usize {
+        match self {
+            Self::Request => http2::REQUESTS.places_max().min(http1::REQUESTS_MAX),
+            Self::Stream => http2::STREAMS.places_max().min(http1::STREAMS_MAX),
+            Self::Upgrade => UPGRADES_MAX,
+        }
+    }
+
     /// Its word in metrics.
     pub(super) fn label(self) -> PurposeLabel {
         match self {

@@ -23,7 +23,7 @@ use crate::auth::user::User;
 use crate::server::carry::{Carry, Upstreams};
 use crate::server::connection::Client;
 use crate::server::delegate::Reason;
-use crate::server::forward::{FailureLog, Forwarder};
+use crate::server::forward::{FailureLog, Forwarder, close_if_not_upgraded, upgrade_of};
 use crate::server::listener::ListenerKind;
 use crate::server::upgrade::Splicer;
 use crate::telemetry::server_metrics::ServerMetrics;
@@ -61,6 +61,7 @@ impl Way {
                 front_proxy: Some(upstream(&front_proxy).await),
             },
             names: Arc::default(),
+            shares: None,
             splicer: Splicer {
                 metrics,
                 tasks: TaskTracker::new(),
@@ -117,7 +118,14 @@ async fn forward(
     let peer = Peer::default();
     let client = Client { listener: ListenerKind::Tls, address: None, peer, draining };
     let reason = Reason::NonResource;
-    Box::pin(forwarder.forward(&client, carry, request, &info, reason, None)).await.response
+    let (parts, body) = request.into_parts();
+    let hoped = upgrade_of(&parts).is_some();
+    let carried = forwarder.carried(&client, carry, &parts, &info).unwrap();
+    let request = Request::from_parts(parts, body);
+    let forwarded = forwarder.forward(&client, carried, request, &info, reason, None);
+    let mut response = Box::pin(forwarded).await.response;
+    close_if_not_upgraded(hoped, &mut response);
+    response
 }
 
 fn jane() -> Arc<User> {

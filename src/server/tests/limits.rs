@@ -8,7 +8,7 @@ use http::Request;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
-use super::harness::{SOON, Settings, Weir, echo, get, whole};
+use super::harness::{SOON, Settings, Weir, echo, get, http2_on, whole};
 use crate::upstream::testing::answer;
 
 /// Within a test's patience, and longer than a busy machine pauses.
@@ -55,12 +55,7 @@ async fn a_flood_of_streams_that_are_reset_ends_the_connection() {
     flood.extend(frame(4, 0, 0, &[]));
     for index in 0..5000_u32 {
         let stream = index * 2 + 1;
-        // :method GET, :scheme http, :path /version, :authority localhost.
-        let mut head = vec![0x82, 0x86, 0x04, 8];
-        head.extend(b"/version");
-        head.extend([0x01, 9]);
-        head.extend(b"localhost");
-        flood.extend(frame(1, 0x4 | 0x1, stream, &head));
+        flood.extend(frame(1, 0x4 | 0x1, stream, &version_head()));
         flood.extend(frame(3, 0, stream, &8_u32.to_be_bytes()));
     }
     drop(client.write_all(&flood).await);
@@ -85,6 +80,58 @@ async fn a_flood_of_continuations_ends_the_connection() {
     assert_eq!(weir.get("/version").await.code, 200);
 }
 
+/// As many distinct names as fit a header map fill it, and whoever adds to it panics: on the way upstream that would be the driver of a connection
+/// that everybody shares.
+#[tokio::test]
+async fn more_headers_than_anybody_has_are_refused_before_anybody_adds_to_them() {
+    let settings = Settings { http2: true, ..Settings::default() };
+    let weir = Weir::start_with(settings, echo).await;
+    let post = |count: usize| {
+        let mut request = Request::post("http://localhost/api/v1/namespaces/a/pods");
+        for number in 0..count {
+            request = request.header(format!("x{number:x}"), "");
+        }
+        request.body(http_body_util::Full::default()).unwrap()
+    };
+    // A few more, and the client itself could not send them.
+    for count in [20_000, 1025] {
+        let mut client = http2_on(weir.tcp().await).await;
+        let got = whole(client.send_request(post(count)).await.unwrap()).await;
+        assert_eq!(got.code, 431, "{count}: {}", got.text());
+    }
+    let mut client = http2_on(weir.tcp().await).await;
+    assert_eq!(whole(client.send_request(post(300)).await.unwrap()).await.code, 200);
+}
+
+/// One stream of a connection that is alive otherwise: its window stays shut.
+#[tokio::test]
+async fn an_answer_whose_window_stays_shut_is_dropped_and_its_connection_lives() {
+    let settings = Settings { stall_timeout: STALL, ..Settings::default() };
+    let weir = Weir::start_with(settings, |_| async { answer(200, vec![b'x'; 1 << 20]) }).await;
+    let mut client = weir.tcp().await;
+    let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+    // SETTINGS_INITIAL_WINDOW_SIZE: one byte.
+    bytes.extend(frame(4, 0, 0, &[0, 4, 0, 0, 0, 1]));
+    bytes.extend(frame(1, 0x4 | 0x1, 1, &version_head()));
+    client.write_all(&bytes).await.unwrap();
+    super::harness::until(|| weir.scrape().contains("weir_answers_untaken_total 1")).await;
+    assert!(weir.scrape().contains("weir_connections{listener=\"plain\"} 1"));
+    client.write_all(&frame(6, 0, 0, b"pingpong")).await.unwrap();
+    let pong = async {
+        loop {
+            let mut head = [0; 9];
+            client.read_exact(&mut head).await.unwrap();
+            let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
+            let mut payload = vec![0; usize::try_from(length).unwrap()];
+            client.read_exact(&mut payload).await.unwrap();
+            if head[3] == 6 && payload == b"pingpong" {
+                return;
+            }
+        }
+    };
+    timeout(SOON, pong).await.expect("the connection lives on");
+}
+
 #[tokio::test]
 async fn one_address_has_so_many_connections() {
     let settings = Settings { connections_per_address_max: 2, ..Settings::default() };
@@ -103,6 +150,15 @@ async fn one_address_has_so_many_connections() {
     super::harness::until(|| weir.scrape().contains("weir_connections{listener=\"plain\"} 1"))
         .await;
     assert_eq!(weir.get("/version").await.code, 200);
+}
+
+/// :method GET, :scheme http, :path /version, :authority localhost.
+fn version_head() -> Vec<u8> {
+    let mut head = vec![0x82, 0x86, 0x04, 8];
+    head.extend(b"/version");
+    head.extend([0x01, 9]);
+    head.extend(b"localhost");
+    head
 }
 
 fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {

@@ -102,6 +102,17 @@ async fn a_failed_upgrade_is_relayed_and_its_connection_closed() {
 }
 
 #[tokio::test]
+async fn an_upgrade_that_weir_itself_refuses_closes_its_connection_too() {
+    let weir = Weir::start(|_| async { answer(200, "reached") }).await;
+    let mut client = weir.http1().await;
+    let mut request = exec();
+    request.headers_mut().insert("host", HeaderValue::from_static("evil.example"));
+    let got = whole(client.send_request(request).await.unwrap()).await;
+    assert_eq!((got.code, got.header("connection")), (403, "close"));
+    assert!(client.ready().await.is_err());
+}
+
+#[tokio::test]
 async fn there_are_no_upgrades_over_http2_nor_for_h2c() {
     let weir = Weir::start(|request| async move {
         let asked = request.headers().contains_key("upgrade");

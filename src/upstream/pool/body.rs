@@ -34,6 +34,9 @@ pub enum BodyError {
     /// The stream or its connection ended without the end of the body.
     #[error("it broke off before its end")]
     Truncated,
+    /// Its reader took nothing of it for so long that it was dropped.
+    #[error("its reader took nothing of it for too long")]
+    Untaken,
 }
 
 /// A response body from the upstream. It counts as a stream of its connection until it ends or is dropped; one dropped

@@ -32,6 +32,13 @@ pub(super) struct Limits {
     resets_max: usize,
 }
 
+impl Limits {
+    /// Exchanges at once in all.
+    pub(super) const fn places_max(self) -> usize {
+        self.places * self.connections_max
+    }
+}
+
 /// Ordinary requests. kube-apiserver allows 100 streams; the rest is room for streams that are being reset. 16 connections carry 1,440
 /// requests, more than twice what kube-apiserver runs at once.
 pub(super) const REQUESTS: Limits = Limits { places: 90, connections_max: 16, resets_max: 200 };
@@ -171,9 +178,11 @@ impl Connections {
         });
         let weak = Arc::downgrade(&connection);
         self.state.lock().usable.push(connection);
+        // Whatever ends the driver, a panic in it too: a place that is never given back is lost to all.
+        let ended = Ended { connections, connection: weak };
         tokio::spawn(async move {
             drive(driver, &peer_max).await;
-            connections.ended(&weak);
+            drop(ended);
         });
         self.freed.notify_waiters();
         Ok(())
@@ -207,11 +216,11 @@ impl Connections {
         let (done, attempt) = watch::channel(None);
         state.attempt = Some(attempt.clone());
         tokio::spawn(async move {
-            let outcome = connections.attempt().await;
+            let attempted = Attempted(connections);
+            let outcome = attempted.0.attempt().await;
             // In this order, so that nobody sees neither the attempt nor its outcome.
             done.send_replace(Some(outcome));
-            connections.state.lock().attempt = None;
-            connections.freed.notify_waiters();
+            drop(attempted);
         });
         Next::Attempt(attempt)
     }
@@ -308,6 +317,28 @@ impl Connections {
             }
         }
         Ok((sender, driver))
+    }
+}
+
+/// Makes room for the next attempt when dropped, however this one ended: an attempt that nobody works on would be waited for by all.
+struct Attempted(Arc<Connections>);
+
+impl Drop for Attempted {
+    fn drop(&mut self) {
+        self.0.state.lock().attempt = None;
+        self.0.freed.notify_waiters();
+    }
+}
+
+/// Tells of the end of a connection when dropped.
+struct Ended {
+    connections: Arc<Connections>,
+    connection: Weak<Connection>,
+}
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        self.connections.ended(&self.connection);
     }
 }
 
