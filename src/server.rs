@@ -111,7 +111,7 @@ impl Server {
             registry: services.registry,
             forwarder: Forwarder {
                 upstreams: services.upstreams,
-                names: Arc::default(),
+                names: services.access.identity_names(),
                 shares: match mode {
                     Mode::Sidecar => None,
                     Mode::Gateway => Some(Shares::new()),

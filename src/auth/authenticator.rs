@@ -15,7 +15,7 @@ use http::HeaderMap;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::auth::bearer::{Bearer, BearerToken};
-use crate::auth::cluster::{Certified, Follower, Settings};
+use crate::auth::cluster::{Certified, Follower, ProxyHeaders, Settings};
 use crate::auth::peer::Peer;
 use crate::auth::token_review::TokenReviews;
 use crate::auth::user::{Credential, Identity, User};
@@ -100,6 +100,11 @@ impl Authenticator {
     /// The names of the CAs whose certificates are good, for handshakes.
     pub fn hints(&self) -> Hints {
         self.settings.hints().clone()
+    }
+
+    /// The headers that only front proxies may send.
+    pub fn proxy_headers(&self) -> ProxyHeaders {
+        self.settings.proxy_headers().clone()
     }
 
     /// What a request shows. No I/O.

@@ -10,6 +10,7 @@
 pub(crate) mod config_map;
 mod files;
 mod follow;
+mod proxy_headers;
 #[cfg(test)]
 mod tests;
 
@@ -21,6 +22,7 @@ use parking_lot::Mutex;
 use rustls_pki_types::CertificateDer;
 
 pub(crate) use follow::Follower;
+pub use proxy_headers::{ProxyHeaders, TellingHeaders};
 
 use crate::auth::request_header::RequestHeader;
 use crate::auth::user::User;
@@ -153,6 +155,7 @@ impl Verdict {
 pub(crate) struct Settings {
     current: ArcSwap<Trust>,
     hints: Hints,
+    proxy_headers: ProxyHeaders,
     metrics: AuthenticationMetrics,
     /// Held while one is made from the one before.
     writing: Mutex<()>,
@@ -169,6 +172,7 @@ impl Settings {
         let settings = Self {
             current: ArcSwap::from_pointee(trust),
             hints: Hints::default(),
+            proxy_headers: ProxyHeaders::default(),
             metrics,
             writing: Mutex::new(()),
         };
@@ -184,6 +188,11 @@ impl Settings {
     /// The names of all CAs.
     pub(crate) fn hints(&self) -> &Hints {
         &self.hints
+    }
+
+    /// The headers of front proxies.
+    pub(crate) fn proxy_headers(&self) -> &ProxyHeaders {
+        &self.proxy_headers
     }
 
     /// What is counted.
@@ -217,6 +226,12 @@ impl Settings {
         let front_proxy = trust.front_proxy.as_set().map(|rights| rights.bundle.subjects());
         let all = client.into_iter().chain(front_proxy).flatten();
         self.hints.store(all.cloned().collect());
+        // Before the new settings count: no request is judged by them whose headers are still taken for something else.
+        self.proxy_headers.store(match &trust.front_proxy {
+            Setting::Unknown => Setting::Unknown,
+            Setting::Unset => Setting::Unset,
+            Setting::Set(rights) => Setting::Set(Arc::new(rights.names.clone())),
+        });
         self.metrics.ca(CaKind::Client, trust.client.state());
         self.metrics.ca(CaKind::RequestHeader, trust.front_proxy.state());
     }

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
+use crate::auth::cluster::TellingHeaders;
 use crate::auth::user::User;
 use crate::auth::x509::{Bundle, Shown, add_authenticated, common_name};
 
@@ -68,6 +69,24 @@ impl Names {
     fn allow(&self, shown: &Shown<'_>) -> bool {
         self.allowed.is_empty()
             || common_name(shown.leaf()).is_ok_and(|name| self.allowed.contains(&name))
+    }
+
+    /// Whether a header is one of them.
+    pub(crate) fn contain(&self, name: &HeaderName) -> bool {
+        self.username.contains(name)
+            || self.uid.contains(name)
+            || self.group.contains(name)
+            || self.extra_prefixes.iter().any(|prefix| name.as_str().starts_with(prefix.as_str()))
+    }
+
+    /// By which a front proxy tells; `None` if no header can carry a user's name, so that it would be believed nothing.
+    pub(crate) fn telling(&self) -> Option<TellingHeaders> {
+        Some(TellingHeaders {
+            username: self.username.first()?.clone(),
+            uid: self.uid.first().cloned(),
+            group: self.group.first().cloned(),
+            extra_prefix: self.extra_prefixes.first().cloned(),
+        })
     }
 
     /// Whom a front proxy's request is from; `None` if it does not say.

@@ -23,7 +23,7 @@ use crate::auth::recheck::Recheck;
 use crate::auth::user::{Identity, User};
 use crate::auth::x509::handshake::Hints;
 use crate::config::Anonymous;
-use crate::server::carry::Carry;
+use crate::server::carry::{Carry, IdentityNames};
 use crate::server::connection::Client;
 use crate::server::delegate::Reason;
 use crate::server::response;
@@ -128,6 +128,14 @@ impl Access {
         self.gateway.as_ref().map(|gateway| gateway.authenticator.hints())
     }
 
+    /// What clients may not say of themselves.
+    pub(crate) fn identity_names(&self) -> IdentityNames {
+        match &self.gateway {
+            Some(gateway) => IdentityNames::of(gateway.authenticator.proxy_headers()),
+            None => IdentityNames::default(),
+        }
+    }
+
     /// Who asks. The error is the answer, and its word in metrics.
     pub(crate) fn caller(
         &self,
@@ -137,7 +145,7 @@ impl Access {
         let Some(gateway) = &self.gateway else { return Ok(Caller::Weir) };
         match gateway.authenticator.present(&client.peer, headers) {
             Presented::Wrong => Err((forbidden::unauthorized(), UNAUTHENTICATED)),
-            Presented::Unknown => Err((not_known_yet(), UNKNOWN)),
+            Presented::Unknown => Err((response::not_known_yet(), UNKNOWN)),
             Presented::Nothing if gateway.anonymous == Anonymous::Refuse => {
                 Err((forbidden::unauthorized(), UNAUTHENTICATED))
             }
@@ -217,19 +225,6 @@ impl Gateway {
     }
 }
 
-/// Weir knows no CA of client certificates yet: neither anonymous nor wrong.
-fn not_known_yet() -> Status {
-    let message = "weir: the cluster's settings for client certificates are not known yet";
-    Status {
-        retry_after_seconds: Some(RETRY_AFTER_SECONDS),
-        ..response::refusal(
-            StatusCode::SERVICE_UNAVAILABLE,
-            "ServiceUnavailable",
-            message.to_owned(),
-        )
-    }
-}
-
 fn cannot_vouch() -> Status {
     let message = "weir: a request of a certificate's user that is not answered from the cache can't be passed on; \
                    weir's configuration needs authentication.frontProxy or authentication.impersonate for that";
@@ -240,5 +235,3 @@ fn cannot_vouch() -> Status {
 const UNAUTHENTICATED: &str = "unauthenticated";
 const FORBIDDEN: &str = "forbidden";
 const UNKNOWN: &str = "identity";
-/// The settings come with the first answer of the upstream.
-const RETRY_AFTER_SECONDS: u32 = 1;

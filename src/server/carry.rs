@@ -87,12 +87,16 @@ impl Carry {
         client: &Client,
         given: &mut HeaderMap,
     ) -> Result<(), Status> {
-        if let Some(name) = headers::connection_names(given).find(|name| names.contains(name)) {
+        let names = names.load();
+        if matches!(self, Self::FrontProxy(_) | Self::Impersonate(_)) && !names.are_known() {
+            return Err(response::not_known_yet());
+        }
+        if let Some(name) = headers::connection_names(given).find(|name| names.contain(name)) {
             return Err(connection_refused(name.as_str()));
         }
         headers::remove_hop_by_hop(given)
             .map_err(|headers::IdentityNamed(name)| connection_refused(&name))?;
-        names.remove_front_proxies(given);
+        names.remove_from(given);
         match self {
             Self::Weir => headers::remove_credentials(given),
             Self::AsIs => {
@@ -106,7 +110,8 @@ impl Carry {
             }
             Self::FrontProxy(user) => {
                 headers::remove_credentials(given);
-                told::as_front_proxy(user, given)?;
+                let by = names.telling().ok_or_else(told::nobody_listens)?;
+                told::as_front_proxy(user, &by, given)?;
             }
             Self::Impersonate(user) => {
                 if headers::impersonates(given) {

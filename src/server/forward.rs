@@ -42,7 +42,7 @@ use crate::upstream::{Purpose, RequestBody, Upstream, empty_body, pool};
 pub(crate) struct Forwarder {
     pub(crate) upstreams: Upstreams,
     /// What a client may not say of itself.
-    pub(crate) names: Arc<IdentityNames>,
+    pub(crate) names: IdentityNames,
     /// What one client may take up; `None` for all.
     pub(crate) shares: Option<Shares>,
     pub(crate) splicer: Splicer,

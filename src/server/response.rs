@@ -194,6 +194,15 @@ pub(crate) fn refusal(code: StatusCode, reason: &'static str, message: String) -
     Status { code, reason, message, details: None, retry_after_seconds: None }
 }
 
+/// The cluster's settings for certificates and front proxies were not read yet: who asks cannot be told, and neither be passed on.
+pub(crate) fn not_known_yet() -> Status {
+    let message = "weir: the cluster's settings for client certificates are not known yet";
+    Status {
+        retry_after_seconds: Some(SETTINGS_RETRY_AFTER_SECONDS),
+        ..refusal(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", message.to_owned())
+    }
+}
+
 fn common_headers(request: &HeaderMap, content_type: &'static str, response: &mut HeaderMap) {
     response.insert(AUDIT_ID, audit_id(request));
     response.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
@@ -215,3 +224,6 @@ const PIECE_BYTES_MAX: usize = 64 << 10;
 
 /// The header of an identity that the upstream gives each request.
 pub(crate) const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
+
+/// The settings come with the first answer of the upstream.
+const SETTINGS_RETRY_AFTER_SECONDS: u32 = 1;

@@ -20,6 +20,7 @@ mod paging;
 mod readers;
 mod reflector;
 mod scope;
+mod settings;
 mod shutdown;
 mod starts;
 mod upgrades;

@@ -34,6 +34,14 @@ fn who(settings: &Settings, peer: &Peer, now: i64) -> String {
     }
 }
 
+/// Whether a header is one of the front proxies'.
+fn lists(settings: &Settings, name: &'static str) -> bool {
+    match &**settings.proxy_headers().load() {
+        Setting::Set(names) => names.contain(&http::HeaderName::from_static(name)),
+        Setting::Unknown | Setting::Unset => false,
+    }
+}
+
 fn is_front_proxy(settings: &Settings, peer: &Peer) -> bool {
     peer.verdict(&settings.load(), NOON).unwrap().front_proxy.is_some()
 }
@@ -164,11 +172,13 @@ async fn the_clusters_settings_are_followed() {
     let proxy = Peer::new(Some(&two.user("proxy").chain), None);
 
     assert!(follower.poll_map().await < Duration::from_secs(2), "asked again soon");
+    assert!(matches!(**settings.proxy_headers().load(), Setting::Unknown));
     assert_eq!(who(&settings, &jane, NOON), "(unknown)");
     set(json!({"client-ca-file": one.pem()}));
     assert!(follower.poll_map().await >= Duration::from_secs(60));
     assert_eq!(who(&settings, &jane, NOON), "jane");
     assert!(!is_front_proxy(&settings, &proxy));
+    assert!(matches!(**settings.proxy_headers().load(), Setting::Unset));
 
     set(json!({
         "client-ca-file": "broken",
@@ -180,7 +190,23 @@ async fn the_clusters_settings_are_followed() {
     follower.poll_map().await;
     assert_eq!(who(&settings, &jane, NOON), "jane", "one broken part keeps what was");
     assert!(is_front_proxy(&settings, &proxy));
+    assert!(lists(&settings, "x-remote-user") && !lists(&settings, "x-remote-uid"));
     assert!(!is_front_proxy(&settings, &Peer::new(Some(&two.user("x").chain), None)));
+
+    // Other headers, of the same CA.
+    set(json!({
+        "client-ca-file": one.pem(),
+        "requestheader-client-ca-file": two.pem(),
+        "requestheader-username-headers": "[\"X-Corp-User\", \"X-Remote-User\"]",
+        "requestheader-uid-headers": "[\"X-Corp-Uid\"]",
+        "requestheader-group-headers": "[\"X-Corp-Group\"]",
+        "requestheader-extra-headers-prefix": "[\"X-Corp-Extra-\"]",
+    }));
+    follower.poll_map().await;
+    for name in ["x-corp-user", "x-remote-user", "x-corp-uid", "x-corp-group", "x-corp-extra-a"] {
+        assert!(lists(&settings, name), "{name}");
+    }
+    assert!(!lists(&settings, "x-remote-group") && !lists(&settings, "x-corp"));
 
     let generation = settings.load().generation;
     *content.lock() = (500, Bytes::new());
@@ -188,6 +214,7 @@ async fn the_clusters_settings_are_followed() {
     *content.lock() = (200, "[]".into());
     follower.poll_map().await;
     assert_eq!(settings.load().generation, generation);
+    assert!(lists(&settings, "x-corp-user"), "what was is kept");
     set(json!({"client-ca-file": two.pem()}));
     follower.poll_map().await;
     assert_eq!(who(&settings, &jane, NOON), "(wrong)");
@@ -200,7 +227,7 @@ async fn a_part_from_a_file_and_one_from_the_cluster() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("ca.crt");
     std::fs::write(&path, one.pem()).unwrap();
-    let body = json!({"data": {"client-ca-file": two.pem()}}).to_string();
+    let body = json!({"kind": "ConfigMap", "data": {"client-ca-file": two.pem()}}).to_string();
     let server = TestServer::start(Speaks::http1(), move |_| {
         let body = body.clone();
         async move { answer(200, body) }

@@ -1,55 +1,91 @@
 //! The headers by which front proxies tell who a user is. No client's own ever reaches the upstream: it has its own idea of whom it believes,
 //! and it may believe Weir's connection.
 //!
-//! `X-Remote-*` always are such; others are the cluster's setting (`--requestheader-*-headers`), and may change while Weir runs.
+//! `X-Remote-*` always are such; others are the cluster's setting (`--requestheader-*-headers`), followed while Weir runs ([`ProxyHeaders`]).
+//!
+//! Until the settings are known only `X-Remote-*` can be told from other headers. Then nothing goes on by a way on which more could be believed:
+//! the request gets 503 ([`Names::are_known`]). What is carried without a credential of Weir's ([`crate::server::carry::Carry::AsIs`]) goes on, since an API
+//! server believes such headers only beside a front proxy's certificate, and its connections have none.
 
-use arc_swap::ArcSwap;
+use std::sync::Arc;
+
+use arc_swap::Guard;
 use http::{HeaderMap, HeaderName};
 
-/// See the module.
-#[derive(Debug, Default)]
+use crate::auth::cluster::{ProxyHeaders, Setting, TellingHeaders};
+use crate::auth::request_header;
+
+/// See the module. Cheap to clone.
+#[derive(Clone, Debug, Default)]
 pub(crate) struct IdentityNames {
-    configured: ArcSwap<Configured>,
+    /// `None` in sidecar mode, where the cluster's settings are nobody's business.
+    configured: Option<ProxyHeaders>,
 }
 
-/// In lower case.
-#[derive(Debug, Default)]
-struct Configured {
-    names: Vec<String>,
-    prefixes: Vec<String>,
-}
+/// Those of one moment: what is removed from a request and what is put on it must be of the same.
+pub(crate) struct Names(Option<Guard<Arc<Setting<request_header::Names>>>>);
 
 impl IdentityNames {
-    /// Replaces what is configured besides `X-Remote-*`: whole names, and what names with extra fields begin with.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the gateway sets what its cluster says"))]
-    pub(crate) fn set<'a>(
-        &self,
-        names: impl IntoIterator<Item = &'a str>,
-        prefixes: impl IntoIterator<Item = &'a str>,
-    ) {
-        // An empty prefix would be every header's.
-        let lower = |text: &str| Some(text.trim().to_ascii_lowercase()).filter(|t| !t.is_empty());
-        self.configured.store(
-            Configured {
-                names: names.into_iter().filter_map(lower).collect(),
-                prefixes: prefixes.into_iter().filter_map(lower).collect(),
-            }
-            .into(),
-        );
+    /// Those of the settings besides `X-Remote-*`.
+    pub(crate) fn of(configured: ProxyHeaders) -> Self {
+        Self { configured: Some(configured) }
+    }
+
+    /// With the usual settings.
+    #[cfg(test)]
+    pub(crate) fn usual() -> Self {
+        let one = |name: &str| vec![name.to_owned()];
+        Self::set(request_header::Names::new(
+            Vec::new(),
+            &one("X-Remote-User"),
+            &one("X-Remote-Uid"),
+            &one("X-Remote-Group"),
+            &one("X-Remote-Extra-"),
+        ))
+    }
+
+    /// With settings that list these.
+    #[cfg(test)]
+    pub(crate) fn set(names: request_header::Names) -> Self {
+        let configured = ProxyHeaders::default();
+        configured.store(Setting::Set(Arc::new(names)));
+        Self::of(configured)
+    }
+
+    /// As of now.
+    pub(crate) fn load(&self) -> Names {
+        Names(self.configured.as_ref().map(ProxyHeaders::load))
+    }
+}
+
+impl Names {
+    /// Whether all of them are known.
+    pub(super) fn are_known(&self) -> bool {
+        !matches!(self.setting(), Setting::Unknown)
+    }
+
+    /// By which a front proxy tells the upstream; `None` if it listens to none.
+    pub(super) fn telling(&self) -> Option<TellingHeaders> {
+        match self.setting() {
+            Setting::Set(names) => names.telling(),
+            Setting::Unknown | Setting::Unset => None,
+        }
+    }
+
+    fn setting(&self) -> &Setting<request_header::Names> {
+        self.0.as_deref().map_or(&Setting::Unset, |setting| &**setting)
     }
 
     /// Whether a header is one of them.
-    pub(crate) fn contains(&self, name: &HeaderName) -> bool {
-        let (name, configured) = (name.as_str(), self.configured.load());
-        name.starts_with(REMOTE_PREFIX)
-            || configured.names.iter().any(|other| other == name)
-            || configured.prefixes.iter().any(|prefix| name.starts_with(prefix.as_str()))
+    pub(super) fn contain(&self, name: &HeaderName) -> bool {
+        name.as_str().starts_with(REMOTE_PREFIX)
+            || matches!(self.setting(), Setting::Set(names) if names.contain(name))
     }
 
     /// Removes all of them.
-    pub(crate) fn remove_front_proxies(&self, headers: &mut HeaderMap) {
+    pub(super) fn remove_from(&self, headers: &mut HeaderMap) {
         let found: Vec<HeaderName> =
-            headers.keys().filter(|name| self.contains(name)).cloned().collect();
+            headers.keys().filter(|name| self.contain(name)).cloned().collect();
         for name in found {
             headers.remove(name);
         }

@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use http::HeaderValue;
+use http::{HeaderName, HeaderValue};
 use tokio_util::sync::CancellationToken;
 
 use super::*;
+use crate::auth::cluster::{ProxyHeaders, Setting};
 use crate::auth::peer::Peer;
+use crate::auth::request_header::Names;
 use crate::server::listener::ListenerKind;
 
 fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
@@ -34,8 +36,18 @@ fn jane() -> Arc<User> {
 }
 
 fn apply(carry: &Carry, given: HeaderMap) -> Result<HeaderMap, Status> {
-    let names = IdentityNames::default();
-    names.set(["X-Proxy-User", " "], ["X-Proxy-Extra-", ""]);
+    // Other front proxies may use other headers, as long as the first are the usual ones.
+    apply_with(&IdentityNames::set(listed("X-Remote-", "X-Proxy-")), carry, given)
+}
+
+/// What a cluster lists: these headers first, and then those.
+fn listed(first: &str, second: &str) -> Names {
+    let both = |name: &str| vec![format!("{first}{name}"), format!(" {second}{name} ")];
+    let prefixes = [both("Extra-"), vec![String::new()]].concat();
+    Names::new(Vec::new(), &both("User"), &both("Uid"), &both("Group"), &prefixes)
+}
+
+fn apply_with(names: &IdentityNames, carry: &Carry, given: HeaderMap) -> Result<HeaderMap, Status> {
     let address = Some(IpAddr::from([10, 0, 0, 1]));
     let client = Client {
         listener: ListenerKind::Tls,
@@ -44,7 +56,7 @@ fn apply(carry: &Carry, given: HeaderMap) -> Result<HeaderMap, Status> {
         draining: CancellationToken::new(),
     };
     let mut given = given;
-    carry.apply(&names, &client, &mut given).map(|()| given)
+    carry.apply(names, &client, &mut given).map(|()| given)
 }
 
 /// What a client may try.
@@ -59,6 +71,8 @@ fn given() -> HeaderMap {
         ("x-remote-uid", "0"),
         ("x-remote-extra-scopes", "none"),
         ("x-proxy-user", "admin"),
+        ("x-proxy-group", "system:masters"),
+        ("x-proxy-uid", "0"),
         ("x-proxy-extra-a", "b"),
         ("connection", "keep-alive, x-hop"),
         ("x-hop", "1"),
@@ -113,6 +127,71 @@ fn a_front_proxy_tells_the_user_and_nothing_of_the_clients() {
             ("x-remote-extra-scopes", "all"),
         ])
     );
+}
+
+#[test]
+fn a_front_proxy_tells_it_by_what_the_upstream_listens_to() {
+    let names = IdentityNames::set(listed("X-Proxy-", "X-Other-"));
+    let mut claimed = given();
+    claimed.insert("x-other-user", HeaderValue::from_static("admin"));
+    let carried = apply_with(&names, &Carry::FrontProxy(jane()), claimed).unwrap();
+    assert_eq!(
+        carried,
+        expect(&[
+            WITHOUT_TOKEN,
+            ("x-proxy-user", "jane"),
+            ("x-proxy-uid", "u-1"),
+            ("x-proxy-group", "dev"),
+            ("x-proxy-group", "Köche, alle"),
+            ("x-proxy-group", "system:authenticated"),
+            ("x-proxy-extra-acme.com%2fx%20y%25", "1"),
+            ("x-proxy-extra-acme.com%2fx%20y%25", "zwei ü"),
+            ("x-proxy-extra-scopes", "all"),
+        ])
+    );
+    // As kube-apiserver has it by default: no header for the uid.
+    let (name, group) = (["X-Remote-User".to_owned()], ["X-Remote-Group".to_owned()]);
+    let names = IdentityNames::set(Names::new(Vec::new(), &name, &[], &group, &[]));
+    let carried = apply_with(&names, &Carry::FrontProxy(jane()), given()).unwrap();
+    let told: Vec<_> = carried.keys().filter(|name| name.as_str().starts_with("x-r")).collect();
+    assert_eq!(told, ["x-remote-user", "x-remote-group"]);
+    // Without their groups users would be others, and without a name all would be Weir.
+    let alone = Names::new(Vec::new(), &name, &[], &[], &[]);
+    let refused = |names, who| {
+        let names = IdentityNames::set(names);
+        apply_with(&names, &Carry::FrontProxy(who), given()).map_err(|status| status.code.as_u16())
+    };
+    let plain = user("jane", &["system:authenticated"]);
+    assert!(refused(alone.clone(), plain.clone()).is_ok());
+    assert_eq!(refused(alone, jane()), Err(403));
+    assert_eq!(refused(Names::new(Vec::new(), &[], &[], &group, &[]), plain), Err(403));
+}
+
+#[test]
+fn names_are_the_settings_of_the_moment() {
+    let settings = ProxyHeaders::default();
+    let names = IdentityNames::of(settings.clone());
+    let claims = || headers(&[("x-corp-user", "admin"), ("x-remote-user", "admin")]);
+    let told = |carry: &Carry| {
+        let carried = apply_with(&names, carry, claims()).map_err(|status| status.code.as_u16())?;
+        let names = carried.keys().map(HeaderName::as_str).filter(|name| name.ends_with("-user"));
+        Ok(names.map(str::to_owned).collect::<Vec<_>>())
+    };
+    let ways = [Carry::AsIs, Carry::FrontProxy(jane()), Carry::Impersonate(jane())];
+    // Nothing is known: what others than the usual ones are cannot be told, and passes only where no upstream listens to it.
+    let words = |words: &[&str]| Ok(words.iter().map(|&word| word.to_owned()).collect());
+    assert_eq!(ways.each_ref().map(told), [words(&["x-corp-user"]), Err(503), Err(503)]);
+    // The cluster has no front proxy.
+    settings.store(Setting::Unset);
+    let impersonated = words(&["x-corp-user", "impersonate-user"]);
+    assert_eq!(ways.each_ref().map(told), [words(&["x-corp-user"]), Err(403), impersonated]);
+    // It has one, and later another.
+    settings.store(Setting::Set(Arc::new(listed("X-Remote-", "X-Corp-"))));
+    let usual = [words(&[]), words(&["x-remote-user"]), words(&["impersonate-user"])];
+    assert_eq!(ways.each_ref().map(told), usual);
+    settings.store(Setting::Set(Arc::new(listed("X-Corp-", "X-Old-"))));
+    let other = [words(&[]), words(&["x-corp-user"]), words(&["impersonate-user"])];
+    assert_eq!(ways.each_ref().map(told), other);
 }
 
 #[test]
@@ -197,10 +276,7 @@ fn as_many_headers_as_fit_are_no_panic() {
     let mut given = HeaderMap::new();
     let mut number = 0;
     while given
-        .try_append(
-            http::HeaderName::try_from(format!("n{number}")).unwrap(),
-            HeaderValue::from(number),
-        )
+        .try_append(HeaderName::try_from(format!("n{number}")).unwrap(), HeaderValue::from(number))
         .is_ok()
     {
         number += 1;

@@ -7,19 +7,23 @@
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
 use crate::api::status::Status;
-use crate::auth::user::User;
+use crate::auth::cluster::TellingHeaders;
+use crate::auth::user::{AUTHENTICATED, User};
 use crate::server::response;
 use crate::upstream::credentials::escape_extra_key;
 
-/// Sets `X-Remote-*`. All groups are told: the API server adds `system:authenticated` to those of a front proxy's user unless it is there.
-pub(super) fn as_front_proxy(user: &User, headers: &mut HeaderMap) -> Result<(), Status> {
-    let groups = user.groups.iter();
-    tell(
-        user,
-        groups,
-        ["x-remote-user", "x-remote-uid", "x-remote-group", "x-remote-extra-"],
-        headers,
-    )
+/// Sets the headers that the upstream listens to, `X-Remote-*` in most clusters. All groups are told: the API server adds `system:authenticated` to
+/// those of a front proxy's user unless it is there. A uid and extra fields for which it has no header are left out: RBAC asks for neither. But
+/// without its groups a user would be another.
+pub(super) fn as_front_proxy(
+    user: &User,
+    by: &TellingHeaders,
+    headers: &mut HeaderMap,
+) -> Result<(), Status> {
+    if by.group.is_none() && user.groups.iter().any(|group| group != AUTHENTICATED) {
+        return Err(untellable("groups have no header that the API server listens to"));
+    }
+    tell(user, user.groups.iter(), by, headers)
 }
 
 /// Sets `Impersonate-*`. `system:authenticated` is left out, since the API server adds it itself and would ask whether Weir may impersonate
@@ -28,31 +32,38 @@ pub(super) fn as_impersonated(user: &User, headers: &mut HeaderMap) -> Result<()
     let added = !user.name.starts_with("system:serviceaccount:")
         && user.name != "system:anonymous"
         && !user.groups.iter().any(|group| group == "system:unauthenticated");
-    let groups =
-        user.groups.iter().filter(|group| !(added && group.as_str() == "system:authenticated"));
-    let names = ["impersonate-user", "impersonate-uid", "impersonate-group", "impersonate-extra-"];
-    tell(user, groups, names, headers)
+    let groups = user.groups.iter().filter(|group| !(added && group.as_str() == AUTHENTICATED));
+    let by = TellingHeaders {
+        username: HeaderName::from_static("impersonate-user"),
+        uid: Some(HeaderName::from_static("impersonate-uid")),
+        group: Some(HeaderName::from_static("impersonate-group")),
+        extra_prefix: Some("impersonate-extra-".to_owned()),
+    };
+    tell(user, groups, &by, headers)
 }
 
 fn tell<'a>(
     user: &User,
     groups: impl Iterator<Item = &'a String>,
-    [name, uid, group, extra]: [&'static str; 4],
+    by: &TellingHeaders,
     headers: &mut HeaderMap,
 ) -> Result<(), Status> {
     if user.name.is_empty() {
         return Err(untellable("name is empty"));
     }
-    add(headers, HeaderName::from_static(name), &user.name)?;
+    add(headers, by.username.clone(), &user.name)?;
     // An empty value tells nothing.
-    if !user.uid.is_empty() {
-        add(headers, HeaderName::from_static(uid), &user.uid)?;
+    if let Some(uid) = by.uid.as_ref().filter(|_| !user.uid.is_empty()) {
+        add(headers, uid.clone(), &user.uid)?;
     }
-    for value in groups.filter(|group| !group.is_empty()) {
-        add(headers, HeaderName::from_static(group), value)?;
+    if let Some(name) = &by.group {
+        for group in groups.filter(|group| !group.is_empty()) {
+            add(headers, name.clone(), group)?;
+        }
     }
+    let Some(prefix) = &by.extra_prefix else { return Ok(()) };
     for (key, values) in &user.extra {
-        let name = HeaderName::try_from(format!("{extra}{}", escape_extra_key(key)))
+        let name = HeaderName::try_from(format!("{prefix}{}", escape_extra_key(key)))
             .map_err(|_| untellable("extra field's name cannot be a header's"))?;
         for value in values {
             add(headers, name.clone(), value)?;
@@ -73,6 +84,12 @@ fn add(headers: &mut HeaderMap, name: HeaderName, value: &str) -> Result<(), Sta
         Ok(_) => Ok(()),
         Err(_) => Err(untellable("groups and fields are too many")),
     }
+}
+
+/// The cluster's settings name no front proxy, or no header for a user's name: without one the API server would take Weir's certificate for
+/// the user's.
+pub(super) fn nobody_listens() -> Status {
+    forbidden("weir cannot tell the API server who this user is: its settings know no front proxy")
 }
 
 /// Without the value: what it holds is not for a log or a terminal.

@@ -20,7 +20,7 @@ use super::recorder::{Recorded, Recorder};
 use crate::api::request_info::RequestInfo;
 use crate::auth::peer::Peer;
 use crate::auth::user::User;
-use crate::server::carry::{Carry, Upstreams};
+use crate::server::carry::{Carry, IdentityNames, Upstreams};
 use crate::server::connection::Client;
 use crate::server::delegate::Reason;
 use crate::server::forward::{FailureLog, Forwarder, close_if_not_upgraded, upgrade_of};
@@ -60,7 +60,7 @@ impl Way {
                 bare: Some(upstream(&bare).await),
                 front_proxy: Some(upstream(&front_proxy).await),
             },
-            names: Arc::default(),
+            names: IdentityNames::usual(),
             shares: None,
             splicer: Splicer {
                 metrics,

@@ -1,0 +1,107 @@
+//! Gateway mode while the cluster's settings for certificates and front proxies are not known, and once they are.
+
+use std::sync::Arc;
+
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use serde_json::json;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use weir::config::Mode;
+use weir::server::ListenerKind;
+use weir::simulator::{LoggedRequest, Simulator, SimulatorOptions, User};
+
+use crate::client::{Answer, Call, try_send};
+use crate::harness::{Proxy, until};
+
+/// A certificate that signed itself, of somebody.
+struct Shown {
+    pem: String,
+    key: String,
+}
+
+/// A request on a connection on which a certificate is shown.
+async fn with_certificate(proxy: &Proxy, shown: &Shown, call: &Call) -> Answer {
+    let listener = proxy.listeners.iter().find(|one| one.kind == ListenerKind::Tls).unwrap();
+    let mut roots = rustls::RootCertStore::empty();
+    let ca = listener.ca_pem.as_ref().unwrap();
+    roots.add(CertificateDer::from_pem_slice(ca.as_bytes()).unwrap()).unwrap();
+    let chain = vec![CertificateDer::from_pem_slice(shown.pem.as_bytes()).unwrap()];
+    let key = PrivateKeyDer::from_pem_slice(shown.key.as_bytes()).unwrap();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_client_auth_cert(chain, key)
+        .unwrap();
+    let stream = TcpStream::connect(proxy.address(ListenerKind::Tls)).await.unwrap();
+    let name = ServerName::try_from("localhost").unwrap();
+    let stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await.unwrap();
+    Answer::collect(try_send(stream, call).await.unwrap()).await.unwrap()
+}
+
+fn forwarded(proxy: &Proxy, path: &str) -> Vec<LoggedRequest> {
+    let recent = proxy.upstream.requests().recent();
+    recent.into_iter().filter(|seen| seen.path == path).collect()
+}
+
+fn claims(call: Call) -> Call {
+    call.header("x-remote-user", "admin")
+        .header("x-corp-user", "admin")
+        .header("x-corp-extra-scope", "all")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_unknown_goes_on_in_a_certificates_name() {
+    // It publishes no settings.
+    let users = vec![User::admin("weirs-own", "weir"), User::admin("alices", "alice")];
+    let options = SimulatorOptions { users, ..SimulatorOptions::default() };
+    let upstream = Simulator::start(options).await.unwrap();
+    let gateway = |config: &mut weir::config::Config| config.authentication.mode = Mode::Gateway;
+    let proxy = Proxy::before(upstream, "weirs-own", gateway).await;
+    let made = rcgen::generate_simple_self_signed(vec!["jane".to_owned()]).unwrap();
+    let jane = Shown { pem: made.cert.pem(), key: made.signing_key.serialize_pem() };
+
+    // Whose a certificate is cannot be told: neither by it nor by what else is shown does anything go on.
+    let call = claims(Call::get("/api/v1/nodes/a"));
+    for call in [call.clone(), call.header("authorization", "Bearer alices")] {
+        let refused = with_certificate(&proxy, &jane, &call).await;
+        assert_eq!((refused.status.as_u16(), refused.cache()), (503, ""), "{}", refused.text());
+        assert_eq!(refused.headers["retry-after"], "1");
+    }
+    assert!(forwarded(&proxy, "/api/v1/nodes/a").is_empty());
+    // A token is its own client's; what goes with it is believed by nobody.
+    let call = claims(Call::get("/api/v1/nodes/b")).header("authorization", "Bearer alices");
+    assert_eq!(proxy.call(&call).await.status, 404);
+    let seen = forwarded(&proxy, "/api/v1/nodes/b");
+    assert_eq!((seen.len(), seen[0].user.as_str()), (1, "alice"));
+    assert!(!seen[0].headers.contains_key("x-remote-user"));
+
+    // Then they are known.
+    let ca = rcgen::generate_simple_self_signed(vec!["ca".to_owned()]).unwrap().cert.pem();
+    let api = proxy.upstream.store();
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap",
+    "metadata": {"namespace": "kube-system", "name": "extension-apiserver-authentication"},
+    "data": {
+        "client-ca-file": ca, "requestheader-client-ca-file": ca,
+        "requestheader-username-headers": r#"["X-Corp-User"]"#,
+        "requestheader-group-headers": r#"["X-Corp-Group"]"#,
+        "requestheader-extra-headers-prefix": r#"["X-Corp-Extra-"]"#,
+    }});
+    api.create(map).unwrap();
+    let get = Call::get("/api/v1/nodes/c");
+    until("the settings are read", async || {
+        with_certificate(&proxy, &jane, &get).await.status == 401
+    })
+    .await;
+    let call = claims(Call::get("/api/v1/nodes/d")).header("authorization", "Bearer alices");
+    assert_eq!(proxy.call(&call).await.status, 404);
+    let seen = forwarded(&proxy, "/api/v1/nodes/d");
+    let told = |name: &str| name.starts_with("x-remote") || name.starts_with("x-corp");
+    assert!(!seen[0].headers.keys().any(|name| told(name.as_str())), "{:?}", seen[0].headers);
+    for name in ["X-Corp-User", "x-corp-extra-scope"] {
+        let call = call.clone().header("connection", &format!("close, {name}"));
+        assert_eq!(proxy.call(&call).await.status, 400, "{name}");
+    }
+}
