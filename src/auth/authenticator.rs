@@ -181,6 +181,27 @@ impl Authenticator {
         found
     }
 
+    /// Whether the certificates of a connection still say what they said: by the settings of now the same user, or a front proxy that may speak
+    /// for one. No I/O.
+    pub(crate) fn still(
+        &self,
+        peer: &Peer,
+        identity: &Identity,
+    ) -> Result<Identity, AuthenticationError> {
+        let Some(verdict) = peer.verdict(&self.settings.load(), seconds_since_1970()) else {
+            return Err(AuthenticationError::Unauthorized);
+        };
+        let ends = match (identity.credential, &verdict.certified, &verdict.front_proxy) {
+            (_, Certified::Unknown, _) => return Err(AuthenticationError::Unavailable),
+            (Credential::FrontProxy, _, Some(front_proxy)) => front_proxy.ends,
+            (Credential::Certificate, Certified::User(user, ends), _) if *user == identity.user => {
+                *ends
+            }
+            _ => return Err(AuthenticationError::Unauthorized),
+        };
+        still_good(&Identity { not_after: end(ends), ..identity.clone() })
+    }
+
     fn nobody(&self) -> Result<Identity, AuthenticationError> {
         match self.anonymous {
             Anonymous::Forward => Err(AuthenticationError::Unavailable),
@@ -196,10 +217,12 @@ impl Authenticator {
 }
 
 fn presented(user: Arc<User>, credential: Credential, ends: i64) -> Presented {
-    let ends = u64::try_from(ends).unwrap_or(0);
-    // A time beyond what the system can count is no end.
-    let not_after = UNIX_EPOCH.checked_add(Duration::from_secs(ends));
-    Presented::User(Identity { user, credential, not_after, stale: false })
+    Presented::User(Identity { user, credential, not_after: end(ends), stale: false })
+}
+
+/// A time beyond what the system can count is no end.
+fn end(seconds: i64) -> Option<SystemTime> {
+    UNIX_EPOCH.checked_add(Duration::from_secs(u64::try_from(seconds).unwrap_or(0)))
 }
 
 /// A user that was found before: an open watch outlives the request's certificate.

@@ -1,8 +1,8 @@
 //! Whether the user of an open watch still may.
 //!
 //! The API server authorizes a watch once, at its start, and so a right that is taken away ends no stream there; with `watchRecheck` Weir looks
-//! again. Each look asks who it is, if it was a token, and whether that user may. A credential that ends (a certificate, a token with a known
-//! expiry) ends the watch at that moment, without a look.
+//! again. Each look asks who it still is, of a token by a review, of a certificate by the CAs of now, and whether that user may. A credential that
+//! ends (a certificate, a token with a known expiry) ends the watch at that moment, without a look.
 //!
 //! What it costs: all watches of one user and question look at the same moments, each `interval` apart, and just after what is remembered has
 //! expired. So they share one access review (and the watches of one token one token review) each interval, however many they are. Users
@@ -21,6 +21,7 @@ use tokio::time::Instant;
 use crate::auth::attributes::Attributes;
 use crate::auth::authenticator::{AuthenticationError, Authenticator, Presented};
 use crate::auth::authorizer::Authorizer;
+use crate::auth::peer::Peer;
 use crate::auth::user::Identity;
 
 /// The right to one open watch.
@@ -28,6 +29,8 @@ use crate::auth::user::Identity;
 pub struct Recheck {
     /// Who was shown at the start.
     pub presented: Presented,
+    /// The certificates that were shown, if any.
+    pub peer: Peer,
     /// Who that was.
     pub identity: Identity,
     /// What is watched.
@@ -76,8 +79,13 @@ impl Recheck {
                 // Whoever it was, as far as that is known.
                 Err(AuthenticationError::Unavailable) => {}
             },
-            // A certificate was proved in the handshake, and is good for as long as it says.
-            Presented::Nothing | Presented::User(_) | Presented::Unknown | Presented::Unclear => {}
+            // The handshake proved the key; whether the CA is still trusted is for now to say.
+            Presented::User(_) => match self.authenticator.still(&self.peer, &self.identity) {
+                Ok(identity) => self.identity = identity,
+                Err(AuthenticationError::Unauthorized) => return true,
+                Err(AuthenticationError::Unavailable) => {}
+            },
+            Presented::Nothing | Presented::Unknown | Presented::Unclear => {}
         }
         let decision = self.authorizer.authorize(&self.identity.user, &self.attributes).await;
         decision.is_ok_and(|decision| !decision.allowed)

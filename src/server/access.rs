@@ -201,13 +201,14 @@ impl Access {
             let status = forbidden::forbidden(&user, &attributes, &decision.reason);
             return Err(NotAdmitted::Refuse(status, FORBIDDEN));
         }
-        Ok(gateway.recheck(info, presented, identity, attributes))
+        Ok(gateway.recheck(client, info, presented, identity, attributes))
     }
 }
 
 impl Gateway {
     fn recheck(
         &self,
+        client: &Client,
         info: &RequestInfo,
         presented: &Presented,
         identity: Identity,
@@ -216,6 +217,7 @@ impl Gateway {
         let interval = self.watch_recheck.filter(|_| info.verb == Verb::Watch)?;
         Some(Recheck {
             presented: presented.clone(),
+            peer: client.peer.clone(),
             identity,
             attributes,
             interval,

@@ -1,6 +1,6 @@
 //! Open watches and the rights to them.
 
-use std::path::PathBuf;
+use std::path::Path;
 
 use prometheus::Registry;
 use tokio::task::JoinHandle;
@@ -8,19 +8,31 @@ use tokio::task::JoinHandle;
 use super::*;
 use crate::auth::access_review::testing::{Reply, Script, attributes, config, pass, user};
 use crate::auth::user::Credential;
-use crate::config::{Anonymous, AuthenticationConfig, Mode};
+use crate::auth::x509::testing::TestCa;
+use crate::config::{Anonymous, AuthenticationConfig, Mode, RequestHeaderConfig};
 use crate::telemetry::auth_metrics::AuthMetrics;
 use crate::upstream::Upstream;
 use crate::upstream::testing::{config as upstream, metrics};
 
 const INTERVAL: Duration = Duration::from_secs(60);
+const CLIENTS: &str = "clients.crt";
+const PROXIES: &str = "proxies.crt";
 const PODS: &str = "/api/v1/pods?watch=1";
 
-async fn authenticator() -> Arc<Authenticator> {
+/// With the CAs of clients and front proxies in files of this directory; without, what they are is never known.
+async fn authenticator(directory: Option<&Path>) -> Arc<Authenticator> {
+    let words = |word: &str| vec![word.to_owned()];
     let config = AuthenticationConfig {
         mode: Mode::Gateway,
-        client_ca: None::<PathBuf>,
-        request_header: None,
+        client_ca: directory.map(|directory| directory.join(CLIENTS)),
+        request_header: directory.map(|directory| RequestHeaderConfig {
+            ca: directory.join(PROXIES),
+            allowed_names: Vec::new(),
+            username_headers: words("X-Remote-User"),
+            uid_headers: Vec::new(),
+            group_headers: words("X-Remote-Group"),
+            extra_header_prefixes: Vec::new(),
+        }),
         anonymous: Anonymous::Authorize,
         token_audiences: Vec::new(),
         token_ttl: Duration::from_secs(10),
@@ -43,10 +55,11 @@ async fn watch(script: &Script, not_after: Option<SystemTime>, interval: Duratio
     let identity = identity(not_after);
     Recheck {
         presented: Presented::User(identity.clone()),
+        peer: Peer::new(Some(&TestCa::new("clients").user("alice").chain), None),
         identity,
         attributes: attributes(PODS),
         interval,
-        authenticator: authenticator().await,
+        authenticator: authenticator(None).await,
         authorizer: Arc::clone(&script.authorizer),
     }
 }
@@ -108,6 +121,49 @@ async fn what_was_just_asked_is_not_the_look() {
     pass_until(|| lost.is_finished()).await;
     asked &= script.asked() >= 3;
     assert!(asked);
+}
+
+#[tokio::test]
+async fn a_ca_that_is_not_trusted_any_more_ends_its_watches() {
+    let (clients, proxies) = (TestCa::new("clients"), TestCa::new("proxies"));
+    for (file, credential) in [(CLIENTS, "certificate"), (PROXIES, "front-proxy")] {
+        let directory = tempfile::tempdir().unwrap();
+        let write = |file: &str, ca: &TestCa| {
+            std::fs::write(directory.path().join(file), ca.pem()).unwrap();
+        };
+        write(CLIENTS, &clients);
+        write(PROXIES, &proxies);
+        let script = Script::start(&config(0), Reply::Allow).await;
+        let authenticator = authenticator(Some(directory.path())).await;
+        let ca = if file == CLIENTS { &clients } else { &proxies };
+        let peer = Peer::new(Some(&ca.user("alice").chain), None);
+        let said = [("x-remote-user", "alice")].map(|(name, value)| {
+            (http::HeaderName::from_static(name), http::HeaderValue::from_static(value))
+        });
+        let presented = authenticator.present(&peer, &said.into_iter().collect());
+        let Presented::User(identity) = presented.clone() else { panic!("{presented:?}") };
+        assert_eq!(identity.credential.as_str(), credential);
+        let recheck = Recheck {
+            presented,
+            peer,
+            identity,
+            attributes: attributes(PODS),
+            interval: INTERVAL,
+            authenticator,
+            authorizer: Arc::clone(&script.authorizer),
+        };
+        let lost = tokio::spawn(recheck.lost());
+        pass_until(|| script.asked() >= 2).await;
+        assert!(!lost.is_finished(), "{credential}");
+        write(file, &TestCa::new("another"));
+        let asked = script.asked();
+        let took = pass_until(|| lost.is_finished()).await;
+        assert!(took <= 2 * INTERVAL, "{credential}: {took:?}");
+        assert!(
+            script.asked() <= asked + 1,
+            "no right is asked about in a name that is not proved"
+        );
+    }
 }
 
 #[tokio::test]
