@@ -47,6 +47,12 @@ impl BearerToken {
         }
     }
 
+    /// Whether the token that a request shows stands among the sub-protocols of a WebSocket: the upstream takes it out of them.
+    pub fn is_in_protocols(headers: &HeaderMap) -> bool {
+        of_authorization(headers) == Bearer::Nothing
+            && matches!(of_protocols(headers), Bearer::Token(_))
+    }
+
     fn checked(token: &str) -> Bearer {
         // TokenReview puts the token into a header and reads that: a space ends it, white space at its end is cut off.
         if token.contains(' ') || token.ends_with(char::is_whitespace) {

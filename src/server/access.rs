@@ -18,6 +18,7 @@ use crate::api::status::Status;
 use crate::auth::attributes::Attributes;
 use crate::auth::authenticator::{AuthenticationError, Authenticator, Presented};
 use crate::auth::authorizer::{Authorizer, Decision, Source};
+use crate::auth::bearer::BearerToken;
 use crate::auth::forbidden;
 use crate::auth::recheck::Recheck;
 use crate::auth::user::{Identity, User};
@@ -71,6 +72,11 @@ impl Caller {
             Self::Client(Presented::User(identity)) => Some(identity),
             _ => None,
         }
+    }
+
+    /// Whether it is a token among a WebSocket's sub-protocols that tells who it is.
+    pub(crate) fn is_known_by_protocol(&self, headers: &HeaderMap) -> bool {
+        matches!(self, Self::Client(Presented::Token(_))) && BearerToken::is_in_protocols(headers)
     }
 }
 

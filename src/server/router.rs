@@ -248,7 +248,10 @@ impl Router {
         // Only watches come here with one.
         let handshake = match headers::upgrade(&parts.headers) {
             None => None,
-            Some(_) => Some(Handshake::of(parts).ok_or(Reason::Upgrade)?),
+            Some(_) => {
+                let by_token = caller.is_known_by_protocol(&parts.headers);
+                Some(Handshake::of(parts, by_token).ok_or(Reason::Upgrade)?)
+            }
         };
         let request = info.resource.as_ref().ok_or(Reason::NonResource)?;
         let resource = match self.find(request).await {

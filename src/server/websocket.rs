@@ -1,7 +1,8 @@
 //! A watch over a WebSocket: the stream of any other watch, one message an event (semantics.md §6.3).
 //!
 //! The handshake is answered here only in the plain form that the upstream certainly accepts; any other (no `Origin`, several
-//! sub-protocols, a token among them) is forwarded, and the upstream words its refusal.
+//! sub-protocols) is forwarded, and the upstream words its refusal. A sub-protocol that carries the token by which its client is known (browsers can
+//! show it in no other way) is taken out first, as upstream, and never sent back.
 //!
 //! What is buffered is one chunk of the watch: while a client does not read, nothing more is taken from the stream,
 //! which falls out of the history in the end, as behind an HTTP body. What a client sends is read, bounded, and thrown away.
@@ -50,8 +51,9 @@ pub(crate) struct Handshake {
 }
 
 impl Handshake {
-    /// Reads it; `None` if it is not the plain form of a handshake that the upstream accepts.
-    pub(crate) fn of(parts: &Parts) -> Option<Self> {
+    /// Reads it; `None` if it is not the plain form of a handshake that the upstream accepts. `by_token`: the client is known by the token among its
+    /// sub-protocols, and by nothing else.
+    pub(crate) fn of(parts: &Parts, by_token: bool) -> Option<Self> {
         let headers = &parts.headers;
         if parts.version != Version::HTTP_11
             || !is_named(only(headers, &UPGRADE)?)
@@ -65,11 +67,11 @@ impl Handshake {
         let key = only(headers, &SEC_WEBSOCKET_KEY).filter(|key| !key.is_empty())?;
         let protocol = match headers.contains_key(SEC_WEBSOCKET_PROTOCOL) {
             false => None,
-            true => Some(only(headers, &SEC_WEBSOCKET_PROTOCOL).filter(|one| is_protocol(one))?),
+            true => Some(protocol(only(headers, &SEC_WEBSOCKET_PROTOCOL)?, by_token)?),
         };
         Some(Self {
             accept: HeaderValue::from_str(&derive_accept_key(key.as_bytes())).ok()?,
-            protocol: protocol.cloned(),
+            protocol,
             upgrade: parts.extensions.get::<OnUpgrade>()?.clone(),
         })
     }
@@ -95,10 +97,26 @@ fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a HeaderValue
     values.next().filter(|_| values.next().is_none())
 }
 
+/// The one sub-protocol besides a token's, if that is to be taken out; `None` for none or several.
+fn protocol(offered: &HeaderValue, without_token: bool) -> Option<HeaderValue> {
+    if !without_token {
+        return Some(offered.clone()).filter(|one| is_protocol(one.as_bytes()));
+    }
+    let mut others = offered
+        .as_bytes()
+        .split(|byte| *byte == b',')
+        .map(<[u8]>::trim_ascii)
+        .filter(|one| !one.starts_with(PROTOCOL_TOKEN_PREFIX.as_bytes()));
+    let one = others.next().filter(|one| is_protocol(one))?;
+    if others.next().is_some() {
+        return None;
+    }
+    HeaderValue::from_bytes(one).ok()
+}
+
 /// Whether it is one sub-protocol, and not a bearer token.
-fn is_protocol(value: &HeaderValue) -> bool {
+fn is_protocol(bytes: &[u8]) -> bool {
     let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._+/".contains(byte);
-    let bytes = value.as_bytes();
     !bytes.is_empty()
         && bytes.iter().all(plain)
         && !bytes.starts_with(PROTOCOL_TOKEN_PREFIX.as_bytes())

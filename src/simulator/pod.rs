@@ -95,8 +95,7 @@ pub(super) fn upgrade(
     if wanted.eq_ignore_ascii_case("websocket") {
         let accept = websocket::accept(request.header("sec-websocket-key"));
         answer::set(headers, header::SEC_WEBSOCKET_ACCEPT, &accept);
-        let offered = request.header("sec-websocket-protocol").split(',').next();
-        if let Some(protocol) = offered.map(str::trim).filter(|name| !name.is_empty()) {
+        if let Some(protocol) = websocket::left(&request.headers).first() {
             answer::set(headers, header::SEC_WEBSOCKET_PROTOCOL, protocol);
         }
     } else if let Some(protocol) = request.headers.get("x-stream-protocol-version") {

@@ -27,13 +27,15 @@ pub(super) fn is_upgrade(request: &Request) -> bool {
         && request.header("upgrade").eq_ignore_ascii_case("websocket")
 }
 
-/// The bearer token among the sub-protocols; empty for one that is no good, as one that stands alone is not.
+/// The bearer token among the sub-protocols; empty for one that is no good, as one that stands alone is not, nor are two.
 pub(super) fn token(headers: &HeaderMap) -> Option<String> {
     let offered = protocols(headers);
-    let given = offered.iter().find_map(|word| word.strip_prefix(BEARER))?;
+    let mut tokens = offered.iter().filter_map(|word| word.strip_prefix(BEARER));
+    let given = tokens.next()?;
+    let two = tokens.next().is_some();
     let bytes = URL_SAFE_NO_PAD.decode(given).ok();
     let token = bytes.and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or_default();
-    Some(if offered.len() > 1 { token } else { String::new() })
+    Some(if offered.len() > 1 && !two { token } else { String::new() })
 }
 
 /// The sub-protocols that are offered.
@@ -43,13 +45,16 @@ fn protocols(headers: &HeaderMap) -> Vec<&str> {
     words.map(str::trim).filter(|word| !word.is_empty()).collect()
 }
 
+/// Those that are left after the authentication, which takes out a token that was needed to get so far.
+pub(super) fn left(headers: &HeaderMap) -> Vec<&str> {
+    let credential = headers.contains_key(header::AUTHORIZATION);
+    let offered = protocols(headers).into_iter();
+    offered.filter(|word| credential || !word.starts_with(BEARER)).collect()
+}
+
 /// The answer that switches protocols, or the code of the [`bare`] one that refuses to.
 pub(super) fn handshake(request: &Request) -> Result<Response<Body>, StatusCode> {
-    let offered = protocols(&request.headers);
-    // A token that was needed to get here was taken out by the authentication.
-    let credential = request.headers.contains_key(header::AUTHORIZATION);
-    let left: Vec<&str> =
-        offered.into_iter().filter(|word| credential || !word.starts_with(BEARER)).collect();
+    let left = left(&request.headers);
     if !is_uri(request.header("origin")) {
         return Err(StatusCode::FORBIDDEN);
     }

@@ -11,6 +11,7 @@ mod cold;
 mod crds;
 mod documents;
 mod forward;
+mod gateway;
 mod harness;
 mod identity;
 mod informer;

@@ -1,3 +1,5 @@
+//! Tokens as kube-apiserver reads them.
+
 use http::{HeaderName, HeaderValue};
 use proptest::prelude::*;
 

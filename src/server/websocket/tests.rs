@@ -8,6 +8,10 @@ use super::*;
 
 /// Whether a handshake with these headers in place of the usual ones is answered here; an empty value takes one away.
 fn accepted(changes: &[(&str, &str)]) -> Option<Handshake> {
+    accepted_of(changes, false)
+}
+
+fn accepted_of(changes: &[(&str, &str)], by_token: bool) -> Option<Handshake> {
     let mut headers = vec![
         ("connection", "Upgrade"),
         ("upgrade", "websocket"),
@@ -25,7 +29,7 @@ fn accepted(changes: &[(&str, &str)]) -> Option<Handshake> {
     let upgrade = hyper::upgrade::on(&mut request);
     let (mut parts, ()) = request.into_parts();
     parts.extensions.insert(upgrade);
-    Handshake::of(&parts)
+    Handshake::of(&parts, by_token)
 }
 
 #[test]
@@ -51,6 +55,25 @@ fn only_a_plain_handshake_is_answered_here() {
         &[("connection", "upgrade"), ("connection", "keep-alive")],
     ] {
         assert!(accepted(changes).is_none(), "{changes:?}");
+    }
+}
+
+#[test]
+fn a_token_among_the_sub_protocols_is_never_sent_back() {
+    let token = "base64url.bearer.authorization.k8s.io.eA";
+    let answered = |offered: &str| {
+        let handshake = accepted_of(&[("sec-websocket-protocol", offered)], true)?;
+        handshake.answer().headers().get(SEC_WEBSOCKET_PROTOCOL).cloned()
+    };
+    for offered in [format!("{token}, v4.channel.k8s.io"), format!("v4.channel.k8s.io,{token}")] {
+        assert_eq!(answered(&offered).unwrap(), "v4.channel.k8s.io", "{offered}");
+        let known_otherwise = accepted(&[("sec-websocket-protocol", &offered)]);
+        assert!(known_otherwise.is_none(), "two are left: the upstream's to refuse");
+    }
+    for offered in
+        [token, &format!("{token}, a, b"), &format!("{token}, "), &format!("{token}, a b")]
+    {
+        assert_eq!(answered(offered), None, "{offered}");
     }
 }
 

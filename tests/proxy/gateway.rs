@@ -1,0 +1,134 @@
+//! Gateway mode before users with tokens: what a browser's WebSocket shows of its user.
+
+use base64::Engine;
+use futures::StreamExt;
+use http::{HeaderValue, Request, Response};
+use tokio::net::TcpStream;
+use tokio_tungstenite::tungstenite::client::IntoClientRequest;
+use tokio_tungstenite::tungstenite::{Error, Message};
+use tokio_tungstenite::{WebSocketStream, client_async};
+use weir::config::Mode;
+use weir::simulator::{Rule, Simulator, SimulatorOptions, User};
+
+use crate::client::{Call, PATIENCE};
+use crate::harness::{POD, Proxy, seed, until};
+
+const LIST: &str = "/api/v1/namespaces/ns1/configmaps?resourceVersion=0";
+const WATCH: &str = "/api/v1/namespaces/ns1/configmaps?watch=1&resourceVersion=0";
+
+/// Alice may read config maps and execute in pods, bob nothing.
+async fn gateway() -> Proxy {
+    let read = Rule::new(&["get", "list", "watch"], &["configmaps", "pods"], &["ns1"]);
+    let execute = Rule::new(&["*"], &["pods/exec", "pods/attach"], &["ns1"]);
+    let users = vec![
+        User::admin("weirs-own", "weir"),
+        User::with_rules("alices", "alice", vec![read, execute]),
+        User::with_rules("bobs", "bob", Vec::new()),
+    ];
+    let options = SimulatorOptions { users, ..SimulatorOptions::default() };
+    let upstream = Simulator::start(options).await.unwrap();
+    seed(&upstream);
+    Proxy::before(upstream, "weirs-own", |config| config.authentication.mode = Mode::Gateway).await
+}
+
+fn as_user(call: Call, token: &str) -> Call {
+    call.header("authorization", &format!("Bearer {token}"))
+}
+
+/// The sub-protocol that carries a token.
+fn protocol(token: &str) -> String {
+    let token = base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(token);
+    format!("base64url.bearer.authorization.k8s.io.{token}")
+}
+
+type Opened = (WebSocketStream<TcpStream>, Response<Option<Vec<u8>>>);
+
+/// Asks for a WebSocket; what refuses it is the error.
+async fn open(
+    address: std::net::SocketAddr,
+    path: &str,
+    protocols: &str,
+) -> Result<Opened, Box<Response<Option<Vec<u8>>>>> {
+    let mut request: Request<()> = format!("ws://localhost{path}").into_client_request().unwrap();
+    let headers = request.headers_mut();
+    headers.insert("origin", HeaderValue::from_static("http://localhost"));
+    headers.insert("sec-websocket-protocol", HeaderValue::from_str(protocols).unwrap());
+    let stream = TcpStream::connect(address).await.unwrap();
+    let opened = tokio::time::timeout(PATIENCE, client_async(request, stream)).await.unwrap();
+    match opened {
+        Ok(opened) => Ok(opened),
+        Err(Error::Http(refused)) => Err(refused),
+        Err(error) => panic!("{error}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_browsers_token_opens_a_watch_from_the_cache() {
+    let proxy = gateway().await;
+    let warm = as_user(Call::get(LIST), "alices");
+    until("the cache is warm", async || proxy.call(&warm).await.cache() == "hit").await;
+    let alice = protocol("alices");
+    for offered in [format!("{alice}, v1.example"), format!("v1.example,{alice}")] {
+        let mut messages = Vec::new();
+        for address in [proxy.plain(), proxy.upstream.address()] {
+            let path = format!("{WATCH}&timeoutSeconds=1");
+            let Ok((mut socket, answer)) = open(address, &path, &offered).await else {
+                panic!("refused: {offered}")
+            };
+            let headers = answer.headers();
+            assert_eq!(headers["sec-websocket-protocol"], "v1.example");
+            assert!(!format!("{headers:?}").contains("bearer"), "{headers:?}");
+            if address == proxy.plain() {
+                assert_eq!(headers["x-weir-cache"], "hit");
+            }
+            let mut texts = Vec::new();
+            while let Some(Ok(Message::Text(text))) = socket.next().await {
+                // The bookmark at the end tells how far each cache is.
+                if !text.contains(r#""type":"BOOKMARK""#) {
+                    texts.push(text.to_string());
+                }
+            }
+            messages.push(texts);
+        }
+        assert_eq!(messages[0].len(), 4);
+        assert_eq!(messages[0], messages[1]);
+    }
+    // Nobody else gets in by it, and the answers are the upstream's own.
+    let too_many = format!("{alice}, v1.example, v2.example");
+    for (offered, code) in [
+        (format!("{}, v1.example", protocol("bobs")), 403),
+        (format!("{}, v1.example", protocol("nobodys")), 401),
+        (format!("{alice}, {alice}, v1.example"), 401),
+        (alice.clone(), 401),
+        (too_many, 400),
+    ] {
+        let [through, direct] = [proxy.plain(), proxy.upstream.address()];
+        let (through, direct) = (open(through, WATCH, &offered), open(direct, WATCH, &offered));
+        let (through, direct) = (through.await.err().unwrap(), direct.await.err().unwrap());
+        assert_eq!(
+            (through.status().as_u16(), direct.status().as_u16()),
+            (code, code),
+            "{offered}"
+        );
+        assert_eq!(through.body(), direct.body(), "{offered}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_browsers_token_goes_on_untouched_with_an_upgrade() {
+    let proxy = gateway().await;
+    let path = format!("{POD}/exec");
+    let offered = format!("{}, v5.channel.k8s.io", protocol("alices"));
+    let Ok((_socket, answer)) = open(proxy.plain(), &format!("{path}?command=ls"), &offered).await
+    else {
+        panic!("refused")
+    };
+    assert_eq!(answer.headers()["sec-websocket-protocol"], "v5.channel.k8s.io");
+    let recent = proxy.upstream.requests().recent();
+    let seen = recent.iter().find(|seen| seen.path == path).unwrap();
+    assert_eq!(seen.user, "alice");
+    assert_eq!(seen.headers["sec-websocket-protocol"], offered);
+    let offered = format!("{}, v5.channel.k8s.io", protocol("bobs"));
+    let refused = open(proxy.plain(), &format!("{path}?command=ls"), &offered).await;
+    assert_eq!(refused.err().unwrap().status(), 403);
+}
