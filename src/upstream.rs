@@ -53,6 +53,7 @@ pub struct Upstream {
 
 struct Inner {
     credentials: Arc<Credentials>,
+    config: UpstreamConfig,
     pool: Pool,
     metrics: UpstreamMetrics,
     /// Ends the task that follows the credentials' files with the last clone.
@@ -66,40 +67,38 @@ impl Upstream {
         config: &UpstreamConfig,
         metrics: UpstreamMetrics,
     ) -> Result<Self, UpstreamError> {
-        Self::showing(config, Shown::Own, metrics).await
+        Ok(Self::with(Credentials::load(config).await?, config, &metrics))
     }
 
-    /// Connections to the same upstream, trusted by the same authority, that show nothing of Weir's own: no client certificate, no
+    /// Connections to the same upstream, trusted by the same authority now and later, that show nothing of Weir's own: no client certificate, no
     /// `Authorization`, no impersonation, whatever the kubeconfig has. Who sends is in each request.
-    pub async fn bare(
-        config: &UpstreamConfig,
-        metrics: UpstreamMetrics,
-    ) -> Result<Self, UpstreamError> {
-        Self::showing(config, Shown::Bare, metrics).await
+    pub async fn bare(&self) -> Result<Self, UpstreamError> {
+        self.showing(Shown::Bare).await
     }
 
     /// Connections to the same upstream that show the certificate of a front proxy and nothing else; who sends is in the headers that a front
     /// proxy may set. The files are read again when their content changes. Refused for an upstream without TLS.
-    pub async fn front_proxy(
-        config: &UpstreamConfig,
-        certificate: &FrontProxyConfig,
-        metrics: UpstreamMetrics,
-    ) -> Result<Self, UpstreamError> {
-        Self::showing(config, Shown::FrontProxy(certificate.clone()), metrics).await
+    pub async fn front_proxy(&self, certificate: &FrontProxyConfig) -> Result<Self, UpstreamError> {
+        self.showing(Shown::FrontProxy(certificate.clone())).await
     }
 
-    async fn showing(
+    async fn showing(&self, shown: Shown) -> Result<Self, UpstreamError> {
+        let Inner { credentials, config, metrics, .. } = &*self.inner;
+        Ok(Self::with(Credentials::beside(credentials, shown).await?, config, metrics))
+    }
+
+    fn with(
+        credentials: Arc<Credentials>,
         config: &UpstreamConfig,
-        shown: Shown,
-        metrics: UpstreamMetrics,
-    ) -> Result<Self, UpstreamError> {
-        let metrics = metrics.of_identity(shown.as_str());
-        let credentials = Credentials::load(config, shown).await?;
+        metrics: &UpstreamMetrics,
+    ) -> Self {
+        let metrics = metrics.of_identity(credentials.shown().as_str());
         let cancel = CancellationToken::new();
         tokio::spawn(credentials.clone().follow(cancel.clone()));
         let pool = Pool::new(config, credentials.clone(), metrics.clone());
-        let inner = Inner { credentials, pool, metrics, _following: cancel.drop_guard() };
-        Ok(Self { inner: Arc::new(inner) })
+        let (config, following) = (config.clone(), cancel.drop_guard());
+        let inner = Inner { credentials, config, pool, metrics, _following: following };
+        Self { inner: Arc::new(inner) }
     }
 
     /// Sends a request whose URI has only path and query. Sets `Host`/authority and, with Weir's own identity, its `Authorization`; strips

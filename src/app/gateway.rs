@@ -33,7 +33,7 @@ pub(super) async fn build(
         let upstreams = Upstreams::own(own.clone());
         return Ok(Identities { access: Access::sidecar(), upstreams, rights: None });
     }
-    let upstreams = upstreams(config, own, metrics).await?;
+    let upstreams = upstreams(config, own).await?;
     let (authentication, authorization) = (&config.authentication, &config.authorization);
     let grace = authorization.stale_decision_grace;
     let authenticator = Authenticator::start(authentication, grace, own.clone(), &metrics.auth)
@@ -63,23 +63,18 @@ pub(super) async fn build(
 }
 
 /// The three sets of connections (design, section 8).
-async fn upstreams(
-    config: &Config,
-    own: &Upstream,
-    metrics: &Metrics,
-) -> anyhow::Result<Upstreams> {
+async fn upstreams(config: &Config, own: &Upstream) -> anyhow::Result<Upstreams> {
     let authentication = &config.authentication;
     if authentication.impersonate && own.impersonates() {
         bail!(
             "authentication.impersonate cannot go together with a kubeconfig that impersonates already (as)"
         );
     }
-    let bare = Upstream::bare(&config.upstream, metrics.upstream.clone()).await?;
+    let bare = own.bare().await?;
     let front_proxy = match &authentication.front_proxy {
         None => None,
         Some(files) => {
-            let upstream =
-                Upstream::front_proxy(&config.upstream, files, metrics.upstream.clone()).await;
+            let upstream = own.front_proxy(files).await;
             Some(upstream.context("authentication.frontProxy cannot be used")?)
         }
     };

@@ -6,7 +6,8 @@
 //! that file watches miss) and puts a new one in place; requests take the current one as they start, and a changed
 //! [`Identity::tls_generation`] tells the pools to let old connections drain.
 //!
-//! The same sources, without Weir's own credential in them, are what connections are made of that carry a client's ([`Shown`]).
+//! Connections that carry a client's credential ([`Shown`]) are made of the same address and authority without Weir's own: not read once more, but
+//! taken from the identity in use, so that no change of a kubeconfig could ever lead them to another cluster than the one that is cached.
 //!
 //! No credential is ever in an error or a log: what kube-client says of an exec plugin would hold its environment and its output.
 
@@ -65,53 +66,87 @@ pub(crate) struct Identity {
     pub(crate) authorizer: Authorizer,
     /// The namespace of the context, or of the pod.
     pub(crate) default_namespace: String,
+    /// What of it is the upstream's own.
+    cluster: Arc<Loaded>,
 }
 
 /// The current identity and where it comes from.
 pub(crate) struct Credentials {
     source: Source,
+    /// Whose upstream this is, if it is not of the source itself.
+    own: Option<Arc<Self>>,
     shown: Shown,
     address: Option<String>,
     current: ArcSwap<Identity>,
     digests: Mutex<FilesDigest>,
     reload: Notify,
+    /// Tells those beside it that a new identity is in place.
+    changed: Notify,
     last_unauthorized: Mutex<Option<Instant>>,
 }
 
 impl Credentials {
-    /// Reads everything once. `shown` says what of it the connections may show.
-    pub(crate) async fn load(
-        config: &UpstreamConfig,
-        shown: Shown,
-    ) -> Result<Arc<Self>, UpstreamError> {
+    /// Weir's own: reads everything once.
+    pub(crate) async fn load(config: &UpstreamConfig) -> Result<Arc<Self>, UpstreamError> {
         // Which provider rustls uses must not depend on which features other crates happen to turn on; an
         // error means that somebody chose one already.
         drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
         let source = Source::choose(config)?;
         let address = config.addresses.first().cloned();
         let (identity, digests, source) = {
-            let (address, shown) = (address.clone(), shown.clone());
+            let address = address.clone();
             blocking(move || {
                 let mut source = source;
-                let (loaded, digests) = source.load_with_digest(&shown)?;
+                let (loaded, digests) = source.load_with_digest()?;
                 source.pin(&loaded);
-                let identity = build(&loaded, address.as_deref(), 0)?;
-                shown.check(&identity.endpoint)?;
-                Ok((identity, digests, source))
+                Ok((build(&loaded, address.as_deref(), 0)?, digests, source))
             })
             .await?
         };
         // Tells of an unusable plugin or token now rather than with the first request.
         identity.authorizer.header().await?;
-        Ok(Arc::new(Self {
+        Ok(Self::new(source, None, Shown::Own, address, identity, digests))
+    }
+
+    /// For the same upstream as Weir's own, which it follows; but only this is shown.
+    pub(crate) async fn beside(own: &Arc<Self>, shown: Shown) -> Result<Arc<Self>, UpstreamError> {
+        let loaded = shown.beside(&own.current().cluster);
+        let (address, checked) = (own.address.clone(), shown.clone());
+        let (identity, digests) = blocking(move || {
+            let digests = FilesDigest::of(&loaded);
+            let identity = build(&loaded, address.as_deref(), 0)?;
+            checked.check(&identity.endpoint)?;
+            Ok((identity, digests))
+        })
+        .await?;
+        let (source, address) = (own.source.clone(), own.address.clone());
+        Ok(Self::new(source, Some(Arc::clone(own)), shown, address, identity, digests))
+    }
+
+    fn new(
+        source: Source,
+        own: Option<Arc<Self>>,
+        shown: Shown,
+        address: Option<String>,
+        identity: Identity,
+        digests: FilesDigest,
+    ) -> Arc<Self> {
+        Arc::new(Self {
             source,
+            own,
             shown,
             address,
             current: ArcSwap::from_pointee(identity),
             digests: Mutex::new(digests),
             reload: Notify::new(),
+            changed: Notify::new(),
             last_unauthorized: Mutex::new(None),
-        }))
+        })
+    }
+
+    /// What connections with it show.
+    pub(crate) fn shown(&self) -> &Shown {
+        &self.shown
     }
 
     /// The identity as of now.
@@ -141,6 +176,7 @@ impl Credentials {
             let forced = tokio::select! {
                 () = cancel.cancelled() => return,
                 () = self.reload.notified() => self.current().authorizer.is_exec(),
+                () = self.own_changed() => false,
                 () = tokio::time::sleep(POLL_INTERVAL) => {
                     self.current().authorizer.is_exec_certificate()
                         && loaded_at.elapsed() >= EXEC_CERTIFICATE_INTERVAL
@@ -162,20 +198,39 @@ impl Credentials {
         }
     }
 
+    /// When there is something new beside Weir's own identity; never for that itself. What is missed between two waits, the poll finds.
+    async fn own_changed(&self) {
+        match &self.own {
+            Some(own) => own.changed.notified().await,
+            None => std::future::pending().await,
+        }
+    }
+
     /// Reads everything again if a file changed (or `forced`); tells whether it did. On an error the old identity stays.
     pub(crate) async fn refresh(&self, forced: bool) -> Result<bool, UpstreamError> {
         let old_digests = self.digests.lock().clone();
         let paths = old_digests.paths();
         let now = blocking(move || Ok(FilesDigest::of_paths(paths))).await?;
-        if now == old_digests && !forced {
+        let old = self.current();
+        // What Weir's own identity could not take is not taken here either.
+        let cluster = self.own.as_ref().map(|own| own.current().cluster.clone());
+        let moved = cluster.as_ref().is_some_and(|new| !new.is_same_cluster(&old.cluster));
+        if now == old_digests && !moved && !forced {
             return Ok(false);
         }
-        let old = self.current();
         let source = self.source.clone();
         let (address, shown) = (self.address.clone(), self.shown.clone());
         let (identity, digests) = blocking(move || {
-            let (loaded, digests) = source.load_with_digest(&shown)?;
-            let same_tls = digests.tls == old_digests.tls && !old.authorizer.is_exec_certificate();
+            let (loaded, digests) = match cluster {
+                None => source.load_with_digest()?,
+                Some(cluster) => {
+                    let loaded = shown.beside(&cluster);
+                    let digests = FilesDigest::of(&loaded);
+                    (loaded, digests)
+                }
+            };
+            let same_tls =
+                digests.tls == old_digests.tls && !moved && !old.authorizer.is_exec_certificate();
             let generation = old.tls_generation + u64::from(!same_tls);
             let mut identity = build(&loaded, address.as_deref(), generation)?;
             if identity.endpoint != old.endpoint {
@@ -194,6 +249,7 @@ impl Credentials {
         identity.authorizer.header().await?;
         self.current.store(Arc::new(identity));
         *self.digests.lock() = digests;
+        self.changed.notify_waiters();
         Ok(true)
     }
 }
@@ -227,6 +283,7 @@ fn build(
         impersonation: impersonation(config, &loaded.origin)?,
         authorizer,
         default_namespace: config.default_namespace.clone(),
+        cluster: Arc::new(loaded.cluster()),
     })
 }
 

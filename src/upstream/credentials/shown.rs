@@ -8,8 +8,8 @@
 
 use kube_client::config::AuthInfo;
 
+use super::Endpoint;
 use super::source::Loaded;
-use super::{Endpoint, Paths};
 use crate::config::FrontProxyConfig;
 use crate::upstream::error::UpstreamError;
 
@@ -25,24 +25,19 @@ pub(crate) enum Shown {
 }
 
 impl Shown {
-    /// What was read, with only this to be shown.
-    pub(super) fn of(&self, loaded: Loaded) -> Loaded {
-        let (origin, certificate_files, auth_info) = match self {
-            Self::Own => return loaded,
-            Self::Bare => (loaded.origin, Paths::new(), AuthInfo::default()),
-            Self::FrontProxy(files) => {
-                let auth_info = AuthInfo {
-                    client_certificate: Some(files.certificate.display().to_string()),
-                    client_key: Some(files.key.display().to_string()),
-                    ..AuthInfo::default()
-                };
-                let certificate_files = vec![files.certificate.clone(), files.key.clone()];
-                ("authentication.frontProxy".to_owned(), certificate_files, auth_info)
-            }
-        };
-        let mut config = loaded.config;
-        config.auth_info = auth_info;
-        Loaded { config, origin, certificate_files, token_files: Paths::new(), ..loaded }
+    /// A cluster, with only this to be shown to it.
+    pub(super) fn beside(&self, cluster: &Loaded) -> Loaded {
+        let mut beside = cluster.cluster();
+        if let Self::FrontProxy(files) = self {
+            beside.origin = "authentication.frontProxy".to_owned();
+            beside.config.auth_info = AuthInfo {
+                client_certificate: Some(files.certificate.display().to_string()),
+                client_key: Some(files.key.display().to_string()),
+                ..AuthInfo::default()
+            };
+            beside.certificate_files = vec![files.certificate.clone(), files.key.clone()];
+        }
+        beside
     }
 
     /// Whether it can be shown there at all.

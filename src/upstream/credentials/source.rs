@@ -5,10 +5,10 @@ use std::hash::{DefaultHasher, Hasher};
 use std::path::PathBuf;
 
 use kube_client::Config;
-use kube_client::config::{KubeConfigOptions, Kubeconfig};
+use kube_client::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
 
 use super::authorizer::never_interactive;
-use super::{Paths, Shown, errors};
+use super::{Paths, errors};
 use crate::config::UpstreamConfig;
 use crate::upstream::error::UpstreamError;
 
@@ -29,6 +29,7 @@ pub(super) enum Source {
 }
 
 /// What was read.
+#[derive(Clone)]
 pub(super) struct Loaded {
     pub(super) config: Config,
     /// For messages: files and context.
@@ -41,6 +42,33 @@ pub(super) struct Loaded {
     /// A client certificate and its key.
     pub(super) certificate_files: Paths,
     pub(super) token_files: Paths,
+}
+
+impl Loaded {
+    /// What of it is the upstream's own: nothing of Weir's identity, and no file to be read again.
+    pub(super) fn cluster(&self) -> Self {
+        let mut config = self.config.clone();
+        config.auth_info = AuthInfo::default();
+        Self {
+            config,
+            origin: self.origin.clone(),
+            context: self.context.clone(),
+            source_files: Paths::new(),
+            authority_files: Paths::new(),
+            certificate_files: Paths::new(),
+            token_files: Paths::new(),
+        }
+    }
+
+    /// Whether connections lead to the same place, trusted by the same authority.
+    pub(super) fn is_same_cluster(&self, other: &Self) -> bool {
+        let [one, two] = [&self.config, &other.config];
+        one.cluster_url == two.cluster_url
+            && one.root_cert == two.root_cert
+            && one.root_cert_file == two.root_cert_file
+            && one.accept_invalid_certs == two.accept_invalid_certs
+            && one.tls_server_name == two.tls_server_name
+    }
 }
 
 impl Source {
@@ -77,12 +105,9 @@ impl Source {
 
     /// Reads it, with digests that are not younger than what was read: a file that changes meanwhile is seen as changed by the
     /// next comparison. Blocks.
-    pub(super) fn load_with_digest(
-        &self,
-        shown: &Shown,
-    ) -> Result<(Loaded, FilesDigest), UpstreamError> {
-        let digests = FilesDigest::of(&shown.of(self.load()?));
-        Ok((shown.of(self.load()?), digests))
+    pub(super) fn load_with_digest(&self) -> Result<(Loaded, FilesDigest), UpstreamError> {
+        let digests = FilesDigest::of(&self.load()?);
+        Ok((self.load()?, digests))
     }
 
     fn load(&self) -> Result<Loaded, UpstreamError> {

@@ -10,7 +10,7 @@ use crate::upstream::testing::{self, Ca, Speaks, TestServer, answer, metrics};
 use crate::upstream::{Purpose, Upstream, empty_body};
 
 async fn load(path: PathBuf) -> Result<Arc<Credentials>, UpstreamError> {
-    Credentials::load(&testing::config(None, Some(path), true), Shown::Own).await
+    Credentials::load(&testing::config(None, Some(path), true)).await
 }
 
 async fn refused(path: PathBuf) -> String {
@@ -77,7 +77,7 @@ async fn unusable_kubeconfigs_say_why_and_tell_no_secret() {
     assert!(broken.contains("broken") && !broken.contains("hunter2"), "{broken}");
     let other = testing::config(None, Some(write(path, "", "token: hunter2")), true);
     let other = UpstreamConfig { context: Some("prod".to_owned()), ..other };
-    let error = Credentials::load(&other, Shown::Own).await.err().unwrap().to_string();
+    let error = Credentials::load(&other).await.err().unwrap().to_string();
     assert!(error.contains("no context \"prod\"") && !error.contains("hunter2"), "{error}");
 }
 
@@ -169,7 +169,7 @@ async fn a_running_weir_stays_with_its_context_and_server() {
 #[tokio::test]
 async fn a_plain_address_without_kubeconfig_gets_no_credentials() {
     let config = testing::config(Some("http://127.0.0.1:1".to_owned()), None, true);
-    let credentials = Credentials::load(&config, Shown::Own).await.unwrap();
+    let credentials = Credentials::load(&config).await.unwrap();
     assert!(credentials.current().authorizer.header().await.unwrap().is_none());
 }
 
@@ -206,9 +206,88 @@ async fn a_new_authority_is_for_new_connections() {
 #[tokio::test]
 async fn a_clients_wrong_credential_says_nothing_of_weirs() {
     let config = testing::config(Some("http://127.0.0.1:1".to_owned()), None, true);
-    for (shown, told) in [(Shown::Own, true), (Shown::Bare, false)] {
-        let credentials = Credentials::load(&config, shown).await.unwrap();
+    let own = Credentials::load(&config).await.unwrap();
+    let bare = Credentials::beside(&own, Shown::Bare).await.unwrap();
+    for (credentials, told) in [(own, true), (bare, false)] {
         credentials.unauthorized();
         assert_eq!(credentials.last_unauthorized.lock().is_some(), told);
     }
+}
+
+#[tokio::test]
+async fn what_is_beside_is_never_elsewhere() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = write(directory.path(), "", "tokenFile: token");
+    let token = directory.path().join("token");
+    std::fs::write(&token, "one").unwrap();
+    let own = load(path.clone()).await.unwrap();
+    let text = std::fs::read_to_string(&path).unwrap();
+
+    // Between the two there comes another server, another context, or nothing at all.
+    for changed in [
+        text.replace("127.0.0.1:1", "127.0.0.1:2"),
+        text.replace("current-context: c", "current-context: x"),
+        String::new(),
+    ] {
+        std::fs::write(&path, changed).unwrap();
+        let bare = Credentials::beside(&own, Shown::Bare).await.unwrap();
+        for _ in 0..2 {
+            assert_eq!(bare.current().endpoint, own.current().endpoint);
+            drop(own.refresh(false).await);
+            assert!(!bare.refresh(false).await.unwrap(), "nothing of its own to be read");
+        }
+        std::fs::write(&path, &text).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn what_is_beside_trusts_what_weir_trusts() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = |name: &str| directory.path().join(name);
+    let (old, new) = (Ca::new(), Ca::new());
+    std::fs::write(file("ca.crt"), &old.pem).unwrap();
+    std::fs::write(file("token"), "one").unwrap();
+    let path = write(directory.path(), ", certificate-authority: ca.crt", "tokenFile: token");
+    let text = std::fs::read_to_string(&path).unwrap().replace("http://", "https://");
+    std::fs::write(&path, text).unwrap();
+    let own = load(path).await.unwrap();
+    let bare = Credentials::beside(&own, Shown::Bare).await.unwrap();
+    let trusted =
+        |credentials: &Credentials| credentials.current().cluster.config.root_cert.clone().unwrap();
+    let generations = || [&own, &bare].map(|credentials| credentials.current().tls_generation);
+    let first = trusted(&own);
+    assert_eq!(trusted(&bare), first);
+
+    // A token that is gone keeps Weir from what is new: so others are kept from it, too.
+    std::fs::write(file("ca.crt"), &new.pem).unwrap();
+    std::fs::remove_file(file("token")).unwrap();
+    assert!(own.refresh(false).await.is_err());
+    assert!(!bare.refresh(false).await.unwrap());
+    assert_eq!((trusted(&own), trusted(&bare)), (first.clone(), first.clone()));
+
+    std::fs::write(file("token"), "two").unwrap();
+    assert!(own.refresh(false).await.unwrap() && bare.refresh(false).await.unwrap());
+    assert_ne!(trusted(&own), first);
+    assert_eq!((trusted(&bare), generations()), (trusted(&own), [1, 1]));
+    // A new token is Weir's own affair.
+    std::fs::write(file("token"), "three").unwrap();
+    assert!(own.refresh(false).await.unwrap() && !bare.refresh(false).await.unwrap());
+    assert_eq!(generations(), [1, 1]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_beside_learns_of_it_at_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = write(directory.path(), "", "token: one");
+    let own = load(path.clone()).await.unwrap();
+    let bare = Credentials::beside(&own, Shown::Bare).await.unwrap();
+    let woken = tokio::spawn({
+        let bare = bare.clone();
+        async move { bare.own_changed().await }
+    });
+    tokio::task::yield_now().await;
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(&path, text.replace("one", "two")).unwrap();
+    assert!(own.refresh(false).await.unwrap());
+    woken.await.unwrap();
 }

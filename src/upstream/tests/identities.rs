@@ -108,9 +108,8 @@ async fn each_shows_its_own_and_nothing_else() {
     let registry = prometheus::Registry::new();
     let metrics = UpstreamMetrics::register(&registry).unwrap();
 
-    let own = Upstream::new(&config, metrics.clone()).await.unwrap();
-    let bare = Upstream::bare(&config, metrics.clone()).await.unwrap();
-    let front_proxy = Upstream::front_proxy(&config, &files, metrics).await.unwrap();
+    let own = Upstream::new(&config, metrics).await.unwrap();
+    let (bare, front_proxy) = (own.bare().await.unwrap(), own.front_proxy(&files).await.unwrap());
     assert_eq!([&own, &bare, &front_proxy].map(Upstream::impersonates), [true, false, false]);
     let mut connections = Vec::new();
     for _ in 0..2 {
@@ -146,20 +145,24 @@ async fn each_shows_its_own_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn what_shows_nothing_needs_nothing_of_weirs_identity() {
+async fn what_shows_nothing_asks_for_nothing_of_weirs_identity() {
     let ca = Ca::new();
     let server = Asking::start(&ca).await;
-    for user in [
-        "tokenFile: /absent",
-        "client-certificate: absent.crt, client-key: absent.key",
-        "exec: {apiVersion: client.authentication.k8s.io/v1, command: /absent, interactiveMode: Never}",
-    ] {
-        let directory = tempfile::tempdir().unwrap();
-        let config = server.config(directory.path(), &ca, user);
-        assert!(Upstream::new(&config, metrics()).await.is_err(), "{user}");
-        let bare = Upstream::bare(&config, metrics()).await.unwrap();
-        assert_eq!(server.ask(&bare).await.certificate, None, "{user}");
-    }
+    let directory = tempfile::tempdir().unwrap();
+    let (plugin, runs) = (directory.path().join("plugin"), directory.path().join("runs"));
+    let credential = r#"{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"weirs"}}"#;
+    std::fs::write(&plugin, format!("echo >> '{}'; echo '{credential}'", runs.display())).unwrap();
+    let user = format!(
+        "exec: {{apiVersion: client.authentication.k8s.io/v1, command: sh, args: ['{}'], interactiveMode: Never}}",
+        plugin.display()
+    );
+    let config = server.config(directory.path(), &ca, &user);
+    let own = Upstream::new(&config, metrics()).await.unwrap();
+    let ran = || std::fs::read_to_string(&runs).unwrap().len();
+    let before = ran();
+    let bare = own.bare().await.unwrap();
+    assert!(server.ask(&bare).await.head.contains("authorization: bearer theirs\r\n"));
+    assert_eq!(ran(), before);
 }
 
 #[tokio::test]
@@ -171,7 +174,8 @@ async fn a_front_proxys_certificate_rotates_and_half_of_a_pair_is_not_used() {
     let (certificate, key) = write(directory.path(), "proxy", &old);
     let files = FrontProxyConfig { certificate: certificate.clone(), key };
     let config = server.config(directory.path(), &ca, "token: weirs");
-    let upstream = Upstream::front_proxy(&config, &files, metrics()).await.unwrap();
+    let own = Upstream::new(&config, metrics()).await.unwrap();
+    let upstream = own.front_proxy(&files).await.unwrap();
     let refresh = async || upstream.inner.credentials.refresh(false).await;
     let first = server.ask(&upstream).await;
     assert_eq!(first.certificate.as_ref(), Some(&old.certificate));
@@ -195,6 +199,7 @@ async fn a_front_proxy_needs_tls() {
     let (certificate, key) = write(directory.path(), "proxy", &Ca::new().client("proxy"));
     let files = FrontProxyConfig { certificate, key };
     let config = config(Some("http://127.0.0.1:1".to_owned()), None, false);
-    let error = Upstream::front_proxy(&config, &files, metrics()).await.err().unwrap().to_string();
+    let own = Upstream::new(&config, metrics()).await.unwrap();
+    let error = own.front_proxy(&files).await.err().unwrap().to_string();
     assert!(error.contains("plain HTTP"), "{error}");
 }
