@@ -1,8 +1,9 @@
-//! Gateway mode before users with tokens: what a browser's WebSocket shows of its user.
+//! Gateway mode before users with tokens: what a browser's WebSocket shows of its user, and documents that are kept once for all of them.
 
 use base64::Engine;
 use futures::StreamExt;
 use http::{HeaderValue, Request, Response};
+use serde_json::json;
 use tokio::net::TcpStream;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::{Error, Message};
@@ -10,11 +11,12 @@ use tokio_tungstenite::{WebSocketStream, client_async};
 use weir::config::Mode;
 use weir::simulator::{Rule, Simulator, SimulatorOptions, User};
 
-use crate::client::{Call, PATIENCE};
+use crate::client::{Answer, Call, PATIENCE};
 use crate::harness::{POD, Proxy, seed, until};
 
 const LIST: &str = "/api/v1/namespaces/ns1/configmaps?resourceVersion=0";
 const WATCH: &str = "/api/v1/namespaces/ns1/configmaps?watch=1&resourceVersion=0";
+const DISCOVERY: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
 /// Alice may read config maps and execute in pods, bob nothing.
 async fn gateway() -> Proxy {
@@ -131,4 +133,50 @@ async fn a_browsers_token_goes_on_untouched_with_an_upgrade() {
     let offered = format!("{}, v5.channel.k8s.io", protocol("bobs"));
     let refused = open(proxy.plain(), &format!("{path}?command=ls"), &offered).await;
     assert_eq!(refused.err().unwrap().status(), 403);
+}
+
+/// What an answer is, but for what each request has of its own.
+fn content(answer: &Answer) -> (u16, Option<&HeaderValue>, String) {
+    (answer.status.as_u16(), answer.headers.get("etag"), answer.text())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn kept_documents_are_only_for_those_who_may() {
+    let proxy = gateway().await;
+    let api = proxy.upstream.store();
+    let rbac = "rbac.authorization.k8s.io/v1";
+    api.delete(rbac, "clusterrolebindings", "", "system:discovery").unwrap();
+    api.create(json!({"apiVersion": rbac, "kind": "ClusterRoleBinding", "metadata": {"name": "alice"},
+        "subjects": [{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "alice"}],
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "system:discovery"}}))
+        .unwrap();
+    let index = proxy.direct(&as_user(Call::get("/openapi/v3"), "alices")).await.json();
+    let schema = index["paths"]["api/v1"]["serverRelativeURL"].as_str().unwrap().to_owned();
+    for path in ["/apis", "/api", &schema] {
+        let call = Call::get(path).header("accept", if path == schema { "*/*" } else { DISCOVERY });
+        let ask = async |token: &str| {
+            let call = match token {
+                "" => call.clone(),
+                token => as_user(call.clone(), token),
+            };
+            let (through, direct) = (proxy.call(&call).await, proxy.direct(&call).await);
+            assert_eq!(content(&through), content(&direct), "{token} {path}");
+            (through.status.as_u16(), through.cache().to_owned(), through.headers)
+        };
+        // Who may not is refused before anything is kept, and what is refused is not kept.
+        assert_eq!(ask("bobs").await.0, 403, "{path}");
+        let first = ask("alices").await;
+        assert_eq!((first.0, first.1.as_str()), (200, "forward; reason=non-resource"), "{path}");
+        for (token, code) in [("bobs", 403), ("", 403), ("nobodys", 401)] {
+            let refused = ask(token).await;
+            assert_eq!(refused.0, code, "{token} {path}");
+            assert_ne!(refused.1, "hit", "{token} {path}");
+            // Nor by knowing what it would be.
+            let known = as_user(call.clone(), token)
+                .header("if-none-match", first.2["etag"].to_str().unwrap());
+            assert!(proxy.call(&known).await.status.as_u16() >= 401, "{token} {path}");
+        }
+        // One copy for all: another who may gets what was fetched for the first.
+        assert_eq!((ask("alices").await.1, ask("weirs-own").await.1), ("hit".into(), "hit".into()));
+    }
 }
