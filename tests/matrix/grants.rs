@@ -125,10 +125,11 @@ fn weir(impersonate: bool) -> Value {
         rule(&read, RBAC, &["roles", "rolebindings", "clusterroles", "clusterrolebindings"]),
     ]);
     if impersonate {
-        let extra = "userextras/authentication.kubernetes.io/credential-id";
+        // That of every certificate, and the one that the front proxy tells.
+        let extras = ["userextras/authentication.kubernetes.io/credential-id", "userextras/a/b"];
         let more = [
             rule(&["impersonate"], "", &["users", "groups"]),
-            rule(&["impersonate"], "authentication.k8s.io", &["uids", extra]),
+            rule(&["impersonate"], "authentication.k8s.io", &["uids", extras[0], extras[1]]),
         ];
         rules.as_array_mut().unwrap().extend(more);
     }
