@@ -5,6 +5,7 @@
 #![expect(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "this is a test")]
 
 mod admin;
+mod audit;
 mod budget;
 mod client;
 mod cold;

@@ -1,0 +1,112 @@
+//! The audit log of a gateway: each answer of Weir's own is told once, with who asked and what came of it, and nothing that the upstream tells.
+
+use std::path::Path;
+
+use serde_json::Value;
+use weir::config::{AuditOutput, AuditRule, Mode};
+use weir::simulator::{Rule, Simulator, SimulatorOptions, User};
+
+use crate::client::{Call, Watch};
+use crate::harness::{Proxy, seed, until};
+
+const LIST: &str = "/api/v1/namespaces/ns1/configmaps?resourceVersion=0";
+const WATCH: &str = "/api/v1/namespaces/ns1/configmaps?resourceVersion=0&watch=1&timeoutSeconds=1";
+
+async fn gateway(log: &Path) -> Proxy {
+    let read = Rule::new(&["get", "list", "watch"], &["configmaps"], &["ns1"]);
+    let users = vec![
+        User::admin("weirs-own", "weir"),
+        User::with_rules("alices", "alice", vec![read]),
+        User::with_rules("bobs", "bob", Vec::new()),
+    ];
+    let options = SimulatorOptions { users, ..SimulatorOptions::default() };
+    let upstream = Simulator::start(options).await.unwrap();
+    seed(&upstream);
+    Proxy::before(upstream, "weirs-own", |config| {
+        config.authentication.mode = Mode::Gateway;
+        config.audit.output = Some(AuditOutput::File(log.to_owned()));
+        config.audit.rules = vec![AuditRule::default()];
+    })
+    .await
+}
+
+fn call(path: &str, token: &str, id: &str) -> Call {
+    Call::get(path).header("authorization", &format!("Bearer {token}")).header("audit-id", id)
+}
+
+/// The events with an Audit-ID, once there are so many.
+async fn events(log: &Path, id: &str, count: usize) -> Vec<Value> {
+    let read = || {
+        let text = std::fs::read_to_string(log).unwrap_or_default();
+        let events = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        events.filter(|event| event["auditID"] == id).collect::<Vec<_>>()
+    };
+    until("it is told", async || read().len() >= count).await;
+    read()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_answered_here_is_told_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = dir.path().join("audit.log");
+    let proxy = gateway(&log).await;
+    until("the cache is warm", async || {
+        proxy.call(&call(LIST, "alices", "warm")).await.cache() == "hit"
+    })
+    .await;
+
+    let answer = proxy.call(&call(LIST, "alices", "a-list")).await;
+    assert_eq!((answer.cache(), answer.headers["audit-id"].to_str().unwrap()), ("hit", "a-list"));
+    let told = events(&log, "a-list", 1).await;
+    assert_eq!(told.len(), 1);
+    let event = &told[0];
+    for (pointer, value) in [
+        ("/kind", "Event"),
+        ("/apiVersion", "audit.k8s.io/v1"),
+        ("/level", "Metadata"),
+        ("/stage", "ResponseComplete"),
+        ("/verb", "list"),
+        ("/requestURI", LIST),
+        ("/user/username", "alice"),
+        ("/objectRef/resource", "configmaps"),
+        ("/objectRef/namespace", "ns1"),
+        ("/annotations/authorization.k8s.io~1decision", "allow"),
+    ] {
+        assert_eq!(event.pointer(pointer).and_then(Value::as_str), Some(value), "{pointer}");
+    }
+    assert_eq!(event["responseStatus"]["code"], 200);
+
+    // A watch is told at its head and at its end.
+    let mut watch = Watch::open(proxy.plain(), &call(WATCH, "alices", "a-watch")).await;
+    watch.rest().await;
+    let stages: Vec<_> = events(&log, "a-watch", 2).await;
+    let stages: Vec<_> = stages.iter().map(|event| event["stage"].as_str().unwrap()).collect();
+    assert_eq!(stages, ["ResponseStarted", "ResponseComplete"]);
+
+    for (token, id, code, user) in
+        [("bobs", "a-no", 403, Some("bob")), ("nobodys", "a-stranger", 401, None)]
+    {
+        assert_eq!(proxy.call(&call(LIST, token, id)).await.status.as_u16(), code);
+        let told = events(&log, id, 1).await;
+        assert_eq!(told.len(), 1, "{id}");
+        assert_eq!(told[0]["responseStatus"]["code"], code, "{id}");
+        assert_eq!(told[0]["user"]["username"].as_str(), user, "{id}");
+    }
+
+    // What Weir refuses before it would be forwarded; nobody else could tell of it.
+    let odd = call(LIST, "alices", "a-trick").header("connection", "x-remote-user");
+    let odd = odd.header("x-weir-cache", "bypass");
+    assert_eq!(proxy.call(&odd).await.status, 400);
+    assert_eq!(events(&log, "a-trick", 1).await[0]["responseStatus"]["code"], 400);
+
+    // What is forwarded is in the upstream's log.
+    let consistent = "/api/v1/namespaces/ns1/configmaps";
+    assert_eq!(proxy.call(&call(consistent, "alices", "not-here")).await.status, 200);
+    assert_eq!(proxy.call(&call(LIST, "alices", "the-last")).await.cache(), "hit");
+    events(&log, "the-last", 1).await;
+    assert_eq!(events(&log, "not-here", 0).await, Vec::<Value>::new());
+    let text = std::fs::read_to_string(&log).unwrap();
+    for secret in ["alices", "bobs", "nobodys", "weirs-own"] {
+        assert!(!text.contains(&format!("{secret}\"")) && !text.contains("Bearer"), "{secret}");
+    }
+}
