@@ -24,6 +24,46 @@ fn the_role_has_no_more_than_the_cache_needs() {
     }
 }
 
+/// What Weir looks for when it starts, and tells of if it is missing (`src/auth/rights/needed.rs`).
+#[test]
+fn the_rights_that_weir_looks_for_are_granted() {
+    let roles = |file: &str| -> Vec<String> {
+        let bound = documents(&deploy(file)).into_iter().filter(|one| one["roleRef"].is_object());
+        bound.map(|one| one["roleRef"]["name"].as_str().unwrap().to_owned()).collect()
+    };
+    let bound = roles("manifests/rbac.yaml");
+    for role in ["weir-cache", "system:auth-delegator", "extension-apiserver-authentication-reader"]
+    {
+        assert!(bound.iter().any(|name| name == role), "{role}");
+    }
+    let rbac = ["clusterrolebindings", "clusterroles", "rolebindings", "roles"];
+    let extra = "userextras/authentication.kubernetes.io/credential-id";
+    for (file, group, resources, verbs) in [
+        (
+            "rbac",
+            "apiextensions.k8s.io",
+            &["customresourcedefinitions"][..],
+            &["list", "watch"][..],
+        ),
+        ("rbac", "apiregistration.k8s.io", &["apiservices"], &["list", "watch"]),
+        ("optional/rbac-reader", "rbac.authorization.k8s.io", &rbac, &["list", "watch"]),
+        ("optional/secrets", "", &["secrets"], &["list", "watch"]),
+        ("optional/impersonator", "authentication.k8s.io", &[extra], &["impersonate"]),
+    ] {
+        let granted = rules_of(&format!("manifests/{file}.yaml")).into_iter().any(|rule| {
+            let has = |key: &str, all: &[&str]| {
+                all.iter().all(|one| texts(&rule[key]).iter().any(|text| text == one))
+            };
+            let any_name = rule["resourceNames"].is_null();
+            any_name
+                && has("apiGroups", &[group])
+                && has("resources", resources)
+                && has("verbs", verbs)
+        });
+        assert!(granted, "{file}: {resources:?}");
+    }
+}
+
 #[test]
 fn what_goes_further_is_optional() {
     let listed = fs::read_to_string(deploy("manifests/kustomization.yaml")).unwrap();

@@ -174,6 +174,8 @@ struct ResourceAttributes {
     group: &'static str,
     resource: &'static str,
     #[serde(skip_serializing_if = "str::is_empty")]
+    subresource: &'static str,
+    #[serde(skip_serializing_if = "str::is_empty")]
     name: &'static str,
 }
 

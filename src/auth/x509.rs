@@ -29,7 +29,7 @@ use rustls_pki_types::{CertificateDer, UnixTime};
 use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer;
 
-pub(crate) use subject::{add_authenticated, common_name, user};
+pub(crate) use subject::{CREDENTIAL_ID, add_authenticated, common_name, user};
 
 /// Why a bundle of CA certificates cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

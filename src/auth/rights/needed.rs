@@ -1,6 +1,7 @@
 //! Which rights a configuration needs, what for, and the rules that give them.
 
 use crate::auth::rights::ResourceAttributes;
+use crate::auth::x509::CREDENTIAL_ID;
 use crate::config::{AuthenticationConfig, AuthorizationConfig, Mode};
 
 /// A right, by the word for it in metrics and logs.
@@ -14,10 +15,14 @@ pub enum Right {
     AuthenticationConfig,
     /// To list and watch everything.
     Resources,
+    /// To list and watch what tells who serves what.
+    Definitions,
     /// To list and watch roles and bindings.
     Rbac,
-    /// To act in the name of users and groups.
+    /// To act in the name of any users and groups.
     Impersonate,
+    /// To say of a user by which certificate it was known.
+    ImpersonateCredentialId,
 }
 
 /// A right that is needed.
@@ -42,8 +47,10 @@ impl Right {
             Self::SubjectAccessReviews => "subjectaccessreviews",
             Self::AuthenticationConfig => "authentication-config",
             Self::Resources => "resources",
+            Self::Definitions => "definitions",
             Self::Rbac => "rbac",
             Self::Impersonate => "impersonate",
+            Self::ImpersonateCredentialId => "impersonate-credential-id",
         }
     }
 }
@@ -53,7 +60,7 @@ pub(super) fn by(
     authentication: &AuthenticationConfig,
     authorization: &AuthorizationConfig,
 ) -> Vec<Need> {
-    let mut needs = vec![RESOURCES];
+    let mut needs = vec![RESOURCES, DEFINITIONS];
     if authentication.mode == Mode::Gateway {
         needs.extend([TOKEN_REVIEWS, SUBJECT_ACCESS_REVIEWS]);
         if authentication.client_ca.is_none() || authentication.request_header.is_none() {
@@ -63,7 +70,7 @@ pub(super) fn by(
             needs.push(RBAC);
         }
         if authentication.impersonate && authentication.front_proxy.is_none() {
-            needs.push(IMPERSONATE);
+            needs.extend([IMPERSONATE, IMPERSONATE_CREDENTIAL_ID]);
         }
     }
     needs
@@ -138,20 +145,59 @@ const RBAC: Need = Need {
     rule: "ClusterRole rule: {apiGroups: [rbac.authorization.k8s.io], resources: [clusterroles, clusterrolebindings, roles, rolebindings], verbs: [list, watch]}",
 };
 
+/// Not required: a least privilege names the users and groups, and nobody can be asked which.
 const IMPERSONATE: Need = Need {
     right: Right::Impersonate,
-    required: true,
+    required: false,
     attributes: &[
         ResourceAttributes { verb: "impersonate", resource: "users", ..NOTHING },
         ResourceAttributes { verb: "impersonate", resource: "groups", ..NOTHING },
     ],
-    off: "requests of client certificates' users that must be forwarded are refused by the upstream",
-    rule: "ClusterRole rule: {apiGroups: [\"\"], resources: [users, groups], verbs: [impersonate]}",
+    off: "requests that must be forwarded of client certificates' users are refused by the upstream, but for the users and groups that Weir's role names",
+    rule: "ClusterRole rule: {apiGroups: [\"\"], resources: [users, groups], verbs: [impersonate]}, or better with resourceNames",
+};
+
+const IMPERSONATE_CREDENTIAL_ID: Need = Need {
+    right: Right::ImpersonateCredentialId,
+    required: true,
+    attributes: &[ResourceAttributes {
+        verb: "impersonate",
+        group: "authentication.k8s.io",
+        resource: "userextras",
+        subresource: CREDENTIAL_ID,
+        ..NOTHING
+    }],
+    off: "requests that must be forwarded of client certificates' users are refused by the upstream",
+    rule: "ClusterRole rule: {apiGroups: [authentication.k8s.io], resources: [userextras/authentication.kubernetes.io/credential-id], verbs: [impersonate]}",
+};
+
+/// Not required: what is of Kubernetes' own groups is known without.
+const DEFINITIONS: Need = Need {
+    right: Right::Definitions,
+    required: false,
+    attributes: &[
+        to("list", "apiextensions.k8s.io", "customresourcedefinitions"),
+        to("watch", "apiextensions.k8s.io", "customresourcedefinitions"),
+        to("list", "apiregistration.k8s.io", "apiservices"),
+        to("watch", "apiregistration.k8s.io", "apiservices"),
+    ],
+    off: "requests for resources of which it cannot be told who serves them are forwarded: custom ones, and those of groups that Weir does not know",
+    rule: "ClusterRole rules: {apiGroups: [apiextensions.k8s.io], resources: [customresourcedefinitions], verbs: [list, watch]}, {apiGroups: [apiregistration.k8s.io], resources: [apiservices], verbs: [list, watch]}",
 };
 
 const fn rbac(verb: &'static str, resource: &'static str) -> ResourceAttributes {
-    ResourceAttributes { verb, group: "rbac.authorization.k8s.io", resource, ..NOTHING }
+    to(verb, "rbac.authorization.k8s.io", resource)
 }
 
-const NOTHING: ResourceAttributes =
-    ResourceAttributes { namespace: "", verb: "", group: "", resource: "", name: "" };
+const fn to(verb: &'static str, group: &'static str, resource: &'static str) -> ResourceAttributes {
+    ResourceAttributes { verb, group, resource, ..NOTHING }
+}
+
+const NOTHING: ResourceAttributes = ResourceAttributes {
+    namespace: "",
+    verb: "",
+    group: "",
+    resource: "",
+    subresource: "",
+    name: "",
+};

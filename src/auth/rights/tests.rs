@@ -1,3 +1,5 @@
+//! What is looked for, and what is told of it.
+
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use prometheus::{Registry, TextEncoder};
@@ -32,17 +34,23 @@ fn what_is_needed_follows_from_the_settings() {
         needs.iter().map(|need| need.right).collect::<Vec<_>>()
     };
     let (mut authentication, mut authorization) = settings();
-    let base = [Right::Resources, Right::TokenReviews, Right::SubjectAccessReviews];
+    let everywhere = [Right::Resources, Right::Definitions];
+    let base = [&everywhere[..], &[Right::TokenReviews, Right::SubjectAccessReviews]].concat();
     let with = |more: &[Right]| [&base[..], more].concat();
     assert_eq!(rights(&authentication, &authorization), with(&[Right::AuthenticationConfig]));
     authentication.impersonate = true;
     authorization.rbac = Some(RbacConfig { check_one_in: 100 });
     assert_eq!(
         rights(&authentication, &authorization),
-        with(&[Right::AuthenticationConfig, Right::Rbac, Right::Impersonate])
+        with(&[
+            Right::AuthenticationConfig,
+            Right::Rbac,
+            Right::Impersonate,
+            Right::ImpersonateCredentialId
+        ])
     );
     authentication.mode = Mode::Sidecar;
-    assert_eq!(rights(&authentication, &authorization), [Right::Resources]);
+    assert_eq!(rights(&authentication, &authorization), everywhere);
 }
 
 #[tokio::test(start_paused = true)]
@@ -96,7 +104,7 @@ async fn the_upstream_is_asked_for_ones_own_rights() {
     let metrics = RightsMetrics::register(&Registry::new()).unwrap();
     let upstream = server.upstream(false).await;
     let rights = Rights::start(&authentication, &authorization, upstream, metrics);
-    while rights.missing().len() < 4 {
+    while rights.missing().len() < 5 {
         tokio::task::yield_now().await;
     }
     assert_eq!(rights.has(Right::Rbac), None);
