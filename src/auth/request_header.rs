@@ -53,7 +53,7 @@ impl Names {
         extra_prefixes: &[String],
     ) -> Self {
         let names = |names: &[String]| {
-            names.iter().filter_map(|name| name.trim().parse().ok()).collect::<Vec<HeaderName>>()
+            once(names.iter().filter_map(|name| name.trim().parse::<HeaderName>().ok()))
         };
         let prefixes = extra_prefixes.iter().map(|prefix| prefix.trim().to_ascii_lowercase());
         Self {
@@ -62,7 +62,7 @@ impl Names {
             uid: names(uid),
             group: names(group),
             // An empty one would make a field of every header; upstream refuses it.
-            extra_prefixes: prefixes.filter(|prefix| !prefix.is_empty()).collect(),
+            extra_prefixes: once(prefixes.filter(|prefix| !prefix.is_empty())),
         }
     }
 
@@ -80,12 +80,12 @@ impl Names {
     }
 
     /// By which a front proxy tells; `None` if no header can carry a user's name, so that it would be believed nothing.
-    pub(crate) fn telling(&self) -> Option<TellingHeaders> {
-        Some(TellingHeaders {
-            username: self.username.first()?.clone(),
-            uid: self.uid.first().cloned(),
-            group: self.group.first().cloned(),
-            extra_prefix: self.extra_prefixes.first().cloned(),
+    pub(crate) fn telling(&self) -> Option<TellingHeaders<'_>> {
+        (!self.username.is_empty()).then_some(TellingHeaders {
+            username: &self.username,
+            uid: &self.uid,
+            group: &self.group,
+            extra_prefixes: &self.extra_prefixes,
         })
     }
 
@@ -112,6 +112,16 @@ impl Names {
         }
         Ok(extra)
     }
+}
+
+/// Each once: a list may have one in several spellings.
+fn once<T: PartialEq>(all: impl Iterator<Item = T>) -> Vec<T> {
+    all.fold(Vec::new(), |mut seen, one| {
+        if !seen.contains(&one) {
+            seen.push(one);
+        }
+        seen
+    })
 }
 
 /// The first value that is not empty among the first values of these headers.

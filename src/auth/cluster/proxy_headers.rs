@@ -14,18 +14,19 @@ pub struct ProxyHeaders {
     current: Arc<ArcSwap<Setting<Names>>>,
 }
 
-/// One for each part of what is told of a user: the first of those that are listened to. Others in the list are for other front proxies; since
-/// none of them passes through Weir, the first is never outdone.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TellingHeaders {
+/// All that are listed for each part of what is told of a user. Not the first alone: kube-apiserver adds its own to those that are in the config map
+/// already, and takes none out, so that the first may be one to which nobody listens any more. One that listens to several reads groups and extra
+/// fields more than once, which grants nothing more.
+#[derive(Clone, Copy, Debug)]
+pub struct TellingHeaders<'a> {
     /// The user's name.
-    pub username: HeaderName,
-    /// The uid; `None` if the API server takes none.
-    pub uid: Option<HeaderName>,
+    pub username: &'a [HeaderName],
+    /// The uid.
+    pub uid: &'a [HeaderName],
     /// Each group.
-    pub group: Option<HeaderName>,
+    pub group: &'a [HeaderName],
     /// What the headers of extra fields begin with, in lower case.
-    pub extra_prefix: Option<String>,
+    pub extra_prefixes: &'a [String],
 }
 
 impl ProxyHeaders {

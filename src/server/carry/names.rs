@@ -65,7 +65,7 @@ impl Names {
     }
 
     /// By which a front proxy tells the upstream; `None` if it listens to none.
-    pub(super) fn telling(&self) -> Option<TellingHeaders> {
+    pub(super) fn telling(&self) -> Option<TellingHeaders<'_>> {
         match self.setting() {
             Setting::Set(names) => names.telling(),
             Setting::Unknown | Setting::Unset => None,

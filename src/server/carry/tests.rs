@@ -36,15 +36,15 @@ fn jane() -> Arc<User> {
 }
 
 fn apply(carry: &Carry, given: HeaderMap) -> Result<HeaderMap, Status> {
-    // Other front proxies may use other headers, as long as the first are the usual ones.
-    apply_with(&IdentityNames::set(listed("X-Remote-", "X-Proxy-")), carry, given)
+    // Whatever is listed, the usual ones are never a client's.
+    apply_with(&IdentityNames::set(listed(&["X-Proxy-"])), carry, given)
 }
 
-/// What a cluster lists: these headers first, and then those.
-fn listed(first: &str, second: &str) -> Names {
-    let both = |name: &str| vec![format!("{first}{name}"), format!(" {second}{name} ")];
-    let prefixes = [both("Extra-"), vec![String::new()]].concat();
-    Names::new(Vec::new(), &both("User"), &both("Uid"), &both("Group"), &prefixes)
+/// What a cluster lists: headers that begin so.
+fn listed(heads: &[&str]) -> Names {
+    let all = |name: &str| heads.iter().map(|head| format!(" {head}{name} ")).collect::<Vec<_>>();
+    let prefixes = [all("Extra-"), vec![String::new()]].concat();
+    Names::new(Vec::new(), &all("User"), &all("Uid"), &all("Group"), &prefixes)
 }
 
 fn apply_with(names: &IdentityNames, carry: &Carry, given: HeaderMap) -> Result<HeaderMap, Status> {
@@ -112,43 +112,43 @@ fn as_is_keeps_credentials_but_no_front_proxys_headers() {
 
 #[test]
 fn a_front_proxy_tells_the_user_and_nothing_of_the_clients() {
-    let carried = apply(&Carry::FrontProxy(jane()), given()).unwrap();
-    assert_eq!(
-        carried,
-        expect(&[
-            WITHOUT_TOKEN,
-            ("x-remote-user", "jane"),
-            ("x-remote-uid", "u-1"),
-            ("x-remote-group", "dev"),
-            ("x-remote-group", "Köche, alle"),
-            ("x-remote-group", "system:authenticated"),
-            ("x-remote-extra-acme.com%2fx%20y%25", "1"),
-            ("x-remote-extra-acme.com%2fx%20y%25", "zwei ü"),
-            ("x-remote-extra-scopes", "all"),
-        ])
-    );
+    let names = IdentityNames::set(listed(&["X-Remote-", "x-remote-"]));
+    let mut claimed = given();
+    for name in ["user", "group", "uid", "extra-a"] {
+        claimed.remove(format!("x-proxy-{name}"));
+    }
+    let carried = apply_with(&names, &Carry::FrontProxy(jane()), claimed).unwrap();
+    assert_eq!(carried, expect(&[&[WITHOUT_TOKEN], &told("x-remote")[..]].concat()));
+}
+
+/// Jane, by headers that begin so.
+fn told(head: &str) -> Vec<(&'static str, &'static str)> {
+    let pairs = [
+        ("user", "jane"),
+        ("uid", "u-1"),
+        ("group", "dev"),
+        ("group", "Köche, alle"),
+        ("group", "system:authenticated"),
+        ("extra-acme.com%2fx%20y%25", "1"),
+        ("extra-acme.com%2fx%20y%25", "zwei ü"),
+        ("extra-scopes", "all"),
+    ];
+    pairs.map(|(name, value)| (&*format!("{head}-{name}").leak(), value)).to_vec()
 }
 
 #[test]
-fn a_front_proxy_tells_it_by_what_the_upstream_listens_to() {
-    let names = IdentityNames::set(listed("X-Proxy-", "X-Other-"));
-    let mut claimed = given();
-    claimed.insert("x-other-user", HeaderValue::from_static("admin"));
-    let carried = apply_with(&names, &Carry::FrontProxy(jane()), claimed).unwrap();
-    assert_eq!(
-        carried,
-        expect(&[
-            WITHOUT_TOKEN,
-            ("x-proxy-user", "jane"),
-            ("x-proxy-uid", "u-1"),
-            ("x-proxy-group", "dev"),
-            ("x-proxy-group", "Köche, alle"),
-            ("x-proxy-group", "system:authenticated"),
-            ("x-proxy-extra-acme.com%2fx%20y%25", "1"),
-            ("x-proxy-extra-acme.com%2fx%20y%25", "zwei ü"),
-            ("x-proxy-extra-scopes", "all"),
-        ])
-    );
+fn a_front_proxy_tells_it_by_all_that_the_upstream_may_listen_to() {
+    for heads in [&["X-Proxy-"][..], &["X-Proxy-", "X-Other-", "X-Remote-"]] {
+        let names = IdentityNames::set(listed(heads));
+        let mut claimed = given();
+        if heads.len() > 1 {
+            claimed.insert("x-other-user", HeaderValue::from_static("admin"));
+        }
+        let carried = apply_with(&names, &Carry::FrontProxy(jane()), claimed).unwrap();
+        let mut all = vec![WITHOUT_TOKEN];
+        all.extend(heads.iter().flat_map(|head| told(head.to_lowercase().trim_end_matches('-'))));
+        assert_eq!(carried, expect(&all));
+    }
     // As kube-apiserver has it by default: no header for the uid.
     let (name, group) = (["X-Remote-User".to_owned()], ["X-Remote-Group".to_owned()]);
     let names = IdentityNames::set(Names::new(Vec::new(), &name, &[], &group, &[]));
@@ -186,10 +186,10 @@ fn names_are_the_settings_of_the_moment() {
     let impersonated = words(&["x-corp-user", "impersonate-user"]);
     assert_eq!(ways.each_ref().map(told), [words(&["x-corp-user"]), Err(403), impersonated]);
     // It has one, and later another.
-    settings.store(Setting::Set(Arc::new(listed("X-Remote-", "X-Corp-"))));
-    let usual = [words(&[]), words(&["x-remote-user"]), words(&["impersonate-user"])];
-    assert_eq!(ways.each_ref().map(told), usual);
-    settings.store(Setting::Set(Arc::new(listed("X-Corp-", "X-Old-"))));
+    settings.store(Setting::Set(Arc::new(listed(&["X-Remote-", "X-Corp-"]))));
+    let both = words(&["x-remote-user", "x-corp-user"]);
+    assert_eq!(ways.each_ref().map(told), [words(&[]), both, words(&["impersonate-user"])]);
+    settings.store(Setting::Set(Arc::new(listed(&["X-Corp-"]))));
     let other = [words(&[]), words(&["x-corp-user"]), words(&["impersonate-user"])];
     assert_eq!(ways.each_ref().map(told), other);
 }

@@ -17,10 +17,10 @@ use crate::upstream::credentials::escape_extra_key;
 /// without its groups a user would be another.
 pub(super) fn as_front_proxy(
     user: &User,
-    by: &TellingHeaders,
+    by: TellingHeaders<'_>,
     headers: &mut HeaderMap,
 ) -> Result<(), Status> {
-    if by.group.is_none() && user.groups.iter().any(|group| group != AUTHENTICATED) {
+    if by.group.is_empty() && user.groups.iter().any(|group| group != AUTHENTICATED) {
         return Err(untellable("groups have no header that the API server listens to"));
     }
     tell(user, user.groups.iter(), by, headers)
@@ -33,40 +33,45 @@ pub(super) fn as_impersonated(user: &User, headers: &mut HeaderMap) -> Result<()
         && user.name != "system:anonymous"
         && !user.groups.iter().any(|group| group == "system:unauthenticated");
     let groups = user.groups.iter().filter(|group| !(added && group.as_str() == AUTHENTICATED));
+    let [username, uid, group] =
+        ["impersonate-user", "impersonate-uid", "impersonate-group"].map(HeaderName::from_static);
     let by = TellingHeaders {
-        username: HeaderName::from_static("impersonate-user"),
-        uid: Some(HeaderName::from_static("impersonate-uid")),
-        group: Some(HeaderName::from_static("impersonate-group")),
-        extra_prefix: Some("impersonate-extra-".to_owned()),
+        username: &[username],
+        uid: &[uid],
+        group: &[group],
+        extra_prefixes: &["impersonate-extra-".to_owned()],
     };
-    tell(user, groups, &by, headers)
+    tell(user, groups, by, headers)
 }
 
 fn tell<'a>(
     user: &User,
-    groups: impl Iterator<Item = &'a String>,
-    by: &TellingHeaders,
+    groups: impl Iterator<Item = &'a String> + Clone,
+    by: TellingHeaders<'_>,
     headers: &mut HeaderMap,
 ) -> Result<(), Status> {
     if user.name.is_empty() {
         return Err(untellable("name is empty"));
     }
-    add(headers, by.username.clone(), &user.name)?;
-    // An empty value tells nothing.
-    if let Some(uid) = by.uid.as_ref().filter(|_| !user.uid.is_empty()) {
-        add(headers, uid.clone(), &user.uid)?;
+    for name in by.username {
+        add(headers, name.clone(), &user.name)?;
     }
-    if let Some(name) = &by.group {
-        for group in groups.filter(|group| !group.is_empty()) {
+    // An empty value tells nothing.
+    for name in by.uid.iter().filter(|_| !user.uid.is_empty()) {
+        add(headers, name.clone(), &user.uid)?;
+    }
+    for name in by.group {
+        for group in groups.clone().filter(|group| !group.is_empty()) {
             add(headers, name.clone(), group)?;
         }
     }
-    let Some(prefix) = &by.extra_prefix else { return Ok(()) };
-    for (key, values) in &user.extra {
-        let name = HeaderName::try_from(format!("{prefix}{}", escape_extra_key(key)))
-            .map_err(|_| untellable("extra field's name cannot be a header's"))?;
-        for value in values {
-            add(headers, name.clone(), value)?;
+    for prefix in by.extra_prefixes {
+        for (key, values) in &user.extra {
+            let name = HeaderName::try_from(format!("{prefix}{}", escape_extra_key(key)))
+                .map_err(|_| untellable("extra field's name cannot be a header's"))?;
+            for value in values {
+                add(headers, name.clone(), value)?;
+            }
         }
     }
     Ok(())
