@@ -4,7 +4,7 @@
 //! The attributes of a question and the user's key are compared whole ([`Question`]): two users never share an answer. One review serves all
 //! who ask the same at the same time; it is a task of its own, so that nobody who goes away takes the others' answer along. There is no rate
 //! limit on the client's side, since a request that waits for it is worse than a review (an API server throttles by itself): instead the number
-//! of reviews under way is bounded ([`UNDER_WAY_MAX`]), and the wait for a place.
+//! of reviews under way is bounded ([`reviewer`]), and the wait for a place.
 //!
 //! What is not answered is no decision: the request is forwarded, and the upstream judges. That it was not answered is remembered shortly
 //! ([`decisions`]), so that a failing upstream is not asked at every request.
@@ -13,6 +13,7 @@
 
 pub(crate) mod decisions;
 mod flights;
+mod reviewer;
 #[cfg(test)]
 pub(crate) mod testing;
 #[cfg(test)]
@@ -20,23 +21,17 @@ mod tests;
 mod wire;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
-use bytes::Bytes;
-use http::StatusCode;
-use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-use crate::auth::access_review::decisions::{Decisions, Found};
+use crate::auth::access_review::decisions::Found;
 use crate::auth::access_review::flights::Flights;
+use crate::auth::access_review::reviewer::Reviewer;
 use crate::auth::attributes::Attributes;
 use crate::auth::user::{User, UserKey};
 use crate::config::AuthorizationConfig;
 use crate::telemetry::auth_metrics::authorization::{AuthorizationMetrics, ReviewOutcome};
 use crate::upstream::Upstream;
-use crate::upstream::error::UpstreamError;
-use crate::upstream::fetch::post_review;
 
 /// Who asks to do what.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -52,6 +47,15 @@ pub(crate) struct Verdict {
     pub(crate) allowed: bool,
     /// Why; empty for none.
     pub(crate) reason: Arc<str>,
+}
+
+/// What came of a question.
+#[derive(Clone, Debug)]
+pub(crate) struct Outcome {
+    /// When the upstream was asked: what it says is as old as that, however long it took.
+    pub(crate) asked: Instant,
+    /// What it said.
+    pub(crate) result: Result<Verdict, Unanswered>,
 }
 
 /// Why there is no answer.
@@ -82,16 +86,6 @@ pub(crate) struct AccessReviews {
     flights: Flights,
 }
 
-/// What a review needs; the tasks have it, too.
-struct Reviewer {
-    upstream: Upstream,
-    decisions: Decisions,
-    places: Semaphore,
-    /// Whether the last review found the upstream away.
-    away: AtomicBool,
-    metrics: AuthorizationMetrics,
-}
-
 impl Question {
     /// This user's.
     pub(crate) fn new(user: &User, attributes: &Attributes) -> Self {
@@ -106,14 +100,8 @@ impl AccessReviews {
         upstream: Upstream,
         metrics: AuthorizationMetrics,
     ) -> Self {
-        let reviewer = Reviewer {
-            upstream,
-            decisions: Decisions::new(config),
-            places: Semaphore::new(UNDER_WAY_MAX),
-            away: AtomicBool::new(false),
-            metrics,
-        };
-        Self { reviewer: Arc::new(reviewer), flights: Flights::default() }
+        let reviewer = Arc::new(Reviewer::new(config, upstream, metrics));
+        Self { reviewer, flights: Flights::default() }
     }
 
     /// Whether a user may: remembered, or asked for.
@@ -135,13 +123,13 @@ impl AccessReviews {
             None => {
                 let landing = self.flights.join(&question, || self.review(user, &question));
                 if let Some(verdict) = &stale
-                    && self.reviewer.away.load(Ordering::Relaxed)
+                    && self.reviewer.is_away()
                 {
                     // Nobody waits for an upstream that was away a moment ago; the flight tells when it is back.
                     return Ok(Answer::Stale(verdict.clone()));
                 }
                 match landing {
-                    Some(landing) => match landing.outcome().await {
+                    Some(landing) => match landing.outcome().await.result {
                         Ok(verdict) => return Ok(Answer::Reviewed(verdict)),
                         Err(unanswered) => unanswered,
                     },
@@ -163,7 +151,7 @@ impl AccessReviews {
     ) -> Result<Verdict, Unanswered> {
         let question = Question::new(user, attributes);
         match self.flights.join(&question, || self.review(user, &question)) {
-            Some(landing) => landing.outcome().await,
+            Some(landing) => landing.outcome().await.result,
             None => Err(self.crowded()),
         }
     }
@@ -182,7 +170,7 @@ impl AccessReviews {
         &self,
         user: &Arc<User>,
         question: &Question,
-    ) -> impl Future<Output = Result<Verdict, Unanswered>> + Send + 'static + use<> {
+    ) -> impl Future<Output = Outcome> + Send + 'static + use<> {
         let (reviewer, user, question) =
             (Arc::clone(&self.reviewer), Arc::clone(user), question.clone());
         async move { reviewer.review(&user, &question).await }
@@ -199,84 +187,3 @@ impl std::fmt::Debug for AccessReviews {
         f.write_str("AccessReviews")
     }
 }
-
-impl Reviewer {
-    async fn review(&self, user: &User, question: &Question) -> Result<Verdict, Unanswered> {
-        let Ok(Ok(_place)) = tokio::time::timeout(PLACE_WAIT, self.places.acquire()).await else {
-            self.metrics.reviewed(ReviewOutcome::Crowded);
-            return Err(Unanswered::Crowded);
-        };
-        let (outcome, result) = self.ask(user, &question.attributes).await;
-        self.metrics.reviewed(outcome);
-        self.away.store(result == Err(Unanswered::Away), Ordering::Relaxed);
-        self.decisions.remember(question, &result).await;
-        for allowed in [false, true] {
-            self.metrics.cached(allowed, self.decisions.bytes(allowed));
-        }
-        result
-    }
-
-    async fn ask(
-        &self,
-        user: &User,
-        attributes: &Attributes,
-    ) -> (ReviewOutcome, Result<Verdict, Unanswered>) {
-        let _asking = self.metrics.asking();
-        let started = Instant::now();
-        let body = wire::request(user, attributes);
-        let answered = post_review(&self.upstream, PATH, body, ANSWER_MAX_BYTES).await;
-        self.metrics.took(started.elapsed());
-        match answered {
-            Ok(body) => judge(&body),
-            Err(error) => {
-                let (outcome, unanswered) = failure(&error);
-                tracing::debug!(%error, "an access review was not answered");
-                (outcome, Err(unanswered))
-            }
-        }
-    }
-}
-
-/// Reads an answer. A denial with an evaluation error is none: the API server answers such a request with 500, in words that are not told here.
-fn judge(body: &Bytes) -> (ReviewOutcome, Result<Verdict, Unanswered>) {
-    let Some(status) = wire::status(body) else {
-        return (ReviewOutcome::Failed, Err(Unanswered::Refused));
-    };
-    let allowed = status.allowed && !status.denied;
-    if !allowed && (status.allowed || !status.evaluation_error.is_empty()) {
-        return (ReviewOutcome::Undecided, Err(Unanswered::Refused));
-    }
-    let outcome = if allowed { ReviewOutcome::Allowed } else { ReviewOutcome::Denied };
-    (outcome, Ok(Verdict { allowed, reason: status.reason.into() }))
-}
-
-fn failure(error: &UpstreamError) -> (ReviewOutcome, Unanswered) {
-    match error {
-        UpstreamError::Connect { .. } | UpstreamError::Lost(_) => {
-            (ReviewOutcome::Unreachable, Unanswered::Away)
-        }
-        UpstreamError::Timeout(_) => (ReviewOutcome::Timeout, Unanswered::Away),
-        UpstreamError::Status { code, .. } => match *code {
-            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
-                (ReviewOutcome::Refused, Unanswered::Refused)
-            }
-            StatusCode::TOO_MANY_REQUESTS => (ReviewOutcome::Throttled, Unanswered::Refused),
-            code if code.is_server_error() => (ReviewOutcome::Failed, Unanswered::Away),
-            _ => (ReviewOutcome::Failed, Unanswered::Refused),
-        },
-        UpstreamError::Credentials(_)
-        | UpstreamError::TooLong(_)
-        | UpstreamError::Request(_)
-        | UpstreamError::Malformed(_) => (ReviewOutcome::Failed, Unanswered::Refused),
-    }
-}
-
-const PATH: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
-/// Below the 100 streams that kube-apiserver allows on an HTTP/2 connection, with room for Weir's other requests. At a millisecond each that
-/// is some ten thousand a second; more would only queue in the upstream.
-const UNDER_WAY_MAX: usize = 64;
-/// How long a question waits for one of those places before its request is forwarded: an upstream that is that far behind will not be quick with
-/// the next one.
-const PLACE_WAIT: Duration = Duration::from_secs(2);
-/// An answer repeats the question, escaped, with a line of managed fields for each of its fields.
-const ANSWER_MAX_BYTES: usize = 1024 * 1024;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use moka::future::Cache;
 use tokio::time::Instant;
 
-use super::{Question, Unanswered, Verdict};
+use super::{Outcome, Question, Unanswered, Verdict};
 use crate::config::AuthorizationConfig;
 
 /// See the module.
@@ -90,17 +90,16 @@ impl Decisions {
         (Instant::now() < known.until).then_some(known.until)
     }
 
-    /// Remembers how a question was answered.
-    pub(crate) async fn remember(&self, question: &Question, result: &Result<Verdict, Unanswered>) {
+    /// Remembers how a question was answered. A decision lives from the asking on: a right may have gone while the answer was on its way.
+    pub(crate) async fn remember(&self, question: &Question, outcome: &Outcome) {
         if question.attributes.text_bytes() >= TEXT_MAX_BYTES {
             return;
         }
-        let now = Instant::now();
-        let verdict = match result {
+        let verdict = match &outcome.result {
             Ok(verdict) => verdict.clone(),
             Err(Unanswered::Crowded) => return,
             Err(unanswered) => {
-                let known = (*unanswered, now + UNANSWERED_TTL);
+                let known = (*unanswered, Instant::now() + UNANSWERED_TTL);
                 return self.unanswered.insert(question.clone(), known).await;
             }
         };
@@ -110,7 +109,7 @@ impl Decisions {
             (&self.denied, &self.allowed)
         };
         other.cache.invalidate(question).await;
-        let known = Remembered { verdict, until: now + room.ttl };
+        let known = Remembered { verdict, until: outcome.asked + room.ttl };
         room.cache.insert(question.clone(), known).await;
     }
 

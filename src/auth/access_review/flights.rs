@@ -11,10 +11,10 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
-use super::{Question, Unanswered, Verdict};
+use super::{Outcome, Question, Unanswered};
 
-type Outcome = Result<Verdict, Unanswered>;
 type Map = Mutex<HashMap<Question, watch::Receiver<Option<Outcome>>>>;
 
 /// See the module.
@@ -60,7 +60,10 @@ impl Landing {
     pub(super) async fn outcome(mut self) -> Outcome {
         let landed = self.outcome.wait_for(Option::is_some).await;
         // The channel closes without an outcome only if the task panicked.
-        landed.ok().and_then(|outcome| outcome.clone()).unwrap_or(Err(Unanswered::Refused))
+        landed
+            .ok()
+            .and_then(|outcome| outcome.clone())
+            .unwrap_or_else(|| Outcome { asked: Instant::now(), result: Err(Unanswered::Refused) })
     }
 }
 

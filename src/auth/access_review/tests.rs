@@ -4,9 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use super::decisions::{ALLOWED_MAX_BYTES, DENIED_MAX_BYTES, Decisions, Found};
+use super::reviewer::judge;
 use super::testing::{attributes, config, pass, user};
-use super::{Question, Unanswered, Verdict, judge, wire};
+use super::{Outcome, Question, Unanswered, Verdict, wire};
 use crate::auth::user::User;
 use crate::config::AuthorizationConfig;
 use crate::telemetry::auth_metrics::authorization::ReviewOutcome;
@@ -77,8 +80,9 @@ fn question(name: usize) -> Question {
     Question::new(&user("alice", &[]), &attributes(&format!("/api/v1/namespaces/a/secrets/{name}")))
 }
 
-fn verdict(allowed: bool) -> Result<Verdict, Unanswered> {
-    Ok(Verdict { allowed, reason: Arc::default() })
+/// Asked now.
+fn verdict(allowed: bool) -> Outcome {
+    Outcome { asked: Instant::now(), result: Ok(Verdict { allowed, reason: Arc::default() }) }
 }
 
 async fn fresh(decisions: &Decisions, question: &Question) -> Option<bool> {

@@ -31,6 +31,22 @@ async fn a_decision_is_believed_for_its_time() {
 }
 
 #[tokio::test]
+async fn a_decision_is_as_old_as_its_question() {
+    let script = Arc::new(Script::start(&config(0), Reply::Hold).await);
+    let asking = tokio::spawn({
+        let script = Arc::clone(&script);
+        async move { ask(&script, "alice", PODS).await }
+    });
+    until(|| script.asked() == 1).await;
+    seconds(6).await;
+    script.reply(Reply::Allow);
+    assert_eq!(asking.await.unwrap(), Ok((true, Source::Review)));
+    assert_eq!(ask(&script, "alice", PODS).await, Ok((true, Source::Cached)));
+    seconds(4).await;
+    assert_eq!(ask(&script, "alice", PODS).await, Ok((true, Source::Review)));
+}
+
+#[tokio::test]
 async fn the_reason_is_the_upstreams() {
     let script = Script::start(&config(0), Reply::Deny).await;
     for _ in 0..2 {
