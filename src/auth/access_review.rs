@@ -49,6 +49,15 @@ pub(crate) struct Verdict {
     pub(crate) reason: Arc<str>,
 }
 
+/// What a review is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// To decide by it, now and for a while.
+    Decision,
+    /// To compare it with what was decided already.
+    Check,
+}
+
 /// What came of a question.
 #[derive(Clone, Debug)]
 pub(crate) struct Outcome {
@@ -93,6 +102,13 @@ impl Question {
     }
 }
 
+impl Verdict {
+    /// Whether it allows what may have been taken away since it was asked for.
+    fn is_revoked(&self, asked: Instant, narrowed: Option<Instant>) -> bool {
+        self.allowed && narrowed.is_some_and(|narrowed| asked < narrowed)
+    }
+}
+
 impl AccessReviews {
     /// Asks by `upstream`.
     pub(crate) fn new(
@@ -104,65 +120,75 @@ impl AccessReviews {
         Self { reviewer, flights: Flights::default() }
     }
 
-    /// Whether a user may: remembered, or asked for.
+    /// Whether a user may: remembered, or asked for. An allow from before `narrowed`, when somebody was last seen to lose a right, counts for
+    /// nothing.
     pub(crate) async fn decide(
         &self,
         user: &Arc<User>,
         attributes: &Attributes,
+        narrowed: Option<Instant>,
     ) -> Result<Answer, Unanswered> {
         let question = Question::new(user, attributes);
-        let decisions = &self.reviewer.decisions;
-        let found = decisions.find(&question).await;
-        let stale = match found {
+        let stale = match self.reviewer.decisions.find(&question, narrowed).await {
             Some(Found::Fresh(verdict)) => return Ok(Answer::Cached(verdict)),
             Some(Found::Expired(verdict)) => Some(verdict),
             None => None,
         };
-        let unanswered = match decisions.unanswered(&question).await {
-            Some(unanswered) => unanswered,
-            None => {
-                let landing = self.flights.join(&question, || self.review(user, &question));
-                if let Some(verdict) = &stale
-                    && self.reviewer.is_away()
-                {
-                    // Nobody waits for an upstream that was away a moment ago; the flight tells when it is back.
-                    return Ok(Answer::Stale(verdict.clone()));
-                }
-                match landing {
-                    Some(landing) => match landing.outcome().await.result {
-                        Ok(verdict) => return Ok(Answer::Reviewed(verdict)),
-                        Err(unanswered) => unanswered,
-                    },
-                    None => self.crowded(),
-                }
-            }
-        };
-        match stale {
-            Some(verdict) if unanswered == Unanswered::Away => Ok(Answer::Stale(verdict)),
-            _ => Err(unanswered),
+        match (self.answer(user, &question, narrowed, stale.is_some()).await, stale) {
+            (Ok(verdict), _) => Ok(Answer::Reviewed(verdict)),
+            (Err(Unanswered::Away), Some(verdict)) => Ok(Answer::Stale(verdict)),
+            (Err(unanswered), _) => Err(unanswered),
         }
     }
 
-    /// Asks now, whatever is remembered.
-    pub(crate) async fn ask(
+    /// Asks now, whatever is remembered, to compare. An allow is not remembered: it is RBAC's, and is to end when RBAC's does.
+    pub(crate) async fn check(
         &self,
         user: &Arc<User>,
         attributes: &Attributes,
     ) -> Result<Verdict, Unanswered> {
         let question = Question::new(user, attributes);
-        match self.flights.join(&question, || self.review(user, &question)) {
+        match self.flights.join(&question, || self.review(user, &question, Purpose::Check)) {
             Some(landing) => landing.outcome().await.result,
             None => Err(self.crowded()),
         }
     }
 
-    /// Until when a remembered decision stands.
+    /// Until when a remembered decision stands; as for [`decide`](Self::decide).
     pub(crate) async fn fresh_until(
         &self,
         user: &User,
         attributes: &Attributes,
+        narrowed: Option<Instant>,
     ) -> Option<Instant> {
-        self.reviewer.decisions.fresh_until(&Question::new(user, attributes)).await
+        self.reviewer.decisions.fresh_until(&Question::new(user, attributes), narrowed).await
+    }
+
+    /// Asks, unless it is known that nobody answers. Who has something stale to go on with does not wait for an upstream that was away a
+    /// moment ago: the review then tells when it is back.
+    async fn answer(
+        &self,
+        user: &Arc<User>,
+        question: &Question,
+        narrowed: Option<Instant>,
+        has_stale: bool,
+    ) -> Result<Verdict, Unanswered> {
+        if let Some(unanswered) = self.reviewer.decisions.unanswered(question).await {
+            return Err(unanswered);
+        }
+        for _ in 0..ROUNDS_MAX {
+            let begin = || self.review(user, question, Purpose::Decision);
+            let landing = self.flights.join(question, begin);
+            if has_stale && self.reviewer.is_away() {
+                return Err(Unanswered::Away);
+            }
+            let Some(landing) = landing else { return Err(self.crowded()) };
+            let Outcome { asked, result } = landing.outcome().await;
+            if !result.as_ref().is_ok_and(|verdict| verdict.is_revoked(asked, narrowed)) {
+                return result;
+            }
+        }
+        Err(Unanswered::Refused)
     }
 
     /// One review, from the wait for a place to the memory of its outcome.
@@ -170,10 +196,11 @@ impl AccessReviews {
         &self,
         user: &Arc<User>,
         question: &Question,
+        purpose: Purpose,
     ) -> impl Future<Output = Outcome> + Send + 'static + use<> {
         let (reviewer, user, question) =
             (Arc::clone(&self.reviewer), Arc::clone(user), question.clone());
-        async move { reviewer.review(&user, &question).await }
+        async move { reviewer.review(&user, &question, purpose).await }
     }
 
     fn crowded(&self) -> Unanswered {
@@ -187,3 +214,6 @@ impl std::fmt::Debug for AccessReviews {
         f.write_str("AccessReviews")
     }
 }
+
+/// A review that was under way when a right was taken away is asked once more; one that begins then is late enough.
+const ROUNDS_MAX: usize = 2;

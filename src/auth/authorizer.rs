@@ -3,6 +3,9 @@
 //! First by the cluster's roles and bindings, if they are reflected here ([`Rbac`]): what they allow is allowed, at once. All else is asked
 //! by access review ([`AccessReviews`]) or remembered from one. A sample of RBAC's allows is checked by review as well, beside the request.
 //!
+//! What RBAC saw taken away does not live on in that memory: an allow counts only if it was asked for after the last time that a role or binding
+//! was narrowed or went, and what a check was told is not remembered.
+//!
 //! A decision that has expired is used only within `staleDecisionGrace`, and only while the upstream is away (unreachable, silent, 5xx): one
 //! that answers, with a refusal or by throttling, may have changed its mind.
 
@@ -90,7 +93,8 @@ impl Authorizer {
             let reason = Arc::default();
             return Ok(Decision { allowed: true, reason, source: Source::Rbac });
         }
-        let (by, source, verdict) = match self.reviews.decide(user, attributes).await {
+        let decided = self.reviews.decide(user, attributes, self.narrowed()).await;
+        let (by, source, verdict) = match decided {
             Ok(Answer::Cached(verdict)) => (DecidedBy::Cached, Source::Cached, verdict),
             Ok(Answer::Reviewed(verdict)) => (DecidedBy::Review, Source::Review, verdict),
             Ok(Answer::Stale(verdict)) => (DecidedBy::Stale, Source::Stale, verdict),
@@ -112,7 +116,7 @@ impl Authorizer {
     ) -> Option<Instant> {
         match self.rbac_allowing(user, attributes) {
             Some(_) => None,
-            None => self.reviews.fresh_until(user, attributes).await,
+            None => self.reviews.fresh_until(user, attributes, self.narrowed()).await,
         }
     }
 
@@ -125,6 +129,11 @@ impl Authorizer {
         self.rbac.as_ref().filter(|rbac| rbac.allows(user, attributes) == Some(true))
     }
 
+    /// To be asked after RBAC itself.
+    fn narrowed(&self) -> Option<Instant> {
+        self.rbac.as_ref().and_then(|rbac| rbac.narrowed())
+    }
+
     /// Compares an allow of RBAC's with a review, beside the request; skipped when [`CHECKS_MAX`] are under way.
     fn check(&self, rbac: &Arc<Rbac>, user: &Arc<User>, attributes: &Attributes) {
         let Ok(place) = Arc::clone(&self.checks).try_acquire_owned() else { return };
@@ -133,7 +142,7 @@ impl Authorizer {
         tokio::spawn(async move {
             let _place = place;
             for _ in 0..ROUNDS_MAX {
-                let Ok(verdict) = reviews.ask(&user, &attributes).await else { return };
+                let Ok(verdict) = reviews.check(&user, &attributes).await else { return };
                 match rbac.report(verdict.allowed, &user, &attributes) {
                     Some(again) => tokio::time::sleep(again).await,
                     None => return,

@@ -16,11 +16,14 @@ mod known;
 mod policy;
 pub mod resource;
 pub mod rule;
+#[cfg(test)]
+pub(crate) mod testing;
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::auth::attributes::Attributes;
@@ -63,6 +66,12 @@ impl Rbac {
         let allowed = self.decide(user, attributes);
         self.metrics.decided(allowed);
         allowed
+    }
+
+    /// When something was last taken from somebody here. What a review allowed before may rest on just that. To be asked after
+    /// [`allows`](Self::allows), and whatever that said: a watch that broke after a revocation makes nobody forget it.
+    pub(crate) fn narrowed(&self) -> Option<Instant> {
+        self.known.narrowed()
     }
 
     /// Whether what was just allowed is to be put to an access review as well, besides the request, whose outcome is to be

@@ -30,6 +30,7 @@ struct Room {
 #[derive(Clone)]
 struct Remembered {
     verdict: Verdict,
+    asked: Instant,
     until: Instant,
 }
 
@@ -58,10 +59,14 @@ impl Decisions {
         }
     }
 
-    /// What is known of a question.
-    pub(crate) async fn find(&self, question: &Question) -> Option<Found> {
+    /// What is known of a question. An allow counts only if it was asked for when what was taken away at `narrowed` was known everywhere.
+    pub(crate) async fn find(
+        &self,
+        question: &Question,
+        narrowed: Option<Instant>,
+    ) -> Option<Found> {
         let now = Instant::now();
-        let allowed = self.allowed.cache.get(question).await;
+        let allowed = self.allowed(question, narrowed).await;
         if let Some(known) = &allowed
             && now < known.until
         {
@@ -81,13 +86,23 @@ impl Decisions {
         (Instant::now() < until).then_some(unanswered)
     }
 
-    /// Until when what is known of a question stands.
-    pub(crate) async fn fresh_until(&self, question: &Question) -> Option<Instant> {
-        let known = match self.allowed.cache.get(question).await {
+    /// Until when what is known of a question stands; as for [`find`](Self::find).
+    pub(crate) async fn fresh_until(
+        &self,
+        question: &Question,
+        narrowed: Option<Instant>,
+    ) -> Option<Instant> {
+        let known = match self.allowed(question, narrowed).await {
             Some(known) => known,
             None => self.denied.cache.get(question).await?,
         };
         (Instant::now() < known.until).then_some(known.until)
+    }
+
+    async fn allowed(&self, question: &Question, narrowed: Option<Instant>) -> Option<Remembered> {
+        let known = self.allowed.cache.get(question).await?;
+        let settled = narrowed.map(|narrowed| narrowed + SETTLING);
+        (!known.verdict.is_revoked(known.asked, settled)).then_some(known)
     }
 
     /// Remembers how a question was answered. A decision lives from the asking on: a right may have gone while the answer was on its way.
@@ -109,7 +124,7 @@ impl Decisions {
             (&self.denied, &self.allowed)
         };
         other.cache.invalidate(question).await;
-        let known = Remembered { verdict, until: outcome.asked + room.ttl };
+        let known = Remembered { verdict, asked: outcome.asked, until: outcome.asked + room.ttl };
         room.cache.insert(question.clone(), known).await;
     }
 
@@ -149,3 +164,6 @@ const UNANSWERED_MAX_BYTES: u64 = 4 * 1024 * 1024;
 /// How long an upstream that did not answer a question is not asked it again: long enough to spare it a herd, short enough that nobody
 /// notices once it is back.
 pub(crate) const UNANSWERED_TTL: Duration = Duration::from_secs(1);
+/// How much later than Weir the API server that is asked may know of a revocation: all watch the same, but not at one pace. What it allows until
+/// then holds for those who asked it, and is not believed any longer.
+const SETTLING: Duration = Duration::from_secs(1);

@@ -9,7 +9,7 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use super::decisions::Decisions;
-use super::{Outcome, Question, Unanswered, Verdict, wire};
+use super::{Outcome, Purpose, Question, Unanswered, Verdict, wire};
 use crate::auth::attributes::Attributes;
 use crate::auth::user::User;
 use crate::config::AuthorizationConfig;
@@ -50,7 +50,12 @@ impl Reviewer {
     }
 
     /// From the wait for a place to the memory of the outcome.
-    pub(super) async fn review(&self, user: &User, question: &Question) -> Outcome {
+    pub(super) async fn review(
+        &self,
+        user: &User,
+        question: &Question,
+        purpose: Purpose,
+    ) -> Outcome {
         let place = tokio::time::timeout(PLACE_WAIT, self.places.acquire()).await;
         let asked = Instant::now();
         let Ok(Ok(_place)) = place else {
@@ -61,7 +66,10 @@ impl Reviewer {
         self.metrics.reviewed(label);
         self.away.store(result == Err(Unanswered::Away), Ordering::Relaxed);
         let outcome = Outcome { asked, result };
-        self.decisions.remember(question, &outcome).await;
+        let allowed = outcome.result.as_ref().is_ok_and(|verdict| verdict.allowed);
+        if !allowed || purpose == Purpose::Decision {
+            self.decisions.remember(question, &outcome).await;
+        }
         for allowed in [false, true] {
             self.metrics.cached(allowed, self.decisions.bytes(allowed));
         }

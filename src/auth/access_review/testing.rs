@@ -10,6 +10,8 @@ use tokio::sync::watch;
 
 use crate::auth::attributes::Attributes;
 use crate::auth::authorizer::Authorizer;
+use crate::auth::rbac::Rbac;
+use crate::auth::rbac::testing::Told;
 use crate::auth::user::User;
 use crate::config::AuthorizationConfig;
 use crate::telemetry::auth_metrics::authorization::AuthorizationMetrics;
@@ -22,6 +24,8 @@ pub(crate) enum Reply {
     Deny,
     /// Allowed for this user alone, as the body says who asks.
     AllowOnly(&'static str),
+    /// Allowed for so many that came first, as they came.
+    AllowFirst(usize),
     Status(&'static str),
     Code(u16),
     /// Nothing, until it is told something else.
@@ -37,6 +41,14 @@ pub(crate) struct Script {
 
 impl Script {
     pub(crate) async fn start(config: &AuthorizationConfig, reply: Reply) -> Self {
+        Self::with(config, reply, None).await
+    }
+
+    pub(crate) async fn with_rbac(config: &AuthorizationConfig, reply: Reply, told: &Told) -> Self {
+        Self::with(config, reply, Some(Arc::clone(&told.rbac))).await
+    }
+
+    async fn with(config: &AuthorizationConfig, reply: Reply, rbac: Option<Arc<Rbac>>) -> Self {
         let (sender, receiver) = watch::channel(reply);
         let asked = Arc::new(Mutex::new(Vec::new()));
         let seen = Arc::clone(&asked);
@@ -46,7 +58,11 @@ impl Script {
                 assert_eq!(request.uri(), "/apis/authorization.k8s.io/v1/subjectaccessreviews");
                 let body = request.into_body().collect().await.unwrap().to_bytes();
                 let body = String::from_utf8(body.to_vec()).unwrap();
-                seen.lock().push(body.clone());
+                let count = {
+                    let mut seen = seen.lock();
+                    seen.push(body.clone());
+                    seen.len()
+                };
                 let reply = reply.wait_for(|reply| !matches!(reply, Reply::Hold)).await;
                 let status = match reply.unwrap().clone() {
                     Reply::Allow => r#"{"allowed":true,"reason":"RBAC: a role"}"#.to_owned(),
@@ -57,6 +73,7 @@ impl Script {
                             body.contains(&format!(r#""user":"{user}""#))
                         )
                     }
+                    Reply::AllowFirst(first) => format!(r#"{{"allowed":{}}}"#, count <= first),
                     Reply::Status(status) => status.to_owned(),
                     Reply::Code(code) => return answer(code, "no"),
                     Reply::Hold => unreachable!(),
@@ -66,7 +83,7 @@ impl Script {
         })
         .await;
         let metrics = AuthorizationMetrics::register(&Registry::new()).unwrap();
-        let authorizer = Authorizer::new(config, server.upstream(false).await, None, metrics);
+        let authorizer = Authorizer::new(config, server.upstream(false).await, rbac, metrics);
         Self { authorizer, reply: sender, asked, _server: server }
     }
 

@@ -86,7 +86,7 @@ fn verdict(allowed: bool) -> Outcome {
 }
 
 async fn fresh(decisions: &Decisions, question: &Question) -> Option<bool> {
-    match decisions.find(question).await? {
+    match decisions.find(question, None).await? {
         Found::Fresh(verdict) => Some(verdict.allowed),
         Found::Expired(_) => None,
     }
@@ -117,7 +117,7 @@ async fn the_later_decision_counts() {
     decisions.remember(&question(0), &verdict(false)).await;
     assert_eq!(fresh(&decisions, &question(0)).await, Some(false));
     pass(Duration::from_secs(6)).await;
-    let Some(Found::Expired(known)) = decisions.find(&question(0)).await else { panic!() };
+    let Some(Found::Expired(known)) = decisions.find(&question(0), None).await else { panic!() };
     assert!(!known.allowed, "the allow before it is forgotten");
     decisions.remember(&question(0), &verdict(true)).await;
     assert_eq!(fresh(&decisions, &question(0)).await, Some(true));

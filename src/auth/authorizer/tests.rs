@@ -1,5 +1,7 @@
 //! Decisions against an upstream that answers as it is told.
 
+mod revoked;
+
 use std::time::Duration;
 
 use super::*;

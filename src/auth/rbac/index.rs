@@ -140,6 +140,7 @@ impl Scope {
 pub struct Writer {
     index: Index,
     held: PerResource<HashMap<Key, Policy>>,
+    narrowed: bool,
 }
 
 /// An object: namespace (empty for the cluster) and name.
@@ -174,8 +175,9 @@ impl Writer {
         self.take_back(resource, &(namespace.into(), name.into()));
     }
 
-    /// Has exactly these objects of a resource.
+    /// Has exactly these objects of a resource. What was taken away before they were known is not told by them.
     pub(super) fn replace(&mut self, resource: RbacResource, objects: HashMap<Key, Policy>) {
+        self.narrowed = true;
         let held = self.held.get(resource).keys();
         let gone: Vec<_> = held.filter(|key| !objects.contains_key(*key)).cloned().collect();
         for key in gone {
@@ -184,6 +186,11 @@ impl Writer {
         for (key, policy) in objects {
             self.put_policy(resource, key, policy);
         }
+    }
+
+    /// Whether something may have been taken from somebody since this was asked last: what is only added takes nothing.
+    pub(super) fn has_narrowed(&mut self) -> bool {
+        std::mem::take(&mut self.narrowed)
     }
 
     /// The index as it is now.
@@ -204,6 +211,7 @@ impl Writer {
 
     fn take_back(&mut self, resource: RbacResource, key: &Key) {
         let Some(policy) = self.held.get_mut(resource).remove(key) else { return };
+        self.narrowed = true;
         let (namespace, name) = key;
         self.index.change(namespace, |scope| match &policy {
             Policy::Role(_) => {

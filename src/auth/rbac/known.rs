@@ -3,10 +3,12 @@
 //! Of each resource the [feed](crate::auth::rbac::feed) says until when what was told of it may be relied on. Only while that holds of all
 //! four is there an index to ask: a binding that was revoked unseen is worse than an access review.
 //!
-//! Lock order: `writer`, alone and never across an await. Readers take no lock. An index is published before it is said to be current.
+//! Lock order: `writer`, alone and never across an await. Readers take no lock. An index is published before it is said to be current,
+//! and the time of a revocation before the index that lacks the right.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use arc_swap::{ArcSwap, Guard};
 use parking_lot::Mutex;
@@ -23,6 +25,8 @@ pub(super) struct Known {
     writer: Mutex<Writer>,
     /// Until when each may be relied on, in milliseconds after `started`.
     until_ms: PerResource<AtomicU64>,
+    /// When something was last taken from somebody, in nanoseconds after `started`; 0 for never.
+    narrowed_ns: AtomicU64,
     started: Instant,
     metrics: RbacMetrics,
 }
@@ -37,6 +41,7 @@ impl Known {
             index: ArcSwap::default(),
             writer: Mutex::default(),
             until_ms: PerResource::default(),
+            narrowed_ns: AtomicU64::new(0),
             started: Instant::now(),
             metrics,
         }
@@ -49,10 +54,21 @@ impl Known {
         current.then(|| self.index.load())
     }
 
+    /// When something was last taken from somebody, as far as is known. To be asked after the index: who saw a revocation there sees its
+    /// time here.
+    pub(super) fn narrowed(&self) -> Option<Instant> {
+        let since = self.narrowed_ns.load(Ordering::Acquire);
+        (since > 0).then(|| self.started + Duration::from_nanos(since))
+    }
+
     /// Changes what is known of a resource.
     pub(super) fn change(&self, resource: RbacResource, change: impl FnOnce(&mut Writer)) {
         let mut writer = self.writer.lock();
         change(&mut writer);
+        if writer.has_narrowed() {
+            let since = self.started.elapsed().as_nanos();
+            self.narrowed_ns.fetch_max(u64::try_from(since).unwrap_or(u64::MAX), Ordering::Release);
+        }
         self.index.store(Arc::new(writer.index()));
         let (all, unreadable) = (writer.len(resource), writer.unreadable(resource));
         self.metrics.objects(resource.as_str(), all, unreadable);
