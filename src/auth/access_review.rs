@@ -25,7 +25,7 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use crate::auth::access_review::decisions::Found;
-use crate::auth::access_review::flights::Flights;
+use crate::auth::access_review::flights::{Flights, Landing};
 use crate::auth::access_review::reviewer::Reviewer;
 use crate::auth::attributes::Attributes;
 use crate::auth::user::{User, UserKey};
@@ -76,6 +76,8 @@ pub(crate) enum Unanswered {
     Refused,
     /// Not asked: too many reviews are under way.
     Crowded,
+    /// Not asked: the question is longer than any that makes sense.
+    TooLong,
 }
 
 /// An answer, and where it is from.
@@ -148,10 +150,7 @@ impl AccessReviews {
         attributes: &Attributes,
     ) -> Result<Verdict, Unanswered> {
         let question = Question::new(user, attributes);
-        match self.flights.join(&question, || self.review(user, &question, Purpose::Check)) {
-            Some(landing) => landing.outcome().await.result,
-            None => Err(self.crowded()),
-        }
+        self.join(user, &question, Purpose::Check)?.outcome().await.result
     }
 
     /// Until when a remembered decision stands; as for [`decide`](Self::decide).
@@ -177,13 +176,11 @@ impl AccessReviews {
             return Err(unanswered);
         }
         for _ in 0..ROUNDS_MAX {
-            let begin = || self.review(user, question, Purpose::Decision);
-            let landing = self.flights.join(question, begin);
+            let landing = self.join(user, question, Purpose::Decision);
             if has_stale && self.reviewer.is_away() {
                 return Err(Unanswered::Away);
             }
-            let Some(landing) = landing else { return Err(self.crowded()) };
-            let Outcome { asked, result } = landing.outcome().await;
+            let Outcome { asked, result } = landing?.outcome().await;
             if !result.as_ref().is_ok_and(|verdict| verdict.is_revoked(asked, narrowed)) {
                 return result;
             }
@@ -191,21 +188,25 @@ impl AccessReviews {
         Err(Unanswered::Refused)
     }
 
-    /// One review, from the wait for a place to the memory of its outcome.
-    fn review(
+    /// Joins the review of this question, or begins it.
+    fn join(
         &self,
         user: &Arc<User>,
         question: &Question,
         purpose: Purpose,
-    ) -> impl Future<Output = Outcome> + Send + 'static + use<> {
-        let (reviewer, user, question) =
-            (Arc::clone(&self.reviewer), Arc::clone(user), question.clone());
-        async move { reviewer.review(&user, &question, purpose).await }
-    }
-
-    fn crowded(&self) -> Unanswered {
-        self.reviewer.metrics.reviewed(ReviewOutcome::Crowded);
-        Unanswered::Crowded
+    ) -> Result<Landing, Unanswered> {
+        if question.attributes.weight_bytes() > ASKED_MAX_BYTES {
+            return Err(Unanswered::TooLong);
+        }
+        let begin = || {
+            let (reviewer, user, question) =
+                (Arc::clone(&self.reviewer), Arc::clone(user), question.clone());
+            async move { reviewer.review(&user, &question, purpose).await }
+        };
+        self.flights.join(question, begin).ok_or_else(|| {
+            self.reviewer.metrics.reviewed(ReviewOutcome::Crowded);
+            Unanswered::Crowded
+        })
     }
 }
 
@@ -215,5 +216,8 @@ impl std::fmt::Debug for AccessReviews {
     }
 }
 
+/// Longer questions are left to the upstream, with their requests: some hundred requirements, or values of one. The many that may wait at a time
+/// take a bounded room by it, and each its part of the upstream's time.
+const ASKED_MAX_BYTES: usize = 16 * 1024;
 /// A review that was under way when a right was taken away is asked once more; one that begins then is late enough.
 const ROUNDS_MAX: usize = 2;

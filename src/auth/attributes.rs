@@ -93,11 +93,11 @@ impl Attributes {
         }
     }
 
-    /// The bytes of all texts in them, which the client chooses.
-    pub fn text_bytes(&self) -> usize {
+    /// The bytes that they take in memory, about. The client chooses how many, and of a long selector of short terms its texts are the least part.
+    pub fn weight_bytes(&self) -> usize {
         match self {
             Self::NonResource(attributes) => attributes.path.len() + attributes.verb.len(),
-            Self::Resource(attributes) => attributes.text_bytes(),
+            Self::Resource(attributes) => attributes.weight_bytes(),
         }
     }
 }
@@ -119,18 +119,26 @@ impl ResourceAttributes {
         }
     }
 
-    fn text_bytes(&self) -> usize {
+    fn weight_bytes(&self) -> usize {
         let gvr = [&self.gvr.group, &self.gvr.version, &self.gvr.resource];
         let names = [&self.subresource, &self.namespace, &self.name];
-        let fields = self.fields.iter().map(|one| one.key.len() + one.value.len());
-        let labels = self.labels.iter().map(|one| {
-            one.key.len() + one.values.iter().map(|value| value.len() + 1).sum::<usize>()
-        });
-        self.verb.len()
-            + gvr.iter().map(|text| text.len()).sum::<usize>()
+        gvr.iter().map(|text| text.len()).sum::<usize>()
             + names.iter().map(|text| text.len()).sum::<usize>()
-            + fields.sum::<usize>()
-            + labels.sum::<usize>()
+            + self.fields.iter().map(FieldRequirement::weight_bytes).sum::<usize>()
+            + self.labels.iter().map(LabelRequirement::weight_bytes).sum::<usize>()
+    }
+}
+
+impl FieldRequirement {
+    fn weight_bytes(&self) -> usize {
+        size_of::<Self>() + ALLOCATION_BYTES + self.key.len() + self.value.capacity()
+    }
+}
+
+impl LabelRequirement {
+    fn weight_bytes(&self) -> usize {
+        let values = self.values.iter().map(|value| ALLOCATION_BYTES + value.len());
+        size_of::<Self>() + ALLOCATION_BYTES + self.key.len() + values.sum::<usize>()
     }
 }
 
@@ -155,17 +163,17 @@ fn label_requirements(text: &str) -> Vec<LabelRequirement> {
         return Vec::new();
     }
     let selector = LabelSelector::parse(text).unwrap_or_default();
-    let mut requirements: Vec<_> = selector
-        .for_authorization()
-        .map(|(key, operator, values)| LabelRequirement {
-            key: key.to_owned(),
-            operator,
-            values: values.to_vec(),
-        })
-        .collect();
+    // Exactly as many as there are: they are kept.
+    let mut requirements = Vec::with_capacity(selector.for_authorization().count());
+    requirements.extend(selector.for_authorization().map(|(key, operator, values)| {
+        LabelRequirement { key: key.to_owned(), operator, values: values.to_vec() }
+    }));
     requirements.sort_by(|one, other| one.key.cmp(&other.key));
     requirements
 }
+
+/// What a text costs beside itself: the rest of its allocation, and its place in a list.
+const ALLOCATION_BYTES: usize = 32;
 
 #[cfg(test)]
 mod tests;

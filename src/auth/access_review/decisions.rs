@@ -107,7 +107,7 @@ impl Decisions {
 
     /// Remembers how a question was answered. A decision lives from the asking on: a right may have gone while the answer was on its way.
     pub(crate) async fn remember(&self, question: &Question, outcome: &Outcome) {
-        if question.attributes.text_bytes() >= TEXT_MAX_BYTES {
+        if question.attributes.weight_bytes() >= REMEMBERED_MAX_BYTES {
             return;
         }
         let verdict = match &outcome.result {
@@ -147,13 +147,14 @@ impl Room {
 }
 
 fn weight(question: &Question, reason_bytes: usize) -> u32 {
-    let bytes = OVERHEAD_BYTES + question.attributes.text_bytes() + reason_bytes;
+    let bytes = OVERHEAD_BYTES + question.attributes.weight_bytes() + reason_bytes;
     u32::try_from(bytes).unwrap_or(u32::MAX)
 }
 
-/// Longer questions are not remembered, as in the upstream's own cache of webhook decisions: nobody has a use for them but to fill it.
-pub(crate) const TEXT_MAX_BYTES: usize = 10_000;
-/// What a question costs beside its texts: the key, the attributes' fields, allocations, the cache's own books. It bounds the number, too.
+/// Longer questions are not remembered, as in the upstream's own cache of webhook decisions: nobody has a use for them but to fill it. Here what
+/// their parts take counts as well, not their texts alone.
+const REMEMBERED_MAX_BYTES: usize = 10_000;
+/// What a question costs beside its attributes' texts and lists: the key, the attributes' fields, allocations, the cache's own books. It bounds the number, too.
 const OVERHEAD_BYTES: usize = 512;
 /// Some fifty thousand questions of ordinary length.
 pub(crate) const ALLOWED_MAX_BYTES: u64 = 32 * 1024 * 1024;

@@ -80,6 +80,6 @@ impl Drop for UnderWay {
     }
 }
 
-/// The most questions that are being asked or wait for their turn: many times of what is under way at once, and few megabytes. Beyond it requests
-/// are forwarded at once.
+/// The most questions that are being asked or wait for their turn: many times of what is under way at once, and few megabytes (64 MiB if all were
+/// as long as they may be). Beyond it requests are forwarded at once.
 pub(super) const QUESTIONS_MAX: usize = 4096;

@@ -110,6 +110,30 @@ async fn denials_evict_no_allows_and_all_have_their_bound() {
     assert!(decisions.bytes(true) < ALLOWED_MAX_BYTES);
 }
 
+/// A selector of many short terms takes a hundred times its text.
+#[tokio::test]
+async fn what_is_remembered_is_weighed_with_all_its_parts() {
+    const TERMS: usize = 80;
+    const QUESTIONS: usize = 2000;
+    let ttl = Duration::from_secs(3600);
+    let decisions =
+        Decisions::new(&AuthorizationConfig { allow_ttl: ttl, deny_ttl: ttl, ..config(0) });
+    let selector = vec!["a"; TERMS].join(",");
+    let question = |name: usize| {
+        let list = format!("/api/v1/namespaces/{name}/pods?labelSelector={selector}");
+        Question::new(&user("alice", &[]), &attributes(&list))
+    };
+    for name in 0..QUESTIONS {
+        decisions.remember(&question(name), &verdict(false)).await;
+    }
+    let mut kept = 0;
+    for name in 0..QUESTIONS {
+        kept += usize::from(fresh(&decisions, &question(name)).await.is_some());
+    }
+    let bytes = kept * TERMS * size_of::<crate::auth::attributes::LabelRequirement>();
+    assert!(kept > 0 && bytes as u64 <= DENIED_MAX_BYTES, "{kept}: {bytes}");
+}
+
 #[tokio::test]
 async fn the_later_decision_counts() {
     let decisions = Decisions::new(&config(60));

@@ -100,6 +100,29 @@ fn selectors_make_questions_differ() {
     assert_ne!(of("GET", "/api/v1/pods"), of("GET", "/api/v1/pods?watch=1"));
 }
 
+#[test]
+fn what_selectors_take_is_counted() {
+    let weight = |uri: &str| of("GET", uri).weight_bytes();
+    let plain = weight("/api/v1/pods");
+    assert_eq!(plain, "v1pods".len());
+    for (part, size) in [
+        ("labelSelector=a", size_of::<LabelRequirement>()),
+        ("labelSelector=a%3D1", size_of::<LabelRequirement>() + ALLOCATION_BYTES),
+        ("fieldSelector=a%3D1", size_of::<FieldRequirement>()),
+    ] {
+        let (name, term) = part.split_once('=').unwrap();
+        let one = weight(&format!("/api/v1/pods?{part}")) - plain;
+        assert!(one > size + ALLOCATION_BYTES, "{part}: {one}");
+        let many = weight(&format!("/api/v1/pods?{name}={}", vec![term; 1000].join(",")));
+        assert_eq!(many - plain, 1000 * one, "{part}");
+    }
+    let values: Vec<_> = (1000..2000).map(|n| n.to_string()).collect();
+    let many = weight(&format!("/api/v1/pods?labelSelector=a+in+({})", values.join(",")));
+    assert!(many >= 1000 * (ALLOCATION_BYTES + 4), "{many}");
+    let kept = resource("/api/v1/pods?labelSelector=a,b,c%3E1,d,e&fieldSelector=a%3D1,b%3D2,c%3D3");
+    assert_eq!((kept.labels.capacity(), kept.fields.capacity()), (4, 3));
+}
+
 /// A request by its parts, from which the model says what its attributes are.
 #[derive(Clone, Debug)]
 struct Parts {

@@ -1,5 +1,6 @@
 //! Decisions against an upstream that answers as it is told.
 
+mod bounds;
 mod revoked;
 
 use std::time::Duration;
@@ -218,34 +219,4 @@ async fn an_upstream_that_is_back_is_believed_again() {
         answer = ask(&script, "alice", PODS).await;
     }
     assert!(matches!(answer, Ok((false, Source::Review | Source::Cached))), "{answer:?}");
-}
-
-#[tokio::test]
-async fn long_questions_are_not_remembered() {
-    let script = Script::start(&config(0), Reply::Allow).await;
-    let uri = format!("{PODS}/{}", "x".repeat(10_000));
-    for asked in 1..3 {
-        assert_eq!(ask(&script, "alice", &uri).await, Ok((true, Source::Review)));
-        assert_eq!(script.asked(), asked);
-    }
-}
-
-#[tokio::test]
-async fn so_many_are_under_way_and_no_more() {
-    let script = Arc::new(Script::start(&config(0), Reply::Hold).await);
-    let asking: Vec<_> = (0..70)
-        .map(|name| {
-            let script = Arc::clone(&script);
-            tokio::spawn(async move { ask(&script, "alice", &format!("{PODS}/p{name}")).await })
-        })
-        .collect();
-    until(|| script.asked() == 64).await;
-    seconds(3).await;
-    until(|| asking.iter().filter(|one| one.is_finished()).count() == 6).await;
-    script.reply(Reply::Allow);
-    let mut unavailable = 0;
-    for one in asking {
-        unavailable += usize::from(one.await.unwrap() == Err(Unavailable));
-    }
-    assert_eq!((unavailable, script.asked()), (6, 64));
 }
