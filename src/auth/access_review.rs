@@ -13,6 +13,7 @@
 
 pub(crate) mod decisions;
 mod flights;
+mod health;
 mod reviewer;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -177,7 +178,7 @@ impl AccessReviews {
         }
         for _ in 0..ROUNDS_MAX {
             let landing = self.join(user, question, Purpose::Decision);
-            if has_stale && self.reviewer.is_away() {
+            if has_stale && self.reviewer.health.is_away() {
                 return Err(Unanswered::Away);
             }
             let Outcome { asked, result } = landing?.outcome().await;

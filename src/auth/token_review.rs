@@ -242,7 +242,7 @@ impl Inner {
             }
             Err(error) => {
                 self.metrics.reviewed(ReviewResult::Unavailable);
-                let away = self.trouble.failed(&error);
+                let away = self.trouble.failed(key, &error);
                 self.known.unanswered(key, away, PAUSE).await;
                 Outcome::Unanswered { away }
             }

@@ -1,6 +1,5 @@
 //! One review: the wait for a place, the question to the upstream, its answer, and the memory of it.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -9,8 +8,8 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use super::decisions::Decisions;
+use super::health::Health;
 use super::{Outcome, Purpose, Question, Unanswered, Verdict, wire};
-use crate::auth::attributes::Attributes;
 use crate::auth::user::User;
 use crate::config::AuthorizationConfig;
 use crate::telemetry::auth_metrics::authorization::{AuthorizationMetrics, ReviewOutcome};
@@ -23,8 +22,7 @@ pub(super) struct Reviewer {
     upstream: Upstream,
     pub(super) decisions: Decisions,
     places: Semaphore,
-    /// Whether the last review found the upstream away.
-    away: AtomicBool,
+    pub(super) health: Health,
     pub(super) metrics: AuthorizationMetrics,
 }
 
@@ -39,14 +37,9 @@ impl Reviewer {
             upstream,
             decisions: Decisions::new(config),
             places: Semaphore::new(UNDER_WAY_MAX),
-            away: AtomicBool::new(false),
+            health: Health::default(),
             metrics,
         }
-    }
-
-    /// Whether the last review found the upstream away.
-    pub(super) fn is_away(&self) -> bool {
-        self.away.load(Ordering::Relaxed)
     }
 
     /// From the wait for a place to the memory of the outcome.
@@ -62,9 +55,8 @@ impl Reviewer {
             self.metrics.reviewed(ReviewOutcome::Crowded);
             return Outcome { asked, result: Err(Unanswered::Crowded) };
         };
-        let (label, result) = self.ask(user, &question.attributes).await;
+        let (label, result) = self.ask(user, question).await;
         self.metrics.reviewed(label);
-        self.away.store(result == Err(Unanswered::Away), Ordering::Relaxed);
         let outcome = Outcome { asked, result };
         let allowed = outcome.result.as_ref().is_ok_and(|verdict| verdict.allowed);
         if !allowed || purpose == Purpose::Decision {
@@ -79,17 +71,21 @@ impl Reviewer {
     async fn ask(
         &self,
         user: &User,
-        attributes: &Attributes,
+        question: &Question,
     ) -> (ReviewOutcome, Result<Verdict, Unanswered>) {
         let _asking = self.metrics.asking();
         let started = Instant::now();
-        let body = wire::request(user, attributes);
+        let body = wire::request(user, &question.attributes);
         let answered = post_review(&self.upstream, PATH, body, ANSWER_MAX_BYTES).await;
         self.metrics.took(started.elapsed());
         match answered {
-            Ok(body) => judge(&body),
+            Ok(body) => {
+                self.health.answered();
+                judge(&body)
+            }
             Err(error) => {
                 let (outcome, unanswered) = failure(&error);
+                self.health.failed(question, &error, unanswered);
                 tracing::debug!(%error, "an access review was not answered");
                 (outcome, Err(unanswered))
             }

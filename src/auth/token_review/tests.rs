@@ -263,6 +263,28 @@ async fn an_expired_answer_is_used_in_its_grace_while_the_upstream_is_away() {
     assert_eq!(ask(&reviews, "good").await, UNAVAILABLE);
 }
 
+/// That the upstream was away for somebody, some time ago.
+#[tokio::test(start_paused = true)]
+async fn an_expired_answer_is_not_used_for_old_news() {
+    let (script, reviews) = scripted(Duration::from_secs(600));
+    let from = Some(IpAddr::from([10, 0, 0, 1]));
+    assert!(reviews.review(&token("good"), from).await.is_ok());
+    script.fail(lost());
+    for name in ["other", "another"] {
+        assert_eq!(ask(&reviews, name).await, UNAVAILABLE);
+    }
+    *script.fails.lock() = None;
+    advance(TTL * 10).await;
+    *script.takes.lock() = Duration::from_secs(1);
+    for n in 0..admission::ADDRESS_PLACES_MAX {
+        let reviews = reviews.clone();
+        tokio::spawn(async move { reviews.review(&token(&format!("bad{n}")), from).await });
+    }
+    sleep(Duration::from_millis(1)).await;
+    let found = reviews.review(&token("good"), from).await;
+    assert_eq!(found.unwrap_err(), AuthenticationError::Unavailable);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_token_that_is_too_long_is_not_asked_about() {
     let (script, reviews) = scripted(Duration::ZERO);

@@ -6,6 +6,8 @@ use http::StatusCode;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use crate::auth::away::Away;
+use crate::auth::token_review::known::TokenKey;
 use crate::upstream::error::UpstreamError;
 
 /// See the module.
@@ -18,8 +20,7 @@ pub(super) struct Trouble {
 struct State {
     /// Nothing is asked until then.
     until: Option<Instant>,
-    /// Whether the last review found the upstream away.
-    away: bool,
+    away: Away<TokenKey>,
     /// Whether it is logged.
     told: bool,
 }
@@ -30,9 +31,9 @@ impl Trouble {
         self.state.lock().until.is_some_and(|until| Instant::now() < until)
     }
 
-    /// Whether the last review found the upstream away.
+    /// Whether the upstream was away a moment ago, or said that it will be until now, whosever token it was asked about.
     pub(super) fn is_away(&self) -> bool {
-        self.state.lock().away
+        self.state.lock().away.is_now()
     }
 
     /// A review was answered.
@@ -43,14 +44,18 @@ impl Trouble {
         }
     }
 
-    /// One was not; returns whether the upstream is away.
-    pub(super) fn failed(&self, error: &UpstreamError) -> bool {
-        let away = is_away(error);
+    /// One was not; returns whether the upstream is away, as far as this token is concerned.
+    pub(super) fn failed(&self, key: TokenKey, error: &UpstreamError) -> bool {
+        let (away, pause, now) = (is_away(error), pause_after(error), Instant::now());
         let told = {
             let mut state = self.state.lock();
-            state.away = away;
-            if let Some(pause) = pause_after(error) {
-                state.until = Some(Instant::now() + pause);
+            if away {
+                state.away.failed(key, pause.is_some(), now + pause.unwrap_or(PAUSE));
+            } else {
+                state.away.answered();
+            }
+            if let Some(pause) = pause {
+                state.until = Some(now + pause);
             }
             std::mem::replace(&mut state.told, true)
         };
