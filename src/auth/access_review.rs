@@ -6,8 +6,11 @@
 //! limit on the client's side, since a request that waits for it is worse than a review (an API server throttles by itself): instead the number
 //! of reviews under way is bounded ([`reviewer`]), and the wait for a place.
 //!
+//! So that nobody waits for somebody else's questions, one user has no more than a part of them ([`flights`]).
+//!
 //! What is not answered is no decision: the request is forwarded, and the upstream judges. That it was not answered is remembered shortly
-//! ([`decisions`]), so that a failing upstream is not asked at every request.
+//! ([`decisions`]), so that a failing upstream is not asked at every request; one that throttles is not asked anything for a while
+//! ([`health`]).
 //!
 //! Lock order: the flights' map, alone and never across an await.
 
@@ -73,7 +76,7 @@ pub(crate) struct Outcome {
 pub(crate) enum Unanswered {
     /// The upstream is away: unreachable, silent, or broken (5xx).
     Away,
-    /// It answered that it does not answer: Weir lacks the right to ask, it throttles, its authorizers failed.
+    /// It answered that it does not answer: Weir lacks the right to ask, it throttles (or did just now), its authorizers failed.
     Refused,
     /// Not asked: too many reviews are under way.
     Crowded,
@@ -198,6 +201,9 @@ impl AccessReviews {
     ) -> Result<Landing, Unanswered> {
         if question.attributes.weight_bytes() > ASKED_MAX_BYTES {
             return Err(Unanswered::TooLong);
+        }
+        if self.reviewer.health.is_paused() {
+            return Err(Unanswered::Refused);
         }
         let begin = || {
             let (reviewer, user, question) =

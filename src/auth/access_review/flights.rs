@@ -6,6 +6,7 @@
 //! Lock order: the map, alone and never across an await.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::future::Future;
 use std::sync::Arc;
 
@@ -14,13 +15,19 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::{Outcome, Question, Unanswered};
-
-type Map = Mutex<HashMap<Question, watch::Receiver<Option<Outcome>>>>;
+use crate::auth::user::UserKey;
 
 /// See the module.
 #[derive(Default)]
 pub(super) struct Flights {
-    under_way: Arc<Map>,
+    under_way: Arc<Mutex<UnderWay>>,
+}
+
+#[derive(Default)]
+struct UnderWay {
+    flights: HashMap<Question, watch::Receiver<Option<Outcome>>>,
+    /// How many of them are each user's.
+    by_user: HashMap<UserKey, usize>,
 }
 
 /// Where a review's outcome will be.
@@ -29,21 +36,23 @@ pub(super) struct Landing {
 }
 
 impl Flights {
-    /// Joins the review of this question, or begins it; `None` if there are [`QUESTIONS_MAX`] already.
+    /// Joins the review of this question, or begins it; `None` if there are [`QUESTIONS_MAX`] already, or [`USER_QUESTIONS_MAX`] of its user.
     pub(super) fn join<F>(&self, question: &Question, begin: impl FnOnce() -> F) -> Option<Landing>
     where
         F: Future<Output = Outcome> + Send + 'static,
     {
         let mut under_way = self.under_way.lock();
-        if let Some(outcome) = under_way.get(question) {
+        if let Some(outcome) = under_way.flights.get(question) {
             return Some(Landing { outcome: outcome.clone() });
         }
-        if under_way.len() >= QUESTIONS_MAX {
+        let own = under_way.by_user.get(&question.user).copied().unwrap_or_default();
+        if under_way.flights.len() >= QUESTIONS_MAX || own >= USER_QUESTIONS_MAX {
             return None;
         }
         let (sender, outcome) = watch::channel(None);
-        under_way.insert(question.clone(), outcome.clone());
-        let place = UnderWay { map: Arc::clone(&self.under_way), question: question.clone() };
+        under_way.flights.insert(question.clone(), outcome.clone());
+        under_way.by_user.insert(question.user, own + 1);
+        let place = Place { under_way: Arc::clone(&self.under_way), question: question.clone() };
         let review = begin();
         tokio::spawn(async move {
             let done = review.await;
@@ -68,14 +77,22 @@ impl Landing {
 }
 
 /// Takes a question off the map when its review is over, even by a panic.
-struct UnderWay {
-    map: Arc<Map>,
+struct Place {
+    under_way: Arc<Mutex<UnderWay>>,
     question: Question,
 }
 
-impl Drop for UnderWay {
+impl Drop for Place {
     fn drop(&mut self) {
-        let landed = self.map.lock().remove(&self.question);
+        let mut under_way = self.under_way.lock();
+        let landed = under_way.flights.remove(&self.question);
+        if let Entry::Occupied(mut own) = under_way.by_user.entry(self.question.user) {
+            *own.get_mut() -= 1;
+            if *own.get() == 0 {
+                own.remove();
+            }
+        }
+        drop(under_way);
         drop(landed);
     }
 }
@@ -83,3 +100,5 @@ impl Drop for UnderWay {
 /// The most questions that are being asked or wait for their turn: many times of what is under way at once, and few megabytes (64 MiB if all were
 /// as long as they may be). Beyond it requests are forwarded at once.
 pub(super) const QUESTIONS_MAX: usize = 4096;
+/// Those of one user: more than any client asks at once, and too few to take the others' room or keep them waiting long.
+pub(super) const USER_QUESTIONS_MAX: usize = 256;

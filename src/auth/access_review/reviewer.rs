@@ -55,6 +55,9 @@ impl Reviewer {
             self.metrics.reviewed(ReviewOutcome::Crowded);
             return Outcome { asked, result: Err(Unanswered::Crowded) };
         };
+        if self.health.is_paused() {
+            return Outcome { asked, result: Err(Unanswered::Refused) };
+        }
         let (label, result) = self.ask(user, question).await;
         self.metrics.reviewed(label);
         let outcome = Outcome { asked, result };

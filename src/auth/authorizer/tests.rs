@@ -135,9 +135,9 @@ async fn what_is_not_answered_is_remembered_shortly() {
             assert_eq!(ask(&script, "alice", PODS).await, Err(Unavailable), "{code}");
         }
         assert_eq!(script.asked(), 1, "{code}");
-        // Another question is not hit by it.
+        // Another question is not hit by it, unless the upstream throttles.
         assert_eq!(ask(&script, "bob", PODS).await, Err(Unavailable));
-        assert_eq!(script.asked(), 2);
+        assert_eq!(script.asked(), if code == 429 { 1 } else { 2 });
         script.reply(Reply::Allow);
         seconds(1).await;
         assert_eq!(ask(&script, "alice", PODS).await, Ok((true, Source::Review)));

@@ -60,3 +60,39 @@ async fn a_question_of_many_small_parts_is_as_long_as_what_it_takes() {
     }
     assert_eq!(script.asked(), 4);
 }
+
+#[tokio::test]
+async fn one_user_leaves_room_for_others() {
+    const MORE: usize = 44;
+    let script = Arc::new(Script::start(&config(0), Reply::Hold).await);
+    let asking = |name: &'static str, pod: usize| {
+        let script = Arc::clone(&script);
+        tokio::spawn(async move { ask(&script, name, &format!("{PODS}/p{pod}")).await })
+    };
+    let flood: Vec<_> = (0..256 + MORE).map(|pod| asking("alice", pod)).collect();
+    let finished = || flood.iter().filter(|one| one.is_finished()).count();
+    until(|| finished() >= MORE).await;
+    assert_eq!(finished(), MORE);
+    let other = asking("bob", 0);
+    tokio::task::yield_now().await;
+    script.reply(Reply::Allow);
+    assert_eq!(other.await.unwrap(), Ok((true, Source::Review)));
+    futures::future::join_all(flood).await;
+    assert_eq!(ask(&script, "alice", PODS).await, Ok((true, Source::Review)));
+}
+
+#[tokio::test]
+async fn an_upstream_that_throttles_is_not_asked_for_a_while() {
+    let script = Script::start(&config(0), Reply::Allow).await;
+    assert_eq!(ask(&script, "carol", PODS).await, Ok((true, Source::Review)));
+    script.reply(Reply::Code(429));
+    assert_eq!(ask(&script, "alice", PODS).await, Err(Unavailable));
+    script.reply(Reply::Allow);
+    assert_eq!(ask(&script, "bob", PODS).await, Err(Unavailable));
+    assert_eq!(ask(&script, "carol", PODS).await, Ok((true, Source::Cached)));
+    assert_eq!(script.asked(), 2);
+    seconds(1).await;
+    for name in ["alice", "bob"] {
+        assert_eq!(ask(&script, name, PODS).await, Ok((true, Source::Review)));
+    }
+}
