@@ -17,7 +17,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use crate::auth::bearer::{Bearer, BearerToken};
 use crate::auth::cluster::{Certified, Follower, ProxyHeaders, Settings};
 use crate::auth::peer::Peer;
-use crate::auth::token_review::TokenReviews;
+use crate::auth::token_review::{Asker, TokenReviews};
 use crate::auth::user::{Credential, Identity, User};
 use crate::auth::x509::handshake::Hints;
 use crate::config::{Anonymous, AuthenticationConfig};
@@ -144,12 +144,12 @@ impl Authenticator {
         }
     }
 
-    /// Who it is.
+    /// Who it still is, of an open watch, which nobody waits for: it has its own part of the token reviews.
     pub async fn authenticate(
         &self,
         presented: &Presented,
     ) -> Result<Identity, AuthenticationError> {
-        self.authenticate_from(presented, None).await
+        self.judge(presented, Asker::Watches).await
     }
 
     /// Who it is, for a client at an address, for fairness among clients whose tokens are not known yet.
@@ -158,10 +158,18 @@ impl Authenticator {
         presented: &Presented,
         address: Option<IpAddr>,
     ) -> Result<Identity, AuthenticationError> {
+        self.judge(presented, Asker::at(address)).await
+    }
+
+    async fn judge(
+        &self,
+        presented: &Presented,
+        asker: Asker,
+    ) -> Result<Identity, AuthenticationError> {
         let (credential, found) = match presented {
             Presented::Nothing => (CredentialLabel::None, self.nobody()),
             Presented::Token(token) => {
-                (CredentialLabel::Token, self.reviews.review(token, address).await)
+                (CredentialLabel::Token, self.reviews.review(token, asker).await)
             }
             Presented::User(identity) => (label(identity.credential), still_good(identity)),
             Presented::Wrong => {

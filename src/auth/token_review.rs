@@ -6,7 +6,7 @@
 //!
 //! Requests that miss with the same token share one review. It runs in a task of its own, so that none of them can end it for the
 //! others by going away. How many run and wait, in all and for one client address, is bounded ([`admission`]). Known tokens
-//! pass all that by.
+//! pass all that by, and open watches have a part of their own.
 //!
 //! What is not answered is no answer ([`AuthenticationError::Unavailable`]): the request is forwarded with its token, and the upstream
 //! judges. It is remembered for [`PAUSE`], so that an upstream in trouble is not asked by each request: for this token always, for all tokens
@@ -16,7 +16,7 @@
 //! If the upstream is away (not if it refuses Weir), an answer that has expired is used for `stale_grace` more, marked as stale.
 //!
 //! Memory, at most: [`known::IDENTITIES_BYTES_MAX`] (64 MiB) of users, some 4 MiB of refused tokens, and [`FLIGHTS_MAX`] tokens that are being asked
-//! about, of [`TOKEN_BYTES_MAX`] (32 MiB together, if all were so long).
+//! about, of [`TOKEN_BYTES_MAX`] (32 MiB together, if all were so long, and as many again of open watches, which hold them anyway).
 //!
 //! Lock order: `flights`, then that of the admission; that of [`trouble`] alone. None is held over an await.
 
@@ -29,7 +29,6 @@ mod trouble;
 
 use std::collections::HashMap;
 use std::fmt;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -42,7 +41,8 @@ use tokio::time::Instant;
 
 use crate::auth::authenticator::AuthenticationError;
 use crate::auth::bearer::BearerToken;
-use crate::auth::token_review::admission::{Admission, Place};
+pub(crate) use crate::auth::token_review::admission::Asker;
+use crate::auth::token_review::admission::{Admission, Place, WATCHES_PLACES_MAX};
 use crate::auth::token_review::answer::Judgement;
 use crate::auth::token_review::known::{Found, Known, Reviewed, TokenKey};
 use crate::auth::token_review::trouble::{PAUSE, Trouble};
@@ -120,13 +120,13 @@ impl TokenReviews {
         Self { inner: Arc::new(inner) }
     }
 
-    /// Whose token it is. `address` is the client's, for fairness among those whose tokens are not known yet; `None` on a Unix socket.
+    /// Whose token it is. `asker` is for whom, for fairness among those whose tokens are not known yet.
     ///
     /// Takes at most some 12 s: the wait for a turn, and the review.
-    pub async fn review(
+    pub(crate) async fn review(
         &self,
         token: &BearerToken,
-        address: Option<IpAddr>,
+        asker: Asker,
     ) -> Result<Identity, AuthenticationError> {
         let inner = &self.inner;
         if token.0.len() > TOKEN_BYTES_MAX {
@@ -149,7 +149,7 @@ impl TokenReviews {
             }
             Found::Nothing => inner.metrics.looked_up(Lookup::Miss),
         }
-        let outcome = match Inner::join(inner, key, token, address) {
+        let outcome = match Inner::join(inner, key, token, asker) {
             Some(mut flight) => match flight.wait_for(Option::is_some).await {
                 Ok(outcome) => outcome.clone(),
                 Err(_) => None,
@@ -172,17 +172,21 @@ impl Inner {
         self: &Arc<Self>,
         key: TokenKey,
         token: &BearerToken,
-        address: Option<IpAddr>,
+        asker: Asker,
     ) -> Option<watch::Receiver<Option<Outcome>>> {
         let mut flights = self.flights.lock();
         if let Some(flight) = flights.get(&key) {
             return Some(flight.subscribe());
         }
-        if flights.len() >= FLIGHTS_MAX {
+        let of_watches = match asker {
+            Asker::Watches => WATCHES_PLACES_MAX,
+            Asker::Address(_) | Asker::Socket => 0,
+        };
+        if flights.len() >= FLIGHTS_MAX + of_watches {
             self.metrics.limited(Limit::Waiting);
             return None;
         }
-        let Some(place) = self.admission.place(address) else {
+        let Some(place) = self.admission.place(asker) else {
             self.metrics.limited(Limit::Address);
             return None;
         };
@@ -321,7 +325,7 @@ const PATH: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
 const TOKEN_BYTES_MAX: usize = 32 << 10;
 /// The answer repeats the token (escaped, six times as long at worst), and names some thousand groups at most.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
-/// Tokens that are being asked about or wait for it.
+/// Tokens that are being asked about or wait for it, without those of open watches, which have room beyond.
 const FLIGHTS_MAX: usize = 1024;
 /// How long a review may wait for its turn. At a few milliseconds a review, [`FLIGHTS_MAX`] of them have had it by then.
 const WAIT_MAX: Duration = Duration::from_secs(2);

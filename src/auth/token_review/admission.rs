@@ -3,6 +3,9 @@
 //!
 //! A review first needs one of its address' turns, then one of all. Turns are given in the order of asking, and an address stands in
 //! the second queue with no more than its own turns: a newcomer waits behind a few of each address, not behind all that an address asks.
+//!
+//! Open watches, whose tokens are looked at again without anybody at the other end, have turns of their own: whoever floods Weir must not keep a
+//! revoked token's watch open.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -15,12 +18,23 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 #[derive(Debug)]
 pub(super) struct Admission {
     reviews: Arc<Semaphore>,
-    addresses: Mutex<HashMap<Option<IpAddr>, Address>>,
+    askers: Mutex<HashMap<Asker, Queue>>,
 }
 
-/// One address, while it has reviews.
+/// For whom a review is: each has turns of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Asker {
+    /// Clients at an address, as [`Asker::at`] makes it.
+    Address(IpAddr),
+    /// Those on Unix sockets.
+    Socket,
+    /// Open watches, wherever from.
+    Watches,
+}
+
+/// One asker, while it has reviews.
 #[derive(Debug)]
-struct Address {
+struct Queue {
     turns: Arc<Semaphore>,
     /// Those that run and wait.
     places: usize,
@@ -30,7 +44,7 @@ struct Address {
 #[derive(Debug)]
 pub(super) struct Place {
     admission: Arc<Admission>,
-    address: Option<IpAddr>,
+    asker: Asker,
     turns: Arc<Semaphore>,
 }
 
@@ -43,30 +57,45 @@ pub(super) struct Turn {
 
 impl Default for Admission {
     fn default() -> Self {
-        Self { reviews: Arc::new(Semaphore::new(REVIEWS_MAX)), addresses: Mutex::default() }
+        Self { reviews: Arc::new(Semaphore::new(REVIEWS_MAX)), askers: Mutex::default() }
     }
 }
 
 impl Admission {
-    /// A place for one review; `None` if its address has too many.
-    pub(super) fn place(self: &Arc<Self>, address: Option<IpAddr>) -> Option<Place> {
-        let address = address.map(network);
-        let mut addresses = self.addresses.lock();
-        let state = addresses.entry(address).or_insert_with(|| Address {
-            turns: Arc::new(Semaphore::new(ADDRESS_REVIEWS_MAX)),
-            places: 0,
-        });
-        if state.places >= ADDRESS_PLACES_MAX {
+    /// A place for one review; `None` if there are too many for the same asker.
+    pub(super) fn place(self: &Arc<Self>, asker: Asker) -> Option<Place> {
+        let (turns_max, places_max) = match asker {
+            Asker::Address(_) | Asker::Socket => (ADDRESS_REVIEWS_MAX, ADDRESS_PLACES_MAX),
+            Asker::Watches => (WATCHES_REVIEWS_MAX, WATCHES_PLACES_MAX),
+        };
+        let mut askers = self.askers.lock();
+        let queue = askers
+            .entry(asker)
+            .or_insert_with(|| Queue { turns: Arc::new(Semaphore::new(turns_max)), places: 0 });
+        if queue.places >= places_max {
             return None;
         }
-        state.places += 1;
-        Some(Place { admission: self.clone(), address, turns: state.turns.clone() })
+        queue.places += 1;
+        Some(Place { admission: self.clone(), asker, turns: queue.turns.clone() })
     }
 
-    /// Addresses that have reviews.
+    /// Askers that have reviews.
     #[cfg(test)]
-    pub(super) fn addresses(&self) -> usize {
-        self.addresses.lock().len()
+    pub(super) fn askers(&self) -> usize {
+        self.askers.lock().len()
+    }
+}
+
+impl Asker {
+    /// A client at this address; `None` on a Unix socket. Of IPv6 the network is one address, in which one host has as many as it likes.
+    pub(crate) fn at(address: Option<IpAddr>) -> Self {
+        match address.map(|address| address.to_canonical()) {
+            None => Self::Socket,
+            Some(IpAddr::V6(address)) => {
+                Self::Address(Ipv6Addr::from_bits(address.to_bits() & !0 << 64).into())
+            }
+            Some(address) => Self::Address(address),
+        }
     }
 }
 
@@ -82,21 +111,13 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let mut addresses = self.admission.addresses.lock();
-        if let Some(state) = addresses.get_mut(&self.address) {
-            state.places -= 1;
-            if state.places == 0 {
-                addresses.remove(&self.address);
+        let mut askers = self.admission.askers.lock();
+        if let Some(queue) = askers.get_mut(&self.asker) {
+            queue.places -= 1;
+            if queue.places == 0 {
+                askers.remove(&self.asker);
             }
         }
-    }
-}
-
-/// What counts as one address: of IPv6 the network, in which one host has as many as it likes.
-fn network(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & !0 << 64)),
-        address => address,
     }
 }
 
@@ -107,6 +128,11 @@ pub(super) const REVIEWS_MAX: usize = 64;
 pub(super) const ADDRESS_REVIEWS_MAX: usize = 16;
 /// Those of one address that run and wait: a quarter of all that may.
 pub(super) const ADDRESS_PLACES_MAX: usize = 256;
+/// Those of open watches: users are spread over the interval of the looks, so with a few milliseconds a review this is enough for some hundred
+/// thousand tokens a minute.
+const WATCHES_REVIEWS_MAX: usize = 32;
+/// Those of open watches that run and wait: as many as have their turn within the time that a review may wait for it.
+pub(super) const WATCHES_PLACES_MAX: usize = 1024;
 
 #[cfg(test)]
 mod tests {
@@ -114,7 +140,7 @@ mod tests {
 
     #[test]
     fn an_ipv6_network_is_one_address() {
-        let of = |text: &str| network(text.parse().unwrap());
+        let of = |text: &str| Asker::at(Some(text.parse().unwrap()));
         assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:1"));
         assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
         assert_eq!(of("::ffff:10.0.0.1"), of("10.0.0.1"));
@@ -124,7 +150,7 @@ mod tests {
     #[tokio::test]
     async fn an_address_has_no_more_than_its_turns_and_leaves_nothing_behind() {
         let admission = Arc::new(Admission::default());
-        let one = Some(IpAddr::from([10, 0, 0, 1]));
+        let one = Asker::at(Some(IpAddr::from([10, 0, 0, 1])));
         let places: Vec<_> =
             (0..ADDRESS_PLACES_MAX).map(|_| admission.place(one).unwrap()).collect();
         assert!(admission.place(one).is_none());
@@ -133,9 +159,9 @@ mod tests {
             turns.push(place.enter().await);
         }
         assert!(futures::FutureExt::now_or_never(places[ADDRESS_REVIEWS_MAX].enter()).is_none());
-        let other = admission.place(Some(IpAddr::from([10, 0, 0, 2]))).unwrap();
+        let other = admission.place(Asker::at(Some(IpAddr::from([10, 0, 0, 2])))).unwrap();
         drop(futures::FutureExt::now_or_never(other.enter()).unwrap());
         drop((turns, places, other));
-        assert_eq!(admission.addresses(), 0);
+        assert_eq!(admission.askers(), 0);
     }
 }

@@ -1,5 +1,6 @@
 //! Against a scripted upstream, with the clock standing: who is asked about, how often, and what is said when nobody answers.
 
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::SystemTime;
 
@@ -100,7 +101,7 @@ fn token(text: &str) -> BearerToken {
 
 /// The user's name, or why not.
 async fn ask(reviews: &TokenReviews, text: &str) -> Result<String, AuthenticationError> {
-    reviews.review(&token(text), None).await.map(|identity| {
+    reviews.review(&token(text), Asker::Socket).await.map(|identity| {
         assert!(!identity.stale);
         identity.user.name.clone()
     })
@@ -138,15 +139,18 @@ fn jwt(name: &str, left: Duration) -> String {
 async fn a_token_is_not_believed_beyond_its_expiry() {
     let (script, reviews) = scripted(TTL * 10);
     let short = token(&jwt("good", Duration::from_secs(4)));
-    let identity = reviews.review(&short, None).await.unwrap();
+    let identity = reviews.review(&short, Asker::Socket).await.unwrap();
     assert!(identity.not_after.is_some_and(|end| end > SystemTime::now()));
     advance(Duration::from_secs(3)).await;
-    reviews.review(&short, None).await.unwrap();
+    reviews.review(&short, Asker::Socket).await.unwrap();
     assert_eq!(script.asked(), 1);
     advance(Duration::from_secs(1)).await;
     // Nor while the upstream is away.
     script.fail(lost());
-    assert_eq!(reviews.review(&short, None).await.unwrap_err(), AuthenticationError::Unavailable);
+    assert_eq!(
+        reviews.review(&short, Asker::Socket).await.unwrap_err(),
+        AuthenticationError::Unavailable
+    );
     assert_eq!(script.asked(), 2);
 }
 
@@ -200,7 +204,7 @@ async fn who_only_waits_and_goes_away_leaves_nothing() {
     assert_eq!(reviews.inner.flights.lock().len(), admission::ADDRESS_REVIEWS_MAX);
     sleep(Duration::from_secs(1)).await;
     assert!(reviews.inner.flights.lock().is_empty());
-    assert_eq!(reviews.inner.admission.addresses(), 0);
+    assert_eq!(reviews.inner.admission.askers(), 0);
     // What was asked was finished, and is known.
     assert_eq!(script.asked(), admission::ADDRESS_REVIEWS_MAX);
     assert_eq!(ask(&reviews, "good0").await, Ok("good0".to_owned()));
@@ -242,14 +246,14 @@ async fn an_expired_answer_is_used_in_its_grace_while_the_upstream_is_away() {
     for (error, used) in [(lost(), true), (refuses(503), true), (refuses(403), false)] {
         let (script, reviews) = scripted(grace);
         let good = token("good");
-        assert_eq!(stale(reviews.review(&good, None).await), Ok(false));
+        assert_eq!(stale(reviews.review(&good, Asker::Socket).await), Ok(false));
         script.fail(error);
         advance(TTL).await;
         let expected = if used { Ok(true) } else { Err(AuthenticationError::Unavailable) };
-        assert_eq!(stale(reviews.review(&good, None).await), expected);
-        assert_eq!(stale(reviews.review(&good, None).await), expected, "remembered");
+        assert_eq!(stale(reviews.review(&good, Asker::Socket).await), expected);
+        assert_eq!(stale(reviews.review(&good, Asker::Socket).await), expected, "remembered");
         advance(grace).await;
-        let after = stale(reviews.review(&good, None).await);
+        let after = stale(reviews.review(&good, Asker::Socket).await);
         assert_eq!(after, Err(AuthenticationError::Unavailable));
     }
     // A refusal is the last word.
@@ -267,7 +271,7 @@ async fn an_expired_answer_is_used_in_its_grace_while_the_upstream_is_away() {
 #[tokio::test(start_paused = true)]
 async fn an_expired_answer_is_not_used_for_old_news() {
     let (script, reviews) = scripted(Duration::from_secs(600));
-    let from = Some(IpAddr::from([10, 0, 0, 1]));
+    let from = Asker::at(Some(IpAddr::from([10, 0, 0, 1])));
     assert!(reviews.review(&token("good"), from).await.is_ok());
     script.fail(lost());
     for name in ["other", "another"] {
@@ -300,7 +304,7 @@ async fn one_address_does_not_keep_others_waiting() {
     let flood = (0..2000).map(|n| {
         let reviews = reviews.clone();
         tokio::spawn(async move {
-            let from = Some(IpAddr::from([10, 0, 0, 1]));
+            let from = Asker::at(Some(IpAddr::from([10, 0, 0, 1])));
             reviews.review(&token(&format!("bad{n}")), from).await.map(|_| ())
         })
     });
@@ -309,7 +313,7 @@ async fn one_address_does_not_keep_others_waiting() {
     assert_eq!(script.running.load(Ordering::SeqCst), admission::ADDRESS_REVIEWS_MAX);
     assert_eq!(reviews.inner.flights.lock().len(), admission::ADDRESS_PLACES_MAX);
     let started = Instant::now();
-    let other = reviews.review(&token("good"), Some(IpAddr::from([10, 0, 0, 2]))).await;
+    let other = reviews.review(&token("good"), Asker::at(Some(IpAddr::from([10, 0, 0, 2])))).await;
     assert!(other.is_ok());
     assert_eq!(started.elapsed().as_secs(), 1);
     let told = join_all(flood).await;
@@ -317,6 +321,29 @@ async fn one_address_does_not_keep_others_waiting() {
         told.iter().filter(|told| matches!(told, Ok(Err(AuthenticationError::Unavailable))));
     assert!(unavailable.count() >= 2000 - admission::ADDRESS_PLACES_MAX);
     assert!(reviews.inner.flights.lock().is_empty());
+}
+
+/// A flood must not keep a revoked token's watch open.
+#[tokio::test(start_paused = true)]
+async fn open_watches_are_not_kept_waiting_by_clients() {
+    let (script, reviews) = scripted(Duration::ZERO);
+    *script.takes.lock() = Duration::from_secs(1);
+    for host in 0..8 {
+        let from = Asker::at((host > 0).then(|| IpAddr::from([10, 0, 0, host])));
+        for n in 0..admission::ADDRESS_PLACES_MAX {
+            let (reviews, bad) = (reviews.clone(), token(&format!("bad{n} {from:?}")));
+            tokio::spawn(async move { reviews.review(&bad, from).await });
+        }
+    }
+    sleep(Duration::from_millis(1)).await;
+    assert_eq!(reviews.inner.flights.lock().len(), FLIGHTS_MAX);
+    let (other, socket) = (token("good"), token("good too"));
+    let (watch, client) = tokio::join!(
+        reviews.review(&other, Asker::Watches),
+        reviews.review(&socket, Asker::Socket)
+    );
+    assert!(watch.is_ok());
+    assert_eq!(client.unwrap_err(), AuthenticationError::Unavailable);
 }
 
 #[tokio::test(start_paused = true)]
@@ -332,7 +359,7 @@ async fn a_hundred_thousand_bad_tokens_harm_nobody() {
         let flood = (0..1000).map(|m: usize| {
             let from = IpAddr::from([10, 0, 0, u8::try_from(m % 7).unwrap()]);
             let (reviews, bad) = (reviews.clone(), token(&format!("bad{n}-{m}")));
-            async move { reviews.review(&bad, Some(from)).await.map(|_| ()) }
+            async move { reviews.review(&bad, Asker::at(Some(from))).await.map(|_| ()) }
         });
         let flood = tokio::spawn(join_all(flood));
         tokio::task::yield_now().await;
@@ -354,7 +381,7 @@ async fn a_hundred_thousand_bad_tokens_harm_nobody() {
     assert!(failures <= known::FAILURES_MAX, "{failures}");
     assert!(bytes <= known::IDENTITIES_BYTES_MAX, "{bytes}");
     assert!(reviews.inner.flights.lock().is_empty());
-    assert_eq!(reviews.inner.admission.addresses(), 0);
+    assert_eq!(reviews.inner.admission.askers(), 0);
 }
 
 #[tokio::test]
