@@ -194,7 +194,9 @@ fn parse(der: &[u8]) -> Option<X509Certificate<'_>> {
         .map(|(_, parsed)| parsed)
 }
 
-/// The seconds in which it is good; its last one (`notAfter`) is among them.
+/// The seconds in which it is good. The last one, `notAfter`, is among them from its beginning to its end: RFC 5280 has the limit inclusive, and the
+/// clock here counts whole seconds. Go compares to the nanosecond and refuses just after the second has begun, so kube-apiserver is up to a second
+/// earlier.
 fn valid(parsed: &X509Certificate<'_>) -> Range<i64> {
     let validity = parsed.validity();
     validity.not_before.timestamp()..validity.not_after.timestamp().saturating_add(1)
