@@ -155,6 +155,43 @@ async fn a_user_is_good_until_the_certificate_ends() {
     assert_eq!(found.unwrap_err(), AuthenticationError::Unauthorized);
 }
 
+/// Looks at open watches are not turned away for what clients ask.
+#[tokio::test]
+async fn an_open_watch_has_its_own_part_of_the_reviews() {
+    let (release, held) = tokio::sync::watch::channel(false);
+    let server = TestServer::start(Speaks::http1(), move |request| {
+        let mut held = held.clone();
+        async move {
+            if request.method() == http::Method::GET {
+                return answer(404, "");
+            }
+            held.wait_for(|released| *released).await.unwrap();
+            let status = r#"{"authenticated":true,"user":{"username":"jane"}}"#;
+            answer(201, format!(r#"{{"kind":"TokenReview","status":{status}}}"#))
+        }
+    })
+    .await;
+    let metrics = AuthMetrics::register(&Registry::new()).unwrap();
+    let (config, upstream) = (AuthenticationConfig::default(), server.upstream(false).await);
+    let start = Authenticator::start(&config, Duration::ZERO, upstream, &metrics);
+    let authenticator = start.await.unwrap();
+    let token = |name: &str| Presented::Token(BearerToken(name.to_owned()));
+    for n in 0..256 {
+        let (authenticator, client) = (Arc::clone(&authenticator), token(&format!("client{n}")));
+        tokio::spawn(async move { authenticator.authenticate_from(&client, None).await });
+    }
+    tokio::task::yield_now().await;
+    let client = authenticator.authenticate_from(&token("client"), None).await;
+    assert_eq!(client.unwrap_err(), AuthenticationError::Unavailable);
+    let watch = {
+        let (authenticator, watch) = (Arc::clone(&authenticator), token("watch"));
+        tokio::spawn(async move { authenticator.authenticate(&watch).await })
+    };
+    tokio::task::yield_now().await;
+    release.send(true).unwrap();
+    assert_eq!(watch.await.unwrap().unwrap().user.name, "jane");
+}
+
 #[tokio::test]
 async fn following_ends_with_the_last_authenticator() {
     let test = fixture(|_| {}).await;
