@@ -56,20 +56,27 @@ async fn no_spelling_of_a_path_tells_a_secret() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_loses_a_right_loses_it_here() {
-    let (_upstream, world) = world(Setting { belief: Duration::from_secs(2), ..SETTING }).await;
+    let (_upstream, world) = world(Setting { belief: SHORT, recheck: SHORT, ..SETTING }).await;
     tokio::join!(
         revocation::revoked_binding(&world),
         revocation::deleted_service_account(&world),
         revocation::expired_certificate(&world),
+        revocation::given_binding(&world),
     );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_right_by_roles_kept_here_ends_with_the_event() {
+    let (_upstream, world) = world(BY_ROLES).await;
+    tokio::join!(revocation::revoked_binding(&world), revocation::given_binding(&world));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_secret_is_told() {
     let (_upstream, world) = world(Setting { log: "trace", ..SETTING }).await;
     run::matrix(&world, 11).await;
-    confusion::paths(&world).await;
-    secrecy::nothing_is_told(&world);
+    confusion::paths_of(&world, &["nina", "dev certificate"]).await;
+    secrecy::nothing_is_told(&world).await;
 }
 
 /// A simulator that knows the certificates and tokens, and a Weir before it.
@@ -104,6 +111,18 @@ async fn world(setting: Setting) -> (Simulator, World) {
 const SETTING: Setting = Setting {
     carry: Carry::FrontProxy,
     belief: Duration::from_secs(10),
+    recheck: Duration::from_secs(10),
     log: "info,weir=debug",
     authorization: "",
+};
+
+/// In which what was told is believed for a short time.
+const SHORT: Duration = Duration::from_secs(2);
+
+/// Roles are kept here, all that they allow is checked, and what was told is believed for longer than anything may take.
+const BY_ROLES: Setting = Setting {
+    belief: Duration::from_secs(60),
+    recheck: SHORT,
+    authorization: ", rbac: {enabled: true, checkOneIn: 1}",
+    ..SETTING
 };

@@ -35,6 +35,8 @@ pub(super) struct Object {
     pub(super) api_version: Box<str>,
     /// Its protobuf message, made when it is first asked for.
     protobuf: OnceLock<Bytes>,
+    /// The decoded state, where it is asked for again and again.
+    decoded: OnceLock<Arc<Value>>,
 }
 
 impl Object {
@@ -55,6 +57,7 @@ impl Object {
             api_version: text(&value, "/apiVersion").into(),
             json: encode::encode(&value),
             protobuf: OnceLock::new(),
+            decoded: OnceLock::new(),
         }
     }
 
@@ -70,6 +73,11 @@ impl Object {
     /// The decoded state.
     pub(super) fn value(&self) -> Value {
         serde_json::from_slice(&self.json).unwrap_or_default()
+    }
+
+    /// The decoded state, kept: only of what is few and always in use, such as roles.
+    pub(super) fn decoded(&self) -> Arc<Value> {
+        Arc::clone(self.decoded.get_or_init(|| Arc::new(self.value())))
     }
 
     /// The bytes that `kind`'s version serves: the stored ones, or with another `apiVersion` and its defaults within.

@@ -196,10 +196,19 @@ impl Report {
 
 /// Sends all cases both ways.
 pub(crate) async fn run(sides: &Sides, cases: Vec<Case>) -> Report {
+    run_by(sides, cases, [SLOW_WORKERS, QUICK_WORKERS]).await
+}
+
+/// By so many at a time of those that take a while, and of the others.
+pub(crate) async fn run_by(
+    sides: &Sides,
+    cases: Vec<Case>,
+    [slow_workers, quick_workers]: [usize; 2],
+) -> Report {
     let (slow, quick): (VecDeque<_>, VecDeque<_>) = cases.into_iter().partition(|case| case.slow);
     let report = Arc::new(Mutex::new(Report::default()));
     let mut workers = JoinSet::new();
-    for (queue, count) in [(slow, SLOW_WORKERS), (quick, QUICK_WORKERS)] {
+    for (queue, count) in [(slow, slow_workers), (quick, quick_workers)] {
         let queue = Arc::new(Mutex::new(queue));
         for _ in 0..count {
             let (sides, queue, report) = (sides.clone(), Arc::clone(&queue), Arc::clone(&report));

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use parking_lot::Mutex;
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
     KeyPair,
@@ -79,19 +80,19 @@ pub(crate) struct Pki {
     pub(crate) others: Authority,
     /// Of Weir's listener.
     pub(crate) weir: Authority,
-    /// Private keys in the files, which nothing may ever tell.
-    pub(crate) keys: Vec<String>,
+    /// All private keys but the CAs', PEM; nothing may ever tell them.
+    keys: Mutex<Vec<String>>,
     dir: TempDir,
 }
 
 impl Pki {
     pub(crate) fn new() -> Self {
-        let mut pki = Self {
+        let pki = Self {
             clients: Authority::new("clients"),
             proxies: Authority::new("proxies"),
             others: Authority::new("others"),
             weir: Authority::new("weir"),
-            keys: Vec::new(),
+            keys: Mutex::default(),
             dir: tempfile::tempdir().unwrap(),
         };
         pki.write("clients.crt", &pki.clients.pem());
@@ -101,9 +102,26 @@ impl Pki {
         for (name, certificate) in [("weir", server), ("proxy", proxy)] {
             pki.write(&format!("{name}.crt"), &certificate.chain);
             pki.write(&format!("{name}.key"), &certificate.key);
-            pki.keys.push(certificate.key);
+            pki.keys.lock().push(certificate.key);
         }
         pki
+    }
+
+    /// That of a user of the cluster, for so long from now.
+    pub(crate) fn client(&self, name: &str, group: &str, good: Duration) -> Certificate {
+        let certificate = self.clients.client(name, group, good);
+        self.remember(&certificate);
+        certificate
+    }
+
+    /// Nothing may tell its key.
+    pub(crate) fn remember(&self, certificate: &Certificate) {
+        self.keys.lock().push(certificate.key.clone());
+    }
+
+    /// All private keys so far.
+    pub(crate) fn keys(&self) -> Vec<String> {
+        self.keys.lock().clone()
     }
 
     /// The path of a file.

@@ -3,6 +3,7 @@
 use http::Method;
 use serde_json::json;
 
+use super::world::Traits;
 use crate::suite::expected::Expect;
 use crate::suite::run::Case;
 use crate::suite::wire::Call;
@@ -35,7 +36,7 @@ const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 const TABLE: &str = "application/json;as=Table;g=meta.k8s.io;v=v1,application/json";
 
 /// All of them, with who must answer somebody who may ask so.
-pub(crate) fn cases() -> Vec<Case> {
+pub(crate) fn cases(traits: Traits) -> Vec<Case> {
     let mut cases = Vec::new();
     for resource in &RESOURCES {
         for (accept, form) in [("", ""), (PROTOBUF, ""), ("application/json", AS), (PROTOBUF, AS)] {
@@ -43,7 +44,7 @@ pub(crate) fn cases() -> Vec<Case> {
             if accept == PROTOBUF && resource.custom {
                 continue;
             }
-            cases.extend(reads(resource, accept, form));
+            cases.extend(reads(resource, accept, form, traits));
         }
         cases.extend(others(resource));
     }
@@ -52,15 +53,15 @@ pub(crate) fn cases() -> Vec<Case> {
 }
 
 /// The reads that a cache answers, in one form.
-pub(crate) fn cached() -> Vec<Call> {
-    cases()
+pub(crate) fn cached(traits: Traits) -> Vec<Call> {
+    cases(traits)
         .into_iter()
         .filter(|case| case.expect == Expect::Cache && !case.slow)
         .map(|case| case.call)
         .collect()
 }
 
-fn reads(resource: &Resource, accept: &str, form: &str) -> Vec<Case> {
+fn reads(resource: &Resource, accept: &str, form: &str, traits: Traits) -> Vec<Case> {
     let accepts = |list: &str| format!("{accept}{}", form.replace("KIND", list));
     let case = |path: &str, kind: &str, expect: Expect, slow: bool| {
         let mut call = Call::get(path);
@@ -82,7 +83,8 @@ fn reads(resource: &Resource, accept: &str, form: &str) -> Vec<Case> {
     ];
     let mut places = vec![resource.collection(), format!("{}/{}", resource.base, resource.plural)];
     places.dedup();
-    for place in places {
+    for (number, place) in places.into_iter().enumerate() {
+        let named = if number > 0 && !traits.pages_cached { Expect::Either } else { Expect::Cache };
         let name = format!("fieldSelector=metadata.name%3D{}", resource.name);
         let query = "resourceVersion=0";
         let watch = format!("watch=1&timeoutSeconds=1&{query}");
@@ -91,7 +93,7 @@ fn reads(resource: &Resource, accept: &str, form: &str) -> Vec<Case> {
             case(&place, LIST, Expect::Either, false),
             case(&format!("{place}?{query}&{name}"), LIST, Expect::Cache, false),
             case(&format!("{place}?{watch}"), OBJECT, Expect::Cache, true),
-            case(&format!("{place}?{watch}&{name}"), OBJECT, Expect::Cache, true),
+            case(&format!("{place}?{watch}&{name}"), OBJECT, named, true),
         ]);
     }
     cases

@@ -1,14 +1,19 @@
-//! Nothing secret is told: not in a log at any level, not in metrics, not in audit events.
+//! Nothing secret is told: not in a log at any level or whatever else Weir writes, not in metrics, not in audit events, not in errors.
 
 use base64::Engine;
+use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD, URL_SAFE_NO_PAD};
+use http::Method;
 
 use super::grants::secret;
+use super::users::{HOLDERS, WEIR, users};
 use super::world::World;
+use crate::suite::wire::Call;
 
 /// Looks through all that a Weir has told; a matrix has been run with its log at `trace`.
-pub(crate) fn nothing_is_told(world: &World) {
+pub(crate) async fn nothing_is_told(world: &World) {
+    let errors = errors(world).await;
     let (log, audit) = (world.weir.log(), world.audit());
-    let mut told = vec![("log", log.clone()), ("audit", audit.clone())];
+    let mut told = vec![("log", log.clone()), ("audit", audit.clone()), ("errors", errors)];
     for path in ["/metrics", "/readyz?verbose", "/livez?verbose", "/debug/caches", "/debug"] {
         told.push((path, world.weir.admin(path).map(|(_, body)| body).unwrap_or_default()));
     }
@@ -21,30 +26,84 @@ pub(crate) fn nothing_is_told(world: &World) {
     }
     // There was something to look through.
     assert!(log.lines().count() > 100, "the log is nearly empty");
+    assert!(log.contains("TRACE"), "the log is not at its lowest level");
     assert!(
         audit.lines().count() > 100,
         "hardly anything was audited: {} events",
         audit.lines().count()
     );
+    assert!(told.iter().any(|(place, text)| *place == "/metrics" && text.contains("weir_")));
     for line in audit.lines() {
         let event: serde_json::Value = serde_json::from_str(line).unwrap_or_default();
         assert_eq!(event["kind"], "Event", "an audit event a line: {line}");
     }
 }
 
-fn secrets(world: &World) -> Vec<(&'static str, String)> {
-    let value = secret(&world.tokens.canary);
-    let mut secrets = vec![
-        ("a token or a secret", world.tokens.canary.clone()),
-        ("a secret in JSON", base64::engine::general_purpose::STANDARD.encode(value)),
-        ("a service account's token", world.tokens.robot.clone()),
+/// What everybody is told who asks for what is wrong: the upstream's words and Weir's own, with their headers.
+async fn errors(world: &World) -> String {
+    let get = |path: &str| Call::get(path);
+    let calls = [
+        get("/api/v1/namespaces/a/secrets/nope?resourceVersion=0"),
+        get("/api/v1/namespaces/a/configmaps?limit=x&resourceVersion=0"),
+        get("/api/v1/namespaces/a/configmaps/x?resourceVersion=0").header("accept", "text/x"),
+        get("/apis/nope.com/v1/things"),
+        // Weir's own words.
+        get("/api/v1/namespaces/a/pods").header("connection", "close, x-remote-user"),
+        get("/api/v1/namespaces/a/pods").header("connection", "close, authorization"),
+        get("/api/v1/namespaces/a/pods").header("connection", "close, cookie"),
+        Call::new(Method::TRACE, "/api/v1/namespaces/a/pods"),
     ];
+    let (mut told, mut count) = (String::new(), 0);
+    for user in users(&world.pki, &world.tokens) {
+        let mut through = world.through.of(&user).connection();
+        for call in &calls {
+            let mut call = call.clone();
+            call.headers.extend(user.headers.iter().cloned());
+            let answer = through.ask(&call).await;
+            if answer.status >= 400 {
+                count += 1;
+                told +=
+                    &format!("{:?}\n{}\n", answer.headers, String::from_utf8_lossy(&answer.body));
+            }
+        }
+    }
+    assert!(count > 100, "only {count} errors came");
+    told
+}
+
+/// Every text that is a secret, in every form in which it is sent or kept.
+fn secrets(world: &World) -> Vec<(&'static str, String)> {
+    let tokens = &world.tokens;
+    let mut secrets = vec![
+        // It is in every token, cookie and Secret.
+        ("a token, a cookie or a secret", tokens.canary.clone()),
+        ("a service account's token", tokens.robot.clone()),
+        ("Weir's own token", tokens.of(WEIR)),
+    ];
+    let mut packed = vec![
+        ("a secret in JSON", secret(&tokens.canary)),
+        ("a packed token", tokens.robot.clone()),
+    ];
+    packed.extend(HOLDERS.iter().map(|(name, _)| ("a packed token", tokens.of(name))));
+    for (what, text) in packed {
+        secrets.extend(
+            [STANDARD, STANDARD_NO_PAD, URL_SAFE_NO_PAD].map(|code| (what, code.encode(&text))),
+        );
+    }
     // A token in parts is no less one: its last is the signature.
-    let signature = world.tokens.robot.rsplit('.').next().unwrap_or_default();
+    let signature = tokens.robot.rsplit('.').next().unwrap_or_default();
+    assert!(signature.len() > 20, "the token has a signature");
     secrets.push(("a signature", signature.to_owned()));
-    for key in &world.pki.keys {
-        let inner = key.lines().filter(|line| !line.starts_with("-----"));
-        secrets.extend(inner.take(1).map(|line| ("a private key", line.to_owned())));
+    let keys = world.pki.keys();
+    assert!(keys.len() > 10, "clients' keys, and Weir's own two");
+    for key in &keys {
+        let inner = key.lines().filter(|line| !line.starts_with("-----") && line.len() >= KEY_LINE);
+        let before = secrets.len();
+        secrets.extend(inner.map(|line| ("a private key", line.to_owned())));
+        assert!(secrets.len() > before, "a key has lines");
     }
     secrets
 }
+
+/// The last line of a key may be so short that it stands elsewhere by chance.
+const KEY_LINE: usize = 16;

@@ -18,7 +18,7 @@ pub(crate) struct User {
 }
 
 /// A holder of a static token: the user's name, and a group.
-pub(crate) const HOLDERS: [(&str, &str); 15] = [
+pub(crate) const HOLDERS: [(&str, &str); 16] = [
     (ADMIN, "system:masters"),
     (WEIR, ""),
     ("tom", "readers"),
@@ -33,9 +33,12 @@ pub(crate) const HOLDERS: [(&str, &str); 15] = [
     ("ida", ""),
     ("dan", ""),
     ("rita", ""),
+    ("otto", ""),
     ("<&>\"", ""),
 ];
 
+/// Who comes in another way, or not in the matrix.
+const APART: [&str; 4] = [ADMIN, WEIR, "sven", "otto"];
 /// Who may everything.
 pub(crate) const ADMIN: &str = "admin";
 /// Weir's own identity.
@@ -91,6 +94,11 @@ pub(crate) fn users(pki: &Pki, tokens: &Tokens) -> Vec<User> {
     let wrong = || format!("wrong-{}", tokens.canary);
     let remote = [("x-remote-user", ADMIN), ("x-remote-group", "system:masters")];
     let as_tom = [("impersonate-user", "tom")];
+    // What else a client may send that is nobody's business.
+    let (cookie, basic) =
+        (format!("session={}", tokens.canary), format!("Basic {}", tokens.canary));
+    let told = [remote[0], remote[1], ("cookie", &cookie), ("proxy-authorization", &basic)];
+    let as_tom_and_more = [as_tom[0], ("impersonate-extra-scopes", tokens.canary.as_str())];
     let forwarded = |user: User| User { hits: false, ..user };
     let mut all = vec![
         User { secrets: true, ..holder(ADMIN) },
@@ -114,7 +122,7 @@ pub(crate) fn users(pki: &Pki, tokens: &Tokens) -> Vec<User> {
         forwarded(with(nobody.clone(), "basic", &[("authorization", "Basic YWRtaW46YWRtaW4=")])),
         forwarded(with(nobody.clone(), "empty bearer", &[("authorization", "Bearer ")])),
         forwarded(with(nobody.clone(), "told by nobody", &remote)),
-        with(holder("noah"), "told by a token", &remote),
+        with(holder("noah"), "told by a token", &told),
         with(shows("", dev.clone()), "told by a certificate", &remote),
         shows("front proxy, silent", proxy.clone()),
         mixed("front proxy with a token", &proxy, tokens.of("tom")),
@@ -129,12 +137,12 @@ pub(crate) fn users(pki: &Pki, tokens: &Tokens) -> Vec<User> {
         ),
         with(shows("", pki.proxies.client("other", "", LONG)), "told by another name", &remote),
         forwarded(with(holder("ida"), "impersonates by right", &as_tom)),
-        forwarded(with(holder("noah"), "impersonates without", &as_tom)),
+        forwarded(with(holder("noah"), "impersonates without", &as_tom_and_more)),
         forwarded(with(holder("ida"), "impersonates too much", &remote_groups())),
     ];
-    let rest =
-        HOLDERS.iter().map(|(name, _)| *name).filter(|name| ![ADMIN, WEIR, "sven"].contains(name));
+    let rest = HOLDERS.iter().map(|(name, _)| *name).filter(|name| !APART.contains(name));
     all.extend(rest.map(holder));
+    all.iter().filter_map(|user| user.certificate.as_ref()).for_each(|shown| pki.remember(shown));
     all
 }
 

@@ -8,10 +8,11 @@ use std::time::Duration;
 use http::Method;
 use serde_json::json;
 
-use super::credentials::{PROXY, Pki};
+use super::credentials::{LONG, PROXY, Pki};
 use super::grants::objects;
 use super::requests::cached;
 use super::users::{ADMIN, HOLDERS, Tokens, User, WEIR};
+use crate::suite::ask::rewrite;
 use crate::suite::objects::create;
 use crate::suite::run::{HIT, Sides};
 use crate::suite::wire::{Call, Endpoint, PATIENCE};
@@ -35,12 +36,21 @@ pub(crate) enum Carry {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setting {
     pub(crate) carry: Carry,
-    /// `allowTTL`, `denyTTL`, `tokens.ttl`, `tokens.failureTTL` and `watchRecheck`.
+    /// `allowTTL`, `denyTTL`, `tokens.ttl` and `tokens.failureTTL`.
     pub(crate) belief: Duration,
+    /// `watchRecheck`.
+    pub(crate) recheck: Duration,
     /// The filter of the log.
     pub(crate) log: &'static str,
     /// Further lines of the section `authorization`.
     pub(crate) authorization: &'static str,
+}
+
+impl Setting {
+    /// Whether roles are kept here.
+    pub(crate) fn rbac(&self) -> bool {
+        self.authorization.contains("rbac")
+    }
 }
 
 /// See the module.
@@ -50,6 +60,19 @@ pub(crate) struct World {
     pub(crate) pki: Arc<Pki>,
     pub(crate) tokens: Tokens,
     pub(crate) weir: Weir,
+    pub(crate) setting: Setting,
+    pub(crate) traits: Traits,
+}
+
+/// What upstreams differ in.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Traits {
+    /// Whether its cache pages, and watches one name in all namespaces: since 1.34 (`ListFromCacheSnapshot`). What an older one has its own way
+    /// for, Weir forwards.
+    pub(crate) pages_cached: bool,
+    /// Whether it gives the user of a certificate the extra field `authentication.kubernetes.io/credential-id`: since 1.32. Weir tells it to every
+    /// upstream, and an older one repeats it to the user in a SelfSubjectReview, where it would have none of its own.
+    pub(crate) credential_ids: bool,
 }
 
 /// What an upstream must be told before it starts: certificates and tokens.
@@ -112,7 +135,8 @@ impl World {
             weir
         };
         let weir = tokio::task::spawn_blocking(start).await.unwrap();
-        let world = Self { direct, through, pki, tokens, weir };
+        let traits = Traits::of(&direct, &pki, &tokens).await;
+        let world = Self { direct, through, pki, tokens, weir, setting, traits };
         world.warm().await;
         world
     }
@@ -133,13 +157,38 @@ impl World {
     }
 
     async fn warm(&self) {
+        if self.setting.rbac() {
+            // Of roles and cluster roles, and of the bindings of both.
+            let current = async || self.weir.metric("weir_rbac_current", &[]) >= 4.0;
+            until("all roles and bindings are known", current).await;
+        }
         let mut connection = self.through.as_token(&self.tokens.of(ADMIN)).connection();
-        for call in cached() {
+        for call in cached(self.traits) {
             until(&format!("{call} comes from the cache"), async || {
                 connection.ask(&call).await.cache() == HIT
             })
             .await;
         }
+    }
+}
+
+impl Traits {
+    async fn of(direct: &Side, pki: &Pki, tokens: &Tokens) -> Self {
+        let admin = direct.as_token(&tokens.of(ADMIN));
+        let page = admin.ask(&Call::get("/api/v1/configmaps?limit=1")).await.json();
+        let mut pages_cached = false;
+        rewrite(page["metadata"]["continue"].as_str().unwrap(), |text| {
+            pages_cached = text.contains("\"start\":\"/");
+            text
+        });
+        let who = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
+        let path = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
+        let shown = pki.client("carl", "devs", LONG);
+        let client = Some((shown.chain.as_str(), shown.key.as_str()));
+        let endpoint = Endpoint::tls_with(direct.address, &direct.ca, client, "");
+        let answer = endpoint.ask(&Call::json(Method::POST, path, &who)).await.json();
+        let credential_ids = answer["status"]["userInfo"].get("extra").is_some();
+        Self { pages_cached, credential_ids }
     }
 }
 
@@ -214,7 +263,7 @@ fn config(pki: &Pki, port: u16, setting: Setting) -> String {
         Carry::Impersonation => "impersonate: true".to_owned(),
     };
     let belief = format!("{}ms", setting.belief.as_millis());
-    let recheck = format!("{}ms", setting.belief.max(Duration::from_secs(1)).as_millis());
+    let recheck = format!("{}ms", setting.recheck.as_millis());
     let more = setting.authorization;
     format!(
         "server:\n  freshnessTimeout: 2s\n  connectionsPerAddressMax: 4096\n  listeners:\n  - listen: https://127.0.0.1:{port}\n    \

@@ -104,6 +104,7 @@ fn main() -> std::process::ExitCode {
         trial("everybody_gets_it_by_roles_kept_here", missing, matrix::by_roles),
         trial("no_spelling_of_a_path_tells_a_secret", missing, matrix::paths),
         trial("who_loses_a_right_loses_it_here", missing, matrix::revoked),
+        trial("a_right_by_roles_kept_here_ends_with_the_event", missing, matrix::revoked_by_roles),
         trial("nothing_secret_is_told", missing, matrix::secrets),
     ];
     libtest_mimic::run(&arguments, tests).exit_code()

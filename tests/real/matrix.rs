@@ -27,21 +27,28 @@ pub(crate) fn paths() {
 }
 
 pub(crate) fn revoked() {
-    let setting = Setting { belief: Duration::from_secs(2), ..SETTING };
+    let setting = Setting { belief: SHORT, recheck: SHORT, ..SETTING };
     with(setting, async |world| {
         tokio::join!(
             revocation::revoked_binding(&world),
             revocation::deleted_service_account(&world),
             revocation::expired_certificate(&world),
+            revocation::given_binding(&world),
         );
+    });
+}
+
+pub(crate) fn revoked_by_roles() {
+    with(BY_ROLES, async |world| {
+        tokio::join!(revocation::revoked_binding(&world), revocation::given_binding(&world));
     });
 }
 
 pub(crate) fn secrets() {
     with(Setting { log: "trace", ..SETTING }, async |world| {
         run::matrix(&world, 11).await;
-        confusion::paths(&world).await;
-        secrecy::nothing_is_told(&world);
+        confusion::paths_of(&world, &["nina", "dev certificate"]).await;
+        secrecy::nothing_is_told(&world).await;
     });
 }
 
@@ -58,6 +65,18 @@ fn with(setting: Setting, test: impl AsyncFnOnce(World)) {
 const SETTING: Setting = Setting {
     carry: Carry::FrontProxy,
     belief: Duration::from_secs(10),
+    recheck: Duration::from_secs(10),
     log: "info,weir=debug",
     authorization: "",
+};
+
+/// In which what was told is believed for a short time.
+const SHORT: Duration = Duration::from_secs(2);
+
+/// Roles are kept here, all that they allow is checked, and what was told is believed for longer than anything may take.
+const BY_ROLES: Setting = Setting {
+    belief: Duration::from_secs(60),
+    recheck: SHORT,
+    authorization: ", rbac: {enabled: true, checkOneIn: 1}",
+    ..SETTING
 };

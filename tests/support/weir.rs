@@ -1,7 +1,7 @@
 //! A Weir as its users run it: the binary, a configuration file, signals, its own metrics.
 
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
@@ -64,7 +64,7 @@ impl Weir {
             .args(arguments)
             .arg(format!("--admin-listen=127.0.0.1:{admin_port}"))
             .env("WEIR_LOG", log)
-            .stdout(Stdio::null())
+            .stdout(output.try_clone().expect("the log is shared"))
             .stderr(output)
             .spawn()
             .expect("weir starts");
@@ -86,7 +86,7 @@ impl Weir {
         self.plain_port
     }
 
-    /// What it logged so far.
+    /// What it logged so far, and whatever else it wrote to stdout or stderr.
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
     }

@@ -1,6 +1,8 @@
 //! Role-based access control over the stored roles and bindings: read anew for each question, in the plainest way, since it is
 //! what Weir's own evaluation is held against.
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 
 use super::{Attributes, Decision};
@@ -130,16 +132,16 @@ fn covers(known: &str, path: &str) -> bool {
 }
 
 /// The objects of a resource in a namespace, or all.
-fn stored(store: &Store, resource: &str, namespace: &str) -> Vec<Value> {
+fn stored(store: &Store, resource: &str, namespace: &str) -> Vec<Arc<Value>> {
     let Some(kind) = store.registry().find(GROUP, "v1", resource) else { return Vec::new() };
     let objects = store.read(&kind, |collection, _| {
         let objects = collection.objects.values();
         objects.filter(|object| *object.namespace == *namespace).cloned().collect::<Vec<_>>()
     });
-    objects.iter().map(|object| object.value()).collect()
+    objects.iter().map(|object| object.decoded()).collect()
 }
 
-fn get(store: &Store, resource: &str, namespace: &str, name: &str) -> Option<Value> {
+fn get(store: &Store, resource: &str, namespace: &str, name: &str) -> Option<Arc<Value>> {
     let kind = store.registry().find(GROUP, "v1", resource)?;
-    Some(store.get(&kind, &key(namespace, name))?.value())
+    Some(store.get(&kind, &key(namespace, name))?.decoded())
 }
