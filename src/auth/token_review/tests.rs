@@ -72,6 +72,8 @@ fn lost() -> UpstreamError {
 }
 
 const TTL: Duration = Duration::from_secs(10);
+/// More bad tokens than are remembered; `benches/flood.rs` sends 100,000 through a whole Weir.
+const FLOOD: usize = 20_000;
 const FAILURE_TTL: Duration = Duration::from_secs(5);
 
 fn config() -> AuthenticationConfig {
@@ -347,8 +349,7 @@ async fn open_watches_are_not_kept_waiting_by_clients() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hundred_thousand_bad_tokens_harm_nobody() {
-    const FLOOD: usize = 100_000;
+async fn a_flood_of_bad_tokens_harms_nobody() {
     // Longer than the test takes: memory is freed by the real clock.
     let life = Duration::from_secs(3600);
     let config = AuthenticationConfig { token_ttl: life, ..config() };
