@@ -116,7 +116,9 @@ fn the_configuration_is_one() {
 
 fn rules_of(file: &str) -> Vec<Value> {
     let roles = documents(&deploy(file)).into_iter().filter(|one| one["kind"] == "ClusterRole");
-    roles.flat_map(|role| role["rules"].as_array().cloned().unwrap()).collect()
+    roles
+        .flat_map(|role| role.get("rules").and_then(|rules| rules.as_array()).cloned().unwrap())
+        .collect()
 }
 
 fn documents(path: &Path) -> Vec<Value> {

@@ -66,6 +66,9 @@ pub enum AuthenticationError {
     /// It cannot be told here; the upstream will judge.
     #[error("who it is cannot be told here")]
     Unavailable,
+    /// Too many who are not known yet ask at once: 429.
+    #[error("too many tokens are being looked at")]
+    Crowded,
 }
 
 impl Authenticator {
@@ -183,7 +186,9 @@ impl Authenticator {
         let result = match &found {
             Ok(_) => AuthenticationResult::Ok,
             Err(AuthenticationError::Unauthorized) => AuthenticationResult::Unauthorized,
-            Err(AuthenticationError::Unavailable) => AuthenticationResult::Unavailable,
+            Err(AuthenticationError::Unavailable | AuthenticationError::Crowded) => {
+                AuthenticationResult::Unavailable
+            }
         };
         self.metrics.authenticated(credential, result);
         found

@@ -42,7 +42,7 @@ use tokio::time::Instant;
 use crate::auth::authenticator::AuthenticationError;
 use crate::auth::bearer::BearerToken;
 pub(crate) use crate::auth::token_review::admission::Asker;
-use crate::auth::token_review::admission::{Admission, Place, WATCHES_PLACES_MAX};
+use crate::auth::token_review::admission::{APART_PLACES_MAX, Admission, Place};
 use crate::auth::token_review::answer::Judgement;
 use crate::auth::token_review::known::{Found, Known, Reviewed, TokenKey};
 use crate::auth::token_review::trouble::{PAUSE, Trouble};
@@ -149,12 +149,18 @@ impl TokenReviews {
             }
             Found::Nothing => inner.metrics.looked_up(Lookup::Miss),
         }
-        let outcome = match Inner::join(inner, key, token, asker) {
-            Some(mut flight) => match flight.wait_for(Option::is_some).await {
-                Ok(outcome) => outcome.clone(),
-                Err(_) => None,
-            },
-            None => Some(inner.unasked()),
+        let asker = match asker {
+            Asker::Address(_) | Asker::Socket if inner.known.was_good(&key).await => Asker::Known,
+            asker => asker,
+        };
+        let Some(mut flight) = Inner::join(inner, key, token, asker) else {
+            // To forward it would have the upstream look at it, which is what it is spared.
+            let settled = inner.settle(&key, inner.unasked()).await;
+            return settled.map_err(|_| AuthenticationError::Crowded);
+        };
+        let outcome = match flight.wait_for(Option::is_some).await {
+            Ok(outcome) => outcome.clone(),
+            Err(_) => None,
         };
         inner.settle(&key, outcome.unwrap_or(Outcome::Unanswered { away: false })).await
     }
@@ -178,11 +184,8 @@ impl Inner {
         if let Some(flight) = flights.get(&key) {
             return Some(flight.subscribe());
         }
-        let of_watches = match asker {
-            Asker::Watches => WATCHES_PLACES_MAX,
-            Asker::Address(_) | Asker::Socket => 0,
-        };
-        if flights.len() >= FLIGHTS_MAX + of_watches {
+        let beyond = if asker.is_apart() { 2 * APART_PLACES_MAX } else { 0 };
+        if flights.len() >= FLIGHTS_MAX + beyond {
             self.metrics.limited(Limit::Waiting);
             return None;
         }
@@ -325,7 +328,7 @@ const PATH: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
 const TOKEN_BYTES_MAX: usize = 32 << 10;
 /// The answer repeats the token (escaped, six times as long at worst), and names some thousand groups at most.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
-/// Tokens that are being asked about or wait for it, without those of open watches, which have room beyond.
+/// Tokens that are being asked about or wait for it, without known ones and those of open watches, which have room beyond.
 const FLIGHTS_MAX: usize = 1024;
 /// How long a review may wait for its turn. At a few milliseconds a review, [`FLIGHTS_MAX`] of them have had it by then.
 const WAIT_MAX: Duration = Duration::from_secs(2);

@@ -4,8 +4,9 @@
 //! A review first needs one of its address' turns, then one of all. Turns are given in the order of asking, and an address stands in
 //! the second queue with no more than its own turns: a newcomer waits behind a few of each address, not behind all that an address asks.
 //!
-//! Open watches, whose tokens are looked at again without anybody at the other end, have turns of their own: whoever floods Weir must not keep a
-//! revoked token's watch open.
+//! Tokens that were good a while ago have turns of their own, in neither queue: who is known is not slowed by who is not, be it behind the same
+//! address. So have open watches, whose tokens are looked at again without anybody at the other end: whoever floods Weir must not keep a revoked
+//! token's watch open.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -28,6 +29,8 @@ pub(crate) enum Asker {
     Address(IpAddr),
     /// Those on Unix sockets.
     Socket,
+    /// Clients whose token was good a while ago, wherever they are.
+    Known,
     /// Open watches, wherever from.
     Watches,
 }
@@ -66,7 +69,7 @@ impl Admission {
     pub(super) fn place(self: &Arc<Self>, asker: Asker) -> Option<Place> {
         let (turns_max, places_max) = match asker {
             Asker::Address(_) | Asker::Socket => (ADDRESS_REVIEWS_MAX, ADDRESS_PLACES_MAX),
-            Asker::Watches => (WATCHES_REVIEWS_MAX, WATCHES_PLACES_MAX),
+            Asker::Known | Asker::Watches => (APART_REVIEWS_MAX, APART_PLACES_MAX),
         };
         let mut askers = self.askers.lock();
         let queue = askers
@@ -87,6 +90,11 @@ impl Admission {
 }
 
 impl Asker {
+    /// Whether its turns are its own, beyond those of all others.
+    pub(super) fn is_apart(self) -> bool {
+        matches!(self, Self::Known | Self::Watches)
+    }
+
     /// A client at this address; `None` on a Unix socket. Of IPv6 the network is one address, in which one host has as many as it likes.
     pub(crate) fn at(address: Option<IpAddr>) -> Self {
         match address.map(|address| address.to_canonical()) {
@@ -104,7 +112,10 @@ impl Place {
     pub(super) async fn enter(&self) -> Turn {
         // No semaphore is ever closed.
         let own = self.turns.clone().acquire_owned().await.ok();
-        let of_all = self.admission.reviews.clone().acquire_owned().await.ok();
+        let of_all = match self.asker.is_apart() {
+            true => None,
+            false => self.admission.reviews.clone().acquire_owned().await.ok(),
+        };
         Turn { _own: own, _of_all: of_all }
     }
 }
@@ -121,18 +132,18 @@ impl Drop for Place {
     }
 }
 
-/// Reviews under way at once: at a few milliseconds each, some ten thousand new tokens a second, and a small part of what kube-apiserver lets
+/// Reviews under way at once, but for those apart: at a few milliseconds each, some ten thousand new tokens a second, and a small part of what kube-apiserver lets
 /// in (400 read requests and 200 others by default, by `--max-requests-inflight`).
 pub(super) const REVIEWS_MAX: usize = 64;
 /// Those of one address: a quarter, since behind one address there may be a whole network's clients.
 pub(super) const ADDRESS_REVIEWS_MAX: usize = 16;
 /// Those of one address that run and wait: a quarter of all that may.
 pub(super) const ADDRESS_PLACES_MAX: usize = 256;
-/// Those of open watches: users are spread over the interval of the looks, so with a few milliseconds a review this is enough for some hundred
-/// thousand tokens a minute.
-const WATCHES_REVIEWS_MAX: usize = 32;
-/// Those of open watches that run and wait: as many as have their turn within the time that a review may wait for it.
-pub(super) const WATCHES_PLACES_MAX: usize = 1024;
+/// Those of known tokens, and as many of open watches, whose looks are spread over their interval: with a few milliseconds a review this is enough
+/// for some hundred thousand tokens a minute.
+const APART_REVIEWS_MAX: usize = 32;
+/// Those of each that run and wait: as many as have their turn within the time that a review may wait for it.
+pub(super) const APART_PLACES_MAX: usize = 1024;
 
 #[cfg(test)]
 mod tests {

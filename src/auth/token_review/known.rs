@@ -18,6 +18,8 @@ use crate::auth::user::{Credential, Identity, User};
 pub(super) struct Known {
     identities: Cache<TokenKey, Arc<Reviewed>>,
     failures: Cache<TokenKey, Failure>,
+    /// Those that were good a while ago. It tells in whose turn they are asked about again, and nothing else.
+    good: Cache<TokenKey, ()>,
     ttl: Duration,
     failure_ttl: Duration,
     stale_grace: Duration,
@@ -138,6 +140,11 @@ impl Known {
                 // Those that were not answered are kept here, too, for a second.
                 .time_to_live(kept(failure_ttl.max(Duration::from_secs(1))))
                 .build(),
+            good: Cache::builder()
+                .name("token-good")
+                .max_capacity(GOOD_MAX)
+                .time_to_idle(GOOD_FOR)
+                .build(),
             ttl,
             failure_ttl,
             stale_grace,
@@ -158,6 +165,11 @@ impl Known {
             },
             _ => Found::Nothing,
         }
+    }
+
+    /// Whether it was good not long ago.
+    pub(super) async fn was_good(&self, key: &TokenKey) -> bool {
+        self.good.get(key).await.is_some()
     }
 
     /// An answer that has expired, but may be used while the upstream is away.
@@ -182,6 +194,7 @@ impl Known {
         reviewed.stale_until = stale;
         let reviewed = Arc::new(reviewed);
         self.identities.insert(key, reviewed.clone()).await;
+        self.good.insert(key, ()).await;
         self.failures.invalidate(&key).await;
         reviewed
     }
@@ -191,6 +204,7 @@ impl Known {
         let Some(until) = asked.checked_add(self.failure_ttl) else { return };
         // Once refused it is never good again, even with the upstream away.
         self.identities.invalidate(&key).await;
+        self.good.invalidate(&key).await;
         self.failures.insert(key, Failure { until, what: What::Refused }).await;
     }
 
@@ -223,5 +237,9 @@ pub(super) const IDENTITIES_BYTES_MAX: u64 = 64 << 20;
 const ENTRY_BYTES: usize = 512;
 /// Refused tokens that are remembered, of some 256 bytes each (4 MiB). Whoever sends more different ones has each of them reviewed.
 pub(super) const FAILURES_MAX: u64 = 16 << 10;
+/// Tokens that were good, of some 200 bytes each (13 MiB): more than Weir has users at once.
+const GOOD_MAX: u64 = 64 << 10;
+/// Since they were last asked about: a controller that asks every few minutes is known.
+const GOOD_FOR: Duration = Duration::from_secs(900);
 /// moka does not take any time; nobody means to believe a token for longer.
 const KEPT_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
