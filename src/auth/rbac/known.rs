@@ -1,6 +1,6 @@
 //! What is known of the cluster's roles and bindings, and whether that is what the upstream has.
 //!
-//! Of each resource the [feed](crate::auth::rbac::feed) says until when what was told of it may be relied on. Only while that holds of all
+//! Of each resource the [feed](mod@crate::auth::rbac::feed) says until when what was told of it may be relied on. Only while that holds of all
 //! four is there an index to ask: a binding that was revoked unseen is worse than an access review.
 //!
 //! Lock order: `writer`, alone and never across an await. Readers take no lock. An index is published before it is said to be current,
