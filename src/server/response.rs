@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::vec;
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use futures_util::Stream;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WARNING, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
@@ -90,6 +90,14 @@ pub(crate) struct Chunks {
     left: u64,
 }
 
+#[cfg(test)]
+impl Chunks {
+    /// Whether it holds on to nothing.
+    pub(crate) fn is_let_go(&self) -> bool {
+        self.rest.as_slice().is_empty() && self.chunk.is_empty()
+    }
+}
+
 impl Iterator for Chunks {
     type Item = Bytes;
 
@@ -97,7 +105,15 @@ impl Iterator for Chunks {
         while self.chunk.is_empty() {
             self.chunk = self.rest.next()?;
         }
-        let piece = self.chunk.split_to(self.chunk.len().min(PIECE_BYTES_MAX));
+        let length = self.chunk.len().min(PIECE_BYTES_MAX);
+        let piece = if self.chunk.len() > SHARED_BYTES_MAX {
+            // A piece would keep all of it.
+            let piece = Bytes::copy_from_slice(self.chunk.get(..length)?);
+            self.chunk.advance(length);
+            piece
+        } else {
+            self.chunk.split_to(length)
+        };
         self.left = self.left.saturating_sub(piece.len() as u64);
         Some(piece)
     }
@@ -221,6 +237,8 @@ fn audit_id(request: &HeaderMap) -> HeaderValue {
 
 /// As much as a stream buffers for a slow reader ([`crate::server::connection`]).
 const PIECE_BYTES_MAX: usize = 64 << 10;
+/// The chunks of lists: of larger ones, which are rare, pieces are copied.
+const SHARED_BYTES_MAX: usize = 256 << 10;
 
 /// The header of an identity that the upstream gives each request.
 pub(crate) const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");

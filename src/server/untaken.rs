@@ -8,7 +8,7 @@
 //! What is bounded so is what Weir holds; hyper itself holds one piece of each stream ([`crate::server::response::Body`] cuts them small).
 //! HTTP/1.1 has no such windows: there a socket that takes nothing ends its connection ([`crate::server::limits`]).
 //!
-//! A body that ends with its first piece, as most do, is never entered here.
+//! A body that ends with its first piece, as most do, is never entered here: once its last piece is handed out, it is let go of at once.
 //!
 //! Locks: the table's, then a body's, neither while a body is dropped.
 
@@ -137,12 +137,17 @@ impl http_body::Body for Taken {
         match &mut this.body {
             Kept::Own(body) => {
                 let polled = Pin::new(&mut *body).poll_frame(context);
-                if let (Some(untaken), Some(bytes)) = (&this.untaken, piece_bytes(&polled))
-                    && !body.is_end_stream()
-                {
-                    let body = std::mem::replace(body, Body::empty());
-                    let (number, held) = untaken.enter(body, untaken.due(bytes));
-                    this.body = Kept::Entered(number, held);
+                if let Some(bytes) = piece_bytes(&polled) {
+                    let given = std::mem::replace(body, Body::empty());
+                    match &this.untaken {
+                        // The last piece: hyper holds on to the body until that is taken, and nobody needs it any more.
+                        _ if given.is_end_stream() => drop(given),
+                        Some(untaken) => {
+                            let (number, held) = untaken.enter(given, untaken.due(bytes));
+                            this.body = Kept::Entered(number, held);
+                        }
+                        None => *body = given,
+                    }
                 }
                 polled
             }
@@ -151,8 +156,14 @@ impl http_body::Body for Taken {
                 let Some(body) = &mut held.body else {
                     return Poll::Ready(Some(Err(BodyError::Untaken)));
                 };
-                let polled = Pin::new(body).poll_frame(context);
-                held.due = this.untaken.as_ref().zip(piece_bytes(&polled)).map(|(it, b)| it.due(b));
+                let polled = Pin::new(&mut *body).poll_frame(context);
+                let bytes = piece_bytes(&polled);
+                let ended = bytes.is_some() && body.is_end_stream();
+                if ended {
+                    *body = Body::empty();
+                }
+                let owed = this.untaken.as_ref().zip(bytes).filter(|_| !ended);
+                held.due = owed.map(|(untaken, bytes)| untaken.due(bytes));
                 polled
             }
         }
@@ -184,7 +195,8 @@ fn piece_bytes(polled: &Poll<Option<Result<Frame<Bytes>, BodyError>>>) -> Option
     }
 }
 
-/// What a client takes at least of a piece, in a second, when the time-out is over: a modem's pace.
+/// What a client takes at least of a piece, in a second, when the time-out is over: a modem's pace. One that gives its window back in large steps
+/// seems to take nothing for as long as a step lasts.
 const RATE_BYTES_MIN: usize = 4 << 10;
 
 #[cfg(test)]
@@ -242,5 +254,21 @@ mod tests {
         body.frame().await.unwrap().unwrap();
         assert!(body.is_end_stream());
         assert_eq!(untaken.table.lock().bodies.len(), 0);
+    }
+
+    /// hyper keeps a body until the client has taken its last piece, which may be never.
+    #[tokio::test(start_paused = true)]
+    async fn with_the_last_piece_all_that_was_held_is_let_go() {
+        for count in 1..4 {
+            let pieces = vec![Bytes::from_static(b"piece"); count];
+            let (untaken, mut body) = taken(Body::chunks(pieces));
+            for _ in 0..count {
+                body.frame().await.unwrap().unwrap();
+            }
+            assert!(body.is_end_stream(), "{count}");
+            assert!(body.look(|body| matches!(body, Body::Chunks(all) if all.is_let_go()), false));
+            sweep(&untaken, TIMEOUT * 9).await;
+            assert!(body.frame().await.is_none(), "{count}");
+        }
     }
 }
