@@ -84,7 +84,7 @@ impl Reason {
     /// (design, section 7).
     pub fn wants_cache(self) -> bool {
         match self {
-            Self::BeforeCache | Self::NoBookmark | Self::Identity | Self::Authorization => true,
+            Self::BeforeCache | Self::NoBookmark => true,
             Self::Refused(refusal) => {
                 matches!(refusal, Refusal::NotReady | Refusal::NotFresh | Refusal::OverBudget)
             }
