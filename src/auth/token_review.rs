@@ -42,7 +42,7 @@ use tokio::time::Instant;
 use crate::auth::authenticator::AuthenticationError;
 use crate::auth::bearer::BearerToken;
 pub(crate) use crate::auth::token_review::admission::Asker;
-use crate::auth::token_review::admission::{APART_PLACES_MAX, Admission, Place};
+use crate::auth::token_review::admission::{Admission, Full, Place};
 use crate::auth::token_review::answer::Judgement;
 use crate::auth::token_review::known::{Found, Known, Reviewed, TokenKey};
 use crate::auth::token_review::trouble::{PAUSE, Trouble};
@@ -153,10 +153,16 @@ impl TokenReviews {
             Asker::Address(_) | Asker::Socket if inner.known.was_good(&key).await => Asker::Known,
             asker => asker,
         };
-        let Some(mut flight) = Inner::join(inner, key, token, asker) else {
-            // To forward it would have the upstream look at it, which is what it is spared.
-            let settled = inner.settle(&key, inner.unasked()).await;
-            return settled.map_err(|_| AuthenticationError::Crowded);
+        let mut flight = match Inner::join(inner, key, token, asker) {
+            Ok(flight) => flight,
+            Err(full) => {
+                let settled = inner.settle(&key, inner.unasked()).await;
+                return settled.map_err(|error| match full {
+                    // To forward it would have the upstream look at it, which is what it is spared.
+                    Full::Asker => AuthenticationError::Crowded,
+                    Full::Others => error,
+                });
+            }
         };
         let outcome = match flight.wait_for(Option::is_some).await {
             Ok(outcome) => outcome.clone(),
@@ -173,31 +179,28 @@ impl fmt::Debug for TokenReviews {
 }
 
 impl Inner {
-    /// Waits for the review of this token that is under way, or begins one; `None` if too many wait already.
+    /// Waits for the review of this token that is under way, or begins one, unless too many wait already.
     fn join(
         self: &Arc<Self>,
         key: TokenKey,
         token: &BearerToken,
         asker: Asker,
-    ) -> Option<watch::Receiver<Option<Outcome>>> {
+    ) -> Result<watch::Receiver<Option<Outcome>>, Full> {
         let mut flights = self.flights.lock();
         if let Some(flight) = flights.get(&key) {
-            return Some(flight.subscribe());
+            return Ok(flight.subscribe());
         }
-        let beyond = if asker.is_apart() { 2 * APART_PLACES_MAX } else { 0 };
-        if flights.len() >= FLIGHTS_MAX + beyond {
-            self.metrics.limited(Limit::Waiting);
-            return None;
-        }
-        let Some(place) = self.admission.place(asker) else {
-            self.metrics.limited(Limit::Address);
-            return None;
-        };
+        let place = self.admission.place(asker).inspect_err(|full| {
+            self.metrics.limited(match full {
+                Full::Asker => Limit::Address,
+                Full::Others => Limit::Waiting,
+            });
+        })?;
         let (sender, receiver) = watch::channel(None);
         flights.insert(key, sender.clone());
         let flight = Flight { inner: self.clone(), key, sender, listed: true };
         tokio::spawn(flight.run(token.clone(), place));
-        Some(receiver)
+        Ok(receiver)
     }
 
     /// What its requests are told.
@@ -328,7 +331,5 @@ const PATH: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
 const TOKEN_BYTES_MAX: usize = 32 << 10;
 /// The answer repeats the token (escaped, six times as long at worst), and names some thousand groups at most.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
-/// Tokens that are being asked about or wait for it, without known ones and those of open watches, which have room beyond.
-const FLIGHTS_MAX: usize = 1024;
-/// How long a review may wait for its turn. At a few milliseconds a review, [`FLIGHTS_MAX`] of them have had it by then.
+/// How long a review may wait for its turn. At a few milliseconds a review, [`admission::PLACES_MAX`] of them have had it by then.
 const WAIT_MAX: Duration = Duration::from_secs(2);

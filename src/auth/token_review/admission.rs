@@ -19,7 +19,23 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 #[derive(Debug)]
 pub(super) struct Admission {
     reviews: Arc<Semaphore>,
-    askers: Mutex<HashMap<Asker, Queue>>,
+    askers: Mutex<Askers>,
+}
+
+#[derive(Debug, Default)]
+struct Askers {
+    queues: HashMap<Asker, Queue>,
+    /// Places in all queues but those apart.
+    places: usize,
+}
+
+/// There are too many reviews.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Full {
+    /// The asker's own.
+    Asker,
+    /// Those of others.
+    Others,
 }
 
 /// For whom a review is: each has turns of its own.
@@ -65,27 +81,35 @@ impl Default for Admission {
 }
 
 impl Admission {
-    /// A place for one review; `None` if there are too many for the same asker.
-    pub(super) fn place(self: &Arc<Self>, asker: Asker) -> Option<Place> {
+    /// A place for one review.
+    pub(super) fn place(self: &Arc<Self>, asker: Asker) -> Result<Place, Full> {
         let (turns_max, places_max) = match asker {
             Asker::Address(_) | Asker::Socket => (ADDRESS_REVIEWS_MAX, ADDRESS_PLACES_MAX),
             Asker::Known | Asker::Watches => (APART_REVIEWS_MAX, APART_PLACES_MAX),
         };
         let mut askers = self.askers.lock();
+        let apart = asker.is_apart();
+        if !apart && askers.places >= PLACES_MAX {
+            return Err(Full::Others);
+        }
         let queue = askers
+            .queues
             .entry(asker)
             .or_insert_with(|| Queue { turns: Arc::new(Semaphore::new(turns_max)), places: 0 });
         if queue.places >= places_max {
-            return None;
+            // Known tokens and watches are of many.
+            return Err(if apart { Full::Others } else { Full::Asker });
         }
         queue.places += 1;
-        Some(Place { admission: self.clone(), asker, turns: queue.turns.clone() })
+        let turns = queue.turns.clone();
+        askers.places += usize::from(!apart);
+        Ok(Place { admission: self.clone(), asker, turns })
     }
 
     /// Askers that have reviews.
     #[cfg(test)]
     pub(super) fn askers(&self) -> usize {
-        self.askers.lock().len()
+        self.askers.lock().queues.len()
     }
 }
 
@@ -123,10 +147,11 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         let mut askers = self.admission.askers.lock();
-        if let Some(queue) = askers.get_mut(&self.asker) {
+        askers.places -= usize::from(!self.asker.is_apart());
+        if let Some(queue) = askers.queues.get_mut(&self.asker) {
             queue.places -= 1;
             if queue.places == 0 {
-                askers.remove(&self.asker);
+                askers.queues.remove(&self.asker);
             }
         }
     }
@@ -139,11 +164,13 @@ pub(super) const REVIEWS_MAX: usize = 64;
 pub(super) const ADDRESS_REVIEWS_MAX: usize = 16;
 /// Those of one address that run and wait: a quarter of all that may.
 pub(super) const ADDRESS_PLACES_MAX: usize = 256;
+/// Those that run and wait, but for those apart.
+pub(super) const PLACES_MAX: usize = 1024;
 /// Those of known tokens, and as many of open watches, whose looks are spread over their interval: with a few milliseconds a review this is enough
 /// for some hundred thousand tokens a minute.
 const APART_REVIEWS_MAX: usize = 32;
 /// Those of each that run and wait: as many as have their turn within the time that a review may wait for it.
-pub(super) const APART_PLACES_MAX: usize = 1024;
+const APART_PLACES_MAX: usize = 1024;
 
 #[cfg(test)]
 mod tests {
@@ -164,7 +191,7 @@ mod tests {
         let one = Asker::at(Some(IpAddr::from([10, 0, 0, 1])));
         let places: Vec<_> =
             (0..ADDRESS_PLACES_MAX).map(|_| admission.place(one).unwrap()).collect();
-        assert!(admission.place(one).is_none());
+        assert_eq!(admission.place(one).err(), Some(Full::Asker));
         let mut turns = Vec::new();
         for place in &places[..ADDRESS_REVIEWS_MAX] {
             turns.push(place.enter().await);
