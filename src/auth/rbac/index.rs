@@ -158,7 +158,8 @@ impl Writer {
         if self.held.get(resource).get(&key) == Some(&policy) {
             return;
         }
-        self.take_back(resource, &key);
+        let old = self.take_back(resource, &key);
+        self.narrowed |= old.is_some_and(|old| !old.is_within(&policy));
         let (namespace, name) = &key;
         self.index.change(namespace, |scope| match &policy {
             Policy::Role(rules) => {
@@ -172,7 +173,8 @@ impl Writer {
 
     /// Takes note that an object is gone.
     pub fn remove(&mut self, resource: RbacResource, namespace: &str, name: &str) {
-        self.take_back(resource, &(namespace.into(), name.into()));
+        let gone = self.take_back(resource, &(namespace.into(), name.into()));
+        self.narrowed |= gone.is_some();
     }
 
     /// Has exactly these objects of a resource. What was taken away before they were known is not told by them.
@@ -209,9 +211,8 @@ impl Writer {
         held.filter(|policy| **policy == Policy::Unreadable).count()
     }
 
-    fn take_back(&mut self, resource: RbacResource, key: &Key) {
-        let Some(policy) = self.held.get_mut(resource).remove(key) else { return };
-        self.narrowed = true;
+    fn take_back(&mut self, resource: RbacResource, key: &Key) -> Option<Policy> {
+        let policy = self.held.get_mut(resource).remove(key)?;
         let (namespace, name) = key;
         self.index.change(namespace, |scope| match &policy {
             Policy::Role(_) => {
@@ -220,6 +221,7 @@ impl Writer {
             Policy::Binding(binding) => scope.revoke(binding),
             Policy::Unreadable => {}
         });
+        Some(policy)
     }
 }
 

@@ -52,6 +52,21 @@ pub(super) enum Subject {
 }
 
 impl Policy {
+    /// Whether `other` in its place takes nothing from anybody.
+    pub(super) fn is_within(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Unreadable, _) => true,
+            (Self::Role(rules), Self::Role(others)) => {
+                rules.iter().all(|rule| others.contains(rule))
+            }
+            (Self::Binding(binding), Self::Binding(other)) => {
+                binding.role == other.role
+                    && binding.subjects.iter().all(|subject| other.subjects.contains(subject))
+            }
+            _ => false,
+        }
+    }
+
     /// Reads an object of this resource, in this namespace (empty for the cluster).
     pub(super) fn read(resource: RbacResource, namespace: &str, json: &[u8]) -> Self {
         let read = match resource {

@@ -159,6 +159,23 @@ proptest! {
     }
 
     #[test]
+    fn what_is_said_to_take_nothing_takes_nothing(
+        steps in proptest::collection::vec(step(), 0..24),
+        asked in proptest::collection::vec((somebody(), question()), 1..24),
+    ) {
+        let (mut objects, mut writer) = (Objects::new(), Writer::default());
+        for step in steps {
+            let before = writer.index();
+            taken(&mut objects, &mut writer, step);
+            let (after, narrowed) = (writer.index(), writer.has_narrowed());
+            for (user, question) in &asked {
+                let lost = before.allows(user, question) && !after.allows(user, question);
+                prop_assert!(narrowed || !lost, "{:?} {:?}", user, question);
+            }
+        }
+    }
+
+    #[test]
     fn what_came_bit_by_bit_is_what_is_built_at_once(
         steps in proptest::collection::vec(step(), 0..48),
         listed in proptest::collection::vec(step(), 0..24),
@@ -185,6 +202,27 @@ proptest! {
         }
         prop_assert_eq!(writer.index(), Index::default());
     }
+}
+
+#[test]
+fn a_subject_more_takes_nothing_and_one_less_does() {
+    let binding = |subjects: &[&str]| {
+        let subjects: Vec<_> =
+            subjects.iter().map(|name| json!({"kind": "User", "name": name})).collect();
+        json!({"subjects": subjects, "roleRef": {"kind": "ClusterRole", "name": "r"}}).to_string()
+    };
+    let mut writer = Writer::default();
+    let mut narrows = |subjects: &[&str]| {
+        let bindings = resource("clusterrolebindings");
+        writer.put(bindings, "", "b", binding(subjects).as_bytes());
+        writer.has_narrowed()
+    };
+    assert!(!narrows(&["a"]));
+    assert!(!narrows(&["a", "b"]));
+    assert!(narrows(&["b"]));
+    assert!(narrows(&["c"]));
+    writer.remove(resource("clusterrolebindings"), "", "b");
+    assert!(writer.has_narrowed());
 }
 
 fn read(
