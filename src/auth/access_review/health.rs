@@ -40,13 +40,20 @@ impl Health {
         self.state.lock().away.answered();
     }
 
-    /// One was not, for this reason.
-    pub(super) fn failed(&self, question: &Question, error: &UpstreamError, why: Unanswered) {
+    /// One that was asked then was not, for this reason. Who waited long for nothing tells it for as long: the next may wait as long.
+    pub(super) fn failed(
+        &self,
+        question: &Question,
+        asked: Instant,
+        error: &UpstreamError,
+        why: Unanswered,
+    ) {
         let now = Instant::now();
         let mut state = self.state.lock();
         if why == Unanswered::Away {
             let certain = matches!(error, UpstreamError::Connect { .. });
-            state.away.failed(question.clone(), certain, now + UNANSWERED_TTL);
+            let news = UNANSWERED_TTL.max(now.duration_since(asked));
+            state.away.failed(question.clone(), certain, now + news);
         } else {
             state.away.answered();
         }

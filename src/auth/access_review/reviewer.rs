@@ -88,7 +88,7 @@ impl Reviewer {
             }
             Err(error) => {
                 let (outcome, unanswered) = failure(&error);
-                self.health.failed(question, &error, unanswered);
+                self.health.failed(question, started, &error, unanswered);
                 tracing::debug!(%error, "an access review was not answered");
                 (outcome, Err(unanswered))
             }
