@@ -143,7 +143,8 @@ impl Server {
             tasks,
             draining: CancellationToken::new(),
             abort,
-            addresses: Addresses::new("connections", config.connections_per_address_max),
+            addresses: Addresses::new("connections"),
+            connections_per_address_max: config.connections_per_address_max,
             stall_timeout: config.stall_timeout,
         };
         Ok(Self { listeners, acceptor, shutdown_timeout: config.shutdown_timeout })
@@ -192,6 +193,7 @@ struct Acceptor {
     draining: CancellationToken,
     abort: CancellationToken,
     addresses: Addresses,
+    connections_per_address_max: usize,
     stall_timeout: Duration,
 }
 
@@ -241,7 +243,8 @@ impl Acceptor {
         peer: Option<SocketAddr>,
         room: OwnedSemaphorePermit,
     ) -> Option<Seated<I, (Seat<OwnedSemaphorePermit>, GaugeGuard)>> {
-        let Some(seat) = self.addresses.seat(peer.map(|peer| peer.ip()), room) else {
+        let (address, most) = (peer.map(|peer| peer.ip()), self.connections_per_address_max);
+        let Some(seat) = self.addresses.seat(address, most, room) else {
             self.metrics.connection_refused("address");
             return None;
         };

@@ -128,6 +128,11 @@ impl Upstream {
         sent
     }
 
+    /// How many exchanges of a kind it carries at once, if the peer allows as many.
+    pub fn places_max(&self, purpose: Purpose) -> usize {
+        self.inner.pool.places_max(purpose)
+    }
+
     /// The namespace of the kubeconfig's context, or of the pod: where an identity with rights in one namespace has them.
     pub fn default_namespace(&self) -> String {
         self.inner.credentials.current().default_namespace.clone()

@@ -30,7 +30,7 @@ use crate::server::delegate::Reason;
 pub(crate) use crate::server::documents::ask::Ask;
 use crate::server::documents::ask::Key;
 use crate::server::documents::document::Document;
-use crate::server::forward::{Carried, Forwarder, Hold, relay_answer};
+use crate::server::forward::{Carried, Forwarder, relay_answer};
 use crate::server::headers;
 use crate::server::response::Outcome;
 use crate::telemetry::server_metrics::{Answer, ServerMetrics};
@@ -140,7 +140,7 @@ impl Documents {
             let response = document.confirmed(fresh, known);
             return Some(Outcome { response, answer: Answer::Hit, reason: "revalidated" });
         }
-        match self.take(answer, ask).await {
+        match self.take(from, answer, ask).await {
             Taken::Document(document, outcome) => {
                 self.keep(&ask.key, Kept::Document(document)).await;
                 Some(outcome)
@@ -160,7 +160,7 @@ impl Documents {
         let fetch = async {
             match from.ask(None).await {
                 Err(outcome) => own = Some(outcome),
-                Ok(answer) => match self.take(answer, ask).await {
+                Ok(answer) => match self.take(from, answer, ask).await {
                     Taken::Document(document, outcome) => {
                         own = Some(outcome);
                         return Ok(Kept::Document(document));
@@ -186,9 +186,9 @@ impl Documents {
     }
 
     /// Reads what may be kept of an answer that is not a 304.
-    async fn take(&self, answer: Response<pool::Body>, ask: &Ask) -> Taken {
+    async fn take(&self, from: &From<'_>, answer: Response<pool::Body>, ask: &Ask) -> Taken {
         let relay = |answer| Outcome {
-            response: relay_answer(answer, Hold::default(), None),
+            response: relay_answer(answer, from.carried.hold(), None),
             answer: Answer::Forward,
             reason: REASON.as_str(),
         };

@@ -60,7 +60,14 @@ pub(crate) struct Carried<'a> {
     purpose: Purpose,
     /// What it asks to be upgraded to.
     upgrade: Option<HeaderValue>,
-    share: Option<Share>,
+    share: Option<Arc<Share>>,
+}
+
+impl Carried<'_> {
+    /// What an answer to it that is relayed holds.
+    pub(crate) fn hold(&self) -> Hold {
+        Hold { _permit: None, _share: self.share.clone() }
+    }
 }
 
 impl Forwarder {
@@ -79,7 +86,10 @@ impl Forwarder {
         let purpose = purpose(info, upgrade.is_some());
         let share = match &self.shares {
             None => None,
-            Some(shares) => Some(shares.take(client, purpose).ok_or_else(too_many)?),
+            Some(shares) => {
+                let share = shares.take(client, purpose, upstream.places_max(purpose));
+                Some(Arc::new(share.ok_or_else(too_many)?))
+            }
         };
         Ok(Carried { upstream, headers, purpose, upgrade, share })
     }
@@ -180,7 +190,7 @@ pub(crate) struct Hold {
     /// A place in the forward budget.
     pub(crate) _permit: Option<ForwardPermit>,
     /// What its client takes up of the way.
-    pub(crate) _share: Option<Share>,
+    pub(crate) _share: Option<Arc<Share>>,
 }
 
 /// What a request asks to be upgraded to. HTTP/2 has no upgrades, and in HTTP/1.0 the header means nothing.

@@ -28,7 +28,6 @@ use crate::server::patience::Stall;
 #[derive(Clone, Debug)]
 pub(crate) struct Addresses {
     table: Arc<Mutex<Table>>,
-    most: usize,
     /// What is counted, for the log.
     what: &'static str,
 }
@@ -41,23 +40,23 @@ struct Table {
 }
 
 impl Addresses {
-    /// Lets each have so many of something, called so in the log.
-    pub(crate) fn new(what: &'static str, most: usize) -> Self {
-        Self { table: Arc::default(), most, what }
+    /// Of something that is called so in the log.
+    pub(crate) fn new(what: &'static str) -> Self {
+        Self { table: Arc::default(), what }
     }
 
-    /// One more of an address (`None` for all Unix sockets), with its part of all room; `None` if it has too many already.
-    pub(crate) fn seat<R>(&self, address: Option<IpAddr>, room: R) -> Option<Seat<R>> {
+    /// One more of an address (`None` for all Unix sockets), with its part of all room; `None` if it has so many already.
+    pub(crate) fn seat<R>(&self, address: Option<IpAddr>, most: usize, room: R) -> Option<Seat<R>> {
         let key = address.map(one_client);
         let mut table = self.table.lock();
         let open = table.open.entry(key).or_default();
-        if *open >= self.most {
+        if *open >= most {
             let silent = table.told.is_some_and(|told| told.elapsed() < TELL_INTERVAL);
             if !silent {
                 table.told = Some(Instant::now());
                 drop(table);
                 let address = address.map_or_else(|| "unix".to_owned(), |it| it.to_string());
-                let (what, most) = (self.what, self.most);
+                let what = self.what;
                 tracing::warn!(address, what, most, "a client has too many; refusing more");
             }
             return None;
@@ -187,10 +186,10 @@ mod tests {
     #[tokio::test]
     async fn an_address_has_so_many_and_gets_them_back() {
         let room = Arc::new(Semaphore::new(100));
-        let addresses = Addresses::new("connections", 2);
+        let addresses = Addresses::new("connections");
         let seat = |address: Option<&str>| {
             let permit = Arc::clone(&room).try_acquire_owned().unwrap();
-            addresses.seat(address.map(|it| it.parse().unwrap()), permit)
+            addresses.seat(address.map(|it| it.parse().unwrap()), 2, permit)
         };
         let first = seat(Some("192.0.2.1"));
         let mapped = seat(Some("::ffff:192.0.2.1"));

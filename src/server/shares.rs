@@ -24,22 +24,21 @@ pub(crate) type Share = Seat;
 impl Shares {
     /// Nobody has anything yet.
     pub(crate) fn new() -> Self {
-        let half = |purpose: Purpose| purpose.places_max() / 2;
         Self {
-            requests: Addresses::new("forwarded requests", half(Purpose::Request)),
-            streams: Addresses::new("forwarded streams", half(Purpose::Stream)),
-            upgrades: Addresses::new("upgrades", half(Purpose::Upgrade)),
+            requests: Addresses::new("forwarded requests"),
+            streams: Addresses::new("forwarded streams"),
+            upgrades: Addresses::new("upgrades"),
         }
     }
 
-    /// One more of a client; `None` if it has too many already.
-    pub(crate) fn take(&self, client: &Client, purpose: Purpose) -> Option<Share> {
+    /// One more of a client, where there are so many for all; `None` if it has half of them already.
+    pub(crate) fn take(&self, client: &Client, purpose: Purpose, all: usize) -> Option<Share> {
         let addresses = match purpose {
             Purpose::Request => &self.requests,
             Purpose::Stream => &self.streams,
             Purpose::Upgrade => &self.upgrades,
         };
-        addresses.seat(client.address, ())
+        addresses.seat(client.address, all / 2, ())
     }
 }
 
@@ -65,13 +64,13 @@ mod tests {
         let shares = Shares::new();
         for purpose in [Purpose::Request, Purpose::Stream, Purpose::Upgrade] {
             let mut taken = Vec::new();
-            while let Some(share) = shares.take(&greedy, purpose) {
+            while let Some(share) = shares.take(&greedy, purpose, 9) {
                 taken.push(share);
             }
-            assert_eq!(taken.len(), purpose.places_max() / 2);
-            assert!(shares.take(&other, purpose).is_some());
+            assert_eq!(taken.len(), 4);
+            assert!(shares.take(&other, purpose, 9).is_some());
             taken.pop();
-            assert!(shares.take(&greedy, purpose).is_some());
+            assert!(shares.take(&greedy, purpose, 9).is_some());
         }
     }
 }

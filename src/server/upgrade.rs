@@ -4,6 +4,8 @@
 //! There is no idle time-out: a shell may be silent for hours. When one side says that it has no more to send, the other
 //! is told, and may go on sending until it has no more either.
 
+use std::sync::Arc;
+
 use http::header::{CONNECTION, UPGRADE};
 use http::{Response, StatusCode};
 use hyper::upgrade::OnUpgrade;
@@ -34,7 +36,7 @@ impl Splicer {
         &self,
         client: Option<OnUpgrade>,
         mut answer: Response<pool::Body>,
-        share: Option<Share>,
+        share: Option<Arc<Share>>,
     ) -> Option<Response<Body>> {
         let client = client?;
         let upstream = answer.extensions_mut().remove::<OnUpgrade>()?;

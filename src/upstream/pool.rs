@@ -140,6 +140,18 @@ impl Pool {
         sent.map(|response| response.map(|body| body.paced(purpose)))
     }
 
+    /// How many exchanges of a kind there may be at once, by the protocol that the upstream speaks.
+    pub(super) fn places_max(&self, purpose: Purpose) -> usize {
+        let http2 = self.dialer.http2_spoken.load(Ordering::Relaxed);
+        match (purpose, http2) {
+            (Purpose::Request, true) => http2::REQUESTS.places_max(),
+            (Purpose::Request, false) => http1::REQUESTS_MAX,
+            (Purpose::Stream, true) => http2::STREAMS.places_max(),
+            (Purpose::Stream, false) => http1::STREAMS_MAX,
+            (Purpose::Upgrade, _) => UPGRADES_MAX,
+        }
+    }
+
     /// Of the connections for requests.
     #[cfg(test)]
     pub(super) fn resets_and_in_use(&self) -> (usize, usize) {
@@ -220,15 +232,6 @@ impl Group {
 }
 
 impl Purpose {
-    /// How many exchanges of this kind one identity's connections carry at once, where the upstream allows it.
-    pub(crate) fn places_max(self) -> usize {
-        match self {
-            Self::Request => http2::REQUESTS.places_max().min(http1::REQUESTS_MAX),
-            Self::Stream => http2::STREAMS.places_max().min(http1::STREAMS_MAX),
-            Self::Upgrade => UPGRADES_MAX,
-        }
-    }
-
     /// Its word in metrics.
     pub(super) fn label(self) -> PurposeLabel {
         match self {
