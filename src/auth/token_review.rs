@@ -15,8 +15,9 @@
 //!
 //! If the upstream is away (not if it refuses Weir), an answer that has expired is used for `stale_grace` more, marked as stale.
 //!
-//! Memory, at most: [`known::IDENTITIES_BYTES_MAX`] (64 MiB) of users, some 4 MiB of refused tokens, and [`FLIGHTS_MAX`] tokens that are being asked
-//! about, of [`TOKEN_BYTES_MAX`] (32 MiB together, if all were so long, and as many again of open watches, which hold them anyway).
+//! Memory, at most: [`known::IDENTITIES_BYTES_MAX`] (64 MiB) of users, some 17 MiB of hashes of refused tokens and of those that were good, and
+//! [`admission::PLACES_MAX`] tokens that are being asked about, of [`TOKEN_BYTES_MAX`] (32 MiB together, if all were so long, and as many again of known
+//! tokens, and of open watches, which hold them anyway).
 //!
 //! Lock order: `flights`, then that of the admission; that of [`trouble`] alone. None is held over an await.
 
