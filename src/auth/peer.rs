@@ -1,6 +1,6 @@
 //! What a connection tells of its client, before any request.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
@@ -18,6 +18,16 @@ pub struct Peer {
     /// What was last found out about the certificates, so that a request on a kept connection costs no signature checks. It belongs to these
     /// certificates: who changes them makes a new `Peer`.
     pub(crate) verdict: Arc<ArcSwapOption<Verdict>>,
+}
+
+/// Who counts as one client by its address: an IPv6 host has a /64 of its own to choose addresses from (RFC 4291 §2.5.4).
+pub(crate) fn one_client(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) if !address.is_loopback() => {
+            IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64)))
+        }
+        address => address,
+    }
 }
 
 impl Peer {

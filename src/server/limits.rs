@@ -12,7 +12,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::io;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -22,6 +22,7 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
+use crate::auth::peer::one_client;
 use crate::server::patience::Stall;
 
 /// What is open, by address. Cheap to clone.
@@ -69,16 +70,6 @@ impl Addresses {
     #[cfg(test)]
     fn known(&self) -> usize {
         self.table.lock().open.len()
-    }
-}
-
-/// An IPv6 host has a /64 of its own to choose addresses from (RFC 4291 §2.5.4), so that this is one client.
-fn one_client(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(address) if !address.is_loopback() => {
-            IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64)))
-        }
-        address => address,
     }
 }
 

@@ -9,11 +9,13 @@
 //! token's watch open.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::auth::peer::one_client;
 
 /// See the module.
 #[derive(Debug)]
@@ -119,15 +121,9 @@ impl Asker {
         matches!(self, Self::Known | Self::Watches)
     }
 
-    /// A client at this address; `None` on a Unix socket. Of IPv6 the network is one address, in which one host has as many as it likes.
+    /// A client at this address; `None` on a Unix socket.
     pub(crate) fn at(address: Option<IpAddr>) -> Self {
-        match address.map(|address| address.to_canonical()) {
-            None => Self::Socket,
-            Some(IpAddr::V6(address)) => {
-                Self::Address(Ipv6Addr::from_bits(address.to_bits() & !0 << 64).into())
-            }
-            Some(address) => Self::Address(address),
-        }
+        address.map_or(Self::Socket, |address| Self::Address(one_client(address)))
     }
 }
 
