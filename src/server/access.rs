@@ -196,7 +196,9 @@ impl Access {
                 NotAdmitted::Refuse(forbidden::unauthorized(), UNAUTHENTICATED)
             }
             AuthenticationError::Unavailable => NotAdmitted::Forward(Reason::Identity),
-            AuthenticationError::Crowded => NotAdmitted::Refuse(crowded(), CROWDED),
+            AuthenticationError::Crowded => {
+                NotAdmitted::Refuse(response::too_many(TOO_MANY), CROWDED)
+            }
         })?;
         let user = Arc::clone(&identity.user);
         judged.identity = Some(identity.clone());
@@ -234,15 +236,6 @@ impl Gateway {
     }
 }
 
-/// The upstream's own code where it has enough to do, which clients know to repeat.
-fn crowded() -> Status {
-    let message = "weir: too many tokens of this address are being looked at";
-    Status {
-        retry_after_seconds: Some(RETRY_AFTER_SECONDS),
-        ..response::refusal(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", message.to_owned())
-    }
-}
-
 fn cannot_vouch() -> Status {
     let message = "weir: a request of a certificate's user that is not answered from the cache can't be passed on; \
                    weir's configuration needs authentication.frontProxy or authentication.impersonate for that";
@@ -254,5 +247,5 @@ const UNAUTHENTICATED: &str = "unauthenticated";
 const FORBIDDEN: &str = "forbidden";
 const CROWDED: &str = "crowded";
 const UNKNOWN: &str = "identity";
-/// A queue of reviews is short.
-const RETRY_AFTER_SECONDS: u32 = 1;
+/// Of one address, which are not known yet.
+const TOO_MANY: &str = "weir: too many tokens of this address are being looked at";

@@ -88,7 +88,7 @@ impl Forwarder {
             None => None,
             Some(shares) => {
                 let share = shares.take(client, purpose, upstream.places_max(purpose));
-                Some(Arc::new(share.ok_or_else(too_many)?))
+                Some(Arc::new(share.ok_or_else(|| response::too_many(TOO_MANY))?))
             }
         };
         Ok(Carried { upstream, headers, purpose, upgrade, share })
@@ -295,15 +295,6 @@ fn purpose(info: &RequestInfo, upgrade: bool) -> Purpose {
     if lasting { Purpose::Stream } else { Purpose::Request }
 }
 
-/// One client takes up too much of the way.
-fn too_many() -> Status {
-    let message = "weir: too many requests of this address are under way to the API server";
-    Status {
-        retry_after_seconds: Some(RETRY_AFTER_SECONDS),
-        ..response::refusal(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", message.to_owned())
-    }
-}
-
 /// The client's own doing.
 fn unsendable(error: &UpstreamError) -> Status {
     response::refusal(StatusCode::BAD_REQUEST, "BadRequest", format!("weir: {error}"))
@@ -346,8 +337,8 @@ impl FailureLog {
     }
 }
 
-/// Places come free as answers end.
-const RETRY_AFTER_SECONDS: u32 = 1;
+/// One client takes up too much of the way.
+const TOO_MANY: &str = "weir: too many requests of this address are under way to the API server";
 
 /// A line a second tells an operator as much as a thousand.
 const LOG_INTERVAL_MS: u64 = 1000;

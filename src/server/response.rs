@@ -210,6 +210,14 @@ pub(crate) fn refusal(code: StatusCode, reason: &'static str, message: String) -
     Status { code, reason, message, details: None, retry_after_seconds: None }
 }
 
+/// One client asks for too much at once: the upstream's own code where it has enough to do, which clients know to repeat.
+pub(crate) fn too_many(message: &str) -> Status {
+    Status {
+        retry_after_seconds: Some(BUSY_RETRY_AFTER_SECONDS),
+        ..refusal(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", message.to_owned())
+    }
+}
+
 /// The cluster's settings for certificates and front proxies were not read yet: who asks cannot be told, and neither be passed on.
 pub(crate) fn not_known_yet() -> Status {
     let message = "weir: the cluster's settings for client certificates are not known yet";
@@ -245,3 +253,5 @@ pub(crate) const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 
 /// The settings come with the first answer of the upstream.
 const SETTINGS_RETRY_AFTER_SECONDS: u32 = 1;
+/// Queues are short, and places come free as answers end.
+const BUSY_RETRY_AFTER_SECONDS: u32 = 1;
