@@ -10,6 +10,7 @@ pub mod dispatcher;
 pub mod event;
 pub mod filter;
 pub mod history;
+mod index;
 pub mod relist;
 pub mod snapshot;
 pub mod state;

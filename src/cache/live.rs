@@ -199,9 +199,13 @@ impl LiveCache {
             representation,
         ]);
         let (tasks, metrics) = (shared.tasks.clone(), shared.metrics.clone());
+        // Objects without the field's values would all stand under one.
+        let selectable = &resource.selectable;
+        let indexed =
+            selectable.indexed().filter(|field| selectable.is_readable(*field, key.representation));
         Self {
+            cache: Arc::new(WatchCache::new(limits).indexing(indexed)),
             resource,
-            cache: Arc::new(WatchCache::new(limits)),
             template: ArcSwapOption::empty(),
             warnings: ArcSwap::default(),
             probes: Arc::new(Probes::new(upstream.clone(), tasks, metrics)),

@@ -113,6 +113,11 @@ impl Object {
         OVERHEAD_BYTES + self.body.len() + self.key.as_str().len() + labels + fields
     }
 
+    /// The value of the selectable field of this number; one that it lacks counts as empty.
+    pub fn field(&self, number: usize) -> &str {
+        self.fields.get(number).map_or("", |value| value)
+    }
+
     /// As GET and WATCH show it in a view.
     pub fn shown(&self, view: View) -> Splice<'_> {
         Splice::shown(&self.body, self.layout, view)

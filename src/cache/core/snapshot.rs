@@ -5,8 +5,10 @@
 //! and the result shares with the present state all that did not change. Only a state of which every later event is held can be
 //! had so ([`State::exact_from`]); for any other the upstream is asked.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::num::NonZeroUsize;
+use std::ops::Bound;
 use std::sync::Arc;
 
 use crate::api::resource_version::ResourceVersion;
@@ -88,41 +90,36 @@ impl Snapshot {
         self.resource_version
     }
 
+    /// The objects themselves.
+    #[cfg(test)]
+    pub(super) fn store(&self) -> &Store {
+        &self.store
+    }
+
     /// The objects that a filter matches, as far as they are in the range. As upstream, whether more follow is decided before the
     /// selectors have their say: the last page may be empty.
     pub fn page(&self, filter: &WatchFilter, range: &PageRange<'_>) -> Page {
+        let first = match filter.own_namespace() {
+            Some(namespace) => Cow::Owned(format!("{namespace}/{}", range.from)),
+            None => Cow::Borrowed(range.from),
+        };
+        let found = self.store.scan_from(filter, Bound::Included(&first));
+        let found = found.filter(|object| filter.matches(object)).cloned();
         let Some(limit) = range.limit else {
-            let objects = if range.from.is_empty() {
-                self.store.walk(filter).cloned().collect()
-            } else {
-                let all = self.store.from_key(filter.own_namespace(), range.from);
-                all.filter(|object| filter.matches(object)).cloned().collect()
-            };
+            return Page { objects: found.collect(), next: None };
+        };
+        let objects: Vec<_> = found.take(limit.get()).collect();
+        let Some(last) = objects.last().filter(|_| objects.len() == limit.get()) else {
             return Page { objects, next: None };
         };
-        let required = range.indexed.and_then(|index| {
-            let value = filter.fields.required_value_of(index)?;
-            Some((index, value))
+        let required = range.indexed.and_then(|field| {
+            let value = filter.fields.required_value_of(field)?;
+            Some((field, value))
         });
-        let mut raw =
-            self.store.from_key(filter.own_namespace(), range.from).filter(
-                |object| match required {
-                    Some((index, value)) => object.fields.get(index).map_or("", |own| own) == value,
-                    None => true,
-                },
-            );
-        let mut objects = Vec::new();
-        for object in raw.by_ref() {
-            if filter.matches(object) {
-                objects.push(Arc::clone(object));
-            }
-            if objects.len() == limit.get() {
-                break;
-            }
-        }
+        let mut rest = self.store.following(filter.own_namespace(), required, last.key.as_str());
         let selects = !filter.labels.is_empty() || !filter.fields.is_empty();
-        let remaining = if selects { usize::from(raw.next().is_some()) } else { raw.count() };
-        let next = objects.last().filter(|_| remaining > 0).map(|last| Next {
+        let remaining = if selects { usize::from(rest.next().is_some()) } else { rest.count() };
+        let next = (remaining > 0).then(|| Next {
             last: match filter.own_namespace() {
                 Some(_) => last.key.name().to_owned(),
                 None => last.key.as_str().to_owned(),

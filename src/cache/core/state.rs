@@ -108,9 +108,14 @@ impl State {
         self.store.get(key.as_str()).cloned()
     }
 
-    /// The objects that a filter matches, in key order; a namespace in it narrows the walk to its range, a name to one look-up.
+    /// The objects that a filter matches, in key order; a namespace in it narrows the walk to its range, a value of the indexed field to those that have it, a name to one look-up.
     pub fn select(&self, filter: &WatchFilter) -> Vec<Arc<Object>> {
         self.store.walk(filter).cloned().collect()
+    }
+
+    /// No more objects than this are looked at to list those of a filter: how long that may take, known before it is done.
+    pub fn scan_max(&self, filter: &WatchFilter) -> usize {
+        self.store.scan_max(filter)
     }
 
     /// How many objects there are.

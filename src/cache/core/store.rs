@@ -4,6 +4,9 @@
 //! clone costs nothing. Its keys are `Arc<str>` beside the object's own: inner nodes keep clones of keys as
 //! separators, which must neither cost an allocation each nor keep an object alive that was replaced.
 //! `OrdMap::diff` is not used (it lost updates in earlier releases of imbl).
+//!
+//! Beside it may stand an [`FieldIndex`] over one selectable field, which holds the very same objects: who asks for a value of that
+//! field is shown those that have it and no other.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -11,16 +14,30 @@ use std::sync::Arc;
 use imbl::OrdMap;
 
 use crate::cache::core::filter::WatchFilter;
+use crate::cache::core::index::FieldIndex;
 use crate::codec::object::{Key, Object};
 
-/// See the module.
+/// Objects by their keys.
+pub(super) type Objects = OrdMap<Arc<str>, Arc<Object>>;
+
+/// See the module. The default is empty and has no index.
 #[derive(Clone, Debug, Default)]
 pub struct Store {
-    objects: OrdMap<Arc<str>, Arc<Object>>,
+    objects: Objects,
+    index: Option<FieldIndex>,
     weight: usize,
 }
 
 impl Store {
+    /// One that holds these objects; of two of one key the later. With an index over the selectable field of this number, if one is given.
+    pub fn new(objects: Vec<Object>, indexed: Option<usize>) -> Self {
+        let mut store = Self { index: indexed.map(FieldIndex::new), ..Self::default() };
+        for object in objects {
+            store.put(Arc::new(object));
+        }
+        store
+    }
+
     /// The object of a key.
     pub fn get(&self, key: &str) -> Option<&Arc<Object>> {
         self.objects.get(key)
@@ -29,22 +46,30 @@ impl Store {
     /// Puts an object in its place; returns the one that was there.
     pub fn put(&mut self, object: Arc<Object>) -> Option<Arc<Object>> {
         self.weight = self.weight.saturating_add(object.weight());
-        let previous = match self.objects.get_mut(object.key.as_str()) {
-            Some(present) => Some(std::mem::replace(present, object)),
+        let (key, previous) = match self.objects.get_key_value_mut(object.key.as_str()) {
+            Some((key, present)) => {
+                (Arc::clone(key), Some(std::mem::replace(present, Arc::clone(&object))))
+            }
             None => {
                 let key: Arc<str> = object.key.as_str().into();
-                self.objects.insert(key, object)
+                (Arc::clone(&key), self.objects.insert(key, Arc::clone(&object)))
             }
         };
+        if let Some(index) = &mut self.index {
+            index.put(key, object, previous.as_deref());
+        }
         self.lighten(previous.as_deref());
         previous
     }
 
     /// Removes the object of a key and returns it.
     pub fn remove(&mut self, key: &str) -> Option<Arc<Object>> {
-        let previous = self.objects.remove(key);
-        self.lighten(previous.as_deref());
-        previous
+        let previous = self.objects.remove(key)?;
+        if let Some(index) = &mut self.index {
+            index.remove(&previous);
+        }
+        self.lighten(Some(&previous));
+        Some(previous)
     }
 
     /// The objects that a filter matches, in key order.
@@ -53,35 +78,58 @@ impl Store {
     }
 
     /// The objects that have to be looked at to find those of a filter whose key is above `after`, in key order. A required namespace
-    /// narrows them to its range, a required name to one look-up.
+    /// narrows them to its range, a required value of the indexed field to those that have it, a required name to one look-up.
     pub fn scan<'a>(
         &'a self,
         filter: &WatchFilter,
         after: Option<&str>,
     ) -> impl Iterator<Item = &'a Arc<Object>> + use<'a> {
+        self.scan_from(filter, after.map_or(Bound::Unbounded, Bound::Excluded))
+    }
+
+    /// The same from a lower bound of the keys on.
+    pub fn scan_from<'a>(
+        &'a self,
+        filter: &WatchFilter,
+        low: Bound<&str>,
+    ) -> impl Iterator<Item = &'a Arc<Object>> + use<'a> {
         let (single, range) = match self.single_key(filter) {
             Some(key) => {
                 let found = self.get(key.as_str());
-                (found.filter(|_| after.is_none_or(|after| key.as_str() > after)), None)
+                (found.filter(|_| is_above(key.as_str(), low)), None)
             }
-            None => (None, Some(self.range(filter.required_namespace(), after))),
+            None => {
+                let objects = self.narrowed(filter);
+                (None, objects.map(|objects| range(objects, filter.required_namespace(), low)))
+            }
         };
         single.into_iter().chain(range.into_iter().flatten())
     }
 
-    /// All objects of a namespace, or of all, whose key is not below `from`, in key order. Within a namespace `from` is relative to it.
-    pub fn from_key<'a>(
+    /// No more objects than this are looked at to find those of a filter. Known without looking at any.
+    pub fn scan_max(&self, filter: &WatchFilter) -> usize {
+        match self.single_key(filter) {
+            Some(_) => 1,
+            None => self.narrowed(filter).map_or(0, Objects::len),
+        }
+    }
+
+    /// All objects of a namespace, or of all, whose key is above `after`, in key order; of these, if `field` names a selectable field by its
+    /// number, those with that value.
+    pub fn following<'a>(
         &'a self,
         namespace: Option<&str>,
-        from: &str,
+        field: Option<(usize, &'a str)>,
+        after: &str,
     ) -> impl Iterator<Item = &'a Arc<Object>> + use<'a> {
-        let (low, high) = match namespace {
-            Some(namespace) => (format!("{namespace}/{from}"), Some(format!("{namespace}0"))),
-            None => (from.to_owned(), None),
-        };
-        let high = high.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
-        let range = (Bound::Included(low.as_str()), high);
-        self.objects.range::<_, str>(range).map(|(_, object)| object)
+        let indexed = field.and_then(|(number, value)| self.index_over(number)?.get(value));
+        let is_indexed = field.is_some_and(|(number, _)| self.index_over(number).is_some());
+        let objects = if is_indexed { indexed } else { Some(&self.objects) };
+        let objects = objects.map(|objects| range(objects, namespace, Bound::Excluded(after)));
+        objects
+            .into_iter()
+            .flatten()
+            .filter(move |object| field.is_none_or(|(number, value)| object.field(number) == value))
     }
 
     /// All objects, in key order.
@@ -104,20 +152,29 @@ impl Store {
         self.weight
     }
 
-    fn range<'a>(
-        &'a self,
-        namespace: Option<&str>,
-        after: Option<&str>,
-    ) -> impl Iterator<Item = &'a Arc<Object>> + use<'a> {
-        // `0` is the byte after `/`: the range holds exactly the keys that begin with `namespace/`.
-        let ends = namespace.map(|namespace| (format!("{namespace}/"), format!("{namespace}0")));
-        let (low, high) = match &ends {
-            Some((low, high)) => (Bound::Included(low.as_str()), Bound::Excluded(high.as_str())),
-            None => (Bound::Unbounded, Bound::Unbounded),
+    /// Whether the index holds exactly the objects that the map holds.
+    #[cfg(test)]
+    pub(super) fn is_sound(&self) -> bool {
+        let Some(index) = &self.index else { return true };
+        let stands_there = |object: &Arc<Object>| {
+            let held = index.get(object.field(index.field()));
+            let held = held.and_then(|objects| objects.get(object.key.as_str()));
+            held.is_some_and(|held| Arc::ptr_eq(held, object))
         };
-        // A walk goes on where it stopped, so `after` lies within the range.
-        let low = after.map_or(low, Bound::Excluded);
-        self.objects.range::<_, str>((low, high)).map(|(_, object)| object)
+        index.len() == self.len() && self.iter().all(stands_there)
+    }
+
+    /// The fewest objects at hand among which are all that a filter matches; `None` if it matches none.
+    fn narrowed(&self, filter: &WatchFilter) -> Option<&Objects> {
+        let Some(index) = &self.index else { return Some(&self.objects) };
+        match filter.fields.required_value_of(index.field()) {
+            Some(value) => index.get(value),
+            None => Some(&self.objects),
+        }
+    }
+
+    fn index_over(&self, field: usize) -> Option<&FieldIndex> {
+        self.index.as_ref().filter(|index| index.field() == field)
     }
 
     /// The only key that can match, if the filter leaves but one. A name alone does so in a cluster-scoped
@@ -138,13 +195,32 @@ impl Store {
     }
 }
 
-impl FromIterator<Object> for Store {
-    /// Of two objects of one key the later stays.
-    fn from_iter<I: IntoIterator<Item = Object>>(objects: I) -> Self {
-        let mut store = Self::default();
-        for object in objects {
-            store.put(Arc::new(object));
-        }
-        store
+/// The objects of a namespace, or of all, from a lower bound of the keys on.
+fn range<'a>(
+    objects: &'a Objects,
+    namespace: Option<&str>,
+    low: Bound<&str>,
+) -> impl Iterator<Item = &'a Arc<Object>> + use<'a> {
+    // `0` is the byte after `/`: these ends hold exactly the keys that begin with `namespace/`.
+    let ends = namespace.map(|namespace| (format!("{namespace}/"), format!("{namespace}0")));
+    let (first, high) = match &ends {
+        Some((first, high)) => (first.as_str(), Bound::Excluded(high.as_str())),
+        None => ("", Bound::Unbounded),
+    };
+    let low = if is_above(first, low) { Bound::Included(first) } else { low };
+    // A range whose ends are the wrong way round is asked of no map.
+    let is_empty = match (low, high) {
+        (Bound::Included(low) | Bound::Excluded(low), Bound::Excluded(high)) => low >= high,
+        _ => false,
+    };
+    let objects = (!is_empty).then(|| objects.range::<_, str>((low, high)));
+    objects.into_iter().flatten().map(|(_, object)| object)
+}
+
+fn is_above(key: &str, low: Bound<&str>) -> bool {
+    match low {
+        Bound::Unbounded => true,
+        Bound::Included(low) => key >= low,
+        Bound::Excluded(low) => key > low,
     }
 }

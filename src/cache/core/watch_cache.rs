@@ -86,6 +86,7 @@ pub enum EndCause {
 pub struct WatchCache {
     published: Arc<Published>,
     limits: WindowLimits,
+    indexed: Option<usize>,
 }
 
 impl WatchCache {
@@ -97,7 +98,13 @@ impl WatchCache {
             progress: watch::Sender::new(None),
             writer: Mutex::new(writer),
         };
-        Self { published: Arc::new(published), limits }
+        Self { published: Arc::new(published), limits, indexed: None }
+    }
+
+    /// The same with an index over the selectable field of this number. To be called before it has a state.
+    pub fn indexing(mut self, field: Option<usize>) -> Self {
+        self.indexed = field;
+        self
     }
 
     /// The current view; `None` until the first `replace` and after `invalidate`.
@@ -118,7 +125,7 @@ impl WatchCache {
         resource_version: ResourceVersion,
         _now: Now,
     ) -> bool {
-        let store: Store = objects.into_iter().collect();
+        let store = Store::new(objects, self.indexed);
         self.change_ground(EndCause::Relist, Some((store, resource_version)))
     }
 
@@ -131,7 +138,7 @@ impl WatchCache {
         resource_version: ResourceVersion,
         now: Now,
     ) -> Result<usize, Discontinuity> {
-        let store: Store = objects.into_iter().collect();
+        let store = Store::new(objects, self.indexed);
         loop {
             let Some(state) = self.published.state() else {
                 let taken = self.change_ground(EndCause::Relist, Some((store, resource_version)));

@@ -1,0 +1,187 @@
+//! Lists that the index over a selectable field narrows, against a plain walk over everything.
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::select;
+
+use super::*;
+use crate::cache::core::snapshot::{Next, PageRange, Snapshot};
+use crate::cache::core::watch_cache::Change;
+
+/// What a walk over all objects finds of a page, by the words of [`Snapshot::page`].
+fn walked(
+    all: &[Arc<Object>],
+    filter: &WatchFilter,
+    range: &PageRange<'_>,
+) -> (Vec<Arc<Object>>, Option<Next>) {
+    let own = filter.own_namespace();
+    let prefix = own.map_or(String::new(), |own| format!("{own}/"));
+    let from = format!("{prefix}{}", range.from);
+    let counts = |object: &Object| match range.indexed {
+        Some(field) => filter
+            .fields
+            .required_value_of(field)
+            .is_none_or(|value| object.fields.get(field).map_or("", |own| own) == value),
+        None => true,
+    };
+    let mut raw = all.iter().filter(|object| {
+        let key = object.key.as_str();
+        key >= from.as_str() && key.starts_with(&prefix) && counts(object)
+    });
+    let most = range.limit.map_or(usize::MAX, NonZeroUsize::get);
+    let mut objects = Vec::new();
+    while objects.len() < most
+        && let Some(object) = raw.next()
+    {
+        objects.extend(filter.matches(object).then(|| Arc::clone(object)));
+    }
+    let selects = !filter.labels.is_empty() || !filter.fields.is_empty();
+    let rest = raw.count();
+    let next = objects.last().filter(|_| rest > 0).map(|last| Next {
+        last: last.key.as_str()[prefix.len()..].to_owned(),
+        remaining: (!selects).then_some(rest as u64),
+    });
+    (objects, next)
+}
+
+fn the_same(found: &[Arc<Object>], expected: &[Arc<Object>]) -> bool {
+    found.len() == expected.len()
+        && found.iter().zip(expected).all(|(found, expected)| Arc::ptr_eq(found, expected))
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Put(Pod),
+    Delete(Pod),
+    Replace(Vec<Pod>),
+    Relist(Vec<Pod>),
+}
+
+fn a_pod() -> impl Strategy<Value = Pod> {
+    let place = (select(&["ns1", "ns1-a", "ns10", "a"][..]), select(&["a", "b", "b-c", "b.c"][..]));
+    (place, select(&["a", "b"][..]), select(&["", "x", "y"][..]))
+        .prop_map(|((namespace, name), app, node)| Pod::new(namespace, name, 0).app(app).node(node))
+}
+
+fn a_step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        12 => a_pod().prop_map(Step::Put),
+        4 => a_pod().prop_map(Step::Delete),
+        1 => vec(a_pod(), 0..10).prop_map(Step::Replace),
+        2 => vec(a_pod(), 0..10).prop_map(Step::Relist),
+    ]
+}
+
+/// A filter of any parts, the namespace and the name each from the path or from the selector.
+fn a_filter() -> impl Strategy<Value = WatchFilter> {
+    let namespace = select(&["", "", "ns1", "ns10", "none"][..]);
+    let in_selector = select(&["", "", "", "metadata.namespace=ns1", "metadata.namespace!=a"][..]);
+    let name = select(&["", "", "", "metadata.name=b", "metadata.name!=b"][..]);
+    let node = select(
+        &[
+            "spec.nodeName=x",
+            "spec.nodeName=x",
+            "spec.nodeName=",
+            "spec.nodeName=none",
+            "spec.nodeName!=x",
+            "spec.nodeName=y,spec.nodeName=x",
+            "status.phase=",
+            "",
+        ][..],
+    );
+    let app = select(&["", "", "a"][..]);
+    (namespace, in_selector, name, node, app).prop_map(
+        |(namespace, in_selector, name, node, app)| {
+            let terms: Vec<_> =
+                [in_selector, name, node].into_iter().filter(|term| !term.is_empty()).collect();
+            WatchFilter {
+                namespace: Some(namespace.into()),
+                fields: fields(&terms.join(",")),
+                ..if app.is_empty() { WatchFilter::default() } else { by_app(app) }
+            }
+        },
+    )
+}
+
+proptest! {
+    /// However the state came about, and however old it is: any list and any page of it is what a walk over everything finds, the
+    /// very same objects in the same order, and no more objects than foretold are looked at.
+    #[test]
+    fn a_list_by_the_index_is_that_of_a_walk(
+        steps in vec(a_step(), 0..30),
+        filters in vec(a_filter(), 1..8),
+        from in select(&["", "", "a", "b\0", "ns1/b\0", "ns2", "z"][..]),
+        limit in 0..4_usize,
+        counts_by_index in any::<bool>(),
+    ) {
+        let cache = cache_of(100, 100, 1 << 20);
+        cache.replace(Vec::new(), ResourceVersion(1), at(0));
+        for (number, step) in steps.into_iter().enumerate() {
+            let revision = 2 + number as u64;
+            let listed = |pods: Vec<Pod>| {
+                let pods = pods_by_key(pods.into_iter().map(|pod| pod.at(revision)));
+                (pods.values().map(Pod::object).collect::<Vec<_>>(), ResourceVersion(revision))
+            };
+            match step {
+                Step::Put(pod) => {
+                    cache.apply(vec![Change::Upsert(pod.at(revision).object())], at(0));
+                }
+                Step::Delete(pod) => {
+                    cache.apply(vec![Change::Delete(pod.at(revision).object())], at(0));
+                }
+                Step::Replace(pods) => {
+                    let (pods, listed_at) = listed(pods);
+                    cache.replace(pods, listed_at, at(0));
+                }
+                Step::Relist(pods) => {
+                    let (pods, listed_at) = listed(pods);
+                    let _live_on = cache.relist(pods, listed_at, at(0));
+                }
+            }
+        }
+        let state = cache.state().unwrap();
+        let indexed = counts_by_index.then(node_field);
+        let oldest = state.exact_from().0;
+        for revision in oldest..=state.resource_version().0 {
+            let snapshot = Snapshot::at(&state, ResourceVersion(revision)).unwrap();
+            let all = snapshot.page(&WatchFilter::default(), &PageRange::default()).objects;
+            prop_assert!(snapshot.store().is_sound());
+            for filter in &filters {
+                for limit in [None, NonZeroUsize::new(limit)] {
+                    let range = PageRange { from, limit, indexed };
+                    let (objects, next) = walked(&all, filter, &range);
+                    let page = snapshot.page(filter, &range);
+                    prop_assert!(the_same(&page.objects, &objects), "{:?} of {:?}", filter, all);
+                    prop_assert_eq!(page.next, next, "{:?} {:?} of {:?}", filter, range, all);
+                }
+                let store = snapshot.store();
+                let looked_at = store.scan(filter, None).count();
+                prop_assert!(looked_at <= store.scan_max(filter));
+                let first = store.scan(filter, None).next().map(|first| first.key.as_str());
+                let after: Vec<_> = store.scan(filter, first).filter(|object| filter.matches(object)).collect();
+                let expected = all.iter().filter(|object| filter.matches(object) && Some(object.key.as_str()) > first);
+                prop_assert_eq!(after.len(), expected.count());
+            }
+        }
+    }
+}
+
+#[test]
+fn a_list_by_the_indexed_field_looks_at_no_other_object() {
+    let cache = cache_of(10, 10, 1 << 20);
+    let pod =
+        |number: usize| Pod::new("ns", &format!("p{number}"), 1).node(["x", "y", "z"][number % 3]);
+    cache.replace((0..30).map(|number| pod(number).object()).collect(), ResourceVersion(5), at(0));
+    let state = cache.state().unwrap();
+    assert_eq!(state.scan_max(&on_node("x")), 10);
+    assert_eq!(state.scan_max(&on_node("none")), 0);
+    assert_eq!(state.scan_max(&by_app("a")), 30);
+    assert_eq!(state.store().scan(&on_node("x"), None).count(), 10);
+    let moved = Pod::new("ns", "p0", 6).node("y");
+    cache.apply(vec![Change::Upsert(moved.object())], at(0));
+    let state = cache.state().unwrap();
+    assert_eq!((state.scan_max(&on_node("x")), state.scan_max(&on_node("y"))), (9, 11));
+}
