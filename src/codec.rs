@@ -9,5 +9,6 @@ pub mod list;
 pub mod object;
 pub mod pretty;
 pub mod protobuf;
+pub mod rope;
 pub mod splice;
 pub mod uid;

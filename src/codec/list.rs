@@ -1,6 +1,7 @@
 //! Lists: taken apart when they come from the upstream, spliced together for a client.
 
 mod encode;
+mod spliced;
 
 use std::fmt;
 
@@ -11,6 +12,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 pub use self::encode::encode;
+pub use self::spliced::Spliced;
 use crate::api::media_type::Encoding;
 use crate::api::resource::{ApiResource, Representation};
 use crate::api::resource_version::ResourceVersion;
@@ -148,11 +150,8 @@ impl<'de> Visitor<'de> for RawListVisitor {
 const LIST_META: u32 = 1;
 const ITEMS: u32 = 2;
 
-/// Large enough that a list of thousands of objects is few writes, small enough that the first bytes leave soon.
-pub const CHUNK_BYTES: usize = 256 * 1024;
-
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::sync::Arc;
 
     use super::*;
@@ -229,7 +228,7 @@ mod tests {
             let objects: Vec<_> = page.objects.into_iter().map(Arc::new).collect();
             for (version, word) in [(MetaVersion::V1, "v1"), (MetaVersion::V1Beta1, "v1beta1")] {
                 let form = Form { view: View::Metadata(version), ..Form::JSON };
-                let encoded = encode(&widgets(), form, &meta, &objects).concat();
+                let encoded = encode(&widgets(), form, &meta, objects.clone()).concat();
                 assert_eq!(String::from_utf8(encoded).unwrap(), text(word, items));
             }
         }
@@ -264,32 +263,27 @@ mod tests {
         }
     }
 
-    #[test]
-    fn large_lists_come_in_chunks() {
-        let item = |n: usize| {
-            format!(
-                r#"{{"metadata":{{"name":"n{n}","namespace":"x","resourceVersion":"{n}"}},"data":"{}"}}"#,
-                "x".repeat(9_000)
-            )
+    /// A list's item whose name and resourceVersion are made of a number.
+    pub(crate) fn config_map(encoding: Encoding, number: usize, data: &str) -> Arc<Object> {
+        let (name, version) = (format!("n{number:06}"), (number + 1).to_string());
+        let object = match encoding {
+            Encoding::Json => {
+                let text = format!(
+                    r#"{{"metadata":{{"name":"{name}","namespace":"x","resourceVersion":"{version}"}},"data":{{"k":"{data}"}}}}"#
+                );
+                ingest::list_item(text.as_bytes(), &config_maps(), Representation::Json)
+            }
+            Encoding::Protobuf => {
+                let item = protobuf::tests::config_map_item(&name, &version, data);
+                ingest::list_item(&item, &config_maps(), Representation::Protobuf)
+            }
         };
-        let items: Vec<_> = (1..100).map(item).collect();
-        let text = format!(
-            r#"{{"kind":"ConfigMapList","apiVersion":"v1","metadata":{{"resourceVersion":"100"}},"items":[{}]}}{}"#,
-            items.join(","),
-            "\n"
-        );
-        let page = parse_as(text.as_bytes(), &config_maps(), Representation::Json).unwrap();
-        let objects: Vec<_> = page.objects.into_iter().map(Arc::new).collect();
-        let meta = ListMeta { resource_version: page.resource_version, ..ListMeta::default() };
-        let chunks = encode(&config_maps(), Form::JSON, &meta, &objects);
-        assert!(chunks.len() > 2);
-        assert!(chunks.iter().all(|chunk| chunk.len() < 2 * CHUNK_BYTES));
-        assert_eq!(chunks.concat(), text.as_bytes());
+        Arc::new(object.unwrap())
     }
 
     fn joined(resource: &ApiResource, page: ListPage) -> String {
         let objects: Vec<_> = page.objects.into_iter().map(Arc::new).collect();
         let meta = ListMeta { resource_version: page.resource_version, ..ListMeta::default() };
-        String::from_utf8(encode(resource, Form::JSON, &meta, &objects).concat()).unwrap()
+        String::from_utf8(encode(resource, Form::JSON, &meta, objects).concat()).unwrap()
     }
 }

@@ -26,11 +26,17 @@ impl<'a> Splice<'a> {
         match (layout.encoding, view) {
             (_, View::Full) => Self { head: SmallVec::new(), middle: body, tail: b"" },
             (Encoding::Json, View::Metadata(version)) => {
-                let head = format!(
-                    r#"{{"kind":"{PARTIAL_OBJECT_METADATA}","apiVersion":"{}","metadata":"#,
-                    version.api_version()
-                );
-                Self { head: head.into_bytes().into(), middle: metadata, tail: b"}" }
+                let mut head = SmallVec::new();
+                for part in [
+                    r#"{"kind":""#,
+                    PARTIAL_OBJECT_METADATA,
+                    r#"","apiVersion":""#,
+                    version.api_version(),
+                    r#"","metadata":"#,
+                ] {
+                    head.extend_from_slice(part.as_bytes());
+                }
+                Self { head, middle: metadata, tail: b"}" }
             }
             (Encoding::Protobuf, View::Metadata(version)) => {
                 let envelope = envelope_head(version.api_version(), PARTIAL_OBJECT_METADATA);
@@ -61,6 +67,21 @@ impl<'a> Splice<'a> {
                 Self { head, middle: metadata, tail: b"" }
             }
         }
+    }
+
+    /// What stands before the object's own bytes.
+    pub fn head(&self) -> &[u8] {
+        &self.head
+    }
+
+    /// The object's own bytes.
+    pub fn middle(&self) -> &'a [u8] {
+        self.middle
+    }
+
+    /// What stands after them.
+    pub fn tail(&self) -> &'static [u8] {
+        self.tail
     }
 
     /// How many bytes it is.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use http::header::{CONTENT_ENCODING, VARY};
 use http::{HeaderValue, Response};
 
@@ -35,19 +35,39 @@ pub(crate) async fn serve(read: &Read<'_>, plan: ListPlan) -> Result<Response<Bo
     };
     let resource = Arc::clone(handle.resource());
     let form = read.target.form;
-    let body = if state.len() > OBJECTS_IN_PLACE_MAX {
+    let made = if state.len() > OBJECTS_IN_PLACE_MAX {
         let filter = read.target.filter.clone();
         let not_held = plan.not_held();
-        let build =
-            move || Some(build(&resource, &select(&resource, &state, &filter, &plan)?, form));
+        let make = move || Some(make(&resource, select(&resource, &state, &filter, &plan)?, form));
         // A task that panics or a runtime that stops: the upstream answers.
-        let built = tokio::task::spawn_blocking(build).await;
-        built.map_err(|_| Reason::Refused(Refusal::Stopping))?.ok_or(not_held)?
+        let made = tokio::task::spawn_blocking(make).await;
+        made.map_err(|_| Reason::Refused(Refusal::Stopping))?.ok_or(not_held)?
     } else {
         let selected = select(&resource, &state, &read.target.filter, &plan);
-        build(&resource, &selected.ok_or(plan.not_held())?, form)
+        make(&resource, selected.ok_or(plan.not_held())?, form)
     };
-    respond(read, &handle, body).await
+    match made {
+        Made::Indented(body) => respond(read, &handle, vec![body]).await,
+        Made::Spliced(list) if list.len() > gzip::THRESHOLD_BYTES && takes_gzip(read) => {
+            compressed(read, &handle, list).await
+        }
+        Made::Spliced(list) => Ok(plain(read, &handle, Body::List(Box::new(list)))),
+    }
+}
+
+/// A list, before it is compressed.
+enum Made {
+    Spliced(list::Spliced),
+    Indented(Bytes),
+}
+
+fn make(resource: &ApiResource, selected: Selected, form: Form) -> Made {
+    let list = list::encode(resource, form, &selected.meta, selected.objects);
+    if form.pretty {
+        Made::Indented(pretty::indent(&list.concat()).into())
+    } else {
+        Made::Spliced(list)
+    }
 }
 
 impl Read<'_> {
@@ -97,23 +117,36 @@ pub(crate) async fn respond(
     handle: &CacheHandle,
     body: Vec<Bytes>,
 ) -> Result<Response<Body>, Reason> {
-    let (headers, warnings) = (&read.parts.headers, handle.warnings());
-    let content_type = read.target.form.encoding.content_type(false);
     let length: usize = body.iter().map(Bytes::len).sum();
-    if length <= gzip::THRESHOLD_BYTES || !media_type::accepts_gzip(headers) {
-        return Ok(response::ok(headers, content_type, Body::chunks(body), &warnings));
+    if length > gzip::THRESHOLD_BYTES && takes_gzip(read) {
+        return compressed(read, handle, body).await;
     }
-    let compressed = tokio::task::spawn_blocking(move || gzip::compress(&body)).await;
+    Ok(plain(read, handle, Body::chunks(body)))
+}
+
+fn takes_gzip(read: &Read<'_>) -> bool {
+    media_type::accepts_gzip(&read.parts.headers)
+}
+
+fn plain(read: &Read<'_>, handle: &CacheHandle, body: Body) -> Response<Body> {
+    let content_type = read.target.form.encoding.content_type(false);
+    response::ok(&read.parts.headers, content_type, body, &handle.warnings())
+}
+
+async fn compressed<C>(
+    read: &Read<'_>,
+    handle: &CacheHandle,
+    chunks: C,
+) -> Result<Response<Body>, Reason>
+where
+    C: IntoIterator<Item: Buf> + Send + 'static,
+{
+    let compressed = tokio::task::spawn_blocking(move || gzip::compress(chunks)).await;
     let Ok(Ok(compressed)) = compressed else { return Err(Reason::Refused(Refusal::Stopping)) };
-    let mut response = response::ok(headers, content_type, Body::chunks(compressed), &warnings);
+    let mut response = plain(read, handle, Body::chunks(compressed));
     response.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
     response.headers_mut().insert(VARY, HeaderValue::from_static("Accept-Encoding"));
     Ok(response)
-}
-
-fn build(resource: &ApiResource, selected: &Selected, form: Form) -> Vec<Bytes> {
-    let chunks = list::encode(resource, form, &selected.meta, &selected.objects);
-    if form.pretty { vec![Bytes::from(pretty::indent(&chunks.concat()))] } else { chunks }
 }
 
 /// Up to here a list is built in a millisecond or so, on the connection's own worker; longer ones must not hold up others there.

@@ -13,6 +13,8 @@ use http_body::{Frame, SizeHint};
 use crate::api::media_type::{self, Encoding, Form};
 use crate::api::query::Query;
 use crate::api::status::Status;
+use crate::codec::list::Spliced;
+use crate::codec::rope::{Gather, PIECE_BYTES, Rope, SHARED_BYTES_MIN};
 use crate::codec::{pretty, protobuf};
 use crate::server::forward::Hold;
 use crate::server::forwarded_watch::ForwardedWatch;
@@ -60,6 +62,8 @@ impl Outcome {
 pub(crate) enum Body {
     /// Bytes at hand.
     Chunks(Chunks),
+    /// A list, spliced as it is taken.
+    List(Box<Spliced>),
     /// The upstream's, with what it holds until its end.
     Upstream { body: Box<pool::Body>, _hold: Hold },
     /// The upstream's watch, with what it holds as well.
@@ -74,10 +78,9 @@ impl Body {
         Self::chunks(Vec::new())
     }
 
-    /// Chunks to be written one by one.
+    /// Chunks to be written one after the other.
     pub(crate) fn chunks(chunks: Vec<Bytes>) -> Self {
-        let left = chunks.iter().map(|chunk| chunk.len() as u64).sum();
-        Self::Chunks(Chunks { chunk: Bytes::new(), rest: chunks.into_iter(), left })
+        Self::Chunks(Chunks::new(chunks))
     }
 }
 
@@ -85,9 +88,38 @@ impl Body {
 #[derive(Debug)]
 pub(crate) struct Chunks {
     chunk: Bytes,
+    /// Whether a part of the chunk would keep too much alive.
+    is_large: bool,
     rest: vec::IntoIter<Bytes>,
     /// Bytes that were not handed out yet.
-    left: u64,
+    left: usize,
+}
+
+impl Chunks {
+    fn new(chunks: Vec<Bytes>) -> Self {
+        let left = chunks.iter().map(Bytes::len).sum();
+        Self { chunk: Bytes::new(), is_large: false, rest: chunks.into_iter(), left }
+    }
+
+    /// Up to a piece of bytes.
+    fn gather(&mut self) -> Rope {
+        let mut gather = Gather::default();
+        while gather.len() < PIECE_BYTES {
+            if self.chunk.is_empty() {
+                let Some(next) = self.rest.next() else { break };
+                self.is_large = next.len() > SHARED_BYTES_MAX;
+                self.chunk = next;
+            }
+            let room = PIECE_BYTES - gather.len();
+            let part = self.chunk.split_to(room.min(self.chunk.len()));
+            if self.is_large || part.len() < SHARED_BYTES_MIN {
+                gather.small().extend_from_slice(&part);
+            } else {
+                gather.share(part);
+            }
+        }
+        gather.finish()
+    }
 }
 
 #[cfg(test)]
@@ -99,23 +131,17 @@ impl Chunks {
 }
 
 impl Iterator for Chunks {
-    type Item = Bytes;
+    type Item = Rope;
 
-    fn next(&mut self) -> Option<Bytes> {
-        while self.chunk.is_empty() {
-            self.chunk = self.rest.next()?;
-        }
-        let length = self.chunk.len().min(PIECE_BYTES_MAX);
-        let piece = if self.chunk.len() > SHARED_BYTES_MAX {
-            // A piece would keep all of it.
-            let piece = Bytes::copy_from_slice(self.chunk.get(..length)?);
-            self.chunk.advance(length);
-            piece
+    fn next(&mut self) -> Option<Rope> {
+        let piece = if self.chunk.is_empty() && self.left <= PIECE_BYTES {
+            // Most answers: as they are.
+            Rope::from(std::mem::take(&mut self.rest))
         } else {
-            self.chunk.split_to(length)
+            self.gather()
         };
-        self.left = self.left.saturating_sub(piece.len() as u64);
-        Some(piece)
+        self.left = self.left.saturating_sub(piece.remaining());
+        piece.has_remaining().then_some(piece)
     }
 }
 
@@ -123,6 +149,7 @@ impl std::fmt::Debug for Body {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Chunks(..) => "Chunks",
+            Self::List(..) => "List",
             Self::Upstream { .. } => "Upstream",
             Self::ForwardedWatch { .. } => "ForwardedWatch",
             Self::Watch(..) => "Watch",
@@ -131,27 +158,32 @@ impl std::fmt::Debug for Body {
 }
 
 impl http_body::Body for Body {
-    type Data = Bytes;
+    type Data = Rope;
     type Error = pool::BodyError;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, pool::BodyError>>> {
-        match self.get_mut() {
-            Self::Chunks(chunks) => Poll::Ready(chunks.next().map(|chunk| Ok(Frame::data(chunk)))),
+    ) -> Poll<Option<Result<Frame<Rope>, pool::BodyError>>> {
+        let upstream = match self.get_mut() {
+            Self::Chunks(chunks) => {
+                return Poll::Ready(chunks.next().map(|it| Ok(Frame::data(it))));
+            }
+            Self::List(list) => return Poll::Ready(list.next().map(|it| Ok(Frame::data(it)))),
+            Self::Watch(stream) => {
+                let next = stream.as_mut().poll_next(context);
+                return next.map(|next| next.map(|chunk| Ok(Frame::data(chunk.into()))));
+            }
             Self::Upstream { body, .. } => Pin::new(body).poll_frame(context),
             Self::ForwardedWatch { body, .. } => Pin::new(body).poll_frame(context),
-            Self::Watch(stream) => stream
-                .as_mut()
-                .poll_next(context)
-                .map(|next| next.map(|chunk| Ok(Frame::data(chunk)))),
-        }
+        };
+        upstream.map_ok(|frame| frame.map_data(Rope::from))
     }
 
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Chunks(chunks) => chunks.left == 0,
+            Self::List(list) => list.is_empty(),
             Self::Upstream { body, .. } => body.is_end_stream(),
             Self::ForwardedWatch { body, .. } => body.is_end_stream(),
             Self::Watch(_) => false,
@@ -160,7 +192,8 @@ impl http_body::Body for Body {
 
     fn size_hint(&self) -> SizeHint {
         match self {
-            Self::Chunks(chunks) => SizeHint::with_exact(chunks.left),
+            Self::Chunks(chunks) => SizeHint::with_exact(chunks.left as u64),
+            Self::List(list) => SizeHint::with_exact(list.len() as u64),
             Self::Upstream { body, .. } => body.size_hint(),
             Self::ForwardedWatch { body, .. } => body.size_hint(),
             Self::Watch(_) => SizeHint::default(),
@@ -243,9 +276,7 @@ fn audit_id(request: &HeaderMap) -> HeaderValue {
     HeaderValue::from_str(text).unwrap_or_else(|_| HeaderValue::from_static(""))
 }
 
-/// As much as a stream buffers for a slow reader ([`crate::server::connection`]).
-const PIECE_BYTES_MAX: usize = 64 << 10;
-/// The chunks of lists: of larger ones, which are rare, pieces are copied.
+/// Of larger chunks, which are rare, pieces are copied.
 const SHARED_BYTES_MAX: usize = 256 << 10;
 
 /// The header of an identity that the upstream gives each request.
@@ -255,3 +286,44 @@ pub(crate) const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 const SETTINGS_RETRY_AFTER_SECONDS: u32 = 1;
 /// Queues are short, and places come free as answers end.
 const BUSY_RETRY_AFTER_SECONDS: u32 = 1;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pieces(chunks: Vec<Bytes>) -> Vec<Rope> {
+        Chunks::new(chunks).collect()
+    }
+
+    fn joined(pieces: Vec<Rope>) -> Vec<u8> {
+        pieces.into_iter().flat_map(|mut it| it.copy_to_bytes(it.remaining())).collect()
+    }
+
+    #[test]
+    fn a_short_answer_is_one_piece_and_not_copied() {
+        let body = Bytes::from(vec![7; 100]);
+        let mut pieces = pieces(vec![body.clone(), Bytes::from_static(b"\n")]);
+        assert_eq!(pieces.len(), 1);
+        assert_eq!(pieces[0].chunk().as_ptr(), body.as_ptr());
+        assert_eq!(pieces[0].copy_to_bytes(101), [&body[..], b"\n"].concat());
+        assert!(Chunks::new(vec![Bytes::new()]).next().is_none());
+    }
+
+    #[test]
+    fn a_long_answer_comes_in_pieces_that_keep_little_alive() {
+        let chunks = [SHARED_BYTES_MAX + 1, 10, SHARED_BYTES_MAX, 3 * PIECE_BYTES];
+        let chunks: Vec<_> = chunks.iter().map(|length| Bytes::from(vec![7; *length])).collect();
+        let pieces = pieces(chunks.clone());
+        assert!(pieces.iter().all(|piece| piece.remaining() <= PIECE_BYTES));
+        let shares = |chunk: &Bytes| {
+            let own = chunk.as_ptr_range();
+            pieces.iter().any(|piece| {
+                let mut slices = [std::io::IoSlice::new(&[]); 64];
+                let count = piece.chunks_vectored(&mut slices);
+                slices[..count].iter().any(|slice| own.contains(&slice.as_ptr()))
+            })
+        };
+        assert_eq!(chunks.iter().map(shares).collect::<Vec<_>>(), [false, false, true, true]);
+        assert_eq!(joined(pieces), chunks.concat());
+    }
+}

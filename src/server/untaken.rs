@@ -19,11 +19,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::Buf;
 use http_body::{Frame, SizeHint};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use crate::codec::rope::Rope;
 use crate::server::response::Body;
 use crate::telemetry::server_metrics::ServerMetrics;
 use crate::upstream::pool::BodyError;
@@ -126,13 +127,13 @@ impl Taken {
 }
 
 impl http_body::Body for Taken {
-    type Data = Bytes;
+    type Data = Rope;
     type Error = BodyError;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    ) -> Poll<Option<Result<Frame<Rope>, BodyError>>> {
         let this = self.get_mut();
         match &mut this.body {
             Kept::Own(body) => {
@@ -188,9 +189,9 @@ impl Drop for Taken {
 }
 
 /// How many bytes were handed out.
-fn piece_bytes(polled: &Poll<Option<Result<Frame<Bytes>, BodyError>>>) -> Option<usize> {
+fn piece_bytes(polled: &Poll<Option<Result<Frame<Rope>, BodyError>>>) -> Option<usize> {
     match polled {
-        Poll::Ready(Some(Ok(frame))) => Some(frame.data_ref().map_or(0, Bytes::len)),
+        Poll::Ready(Some(Ok(frame))) => Some(frame.data_ref().map_or(0, Rope::remaining)),
         _ => None,
     }
 }
@@ -201,11 +202,13 @@ const RATE_BYTES_MIN: usize = 4 << 10;
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
     use futures_util::FutureExt;
     use http_body::Body as _;
     use http_body_util::BodyExt;
 
     use super::*;
+    use crate::codec::rope::PIECE_BYTES;
 
     const TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -216,7 +219,7 @@ mod tests {
     }
 
     fn pieces(count: usize) -> Body {
-        Body::chunks(vec![Bytes::from_static(b"piece"); count])
+        Body::chunks(vec![Bytes::from(vec![7; PIECE_BYTES]); count])
     }
 
     /// Sweeps for so long.
@@ -260,8 +263,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn with_the_last_piece_all_that_was_held_is_let_go() {
         for count in 1..4 {
-            let pieces = vec![Bytes::from_static(b"piece"); count];
-            let (untaken, mut body) = taken(Body::chunks(pieces));
+            let (untaken, mut body) = taken(pieces(count));
             for _ in 0..count {
                 body.frame().await.unwrap().unwrap();
             }

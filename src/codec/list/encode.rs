@@ -2,119 +2,56 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
-
-use super::{CHUNK_BYTES, ListMeta};
-use crate::api::media_type::{Encoding, Form, MetaVersion, PARTIAL_OBJECT_METADATA_LIST, View};
+use super::ListMeta;
+use super::spliced::{Items, Spliced};
+use crate::api::media_type::{Encoding, Form, PARTIAL_OBJECT_METADATA_LIST, View};
 use crate::api::resource::{ApiResource, Shape};
 use crate::codec::object::Object;
 use crate::codec::protobuf::wire::{field_len, push_head};
 use crate::codec::protobuf::{self, UNKNOWN_RAW_TAG, UNKNOWN_TAIL};
-use crate::codec::splice::Splice;
 
 /// Splices a list, in JSON compact and with its trailing newline, exactly as the upstream writes it for the resource's shape
-/// (semantics.md §3.6, §5.3), gathered into chunks of about [`CHUNK_BYTES`].
+/// (semantics.md §3.6, §5.3). What is returned makes the bytes as they are taken.
 pub fn encode(
     resource: &ApiResource,
     form: Form,
     meta: &ListMeta,
-    objects: &[Arc<Object>],
-) -> Vec<Bytes> {
-    match form.encoding {
-        Encoding::Json => encode_json(resource, form.view, meta, objects),
-        Encoding::Protobuf => encode_protobuf(resource, form.view, meta, objects),
-    }
-}
-
-fn encode_json(
-    resource: &ApiResource,
-    view: View,
-    meta: &ListMeta,
-    objects: &[Arc<Object>],
-) -> Vec<Bytes> {
-    let (head, tail) = envelope(resource, view, meta, objects.is_empty());
-    let total: usize = objects.iter().map(|object| object.body.len() + 1).sum();
-    let mut chunks = Chunks::new(head.len() + total + tail.len());
-    chunks.current.extend_from_slice(head.as_bytes());
-    for (index, object) in objects.iter().enumerate() {
-        let item = object.list_item(view);
-        chunks.make_room(item.len() + 2);
-        if index > 0 {
-            chunks.current.push(b',');
+    objects: Vec<Arc<Object>>,
+) -> Spliced {
+    let items = Items { encoding: form.encoding, view: form.view };
+    let items_bytes = objects.iter().map(|object| items.len(object)).sum();
+    let (head, tail) = match form.encoding {
+        Encoding::Json => {
+            let (head, tail) = envelope(resource, form.view, meta, objects.is_empty());
+            (head.into_bytes(), tail.into_bytes())
         }
-        item.write(&mut chunks.current);
-    }
-    chunks.current.extend_from_slice(tail.as_bytes());
-    chunks.finish()
+        Encoding::Protobuf => protobuf_envelope(resource, items, meta, items_bytes),
+    };
+    Spliced::new(items, head, objects, items_bytes, tail)
 }
 
-fn encode_protobuf(
+/// What stands before the first object, the length of all among it, and after the last.
+fn protobuf_envelope(
     resource: &ApiResource,
-    view: View,
+    items: Items,
     meta: &ListMeta,
-    objects: &[Arc<Object>],
-) -> Vec<Bytes> {
-    let head = match view {
+    items_bytes: usize,
+) -> (Vec<u8>, Vec<u8>) {
+    let mut head = match items.view {
         View::Full => protobuf::envelope_head(&resource.gvr.api_version(), &resource.list_kind),
         View::Metadata(version) => {
             protobuf::envelope_head(version.api_version(), PARTIAL_OBJECT_METADATA_LIST)
         }
     };
-    // One kind of list numbers its fields the other way round.
-    let items_first = view == View::Metadata(MetaVersion::V1Beta1);
-    let (meta_tag, items_tag) =
-        if items_first { (ITEMS_TAG, LIST_META_TAG) } else { (LIST_META_TAG, ITEMS_TAG) };
     let meta = protobuf::encode_list_meta(meta);
-    // The length of all comes before the first.
-    let items: Vec<Splice<'_>> = objects.iter().map(|object| object.list_item(view)).collect();
-    let raw = field_len(meta.len()) + items.iter().map(|item| field_len(item.len())).sum::<usize>();
-    let mut chunks = Chunks::new(head.len() + field_len(raw) + UNKNOWN_TAIL.len());
-    chunks.current.extend_from_slice(&head);
-    push_head(&mut chunks.current, UNKNOWN_RAW_TAG, raw);
-    let push_meta = |chunk: &mut Vec<u8>| {
-        push_head(chunk, meta_tag, meta.len());
-        chunk.extend_from_slice(&meta);
-    };
-    if !items_first {
-        push_meta(&mut chunks.current);
-    }
-    for item in &items {
-        chunks.make_room(field_len(item.len()));
-        push_head(&mut chunks.current, items_tag, item.len());
-        item.write(&mut chunks.current);
-    }
-    if items_first {
-        push_meta(&mut chunks.current);
-    }
-    chunks.current.extend_from_slice(UNKNOWN_TAIL);
-    chunks.finish()
-}
-
-/// What a list is gathered in.
-struct Chunks {
-    full: Vec<Bytes>,
-    current: Vec<u8>,
-}
-
-impl Chunks {
-    /// For about so many bytes in all.
-    fn new(total: usize) -> Self {
-        let full = Vec::with_capacity(total / CHUNK_BYTES + 1);
-        Self { full, current: Vec::with_capacity(total.min(CHUNK_BYTES * 2)) }
-    }
-
-    /// Before so many bytes more.
-    fn make_room(&mut self, bytes: usize) {
-        if self.current.len() >= CHUNK_BYTES {
-            self.full.push(Bytes::from(std::mem::take(&mut self.current)));
-            self.current.reserve(CHUNK_BYTES + bytes);
-        }
-    }
-
-    fn finish(mut self) -> Vec<Bytes> {
-        self.full.push(Bytes::from(self.current));
-        self.full
-    }
+    push_head(&mut head, UNKNOWN_RAW_TAG, field_len(meta.len()) + items_bytes);
+    let (meta_tag, items_tag) = items.tags();
+    let mut tail = Vec::new();
+    let with_meta = if meta_tag < items_tag { &mut head } else { &mut tail };
+    push_head(with_meta, meta_tag, meta.len());
+    with_meta.extend_from_slice(&meta);
+    tail.extend_from_slice(UNKNOWN_TAIL);
+    (head, tail)
 }
 
 /// What stands before the first object and after the last.
@@ -172,7 +109,3 @@ fn remaining(meta: &ListMeta) -> String {
     meta.remaining_item_count
         .map_or_else(String::new, |count| format!(r#","remainingItemCount":{count}"#))
 }
-
-/// The fields' tags: of a string, bytes or message.
-const LIST_META_TAG: u8 = 0x0a;
-const ITEMS_TAG: u8 = 0x12;

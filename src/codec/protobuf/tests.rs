@@ -61,6 +61,11 @@ fn config_map(metadata: ObjectMeta, data: &str) -> Vec<u8> {
     ConfigMap { metadata: Some(metadata), data }.encode_to_vec()
 }
 
+/// A list's item.
+pub(crate) fn config_map_item(name: &str, resource_version: &str, data: &str) -> Vec<u8> {
+    config_map(meta(name, resource_version), data)
+}
+
 /// The envelope as the upstream writes it.
 fn envelope(api_version: &str, kind: &str, raw: &[u8]) -> Vec<u8> {
     let type_meta =
@@ -182,7 +187,7 @@ fn lists_go_through_unchanged() {
             remaining_item_count: (*count > 0).then_some(7),
         };
         let form = Form { encoding: Encoding::Protobuf, ..Form::JSON };
-        assert_eq!(list::encode(&config_maps(), form, &meta, &objects).concat(), *body);
+        assert_eq!(list::encode(&config_maps(), form, &meta, objects).concat(), *body);
     }
 }
 
@@ -235,7 +240,7 @@ fn metadata_lists_are_of_bare_objects() {
     let meta_of_list =
         list::ListMeta { resource_version: ResourceVersion(12), ..list::ListMeta::default() };
     let form = Form { encoding: Encoding::Protobuf, view: METADATA, pretty: false };
-    let encoded = list::encode(&config_maps(), form, &meta_of_list, &objects).concat();
+    let encoded = list::encode(&config_maps(), form, &meta_of_list, objects.clone()).concat();
     let raw = List {
         metadata: Some(ListMeta {
             self_link: Some(String::new()),
@@ -256,7 +261,7 @@ fn metadata_lists_are_of_bare_objects() {
     }
     let form = Form { view: View::Metadata(MetaVersion::V1Beta1), ..form };
     assert_eq!(
-        list::encode(&config_maps(), form, &meta_of_list, &objects).concat(),
+        list::encode(&config_maps(), form, &meta_of_list, objects).concat(),
         envelope("meta.k8s.io/v1beta1", "PartialObjectMetadataList", &beta)
     );
     // As such they are read of custom resources.

@@ -108,7 +108,7 @@ fn joined(
     };
     let form = Form { encoding: representation.encoding(), view, pretty: false };
     let objects: Vec<_> = page.objects.iter().cloned().map(Arc::new).collect();
-    list::encode(resource, form, &meta, &objects).concat().into()
+    list::encode(resource, form, &meta, objects).concat().into()
 }
 
 /// What Weir writes is a token of its own, and so base64url.

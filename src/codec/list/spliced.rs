@@ -1,0 +1,281 @@
+//! A list's bytes, made as they are taken.
+//!
+//! What waits for a client are references to the objects and the few bytes around them, no copy of the list; a piece is spliced when the
+//! connection has room for it, and shares the objects' own bytes. So the same list for many clients is in memory once, and a client that takes
+//! long holds on to no more than the objects that it was promised and that were replaced since. That is at most what a copy would
+//! be, and [`crate::codec::rope`] keeps it so for what was handed out.
+
+use std::sync::Arc;
+use std::vec;
+
+use bytes::{Buf, Bytes};
+
+use crate::api::media_type::{Encoding, MetaVersion, View};
+use crate::codec::object::Object;
+use crate::codec::protobuf::wire::{field_len, push_head};
+use crate::codec::rope::{Gather, PIECE_BYTES, Rope};
+
+/// How a list writes its items.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Items {
+    pub(crate) encoding: Encoding,
+    pub(crate) view: View,
+}
+
+impl Items {
+    /// What stands between two items.
+    pub(crate) fn separator(self) -> &'static [u8] {
+        match self.encoding {
+            Encoding::Json => b",",
+            Encoding::Protobuf => b"",
+        }
+    }
+
+    /// One kind of list numbers its fields the other way round: items first.
+    pub(super) fn tags(self) -> (u8, u8) {
+        let items_first = self.view == View::Metadata(MetaVersion::V1Beta1);
+        if items_first { (ITEMS_TAG, LIST_META_TAG) } else { (LIST_META_TAG, ITEMS_TAG) }
+    }
+
+    /// How long an item is, separators aside.
+    pub(crate) fn len(self, object: &Object) -> usize {
+        let length = object.list_item(self.view).len();
+        match self.encoding {
+            Encoding::Json => length,
+            Encoding::Protobuf => field_len(length),
+        }
+    }
+
+    fn push_head(self, length: usize, out: &mut Vec<u8>) {
+        if self.encoding == Encoding::Protobuf {
+            let (_, items_tag) = self.tags();
+            push_head(out, items_tag, length);
+        }
+    }
+
+    /// Appends an item.
+    #[cfg(test)]
+    pub(crate) fn write(self, object: &Object, out: &mut Vec<u8>) {
+        let item = object.list_item(self.view);
+        self.push_head(item.len(), out);
+        item.write(out);
+    }
+
+    /// Appends an item, or only its beginning if it is to be cut; what must follow is returned.
+    fn gather(self, object: &Object, is_cut: bool, gather: &mut Gather) -> Cut {
+        let item = object.list_item(self.view);
+        self.push_head(item.len(), gather.small());
+        gather.small().extend_from_slice(item.head());
+        if is_cut {
+            return Cut { middle: object.body.slice_ref(item.middle()), tail: item.tail() };
+        }
+        gather.part(&object.body, item.middle());
+        gather.small().extend_from_slice(item.tail());
+        Cut::default()
+    }
+}
+
+/// The rest of an item that does not go into one piece.
+#[derive(Clone, Debug, Default)]
+struct Cut {
+    middle: Bytes,
+    tail: &'static [u8],
+}
+
+/// See the module. Hands the list out in ropes of at most [`PIECE_BYTES`].
+#[derive(Clone, Debug)]
+pub struct Spliced {
+    items: Items,
+    head: Vec<u8>,
+    objects: vec::IntoIter<Arc<Object>>,
+    tail: Vec<u8>,
+    cut: Cut,
+    /// Whether an item stands before the next one.
+    follows: bool,
+    left: usize,
+}
+
+impl Spliced {
+    /// Of items whose lengths come to `items_bytes`, separators aside.
+    pub(super) fn new(
+        items: Items,
+        head: Vec<u8>,
+        objects: Vec<Arc<Object>>,
+        items_bytes: usize,
+        tail: Vec<u8>,
+    ) -> Self {
+        let separators = items.separator().len() * objects.len().saturating_sub(1);
+        let left = head.len() + items_bytes + separators + tail.len();
+        let objects = objects.into_iter();
+        Self { items, head, objects, tail, cut: Cut::default(), follows: false, left }
+    }
+
+    /// How many bytes were not handed out yet.
+    pub fn len(&self) -> usize {
+        self.left
+    }
+
+    /// Whether all was handed out.
+    pub fn is_empty(&self) -> bool {
+        self.left == 0
+    }
+
+    /// All of it in one.
+    pub fn concat(self) -> Vec<u8> {
+        let mut all = Vec::with_capacity(self.left);
+        for mut piece in self {
+            while piece.has_remaining() {
+                all.extend_from_slice(piece.chunk());
+                piece.advance(piece.chunk().len());
+            }
+        }
+        all
+    }
+
+    /// Appends the next item if there is room for it.
+    fn push_item(&mut self, object: &Object, gather: &mut Gather) -> bool {
+        let separator = if self.follows { self.items.separator() } else { b"" };
+        let bytes = separator.len() + self.items.len(object);
+        // One that does not go into any piece is copied from piece to piece.
+        let is_cut = bytes > PIECE_BYTES;
+        if !is_cut && gather.len() + bytes > PIECE_BYTES {
+            return false;
+        }
+        gather.small().extend_from_slice(separator);
+        self.cut = self.items.gather(object, is_cut, gather);
+        self.follows = true;
+        true
+    }
+
+    /// Appends what there is room for of the item that was cut.
+    fn push_cut(&mut self, gather: &mut Gather) {
+        let room = PIECE_BYTES.saturating_sub(gather.len());
+        let part = self.cut.middle.split_to(room.min(self.cut.middle.len()));
+        // A shared part would keep all of it.
+        gather.small().extend_from_slice(&part);
+        if self.cut.middle.is_empty() {
+            let Cut { tail, .. } = std::mem::take(&mut self.cut);
+            gather.small().extend_from_slice(tail);
+        }
+    }
+}
+
+impl Iterator for Spliced {
+    type Item = Rope;
+
+    fn next(&mut self) -> Option<Rope> {
+        let mut gather = Gather::default();
+        gather.small().append(&mut self.head);
+        while gather.len() < PIECE_BYTES {
+            if !self.cut.middle.is_empty() {
+                self.push_cut(&mut gather);
+            } else if let Some(object) = self.objects.as_slice().first().cloned() {
+                if !self.push_item(&object, &mut gather) {
+                    break;
+                }
+                self.objects.next();
+            } else {
+                gather.small().append(&mut self.tail);
+                break;
+            }
+        }
+        let rope = gather.finish();
+        self.left = self.left.saturating_sub(rope.remaining());
+        rope.has_remaining().then_some(rope)
+    }
+}
+
+/// The fields' tags: of a string, bytes or message.
+const LIST_META_TAG: u8 = 0x0a;
+const ITEMS_TAG: u8 = 0x12;
+
+#[cfg(test)]
+mod tests {
+    use std::io::IoSlice;
+
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::api::media_type::Form;
+    use crate::api::resource_version::ResourceVersion;
+    use crate::codec::json::tests::config_maps;
+    use crate::codec::list::tests::config_map;
+    use crate::codec::list::{ListMeta, encode};
+    use crate::codec::rope::SHARED_BYTES_MIN;
+
+    /// Mostly of some KB, some tiny, some larger than a piece.
+    fn size() -> impl Strategy<Value = usize> {
+        prop_oneof![0..200_usize, 1_000..6_000_usize, 30_000..70_000_usize, 130_000..300_000_usize]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn pieces_are_small_and_whole_together(
+            sizes in vec(size(), 0..40),
+            encoding in prop_oneof![Just(Encoding::Json), Just(Encoding::Protobuf)],
+            view in prop_oneof![
+                Just(View::Full),
+                Just(View::Metadata(MetaVersion::V1)),
+                Just(View::Metadata(MetaVersion::V1Beta1)),
+            ],
+        ) {
+            let objects: Vec<_> = (0..sizes.len())
+                .zip(&sizes)
+                .map(|(index, bytes)| config_map(encoding, index, &"x".repeat(*bytes)))
+                .collect();
+            let meta = ListMeta { resource_version: ResourceVersion(100), ..ListMeta::default() };
+            let form = Form { encoding, view, pretty: false };
+            let list = encode(&config_maps(), form, &meta, objects.clone());
+            let items = list.items;
+            let mut expected = list.head.clone();
+            for (index, object) in objects.iter().enumerate() {
+                let before = expected.len();
+                items.write(object, &mut expected);
+                prop_assert_eq!(expected.len() - before, items.len(object));
+                if index + 1 < objects.len() {
+                    expected.extend_from_slice(items.separator());
+                }
+            }
+            expected.extend_from_slice(&list.tail);
+            prop_assert_eq!(list.len(), expected.len());
+            prop_assert_eq!(list.clone().concat(), &*expected);
+            let mut left = list;
+            let mut length = 0;
+            while let Some(mut piece) = left.next() {
+                prop_assert!(piece.remaining() <= PIECE_BYTES);
+                length += piece.remaining();
+                prop_assert_eq!(left.len(), expected.len() - length);
+                // However large its frames are, what h2 asks for at a time is one.
+                while piece.has_remaining() {
+                    let mut slices = [IoSlice::new(&[]); 16];
+                    let count = piece.chunks_vectored(&mut slices);
+                    let frame: usize = slices[..count].iter().map(|slice| slice.len()).sum();
+                    prop_assert!(frame >= piece.remaining().min(FRAME_BYTES));
+                    piece.advance(piece.remaining().min(FRAME_BYTES));
+                }
+            }
+            prop_assert!(left.is_empty());
+        }
+    }
+
+    const FRAME_BYTES: usize = 16 << 10;
+
+    #[test]
+    fn an_objects_bytes_are_shared() {
+        let sizes = [SHARED_BYTES_MIN, 2 * SHARED_BYTES_MIN, PIECE_BYTES / 2];
+        let objects: Vec<_> = (0..sizes.len())
+            .map(|index| config_map(Encoding::Json, index, &"x".repeat(sizes[index])))
+            .collect();
+        let meta = ListMeta { resource_version: ResourceVersion(100), ..ListMeta::default() };
+        let mut list = encode(&config_maps(), Form::JSON, &meta, objects.clone());
+        let piece = list.next().unwrap();
+        let mut slices = [IoSlice::new(&[]); 16];
+        let count = piece.chunks_vectored(&mut slices);
+        for object in objects {
+            let own = object.body.as_ptr_range();
+            assert!(slices[..count].iter().any(|slice| own.contains(&slice.as_ptr())));
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! Bytes in several pieces that are written as one: what is large is shared with its owner, what is small is copied together between.
+//!
+//! HTTP/2 and TLS take a [`Rope`] as it is ([`Buf::chunks_vectored`]): its bytes are copied once, into the records that are encrypted. h2 asks
+//! for the slices of one frame of 16 KiB at a time and takes sixteen of them; a frame that has more is written in parts, each with a
+//! record and a system call of its own. So what is shared has [`SHARED_BYTES_MIN`] at least.
+//!
+//! A shared piece keeps its owner alive for as long as a client does not take it. So [`Gather`] shares only what is half of its
+//! owner or more: what a rope keeps alive is never more than twice of what it holds.
+
+use std::io::IoSlice;
+use std::vec;
+
+use bytes::{Buf, Bytes};
+
+/// As much of a body as is handed out at once, where the body can be cut: as much as a stream buffers for a slow reader.
+pub const PIECE_BYTES: usize = 64 << 10;
+
+/// What is smaller is copied, which costs about as much as another slice. Wherever a frame of 16 KiB begins, sixteen slices hold it: at
+/// least seven of them are whole shared pieces, the others what stands between them and the end of one that was begun before.
+pub const SHARED_BYTES_MIN: usize = (16 << 10) / 7 + 1;
+
+/// See the module. One made of a single `Bytes` allocates nothing.
+#[derive(Clone, Debug, Default)]
+pub struct Rope {
+    /// Not empty unless all is taken.
+    first: Bytes,
+    rest: vec::IntoIter<Bytes>,
+    /// Bytes in all.
+    left: usize,
+}
+
+impl From<Bytes> for Rope {
+    fn from(bytes: Bytes) -> Self {
+        Self { left: bytes.len(), first: bytes, rest: vec::IntoIter::default() }
+    }
+}
+
+impl From<Vec<Bytes>> for Rope {
+    fn from(pieces: Vec<Bytes>) -> Self {
+        pieces.into_iter().into()
+    }
+}
+
+impl From<vec::IntoIter<Bytes>> for Rope {
+    fn from(pieces: vec::IntoIter<Bytes>) -> Self {
+        let left = pieces.as_slice().iter().map(Bytes::len).sum();
+        let mut rope = Self { first: Bytes::new(), rest: pieces, left };
+        rope.skip_empty();
+        rope
+    }
+}
+
+impl Rope {
+    fn skip_empty(&mut self) {
+        while self.first.is_empty()
+            && let Some(next) = self.rest.next()
+        {
+            self.first = next;
+        }
+    }
+}
+
+impl Buf for Rope {
+    fn remaining(&self) -> usize {
+        self.left
+    }
+
+    fn chunk(&self) -> &[u8] {
+        &self.first
+    }
+
+    fn chunks_vectored<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
+        let pieces = std::iter::once(&self.first).chain(self.rest.as_slice());
+        let pieces = pieces.filter(|piece| !piece.is_empty());
+        let mut count = 0;
+        for (slice, piece) in slices.iter_mut().zip(pieces) {
+            *slice = IoSlice::new(piece);
+            count += 1;
+        }
+        count
+    }
+
+    fn advance(&mut self, mut count: usize) {
+        debug_assert!(count <= self.left, "more than there is");
+        while count > 0 && !self.first.is_empty() {
+            let here = count.min(self.first.len());
+            self.first.advance(here);
+            count -= here;
+            self.left -= here;
+            self.skip_empty();
+        }
+    }
+
+    fn copy_to_bytes(&mut self, length: usize) -> Bytes {
+        if length <= self.first.len() {
+            let bytes = self.first.split_to(length);
+            self.left -= length;
+            self.skip_empty();
+            return bytes;
+        }
+        let mut bytes = bytes::BytesMut::with_capacity(length);
+        bytes::BufMut::put(&mut bytes, self.take(length));
+        bytes.freeze()
+    }
+}
+
+/// Makes a [`Rope`].
+#[derive(Debug, Default)]
+pub struct Gather {
+    /// All that is copied. One allocation, of which the pieces between what is shared are slices.
+    copied: Vec<u8>,
+    /// What is shared, each with how much was copied before it.
+    shared: Vec<(usize, Bytes)>,
+    shared_bytes: usize,
+}
+
+impl Gather {
+    /// How many bytes there are.
+    pub fn len(&self) -> usize {
+        self.copied.len() + self.shared_bytes
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Where small things are appended.
+    pub fn small(&mut self) -> &mut Vec<u8> {
+        &mut self.copied
+    }
+
+    /// Appends a part of `owner`.
+    pub fn part(&mut self, owner: &Bytes, part: &[u8]) {
+        if part.len() < SHARED_BYTES_MIN || part.len() < owner.len() / 2 {
+            self.copied.extend_from_slice(part);
+        } else {
+            self.share(owner.slice_ref(part));
+        }
+    }
+
+    /// Appends bytes without copying them.
+    pub fn share(&mut self, bytes: Bytes) {
+        self.shared_bytes += bytes.len();
+        self.shared.push((self.copied.len(), bytes));
+    }
+
+    /// All of it.
+    pub fn finish(self) -> Rope {
+        let copied = Bytes::from(self.copied);
+        if self.shared.is_empty() {
+            return copied.into();
+        }
+        let mut pieces = Vec::with_capacity(self.shared.len() * 2 + 1);
+        let mut at = 0;
+        for (before, bytes) in self.shared {
+            if before > at {
+                pieces.push(copied.slice(at..before));
+                at = before;
+            }
+            pieces.push(bytes);
+        }
+        if copied.len() > at {
+            pieces.push(copied.slice(at..));
+        }
+        pieces.into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// However it is read, it is its pieces in their order.
+        #[test]
+        fn a_rope_reads_as_its_pieces(
+            pieces in vec(vec(any::<u8>(), 0..5), 0..8),
+            steps in vec((0..9_usize, any::<bool>()), 0..20),
+        ) {
+            let all = pieces.concat();
+            let mut rope = Rope::from(pieces.into_iter().map(Bytes::from).collect::<Vec<_>>());
+            let mut read = Vec::new();
+            for (step, copy) in steps {
+                prop_assert_eq!(rope.remaining(), all.len() - read.len());
+                let mut slices = [IoSlice::new(&[]); 64];
+                let count = rope.chunks_vectored(&mut slices);
+                let slices: Vec<&[u8]> = slices[..count].iter().map(|slice| &**slice).collect();
+                prop_assert_eq!(slices.concat(), &all[read.len()..]);
+                prop_assert!(slices.iter().all(|slice| !slice.is_empty()));
+                prop_assert_eq!(rope.chunk().is_empty(), !rope.has_remaining());
+                let step = step.min(rope.remaining());
+                if copy {
+                    read.extend_from_slice(&rope.copy_to_bytes(step));
+                } else {
+                    read.extend_from_slice(&all[read.len()..read.len() + step]);
+                    rope.advance(step);
+                }
+            }
+            read.extend_from_slice(&rope.copy_to_bytes(rope.remaining()));
+            prop_assert_eq!(read, all);
+        }
+
+        /// What is gathered is all of it in its order, and keeps little else alive.
+        #[test]
+        fn what_is_gathered_stays_in_order(
+            parts in vec((0..3 * SHARED_BYTES_MIN, 0..3 * SHARED_BYTES_MIN, any::<u8>()), 0..9),
+        ) {
+            let (mut gather, mut all) = (Gather::default(), Vec::new());
+            for (before, length, byte) in parts {
+                let mut owner = vec![byte; before];
+                owner.resize(before + length, byte.wrapping_add(1));
+                let owner = Bytes::from(owner);
+                gather.small().push(byte);
+                gather.part(&owner, &owner[before..]);
+                all.push(byte);
+                all.extend_from_slice(&owner[before..]);
+                prop_assert_eq!(gather.len(), all.len());
+                let is_shared = gather.shared.last().is_some_and(|(_, last)| {
+                    last.as_ptr_range().end == owner.as_ptr_range().end
+                });
+                prop_assert_eq!(is_shared, length >= SHARED_BYTES_MIN && length >= (before + length) / 2);
+            }
+            let mut rope = gather.finish();
+            prop_assert_eq!(rope.copy_to_bytes(rope.remaining()), all);
+        }
+    }
+
+    #[test]
+    fn a_lone_piece_is_not_copied() {
+        let bytes = Bytes::from(vec![7; 100]);
+        let mut rope = Rope::from(bytes.clone());
+        assert_eq!(rope.copy_to_bytes(100).as_ptr(), bytes.as_ptr());
+        assert!(!rope.has_remaining());
+    }
+}
