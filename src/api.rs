@@ -7,6 +7,7 @@
 pub mod continue_token;
 pub mod list_options;
 pub mod media_type;
+mod memo;
 pub mod query;
 pub mod request_info;
 pub mod resource;

@@ -6,10 +6,13 @@
 //! parses it, but [`RequestInfo::plain_path`] is false then, and nothing is answered from the cache.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use http::Method;
+use smallvec::SmallVec;
 
 use crate::api::list_options::{ListOptions, decode_bool};
+use crate::api::memo;
 use crate::api::query::{Query, percent_decode};
 use crate::api::resource::GroupVersionResource;
 use crate::api::selector::field::parse_terms;
@@ -75,10 +78,11 @@ impl Verb {
 pub struct ResourceRequest {
     /// Group, version and resource as in the path.
     pub gvr: GroupVersionResource,
-    /// The namespace of the path; empty for none. `namespaces/<ns>` has it twice: here and as `name`.
-    pub namespace: String,
+    /// The namespace of the path; empty for none. `namespaces/<ns>` has it twice: here and as `name`. Shared, as the name is, with all that is
+    /// made of the request on its way (what authorization asks, what a cache is asked for).
+    pub namespace: Arc<str>,
     /// The name of the path, or the one lifted from `metadata.name=`; empty for none.
-    pub name: String,
+    pub name: Arc<str>,
     /// Whether `name` came from the field selector.
     pub name_lifted: bool,
     /// The subresource; empty for none.
@@ -165,7 +169,8 @@ fn parse_resource(method: &Method, path: &str, query: &Query) -> Option<(Verb, R
         _ => return None,
     };
     let (version, rest) = rest.split_once('/')?;
-    let mut segments: Vec<&str> = rest.split('/').collect();
+    let segments: SmallVec<[&str; SEGMENTS_USUAL]> = rest.split('/').collect();
+    let mut segments = segments.as_slice();
     let prefix = *segments.first()?;
     let prefix_verb = match prefix {
         "watch" => Some(Verb::Watch),
@@ -173,19 +178,19 @@ fn parse_resource(method: &Method, path: &str, query: &Query) -> Option<(Verb, R
         _ => None,
     };
     if prefix_verb.is_some() {
-        segments.remove(0);
+        segments = segments.get(1..)?;
     }
     // `/api/v1/watch` alone is an error upstream, so there is no resource in it.
     let first = *segments.first()?;
     let namespace = if first == "namespaces" { segments.get(1).copied() } else { None };
     let within = segments.get(2).is_some_and(|third| !NAMESPACE_SUBRESOURCES.contains(third));
-    let parts = if first == "namespaces" && within { segments.get(2..)? } else { &segments };
+    let parts = if first == "namespaces" && within { segments.get(2..)? } else { segments };
     let part = |index: usize| parts.get(index).copied().unwrap_or_default();
     let subresource = if prefix_verb == Some(Verb::Proxy) { "" } else { part(2) };
     let mut request = ResourceRequest {
-        gvr: GroupVersionResource::new(group, version, part(0)),
-        namespace: namespace.unwrap_or_default().to_owned(),
-        name: part(1).to_owned(),
+        gvr: GroupVersionResource::of_path(group, version, part(0)),
+        namespace: memo::text(namespace.unwrap_or_default()),
+        name: memo::text(part(1)),
         name_lifted: false,
         subresource: subresource.to_owned(),
         watch_prefix: prefix_verb == Some(Verb::Watch),
@@ -205,7 +210,7 @@ fn collection_verb(request: &mut ResourceRequest, query: &Query) -> Verb {
     let verb = if decode_bool(query.first("watch")) { Verb::Watch } else { Verb::List };
     if let Some(name) = lifted_name(query) {
         request.name_lifted = true;
-        request.name = name;
+        request.name = name.into();
     }
     verb
 }
@@ -229,12 +234,25 @@ fn is_plain(path: &str) -> bool {
     let Some(rest) = path.strip_prefix('/') else {
         return false;
     };
-    let segments = rest.strip_suffix('/').unwrap_or(rest).split('/');
-    segments.into_iter().all(|segment| !matches!(segment, "" | "." | ".."))
-        && rest
-            .bytes()
-            .all(|byte| byte.is_ascii_alphanumeric() || b"/-._~:@!$&'()*+,=".contains(&byte))
+    // Of the segment that is being read: its bytes, and those that are dots.
+    let (mut length, mut dots) = (0_usize, 0_usize);
+    let is_name = |length, dots| length > 0 && (length > 2 || dots < length);
+    for byte in rest.strip_suffix('/').unwrap_or(rest).bytes() {
+        match byte {
+            b'/' if is_name(length, dots) => (length, dots) = (0, 0),
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' => length += 1,
+            b'.' => (length, dots) = (length + 1, dots + 1),
+            b'-' | b'_' | b'~' | b':' | b'@' | b'!' | b'$' | b'&' => length += 1,
+            b'\'' | b'(' | b')' | b'*' | b'+' | b',' | b'=' => length += 1,
+            _ => return false,
+        }
+    }
+    is_name(length, dots)
 }
+
+/// Segments of a path below its version that stand without an allocation: `namespaces`, its name, the resource, its name, a subresource and
+/// what may come before and after.
+const SEGMENTS_USUAL: usize = 8;
 
 /// Decodes percent-escapes as Go's `URL.Path` has them. What Go would refuse stays as it is, for it is
 /// forwarded and refused there.

@@ -1,26 +1,53 @@
 //! What a resource is: its group, version and plural name, and what discovery says of it.
 
+use std::cmp::Ordering;
 use std::fmt;
-use std::sync::Arc;
+use std::hash::{BuildHasher, Hash, Hasher, RandomState};
+use std::ops::Deref;
+use std::sync::{Arc, LazyLock};
 
 use crate::api::media_type::{Encoding, Form, View};
+use crate::api::memo;
 use crate::api::selectable::SelectableFields;
 
-/// Group, version and plural resource name, as they stand in the URL. The core group is `""`.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub struct GroupVersionResource {
+/// Group, version and plural resource name, as they stand in the URL. The core group is `""`. Cheap to clone, to compare and to
+/// hash: the parts of it that every request needs are computed when it is made.
+#[derive(Clone)]
+pub struct GroupVersionResource(Arc<Names>);
+
+/// What a [`GroupVersionResource`] names; read through it.
+pub struct Names {
     /// The API group; empty for the core group.
-    pub group: Arc<str>,
+    pub group: Box<str>,
     /// The version within the group, such as `v1`.
-    pub version: Arc<str>,
+    pub version: Box<str>,
     /// The plural path word, such as `pods`.
-    pub resource: Arc<str>,
+    pub resource: Box<str>,
+    /// Of the three, keyed: clients choose the names, and must not be able to choose names whose hashes are alike.
+    hash: u64,
 }
 
 impl GroupVersionResource {
     /// Builds one from its three path words.
     pub fn new(group: &str, version: &str, resource: &str) -> Self {
-        Self { group: group.into(), version: version.into(), resource: resource.into() }
+        static KEY: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+        let hash = KEY.hash_one((group, version, resource));
+        let (group, version, resource) = (group.into(), version.into(), resource.into());
+        Self(Arc::new(Names { group, version, resource, hash }))
+    }
+
+    /// The same for a request: those asked for most are found again and not made anew ([`memo`](crate::api::memo)).
+    pub(crate) fn of_path(group: &str, version: &str, resource: &str) -> Self {
+        memo::resource(group, version, resource)
+    }
+
+    fn names(&self) -> [&str; 3] {
+        [&self.group, &self.version, &self.resource]
+    }
+
+    /// Whether it is made of these three.
+    pub(crate) fn is(&self, names: [&str; 3]) -> bool {
+        self.names() == names
     }
 
     /// `v1` for the core group, else `group/version`: the `apiVersion` of its objects.
@@ -42,6 +69,46 @@ impl GroupVersionResource {
                 format!("{prefix}{api_version}/namespaces/{namespace}/{}", self.resource)
             }
         }
+    }
+}
+
+impl Deref for GroupVersionResource {
+    type Target = Names;
+
+    fn deref(&self) -> &Names {
+        &self.0
+    }
+}
+
+impl PartialEq for GroupVersionResource {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0) || (self.hash == other.hash && self.is(other.names()))
+    }
+}
+
+impl Eq for GroupVersionResource {}
+
+impl Hash for GroupVersionResource {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.hash);
+    }
+}
+
+impl Ord for GroupVersionResource {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.names().cmp(&other.names())
+    }
+}
+
+impl PartialOrd for GroupVersionResource {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl fmt::Debug for GroupVersionResource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("GroupVersionResource").field(&self.names()).finish()
     }
 }
 

@@ -40,10 +40,10 @@ pub struct ResourceAttributes {
     pub gvr: GroupVersionResource,
     /// The subresource.
     pub subresource: String,
-    /// The namespace; `namespaces/<ns>` has it both here and as `name`.
-    pub namespace: String,
+    /// The namespace; `namespaces/<ns>` has it both here and as `name`. Both are shared with the request.
+    pub namespace: Arc<str>,
     /// The name of the path, or the one that a field selector requires.
-    pub name: String,
+    pub name: Arc<str>,
     /// The terms of the field selector, in the order in which the upstream evaluates them.
     pub fields: Vec<FieldRequirement>,
     /// The requirements of the label selector, by key.
@@ -121,7 +121,7 @@ impl ResourceAttributes {
 
     fn weight_bytes(&self) -> usize {
         let gvr = [&self.gvr.group, &self.gvr.version, &self.gvr.resource];
-        let names = [&self.subresource, &self.namespace, &self.name];
+        let names = [self.subresource.as_str(), &self.namespace, &self.name];
         gvr.iter().map(|text| text.len()).sum::<usize>()
             + names.iter().map(|text| text.len()).sum::<usize>()
             + self.fields.iter().map(FieldRequirement::weight_bytes).sum::<usize>()

@@ -33,7 +33,7 @@ pub fn forbidden(user: &User, attributes: &Attributes, reason: &str) -> Status {
     let details = match attributes {
         Attributes::NonResource(_) => StatusDetails::default(),
         Attributes::Resource(resource) => StatusDetails {
-            name: resource.name.clone(),
+            name: resource.name.to_string(),
             group: resource.gvr.group.to_string(),
             kind: resource.gvr.resource.to_string(),
         },

@@ -213,6 +213,15 @@ proptest! {
         }
     }
 
+    /// Against the same rule said segment by segment.
+    #[test]
+    fn plain_paths_have_whole_segments(path in "(/|\\.|a|~|-|%|;|é){0,8}") {
+        let segments = path.strip_prefix('/').map(|rest| rest.strip_suffix('/').unwrap_or(rest));
+        let whole = segments.is_some_and(|rest| rest.split('/').all(|name| !["", ".", ".."].contains(&name)));
+        let expected = whole && !path.contains(['%', ';', 'é']);
+        prop_assert_eq!(get(&path, "").plain_path, expected, "{}", path);
+    }
+
     /// A plain path and its parsed form name each other, so that a cache key can stand for a path.
     #[test]
     fn a_plain_collection_path_survives_its_parsing(
@@ -232,7 +241,7 @@ proptest! {
         prop_assert!(info.plain_path);
         let request = info.resource.unwrap();
         prop_assert_eq!(request.gvr, gvr);
-        prop_assert_eq!(request.namespace, namespace);
+        prop_assert_eq!(&*request.namespace, namespace);
         prop_assert_eq!(info.verb, Verb::List);
     }
 }

@@ -88,7 +88,7 @@ fn a_selector_that_cannot_be_parsed_is_left_out() {
     assert_eq!(resource("/api/v1/pods?labelSelector=a%3D%3D%3D").labels, []);
     // Other parameters that cannot be decoded leave the selectors alone, but lift no name.
     let undecodable = resource("/api/v1/pods?limit=x&fieldSelector=metadata.name%3Dx");
-    assert_eq!((undecodable.name.as_str(), undecodable.fields.len()), ("", 1));
+    assert_eq!((&*undecodable.name, undecodable.fields.len()), ("", 1));
 }
 
 #[test]
@@ -269,8 +269,8 @@ impl Parts {
             verb,
             gvr: GroupVersionResource::new(self.group, "v1", &self.plural),
             subresource: self.name.clone().and_then(|(_, text)| text).unwrap_or_default(),
-            namespace: self.namespace.clone().unwrap_or_default(),
-            name,
+            namespace: self.namespace.clone().unwrap_or_default().into(),
+            name: name.into(),
             fields: if selects { fields } else { Vec::new() },
             labels: if selects { labels.collect() } else { Vec::new() },
         }

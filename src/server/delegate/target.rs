@@ -7,7 +7,7 @@ use http::HeaderMap;
 use crate::api::list_options::ListOptions;
 use crate::api::media_type::{self, Form};
 use crate::api::request_info::{RequestInfo, ResourceRequest, Verb};
-use crate::api::resource::{ApiResource, Representation, Scope};
+use crate::api::resource::{ApiResource, Representation};
 use crate::api::selector::field::FieldSelector;
 use crate::api::selector::label::LabelSelector;
 use crate::cache::core::watcher::WatchFilter;
@@ -55,19 +55,18 @@ impl Target {
         if watch
             && named_by_path
             && !fields.is_empty()
-            && fields.required_name() != Some(&request.name)
+            && fields.required_name() != Some(&*request.name)
         {
             return Err(Reason::Selector);
         }
         let namespace = if !resource.namespaced {
             None
         } else if request.namespace.is_empty() {
-            options.and_then(|options| narrowed_to(&fields, options))
+            options.and_then(|options| narrowed_to(&fields, options)).map(Arc::from)
         } else {
-            Some(request.namespace.as_str())
+            Some(Arc::clone(&request.namespace))
         };
-        let namespace = namespace.map(Arc::from);
-        let name = (!request.name.is_empty()).then(|| Arc::from(request.name.as_str()));
+        let name = (!request.name.is_empty()).then(|| Arc::clone(&request.name));
         Ok(Self { form, filter: WatchFilter { namespace, name, labels, fields } })
     }
 
@@ -101,22 +100,37 @@ fn is_canonical(path: &str, request: &ResourceRequest, resource: &ApiResource) -
     if resource.namespaced && request.namespace.is_empty() && lone_name {
         return false;
     }
-    let scope = if resource.namespaced && !request.namespace.is_empty() {
-        Scope::Namespace(request.namespace.as_str().into())
-    } else {
-        Scope::Cluster
-    };
-    let mut collection = request.gvr.collection_path(&scope);
-    if request.watch_prefix {
-        let prefix = if request.gvr.group.is_empty() { "/api/" } else { "/apis/" };
-        collection.insert_str(prefix.len() + request.gvr.api_version().len(), "/watch");
-    }
     let path = path.strip_suffix('/').unwrap_or(path);
-    match path.strip_prefix(collection.as_str()) {
-        Some("") => !lone_name,
-        Some(rest) => lone_name && rest.strip_prefix('/') == Some(&request.name),
-        None => false,
+    let Some(rest) = below_collection(path, request, resource) else { return false };
+    match rest {
+        "" => !lone_name,
+        rest => lone_name && rest.strip_prefix('/') == Some(&*request.name),
     }
+}
+
+/// What stands in a path behind its collection's path ([`GroupVersionResource::collection_path`], with `watch` after the version if the
+/// request has that), which is not built for it.
+///
+/// [`GroupVersionResource::collection_path`]: crate::api::resource::GroupVersionResource::collection_path
+fn below_collection<'a>(
+    path: &'a str,
+    request: &ResourceRequest,
+    resource: &ApiResource,
+) -> Option<&'a str> {
+    let gvr = &request.gvr;
+    let segment = |path: &'a str, text: &str| path.strip_prefix('/')?.strip_prefix(text);
+    let mut rest = match &*gvr.group {
+        "" => segment(path, "api")?,
+        group => segment(segment(path, "apis")?, group)?,
+    };
+    rest = segment(rest, &gvr.version)?;
+    if request.watch_prefix {
+        rest = segment(rest, "watch")?;
+    }
+    if resource.namespaced && !request.namespace.is_empty() {
+        rest = segment(segment(rest, "namespaces")?, &request.namespace)?;
+    }
+    segment(rest, &gvr.resource)
 }
 
 /// The longest name of a namespace.

@@ -126,11 +126,11 @@ fn model(rules: &[AuditRule], subject: &AuditSubject<'_>) -> bool {
                 let fits = |entry: &AuditResources| {
                     let group = [&*asked.gvr.group, "*"].contains(&entry.group.as_str());
                     let named = entry.resource_names.is_empty()
-                        || entry.resource_names.contains(&asked.name);
+                        || entry.resource_names.iter().any(|name| **name == *asked.name);
                     let listed = entry.resources.iter().any(|word| fitting.contains(word));
                     group && (entry.resources.is_empty() || named && listed)
                 };
-                let in_namespace = rule.namespaces.contains(&asked.namespace);
+                let in_namespace = rule.namespaces.iter().any(|name| **name == *asked.namespace);
                 matches &= rule.namespaces.is_empty() || in_namespace;
                 matches &= rule.resources.is_empty() || rule.resources.iter().any(fits);
                 matches &= by_resource || rule.non_resource_urls.is_empty();

@@ -107,8 +107,8 @@ fn get_pods() -> Attributes {
         verb: "get",
         gvr: GroupVersionResource::new("", "v1", "pods"),
         subresource: String::new(),
-        namespace: "one".to_owned(),
-        name: "a".to_owned(),
+        namespace: "one".into(),
+        name: "a".into(),
         fields: Vec::new(),
         labels: Vec::new(),
     }))

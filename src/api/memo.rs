@@ -1,0 +1,89 @@
+//! What requests name again and again, kept by each thread so that it is not made anew for each of them: groups, versions and
+//! resources, and the empty text.
+//!
+//! By thread, so that those who share one count it on a cache line of their own. It only saves memory being allocated: what comes out
+//! is equal to what would be made, whatever was asked before. Names that clients make up drive others out, and cost what they would cost
+//! without it. Bounded: [`SLOTS`] a thread, of [`BYTES_MAX`] each.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use crate::api::resource::GroupVersionResource;
+
+thread_local! {
+    static RESOURCES: RefCell<[Option<GroupVersionResource>; SLOTS]> = const { RefCell::new([const { None }; SLOTS]) };
+    static EMPTY: Arc<str> = Arc::from("");
+}
+
+/// Equal to [`GroupVersionResource::new`].
+pub(super) fn resource(group: &str, version: &str, resource: &str) -> GroupVersionResource {
+    let make = || GroupVersionResource::new(group, version, resource);
+    if group.len() + version.len() + resource.len() > BYTES_MAX {
+        return make();
+    }
+    RESOURCES.with_borrow_mut(|slots| {
+        let Some(slot) = slots.get_mut(slot(group, resource)) else { return make() };
+        match slot {
+            Some(known) if known.is([group, version, resource]) => known.clone(),
+            slot => slot.insert(make()).clone(),
+        }
+    })
+}
+
+/// A text to be shared; the empty one is not allocated.
+pub(super) fn text(text: &str) -> Arc<str> {
+    if text.is_empty() { EMPTY.with(Arc::clone) } else { text.into() }
+}
+
+/// Where one may stand. Versions of one resource are seldom asked for by turns.
+fn slot(group: &str, resource: &str) -> usize {
+    let fold = |hash: usize, byte: u8| (hash ^ usize::from(byte)).wrapping_mul(FNV_PRIME);
+    group.bytes().chain(resource.bytes()).fold(0, fold) % SLOTS
+}
+
+const FNV_PRIME: usize = 0x0100_0193;
+/// Of those that a cluster serves, some sixty in a fresh one, a few make up nearly all requests.
+const SLOTS: usize = 64;
+/// No name that a cluster serves is longer: a group has at most 253 bytes, a resource or version 63.
+const BYTES_MAX: usize = 384;
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Few and short names, so that slots are fought for.
+        #[test]
+        fn what_comes_out_is_what_was_asked_for(
+            names in prop::collection::vec(("[ab]{0,3}", "v[12]", "[ab]{0,3}"), 0..200),
+        ) {
+            for (group, version, resource) in names {
+                let found = super::resource(&group, &version, &resource);
+                prop_assert!(found.is([&group, &version, &resource]));
+                prop_assert_eq!(found, GroupVersionResource::new(&group, &version, &resource));
+            }
+        }
+    }
+
+    #[test]
+    fn names_do_not_run_into_each_other() {
+        let all =
+            [("a", "b", "c"), ("ab", "", "c"), ("a", "bc", ""), ("", "ab", "c"), ("", "", "abc")];
+        for (index, one) in all.iter().enumerate() {
+            for two in &all[index + 1..] {
+                assert_ne!(resource(one.0, one.1, one.2), resource(two.0, two.1, two.2));
+            }
+        }
+    }
+
+    #[test]
+    fn long_names_are_not_kept() {
+        let long = "x".repeat(BYTES_MAX + 1);
+        assert!(resource("", "v1", &long).is(["", "v1", &long]));
+        RESOURCES.with_borrow(|slots| {
+            assert!(slots.iter().flatten().all(|known| known.resource.len() < BYTES_MAX))
+        });
+    }
+}
