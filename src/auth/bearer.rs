@@ -10,6 +10,7 @@ mod tests;
 
 use std::borrow::Cow;
 use std::fmt;
+use std::ops::Range;
 
 use base64::Engine as _;
 use base64::alphabet::URL_SAFE;
@@ -18,9 +19,17 @@ use http::header::{AUTHORIZATION, CONNECTION, SEC_WEBSOCKET_PROTOCOL, UPGRADE};
 use http::{HeaderMap, HeaderValue};
 use memchr::memchr;
 
-/// A token. Its `Debug` form does not show it.
-#[derive(Clone, PartialEq, Eq)]
-pub struct BearerToken(pub(crate) String);
+/// A token. Its `Debug` form does not show it. Nothing is copied to read it from a header; a clone is a copy of the token alone, so that
+/// whoever keeps one keeps nothing else of what the connection has read.
+pub struct BearerToken(Text);
+
+/// Where a token stands. UTF-8 in any case.
+enum Text {
+    /// In the value of a request's header.
+    Header(HeaderValue, Range<usize>),
+    /// By itself.
+    Own(String),
+}
 
 /// What a request shows in place of a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,14 +63,48 @@ impl BearerToken {
             && matches!(of_protocols(headers), Bearer::Token(_))
     }
 
-    fn checked(token: &str) -> Bearer {
-        // TokenReview puts the token into a header and reads that: a space ends it, white space at its end is cut off.
-        if memchr(b' ', token.as_bytes()).is_some() || token.ends_with(char::is_whitespace) {
-            return Bearer::Unclear;
+    /// Its text.
+    pub(crate) fn as_str(&self) -> &str {
+        match &self.0 {
+            Text::Header(..) => std::str::from_utf8(self.as_bytes()).unwrap_or_default(),
+            Text::Own(text) => text,
         }
-        Bearer::Token(Self(token.to_owned()))
+    }
+
+    /// The bytes of its text, at less cost.
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        match &self.0 {
+            Text::Header(value, span) => value.as_bytes().get(span.clone()).unwrap_or_default(),
+            Text::Own(text) => text.as_bytes(),
+        }
     }
 }
+
+/// Whether a token is the one that a TokenReview would look at. It puts the token into a header and reads that: a space ends it, white
+/// space at its end is cut off.
+fn is_whole(token: &str) -> bool {
+    memchr(b' ', token.as_bytes()).is_none() && !token.ends_with(char::is_whitespace)
+}
+
+impl From<String> for BearerToken {
+    fn from(text: String) -> Self {
+        Self(Text::Own(text))
+    }
+}
+
+impl Clone for BearerToken {
+    fn clone(&self) -> Self {
+        self.as_str().to_owned().into()
+    }
+}
+
+impl PartialEq for BearerToken {
+    fn eq(&self, other: &Self) -> bool {
+        self.as_bytes() == other.as_bytes()
+    }
+}
+
+impl Eq for BearerToken {}
 
 impl fmt::Debug for BearerToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -83,7 +126,12 @@ fn of_authorization(headers: &HeaderMap) -> Bearer {
         _ if token.is_empty() => Bearer::Unclear,
         // JSON cannot carry it to a review.
         Cow::Owned(_) => Bearer::Unclear,
-        Cow::Borrowed(_) => BearerToken::checked(token),
+        Cow::Borrowed(_) if !is_whole(token) => Bearer::Unclear,
+        Cow::Borrowed(text) => {
+            let start = text.len() - text.trim_start().len() + scheme.len() + 1;
+            let span = start..start + token.len();
+            Bearer::Token(BearerToken(Text::Header(value.clone(), span)))
+        }
     }
 }
 
@@ -122,7 +170,8 @@ fn of_protocols(headers: &HeaderMap) -> Bearer {
         Some(token) if token.is_empty() => Bearer::Nothing,
         // There must be one to answer with.
         Some(_) if others == 0 => Bearer::Malformed,
-        Some(token) => BearerToken::checked(&token),
+        Some(token) if is_whole(&token) => Bearer::Token(token.into()),
+        Some(_) => Bearer::Unclear,
     }
 }
 

@@ -130,11 +130,11 @@ impl TokenReviews {
         asker: Asker,
     ) -> Result<Identity, AuthenticationError> {
         let inner = &self.inner;
-        if token.0.len() > TOKEN_BYTES_MAX {
+        if token.as_bytes().len() > TOKEN_BYTES_MAX {
             inner.metrics.limited(Limit::Size);
             return Err(AuthenticationError::Unavailable);
         }
-        let key = TokenKey::of(&inner.key, &token.0);
+        let key = TokenKey::of(&inner.key, token.as_bytes());
         match inner.known.find(&key).await {
             Found::Fresh(reviewed) => {
                 inner.metrics.looked_up(Lookup::Authenticated);
@@ -227,14 +227,14 @@ impl Inner {
     async fn ask(&self, key: TokenKey, token: &BearerToken) -> Outcome {
         let asked = Instant::now();
         let _in_flight = self.metrics.in_flight();
-        let answer = (self.ask)(answer::request(&token.0, &self.audiences)).await;
+        let answer = (self.ask)(answer::request(token.as_str(), &self.audiences)).await;
         self.metrics.took(asked.elapsed());
         let judged = answer.and_then(|answer| answer::judge(&answer, &self.audiences));
         match judged {
             Ok(Judgement::Authenticated(user)) => {
                 self.trouble.answered();
                 self.metrics.reviewed(ReviewResult::Authenticated);
-                match Reviewed::new(user, answer::expiry(&token.0)) {
+                match Reviewed::new(user, answer::expiry(token.as_str())) {
                     Ok(reviewed) => {
                         Outcome::Authenticated(self.known.authenticated(key, reviewed, asked).await)
                     }

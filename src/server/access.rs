@@ -200,17 +200,19 @@ impl Access {
                 NotAdmitted::Refuse(response::too_many(TOO_MANY), CROWDED)
             }
         })?;
-        let user = Arc::clone(&identity.user);
-        judged.identity = Some(identity.clone());
+        let identity = &*judged.identity.insert(identity);
         let attributes = Attributes::of(info);
-        let decision = gateway.authorizer.authorize(&user, &attributes).await;
+        let decision = gateway.authorizer.authorize(&identity.user, &attributes).await;
         let decision = decision.map_err(|_| NotAdmitted::Forward(Reason::Authorization))?;
-        judged.decision = Some(decision.clone());
+        let decision = judged.decision.insert(decision);
         if !decision.allowed {
-            let status = forbidden::forbidden(&user, &attributes, &decision.reason);
+            let status = forbidden::forbidden(&identity.user, &attributes, &decision.reason);
             return Err(NotAdmitted::Refuse(status, FORBIDDEN));
         }
-        Ok(gateway.recheck(client, info, presented, identity, attributes))
+        if info.verb != Verb::Watch {
+            return Ok(None);
+        }
+        Ok(gateway.recheck(client, presented, identity, attributes))
     }
 }
 
@@ -218,16 +220,15 @@ impl Gateway {
     fn recheck(
         &self,
         client: &Client,
-        info: &RequestInfo,
         presented: &Presented,
-        identity: Identity,
+        identity: &Identity,
         attributes: Attributes,
     ) -> Option<Recheck> {
-        let interval = self.watch_recheck.filter(|_| info.verb == Verb::Watch)?;
+        let interval = self.watch_recheck?;
         Some(Recheck {
             presented: presented.clone(),
             peer: client.peer.clone(),
-            identity,
+            identity: identity.clone(),
             attributes,
             interval,
             authenticator: Arc::clone(&self.authenticator),

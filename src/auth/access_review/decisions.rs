@@ -66,12 +66,10 @@ impl Decisions {
         narrowed: Option<Instant>,
     ) -> Option<Found> {
         let now = Instant::now();
-        let allowed = self.allowed(question, narrowed).await;
-        if let Some(known) = &allowed
-            && now < known.until
-        {
-            return Some(Found::Fresh(known.verdict.clone()));
-        }
+        let allowed = match self.allowed(question, narrowed).await {
+            Some(known) if now < known.until => return Some(Found::Fresh(known.verdict)),
+            allowed => allowed,
+        };
         // Never both: remembering one forgets the other.
         let known = match self.denied.cache.get(question).await {
             Some(denied) if now < denied.until => return Some(Found::Fresh(denied.verdict)),

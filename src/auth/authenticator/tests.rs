@@ -175,7 +175,7 @@ async fn an_open_watch_has_its_own_part_of_the_reviews() {
     let (config, upstream) = (AuthenticationConfig::default(), server.upstream(false).await);
     let start = Authenticator::start(&config, Duration::ZERO, upstream, &metrics);
     let authenticator = start.await.unwrap();
-    let token = |name: &str| Presented::Token(BearerToken(name.to_owned()));
+    let token = |name: &str| Presented::Token(name.to_owned().into());
     for n in 0..256 {
         let (authenticator, client) = (Arc::clone(&authenticator), token(&format!("client{n}")));
         tokio::spawn(async move { authenticator.authenticate_from(&client, None).await });

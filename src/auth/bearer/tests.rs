@@ -15,7 +15,7 @@ fn headers(lines: &[(&'static str, &[u8])]) -> HeaderMap {
 }
 
 fn token(token: &str) -> Bearer {
-    Bearer::Token(BearerToken(token.to_owned()))
+    Bearer::Token(token.to_owned().into())
 }
 
 fn authorization(values: &[&[u8]]) -> Bearer {
@@ -167,7 +167,7 @@ proptest! {
         let bearer = parts.len() >= 2 && parts[0].to_lowercase() == "bearer";
         let read = authorization(&[value.as_bytes()]);
         match read {
-            Bearer::Token(BearerToken(token)) => prop_assert!(bearer && token == parts[1] && !token.is_empty()),
+            Bearer::Token(token) => prop_assert!(bearer && token.as_str() == parts[1] && token.as_bytes() == parts[1].as_bytes() && token.clone() == token && !token.as_str().is_empty()),
             Bearer::Nothing => prop_assert!(!bearer),
             Bearer::Unclear => prop_assert!(bearer && (parts[1].is_empty() || parts[1] != parts[1].trim_end())),
             Bearer::Malformed => prop_assert!(false),
@@ -182,7 +182,8 @@ proptest! {
                 given.append(name, value);
             }
         }
-        if let Bearer::Token(BearerToken(token)) = BearerToken::of(&given) {
+        if let Bearer::Token(token) = BearerToken::of(&given) {
+            let token = token.as_str();
             prop_assert!(!token.is_empty() && !token.contains(' '));
         }
     }

@@ -72,9 +72,9 @@ pub(super) enum Found {
 
 impl TokenKey {
     /// Of a token.
-    pub(super) fn of(key: &hmac::Key, token: &str) -> Self {
+    pub(super) fn of(key: &hmac::Key, token: &[u8]) -> Self {
         let mut hash = [0; 32];
-        hash.copy_from_slice(hmac::sign(key, token.as_bytes()).as_ref());
+        hash.copy_from_slice(hmac::sign(key, token).as_ref());
         Self(hash)
     }
 }

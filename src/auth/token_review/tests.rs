@@ -98,7 +98,7 @@ fn configured(config: &AuthenticationConfig, stale_grace: Duration) -> (Arc<Scri
 }
 
 fn token(text: &str) -> BearerToken {
-    BearerToken(text.to_owned())
+    text.to_owned().into()
 }
 
 /// The user's name, or why not.
