@@ -62,17 +62,16 @@ impl Refusal {
     }
 }
 
-/// A cache in use; while one of these lives the cache is not idle. Cheap to clone.
-#[derive(Clone)]
+/// A cache in use; while one of these lives the cache is not idle. Cheap to clone: each clone is a use of its own.
 pub struct CacheHandle {
-    in_use: Arc<InUse>,
+    live: Arc<LiveCache>,
 }
 
 impl CacheHandle {
     /// Counts a use of the cache. Called with the registry's shard held, so that a cache cannot be found idle in between.
     pub(crate) fn new(live: Arc<LiveCache>) -> Self {
         live.begin_use();
-        Self { in_use: Arc::new(InUse { live }) }
+        Self { live }
     }
 
     /// What discovery says of the resource.
@@ -218,7 +217,7 @@ impl CacheHandle {
     }
 
     fn live(&self) -> &Arc<LiveCache> {
-        &self.in_use.live
+        &self.live
     }
 
     /// Waits for `done`, for the cache's end or for the time-out, whichever comes first.
@@ -245,12 +244,13 @@ impl fmt::Debug for CacheHandle {
     }
 }
 
-/// Ends the use when the last clone of a handle is gone.
-struct InUse {
-    live: Arc<LiveCache>,
+impl Clone for CacheHandle {
+    fn clone(&self) -> Self {
+        Self::new(Arc::clone(&self.live))
+    }
 }
 
-impl Drop for InUse {
+impl Drop for CacheHandle {
     fn drop(&mut self) {
         self.live.end_use();
     }

@@ -18,6 +18,7 @@ pub(crate) mod source;
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use dashmap::DashMap;
@@ -54,6 +55,8 @@ struct Inner {
     source: Box<dyn Source>,
     shared: Arc<Shared>,
     caches: DashMap<CacheKey, Arc<LiveCache>>,
+    /// Not below the number of those in `caches` that are of one namespace: counted before one is put there, and after it was taken out.
+    narrow: AtomicUsize,
     refusals: Refusals,
     floors: Floors,
     forward: ForwardBudget,
@@ -83,6 +86,7 @@ impl Registry {
         let inner = Arc::new(Inner {
             source,
             caches: DashMap::new(),
+            narrow: AtomicUsize::new(0),
             refusals: Refusals::new(),
             floors: Floors::default(),
             forward: ForwardBudget::new(config.forward_budget),
@@ -204,16 +208,16 @@ impl Inner {
         if self.shared.cancel.is_cancelled() {
             return Err(Refusal::Stopping);
         }
-        let key = |scope| CacheKey { gvr: gvr.clone(), representation, scope };
-        let cluster = key(Scope::Cluster);
-        let narrow = (!namespace.is_empty()).then(|| key(Scope::Namespace(namespace.into())));
-        if let Some(handle) = self.living(&cluster, narrow.as_ref()) {
+        if let Some(handle) = self.living(gvr, namespace, representation) {
             return Ok(handle);
         }
         if self.is_excluded(gvr) {
             return Err(Refusal::Excluded);
         }
         let resource = self.discover(gvr).await?;
+        let key = |scope| CacheKey { gvr: gvr.clone(), representation, scope };
+        let cluster = key(Scope::Cluster);
+        let narrow = (!namespace.is_empty()).then(|| key(Scope::Namespace(namespace.into())));
         match (self.refusals.find(&cluster).await, narrow) {
             (Some(Refusal::Forbidden), Some(narrow)) if resource.namespaced => {
                 match self.refusals.find(&narrow).await {
@@ -227,15 +231,26 @@ impl Inner {
     }
 
     /// A cache that lives: of the cluster if it can be, of the namespace if that one is further, lest a client that saw the one go
-    /// back in time by the other. Both are of one resource, so that their resourceVersions compare.
-    fn living(&self, cluster: &CacheKey, narrow: Option<&CacheKey>) -> Option<CacheHandle> {
+    /// back in time by the other. Both are of one resource, so that their resourceVersions compare. One look-up as long as no namespace has
+    /// a cache of its own, which is nearly everywhere.
+    fn living(
+        &self,
+        gvr: &GroupVersionResource,
+        namespace: &str,
+        representation: Representation,
+    ) -> Option<CacheHandle> {
         // Only the one that is taken is used: the other may come to be idle.
         let find = |key: &CacheKey| self.caches.get(key).map(|live| CacheHandle::new(live.clone()));
+        let key = |scope| CacheKey { gvr: gvr.clone(), representation, scope };
+        let cluster = key(Scope::Cluster);
+        if namespace.is_empty() || self.narrow.load(Ordering::Acquire) == 0 {
+            return find(&cluster);
+        }
+        let narrow = key(Scope::Namespace(namespace.into()));
         let reached =
             |key: &CacheKey| Some(self.caches.get(key)?.cache.state()?.resource_version());
-        let narrow_first = narrow.and_then(reached) > reached(cluster);
-        let taken = if narrow_first { narrow.and_then(find) } else { None };
-        taken.or_else(|| find(cluster)).or_else(|| narrow.and_then(find))
+        let taken = if reached(&narrow) > reached(&cluster) { find(&narrow) } else { None };
+        taken.or_else(|| find(&cluster)).or_else(|| find(&narrow))
     }
 
     fn is_excluded(&self, gvr: &GroupVersionResource) -> bool {
@@ -281,6 +296,7 @@ impl Inner {
             live.begins_in_the_past();
         }
         let handle = CacheHandle::new(live.clone());
+        self.narrow.fetch_add(is_narrow(&live), Ordering::AcqRel);
         vacant.insert(live.clone());
         let work = upstream.reflect(live.clone(), begin);
         let registry = Arc::clone(self);
@@ -311,13 +327,26 @@ impl Inner {
         self.raise_floor(live);
         live.series.retire();
         self.shared.metrics.stopped(refusal.as_str());
-        self.caches.remove_if(&live.key, |_, present| Arc::ptr_eq(present, live));
+        self.remove_if(live, |_| true);
         live.stopped.send_replace(Some(refusal));
         live.account.close();
         // At shutdown the server ends its watches itself, spread out.
         if refusal != Refusal::Stopping {
             live.cache.invalidate(EndCause::Stopped);
         }
+    }
+
+    /// Takes a cache out of the map, if it is still there and the condition holds, of which the shard's lock is held: nobody can take it up in
+    /// between.
+    fn remove_if(&self, live: &Arc<LiveCache>, condition: impl Fn(&LiveCache) -> bool) -> bool {
+        let goes = |_: &CacheKey, present: &Arc<LiveCache>| {
+            Arc::ptr_eq(present, live) && condition(present)
+        };
+        let removed = self.caches.remove_if(&live.key, goes).is_some();
+        if removed {
+            self.narrow.fetch_sub(is_narrow(live), Ordering::AcqRel);
+        }
+        removed
     }
 
     /// Remembers how far a cache came, before a successor can begin.
@@ -333,6 +362,11 @@ impl Inner {
             self.unsettled.remove(&live.key.gvr);
         }
     }
+}
+
+/// One for a cache of one namespace, none for one of the cluster.
+fn is_narrow(live: &LiveCache) -> usize {
+    usize::from(live.key.scope != Scope::Cluster)
 }
 
 /// Whether a resource may have a cache at all.

@@ -141,8 +141,8 @@ impl Inner {
         reason: Refusal,
         condition: impl Fn(&LiveCache) -> bool,
     ) -> bool {
-        let removed = self.caches.remove_if(&live.key, |_, present| {
-            let goes = Arc::ptr_eq(present, live) && condition(present);
+        let removed = self.remove_if(live, |present| {
+            let goes = condition(present);
             if goes {
                 // Before a successor can begin, and open series of the same labels.
                 self.raise_floor(present);
@@ -150,11 +150,11 @@ impl Inner {
             }
             goes
         });
-        if removed.is_some() {
+        if removed {
             live.account.close();
             live.stop(reason);
         }
-        removed.is_some()
+        removed
     }
 
     /// Lets the caches of resources go that are gone or changed. Where one that changed is in use, another takes its place at once, so that
@@ -180,16 +180,13 @@ impl Inner {
     /// Takes a cache out of the map whose resource is gone or is written in other bytes now. Its watches go on until the upstream ends its own, as
     /// those do that are not watched through here: what the upstream still tells on it are the deletions of the objects of a definition that goes.
     fn let_go(&self, live: &Arc<LiveCache>, reason: Refusal) {
-        let removed = self.caches.remove_if(&live.key, |_, present| {
-            let goes = Arc::ptr_eq(present, live);
-            if goes {
-                // As in `stop_if`.
-                self.raise_floor(present);
-                present.series.retire();
-            }
-            goes
+        let removed = self.remove_if(live, |present| {
+            // As in `stop_if`.
+            self.raise_floor(present);
+            present.series.retire();
+            true
         });
-        if removed.is_none() {
+        if !removed {
             return;
         }
         live.leave(reason);

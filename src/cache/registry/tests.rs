@@ -101,6 +101,12 @@ async fn where_the_cluster_is_forbidden_the_namespace_is_tried() {
         r#"weir_reflector_state{group="",namespace="mine",representation="json",resource="configmaps",state="watching",version="v1"} 1"#
     ));
     assert!(!rig.metric(r#"weir_reflector_state{group="",namespace="yours""#));
+    // Look-ups ask for caches of namespaces as long as there are any.
+    let narrow = || rig.registry.inner.narrow.load(Ordering::Acquire);
+    assert_eq!((narrow(), rig.registry.inner.caches.len()), (1, 1));
+    drop(mine);
+    tokio::time::sleep(Duration::from_secs(1000)).await;
+    assert_eq!((narrow(), rig.registry.inner.caches.len()), (0, 0));
 }
 
 /// Rights that grow bring a second cache of the same objects, which may be a moment behind the first.
