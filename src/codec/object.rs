@@ -19,7 +19,9 @@ impl Key {
         if namespace.is_empty() {
             Self(name.into())
         } else {
-            Self(format!("{namespace}/{name}").into())
+            let mut joined = String::with_capacity(namespace.len() + 1 + name.len());
+            joined.extend([namespace, "/", name]);
+            Self(joined.into())
         }
     }
 
