@@ -320,10 +320,8 @@ fn parse_quality(value: &str) -> Option<f32> {
 
 /// A token of RFC 9110: no blanks, quotes or separators.
 fn is_token(text: &str) -> bool {
-    !text.is_empty()
-        && text
-            .bytes()
-            .all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte))
+    let mark = |byte: u8| matches!(byte, b'!' | b'#'..=b'\'' | b'*' | b'+' | b'-' | b'.' | b'^'..=b'`' | b'|' | b'~');
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || mark(byte))
 }
 
 /// Whether the upstream takes a client for someone who reads the answer with their own eyes.

@@ -4,10 +4,11 @@
 //! knows (the caller sees to that, and passes `None` for any other), all else comes from enums of Weir.
 //! What a served request counts is resolved once per resource; no label is looked up on that path.
 
+use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use dashmap::DashMap;
+use arc_swap::ArcSwap;
 use prometheus::{
     Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
     Registry,
@@ -57,7 +58,8 @@ struct Inner {
     watch_bytes: IntCounterVec,
     watchers_ended: IntCounterVec,
     documents_bytes: IntGauge,
-    resources: DashMap<GroupVersionResource, Arc<ResourceMetrics>>,
+    /// Replaced as a whole when a resource is first asked for, so that no request waits for another.
+    resources: ArcSwap<HashMap<GroupVersionResource, Arc<ResourceMetrics>>>,
     other: OnceLock<Arc<ResourceMetrics>>,
 }
 
@@ -128,7 +130,7 @@ impl ServerMetrics {
                 "weir_documents_bytes",
                 "Discovery and OpenAPI documents kept in memory.",
             )?,
-            resources: DashMap::new(),
+            resources: ArcSwap::default(),
             other: OnceLock::new(),
         };
         Ok(Self { inner: Arc::new(inner) })
@@ -137,14 +139,21 @@ impl ServerMetrics {
     /// The handles of one resource; `None` for all that discovery does not know, and for what is no resource.
     pub fn resource(&self, gvr: Option<&GroupVersionResource>) -> Arc<ResourceMetrics> {
         let Some(gvr) = gvr else { return self.other() };
-        if let Some(known) = self.inner.resources.get(gvr).map(|found| Arc::clone(&found)) {
-            return known;
-        }
-        if self.inner.resources.len() >= RESOURCES_MAX {
-            return self.other();
+        let known = self.inner.resources.load();
+        match known.get(gvr) {
+            Some(known) => return Arc::clone(known),
+            None if known.len() >= RESOURCES_MAX => return self.other(),
+            None => {}
         }
         let made = ResourceMetrics::new(self, &gvr.group, &gvr.version, &gvr.resource);
-        Arc::clone(&self.inner.resources.entry(gvr.clone()).or_insert_with(|| Arc::new(made)))
+        let made = Arc::new(made);
+        self.inner.resources.rcu(|known| {
+            let mut more = HashMap::clone(known);
+            more.entry(gvr.clone()).or_insert_with(|| Arc::clone(&made));
+            more
+        });
+        // Somebody else's, if they came first.
+        self.inner.resources.load().get(gvr).map_or(made, Arc::clone)
     }
 
     /// Counts a request as in flight until the guard is dropped.
@@ -225,19 +234,18 @@ impl ResourceMetrics {
             "watch" => self.hits.get(2),
             _ => None,
         };
-        match hit {
+        let resolved;
+        let (count, seconds) = match hit {
             Some(hit) if answer == Answer::Hit && code == 200 => {
-                let (count, seconds) =
-                    hit.get_or_init(|| self.resolve(verb, answer, reason, "200"));
-                count.inc();
-                seconds.observe(duration.as_secs_f64());
+                hit.get_or_init(|| self.resolve(verb, answer, reason, "200"))
             }
             _ => {
-                let (count, seconds) = self.resolve(verb, answer, reason, &code.to_string());
-                count.inc();
-                seconds.observe(duration.as_secs_f64());
+                resolved = self.resolve(verb, answer, reason, &code.to_string());
+                &resolved
             }
-        }
+        };
+        count.inc();
+        seconds.observe(duration.as_secs_f64());
     }
 
     /// Counts a watch as open until the guard is dropped.
@@ -361,39 +369,4 @@ const DURATION_BUCKETS_SECONDS: &[f64] = &[
 ];
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn text(registry: &Registry) -> String {
-        prometheus::TextEncoder::new().encode_to_string(&registry.gather()).unwrap()
-    }
-
-    #[test]
-    fn requests_are_counted_by_resource_answer_and_reason() {
-        let registry = Registry::new();
-        let metrics = ServerMetrics::register(&registry).unwrap();
-        let pods = metrics.resource(Some(&GroupVersionResource::new("", "v1", "pods")));
-        pods.request("list", Answer::Hit, "", 200, Duration::from_millis(1));
-        pods.request("list", Answer::Forward, "consistent", 200, Duration::from_millis(1));
-        metrics.resource(None).request("other", Answer::Error, "host", 403, Duration::ZERO);
-        let text = text(&registry);
-        for line in [
-            r#"weir_requests_total{answer="hit",code="200",group="",reason="",resource="pods",verb="list",version="v1"} 1"#,
-            r#"weir_requests_total{answer="forward",code="200",group="",reason="consistent",resource="pods",verb="list",version="v1"} 1"#,
-            r#"weir_requests_total{answer="error",code="403",group="",reason="host",resource="other",verb="other",version=""} 1"#,
-            r#"weir_request_duration_seconds_count{answer="hit",verb="list"} 1"#,
-        ] {
-            assert!(text.contains(line), "{line} is missing in\n{text}");
-        }
-    }
-
-    #[test]
-    fn guards_count_down() {
-        let registry = Registry::new();
-        let metrics = ServerMetrics::register(&registry).unwrap();
-        let guard = metrics.in_flight();
-        assert!(text(&registry).contains("weir_requests_in_flight 1"));
-        drop(guard);
-        assert!(text(&registry).contains("weir_requests_in_flight 0"));
-    }
-}
+mod tests;
