@@ -13,12 +13,18 @@
 //! watcher loads the state first and the marks after it. Were a mark set after the publishing, a watcher could find
 //! nothing owed in a state that holds an event for it, claim the state's resourceVersion in a bookmark, and the client that
 //! resumes there would never see the event. The end of a watch is set before the publishing for the same reason.
+//!
+//! A cursor knows the one task that waits for its watcher. Whoever wakes it takes it out, so that a watcher that does not come back, since
+//! its client reads nothing, is woken once and left alone. The task may have alarms of its own beside the cache (a deadline, a right that ends):
+//! those ring through the cursor ([`Cursor::alarm`]), and it need not look at them at any other wake-up. The watcher first names its task
+//! and then looks at the alarms and the marks; who rings or marks does that first and wakes then. So one of them sees the other.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::task::{Wake, Waker};
 
+use futures_util::task::AtomicWaker;
 use parking_lot::Mutex;
-use tokio::sync::Notify;
 
 use crate::api::resource_version::ResourceVersion;
 use crate::cache::core::dispatcher::Place;
@@ -37,8 +43,10 @@ pub struct Cursor {
     pub(super) index: AtomicUsize,
     /// Events whose place is not after this are not delivered: the asked start or the initial state, where they were ahead of the cache; else zero.
     pub(super) after: ResourceVersion,
-    /// Completes a wait of the watcher; a wake-up that comes early is kept.
-    pub(super) notify: Notify,
+    /// The task that waits, until it is woken.
+    waiting: AtomicWaker,
+    /// Whether an alarm rang that was not looked at.
+    rung: AtomicBool,
     /// The initial state, until it is taken or taken away.
     pub(super) initial: Mutex<Option<InitialEvents>>,
     end: OnceLock<End>,
@@ -92,7 +100,8 @@ impl Cursor {
             place,
             after,
             index: AtomicUsize::new(0),
-            notify: Notify::new(),
+            waiting: AtomicWaker::new(),
+            rung: AtomicBool::new(false),
             initial: Mutex::new(initial),
             end: OnceLock::new(),
             from: AtomicU64::new(from),
@@ -102,13 +111,13 @@ impl Cursor {
         }
     }
 
-    /// Marks an event as one that may concern it. Returns whether it is the batch's first mark. To be called under the
-    /// cache's mutex, before the event is published, with ascending numbers.
-    pub(super) fn mark(&self, seq: u64, batch: u64) -> bool {
+    /// Marks the events from `first` to `last` as ones that may concern it. Returns whether it is the batch's first mark. To be called
+    /// under the cache's mutex, before they are published, with ascending numbers.
+    pub(super) fn mark(&self, (first, last): (u64, u64), batch: u64) -> bool {
         if self.to.load(Ordering::Relaxed) <= self.taken.load(Ordering::Acquire) {
-            self.from.store(seq, Ordering::Relaxed);
+            self.from.store(first, Ordering::Relaxed);
         }
-        self.to.store(seq + 1, Ordering::Release);
+        self.to.store(last + 1, Ordering::Release);
         self.batch.swap(batch, Ordering::Relaxed) != batch
     }
 
@@ -118,6 +127,33 @@ impl Cursor {
         let to = self.to.load(Ordering::Acquire).min(state.history().end_seq());
         let from = self.from.load(Ordering::Relaxed).max(self.taken.load(Ordering::Relaxed));
         (from < to).then_some((from, to))
+    }
+
+    /// Whether nothing is marked that was not taken, and it has not ended: no state need be looked at. It tells nothing of what a bookmark may claim.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.to.load(Ordering::Acquire) <= self.taken.load(Ordering::Relaxed)
+            && self.end.get().is_none()
+    }
+
+    /// Names the task to be woken from now on, once. To be called before marks and alarms are looked at for the last time.
+    pub(super) fn wait(&self, task: &Waker) {
+        self.waiting.register(task);
+    }
+
+    /// Wakes the task that waits. To be called once a state is published.
+    pub(super) fn wake_task(&self) {
+        self.waiting.wake();
+    }
+
+    /// What to give to a future of the watcher's own task that is to be polled only when it is due: it rings, and wakes the task.
+    pub(super) fn alarm(self: &Arc<Self>) -> Waker {
+        Waker::from(Arc::clone(self))
+    }
+
+    /// Whether an alarm rang since the last call.
+    pub(super) fn take_rung(&self) -> bool {
+        // Mostly not; reading costs less.
+        self.rung.load(Ordering::Relaxed) && self.rung.swap(false, Ordering::Acquire)
     }
 
     /// Everything before this number was taken.
@@ -156,7 +192,18 @@ impl Cursor {
         let initial = slot.take();
         drop(slot);
         drop(initial);
-        self.notify.notify_one();
+        self.wake_task();
         true
+    }
+}
+
+impl Wake for Cursor {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.rung.store(true, Ordering::Release);
+        self.waiting.wake();
     }
 }

@@ -67,6 +67,8 @@ pub struct Dispatcher {
     initial: BTreeMap<u64, Arc<Cursor>>,
     next_id: u64,
     batch: u64,
+    /// How many the last batch marked: the next one will mark about as many.
+    marked_last: usize,
     watchers: usize,
 }
 
@@ -120,16 +122,16 @@ impl Dispatcher {
     pub(super) fn mark(&mut self, state: &State, from: u64) -> Vec<Arc<Cursor>> {
         self.batch += 1;
         let to = state.history().end_seq();
-        let mut marked = Vec::new();
+        let mut marked = Vec::with_capacity(self.marked_last.min(self.watchers));
         for (seq, event) in state.history().events(from, to) {
             self.each_concerned(event, |cursors| {
-                mark_all(cursors, seq, self.batch, &mut marked);
+                mark_all(cursors, (seq, seq), self.batch, &mut marked);
             });
         }
         if from < to {
-            mark_all(&self.rest, from, self.batch, &mut marked);
-            mark_all(&self.rest, to - 1, self.batch, &mut marked);
+            mark_all(&self.rest, (from, to - 1), self.batch, &mut marked);
         }
+        self.marked_last = marked.len();
         marked
     }
 
@@ -235,9 +237,9 @@ impl Dispatcher {
     }
 }
 
-fn mark_all(cursors: &Cursors, seq: u64, batch: u64, marked: &mut Vec<Arc<Cursor>>) {
+fn mark_all(cursors: &Cursors, events: (u64, u64), batch: u64, marked: &mut Vec<Arc<Cursor>>) {
     for cursor in cursors {
-        if cursor.mark(seq, batch) {
+        if cursor.mark(events, batch) {
             marked.push(Arc::clone(cursor));
         }
     }

@@ -26,11 +26,13 @@ pub struct WatchFilter {
 impl WatchFilter {
     /// Whether an object is meant.
     pub fn matches(&self, object: &Object) -> bool {
-        let (namespace, name) = (object.key.namespace(), object.key.name());
-        self.own_namespace().is_none_or(|own| own == namespace)
-            && self.name.as_deref().is_none_or(|own| own == name)
+        // What is not asked for is not looked up: most filters ask for little, and it is done for each watcher.
+        let key = &object.key;
+        self.own_namespace().is_none_or(|own| own == key.namespace())
+            && self.name.as_deref().is_none_or(|own| own == key.name())
             && self.labels.matches(&object.labels)
-            && self.fields.matches(name, namespace, &object.fields)
+            && (self.fields.is_empty()
+                || self.fields.matches(key.name(), key.namespace(), &object.fields))
     }
 
     /// The namespace that every object it matches has; never empty.

@@ -11,7 +11,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use arc_swap::ArcSwapOption;
+use arc_swap::{ArcSwapOption, Guard};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
@@ -191,6 +191,8 @@ impl WatchCache {
         let Some(next) = state.next(changes, now, &self.limits) else { return };
         let marked = writer.dispatcher.mark(&next, state.history().end_seq());
         published.publish(Some(Arc::new(next)));
+        // Nobody who comes or goes need wait for a thousand wake-ups.
+        drop(writer);
         wake(&marked);
     }
 
@@ -317,6 +319,11 @@ impl Published {
         self.state.load_full()
     }
 
+    /// As [`Self::state`], for a moment: it is not counted who looks, so that watchers on many threads do not contend for one counter.
+    pub(super) fn look(&self) -> Guard<Option<Arc<State>>> {
+        self.state.load()
+    }
+
     pub(super) fn unregister(&self, cursor: &Cursor) {
         self.writer.lock().dispatcher.unregister(cursor);
     }
@@ -338,6 +345,6 @@ struct Writer {
 
 fn wake(cursors: &[Arc<Cursor>]) {
     for cursor in cursors {
-        cursor.notify.notify_one();
+        cursor.wake_task();
     }
 }

@@ -7,9 +7,13 @@
 //! Lock order: the cursor's `initial` while a part of the initial state is encoded; the cache's mutex on drop;
 //! never both.
 
+use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 
+use arc_swap::Guard;
 use bytes::Bytes;
+use smallvec::{SmallVec, smallvec};
 
 use crate::api::media_type::View;
 use crate::api::resource_version::ResourceVersion;
@@ -31,13 +35,16 @@ pub enum WatchStart {
     Now,
 }
 
+/// Frames; mostly there is one event to take.
+pub type Chunks = SmallVec<[Bytes; 1]>;
+
 /// What a watcher took.
 #[derive(Debug)]
 pub enum Taken {
     /// Frames to send now, in order; each `Bytes` is one or more whole frames. `events` counts them.
     Frames {
         /// The bytes.
-        chunks: Vec<Bytes>,
+        chunks: Chunks,
         /// How many events they hold.
         events: usize,
     },
@@ -123,9 +130,33 @@ impl Watcher {
 
     /// Completes when there may be something to take. Cancel safe.
     pub async fn woken(&self) {
-        if !self.is_due() {
-            self.cursor.notify.notified().await;
-        }
+        poll_fn(|context| self.poll_woken(context)).await;
+    }
+
+    fn poll_woken(&self, context: &Context<'_>) -> Poll<()> {
+        self.wait(context.waker());
+        if self.is_quiet() { Poll::Pending } else { Poll::Ready(()) }
+    }
+
+    /// Names the task that is woken, once, when there may be something to take. What was there before wakes nobody, so whoever waits looks
+    /// after this call.
+    pub(crate) fn wait(&self, task: &Waker) {
+        self.cursor.wait(task);
+    }
+
+    /// Whether there is nothing to take, as [`Self::take`] would find; but it claims nothing for a bookmark.
+    pub(crate) fn is_quiet(&self) -> bool {
+        !self.initial && self.ended.is_none() && !self.relisted && self.cursor.is_quiet()
+    }
+
+    /// For the other futures of the task that is named by [`Self::wait`]: what they wake rings, and wakes that task.
+    pub(crate) fn alarm(&self) -> Waker {
+        self.cursor.alarm()
+    }
+
+    /// Whether an alarm rang since the last call. To be looked at after [`Self::wait`] too.
+    pub(crate) fn take_rung(&self) -> bool {
+        self.cursor.take_rung()
     }
 
     /// Everything owed up to this resourceVersion has been taken: what a bookmark may claim. Only meaningful
@@ -165,7 +196,7 @@ impl Watcher {
         }
         initial.steps += 1;
         if events > 0 {
-            return Taken::Frames { chunks: vec![buffer.into()], events };
+            return Taken::Frames { chunks: smallvec![buffer.into()], events };
         }
         if more {
             return Taken::Searching;
@@ -181,14 +212,15 @@ impl Watcher {
     }
 
     fn take_events(&mut self, max_bytes: usize) -> Taken {
-        let Some(Due { state, owed, end }) = self.due() else {
+        let current = self.cache.look();
+        let Some(Due { state, owed, end }) = Due::of(&self.cursor, &current) else {
             return self.end(EndCause::Stopped);
         };
         if let Some((from, to)) = owed {
             if from < state.history().first_seq() {
                 return self.end(EndCause::Slow);
             }
-            let Gathered { chunks, taken, relisted } = self.gather(&state, (from, to), max_bytes);
+            let Gathered { chunks, taken, relisted } = self.gather(state, (from, to), max_bytes);
             self.relisted |= relisted;
             self.cursor.set_taken(taken);
             if !chunks.is_empty() {
@@ -217,7 +249,8 @@ impl Watcher {
                 None => TakenObjects::Ended(EndCause::Slow),
             };
         }
-        let Some(Due { state, owed, end }) = self.due() else {
+        let current = self.cache.look();
+        let Some(Due { state, owed, end }) = Due::of(&self.cursor, &current) else {
             return TakenObjects::Ended(EndCause::Stopped);
         };
         if let Some((from, to)) = owed {
@@ -235,21 +268,9 @@ impl Watcher {
         end.map_or(TakenObjects::Idle, TakenObjects::Ended)
     }
 
-    /// What there is to take; `None` if there is no state any more.
-    fn due(&self) -> Option<Due> {
-        // The state before the marks and the end: see the module of the cursor.
-        let current = self.cache.state();
-        let (state, end) = match self.cursor.end() {
-            Some(end) => (Arc::clone(&end.state), Some(end.cause)),
-            None => (current?, None),
-        };
-        let owed = self.cursor.owed(&state);
-        Some(Due { state, owed, end })
-    }
-
     /// The frames of the events owed.
     fn gather(&self, state: &State, (from, to): (u64, u64), max_bytes: usize) -> Gathered {
-        let (mut chunks, mut relisted) = (Vec::new(), false);
+        let (mut chunks, mut relisted) = (Chunks::new(), false);
         let history = state.history();
         let to = to.min(from.saturating_add(LOOKED_AT_MAX as u64));
         let mut bytes = 0;
@@ -269,14 +290,6 @@ impl Watcher {
         Gathered { chunks, taken: to, relisted }
     }
 
-    fn is_due(&self) -> bool {
-        if self.initial || self.ended.is_some() {
-            return true;
-        }
-        let state = self.cache.state();
-        self.cursor.end().is_some() || state.is_none_or(|state| self.cursor.owed(&state).is_some())
-    }
-
     fn end(&mut self, cause: EndCause) -> Taken {
         self.ended = Some(cause);
         Taken::Ended(cause)
@@ -284,17 +297,29 @@ impl Watcher {
 }
 
 /// What there is to take.
-struct Due {
-    state: Arc<State>,
+struct Due<'a> {
+    state: &'a State,
     /// The first event that is owed of it, and the one after the last.
     owed: Option<(u64, u64)>,
     /// Why nothing comes after it.
     end: Option<EndCause>,
 }
 
+impl<'a> Due<'a> {
+    /// What there is to take of a state that was looked at before this call, since the marks and the end come after it: see the module of the
+    /// cursor. `None` if there is no state any more.
+    fn of(cursor: &'a Cursor, current: &'a Guard<Option<Arc<State>>>) -> Option<Self> {
+        let (state, end) = match cursor.end() {
+            Some(end) => (&end.state, Some(end.cause)),
+            None => (current.as_ref()?, None),
+        };
+        Some(Self { state, owed: cursor.owed(state), end })
+    }
+}
+
 /// What was gathered of the events owed.
 struct Gathered {
-    chunks: Vec<Bytes>,
+    chunks: Chunks,
     /// The number of the first event not looked at.
     taken: u64,
     /// Whether the last of them is of a relist.
