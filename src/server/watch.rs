@@ -106,11 +106,7 @@ pub(crate) async fn serve(
         read.metrics.clone(),
     )
     .until(read.recheck.take().map(|recheck| Box::pin(recheck.lost()) as Revoked));
-    let frames = stream::unfold(stream, |mut stream| async move {
-        let chunk = stream.next().await?;
-        Some((chunk, stream))
-    });
-    Ok(ok(&read, Body::Watch(Box::pin(frames)), &warnings))
+    Ok(ok(&read, Body::Watch(Box::pin(stream)), &warnings))
 }
 
 /// A state to begin with that is not older than `asked`, or for `None` than `since`, when the request had arrived.

@@ -2,22 +2,38 @@
 //!
 //! It holds one taken batch at most. A client that does not read is not polled by hyper, so that its watcher stays
 //! where it is and falls out of the history in the end: slow clients cost nothing but themselves.
+//!
+//! There are thousands of these, and an event wakes them all, so it is polled by hand and does at a wake-up only what that is for. A poll takes
+//! these steps, from the first again after each that changed something, until one returns:
+//!
+//! 1. An alarm rang, or one must be set anew: the right to the watch is looked at, then the drain, then the clock. A lost right drops what
+//!    was taken and ends the watch; a drain brings its end nearer; the clock makes a bookmark due, or the end.
+//! 2. A piece was taken and not given: it is given.
+//! 3. The watch has ended: so does the stream.
+//! 4. Its time is over: it has ended.
+//! 5. The watcher is asked. It has frames, the end of the initial events, or an end of its own: on to the first step. It is still searching:
+//!    the task goes to the end of the queue. It has nothing: if a bookmark is due, and only then can it be true, that is given.
+//! 6. The watcher is told whom to wake, and all is looked at once more. If there is still nothing to do, the task sleeps.
+//!
+//! Two things wake the task. The cache does when there may be an event; then no alarm is looked at, and no clock. An alarm (the right's own
+//! future, the drain, the one timer) rings first, and is polled only then, so also while events keep coming without a pause. No event is given
+//! after the poll in which the right was found lost.
 
 use std::collections::VecDeque;
-use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
+use futures_util::Stream;
+use tokio::time::{Instant, Sleep, sleep_until};
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use crate::api::media_type::View;
 use crate::api::resource_version::ResourceVersion;
 use crate::cache::core::watch_cache::EndCause;
-use crate::cache::core::watcher::{Taken, Watcher};
+use crate::cache::core::watcher::{Chunks, Taken, Watcher};
 use crate::cache::handle::CacheHandle;
 use crate::telemetry::server_metrics::{GaugeGuard, ResourceMetrics};
 
@@ -76,13 +92,30 @@ pub(crate) struct WatchStream<B> {
     /// No bookmark at or below what the client already has from its start.
     bookmarks_above: ResourceVersion,
     taken: VecDeque<Bytes>,
-    drain: Drain,
-    drains: bool,
-    /// Comes when the client has lost the right to it.
-    revoked: Option<Revoked>,
+    alarms: Alarms,
+    /// Whether something was given since the task slept last.
+    gave: bool,
     metrics: Arc<ResourceMetrics>,
     ended: Option<&'static str>,
     _open: GaugeGuard,
+}
+
+/// What ends a watch or makes a bookmark due, besides the cache.
+struct Alarms {
+    /// Whether they must be polled even though none rang: at first, and when the schedule has changed.
+    unset: bool,
+    /// Comes when the client has lost the right to it.
+    revoked: Option<Revoked>,
+    /// Comes once, when the server drains.
+    draining: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
+    drain: Drain,
+    drains: bool,
+    /// One for all that is timed.
+    timer: Option<Pin<Box<Sleep>>>,
+    /// Whether a bookmark is due.
+    bookmark: bool,
+    /// Whether the time is over.
+    over: bool,
 }
 
 /// Comes when the right to a watch is lost.
@@ -121,9 +154,8 @@ impl<B: Bookmarks> WatchStream<B> {
             schedule,
             end_bookmark,
             taken: VecDeque::new(),
-            drain,
-            drains: false,
-            revoked: None,
+            alarms: Alarms::new(drain),
+            gave: false,
             _open: metrics.watcher(),
             metrics,
             ended: None,
@@ -132,60 +164,58 @@ impl<B: Bookmarks> WatchStream<B> {
 
     /// Ends it, cleanly and at once, when its client's right to it is lost.
     pub(crate) fn until(mut self, revoked: Option<Revoked>) -> Self {
-        self.revoked = revoked;
+        self.alarms.revoked = revoked;
         self
     }
 
-    /// The next bytes to send; `None` at a clean end.
-    pub(crate) async fn next(&mut self) -> Option<Bytes> {
-        loop {
-            // Looked at each time, since a watch of a busy resource may never wait.
-            if self.is_revoked().await {
-                self.taken.clear();
-                self.ended = Some("forbidden");
-                return None;
+    /// The first step of the module's list.
+    fn look_at_alarms(&mut self) {
+        let alarm = self.watcher.alarm();
+        let mut context = Context::from_waker(&alarm);
+        if self.alarms.is_revoked(&mut context) {
+            self.taken.clear();
+            self.ended = Some("forbidden");
+        } else {
+            self.alarms.set(&mut self.schedule, &mut context);
+        }
+    }
+
+    /// Takes what there is, and gives its first piece.
+    fn take(&mut self) -> Step {
+        match self.watcher.take(TAKE_BYTES_MAX) {
+            Taken::Frames { chunks, events } => {
+                let first = gather(chunks, &mut self.taken);
+                self.metrics.delivered(events, first.as_ref().map_or(0, Bytes::len));
+                first.map_or(Step::Again, Step::Give)
             }
-            if let Some(chunk) = self.taken.pop_front() {
-                self.metrics.delivered(0, chunk.len());
-                return Some(chunk);
+            Taken::InitialEventsEnd(at) => {
+                self.bookmarks_above = at;
+                let wanted = self.end_bookmark.then(|| self.bookmarks.bookmark(at, true));
+                self.taken.extend(wanted.flatten());
+                Step::Again
             }
-            if self.ended.is_some() {
-                return None;
+            Taken::Searching => Step::Yield,
+            Taken::Idle => {
+                let bookmark = self.due_bookmark();
+                self.taken.extend(bookmark);
+                if self.taken.is_empty() && !self.alarms.unset { Step::Sleep } else { Step::Again }
             }
-            let now = Instant::now();
-            if now >= self.schedule.ends {
-                self.ended = Some(if self.drains { "shutdown" } else { "deadline" });
-                return None;
-            }
-            match self.watcher.take(TAKE_BYTES_MAX) {
-                Taken::Frames { chunks, events } => {
-                    self.metrics.delivered(events, 0);
-                    gather(chunks, &mut self.taken);
-                }
-                Taken::InitialEventsEnd(at) => {
-                    self.bookmarks_above = at;
-                    if self.end_bookmark {
-                        self.taken.extend(self.bookmarks.bookmark(at, true));
-                    }
-                }
-                Taken::Searching => tokio::task::yield_now().await,
-                Taken::Idle => match self.due_bookmark(now) {
-                    Some(bookmark) => self.taken.push_back(bookmark),
-                    None => self.wait().await,
-                },
-                Taken::Ended(cause) => self.ended = Some(cause_word(cause)),
+            Taken::Ended(cause) => {
+                self.ended = Some(cause_word(cause));
+                Step::Again
             }
         }
     }
 
     /// Called only right after the watcher was idle: a bookmark claims that nothing before it is still owed.
-    fn due_bookmark(&mut self, now: Instant) -> Option<Bytes> {
+    fn due_bookmark(&mut self) -> Option<Bytes> {
         // Without one, a client that was given the difference of a relist could not come back after it.
         let owed = self.watcher.owes_bookmark() && self.schedule.bookmarks;
-        if !owed && self.schedule.bookmark.is_none_or(|due| now < due) {
+        if !owed && !self.alarms.bookmark {
             return None;
         }
-        self.schedule.next_bookmark(now);
+        self.schedule.next_bookmark(Instant::now());
+        (self.alarms.bookmark, self.alarms.unset) = (false, true);
         let at = self.watcher.resource_version();
         if at <= self.bookmarks_above {
             return None;
@@ -193,35 +223,130 @@ impl<B: Bookmarks> WatchStream<B> {
         self.bookmarks.bookmark(at, false)
     }
 
-    async fn is_revoked(&mut self) -> bool {
-        let Some(revoked) = &mut self.revoked else { return false };
-        let ready = poll_fn(|context| Poll::Ready(revoked.as_mut().poll(context).is_ready())).await;
-        if ready {
-            // Polled once only.
-            self.revoked = Some(Box::pin(std::future::ready(())));
+    fn next_given(&mut self) -> Option<Bytes> {
+        let chunk = self.taken.pop_front()?;
+        if self.taken.is_empty() {
+            // What a burst needed is not kept for a silent hour.
+            self.taken = VecDeque::new();
         }
-        ready
+        self.metrics.delivered(0, chunk.len());
+        Some(chunk)
+    }
+}
+
+/// What comes of asking the watcher.
+enum Step {
+    Give(Bytes),
+    Again,
+    Yield,
+    Sleep,
+}
+
+impl<B: Bookmarks + Unpin> Stream for WatchStream<B> {
+    type Item = Bytes;
+
+    /// See the module.
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        let this = self.get_mut();
+        // After a piece there is mostly nothing more; so it is looked at once, with the waker set.
+        let mut waits = std::mem::take(&mut this.gave);
+        if waits {
+            this.watcher.wait(context.waker());
+        }
+        loop {
+            if this.watcher.take_rung() || this.alarms.unset {
+                this.look_at_alarms();
+            }
+            if let Some(chunk) = this.next_given() {
+                this.gave = true;
+                return Poll::Ready(Some(chunk));
+            }
+            if this.ended.is_some() {
+                return Poll::Ready(None);
+            }
+            if this.alarms.over {
+                this.ended = Some(this.alarms.cause());
+                return Poll::Ready(None);
+            }
+            if waits && !this.alarms.bookmark && this.watcher.is_quiet() {
+                return Poll::Pending;
+            }
+            match this.take() {
+                Step::Give(chunk) => {
+                    this.gave = true;
+                    return Poll::Ready(Some(chunk));
+                }
+                Step::Again => {}
+                Step::Yield => {
+                    context.waker().wake_by_ref();
+                    return Poll::Pending;
+                }
+                Step::Sleep if waits => return Poll::Pending,
+                Step::Sleep => {
+                    this.watcher.wait(context.waker());
+                    waits = true;
+                }
+            }
+        }
+    }
+}
+
+impl Alarms {
+    fn new(drain: Drain) -> Self {
+        Self {
+            unset: true,
+            revoked: None,
+            draining: Some(Box::pin(drain.begins.clone().cancelled_owned())),
+            drain,
+            drains: false,
+            timer: None,
+            bookmark: false,
+            over: false,
+        }
     }
 
-    async fn wait(&mut self) {
-        let until =
-            self.schedule.bookmark.map_or(self.schedule.ends, |due| due.min(self.schedule.ends));
-        let lost = async {
-            match &mut self.revoked {
-                Some(revoked) => revoked.as_mut().await,
-                None => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            biased;
-            () = self.watcher.woken() => {}
-            () = lost => self.revoked = Some(Box::pin(std::future::ready(()))),
-            () = tokio::time::sleep_until(until) => {}
-            () = self.drain.begins.cancelled(), if !self.drains => {
-                self.drains = true;
-                self.schedule.ends = self.schedule.ends.min(self.drain.moment());
-            }
+    fn is_revoked(&mut self, context: &mut Context<'_>) -> bool {
+        let lost =
+            self.revoked.as_mut().is_some_and(|revoked| revoked.as_mut().poll(context).is_ready());
+        if lost {
+            // Polled once only.
+            self.revoked = None;
         }
+        lost
+    }
+
+    /// Looks at the drain and the clock, and sets the timer for what comes next.
+    fn set(&mut self, schedule: &mut Schedule, context: &mut Context<'_>) {
+        self.unset = false;
+        if self.draining.as_mut().is_some_and(|draining| draining.as_mut().poll(context).is_ready())
+        {
+            self.draining = None;
+            self.drains = true;
+            schedule.ends = schedule.ends.min(self.drain.moment());
+        }
+        let now = Instant::now();
+        while !self.over {
+            let bookmark = schedule.bookmark.filter(|_| !self.bookmark);
+            let until = bookmark.map_or(schedule.ends, |due| due.min(schedule.ends));
+            if now < until && self.poll_timer(until, context).is_pending() {
+                return;
+            }
+            self.over = until >= schedule.ends;
+            self.bookmark = !self.over;
+        }
+    }
+
+    fn poll_timer(&mut self, until: Instant, context: &mut Context<'_>) -> Poll<()> {
+        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(until)));
+        if timer.deadline() != until {
+            timer.as_mut().reset(until);
+        }
+        timer.as_mut().poll(context)
+    }
+
+    /// Why the time is over.
+    fn cause(&self) -> &'static str {
+        if self.drains { "shutdown" } else { "deadline" }
     }
 }
 
@@ -234,18 +359,24 @@ impl<B> Drop for WatchStream<B> {
 
 /// Joins neighbouring small frames: each chunk is a DATA frame and a TLS record of its own. What is large or stands alone
 /// goes out as it is, shared by all watchers.
-fn gather(chunks: Vec<Bytes>, into: &mut VecDeque<Bytes>) {
+///
+/// The first piece is returned, since it is mostly the only one; the others go into `rest`.
+fn gather(mut chunks: Chunks, rest: &mut VecDeque<Bytes>) -> Option<Bytes> {
+    if chunks.len() <= 1 {
+        return chunks.pop();
+    }
     let mut run: Vec<Bytes> = Vec::new();
     let mut length = 0;
     for chunk in chunks.into_iter().filter(|chunk| !chunk.is_empty()) {
         if length + chunk.len() > JOINED_BYTES_MAX {
-            into.extend(join(&mut run, length));
+            rest.extend(join(&mut run, length));
             length = 0;
         }
         length += chunk.len();
         run.push(chunk);
     }
-    into.extend(join(&mut run, length));
+    rest.extend(join(&mut run, length));
+    rest.pop_front()
 }
 
 fn join(run: &mut Vec<Bytes>, length: usize) -> Option<Bytes> {

@@ -1,6 +1,9 @@
 //! Bookmarks and ends on tokio's paused clock, over a real watch cache.
 
-use futures_util::FutureExt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Wake, Waker};
+
+use futures_util::{FutureExt, StreamExt};
 
 use super::*;
 use crate::api::resource::{GroupVersionResource, built_in};
@@ -162,7 +165,8 @@ fn small_frames_are_joined_and_large_ones_are_not_copied() {
     let small = Bytes::from_static(b"s");
     let mut gathered = VecDeque::new();
     let given = [&small, &small, &large, &small, &large, &large, &small, &small];
-    gather(given.into_iter().cloned().collect(), &mut gathered);
+    let first = gather(given.into_iter().cloned().collect(), &mut gathered).unwrap();
+    gathered.push_front(first);
     let lengths: Vec<_> = gathered.iter().map(Bytes::len).collect();
     assert_eq!(lengths, [2, JOINED_BYTES_MAX, 1, JOINED_BYTES_MAX, JOINED_BYTES_MAX, 2]);
     assert_eq!(gathered[1].as_ptr(), large.as_ptr());
@@ -170,4 +174,106 @@ fn small_frames_are_joined_and_large_ones_are_not_copied() {
         gathered.iter().flatten().count(),
         given.iter().map(|chunk| chunk.len()).sum::<usize>()
     );
+}
+
+/// A right that is lost when the sender says so, and how often it was looked at.
+fn right() -> (tokio::sync::oneshot::Sender<()>, Revoked, Arc<AtomicUsize>) {
+    let (lose, mut lost) = tokio::sync::oneshot::channel::<()>();
+    let looks = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&looks);
+    let revoked = std::future::poll_fn(move |context| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        lost.poll_unpin(context).map(drop)
+    });
+    (lose, Box::pin(revoked), looks)
+}
+
+/// Counts how often its task was woken.
+#[derive(Default)]
+struct Task(AtomicUsize);
+
+impl Wake for Task {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+fn poll(stream: &mut WatchStream<Fake>, task: &Arc<Task>) -> Poll<Option<Bytes>> {
+    stream.poll_next_unpin(&mut Context::from_waker(&Waker::from(Arc::clone(task))))
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_event_comes_after_the_right_was_lost() {
+    let cache = cache();
+    let (lose, revoked, looks) = right();
+    let mut opened = open(&cache, WatchStart::Now, None, false);
+    opened.stream = opened.stream.until(Some(revoked));
+    // The client always finds an event when it comes back, so that its watch never waits.
+    for at in 8..100 {
+        cache.apply(vec![Change::Upsert(object("z", at))], Now::default());
+        assert!(text(&mut opened.stream).await.unwrap().contains(&format!("\"{at}\"")));
+    }
+    assert_eq!(looks.load(Ordering::Relaxed), 1, "it is looked at when it is due");
+    cache.apply(vec![Change::Upsert(object("z", 100))], Now::default());
+    lose.send(()).unwrap();
+    assert_eq!(text(&mut opened.stream).await, None);
+    assert_eq!(text(&mut opened.stream).await, None);
+    assert_eq!(ended(opened), "forbidden");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_taken_is_dropped_with_the_right_too() {
+    let cache = cache();
+    let (lose, revoked, _) = right();
+    let mut opened = open(&cache, WatchStart::After(ResourceVersion(7)), None, false);
+    opened.stream = opened.stream.until(Some(revoked));
+    // Two pieces at least.
+    let long = "x".repeat(JOINED_BYTES_MAX);
+    cache.apply(vec![Change::Upsert(object(&long, 8))], Now::default());
+    cache.apply(vec![Change::Upsert(object("z", 9))], Now::default());
+    assert!(text(&mut opened.stream).await.unwrap().contains(&long));
+    lose.send(()).unwrap();
+    assert_eq!(text(&mut opened.stream).await, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_polled_last_is_woken_by_events_and_alarms() {
+    let cache = cache();
+    let (lose, revoked, _) = right();
+    let mut opened = open(&cache, WatchStart::Now, Some(3), false);
+    opened.stream = opened.stream.until(Some(revoked));
+    let tasks = [(); 4].map(|()| Arc::new(Task::default()));
+    let woken = || tasks.each_ref().map(|task| task.0.load(Ordering::Relaxed));
+    assert!(poll(&mut opened.stream, &tasks[0]).is_pending());
+    assert!(poll(&mut opened.stream, &tasks[1]).is_pending());
+    cache.apply(vec![Change::Upsert(object("z", 8))], Now::default());
+    // One that does not come back is not called again.
+    cache.apply(vec![Change::Upsert(object("z", 9))], Now::default());
+    assert_eq!(woken(), [0, 1, 0, 0]);
+    assert!(poll(&mut opened.stream, &tasks[2]).is_ready());
+    assert!(poll(&mut opened.stream, &tasks[2]).is_pending());
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(woken(), [0, 1, 1, 0], "the bookmark's time");
+    assert!(poll(&mut opened.stream, &tasks[2]).is_ready());
+    assert!(poll(&mut opened.stream, &tasks[3]).is_pending());
+    lose.send(()).unwrap();
+    assert_eq!(woken(), [0, 1, 1, 1]);
+    assert_eq!(poll(&mut opened.stream, &tasks[3]), Poll::Ready(None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_end_comes_in_time_though_events_never_pause() {
+    let cache = cache();
+    let start = Instant::now();
+    let mut opened = open(&cache, WatchStart::Now, Some(200), false);
+    let mut at = 8;
+    loop {
+        cache.apply(vec![Change::Upsert(object("z", at))], Now::default());
+        let Some(told) = text(&mut opened.stream).await else { break };
+        assert!(told.contains(&format!("\"{at}\"")), "{told}");
+        tokio::time::advance(Duration::from_secs(1)).await;
+        at += 1;
+    }
+    assert_eq!(ended(opened), "deadline");
+    assert!((200..=201).contains(&start.elapsed().as_secs()));
 }
