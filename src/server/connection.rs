@@ -10,7 +10,7 @@ use http::{Request, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::sync::CancellationToken;
@@ -20,6 +20,7 @@ use crate::config::ServerConfig;
 use crate::server::listener::ListenerKind;
 use crate::server::patience::{Head, Watched};
 use crate::server::router::Router;
+use crate::server::streams::{Arrivals, Streams};
 use crate::server::untaken::{Taken, Untaken};
 
 /// What the router may know of the connection that a request came on.
@@ -38,7 +39,6 @@ pub(crate) struct Client {
 /// Serves connections of any kind.
 #[derive(Clone)]
 pub(crate) struct Connections {
-    builder: Arc<auto::Builder<TokioExecutor>>,
     router: Arc<Router>,
     header_read_timeout: Duration,
     stall_timeout: Duration,
@@ -52,11 +52,16 @@ impl Connections {
         abort: CancellationToken,
     ) -> Self {
         let &ServerConfig { header_read_timeout, stall_timeout, .. } = config;
-        let mut builder = auto::Builder::new(TokioExecutor::new());
+        Self { router, header_read_timeout, stall_timeout, abort }
+    }
+
+    /// One for each connection, whose streams go where this says.
+    fn builder(&self, streams: Arrivals) -> auto::Builder<Arrivals> {
+        let mut builder = auto::Builder::new(streams);
         builder
             .http1()
             .timer(TokioTimer::new())
-            .header_read_timeout(header_read_timeout.max(IDLE_TIMEOUT))
+            .header_read_timeout(self.header_read_timeout.max(IDLE_TIMEOUT))
             .max_headers(HEADERS_MAX)
             .max_buf_size(HEADER_BYTES_MAX + REQUEST_LINE_BYTES_MAX);
         builder
@@ -72,7 +77,7 @@ impl Connections {
             .max_send_buf_size(SEND_BUFFER_BYTES)
             .keep_alive_interval(PING_INTERVAL)
             .keep_alive_timeout(PING_TIMEOUT);
-        Self { builder: Arc::new(builder), router, header_read_timeout, stall_timeout, abort }
+        builder
     }
 
     /// Serves one connection to its end. Its errors are the client's affair, and are told at debug.
@@ -99,12 +104,14 @@ impl Connections {
                 })
             })
         });
+        let mut streams = Streams::new();
+        let builder = self.builder(streams.arrivals());
         let connection =
-            self.builder.serve_connection_with_upgrades(TokioIo::new(io), service).into_owned();
+            builder.serve_connection_with_upgrades(TokioIo::new(io), service).into_owned();
         let mut connection = Box::pin(connection);
         let mut sweeping = pin!(untaken.sweep());
         let ended = tokio::select! {
-            ended = connection.as_mut() => ended,
+            ended = streams.run(&mut connection) => ended,
             never = sweeping.as_mut() => match never {},
             () = head.late(self.header_read_timeout) => {
                 tracing::debug!("a client did not finish the head of its request in time");
@@ -119,7 +126,7 @@ impl Connections {
             } => {
                 connection.as_mut().graceful_shutdown();
                 tokio::select! {
-                    ended = connection.as_mut() => ended,
+                    ended = streams.run(&mut connection) => ended,
                     never = sweeping.as_mut() => match never {},
                     () = self.abort.cancelled() => return,
                 }
