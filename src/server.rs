@@ -11,6 +11,7 @@ pub mod listener;
 pub mod tls;
 
 mod access;
+mod audit_id;
 mod audited;
 mod carry;
 mod connection;

@@ -14,8 +14,9 @@ use crate::api::status::Status;
 use crate::auth::audit::{AuditAnswer, AuditLog, AuditSubject, Stale};
 use crate::auth::authorizer::Source;
 use crate::server::access::Judged;
+use crate::server::audit_id::AUDIT_ID;
 use crate::server::connection::Client;
-use crate::server::response::{AUDIT_ID, Body};
+use crate::server::response::Body;
 
 /// See the module. Tells nothing without a log.
 pub(crate) struct Auditor {

@@ -16,6 +16,7 @@ use crate::api::status::Status;
 use crate::codec::list::Spliced;
 use crate::codec::rope::{Gather, PIECE_BYTES, Rope, SHARED_BYTES_MIN};
 use crate::codec::{pretty, protobuf};
+use crate::server::audit_id::{AUDIT_ID, audit_id};
 use crate::server::forward::Hold;
 use crate::server::forwarded_watch::ForwardedWatch;
 use crate::telemetry::server_metrics::Answer;
@@ -266,21 +267,8 @@ fn common_headers(request: &HeaderMap, content_type: &'static str, response: &mu
     response.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
 }
 
-/// The request's own, verbatim, else a random UUID.
-fn audit_id(request: &HeaderMap) -> HeaderValue {
-    if let Some(given) = request.get(AUDIT_ID).filter(|given| !given.is_empty()) {
-        return given.clone();
-    }
-    let mut buffer = uuid::Uuid::encode_buffer();
-    let text = uuid::Uuid::new_v4().hyphenated().encode_lower(&mut buffer);
-    HeaderValue::from_str(text).unwrap_or_else(|_| HeaderValue::from_static(""))
-}
-
 /// Of larger chunks, which are rare, pieces are copied.
 const SHARED_BYTES_MAX: usize = 256 << 10;
-
-/// The header of an identity that the upstream gives each request.
-pub(crate) const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 
 /// The settings come with the first answer of the upstream.
 const SETTINGS_RETRY_AFTER_SECONDS: u32 = 1;

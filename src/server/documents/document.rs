@@ -11,7 +11,8 @@ use http::header::{
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 
 use super::ask::is_strong;
-use crate::server::response::{AUDIT_ID, Body};
+use crate::server::audit_id::AUDIT_ID;
+use crate::server::response::Body;
 
 /// A document and the headers that belong to it.
 #[derive(Debug)]
