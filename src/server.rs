@@ -1,6 +1,6 @@
 //! Where clients come in and get their answers.
 //!
-//! In the order of a request's way: [`listener`] and [`tls`] accept, [`connection`] speaks HTTP, [`router`] parses and judges
+//! In the order of a request's way: [`listener`] and [`tls`] accept, [`connection`] speaks HTTP (and [`cork`] gathers what it writes), [`router`] parses and judges
 //! ([`host`], [`delegate`]), [`get`], [`list`] and [`watch`] (with [`websocket`]) answer from the cache, [`documents`] from what the upstream confirms, [`forward`] and [`upgrade`] from the
 //! upstream, in the name that [`carry`] puts on them; [`response`], [`headers`] and [`framing`] serve both.
 //!
@@ -15,6 +15,7 @@ mod audit_id;
 mod audited;
 mod carry;
 mod connection;
+mod cork;
 mod documents;
 mod forward;
 mod forwarded_watch;

@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::auth::peer::Peer;
 use crate::config::ServerConfig;
+use crate::server::cork::Cork;
 use crate::server::listener::ListenerKind;
 use crate::server::patience::{Head, Watched};
 use crate::server::router::Router;
@@ -87,7 +88,8 @@ impl Connections {
     {
         let client = Arc::new(client);
         let head = Head::new();
-        let io = Watched::new(io, head.clone());
+        let cork = Cork::new(Watched::new(io, head.clone()), head.clone());
+        let io = TokioIo::new(cork.clone());
         let router = Arc::clone(&self.router);
         let draining = client.draining.clone();
         let heads = head.clone();
@@ -106,33 +108,33 @@ impl Connections {
         });
         let mut streams = Streams::new();
         let builder = self.builder(streams.arrivals());
-        let connection =
-            builder.serve_connection_with_upgrades(TokioIo::new(io), service).into_owned();
+        let connection = builder.serve_connection_with_upgrades(io, service).into_owned();
         let mut connection = Box::pin(connection);
-        let mut sweeping = pin!(untaken.sweep());
-        let ended = tokio::select! {
-            ended = streams.run(&mut connection) => ended,
-            never = sweeping.as_mut() => match never {},
-            () = head.late(self.header_read_timeout) => {
-                tracing::debug!("a client did not finish the head of its request in time");
-                return;
-            }
-            // A client that is there and has nothing to ask is told to go, as by Go's server (`IdleTimeout`).
-            () = async {
-                tokio::select! {
-                    () = draining.cancelled() => {}
-                    () = head.unused(IDLE_TIMEOUT) => {}
+        let ended = cork.turns(async {
+            let mut sweeping = pin!(untaken.sweep());
+            tokio::select! {
+                ended = streams.run(&mut connection) => return ended,
+                never = sweeping.as_mut() => match never {},
+                () = head.late(self.header_read_timeout) => {
+                    tracing::debug!("a client did not finish the head of its request in time");
+                    return Ok(());
                 }
-            } => {
-                connection.as_mut().graceful_shutdown();
-                tokio::select! {
-                    ended = streams.run(&mut connection) => ended,
-                    never = sweeping.as_mut() => match never {},
-                    () = self.abort.cancelled() => return,
-                }
+                // A client that is there and has nothing to ask is told to go, as by Go's server (`IdleTimeout`).
+                () = async {
+                    tokio::select! {
+                        () = draining.cancelled() => {}
+                        () = head.unused(IDLE_TIMEOUT) => {}
+                    }
+                } => {}
             }
-        };
-        if let Err(error) = ended {
+            connection.as_mut().graceful_shutdown();
+            tokio::select! {
+                ended = streams.run(&mut connection) => ended,
+                never = sweeping.as_mut() => match never {},
+                () = self.abort.cancelled() => Ok(()),
+            }
+        });
+        if let Err(error) = ended.await.map_err(Into::into).flatten() {
             tracing::debug!(%error, "a client connection ended");
         }
     }

@@ -8,6 +8,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -19,17 +20,18 @@ use tokio::time::{Instant, Sleep};
 
 /// What a connection is busy with. Cheap to clone.
 #[derive(Clone, Debug)]
-pub(crate) struct Head {
-    phase: Arc<Mutex<Phase>>,
-    used: Arc<Mutex<Use>>,
-}
+pub(crate) struct Head(Arc<Use>);
 
 /// The requests of a connection, of whatever protocol.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 struct Use {
-    open: usize,
-    /// When the last one ended.
-    since: Instant,
+    phase: Mutex<Phase>,
+    /// Whether the phase is HTTP/2, which it stays: with each read and request this is looked at, and the lock let be.
+    http2: AtomicBool,
+    open: AtomicUsize,
+    accepted: Instant,
+    /// When the last request ended, in milliseconds since then. Written before `open` is.
+    ended: AtomicU64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,30 +51,41 @@ enum Phase {
 impl Head {
     /// Of a connection that was just accepted.
     pub(crate) fn new() -> Self {
-        let since = Instant::now();
-        let phase = Phase::Opening { matched: 0, since };
-        Self {
-            phase: Arc::new(Mutex::new(phase)),
-            used: Arc::new(Mutex::new(Use { open: 0, since })),
-        }
+        let accepted = Instant::now();
+        Self(Arc::new(Use {
+            phase: Mutex::new(Phase::Opening { matched: 0, since: accepted }),
+            http2: AtomicBool::new(false),
+            open: AtomicUsize::new(0),
+            accepted,
+            ended: AtomicU64::new(0),
+        }))
     }
 
     /// A head is complete. The request goes on until what is returned is dropped.
     pub(crate) fn request(&self, has_body: bool) -> Request {
-        self.used.lock().open += 1;
-        let mut phase = self.phase.lock();
-        if *phase != Phase::Http2 {
+        self.0.open.fetch_add(1, Ordering::Relaxed);
+        if !self.is_http2() {
+            let mut phase = self.0.phase.lock();
             let more = matches!(*phase, Phase::Head { whole: false, .. }) && !has_body;
             *phase = Phase::Busy { more };
         }
         Request { head: self.clone() }
     }
 
+    fn is_http2(&self) -> bool {
+        self.0.http2.load(Ordering::Relaxed)
+    }
+
+    /// Whether several requests share the connection now.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.is_http2() && self.0.open.load(Ordering::Relaxed) > 1
+    }
+
     /// Resolves when a head has been coming for longer than this.
     pub(crate) async fn late(&self, timeout: Duration) {
         loop {
             let now = Instant::now();
-            let until = match *self.phase.lock() {
+            let until = match *self.0.phase.lock() {
                 Phase::Http2 => break,
                 Phase::Opening { since, .. } | Phase::Head { since, .. } => since + timeout,
                 // A head that begins from now on is not late any sooner.
@@ -90,11 +103,13 @@ impl Head {
     pub(crate) async fn unused(&self, timeout: Duration) {
         loop {
             let now = Instant::now();
-            let Use { open, since } = *self.used.lock();
+            let open = self.0.open.load(Ordering::Acquire);
+            let since =
+                self.0.accepted + Duration::from_millis(self.0.ended.load(Ordering::Relaxed));
             let until = if open == 0 { since + timeout } else { now + timeout };
             if until > now {
                 tokio::time::sleep_until(until).await;
-            } else if *self.phase.lock() == Phase::Http2 {
+            } else if self.is_http2() {
                 return;
             } else {
                 // HTTP/1.1 has a bound of its own.
@@ -105,7 +120,10 @@ impl Head {
 
     /// Takes note of bytes that were read.
     fn read(&self, bytes: &[u8]) {
-        let mut phase = self.phase.lock();
+        if self.is_http2() {
+            return;
+        }
+        let mut phase = self.0.phase.lock();
         let whole = bytes.ends_with(HEAD_END);
         *phase = match *phase {
             Phase::Opening { matched, since } => {
@@ -114,6 +132,7 @@ impl Head {
                 if expected.get(..length) != bytes.get(..length) {
                     Phase::Head { since, whole }
                 } else if length == expected.len() {
+                    self.0.http2.store(true, Ordering::Relaxed);
                     Phase::Http2
                 } else {
                     Phase::Opening { matched: matched + length, since }
@@ -141,12 +160,14 @@ impl Request {
 
 impl Drop for Request {
     fn drop(&mut self) {
-        {
-            let mut used = self.head.used.lock();
-            used.open = used.open.saturating_sub(1);
-            used.since = Instant::now();
+        let used = &*self.head.0;
+        let ended = u64::try_from(used.accepted.elapsed().as_millis()).unwrap_or(u64::MAX);
+        used.ended.store(ended, Ordering::Relaxed);
+        used.open.fetch_sub(1, Ordering::Release);
+        if self.head.is_http2() {
+            return;
         }
-        let mut phase = self.head.phase.lock();
+        let mut phase = used.phase.lock();
         if let Phase::Busy { more } = *phase {
             *phase = if more {
                 Phase::Head { since: Instant::now(), whole: false }

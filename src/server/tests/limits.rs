@@ -40,6 +40,24 @@ async fn an_answer_that_nobody_takes_ends_its_connection() {
         .await;
 }
 
+/// The same where several answers share the connection.
+#[tokio::test]
+async fn answers_that_nobody_takes_end_the_connection_they_share() {
+    let settings = Settings { stall_timeout: STALL, ..Settings::default() };
+    let weir = Weir::start_with(settings, |_| async { answer(200, vec![b'x'; 64 << 20]) }).await;
+    let mut client = weir.tcp().await;
+    let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+    // The largest windows: it is the socket that is full.
+    bytes.extend(frame(4, 0, 0, &[0, 4, 0x7f, 0xff, 0xff, 0xff]));
+    bytes.extend(frame(8, 0, 0, &0x7fff_0000_u32.to_be_bytes()));
+    for stream in [1, 3, 5] {
+        bytes.extend(frame(1, 0x4 | 0x1, stream, &version_head()));
+    }
+    client.write_all(&bytes).await.unwrap();
+    super::harness::until(|| weir.scrape().contains("weir_connections{listener=\"plain\"} 0"))
+        .await;
+}
+
 /// CVE-2023-44487: the upstream must not feel what a client takes back at once.
 #[tokio::test]
 async fn a_flood_of_streams_that_are_reset_ends_the_connection() {

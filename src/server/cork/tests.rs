@@ -1,0 +1,292 @@
+//! What reaches the socket, and in how many writes.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Waker;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use proptest::prelude::*;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::Notify;
+
+use super::*;
+use crate::server::patience::Watched;
+
+/// A socket that tells of its writes, and takes only so many bytes until it is given more room.
+#[derive(Clone, Debug, Default)]
+struct Socket(Arc<Mutex<State>>);
+
+#[derive(Debug, Default)]
+struct State {
+    written: Vec<u8>,
+    writes: usize,
+    flushes: usize,
+    room: Option<usize>,
+    failing: bool,
+    incoming: VecDeque<u8>,
+    waker: Option<Waker>,
+}
+
+impl Socket {
+    fn with_room(room: usize) -> Self {
+        let socket = Self::default();
+        socket.0.lock().room = Some(room);
+        socket
+    }
+
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        let waker = {
+            let mut state = self.0.lock();
+            change(&mut state);
+            state.waker.take()
+        };
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+impl AsyncRead for Socket {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let mut state = self.0.lock();
+        if state.incoming.is_empty() {
+            state.waker = Some(context.waker().clone());
+            return Poll::Pending;
+        }
+        let bytes: Vec<u8> = state.incoming.drain(..).collect();
+        buffer.put_slice(&bytes);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Socket {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let mut state = self.0.lock();
+        if state.failing {
+            return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+        }
+        let taken = state.room.map_or(bytes.len(), |room| room.min(bytes.len()));
+        if taken == 0 {
+            state.waker = Some(context.waker().clone());
+            return Poll::Pending;
+        }
+        state.room = state.room.map(|room| room - taken);
+        state.writes += 1;
+        state.written.extend_from_slice(&bytes[..taken]);
+        Poll::Ready(Ok(taken))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.0.lock().flushes += 1;
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// A connection whose first bytes were read, and on which so many requests are open.
+async fn cork(
+    socket: &Socket,
+    opening: &[u8],
+    open: usize,
+) -> (Cork<Watched<Socket>>, Vec<crate::server::patience::Request>) {
+    let head = Head::new();
+    let mut cork = Cork::new(Watched::new(socket.clone(), head.clone()), head.clone());
+    socket.0.lock().incoming.extend(opening);
+    let mut read = vec![0; opening.len()];
+    cork.read_exact(&mut read).await.unwrap();
+    (cork, (0..open).map(|_| head.request(false)).collect())
+}
+
+/// Writes and flushes each piece, as h2 does with DATA frames.
+async fn write(mut cork: Cork<Watched<Socket>>, pieces: &[Vec<u8>]) -> io::Result<()> {
+    for piece in pieces {
+        cork.write_all(piece).await?;
+        cork.flush().await?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_a_turn_writes_goes_out_at_its_end_in_one_write() {
+    let socket = Socket::default();
+    let (cork, _open) = cork(&socket, PREFACE, 2).await;
+    let pieces = vec![vec![b'x'; 1000]; 50];
+    let turn = async {
+        write(cork.clone(), &pieces).await.unwrap();
+        assert_eq!(socket.0.lock().writes, 0);
+        std::future::pending::<()>().await
+    };
+    let mut turns = pin!(cork.turns(turn));
+    // The first one is the other streams'.
+    while futures_util::poll!(turns.as_mut()).is_pending() && socket.0.lock().flushes == 0 {
+        tokio::task::yield_now().await;
+    }
+    let state = socket.0.lock();
+    assert_eq!((state.written.len(), state.writes, state.flushes), (50_000, 1, 1));
+    drop(state);
+    assert_eq!(cork.gathering.lock().gathered.capacity(), 0, "an idle connection holds nothing");
+}
+
+#[tokio::test]
+async fn lone_requests_whole_frames_and_http1_go_straight_through() {
+    for (opening, open, length) in
+        [(PREFACE, 1, 1000), (PREFACE, 9, STRAIGHT_BYTES_MIN), (b"GET / HTTP/1.1\r\n", 9, 1000)]
+    {
+        let socket = Socket::default();
+        let (cork, _open) = cork(&socket, opening, open).await;
+        write(cork, &vec![vec![b'x'; length]; 5]).now_or_never().unwrap().unwrap();
+        let state = socket.0.lock();
+        assert_eq!((state.writes, state.flushes, state.written.len()), (5, 5, length * 5));
+    }
+}
+
+#[tokio::test]
+async fn a_turn_with_several_requests_comes_after_the_streams_that_are_ready() {
+    for (open, expected) in [(0, 0), (1, 0), (2, 3)] {
+        let (cork, _open) = cork(&Socket::default(), PREFACE, open).await;
+        let ready = Arc::new(AtomicUsize::new(0));
+        for _ in 0..3 {
+            let ready = Arc::clone(&ready);
+            tokio::spawn(async move { ready.fetch_add(1, Ordering::Relaxed) });
+        }
+        let seen = cork.turns(async { ready.load(Ordering::Relaxed) }).await.unwrap();
+        assert_eq!(seen, expected, "{open}");
+    }
+}
+
+#[tokio::test]
+async fn a_full_socket_is_felt_and_nothing_is_lost() {
+    let socket = Socket::with_room(0);
+    let (cork, _open) = cork(&socket, PREFACE, 2).await;
+    let pieces: Vec<Vec<u8>> = (0..200_u8).map(|number| vec![number; 1000]).collect();
+    let taken = Arc::new(AtomicUsize::new(0));
+    let (count, done, writer) = (Arc::clone(&taken), Arc::new(Notify::new()), cork.clone());
+    let wrote = Arc::clone(&done);
+    let expected = pieces.concat();
+    let driver = tokio::spawn(async move {
+        let turns = cork.turns(async move {
+            for piece in &pieces {
+                write(writer.clone(), std::slice::from_ref(piece)).await.unwrap();
+                count.fetch_add(1, Ordering::Relaxed);
+            }
+            wrote.notify_one();
+            std::future::pending::<()>().await
+        });
+        turns.await
+    });
+    for _ in 0..10 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(taken.load(Ordering::Relaxed), GATHERED_BYTES_MAX / 1000, "no more is taken");
+    while socket.0.lock().written.len() < expected.len() {
+        socket.change(|state| state.room = Some(777));
+        tokio::task::yield_now().await;
+    }
+    done.notified().await;
+    assert!(socket.0.lock().written == expected);
+    driver.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_at_a_turns_end_ends_the_connection() {
+    let socket = Socket::with_room(10);
+    let (cork, _open) = cork(&socket, PREFACE, 2).await;
+    let writer = cork.clone();
+    let turns = cork.turns(async move {
+        write(writer, &[vec![b'x'; 1000]]).await.unwrap();
+        std::future::pending::<()>().await
+    });
+    let mut turns = pin!(turns);
+    let early = tokio::time::timeout(Duration::from_secs(9), turns.as_mut()).await;
+    assert!(early.is_err(), "a full socket is no error");
+    socket.change(|state| state.failing = true);
+    assert_eq!(turns.await.unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+}
+
+#[tokio::test]
+async fn what_was_gathered_goes_out_before_the_end() {
+    let socket = Socket::default();
+    let (cork, _open) = cork(&socket, PREFACE, 2).await;
+    let mut writer = cork.clone();
+    let turns = cork.turns(async move {
+        writer.write_all(b"goodbye").await?;
+        writer.shutdown().await
+    });
+    turns.await.unwrap().unwrap();
+    assert_eq!(socket.0.lock().written, b"goodbye");
+
+    let (cork, _open) = self::cork(&socket, PREFACE, 2).await;
+    let mut writer = cork.clone();
+    cork.turns(async move { writer.write_all(b", really").await }).await.unwrap().unwrap();
+    assert_eq!(socket.0.lock().written, b"goodbye, really");
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Write(usize),
+    Room(usize),
+    Open(usize),
+    Turn,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        4 => (1..40_000_usize).prop_map(Step::Write),
+        3 => (0..50_000_usize).prop_map(Step::Room),
+        1 => (0..4_usize).prop_map(Step::Open),
+        3 => Just(Step::Turn),
+    ]
+}
+
+proptest! {
+    /// Whatever comes between: all bytes, once, in order.
+    #[test]
+    fn bytes_keep_their_order(steps in prop::collection::vec(step(), 1..60)) {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            let socket = Socket::with_room(0);
+            let (mut cork, mut open) = cork(&socket, PREFACE, 2).await;
+            let head = cork.head.clone();
+            let (mut expected, mut number) = (Vec::new(), 0_u32);
+            for step in steps {
+                match step {
+                    Step::Write(length) => {
+                        let bytes: Vec<u8> =
+                            (0..length).map(|at| (at as u32 + number).to_le_bytes()[0]).collect();
+                        number += 7;
+                        if let Some(taken) = cork.write(&bytes).now_or_never() {
+                            expected.extend_from_slice(&bytes[..taken.unwrap()]);
+                        }
+                        cork.flush().now_or_never();
+                    }
+                    Step::Room(room) => socket.change(|state| state.room = Some(room)),
+                    Step::Open(count) => open = (0..count).map(|_| head.request(false)).collect(),
+                    Step::Turn => {
+                        let mut context = Context::from_waker(Waker::noop());
+                        let _ready = cork.gathering.lock().drain(&mut context).is_ready();
+                    }
+                }
+                prop_assert!(cork.gathering.lock().gathered.capacity() <= GATHERED_BYTES_MAX);
+            }
+            drop(open);
+            socket.change(|state| state.room = None);
+            cork.turns(async {}).await.unwrap();
+            prop_assert!(socket.0.lock().written == expected);
+            Ok(())
+        })?;
+    }
+}
