@@ -1,0 +1,216 @@
+//! The main paths, each with what it needs ready before it is counted.
+
+use std::hint::black_box;
+use std::sync::Arc;
+
+use http::header::{ACCEPT, ACCEPT_ENCODING};
+use http::{HeaderMap, HeaderValue, Method};
+use weir::api::list_options::ListOptions;
+use weir::api::media_type::{self, Encoding, View};
+use weir::api::request_info::RequestInfo;
+use weir::api::resource::Shape;
+use weir::cache::core::snapshot::{PageRange, Snapshot};
+use weir::cache::core::watch_cache::{Change, WatchCache};
+use weir::cache::core::watcher::WatchFilter;
+use weir::codec::frame::{self, EventType, FrameSplitter};
+use weir::codec::ingest;
+use weir::codec::object::Object;
+
+use crate::caches::{NOW, cache, of_half, of_node, take, watch};
+use crate::lists;
+use crate::pods::{Pods, Which};
+
+/// Something to be counted, done so many times.
+pub(crate) struct Case {
+    pub(crate) name: &'static str,
+    pub(crate) times: usize,
+    pub(crate) run: Box<dyn FnMut()>,
+}
+
+/// What cases are made of.
+struct Fixture {
+    json: Pods,
+    protobuf: Pods,
+    /// To be cloned: each takes long to make where instructions are counted.
+    objects: Vec<Object>,
+}
+
+/// Each is made when it is its turn.
+pub(crate) fn all() -> impl Iterator<Item = Case> {
+    let (json, protobuf) = (Pods::json(), Pods::protobuf());
+    let fixture = Fixture { objects: json.objects(OBJECTS), json, protobuf };
+    let makers: [fn(&Fixture) -> Case; 16] = [
+        request,
+        |it| decode(&it.json, "decode a pod, JSON"),
+        |it| decode(&it.protobuf, "decode a pod, protobuf"),
+        split,
+        |it| apply(it, "apply an event, no watch", |_| Vec::new()),
+        |it| apply(it, "apply an event, 2000 by node, 20 want it", by_node),
+        |it| apply(it, "apply an event, 1000 of all", of_all),
+        frame,
+        deliver,
+        register,
+        get,
+        node,
+        label,
+        |it| encode(&it.json, "list, an object, JSON"),
+        |it| encode(&it.protobuf, "list, an object, protobuf"),
+        deflate,
+    ];
+    makers.into_iter().map(move |make| make(&fixture))
+}
+
+/// Enough that what is done once does not show.
+const TIMES: usize = 100;
+const OBJECTS: usize = 1_000;
+
+fn case(name: &'static str, times: usize, run: impl FnMut() + 'static) -> Case {
+    Case { name, times, run: Box::new(run) }
+}
+
+fn repeated(name: &'static str, run: impl Fn() + 'static) -> Case {
+    case(name, TIMES, move || (0..TIMES).for_each(|_| run()))
+}
+
+fn request(_: &Fixture) -> Case {
+    let mut headers = HeaderMap::new();
+    headers.insert(ACCEPT, HeaderValue::from_static(ACCEPTED));
+    headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
+    repeated("read a request", move || {
+        let info = RequestInfo::parse(&Method::GET, PATH, QUERY);
+        let options = ListOptions::decode(&info.query);
+        let form = media_type::negotiate(&headers, &info.query, Shape::BuiltIn, info.verb);
+        black_box((options, form, media_type::accepts_gzip(&headers)));
+    })
+}
+
+/// As the kubelet's informer asks.
+const ACCEPTED: &str = "application/vnd.kubernetes.protobuf,application/json";
+const PATH: &str = "/api/v1/pods";
+const QUERY: &str =
+    "fieldSelector=spec.nodeName%3Dnode-0017&labelSelector=app%3Dweb&limit=500&resourceVersion=0";
+
+fn decode(pods: &Pods, name: &'static str) -> Case {
+    let body = pods.bytes(Which::nth(0));
+    let (resource, representation) = (Arc::clone(&pods.resource), pods.representation);
+    repeated(name, move || drop(black_box(ingest::object(&body, &resource, representation))))
+}
+
+fn split(fixture: &Fixture) -> Case {
+    let object = fixture.json.object(Which::nth(0));
+    let frame = frame::encode(EventType::Modified, &object, View::Full);
+    let (mut splitter, mut frames) = (FrameSplitter::new(Encoding::Json, 1 << 20), Vec::new());
+    case("split a frame, JSON", TIMES, move || {
+        for _ in 0..TIMES {
+            splitter.push(frame.clone(), &mut frames).expect("a frame");
+            frames.clear();
+        }
+    })
+}
+
+type Watchers = Vec<weir::cache::core::watcher::Watcher>;
+
+fn apply(
+    fixture: &Fixture,
+    name: &'static str,
+    watchers: impl Fn(&(&WatchCache, &Pods)) -> Watchers,
+) -> Case {
+    let pods = &fixture.json;
+    let cache = cache(fixture.objects.clone());
+    let watchers = watchers(&(&cache, pods));
+    let mut changes: Vec<_> = (1..=TIMES)
+        .map(|number| Which::nth(number * 37 % OBJECTS).at(number as u64))
+        .map(|which| Change::Upsert(pods.object(which)))
+        .collect();
+    case(name, TIMES, move || {
+        black_box(&watchers);
+        for change in changes.drain(..) {
+            cache.apply(vec![change], NOW);
+        }
+    })
+}
+
+fn by_node((cache, pods): &(&WatchCache, &Pods)) -> Watchers {
+    (0..2_000).map(|number| watch(cache, of_node(pods, number % 100))).collect()
+}
+
+fn of_all((cache, _): &(&WatchCache, &Pods)) -> Watchers {
+    (0..1_000).map(|_| watch(cache, WatchFilter::default())).collect()
+}
+
+fn frame(fixture: &Fixture) -> Case {
+    let object = fixture.json.object(Which::nth(0));
+    repeated("encode a frame", move || {
+        black_box(frame::encode(EventType::Modified, &object, View::Full));
+    })
+}
+
+/// To watchers that find the frame encoded, as all but the first do.
+fn deliver(fixture: &Fixture) -> Case {
+    let cache = cache(fixture.objects.clone());
+    let mut watchers = of_all(&(&cache, &fixture.json));
+    let event = fixture.json.object(Which::nth(0).at(1));
+    cache.apply(vec![Change::Upsert(event)], NOW);
+    assert_eq!(watchers.pop().map_or(0, |mut first| take(&mut first).len()), 1);
+    case("deliver an event to a watch", watchers.len(), move || {
+        for watcher in &mut watchers {
+            black_box(take(watcher));
+        }
+    })
+}
+
+fn register(fixture: &Fixture) -> Case {
+    let cache = cache(fixture.objects.clone());
+    let filter = of_node(&fixture.json, 17);
+    repeated("begin and end a watch", move || drop(watch(&cache, filter.clone())))
+}
+
+fn get(fixture: &Fixture) -> Case {
+    let cache = cache(fixture.objects.clone());
+    let key = fixture.json.object(Which::nth(500)).key;
+    repeated("get an object", move || {
+        let state = cache.state().expect("it is ready");
+        black_box(state.get(&key));
+    })
+}
+
+fn node(fixture: &Fixture) -> Case {
+    select(fixture, "select 10 of 1000 by node", of_node(&fixture.json, 17))
+}
+
+fn label(fixture: &Fixture) -> Case {
+    select(fixture, "select 500 of 1000 by label", of_half())
+}
+
+fn select(fixture: &Fixture, name: &'static str, filter: WatchFilter) -> Case {
+    let cache = cache(fixture.objects.clone());
+    let indexed = fixture.json.resource.selectable.indexed();
+    let times = 10;
+    case(name, times, move || {
+        for _ in 0..times {
+            let state = cache.state().expect("it is ready");
+            let range = PageRange { indexed, ..PageRange::default() };
+            black_box(Snapshot::present(&state).page(&filter, &range));
+        }
+    })
+}
+
+fn encode(pods: &Pods, name: &'static str) -> Case {
+    let objects = lists::shared(pods, 200);
+    let times = objects.len();
+    // Nothing of it is kept.
+    let mut list = Some(lists::encode(pods, objects));
+    case(name, times, move || {
+        black_box(list.take().map(lists::take));
+    })
+}
+
+/// A list of about as many bytes as are compressed at least.
+fn deflate(fixture: &Fixture) -> Case {
+    let objects = lists::shared(&fixture.json, 30);
+    let times = objects.len();
+    let mut list = Some(lists::encode(&fixture.json, objects));
+    case("deflate, an object", times, move || {
+        black_box(list.take().map(lists::compress));
+    })
+}

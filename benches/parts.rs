@@ -1,0 +1,36 @@
+//! What the parts cost, each alone, by criterion: `cargo bench --bench parts`, or of one, `-- gzip`.
+//!
+//! Wall time: on a busy machine believe the instructions that `counts` counts instead.
+
+#[path = "support/caches.rs"]
+mod caches;
+#[path = "parts/codecs.rs"]
+mod codecs;
+#[path = "parts/dispatch.rs"]
+mod dispatch;
+#[path = "parts/gzip.rs"]
+mod gzip;
+#[path = "support/lists.rs"]
+mod lists;
+#[path = "support/pods.rs"]
+#[expect(dead_code, reason = "other benches use more of it")]
+mod pods;
+#[path = "parts/selectors.rs"]
+mod selectors;
+#[path = "parts/splice.rs"]
+mod splice;
+#[path = "parts/store.rs"]
+mod store;
+
+use criterion::{criterion_group, criterion_main};
+
+criterion_group!(
+    benches,
+    store::bench,
+    splice::bench,
+    dispatch::bench,
+    selectors::bench,
+    codecs::bench,
+    gzip::bench,
+);
+criterion_main!(benches);

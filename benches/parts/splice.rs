@@ -1,0 +1,31 @@
+//! What is made of an object's bytes without decoding them.
+
+use std::hint::black_box;
+
+use criterion::Criterion;
+use weir::api::media_type::{MetaVersion, View};
+use weir::codec::splice;
+
+use crate::pods::{Pods, Which, resource_version};
+
+pub(crate) fn bench(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("splice");
+    for (name, pods) in [("JSON", Pods::json()), ("protobuf", Pods::protobuf())] {
+        let object = pods.object(Which::nth(0));
+        let mut out = Vec::with_capacity(object.body.len() * 2);
+        for (what, view) in [("all", View::Full), ("metadata", View::Metadata(MetaVersion::V1))] {
+            group.bench_function(format!("list item, {what}, {name}"), |bencher| {
+                bencher.iter(|| {
+                    out.clear();
+                    object.list_item(view).write(&mut out);
+                    black_box(out.len())
+                });
+            });
+        }
+        group.bench_function(format!("another resourceVersion, {name}"), |bencher| {
+            let later = resource_version(7);
+            bencher.iter(|| splice::with_resource_version(&object.body, object.layout, later));
+        });
+    }
+    group.finish();
+}

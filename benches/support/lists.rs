@@ -1,0 +1,39 @@
+//! Lists as the server makes them. The benches touch their encoding and compression here alone.
+
+use std::sync::Arc;
+
+use bytes::{Buf as _, Bytes};
+use weir::api::media_type::Form;
+use weir::codec::gzip;
+use weir::codec::list::{self, ListMeta, Spliced};
+use weir::codec::object::Object;
+
+use crate::pods::{Pods, resource_version};
+
+pub(crate) fn encode(pods: &Pods, objects: Vec<Arc<Object>>) -> Spliced {
+    let form = Form { encoding: pods.representation.encoding(), ..Form::JSON };
+    let meta = ListMeta { resource_version: resource_version(0), ..ListMeta::default() };
+    list::encode(&pods.resource, form, &meta, objects)
+}
+
+/// Takes a list as a connection does, piece by piece; its length.
+pub(crate) fn take(list: Spliced) -> usize {
+    let mut length = 0;
+    for mut piece in list {
+        while piece.has_remaining() {
+            let some = piece.chunk().len();
+            length += some;
+            piece.advance(some);
+        }
+    }
+    length
+}
+
+pub(crate) fn compress(list: Spliced) -> Vec<Bytes> {
+    gzip::compress(list).expect("it is compressed")
+}
+
+/// The first so many pods, as a cache holds them.
+pub(crate) fn shared(pods: &Pods, count: usize) -> Vec<Arc<Object>> {
+    pods.objects(count).into_iter().map(Arc::new).collect()
+}
