@@ -1,0 +1,146 @@
+//! Curves, their laws, and the file from which they are plotted.
+
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+
+/// How a cost may grow.
+#[derive(Clone, Copy)]
+pub(crate) enum Law {
+    /// Not at all.
+    Constant,
+    /// With the logarithm.
+    Logarithm,
+    /// In proportion.
+    Linear,
+}
+
+impl Law {
+    /// The largest exponent of a power that is no worse. A logarithm's own over two decades is about 0.1. The rest is for the processor: what is
+    /// large is not in its caches, where a look costs five times as much, which over two decades is 0.35. What is worse by its
+    /// algorithm is beyond that: by a square root, or by one power.
+    fn exponent_max(self) -> f64 {
+        match self {
+            Self::Constant => 0.15,
+            Self::Logarithm => 0.45,
+            Self::Linear => 1.35,
+        }
+    }
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Constant => "constant",
+            Self::Logarithm => "logarithm",
+            Self::Linear => "linear",
+        }
+    }
+}
+
+/// What one thing costs, at each size.
+pub(crate) struct Series {
+    name: &'static str,
+    /// `None` for what is only shown.
+    law: Option<Law>,
+    points: Vec<(f64, f64)>,
+}
+
+impl Series {
+    pub(crate) fn new(name: &'static str, law: Option<Law>, points: Vec<(f64, f64)>) -> Self {
+        Self { name, law, points }
+    }
+
+    /// The exponent of the power that fits best.
+    fn exponent(points: &[(f64, f64)]) -> f64 {
+        let logs: Vec<_> = points.iter().map(|(x, y)| (x.ln(), y.ln())).collect();
+        let count = logs.len() as f64;
+        let mean_x = logs.iter().map(|(x, _)| x).sum::<f64>() / count;
+        let mean_y = logs.iter().map(|(_, y)| y).sum::<f64>() / count;
+        let covariance: f64 = logs.iter().map(|(x, y)| (x - mean_x) * (y - mean_y)).sum();
+        covariance / logs.iter().map(|(x, _)| (x - mean_x).powi(2)).sum::<f64>()
+    }
+
+    /// Over all of it, and over the end, where a fixed cost hides nothing.
+    fn exponents(&self) -> (f64, f64) {
+        let end = self.points.get(self.points.len().saturating_sub(END)..).unwrap_or_default();
+        (Self::exponent(&self.points), Self::exponent(end))
+    }
+
+    fn holds(&self) -> bool {
+        let Some(law) = self.law else { return true };
+        let (all, end) = self.exponents();
+        all <= law.exponent_max() && end <= law.exponent_max() + END_SLACK
+    }
+}
+
+/// So many points are the end of a curve, whose exponent may be so much larger, since they are few.
+const END: usize = 3;
+const END_SLACK: f64 = 0.2;
+
+/// What is in one plot.
+pub(crate) struct Curve {
+    pub(crate) title: &'static str,
+    pub(crate) x: &'static str,
+    pub(crate) y: &'static str,
+    pub(crate) series: Vec<Series>,
+}
+
+impl Curve {
+    /// Prints it; whether each law holds.
+    pub(crate) fn report(&self, name: &str) -> bool {
+        println!("\n{name}: {} ({}, by {})", self.title, self.y, self.x);
+        for series in &self.series {
+            let points = series.points.iter().map(|(x, y)| format!("{x:.0}: {}", figure(*y)));
+            println!("  {}: {}", series.name, points.collect::<Vec<_>>().join(", "));
+            let Some(law) = series.law else { continue };
+            let (all, end) = series.exponents();
+            let verdict = if series.holds() { "holds" } else { "GROWS FASTER" };
+            println!(
+                "    grows as x^{all:.2}, at the end x^{end:.2}; law: {}, at most x^{:.2}: {verdict}",
+                law.as_str(),
+                law.exponent_max()
+            );
+        }
+        self.series.iter().all(Series::holds)
+    }
+
+    fn to_json(&self) -> Value {
+        let series = self.series.iter().map(|series| {
+            json!({"name": series.name, "law": series.law.map(Law::as_str),
+                "points": series.points, "exponent": series.exponents().0})
+        });
+        json!({"title": self.title, "x": self.x, "y": self.y,
+            "series": series.collect::<Vec<_>>()})
+    }
+}
+
+/// With three digits that count.
+fn figure(value: f64) -> String {
+    match value {
+        _ if value >= 100.0 => format!("{value:.0}"),
+        _ if value >= 1.0 => format!("{value:.1}"),
+        _ => format!("{value:.3}"),
+    }
+}
+
+/// The file of all curves, by name.
+pub(crate) struct Results(serde_json::Map<String, Value>);
+
+impl Results {
+    pub(crate) fn read() -> Self {
+        let text = std::fs::read(file()).unwrap_or_default();
+        Self(serde_json::from_slice(&text).unwrap_or_default())
+    }
+
+    pub(crate) fn set(&mut self, name: &str, curve: &Curve) {
+        self.0.insert(name.to_owned(), curve.to_json());
+    }
+
+    pub(crate) fn write(&self) {
+        let text = serde_json::to_string_pretty(&self.0).expect("JSON");
+        std::fs::write(file(), text + "\n").expect("a file");
+    }
+}
+
+fn file() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("benches/plots/growth.json")
+}

@@ -1,0 +1,42 @@
+//! By the rate of events, with ten watches of all pods: what a whole Weir spends on one, and how late it comes.
+
+use std::time::Duration;
+
+use crate::curve::{Curve, Law, Series};
+use crate::stage::{Stage, block_on};
+
+const RATES: [usize; 6] = [1, 10, 100, 500, 2_000, 5_000];
+const WATCHES: usize = 10;
+/// Enough of them to be counted, in a time that one can wait.
+const EVENTS: usize = 500;
+const SECONDS: (usize, usize) = (5, 20);
+
+pub(crate) fn cost() -> Curve {
+    block_on(async {
+        let stage = Stage::set().await;
+        let watches = stage.watch(WATCHES).await;
+        let (mut event, mut delivery, mut lag) = (Vec::new(), Vec::new(), Vec::new());
+        for rate in RATES {
+            let seconds = (EVENTS / rate).clamp(SECONDS.0, SECONDS.1);
+            let time = Duration::from_secs(seconds as u64);
+            let spent = stage.change(rate, time, &watches).await;
+            // As many as there were: a busy machine may not make more.
+            let rate = spent.events / seconds as f64;
+            assert_eq!(spent.deliveries, spent.events * WATCHES as f64, "none is lost or doubled");
+            event.push((rate, spent.cpu_us / spent.events));
+            delivery.push((rate, spent.cpu_us / spent.deliveries));
+            let late = spent.lags.get(spent.lags.len() * 99 / 100).copied();
+            lag.push((rate, late.unwrap_or(f64::NAN)));
+        }
+        Curve {
+            title: "Events at a rate, ten watches of all pods",
+            x: "events a second",
+            y: "µs of CPU, or ms",
+            series: vec![
+                Series::new("an event, with its ten deliveries, µs", Some(Law::Constant), event),
+                Series::new("a delivery, µs", Some(Law::Constant), delivery),
+                Series::new("p99 from the write to the client, ms", None, lag),
+            ],
+        }
+    })
+}

@@ -1,0 +1,126 @@
+//! An upstream that can tell of thousands of changes a second: a simulator, behind one that adds changes of pods to its watches of them. The
+//! simulator itself would have to make each, and could do some hundreds.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::stream::{self, StreamExt as _};
+use http::{Request, Response};
+use http_body::Frame;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, BodyStream, StreamBody};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
+use weir::simulator::{Simulator, SimulatorOptions};
+
+use crate::pods::{self, Pods, Which};
+
+/// What is on its way to Weir; beyond it, the writer waits.
+const FRAMES_MAX: usize = 10_000;
+/// The simulator's bookmarks would be of revisions long past.
+const NEVER: Duration = Duration::from_secs(24 * 3600);
+/// Those that Weir makes to find out how far the upstream is, with a selector that nothing matches.
+const PROBE: &str = "labelSelector";
+
+pub(crate) struct Upstream {
+    simulator: Simulator,
+    pods: Pods,
+    address: SocketAddr,
+    watches: Arc<Watches>,
+    made: AtomicU64,
+}
+
+type Watches = Mutex<Vec<mpsc::Sender<Bytes>>>;
+
+impl Upstream {
+    /// With so many pods; `pods` has been made before, since it needs a runtime of its own.
+    pub(crate) async fn start(pods: Pods, count: usize) -> Self {
+        let options = SimulatorOptions { bookmark_interval: NEVER, ..SimulatorOptions::default() };
+        let simulator = Simulator::start(options).await.expect("a simulator");
+        let create = |object: Value| {
+            simulator.store().create(object).expect("it is created");
+        };
+        for number in 0..10 {
+            create(json!({"apiVersion": "v1", "kind": "Namespace",
+                "metadata": {"name": pods::namespace(number)}}));
+        }
+        for which in (0..count).map(Which::nth) {
+            let (namespace, node) = (pods::namespace(which.namespace), pods::node(which.node));
+            let half = format!("half-{}", which.index % 2);
+            create(pods::pod(&format!("{:06}", which.index), &namespace, &node, &half));
+        }
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a port");
+        let address = listener.local_addr().expect("its address");
+        let watches = Arc::<Watches>::default();
+        tokio::spawn(serve(listener, simulator.address(), Arc::clone(&watches)));
+        Self { simulator, pods, address, watches, made: AtomicU64::new(0) }
+    }
+
+    pub(crate) fn kubeconfig(&self) -> String {
+        let old = self.simulator.url();
+        self.simulator.kubeconfig("").replace(&old, &format!("http://{}", self.address))
+    }
+
+    /// Of the last change.
+    pub(crate) fn resource_version(&self) -> u64 {
+        match self.made.load(Ordering::Relaxed) {
+            0 => self.simulator.store().revision(),
+            made => pods::resource_version(made).0,
+        }
+    }
+
+    /// Tells of a change of a pod, which says when it was made. Blocks while Weir is far behind.
+    pub(crate) fn change(&self, index: usize, micros: u128) {
+        let made = self.made.fetch_add(1, Ordering::Relaxed) + 1;
+        let mut frame = br#"{"type":"MODIFIED","object":"#.to_vec();
+        frame.extend(self.pods.changed(Which::nth(index).at(made), micros));
+        frame.extend(b"}\n");
+        let frame = Bytes::from(frame);
+        // Who has gone, has gone.
+        self.watches.lock().retain(|watch| watch.blocking_send(frame.clone()).is_ok());
+    }
+}
+
+async fn serve(listener: TcpListener, simulator: SocketAddr, watches: Arc<Watches>) {
+    while let Ok((tcp, _)) = listener.accept().await {
+        tcp.set_nodelay(true).expect("a socket");
+        let watches = Arc::clone(&watches);
+        let answer = service_fn(move |request| answer(request, simulator, Arc::clone(&watches)));
+        let serve = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
+            .serve_connection(TokioIo::new(tcp), answer);
+        tokio::spawn(async move { drop(serve.await) });
+    }
+}
+
+/// Forwards a request, and adds the changes to a watch of pods.
+async fn answer(
+    request: Request<Incoming>,
+    simulator: SocketAddr,
+    watches: Arc<Watches>,
+) -> Result<Response<UnsyncBoxBody<Bytes, hyper::Error>>, hyper::Error> {
+    let query = request.uri().query().unwrap_or_default();
+    let is_watch = request.uri().path() == "/api/v1/pods" && query.contains("watch=");
+    let is_watch = is_watch && !query.contains(PROBE);
+    let tcp = TcpStream::connect(simulator).await.expect("it listens");
+    let (mut sender, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(tcp)).await?;
+    tokio::spawn(async move { drop(connection.await) });
+    let response = sender.send_request(request).await?;
+    if !is_watch {
+        return Ok(response.map(BodyExt::boxed_unsync));
+    }
+    let (changes, told) = mpsc::channel(FRAMES_MAX);
+    watches.lock().push(changes);
+    let told = stream::unfold(told, |mut told| async { Some((told.recv().await?, told)) });
+    let told = told.map(|bytes| Ok(Frame::data(bytes)));
+    let body = response.map(|body| stream::select(BodyStream::new(body), told));
+    Ok(body.map(|stream| StreamBody::new(stream).boxed_unsync()))
+}
