@@ -22,9 +22,17 @@ pub(crate) struct Weir {
 impl Weir {
     /// Starts it with this kubeconfig and these sections of its configuration, and waits until it listens.
     pub(crate) async fn start(kubeconfig: &str, sections: serde_json::Value) -> Self {
+        Self::start_at(free_address(), kubeconfig, sections).await
+    }
+
+    /// The same at an address, where the sections may have a listener of their own.
+    pub(crate) async fn start_at(
+        address: SocketAddr,
+        kubeconfig: &str,
+        sections: serde_json::Value,
+    ) -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         let (upstream, file) = (dir.path().join("kubeconfig"), dir.path().join("weir.yaml"));
-        let address = free_address();
         let mut text = serde_json::json!({
             "apiVersion": "weir.dev/v1alpha1", "kind": "WeirConfiguration",
             "server": {"listeners": [{"listen": format!("http://{address}")}]},
@@ -56,9 +64,14 @@ impl Weir {
         crate::cpu::of(&self.proc())
     }
 
+    /// Its process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// The directory in `/proc` that tells of it.
     pub(crate) fn proc(&self) -> String {
-        format!("/proc/{}", self.child.id())
+        format!("/proc/{}", self.pid())
     }
 }
 

@@ -1,0 +1,193 @@
+//! What is asked of Weir, row by row: so many times less than the upstream, within so many times of a floor, or a figure.
+//!
+//! The floors are hyper's in this program, and nginx where it is given; a target for the one is one for the other. Against the simulator,
+//! which is no kube-apiserver, nothing is asked.
+
+use crate::results::Results;
+use crate::server::{FLOOR, NGINX, UPSTREAM, WEIR};
+use crate::table::Line;
+use crate::{forwarded, lag, sync};
+
+/// How many times less CPU a read takes than the upstream's, and within how many times of the floor's.
+const READS: [(&str, Option<f64>, Option<f64>); 8] = [
+    ("get", Some(6.0), Some(2.5)),
+    ("get-protobuf", None, None),
+    ("list-node-protobuf", Some(7.0), Some(1.5)),
+    ("list-500", Some(9.0), Some(1.3)),
+    ("list-5000", Some(9.0), Some(1.3)),
+    ("list-5000-protobuf", Some(7.0), Some(1.3)),
+    ("list-5000-gzip", Some(75.0), Some(2.0)),
+    ("list-label-protobuf", Some(6.0), None),
+];
+
+/// How many times the upstream's deliveries a CPU second; of the floor's, at least as many.
+const WATCHES: [(&str, f64); 3] =
+    [("watch", 3.6), ("watch-protobuf", 3.6), ("watch-own-connection", 2.5)];
+
+/// Kilobytes a watch.
+const MEMORY: [(&str, f64); 4] = [
+    ("watch-memory", 12.0),
+    ("watch-memory-own-connection", 45.0),
+    ("watch-memory-http1", 30.0),
+    ("watch-held", 12.0),
+];
+
+const BY_NODE: [&str; 2] = ["watch-by-node", "watch-by-node-few"];
+/// Microseconds of CPU: an event, and each delivery besides.
+const BY_NODE_EVENT: f64 = 150.0;
+const BY_NODE_DELIVERY: f64 = 25.0;
+
+/// Of the upstream's transfer time.
+const SYNC: f64 = 1.1;
+/// An object's memory: of its bytes, and so many besides.
+const OBJECT: (f64, f64) = (1.3, 200.0);
+
+/// Microseconds that a forwarded request takes longer.
+const FORWARDED: [(&str, f64); 2] = [("p50_us", 100.0), ("p99_us", 300.0)];
+
+/// Everything that was measured, as lines.
+pub(crate) fn lines(results: &Results, simulated: bool) -> Vec<Line> {
+    let against = Against { results, simulated };
+    let mut lines = Vec::new();
+    for (row, less, within) in READS {
+        lines.extend(against.read(row, less, within));
+    }
+    for (row, more) in WATCHES {
+        lines.extend(against.watch(row, more));
+    }
+    lines.extend(BY_NODE.map(|row| against.by_node(row)));
+    lines.extend(against.lag());
+    lines.extend(MEMORY.map(|(row, most)| against.memory(row, most)));
+    lines.push(against.held());
+    for row in &sync::ROWS {
+        lines.extend(against.sync(row.name));
+    }
+    lines.extend(FORWARDED.map(|(name, most)| against.forwarded(name, most)));
+    lines
+}
+
+struct Against<'a> {
+    results: &'a Results,
+    simulated: bool,
+}
+
+impl Against<'_> {
+    fn get(&self, row: &str, server: &str, name: &str) -> Option<f64> {
+        self.results.get(row, server, name)
+    }
+
+    fn line(&self, row: &str, title: &str, name: &str) -> Line {
+        Line::new(row, title, |server| self.get(row, server, name))
+    }
+
+    fn several(&self, row: &str, title: &str, names: &[&str]) -> Line {
+        let values = |server| names.iter().filter_map(|name| self.get(row, server, name)).collect();
+        Line::of_several(row, title, values)
+    }
+
+    /// A target that only an API server sets.
+    fn upstreams(&self, allowed: f64) -> Option<f64> {
+        (!self.simulated).then_some(allowed)
+    }
+
+    fn read(&self, row: &str, less: Option<f64>, within: Option<f64>) -> Vec<Line> {
+        let times = |of, to| self.results.ratio(row, "cpu_ms", of, to);
+        let cpu = self
+            .line(row, "CPU ms a request", "cpu_ms")
+            .at_least(
+                "times less than the upstream",
+                times(UPSTREAM, WEIR),
+                less.and_then(|it| self.upstreams(it)),
+            )
+            .at_most("times the floor", times(WEIR, FLOOR), within)
+            .at_most("times nginx", times(WEIR, NGINX), within);
+        vec![
+            cpu,
+            self.several(row, "requests a second, p50 ms, p99 ms", &["rate", "p50_ms", "p99_ms"]),
+        ]
+    }
+
+    /// The upstream's without what the very same changes cost it while Weir was the one watched.
+    fn per_second(&self, row: &str, server: &str) -> Option<f64> {
+        let cpu = self.get(row, server, "cpu_s")?;
+        let writes = if server == UPSTREAM { self.get(row, WEIR, "upstream_cpu_s") } else { None };
+        Some(self.get(row, server, "deliveries")? / (cpu - writes.unwrap_or(0.0)))
+    }
+
+    fn watch(&self, row: &str, more: f64) -> Vec<Line> {
+        let rate = |server| self.per_second(row, server);
+        let times = |to| Some(rate(WEIR)? / rate(to)?);
+        let deliveries = Line::new(row, "deliveries a CPU second", rate)
+            .at_least("times the upstream's", times(UPSTREAM), self.upstreams(more))
+            .at_least("times the floor's", times(FLOOR), Some(1.0));
+        vec![deliveries, self.several(row, "lag p50 ms, p99 ms", &["lag_p50_ms", "lag_p99_ms"])]
+    }
+
+    fn by_node(&self, row: &str) -> Line {
+        let each =
+            |server, name| Some(self.get(row, server, name)? / self.get(row, server, "events")?);
+        let writes = each(WEIR, "upstream_cpu_s");
+        let cost = |server| {
+            let writes = if server == UPSTREAM { writes? } else { 0.0 };
+            Some((each(server, "cpu_s")? - writes) * 1e6)
+        };
+        let deliveries = each(WEIR, "deliveries");
+        let allowed = deliveries.map(|it| BY_NODE_EVENT + BY_NODE_DELIVERY * it);
+        let title = format!("CPU us an event, for {:.1} watches each", deliveries.unwrap_or(0.0));
+        Line::new(row, &title, cost).at_most("us an event", cost(WEIR), allowed)
+    }
+
+    fn lag(&self) -> Vec<Line> {
+        let row = lag::ROW;
+        let allowed = lag::allowed(self.results, WEIR);
+        vec![
+            self.several(row, "changes a second, added lag p50 ms", &["rate", "added_lag_p50_ms"]),
+            self.line(row, "added lag p99 ms", "added_lag_p99_ms").at_most(
+                "ms",
+                self.get(row, WEIR, "added_lag_p99_ms"),
+                allowed,
+            ),
+        ]
+    }
+
+    fn memory(&self, row: &str, most: f64) -> Line {
+        let each = |server| self.get(row, server, "memory_per_watch_bytes").map(|it| it / 1e3);
+        Line::new(row, "memory, KB a watch", each).at_most("KB", each(WEIR), Some(most))
+    }
+
+    /// All of them, and every event to each.
+    fn held(&self) -> Line {
+        let missing = self.get("watch-held", WEIR, "missing");
+        self.line("watch-held", "watches", "watches").at_most(
+            "missing deliveries",
+            missing,
+            Some(0.0),
+        )
+    }
+
+    fn sync(&self, row: &str) -> Vec<Line> {
+        let allowed = self.get(row, UPSTREAM, "sync_s").map(|it| it * SYNC);
+        let seconds = self.get(row, WEIR, "sync_s");
+        let bytes = self.get(row, UPSTREAM, "object_bytes");
+        let memory = self.get(row, WEIR, "memory_per_object_bytes");
+        vec![
+            self.line(row, "s", "sync_s").at_most(
+                "s",
+                seconds,
+                allowed.and_then(|it| self.upstreams(it)),
+            ),
+            Line::new(row, "bytes an object, memory in Weir", |server| match server {
+                UPSTREAM => bytes,
+                WEIR => memory,
+                _ => None,
+            })
+            .at_most("bytes", memory, bytes.map(|it| it * OBJECT.0 + OBJECT.1)),
+        ]
+    }
+
+    fn forwarded(&self, name: &str, most: f64) -> Line {
+        let at = |server| self.get(forwarded::ROW, server, name);
+        let added = at(WEIR).zip(at(UPSTREAM)).map(|(weir, upstream)| weir - upstream);
+        self.line(forwarded::ROW, name, name).at_most("us more", added, Some(most))
+    }
+}
