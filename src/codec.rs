@@ -1,5 +1,6 @@
 //! Bytes to objects and back. Objects stay as the upstream encoded them; only metadata is extracted.
 
+pub mod attrs;
 pub mod bookmark;
 pub mod frame;
 pub mod gzip;

@@ -11,6 +11,8 @@
 
 mod protobuf;
 
+use std::borrow::Cow;
+
 use crate::api::resource::{GroupVersionResource, Representation};
 
 /// The selectable fields of one resource besides `metadata.name` and `metadata.namespace`, in a fixed order.
@@ -164,7 +166,7 @@ impl FieldSource {
 
 impl Rule {
     /// The field's value, from the JSON text that stands at the path, or `None` if nothing does.
-    pub fn value_of(self, raw: Option<&str>) -> Box<str> {
+    pub fn value_of(self, raw: Option<&str>) -> Cow<'_, str> {
         let raw = raw.map(str::trim).filter(|raw| *raw != "null");
         match self {
             Self::Bool => raw.filter(|raw| *raw == "true").unwrap_or("false").into(),
@@ -180,7 +182,7 @@ impl Rule {
     }
 
     /// The same of a value in protobuf. Of another type than expected it counts as absent.
-    pub fn value_of_scalar(self, scalar: Option<Scalar<'_>>) -> Box<str> {
+    pub fn value_of_scalar(self, scalar: Option<Scalar<'_>>) -> Cow<'_, str> {
         match (self, scalar) {
             (Self::Bool, Some(Scalar::Number(number))) if number != 0 => "true".into(),
             (Self::Bool, _) => "false".into(),
@@ -297,7 +299,7 @@ fn is_integer(raw: &str) -> bool {
 }
 
 /// The content of a JSON string; empty for any other JSON.
-fn text(raw: &str) -> Box<str> {
+fn text(raw: &str) -> Cow<'_, str> {
     let plain = raw.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
     match plain {
         Some(plain) if !plain.contains(['\\', '"']) => plain.into(),

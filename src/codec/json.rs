@@ -1,21 +1,23 @@
 //! Reads out of an object's JSON what the cache needs, and nothing more.
 //!
-//! One pass finds `metadata` and the selectable fields' parents as raw slices; nothing is decoded that is not
-//! kept. Bodies are copied into allocations of their own here and nowhere else.
+//! One pass over the bytes, which also makes sure that they are JSON, reads `metadata` and the selectable fields; nothing is decoded that is
+//! not kept. Bodies are copied into allocations of their own here and nowhere else.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 
 use bytes::Bytes;
-use serde::de::{IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
+use smallvec::SmallVec;
 
 use crate::api::media_type::{Encoding, META_V1, PARTIAL_OBJECT_METADATA};
 use crate::api::resource::{ApiResource, Shape};
 use crate::api::resource_version::ResourceVersion;
 use crate::api::selectable::FieldSource;
+use crate::codec::attrs::Attrs;
 pub use crate::codec::ingest::IngestError;
 use crate::codec::ingest::key;
 use crate::codec::object::{Layout, Object, Span};
@@ -87,36 +89,26 @@ fn ingest(
         return Err(IngestError::Malformed);
     }
     let mut values: Vec<Option<&RawValue>> = vec![None; sources.len()];
-    let metadata = members(&body, sources, &mut values).ok_or(IngestError::Malformed)?;
-    let (layout, metadata) = read(&body, metadata, skip)?;
-    let name = metadata.name.as_deref().unwrap_or_default();
-    let namespace = metadata.namespace.as_deref().unwrap_or_default();
-    let fields = sources
+    let found = members(&body, sources, &mut values).ok_or(IngestError::Malformed)?;
+    let layout = found.layout(&body, skip)?;
+    let metadata = &found.metadata;
+    let fields: Vec<_> = sources
         .iter()
         .zip(&values)
         .map(|(source, value)| source.rule.value_of(value.map(RawValue::get)))
         .collect();
-    Ok(Object {
-        key: key(name, namespace, resource)?,
-        resource_version: digits(&body, layout)?,
-        labels: metadata
-            .labels
-            .unwrap_or_default()
-            .into_iter()
-            .map(|(key, value)| (key.into(), value.into()))
-            .collect(),
-        fields,
-        layout,
-        body: body.clone(),
-    })
+    let labels = metadata.labels.iter().flatten().map(|(key, value)| (&*key.0, &*value.0));
+    let key = key(text(&metadata.name), text(&metadata.namespace), resource)?;
+    let (resource_version, attrs) = (digits(&body, layout)?, Attrs::new(&fields, labels));
+    Ok(Object { key, resource_version, attrs, layout, body })
 }
 
 /// Where a bookmark's parts stand, its resourceVersion, and its annotations.
 pub(crate) fn read_bookmark(body: &[u8]) -> Option<(Layout, ResourceVersion, Annotations<'_>)> {
-    let metadata = members(body, &[], &mut [])?;
-    let (layout, metadata) = read(body, metadata, 0).ok()?;
+    let found = members(body, &[], &mut [])?;
+    let layout = found.layout(body, 0).ok()?;
     let resource_version = digits(body, layout).ok()?;
-    let annotations = match metadata.annotations {
+    let annotations = match found.metadata.annotations {
         Some(raw) => serde_json::from_str::<Option<_>>(raw.get()).ok()?.unwrap_or_default(),
         None => Annotations::new(),
     };
@@ -132,98 +124,190 @@ fn digits(body: &[u8], layout: Layout) -> Result<ResourceVersion, IngestError> {
         .ok_or(IngestError::ResourceVersion)
 }
 
-fn read<'a>(
-    body: &[u8],
-    raw: &'a RawValue,
-    skip: usize,
-) -> Result<(Layout, Metadata<'a>), IngestError> {
-    let metadata: Metadata<'_> =
-        serde_json::from_str(raw.get()).map_err(|_| IngestError::Malformed)?;
-    let digits = metadata
-        .resource_version
-        .and_then(|raw| raw.get().strip_prefix('"')?.strip_suffix('"'))
-        .ok_or(IngestError::ResourceVersion)?;
-    let span = |part: &str| Span::new(offset_in(body, part)?, part.len());
-    let item = Span::new(skip, body.len().saturating_sub(skip));
-    let (Some(item), Some(at), Some(digits)) = (item, span(raw.get()), span(digits)) else {
-        return Err(IngestError::Malformed);
-    };
-    let layout = Layout { encoding: Encoding::Json, item, metadata: at, resource_version: digits };
-    Ok((layout, metadata))
+/// The metadata of an object, and where it stands if that was seen on the way.
+struct Found<'a> {
+    metadata: Metadata<'a>,
+    at: Option<Span>,
+}
+
+impl Found<'_> {
+    fn layout(&self, body: &[u8], skip: usize) -> Result<Layout, IngestError> {
+        let digits = self.metadata.resource_version;
+        let digits = digits
+            .and_then(|raw| raw.get().strip_prefix('"')?.strip_suffix('"'))
+            .ok_or(IngestError::ResourceVersion)?;
+        let digits = offset_in(body, digits).and_then(|at| Span::new(at, digits.len()));
+        let item = Span::new(skip, body.len().saturating_sub(skip));
+        let (Some(item), Some(metadata), Some(resource_version)) =
+            (item, self.at.or_else(|| locate(body)), digits)
+        else {
+            return Err(IngestError::Malformed);
+        };
+        Ok(Layout { encoding: Encoding::Json, item, metadata, resource_version })
+    }
+}
+
+/// Where `metadata` stands in an object in which that could not be seen on the way: by a walk of its own.
+fn locate(body: &[u8]) -> Option<Span> {
+    #[derive(Deserialize)]
+    struct Located<'a> {
+        #[serde(borrow)]
+        metadata: &'a RawValue,
+    }
+    let located: Located<'_> = serde_json::from_slice(body).ok()?;
+    let raw = located.metadata.get();
+    Span::new(offset_in(body, raw)?, raw.len())
 }
 
 #[derive(Deserialize)]
 struct Metadata<'a> {
     #[serde(borrow)]
-    name: Option<Cow<'a, str>>,
+    name: Option<Text<'a>>,
     #[serde(borrow)]
-    namespace: Option<Cow<'a, str>>,
+    namespace: Option<Text<'a>>,
     #[serde(borrow, rename = "resourceVersion")]
     resource_version: Option<&'a RawValue>,
-    /// Sorted, as [`Object::labels`] wants them.
+    /// Sorted, as [`Attrs`] wants them.
     #[serde(borrow)]
-    labels: Option<BTreeMap<Cow<'a, str>, Cow<'a, str>>>,
+    labels: Option<BTreeMap<Text<'a>, Text<'a>>>,
     /// Of interest in bookmarks only; skipped in objects, where they can be long.
     #[serde(borrow)]
     annotations: Option<&'a RawValue>,
 }
 
-/// Finds the raw `metadata` of an object, and the raw value of each source that is there.
+/// A string that is copied only where it has escapes. A bare `Cow` always is, whatever its lifetime.
+#[derive(Deserialize, PartialEq, Eq, PartialOrd, Ord)]
+struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+
+fn text<'a>(text: &'a Option<Text<'_>>) -> &'a str {
+    text.as_ref().map_or("", |text| &text.0)
+}
+
+/// Finds the `metadata` of an object, and the raw value of each source that is there, in one pass over its bytes.
 fn members<'a>(
     body: &'a [u8],
     sources: &[FieldSource],
     values: &mut [Option<&'a RawValue>],
-) -> Option<&'a RawValue> {
-    let paths: Vec<_> = sources.iter().enumerate().map(|(n, source)| (n, &*source.path)).collect();
-    let mut metadata = None;
-    let walk = Walk { paths, values, metadata: Some(&mut metadata) };
-    walk.deserialize_from(body)?;
-    metadata
+) -> Option<Found<'a>> {
+    // What is passed over is not looked at otherwise.
+    let body = std::str::from_utf8(body).ok()?;
+    let paths = sources.iter().enumerate().map(|(n, source)| (n, &*source.path)).collect();
+    let mut top = Top { body, metadata: None, place: Place::Unknown };
+    let walk = Walk { paths, values, top: Some(&mut top) };
+    let mut deserializer = serde_json::Deserializer::from_str(body);
+    walk.deserialize(&mut deserializer).ok()?;
+    deserializer.end().ok()?;
+    let at = top.place.at_the_end_of(body);
+    Some(Found { metadata: top.metadata?, at })
+}
+
+/// What is found at the top level only.
+struct Top<'a> {
+    body: &'a str,
+    metadata: Option<Metadata<'a>>,
+    place: Place,
+}
+
+/// Where `metadata` stands, told by the keys before and after it: a value of serde's that is read does not tell where it stood, and
+/// one that is kept raw to be read later would be passed over twice. Told only where no space stands between, as no upstream writes any.
+#[derive(Clone, Copy)]
+enum Place {
+    Unknown,
+    /// Its first byte; what follows it was not seen yet.
+    From(usize),
+    Known(Span),
+}
+
+impl Place {
+    /// Of the value of this key, which is one of `body`.
+    fn after_key(body: &str, key: &str) -> Self {
+        let begin = offset_in(body.as_bytes(), key).map(|at| at + key.len() + "\":".len());
+        let begin = begin.filter(|begin| {
+            body.as_bytes().get(..*begin).is_some_and(|lead| lead.ends_with(b"\":"))
+                && body.as_bytes().get(*begin) == Some(&b'{')
+        });
+        begin.map_or(Self::Unknown, Self::From)
+    }
+
+    /// The same, once the next key was read.
+    fn before_key(self, body: &str, key: &str) -> Self {
+        let Self::From(begin) = self else { return self };
+        let end = offset_in(body.as_bytes(), key).and_then(|at| at.checked_sub(",\"".len()));
+        self.until(end.filter(|end| {
+            let rest = body.as_bytes().get(end.saturating_sub(1)..);
+            begin < *end && rest.is_some_and(|rest| rest.starts_with(b"},\""))
+        }))
+    }
+
+    /// The same, where no key followed.
+    fn at_the_end_of(self, body: &str) -> Option<Span> {
+        let Self::From(begin) = self else {
+            return if let Self::Known(span) = self { Some(span) } else { None };
+        };
+        let end = body.len().checked_sub("}".len());
+        let end = end.filter(|end| begin < *end && body.ends_with("}}"));
+        if let Self::Known(span) = self.until(end) { Some(span) } else { None }
+    }
+
+    fn until(self, end: Option<usize>) -> Self {
+        match (self, end) {
+            (Self::From(begin), Some(end)) => {
+                Span::new(begin, end - begin).map_or(Self::Unknown, Self::Known)
+            }
+            _ => Self::Unknown,
+        }
+    }
 }
 
 /// One level of an object, walked for those paths that lead through it.
-struct Walk<'w, 'a> {
+struct Walk<'w, 'p, 'a> {
     /// The paths that remain from here, each with the index of its value.
-    paths: Vec<(usize, &'w [Box<str>])>,
+    paths: Paths<'p>,
     values: &'w mut [Option<&'a RawValue>],
     /// At the top level, where `metadata` goes.
-    metadata: Option<&'w mut Option<&'a RawValue>>,
+    top: Option<&'w mut Top<'a>>,
 }
 
-impl<'a> Walk<'_, 'a> {
-    fn deserialize_from(self, json: &'a [u8]) -> Option<()> {
-        let mut deserializer = serde_json::Deserializer::from_slice(json);
-        deserializer.deserialize_any(self).ok()?;
-        deserializer.end().ok()
-    }
-
-    /// Hands a member's value to the paths that name it.
-    fn take(&mut self, key: &str, raw: &'a RawValue) {
-        let mut deeper = Vec::new();
+impl<'p, 'a> Walk<'_, 'p, 'a> {
+    /// What remains of the paths through this key, and whether one ends there.
+    fn through(&self, key: &str) -> (Paths<'p>, bool) {
+        let (mut deeper, mut ends) = (Paths::new(), false);
         for (index, path) in &self.paths {
             match path.split_first() {
-                Some((step, [])) if **step == *key => {
-                    if let Some(value) = self.values.get_mut(*index) {
-                        *value = Some(raw);
-                    }
-                }
+                Some((step, [])) => ends |= **step == *key,
                 Some((step, rest)) if **step == *key => deeper.push((*index, rest)),
                 _ => {}
             }
         }
-        if !deeper.is_empty() {
-            let walk = Walk { paths: deeper, values: self.values, metadata: None };
-            // A value of another type than the path expects has no such field: the value stays absent.
-            walk.deserialize_from(raw.get().as_bytes());
+        (deeper, ends)
+    }
+
+    /// Hands a value to the paths that end at this key.
+    fn take(&mut self, key: &str, raw: &'a RawValue) {
+        for (index, path) in &self.paths {
+            if let ([step], Some(value)) = (path, self.values.get_mut(*index))
+                && **step == *key
+            {
+                *value = Some(raw);
+            }
         }
     }
 
-    fn wants(&self, key: &str) -> bool {
-        self.paths.iter().any(|(_, path)| path.first().is_some_and(|step| **step == *key))
+    /// A value that no path expects, be it of a type that has no members: what stands below it stays absent.
+    fn pass<E: Error>(&self) -> Result<(), E> {
+        if self.top.is_some() { Err(E::custom("not an object")) } else { Ok(()) }
     }
 }
 
-impl<'de> Visitor<'de> for Walk<'_, 'de> {
+impl<'de> DeserializeSeed<'de> for Walk<'_, '_, 'de> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Walk<'_, '_, 'de> {
     type Value = ();
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -231,29 +315,82 @@ impl<'de> Visitor<'de> for Walk<'_, 'de> {
     }
 
     fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<(), A::Error> {
-        while let Some(key) = map.next_key::<Cow<'de, str>>()? {
-            let metadata = self.metadata.is_some() && key == "metadata";
-            if !metadata && !self.wants(&key) {
-                map.next_value::<IgnoredAny>()?;
-                continue;
+        while let Some(Text(key)) = map.next_key::<Text<'de>>()? {
+            if let Some(top) = &mut self.top {
+                top.place = top.place.before_key(top.body, &key);
+                if key == "metadata" {
+                    top.place = Place::after_key(top.body, &key);
+                    top.metadata = Some(map.next_value()?);
+                    continue;
+                }
             }
-            let raw = map.next_value::<&'de RawValue>()?;
-            if metadata && let Some(found) = &mut self.metadata {
-                **found = Some(raw);
-            }
-            self.take(&key, raw);
+            map.next_value_seed(Member { walk: &mut self, key: &key })?;
         }
         Ok(())
     }
 
     fn visit_seq<A: SeqAccess<'de>>(mut self, mut seq: A) -> Result<(), A::Error> {
-        if let Some(first) = seq.next_element::<&'de RawValue>()? {
-            self.take("0", first);
+        if seq.next_element_seed(Member { walk: &mut self, key: "0" })?.is_some() {
+            while seq.next_element::<IgnoredAny>()?.is_some() {}
         }
-        while seq.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(())
+    }
+
+    fn visit_bool<E: Error>(self, _: bool) -> Result<(), E> {
+        self.pass()
+    }
+
+    fn visit_i64<E: Error>(self, _: i64) -> Result<(), E> {
+        self.pass()
+    }
+
+    fn visit_u64<E: Error>(self, _: u64) -> Result<(), E> {
+        self.pass()
+    }
+
+    fn visit_f64<E: Error>(self, _: f64) -> Result<(), E> {
+        self.pass()
+    }
+
+    fn visit_str<E: Error>(self, _: &str) -> Result<(), E> {
+        self.pass()
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<(), E> {
+        self.pass()
+    }
+}
+
+/// The value of one key, or the first of an array, read only as far as a path leads through it.
+struct Member<'m, 'w, 'p, 'a> {
+    walk: &'m mut Walk<'w, 'p, 'a>,
+    key: &'m str,
+}
+
+impl<'de> DeserializeSeed<'de> for Member<'_, '_, '_, 'de> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        let (paths, ends) = self.walk.through(self.key);
+        if !ends && paths.is_empty() {
+            return IgnoredAny::deserialize(deserializer).map(drop);
+        }
+        if !ends {
+            return Walk { paths, values: self.walk.values, top: None }.deserialize(deserializer);
+        }
+        let raw = <&RawValue>::deserialize(deserializer)?;
+        self.walk.take(self.key, raw);
+        if !paths.is_empty() {
+            let walk = Walk { paths, values: self.walk.values, top: None };
+            // It was read once, so it can be read again.
+            drop(walk.deserialize(&mut serde_json::Deserializer::from_str(raw.get())));
+        }
         Ok(())
     }
 }
+
+/// What remains of paths, each with the index of its value. No kind has more of them than stand here without an allocation.
+type Paths<'p> = SmallVec<[(usize, &'p [Box<str>]); 10]>;
 
 #[cfg(test)]
 pub(crate) mod tests;

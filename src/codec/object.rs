@@ -1,17 +1,21 @@
 //! One object as the cache keeps it: the upstream's bytes and the little that was read out of them.
 
 use std::fmt;
+use std::sync::Arc;
 
 use bytes::Bytes;
+use smallvec::SmallVec;
 
 use crate::api::media_type::{Encoding, View};
 use crate::api::resource_version::ResourceVersion;
+use crate::codec::attrs::Attrs;
 use crate::codec::splice::Splice;
 
 /// `namespace/name`, or `name` for a cluster-scoped object. Its byte order is the order of every list
-/// (semantics.md §3.1: `-` and `.` sort before `/`, so this is not the order of the tuple).
+/// (semantics.md §3.1: `-` and `.` sort before `/`, so this is not the order of the tuple). A clone shares it, as the
+/// store's maps do.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Key(Box<str>);
+pub struct Key(Arc<str>);
 
 impl Key {
     /// Joins the two; an empty namespace stands for none.
@@ -19,10 +23,19 @@ impl Key {
         if namespace.is_empty() {
             Self(name.into())
         } else {
-            let mut joined = String::with_capacity(namespace.len() + 1 + name.len());
-            joined.extend([namespace, "/", name]);
-            Self(joined.into())
+            // On the stack, so that the key is the only allocation.
+            let mut joined = SmallVec::<[u8; JOINED_BYTES]>::new();
+            joined.extend_from_slice(namespace.as_bytes());
+            joined.push(b'/');
+            joined.extend_from_slice(name.as_bytes());
+            // What is joined of strings is one.
+            Self(std::str::from_utf8(&joined).unwrap_or_default().into())
         }
+    }
+
+    /// The joined form, shared.
+    pub fn shared(&self) -> &Arc<str> {
+        &self.0
     }
 
     /// The joined form.
@@ -54,10 +67,8 @@ pub struct Object {
     pub key: Key,
     /// Its `metadata.resourceVersion`.
     pub resource_version: ResourceVersion,
-    /// Its labels, sorted by key.
-    pub labels: Box<[(Box<str>, Box<str>)]>,
-    /// The values of its kind's selectable fields, in the order of [`crate::api::selectable::SelectableFields`].
-    pub fields: Box<[Box<str>]>,
+    /// Its labels and the values of its kind's selectable fields.
+    pub attrs: Attrs,
     /// The object as GET and WATCH show it: in JSON with `kind` and `apiVersion` and without the trailing newline, in protobuf with its
     /// envelope. An allocation of its own: a slice of a list's body would pin the whole list.
     pub body: Bytes,
@@ -108,16 +119,7 @@ impl Span {
 impl Object {
     /// What it weighs against a byte budget: the body and everything kept beside it, in bytes.
     pub fn weight(&self) -> usize {
-        let labels: usize =
-            self.labels.iter().map(|(key, value)| key.len() + value.len() + PAIR).sum();
-        let fields: usize =
-            self.fields.iter().map(|value| value.len() + size_of::<Box<str>>()).sum();
-        OVERHEAD_BYTES + self.body.len() + self.key.as_str().len() + labels + fields
-    }
-
-    /// The value of the selectable field of this number; one that it lacks counts as empty.
-    pub fn field(&self, number: usize) -> &str {
-        self.fields.get(number).map_or("", |value| value)
+        OVERHEAD_BYTES + self.body.len() + self.key.as_str().len() + self.attrs.len()
     }
 
     /// As GET and WATCH show it in a view.
@@ -140,8 +142,8 @@ impl fmt::Debug for Object {
     }
 }
 
-/// One pair of labels: two boxed strings.
-const PAIR: usize = 2 * size_of::<Box<str>>();
+/// A namespace of up to 63 bytes and a name of the usual length; the longest has 253.
+const JOINED_BYTES: usize = 192;
 
 /// What an object costs besides its strings: itself, two reference counts, the body's shared header, its place in the
 /// ordered map and the allocator's rounding. Measured generously, since a budget that is too low is kept and one that is too high is not.

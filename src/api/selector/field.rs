@@ -43,14 +43,19 @@ impl FieldSelector {
         })
     }
 
-    /// Whether an object of this name, namespace (empty for none) and field values matches. `values` are in
-    /// the order of the [`SelectableFields`] it was bound to; a missing one counts as empty.
-    pub fn matches(&self, name: &str, namespace: &str, values: &[Box<str>]) -> bool {
+    /// Whether an object of this name, namespace (empty for none) and field values matches. `value_of` tells one by its number in
+    /// the [`SelectableFields`] it was bound to; a missing one counts as empty.
+    pub fn matches<'a>(
+        &self,
+        name: &'a str,
+        namespace: &'a str,
+        value_of: impl Fn(usize) -> &'a str,
+    ) -> bool {
         self.requirements.iter().all(|requirement| {
             let value = match requirement.field {
                 Field::Name => name,
                 Field::Namespace => namespace,
-                Field::Value(index) => values.get(index).map_or("", |value| &**value),
+                Field::Value(index) => value_of(index),
             };
             (value == &*requirement.value) == requirement.equal
         })

@@ -26,13 +26,11 @@ impl LabelSelector {
         self.requirements.is_empty()
     }
 
-    /// Whether labels match. `labels` are pairs sorted by key.
-    pub fn matches(&self, labels: &[(Box<str>, Box<str>)]) -> bool {
-        self.requirements.iter().all(|requirement| {
-            let found = labels.binary_search_by(|(key, _)| (**key).cmp(&requirement.key));
-            let value = found.ok().and_then(|index| labels.get(index)).map(|(_, value)| &**value);
-            requirement.condition.holds(value)
-        })
+    /// Whether labels match, of which `value_of` tells one by its key.
+    pub fn matches<'a>(&self, value_of: impl Fn(&str) -> Option<&'a str>) -> bool {
+        self.requirements
+            .iter()
+            .all(|requirement| requirement.condition.holds(value_of(&requirement.key)))
     }
 
     /// The requirements as authorization knows them, in the order in which they were written: a key, an operator, and values sorted and

@@ -207,10 +207,8 @@ impl Dispatcher {
         by_place.into_iter().flatten().for_each(&mut mark);
         for (field, by_value) in self.by_field.iter().enumerate() {
             // A value that an object lacks counts as empty, as for the selector.
-            let new = object.fields.get(field).map_or("", |value| &**value);
-            let old = event
-                .previous()
-                .map(|previous| previous.fields.get(field).map_or("", |value| &**value));
+            let new = object.attrs.field(field);
+            let old = event.previous().map(|previous| previous.attrs.field(field));
             by_value.get(new).into_iter().for_each(&mut mark);
             let old = old.filter(|old| *old != new).and_then(|old| by_value.get(old));
             old.into_iter().for_each(&mut mark);

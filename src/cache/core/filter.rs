@@ -28,11 +28,11 @@ impl WatchFilter {
     pub fn matches(&self, object: &Object) -> bool {
         // What is not asked for is not looked up: most filters ask for little, and it is done for each watcher.
         let key = &object.key;
+        let field = |number| object.attrs.field(number);
         self.own_namespace().is_none_or(|own| own == key.namespace())
             && self.name.as_deref().is_none_or(|own| own == key.name())
-            && self.labels.matches(&object.labels)
-            && (self.fields.is_empty()
-                || self.fields.matches(key.name(), key.namespace(), &object.fields))
+            && self.labels.matches(|label| object.attrs.label(label))
+            && (self.fields.is_empty() || self.fields.matches(key.name(), key.namespace(), field))
     }
 
     /// The namespace that every object it matches has; never empty.

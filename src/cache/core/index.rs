@@ -41,25 +41,26 @@ impl FieldIndex {
     }
 
     /// Takes an object in, in place of the one that the store held under its key before.
-    pub(super) fn put(&mut self, key: Arc<str>, object: Arc<Object>, previous: Option<&Object>) {
-        let value = object.field(self.field);
+    pub(super) fn put(&mut self, object: Arc<Object>, previous: Option<&Object>) {
+        let key = Arc::clone(object.key.shared());
+        let value = object.attrs.field(self.field);
         if let Some(previous) = previous
-            && previous.field(self.field) != value
+            && previous.attrs.field(self.field) != value
         {
             self.remove(previous);
         }
         match self.by_value.get_mut(value) {
-            Some(objects) => match objects.get_mut(&*key) {
-                Some(present) => *present = object,
-                None => drop(objects.insert(key, object)),
-            },
-            None => drop(self.by_value.insert(value.into(), Objects::unit(key, object))),
+            Some(objects) => drop(objects.insert(key, object)),
+            None => {
+                let value = value.into();
+                self.by_value.insert(value, Objects::unit(key, object));
+            }
         }
     }
 
     /// Lets an object go that the store held.
     pub(super) fn remove(&mut self, object: &Object) {
-        let value = object.field(self.field);
+        let value = object.attrs.field(self.field);
         if let Some(objects) = self.by_value.get_mut(value) {
             objects.remove(object.key.as_str());
             if objects.is_empty() {

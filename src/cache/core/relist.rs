@@ -101,7 +101,7 @@ impl Difference {
         for (object, previous) in &self.come {
             let Some(previous) = previous else { continue };
             // No filter can tell two objects of one key apart by anything else.
-            if previous.labels != object.labels || previous.fields != object.fields {
+            if previous.attrs != object.attrs {
                 let (object, previous) = (Arc::clone(object), Arc::clone(previous));
                 events.push(Event::leaving(object, previous, from, now));
             }

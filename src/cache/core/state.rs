@@ -108,7 +108,8 @@ impl State {
         self.store.get(key.as_str()).cloned()
     }
 
-    /// The objects that a filter matches, in key order; a namespace in it narrows the walk to its range, a value of the indexed field to those that have it, a name to one look-up.
+    /// The objects that a filter matches, in key order; a namespace in it narrows the walk to its range, a value of the indexed field to
+    /// those that have it, a name to one look-up.
     pub fn select(&self, filter: &WatchFilter) -> Vec<Arc<Object>> {
         self.store.walk(filter).cloned().collect()
     }

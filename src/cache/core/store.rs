@@ -1,7 +1,7 @@
 //! The present objects in key order (semantics.md §3.1).
 //!
 //! An `imbl` map, so that a published state and the next one share all but the nodes that changed, and a
-//! clone costs nothing. Its keys are `Arc<str>` beside the object's own: inner nodes keep clones of keys as
+//! clone costs nothing. Its keys are those of the objects, shared and not the objects themselves: inner nodes keep clones of keys as
 //! separators, which must neither cost an allocation each nor keep an object alive that was replaced.
 //! `OrdMap::diff` is not used (it lost updates in earlier releases of imbl).
 //!
@@ -32,9 +32,21 @@ impl Store {
     /// One that holds these objects; of two of one key the later. With an index over the selectable field of this number, if one is given.
     pub fn new(objects: Vec<Object>, indexed: Option<usize>) -> Self {
         let mut store = Self { index: indexed.map(FieldIndex::new), ..Self::default() };
-        for object in objects {
-            store.put(Arc::new(object));
+        if !objects.is_sorted_by(|one, next| one.key < next.key) {
+            objects.into_iter().for_each(|object| drop(store.put(Arc::new(object))));
+            return store;
         }
+        // A node that is full is split in halves. What comes in order would leave all behind it half full; every second first, and
+        // the others between them, leaves them full.
+        let mut others = Vec::with_capacity(objects.len() / 2);
+        for (number, object) in objects.into_iter().enumerate() {
+            if number % 2 == 0 {
+                store.put(Arc::new(object));
+            } else {
+                others.push(object);
+            }
+        }
+        others.into_iter().for_each(|object| drop(store.put(Arc::new(object))));
         store
     }
 
@@ -46,17 +58,10 @@ impl Store {
     /// Puts an object in its place; returns the one that was there.
     pub fn put(&mut self, object: Arc<Object>) -> Option<Arc<Object>> {
         self.weight = self.weight.saturating_add(object.weight());
-        let (key, previous) = match self.objects.get_key_value_mut(object.key.as_str()) {
-            Some((key, present)) => {
-                (Arc::clone(key), Some(std::mem::replace(present, Arc::clone(&object))))
-            }
-            None => {
-                let key: Arc<str> = object.key.as_str().into();
-                (Arc::clone(&key), self.objects.insert(key, Arc::clone(&object)))
-            }
-        };
+        let key = Arc::clone(object.key.shared());
+        let previous = self.objects.insert(key, Arc::clone(&object));
         if let Some(index) = &mut self.index {
-            index.put(key, object, previous.as_deref());
+            index.put(object, previous.as_deref());
         }
         self.lighten(previous.as_deref());
         previous
@@ -126,10 +131,9 @@ impl Store {
         let is_indexed = field.is_some_and(|(number, _)| self.index_over(number).is_some());
         let objects = if is_indexed { indexed } else { Some(&self.objects) };
         let objects = objects.map(|objects| range(objects, namespace, Bound::Excluded(after)));
-        objects
-            .into_iter()
-            .flatten()
-            .filter(move |object| field.is_none_or(|(number, value)| object.field(number) == value))
+        objects.into_iter().flatten().filter(move |object| {
+            field.is_none_or(|(number, value)| object.attrs.field(number) == value)
+        })
     }
 
     /// All objects, in key order.
@@ -157,7 +161,7 @@ impl Store {
     pub(super) fn is_sound(&self) -> bool {
         let Some(index) = &self.index else { return true };
         let stands_there = |object: &Arc<Object>| {
-            let held = index.get(object.field(index.field()));
+            let held = index.get(object.attrs.field(index.field()));
             let held = held.and_then(|objects| objects.get(object.key.as_str()));
             held.is_some_and(|held| Arc::ptr_eq(held, object))
         };

@@ -10,6 +10,7 @@ mod snapshot;
 mod threads;
 mod window;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -22,6 +23,7 @@ use crate::api::selector::field::FieldSelector;
 use crate::api::selector::label::LabelSelector;
 use crate::cache::core::watch_cache::{EndCause, Now, WatchCache, WindowLimits};
 use crate::cache::core::watcher::{Taken, WatchFilter, Watcher};
+use crate::codec::attrs::Attrs;
 use crate::codec::object::{Key, Layout, Object, Span};
 
 /// A pod by what filters look at.
@@ -94,13 +96,12 @@ impl Pod {
         let at = body.find(mark).unwrap() + mark.len();
         let metadata = metadata.to_string();
         let metadata_at = body.find(&metadata).unwrap();
-        let mut fields = vec![Box::<str>::from(""); pod_fields().len()];
-        fields[node_field()] = self.node.as_str().into();
+        let mut fields = vec![Cow::Borrowed(""); pod_fields().len()];
+        fields[node_field()] = Cow::Borrowed(&self.node);
         Object {
             key: Key::new(&self.namespace, &self.name),
             resource_version: ResourceVersion(self.resource_version),
-            labels: Box::new([("app".into(), self.app.as_str().into())]),
-            fields: fields.into(),
+            attrs: Attrs::new(&fields, [("app", self.app.as_str())].into_iter()),
             body: body.into(),
             layout: Layout {
                 metadata: Span::new(metadata_at, metadata.len()).unwrap(),

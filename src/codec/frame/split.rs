@@ -12,7 +12,8 @@ use crate::codec::protobuf::wire::Fields;
 pub struct RawFrame {
     /// `ADDED`, `MODIFIED`, `DELETED`, `BOOKMARK`, `ERROR`, or anything a future upstream may send.
     pub event: Box<str>,
-    /// The bytes of `object`, in protobuf with their envelope; a slice of the frame, to be copied by whoever keeps it.
+    /// The bytes of `object`, in protobuf with their envelope; a slice of the frame, to be copied by whoever keeps it. In JSON it may
+    /// be anything that stood where the object should: whoever reads it must not take it for one value before it has come to its end.
     pub object: Bytes,
 }
 
@@ -110,7 +111,25 @@ impl FrameSplitter {
     }
 }
 
+/// A frame as every API server writes it is known by its ends, and its object is left to be read, once, by whoever takes it.
 fn read_line(line: &Bytes) -> Result<RawFrame, FrameError> {
+    if let Some((event, object)) = split_line(line) {
+        return Ok(RawFrame { event: event.into(), object: line.slice_ref(object) });
+    }
+    read_other_line(line)
+}
+
+fn split_line(line: &[u8]) -> Option<(&str, &[u8])> {
+    let rest = line.strip_prefix(br#"{"type":""#)?;
+    let (event, rest) = rest.split_at_checked(rest.iter().position(|byte| *byte == b'"')?)?;
+    let object = rest.strip_prefix(br#"","object":"#)?.trim_ascii_end().strip_suffix(b"}")?;
+    let is_plain = event.iter().all(u8::is_ascii_uppercase);
+    let is_object = object.starts_with(b"{") && object.ends_with(b"}");
+    std::str::from_utf8(event).ok().filter(|_| is_plain && is_object).zip(Some(object))
+}
+
+/// A frame in any other words.
+fn read_other_line(line: &Bytes) -> Result<RawFrame, FrameError> {
     // What is not known here would be lost on the way.
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
@@ -175,12 +194,30 @@ mod tests {
         assert_eq!(push("{\"type\":\"ADDED\"}\n"), Err(FrameError::Malformed));
         let more = "{\"type\":\"ADDED\",\"object\":{},\"more\":1}\n";
         assert_eq!(push(more), Err(FrameError::Malformed));
+        assert_eq!(push("{\"type\":\"ADDED\",\"object\":{}}}\n"), Ok(()), "told by who reads it");
         assert_eq!(push("\n\r\n"), Ok(()));
         let long = Bytes::from("x".repeat(65));
         assert_eq!(
             FrameSplitter::new(Encoding::Json, 64).push(long, &mut Vec::new()),
             Err(FrameError::TooLong(64))
         );
+    }
+
+    #[test]
+    fn a_frame_in_other_words_reads_the_same() {
+        for text in [
+            "{\"type\":\"ADDED\",\"object\":{\"a\":{}}}\n",
+            "{\"type\":\"ADDED\",\"object\":{\"a\":{}}}\r\n",
+            "{ \"type\": \"ADDED\", \"object\": {\"a\":{}} }\n",
+            "{\"object\":{\"a\":{}},\"type\":\"ADDED\"}\n",
+            "{\"type\":\"\\u0041DDED\",\"object\":{\"a\":{}}}\n",
+        ] {
+            let mut frames = Vec::new();
+            let mut splitter = FrameSplitter::new(Encoding::Json, 64);
+            splitter.push(Bytes::from_static(text.as_bytes()), &mut frames).unwrap();
+            let expected = RawFrame { event: "ADDED".into(), object: "{\"a\":{}}".into() };
+            assert_eq!(frames, [expected], "{text}");
+        }
     }
 
     #[test]

@@ -50,13 +50,13 @@ fn what_is_read_of_a_pod() {
     let pod = object(POD.as_bytes(), &pods()).unwrap();
     assert_eq!(pod.key.as_str(), "ns1/p");
     assert_eq!(pod.resource_version, ResourceVersion(9999));
-    let labels: Vec<_> = pod.labels.iter().map(|(key, value)| (&**key, &**value)).collect();
+    let labels: Vec<_> = pod.attrs.labels().collect();
     assert_eq!(labels, [("a", "<1\""), ("b", "2")]);
     let fields: BTreeMap<_, _> = pods()
         .selectable
         .sources()
         .iter()
-        .zip(&*pod.fields)
+        .zip(pod.attrs.fields())
         .map(|(s, v)| (s.label.to_string(), v.to_string()))
         .collect();
     assert_eq!(fields["spec.nodeName"], "n1");
@@ -91,7 +91,63 @@ fn custom_resources_keep_their_bytes() {
     let text = r#"{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"w","namespace":"n","resourceVersion":"5"},"spec":{"color":"red","n":3}}"#;
     let widget = object(text.as_bytes(), &widgets()).unwrap();
     assert_eq!(widget.list_item(View::Full).to_vec(), text.as_bytes());
-    assert_eq!(widget.fields.iter().map(|value| &**value).collect::<Vec<_>>(), ["red", "3"]);
+    assert_eq!(widget.attrs.fields().collect::<Vec<_>>(), ["red", "3"]);
+}
+
+#[test]
+fn metadata_is_found_however_it_is_written() {
+    let metadata = r#"{"name":"w","namespace":"n","resourceVersion":"5","labels":{"a":"{\"}}"}}"#;
+    for text in [
+        r#"{"apiVersion":"example.com/v1","metadata":@,"spec":{"color":"red","n":3}}"#,
+        r#"{"metadata": @,"spec":{"color":"red","n":3}}"#,
+        r#"{"metadata":@ ,"spec":{"color":"red","n":3}}"#,
+        r#"{"metadata":@, "spec":{"color":"red","n":3}}"#,
+        r#"{"metadata" :@,"spec":{"color":"red","n":3}}"#,
+        r#"{"metadat\u0061":@,"spec":{"color":"red","n":3}}"#,
+        r#"{"metadata":@,"spe\u0063":{"color":"red","n":3}}"#,
+        r#"{"spec":{"n":3,"metadata":{},"color":"red"},"metadata":@}"#,
+        r#"{"spec":{"color":"red","n":3},"metadata":@ }"#,
+        r#"{"spec":{"color":"blue"},"spec":{"color":"red","n":3},"metadata":@}"#,
+    ] {
+        let text = text.replace('@', metadata);
+        let widget = object(text.as_bytes(), &widgets()).unwrap();
+        assert_eq!(widget.layout.metadata.of(&widget.body), metadata.as_bytes(), "{text}");
+        assert_eq!(widget.layout.resource_version.of(&widget.body), b"5");
+        assert_eq!(widget.attrs.labels().collect::<Vec<_>>(), [("a", "{\"}}")]);
+        assert_eq!(widget.attrs.fields().collect::<Vec<_>>(), ["red", "3"], "{text}");
+    }
+}
+
+#[test]
+fn fields_of_another_type_are_absent() {
+    let metadata = r#"{"name":"w","namespace":"n","resourceVersion":"5"}"#;
+    for spec in
+        ["null", "true", "-1", "1", "1.5", r#""color""#, "[]", "[1,{}]", "{}", r#"{"color":{}}"#]
+    {
+        let text = format!(r#"{{"spec":{spec},"metadata":{metadata}}}"#);
+        let widget = object(text.as_bytes(), &widgets()).unwrap();
+        assert_eq!(widget.attrs.fields().collect::<Vec<_>>(), ["", ""], "{spec}");
+    }
+}
+
+#[test]
+fn what_is_not_one_object_is_refused() {
+    let text = String::from_utf8(config_map("a", 1).body.to_vec()).unwrap();
+    let invalid = text.replace("\"a\"", "\"a\",\"x\":\"\u{e9}\"").into_bytes();
+    let invalid: Vec<u8> = invalid.into_iter().filter(|byte| *byte != 0xa9).collect();
+    let more = [
+        format!("{text},\"more\":{{}}").into_bytes(),
+        format!("{text}{{}}").into_bytes(),
+        format!("{text}}}").into_bytes(),
+        format!("[{text}]").into_bytes(),
+        text[..text.len() - 1].as_bytes().to_vec(),
+        text.replace("}}", ",}}").into_bytes(),
+        invalid,
+    ];
+    for text in more {
+        assert_eq!(object(&text, &config_maps()).unwrap_err(), IngestError::Malformed);
+        assert!(read_bookmark(&text).is_none());
+    }
 }
 
 #[test]

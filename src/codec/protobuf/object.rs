@@ -3,16 +3,19 @@
 //! Every object of Kubernetes has its `ObjectMeta` as field 1. What can't be spliced later (an envelope that is not the
 //! expected one, a metadata twice, lengths written longer than needed) is refused here.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use smallvec::SmallVec;
 
-use super::wire::{Fields, Malformed, Value, length_len, push_head};
+use super::wire::{Fields, Malformed, Value, field_len, length_len, push_head};
 use super::{UNKNOWN_RAW_TAG, UNKNOWN_TAIL, envelope_head};
 use crate::api::media_type::{Encoding, META_V1, PARTIAL_OBJECT_METADATA};
 use crate::api::resource::{ApiResource, Representation};
 use crate::api::resource_version::ResourceVersion;
 use crate::api::selectable::{FieldSource, Scalar};
+use crate::codec::attrs::Attrs;
 use crate::codec::ingest::{self, IngestError};
 use crate::codec::object::{Layout, Object, Span};
 
@@ -37,12 +40,13 @@ pub(crate) fn list_item(
     resource: &ApiResource,
     representation: Representation,
 ) -> Result<Object, IngestError> {
-    let mut body = head(resource, representation);
-    body.reserve_exact(raw.len() + UNKNOWN_TAIL.len() + 6);
+    let head = head(resource, representation);
+    // To the byte: what is over would be kept with the object.
+    let mut body = Vec::with_capacity(head.len() + field_len(raw.len()) + UNKNOWN_TAIL.len());
+    body.extend_from_slice(&head);
     push_head(&mut body, UNKNOWN_RAW_TAG, raw.len());
     body.extend_from_slice(raw);
     body.extend_from_slice(UNKNOWN_TAIL);
-    body.shrink_to_fit();
     ingest(body.into(), resource, representation)
 }
 
@@ -74,14 +78,12 @@ fn ingest(
         _ => &[],
     };
     let raw = item.of(&body);
-    Ok(Object {
-        key: ingest::key(read.name, read.namespace, resource)?,
-        resource_version: read.resource_version.ok_or(IngestError::ResourceVersion)?,
-        labels: read.labels.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect(),
-        fields: sources.iter().map(|source| value_of(raw, source)).collect::<Result<_, _>>()?,
-        layout: read.layout,
-        body: body.clone(),
-    })
+    let key = ingest::key(read.name, read.namespace, resource)?;
+    let resource_version = read.resource_version.ok_or(IngestError::ResourceVersion)?;
+    let fields = fields(raw, sources)?;
+    let attrs = Attrs::new(&fields, read.labels.iter().map(|(key, value)| (*key, *value)));
+    let layout = read.layout;
+    Ok(Object { key, resource_version, attrs, layout, body })
 }
 
 /// What is read of an object or bookmark.
@@ -167,32 +169,54 @@ fn entry(message: &[u8]) -> Result<(&str, &str), Malformed> {
     Ok((key, value))
 }
 
-/// The value of a selectable field. Of one whose path is not known it is empty, and never asked for.
-fn value_of(raw: &[u8], source: &FieldSource) -> Result<Box<str>, Malformed> {
-    let scalar = match source.protobuf {
-        Some(path) => scalar(raw, path)?,
-        None => None,
-    };
-    Ok(source.rule.value_of_scalar(scalar))
+/// The values of the selectable fields, in one walk. Of one whose path is not known it is empty, and never asked for.
+fn fields<'a>(raw: &'a [u8], sources: &[FieldSource]) -> Result<Vec<Cow<'a, str>>, Malformed> {
+    let mut values = vec![None; sources.len()];
+    let paths = sources.iter().enumerate();
+    let paths = paths.filter_map(|(number, source)| Some((number, source.protobuf?)));
+    walk(raw, &paths.collect::<Paths<'_>>(), &mut values)?;
+    let values = sources.iter().zip(values);
+    Ok(values.map(|(source, value)| source.rule.value_of_scalar(value)).collect())
 }
 
-/// The last value at a path of field numbers.
-fn scalar<'a>(message: &'a [u8], path: &[u32]) -> Result<Option<Scalar<'a>>, Malformed> {
-    let Some((step, rest)) = path.split_first() else { return Ok(None) };
-    let mut found = None;
+/// What remains of paths of field numbers, each with the index of its value.
+type Paths<'p> = SmallVec<[(usize, &'p [u32]); 10]>;
+
+/// Finds the last value at each path.
+fn walk<'a>(
+    message: &'a [u8],
+    paths: &Paths<'_>,
+    values: &mut [Option<Scalar<'a>>],
+) -> Result<(), Malformed> {
+    if paths.is_empty() {
+        return Ok(());
+    }
     for field in Fields::of(message) {
         let field = field?;
-        if field.number != *step {
-            continue;
+        let mut deeper = Paths::new();
+        for (number, path) in paths {
+            let Some((step, rest)) = path.split_first() else { continue };
+            if *step != field.number {
+                continue;
+            }
+            if !rest.is_empty() {
+                deeper.push((*number, rest));
+                continue;
+            }
+            let found = match field.value {
+                Value::Varint(number) => Scalar::Number(number),
+                Value::Bytes(_) => Scalar::Text(field.text()?),
+                Value::Fixed => return Err(Malformed),
+            };
+            if let Some(value) = values.get_mut(*number) {
+                *value = Some(found);
+            }
         }
-        found = match (field.value, rest) {
-            (Value::Varint(number), []) => Some(Scalar::Number(number)),
-            (Value::Bytes(_), []) => Some(Scalar::Text(field.text()?)),
-            (Value::Bytes(inner), rest) => scalar(inner, rest)?.or(found),
-            _ => return Err(Malformed),
-        };
+        if !deeper.is_empty() {
+            walk(field.bytes()?, &deeper, values)?;
+        }
     }
-    Ok(found)
+    Ok(())
 }
 
 /// `raw` of `Unknown`.

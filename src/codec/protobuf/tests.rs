@@ -115,7 +115,7 @@ fn list_items_and_objects_become_the_same() {
     let body = envelope("v1", "ConfigMap", &raw);
     let object = read(&body, &config_maps()).unwrap();
     assert_eq!((object.key.as_str(), object.resource_version), ("n/a", ResourceVersion(9999)));
-    assert_eq!(&*object.labels, [("app".into(), "x".into())]);
+    assert_eq!(object.attrs.labels().collect::<Vec<_>>(), [("app", "x")]);
     let item = ingest::list_item(&raw, &config_maps(), Representation::Protobuf).unwrap();
     assert_eq!((&item.body, item.layout), (&object.body, object.layout));
     assert_eq!(object.body, body);
@@ -345,7 +345,7 @@ fn selectable_fields_are_read() {
     let value = |label: &str| {
         let sources = pods();
         let index = sources.selectable.sources().iter().position(|s| &*s.label == label).unwrap();
-        object.fields[index].to_string()
+        object.attrs.field(index).to_owned()
     };
     assert_eq!(value("spec.nodeName"), "n1");
     assert_eq!(value("spec.hostNetwork"), "true");
@@ -387,7 +387,7 @@ proptest! {
         let object = read(&body, &config_maps()).unwrap();
         prop_assert_eq!(&object.body, &body);
         let labels: BTreeMap<_, _> =
-            object.labels.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
+            object.attrs.labels().map(|(k, v)| (k.to_string(), v.to_string())).collect();
         prop_assert_eq!(&labels, &metadata.labels);
         let moved = ObjectMeta { resource_version: Some(number.to_string()), ..metadata };
         let left = frame::encode_left(&object, ResourceVersion(number), View::Full);

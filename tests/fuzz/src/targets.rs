@@ -28,7 +28,8 @@ fn check_object(object: &Object, resource: &ApiResource, representation: Represe
     let metadata_only = metadata_of(representation);
     let shown = object.shown(METADATA).to_vec();
     let metadata = ingest::object(&shown, resource, metadata_only).expect("metadata is an object");
-    assert_eq!((&metadata.key, &metadata.labels), (&object.key, &object.labels));
+    assert_eq!(metadata.key, object.key);
+    assert!(metadata.attrs.labels().eq(object.attrs.labels()));
     assert_eq!(metadata.resource_version, object.resource_version);
     assert_eq!(metadata.shown(METADATA).to_vec(), shown);
     let item = metadata.list_item(METADATA).to_vec();
@@ -61,7 +62,7 @@ fn check_object(object: &Object, resource: &ApiResource, representation: Represe
 
 fn assert_same(one: &Object, other: &Object) {
     assert_eq!((&one.key, one.resource_version), (&other.key, other.resource_version));
-    assert_eq!((&one.labels, &one.fields), (&other.labels, &other.fields));
+    assert_eq!(one.attrs, other.attrs);
     assert_eq!((&one.body, one.layout), (&other.body, other.layout));
 }
 
@@ -88,7 +89,8 @@ fn check_list(body: Bytes, resource: &ApiResource, representation: Representatio
         assert_eq!(again.continue_token, plain_token(&page));
         assert_eq!(again.objects.len(), page.objects.len());
         for (one, other) in again.objects.iter().zip(&page.objects) {
-            assert_eq!((&one.key, &one.labels), (&other.key, &other.labels));
+            assert_eq!(one.key, other.key);
+            assert!(one.attrs.labels().eq(other.attrs.labels()));
             assert_eq!(one.body, other.shown(view).to_vec());
         }
         assert_eq!(joined(resource, representation, view, &again), first);

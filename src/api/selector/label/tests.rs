@@ -4,6 +4,10 @@ use proptest::prelude::*;
 
 use super::*;
 
+fn of<'a>(labels: &'a [(Box<str>, Box<str>)]) -> impl Fn(&str) -> Option<&'a str> {
+    |wanted| labels.iter().find(|(key, _)| **key == *wanted).map(|(_, value)| &**value)
+}
+
 fn labels(pairs: &[(&str, &str)]) -> Vec<(Box<str>, Box<str>)> {
     let mut labels: Vec<_> =
         pairs.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect();
@@ -86,7 +90,7 @@ fn selectors_match_as_upstream() {
     ];
     for (text, expected) in rows {
         let selector = LabelSelector::parse(text).unwrap_or_else(|| panic!("{text} is refused"));
-        assert_eq!(selector.matches(&object), expected, "{text}");
+        assert_eq!(selector.matches(of(&object)), expected, "{text}");
     }
 }
 
@@ -169,7 +173,7 @@ fn the_longest_names_are_taken() {
     let prefix = format!("{}a", "a.".repeat(126));
     assert_eq!(prefix.len(), 253);
     let selector = LabelSelector::parse(&format!("{prefix}/{name}={name}")).unwrap();
-    assert!(selector.matches(&labels(&[(&format!("{prefix}/{name}"), &name)])));
+    assert!(selector.matches(of(&labels(&[(&format!("{prefix}/{name}"), &name)]))));
 }
 
 #[test]
@@ -185,7 +189,7 @@ proptest! {
     #[test]
     fn any_text_is_read_without_panic(text in "[-a-c,=!<>() \t/.0-9é\0]{0,24}|\\PC{0,24}") {
         if let Some(selector) = LabelSelector::parse(&text) {
-            let _matches = selector.matches(&labels(&[("a", "b")]));
+            let _matches = selector.matches(of(&labels(&[("a", "b")])));
         }
     }
 
@@ -203,7 +207,7 @@ proptest! {
         let outside = LabelSelector::parse(&format!("k notin ({set})")).unwrap();
         let object = value.as_deref().map(|value| labels(&[("k", value)])).unwrap_or_default();
         let expected = value.is_some_and(|value| values.contains(&value));
-        prop_assert_eq!(inside.matches(&object), expected);
-        prop_assert_eq!(outside.matches(&object), !expected);
+        prop_assert_eq!(inside.matches(of(&object)), expected);
+        prop_assert_eq!(outside.matches(of(&object)), !expected);
     }
 }

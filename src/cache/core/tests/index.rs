@@ -24,7 +24,7 @@ fn walked(
         Some(field) => filter
             .fields
             .required_value_of(field)
-            .is_none_or(|value| object.fields.get(field).map_or("", |own| own) == value),
+            .is_none_or(|value| object.attrs.field(field) == value),
         None => true,
     };
     let mut raw = all.iter().filter(|object| {
@@ -41,7 +41,7 @@ fn walked(
     let selects = !filter.labels.is_empty() || !filter.fields.is_empty();
     let rest = raw.count();
     let next = objects.last().filter(|_| rest > 0).map(|last| Next {
-        last: last.key.as_str()[prefix.len()..].to_owned(),
+        last: last.key.as_str().replacen(&prefix, "", 1),
         remaining: (!selects).then_some(rest as u64),
     });
     (objects, next)

@@ -54,16 +54,16 @@ fn check(object: &Object, resource: &ApiResource, representation: Representation
         assert_eq!(version, object.resource_version.to_string());
         let labels: Vec<_> = metadata.labels.into_iter().collect();
         let read: Vec<_> =
-            object.labels.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
+            object.attrs.labels().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
         assert_eq!(labels, read);
         let spec = decoded.spec.unwrap_or_default();
-        for (source, value) in resource.selectable.sources().iter().zip(&object.fields) {
+        for (source, value) in resource.selectable.sources().iter().zip(object.attrs.fields()) {
             match &*source.label {
                 "spec.nodeName" => {
-                    assert_eq!(**value, *spec.node_name.as_deref().unwrap_or_default())
+                    assert_eq!(value, spec.node_name.as_deref().unwrap_or_default())
                 }
                 "spec.hostNetwork" => {
-                    assert_eq!(**value, spec.host_network.unwrap_or_default().to_string());
+                    assert_eq!(value, spec.host_network.unwrap_or_default().to_string());
                 }
                 _ => {}
             }
