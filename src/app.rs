@@ -29,7 +29,7 @@ use crate::auth::audit::AuditLog;
 use crate::auth::rights::Rights;
 use crate::cache::registry::Registry;
 use crate::config::{Config, Mode};
-use crate::server::{BoundListener, Server, Services};
+use crate::server::{BoundListener, Compressor, Server, Services};
 use crate::telemetry::metrics::Metrics;
 use crate::upstream::Upstream;
 use crate::upstream::discovery::Discovery;
@@ -82,6 +82,7 @@ impl App {
             registry: registry.clone(),
             upstreams,
             access,
+            compressor: Compressor::new(config.cache.gzip_bytes_max, metrics.gzip.clone()),
             audit: audit.clone(),
             metrics: metrics.server.clone(),
         };

@@ -53,7 +53,7 @@ impl Cli {
     pub async fn run(self) -> Result<(), Failure> {
         match self.command {
             Command::Serve(args) => serve(args).await,
-            Command::Demo(args) => demo::run(args).await,
+            Command::Demo(args) => Box::pin(demo::run(args)).await,
             Command::Check { file } => check(&file),
             Command::Version => version(),
         }

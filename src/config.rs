@@ -144,6 +144,8 @@ pub struct CacheConfig {
     pub total_bytes_max: usize,
     /// The most that one cache's history may weigh, in bytes.
     pub history_bytes_max: usize,
+    /// The most that the compressed parts of lists which are kept may weigh, in bytes; beside all other budgets.
+    pub gzip_bytes_max: usize,
     /// What becomes of watches when a cache is listed anew, and the upstream cannot tell what came between.
     pub on_relist: OnRelist,
     /// How many lists and watches of one resource may be under way upstream for want of a cache (design, section 7).

@@ -1,7 +1,7 @@
 //! Where clients come in and get their answers.
 //!
 //! In the order of a request's way: [`listener`] and [`tls`] accept, [`connection`] speaks HTTP (and [`cork`] gathers what it writes), [`router`] parses and judges
-//! ([`host`], [`delegate`]), [`get`], [`list`] and [`watch`] (with [`websocket`]) answer from the cache, [`documents`] from what the upstream confirms, [`forward`] and [`upgrade`] from the
+//! ([`host`], [`delegate`]), [`get`], [`list`] (with [`compress`]) and [`watch`] (with [`websocket`]) answer from the cache, [`documents`] from what the upstream confirms, [`forward`] and [`upgrade`] from the
 //! upstream, in the name that [`carry`] puts on them; [`response`], [`headers`] and [`framing`] serve both.
 //!
 //! Shutdown: stop accepting; say GOAWAY; end watches spread out over a part of the deadline; at the deadline, abort.
@@ -14,6 +14,7 @@ mod access;
 mod audit_id;
 mod audited;
 mod carry;
+mod compress;
 mod connection;
 mod cork;
 mod documents;
@@ -58,6 +59,7 @@ use crate::config::{CertificateConfig, ListenerConfig, Mode, ServerConfig};
 pub use crate::server::access::{Access, Gateway, Vouching};
 use crate::server::audited::Auditor;
 pub use crate::server::carry::Upstreams;
+pub use crate::server::compress::Compressor;
 use crate::server::connection::{Client, Connections};
 use crate::server::documents::Documents;
 use crate::server::forward::{FailureLog, Forwarder};
@@ -80,6 +82,8 @@ pub struct Services {
     pub upstreams: Upstreams,
     /// What judges clients.
     pub access: Access,
+    /// What compresses answers.
+    pub compressor: Compressor,
     /// What is told of answers from the caches; `None` for nothing.
     pub audit: Option<Arc<AuditLog>>,
     /// What is counted.
@@ -133,6 +137,7 @@ impl Server {
             },
             access: services.access,
             auditor: Auditor::new(services.audit),
+            compressor: services.compressor,
             limits: Limits {
                 freshness: config.freshness_timeout,
                 warmup: config.warmup_timeout,

@@ -1,8 +1,12 @@
-//! Compression of a list of 500 objects.
+//! Compression of a list of 500 objects: anew, after one of them changed, and from what is kept.
+
+use std::sync::Arc;
 
 use criterion::{BatchSize, Criterion, Throughput};
 
-use crate::lists::{compress, encode, shared};
+use weir::codec::gzip::segments::Segments;
+
+use crate::lists::{compress, compress_from, encode, shared};
 use crate::pods::Pods;
 
 pub(crate) fn bench(criterion: &mut Criterion) {
@@ -14,6 +18,23 @@ pub(crate) fn bench(criterion: &mut Criterion) {
     group.bench_function("a list of 500", |bencher| {
         let list = || encode(&pods, objects.clone());
         bencher.iter_batched(list, compress, BatchSize::SmallInput);
+    });
+    let segments = Segments::new(usize::MAX);
+    compress_from(&segments, encode(&pods, objects.clone()));
+    group.bench_function("the same, kept", |bencher| {
+        let list = || encode(&pods, objects.clone());
+        bencher.iter_batched(list, |list| compress_from(&segments, list), BatchSize::SmallInput);
+    });
+    group.bench_function("the same, one changed", |bencher| {
+        let list = || {
+            let mut objects = objects.clone();
+            // A clone is another object, as one that came with an event is.
+            if let Some(changed) = objects.get_mut(250) {
+                *changed = Arc::new((**changed).clone());
+            }
+            encode(&pods, objects)
+        };
+        bencher.iter_batched(list, |list| compress_from(&segments, list), BatchSize::SmallInput);
     });
     group.finish();
 }

@@ -234,7 +234,8 @@ pub(crate) fn object(name: &str, resource_version: u64) -> Object {
 /// The same object as another release, or another definition, writes it.
 pub(crate) fn rewritten(object: Object) -> Object {
     let body = [object.body.trim_ascii_end(), b" "].concat().into();
-    Object { body, ..object }
+    let Object { key, resource_version, attrs, layout, .. } = object;
+    Object::new(key, resource_version, attrs, body, layout)
 }
 
 /// ADDED or MODIFIED.
@@ -289,6 +290,7 @@ pub(crate) fn config() -> CacheConfig {
         resource_bytes_max: 1 << 20,
         total_bytes_max: 1 << 30,
         history_bytes_max: 1 << 20,
+        gzip_bytes_max: 1 << 20,
         on_relist: OnRelist::KeepStreams,
         forward_budget: 2,
         page_size: 2,

@@ -100,7 +100,7 @@ fn ingest(
     let labels = metadata.labels.iter().flatten().map(|(key, value)| (&*key.0, &*value.0));
     let key = key(text(&metadata.name), text(&metadata.namespace), resource)?;
     let (resource_version, attrs) = (digits(&body, layout)?, Attrs::new(&fields, labels));
-    Ok(Object { key, resource_version, attrs, layout, body })
+    Ok(Object::new(key, resource_version, attrs, body, layout))
 }
 
 /// Where a bookmark's parts stand, its resourceVersion, and its annotations.

@@ -12,7 +12,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 pub use self::encode::encode;
-pub use self::spliced::Spliced;
+pub use self::spliced::{Items, Pieces, Spliced};
 use crate::api::media_type::Encoding;
 use crate::api::resource::{ApiResource, Representation};
 use crate::api::resource_version::ResourceVersion;

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use smallvec::SmallVec;
@@ -60,8 +61,7 @@ impl fmt::Debug for Key {
     }
 }
 
-/// An object, immutable once made. `Debug` shows no part of the body.
-#[derive(Clone)]
+/// An object, immutable once made. `Debug` shows no part of the body. A clone is another object, with a number of its own.
 pub struct Object {
     /// Its place in the store.
     pub key: Key,
@@ -74,6 +74,8 @@ pub struct Object {
     pub body: Bytes,
     /// Where the parts of `body` stand.
     pub layout: Layout,
+    key_hash: u32,
+    number: u64,
 }
 
 /// Where the parts of an object's bytes stand.
@@ -117,6 +119,29 @@ impl Span {
 }
 
 impl Object {
+    /// Made of its parts.
+    pub fn new(
+        key: Key,
+        resource_version: ResourceVersion,
+        attrs: Attrs,
+        body: Bytes,
+        layout: Layout,
+    ) -> Self {
+        let key_hash = hash(key.as_str().as_bytes());
+        let number = NEXT_NUMBER.fetch_add(1, Ordering::Relaxed);
+        Self { key, resource_version, attrs, body, layout, key_hash, number }
+    }
+
+    /// What tells it from every other object that this process ever made, others of its key among them.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// A hash of the key: the same for all objects of the key, in every process.
+    pub fn key_hash(&self) -> u32 {
+        self.key_hash
+    }
+
     /// What it weighs against a byte budget: the body and everything kept beside it, in bytes.
     pub fn weight(&self) -> usize {
         OVERHEAD_BYTES + self.body.len() + self.key.as_str().len() + self.attrs.len()
@@ -133,6 +158,18 @@ impl Object {
     }
 }
 
+impl Clone for Object {
+    fn clone(&self) -> Self {
+        Self::new(
+            self.key.clone(),
+            self.resource_version,
+            self.attrs.clone(),
+            self.body.clone(),
+            self.layout,
+        )
+    }
+}
+
 impl fmt::Debug for Object {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Object")
@@ -144,6 +181,19 @@ impl fmt::Debug for Object {
 
 /// A namespace of up to 63 bytes and a name of the usual length; the longest has 253.
 const JOINED_BYTES: usize = 192;
+/// FNV-1a, and murmur3's end to spread it over all bits. Whoever chooses names can choose hashes: nothing here depends on their being
+/// unlike.
+fn hash(bytes: &[u8]) -> u32 {
+    let mut hash = bytes
+        .iter()
+        .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193));
+    hash = (hash ^ (hash >> 16)).wrapping_mul(0x85eb_ca6b);
+    hash = (hash ^ (hash >> 13)).wrapping_mul(0xc2b2_ae35);
+    hash ^ (hash >> 16)
+}
+
+/// Of the next object.
+static NEXT_NUMBER: AtomicU64 = AtomicU64::new(0);
 
 /// What an object costs besides its strings: itself, two reference counts, the body's shared header, its place in the
 /// ordered map and the allocator's rounding. Measured generously, since a budget that is too low is kept and one that is too high is not.

@@ -93,6 +93,10 @@ pub const RESOURCE_BYTES_MAX: usize = 1 << 30;
 /// a second.
 pub const HISTORY_BYTES_MAX: usize = 128 << 20;
 
+/// Compressed parts of lists: lists of 600 MB compress to about as much, which is more than most clusters have of what is listed whole. What does
+/// not fit is compressed again, no worse than without.
+pub const GZIP_BYTES_MAX: usize = 64 << 20;
+
 /// Watches live through a relist: a thousand informers that list anew at once are what a cache is there to prevent.
 pub const ON_RELIST: OnRelist = OnRelist::KeepStreams;
 
@@ -174,6 +178,7 @@ impl Default for CacheConfig {
             resource_bytes_max: RESOURCE_BYTES_MAX,
             total_bytes_max: TOTAL_BYTES_MAX,
             history_bytes_max: HISTORY_BYTES_MAX,
+            gzip_bytes_max: GZIP_BYTES_MAX,
             on_relist: ON_RELIST,
             forward_budget: FORWARD_BUDGET,
             page_size: PAGE_SIZE,

@@ -155,6 +155,8 @@ pub struct CacheSection {
     pub total_bytes_max: Option<String>,
     /// A size.
     pub history_bytes_max: Option<String>,
+    /// A size.
+    pub gzip_bytes_max: Option<String>,
     /// `keepStreams` or `endStreams`.
     pub on_relist: Option<String>,
     /// A count.

@@ -142,6 +142,7 @@ cache:
   totalBytesMax: 1Mi
   resourceBytesMax: 2Mi
   historyBytesMax: 0
+  gzipBytesMax: 0
   pageSize: 0
 logging: { format: xml, filter: 'a=b=c' }
 ";
@@ -166,6 +167,7 @@ logging: { format: xml, filter: 'a=b=c' }
             "cache.warm[2]",
             "cache.historyBytesMax",
             "cache.resourceBytesMax",
+            "cache.gzipBytesMax",
             "cache.pageSize",
             "logging.format",
             "server.listeners[1].listen",
@@ -290,6 +292,7 @@ fn full_config() -> Config {
             resource_bytes_max: 3 << 20,
             total_bytes_max: 5 << 20,
             history_bytes_max: 1500,
+            gzip_bytes_max: 7 << 10,
             on_relist: OnRelist::EndStreams,
             forward_budget: 3,
             page_size: 10,

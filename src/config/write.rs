@@ -98,6 +98,7 @@ fn cache(config: &CacheConfig) -> CacheSection {
         resource_bytes_max: Some(format_bytes(config.resource_bytes_max)),
         total_bytes_max: Some(format_bytes(config.total_bytes_max)),
         history_bytes_max: Some(format_bytes(config.history_bytes_max)),
+        gzip_bytes_max: Some(format_bytes(config.gzip_bytes_max)),
         on_relist: Some(config.on_relist.to_string()),
         forward_budget: Some(config.forward_budget),
         page_size: Some(config.page_size),

@@ -1,8 +1,11 @@
 //! LIST from the cache: spliced from the cached bytes, indented or compressed as asked (semantics.md §3.6, §8.6, §8.7).
+//!
+//! Nothing is copied for an answer: plain, it shares the objects' own bytes; compressed, the segments that are kept. So what clients that
+//! ask for the same list hold together is one list.
 
 use std::sync::Arc;
 
-use bytes::{Buf, Bytes};
+use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, VARY};
 use http::{HeaderValue, Response};
 
@@ -11,8 +14,10 @@ use crate::api::resource::{ApiResource, Representation};
 use crate::api::resource_version::ResourceVersion;
 use crate::cache::handle::{CacheHandle, Refusal};
 use crate::cache::progress::CATCH_UP;
-use crate::codec::list;
+use crate::codec::gzip::segments::Draft;
+use crate::codec::list::{self, Spliced};
 use crate::codec::{gzip, pretty};
+use crate::server::compress::{self, Compressor};
 use crate::server::delegate::{At, Freshness, ListPlan, Reason};
 use crate::server::page::{Selected, select};
 use crate::server::response::{self, Body};
@@ -33,40 +38,52 @@ pub(crate) async fn serve(read: &Read<'_>, plan: ListPlan) -> Result<Response<Bo
         }
         At::Exact(at) => read.holding(at).await?.ok_or(plan.not_held())?,
     };
-    let resource = Arc::clone(handle.resource());
+    let not_held = plan.not_held();
+    let gzip = takes_gzip(read).then_some(read.compressor);
+    let filter = &read.target.filter;
+    let looked_at = match plan.at {
+        At::Newest(_) => state.scan_max(filter),
+        At::Exact(_) => state.len(),
+    };
     let form = read.target.form;
-    let made = if state.len() > OBJECTS_IN_PLACE_MAX {
-        let filter = read.target.filter.clone();
-        let not_held = plan.not_held();
-        let make = move || Some(make(&resource, select(&resource, &state, &filter, &plan)?, form));
+    let made = if looked_at > OBJECTS_IN_PLACE_MAX || form.pretty {
+        let (resource, filter, gzip) =
+            (Arc::clone(handle.resource()), filter.clone(), gzip.cloned());
+        let make = move || {
+            let selected = select(&resource, &state, &filter, &plan)?;
+            Some(make(&resource, selected, form, gzip.as_ref()))
+        };
         // A task that panics or a runtime that stops: the upstream answers.
         let made = tokio::task::spawn_blocking(make).await;
         made.map_err(|_| Reason::Refused(Refusal::Stopping))?.ok_or(not_held)?
     } else {
-        let selected = select(&resource, &state, &read.target.filter, &plan);
-        make(&resource, selected.ok_or(plan.not_held())?, form)
+        let resource = handle.resource();
+        let selected = select(resource, &state, filter, &plan).ok_or(not_held)?;
+        make(resource, selected, form, gzip)
     };
     match made {
+        Made::Spliced(list) => Ok(plain(read, &handle, Body::list(list))),
         Made::Indented(body) => respond(read, &handle, vec![body]).await,
-        Made::Spliced(list) if list.len() > gzip::THRESHOLD_BYTES && takes_gzip(read) => {
-            compressed(read, &handle, list).await
+        Made::Compressed(draft) => {
+            let member = read.compressor.end(draft).await?;
+            Ok(compressed(read, &handle, member))
         }
-        Made::Spliced(list) => Ok(plain(read, &handle, Body::List(Box::new(list)))),
     }
 }
 
-/// A list, before it is compressed.
+/// A list, nearly an answer.
 enum Made {
-    Spliced(list::Spliced),
+    Spliced(Spliced),
     Indented(Bytes),
+    Compressed(Draft),
 }
 
-fn make(resource: &ApiResource, selected: Selected, form: Form) -> Made {
+fn make(resource: &ApiResource, selected: Selected, form: Form, gzip: Option<&Compressor>) -> Made {
     let list = list::encode(resource, form, &selected.meta, selected.objects);
-    if form.pretty {
-        Made::Indented(pretty::indent(&list.concat()).into())
-    } else {
-        Made::Spliced(list)
+    match gzip.filter(|_| list.len() > gzip::THRESHOLD_BYTES) {
+        _ if form.pretty => Made::Indented(pretty::indent(&list.concat()).into()),
+        Some(compressor) => Made::Compressed(compressor.begin(list)),
+        None => Made::Spliced(list),
     }
 }
 
@@ -119,7 +136,7 @@ pub(crate) async fn respond(
 ) -> Result<Response<Body>, Reason> {
     let length: usize = body.iter().map(Bytes::len).sum();
     if length > gzip::THRESHOLD_BYTES && takes_gzip(read) {
-        return compressed(read, handle, body).await;
+        return Ok(compressed(read, handle, compress::chunks(body).await?));
     }
     Ok(plain(read, handle, Body::chunks(body)))
 }
@@ -133,21 +150,12 @@ fn plain(read: &Read<'_>, handle: &CacheHandle, body: Body) -> Response<Body> {
     response::ok(&read.parts.headers, content_type, body, &handle.warnings())
 }
 
-async fn compressed<C>(
-    read: &Read<'_>,
-    handle: &CacheHandle,
-    chunks: C,
-) -> Result<Response<Body>, Reason>
-where
-    C: IntoIterator<Item: Buf> + Send + 'static,
-{
-    let compressed = tokio::task::spawn_blocking(move || gzip::compress(chunks)).await;
-    let Ok(Ok(compressed)) = compressed else { return Err(Reason::Refused(Refusal::Stopping)) };
-    let mut response = plain(read, handle, Body::chunks(compressed));
+fn compressed(read: &Read<'_>, handle: &CacheHandle, member: Vec<Bytes>) -> Response<Body> {
+    let mut response = plain(read, handle, Body::chunks(member));
     response.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
     response.headers_mut().insert(VARY, HeaderValue::from_static("Accept-Encoding"));
-    Ok(response)
+    response
 }
 
-/// Up to here a list is built in a millisecond or so, on the connection's own worker; longer ones must not hold up others there.
-const OBJECTS_IN_PLACE_MAX: usize = 1000;
+/// Up to here the objects are looked at on the connection's own worker, in less than a millisecond; more must not hold up others there.
+const OBJECTS_IN_PLACE_MAX: usize = 10_000;

@@ -13,7 +13,7 @@ use http_body::{Frame, SizeHint};
 use crate::api::media_type::{self, Encoding, Form};
 use crate::api::query::Query;
 use crate::api::status::Status;
-use crate::codec::list::Spliced;
+use crate::codec::list::{Pieces, Spliced};
 use crate::codec::rope::{Gather, PIECE_BYTES, Rope, SHARED_BYTES_MIN};
 use crate::codec::{pretty, protobuf};
 use crate::server::audit_id::{AUDIT_ID, audit_id};
@@ -63,8 +63,8 @@ impl Outcome {
 pub(crate) enum Body {
     /// Bytes at hand.
     Chunks(Chunks),
-    /// A list, spliced as it is taken.
-    List(Box<Spliced>),
+    /// See [`Body::list`].
+    List(Box<Pieces>),
     /// The upstream's, with what it holds until its end.
     Upstream { body: Box<pool::Body>, _hold: Hold },
     /// The upstream's watch, with what it holds as well.
@@ -82,6 +82,11 @@ impl Body {
     /// Chunks to be written one after the other.
     pub(crate) fn chunks(chunks: Vec<Bytes>) -> Self {
         Self::Chunks(Chunks::new(chunks))
+    }
+
+    /// A list, spliced as it is taken.
+    pub(crate) fn list(list: Spliced) -> Self {
+        Self::List(Box::new(list.into_iter()))
     }
 }
 

@@ -24,6 +24,7 @@ use crate::cache::registry::Registry;
 use crate::server::access::{Access, Caller, Judged, NotAdmitted};
 use crate::server::audit_id::AUDIT_ID;
 use crate::server::audited::{Asked, Auditor};
+use crate::server::compress::Compressor;
 use crate::server::connection::Client;
 use crate::server::delegate::{self, Decision, Reason, Target};
 use crate::server::documents::{Ask, Documents};
@@ -46,6 +47,7 @@ pub(crate) struct Router {
     pub(crate) hosts: HostPolicy,
     pub(crate) access: Access,
     pub(crate) auditor: Auditor,
+    pub(crate) compressor: Compressor,
     pub(crate) limits: Limits,
     /// Whether answers carry `X-Weir-Cache`.
     pub(crate) cache_header: bool,
@@ -71,6 +73,7 @@ pub(crate) struct Read<'a> {
     pub(crate) target: Target,
     pub(crate) limits: Limits,
     pub(crate) registry: &'a Registry,
+    pub(crate) compressor: &'a Compressor,
     pub(crate) metrics: &'a Arc<ResourceMetrics>,
     /// How the right to a watch is looked at again.
     pub(crate) recheck: Option<Recheck>,
@@ -267,8 +270,17 @@ impl Router {
         };
         let target = Target::resolve(path, &parts.headers, info, request, options, &resource)?;
         let recheck = self.access.admit(client, caller, info, judged).await?;
-        let (resource, limits, registry) = (&resource, self.limits, &self.registry);
-        let read = Read { parts, request, resource, target, limits, registry, metrics, recheck };
+        let read = Read {
+            parts,
+            request,
+            resource: &resource,
+            target,
+            limits: self.limits,
+            registry: &self.registry,
+            compressor: &self.compressor,
+            metrics,
+            recheck,
+        };
         let encoding = read.target.form.encoding;
         let response = match decision {
             Decision::Forward(reason) => return Err(reason.into()),

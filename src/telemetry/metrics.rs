@@ -7,6 +7,7 @@ use prometheus::{GaugeVec, Opts};
 
 use crate::telemetry::auth_metrics::AuthMetrics;
 use crate::telemetry::cache_metrics::CacheMetrics;
+use crate::telemetry::gzip_metrics::GzipMetrics;
 use crate::telemetry::server_metrics::ServerMetrics;
 use crate::telemetry::upstream_metrics::UpstreamMetrics;
 
@@ -19,6 +20,8 @@ pub struct Metrics {
     pub auth: AuthMetrics,
     /// Reflectors, caches, budgets, watchers.
     pub cache: CacheMetrics,
+    /// Compressed lists.
+    pub gzip: GzipMetrics,
     /// Requests and deliveries.
     pub server: ServerMetrics,
     /// Upstream requests, connections and streams.
@@ -33,9 +36,10 @@ impl Metrics {
         register_build_info(&registry)?;
         let auth = AuthMetrics::register(&registry)?;
         let cache = CacheMetrics::register(&registry)?;
+        let gzip = GzipMetrics::register(&registry)?;
         let server = ServerMetrics::register(&registry)?;
         let upstream = UpstreamMetrics::register(&registry)?;
-        Ok(Self { registry, auth, cache, server, upstream })
+        Ok(Self { registry, auth, cache, gzip, server, upstream })
     }
 }
 

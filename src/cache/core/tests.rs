@@ -98,17 +98,17 @@ impl Pod {
         let metadata_at = body.find(&metadata).unwrap();
         let mut fields = vec![Cow::Borrowed(""); pod_fields().len()];
         fields[node_field()] = Cow::Borrowed(&self.node);
-        Object {
-            key: Key::new(&self.namespace, &self.name),
-            resource_version: ResourceVersion(self.resource_version),
-            attrs: Attrs::new(&fields, [("app", self.app.as_str())].into_iter()),
-            body: body.into(),
-            layout: Layout {
+        Object::new(
+            Key::new(&self.namespace, &self.name),
+            ResourceVersion(self.resource_version),
+            Attrs::new(&fields, [("app", self.app.as_str())].into_iter()),
+            body.into(),
+            Layout {
                 metadata: Span::new(metadata_at, metadata.len()).unwrap(),
                 resource_version: Span::new(at, digits.len()).unwrap(),
                 ..Layout::default()
             },
-        }
+        )
     }
 
     fn from_json(value: &Value) -> Self {

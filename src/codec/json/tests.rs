@@ -57,7 +57,7 @@ fn what_is_read_of_a_pod() {
         .sources()
         .iter()
         .zip(pod.attrs.fields())
-        .map(|(s, v)| (s.label.to_string(), v.to_string()))
+        .map(|(s, v)| (s.label.to_string(), v.to_owned()))
         .collect();
     assert_eq!(fields["spec.nodeName"], "n1");
     assert_eq!(fields["spec.hostNetwork"], "true");
@@ -140,7 +140,7 @@ fn what_is_not_one_object_is_refused() {
         format!("{text}{{}}").into_bytes(),
         format!("{text}}}").into_bytes(),
         format!("[{text}]").into_bytes(),
-        text[..text.len() - 1].as_bytes().to_vec(),
+        text.as_bytes()[..text.len() - 1].to_vec(),
         text.replace("}}", ",}}").into_bytes(),
         invalid,
     ];

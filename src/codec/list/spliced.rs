@@ -1,4 +1,4 @@
-//! A list's bytes, made as they are taken.
+//! A list put together from what stands before its items, the items, and what stands after; and its bytes, made as they are taken.
 //!
 //! What waits for a client are references to the objects and the few bytes around them, no copy of the list; a piece is spliced when the
 //! connection has room for it, and shares the objects' own bytes. So the same list for many clients is in memory once, and a client that takes
@@ -17,7 +17,7 @@ use crate::codec::rope::{Gather, PIECE_BYTES, Rope};
 
 /// How a list writes its items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Items {
+pub struct Items {
     pub(crate) encoding: Encoding,
     pub(crate) view: View,
 }
@@ -54,7 +54,6 @@ impl Items {
     }
 
     /// Appends an item.
-    #[cfg(test)]
     pub(crate) fn write(self, object: &Object, out: &mut Vec<u8>) {
         let item = object.list_item(self.view);
         self.push_head(item.len(), out);
@@ -82,17 +81,14 @@ struct Cut {
     tail: &'static [u8],
 }
 
-/// See the module. Hands the list out in ropes of at most [`PIECE_BYTES`].
+/// A list; see the module.
 #[derive(Clone, Debug)]
 pub struct Spliced {
     items: Items,
     head: Vec<u8>,
-    objects: vec::IntoIter<Arc<Object>>,
+    objects: Vec<Arc<Object>>,
     tail: Vec<u8>,
-    cut: Cut,
-    /// Whether an item stands before the next one.
-    follows: bool,
-    left: usize,
+    length: usize,
 }
 
 impl Spliced {
@@ -105,11 +101,74 @@ impl Spliced {
         tail: Vec<u8>,
     ) -> Self {
         let separators = items.separator().len() * objects.len().saturating_sub(1);
-        let left = head.len() + items_bytes + separators + tail.len();
-        let objects = objects.into_iter();
-        Self { items, head, objects, tail, cut: Cut::default(), follows: false, left }
+        let length = head.len() + items_bytes + separators + tail.len();
+        Self { items, head, objects, tail, length }
     }
 
+    /// How many bytes it has. Never none.
+    #[expect(clippy::len_without_is_empty, reason = "there is always an envelope")]
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    /// How its items are written.
+    pub fn items(&self) -> Items {
+        self.items
+    }
+
+    /// The objects that are its items.
+    pub fn objects(&self) -> &[Arc<Object>] {
+        &self.objects
+    }
+
+    /// What stands before the first item.
+    pub fn head(&self) -> &[u8] {
+        &self.head
+    }
+
+    /// What stands after the last item.
+    pub fn tail(&self) -> &[u8] {
+        &self.tail
+    }
+
+    /// All of it in one.
+    pub fn concat(self) -> Vec<u8> {
+        let mut all = Vec::with_capacity(self.length);
+        for mut piece in self {
+            while piece.has_remaining() {
+                all.extend_from_slice(piece.chunk());
+                piece.advance(piece.chunk().len());
+            }
+        }
+        all
+    }
+}
+
+impl IntoIterator for Spliced {
+    type Item = Rope;
+    type IntoIter = Pieces;
+
+    fn into_iter(self) -> Pieces {
+        let Self { items, head, objects, tail, length } = self;
+        let objects = objects.into_iter();
+        Pieces { items, head, objects, tail, cut: Cut::default(), follows: false, left: length }
+    }
+}
+
+/// A list's bytes, in ropes of at most [`PIECE_BYTES`].
+#[derive(Clone, Debug)]
+pub struct Pieces {
+    items: Items,
+    head: Vec<u8>,
+    objects: vec::IntoIter<Arc<Object>>,
+    tail: Vec<u8>,
+    cut: Cut,
+    /// Whether an item stands before the next one.
+    follows: bool,
+    left: usize,
+}
+
+impl Pieces {
     /// How many bytes were not handed out yet.
     pub fn len(&self) -> usize {
         self.left
@@ -118,18 +177,6 @@ impl Spliced {
     /// Whether all was handed out.
     pub fn is_empty(&self) -> bool {
         self.left == 0
-    }
-
-    /// All of it in one.
-    pub fn concat(self) -> Vec<u8> {
-        let mut all = Vec::with_capacity(self.left);
-        for mut piece in self {
-            while piece.has_remaining() {
-                all.extend_from_slice(piece.chunk());
-                piece.advance(piece.chunk().len());
-            }
-        }
-        all
     }
 
     /// Appends the next item if there is room for it.
@@ -160,7 +207,7 @@ impl Spliced {
     }
 }
 
-impl Iterator for Spliced {
+impl Iterator for Pieces {
     type Item = Rope;
 
     fn next(&mut self) -> Option<Rope> {
@@ -241,7 +288,7 @@ mod tests {
             expected.extend_from_slice(&list.tail);
             prop_assert_eq!(list.len(), expected.len());
             prop_assert_eq!(list.clone().concat(), &*expected);
-            let mut left = list;
+            let mut left = list.into_iter();
             let mut length = 0;
             while let Some(mut piece) = left.next() {
                 prop_assert!(piece.remaining() <= PIECE_BYTES);
@@ -269,8 +316,8 @@ mod tests {
             .map(|index| config_map(Encoding::Json, index, &"x".repeat(sizes[index])))
             .collect();
         let meta = ListMeta { resource_version: ResourceVersion(100), ..ListMeta::default() };
-        let mut list = encode(&config_maps(), Form::JSON, &meta, objects.clone());
-        let piece = list.next().unwrap();
+        let list = encode(&config_maps(), Form::JSON, &meta, objects.clone());
+        let piece = list.into_iter().next().unwrap();
         let mut slices = [IoSlice::new(&[]); 16];
         let count = piece.chunks_vectored(&mut slices);
         for object in objects {

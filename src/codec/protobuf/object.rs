@@ -83,7 +83,7 @@ fn ingest(
     let fields = fields(raw, sources)?;
     let attrs = Attrs::new(&fields, read.labels.iter().map(|(key, value)| (*key, *value)));
     let layout = read.layout;
-    Ok(Object { key, resource_version, attrs, layout, body })
+    Ok(Object::new(key, resource_version, attrs, body, layout))
 }
 
 /// What is read of an object or bookmark.

@@ -387,7 +387,7 @@ proptest! {
         let object = read(&body, &config_maps()).unwrap();
         prop_assert_eq!(&object.body, &body);
         let labels: BTreeMap<_, _> =
-            object.attrs.labels().map(|(k, v)| (k.to_string(), v.to_string())).collect();
+            object.attrs.labels().map(|(k, v)| (k.to_owned(), v.to_owned())).collect();
         prop_assert_eq!(&labels, &metadata.labels);
         let moved = ObjectMeta { resource_version: Some(number.to_string()), ..metadata };
         let left = frame::encode_left(&object, ResourceVersion(number), View::Full);

@@ -34,6 +34,8 @@ pub(super) fn cache(section: CacheSection, problems: &mut Collector) -> CacheCon
         &mut config,
         problems,
     );
+    let gzip_bytes_max = problems.bytes("cache.gzipBytesMax", section.gzip_bytes_max);
+    config.gzip_bytes_max = gzip_bytes_max.unwrap_or(config.gzip_bytes_max);
     problems.take(
         "cache.onRelist",
         section.on_relist,

@@ -19,9 +19,10 @@ use crate::cache::script::{
     Feed, Script, ScriptedSource, bookmark, config as cache_config, config_maps, upsert,
 };
 use crate::config::{CertificateConfig, ListenerConfig, ServerConfig};
-use crate::server::{Access, Upstreams};
+use crate::server::{Access, Compressor, Upstreams};
 use crate::server::{BoundListener, Server, Services};
 use crate::telemetry::cache_metrics::CacheMetrics;
+use crate::telemetry::gzip_metrics::GzipMetrics;
 use crate::telemetry::server_metrics::ServerMetrics;
 use crate::upstream::Upstream;
 use crate::upstream::testing::{Answer, Speaks, TestServer, config as upstream_config, metrics};
@@ -116,6 +117,7 @@ impl Weir {
             registry,
             upstreams: Upstreams::own(upstream),
             access: Access::sidecar(),
+            compressor: Compressor::new(1 << 20, GzipMetrics::register(&gathered).unwrap()),
             audit: None,
             metrics: ServerMetrics::register(&gathered).unwrap(),
         };

@@ -1,0 +1,61 @@
+//! One gzip member put together from segments (RFC 1951, RFC 1952).
+//!
+//! A segment is a sequence of deflate's blocks of which none is the last, none refers to what stands before the segment, and
+//! which ends on the boundary of a byte. What stands between segments goes into stored blocks.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::checksum::Checksum;
+use super::segments::Segment;
+use crate::codec::list::Spliced;
+
+/// The list, whose segments these are.
+pub(super) fn of(list: &Spliced, segments: &[Arc<Segment>]) -> Vec<Bytes> {
+    let (head, tail, separator) = (list.head(), list.tail(), list.items().separator());
+    let mut chunks = Vec::with_capacity(segments.len() * 2 + 2);
+    let mut first = HEADER.to_vec();
+    store(head, false, &mut first);
+    chunks.push(Bytes::from(first));
+    let mut between = Vec::new();
+    store(separator, false, &mut between);
+    let (between, between_checksum) = (Bytes::from(between), Checksum::of(separator));
+    let mut checksum = Checksum::of(head);
+    for (index, segment) in segments.iter().enumerate() {
+        if index > 0 && !separator.is_empty() {
+            chunks.push(between.clone());
+            checksum = checksum.then(between_checksum);
+        }
+        chunks.push(segment.deflated.clone());
+        checksum = checksum.then(segment.checksum);
+    }
+    let mut last = Vec::new();
+    store(tail, true, &mut last);
+    last.extend_from_slice(&checksum.then(Checksum::of(tail)).trailer());
+    chunks.push(Bytes::from(last));
+    chunks
+}
+
+/// Appends stored blocks, of which the last one may be the member's last.
+fn store(bytes: &[u8], is_last: bool, out: &mut Vec<u8>) {
+    let mut blocks = bytes.chunks(usize::from(u16::MAX)).peekable();
+    if blocks.peek().is_none() && is_last {
+        store_block(&[], true, out);
+    }
+    while let Some(block) = blocks.next() {
+        store_block(block, is_last && blocks.peek().is_none(), out);
+    }
+}
+
+fn store_block(bytes: &[u8], is_last: bool, out: &mut Vec<u8>) {
+    // Of at most so many.
+    let length = u16::try_from(bytes.len()).unwrap_or(u16::MAX);
+    out.push(u8::from(is_last));
+    out.extend_from_slice(&length.to_le_bytes());
+    out.extend_from_slice(&(!length).to_le_bytes());
+    out.extend_from_slice(bytes);
+}
+
+/// Of the fastest compression on an unknown system, as the upstream writes it.
+const HEADER: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 4, 255];

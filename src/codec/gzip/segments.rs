@@ -1,0 +1,213 @@
+//! Lists compressed once: runs of neighbouring items are deflated and kept, and lists are put together from them.
+//!
+//! A list is cut into runs of items. A run is deflated from a fresh state and ends with a sync flush, on the boundary of a byte, so that any runs make
+//! one gzip member together ([`super::member`]). A list of which a few objects changed has all runs but theirs in common with the one before; so have
+//! lists of one namespace, by other selectors, or by pages, as far as they show the same objects side by side.
+//!
+//! **Where runs end** is decided by the objects themselves: one of n bytes ends a run with a probability of n in [`RUN_BYTES_MEAN`], by the hash of
+//! its key, and never before [`RUN_BYTES_MIN`] or after [`RUN_BYTES_MAX`]. So an object that comes or goes moves no boundary but those beside it, and
+//! runs are as long for small objects as for large ones.
+//!
+//! **What a run is** is told exactly: by how its items are written and by the numbers of its objects, which no two objects of this
+//! process have in common ([`Object::number`]). Two runs are the same only if all of these are; no hash decides, and no object is
+//! kept alive to compare it with.
+//!
+//! **What is kept** is bounded in bytes, and what was not used for longest goes first: the runs of objects that were replaced are
+//! never asked for again. A run is deflated once however many lists want it at the same time.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use flate2::{Compress, Compression, FlushCompress};
+use moka::policy::EvictionPolicy;
+use moka::sync::Cache;
+
+use super::checksum::Checksum;
+use super::member;
+use crate::codec::list::{Items, Spliced};
+use crate::codec::object::Object;
+
+/// The runs that are kept. Cheap to clone.
+#[derive(Clone)]
+pub struct Segments {
+    kept: Cache<Run, Arc<Segment>>,
+}
+
+/// What a segment is of.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Run {
+    items: Items,
+    objects: Box<[u64]>,
+}
+
+/// A run, deflated.
+#[derive(Debug)]
+pub(super) struct Segment {
+    pub(super) deflated: Bytes,
+    pub(super) checksum: Checksum,
+}
+
+/// A list of which some segments may be missing.
+pub struct Draft {
+    list: Spliced,
+    runs: Vec<(Range<usize>, Option<Arc<Segment>>)>,
+}
+
+impl Segments {
+    /// Keeps so many bytes.
+    pub fn new(bytes_max: usize) -> Self {
+        let weigh = |run: &Run, segment: &Arc<Segment>| {
+            let bytes = segment.deflated.len() + size_of_val(&*run.objects) + ENTRY_BYTES;
+            u32::try_from(bytes).unwrap_or(u32::MAX)
+        };
+        let kept = Cache::builder()
+            .max_capacity(bytes_max as u64)
+            .weigher(weigh)
+            // What is new is wanted more than what was wanted often: that may be of objects which are no more.
+            .eviction_policy(EvictionPolicy::lru())
+            .build();
+        Self { kept }
+    }
+
+    /// How many segments are kept, and their bytes with all that is kept beside them.
+    pub fn totals(&self) -> (u64, u64) {
+        self.kept.run_pending_tasks();
+        (self.kept.entry_count(), self.kept.weighted_size())
+    }
+
+    /// Looks up what is kept of a list.
+    pub fn look_up(&self, list: Spliced) -> Draft {
+        let (items, objects) = (list.items(), list.objects());
+        let runs = runs(items, objects)
+            .map(|run| {
+                let segment = self.kept.get(&Run::of(items, objects, &run));
+                (run, segment)
+            })
+            .collect();
+        Draft { list, runs }
+    }
+
+    /// Deflates what is missing of a list, which is then kept. Takes some milliseconds of CPU per megabyte: not for an async worker. `None` if
+    /// the compressor fails.
+    pub fn complete(&self, draft: &mut Draft) -> Option<()> {
+        let mut deflater = Deflater::new();
+        let (items, objects) = (draft.list.items(), draft.list.objects());
+        for (run, segment) in &mut draft.runs {
+            if segment.is_none() {
+                let deflate = || deflater.segment(items, objects.get(run.clone())?).map(Arc::new);
+                let run = Run::of(items, objects, run);
+                *segment = Some(self.kept.optionally_get_with(run, deflate)?);
+            }
+        }
+        Some(())
+    }
+}
+
+impl Draft {
+    /// How many segments it has, and how many of them are missing.
+    pub fn segments(&self) -> (usize, usize) {
+        let missing = self.runs.iter().filter(|(_, segment)| segment.is_none()).count();
+        (self.runs.len(), missing)
+    }
+
+    /// The gzip member; `None` while segments are missing.
+    pub fn member(self) -> Option<Vec<Bytes>> {
+        let segments: Option<Vec<_>> = self.runs.into_iter().map(|(_, segment)| segment).collect();
+        Some(member::of(&self.list, &segments?))
+    }
+}
+
+impl Run {
+    fn of(items: Items, objects: &[Arc<Object>], run: &Range<usize>) -> Self {
+        let objects = objects.get(run.clone()).unwrap_or_default();
+        Self { items, objects: objects.iter().map(|object| object.number()).collect() }
+    }
+}
+
+/// Cuts a list's objects into runs.
+fn runs(items: Items, objects: &[Arc<Object>]) -> impl Iterator<Item = Range<usize>> {
+    let mut start = 0;
+    std::iter::from_fn(move || {
+        let rest = objects.get(start..).filter(|rest| !rest.is_empty())?;
+        let mut bytes = 0;
+        let last = rest.iter().position(|object| {
+            let own = items.len(object);
+            bytes += own;
+            bytes >= RUN_BYTES_MAX || (bytes >= RUN_BYTES_MIN && is_boundary(object, own))
+        });
+        let run = start..start + last.map_or(rest.len(), |last| last + 1);
+        start = run.end;
+        Some(run)
+    })
+}
+
+/// Whether an object of so many bytes is one that ends runs.
+fn is_boundary(object: &Object, bytes: usize) -> bool {
+    u64::from(object.key_hash()) < ((bytes as u64) << 32) / RUN_BYTES_MEAN
+}
+
+/// What is used again from run to run.
+struct Deflater {
+    state: Compress,
+    plain: Vec<u8>,
+    deflated: Vec<u8>,
+}
+
+impl Deflater {
+    fn new() -> Self {
+        let state = Compress::new(Compression::new(LEVEL), false);
+        Self { state, plain: Vec::new(), deflated: Vec::new() }
+    }
+
+    fn segment(&mut self, items: Items, objects: &[Arc<Object>]) -> Option<Segment> {
+        self.plain.clear();
+        for (index, object) in objects.iter().enumerate() {
+            if index > 0 {
+                self.plain.extend_from_slice(items.separator());
+            }
+            items.write(object, &mut self.plain);
+        }
+        self.deflate()?;
+        let deflated = Bytes::copy_from_slice(&self.deflated);
+        Some(Segment { deflated, checksum: Checksum::of(&self.plain) })
+    }
+
+    fn deflate(&mut self) -> Option<()> {
+        self.state.reset();
+        self.deflated.clear();
+        loop {
+            let taken = usize::try_from(self.state.total_in()).ok()?;
+            let rest = self.plain.get(taken..)?;
+            // A byte never takes more than nine bits; what there is beside them is flat. All of it is zeroed first.
+            self.deflated.reserve(rest.len() + rest.len() / 8 + DEFLATE_BYTES_MIN);
+            self.state.compress_vec(rest, &mut self.deflated, FlushCompress::Sync).ok()?;
+            let is_whole = self.state.total_in() == self.plain.len() as u64;
+            if is_whole && self.deflated.len() < self.deflated.capacity() {
+                return Some(());
+            }
+        }
+    }
+}
+
+/// The upstream's is 1 (semantics.md §8.7), as it compresses for each client. What is kept is sent often: 5,000 pods take 40 % fewer bytes by this level than
+/// by 1, for a half more time. By 6 they take 8 % fewer than by this.
+const LEVEL: u32 = 4;
+
+/// Of plain bytes: what is deflated anew when one of its objects changed, against what each run costs. They come to 145 KiB in the mean, and 5,000
+/// pods to a sixth more bytes than without runs, 96 KiB to a quarter more, 256 KiB to a tenth.
+const RUN_BYTES_MEAN: u64 = 96 << 10;
+/// See [`RUN_BYTES_MEAN`].
+const RUN_BYTES_MIN: usize = 64 << 10;
+/// Runs that no object ends.
+const RUN_BYTES_MAX: usize = 256 << 10;
+
+/// Room for the ends of blocks and the flush.
+const DEFLATE_BYTES_MIN: usize = 1 << 10;
+
+/// What a kept segment costs beside its bytes and its objects' numbers: the entry, its place in the order of use, and the allocator's rounding.
+/// Measured generously.
+const ENTRY_BYTES: usize = 320;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,190 @@
+//! Compressed lists against the plain ones, read by a decoder that takes one member and no more.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+
+use flate2::bufread::GzDecoder;
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use super::*;
+use crate::api::media_type::{Encoding, Form, MetaVersion, View};
+use crate::api::resource_version::ResourceVersion;
+use crate::codec::json::tests::config_maps;
+use crate::codec::list::tests::config_map;
+use crate::codec::list::{self, ListMeta};
+
+const FULL: Form = Form::JSON;
+
+fn spliced(form: Form, objects: Vec<Arc<Object>>) -> Spliced {
+    let meta = ListMeta { resource_version: ResourceVersion(100), ..ListMeta::default() };
+    list::encode(&config_maps(), form, &meta, objects)
+}
+
+/// The member, and how many segments it has and had to be deflated.
+fn compressed(segments: &Segments, list: Spliced) -> (Vec<Bytes>, (usize, usize)) {
+    let mut draft = segments.look_up(list);
+    let counted = draft.segments();
+    segments.complete(&mut draft).unwrap();
+    (draft.member().unwrap(), counted)
+}
+
+fn decoded(member: &[Bytes]) -> Vec<u8> {
+    let member = member.concat();
+    let mut decoder = GzDecoder::new(&*member);
+    let mut plain = Vec::new();
+    decoder.read_to_end(&mut plain).unwrap();
+    assert!(decoder.into_inner().is_empty(), "more than one member");
+    plain
+}
+
+/// Text of so many bytes that compresses about as well as objects do.
+fn data(seed: usize, bytes: usize) -> String {
+    let word = |n: usize| (seed * 31 + n).wrapping_mul(0x9e37_79b9) % 0xffff;
+    let text: String = (0..=bytes / 12).map(|n| format!("key: {:06x};", word(n))).collect();
+    text.chars().take(bytes).collect()
+}
+
+fn objects(numbers: impl Iterator<Item = usize>) -> BTreeMap<usize, Arc<Object>> {
+    numbers.map(|n| (n, config_map(Encoding::Json, n, &data(n, 1_000)))).collect()
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Put(usize, usize),
+    Delete(usize),
+    List { from: usize, every: usize, limit: usize, view: View },
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let view = prop_oneof![
+        3 => Just(View::Full),
+        1 => Just(View::Metadata(MetaVersion::V1)),
+        1 => Just(View::Metadata(MetaVersion::V1Beta1)),
+    ];
+    let size = prop_oneof![8 => 0..8_000_usize, 1 => 200_000..300_000_usize];
+    prop_oneof![
+        2 => (0..400_usize, size).prop_map(|(number, bytes)| Step::Put(number, bytes)),
+        1 => (0..400_usize).prop_map(Step::Delete),
+        3 => (prop_oneof![Just(0), 0..400_usize], 1..4_usize, prop_oneof![Just(500), 0..500_usize], view)
+            .prop_map(|(from, every, limit, view)| Step::List { from, every, limit, view }),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(12))]
+    /// Whatever was listed before, by whatever selectors, and however little is kept.
+    #[test]
+    fn what_is_decoded_is_the_plain_list(
+        encoding in prop_oneof![Just(Encoding::Json), Just(Encoding::Protobuf)],
+        kept in prop_oneof![Just(0), Just(100_000), Just(usize::MAX)],
+        steps in vec(step(), 1..40),
+    ) {
+        let segments = Segments::new(kept);
+        let put = |number, bytes| config_map(encoding, number, &data(number + bytes, bytes));
+        let mut present: BTreeMap<usize, _> = (0..300).map(|n| (n, put(n, n * 7))).collect();
+        for step in steps {
+            match step {
+                Step::Put(number, bytes) => {
+                    present.insert(number, put(number, bytes));
+                }
+                Step::Delete(number) => {
+                    present.remove(&number);
+                }
+                Step::List { from, every, limit, view } => {
+                    let selected = present.range(from..).filter(|(number, _)| *number % every == 0);
+                    let selected: Vec<_> =
+                        selected.take(limit).map(|(_, object)| Arc::clone(object)).collect();
+                    let list = spliced(Form { encoding, view, pretty: false }, selected);
+                    let (member, _) = compressed(&segments, list.clone());
+                    prop_assert_eq!(decoded(&member), list.concat());
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_change_costs_the_segments_around_it() {
+    let segments = Segments::new(usize::MAX);
+    let mut present = objects((0..1_500).map(|n| n * 2));
+    let list = |present: &BTreeMap<usize, Arc<Object>>| {
+        let list = spliced(FULL, present.values().cloned().collect());
+        let (member, counted) = compressed(&segments, list.clone());
+        assert_eq!(decoded(&member), list.concat());
+        counted
+    };
+    let (all, missing) = list(&present);
+    assert!(all >= 8, "{all}");
+    assert_eq!(missing, all);
+    assert_eq!(list(&present).1, 0);
+    for number in [1, 801, 1_501, 2_001, 2_999] {
+        present.extend(objects([number].into_iter()));
+        let (_, missing) = list(&present);
+        // Its own, and those that it cuts otherwise.
+        assert!((1..=3).contains(&missing), "{missing} for {number} that came");
+        present.insert(number, config_map(Encoding::Json, number, &data(1, 1_000)));
+        assert_eq!(list(&present).1, 1, "for {number} that changed");
+        present.remove(&number);
+        assert!(list(&present).1 <= 3, "for {number} that went");
+    }
+}
+
+#[test]
+fn lists_share_what_they_show_alike() {
+    let segments = Segments::new(usize::MAX);
+    let present = objects(0..2_000);
+    let part =
+        |range: Range<usize>| spliced(FULL, present.range(range).map(|it| it.1.clone()).collect());
+    let (_, (_, missing)) = compressed(&segments, part(0..2_000));
+    // As a namespace, or a page.
+    let (_, (of_part, missing_of_part)) = compressed(&segments, part(500..1_500));
+    assert!(of_part > missing / 3, "{of_part} of {missing}");
+    assert!(missing_of_part <= 3, "{missing_of_part}");
+    // Another view has nothing in common with it.
+    let metadata = Form { view: View::Metadata(MetaVersion::V1), ..FULL };
+    let (_, (all, missing)) =
+        compressed(&segments, spliced(metadata, present.values().cloned().collect()));
+    assert_eq!(all, missing);
+}
+
+#[test]
+fn an_equal_object_is_not_the_same() {
+    let segments = Segments::new(usize::MAX);
+    let one = |n| objects(n..n + 1).into_values().collect();
+    assert_eq!(compressed(&segments, spliced(FULL, one(1))).1, (1, 1));
+    assert_eq!(compressed(&segments, spliced(FULL, one(1))).1, (1, 1));
+}
+
+#[test]
+fn what_several_lists_lack_is_deflated_once() {
+    let segments = Segments::new(usize::MAX);
+    let present: Vec<_> = objects(0..500).into_values().collect();
+    let drafts = [(); 2].map(|()| segments.look_up(spliced(FULL, present.clone())));
+    let members = drafts.map(|mut draft| {
+        assert_eq!(draft.segments().0, draft.segments().1);
+        segments.complete(&mut draft).unwrap();
+        draft.member().unwrap()
+    });
+    // But for the first and last chunks, which are the list's own.
+    let shared = |member: &[Bytes]| -> Vec<_> {
+        member.iter().filter(|it| it.len() > 1_000).map(|it| it.as_ptr()).collect()
+    };
+    assert!(shared(&members[0]).len() > 2);
+    assert_eq!(shared(&members[0]), shared(&members[1]));
+}
+
+#[test]
+fn what_is_kept_is_bounded_and_the_newest() {
+    let bytes_max = 200_000;
+    let segments = Segments::new(bytes_max);
+    let mut last = Vec::new();
+    for start in 0..40 {
+        last = objects(start * 1_000..start * 1_000 + 300).into_values().collect();
+        compressed(&segments, spliced(FULL, last.clone()));
+        let (count, bytes) = segments.totals();
+        assert!(count > 0 && bytes <= bytes_max as u64, "{bytes}");
+    }
+    let draft = segments.look_up(spliced(FULL, last));
+    assert_eq!(draft.segments().1, 0);
+}
