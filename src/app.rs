@@ -37,6 +37,7 @@ use crate::upstream::discovery::Discovery;
 /// A Weir whose listeners are bound; clients that come wait until it [runs](App::run).
 pub struct App {
     server: Server,
+    compressor: Compressor,
     listeners: Vec<BoundListener>,
     mode: Mode,
     admin: Option<RunningAdmin>,
@@ -78,11 +79,12 @@ impl App {
         let Identities { access, upstreams, rights } =
             gateway::build(&config, &upstream, &registry, &metrics).await?;
         let audit = AuditLog::start(&config.audit, metrics.auth.audit.clone())?;
+        let compressor = Compressor::new(config.cache.gzip_bytes_max, metrics.gzip.clone());
         let services = Services {
             registry: registry.clone(),
             upstreams,
             access,
-            compressor: Compressor::new(config.cache.gzip_bytes_max, metrics.gzip.clone()),
+            compressor: compressor.clone(),
             audit: audit.clone(),
             metrics: metrics.server.clone(),
         };
@@ -108,6 +110,7 @@ impl App {
         let probe = tokio::spawn(probe.run());
         Ok(Self {
             server,
+            compressor,
             listeners,
             mode,
             admin,
@@ -148,7 +151,8 @@ impl App {
 
     /// Serves until told to stop, then drains within the configured deadline. Returns when everything has ended.
     pub async fn run(self, stop: CancellationToken) {
-        let Self { server, admin, registry, probe, started, stopping, ended, audit, .. } = self;
+        let Self { server, compressor, admin, registry, probe, .. } = self;
+        let Self { started, stopping, ended, audit, .. } = self;
         started.cancel();
         let draining = CancellationToken::new();
         let serving = server.serve(draining.clone());
@@ -162,6 +166,7 @@ impl App {
             }
             // It only ends when told to; should it ever do so by itself, the process must not linger.
             () = serving.as_mut() => tracing::error!("the server ended by itself"),
+            never = compressor.tidy_up() => match never {},
         }
         registry.shutdown().await;
         if let Some(audit) = audit {

@@ -36,7 +36,7 @@ impl GroupVersionResource {
         Self(Arc::new(Names { group, version, resource, hash }))
     }
 
-    /// The same for a request: those asked for most are found again and not made anew ([`memo`](crate::api::memo)).
+    /// The same for a request: those asked for most are found again and not made anew ([`memo`]).
     pub(crate) fn of_path(group: &str, version: &str, resource: &str) -> Self {
         memo::resource(group, version, resource)
     }

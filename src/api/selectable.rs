@@ -16,7 +16,7 @@ use std::borrow::Cow;
 use crate::api::resource::{GroupVersionResource, Representation};
 
 /// The selectable fields of one resource besides `metadata.name` and `metadata.namespace`, in a fixed order.
-/// An object's values are kept in the same order ([`crate::codec::object::Object::fields`]). The default has none.
+/// An object's values are kept in the same order ([`Attrs::fields`](crate::codec::attrs::Attrs::fields)). The default has none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SelectableFields {
     sources: Vec<FieldSource>,

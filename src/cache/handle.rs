@@ -68,7 +68,7 @@ pub struct CacheHandle {
 }
 
 impl CacheHandle {
-    /// Counts a use of the cache. Called with the registry's shard held, so that a cache cannot be found idle in between.
+    /// Counts a use of the cache. Called with the registry's shard held, or while another handle lives, so that a cache cannot be found idle in between.
     pub(crate) fn new(live: Arc<LiveCache>) -> Self {
         live.begin_use();
         Self { live }

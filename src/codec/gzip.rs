@@ -10,6 +10,8 @@ use bytes::Bytes;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
+use crate::codec::rope::PIECE_BYTES;
+
 /// Bodies larger than this are compressed for those who accept gzip; in bytes (semantics.md §8.7).
 pub const THRESHOLD_BYTES: usize = 131_072;
 
@@ -52,8 +54,8 @@ impl Write for Chunks {
     }
 }
 
-/// Shared by the pieces that are handed out of it.
-const CHUNK_BYTES: usize = 256 << 10;
+/// As much as is handed out at once.
+const CHUNK_BYTES: usize = PIECE_BYTES;
 
 #[cfg(test)]
 mod tests {

@@ -3,6 +3,9 @@
 //! A list all of whose segments are kept is put together where the request is served, in less than it takes to hand it to another thread and
 //! back. What must be compressed is, on threads that may block.
 
+use std::convert::Infallible;
+use std::time::Duration;
+
 use bytes::Bytes;
 
 use crate::cache::handle::Refusal;
@@ -26,6 +29,19 @@ impl Compressor {
         Self { segments: Segments::new(bytes_max), metrics }
     }
 
+    /// Lets go, now and then, of what nobody asks for any more. Without end.
+    pub async fn tidy_up(self) -> Infallible {
+        loop {
+            tokio::time::sleep(TICK).await;
+            self.count_kept();
+        }
+    }
+
+    fn count_kept(&self) {
+        let (count, bytes) = self.segments.totals();
+        self.metrics.kept(count, bytes);
+    }
+
     /// Begins a list with what is kept of it.
     pub(crate) fn begin(&self, list: Spliced) -> Draft {
         let draft = self.segments.look_up(list);
@@ -40,11 +56,10 @@ impl Compressor {
         if missing == 0 {
             return draft.member().ok_or(FAILED);
         }
-        let Self { segments, metrics } = self.clone();
+        let this = self.clone();
         let completed = tokio::task::spawn_blocking(move || {
-            segments.complete(&mut draft)?;
-            let (count, bytes) = segments.totals();
-            metrics.kept(count, bytes);
+            this.segments.complete(&mut draft)?;
+            this.count_kept();
             draft.member()
         });
         completed.await.ok().flatten().ok_or(FAILED)
@@ -56,6 +71,9 @@ pub(crate) async fn chunks(chunks: Vec<Bytes>) -> Result<Vec<Bytes>, Reason> {
     let compressed = tokio::task::spawn_blocking(move || gzip::compress(&chunks)).await;
     compressed.ok().and_then(Result::ok).ok_or(FAILED)
 }
+
+/// Between two looks at what is kept.
+const TICK: Duration = Duration::from_secs(60);
 
 /// A task that panics or a runtime that stops: the upstream answers.
 const FAILED: Reason = Reason::Refused(Refusal::Stopping);

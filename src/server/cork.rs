@@ -3,7 +3,8 @@
 //! h2 writes and flushes each DATA frame on its own: of fifty watches that get one event, each frame would be a record and a write of its own. So while
 //! several requests are open on a connection,
 //!
-//! * a turn waits until the streams that are ready to run have had theirs ([`Cork::turns`]): tokio would run the connection after the first of them;
+//! * its task, when woken, lets the thread's other tasks go first, once ([`Cork::turns`]): whoever wakes its streams one after the other has then
+//!   woken all of them, and one turn ([`crate::server::streams`]) collects what they have to say;
 //! * what the turn writes is gathered, and written when the turn ends, whatever it came to. No byte waits for a timer or for another turn, unless the
 //!   socket is full.
 //!

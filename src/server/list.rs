@@ -5,11 +5,11 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
+use bytes::{Buf as _, Bytes};
 use http::header::{CONTENT_ENCODING, VARY};
 use http::{HeaderValue, Response};
 
-use crate::api::media_type::{self, Form};
+use crate::api::media_type::{self, Form, View};
 use crate::api::resource::{ApiResource, Representation};
 use crate::api::resource_version::ResourceVersion;
 use crate::cache::handle::{CacheHandle, Refusal};
@@ -43,10 +43,12 @@ pub(crate) async fn serve(read: &Read<'_>, plan: ListPlan) -> Result<Response<Bo
     let filter = &read.target.filter;
     let looked_at = match plan.at {
         At::Newest(_) => state.scan_max(filter),
-        At::Exact(_) => state.len(),
+        // The state as it was is made first, by undoing events.
+        At::Exact(_) => state.len() + state.history().len(),
     };
+    let looks = looked_at.saturating_mul(1 + filter.terms());
     let form = read.target.form;
-    let made = if looked_at > OBJECTS_IN_PLACE_MAX || form.pretty {
+    let made = if looks > LOOKS_IN_PLACE_MAX || form.pretty {
         let (resource, filter, gzip) =
             (Arc::clone(handle.resource()), filter.clone(), gzip.cloned());
         let make = move || {
@@ -63,7 +65,7 @@ pub(crate) async fn serve(read: &Read<'_>, plan: ListPlan) -> Result<Response<Bo
     };
     match made {
         Made::Spliced(list) => Ok(plain(read, &handle, Body::list(list))),
-        Made::Indented(body) => respond(read, &handle, vec![body]).await,
+        Made::Copied(body) => respond(read, &handle, body).await,
         Made::Compressed(draft) => {
             let member = read.compressor.end(draft).await?;
             Ok(compressed(read, &handle, member))
@@ -74,15 +76,20 @@ pub(crate) async fn serve(read: &Read<'_>, plan: ListPlan) -> Result<Response<Bo
 /// A list, nearly an answer.
 enum Made {
     Spliced(Spliced),
-    Indented(Bytes),
+    Copied(Vec<Bytes>),
     Compressed(Draft),
 }
 
 fn make(resource: &ApiResource, selected: Selected, form: Form, gzip: Option<&Compressor>) -> Made {
     let list = list::encode(resource, form, &selected.meta, selected.objects);
     match gzip.filter(|_| list.len() > gzip::THRESHOLD_BYTES) {
-        _ if form.pretty => Made::Indented(pretty::indent(&list.concat()).into()),
+        _ if form.pretty => Made::Copied(vec![pretty::indent(&list.concat()).into()]),
         Some(compressor) => Made::Compressed(compressor.begin(list)),
+        // While it waits for a client, a list of references would keep whole bodies for a little of each.
+        None if form.view != View::Full => {
+            let copied = list.into_iter().map(|mut piece| piece.copy_to_bytes(piece.remaining()));
+            Made::Copied(copied.collect())
+        }
         None => Made::Spliced(list),
     }
 }
@@ -157,5 +164,6 @@ fn compressed(read: &Read<'_>, handle: &CacheHandle, member: Vec<Bytes>) -> Resp
     response
 }
 
-/// Up to here the objects are looked at on the connection's own worker, in less than a millisecond; more must not hold up others there.
-const OBJECTS_IN_PLACE_MAX: usize = 10_000;
+/// So many looks at an object, by one term of a selector each, are taken on the connection's own worker: some tens of microseconds. More must
+/// not hold up others there, of whom one connection may ask for hundreds of lists at once.
+const LOOKS_IN_PLACE_MAX: usize = 1_000;

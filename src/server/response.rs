@@ -94,8 +94,8 @@ impl Body {
 #[derive(Debug)]
 pub(crate) struct Chunks {
     chunk: Bytes,
-    /// Whether a part of the chunk would keep too much alive.
-    is_large: bool,
+    /// How long the chunk was: a part of it keeps all of it alive.
+    chunk_bytes: usize,
     rest: vec::IntoIter<Bytes>,
     /// Bytes that were not handed out yet.
     left: usize,
@@ -104,7 +104,7 @@ pub(crate) struct Chunks {
 impl Chunks {
     fn new(chunks: Vec<Bytes>) -> Self {
         let left = chunks.iter().map(Bytes::len).sum();
-        Self { chunk: Bytes::new(), is_large: false, rest: chunks.into_iter(), left }
+        Self { chunk: Bytes::new(), chunk_bytes: 0, rest: chunks.into_iter(), left }
     }
 
     /// Up to a piece of bytes.
@@ -113,12 +113,12 @@ impl Chunks {
         while gather.len() < PIECE_BYTES {
             if self.chunk.is_empty() {
                 let Some(next) = self.rest.next() else { break };
-                self.is_large = next.len() > SHARED_BYTES_MAX;
+                self.chunk_bytes = next.len();
                 self.chunk = next;
             }
             let room = PIECE_BYTES - gather.len();
             let part = self.chunk.split_to(room.min(self.chunk.len()));
-            if self.is_large || part.len() < SHARED_BYTES_MIN {
+            if part.len() < SHARED_BYTES_MIN || part.len() < self.chunk_bytes / 2 {
                 gather.small().extend_from_slice(&part);
             } else {
                 gather.share(part);
@@ -272,9 +272,6 @@ fn common_headers(request: &HeaderMap, content_type: &'static str, response: &mu
     response.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
 }
 
-/// Of larger chunks, which are rare, pieces are copied.
-const SHARED_BYTES_MAX: usize = 256 << 10;
-
 /// The settings come with the first answer of the upstream.
 const SETTINGS_RETRY_AFTER_SECONDS: u32 = 1;
 /// Queues are short, and places come free as answers end.
@@ -304,7 +301,7 @@ mod tests {
 
     #[test]
     fn a_long_answer_comes_in_pieces_that_keep_little_alive() {
-        let chunks = [SHARED_BYTES_MAX + 1, 10, SHARED_BYTES_MAX, 3 * PIECE_BYTES];
+        let chunks = [3 * PIECE_BYTES, 10, PIECE_BYTES - 10, PIECE_BYTES / 2];
         let chunks: Vec<_> = chunks.iter().map(|length| Bytes::from(vec![7; *length])).collect();
         let pieces = pieces(chunks.clone());
         assert!(pieces.iter().all(|piece| piece.remaining() <= PIECE_BYTES));

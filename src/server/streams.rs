@@ -6,8 +6,9 @@
 //! them ready without scheduling anything but the connection's task, and that polls first them and then the connection, which finds all their
 //! frames.
 //!
-//! So what the requests of one connection do in their own polls is done by one thread at a time. That is little: what takes long (lists, deflating)
-//! is done on threads for it, and writing to the one socket was one thread's work before. Connections run beside each other as ever.
+//! So what the requests of one connection do in their own polls is done by one thread at a time. That is little: what takes long (lists of
+//! thousands, deflating) is done on threads for it, and writing to the one socket was one thread's work before. A turn is bounded ([`TURN_MAX`]), and
+//! connections run beside each other as ever.
 //!
 //! A stream that panics ends alone, as a task would; hyper then resets it.
 //!
@@ -32,7 +33,7 @@ pub(crate) struct Arrivals(Arc<Mutex<Arrived>>);
 
 #[derive(Default)]
 struct Arrived {
-    /// Not run yet. Bounded by the streams of a connection.
+    /// Not run yet; at most [`ARRIVED_MAX`].
     streams: Vec<Stream>,
     /// Nobody will run any more.
     closed: bool,
@@ -44,12 +45,12 @@ impl std::fmt::Debug for Arrived {
     }
 }
 
-/// Only hyper's connection calls it, while it is polled by [`Streams::run`]; so nobody need be woken.
+/// Only hyper's connection and its streams call it, while they are polled by [`Streams::run`], which looks here after that; so nobody need be woken.
 impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Arrivals {
     fn execute(&self, stream: F) {
         let stream = Box::pin(stream);
         let mut arrived = self.0.lock();
-        if !arrived.closed {
+        if !arrived.closed && arrived.streams.len() < ARRIVED_MAX {
             arrived.streams.push(stream);
         }
     }
@@ -85,32 +86,56 @@ impl Streams {
         connection: &mut C,
         context: &mut Context<'_>,
     ) -> Poll<C::Output> {
-        self.poll_streams(context);
+        let mut ended = 0;
+        let mut busy = self.poll_streams(context, &mut ended);
         loop {
+            // What a stream has to say at once is written in this turn.
             if let Poll::Ready(ended) = Pin::new(&mut *connection).poll(context) {
                 return Poll::Ready(ended);
             }
-            // What a new request has to say at once is written in this turn.
-            if !self.admit() {
+            if busy {
+                context.waker().wake_by_ref();
                 return Poll::Pending;
             }
-            self.poll_streams(context);
+            match self.admit() {
+                0 => return Poll::Pending,
+                admitted => ended += admitted,
+            }
+            busy = self.poll_streams(context, &mut ended) || ended >= TURN_MAX;
         }
     }
 
-    /// Takes in what arrived; whether anything did. A connection hands over no more streams in one turn than it may have.
-    fn admit(&mut self) -> bool {
-        let arrived = std::mem::take(&mut self.arrivals.0.lock().streams);
-        let any = !arrived.is_empty();
+    /// Takes in some of what arrived, and tells how many.
+    fn admit(&mut self) -> usize {
+        let arrived: Vec<_> = {
+            let streams = &mut self.arrivals.0.lock().streams;
+            let count = streams.len().min(TURN_MAX);
+            streams.drain(..count).collect()
+        };
+        let count = arrived.len();
         self.running.extend(arrived.into_iter().map(|it| AssertUnwindSafe(it).catch_unwind()));
-        any
+        count
     }
 
-    /// Polls those that are ready; if that are very many, it is called again when others have had their turn.
-    fn poll_streams(&mut self, context: &mut Context<'_>) {
-        while let Poll::Ready(Some(_ended)) = self.running.poll_next_unpin(context) {}
+    /// Polls those that are ready, each once at most or twice. Whether it stopped because so many of them ended.
+    fn poll_streams(&mut self, context: &mut Context<'_>, ended: &mut usize) -> bool {
+        while let Poll::Ready(Some(_)) = self.running.poll_next_unpin(context) {
+            *ended += 1;
+            if *ended >= TURN_MAX {
+                return true;
+            }
+        }
+        false
     }
 }
+
+/// So many streams may begin or end in one turn: a client that asks on without waiting for answers would otherwise hold the thread for as
+/// long as it likes.
+const TURN_MAX: usize = 32;
+
+/// So many streams may wait for their first turn; more are reset. A client may have 250 open, but one that it reset itself counts no more while it
+/// still waits here.
+const ARRIVED_MAX: usize = 1_000;
 
 /// Streams know where they came from, so what has arrived and never ran would keep itself alive.
 impl Drop for Streams {
@@ -126,7 +151,8 @@ impl Drop for Streams {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+    use std::task::{Wake, Waker};
 
     use tokio::sync::oneshot;
 
@@ -172,6 +198,53 @@ mod tests {
         assert!(streams.running.is_empty());
         stop.send(()).unwrap();
         streams.run(&mut connection).await;
+    }
+
+    #[test]
+    fn a_client_that_asks_on_does_not_hold_the_thread() {
+        let mut streams = Streams::new();
+        let arrivals = streams.arrivals();
+        let done = Arc::new(AtomicUsize::new(0));
+        let (ended, mut begun) = (Arc::clone(&done), 0);
+        // As soon as one ends there is another.
+        let mut connection = poll_fn(move |_| {
+            while begun < ended.load(Ordering::Relaxed) + 250 {
+                let ended = Arc::clone(&ended);
+                arrivals.execute(async move {
+                    ended.fetch_add(1, Ordering::Relaxed);
+                });
+                begun += 1;
+            }
+            Poll::<()>::Pending
+        });
+        let woken = Arc::new(Woken(AtomicBool::new(false)));
+        let waker = Waker::from(Arc::clone(&woken));
+        for turn in 1..9 {
+            let mut context = Context::from_waker(&waker);
+            assert!(streams.poll(&mut connection, &mut context).is_pending());
+            assert!(woken.0.swap(false, Ordering::Relaxed), "it goes on");
+            let done = done.load(Ordering::Relaxed);
+            assert!((turn..=2 * TURN_MAX * turn).contains(&done), "{done} in {turn} turns");
+        }
+    }
+
+    #[test]
+    fn what_arrives_is_bounded() {
+        let streams = Streams::new();
+        let held = Arc::new(());
+        for _ in 0..2 * ARRIVED_MAX {
+            let held = Arc::clone(&held);
+            streams.arrivals().execute(async move { drop(held) });
+        }
+        assert_eq!(Arc::strong_count(&held), 1 + ARRIVED_MAX);
+    }
+
+    struct Woken(AtomicBool);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.store(true, Ordering::Relaxed);
+        }
     }
 
     #[tokio::test]

@@ -10,6 +10,7 @@ mod framing;
 mod harness;
 mod limits;
 mod recorder;
+mod shared;
 mod shutdown;
 mod upgrades;
 mod websockets;

@@ -149,11 +149,13 @@ impl ServerMetrics {
         let made = Arc::new(made);
         self.inner.resources.rcu(|known| {
             let mut more = HashMap::clone(known);
-            more.entry(gvr.clone()).or_insert_with(|| Arc::clone(&made));
+            if more.len() < RESOURCES_MAX {
+                more.entry(gvr.clone()).or_insert_with(|| Arc::clone(&made));
+            }
             more
         });
         // Somebody else's, if they came first.
-        self.inner.resources.load().get(gvr).map_or(made, Arc::clone)
+        self.inner.resources.load().get(gvr).map_or_else(|| self.other(), Arc::clone)
     }
 
     /// Counts a request as in flight until the guard is dropped.

@@ -61,6 +61,11 @@ impl FieldSelector {
         })
     }
 
+    /// How many comparisons it may take to see whether an object matches.
+    pub fn terms(&self) -> usize {
+        self.requirements.len()
+    }
+
     /// The one name it requires by `metadata.name=`, if it does. It may be one that no object can have: the
     /// empty one, or one with a `/`. Of several, the first in the order of the terms, as upstream; the
     /// others still count in [`matches`](Self::matches).

@@ -26,6 +26,16 @@ impl LabelSelector {
         self.requirements.is_empty()
     }
 
+    /// How many requirements it has.
+    pub fn len(&self) -> usize {
+        self.requirements.len()
+    }
+
+    /// How many comparisons it may take to see whether labels match.
+    pub fn terms(&self) -> usize {
+        self.requirements.iter().map(|requirement| requirement.condition.terms()).sum()
+    }
+
     /// Whether labels match, of which `value_of` tells one by its key.
     pub fn matches<'a>(&self, value_of: impl Fn(&str) -> Option<&'a str>) -> bool {
         self.requirements
@@ -95,6 +105,13 @@ enum Condition {
 }
 
 impl Condition {
+    fn terms(&self) -> usize {
+        match self {
+            Self::Absent | Self::GreaterThan(_) | Self::LessThan(_) | Self::Present => 1,
+            Self::In(values) | Self::NotIn(values) => values.len().max(1),
+        }
+    }
+
     fn holds(&self, value: Option<&str>) -> bool {
         match (self, value) {
             (Self::Absent, value) => value.is_none(),

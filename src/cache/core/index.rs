@@ -5,7 +5,7 @@
 //! It holds the objects themselves, so that a list takes no look-up for each; the price is that each change of an object is made in
 //! both maps. It shares the store's keys, and its nodes with the states before and after.
 //!
-//! Only the field over which the upstream keeps an index is worth one (`SelectableFields::indexed`): a further one costs some 55 bytes an object and a
+//! Only the field over which the upstream keeps an index is worth one (`SelectableFields::indexed`): a further one costs some 55 bytes an object, half a KB a value and a
 //! microsecond a change, and most other fields have few values with many objects each, for which a walk is no worse.
 //!
 //! Invariants: an object is under its own value exactly, once; no value is without objects.
@@ -69,6 +69,11 @@ impl FieldIndex {
         }
     }
 
+    /// What it holds besides the objects' own share of it, which they count themselves, in bytes.
+    pub(super) fn weight(&self) -> usize {
+        self.by_value.len().saturating_mul(VALUE_BYTES)
+    }
+
     /// How many objects there are under all values, each of which has at least one.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
@@ -76,3 +81,7 @@ impl FieldIndex {
         self.by_value.values().map(Objects::len).sum()
     }
 }
+
+/// What a value costs: a map of its own, of which the first node has room for sixteen objects, and its text. Measured generously, since whoever makes
+/// objects can make values.
+pub(super) const VALUE_BYTES: usize = 640;

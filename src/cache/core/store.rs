@@ -153,7 +153,7 @@ impl Store {
 
     /// What the objects weigh, in bytes.
     pub fn weight(&self) -> usize {
-        self.weight
+        self.weight + self.index.as_ref().map_or(0, FieldIndex::weight)
     }
 
     /// Whether the index holds exactly the objects that the map holds.

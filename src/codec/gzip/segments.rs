@@ -13,10 +13,11 @@
 //! kept alive to compare it with.
 //!
 //! **What is kept** is bounded in bytes, and what was not used for longest goes first: the runs of objects that were replaced are
-//! never asked for again. A run is deflated once however many lists want it at the same time.
+//! never asked for again. They go after [`IDLE`] at the latest, as long as somebody calls [`Segments::totals`] now and then. A run is deflated once however many lists want it at the same time.
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use flate2::{Compress, Compression, FlushCompress};
@@ -66,6 +67,7 @@ impl Segments {
             .weigher(weigh)
             // What is new is wanted more than what was wanted often: that may be of objects which are no more.
             .eviction_policy(EvictionPolicy::lru())
+            .time_to_idle(IDLE)
             .build();
         Self { kept }
     }
@@ -204,6 +206,9 @@ const RUN_BYTES_MAX: usize = 256 << 10;
 
 /// Room for the ends of blocks and the flush.
 const DEFLATE_BYTES_MIN: usize = 1 << 10;
+
+/// How long what nobody asks for is kept: clients that list again after a while find it, and what was deleted does not stay for good.
+const IDLE: Duration = Duration::from_secs(600);
 
 /// What a kept segment costs beside its bytes and its objects' numbers: the entry, its place in the order of use, and the allocator's rounding.
 /// Measured generously.

@@ -194,9 +194,10 @@ impl Pieces {
         true
     }
 
-    /// Appends what there is room for of the item that was cut.
-    fn push_cut(&mut self, gather: &mut Gather) {
-        let room = PIECE_BYTES.saturating_sub(gather.len());
+    /// Appends what there is room for of the item that was cut; whether there was any.
+    fn push_cut(&mut self, gather: &mut Gather) -> bool {
+        // What follows the last part goes with it.
+        let room = PIECE_BYTES.saturating_sub(gather.len() + self.cut.tail.len());
         let part = self.cut.middle.split_to(room.min(self.cut.middle.len()));
         // A shared part would keep all of it.
         gather.small().extend_from_slice(&part);
@@ -204,6 +205,7 @@ impl Pieces {
             let Cut { tail, .. } = std::mem::take(&mut self.cut);
             gather.small().extend_from_slice(tail);
         }
+        room > 0
     }
 }
 
@@ -215,7 +217,9 @@ impl Iterator for Pieces {
         gather.small().append(&mut self.head);
         while gather.len() < PIECE_BYTES {
             if !self.cut.middle.is_empty() {
-                self.push_cut(&mut gather);
+                if !self.push_cut(&mut gather) {
+                    break;
+                }
             } else if let Some(object) = self.objects.as_slice().first().cloned() {
                 if !self.push_item(&object, &mut gather) {
                     break;

@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use super::harness::{SOON, Settings, Weir, echo, get, http1_on, http2_on, whole};
 use crate::server::ListenerKind;
 
-fn tls(weir: &Weir, alpn: &[&str]) -> tokio_rustls::TlsConnector {
+pub(super) fn tls(weir: &Weir, alpn: &[&str]) -> tokio_rustls::TlsConnector {
     let ca = weir.listeners[1].ca_pem.as_ref().unwrap();
     let mut roots = rustls::RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(ca.as_bytes()).unwrap()).unwrap();

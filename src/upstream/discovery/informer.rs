@@ -134,7 +134,10 @@ where
                         }
                     });
                 }
-                "BOOKMARK" => {}
+                "BOOKMARK" => drop(
+                    serde_json::from_slice::<serde::de::IgnoredAny>(&frame.object)
+                        .map_err(|_| malformed())?,
+                ),
                 // An ERROR: list anew.
                 _ => return Ok(()),
             }

@@ -6,11 +6,14 @@
 
 mod steps;
 
+use std::collections::BTreeSet;
+
 use proptest::collection::vec;
 use proptest::prelude::*;
 
 use self::steps::{Draft, LogEvent, Part, Simple, Start, Step, any_pod, any_step};
 use super::*;
+use crate::cache::core::index::VALUE_BYTES;
 use crate::cache::core::watch_cache::{Change, Discontinuity, WatchRefusal};
 use crate::cache::core::watcher::WatchStart;
 
@@ -108,7 +111,10 @@ impl Model {
         let keys: Vec<&str> = selected.iter().map(|object| object.key.as_str()).collect();
         assert_eq!(keys, self.pods.keys().collect::<Vec<_>>());
         let weight: usize = selected.iter().map(|object| object.weight()).sum();
-        assert_eq!(weight + state.history().weight(), state.weight());
+        let nodes: BTreeSet<&str> =
+            selected.iter().map(|object| object.attrs.field(node_field())).collect();
+        let indexed = nodes.len() * VALUE_BYTES;
+        assert_eq!(weight + indexed + state.history().weight(), state.weight());
         assert_eq!(self.cache.watchers(), self.watched.len());
     }
 
