@@ -20,6 +20,7 @@ mod caches;
 #[path = "counts/cases.rs"]
 mod cases;
 #[path = "support/lists.rs"]
+#[expect(dead_code, reason = "other benches use more of it")]
 mod lists;
 #[path = "support/pods.rs"]
 #[expect(dead_code, reason = "other benches use more of it")]

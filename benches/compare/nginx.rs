@@ -54,15 +54,17 @@ impl Nginx {
             .stderr(Stdio::null())
             .spawn()
             .expect("nginx starts");
+        let mut server =
+            Server::new(NGINX, &format!("https://{address}"), &identity.certificate, token);
+        server.usage = Usage::Process(child.id());
+        // Ends it even if it never listens.
+        let nginx = Self { child, server };
         let deadline = Instant::now() + Duration::from_secs(10);
         while TcpStream::connect(address).await.is_err() {
             assert!(Instant::now() < deadline, "nginx does not listen: {own}/error.log");
             sleep(Duration::from_millis(50)).await;
         }
-        let mut server =
-            Server::new(NGINX, &format!("https://{address}"), &identity.certificate, token);
-        server.usage = Usage::Process(child.id());
-        Self { child, server }
+        nginx
     }
 }
 

@@ -51,12 +51,14 @@ impl Weir {
             .stdout(Stdio::null())
             .spawn()
             .expect("it starts");
+        // Ends it even if it never listens.
+        let weir = Self { child, address, _dir: dir };
         let deadline = Instant::now() + Duration::from_secs(20);
         while TcpStream::connect(address).await.is_err() {
             assert!(Instant::now() < deadline, "it does not listen");
             sleep(Duration::from_millis(50)).await;
         }
-        Self { child, address, _dir: dir }
+        weir
     }
 
     /// Its CPU time so far.
