@@ -3,7 +3,8 @@
 //! A cache holds them beside each object's bytes, and they are many short strings, each of which would cost an allocation and two words. So all
 //! of an object stand in one allocation, each after its length: first the number of fields and the fields in the order of
 //! [`SelectableFields`](crate::api::selectable::SelectableFields), then the labels as pairs, sorted by key. A look-up walks over
-//! what stands before, which for a few dozen bytes is as fast as anything else.
+//! what stands before, which for a few dozen bytes is as fast as anything else. But nothing bounds the number of labels, and those who choose them
+//! would choose how long a look takes: where there are many, where each key stands is kept too, and a look-up is a binary search.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,7 +13,11 @@ use prost::encoding::{decode_varint, encode_varint, encoded_len_varint};
 
 /// See the module. `==` compares all of them.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub struct Attrs(Box<[u8]>);
+pub struct Attrs {
+    bytes: Box<[u8]>,
+    /// Where each label's key begins, with its length, if there are more than [`LABELS_FEW`].
+    keys: Box<[u32]>,
+}
 
 impl Attrs {
     /// Of these fields, and of labels sorted by key, each there once.
@@ -29,16 +34,21 @@ impl Attrs {
         let count = fields.len() as u64;
         let mut bytes = Vec::with_capacity(encoded_len_varint(count) + of_fields + of_labels);
         encode_varint(count, &mut bytes);
-        let mut push = |text: &str| {
-            encode_varint(text.len() as u64, &mut bytes);
+        let push = |text: &str, bytes: &mut Vec<u8>| {
+            encode_varint(text.len() as u64, bytes);
             bytes.extend_from_slice(text.as_bytes());
         };
-        fields.iter().for_each(|field| push(field));
+        fields.iter().for_each(|field| push(field, &mut bytes));
+        let many = labels.clone().nth(LABELS_FEW).is_some();
+        let mut keys = Vec::new();
         labels.for_each(|(key, value)| {
-            push(key);
-            push(value);
+            if many {
+                keys.push(u32::try_from(bytes.len()).unwrap_or(u32::MAX));
+            }
+            push(key, &mut bytes);
+            push(value, &mut bytes);
         });
-        Self(bytes.into())
+        Self { bytes: bytes.into(), keys: keys.into() }
     }
 
     /// The value of the selectable field of this number; one that is not there counts as empty.
@@ -54,6 +64,11 @@ impl Attrs {
 
     /// The value of a label; `None` if it is not there.
     pub fn label(&self, key: &str) -> Option<&str> {
+        if !self.keys.is_empty() {
+            let at =
+                self.keys.binary_search_by(|at| self.at(*at).next().cmp(&Some(key.as_bytes())));
+            return self.at(*self.keys.get(at.ok()?)?).nth(1).map(text);
+        }
         let mut pairs = self.pairs();
         pairs.find_map(|(own, value)| (own == key.as_bytes()).then(|| text(value)))
     }
@@ -65,12 +80,12 @@ impl Attrs {
 
     /// What they take, in bytes.
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.bytes.len() + size_of_val(&*self.keys)
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.bytes.is_empty()
     }
 
     fn pairs(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
@@ -81,9 +96,13 @@ impl Attrs {
         std::iter::from_fn(move || Some((entries.next()?, entries.next()?)))
     }
 
+    fn at(&self, start: u32) -> Entries<'_> {
+        Entries(self.bytes.get(start as usize..).unwrap_or_default())
+    }
+
     /// The number of fields, and everything.
     fn entries(&self) -> (usize, Entries<'_>) {
-        let mut entries = Entries(&self.0);
+        let mut entries = Entries(&self.bytes);
         (entries.number().unwrap_or_default(), entries)
     }
 }
@@ -114,6 +133,9 @@ impl<'a> Iterator for Entries<'a> {
     }
 }
 
+/// More than objects of controllers have.
+const LABELS_FEW: usize = 16;
+
 /// Only strings were put in.
 fn text(entry: &[u8]) -> &str {
     std::str::from_utf8(entry).unwrap_or_default()
@@ -131,7 +153,7 @@ mod tests {
         #[test]
         fn what_was_put_in_is_there(
             fields in prop::collection::vec("\\PC{0,300}", 0..12),
-            labels in prop::collection::btree_map("\\PC{0,9}", "\\PC{0,200}", 0..9),
+            labels in prop::collection::btree_map("\\PC{0,9}", "\\PC{0,200}", 0..40),
             other in "\\PC{0,2}",
         ) {
             let cows: Vec<_> = fields.iter().map(|field| Cow::Borrowed(field.as_str())).collect();

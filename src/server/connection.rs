@@ -6,7 +6,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{Request, Version};
+use http::{HeaderMap, Request, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -95,7 +95,8 @@ impl Connections {
         let heads = head.clone();
         let untaken = Untaken::new(self.stall_timeout, router.metrics.clone());
         let bodies = untaken.clone();
-        let service = service_fn(move |request: Request<Incoming>| {
+        let service = service_fn(move |mut request: Request<Incoming>| {
+            shorten(request.headers_mut());
             let under_way = heads.request(!request.body().is_end_stream());
             let bodies = (request.version() == Version::HTTP_2).then(|| bodies.clone());
             let answer = Arc::clone(&router).handle(Arc::clone(&client), request);
@@ -140,12 +141,21 @@ impl Connections {
     }
 }
 
+/// Leaves of a head that will be refused for its many fields just as many as it takes to refuse it: they cost far more here than on the wire,
+/// and requests may wait for their turn.
+fn shorten(headers: &mut HeaderMap) {
+    if headers.len() > HEADERS_MAX {
+        let few = headers.iter().take(HEADERS_MAX + 1);
+        *headers = few.map(|(name, value)| (name.clone(), value.clone())).collect();
+    }
+}
+
 /// kube-apiserver's own limit; bearer tokens and Impersonate-Extra can be large.
 const HEADER_BYTES_MAX: usize = 1 << 20;
 /// Room for the request line beside the headers: HTTP/1.1 has one buffer for both.
 const REQUEST_LINE_BYTES_MAX: usize = 64 << 10;
 /// More than a client-go process opens watches on its one connection, and few enough that one client cannot hold too much.
-const STREAMS_MAX: u32 = 250;
+pub(crate) const STREAMS_MAX: u32 = 250;
 /// Streams that a client opened and reset before Weir looked at them: hyper's own figure (CVE-2023-44487). An honest client that cancels in
 /// a burst has fewer; more end the connection with ENHANCE_YOUR_CALM.
 const PENDING_RESETS_MAX: usize = 20;

@@ -64,7 +64,16 @@ pub(crate) async fn serve(read: &Read<'_>, plan: ListPlan) -> Result<Response<Bo
         make(resource, selected, form, gzip)
     };
     match made {
-        Made::Spliced(list) => Ok(plain(read, &handle, Body::list(list))),
+        Made::Spliced(list) if form.view == View::Full => {
+            Ok(plain(read, &handle, Body::list(list)))
+        }
+        // While it waits for a client, a list of references would keep whole bodies for a little of each.
+        Made::Spliced(list) if list.len() > COPIED_IN_PLACE_MAX => {
+            let copied = tokio::task::spawn_blocking(move || copied(list)).await;
+            let copied = copied.map_err(|_| Reason::Refused(Refusal::Stopping))?;
+            Ok(plain(read, &handle, Body::chunks(copied)))
+        }
+        Made::Spliced(list) => Ok(plain(read, &handle, Body::chunks(copied(list)))),
         Made::Copied(body) => respond(read, &handle, body).await,
         Made::Compressed(draft) => {
             let member = read.compressor.end(draft).await?;
@@ -85,13 +94,12 @@ fn make(resource: &ApiResource, selected: Selected, form: Form, gzip: Option<&Co
     match gzip.filter(|_| list.len() > gzip::THRESHOLD_BYTES) {
         _ if form.pretty => Made::Copied(vec![pretty::indent(&list.concat()).into()]),
         Some(compressor) => Made::Compressed(compressor.begin(list)),
-        // While it waits for a client, a list of references would keep whole bodies for a little of each.
-        None if form.view != View::Full => {
-            let copied = list.into_iter().map(|mut piece| piece.copy_to_bytes(piece.remaining()));
-            Made::Copied(copied.collect())
-        }
         None => Made::Spliced(list),
     }
+}
+
+fn copied(list: Spliced) -> Vec<Bytes> {
+    list.into_iter().map(|mut piece| piece.copy_to_bytes(piece.remaining())).collect()
 }
 
 impl Read<'_> {
@@ -167,3 +175,5 @@ fn compressed(read: &Read<'_>, handle: &CacheHandle, member: Vec<Bytes>) -> Resp
 /// So many looks at an object, by one term of a selector each, are taken on the connection's own worker: some tens of microseconds. More must
 /// not hold up others there, of whom one connection may ask for hundreds of lists at once.
 const LOOKS_IN_PLACE_MAX: usize = 1_000;
+/// So many bytes are copied there, in some tens of microseconds.
+const COPIED_IN_PLACE_MAX: usize = 256 << 10;

@@ -25,6 +25,8 @@ use futures_util::{FutureExt, StreamExt};
 use hyper::rt::Executor;
 use parking_lot::Mutex;
 
+use crate::server::connection::STREAMS_MAX;
+
 type Stream = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Where hyper puts the streams of a connection. Cheap to clone.
@@ -117,7 +119,7 @@ impl Streams {
         count
     }
 
-    /// Polls those that are ready, each once at most or twice. Whether it stopped because so many of them ended.
+    /// Polls those that are ready. Whether it stopped because so many of them ended.
     fn poll_streams(&mut self, context: &mut Context<'_>, ended: &mut usize) -> bool {
         while let Poll::Ready(Some(_)) = self.running.poll_next_unpin(context) {
             *ended += 1;
@@ -133,9 +135,9 @@ impl Streams {
 /// long as it likes.
 const TURN_MAX: usize = 32;
 
-/// So many streams may wait for their first turn; more are reset. A client may have 250 open, but one that it reset itself counts no more while it
-/// still waits here.
-const ARRIVED_MAX: usize = 1_000;
+/// So many streams may wait for their first turn; more are reset. A client may have half as many open, but those that it reset itself count no more
+/// while they still wait here.
+const ARRIVED_MAX: usize = 2 * STREAMS_MAX as usize;
 
 /// Streams know where they came from, so what has arrived and never ran would keep itself alive.
 impl Drop for Streams {

@@ -26,11 +26,6 @@ impl LabelSelector {
         self.requirements.is_empty()
     }
 
-    /// How many requirements it has.
-    pub fn len(&self) -> usize {
-        self.requirements.len()
-    }
-
     /// How many comparisons it may take to see whether labels match.
     pub fn terms(&self) -> usize {
         self.requirements.iter().map(|requirement| requirement.condition.terms()).sum()

@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use crate::api::selector::field::FieldSelector;
 use crate::api::selector::label::LabelSelector;
-use crate::codec::attrs::Attrs;
 use crate::codec::object::Object;
 
 /// What of a resource a list or watch is about.
@@ -32,26 +31,13 @@ impl WatchFilter {
         let field = |number| object.attrs.field(number);
         self.own_namespace().is_none_or(|own| own == key.namespace())
             && self.name.as_deref().is_none_or(|own| own == key.name())
-            && self.labels_match(&object.attrs)
+            && self.labels.matches(|label| object.attrs.label(label))
             && (self.fields.is_empty() || self.fields.matches(key.name(), key.namespace(), field))
     }
 
     /// How many comparisons a look at an object may take, besides those of its place.
     pub fn terms(&self) -> usize {
         self.labels.terms() + self.fields.terms()
-    }
-
-    /// A label is found by walking over those before it, which for few requirements is fastest; but nothing bounds labels and requirements,
-    /// and both are chosen by clients.
-    fn labels_match(&self, attrs: &Attrs) -> bool {
-        if self.labels.len() <= REQUIREMENTS_FEW {
-            return self.labels.matches(|label| attrs.label(label));
-        }
-        let sorted: Vec<_> = attrs.labels().collect();
-        self.labels.matches(|label| {
-            let at = sorted.binary_search_by(|(own, _)| (*own).cmp(label)).ok()?;
-            sorted.get(at).map(|(_, value)| *value)
-        })
     }
 
     /// The namespace that every object it matches has; never empty.
@@ -69,40 +55,5 @@ impl WatchFilter {
     /// The namespace that the path names, or that the list is narrowed to; never empty.
     pub fn own_namespace(&self) -> Option<&str> {
         self.namespace.as_deref().filter(|namespace| !namespace.is_empty())
-    }
-}
-
-/// More than selectors written by hand have.
-const REQUIREMENTS_FEW: usize = 4;
-
-#[cfg(test)]
-mod tests {
-    use proptest::collection::{btree_map, vec};
-    use proptest::prelude::*;
-
-    use super::*;
-
-    proptest! {
-        /// Few requirements and many are judged alike, for which labels are found in two ways.
-        #[test]
-        fn many_requirements_are_each_of_them(
-            labels in btree_map("[a-e]{1,2}", "[xy]?", 0..12),
-            requirements in vec(("[a-e]{1,2}", 0..4_usize, "[xy]?"), 0..12),
-        ) {
-            let written = requirements.iter().map(|(key, operator, value)| match operator {
-                0 => key.clone(),
-                1 => format!("!{key}"),
-                2 => format!("{key}={value}"),
-                _ => format!("{key} notin ({value},z)"),
-            });
-            let attrs = Attrs::new(&[], labels.iter().map(|(key, value)| (&**key, &**value)));
-            let of = |text: &str| WatchFilter {
-                labels: LabelSelector::parse(text).unwrap(),
-                ..WatchFilter::default()
-            };
-            let written: Vec<_> = written.collect();
-            let expected = written.iter().all(|one| of(one).labels_match(&attrs));
-            prop_assert_eq!(of(&written.join(",")).labels_match(&attrs), expected);
-        }
     }
 }

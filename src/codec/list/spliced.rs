@@ -185,7 +185,8 @@ impl Pieces {
         let bytes = separator.len() + self.items.len(object);
         // One that does not go into any piece is copied from piece to piece.
         let is_cut = bytes > PIECE_BYTES;
-        if !is_cut && gather.len() + bytes > PIECE_BYTES {
+        let needed = if is_cut { HEADS_BYTES_MAX } else { bytes };
+        if !gather.is_empty() && gather.len() + needed > PIECE_BYTES {
             return false;
         }
         gather.small().extend_from_slice(separator);
@@ -226,7 +227,9 @@ impl Iterator for Pieces {
                 }
                 self.objects.next();
             } else {
-                gather.small().append(&mut self.tail);
+                if gather.is_empty() || gather.len() + self.tail.len() <= PIECE_BYTES {
+                    gather.small().append(&mut self.tail);
+                }
                 break;
             }
         }
@@ -235,6 +238,9 @@ impl Iterator for Pieces {
         rope.has_remaining().then_some(rope)
     }
 }
+
+/// Room for what stands before an item's own bytes: a separator, tags, lengths, and the kind of a metadata-only view.
+const HEADS_BYTES_MAX: usize = 256;
 
 /// The fields' tags: of a string, bytes or message.
 const LIST_META_TAG: u8 = 0x0a;
