@@ -180,7 +180,7 @@ impl fmt::Debug for Object {
 }
 
 /// A namespace of up to 63 bytes and a name of the usual length; the longest has 253.
-const JOINED_BYTES: usize = 192;
+const JOINED_BYTES: usize = 256;
 /// FNV-1a, and murmur3's end to spread it over all bits. Whoever chooses names can choose hashes: nothing here depends on their being
 /// unlike.
 fn hash(bytes: &[u8]) -> u32 {

@@ -83,14 +83,14 @@ pub fn field_selector(data: &[u8]) {
     let fields = SelectableFields::built_in(&GroupVersionResource::new("", "v1", "pods"));
     let Some(selector) = FieldSelector::parse(text, &fields) else { return };
     for (name, namespace, value) in [("", "", ""), ("a", "default", "n1"), ("b", "x", "Running")] {
-        let values = vec![value.into(); fields.len()];
-        let matched = selector.matches(name, namespace, |number| values.get(number).map_or("", |value| value));
+        let values = vec![value; fields.len()];
+        let matched = selector.matches(name, namespace, |number| values.get(number).copied().unwrap_or_default());
         assert!(matched || !selector.is_empty());
         if matched {
             assert!(selector.required_name().is_none_or(|required| required == name));
             assert!(selector.required_namespace().is_none_or(|required| required == namespace));
             if let Some((index, required)) = selector.required_value() {
-                assert_eq!(values.get(index).map(AsRef::as_ref), Some(required));
+                assert_eq!(values.get(index).copied(), Some(required));
             }
         }
     }
