@@ -1,7 +1,7 @@
 //! LIST from the cache: spliced from the cached bytes, indented or compressed as asked (semantics.md §3.6, §8.6, §8.7).
 //!
-//! Nothing is copied for an answer: plain, it shares the objects' own bytes; compressed, the segments that are kept. So what clients that
-//! ask for the same list hold together is one list.
+//! A list of whole objects is not copied: plain, it shares the objects' own bytes; compressed, the segments that are kept. So what clients that
+//! ask for the same list hold together is one list. One of metadata alone is copied, lest it keep whole bodies for a little of each.
 
 use std::sync::Arc;
 

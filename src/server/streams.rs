@@ -12,7 +12,7 @@
 //!
 //! A stream that panics ends alone, as a task would; hyper then resets it.
 //!
-//! Lock: that of the arrivals, held while a future is put there or all are taken out.
+//! Lock: that of the arrivals, held while a future is put there or some are taken out.
 
 use std::future::poll_fn;
 use std::panic::AssertUnwindSafe;
