@@ -31,7 +31,6 @@ pub(crate) mod patience;
 mod response;
 mod router;
 mod shares;
-mod streams;
 mod untaken;
 mod upgrade;
 mod watch;

@@ -23,7 +23,7 @@ const LAYERS: [&str; 11] = [
 ];
 
 /// May be used by all but [`PURE`], and use only each other and `api`.
-const LEAVES: [&str; 2] = ["config", "telemetry"];
+const LEAVES: [&str; 3] = ["config", "streams", "telemetry"];
 
 /// No I/O, no clock, no configuration.
 const PURE: [&str; 3] = ["api", "codec", "cache::core"];

@@ -2,7 +2,6 @@
 //! (crates.md, pitfall 7), and ended gracefully when Weir drains (pitfall 8).
 
 use std::net::IpAddr;
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,8 +20,8 @@ use crate::server::cork::Cork;
 use crate::server::listener::ListenerKind;
 use crate::server::patience::{Head, Watched};
 use crate::server::router::Router;
-use crate::server::streams::{Arrivals, Streams};
 use crate::server::untaken::{Taken, Untaken};
+use crate::streams::{Arrivals, Stopped, Streams};
 
 /// What the router may know of the connection that a request came on.
 #[derive(Debug)]
@@ -107,38 +106,57 @@ impl Connections {
                 })
             })
         });
-        let mut streams = Streams::new();
+        let mut streams = Streams::new(ARRIVED_MAX);
         let builder = self.builder(streams.arrivals());
         let connection = builder.serve_connection_with_upgrades(io, service).into_owned();
         let mut connection = Box::pin(connection);
-        let ended = cork.turns(async {
-            let mut sweeping = pin!(untaken.sweep());
+        streams.beside(async move { match untaken.sweep().await {} });
+        let (late, timeout) = (head.clone(), self.header_read_timeout);
+        streams.beside(async move {
+            late.late(timeout).await;
+            Told::Late
+        });
+        streams.beside(async move {
             tokio::select! {
-                ended = streams.run(&mut connection) => return ended,
-                never = sweeping.as_mut() => match never {},
-                () = head.late(self.header_read_timeout) => {
-                    tracing::debug!("a client did not finish the head of its request in time");
-                    return Ok(());
-                }
-                // A client that is there and has nothing to ask is told to go, as by Go's server (`IdleTimeout`).
-                () = async {
-                    tokio::select! {
-                        () = draining.cancelled() => {}
-                        () = head.unused(IDLE_TIMEOUT) => {}
-                    }
-                } => {}
+                () = draining.cancelled() => {}
+                () = head.unused(IDLE_TIMEOUT) => {}
             }
-            connection.as_mut().graceful_shutdown();
-            tokio::select! {
-                ended = streams.run(&mut connection) => ended,
-                never = sweeping.as_mut() => match never {},
-                () = self.abort.cancelled() => Ok(()),
+            Told::Leave
+        });
+        let ended = cork.turns(async {
+            loop {
+                match streams.run(&mut connection).await {
+                    Stopped::Ended(ended) => return ended,
+                    Stopped::Told(Told::Late) => {
+                        tracing::debug!("a client did not finish the head of its request in time");
+                        return Ok(());
+                    }
+                    Stopped::Told(Told::Leave) => {
+                        connection.as_mut().graceful_shutdown();
+                        let abort = self.abort.clone();
+                        streams.beside(async move {
+                            abort.cancelled().await;
+                            Told::Abort
+                        });
+                    }
+                    Stopped::Told(Told::Abort) => return Ok(()),
+                }
             }
         });
         if let Err(error) = ended.await.map_err(Into::into).flatten() {
             tracing::debug!(%error, "a client connection ended");
         }
     }
+}
+
+/// What is told beside a connection.
+enum Told {
+    /// The head of a request took too long.
+    Late,
+    /// Weir drains; or a client that is there has nothing to ask, which is told to go as by Go's server (`IdleTimeout`).
+    Leave,
+    /// Weir ends.
+    Abort,
 }
 
 /// Leaves of a head that will be refused for its many fields just as many as it takes to refuse it: they cost far more here than on the wire,
@@ -155,7 +173,10 @@ const HEADER_BYTES_MAX: usize = 1 << 20;
 /// Room for the request line beside the headers: HTTP/1.1 has one buffer for both.
 const REQUEST_LINE_BYTES_MAX: usize = 64 << 10;
 /// More than a client-go process opens watches on its one connection, and few enough that one client cannot hold too much.
-pub(crate) const STREAMS_MAX: u32 = 250;
+const STREAMS_MAX: u32 = 250;
+/// So many streams may wait for their first turn; more are reset. A client may have half as many open, but those that it reset itself count no more
+/// while they still wait here.
+const ARRIVED_MAX: usize = 2 * STREAMS_MAX as usize;
 /// Streams that a client opened and reset before Weir looked at them: hyper's own figure (CVE-2023-44487). An honest client that cancels in
 /// a burst has fewer; more end the connection with ENHANCE_YOUR_CALM.
 const PENDING_RESETS_MAX: usize = 20;

@@ -1,12 +1,8 @@
 //! Gathers what an HTTP/2 connection writes in one turn of its task, so that the frames of many streams share TLS records and system calls.
 //!
 //! h2 writes and flushes each DATA frame on its own: of fifty watches that get one event, each frame would be a record and a write of its own. So while
-//! several requests are open on a connection,
-//!
-//! * its task, when woken, lets the thread's other tasks go first, once ([`Cork::turns`]): whoever wakes its streams one after the other has then
-//!   woken all of them, and one turn ([`crate::server::streams`]) collects what they have to say;
-//! * what the turn writes is gathered, and written when the turn ends, whatever it came to. No byte waits for a timer or for another turn, unless the
-//!   socket is full.
+//! several requests are open on a connection, what a turn of its task writes is gathered, and written when the turn ends, whatever it came to. No byte
+//! waits for a timer or for another turn, unless the socket is full. One turn ([`crate::streams`]) collects what all its streams have to say.
 //!
 //! It stands above TLS: below it there would be as many records. A lone request and a whole frame go straight through, for there is nothing to join
 //! and a copy to lose; and so does HTTP/1.1, with all that it is upgraded to.
@@ -61,15 +57,7 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Cork<I> {
     /// Drives what reads and writes here, by turns. The error is one of the last write of a turn.
     pub(crate) async fn turns<F: Future>(&self, connection: F) -> io::Result<F::Output> {
         let mut connection = pin!(connection);
-        let mut others = pin!(None);
         poll_fn(|context| {
-            if others.is_none() && self.head.is_shared() {
-                others.set(Some(tokio::task::yield_now()));
-            }
-            if let Some(others_turn) = others.as_mut().as_pin_mut() {
-                ready!(others_turn.poll(context));
-                others.set(None);
-            }
             let polled = connection.as_mut().poll(context);
             let drained = self.gathering.lock().drain(context);
             match (polled, drained) {

@@ -3,19 +3,22 @@
 //! A connection is made by a task of its own, one at a time in a group: those who wait share its outcome, and one who
 //! goes away doesn't waste it. A connection is ready for use when the peer's SETTINGS have told how many streams it takes.
 
+use std::convert::Infallible;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use http::{Request, Response};
 use http_body::Body as _;
-use hyper::client::conn::http2::{Builder, Connection as Driver, SendRequest};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper::client::conn::http2::{self, Builder, SendRequest};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use super::{Dialer, HEADERS_MAX_BYTES, PLACE_WAIT_MAX, SendError, body, http1};
+use crate::streams::{Arrivals, Stopped, Streams};
 use crate::telemetry::upstream_metrics::GaugeGuard;
 use crate::upstream::RequestBody;
 use crate::upstream::connect::{Io, Offer};
@@ -57,6 +60,8 @@ const SEND_BUFFER_BYTES: usize = 256 * 1024;
 /// Streams that we reset are remembered so long and so many, so that frames still under way to them are ignored rather than
 /// counted as the peer's errors, which would end the connection with `too_many_internal_resets`.
 const RESET_MEMORY: Duration = Duration::from_secs(30);
+/// Futures of hyper's that a connection may put up before they run: two for a request (its answer, its body) and the connection itself, far fewer than this.
+const ARRIVED_MAX: usize = 1024;
 /// How often a new connection is asked whether SETTINGS came.
 const SETTINGS_POLL: Duration = Duration::from_millis(1);
 /// A limit on streams that no peer can send, to see when SETTINGS have come.
@@ -90,7 +95,7 @@ enum Protocol {
 }
 
 struct Connection {
-    sender: SendRequest<RequestBody>,
+    sender: Sender,
     in_use: AtomicUsize,
     resets: AtomicUsize,
     peer_max: Arc<AtomicUsize>,
@@ -165,10 +170,10 @@ impl Connections {
     /// Starts HTTP/2 on a connection that was made elsewhere.
     pub(super) async fn adopt(&self, io: Io, tls_generation: u64) -> Result<(), UpstreamError> {
         let handshake = tokio::time::timeout(self.dialer.connect_timeout, self.handshake(io));
-        let (sender, driver) =
+        let (sender, driver, streams) =
             handshake.await.map_err(|_| not_http2(&self.address(), "no SETTINGS"))??;
         let Some(connections) = self.this.upgrade() else { return Ok(()) };
-        let peer_max = Arc::new(AtomicUsize::new(driver.current_max_send_streams()));
+        let peer_max = Arc::new(AtomicUsize::new(driver.streams_max()));
         let connection = Arc::new(Connection {
             sender,
             in_use: AtomicUsize::new(0),
@@ -181,8 +186,7 @@ impl Connections {
         // Whatever ends the driver, a panic in it too: a place that is never given back is lost to all.
         let ended = Ended { connections, connection: weak };
         tokio::spawn(async move {
-            drive(driver, &peer_max).await;
-            drop(ended);
+            drive(driver, streams, &peer_max, ended).await;
         });
         self.freed.notify_waiters();
         Ok(())
@@ -285,13 +289,10 @@ impl Connections {
         }
     }
 
-    async fn handshake(
-        &self,
-        io: Io,
-    ) -> Result<(SendRequest<RequestBody>, Http2Driver), UpstreamError> {
-        let address = self.address();
+    /// Apart from the `async fn` that awaits it, in whose form the compiler cannot see that hyper's types are `Send`.
+    fn begin(&self, io: Io, arrivals: Arrivals) -> Handshake {
         let window = STREAM_WINDOW_BYTES.saturating_mul(self.limits.places as u32);
-        let (sender, mut driver) = Builder::new(TokioExecutor::new())
+        let handshake = Builder::new(arrivals)
             .timer(TokioTimer::new())
             .adaptive_window(false)
             .initial_stream_window_size(STREAM_WINDOW_BYTES)
@@ -304,19 +305,33 @@ impl Connections {
             .keep_alive_interval(PING_INTERVAL)
             .keep_alive_timeout(PING_TIMEOUT)
             .keep_alive_while_idle(true)
-            .handshake(TokioIo::new(io))
+            .handshake(TokioIo::new(io));
+        Box::pin(async {
+            let (sender, driver) = handshake.await?;
+            Ok((sender, Box::new(driver) as Box<dyn Driver>))
+        })
+    }
+
+    async fn handshake(
+        &self,
+        io: Io,
+    ) -> Result<(Sender, Box<dyn Driver>, Streams<Infallible>), UpstreamError> {
+        let address = self.address();
+        let mut streams = Streams::new(ARRIVED_MAX);
+        let (sender, mut driver) = self
+            .begin(io, streams.arrivals())
             .await
             .map_err(|error| not_http2(&address, &chain(&error)))?;
-        while driver.current_max_send_streams() == SETTINGS_UNKNOWN {
+        while driver.streams_max() == SETTINGS_UNKNOWN {
             tokio::select! {
-                ended = &mut driver => {
+                Stopped::Ended(ended) = streams.run(&mut driver) => {
                     let cause = ended.map_or_else(|error| chain(&error), |()| "closed".to_owned());
                     return Err(not_http2(&address, &cause));
                 }
                 () = tokio::time::sleep(SETTINGS_POLL) => {}
             }
         }
-        Ok((sender, driver))
+        Ok((sender, driver, streams))
     }
 }
 
@@ -342,7 +357,20 @@ impl Drop for Ended {
     }
 }
 
-type Http2Driver = Driver<TokioIo<Io>, RequestBody, TokioExecutor>;
+type Sender = SendRequest<RequestBody>;
+type Handshake = Pin<Box<dyn Future<Output = hyper::Result<(Sender, Box<dyn Driver>)>> + Send>>;
+
+/// hyper's future that takes the requests.
+trait Driver: Future<Output = hyper::Result<()>> + Send + Unpin {
+    /// How many streams the peer allows, as far as it has told.
+    fn streams_max(&self) -> usize;
+}
+
+impl Driver for http2::Connection<TokioIo<Io>, RequestBody, Arrivals> {
+    fn streams_max(&self) -> usize {
+        self.current_max_send_streams()
+    }
+}
 
 impl Lease {
     /// Sends a request; the lease goes into the response's body.
@@ -382,16 +410,25 @@ impl Drop for Lease {
     }
 }
 
-/// Runs a connection to its end, and keeps the peer's limit as it is now.
-async fn drive(mut driver: Http2Driver, peer_max: &AtomicUsize) {
-    let ended = std::future::poll_fn(|context| {
-        let polled = std::pin::Pin::new(&mut driver).poll(context);
-        peer_max.store(driver.current_max_send_streams(), Ordering::Relaxed);
+/// Runs a connection to its end, and keeps the peer's limit as it is now. `ended` is dropped when it takes no more requests; answers that are under way
+/// come to their end.
+async fn drive(
+    mut driver: Box<dyn Driver>,
+    mut streams: Streams<Infallible>,
+    peer_max: &AtomicUsize,
+    ended: Ended,
+) {
+    let mut driver = std::future::poll_fn(|context| {
+        let polled = Pin::new(&mut driver).poll(context);
+        peer_max.store(driver.streams_max(), Ordering::Relaxed);
         polled
     });
-    if let Err(error) = ended.await {
+    let Stopped::Ended(outcome) = streams.run(&mut driver).await;
+    if let Err(error) = outcome {
         tracing::debug!(error = chain(&error), "an HTTP/2 connection to the upstream ended");
     }
+    drop(ended);
+    streams.finish().await;
 }
 
 async fn outcome(mut attempt: watch::Receiver<Option<Attempt>>) -> Attempt {

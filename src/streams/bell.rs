@@ -1,0 +1,157 @@
+//! A waker for what is polled in turns: what it hears while its turn lasts costs no wake-up.
+//!
+//! The parts of a connection wake each other while they are polled: a stream that has a frame wakes its connection, and a request its stream. By
+//! the task's own waker the scheduler would take that for a task that yields: it queues it behind all others, wakes another thread to look for work, and
+//! polls everything once more for nothing. A bell rung during the turn is only looked at before the turn ends.
+//!
+//! One atomic holds the state; there is no lock. Whoever ends a turn without [`Bell::rest`] wakes the task itself: a bell that still listens wakes nobody.
+//!
+//! | from | by | to |
+//! |---|---|---|
+//! | resting | [`Bell::hear`] | listening |
+//! | listening, or rung meanwhile | [`Bell::hear`] | listening |
+//! | listening | ringing | rung |
+//! | listening | [`Bell::rest`] | resting |
+//! | resting | ringing, which wakes the task | rung |
+//! | rung | [`Bell::rest`] | rung, and says so |
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::task::{Context, Wake, Waker};
+
+use futures_util::task::AtomicWaker;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Bell {
+    hammer: Arc<Hammer>,
+    /// Of the hammer, made once.
+    waker: Waker,
+}
+
+#[derive(Debug)]
+struct Hammer {
+    state: AtomicU8,
+    task: AtomicWaker,
+}
+
+const RESTING: u8 = 0;
+const LISTENING: u8 = 1;
+/// A bit.
+const RUNG: u8 = 2;
+
+impl Bell {
+    pub(crate) fn new() -> Self {
+        let hammer = Arc::new(Hammer { state: AtomicU8::new(RESTING), task: AtomicWaker::new() });
+        Self { waker: Waker::from(Arc::clone(&hammer)), hammer }
+    }
+
+    /// Whom to wake while it rests, once. To be said at the beginning of each turn.
+    pub(crate) fn serve(&self, task: &Waker) {
+        self.hammer.task.register(task);
+    }
+
+    /// What rang before is about to be looked at. To be called before that is polled.
+    pub(crate) fn hear(&self) {
+        self.hammer.state.swap(LISTENING, Ordering::AcqRel);
+    }
+
+    /// Whether it rang since.
+    pub(crate) fn is_rung(&self) -> bool {
+        self.hammer.state.load(Ordering::Acquire) & RUNG != 0
+    }
+
+    /// Ends the turn, unless it rang since: then there is something to look at still.
+    #[must_use]
+    pub(crate) fn rest(&self) -> bool {
+        let state = &self.hammer.state;
+        state.compare_exchange(LISTENING, RESTING, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    /// To poll with.
+    pub(crate) fn context(&self) -> Context<'_> {
+        Context::from_waker(&self.waker)
+    }
+}
+
+impl Wake for Hammer {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if self.state.fetch_or(RUNG, Ordering::AcqRel) == RESTING {
+            self.task.wake();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+
+    use super::*;
+
+    struct Woken(AtomicUsize);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn it_wakes_once_while_it_rests_and_never_during_a_turn() {
+        let woken = Arc::new(Woken(AtomicUsize::new(0)));
+        let count = || woken.0.load(Ordering::Relaxed);
+        let (bell, task) = (Bell::new(), Waker::from(Arc::clone(&woken)));
+        let turn = || {
+            bell.serve(&task);
+            bell.hear();
+        };
+        turn();
+        let waker = bell.context().waker().clone();
+        waker.wake_by_ref();
+        assert!(bell.is_rung() && !bell.rest());
+        bell.hear();
+        assert!(!bell.is_rung() && bell.rest());
+        assert_eq!(count(), 0);
+        waker.wake_by_ref();
+        waker.wake_by_ref();
+        assert_eq!(count(), 1);
+        turn();
+        assert!(bell.rest());
+        waker.wake();
+        assert_eq!(count(), 2);
+    }
+
+    /// Whatever rings between two threads' steps is either looked at in the turn or wakes the task.
+    #[test]
+    fn nothing_that_rings_is_lost() {
+        let woken = Arc::new(Woken(AtomicUsize::new(0)));
+        let (bell, task) = (Bell::new(), Waker::from(Arc::clone(&woken)));
+        let said = AtomicUsize::new(0);
+        let waker = bell.context().waker().clone();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for number in 1..=100_000 {
+                    said.store(number, Ordering::Release);
+                    waker.wake_by_ref();
+                }
+            });
+            let (mut heard, mut wakes) = (0, 0);
+            while heard < 100_000 {
+                bell.serve(&task);
+                bell.hear();
+                heard = said.load(Ordering::Acquire);
+                if bell.rest() {
+                    // Until it is woken, as a task would be.
+                    while heard < 100_000 && woken.0.load(Ordering::Acquire) == wakes {
+                        std::thread::yield_now();
+                    }
+                    wakes = woken.0.load(Ordering::Acquire);
+                }
+            }
+        });
+    }
+}
