@@ -1,7 +1,6 @@
 //! The `weir` command: allocator, arguments, exit codes; nothing is wired here.
 //!
-//! The system's allocator is used: no other one has been measured to be better yet, and jemalloc aborts where pages are larger
-//! than at its build (crates.md, pitfall 14).
+//! The allocator is mimalloc, chosen by measurement (ARCHITECTURE.md, where it differs from the design).
 
 use std::process::ExitCode;
 
@@ -9,6 +8,9 @@ use clap::Parser;
 use weir::cli::Cli;
 use weir::cli::failure::Failure;
 use weir::cli::screen::complain;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
