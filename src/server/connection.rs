@@ -110,19 +110,7 @@ impl Connections {
         let builder = self.builder(streams.arrivals());
         let connection = builder.serve_connection_with_upgrades(io, service).into_owned();
         let mut connection = Box::pin(connection);
-        streams.beside(async move { match untaken.sweep().await {} });
-        let (late, timeout) = (head.clone(), self.header_read_timeout);
-        streams.beside(async move {
-            late.late(timeout).await;
-            Told::Late
-        });
-        streams.beside(async move {
-            tokio::select! {
-                () = draining.cancelled() => {}
-                () = head.unused(IDLE_TIMEOUT) => {}
-            }
-            Told::Leave
-        });
+        self.watch_over(&streams, untaken, head, draining);
         let ended = cork.turns(async {
             loop {
                 match streams.run(&mut connection).await {
@@ -146,6 +134,29 @@ impl Connections {
         if let Err(error) = ended.await.map_err(Into::into).flatten() {
             tracing::debug!(%error, "a client connection ended");
         }
+    }
+
+    /// Runs what bounds a connection beside its streams.
+    fn watch_over(
+        &self,
+        streams: &Streams<Told>,
+        untaken: Untaken,
+        head: Head,
+        draining: CancellationToken,
+    ) {
+        streams.beside(async move { match untaken.sweep().await {} });
+        let (late, timeout) = (head.clone(), self.header_read_timeout);
+        streams.beside(async move {
+            late.late(timeout).await;
+            Told::Late
+        });
+        streams.beside(async move {
+            tokio::select! {
+                () = draining.cancelled() => {}
+                () = head.unused(IDLE_TIMEOUT) => {}
+            }
+            Told::Leave
+        });
     }
 }
 
