@@ -157,6 +157,8 @@ impl<T> Streams<T> {
     ) -> Poll<Stopped<C::Output, T>> {
         self.for_streams.serve(context.waker());
         self.for_connection.serve(context.waker());
+        // It is polled in any case, after streams that may ring it.
+        self.for_connection.hear();
         let mut budget = Budget { begin: TURN_MAX, end: TURN_MAX, rounds: ROUNDS_MAX };
         loop {
             if let Some(told) = self.poll_streams(&mut budget) {
@@ -348,6 +350,7 @@ mod tests {
             Poll::Pending
         }));
         let polls = rounds.clone();
+        let event = to_stream.clone();
         let mut connection = poll_fn(move |context: &mut Context<'_>| {
             to_connection.register(context.waker());
             if polls.load(Ordering::Relaxed) < 2 {
@@ -361,6 +364,12 @@ mod tests {
         assert!(streams.poll(&mut connection, &context).is_pending());
         assert_eq!(rounds.load(Ordering::Relaxed), 2, "in the same turn");
         assert!(!woken.0.load(Ordering::Relaxed));
+        // In a later turn too, which begins with the stream.
+        event.wake();
+        assert!(woken.0.swap(false, Ordering::Relaxed));
+        assert!(streams.poll(&mut connection, &context).is_pending());
+        assert_eq!(rounds.load(Ordering::Relaxed), 3);
+        assert!(!woken.0.load(Ordering::Relaxed), "by what the stream said in the turn");
     }
 
     #[tokio::test]
