@@ -38,6 +38,9 @@ pub type RequestBody = UnsyncBoxBody<Bytes, Box<dyn std::error::Error + Send + S
 pub enum Purpose {
     /// An ordinary request.
     Request,
+    /// A GET of an object or a list, which may be asked twice and so may go by a connection of its own ([`pool`]). Not one of a subresource that
+    /// connects to something else (`proxy`): who knows what a GET does there.
+    Read,
     /// A watch or another stream that lasts (logs with follow): at most 64 on an HTTP/2 connection, never together with requests.
     Stream,
     /// An upgrade (SPDY, WebSocket): HTTP/1.1 on a connection of its own. The answer, if 101, carries `hyper::upgrade::OnUpgrade` in its extensions;
@@ -104,8 +107,8 @@ impl Upstream {
     /// Sends a request whose URI has only path and query. Sets `Host`/authority and, with Weir's own identity, its `Authorization`; strips
     /// nothing else (the caller has removed hop-by-hop headers; for `Purpose::Upgrade` it has put `Connection` and `Upgrade` back).
     ///
-    /// Never replays what may have been processed: an error says whether anything was sent. What HTTP says was not
-    /// processed (REFUSED_STREAM, above GOAWAY's last stream, a connection found dead before use) is retried once, if the body allows.
+    /// Never replays what may have been processed, unless that makes no difference ([`Purpose::Read`]): an error says whether anything was sent. What HTTP
+    /// says was not processed (REFUSED_STREAM, above GOAWAY's last stream, a connection found dead before use) is retried once, if the body allows.
     ///
     /// Waits for the response's head as long as it takes; dropping the future cancels the request upstream.
     pub async fn send(

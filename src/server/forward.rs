@@ -281,18 +281,23 @@ impl http_body::Body for Relayed {
     }
 }
 
-/// What lasts is kept away from the connections of ordinary requests.
+/// What lasts is kept away from the connections of ordinary requests, and what reads objects may go by others still.
 fn purpose(info: &RequestInfo, upgrade: bool) -> Purpose {
     if upgrade {
         return Purpose::Upgrade;
     }
-    let subresource = info.resource.as_ref().map_or("", |resource| &resource.subresource);
+    let subresource = info.resource.as_ref().map(|resource| &*resource.subresource);
     let lasting = match (info.verb, subresource) {
-        (Verb::Watch | Verb::Proxy, _) | (_, "proxy" | "attach" | "exec" | "portforward") => true,
-        (_, "log") => decode_bool(info.query.first("follow")),
+        (Verb::Watch | Verb::Proxy, _) => true,
+        (_, Some("proxy" | "attach" | "exec" | "portforward")) => true,
+        (_, Some("log")) => decode_bool(info.query.first("follow")),
         _ => false,
     };
-    if lasting { Purpose::Stream } else { Purpose::Request }
+    match (info.verb, subresource) {
+        _ if lasting => Purpose::Stream,
+        (Verb::Get | Verb::List, Some("" | "status" | "scale")) => Purpose::Read,
+        _ => Purpose::Request,
+    }
 }
 
 /// The client's own doing.
@@ -342,3 +347,37 @@ const TOO_MANY: &str = "weir: too many requests of this address are under way to
 
 /// A line a second tells an operator as much as a thousand.
 const LOG_INTERVAL_MS: u64 = 1000;
+
+#[cfg(test)]
+mod tests {
+    use http::Method;
+
+    use super::*;
+
+    #[test]
+    fn only_what_reads_objects_may_be_asked_twice() {
+        let of = |method, path, query| purpose(&RequestInfo::parse(&method, path, query), false);
+        let pod = "/api/v1/namespaces/a/pods/x";
+        let of_pod = |rest| format!("{pod}/{rest}");
+        let [log, proxy, exec, other] = ["log", "proxy/fire", "exec", "unheard-of"].map(of_pod);
+        for (path, query, expected) in [
+            (pod, "", Purpose::Read),
+            ("/apis/apps/v1/deployments", "limit=5", Purpose::Read),
+            ("/apis/apps/v1/namespaces/a/deployments/x/scale", "", Purpose::Read),
+            (&*log, "", Purpose::Request),
+            (&*log, "follow=true", Purpose::Stream),
+            (&*proxy, "", Purpose::Stream),
+            ("/api/v1/proxy/namespaces/a/pods/x/fire", "", Purpose::Stream),
+            (&*exec, "command=ls", Purpose::Stream),
+            (&*other, "", Purpose::Request),
+            ("/apis/apps/v1/deployments", "watch=1", Purpose::Stream),
+            ("/apis", "", Purpose::Request),
+            ("/logs/kubelet.log", "", Purpose::Request),
+        ] {
+            assert_eq!(of(Method::GET, path, query), expected, "{path}?{query}");
+        }
+        for method in [Method::POST, Method::PUT, Method::PATCH, Method::DELETE] {
+            assert_eq!(of(method.clone(), pod, ""), Purpose::Request, "{method}");
+        }
+    }
+}

@@ -4,11 +4,12 @@
 //! Requests and streams never share a connection, so that no watch can starve a request. Which protocol the upstream speaks is
 //! learnt from each connection made; [`Pool`] keeps the last answer and follows it when it changes. Within a group HTTP/2
 //! connections are made one at a time ([`http2`]), HTTP/1.1 connections by whoever needs one ([`http1`]). Upgrades have a
-//! connection each, which is never used again.
+//! connection each, which is never used again. Beside HTTP/2 there are a few HTTP/1.1 connections for GETs ([`gets`]).
 //!
 //! Locks: each group has one, held for a few instructions and never while another is.
 
 mod body;
+mod gets;
 mod http1;
 mod http2;
 
@@ -21,6 +22,7 @@ use tokio::sync::Semaphore;
 
 use self::body::Lease;
 pub use self::body::{Body, BodyError};
+use self::gets::Gets;
 use crate::config::UpstreamConfig;
 use crate::telemetry::upstream_metrics::{
     GaugeGuard, ProtocolLabel, PurposeLabel, UpstreamMetrics,
@@ -43,7 +45,7 @@ pub(super) struct SendError {
     pub(super) error: UpstreamError,
     /// The request, untouched, if it never left.
     pub(super) request: Option<Request<RequestBody>>,
-    /// Whether HTTP says that the upstream did not process it.
+    /// Whether it may be sent again: HTTP says that the upstream did not process it, or it makes no difference.
     pub(super) unprocessed: bool,
 }
 
@@ -51,6 +53,7 @@ pub(super) struct SendError {
 pub(super) struct Pool {
     dialer: Arc<Dialer>,
     requests: Group,
+    gets: Arc<Gets>,
     streams: Group,
     upgrades: Arc<Semaphore>,
 }
@@ -109,12 +112,18 @@ impl Pool {
             http2_spoken: AtomicBool::new(config.http2),
         });
         let group = |http2_limits, http1_max| {
-            let http1 = http1::Connections::new(dialer.clone(), http1_max);
+            let http1 = http1::Connections::new(
+                dialer.clone(),
+                http1_max,
+                Duration::MAX,
+                HEADERS_MAX_BYTES,
+            );
             let http2 = http2::Connections::new(dialer.clone(), http2_limits, http1.clone());
             Group { http2, http1 }
         };
         Self {
             requests: group(http2::REQUESTS, http1::REQUESTS_MAX),
+            gets: Gets::new(dialer.clone()),
             streams: group(http2::STREAMS, http1::STREAMS_MAX),
             upgrades: Arc::new(Semaphore::new(UPGRADES_MAX)),
             dialer,
@@ -128,14 +137,16 @@ impl Pool {
         request: Request<RequestBody>,
     ) -> Result<Response<Body>, SendError> {
         let group = match purpose {
-            Purpose::Request => &self.requests,
+            Purpose::Request | Purpose::Read => &self.requests,
             Purpose::Stream => &self.streams,
             Purpose::Upgrade => return self.upgrade(request).await,
         };
-        let sent = if self.dialer.http2_spoken.load(Ordering::Relaxed) {
-            group.send_http2_first(self.dialer.metrics.stream(purpose.label()), request).await
-        } else {
-            group.send_http1_first(self.dialer.metrics.stream(purpose.label()), request).await
+        let gauge = self.dialer.metrics.stream(purpose.label());
+        let http2 = self.dialer.http2_spoken.load(Ordering::Relaxed);
+        let sent = match http2.then(|| self.gets.lease(purpose, &request)).flatten() {
+            Some(lease) => self.gets.send(lease, request, gauge).await,
+            None if http2 => group.send_http2_first(gauge, request).await,
+            None => group.send_http1_first(gauge, request).await,
         };
         sent.map(|response| response.map(|body| body.paced(purpose)))
     }
@@ -144,8 +155,8 @@ impl Pool {
     pub(super) fn places_max(&self, purpose: Purpose) -> usize {
         let http2 = self.dialer.http2_spoken.load(Ordering::Relaxed);
         match (purpose, http2) {
-            (Purpose::Request, true) => http2::REQUESTS.places_max(),
-            (Purpose::Request, false) => http1::REQUESTS_MAX,
+            (Purpose::Request | Purpose::Read, true) => http2::REQUESTS.places_max(),
+            (Purpose::Request | Purpose::Read, false) => http1::REQUESTS_MAX,
             (Purpose::Stream, true) => http2::STREAMS.places_max(),
             (Purpose::Stream, false) => http1::STREAMS_MAX,
             (Purpose::Upgrade, _) => UPGRADES_MAX,
@@ -156,6 +167,11 @@ impl Pool {
     #[cfg(test)]
     pub(super) fn resets_and_in_use(&self) -> (usize, usize) {
         self.requests.http2.resets_and_in_use()
+    }
+
+    #[cfg(test)]
+    pub(super) fn has_idle_for_gets(&self) -> bool {
+        self.gets.is_idle()
     }
 
     async fn upgrade(&self, request: Request<RequestBody>) -> Result<Response<Body>, SendError> {
@@ -170,7 +186,7 @@ impl Pool {
         // Both live as long as the socket, which a 101 hands over to whoever splices it.
         io.keep(permit);
         io.keep(self.dialer.metrics.stream(PurposeLabel::Upgrade));
-        match http1::handshake(io).await {
+        match http1::handshake(io, HEADERS_MAX_BYTES as usize).await {
             Ok(mut sender) => match sender.try_send_request(http1_form(request)).await {
                 Ok(response) => Ok(response.map(|body| Body::new(body, Lease::None))),
                 Err(error) => Err(SendError::of(error)),
@@ -235,7 +251,7 @@ impl Purpose {
     /// Its word in metrics.
     pub(super) fn label(self) -> PurposeLabel {
         match self {
-            Self::Request => PurposeLabel::Request,
+            Self::Request | Self::Read => PurposeLabel::Request,
             Self::Stream => PurposeLabel::Stream,
             Self::Upgrade => PurposeLabel::Upgrade,
         }

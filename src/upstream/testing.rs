@@ -111,14 +111,17 @@ async fn serve(tcp: tokio::net::TcpStream, speaks: Speaks, handler: Handler) {
         let answer = handler(request);
         async move { Ok::<_, Infallible>(answer.await) }
     });
-    let io: Box<dyn Duplex> = match &speaks.tls {
+    let (io, http2): (Box<dyn Duplex>, _) = match &speaks.tls {
         Some(tls) => match tokio_rustls::TlsAcceptor::from(tls.clone()).accept(tcp).await {
-            Ok(stream) => Box::new(stream),
+            Ok(stream) => {
+                let http1 = stream.get_ref().1.alpn_protocol() == Some(b"http/1.1");
+                (Box::new(stream), speaks.http2 && !http1)
+            }
             Err(_) => return,
         },
-        None => Box::new(tcp),
+        None => (Box::new(tcp), speaks.http2),
     };
-    if speaks.http2 {
+    if http2 {
         let served = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
             .max_concurrent_streams(speaks.max_streams)

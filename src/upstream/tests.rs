@@ -1,5 +1,6 @@
 //! The way to the upstream, tested against servers in-process.
 
+mod gets;
 mod identities;
 mod refused;
 mod truncated;

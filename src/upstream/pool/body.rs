@@ -96,7 +96,7 @@ impl Body {
 
     /// Says whether what is left of it may be worth reading: a watch has no end to read to.
     pub(super) fn paced(mut self, purpose: Purpose) -> Self {
-        self.drain = purpose == Purpose::Request;
+        self.drain = matches!(purpose, Purpose::Request | Purpose::Read);
         self
     }
 

@@ -9,10 +9,10 @@ use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
-use super::{Dialer, HEADERS_MAX_BYTES, PLACE_WAIT_MAX, SendError, body};
+use super::{Dialer, PLACE_WAIT_MAX, SendError, body};
 use crate::telemetry::upstream_metrics::GaugeGuard;
 use crate::upstream::RequestBody;
-use crate::upstream::connect::Io;
+use crate::upstream::connect::{Io, Offer};
 use crate::upstream::error::{UpstreamError, chain};
 use http::{Request, Response};
 
@@ -34,6 +34,9 @@ const HEADERS_MAX: usize = 256;
 pub(super) struct Connections {
     dialer: Arc<Dialer>,
     permits: Arc<Semaphore>,
+    max: usize,
+    life_max: Duration,
+    headers_max_bytes: usize,
     idle: Mutex<Vec<Idle>>,
     this: Weak<Self>,
 }
@@ -41,7 +44,26 @@ pub(super) struct Connections {
 struct Idle {
     sender: SendRequest<RequestBody>,
     tls_generation: u64,
+    made: Instant,
     since: Instant,
+}
+
+impl Idle {
+    fn new(sender: SendRequest<RequestBody>, tls_generation: u64) -> Self {
+        let now = Instant::now();
+        Self { sender, tls_generation, made: now, since: now }
+    }
+
+    fn lease(self, connections: Arc<Connections>, permit: OwnedSemaphorePermit) -> Lease {
+        let Self { sender, tls_generation, made, since: _ } = self;
+        Lease { connections, sender, tls_generation, made, _permit: permit }
+    }
+
+    fn is_fresh(&self, life_max: Duration) -> bool {
+        !self.sender.is_closed()
+            && self.since.elapsed() < IDLE_MAX_AGE
+            && self.made.elapsed() < life_max
+    }
 }
 
 /// What asking for a connection gives.
@@ -57,14 +79,24 @@ pub(super) struct Lease {
     connections: Arc<Connections>,
     sender: SendRequest<RequestBody>,
     tls_generation: u64,
+    made: Instant,
     _permit: OwnedSemaphorePermit,
 }
 
 impl Connections {
-    pub(super) fn new(dialer: Arc<Dialer>, max: usize) -> Arc<Self> {
+    /// So many in use at once, each for so long, with answers of so much of headers.
+    pub(super) fn new(
+        dialer: Arc<Dialer>,
+        max: usize,
+        life_max: Duration,
+        headers_max_bytes: u32,
+    ) -> Arc<Self> {
         Arc::new_cyclic(|this| Self {
             dialer,
             permits: Arc::new(Semaphore::new(max)),
+            max,
+            life_max,
+            headers_max_bytes: headers_max_bytes as usize,
             idle: Mutex::new(Vec::new()),
             this: this.clone(),
         })
@@ -78,50 +110,80 @@ impl Connections {
             return Err(self.dialer.exhausted());
         };
         let tls_generation = identity.tls_generation;
-        while let Some(mut sender) = self.take_idle(tls_generation) {
-            if let Ok(Ok(())) = tokio::time::timeout(READY_WAIT, sender.ready()).await {
-                let lease = Lease { connections, sender, tls_generation, _permit: permit };
-                return Ok(Acquired::Connection(lease));
+        while let Some(mut idle) = self.take_idle(tls_generation, |_| true) {
+            if let Ok(Ok(())) = tokio::time::timeout(READY_WAIT, idle.sender.ready()).await {
+                return Ok(Acquired::Connection(idle.lease(connections, permit)));
             }
         }
         // Offers HTTP/2 again where that can be negotiated: the upstream may have learnt it by now.
-        let offer = if identity.endpoint.https {
-            self.dialer.offer()
-        } else {
-            crate::upstream::connect::Offer::Http1
-        };
+        let offer = if identity.endpoint.https { self.dialer.offer() } else { Offer::Http1 };
         let io = self.dialer.connect(&identity, offer).await?;
         if io.http2 {
             return Ok(Acquired::Http2(io, tls_generation));
         }
-        let sender = handshake(io).await?;
-        Ok(Acquired::Connection(Lease { connections, sender, tls_generation, _permit: permit }))
+        let idle = Idle::new(handshake(io, self.headers_max_bytes).await?, tls_generation);
+        Ok(Acquired::Connection(idle.lease(connections, permit)))
     }
 
     /// Takes a connection made while HTTP/2 was hoped for.
     pub(super) async fn adopt(&self, io: Io, tls_generation: u64) {
-        if let Ok(sender) = handshake(io).await {
-            self.put_idle(sender, tls_generation);
+        if let Ok(sender) = handshake(io, self.headers_max_bytes).await {
+            self.put_idle(Idle::new(sender, tls_generation));
         }
     }
 
-    fn take_idle(&self, tls_generation: u64) -> Option<SendRequest<RequestBody>> {
+    /// Takes a connection that is idle and ready this moment.
+    pub(super) fn take(&self) -> Option<Lease> {
+        let permit = Arc::clone(&self.permits).try_acquire_owned().ok()?;
+        let tls_generation = self.dialer.credentials.current().tls_generation;
+        let idle = self.take_idle(tls_generation, SendRequest::is_ready)?;
+        Some(idle.lease(self.this.upgrade()?, permit))
+    }
+
+    /// Whether there may be one more, idle ones counted.
+    pub(super) fn has_room(&self) -> bool {
+        self.permits.available_permits() > self.idle.lock().len()
+    }
+
+    /// Makes a connection for those to come.
+    pub(super) async fn make(&self) -> Result<(), UpstreamError> {
+        let identity = self.dialer.credentials.current();
+        let io = self.dialer.connect(&identity, Offer::Http1).await?;
+        self.put_idle(Idle::new(
+            handshake(io, self.headers_max_bytes).await?,
+            identity.tls_generation,
+        ));
+        Ok(())
+    }
+
+    /// Closes what is idle.
+    pub(super) fn clear(&self) {
+        let idle = std::mem::take(&mut *self.idle.lock());
+        drop(idle);
+    }
+
+    fn take_idle(
+        &self,
+        tls_generation: u64,
+        suits: impl Fn(&SendRequest<RequestBody>) -> bool,
+    ) -> Option<Idle> {
         let mut idle = self.idle.lock();
         idle.retain(|idle| {
             let stale = idle.tls_generation != tls_generation;
             if stale {
                 self.dialer.metrics.retired("credentials");
             }
-            !stale && !idle.sender.is_closed() && idle.since.elapsed() < IDLE_MAX_AGE
+            !stale && idle.is_fresh(self.life_max)
         });
-        idle.pop().map(|idle| idle.sender)
+        let last = idle.iter().rposition(|idle| suits(&idle.sender))?;
+        Some(idle.remove(last))
     }
 
-    fn put_idle(&self, sender: SendRequest<RequestBody>, tls_generation: u64) {
+    fn put_idle(&self, new: Idle) {
         let mut idle = self.idle.lock();
-        idle.retain(|idle| !idle.sender.is_closed() && idle.since.elapsed() < IDLE_MAX_AGE);
-        if idle.len() < IDLE_MAX && !sender.is_closed() {
-            idle.push(Idle { sender, tls_generation, since: Instant::now() });
+        idle.retain(|idle| idle.is_fresh(self.life_max));
+        if idle.len() < IDLE_MAX.min(self.max) && new.is_fresh(self.life_max) {
+            idle.push(new);
         }
     }
 }
@@ -141,17 +203,21 @@ impl Lease {
 
     /// Gives the connection back after a complete exchange.
     pub(super) fn complete(self) {
-        let Self { connections, sender, tls_generation, _permit } = self;
-        connections.put_idle(sender, tls_generation);
+        let Self { connections, sender, tls_generation, made, _permit } = self;
+        connections.put_idle(Idle { sender, tls_generation, made, since: Instant::now() });
     }
 }
 
-/// Starts HTTP/1.1 on a connection, with upgrades allowed: what answers 101 hands its connection over.
-pub(super) async fn handshake(io: Io) -> Result<SendRequest<RequestBody>, UpstreamError> {
+/// Starts HTTP/1.1 on a connection, with upgrades allowed: what answers 101 hands its connection over. What it reads at once, and keeps room for until it
+/// is closed, is twice the bound on an answer's headers.
+pub(super) async fn handshake(
+    io: Io,
+    headers_max_bytes: usize,
+) -> Result<SendRequest<RequestBody>, UpstreamError> {
     let (sender, connection) = Builder::new()
         .max_headers(HEADERS_MAX)
-        .max_header_size(HEADERS_MAX_BYTES as usize)
-        .max_buf_size(HEADERS_MAX_BYTES as usize * 2)
+        .max_header_size(headers_max_bytes)
+        .max_buf_size(headers_max_bytes * 2)
         .handshake(TokioIo::new(io))
         .await
         .map_err(|error| UpstreamError::Lost(chain(&error)))?;

@@ -1,0 +1,129 @@
+//! A few HTTP/1.1 connections beside those of HTTP/2, for GETs.
+//!
+//! Go's HTTP/2 server, and an HTTP/2 client too, take longer over one small answer than HTTP/1.1 does: some 50 µs of the latency of a forwarded GET
+//! (benches/README.md). So a GET that finds one of these connections idle goes there, and all others share HTTP/2 connections as ever. No request
+//! waits for one: where GETs come one after another and none is idle, one is made for those to come, by a task of its own.
+//!
+//! Only GETs of objects and lists ([`Purpose::Read`]) without a body, over TLS (where ALPN lets the upstream refuse). One that is lost on such a
+//! connection before any answer may be sent again (RFC 9110 §9.2.2: whether an idle connection was just being closed can't be told otherwise), and is,
+//! by HTTP/2.
+//!
+//! Connections are used for [`LIFE_MAX`]: an API server that wants to spread its clients (`--goaway-chance`) can tell so in HTTP/2 only.
+//!
+//! Lock: that of the making, held for a few instructions, and never together with another.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::uri::Scheme;
+use http::{Method, Request, Response};
+use http_body::Body as _;
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use super::{Dialer, SendError, body, http1, http1_form};
+use crate::telemetry::upstream_metrics::GaugeGuard;
+use crate::upstream::error::chain;
+use crate::upstream::{Purpose, RequestBody};
+
+/// So many connections of one identity: for latency where there is little to do. Where there is much, HTTP/2 carries it.
+const CONNECTIONS_MAX: usize = 8;
+/// GETs that find none idle come one after another if so little time lies between two.
+const OFTEN: Duration = Duration::from_secs(1);
+/// No other is made so soon after one could not be.
+const PAUSE: Duration = Duration::from_secs(60);
+/// More than any API server's answer has; one with more is asked for again by HTTP/2. What a connection reads at once, and keeps, is bounded by it.
+const HEADERS_MAX_BYTES: u32 = 32 * 1024;
+/// How long a connection is used.
+const LIFE_MAX: Duration = Duration::from_secs(300);
+
+/// See the module.
+pub(super) struct Gets {
+    connections: Arc<http1::Connections>,
+    making: Mutex<Making>,
+}
+
+#[derive(Default)]
+struct Making {
+    under_way: bool,
+    /// When a GET last found no idle connection.
+    missed: Option<Instant>,
+    /// Until when none is made.
+    paused: Option<Instant>,
+}
+
+impl Making {
+    /// Whether one is to be made now, for a GET that found none.
+    fn begins(&mut self, now: Instant) -> bool {
+        let often = self.missed.replace(now).is_some_and(|last| now - last < OFTEN);
+        let paused = self.paused.is_some_and(|until| now < until);
+        let begins = often && !paused && !self.under_way;
+        self.under_way |= begins;
+        begins
+    }
+}
+
+impl Gets {
+    pub(super) fn new(dialer: Arc<Dialer>) -> Arc<Self> {
+        let connections =
+            http1::Connections::new(dialer, CONNECTIONS_MAX, LIFE_MAX, HEADERS_MAX_BYTES);
+        Arc::new(Self { connections, making: Mutex::default() })
+    }
+
+    /// A connection for this request of that purpose, if one is idle.
+    pub(super) fn lease(
+        self: &Arc<Self>,
+        purpose: Purpose,
+        request: &Request<RequestBody>,
+    ) -> Option<http1::Lease> {
+        let plain = request.method() == Method::GET && request.body().is_end_stream();
+        if purpose != Purpose::Read || !plain || request.uri().scheme() != Some(&Scheme::HTTPS) {
+            return None;
+        }
+        let lease = self.connections.take();
+        if lease.is_none()
+            && self.connections.has_room()
+            && self.making.lock().begins(Instant::now())
+        {
+            tokio::spawn(Begun(Arc::clone(self)).make());
+        }
+        lease
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_idle(&self) -> bool {
+        self.connections.take().map(http1::Lease::complete).is_some()
+    }
+
+    /// Sends it there.
+    pub(super) async fn send(
+        &self,
+        lease: http1::Lease,
+        request: Request<RequestBody>,
+        gauge: GaugeGuard,
+    ) -> Result<Response<body::Body>, SendError> {
+        lease.send(http1_form(request), gauge).await.map_err(|failure| {
+            // Whatever closed this one closed the others too; and it is sent again as it was, not in this form.
+            self.connections.clear();
+            SendError { request: None, unprocessed: true, ..failure }
+        })
+    }
+}
+
+/// One is being made; dropped when it is, or is not.
+struct Begun(Arc<Gets>);
+
+impl Begun {
+    async fn make(self) {
+        if let Err(error) = self.0.connections.make().await {
+            tracing::debug!(error = chain(&error), "no HTTP/1.1 connection beside HTTP/2");
+            self.0.making.lock().paused = Some(Instant::now() + PAUSE);
+        }
+    }
+}
+
+impl Drop for Begun {
+    fn drop(&mut self) {
+        self.0.making.lock().under_way = false;
+    }
+}
