@@ -59,7 +59,7 @@ pub use crate::server::access::{Access, Gateway, Vouching};
 use crate::server::audited::Auditor;
 pub use crate::server::carry::Upstreams;
 pub use crate::server::compress::Compressor;
-use crate::server::connection::{Client, Connections};
+use crate::server::connection::{Client, Connections, Spoken};
 use crate::server::documents::Documents;
 use crate::server::forward::{FailureLog, Forwarder};
 use crate::server::host::HostPolicy;
@@ -213,7 +213,9 @@ impl Acceptor {
                 continue;
             };
             let who = Peer::new(None, Some(peer.ip()));
-            self.spawn(ListenerKind::Plain, Some(peer), async { Some((stream, who)) });
+            self.spawn(ListenerKind::Plain, Some(peer), async {
+                Some((stream, who, Spoken::Unknown))
+            });
         }
     }
 
@@ -226,7 +228,9 @@ impl Acceptor {
                 continue;
             }
             let Some(stream) = self.seat(stream, ListenerKind::Unix, None, room) else { continue };
-            self.spawn(ListenerKind::Unix, None, async { Some((stream, Peer::default())) });
+            self.spawn(ListenerKind::Unix, None, async {
+                Some((stream, Peer::default(), Spoken::Unknown))
+            });
         }
     }
 
@@ -287,7 +291,7 @@ impl Acceptor {
         &self,
         listener: ListenerKind,
         peer: Option<SocketAddr>,
-        ready: impl Future<Output = Option<(I, Peer)>> + Send + 'static,
+        ready: impl Future<Output = Option<(I, Peer, Spoken)>> + Send + 'static,
     ) where
         I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
@@ -296,9 +300,10 @@ impl Acceptor {
         let draining = self.draining.child_token();
         self.tasks.spawn(async move {
             // A handshake that is under way when Weir drains is not waited for.
-            if let Some((io, peer)) = draining.run_until_cancelled(ready).await.flatten() {
+            let ready = draining.run_until_cancelled(ready).await.flatten();
+            if let Some((io, peer, spoken)) = ready {
                 let client = Client { listener, address, peer, draining };
-                connections.serve(io, client).await;
+                connections.serve(io, client, spoken).await;
             }
         });
     }
@@ -339,15 +344,16 @@ async fn handshake<I>(
     tls: TlsAcceptor,
     stream: I,
     address: SocketAddr,
-) -> Option<(TlsStream<I>, Peer)>
+) -> Option<(TlsStream<I>, Peer, Spoken)>
 where
     I: AsyncRead + AsyncWrite + Unpin,
 {
     match tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await {
         Ok(Ok(stream)) => {
-            let certificates = stream.get_ref().1.peer_certificates();
-            let peer = Peer::new(certificates, Some(address.ip()));
-            Some((stream, peer))
+            let tls = stream.get_ref().1;
+            let peer = Peer::new(tls.peer_certificates(), Some(address.ip()));
+            let http1 = tls.alpn_protocol() == Some(b"http/1.1");
+            Some((stream, peer, if http1 { Spoken::Http1 } else { Spoken::Unknown }))
         }
         Ok(Err(error)) => {
             tracing::debug!(peer = %address, %error, "a TLS handshake failed");

@@ -1,13 +1,16 @@
 //! One client connection: HTTP/1.1 or HTTP/2, told apart by its first bytes, with every limit set on purpose
 //! (crates.md, pitfall 7), and ended gracefully when Weir drains (pitfall 8).
 
+use std::error::Error;
 use std::net::IpAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderMap, Request, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
+use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
@@ -22,6 +25,17 @@ use crate::server::patience::{Head, Watched};
 use crate::server::router::Router;
 use crate::server::untaken::{Taken, Untaken};
 use crate::streams::{Arrivals, Stopped, Streams};
+
+/// The limits of HTTP/1.1, for either of hyper's builders.
+macro_rules! bound_http1 {
+    ($connections:expr, $builder:expr) => {
+        $builder
+            .timer(TokioTimer::new())
+            .header_read_timeout($connections.header_read_timeout.max(IDLE_TIMEOUT))
+            .max_headers(HEADERS_MAX)
+            .max_buf_size(HEADER_BYTES_MAX + REQUEST_LINE_BYTES_MAX)
+    };
+}
 
 /// What the router may know of the connection that a request came on.
 #[derive(Debug)]
@@ -55,15 +69,10 @@ impl Connections {
         Self { router, header_read_timeout, stall_timeout, abort }
     }
 
-    /// One for each connection, whose streams go where this says.
+    /// For a connection whose protocol its first bytes tell, and whose streams go where this says.
     fn builder(&self, streams: Arrivals) -> auto::Builder<Arrivals> {
         let mut builder = auto::Builder::new(streams);
-        builder
-            .http1()
-            .timer(TokioTimer::new())
-            .header_read_timeout(self.header_read_timeout.max(IDLE_TIMEOUT))
-            .max_headers(HEADERS_MAX)
-            .max_buf_size(HEADER_BYTES_MAX + REQUEST_LINE_BYTES_MAX);
+        bound_http1!(self, builder.http1());
         builder
             .http2()
             .timer(TokioTimer::new())
@@ -81,7 +90,10 @@ impl Connections {
     }
 
     /// Serves one connection to its end. Its errors are the client's affair, and are told at debug.
-    pub(crate) async fn serve<I>(self, io: I, client: Client)
+    ///
+    /// What is known to be HTTP/1.1 is not asked for its first bytes: put back before the others, they would make hyper read a head in two steps, and
+    /// keep a buffer of 16 KiB for it in place of 8.
+    pub(crate) async fn serve<I>(self, io: I, client: Client, spoken: Spoken)
     where
         I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
@@ -106,11 +118,39 @@ impl Connections {
                 })
             })
         });
-        let mut streams = Streams::new(ARRIVED_MAX);
-        let builder = self.builder(streams.arrivals());
-        let connection = builder.serve_connection_with_upgrades(io, service).into_owned();
-        let mut connection = Box::pin(connection);
+        let streams = Streams::new(ARRIVED_MAX);
         self.watch_over(&streams, untaken, head, draining);
+        let ended = match spoken {
+            Spoken::Http1 => {
+                let mut builder = http1::Builder::new();
+                let connection = bound_http1!(self, builder).serve_connection(io, service);
+                let connection = Box::pin(connection.with_upgrades());
+                self.drive(&cork, streams, connection, |it| it.graceful_shutdown()).await
+            }
+            Spoken::Unknown => {
+                let builder = self.builder(streams.arrivals());
+                let connection = builder.serve_connection_with_upgrades(io, service).into_owned();
+                self.drive(&cork, streams, Box::pin(connection), |it| it.graceful_shutdown()).await
+            }
+        };
+        if let Err(error) = ended {
+            tracing::debug!(%error, "a client connection ended");
+        }
+    }
+
+    /// Runs a connection and its streams by turns, until it ends or must.
+    async fn drive<I, C, E>(
+        &self,
+        cork: &Cork<I>,
+        mut streams: Streams<Told>,
+        mut connection: Pin<Box<C>>,
+        leave: fn(Pin<&mut C>),
+    ) -> Result<(), Box<dyn Error + Send + Sync>>
+    where
+        I: AsyncRead + AsyncWrite + Unpin,
+        C: Future<Output = Result<(), E>>,
+        E: Into<Box<dyn Error + Send + Sync>>,
+    {
         let ended = cork.turns(async {
             loop {
                 match streams.run(&mut connection).await {
@@ -120,7 +160,7 @@ impl Connections {
                         return Ok(());
                     }
                     Stopped::Told(Told::Leave) => {
-                        connection.as_mut().graceful_shutdown();
+                        leave(connection.as_mut());
                         let abort = self.abort.clone();
                         streams.beside(async move {
                             abort.cancelled().await;
@@ -131,9 +171,7 @@ impl Connections {
                 }
             }
         });
-        if let Err(error) = ended.await.map_err(Into::into).flatten() {
-            tracing::debug!(%error, "a client connection ended");
-        }
+        ended.await?.map_err(Into::into)
     }
 
     /// Runs what bounds a connection beside its streams.
@@ -158,6 +196,15 @@ impl Connections {
             Told::Leave
         });
     }
+}
+
+/// What is known of a connection's protocol before its first byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Spoken {
+    /// ALPN has chosen HTTP/1.1.
+    Http1,
+    /// HTTP/2 begins with a preface that nothing else begins with.
+    Unknown,
 }
 
 /// What is told beside a connection.

@@ -88,7 +88,7 @@ async fn connect(
     };
     let server = async {
         let (tcp, from) = listener.accept().await.unwrap();
-        let (mut stream, peer) = handshake(accepting.acceptor(), tcp, from).await?;
+        let (mut stream, peer, _) = handshake(accepting.acceptor(), tcp, from).await?;
         stream.write_all(b"x").await.ok()?;
         stream.flush().await.ok()?;
         Some(peer)
