@@ -1,4 +1,6 @@
 //! What a server has used: CPU time and resident memory, by `/proc` or by its own metrics.
+//!
+//! By `/proc`, without the pages of mapped files: those are the program itself, of which a first request touches more, whatever it asks for.
 
 use std::fs;
 
@@ -63,7 +65,7 @@ pub(crate) fn own_cpu() -> f64 {
 fn of_process(pid: u32) -> Used {
     let directory = format!("/proc/{pid}");
     let status = fs::read_to_string(format!("{directory}/status")).expect("the process runs");
-    let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let resident = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
     let kibibytes = resident.and_then(|it| it.trim().trim_end_matches(" kB").parse::<f64>().ok());
     Used {
         cpu: cpu::of(&directory).as_secs_f64(),
