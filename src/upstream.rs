@@ -1,5 +1,6 @@
 //! The upstream kube-apiserver: credentials, our own connection pools, lists and watches, discovery.
 
+mod again;
 mod connect;
 pub mod credentials;
 pub mod discovery;
@@ -18,12 +19,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::uri::Scheme;
 use http::{Request, Response, StatusCode};
-use http_body::Body as _;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Empty, Full};
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use self::again::Again;
 use crate::config::{FrontProxyConfig, UpstreamConfig};
 use crate::telemetry::upstream_metrics::UpstreamMetrics;
 use crate::upstream::credentials::{Credentials, Shown};
@@ -108,7 +109,7 @@ impl Upstream {
     /// nothing else (the caller has removed hop-by-hop headers; for `Purpose::Upgrade` it has put `Connection` and `Upgrade` back).
     ///
     /// Never replays what may have been processed, unless that makes no difference ([`Purpose::Read`]): an error says whether anything was sent. What HTTP
-    /// says was not processed (REFUSED_STREAM, above GOAWAY's last stream, a connection found dead before use) is retried once, if the body allows.
+    /// says was not processed (REFUSED_STREAM, above GOAWAY's last stream, a connection found dead before use) is sent again, if no more was read of its body than is kept ([`again`]).
     ///
     /// Waits for the response's head as long as it takes; dropping the future cancels the request upstream.
     pub async fn send(
@@ -117,7 +118,7 @@ impl Upstream {
         request: Request<RequestBody>,
     ) -> Result<Response<pool::Body>, UpstreamError> {
         let started = Instant::now();
-        let sent = self.send_once_or_twice(purpose, request).await;
+        let sent = self.send_until_processed(purpose, request).await;
         match &sent {
             Ok(response) => {
                 let status = response.status();
@@ -151,25 +152,28 @@ impl Upstream {
         self.inner.credentials.current().endpoint.to_string()
     }
 
-    async fn send_once_or_twice(
+    async fn send_until_processed(
         &self,
         purpose: Purpose,
         request: Request<RequestBody>,
     ) -> Result<Response<pool::Body>, UpstreamError> {
         let request = self.complete(request).await?;
-        // A request without a body can be made again from its head; one with a body only if it was never touched.
-        let again = request.body().is_end_stream().then(|| head_of(&request));
-        let failure = match self.inner.pool.send(purpose, request).await {
-            Ok(response) => return Ok(response),
-            Err(failure) => failure,
-        };
-        // Unreachable a moment ago is unreachable now; only what was lost on an old connection is worth a second try.
-        if failure.error.is_unsent() || !failure.unprocessed {
-            return Err(failure.error);
+        let (request, again) = Again::of(request);
+        let mut sent = self.inner.pool.send(purpose, request).await;
+        for _ in 1..TRIES_MAX {
+            let failure = match sent {
+                Ok(response) => return Ok(response),
+                Err(failure) => failure,
+            };
+            // Unreachable a moment ago is unreachable now; only what was lost on an old connection is worth another try.
+            if failure.error.is_unsent() || !failure.unprocessed {
+                return Err(failure.error);
+            }
+            let Some(request) = again.request() else { return Err(failure.error) };
+            tracing::debug!(error = %failure.error, "the upstream did not process a request; sending it again");
+            sent = self.inner.pool.send(purpose, request).await;
         }
-        let Some(request) = failure.request.or(again) else { return Err(failure.error) };
-        tracing::debug!(error = %failure.error, "the upstream did not process a request; sending it again");
-        self.inner.pool.send(purpose, request).await.map_err(|failure| failure.error)
+        sent.map_err(|failure| failure.error)
     }
 
     /// Puts authority, path prefix and identity into a request.
@@ -207,14 +211,8 @@ impl Upstream {
     }
 }
 
-/// The same request without its (empty) body.
-fn head_of(request: &Request<RequestBody>) -> Request<RequestBody> {
-    let mut copy = Request::new(empty_body());
-    copy.method_mut().clone_from(request.method());
-    copy.uri_mut().clone_from(request.uri());
-    copy.headers_mut().clone_from(request.headers());
-    copy
-}
+/// An API server says GOAWAY with each answer to someone whom it does not know, and the next connection may be told so too.
+const TRIES_MAX: usize = 3;
 
 /// A body of nothing.
 pub fn empty_body() -> RequestBody {

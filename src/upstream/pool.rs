@@ -43,8 +43,6 @@ const HEADERS_MAX_BYTES: u32 = 1024 * 1024;
 pub(super) struct SendError {
     /// What to tell.
     pub(super) error: UpstreamError,
-    /// The request, untouched, if it never left.
-    pub(super) request: Option<Request<RequestBody>>,
     /// Whether it may be sent again: HTTP says that the upstream did not process it, or it makes no difference.
     pub(super) unprocessed: bool,
 }
@@ -177,11 +175,11 @@ impl Pool {
     async fn upgrade(&self, request: Request<RequestBody>) -> Result<Response<Body>, SendError> {
         let identity = self.dialer.credentials.current();
         let Ok(permit) = self.upgrades.clone().try_acquire_owned() else {
-            return Err(SendError::unsent(self.dialer.exhausted(), request));
+            return Err(SendError::unsent(self.dialer.exhausted()));
         };
         let mut io = match self.dialer.connect(&identity, Offer::Http1).await {
             Ok(io) => io,
-            Err(error) => return Err(SendError::unsent(error, request)),
+            Err(error) => return Err(SendError::unsent(error)),
         };
         // Both live as long as the socket, which a 101 hands over to whoever splices it.
         io.keep(permit);
@@ -191,7 +189,7 @@ impl Pool {
                 Ok(response) => Ok(response.map(|body| Body::new(body, Lease::None))),
                 Err(error) => Err(SendError::of(error)),
             },
-            Err(error) => Err(SendError::unsent(error, request)),
+            Err(error) => Err(SendError::unsent(error)),
         }
     }
 }
@@ -216,10 +214,10 @@ impl Group {
                 Ok(http1::Acquired::Connection(lease)) => {
                     lease.send(http1_form(request), gauge).await
                 }
-                Ok(http1::Acquired::Http2(..)) => Err(SendError::unsent(self.undecided(), request)),
-                Err(error) => Err(SendError::unsent(error, request)),
+                Ok(http1::Acquired::Http2(..)) => Err(SendError::unsent(self.undecided())),
+                Err(error) => Err(SendError::unsent(error)),
             },
-            Err(error) => Err(SendError::unsent(error, request)),
+            Err(error) => Err(SendError::unsent(error)),
         }
     }
 
@@ -233,16 +231,16 @@ impl Group {
                 return lease.send(http1_form(request), gauge).await;
             }
             Ok(http1::Acquired::Http2(io, tls_generation)) => (io, tls_generation),
-            Err(error) => return Err(SendError::unsent(error, request)),
+            Err(error) => return Err(SendError::unsent(error)),
         };
         // The upstream has learnt HTTP/2 meanwhile.
         if let Err(error) = self.http2.adopt(io, tls_generation).await {
-            return Err(SendError::unsent(error, request));
+            return Err(SendError::unsent(error));
         }
         match self.http2.acquire().await {
             Ok(http2::Acquired::Place(lease)) => lease.send(http2_form(request), gauge).await,
-            Ok(http2::Acquired::Http1) => Err(SendError::unsent(self.undecided(), request)),
-            Err(error) => Err(SendError::unsent(error, request)),
+            Ok(http2::Acquired::Http1) => Err(SendError::unsent(self.undecided())),
+            Err(error) => Err(SendError::unsent(error)),
         }
     }
 }
@@ -259,20 +257,20 @@ impl Purpose {
 }
 
 impl SendError {
-    fn unsent(error: UpstreamError, request: Request<RequestBody>) -> Self {
-        Self { error, request: Some(request), unprocessed: true }
+    fn unsent(error: UpstreamError) -> Self {
+        Self { error, unprocessed: true }
     }
 
     fn of(mut failure: hyper::client::conn::TrySendError<Request<RequestBody>>) -> Self {
-        let request = failure.take_message();
+        let unsent = failure.take_message().is_some();
         let error = failure.into_error();
         // What it was to send could not be had, or broke off: a client's doing, not the upstream's.
         if error.is_user() {
             let error = UpstreamError::Request(chain(&error));
-            return Self { error, request: None, unprocessed: false };
+            return Self { error, unprocessed: false };
         }
-        let unprocessed = request.is_some() || is_unprocessed(&error);
-        Self { error: UpstreamError::Lost(chain(&error)), request, unprocessed }
+        let unprocessed = unsent || is_unprocessed(&error);
+        Self { error: UpstreamError::Lost(chain(&error)), unprocessed }
     }
 }
 

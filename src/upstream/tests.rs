@@ -1,5 +1,6 @@
 //! The way to the upstream, tested against servers in-process.
 
+mod again;
 mod gets;
 mod identities;
 mod refused;
@@ -293,52 +294,6 @@ async fn what_may_have_been_processed_is_not_sent_again() {
         assert!(!error.is_unsent());
         assert_eq!(seen.load(Ordering::SeqCst), 1);
     }
-}
-
-/// An HTTP/2 server made of h2 itself: its first connection refuses or goes away, the second answers.
-async fn refusing_server(go_away: bool) -> (std::net::SocketAddr, Arc<AtomicUsize>) {
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let refused = Arc::new(AtomicUsize::new(0));
-    let count = refused.clone();
-    tokio::spawn(async move {
-        while let Ok((tcp, _)) = listener.accept().await {
-            let count = count.clone();
-            tokio::spawn(async move {
-                let mut connection = h2::server::handshake(tcp).await.unwrap();
-                while let Some(Ok((_, mut respond))) = connection.accept().await {
-                    if count.fetch_add(1, Ordering::SeqCst) > 0 {
-                        respond.send_response(Response::new(()), true).unwrap();
-                    } else if go_away {
-                        // Last stream 0: this one was not processed.
-                        connection.abrupt_shutdown(h2::Reason::NO_ERROR);
-                    } else {
-                        respond.send_reset(h2::Reason::REFUSED_STREAM);
-                    }
-                }
-            });
-        }
-    });
-    (address, refused)
-}
-
-#[tokio::test]
-async fn a_refused_stream_is_sent_again_once() {
-    let (address, refused) = refusing_server(false).await;
-    let config = config(Some(format!("http://{address}")), None, true);
-    let upstream = Upstream::new(&config, metrics()).await.unwrap();
-    let response = upstream.send(Purpose::Request, get("/x")).await.unwrap();
-    assert_eq!(response.status(), StatusCode::OK);
-    assert_eq!(refused.load(Ordering::SeqCst), 2);
-
-    // A body that was touched can't be made again.
-    let (address, refused) = refusing_server(false).await;
-    let config = self::config(Some(format!("http://{address}")), None, true);
-    let upstream = Upstream::new(&config, metrics()).await.unwrap();
-    let request = Request::post("/x").body(full_body("once")).unwrap();
-    let error = upstream.send(Purpose::Request, request).await.unwrap_err();
-    assert!(matches!(error, UpstreamError::Lost(_)), "{error}");
-    assert_eq!(refused.load(Ordering::SeqCst), 1);
 }
 
 #[tokio::test]

@@ -103,9 +103,9 @@ impl Gets {
         gauge: GaugeGuard,
     ) -> Result<Response<body::Body>, SendError> {
         lease.send(http1_form(request), gauge).await.map_err(|failure| {
-            // Whatever closed this one closed the others too; and it is sent again as it was, not in this form.
+            // Whatever closed this one closed the others too.
             self.connections.clear();
-            SendError { request: None, unprocessed: true, ..failure }
+            SendError { unprocessed: true, ..failure }
         })
     }
 }

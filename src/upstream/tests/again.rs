@@ -1,0 +1,89 @@
+//! Requests that HTTP says were not processed.
+
+use super::*;
+
+/// An HTTP/2 server made of h2 itself: its first connection refuses or goes away, the second answers.
+async fn refusing_server(go_away: bool) -> (std::net::SocketAddr, Arc<AtomicUsize>) {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let refused = Arc::new(AtomicUsize::new(0));
+    let count = refused.clone();
+    tokio::spawn(async move {
+        while let Ok((tcp, _)) = listener.accept().await {
+            let count = count.clone();
+            tokio::spawn(async move {
+                if go_away && count.load(Ordering::SeqCst) == 0 {
+                    go_away_from(tcp, &count).await;
+                    return;
+                }
+                let mut connection = h2::server::handshake(tcp).await.unwrap();
+                while let Some(Ok((request, mut respond))) = connection.accept().await {
+                    if count.fetch_add(1, Ordering::SeqCst) > 0 {
+                        let mut body = request.into_body();
+                        tokio::spawn(async move {
+                            let mut whole = Vec::new();
+                            while let Some(data) = body.data().await {
+                                let data = data.unwrap();
+                                body.flow_control().release_capacity(data.len()).unwrap();
+                                whole.extend_from_slice(&data);
+                            }
+                            let mut answer =
+                                respond.send_response(Response::new(()), false).unwrap();
+                            answer.send_data(whole.into(), true).unwrap();
+                        });
+                    } else {
+                        respond.send_reset(h2::Reason::REFUSED_STREAM);
+                    }
+                }
+            });
+        }
+    });
+    (address, refused)
+}
+
+/// Answers the first HEADERS with a GOAWAY that says that no stream was processed, as an API server does where that and an answer to somebody else
+/// cross. By hand, since h2's server takes what it has read for processed.
+async fn go_away_from(mut tcp: tokio::net::TcpStream, count: &AtomicUsize) {
+    const PREFACE_BYTES: usize = 24;
+    const FRAME_HEAD_BYTES: usize = 9;
+    const HEADERS: u8 = 1;
+    tcp.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).await.unwrap();
+    let mut read = vec![0; PREFACE_BYTES];
+    tcp.read_exact(&mut read).await.unwrap();
+    loop {
+        let mut head = [0; FRAME_HEAD_BYTES];
+        tcp.read_exact(&mut head).await.unwrap();
+        let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
+        tcp.read_exact(&mut vec![0; length as usize]).await.unwrap();
+        if head[3] == HEADERS {
+            break;
+        }
+    }
+    count.fetch_add(1, Ordering::SeqCst);
+    tcp.write_all(&[0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]).await.unwrap();
+    // Closed with what was not read, the socket would take back what was written.
+    drop(tokio::io::copy(&mut tcp, &mut tokio::io::sink()).await);
+}
+
+#[tokio::test]
+async fn what_was_not_processed_is_sent_again_once() {
+    for go_away in [false, true] {
+        for body in ["", "once", &"x".repeat(60_000)] {
+            let (address, refused) = refusing_server(go_away).await;
+            let config = config(Some(format!("http://{address}")), None, true);
+            let upstream = Upstream::new(&config, metrics()).await.unwrap();
+            let request = Request::post("/x").body(full_body(body.to_owned())).unwrap();
+            let response = upstream.send(Purpose::Request, request).await.unwrap();
+            assert!(text(response).await == body, "it comes whole");
+            assert_eq!(refused.load(Ordering::SeqCst), 2);
+        }
+    }
+    // What is longer is not kept.
+    let (address, refused) = refusing_server(false).await;
+    let config = config(Some(format!("http://{address}")), None, true);
+    let upstream = Upstream::new(&config, metrics()).await.unwrap();
+    let request = Request::post("/x").body(full_body(vec![0; 65_537])).unwrap();
+    let error = upstream.send(Purpose::Request, request).await.unwrap_err();
+    assert!(matches!(error, UpstreamError::Lost(_)), "{error}");
+    assert_eq!(refused.load(Ordering::SeqCst), 1);
+}
