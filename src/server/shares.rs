@@ -34,7 +34,7 @@ impl Shares {
     /// One more of a client, where there are so many for all; `None` if it has half of them already.
     pub(crate) fn take(&self, client: &Client, purpose: Purpose, all: usize) -> Option<Share> {
         let addresses = match purpose {
-            Purpose::Request | Purpose::Read => &self.requests,
+            Purpose::Request | Purpose::Read | Purpose::List => &self.requests,
             Purpose::Stream => &self.streams,
             Purpose::Upgrade => &self.upgrades,
         };

@@ -3,8 +3,8 @@
 //!
 //! Requests and streams never share a connection, so that no watch can starve a request. Which protocol the upstream speaks is
 //! learnt from each connection made; [`Pool`] keeps the last answer and follows it when it changes. Within a group HTTP/2
-//! connections are made one at a time ([`http2`]), HTTP/1.1 connections by whoever needs one ([`http1`]). Upgrades have a
-//! connection each, which is never used again. Beside HTTP/2 there are a few HTTP/1.1 connections for GETs ([`gets`]).
+//! connections are made one at a time ([`http2`]), HTTP/1.1 connections by whoever needs one ([`http1`]). Upgrades and lists of whole
+//! collections have a connection each, which is never used again. Beside HTTP/2 there are a few HTTP/1.1 connections for GETs ([`gets`]).
 //!
 //! Locks: each group has one, held for a few instructions and never while another is.
 
@@ -34,10 +34,14 @@ use crate::upstream::{Purpose, RequestBody};
 
 /// Upgraded connections at once: one for each `kubectl exec` or `port-forward`, far more than a person or a controller opens.
 const UPGRADES_MAX: usize = 1024;
+/// Lists of whole collections at once: more than the reflectors of all caches begin.
+const LISTS_MAX: usize = 64;
 /// How long a request may wait for a place on a connection when every allowed connection is full.
 const PLACE_WAIT_MAX: Duration = Duration::from_secs(10);
 /// kube-apiserver takes 1 MiB of headers and so may answer with as much.
 const HEADERS_MAX_BYTES: u32 = 1024 * 1024;
+/// To a reflector it answers with few. A connection over HTTP/1.1 reads twice as much at once.
+const LIST_HEADERS_MAX_BYTES: u32 = 32 * 1024;
 
 /// Why a request got no response.
 pub(super) struct SendError {
@@ -54,6 +58,7 @@ pub(super) struct Pool {
     gets: Arc<Gets>,
     streams: Group,
     upgrades: Arc<Semaphore>,
+    lists: Arc<Semaphore>,
 }
 
 /// Connections that carry one kind of exchange.
@@ -124,6 +129,7 @@ impl Pool {
             gets: Gets::new(dialer.clone()),
             streams: group(http2::STREAMS, http1::STREAMS_MAX),
             upgrades: Arc::new(Semaphore::new(UPGRADES_MAX)),
+            lists: Arc::new(Semaphore::new(LISTS_MAX)),
             dialer,
         }
     }
@@ -137,7 +143,12 @@ impl Pool {
         let group = match purpose {
             Purpose::Request | Purpose::Read => &self.requests,
             Purpose::Stream => &self.streams,
-            Purpose::Upgrade => return self.upgrade(request).await,
+            Purpose::Upgrade => {
+                return self.alone(&self.upgrades, HEADERS_MAX_BYTES, purpose, request).await;
+            }
+            Purpose::List => {
+                return self.alone(&self.lists, LIST_HEADERS_MAX_BYTES, purpose, request).await;
+            }
         };
         let gauge = self.dialer.metrics.stream(purpose.label());
         let http2 = self.dialer.http2_spoken.load(Ordering::Relaxed);
@@ -158,6 +169,7 @@ impl Pool {
             (Purpose::Stream, true) => http2::STREAMS.places_max(),
             (Purpose::Stream, false) => http1::STREAMS_MAX,
             (Purpose::Upgrade, _) => UPGRADES_MAX,
+            (Purpose::List, _) => LISTS_MAX,
         }
     }
 
@@ -172,9 +184,16 @@ impl Pool {
         self.gets.is_idle()
     }
 
-    async fn upgrade(&self, request: Request<RequestBody>) -> Result<Response<Body>, SendError> {
+    /// Sends a request over HTTP/1.1 on a connection of its own.
+    async fn alone(
+        &self,
+        permits: &Arc<Semaphore>,
+        headers_max_bytes: u32,
+        purpose: Purpose,
+        request: Request<RequestBody>,
+    ) -> Result<Response<Body>, SendError> {
         let identity = self.dialer.credentials.current();
-        let Ok(permit) = self.upgrades.clone().try_acquire_owned() else {
+        let Ok(permit) = Arc::clone(permits).try_acquire_owned() else {
             return Err(SendError::unsent(self.dialer.exhausted()));
         };
         let mut io = match self.dialer.connect(&identity, Offer::Http1).await {
@@ -183,8 +202,8 @@ impl Pool {
         };
         // Both live as long as the socket, which a 101 hands over to whoever splices it.
         io.keep(permit);
-        io.keep(self.dialer.metrics.stream(PurposeLabel::Upgrade));
-        match http1::handshake(io, HEADERS_MAX_BYTES as usize).await {
+        io.keep(self.dialer.metrics.stream(purpose.label()));
+        match http1::handshake(io, headers_max_bytes as usize).await {
             Ok(mut sender) => match sender.try_send_request(http1_form(request)).await {
                 Ok(response) => Ok(response.map(|body| Body::new(body, Lease::None))),
                 Err(error) => Err(SendError::of(error)),
@@ -249,7 +268,7 @@ impl Purpose {
     /// Its word in metrics.
     pub(super) fn label(self) -> PurposeLabel {
         match self {
-            Self::Request | Self::Read => PurposeLabel::Request,
+            Self::Request | Self::Read | Self::List => PurposeLabel::Request,
             Self::Stream => PurposeLabel::Stream,
             Self::Upgrade => PurposeLabel::Upgrade,
         }

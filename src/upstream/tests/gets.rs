@@ -109,6 +109,48 @@ async fn an_answer_too_large_of_head_for_it_is_asked_for_again_over_http2() {
 }
 
 #[tokio::test]
+async fn what_is_not_small_comes_whole_there_too() {
+    let ca = Ca::new();
+    let (chunks, given) = (64_u8, 10_000);
+    let server = TestServer::start(speaks(&ca, &["h2", "http/1.1"]), move |request| async move {
+        if request.uri() != "/large" {
+            return echo(request).await;
+        }
+        let (sender, body) = channel_body();
+        tokio::spawn(async move {
+            for number in 0..chunks {
+                sender.send(vec![number; given].into()).await.unwrap();
+            }
+        });
+        testing::Answer::new(body)
+    })
+    .await;
+    let upstream = upstream_of(&server, &ca).await;
+    warm_up(&upstream).await;
+    eventually("it is idle again", || upstream.inner.pool.has_idle_for_gets()).await;
+    let answer = upstream.send(Purpose::Read, get("/large")).await.unwrap();
+    assert_eq!(answer.version(), Version::HTTP_11);
+    let body = answer.into_body().collect().await.unwrap().to_bytes();
+    let expected: Vec<_> = (0..chunks).flat_map(|number| vec![number; given]).collect();
+    assert!(body == expected);
+    eventually("it is idle again", || upstream.inner.pool.has_idle_for_gets()).await;
+    assert_eq!(server.accepted(), 2);
+}
+
+#[tokio::test]
+async fn a_whole_list_has_a_connection_of_its_own() {
+    let ca = Ca::new();
+    let server = TestServer::start(speaks(&ca, &["h2", "http/1.1"]), echo).await;
+    let upstream = upstream_of(&server, &ca).await;
+    assert!(text(ask(&upstream).await).await.starts_with("HTTP/2"));
+    for connections in 2..5 {
+        let answer = upstream.send(Purpose::List, get("/x")).await.unwrap();
+        assert!(text(answer).await.starts_with("HTTP/1.1"));
+        assert_eq!(server.accepted(), connections);
+    }
+}
+
+#[tokio::test]
 async fn there_are_few_of_them() {
     let ca = Ca::new();
     let (server, _senders) = open_ended(speaks(&ca, &["h2", "http/1.1"])).await;
