@@ -1,6 +1,7 @@
 //! Lists: taken apart when they come from the upstream, spliced together for a client.
 
 mod encode;
+mod reader;
 mod spliced;
 
 use std::fmt;
@@ -12,6 +13,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 pub use self::encode::encode;
+pub use self::reader::{ListError, ListReader};
 pub use self::spliced::{Items, Pieces, Spliced};
 use crate::api::media_type::Encoding;
 use crate::api::resource::{ApiResource, Representation};

@@ -8,8 +8,9 @@ use super::{
     FRAME_BYTES_MAX, check_bookmark, check_list, check_object, pods, split_anyhow, widgets,
 };
 use crate::api::media_type::{Encoding, View};
-use crate::api::resource::Representation;
+use crate::api::resource::{ApiResource, Representation};
 use crate::codec::frame::FrameSplitter;
+use crate::codec::list::{self as list_codec, ListReader};
 use crate::codec::{gzip as gzip_codec, ingest, pretty as pretty_codec};
 
 /// Frames are the same wherever the stream is cut, and written again they read the same.
@@ -35,7 +36,25 @@ pub fn list(data: &[u8]) {
         for representation in [Representation::Json, Representation::MetadataJson] {
             check_list(Bytes::copy_from_slice(data), &resource, representation);
         }
+        check_reader(data, &resource);
     }
+}
+
+/// A list that is read in pieces is one that can be read whole, and reads the same.
+fn check_reader(data: &[u8], resource: &ApiResource) {
+    let (head, tail) = data.split_at(data.len() / 2);
+    let (mut reader, mut objects) = (ListReader::new(FRAME_BYTES_MAX), Vec::new());
+    for chunk in [head, tail] {
+        if reader.push(chunk, resource, |object| objects.push(object)).is_err() {
+            return;
+        }
+    }
+    let Ok(page) = reader.finish(resource) else { return };
+    let whole = list_codec::parse(&Bytes::copy_from_slice(data), resource, Representation::Json)
+        .expect("it was read in pieces");
+    assert_eq!(page.resource_version, whole.resource_version);
+    assert_eq!(page.continue_token, whole.continue_token);
+    assert!(objects.iter().map(|object| &object.body).eq(whole.objects.iter().map(|object| &object.body)));
 }
 
 /// An object's body is the bytes that came; what is spliced out of it reads as it should.

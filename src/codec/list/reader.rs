@@ -1,0 +1,336 @@
+//! Takes a list in JSON apart while it comes, wherever its chunks may be cut, so that neither the whole of it nor its end is waited for.
+//!
+//! What is found out here is only where items begin and end, by brackets and strings. An item is then read, to its end, by who takes it
+//! ([`ingest::list_item`]), and what stands around the items as a list without any: nothing is believed that was not parsed.
+
+use crate::api::resource::{ApiResource, Representation};
+use crate::codec::ingest::{self, IngestError};
+use crate::codec::list::{ListPage, parse_json};
+use crate::codec::object::Object;
+
+/// Why a list cannot be read on. Never carries any of it.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum ListError {
+    /// Not a list, or one of its items is no object.
+    #[error(transparent)]
+    Ingest(#[from] IngestError),
+    /// An item, or what stands around them, is longer than the limit.
+    #[error("the upstream sent a list item of more than {0} bytes")]
+    TooLong(usize),
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct ListReader {
+    item_bytes_max: usize,
+    place: Place,
+    value: Value,
+    /// The list without its items.
+    around: Vec<u8>,
+    /// The beginning of an item whose end has not come yet.
+    partial: Vec<u8>,
+}
+
+/// Where in the list the next byte stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// Before the items or after them.
+    Around,
+    /// After the bracket that opens the items.
+    First,
+    /// Within an item.
+    Item,
+    /// After an item.
+    After,
+    /// After a comma.
+    Next,
+}
+
+/// How deep within a value of JSON the next byte stands.
+#[derive(Debug, Default)]
+struct Value {
+    depth: usize,
+    in_string: bool,
+    escaped: bool,
+}
+
+impl ListReader {
+    /// One that refuses items of more than so many bytes.
+    pub fn new(item_bytes_max: usize) -> Self {
+        Self {
+            item_bytes_max,
+            place: Place::Around,
+            value: Value::default(),
+            around: Vec::new(),
+            partial: Vec::new(),
+        }
+    }
+
+    /// Takes the next chunk and gives the objects that it completes.
+    pub fn push(
+        &mut self,
+        mut chunk: &[u8],
+        resource: &ApiResource,
+        mut take: impl FnMut(Object),
+    ) -> Result<(), ListError> {
+        let mut item =
+            |bytes: &[u8]| ingest::list_item(bytes, resource, Representation::Json).map(&mut take);
+        while !chunk.is_empty() {
+            chunk = match self.place {
+                Place::Around => self.around(chunk)?,
+                Place::Item => self.item(chunk, &mut item)?,
+                Place::First | Place::After | Place::Next => self.between(chunk)?,
+            };
+        }
+        Ok(())
+    }
+
+    /// Ends the list: what it says of itself, without any objects. An error if it ended before its end.
+    pub fn finish(&self, resource: &ApiResource) -> Result<ListPage, ListError> {
+        let page = parse_json(&self.around, resource, Representation::Json)?;
+        // An array of another name was taken for what it is not.
+        if self.place == Place::Around && page.objects.is_empty() {
+            Ok(page)
+        } else {
+            Err(IngestError::Malformed.into())
+        }
+    }
+
+    /// Keeps what stands around the items, up to where they begin.
+    fn around<'a>(&mut self, chunk: &'a [u8]) -> Result<&'a [u8], ListError> {
+        let mut rest = chunk;
+        while let Some((byte, after)) = rest.split_first() {
+            rest = after;
+            self.around.push(*byte);
+            self.value.take(*byte);
+            let opens = *byte == b'[' && self.value.depth == 2 && !self.value.in_string;
+            if opens && opens_items(&self.around) {
+                self.place = Place::First;
+                return Ok(rest);
+            }
+        }
+        if self.around.len() > AROUND_BYTES_MAX {
+            return Err(ListError::TooLong(AROUND_BYTES_MAX));
+        }
+        Ok(&[])
+    }
+
+    /// One byte between two items.
+    fn between<'a>(&mut self, chunk: &'a [u8]) -> Result<&'a [u8], ListError> {
+        let Some((byte, rest)) = chunk.split_first() else { return Ok(chunk) };
+        self.place = match (byte, self.place) {
+            (b' ' | b'\n' | b'\r' | b'\t', same) => same,
+            (b'{', Place::First | Place::Next) => {
+                self.value = Value::default();
+                self.place = Place::Item;
+                return Ok(chunk);
+            }
+            (b',', Place::After) => Place::Next,
+            (b']', Place::First | Place::After) => {
+                self.around.push(b']');
+                self.value = Value { depth: 1, ..Value::default() };
+                Place::Around
+            }
+            _ => return Err(IngestError::Malformed.into()),
+        };
+        Ok(rest)
+    }
+
+    fn item<'a>(
+        &mut self,
+        chunk: &'a [u8],
+        take: &mut impl FnMut(&[u8]) -> Result<(), IngestError>,
+    ) -> Result<&'a [u8], ListError> {
+        let end = self.value.end(chunk);
+        let (tail, rest) = chunk.split_at(end.unwrap_or(chunk.len()));
+        if self.partial.len() + tail.len() > self.item_bytes_max {
+            return Err(ListError::TooLong(self.item_bytes_max));
+        }
+        if end.is_none() || !self.partial.is_empty() {
+            self.partial.extend_from_slice(tail);
+        }
+        if end.is_some() {
+            let whole = if self.partial.is_empty() { tail } else { &self.partial };
+            take(whole)?;
+            self.partial.clear();
+            self.place = Place::After;
+        }
+        Ok(rest)
+    }
+}
+
+impl Value {
+    fn take(&mut self, byte: u8) {
+        match (self.in_string, byte) {
+            (true, _) if self.escaped => self.escaped = false,
+            (true, b'\\') => self.escaped = true,
+            (_, b'"') => self.in_string = !self.in_string,
+            (false, b'{' | b'[') => self.depth += 1,
+            // One too many is found by who reads it.
+            (false, b'}' | b']') => self.depth = self.depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+
+    /// How many of the next bytes belong to the value, if it ends in them.
+    fn end(&mut self, bytes: &[u8]) -> Option<usize> {
+        let mut rest = bytes;
+        while let Some((byte, mut after)) = rest.split_first() {
+            if self.in_string && !self.escaped {
+                // Most of an object is strings.
+                (_, after) = rest.split_at_checked(memchr::memchr2(b'"', b'\\', rest)?)?;
+                let (found, beyond) = after.split_first()?;
+                self.take(*found);
+                after = beyond;
+            } else {
+                self.take(*byte);
+            }
+            if self.depth == 0 {
+                return Some(bytes.len() - after.len());
+            }
+            rest = after;
+        }
+        None
+    }
+}
+
+/// Whether the bracket at the end opens the value of a key `items`. One that only ends so, written with an escape, is not known to a list either.
+fn opens_items(around: &[u8]) -> bool {
+    let key = around.strip_suffix(b"[").map(<[u8]>::trim_ascii_end);
+    let key = key.and_then(|key| key.strip_suffix(b":")).map(<[u8]>::trim_ascii_end);
+    key.is_some_and(|key| key.ends_with(br#""items""#))
+}
+
+/// A list says little of itself: its kind and version, its resourceVersion and perhaps a token.
+const AROUND_BYTES_MAX: usize = 64 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::codec::json::tests::{config_maps, widgets};
+
+    /// What comes of a text that is cut at these places: the names, and how it ended.
+    fn read(
+        text: &str,
+        cuts: &[usize],
+        resource: &ApiResource,
+    ) -> Result<(Vec<Object>, ListPage), ListError> {
+        let mut cuts: Vec<_> = cuts.iter().map(|cut| cut % (text.len() + 1)).collect();
+        cuts.extend([0, text.len()]);
+        cuts.sort_unstable();
+        let (mut reader, mut objects) = (ListReader::new(1024), Vec::new());
+        for cut in cuts.windows(2) {
+            let chunk = &text.as_bytes()[cut[0]..cut[1]];
+            reader.push(chunk, resource, |object| objects.push(object))?;
+        }
+        reader.finish(resource).map(|page| (objects, page))
+    }
+
+    const LIST: &str = concat!(
+        r#"{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"232","continue":"t"},"items":["#,
+        r#"{"metadata":{"name":"a","namespace":"n","resourceVersion":"9"},"data":{"k":"v]}\"[{\\"}},"#,
+        r#"{"metadata":{"name":"b","namespace":"n","resourceVersion":"10"},"items":[[{}],{"items":[]}]}]}"#,
+        "\n"
+    );
+
+    #[test]
+    fn a_built_in_list_is_read() {
+        let (objects, page) = read(LIST, &[], &config_maps()).unwrap();
+        assert_eq!((page.resource_version.0, &*page.continue_token), (232, "t"));
+        assert_eq!(
+            objects[0].body,
+            r#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"a","namespace":"n","resourceVersion":"9"},"data":{"k":"v]}\"[{\\"}}"#
+        );
+        assert_eq!(objects[1].key.name(), "b");
+    }
+
+    #[test]
+    fn a_custom_list_has_its_metadata_at_the_end() {
+        let text = concat!(
+            r#"{"apiVersion":"example.com/v1","items":[{"apiVersion":"example.com/v1","kind":"Widget","#,
+            r#""metadata":{"name":"w","namespace":"n","resourceVersion":"5"},"spec":{"color":"red"}}],"#,
+            r#""kind":"WidgetList","metadata":{"continue":"","resourceVersion":"262"}}"#,
+        );
+        let (objects, page) = read(text, &[], &widgets()).unwrap();
+        assert_eq!((objects.len(), page.resource_version.0, &*page.continue_token), (1, 262, ""));
+    }
+
+    #[test]
+    fn a_list_of_nothing_is_one() {
+        for items in ["[]", "null", "[ ]", "\n[\n]\n"] {
+            let text = format!(r#"{{"metadata":{{"resourceVersion":"7"}},"items" : {items}}}"#);
+            let (objects, page) = read(&text, &[], &config_maps()).unwrap();
+            assert_eq!((objects.len(), page.resource_version.0), (0, 7), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_list_is_refused() {
+        let one = r#"{"metadata":{"name":"a","namespace":"n","resourceVersion":"9"}}"#;
+        let list =
+            |items: &str| format!(r#"{{"metadata":{{"resourceVersion":"7"}},"items":[{items}]}}"#);
+        read(&list(&format!(" {one} , {one}\n")), &[], &config_maps()).unwrap();
+        for text in [
+            list(&format!("{one}{one}")),
+            list(&format!("{one},")),
+            list(&format!(",{one}")),
+            list(&format!("{one},null")),
+            list(&format!("[{one}]")),
+            list("{]"),
+            list(&one.replace("}}", "}]")),
+            list("1"),
+            list(one).replace("]}", "]"),
+            list(one).replace("]}", "]}}"),
+            list(one).replace("]}", ""),
+            list(one).replace("]}", r#","items":[]}"#),
+            list(one).replace("]}", r#"],"items":[]}"#),
+            list(one).replace("]}", r#"],"more":[]}"#),
+            list(one).replace("items", r#"i\u0074ems"#),
+            list(one).replace("\"items", r#""\"items"#),
+            format!("[{one}]"),
+            "<html>".to_owned(),
+            String::new(),
+        ] {
+            let refused = read(&text, &[], &config_maps()).unwrap_err();
+            assert_eq!(refused, IngestError::Malformed.into(), "{text}");
+        }
+        let unversioned = list(one).replace("\"7\"", "\"x\"");
+        let refused = read(&unversioned, &[], &config_maps()).unwrap_err();
+        assert_eq!(refused, IngestError::ResourceVersion.into());
+    }
+
+    #[test]
+    fn nothing_is_kept_without_a_bound() {
+        let long = "x".repeat(1024);
+        let item = format!(r#"{{"items":[{{"k":"{long}"#);
+        assert_eq!(read(&item, &[], &config_maps()).unwrap_err(), ListError::TooLong(1024));
+        let around = format!(r#"{{"kind":"{}"#, "x".repeat(AROUND_BYTES_MAX));
+        let refused = read(&around, &[], &config_maps()).unwrap_err();
+        assert_eq!(refused, ListError::TooLong(AROUND_BYTES_MAX));
+    }
+
+    proptest! {
+        #[test]
+        fn it_reads_what_the_whole_is_read_as(
+            values in prop::collection::vec(r#"[a-z"\\\[\]{},: é]{0,12}"#, 0..6),
+            cuts in prop::collection::vec(any::<usize>(), 0..12),
+        ) {
+            let items: Vec<_> = values
+                .iter()
+                .enumerate()
+                .map(|(number, value)| {
+                    let meta = serde_json::json!({"name": format!("n{number}"), "namespace": "n", "resourceVersion": "5"});
+                    serde_json::json!({"metadata": meta, "data": {value: [value, {"k": value}]}}).to_string()
+                })
+                .collect();
+            let text = format!(r#"{{"metadata":{{"resourceVersion":"7"}},"items":[{}]}}"#, items.join(","));
+            let whole = parse_json(text.as_bytes(), &config_maps(), Representation::Json).unwrap();
+            let (objects, page) = read(&text, &cuts, &config_maps()).unwrap();
+            prop_assert_eq!(page.resource_version, whole.resource_version);
+            let bodies = |objects: &[Object]| objects.iter().map(|object| object.body.clone()).collect::<Vec<_>>();
+            prop_assert_eq!(bodies(&objects), bodies(&whole.objects));
+        }
+    }
+}
