@@ -14,6 +14,7 @@
 
 mod backoff;
 mod failure;
+mod gathered;
 mod list;
 mod watch;
 
@@ -49,6 +50,8 @@ pub(crate) struct Reflector<L: ListWatch> {
     consistent: bool,
     /// What was held when the present list was asked for. A proof of freshness may bring the cache further meanwhile.
     known: Option<ResourceVersion>,
+    /// One failed: watch-lists then, which no time-out of a request ends.
+    no_stream_lists: bool,
     /// How many watch-lists in a row never came to the end of their initial events.
     silent: u32,
     malformed: u32,
@@ -127,6 +130,7 @@ impl<L: ListWatch> Reflector<L> {
             rewound,
             consistent: false,
             known: None,
+            no_stream_lists: false,
             silent: 0,
             malformed: 0,
             too_large: None,

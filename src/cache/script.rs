@@ -40,6 +40,7 @@ pub(crate) struct Script {
     /// What a probe learns, if it is not to be queued like a list.
     probe: Mutex<Option<ResourceVersion>>,
     panics: AtomicBool,
+    streams_lists: AtomicBool,
     kept: Mutex<Vec<Feed>>,
     changed: Notify,
 }
@@ -82,6 +83,11 @@ impl Script {
         self.kept.lock().push(feed);
     }
 
+    /// Lists without pages come as they are read from now on, and are queued like watches.
+    pub(crate) fn stream_lists(&self) {
+        self.streams_lists.store(true, Ordering::Relaxed);
+    }
+
     /// Panics on the next watch, as a defect would.
     pub(crate) fn panic_on_watch(&self) {
         self.panics.store(true, Ordering::Relaxed);
@@ -116,6 +122,15 @@ impl ListWatch for Script {
             Some(resource_version) if is_probe => Ok(page(resource_version.0, "", Vec::new())),
             _ => self.answer(&self.list_answers).await,
         }
+    }
+
+    fn streams_lists(&self) -> bool {
+        self.streams_lists.load(Ordering::Relaxed)
+    }
+
+    async fn stream_list(&self, request: ListRequest) -> Result<ScriptedWatch, UpstreamError> {
+        self.lists.lock().push(request);
+        self.answer(&self.watch_answers).await
     }
 
     async fn watch(&self, request: WatchRequest) -> Result<ScriptedWatch, UpstreamError> {
@@ -258,6 +273,12 @@ pub(crate) fn bookmark(resource_version: u64, initial_events_end: bool) -> Upstr
         initial_events_end,
         object: Bytes::from(object),
     }
+}
+
+/// The end of a streamed list.
+pub(crate) fn listed(resource_version: u64) -> UpstreamEvent {
+    let resource_version = ResourceVersion(resource_version);
+    UpstreamEvent::Bookmark { resource_version, initial_events_end: true, object: Bytes::new() }
 }
 
 /// A failure status.

@@ -29,6 +29,14 @@ pub struct ListRequest {
     pub resource_version_match: &'static str,
 }
 
+impl ListRequest {
+    /// All at once: the state as it is at this resourceVersion or later, or a consistent one.
+    pub fn not_older(resource_version: Option<ResourceVersion>) -> Self {
+        let resource_version_match = if resource_version.is_some() { "NotOlderThan" } else { "" };
+        Self { resource_version, resource_version_match, ..Self::default() }
+    }
+}
+
 /// A watch.
 #[derive(Clone, Debug, Default)]
 pub struct WatchRequest {
@@ -55,7 +63,7 @@ pub enum UpstreamEvent {
         resource_version: ResourceVersion,
         /// Whether it ends the initial events.
         initial_events_end: bool,
-        /// Its object's bytes, to learn the template from.
+        /// Its object's bytes, to learn the template from; empty where it is a list that ends.
         object: Bytes,
     },
     /// ERROR: the Status it carried, as an [`UpstreamError::Status`].
@@ -81,6 +89,17 @@ pub trait ListWatch: Send + Sync + 'static {
         &self,
         request: ListRequest,
     ) -> impl Future<Output = Result<ListPage, UpstreamError>> + Send;
+
+    /// Whether the upstream sends a list without pages object by object, and sooner than a watch-list.
+    fn streams_lists(&self) -> bool {
+        false
+    }
+
+    /// Asks for such a list; resolves when the response's head is there. What it gives is like the initial events of a watch, and ends with them.
+    fn stream_list(
+        &self,
+        request: ListRequest,
+    ) -> impl Future<Output = Result<Self::Watch, UpstreamError>> + Send;
 
     /// Opens a watch; resolves when the response's head is there.
     fn watch(

@@ -33,6 +33,12 @@ impl UpstreamVersion {
         (self.major, self.minor) >= (1, 34)
     }
 
+    /// Whether a list in JSON is written item by item as it is sent (KEP-5116, on for good since 1.34), and a consistent one comes from its watch
+    /// cache (KEP-2340, the same): then a list without pages costs it no more than a watch-list.
+    pub fn streams_lists(&self) -> bool {
+        (self.major, self.minor) >= (1, 34)
+    }
+
     fn parse(body: &[u8]) -> Option<Self> {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]

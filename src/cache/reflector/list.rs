@@ -1,6 +1,9 @@
-//! How a reflector fetches the whole state: by watch-list, page by page, or at an exact resourceVersion.
+//! How a reflector fetches the whole state: by a list that is read as it comes, by watch-list, page by page, or at an exact resourceVersion.
 //!
-//! What is gathered is claimed from the byte budget as it grows, and given back when the list is over, however it ends.
+//! In JSON an upstream takes a half longer for a watch-list than for a list (benches/README.md), so that the latter is asked for where it costs the
+//! upstream no more memory ([`ListWatch::streams_lists`]). Nothing lies between it and its watch either, which begins at its resourceVersion.
+//!
+//! What comes is gathered within the byte budgets ([`Gathered`]).
 
 use std::time::Duration;
 
@@ -8,8 +11,8 @@ use tokio::time::{Instant, timeout};
 
 use crate::api::resource_version::ResourceVersion;
 use crate::cache::handle::Refusal;
-use crate::cache::live::LiveCache;
 use crate::cache::reflector::failure::Failure;
+use crate::cache::reflector::gathered::Gathered;
 use crate::cache::reflector::watch::{Running, watch_seconds};
 use crate::cache::reflector::{Doubt, ListCause, Reflector, State};
 use crate::codec::list::ListPage;
@@ -31,6 +34,12 @@ impl<L: ListWatch> Reflector<L> {
             return Ok(next);
         }
         let not_older = if self.consistent { None } else { self.known };
+        if self.upstream.streams_lists() && !self.no_stream_lists {
+            let listed = self.streamed_list(not_older).await;
+            self.no_stream_lists =
+                listed.as_ref().is_err_and(|error| !matches!(error, Failure::TooLarge));
+            return listed;
+        }
         if self.wants_watch_list() {
             match self.watch_list(not_older).await {
                 // Not a failure: the upstream has none, and tells so at once (semantics.md §1.5).
@@ -59,7 +68,9 @@ impl<L: ListWatch> Reflector<L> {
         match self.pages(self.exactly(at), &mut pages, |object| gathered.push(object)).await {
             Ok(listed_at) if listed_at == at => {
                 self.commit(gathered.take(), at).ok()?;
-                self.learn_watch_list(at).await;
+                if !live.shared.watch_list.is_known() {
+                    self.learn_bookmark(at).await;
+                }
                 Some(State::Resuming(Doubt::History))
             }
             Ok(_) => None,
@@ -106,11 +117,13 @@ impl<L: ListWatch> Reflector<L> {
         }
     }
 
-    /// An exact list does not tell whether the upstream has watch-list, and a cache that serves watches must know (semantics.md §1.4). So one of
-    /// no objects is asked for; what does not come soon, a later list will tell.
-    async fn learn_watch_list(&self, at: ResourceVersion) {
+    /// A list does not tell whether the upstream has watch-list, and a cache that serves watches must know (semantics.md §1.4), as it must the form of
+    /// a bookmark. So a watch-list of no objects is asked for, from this resourceVersion or later; what does not come soon, a later list or watch
+    /// will tell.
+    async fn learn_bookmark(&self, at: ResourceVersion) {
         let support = &self.live.shared.watch_list;
-        if support.is_known() {
+        let is_all_known = support.is_known() && self.live.template.load().is_some();
+        if is_all_known || !support.is_worth_trying() {
             return;
         }
         let request = WatchRequest {
@@ -150,12 +163,8 @@ impl<L: ListWatch> Reflector<L> {
         not_older: Option<ResourceVersion>,
     ) -> Result<State<L::Watch>, Failure> {
         let live = self.live.clone();
-        let mut first = ListRequest {
-            limit: Some(live.shared.config.page_size),
-            resource_version: not_older,
-            resource_version_match: if not_older.is_some() { "NotOlderThan" } else { "" },
-            ..ListRequest::default()
-        };
+        let mut first = ListRequest::not_older(not_older);
+        first.limit = Some(live.shared.config.page_size);
         let mut gathered = Gathered::new(&live);
         let mut pages = 0;
         let walk = self.pages(first.clone(), &mut pages, |object| gathered.push(object));
@@ -171,9 +180,14 @@ impl<L: ListWatch> Reflector<L> {
         };
         let resource_version = listed?;
         self.commit(gathered.take(), resource_version)?;
-        // A list tells no bookmark, so the first watch is a short one, and the probe that verifies it makes the upstream send one.
+        Ok(self.after_a_list())
+    }
+
+    /// A list tells no bookmark, so that as long as none is known the first watch is a short one, and the probe that verifies it makes the upstream
+    /// send one.
+    fn after_a_list(&self) -> State<L::Watch> {
         let is_known = self.live.template.load().is_some();
-        Ok(State::Resuming(if is_known { Doubt::Nothing } else { Doubt::History }))
+        State::Resuming(if is_known { Doubt::Nothing } else { Doubt::History })
     }
 
     /// Fetches all pages of one walk and counts them; returns the resourceVersion that they share.
@@ -219,6 +233,44 @@ impl<L: ListWatch> Reflector<L> {
                 Ok(page)
             }
             Err(_elapsed) => Err(UpstreamError::Timeout(PAGE_TIMEOUT).into()),
+        }
+    }
+
+    /// A list without pages, taken as it comes, while a watch of nothing tells the rest: who waits for the cache may want to watch it.
+    async fn streamed_list(
+        &mut self,
+        not_older: Option<ResourceVersion>,
+    ) -> Result<State<L::Watch>, Failure> {
+        let live = self.live.clone();
+        let mut gathered = Gathered::new(&live);
+        let learnt = async {
+            self.learn_bookmark(ResourceVersion::default()).await;
+            Ok(())
+        };
+        let (at, ()) = tokio::try_join!(self.stream(not_older, &mut gathered), learnt)?;
+        self.commit(gathered.take(), at)?;
+        Ok(self.after_a_list())
+    }
+
+    /// Takes the objects of such a list, whose resourceVersion it returns.
+    async fn stream(
+        &self,
+        not_older: Option<ResourceVersion>,
+        gathered: &mut Gathered<'_>,
+    ) -> Result<ResourceVersion, Failure> {
+        let opening = self.upstream.stream_list(ListRequest::not_older(not_older));
+        let opening = timeout(PAGE_TIMEOUT, opening).await;
+        let mut objects = opening.map_err(|_elapsed| UpstreamError::Timeout(PAGE_TIMEOUT))??;
+        self.learn_warnings();
+        loop {
+            let next = timeout(SILENCE_MAX, objects.next()).await;
+            let next = next.map_err(|_elapsed| UpstreamError::Timeout(SILENCE_MAX))?;
+            let Some(events) = next? else {
+                return Err(UpstreamError::Lost("a list without an end".to_owned()).into());
+            };
+            if let Some(at) = self.gather(&mut events.into_iter(), gathered)? {
+                return Ok(at);
+            }
         }
     }
 
@@ -285,56 +337,6 @@ impl<L: ListWatch> Reflector<L> {
     }
 }
 
-/// The objects of a list under way.
-struct Gathered<'a> {
-    live: &'a LiveCache,
-    objects: Vec<Object>,
-    weight: usize,
-}
-
-impl<'a> Gathered<'a> {
-    fn new(live: &'a LiveCache) -> Self {
-        Self { live, objects: Vec::new(), weight: 0 }
-    }
-
-    /// Takes an object, if the budgets have room for it.
-    fn push(&mut self, object: Object) -> Result<(), Failure> {
-        self.weight += object.weight();
-        self.objects.push(object);
-        self.live.account.set_listing(self.weight);
-        let budget = if self.live.account.is_too_heavy(self.weight) {
-            "resource"
-        } else if self.live.shared.budget.excess() > OVERDRAFT_BYTES {
-            "total"
-        } else {
-            return Ok(());
-        };
-        self.live.shared.metrics.budget_refusal(budget);
-        Err(Failure::Stop(Refusal::OverBudget))
-    }
-
-    /// Not sent by any known upstream before the end of initial events; client-go allows for it, and so do we.
-    fn remove(&mut self, deleted: &Object) {
-        self.objects.retain(|object| object.key != deleted.key);
-    }
-
-    fn take(&mut self) -> Vec<Object> {
-        std::mem::take(&mut self.objects)
-    }
-
-    fn clear(&mut self) {
-        self.weight = 0;
-        self.objects.clear();
-        self.live.account.set_listing(0);
-    }
-}
-
-impl Drop for Gathered<'_> {
-    fn drop(&mut self) {
-        self.live.account.set_listing(0);
-    }
-}
-
 /// The upstream ends a list after 60 s itself (`--request-timeout`); what takes longer is stuck on the way.
 pub(super) const PAGE_TIMEOUT: Duration = Duration::from_secs(90);
 /// How long a watch-list may send nothing before the end of its initial events. The upstream waits three seconds for its own cache
@@ -346,5 +348,3 @@ const LEARNING_SECONDS: u32 = 5;
 const SILENT_MAX: u32 = 2;
 /// A walk ends at some time: five million objects at the default page size.
 const PAGES_MAX: usize = 10_000;
-/// How far a list may exceed the total budget before it is given up: the registry needs a moment to stop idle caches first.
-const OVERDRAFT_BYTES: usize = 16 * 1024 * 1024;

@@ -20,7 +20,15 @@ use crate::upstream::lister_watcher::{UpstreamEvent, WatchRequest, WatchStream};
 struct Model {
     truth: Mutex<Truth>,
     changed: Notify,
-    has_watch_list: bool,
+    lists: Lists,
+}
+
+/// How the state is had.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Lists {
+    Streamed,
+    Watched,
+    Paged,
 }
 
 struct Truth {
@@ -59,10 +67,10 @@ impl Truth {
 }
 
 impl Model {
-    fn new(seed: u64, has_watch_list: bool) -> Arc<Self> {
+    fn new(seed: u64, lists: Lists) -> Arc<Self> {
         let random = fastrand::Rng::with_seed(seed);
         let truth = Truth { random, log: Vec::new(), now: 10, compacted: 0, faults: 20 };
-        Arc::new(Self { truth: Mutex::new(truth), changed: Notify::new(), has_watch_list })
+        Arc::new(Self { truth: Mutex::new(truth), changed: Notify::new(), lists })
     }
 
     fn write(&self) {
@@ -80,7 +88,7 @@ impl Model {
         request: &WatchRequest,
     ) -> Result<(ModelWatch, Duration), UpstreamError> {
         let mut truth = self.truth.lock();
-        if request.send_initial_events && !self.has_watch_list {
+        if request.send_initial_events && self.lists == Lists::Paged {
             return Err(status(422, "no watch-list"));
         }
         if !truth.is_lucky() {
@@ -88,7 +96,8 @@ impl Model {
         }
         let mut ready = VecDeque::new();
         let from = if request.send_initial_events {
-            let state = truth.at(truth.now);
+            let of_nothing = request.of_nothing;
+            let state = if of_nothing { BTreeMap::new() } else { truth.at(truth.now) };
             ready.extend(state.iter().map(|(name, at)| UpstreamEvent::Upsert(object(name, *at))));
             ready.push_back(bookmark(truth.now, true));
             truth.now
@@ -129,6 +138,22 @@ impl ListWatch for Api {
         let objects = rest.by_ref().take(limit).map(|(name, rv)| object(name, *rv)).collect();
         let next = rest.next().map(|(name, _)| format!("{at}:{name}"));
         Ok(page(at, &next.unwrap_or_default(), objects))
+    }
+
+    fn streams_lists(&self) -> bool {
+        self.0.lists == Lists::Streamed
+    }
+
+    /// As the initial events of a watch, which this model's ends with them.
+    async fn stream_list(&self, request: ListRequest) -> Result<ModelWatch, UpstreamError> {
+        let resource_version = request.resource_version;
+        let request = WatchRequest {
+            resource_version,
+            send_initial_events: true,
+            timeout_seconds: 60,
+            ..WatchRequest::default()
+        };
+        self.watch(request).await
     }
 
     async fn watch(&self, request: WatchRequest) -> Result<ModelWatch, UpstreamError> {
@@ -267,9 +292,9 @@ impl Client {
     }
 }
 
-async fn a_history(seed: u64, has_watch_list: bool) {
+async fn a_history(seed: u64, lists: Lists) {
     fastrand::seed(seed);
-    let model = Model::new(seed, has_watch_list);
+    let model = Model::new(seed, lists);
     let api = Arc::new(Api(model.clone()));
     let metrics = CacheMetrics::register(&prometheus::Registry::new()).unwrap();
     let shared = Arc::new(Shared::new(Arc::new(config()), metrics));
@@ -311,14 +336,21 @@ async fn a_history(seed: u64, has_watch_list: bool) {
 #[tokio::test(start_paused = true)]
 async fn with_watch_list_the_cache_equals_the_truth() {
     for seed in 0..SEEDS {
-        a_history(seed, true).await;
+        a_history(seed, Lists::Watched).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_streamed_lists_the_cache_equals_the_truth() {
+    for seed in 0..SEEDS {
+        a_history(seed, Lists::Streamed).await;
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn with_pages_the_cache_equals_the_truth() {
     for seed in 0..SEEDS {
-        a_history(seed, false).await;
+        a_history(seed, Lists::Paged).await;
     }
 }
 

@@ -8,7 +8,7 @@ use crate::cache::core::watch_cache::EndCause;
 use crate::cache::core::watcher::{Taken, WatchFilter, WatchStart};
 use crate::cache::live::{CacheKey, Shared};
 use crate::cache::script::{
-    Feed, Script, bookmark, config, config_maps, object, page, rewritten, status, upsert,
+    Feed, Script, bookmark, config, config_maps, listed, object, page, rewritten, status, upsert,
 };
 use crate::config::CacheConfig;
 use crate::telemetry::cache_metrics::CacheMetrics;
@@ -105,6 +105,69 @@ async fn a_watch_list_gives_the_state_and_goes_on_as_the_watch() {
     feed.send(vec![UpstreamEvent::Delete(object("a", 12)), bookmark(20, false)]);
     rig.reaches(20).await;
     assert_eq!(rig.names(), ["b", "c"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_lists_are_streamed_one_gives_the_state_and_a_watch_of_nothing_the_bookmark() {
+    let rig = Rig::new();
+    rig.script.stream_lists();
+    let list = rig.script.on_watch();
+    list.send(vec![upsert("a", 9)]);
+    list.send(vec![upsert("b", 7), listed(10)]);
+    let nothing = rig.script.on_watch_at(10);
+    let feed = rig.script.on_watch();
+    rig.reaches(10).await;
+    assert_eq!(rig.names(), ["a", "b"]);
+    feed.send(vec![upsert("c", 11)]);
+    rig.reaches(11).await;
+    assert!(rig.live.shared.watch_list.is_known_to_work());
+    assert!(rig.live.template.load().is_some());
+    assert!(!nothing.is_held());
+    let lists = rig.script.lists.lock().clone();
+    let [list] = lists.as_slice() else { panic!("{lists:?}") };
+    assert_eq!((list.limit, list.resource_version, list.resource_version_match), (None, None, ""));
+    let watches = rig.script.watches.lock().clone();
+    let [nothing, watch] = watches.as_slice() else { panic!("{watches:?}") };
+    assert!(nothing.of_nothing && nothing.send_initial_events);
+    assert_eq!(
+        (watch.resource_version, watch.send_initial_events),
+        (Some(ResourceVersion(10)), false)
+    );
+    assert!(watch.timeout_seconds >= 300);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_relist_by_a_streamed_list_asks_for_not_older_and_no_bookmark() {
+    let (rig, feed) = Rig::established(shared(config())).await;
+    rig.script.stream_lists();
+    feed.send(vec![UpstreamEvent::Error(status(410, "too old"))]);
+    let list = rig.script.on_watch();
+    list.send(vec![upsert("b", 19), listed(20)]);
+    let feed = rig.script.on_watch();
+    feed.send(vec![upsert("c", 21)]);
+    rig.reaches(21).await;
+    assert_eq!(rig.names(), ["b", "c"]);
+    let asked = rig.script.lists.lock().first().cloned().unwrap();
+    assert_eq!(asked.resource_version, Some(ResourceVersion(10)));
+    assert_eq!(asked.resource_version_match, "NotOlderThan");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_streamed_list_that_breaks_wipes_nothing_and_is_followed_by_a_watch_list() {
+    let (rig, feed) = Rig::established(shared(config())).await;
+    rig.script.stream_lists();
+    feed.send(vec![UpstreamEvent::Error(status(410, "too old"))]);
+    let list = rig.script.on_watch();
+    list.send(vec![upsert("b", 19)]);
+    drop(list);
+    until(|| rig.script.lists.lock().len() == 1).await;
+    let again = rig.script.on_watch();
+    until(|| rig.script.watches.lock().len() == 2).await;
+    assert_eq!((rig.held(), rig.names()), (Some(10), vec!["a".to_owned()]));
+    assert!(rig.script.watches.lock().last().unwrap().send_initial_events);
+    again.send(vec![upsert("c", 19), bookmark(20, true)]);
+    rig.reaches(20).await;
+    assert_eq!(rig.names(), ["c"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -112,6 +112,7 @@ impl Source for UpstreamSource {
             scope,
             representation,
             self.list_bytes_max,
+            self.discovery.version(),
         ))
     }
 }

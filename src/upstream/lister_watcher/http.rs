@@ -5,13 +5,15 @@ use std::time::Duration;
 
 use http::{HeaderMap, Response};
 use parking_lot::Mutex;
+use tokio::sync::watch;
 
 use super::stream::HttpWatch;
 use super::{ListRequest, ListWatch, WatchRequest};
 use crate::api::resource::{ApiResource, Representation, Scope};
 use crate::codec::list::{self, ListPage};
 use crate::upstream::error::UpstreamError;
-use crate::upstream::fetch::{Get, encode_query, read};
+use crate::upstream::fetch::{self, Get, encode_query, read};
+use crate::upstream::version::UpstreamVersion;
 use crate::upstream::{Purpose, Upstream, pool};
 
 /// A watch is answered at once, or after the 3 s that the upstream waits to become fresh; ten times that means that it is stuck.
@@ -28,21 +30,24 @@ pub struct HttpListWatch {
     path: String,
     representation: Representation,
     max_list_bytes: usize,
+    version: watch::Receiver<Option<UpstreamVersion>>,
     warnings: Mutex<Vec<String>>,
 }
 
 impl HttpListWatch {
-    /// `max_list_bytes` bounds what one page of a list may weigh as it comes; more is an [`UpstreamError::TooLong`].
+    /// `max_list_bytes` bounds what one page of a list may weigh as it comes; more is an [`UpstreamError::TooLong`]. `version` is what is known of
+    /// the upstream's.
     pub fn new(
         upstream: Upstream,
         resource: Arc<ApiResource>,
         scope: &Scope,
         representation: Representation,
         max_list_bytes: usize,
+        version: watch::Receiver<Option<UpstreamVersion>>,
     ) -> Self {
         let path = resource.gvr.collection_path(scope);
         let warnings = Mutex::default();
-        Self { upstream, resource, path, representation, max_list_bytes, warnings }
+        Self { upstream, resource, path, representation, max_list_bytes, version, warnings }
     }
 
     async fn get(
@@ -66,8 +71,7 @@ impl ListWatch for HttpListWatch {
 
     async fn list(&self, request: ListRequest) -> Result<ListPage, UpstreamError> {
         let query = list_query(&request);
-        let response =
-            self.get(&query, Purpose::Request, crate::upstream::fetch::HEAD_TIMEOUT).await?;
+        let response = self.get(&query, Purpose::Request, fetch::HEAD_TIMEOUT).await?;
         let body = read(response.into_body(), self.max_list_bytes).await?;
         let length = body.len();
         let malformed = |error: &dyn std::fmt::Display| UpstreamError::Malformed(error.to_string());
@@ -82,11 +86,24 @@ impl ListWatch for HttpListWatch {
         parsed.map_err(|error| malformed(&error))
     }
 
+    /// In protobuf a watch-list is the sooner.
+    fn streams_lists(&self) -> bool {
+        let version = self.version.borrow();
+        self.representation == Representation::Json
+            && version.as_ref().is_some_and(UpstreamVersion::streams_lists)
+    }
+
+    async fn stream_list(&self, request: ListRequest) -> Result<HttpWatch, UpstreamError> {
+        let query = list_query(&request);
+        let response = self.get(&query, Purpose::List, fetch::HEAD_TIMEOUT).await?;
+        Ok(HttpWatch::list(response.into_body(), self.resource.clone()))
+    }
+
     async fn watch(&self, request: WatchRequest) -> Result<HttpWatch, UpstreamError> {
         let query = watch_query(&request);
         let response = self.get(&query, Purpose::Stream, WATCH_HEAD_TIMEOUT).await?;
         let resource = self.resource.clone();
-        Ok(HttpWatch::start(response.into_body(), resource, self.representation))
+        Ok(HttpWatch::watch(response.into_body(), resource, self.representation))
     }
 
     fn warnings(&self) -> Vec<String> {

@@ -1,6 +1,6 @@
-//! An upstream watch as events.
+//! An upstream watch as events, and a list in JSON as it comes, which reads like the initial events of one.
 //!
-//! A task of its own reads the body, splits it into frames and ingests them into a buffer, whatever the reflector is
+//! A task of its own reads the body, splits it into frames or items and ingests them into a buffer, whatever the reflector is
 //! doing: small frames that nobody reads count against the whole connection (crates.md, pitfall 2). The buffer is bounded in bytes;
 //! beyond that the stream's flow control holds the upstream back.
 //!
@@ -19,13 +19,14 @@ use tokio::task::AbortHandle;
 use super::{UpstreamEvent, WatchStream};
 use crate::api::resource::{ApiResource, Representation};
 use crate::codec::frame::{FrameSplitter, RawFrame};
+use crate::codec::list::ListReader;
 use crate::codec::{bookmark, ingest};
 use crate::upstream::error::{UpstreamError, chain};
 use crate::upstream::fetch::status_error;
 use crate::upstream::pool;
 
 /// etcd takes objects of up to 1.5 MiB and is often set to 3 MiB; escaped as JSON they grow a few times over.
-const FRAME_MAX_BYTES: usize = 16 * 1024 * 1024;
+const OBJECT_MAX_BYTES: usize = 16 * 1024 * 1024;
 /// Ingested bytes that may wait for the reflector. The initial events of a large collection come faster than they are applied.
 const BUFFER_MAX_BYTES: usize = 16 * 1024 * 1024;
 /// The most that is ingested before the events are handed over.
@@ -52,14 +53,31 @@ struct State {
 }
 
 impl HttpWatch {
-    pub(super) fn start(
+    /// Reads a watch.
+    pub(super) fn watch(
         body: pool::Body,
         resource: Arc<ApiResource>,
         representation: Representation,
     ) -> Self {
+        let splitter = FrameSplitter::new(representation.encoding(), OBJECT_MAX_BYTES);
+        Self::start(body, resource, representation, Form::Watch(splitter, Vec::new()))
+    }
+
+    /// Reads a list in JSON.
+    pub(super) fn list(body: pool::Body, resource: Arc<ApiResource>) -> Self {
+        let form = Form::List(ListReader::new(OBJECT_MAX_BYTES));
+        Self::start(body, resource, Representation::Json, form)
+    }
+
+    fn start(
+        body: pool::Body,
+        resource: Arc<ApiResource>,
+        representation: Representation,
+        form: Form,
+    ) -> Self {
         let buffer = Arc::new(Buffer::default());
-        let ingest = Ingest { resource, representation };
-        let reader = tokio::spawn(run(body, ingest, buffer.clone())).abort_handle();
+        let reader = Reader { resource, representation, form };
+        let reader = tokio::spawn(run(body, reader, buffer.clone())).abort_handle();
         Self { buffer, reader }
     }
 }
@@ -108,22 +126,33 @@ impl Drop for Ending {
     }
 }
 
-/// What the frames' objects are.
-struct Ingest {
+/// Turns a body's chunks into events.
+struct Reader {
     resource: Arc<ApiResource>,
     representation: Representation,
+    form: Form,
 }
 
-async fn run(body: pool::Body, ingest: Ingest, buffer: Arc<Buffer>) {
+/// What a body is.
+enum Form {
+    /// A watch; what was split and is not read yet.
+    Watch(FrameSplitter, Vec<RawFrame>),
+    /// A list in JSON.
+    List(ListReader),
+}
+
+async fn run(body: pool::Body, reader: Reader, buffer: Arc<Buffer>) {
     let ending = Ending(buffer.clone());
-    let end = read(body, &ingest, &buffer).await;
+    let end = read(body, reader, &buffer).await;
     ending.set(end);
 }
 
-async fn read(mut body: pool::Body, ingest: &Ingest, buffer: &Buffer) -> Result<(), UpstreamError> {
-    let mut splitter = FrameSplitter::new(ingest.representation.encoding(), FRAME_MAX_BYTES);
-    let malformed = |error: &dyn std::fmt::Display| UpstreamError::Malformed(error.to_string());
-    let mut frames = Vec::new();
+async fn read(
+    mut body: pool::Body,
+    mut reader: Reader,
+    buffer: &Buffer,
+) -> Result<(), UpstreamError> {
+    let mut events = Vec::new();
     loop {
         let mut next = body.frame().await;
         let mut bytes = 0;
@@ -132,11 +161,11 @@ async fn read(mut body: pool::Body, ingest: &Ingest, buffer: &Buffer) -> Result<
             let chunk = match next {
                 Some(Ok(frame)) => frame.into_data().unwrap_or_else(|_| Bytes::new()),
                 Some(Err(error)) => break Some(Err(UpstreamError::Lost(chain(&error)))),
-                None => break Some(splitter.finish().map_err(|error| malformed(&error))),
+                None => break Some(reader.finish(&mut events)),
             };
             bytes += chunk.len();
-            if let Err(error) = splitter.push(chunk, &mut frames) {
-                break Some(Err(malformed(&error)));
+            if let Err(error) = reader.push(chunk, &mut events) {
+                break Some(Err(error));
             }
             if bytes >= BATCH_MAX_BYTES {
                 break None;
@@ -146,7 +175,7 @@ async fn read(mut body: pool::Body, ingest: &Ingest, buffer: &Buffer) -> Result<
                 None => break None,
             }
         };
-        ingest.frames(&mut frames, buffer, bytes)?;
+        buffer.put(&mut events, bytes);
         if let Some(end) = outcome {
             return end;
         }
@@ -156,56 +185,87 @@ async fn read(mut body: pool::Body, ingest: &Ingest, buffer: &Buffer) -> Result<
     }
 }
 
-impl Ingest {
-    /// Turns frames into events and hands over those before the first that can't be read.
-    fn frames(
-        &self,
-        frames: &mut Vec<RawFrame>,
-        buffer: &Buffer,
-        bytes: usize,
-    ) -> Result<(), UpstreamError> {
-        if frames.is_empty() {
-            return Ok(());
+impl Buffer {
+    /// Hands over what was read, if it is anything.
+    fn put(&self, events: &mut Vec<UpstreamEvent>, bytes: usize) {
+        if events.is_empty() {
+            return;
         }
-        let mut events = Vec::with_capacity(frames.len());
-        let mut failed = Ok(());
-        for frame in frames.drain(..) {
-            match self.event(&frame) {
-                Ok(event) => events.push(event),
-                Err(error) => {
-                    failed = Err(error);
-                    break;
-                }
-            }
-        }
-        let mut state = buffer.state.lock();
-        state.events.append(&mut events);
+        let mut state = self.state.lock();
+        state.events.append(events);
         state.bytes += bytes;
         drop(state);
-        buffer.filled.notify_one();
-        failed
+        self.filled.notify_one();
+    }
+}
+
+impl Reader {
+    /// Appends the events of a chunk, up to the first that can't be read.
+    fn push(&mut self, chunk: Bytes, events: &mut Vec<UpstreamEvent>) -> Result<(), UpstreamError> {
+        let Self { resource, representation, form } = self;
+        match form {
+            Form::Watch(splitter, frames) => {
+                let split = splitter.push(chunk, frames);
+                for frame in frames.drain(..) {
+                    events.push(event(&frame, resource, *representation)?);
+                }
+                split.map_err(|error| malformed(&error))
+            }
+            Form::List(reader) => {
+                let take = |object| events.push(UpstreamEvent::Upsert(object));
+                reader.push(&chunk, resource, take).map_err(|error| malformed(&error))
+            }
+        }
     }
 
-    fn event(&self, frame: &RawFrame) -> Result<UpstreamEvent, UpstreamError> {
-        let object = || {
-            ingest::object(&frame.object, &self.resource, self.representation)
-                .map_err(|error| UpstreamError::Malformed(error.to_string()))
-        };
-        match &*frame.event {
-            "ADDED" | "MODIFIED" => object().map(UpstreamEvent::Upsert),
-            "DELETED" => object().map(UpstreamEvent::Delete),
-            "BOOKMARK" => {
-                let (resource_version, initial_events_end) = bookmark::read(&frame.object)
-                    .ok_or_else(|| UpstreamError::Malformed("a bookmark".to_owned()))?;
-                // Copied: a slice would keep the whole chunk that it came in.
-                let object = Bytes::copy_from_slice(&frame.object);
-                Ok(UpstreamEvent::Bookmark { resource_version, initial_events_end, object })
+    /// Ends the body, a list by the event that says so.
+    fn finish(&self, events: &mut Vec<UpstreamEvent>) -> Result<(), UpstreamError> {
+        match &self.form {
+            Form::Watch(splitter, _) => splitter.finish().map_err(|error| malformed(&error)),
+            Form::List(reader) => {
+                let page = reader.finish(&self.resource).map_err(|error| malformed(&error))?;
+                if !page.continue_token.is_empty() {
+                    return Err(malformed(&"a page of a list, though all of it was asked for"));
+                }
+                let resource_version = page.resource_version;
+                let object = Bytes::new();
+                events.push(UpstreamEvent::Bookmark {
+                    resource_version,
+                    initial_events_end: true,
+                    object,
+                });
+                Ok(())
             }
-            "ERROR" => Ok(UpstreamEvent::Error(status_error(
-                &frame.object,
-                StatusCode::INTERNAL_SERVER_ERROR,
-            ))),
-            _ => Err(UpstreamError::Malformed("a watch event of an unknown type".to_owned())),
         }
+    }
+}
+
+fn malformed(error: &dyn std::fmt::Display) -> UpstreamError {
+    UpstreamError::Malformed(error.to_string())
+}
+
+/// What a frame says.
+fn event(
+    frame: &RawFrame,
+    resource: &ApiResource,
+    representation: Representation,
+) -> Result<UpstreamEvent, UpstreamError> {
+    let object = || {
+        ingest::object(&frame.object, resource, representation).map_err(|error| malformed(&error))
+    };
+    match &*frame.event {
+        "ADDED" | "MODIFIED" => object().map(UpstreamEvent::Upsert),
+        "DELETED" => object().map(UpstreamEvent::Delete),
+        "BOOKMARK" => {
+            let (resource_version, initial_events_end) =
+                bookmark::read(&frame.object).ok_or_else(|| malformed(&"a bookmark"))?;
+            // Copied: a slice would keep the whole chunk that it came in.
+            let object = Bytes::copy_from_slice(&frame.object);
+            Ok(UpstreamEvent::Bookmark { resource_version, initial_events_end, object })
+        }
+        "ERROR" => {
+            Ok(UpstreamEvent::Error(status_error(&frame.object, StatusCode::INTERNAL_SERVER_ERROR)))
+        }
+        _ => Err(malformed(&"a watch event of an unknown type")),
     }
 }

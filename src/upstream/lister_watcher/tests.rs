@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use super::*;
 use crate::api::resource::{ApiResource, GroupVersionResource, Representation, Scope, built_in};
 use crate::upstream::testing::{Answer, Speaks, TestServer, answer, channel_body};
+use crate::upstream::version::UpstreamVersion;
 
 fn config_maps() -> Arc<ApiResource> {
     let gvr = GroupVersionResource::new("", "v1", "configmaps");
@@ -18,7 +19,9 @@ fn config_maps() -> Arc<ApiResource> {
 async fn lister(server: &TestServer, max_list_bytes: usize) -> HttpListWatch {
     let scope = Scope::Namespace("team".into());
     let upstream = server.upstream(true).await;
-    HttpListWatch::new(upstream, config_maps(), &scope, Representation::Json, max_list_bytes)
+    let (_, version) = tokio::sync::watch::channel(None);
+    let representation = Representation::Json;
+    HttpListWatch::new(upstream, config_maps(), &scope, representation, max_list_bytes, version)
 }
 
 fn object(name: &str, resource_version: u64) -> String {
@@ -92,12 +95,14 @@ async fn a_failure_status_is_read() {
 }
 
 /// A server whose only watch sends what the test writes, however it is cut.
-async fn watch_server() -> (TestServer, tokio::sync::mpsc::Sender<Bytes>, Arc<Mutex<String>>) {
+async fn watch_server(
+    speaks: Speaks,
+) -> (TestServer, tokio::sync::mpsc::Sender<Bytes>, Arc<Mutex<String>>) {
     let (sender, body) = channel_body();
     let body = Mutex::new(Some(body));
     let asked = Arc::new(Mutex::new(String::new()));
     let seen = asked.clone();
-    let server = TestServer::start(Speaks::http2(), move |request| {
+    let server = TestServer::start(speaks, move |request| {
         *seen.lock() = request.uri().query().unwrap_or_default().to_owned();
         let body = body.lock().take().unwrap();
         async move { Answer::new(body) }
@@ -108,7 +113,7 @@ async fn watch_server() -> (TestServer, tokio::sync::mpsc::Sender<Bytes>, Arc<Mu
 
 #[tokio::test]
 async fn a_watch_is_read_as_events_to_its_clean_end() {
-    let (server, sender, asked) = watch_server().await;
+    let (server, sender, asked) = watch_server(Speaks::http2()).await;
     let request = WatchRequest {
         resource_version: Some(ResourceVersion(7)),
         send_initial_events: true,
@@ -151,9 +156,77 @@ async fn a_watch_is_read_as_events_to_its_clean_end() {
     assert!(watch.next().await.unwrap().is_none(), "the end stays the end");
 }
 
+/// What a list that is read as it comes gives: the objects' names, and how it ended.
+async fn stream_list(text: &str) -> (Vec<String>, Result<Option<ResourceVersion>, UpstreamError>) {
+    let (server, sender, asked) = watch_server(Speaks::http1()).await;
+    let request = ListRequest::not_older(Some(ResourceVersion(7)));
+    let mut list = lister(&server, 1).await.stream_list(request).await.unwrap();
+    assert_eq!(*asked.lock(), "resourceVersion=7&resourceVersionMatch=NotOlderThan");
+    for chunk in text.as_bytes().chunks(37) {
+        sender.send(Bytes::copy_from_slice(chunk)).await.unwrap();
+    }
+    drop(sender);
+    let (mut names, mut end) = (Vec::new(), None);
+    loop {
+        match list.next().await {
+            Ok(Some(events)) => {
+                for event in events {
+                    match event {
+                        UpstreamEvent::Upsert(object) => names.push(object.key.name().to_owned()),
+                        UpstreamEvent::Bookmark { resource_version, .. } => {
+                            end = Some(resource_version)
+                        }
+                        other => panic!("{other:?}"),
+                    }
+                }
+            }
+            Ok(None) => return (names, Ok(end)),
+            Err(error) => return (names, Err(error)),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_list_is_read_as_it_comes_to_its_end() {
+    let list = |meta: &str| {
+        format!(
+            r#"{{"kind":"ConfigMapList","apiVersion":"v1","metadata":{{"resourceVersion":"9"{meta}}},"items":[{{"metadata":{{"name":"a","namespace":"team","resourceVersion":"8"}}}},{{"metadata":{{"name":"b","namespace":"team","resourceVersion":"9"}}}}]}}"#
+        )
+    };
+    let (names, end) = stream_list(&list("")).await;
+    assert_eq!((names, end.unwrap()), (vec!["a".into(), "b".into()], Some(ResourceVersion(9))));
+    let page = list(r#","continue":"t""#);
+    let cut = list("").replace("]}", "");
+    for text in [page, cut, list("").replace("items", "others")] {
+        let (_, end) = stream_list(&text).await;
+        assert!(matches!(end, Err(UpstreamError::Malformed(_))), "{text}: {end:?}");
+    }
+}
+
+#[tokio::test]
+async fn lists_are_streamed_in_json_by_those_that_write_them_so() {
+    let server = TestServer::start(Speaks::http2(), |_| async { answer(200, "") }).await;
+    let upstream = server.upstream(true).await;
+    let known = |minor| UpstreamVersion { major: 1, minor, git_version: String::new() };
+    let (json, protobuf) = (Representation::Json, Representation::Protobuf);
+    for (representation, version, streamed) in [
+        (json, Some(known(34)), true),
+        (json, Some(known(33)), false),
+        (json, None, false),
+        (protobuf, Some(known(36)), false),
+        (Representation::MetadataJson, Some(known(36)), false),
+    ] {
+        let (_, version) = tokio::sync::watch::channel(version);
+        let (upstream, scope) = (upstream.clone(), Scope::Cluster);
+        let lister =
+            HttpListWatch::new(upstream, config_maps(), &scope, representation, 1, version);
+        assert_eq!(lister.streams_lists(), streamed, "{representation:?}");
+    }
+}
+
 #[tokio::test]
 async fn events_before_a_broken_frame_are_delivered() {
-    let (server, sender, _) = watch_server().await;
+    let (server, sender, _) = watch_server(Speaks::http2()).await;
     let mut watch = lister(&server, 1).await.watch(WatchRequest::default()).await.unwrap();
     let text = frame("ADDED", &object("a", 8)) + &frame("SURPRISE", &object("a", 9));
     sender.send(text.into()).await.unwrap();
@@ -163,14 +236,14 @@ async fn events_before_a_broken_frame_are_delivered() {
 
 #[tokio::test]
 async fn a_watch_cut_by_the_connection_is_lost_and_within_a_frame_is_malformed() {
-    let (server, sender, _) = watch_server().await;
+    let (server, sender, _) = watch_server(Speaks::http2()).await;
     let mut watch = lister(&server, 1).await.watch(WatchRequest::default()).await.unwrap();
     sender.send(frame("ADDED", &object("a", 8)).into()).await.unwrap();
     assert_eq!(watch.next().await.unwrap().unwrap().len(), 1);
     server.cut();
     assert!(matches!(watch.next().await, Err(UpstreamError::Lost(_))));
 
-    let (server, sender, _) = watch_server().await;
+    let (server, sender, _) = watch_server(Speaks::http2()).await;
     let mut watch = lister(&server, 1).await.watch(WatchRequest::default()).await.unwrap();
     sender.send("{\"type\":".into()).await.unwrap();
     drop(sender);
@@ -179,7 +252,7 @@ async fn a_watch_cut_by_the_connection_is_lost_and_within_a_frame_is_malformed()
 
 #[tokio::test]
 async fn a_dropped_watch_is_cancelled_upstream() {
-    let (server, sender, _) = watch_server().await;
+    let (server, sender, _) = watch_server(Speaks::http2()).await;
     let watch = lister(&server, 1).await.watch(WatchRequest::default()).await.unwrap();
     drop(watch);
     sender.closed().await;
@@ -187,7 +260,7 @@ async fn a_dropped_watch_is_cancelled_upstream() {
 
 #[tokio::test]
 async fn many_small_frames_that_nobody_takes_do_not_end_the_watch() {
-    let (server, sender, _) = watch_server().await;
+    let (server, sender, _) = watch_server(Speaks::http2()).await;
     let mut watch = lister(&server, 1).await.watch(WatchRequest::default()).await.unwrap();
     const COUNT: u64 = 20_000;
     for resource_version in 1..=COUNT {
