@@ -172,7 +172,7 @@ async fn watch(args: &Compare, stage: &mut Stage, results: &mut Results) {
 }
 
 async fn sync(args: &Compare, stage: &mut Stage, results: &mut Results) {
-    let times = if args.quick { 1 } else { 3 };
+    let times = if args.quick { 1 } else { 5 };
     let filled = args.fill || args.upstream.is_none();
     let (few, many): (Vec<_>, Vec<_>) = sync::ROWS
         .iter()

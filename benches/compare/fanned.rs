@@ -120,6 +120,7 @@ pub(crate) async fn measure(
     set("ended", ended as f64);
     set("missing", all.map_or(f64::NAN, |all| all as f64 - deliveries as f64));
     set("cpu_s", end.told(end.cpu - start.cpu - probe_cost));
+    set("waited_s", end.waited - start.waited);
     set("seconds", manner.changing.as_secs_f64());
     set("upstream_cpu_s", upstream_end.cpu - upstream_before.cpu);
     set("client_cpu_s", own_end - own_before);

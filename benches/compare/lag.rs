@@ -36,6 +36,11 @@ pub(crate) async fn compare(
         let row = Watched { name: ROW, rate: rate.min(RATE_MAX), ..like.clone() };
         measure(&row, upstream, server, manner, results).await;
         results.set(ROW, server.name, "rate", row.rate);
+        for (of_event, of_all) in [("event_cpu_ms", "cpu_s"), ("event_waited_ms", "waited_s")] {
+            let value = |name| results.get(ROW, server.name, name);
+            let each = value(of_all).zip(value("events")).map(|(all, events)| all * 1e3 / events);
+            results.set(ROW, server.name, of_event, each.unwrap_or(f64::NAN));
+        }
     }
 }
 

@@ -12,9 +12,9 @@
 //!
 //! Figures of a read: `bytes` of the body; `cpu_ms` a request, `rate` (requests a second), `p50_ms`, `p99_ms`, `resident_bytes`. Of watches:
 //! `watches`, `open_s` (until all are open), `memory_per_watch_idle_bytes`, `memory_per_watch_bytes` (after events), `resident_bytes`, `events`,
-//! `deliveries`, `missing`, `ended` (watches that the server ended), `seconds` (of changes), `cpu_s`, `upstream_cpu_s`, `client_cpu_s` (in that
-//! time), `lag_p50_ms`, `lag_p99_ms` (from before the change was sent), `added_lag_p50_ms`, `added_lag_p99_ms` (from when a watch of the
-//! upstream alone read it), `rate` (changes a second, where it was chosen). Of a first sync: `sync_s`, `list_s`, `watch_list_s`,
+//! `deliveries`, `missing`, `ended` (watches that the server ended), `seconds` (of changes), `cpu_s`, `waited_s` (its threads for a processor,
+//! all together), `upstream_cpu_s`, `client_cpu_s` (in that time), `lag_p50_ms`, `lag_p99_ms` (from before the change was sent), `added_lag_p50_ms`, `added_lag_p99_ms` (from when a watch of the
+//! upstream alone read it), `rate` (changes a second, where it was chosen), `event_cpu_ms`, `event_waited_ms`. Of a first sync: `sync_s`, `list_s`, `watch_list_s`,
 //! `object_bytes`, `memory_per_object_bytes`. Of what is
 //! forwarded: `p50_us`, `p99_us`.
 

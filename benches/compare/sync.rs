@@ -36,7 +36,8 @@ const QUIET: Duration = Duration::from_secs(2);
 /// Whether the cache answers is asked so often: a request of one object, which costs the upstream little.
 const ASKED: Duration = Duration::from_millis(20);
 
-/// So many times; the shortest counts, and the least memory.
+/// So many times; the shortest counts, and the least memory. A consistent list or watch-list may wait up to 100 ms at the API server until its cache is known
+/// to be fresh, if anything was written since it was last told, Leases too.
 pub(crate) async fn compare(row: &Sync, stage: &mut Stage, times: usize, results: &mut Results) {
     let mut least = [f64::INFINITY; 5];
     for _ in 0..times {

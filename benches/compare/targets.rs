@@ -144,6 +144,11 @@ impl Against<'_> {
         let allowed = lag::allowed(self.results, WEIR);
         vec![
             self.several(row, "changes a second, added lag p50 ms", &["rate", "added_lag_p50_ms"]),
+            self.several(
+                row,
+                "ms an event: CPU, threads waiting for a processor",
+                &["event_cpu_ms", "event_waited_ms"],
+            ),
             self.line(row, "added lag p99 ms", "added_lag_p99_ms").at_most(
                 "ms",
                 self.get(row, WEIR, "added_lag_p99_ms"),

@@ -23,6 +23,8 @@ pub(crate) enum Usage {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Used {
     pub(crate) cpu: f64,
+    /// How long its present threads were ready to run and had no processor, in seconds, all together.
+    pub(crate) waited: f64,
     pub(crate) resident: f64,
     /// Whether the clock has whole seconds only.
     pub(crate) coarse: bool,
@@ -43,7 +45,9 @@ impl Usage {
         match self {
             Self::Process(pid) => of_process(*pid),
             Self::Metrics(server, path) => of_metrics(server, path).await,
-            Self::Unknown => Used { cpu: f64::NAN, resident: f64::NAN, coarse: false },
+            Self::Unknown => {
+                Used { cpu: f64::NAN, waited: f64::NAN, resident: f64::NAN, coarse: false }
+            }
         }
     }
 
@@ -69,9 +73,21 @@ fn of_process(pid: u32) -> Used {
     let kibibytes = resident.and_then(|it| it.trim().trim_end_matches(" kB").parse::<f64>().ok());
     Used {
         cpu: cpu::of(&directory).as_secs_f64(),
+        waited: waited(&directory).unwrap_or(f64::NAN),
         resident: kibibytes.map_or(f64::NAN, |it| it * 1024.0),
         coarse: false,
     }
+}
+
+/// The second figure of each thread's `schedstat`.
+fn waited(process: &str) -> Option<f64> {
+    let mut nanoseconds = 0.0;
+    for thread in fs::read_dir(format!("{process}/task")).ok()? {
+        // One that has just ended has none.
+        let Ok(text) = fs::read_to_string(thread.ok()?.path().join("schedstat")) else { continue };
+        nanoseconds += text.split(' ').nth(1)?.parse::<f64>().ok()?;
+    }
+    Some(nanoseconds / 1e9)
 }
 
 async fn of_metrics(server: &Server, path: &str) -> Used {
@@ -84,5 +100,6 @@ async fn of_metrics(server: &Server, path: &str) -> Used {
         line.and_then(|rest| rest.trim().parse().ok()).unwrap_or(f64::NAN)
     };
     let cpu = value("process_cpu_seconds_total");
-    Used { cpu, coarse: cpu.fract() == 0.0, resident: value("process_resident_memory_bytes") }
+    let resident = value("process_resident_memory_bytes");
+    Used { cpu, waited: f64::NAN, coarse: cpu.fract() == 0.0, resident }
 }
