@@ -1,0 +1,261 @@
+//! How the state is fetched, and what comes of a list that fails.
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_list_gives_the_state_and_goes_on_as_the_watch() {
+    let rig = Rig::new();
+    let feed = rig.script.on_watch();
+    feed.send(vec![upsert("a", 9)]);
+    feed.send(vec![upsert("b", 7), bookmark(10, true), upsert("c", 11)]);
+    rig.reaches(11).await;
+    assert_eq!(rig.names(), ["a", "b", "c"]);
+    let asked = rig.script.watches.lock().first().cloned().unwrap();
+    assert!(asked.send_initial_events);
+    assert_eq!(asked.resource_version, None);
+    assert!((300..=600).contains(&asked.timeout_seconds));
+    assert!(rig.live.shared.watch_list.is_known_to_work());
+    assert!(rig.live.template.load().is_some());
+    assert!(rig.script.lists.lock().is_empty());
+    feed.send(vec![UpstreamEvent::Delete(object("a", 12)), bookmark(20, false)]);
+    rig.reaches(20).await;
+    assert_eq!(rig.names(), ["b", "c"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_lists_are_streamed_one_gives_the_state_and_a_watch_of_nothing_the_bookmark() {
+    let rig = Rig::new();
+    rig.script.stream_lists();
+    let list = rig.script.on_watch();
+    list.send(vec![upsert("a", 9)]);
+    list.send(vec![upsert("b", 7), listed(10)]);
+    let nothing = rig.script.on_watch_at(10);
+    let feed = rig.script.on_watch();
+    rig.reaches(10).await;
+    assert_eq!(rig.names(), ["a", "b"]);
+    feed.send(vec![upsert("c", 11)]);
+    rig.reaches(11).await;
+    assert!(rig.live.shared.watch_list.is_known_to_work());
+    assert!(rig.live.template.load().is_some());
+    assert!(!nothing.is_held());
+    let lists = rig.script.lists.lock().clone();
+    let [list] = lists.as_slice() else { panic!("{lists:?}") };
+    assert_eq!((list.limit, list.resource_version, list.resource_version_match), (None, None, ""));
+    let watches = rig.script.watches.lock().clone();
+    let [nothing, watch] = watches.as_slice() else { panic!("{watches:?}") };
+    assert!(nothing.of_nothing && nothing.send_initial_events);
+    assert_eq!(
+        (watch.resource_version, watch.send_initial_events),
+        (Some(ResourceVersion(10)), false)
+    );
+    assert!(watch.timeout_seconds >= 300);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_relist_by_a_streamed_list_asks_for_not_older_and_no_bookmark() {
+    let (rig, feed) = Rig::established(shared(config())).await;
+    rig.script.stream_lists();
+    feed.send(vec![UpstreamEvent::Error(status(410, "too old"))]);
+    let list = rig.script.on_watch();
+    list.send(vec![upsert("b", 19), listed(20)]);
+    let feed = rig.script.on_watch();
+    feed.send(vec![upsert("c", 21)]);
+    rig.reaches(21).await;
+    assert_eq!(rig.names(), ["b", "c"]);
+    let asked = rig.script.lists.lock().first().cloned().unwrap();
+    assert_eq!(asked.resource_version, Some(ResourceVersion(10)));
+    assert_eq!(asked.resource_version_match, "NotOlderThan");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_streamed_list_that_breaks_wipes_nothing_and_is_followed_by_a_watch_list() {
+    let (rig, feed) = Rig::established(shared(config())).await;
+    rig.script.stream_lists();
+    feed.send(vec![UpstreamEvent::Error(status(410, "too old"))]);
+    let list = rig.script.on_watch();
+    list.send(vec![upsert("b", 19)]);
+    drop(list);
+    until(|| rig.script.lists.lock().len() == 1).await;
+    let again = rig.script.on_watch();
+    until(|| rig.script.watches.lock().len() == 2).await;
+    assert_eq!((rig.held(), rig.names()), (Some(10), vec!["a".to_owned()]));
+    assert!(rig.script.watches.lock().last().unwrap().send_initial_events);
+    again.send(vec![upsert("c", 19), bookmark(20, true)]);
+    rig.reaches(20).await;
+    assert_eq!(rig.names(), ["c"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_a_proof_of_freshness_overtook_is_no_rewound_history() {
+    let (rig, feed) = Rig::established(shared(config())).await;
+    feed.send(vec![UpstreamEvent::Error(status(410, "too old"))]);
+    let list = rig.script.on_watch();
+    until(|| rig.script.watches.lock().len() == 2).await;
+    rig.live.progressed(rig.live.history(), ResourceVersion(20));
+    list.send(vec![upsert("a", 9), bookmark(15, true)]);
+    let again = rig.script.on_watch();
+    until(|| rig.script.watches.lock().len() == 3).await;
+    let asked = rig.script.watches.lock().last().cloned().unwrap();
+    assert_eq!(asked.resource_version, Some(ResourceVersion(20)));
+    again.send(vec![upsert("a", 9), upsert("b", 19), bookmark(25, true)]);
+    rig.reaches(25).await;
+    assert_eq!(rig.names(), ["a", "b"]);
+    assert_eq!(rig.live.shared.lost(), None, "no alarm");
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_watch_list_it_pages_and_learns_the_bookmark_by_a_short_watch() {
+    let rig = Rig::new();
+    rig.script.on_watch_fail(status(422, "sendInitialEvents is forbidden"));
+    rig.script.on_list(Ok(page(10, "next", vec![object("a", 3), object("b", 9)])));
+    rig.script.on_list(Ok(page(10, "", vec![object("c", 5)])));
+    rig.script.on_probe(10);
+    let feed = rig.script.on_watch();
+    rig.reaches(10).await;
+    assert_eq!(rig.names(), ["a", "b", "c"]);
+    assert!(!rig.live.shared.watch_list.is_worth_trying());
+    until(|| rig.script.watches.lock().len() == 2).await;
+    let asked = rig.script.watches.lock().last().cloned().unwrap();
+    assert_eq!(asked.resource_version, Some(ResourceVersion(10)));
+    assert!(!asked.send_initial_events);
+    assert_eq!(asked.timeout_seconds, 3);
+    feed.send(vec![bookmark(11, false)]);
+    rig.reaches(11).await;
+    drop(feed);
+    until(|| rig.script.watches.lock().len() == 3).await;
+    assert!(rig.script.watches.lock().last().unwrap().timeout_seconds >= 300);
+    let lists = rig.script.lists.lock().clone();
+    let pages: Vec<_> = lists.iter().filter(|list| list.limit == Some(2)).collect();
+    let [first, second] = pages.as_slice() else { panic!("{pages:?}") };
+    assert_eq!((first.resource_version, first.resource_version_match), (None, ""));
+    assert_eq!(second.continue_token, "next");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_broken_relist_leaves_the_old_state() {
+    let (rig, feed) = Rig::established(shared(config())).await;
+    let mut watcher = rig.live.cache.watch(WatchFilter::default(), WatchStart::Now).unwrap();
+    let broken = rig.script.on_watch();
+    broken.send(vec![upsert("x", 15)]);
+    feed.send(vec![upsert("b", 12), UpstreamEvent::Error(status(410, "too old"))]);
+    until(|| rig.script.watches.lock().len() == 2).await;
+    broken.fail(UpstreamError::Lost("reset".to_owned()));
+    until(|| rig.script.watches.lock().len() == 3).await;
+    assert_eq!(rig.held(), Some(12));
+    assert!(matches!(watcher.take(1 << 20), Taken::Frames { events: 1, .. }));
+    assert!(matches!(watcher.take(1 << 20), Taken::Idle));
+    let again = rig.script.on_watch();
+    again.send(vec![upsert("y", 19), bookmark(20, true)]);
+    rig.reaches(20).await;
+    assert_eq!(rig.names(), ["y"]);
+    // `a` and `b` are gone, `y` is new.
+    assert!(matches!(watcher.take(1 << 20), Taken::Frames { events: 3, .. }));
+    assert!(matches!(watcher.take(1 << 20), Taken::Idle));
+    assert!(watcher.owes_bookmark());
+    for asked in rig.script.watches.lock().iter().skip(1) {
+        assert!(asked.send_initial_events);
+        assert_eq!(asked.resource_version, Some(ResourceVersion(12)));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_expires_between_pages_is_fetched_at_once() {
+    let rig = Rig::new();
+    rig.script.on_watch_fail(status(400, "unknown"));
+    rig.script.on_list(Ok(page(10, "next", vec![object("a", 3)])));
+    rig.script.on_list(Err(status(410, "continue")));
+    rig.script.on_list(Ok(page(30, "", vec![object("b", 29)])));
+    rig.reaches(30).await;
+    assert_eq!(rig.names(), ["b"]);
+    assert_eq!(rig.script.lists.lock().get(2).unwrap().limit, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_watch_list_is_given_up_for_pages() {
+    let rig = Rig::new();
+    let _silent = [rig.script.on_watch(), rig.script.on_watch()];
+    rig.script.on_list(Ok(page(10, "", vec![object("a", 3)])));
+    rig.reaches(10).await;
+    assert!(!rig.live.shared.watch_list.is_worth_trying());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_first_watcher_gets_its_resource_version_into_the_history() {
+    let shared = shared(config());
+    shared.watch_list.works();
+    let rig = Rig::with(shared, Some(5));
+    rig.script.on_list(Ok(page(5, "", vec![object("a", 3)])));
+    rig.script.on_probe(8);
+    let feed = rig.script.on_watch();
+    rig.reaches(5).await;
+    let exact = rig.script.lists.lock().first().cloned().unwrap();
+    assert_eq!(exact.resource_version, Some(ResourceVersion(5)));
+    assert_eq!(exact.resource_version_match, "Exact");
+    let after = WatchStart::After(ResourceVersion(5));
+    let mut watcher = rig.live.cache.watch(WatchFilter::default(), after).unwrap();
+    feed.send(vec![upsert("b", 8)]);
+    rig.reaches(8).await;
+    assert!(matches!(watcher.take(1 << 20), Taken::Frames { events: 1, .. }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_the_exact_list_is_gone_it_starts_as_usual() {
+    let shared = shared(config());
+    shared.watch_list.works();
+    let rig = Rig::with(shared, Some(5));
+    rig.script.on_list(Err(status(410, "too old")));
+    let feed = rig.script.on_watch();
+    feed.send(vec![bookmark(50, true)]);
+    rig.reaches(50).await;
+    assert!(rig.script.watches.lock().first().unwrap().send_initial_events);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_cache_of_all_begins_there_too_and_then_finds_out_about_watch_lists() {
+    let rig = Rig::with(shared(config()), Some(5));
+    rig.script.on_list(Ok(page(5, "", vec![object("a", 3)])));
+    rig.script.on_probe(8);
+    rig.reaches(5).await;
+    assert_eq!(rig.script.lists.lock()[0].resource_version_match, "Exact");
+    assert!(!rig.live.shared.watch_list.is_known());
+    let nothing = rig.script.on_watch();
+    nothing.send(vec![bookmark(7, true)]);
+    let feed = rig.script.on_watch();
+    feed.send(vec![upsert("b", 8)]);
+    rig.reaches(8).await;
+    assert!(rig.live.shared.watch_list.is_known_to_work());
+    assert!(rig.live.template.load().is_some());
+    assert!(!nothing.is_held());
+    let asked: Vec<_> = rig.script.watches.lock().iter().map(|asked| asked.of_nothing).collect();
+    assert_eq!(asked, [true, false]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_cache_without_watch_lists_still_begins_where_its_watcher_does() {
+    let rig = Rig::with(shared(config()), Some(5));
+    rig.script.on_watch_fail(status(422, "sendInitialEvents is forbidden"));
+    rig.script.on_list(Ok(page(5, "", vec![object("a", 3)])));
+    rig.reaches(5).await;
+    let exact = rig.script.lists.lock().first().cloned().unwrap();
+    assert_eq!(exact.resource_version_match, "Exact");
+    until(|| !rig.live.shared.watch_list.is_worth_trying()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_over_budget_is_given_up_as_it_comes() {
+    let shared = shared(CacheConfig { resource_bytes_max: 1000, ..config() });
+    let rig = Rig::with(shared.clone(), None);
+    let feed = rig.script.on_watch();
+    feed.send((0..100).map(|n| upsert(&n.to_string(), 9)).collect());
+    assert_eq!(rig.task.await.unwrap(), Refusal::OverBudget);
+    assert_eq!(shared.budget.used(), 0);
+    assert!(rig.live.cache.state().is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_page_that_is_longer_than_the_budget_is_over_it() {
+    let rig = Rig::new();
+    rig.script.on_watch_fail(status(422, "sendInitialEvents is forbidden"));
+    rig.script.on_list(Err(UpstreamError::TooLong(1000)));
+    assert_eq!(rig.task.await.unwrap(), Refusal::OverBudget);
+}
