@@ -1,6 +1,6 @@
 //! How a reflector fetches the whole state: by a list that is read as it comes, by watch-list, page by page, or at an exact resourceVersion.
 //!
-//! In JSON an upstream takes a half longer for a watch-list than for a list (benches/README.md), so that the latter is asked for where it costs the
+//! In JSON an upstream takes a third longer for a watch-list than for a list (benches/README.md), so that the latter is asked for where it costs the
 //! upstream no more memory ([`ListWatch::streams_lists`]). Nothing lies between it and its watch either, which begins at its resourceVersion.
 //!
 //! What comes is gathered within the byte budgets ([`Gathered`]).
@@ -68,6 +68,7 @@ impl<L: ListWatch> Reflector<L> {
         match self.pages(self.exactly(at), &mut pages, |object| gathered.push(object)).await {
             Ok(listed_at) if listed_at == at => {
                 self.commit(gathered.take(), at).ok()?;
+                // How a bookmark is written the first watch tells, which is a short one then.
                 if !live.shared.watch_list.is_known() {
                     self.learn_bookmark(at).await;
                 }
@@ -223,17 +224,13 @@ impl<L: ListWatch> Reflector<L> {
     }
 
     async fn page(&self, request: ListRequest) -> Result<ListPage, Failure> {
-        match timeout(PAGE_TIMEOUT, self.upstream.list(request)).await {
-            Ok(listed) => {
-                if let Err(UpstreamError::TooLong(_)) = &listed {
-                    self.live.shared.metrics.budget_refusal("resource");
-                }
-                let page = listed?;
-                self.learn_warnings();
-                Ok(page)
-            }
-            Err(_elapsed) => Err(UpstreamError::Timeout(PAGE_TIMEOUT).into()),
+        let listed = in_time(PAGE_TIMEOUT, self.upstream.list(request)).await;
+        if let Err(UpstreamError::TooLong(_)) = &listed {
+            self.live.shared.metrics.budget_refusal("resource");
         }
+        let page = listed?;
+        self.learn_warnings();
+        Ok(page)
     }
 
     /// A list without pages, taken as it comes, while a watch of nothing tells the rest: who waits for the cache may want to watch it.
@@ -258,14 +255,11 @@ impl<L: ListWatch> Reflector<L> {
         not_older: Option<ResourceVersion>,
         gathered: &mut Gathered<'_>,
     ) -> Result<ResourceVersion, Failure> {
-        let opening = self.upstream.stream_list(ListRequest::not_older(not_older));
-        let opening = timeout(PAGE_TIMEOUT, opening).await;
-        let mut objects = opening.map_err(|_elapsed| UpstreamError::Timeout(PAGE_TIMEOUT))??;
+        let request = ListRequest::not_older(not_older);
+        let mut objects = in_time(PAGE_TIMEOUT, self.upstream.stream_list(request)).await?;
         self.learn_warnings();
         loop {
-            let next = timeout(SILENCE_MAX, objects.next()).await;
-            let next = next.map_err(|_elapsed| UpstreamError::Timeout(SILENCE_MAX))?;
-            let Some(events) = next? else {
+            let Some(events) = in_time(SILENCE_MAX, objects.next()).await? else {
                 return Err(UpstreamError::Lost("a list without an end".to_owned()).into());
             };
             if let Some(at) = self.gather(&mut events.into_iter(), gathered)? {
@@ -288,8 +282,7 @@ impl<L: ListWatch> Reflector<L> {
             timeout_seconds,
             ..WatchRequest::default()
         };
-        let opening = timeout(PAGE_TIMEOUT, self.upstream.watch(request)).await;
-        let mut watch = opening.map_err(|_elapsed| UpstreamError::Timeout(PAGE_TIMEOUT))??;
+        let mut watch = in_time(PAGE_TIMEOUT, self.upstream.watch(request)).await?;
         self.learn_warnings();
         let opened = Instant::now();
         let mut gathered = Gathered::new(&live);
@@ -335,6 +328,14 @@ impl<L: ListWatch> Reflector<L> {
         }
         Failure::Silent
     }
+}
+
+/// What a call of the upstream gives, if it does so in time.
+pub(super) async fn in_time<T>(
+    limit: Duration,
+    call: impl Future<Output = Result<T, UpstreamError>>,
+) -> Result<T, UpstreamError> {
+    timeout(limit, call).await.unwrap_or(Err(UpstreamError::Timeout(limit)))
 }
 
 /// The upstream ends a list after 60 s itself (`--request-timeout`); what takes longer is stuck on the way.

@@ -2,15 +2,14 @@
 
 use std::time::Duration;
 
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, timeout_at};
 
 use crate::api::resource::Shape;
 use crate::cache::core::watch_cache::Change;
 use crate::cache::handle::Refusal;
 use crate::cache::reflector::failure::Failure;
-use crate::cache::reflector::list::PAGE_TIMEOUT;
+use crate::cache::reflector::list::{PAGE_TIMEOUT, in_time};
 use crate::cache::reflector::{Doubt, ListCause, Reflector, State};
-use crate::upstream::error::UpstreamError;
 use crate::upstream::lister_watcher::{ListWatch, UpstreamEvent, WatchRequest, WatchStream};
 
 /// An open watch.
@@ -54,19 +53,17 @@ impl<L: ListWatch> Reflector<L> {
             ..WatchRequest::default()
         };
         let opened = Instant::now();
-        let failure = match timeout(PAGE_TIMEOUT, self.upstream.watch(request)).await {
-            Ok(Ok(watch)) => {
+        match in_time(PAGE_TIMEOUT, self.upstream.watch(request)).await {
+            Ok(watch) => {
                 self.learn_warnings();
                 let running = Running::new(watch, opened, timeout_seconds);
-                return Ok(match doubt {
+                Ok(match doubt {
                     Doubt::Nothing => State::Watching(running),
                     Doubt::History | Doubt::Bytes => State::Verifying(running, doubt),
-                });
+                })
             }
-            Ok(Err(error)) => error.into(),
-            Err(_elapsed) => UpstreamError::Timeout(PAGE_TIMEOUT).into(),
-        };
-        self.watch_failed(failure)
+            Err(error) => self.watch_failed(error.into()),
+        }
     }
 
     /// A short watch brings a bookmark soon (semantics.md §5.6), from which its form is learnt; an upstream that sends none, since
