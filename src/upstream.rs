@@ -42,7 +42,7 @@ pub enum Purpose {
     /// A GET of an object or a list, which may be asked twice and so may go by a connection of its own ([`pool`]). Not one of a subresource that
     /// connects to something else (`proxy`): who knows what a GET does there.
     Read,
-    /// A list of a whole collection that is read as it comes: HTTP/1.1 on a connection of its own, which Go's server fills a quarter sooner than a
+    /// A list of a whole collection that is read as it comes: HTTP/1.1 on a connection of its own, which Go's server fills a fifth sooner than a
     /// stream of HTTP/2, and where it delays nothing else.
     List,
     /// A watch or another stream that lasts (logs with follow): at most 64 on an HTTP/2 connection, never together with requests.
