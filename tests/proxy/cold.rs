@@ -31,7 +31,8 @@ async fn a_crowd_before_a_cold_cache_costs_one_list_and_one_watch() {
         assert_eq!(client::cache_header(answer.headers()), "hit");
     }
     let requests = proxy.upstream.requests();
-    // And one of no objects, over at once, which tells how the upstream begins a watch.
+    // And one of no objects, over at once, which tells how the upstream begins a watch. All can be answered before the reflector's own is opened.
+    until("the reflector watches", async || requests.count("watch", "configmaps") >= 2).await;
     assert_eq!(requests.count("watch", "configmaps"), 2);
     assert!(requests.count("list", "configmaps") <= 1, "{:?}", requests.counts());
     assert_eq!(requests.count("get", "configmaps"), 0);
