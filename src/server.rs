@@ -298,12 +298,13 @@ impl Acceptor {
         let connections = self.connections.clone();
         let address = peer.map(|peer| peer.ip());
         let draining = self.draining.child_token();
+        let tasks = self.tasks.clone();
         self.tasks.spawn(async move {
             // A handshake that is under way when Weir drains is not waited for.
             let ready = draining.run_until_cancelled(ready).await.flatten();
             if let Some((io, peer, spoken)) = ready {
                 let client = Client { listener, address, peer, draining };
-                connections.serve(io, client, spoken).await;
+                connections.serve(io, client, spoken, &tasks);
             }
         });
     }
@@ -352,8 +353,12 @@ where
         Ok(Ok(stream)) => {
             let tls = stream.get_ref().1;
             let peer = Peer::new(tls.peer_certificates(), Some(address.ip()));
-            let http1 = tls.alpn_protocol() == Some(b"http/1.1");
-            Some((stream, peer, if http1 { Spoken::Http1 } else { Spoken::Unknown }))
+            let spoken = match tls.alpn_protocol() {
+                Some(b"h2") => Spoken::Http2,
+                Some(b"http/1.1") => Spoken::Http1,
+                _ => Spoken::Unknown,
+            };
+            Some((stream, peer, spoken))
         }
         Ok(Err(error)) => {
             tracing::debug!(peer = %address, %error, "a TLS handshake failed");
@@ -392,7 +397,8 @@ fn is_clients(error: &std::io::Error) -> bool {
 
 /// Watches end within the first quarter of the shutdown's deadline.
 const DRAIN_PART: u32 = 4;
-/// An HTTP/1.1 watch may be silent for minutes. 30 s, then three probes 10 s apart: a dead peer is known after a minute.
+/// A watch may be silent for minutes. 30 s, then three probes 10 s apart: a dead peer is known after a minute. HTTP/2 is not pinged: as little as
+/// kube-apiserver does Weir part with a client that is there but has no time for an answer.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 const KEEPALIVE_PROBES: u32 = 3;

@@ -14,6 +14,9 @@
 //! for, a time-out or the end of Weir, is run beside them ([`Streams::beside`]), so that it is polled when it has something to say, and not
 //! with every event.
 //!
+//! Most connections have one stream. It stands outside the set of the others, of whose memory an event for a thousand connections would have to fetch
+//! some lines more for each ([`Streams::poll`] polls either only if it rang).
+//!
 //! A stream that panics ends alone, as a task would; hyper then resets it.
 //!
 //! Lock: that of the arrivals, held while a future is put there or some are taken out.
@@ -32,13 +35,13 @@ use futures_util::{FutureExt, StreamExt};
 use hyper::rt::Executor;
 use parking_lot::Mutex;
 
-use self::bell::Bell;
+use self::bell::{Bell, Hammer};
 
 type Stream = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Where hyper puts the streams of a connection. Cheap to clone.
 #[derive(Clone, Debug)]
-pub(crate) struct Arrivals(Arc<Mutex<Arrived>>);
+pub(crate) struct Arrivals(Arc<Hammer<Mutex<Arrived>>>);
 
 struct Arrived {
     /// Not run yet.
@@ -59,7 +62,7 @@ impl std::fmt::Debug for Arrived {
 impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Arrivals {
     fn execute(&self, stream: F) {
         let stream = Box::pin(stream);
-        let mut arrived = self.0.lock();
+        let mut arrived = self.0.carried().lock();
         if !arrived.closed && arrived.streams.len() < arrived.streams_max {
             arrived.streams.push(stream);
         }
@@ -67,16 +70,26 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Arrivals {
 }
 
 /// The streams that are under way, and what is run beside them, which tells a `T` in the end. Dropping it drops them.
-#[derive(Debug)]
 pub(crate) struct Streams<T> {
-    arrivals: Arrivals,
-    running: FuturesUnordered<Running<T>>,
-    for_streams: Bell,
-    for_connection: Bell,
+    /// One of the streams: most connections have no other, and what an event needs there has mostly left the processor's caches. So it stands
+    /// outside the set, which would need as much again.
+    lone: Option<Guarded>,
+    /// How many streams there are, in the set or not.
+    open: usize,
+    /// Whether all are to be polled though no bell rang: what has just come, and what a turn left over.
+    unpolled: bool,
+    for_lone: Bell,
+    for_set: Bell,
+    /// What it carries hyper fills while the connection is polled.
+    for_connection: Bell<Mutex<Arrived>>,
+    set: FuturesUnordered<Running<T>>,
 }
 
+/// One that panics alone.
+type Guarded = CatchUnwind<AssertUnwindSafe<Stream>>;
+
 enum Running<T> {
-    Stream(CatchUnwind<AssertUnwindSafe<Stream>>),
+    Stream(Guarded),
     Beside(Pin<Box<dyn Future<Output = T> + Send>>),
 }
 
@@ -86,6 +99,12 @@ pub(crate) enum Stopped<C, T> {
     Ended(C),
     /// What was run beside it told this.
     Told(T),
+}
+
+impl<T> std::fmt::Debug for Streams<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Streams").field("open", &self.open).finish_non_exhaustive()
+    }
 }
 
 impl<T> Future for Running<T> {
@@ -117,21 +136,25 @@ impl<T> Streams<T> {
     pub(crate) fn new(arrived_max: usize) -> Self {
         let arrived = Arrived { streams: Vec::new(), streams_max: arrived_max, closed: false };
         Self {
-            arrivals: Arrivals(Arc::new(Mutex::new(arrived))),
-            running: FuturesUnordered::new(),
-            for_streams: Bell::new(),
-            for_connection: Bell::new(),
+            lone: None,
+            open: 0,
+            unpolled: false,
+            for_lone: Bell::new(()),
+            for_set: Bell::new(()),
+            for_connection: Bell::new(Mutex::new(arrived)),
+            set: FuturesUnordered::new(),
         }
     }
 
     /// For the connection.
     pub(crate) fn arrivals(&self) -> Arrivals {
-        self.arrivals.clone()
+        Arrivals(self.for_connection.hammer())
     }
 
     /// Runs this too, until it tells something, which stops [`Self::run`].
-    pub(crate) fn beside(&self, future: impl Future<Output = T> + Send + 'static) {
-        self.running.push(Running::Beside(Box::pin(future)));
+    pub(crate) fn beside(&mut self, future: impl Future<Output = T> + Send + 'static) {
+        self.set.push(Running::Beside(Box::pin(future)));
+        self.unpolled = true;
     }
 
     /// Runs a connection and its streams until the connection ends, or something beside it has. Cancel safe.
@@ -139,23 +162,27 @@ impl<T> Streams<T> {
         &mut self,
         connection: &mut C,
     ) -> Stopped<C::Output, T> {
-        poll_fn(|context| self.poll(connection, context)).await
+        poll_fn(|context| self.poll(connection, |_open| {}, context)).await
     }
 
     /// Runs what is left when the connection takes no more, until that and what is beside it have ended too.
     pub(crate) async fn finish(&mut self) {
         while {
             self.admit(usize::MAX);
-            self.running.next().await.is_some()
+            self.set.extend(self.lone.take().map(Running::Stream));
+            self.set.next().await.is_some()
         } {}
     }
 
-    fn poll<C: Future + Unpin>(
+    /// One turn of [`Self::run`]. The connection is told how many streams there are each time before it is polled.
+    pub(crate) fn poll<C: Future + Unpin>(
         &mut self,
         connection: &mut C,
+        mut tell: impl FnMut(usize),
         context: &Context<'_>,
     ) -> Poll<Stopped<C::Output, T>> {
-        self.for_streams.serve(context.waker());
+        self.for_lone.serve(context.waker());
+        self.for_set.serve(context.waker());
         self.for_connection.serve(context.waker());
         // It is polled in any case, after streams that may ring it.
         self.for_connection.hear();
@@ -164,9 +191,11 @@ impl<T> Streams<T> {
             if let Some(told) = self.poll_streams(&mut budget) {
                 return Poll::Ready(Stopped::Told(told));
             }
+            tell(self.open);
             // What a stream has to say at once is written in this turn.
             self.for_connection.hear();
-            let polled = Pin::new(&mut *connection).poll(&mut self.for_connection.context());
+            let waker = self.for_connection.waker();
+            let polled = Pin::new(&mut *connection).poll(&mut Context::from_waker(&waker));
             if let Poll::Ready(ended) = polled {
                 return Poll::Ready(Stopped::Ended(ended));
             }
@@ -176,24 +205,33 @@ impl<T> Streams<T> {
             }
             let admitted = self.admit(budget.begin);
             budget.begin -= admitted;
-            // Whichever rests while the turn goes on would wake the task.
-            let quiet = admitted == 0 && !self.for_streams.is_rung();
-            if quiet && self.for_connection.rest() && self.for_streams.rest() {
+            if admitted == 0 && self.rest() {
                 return Poll::Pending;
             }
         }
     }
 
+    /// Ends a turn, unless something rang meanwhile. Whichever rests while the turn goes on would wake the task.
+    fn rest(&self) -> bool {
+        let is_quiet = !self.for_lone.is_rung() && !self.for_set.is_rung();
+        is_quiet && self.for_connection.rest() && self.for_lone.rest() && self.for_set.rest()
+    }
+
     /// Takes in so many of what arrived at most, and tells how many.
     fn admit(&mut self, most: usize) -> usize {
         let arrived: Vec<_> = {
-            let streams = &mut self.arrivals.0.lock().streams;
+            let streams = &mut self.for_connection.carried().lock().streams;
             let count = streams.len().min(most);
             streams.drain(..count).collect()
         };
         let count = arrived.len();
-        let streams = arrived.into_iter().map(|it| AssertUnwindSafe(it).catch_unwind());
-        self.running.extend(streams.map(Running::Stream));
+        let mut streams = arrived.into_iter().map(|it| AssertUnwindSafe(it).catch_unwind());
+        if self.lone.is_none() {
+            self.lone = streams.next();
+        }
+        self.set.extend(streams.map(Running::Stream));
+        self.open += count;
+        self.unpolled |= count > 0;
         count
     }
 
@@ -201,22 +239,50 @@ impl<T> Streams<T> {
     fn poll_streams(&mut self, budget: &mut Budget) -> Option<T> {
         while budget.rounds > 0 {
             budget.rounds -= 1;
-            self.for_streams.hear();
-            let mut context = self.for_streams.context();
-            while let Poll::Ready(Some(ended)) = self.running.poll_next_unpin(&mut context) {
-                if ended.is_some() {
-                    return ended;
-                }
-                budget.end -= 1;
-                if budget.end == 0 {
-                    return None;
-                }
+            let all = std::mem::take(&mut self.unpolled);
+            if self.for_lone.hear() || all {
+                self.poll_lone(budget);
             }
-            // Also where it only says that it has polled each of them once.
-            if !self.for_streams.is_rung() {
+            if (self.for_set.hear() || all)
+                && let Some(told) = self.poll_set(budget)
+            {
+                return Some(told);
+            }
+            // Also where the set only says that it has polled each of them once.
+            if self.unpolled || !self.for_lone.is_rung() && !self.for_set.is_rung() {
                 break;
             }
         }
+        None
+    }
+
+    fn poll_lone(&mut self, budget: &mut Budget) {
+        let waker = self.for_lone.waker();
+        let mut context = Context::from_waker(&waker);
+        if self.lone.as_mut().is_some_and(|lone| lone.poll_unpin(&mut context).is_ready()) {
+            self.lone = None;
+            self.open -= 1;
+            budget.end -= 1;
+        }
+    }
+
+    fn poll_set(&mut self, budget: &mut Budget) -> Option<T> {
+        let waker = self.for_set.waker();
+        let mut context = Context::from_waker(&waker);
+        while budget.end > 0 {
+            match self.set.poll_next_unpin(&mut context) {
+                Poll::Ready(Some(None)) => {
+                    self.open -= 1;
+                    budget.end -= 1;
+                }
+                Poll::Ready(Some(told)) => {
+                    self.unpolled = true;
+                    return told;
+                }
+                Poll::Ready(None) | Poll::Pending => return None,
+            }
+        }
+        self.unpolled = true;
         None
     }
 }
@@ -233,7 +299,7 @@ const ROUNDS_MAX: usize = 8;
 impl<T> Drop for Streams<T> {
     fn drop(&mut self) {
         let arrived = {
-            let mut arrived = self.arrivals.0.lock();
+            let mut arrived = self.for_connection.carried().lock();
             arrived.closed = true;
             std::mem::take(&mut arrived.streams)
         };
@@ -242,210 +308,4 @@ impl<T> Drop for Streams<T> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-    use std::task::{Wake, Waker};
-
-    use futures_util::task::AtomicWaker;
-    use tokio::sync::oneshot;
-
-    use super::*;
-
-    const ARRIVED_MAX: usize = 500;
-
-    /// A connection that hands over these streams in its first turn, and ends when told.
-    fn connection(
-        arrivals: Arrivals,
-        mut streams: Vec<Stream>,
-        mut end: oneshot::Receiver<()>,
-    ) -> impl Future<Output = ()> + Unpin {
-        poll_fn(move |context| {
-            streams.drain(..).for_each(|stream| arrivals.execute(stream));
-            end.poll_unpin(context).map(drop)
-        })
-    }
-
-    #[tokio::test]
-    async fn what_arrives_is_run_in_the_same_turn_and_a_panic_ends_its_own_stream_alone() {
-        let mut streams = Streams::<()>::new(ARRIVED_MAX);
-        let done = Arc::new(AtomicUsize::new(0));
-        let count = |by: usize| -> Stream {
-            let done = Arc::clone(&done);
-            Box::pin(async move {
-                done.fetch_add(by, Ordering::Relaxed);
-            })
-        };
-        let (wake, woken) = oneshot::channel::<()>();
-        let late = count(100);
-        let late = Box::pin(async move {
-            woken.await.unwrap();
-            late.await;
-        });
-        let panics = Box::pin(async { panic!("of a test") });
-        let (stop, end) = oneshot::channel();
-        let arriving: Vec<Stream> = vec![count(1), panics, late, count(10)];
-        let mut connection = connection(streams.arrivals(), arriving, end);
-        assert!(streams.run(&mut connection).now_or_never().is_none());
-        assert_eq!(done.load(Ordering::Relaxed), 11);
-        wake.send(()).unwrap();
-        assert!(streams.run(&mut connection).now_or_never().is_none());
-        assert_eq!(done.load(Ordering::Relaxed), 111);
-        assert!(streams.running.is_empty());
-        stop.send(()).unwrap();
-        streams.run(&mut connection).await;
-    }
-
-    #[test]
-    fn a_client_that_asks_on_does_not_hold_the_thread() {
-        let mut streams = Streams::<()>::new(ARRIVED_MAX);
-        let arrivals = streams.arrivals();
-        let done = Arc::new(AtomicUsize::new(0));
-        let (ended, mut begun) = (Arc::clone(&done), 0);
-        // As soon as one ends there is another.
-        let mut connection = poll_fn(move |_| {
-            while begun < ended.load(Ordering::Relaxed) + 250 {
-                let ended = Arc::clone(&ended);
-                arrivals.execute(async move {
-                    ended.fetch_add(1, Ordering::Relaxed);
-                });
-                begun += 1;
-            }
-            Poll::<()>::Pending
-        });
-        let woken = Arc::new(Woken(AtomicBool::new(false)));
-        let waker = Waker::from(Arc::clone(&woken));
-        for turn in 1..9 {
-            let context = Context::from_waker(&waker);
-            assert!(streams.poll(&mut connection, &context).is_pending());
-            assert!(woken.0.swap(false, Ordering::Relaxed), "it goes on");
-            let done = done.load(Ordering::Relaxed);
-            assert!((turn..=2 * TURN_MAX * turn).contains(&done), "{done} in {turn} turns");
-        }
-    }
-
-    #[test]
-    fn what_arrives_is_bounded() {
-        let streams = Streams::<()>::new(ARRIVED_MAX);
-        let held = Arc::new(());
-        for _ in 0..2 * ARRIVED_MAX {
-            let held = Arc::clone(&held);
-            streams.arrivals().execute(async move { drop(held) });
-        }
-        assert_eq!(Arc::strong_count(&held), 1 + ARRIVED_MAX);
-    }
-
-    /// As h2 does: a stream that has a frame wakes the connection, and the connection a stream for which there is room.
-    #[test]
-    fn what_stream_and_connection_say_to_each_other_in_a_turn_wakes_nobody() {
-        let mut streams = Streams::<()>::new(ARRIVED_MAX);
-        let (to_connection, to_stream) =
-            (Arc::new(AtomicWaker::new()), Arc::new(AtomicWaker::new()));
-        let rounds = Arc::new(AtomicUsize::new(0));
-        let (wakes, own, round) = (to_connection.clone(), to_stream.clone(), rounds.clone());
-        streams.arrivals().execute(poll_fn(move |context: &mut Context<'_>| {
-            own.register(context.waker());
-            if round.fetch_add(1, Ordering::Relaxed) < 3 {
-                wakes.wake();
-            }
-            Poll::Pending
-        }));
-        let polls = rounds.clone();
-        let event = to_stream.clone();
-        let mut connection = poll_fn(move |context: &mut Context<'_>| {
-            to_connection.register(context.waker());
-            if polls.load(Ordering::Relaxed) < 2 {
-                to_stream.wake();
-            }
-            Poll::<()>::Pending
-        });
-        let woken = Arc::new(Woken(AtomicBool::new(false)));
-        let waker = Waker::from(Arc::clone(&woken));
-        let context = Context::from_waker(&waker);
-        assert!(streams.poll(&mut connection, &context).is_pending());
-        assert_eq!(rounds.load(Ordering::Relaxed), 2, "in the same turn");
-        assert!(!woken.0.load(Ordering::Relaxed));
-        // In a later turn too, which begins with the stream.
-        event.wake();
-        assert!(woken.0.swap(false, Ordering::Relaxed));
-        assert!(streams.poll(&mut connection, &context).is_pending());
-        assert_eq!(rounds.load(Ordering::Relaxed), 3);
-        assert!(!woken.0.load(Ordering::Relaxed), "by what the stream said in the turn");
-    }
-
-    #[tokio::test]
-    async fn what_is_beside_is_polled_for_itself_and_stops_the_run() {
-        let mut streams = Streams::new(ARRIVED_MAX);
-        let polls = Arc::new(AtomicUsize::new(0));
-        let (tell, told) = oneshot::channel();
-        let (count, mut told) = (Arc::clone(&polls), told);
-        streams.beside(poll_fn(move |context| {
-            count.fetch_add(1, Ordering::Relaxed);
-            told.poll_unpin(context).map(Result::unwrap)
-        }));
-        let mut never = std::future::pending::<()>();
-        for _ in 0..5 {
-            assert!(streams.run(&mut never).now_or_never().is_none());
-        }
-        assert_eq!(polls.load(Ordering::Relaxed), 1, "not with every turn");
-        tell.send(7).unwrap();
-        assert!(matches!(streams.run(&mut never).await, Stopped::Told(7)));
-        assert!(streams.run(&mut never).now_or_never().is_none(), "and it goes on");
-    }
-
-    /// A stream that always has more to write, into a socket that takes it all, does not hold the thread.
-    #[test]
-    fn a_turn_ends_though_stream_and_connection_go_on() {
-        let mut streams = Streams::<()>::new(ARRIVED_MAX);
-        let (stream, polls) = (Arc::new(AtomicWaker::new()), Arc::new(AtomicUsize::new(0)));
-        let (own, count) = (Arc::clone(&stream), Arc::clone(&polls));
-        streams.arrivals().execute(poll_fn(move |context: &mut Context<'_>| {
-            own.register(context.waker());
-            count.fetch_add(1, Ordering::Relaxed);
-            Poll::Pending
-        }));
-        let mut connection = poll_fn(move |context: &mut Context<'_>| {
-            stream.wake();
-            context.waker().wake_by_ref();
-            Poll::<()>::Pending
-        });
-        let woken = Arc::new(Woken(AtomicBool::new(false)));
-        let waker = Waker::from(Arc::clone(&woken));
-        for turn in 1..5 {
-            let context = Context::from_waker(&waker);
-            assert!(streams.poll(&mut connection, &context).is_pending());
-            assert!(woken.0.swap(false, Ordering::Relaxed), "it goes on");
-            assert!((turn..=turn * ROUNDS_MAX).contains(&polls.load(Ordering::Relaxed)));
-        }
-    }
-
-    struct Woken(AtomicBool);
-
-    impl Wake for Woken {
-        fn wake(self: Arc<Self>) {
-            self.0.store(true, Ordering::Relaxed);
-        }
-    }
-
-    #[tokio::test]
-    async fn with_the_connection_go_its_streams_even_those_that_never_ran() {
-        let held = Arc::new(());
-        for runs in [false, true] {
-            let mut streams = Streams::<()>::new(ARRIVED_MAX);
-            let (arrivals, held) = (streams.arrivals(), Arc::clone(&held));
-            let inner = arrivals.clone();
-            arrivals.execute(async move {
-                std::future::pending::<()>().await;
-                drop((inner, held));
-            });
-            if runs {
-                let mut never = std::future::pending::<()>();
-                assert!(streams.run(&mut never).now_or_never().is_none());
-                assert_eq!(streams.running.len(), 1);
-            }
-            drop(streams);
-            arrivals.execute(std::future::pending());
-            assert!(arrivals.0.lock().streams.is_empty());
-        }
-        assert_eq!(Arc::strong_count(&held), 1);
-    }
-}
+mod tests;

@@ -1,21 +1,23 @@
-//! One client connection: HTTP/1.1 or HTTP/2, told apart by its first bytes, with every limit set on purpose
+//! One client connection: HTTP/1.1 or HTTP/2, as ALPN or its first bytes tell, with every limit set on purpose
 //! (crates.md, pitfall 7), and ended gracefully when Weir drains (pitfall 8).
 
 use std::error::Error;
 use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use http::{HeaderMap, Request, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
-use hyper::server::conn::http1;
+use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use crate::auth::peer::Peer;
 use crate::config::ServerConfig;
@@ -34,6 +36,22 @@ macro_rules! bound_http1 {
             .header_read_timeout($connections.header_read_timeout.max(IDLE_TIMEOUT))
             .max_headers(HEADERS_MAX)
             .max_buf_size(HEADER_BYTES_MAX + REQUEST_LINE_BYTES_MAX)
+    };
+}
+
+/// The limits of HTTP/2, as well.
+macro_rules! bound_http2 {
+    ($builder:expr) => {
+        $builder
+            .timer(TokioTimer::new())
+            .max_header_list_size(HEADER_BYTES_MAX as u32)
+            .max_concurrent_streams(STREAMS_MAX)
+            .max_pending_accept_reset_streams(PENDING_RESETS_MAX)
+            .max_local_error_reset_streams(LOCAL_RESETS_MAX)
+            .max_frame_size(FRAME_BYTES_MAX)
+            .initial_stream_window_size(STREAM_WINDOW_BYTES)
+            .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+            .max_send_buf_size(SEND_BUFFER_BYTES)
     };
 }
 
@@ -73,33 +91,22 @@ impl Connections {
     fn builder(&self, streams: Arrivals) -> auto::Builder<Arrivals> {
         let mut builder = auto::Builder::new(streams);
         bound_http1!(self, builder.http1());
-        builder
-            .http2()
-            .timer(TokioTimer::new())
-            .max_header_list_size(HEADER_BYTES_MAX as u32)
-            .max_concurrent_streams(STREAMS_MAX)
-            .max_pending_accept_reset_streams(PENDING_RESETS_MAX)
-            .max_local_error_reset_streams(LOCAL_RESETS_MAX)
-            .max_frame_size(FRAME_BYTES_MAX)
-            .initial_stream_window_size(STREAM_WINDOW_BYTES)
-            .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
-            .max_send_buf_size(SEND_BUFFER_BYTES)
-            .keep_alive_interval(PING_INTERVAL)
-            .keep_alive_timeout(PING_TIMEOUT);
+        bound_http2!(builder.http2());
         builder
     }
 
-    /// Serves one connection to its end. Its errors are the client's affair, and are told at debug.
+    /// Serves one connection to its end, as a task of its own: what came before, a handshake with all it needs, does not lie beside what every event
+    /// is sent through, nor in memory for as long. Its errors are the client's affair, and are told at debug.
     ///
-    /// What is known to be HTTP/1.1 is not asked for its first bytes: put back before the others, they would make hyper read a head in two steps, and
-    /// keep a buffer of 16 KiB for it in place of 8.
-    pub(crate) async fn serve<I>(self, io: I, client: Client, spoken: Spoken)
+    /// Where ALPN has told the protocol the first bytes are not asked: put back before the others, they would make hyper read a head of HTTP/1.1 in
+    /// two steps and keep a buffer of 16 KiB for it in place of 8, and HTTP/2 would have a layer more.
+    pub(crate) fn serve<I>(self, io: I, client: Client, spoken: Spoken, tasks: &TaskTracker)
     where
         I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let client = Arc::new(client);
         let head = Head::new();
-        let cork = Cork::new(Watched::new(io, head.clone()), head.clone());
+        let cork = Cork::new(Watched::new(io, head.clone()));
         let io = TokioIo::new(cork.clone());
         let router = Arc::clone(&self.router);
         let draining = client.draining.clone();
@@ -118,83 +125,118 @@ impl Connections {
                 })
             })
         });
-        let streams = Streams::new(ARRIVED_MAX);
-        self.watch_over(&streams, untaken, head, draining);
-        let ended = match spoken {
+        let mut streams = Streams::new(ARRIVED_MAX);
+        watch_over(&mut streams, self.header_read_timeout, untaken, head, draining);
+        let abort = self.abort.clone();
+        match spoken {
             Spoken::Http1 => {
                 let mut builder = http1::Builder::new();
                 let connection = bound_http1!(self, builder).serve_connection(io, service);
                 let connection = Box::pin(connection.with_upgrades());
-                self.drive(&cork, streams, connection, |it| it.graceful_shutdown()).await
+                let leave = |it: Pin<&mut _>| http1::UpgradeableConnection::graceful_shutdown(it);
+                tasks.spawn(Driven { connection, streams, cork, leave, abort });
+            }
+            Spoken::Http2 => {
+                let mut builder = http2::Builder::new(streams.arrivals());
+                let connection = bound_http2!(builder).serve_connection(io, service);
+                let connection = Box::pin(connection);
+                let leave = |it: Pin<&mut _>| http2::Connection::graceful_shutdown(it);
+                tasks.spawn(Driven { connection, streams, cork, leave, abort });
             }
             Spoken::Unknown => {
                 let builder = self.builder(streams.arrivals());
                 let connection = builder.serve_connection_with_upgrades(io, service).into_owned();
-                self.drive(&cork, streams, Box::pin(connection), |it| it.graceful_shutdown()).await
+                let connection = Box::pin(connection);
+                let leave = |it: Pin<&mut _>| auto::UpgradeableConnection::graceful_shutdown(it);
+                tasks.spawn(Driven { connection, streams, cork, leave, abort });
             }
+        }
+    }
+}
+
+/// Runs what bounds a connection beside its streams.
+fn watch_over(
+    streams: &mut Streams<Told>,
+    header_read_timeout: Duration,
+    untaken: Untaken,
+    head: Head,
+    draining: CancellationToken,
+) {
+    streams.beside(async move { match untaken.sweep().await {} });
+    let late = head.clone();
+    streams.beside(async move {
+        late.late(header_read_timeout).await;
+        Told::Late
+    });
+    streams.beside(async move {
+        tokio::select! {
+            () = draining.cancelled() => {}
+            () = head.unused(IDLE_TIMEOUT) => {}
+        }
+        Told::Leave
+    });
+}
+
+/// A connection and its streams, run by turns until it ends or must.
+struct Driven<I, C> {
+    /// Dropped before its streams.
+    connection: Pin<Box<C>>,
+    streams: Streams<Told>,
+    cork: Cork<I>,
+    leave: fn(Pin<&mut C>),
+    abort: CancellationToken,
+}
+
+impl<I, C, E> Future for Driven<I, C>
+where
+    I: AsyncRead + AsyncWrite + Unpin,
+    C: Future<Output = Result<(), E>>,
+    E: Into<Box<dyn Error + Send + Sync>>,
+{
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let this = self.get_mut();
+        let turn = this.turn(context);
+        let ended = match this.cork.end_turn(turn, context) {
+            Poll::Pending => return Poll::Pending,
+            Poll::Ready(Ok(ended)) => ended.map_err(Into::into),
+            Poll::Ready(Err(error)) => Err(error.into()),
         };
         if let Err(error) = ended {
             tracing::debug!(%error, "a client connection ended");
         }
+        Poll::Ready(())
     }
+}
 
-    /// Runs a connection and its streams by turns, until it ends or must.
-    async fn drive<I, C, E>(
-        &self,
-        cork: &Cork<I>,
-        mut streams: Streams<Told>,
-        mut connection: Pin<Box<C>>,
-        leave: fn(Pin<&mut C>),
-    ) -> Result<(), Box<dyn Error + Send + Sync>>
-    where
-        I: AsyncRead + AsyncWrite + Unpin,
-        C: Future<Output = Result<(), E>>,
-        E: Into<Box<dyn Error + Send + Sync>>,
-    {
-        let ended = cork.turns(async {
-            loop {
-                match streams.run(&mut connection).await {
-                    Stopped::Ended(ended) => return ended,
-                    Stopped::Told(Told::Late) => {
-                        tracing::debug!("a client did not finish the head of its request in time");
-                        return Ok(());
-                    }
-                    Stopped::Told(Told::Leave) => {
-                        leave(connection.as_mut());
-                        let abort = self.abort.clone();
-                        streams.beside(async move {
-                            abort.cancelled().await;
-                            Told::Abort
-                        });
-                    }
-                    Stopped::Told(Told::Abort) => return Ok(()),
+impl<I, C, E> Driven<I, C>
+where
+    I: AsyncRead + AsyncWrite + Unpin,
+    C: Future<Output = Result<(), E>>,
+{
+    /// One turn, and what is told beside it.
+    fn turn(&mut self, context: &Context<'_>) -> Poll<Result<(), E>> {
+        let Self { connection, streams, cork, leave, abort } = self;
+        loop {
+            let share = |open| cork.share(open > 1);
+            match ready!(streams.poll(connection, share, context)) {
+                Stopped::Ended(ended) => return Poll::Ready(ended),
+                Stopped::Told(Told::Late) => {
+                    tracing::debug!("a client did not finish the head of its request in time");
+                    return Poll::Ready(Ok(()));
                 }
+                Stopped::Told(Told::Leave) => {
+                    leave(connection.as_mut());
+                    let abort = abort.clone();
+                    streams.beside(async move {
+                        abort.cancelled().await;
+                        Told::Abort
+                    });
+                }
+                Stopped::Told(Told::Abort) => return Poll::Ready(Ok(())),
             }
-        });
-        ended.await?.map_err(Into::into)
-    }
-
-    /// Runs what bounds a connection beside its streams.
-    fn watch_over(
-        &self,
-        streams: &Streams<Told>,
-        untaken: Untaken,
-        head: Head,
-        draining: CancellationToken,
-    ) {
-        streams.beside(async move { match untaken.sweep().await {} });
-        let (late, timeout) = (head.clone(), self.header_read_timeout);
-        streams.beside(async move {
-            late.late(timeout).await;
-            Told::Late
-        });
-        streams.beside(async move {
-            tokio::select! {
-                () = draining.cancelled() => {}
-                () = head.unused(IDLE_TIMEOUT) => {}
-            }
-            Told::Leave
-        });
+        }
     }
 }
 
@@ -203,6 +245,8 @@ impl Connections {
 pub(crate) enum Spoken {
     /// ALPN has chosen HTTP/1.1.
     Http1,
+    /// ALPN has chosen HTTP/2.
+    Http2,
     /// HTTP/2 begins with a preface that nothing else begins with.
     Unknown,
 }
@@ -249,10 +293,6 @@ const STREAM_WINDOW_BYTES: u32 = 256 << 10;
 const CONNECTION_WINDOW_BYTES: u32 = 2 << 20;
 /// What a stream buffers for a slow reader. There are many watches, and each lives on the shared history.
 const SEND_BUFFER_BYTES: usize = 64 << 10;
-/// Finds dead peers; kube-apiserver's clients ping at the same interval.
-const PING_INTERVAL: Duration = Duration::from_secs(30);
-/// How long a ping may stay unanswered.
-const PING_TIMEOUT: Duration = Duration::from_secs(20);
 /// Between two requests on a connection: longer than the 90 s after which Go's clients close it, so that none is ever
 /// written to a connection that Weir is just closing.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(120);

@@ -13,33 +13,29 @@
 //! Locks: the connection's, for one poll; nobody contends for it. A thread's spare buffer is taken and given back under it.
 
 use std::cell::Cell;
-use std::future::poll_fn;
 use std::io::{self, IoSlice};
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::server::patience::Head;
-
 /// A client's connection; see the module. Cheap to clone.
 #[derive(Debug)]
-pub(crate) struct Cork<I> {
-    head: Head,
-    gathering: Arc<Mutex<Gathering<I>>>,
-}
+pub(crate) struct Cork<I>(Arc<Mutex<Gathering<I>>>);
 
 impl<I> Clone for Cork<I> {
     fn clone(&self) -> Self {
-        Self { head: self.head.clone(), gathering: Arc::clone(&self.gathering) }
+        Self(Arc::clone(&self.0))
     }
 }
 
 #[derive(Debug)]
 struct Gathering<I> {
     io: I,
+    /// Whether several requests share the connection.
+    shared: bool,
     gathered: Vec<u8>,
     /// So much of `gathered` was written.
     written: usize,
@@ -48,25 +44,28 @@ struct Gathering<I> {
 }
 
 impl<I: AsyncRead + AsyncWrite + Unpin> Cork<I> {
-    /// Over `io`, of whose protocol and open requests `head` tells.
-    pub(crate) fn new(io: I, head: Head) -> Self {
-        let gathering = Gathering { io, gathered: Vec::new(), written: 0, unflushed: false };
-        Self { head, gathering: Arc::new(Mutex::new(gathering)) }
+    /// Over `io`.
+    pub(crate) fn new(io: I) -> Self {
+        let (gathered, written, unflushed) = (Vec::new(), 0, false);
+        Self(Arc::new(Mutex::new(Gathering { io, shared: false, gathered, written, unflushed })))
     }
 
-    /// Drives what reads and writes here, by turns. The error is one of the last write of a turn.
-    pub(crate) async fn turns<F: Future>(&self, connection: F) -> io::Result<F::Output> {
-        let mut connection = pin!(connection);
-        poll_fn(|context| {
-            let polled = connection.as_mut().poll(context);
-            let drained = self.gathering.lock().drain(context);
-            match (polled, drained) {
-                (Poll::Ready(output), _) => Poll::Ready(Ok(output)),
-                (Poll::Pending, Poll::Ready(Err(error))) => Poll::Ready(Err(error)),
-                (Poll::Pending, _) => Poll::Pending,
-            }
-        })
-        .await
+    /// Tells whether several requests share the connection from now on.
+    pub(crate) fn share(&self, shared: bool) {
+        self.0.lock().shared = shared;
+    }
+
+    /// To be called with what a turn of the connection's task came to. The error is one of the last write of the turn.
+    pub(crate) fn end_turn<T>(
+        &self,
+        polled: Poll<T>,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<T>> {
+        match (polled, self.0.lock().drain(context)) {
+            (Poll::Ready(output), _) => Poll::Ready(Ok(output)),
+            (Poll::Pending, Poll::Ready(Err(error))) => Poll::Ready(Err(error)),
+            (Poll::Pending, _) => Poll::Pending,
+        }
     }
 }
 
@@ -106,7 +105,7 @@ impl<I: AsyncRead + Unpin> AsyncRead for Cork<I> {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.gathering.lock().io).poll_read(context, buffer)
+        Pin::new(&mut self.0.lock().io).poll_read(context, buffer)
     }
 }
 
@@ -124,9 +123,9 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for Cork<I> {
         context: &mut Context<'_>,
         buffers: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let this = &mut *self.gathering.lock();
+        let this = &mut *self.0.lock();
         let length: usize = buffers.iter().map(|buffer| buffer.len()).sum();
-        let straight = length >= STRAIGHT_BYTES_MIN || !self.head.is_shared();
+        let straight = length >= STRAIGHT_BYTES_MIN || !this.shared;
         if straight || this.gathered.len() + length > GATHERED_BYTES_MAX {
             ready!(this.drain(context))?;
         }
@@ -138,12 +137,12 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for Cork<I> {
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.gathering.lock().io.is_write_vectored()
+        self.0.lock().io.is_write_vectored()
     }
 
     /// What is gathered is flushed when the turn ends.
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let this = &mut *self.gathering.lock();
+        let this = &mut *self.0.lock();
         if !this.gathered.is_empty() {
             return Poll::Ready(Ok(()));
         }
@@ -153,7 +152,7 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for Cork<I> {
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let this = &mut *self.gathering.lock();
+        let this = &mut *self.0.lock();
         ready!(this.drain(context))?;
         Pin::new(&mut this.io).poll_shutdown(context)
     }

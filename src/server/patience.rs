@@ -4,7 +4,7 @@
 //! connection like a head that never ends: a bound that is right for the one is wrong for the other. So the bytes are
 //! watched as they are read: from the first of a head to its last a client has little time, and between two requests much.
 //!
-//! HTTP/2 is left to its pings once its preface is complete, and told to go when it had no request for long.
+//! HTTP/2 is let be once its preface is complete, and told to go when it had no request for long.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -74,11 +74,6 @@ impl Head {
 
     fn is_http2(&self) -> bool {
         self.0.http2.load(Ordering::Relaxed)
-    }
-
-    /// Whether several requests share the connection now.
-    pub(crate) fn is_shared(&self) -> bool {
-        self.is_http2() && self.0.open.load(Ordering::Relaxed) > 1
     }
 
     /// Resolves when a head has been coming for longer than this.

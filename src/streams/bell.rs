@@ -17,22 +17,20 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::task::{Context, Wake, Waker};
+use std::task::Waker;
 
-use futures_util::task::AtomicWaker;
+use futures_util::task::{ArcWake, AtomicWaker, WakerRef, waker_ref};
 
-/// See the module.
+/// See the module. It carries what is looked at when it rang, so that both lie together.
 #[derive(Debug)]
-pub(crate) struct Bell {
-    hammer: Arc<Hammer>,
-    /// Of the hammer, made once.
-    waker: Waker,
-}
+pub(crate) struct Bell<T = ()>(Arc<Hammer<T>>);
 
+/// What rings a bell.
 #[derive(Debug)]
-struct Hammer {
+pub(crate) struct Hammer<T> {
     state: AtomicU8,
     task: AtomicWaker,
+    carried: T,
 }
 
 const RESTING: u8 = 0;
@@ -40,48 +38,61 @@ const LISTENING: u8 = 1;
 /// A bit.
 const RUNG: u8 = 2;
 
-impl Bell {
-    pub(crate) fn new() -> Self {
-        let hammer = Arc::new(Hammer { state: AtomicU8::new(RESTING), task: AtomicWaker::new() });
-        Self { waker: Waker::from(Arc::clone(&hammer)), hammer }
+impl<T: Send + Sync + 'static> Bell<T> {
+    pub(crate) fn new(carried: T) -> Self {
+        let state = AtomicU8::new(RESTING);
+        Self(Arc::new(Hammer { state, task: AtomicWaker::new(), carried }))
+    }
+
+    /// For who shares what it carries.
+    pub(crate) fn hammer(&self) -> Arc<Hammer<T>> {
+        Arc::clone(&self.0)
+    }
+
+    /// What it was made with.
+    pub(crate) fn carried(&self) -> &T {
+        &self.0.carried
     }
 
     /// Whom to wake while it rests, once. To be said at the beginning of each turn.
     pub(crate) fn serve(&self, task: &Waker) {
-        self.hammer.task.register(task);
+        self.0.task.register(task);
     }
 
-    /// What rang before is about to be looked at. To be called before that is polled.
-    pub(crate) fn hear(&self) {
-        self.hammer.state.swap(LISTENING, Ordering::AcqRel);
+    /// What rang before is about to be looked at. To be called before that is polled. Tells whether anything did.
+    pub(crate) fn hear(&self) -> bool {
+        self.0.state.swap(LISTENING, Ordering::AcqRel) & RUNG != 0
     }
 
     /// Whether it rang since.
     pub(crate) fn is_rung(&self) -> bool {
-        self.hammer.state.load(Ordering::Acquire) & RUNG != 0
+        self.0.state.load(Ordering::Acquire) & RUNG != 0
     }
 
     /// Ends the turn, unless it rang since: then there is something to look at still.
     #[must_use]
     pub(crate) fn rest(&self) -> bool {
-        let state = &self.hammer.state;
+        let state = &self.0.state;
         state.compare_exchange(LISTENING, RESTING, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
     /// To poll with.
-    pub(crate) fn context(&self) -> Context<'_> {
-        Context::from_waker(&self.waker)
+    pub(crate) fn waker(&self) -> WakerRef<'_> {
+        waker_ref(&self.0)
     }
 }
 
-impl Wake for Hammer {
-    fn wake(self: Arc<Self>) {
-        self.wake_by_ref();
+impl<T> Hammer<T> {
+    /// See [`Bell::carried`].
+    pub(crate) fn carried(&self) -> &T {
+        &self.carried
     }
+}
 
-    fn wake_by_ref(self: &Arc<Self>) {
-        if self.state.fetch_or(RUNG, Ordering::AcqRel) == RESTING {
-            self.task.wake();
+impl<T: Send + Sync + 'static> ArcWake for Hammer<T> {
+    fn wake_by_ref(this: &Arc<Self>) {
+        if this.state.fetch_or(RUNG, Ordering::AcqRel) == RESTING {
+            this.task.wake();
         }
     }
 }
@@ -89,6 +100,7 @@ impl Wake for Hammer {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::AtomicUsize;
+    use std::task::Wake;
 
     use super::*;
 
@@ -104,22 +116,22 @@ mod tests {
     fn it_wakes_once_while_it_rests_and_never_during_a_turn() {
         let woken = Arc::new(Woken(AtomicUsize::new(0)));
         let count = || woken.0.load(Ordering::Relaxed);
-        let (bell, task) = (Bell::new(), Waker::from(Arc::clone(&woken)));
+        let (bell, task) = (Bell::new(()), Waker::from(Arc::clone(&woken)));
         let turn = || {
             bell.serve(&task);
-            bell.hear();
+            bell.hear()
         };
-        turn();
-        let waker = bell.context().waker().clone();
+        assert!(!turn());
+        let waker = bell.waker().clone();
         waker.wake_by_ref();
         assert!(bell.is_rung() && !bell.rest());
-        bell.hear();
+        assert!(bell.hear(), "it rang");
         assert!(!bell.is_rung() && bell.rest());
         assert_eq!(count(), 0);
         waker.wake_by_ref();
         waker.wake_by_ref();
         assert_eq!(count(), 1);
-        turn();
+        assert!(turn());
         assert!(bell.rest());
         waker.wake();
         assert_eq!(count(), 2);
@@ -129,9 +141,9 @@ mod tests {
     #[test]
     fn nothing_that_rings_is_lost() {
         let woken = Arc::new(Woken(AtomicUsize::new(0)));
-        let (bell, task) = (Bell::new(), Waker::from(Arc::clone(&woken)));
+        let (bell, task) = (Bell::new(()), Waker::from(Arc::clone(&woken)));
         let said = AtomicUsize::new(0);
-        let waker = bell.context().waker().clone();
+        let waker = bell.waker().clone();
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 for number in 1..=100_000 {

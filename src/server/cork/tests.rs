@@ -1,17 +1,18 @@
 //! What reaches the socket, and in how many writes.
 
 use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Waker;
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use proptest::prelude::*;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncWriteExt;
 use tokio::sync::Notify;
 
 use super::*;
-use crate::server::patience::Watched;
 
 /// A socket that tells of its writes, and takes only so many bytes until it is given more room.
 #[derive(Clone, Debug, Default)]
@@ -95,24 +96,25 @@ impl AsyncWrite for Socket {
     }
 }
 
-const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// A connection that several requests share, or not.
+fn cork(socket: &Socket, shared: bool) -> Cork<Socket> {
+    let cork = Cork::new(socket.clone());
+    cork.share(shared);
+    cork
+}
 
-/// A connection whose first bytes were read, and on which so many requests are open.
-async fn cork(
-    socket: &Socket,
-    opening: &[u8],
-    open: usize,
-) -> (Cork<Watched<Socket>>, Vec<crate::server::patience::Request>) {
-    let head = Head::new();
-    let mut cork = Cork::new(Watched::new(socket.clone(), head.clone()), head.clone());
-    socket.0.lock().incoming.extend(opening);
-    let mut read = vec![0; opening.len()];
-    cork.read_exact(&mut read).await.unwrap();
-    (cork, (0..open).map(|_| head.request(false)).collect())
+/// Drives what reads and writes here, by turns.
+async fn turns<F: Future>(cork: &Cork<Socket>, connection: F) -> io::Result<F::Output> {
+    let mut connection = pin!(connection);
+    poll_fn(|context| {
+        let polled = connection.as_mut().poll(context);
+        cork.end_turn(polled, context)
+    })
+    .await
 }
 
 /// Writes and flushes each piece, as h2 does with DATA frames.
-async fn write(mut cork: Cork<Watched<Socket>>, pieces: &[Vec<u8>]) -> io::Result<()> {
+async fn write(mut cork: Cork<Socket>, pieces: &[Vec<u8>]) -> io::Result<()> {
     for piece in pieces {
         cork.write_all(piece).await?;
         cork.flush().await?;
@@ -123,28 +125,26 @@ async fn write(mut cork: Cork<Watched<Socket>>, pieces: &[Vec<u8>]) -> io::Resul
 #[tokio::test]
 async fn what_a_turn_writes_goes_out_at_its_end_in_one_write() {
     let socket = Socket::default();
-    let (cork, _open) = cork(&socket, PREFACE, 2).await;
+    let cork = cork(&socket, true);
     let pieces = vec![vec![b'x'; 1000]; 50];
     let turn = async {
         write(cork.clone(), &pieces).await.unwrap();
         assert_eq!(socket.0.lock().writes, 0);
         std::future::pending::<()>().await
     };
-    let mut turns = pin!(cork.turns(turn));
+    let mut turns = pin!(turns(&cork, turn));
     assert!(futures_util::poll!(turns.as_mut()).is_pending());
     let state = socket.0.lock();
     assert_eq!((state.written.len(), state.writes, state.flushes), (50_000, 1, 1));
     drop(state);
-    assert_eq!(cork.gathering.lock().gathered.capacity(), 0, "an idle connection holds nothing");
+    assert_eq!(cork.0.lock().gathered.capacity(), 0, "an idle connection holds nothing");
 }
 
 #[tokio::test]
-async fn lone_requests_whole_frames_and_http1_go_straight_through() {
-    for (opening, open, length) in
-        [(PREFACE, 1, 1000), (PREFACE, 9, STRAIGHT_BYTES_MIN), (b"GET / HTTP/1.1\r\n", 9, 1000)]
-    {
+async fn lone_requests_and_whole_frames_go_straight_through() {
+    for (shared, length) in [(false, 1000), (true, STRAIGHT_BYTES_MIN)] {
         let socket = Socket::default();
-        let (cork, _open) = cork(&socket, opening, open).await;
+        let cork = cork(&socket, shared);
         write(cork, &vec![vec![b'x'; length]; 5]).now_or_never().unwrap().unwrap();
         let state = socket.0.lock();
         assert_eq!((state.writes, state.flushes, state.written.len()), (5, 5, length * 5));
@@ -154,14 +154,14 @@ async fn lone_requests_whole_frames_and_http1_go_straight_through() {
 #[tokio::test]
 async fn a_full_socket_is_felt_and_nothing_is_lost() {
     let socket = Socket::with_room(0);
-    let (cork, _open) = cork(&socket, PREFACE, 2).await;
+    let cork = cork(&socket, true);
     let pieces: Vec<Vec<u8>> = (0..200_u8).map(|number| vec![number; 1000]).collect();
     let taken = Arc::new(AtomicUsize::new(0));
     let (count, done, writer) = (Arc::clone(&taken), Arc::new(Notify::new()), cork.clone());
     let wrote = Arc::clone(&done);
     let expected = pieces.concat();
     let driver = tokio::spawn(async move {
-        let turns = cork.turns(async move {
+        let turns = turns(&cork, async move {
             for piece in &pieces {
                 write(writer.clone(), std::slice::from_ref(piece)).await.unwrap();
                 count.fetch_add(1, Ordering::Relaxed);
@@ -187,9 +187,9 @@ async fn a_full_socket_is_felt_and_nothing_is_lost() {
 #[tokio::test(start_paused = true)]
 async fn an_error_at_a_turns_end_ends_the_connection() {
     let socket = Socket::with_room(10);
-    let (cork, _open) = cork(&socket, PREFACE, 2).await;
+    let cork = cork(&socket, true);
     let writer = cork.clone();
-    let turns = cork.turns(async move {
+    let turns = turns(&cork, async move {
         write(writer, &[vec![b'x'; 1000]]).await.unwrap();
         std::future::pending::<()>().await
     });
@@ -203,18 +203,18 @@ async fn an_error_at_a_turns_end_ends_the_connection() {
 #[tokio::test]
 async fn what_was_gathered_goes_out_before_the_end() {
     let socket = Socket::default();
-    let (cork, _open) = cork(&socket, PREFACE, 2).await;
+    let cork = cork(&socket, true);
     let mut writer = cork.clone();
-    let turns = cork.turns(async move {
+    let turns = turns(&cork, async move {
         writer.write_all(b"goodbye").await?;
         writer.shutdown().await
     });
     turns.await.unwrap().unwrap();
     assert_eq!(socket.0.lock().written, b"goodbye");
 
-    let (cork, _open) = self::cork(&socket, PREFACE, 2).await;
+    let cork = self::cork(&socket, true);
     let mut writer = cork.clone();
-    cork.turns(async move { writer.write_all(b", really").await }).await.unwrap().unwrap();
+    self::turns(&cork, async move { writer.write_all(b", really").await }).await.unwrap().unwrap();
     assert_eq!(socket.0.lock().written, b"goodbye, really");
 }
 
@@ -222,7 +222,7 @@ async fn what_was_gathered_goes_out_before_the_end() {
 enum Step {
     Write(usize),
     Room(usize),
-    Open(usize),
+    Share(bool),
     Turn,
 }
 
@@ -230,7 +230,7 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         4 => (1..40_000_usize).prop_map(Step::Write),
         3 => (0..50_000_usize).prop_map(Step::Room),
-        1 => (0..4_usize).prop_map(Step::Open),
+        1 => any::<bool>().prop_map(Step::Share),
         3 => Just(Step::Turn),
     ]
 }
@@ -242,8 +242,7 @@ proptest! {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
             let socket = Socket::with_room(0);
-            let (mut cork, mut open) = cork(&socket, PREFACE, 2).await;
-            let head = cork.head.clone();
+            let mut cork = cork(&socket, true);
             let (mut expected, mut number) = (Vec::new(), 0_u32);
             for step in steps {
                 match step {
@@ -257,17 +256,16 @@ proptest! {
                         cork.flush().now_or_never();
                     }
                     Step::Room(room) => socket.change(|state| state.room = Some(room)),
-                    Step::Open(count) => open = (0..count).map(|_| head.request(false)).collect(),
+                    Step::Share(shared) => cork.share(shared),
                     Step::Turn => {
                         let mut context = Context::from_waker(Waker::noop());
-                        let _ready = cork.gathering.lock().drain(&mut context).is_ready();
+                        let _ready = cork.0.lock().drain(&mut context).is_ready();
                     }
                 }
-                prop_assert!(cork.gathering.lock().gathered.capacity() <= GATHERED_BYTES_MAX);
+                prop_assert!(cork.0.lock().gathered.capacity() <= GATHERED_BYTES_MAX);
             }
-            drop(open);
             socket.change(|state| state.room = None);
-            cork.turns(async {}).await.unwrap();
+            turns(&cork, async {}).await.unwrap();
             prop_assert!(socket.0.lock().written == expected);
             Ok(())
         })?;
