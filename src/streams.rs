@@ -22,6 +22,7 @@
 //! Lock: that of the arrivals, held while a future is put there or some are taken out.
 
 mod bell;
+pub(crate) mod seldom;
 
 use std::future::poll_fn;
 use std::panic::AssertUnwindSafe;

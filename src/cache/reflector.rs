@@ -36,6 +36,7 @@ use crate::cache::reflector::watch::Running;
 use crate::codec::bookmark::BookmarkTemplate;
 use crate::codec::object::Object;
 use crate::config::OnRelist;
+use crate::streams::seldom::Seldom;
 use crate::upstream::error::UpstreamError;
 use crate::upstream::lister_watcher::{ListRequest, ListWatch};
 
@@ -144,8 +145,15 @@ impl<L: ListWatch> Reflector<L> {
         let key = &live.key;
         let span =
             tracing::info_span!("reflector", resource = %key.gvr, namespace = key.namespace());
-        let work = live.cancel.run_until_cancelled(self.work());
-        work.instrument(span).await.unwrap_or_else(|| live.stop_reason())
+        let cancelled = Seldom::new(live.cancel.cancelled());
+        let work = async {
+            tokio::select! {
+                biased;
+                () = cancelled => live.stop_reason(),
+                refusal = self.work() => refusal,
+            }
+        };
+        work.instrument(span).await
     }
 
     async fn work(&mut self) -> Refusal {

@@ -2,14 +2,17 @@
 
 use std::time::Duration;
 
-use tokio::time::{Instant, timeout_at};
+use tokio::sync::watch::Receiver;
+use tokio::time::{Instant, sleep_until};
 
 use crate::api::resource::Shape;
 use crate::cache::core::watch_cache::Change;
 use crate::cache::handle::Refusal;
+use crate::cache::live::LiveCache;
 use crate::cache::reflector::failure::Failure;
 use crate::cache::reflector::list::{PAGE_TIMEOUT, in_time};
 use crate::cache::reflector::{Doubt, ListCause, Reflector, State};
+use crate::streams::seldom::Seldom;
 use crate::upstream::lister_watcher::{ListWatch, UpstreamEvent, WatchRequest, WatchStream};
 
 /// An open watch.
@@ -38,8 +41,29 @@ enum Outcome {
     Applied,
     /// It ended cleanly.
     Clean,
+}
+
+/// What interrupts a watch.
+enum Alarm {
+    /// The upstream's history was found rewound.
+    Rewound,
+    /// The same objects may be written in other bytes now.
+    Changed,
+    /// Someone doubts the history.
+    Recheck,
     /// It is open past its own time-out: the connection is dead without knowing.
     Overdue,
+}
+
+/// The first alarm that rings.
+async fn alarm(live: &LiveCache, mut rewound: Receiver<u64>, deadline: Instant) -> Alarm {
+    tokio::select! {
+        biased;
+        _ = rewound.changed() => Alarm::Rewound,
+        () = live.changed.notified() => Alarm::Changed,
+        () = live.recheck.notified() => Alarm::Recheck,
+        () = sleep_until(deadline) => Alarm::Overdue,
+    }
 }
 
 impl<L: ListWatch> Reflector<L> {
@@ -111,39 +135,48 @@ impl<L: ListWatch> Reflector<L> {
         self.failed(failure, State::Resuming(doubt))
     }
 
-    /// Applies what a watch brings until it ends, or until someone doubts the history.
+    /// Applies what a watch brings until it ends, or until an alarm rings.
     pub(super) async fn watch(
         &mut self,
         mut running: Running<L::Watch>,
     ) -> Result<State<L::Watch>, Refusal> {
         let live = self.live.clone();
-        let mut rewound = self.rewound.clone();
+        // Not looked at with every event.
+        let mut alarm = Seldom::new(alarm(&live, self.rewound.clone(), running.deadline));
         loop {
             let took = tokio::select! {
                 biased;
-                _ = rewound.changed() => {
-                    live.series.watch_ended("rewound");
-                    return Ok(State::Listing(ListCause::Rewound));
-                }
-                () = live.changed.notified() => {
-                    live.series.watch_ended("changed");
-                    return Ok(State::Listing(ListCause::Changed));
-                }
-                () = live.recheck.notified() => {
-                    return Ok(State::Verifying(running, Doubt::History));
-                }
+                alarm = &mut alarm => return self.alarmed(alarm, running),
                 took = self.take(&mut running) => took,
             };
             match took {
                 Ok(Outcome::Applied) => {}
                 Ok(Outcome::Clean) => return self.ended_cleanly(&running),
-                Ok(Outcome::Overdue) => {
-                    live.series.watch_ended("overdue");
-                    let text =
-                        "the watch outlived its own time-out; its connection is dead".to_owned();
-                    return self.failed(Failure::Retry(text, None), self.after_a_break());
-                }
                 Err(failure) => return self.watch_failed(failure),
+            }
+        }
+    }
+
+    /// What follows an alarm.
+    fn alarmed(
+        &mut self,
+        alarm: Alarm,
+        running: Running<L::Watch>,
+    ) -> Result<State<L::Watch>, Refusal> {
+        match alarm {
+            Alarm::Rewound => {
+                self.live.series.watch_ended("rewound");
+                Ok(State::Listing(ListCause::Rewound))
+            }
+            Alarm::Changed => {
+                self.live.series.watch_ended("changed");
+                Ok(State::Listing(ListCause::Changed))
+            }
+            Alarm::Recheck => Ok(State::Verifying(running, Doubt::History)),
+            Alarm::Overdue => {
+                self.live.series.watch_ended("overdue");
+                let text = "the watch outlived its own time-out; its connection is dead".to_owned();
+                self.failed(Failure::Retry(text, None), self.after_a_break())
             }
         }
     }
@@ -151,11 +184,9 @@ impl<L: ListWatch> Reflector<L> {
     /// Takes and applies the next events. Cancel safe: there is no await between taking and applying.
     async fn take(&mut self, running: &mut Running<L::Watch>) -> Result<Outcome, Failure> {
         let events = if running.pending.is_empty() {
-            match timeout_at(running.deadline, running.watch.next()).await {
-                Ok(Ok(Some(events))) => events,
-                Ok(Ok(None)) => return Ok(Outcome::Clean),
-                Ok(Err(error)) => return Err(error.into()),
-                Err(_elapsed) => return Ok(Outcome::Overdue),
+            match running.watch.next().await? {
+                Some(events) => events,
+                None => return Ok(Outcome::Clean),
             }
         } else {
             std::mem::take(&mut running.pending)

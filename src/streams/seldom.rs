@@ -1,0 +1,59 @@
+//! A future that is polled when it was woken itself, and not with all else that its task does.
+//!
+//! A task that handles an event every few milliseconds may also wait for what comes once in minutes, or never: to be stopped, a deadline. In a `select!`
+//! these are polled with every event, for each a lock or two and some lines of memory that have left the processor's caches since the event before.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+
+/// See the module. Once it is ready, it never is again.
+#[derive(Debug)]
+pub(crate) struct Seldom<F>(FuturesUnordered<F>);
+
+impl<F: Future> Seldom<F> {
+    pub(crate) fn new(future: F) -> Self {
+        Self([future].into_iter().collect())
+    }
+}
+
+impl<F: Future> Future for Seldom<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        match self.0.poll_next_unpin(context) {
+            Poll::Ready(Some(output)) => Poll::Ready(output),
+            Poll::Ready(None) | Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::future::poll_fn;
+
+    use futures_util::{FutureExt, poll};
+    use tokio::sync::oneshot;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn it_is_polled_when_it_was_woken() {
+        let (polls, (tell, mut told)) = (Cell::new(0), oneshot::channel());
+        let mut seldom = Seldom::new(poll_fn(|context| {
+            polls.set(polls.get() + 1);
+            told.poll_unpin(context)
+        }));
+        for _ in 0..5 {
+            assert!(poll!(&mut seldom).is_pending());
+        }
+        assert_eq!(polls.get(), 1);
+        tell.send(7).unwrap();
+        assert_eq!(poll!(&mut seldom), Poll::Ready(Ok(7)));
+        assert_eq!(polls.get(), 2);
+        assert!(poll!(&mut seldom).is_pending(), "never again");
+    }
+}
