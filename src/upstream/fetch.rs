@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use futures_util::FutureExt;
 use http::header::{ACCEPT, CONTENT_TYPE, IF_NONE_MATCH, RETRY_AFTER, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use http_body::Body as _;
@@ -75,8 +76,7 @@ impl<'a> Get<'a> {
         if let Some(etag) = self.if_none_match {
             request.headers_mut().insert(IF_NONE_MATCH, etag.clone());
         }
-        let sent = tokio::time::timeout(self.timeout, upstream.send(self.purpose, request)).await;
-        let response = sent.map_err(|_| UpstreamError::Timeout(self.timeout))??;
+        let response = in_time(self.timeout, upstream.send(self.purpose, request)).await?;
         match response.status() {
             StatusCode::OK => Ok(response),
             StatusCode::NOT_MODIFIED if self.if_none_match.is_some() => Ok(response),
@@ -93,6 +93,16 @@ impl<'a> Get<'a> {
         let (parts, body) = self.send(upstream).await?.into_parts();
         Ok(Response::from_parts(parts, read(body, max_bytes).await?))
     }
+}
+
+/// What a call of the upstream gives, if it does so in time.
+/// Counts from when it is called; not an `async fn`, which would hold the call twice.
+pub(crate) fn in_time<T>(
+    limit: Duration,
+    call: impl Future<Output = Result<T, UpstreamError>>,
+) -> impl Future<Output = Result<T, UpstreamError>> {
+    let call = tokio::time::timeout(limit, call);
+    call.map(move |done| done.unwrap_or(Err(UpstreamError::Timeout(limit))))
 }
 
 /// Reads a body to its end, but no more than `max_bytes` of it: more is an [`UpstreamError::TooLong`].
@@ -147,9 +157,7 @@ pub(crate) async fn post_review(
             done => done,
         }
     };
-    tokio::time::timeout(REVIEW_TIMEOUT, twice)
-        .await
-        .map_err(|_| UpstreamError::Timeout(REVIEW_TIMEOUT))?
+    in_time(REVIEW_TIMEOUT, twice).await
 }
 
 async fn post_once(

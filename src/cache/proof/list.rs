@@ -6,8 +6,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::timeout;
-
 use crate::api::resource_version::ResourceVersion;
 use crate::cache::budget::Claim;
 use crate::cache::core::watch_cache::State;
@@ -17,6 +15,7 @@ use crate::cache::proof::reaches;
 use crate::codec::list::ListPage;
 use crate::codec::object::Object;
 use crate::upstream::error::UpstreamError;
+use crate::upstream::fetch::in_time;
 use crate::upstream::lister_watcher::ListRequest;
 
 /// A state that was listed besides the stream. It shares with the cache's present one what is equal; what is not counts against the budget for as long as
@@ -64,8 +63,7 @@ pub(super) async fn list(live: Arc<LiveCache>, needed: ResourceVersion) -> Listi
     if live.shared.budget.is_spent() {
         return Listing::Failed;
     }
-    let fetched = timeout(PROBE_TIMEOUT, fetch(&live, needed)).await;
-    let page = match fetched.unwrap_or(Err(UpstreamError::Timeout(PROBE_TIMEOUT))) {
+    let page = match in_time(PROBE_TIMEOUT, fetch(&live, needed)).await {
         Ok(page) => page,
         Err(error) => {
             tracing::debug!(%error, "a second list failed");

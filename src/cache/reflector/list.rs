@@ -18,6 +18,7 @@ use crate::cache::reflector::{Doubt, ListCause, Reflector, State};
 use crate::codec::list::ListPage;
 use crate::codec::object::Object;
 use crate::upstream::error::UpstreamError;
+use crate::upstream::fetch::in_time;
 use crate::upstream::lister_watcher::{
     ListRequest, ListWatch, UpstreamEvent, WatchRequest, WatchStream,
 };
@@ -328,14 +329,6 @@ impl<L: ListWatch> Reflector<L> {
         }
         Failure::Silent
     }
-}
-
-/// What a call of the upstream gives, if it does so in time.
-pub(super) async fn in_time<T>(
-    limit: Duration,
-    call: impl Future<Output = Result<T, UpstreamError>>,
-) -> Result<T, UpstreamError> {
-    timeout(limit, call).await.unwrap_or(Err(UpstreamError::Timeout(limit)))
 }
 
 /// The upstream ends a list after 60 s itself (`--request-timeout`); what takes longer is stuck on the way.

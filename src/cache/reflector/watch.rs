@@ -10,9 +10,10 @@ use crate::cache::core::watch_cache::Change;
 use crate::cache::handle::Refusal;
 use crate::cache::live::LiveCache;
 use crate::cache::reflector::failure::Failure;
-use crate::cache::reflector::list::{PAGE_TIMEOUT, in_time};
+use crate::cache::reflector::list::PAGE_TIMEOUT;
 use crate::cache::reflector::{Doubt, ListCause, Reflector, State};
 use crate::streams::seldom::Seldom;
+use crate::upstream::fetch::in_time;
 use crate::upstream::lister_watcher::{ListWatch, UpstreamEvent, WatchRequest, WatchStream};
 
 /// An open watch.
