@@ -63,7 +63,7 @@ impl std::fmt::Debug for Arrived {
 impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Arrivals {
     fn execute(&self, stream: F) {
         let stream = Box::pin(stream);
-        let mut arrived = self.0.carried().lock();
+        let mut arrived = self.0.carried.lock();
         if !arrived.closed && arrived.streams.len() < arrived.streams_max {
             arrived.streams.push(stream);
         }

@@ -133,21 +133,21 @@ impl Connections {
                 let mut builder = http1::Builder::new();
                 let connection = bound_http1!(self, builder).serve_connection(io, service);
                 let connection = Box::pin(connection.with_upgrades());
-                let leave = |it: Pin<&mut _>| http1::UpgradeableConnection::graceful_shutdown(it);
+                let leave = http1::UpgradeableConnection::graceful_shutdown;
                 tasks.spawn(Driven { connection, streams, cork, leave, abort });
             }
             Spoken::Http2 => {
                 let mut builder = http2::Builder::new(streams.arrivals());
                 let connection = bound_http2!(builder).serve_connection(io, service);
                 let connection = Box::pin(connection);
-                let leave = |it: Pin<&mut _>| http2::Connection::graceful_shutdown(it);
+                let leave = http2::Connection::graceful_shutdown;
                 tasks.spawn(Driven { connection, streams, cork, leave, abort });
             }
             Spoken::Unknown => {
                 let builder = self.builder(streams.arrivals());
                 let connection = builder.serve_connection_with_upgrades(io, service).into_owned();
                 let connection = Box::pin(connection);
-                let leave = |it: Pin<&mut _>| auto::UpgradeableConnection::graceful_shutdown(it);
+                let leave = auto::UpgradeableConnection::graceful_shutdown;
                 tasks.spawn(Driven { connection, streams, cork, leave, abort });
             }
         }

@@ -30,7 +30,8 @@ pub(crate) struct Bell<T = ()>(Arc<Hammer<T>>);
 pub(crate) struct Hammer<T> {
     state: AtomicU8,
     task: AtomicWaker,
-    carried: T,
+    /// See [`Bell::carried`].
+    pub(super) carried: T,
 }
 
 const RESTING: u8 = 0;
@@ -79,13 +80,6 @@ impl<T: Send + Sync + 'static> Bell<T> {
     /// To poll with.
     pub(crate) fn waker(&self) -> WakerRef<'_> {
         waker_ref(&self.0)
-    }
-}
-
-impl<T> Hammer<T> {
-    /// See [`Bell::carried`].
-    pub(crate) fn carried(&self) -> &T {
-        &self.carried
     }
 }
 

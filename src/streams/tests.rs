@@ -255,7 +255,7 @@ async fn with_the_connection_go_its_streams_even_those_that_never_ran() {
         }
         drop(streams);
         arrivals.execute(std::future::pending());
-        assert!(arrivals.0.carried().lock().streams.is_empty());
+        assert!(arrivals.0.carried.lock().streams.is_empty());
     }
     assert_eq!(Arc::strong_count(&held), 1);
 }

@@ -210,6 +210,7 @@ mod tests {
 
     use super::*;
     use crate::codec::json::tests::{config_maps, widgets};
+    use crate::codec::list::tests::WIDGET_LIST;
 
     /// What comes of a text that is cut at these places: the names, and how it ended.
     fn read(
@@ -248,12 +249,7 @@ mod tests {
 
     #[test]
     fn a_custom_list_has_its_metadata_at_the_end() {
-        let text = concat!(
-            r#"{"apiVersion":"example.com/v1","items":[{"apiVersion":"example.com/v1","kind":"Widget","#,
-            r#""metadata":{"name":"w","namespace":"n","resourceVersion":"5"},"spec":{"color":"red"}}],"#,
-            r#""kind":"WidgetList","metadata":{"continue":"","resourceVersion":"262"}}"#,
-        );
-        let (objects, page) = read(text, &[], &widgets()).unwrap();
+        let (objects, page) = read(WIDGET_LIST, &[], &widgets()).unwrap();
         assert_eq!((objects.len(), page.resource_version.0, &*page.continue_token), (1, 262, ""));
     }
 
