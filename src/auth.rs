@@ -15,7 +15,7 @@ pub mod attributes;
 pub mod audit;
 pub mod authenticator;
 pub mod authorizer;
-mod away;
+mod outage;
 pub mod bearer;
 pub mod cluster;
 pub mod forbidden;

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::decisions::UNANSWERED_TTL;
 use super::{Question, Unanswered};
-use crate::auth::away::Away;
+use crate::auth::outage::OutageDetector;
 use crate::upstream::error::UpstreamError;
 
 /// See the module.
@@ -19,7 +19,7 @@ pub(super) struct Health {
 
 #[derive(Default)]
 struct State {
-    away: Away<Question>,
+    outage: OutageDetector<Question>,
     /// Nothing is asked until then.
     paused_until: Option<Instant>,
 }
@@ -27,7 +27,7 @@ struct State {
 impl Health {
     /// Whether it was away a moment ago, whatever it was asked.
     pub(super) fn is_away(&self) -> bool {
-        self.state.lock().away.is_now()
+        self.state.lock().outage.is_down()
     }
 
     /// Whether it is to be left alone.
@@ -37,7 +37,7 @@ impl Health {
 
     /// A review was answered.
     pub(super) fn answered(&self) {
-        self.state.lock().away.answered();
+        self.state.lock().outage.answered();
     }
 
     /// One that was asked then was not, for this reason. Who waited long for nothing tells it for as long: the next may wait as long.
@@ -53,9 +53,9 @@ impl Health {
         if why == Unanswered::Away {
             let certain = matches!(error, UpstreamError::Connect { .. });
             let news = UNANSWERED_TTL.max(now.duration_since(asked));
-            state.away.failed(question.clone(), certain, now + news);
+            state.outage.failed(question.clone(), certain, now + news);
         } else {
-            state.away.answered();
+            state.outage.answered();
         }
         if let Some(pause) = pause_after(error) {
             state.paused_until = state.paused_until.max(Some(now + pause));

@@ -6,7 +6,7 @@ use http::StatusCode;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::auth::away::Away;
+use crate::auth::outage::OutageDetector;
 use crate::auth::token_review::known::TokenKey;
 use crate::upstream::error::UpstreamError;
 
@@ -20,7 +20,7 @@ pub(super) struct Trouble {
 struct State {
     /// Nothing is asked until then.
     until: Option<Instant>,
-    away: Away<TokenKey>,
+    outage: OutageDetector<TokenKey>,
     /// Whether it is logged.
     told: bool,
 }
@@ -33,7 +33,7 @@ impl Trouble {
 
     /// Whether the upstream was away a moment ago, or said that it will be until now, whosever token it was asked about.
     pub(super) fn is_away(&self) -> bool {
-        self.state.lock().away.is_now()
+        self.state.lock().outage.is_down()
     }
 
     /// A review was answered.
@@ -50,9 +50,9 @@ impl Trouble {
         let told = {
             let mut state = self.state.lock();
             if away {
-                state.away.failed(key, pause.is_some(), now + pause.unwrap_or(PAUSE));
+                state.outage.failed(key, pause.is_some(), now + pause.unwrap_or(PAUSE));
             } else {
-                state.away.answered();
+                state.outage.answered();
             }
             if let Some(pause) = pause {
                 state.until = Some(now + pause);
