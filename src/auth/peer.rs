@@ -21,7 +21,7 @@ pub struct Peer {
 }
 
 /// Who counts as one client by its address: an IPv6 host has a /64 of its own to choose addresses from (RFC 4291 §2.5.4).
-pub(crate) fn one_client(address: IpAddr) -> IpAddr {
+pub(crate) fn client_key(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) if !address.is_loopback() => {
             IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64)))

@@ -22,7 +22,7 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
-use crate::auth::peer::one_client;
+use crate::auth::peer::client_key;
 use crate::server::patience::Stall;
 
 /// What is open, by address. Cheap to clone.
@@ -48,7 +48,7 @@ impl Addresses {
 
     /// One more of an address (`None` for all Unix sockets), with its part of all room; `None` if it has so many already.
     pub(crate) fn seat<R>(&self, address: Option<IpAddr>, most: usize, room: R) -> Option<Seat<R>> {
-        let key = address.map(one_client);
+        let key = address.map(client_key);
         let mut table = self.table.lock();
         let open = table.open.entry(key).or_default();
         if *open >= most {

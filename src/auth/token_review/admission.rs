@@ -15,7 +15,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::auth::peer::one_client;
+use crate::auth::peer::client_key;
 
 /// See the module.
 #[derive(Debug)]
@@ -123,7 +123,7 @@ impl Asker {
 
     /// A client at this address; `None` on a Unix socket.
     pub(crate) fn at(address: Option<IpAddr>) -> Self {
-        address.map_or(Self::Socket, |address| Self::Address(one_client(address)))
+        address.map_or(Self::Socket, |address| Self::Address(client_key(address)))
     }
 }
 
