@@ -22,7 +22,7 @@ use parking_lot::Mutex;
 use rustls_pki_types::CertificateDer;
 
 pub(crate) use follow::Follower;
-pub use proxy_headers::{ProxyHeaders, TellingHeaders};
+pub use proxy_headers::{ProxyHeaders, RemoteUserHeaders};
 
 use crate::auth::request_header::RequestHeader;
 use crate::auth::user::User;

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use crate::auth::cluster::TellingHeaders;
+use crate::auth::cluster::RemoteUserHeaders;
 use crate::auth::user::User;
 use crate::auth::x509::{Bundle, Shown, add_authenticated, common_name};
 
@@ -80,8 +80,8 @@ impl Names {
     }
 
     /// By which a front proxy tells; `None` if no header can carry a user's name, so that it would be believed nothing.
-    pub(crate) fn telling(&self) -> Option<TellingHeaders<'_>> {
-        (!self.username.is_empty()).then_some(TellingHeaders {
+    pub(crate) fn remote_user_headers(&self) -> Option<RemoteUserHeaders<'_>> {
+        (!self.username.is_empty()).then_some(RemoteUserHeaders {
             username: &self.username,
             uid: &self.uid,
             group: &self.group,

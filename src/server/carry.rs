@@ -110,7 +110,7 @@ impl Carry {
             }
             Self::FrontProxy(user) => {
                 headers::remove_credentials(given);
-                let by = names.telling().ok_or_else(told::nobody_listens)?;
+                let by = names.remote_user_headers().ok_or_else(told::nobody_listens)?;
                 told::as_front_proxy(user, by, given)?;
             }
             Self::Impersonate(user) => {

@@ -18,7 +18,7 @@ pub struct ProxyHeaders {
 /// already, and takes none out, so that the first may be one to which nobody listens any more. One that listens to several reads groups and extra
 /// fields more than once, which grants nothing more.
 #[derive(Clone, Copy, Debug)]
-pub struct TellingHeaders<'a> {
+pub struct RemoteUserHeaders<'a> {
     /// The user's name.
     pub username: &'a [HeaderName],
     /// The uid.

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use arc_swap::Guard;
 use http::{HeaderMap, HeaderName};
 
-use crate::auth::cluster::{ProxyHeaders, Setting, TellingHeaders};
+use crate::auth::cluster::{ProxyHeaders, RemoteUserHeaders, Setting};
 use crate::auth::request_header;
 
 /// See the module. Cheap to clone.
@@ -65,9 +65,9 @@ impl Names {
     }
 
     /// By which a front proxy tells the upstream; `None` if it listens to none.
-    pub(super) fn telling(&self) -> Option<TellingHeaders<'_>> {
+    pub(super) fn remote_user_headers(&self) -> Option<RemoteUserHeaders<'_>> {
         match self.setting() {
-            Setting::Set(names) => names.telling(),
+            Setting::Set(names) => names.remote_user_headers(),
             Setting::Unknown | Setting::Unset => None,
         }
     }

@@ -7,7 +7,7 @@
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
 use crate::api::status::Status;
-use crate::auth::cluster::TellingHeaders;
+use crate::auth::cluster::RemoteUserHeaders;
 use crate::auth::user::{AUTHENTICATED, User};
 use crate::server::response;
 use crate::upstream::credentials::escape_extra_key;
@@ -17,7 +17,7 @@ use crate::upstream::credentials::escape_extra_key;
 /// without its groups a user would be another.
 pub(super) fn as_front_proxy(
     user: &User,
-    by: TellingHeaders<'_>,
+    by: RemoteUserHeaders<'_>,
     headers: &mut HeaderMap,
 ) -> Result<(), Status> {
     if by.group.is_empty() && user.groups.iter().any(|group| group != AUTHENTICATED) {
@@ -35,7 +35,7 @@ pub(super) fn as_impersonated(user: &User, headers: &mut HeaderMap) -> Result<()
     let groups = user.groups.iter().filter(|group| !(added && group.as_str() == AUTHENTICATED));
     let [username, uid, group] =
         ["impersonate-user", "impersonate-uid", "impersonate-group"].map(HeaderName::from_static);
-    let by = TellingHeaders {
+    let by = RemoteUserHeaders {
         username: &[username],
         uid: &[uid],
         group: &[group],
@@ -47,7 +47,7 @@ pub(super) fn as_impersonated(user: &User, headers: &mut HeaderMap) -> Result<()
 fn tell<'a>(
     user: &User,
     groups: impl Iterator<Item = &'a String> + Clone,
-    by: TellingHeaders<'_>,
+    by: RemoteUserHeaders<'_>,
     headers: &mut HeaderMap,
 ) -> Result<(), Status> {
     if user.name.is_empty() {
