@@ -21,7 +21,7 @@ pub mod forbidden;
 mod outage;
 pub mod peer;
 pub mod rbac;
-pub mod recheck;
+pub mod reauthorization;
 pub mod request_header;
 pub mod rights;
 pub mod token_review;

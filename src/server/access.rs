@@ -20,7 +20,7 @@ use crate::auth::authenticator::{AuthenticationError, Authenticator, Presented};
 use crate::auth::authorizer::{Authorizer, Decision, Source};
 use crate::auth::bearer::BearerToken;
 use crate::auth::forbidden;
-use crate::auth::recheck::Recheck;
+use crate::auth::reauthorization::Reauthorization;
 use crate::auth::user::{Identity, User};
 use crate::auth::x509::handshake::Hints;
 use crate::config::Anonymous;
@@ -182,7 +182,7 @@ impl Access {
         caller: &Caller,
         info: &RequestInfo,
         judged: &mut Judged,
-    ) -> Result<Option<Recheck>, NotAdmitted> {
+    ) -> Result<Option<Reauthorization>, NotAdmitted> {
         let (gateway, presented) = match (&self.gateway, caller) {
             (Some(gateway), Caller::Client(presented)) => (gateway, presented),
             (None, Caller::Weir) => return Ok(None),
@@ -223,9 +223,9 @@ impl Gateway {
         presented: &Presented,
         identity: &Identity,
         attributes: Attributes,
-    ) -> Option<Recheck> {
+    ) -> Option<Reauthorization> {
         let interval = self.watch_recheck?;
-        Some(Recheck {
+        Some(Reauthorization {
             presented: presented.clone(),
             peer: client.peer.clone(),
             identity: identity.clone(),

@@ -18,7 +18,7 @@ use tracing::Instrument;
 use crate::api::request_info::{RequestInfo, ResourceRequest};
 use crate::api::resource::ApiResource;
 use crate::api::status::Status;
-use crate::auth::recheck::Recheck;
+use crate::auth::reauthorization::Reauthorization;
 use crate::cache::handle::Refusal;
 use crate::cache::registry::Registry;
 use crate::server::access::{Access, Caller, Judged, NotAdmitted};
@@ -76,7 +76,7 @@ pub(crate) struct Read<'a> {
     pub(crate) compressor: &'a Compressor,
     pub(crate) metrics: &'a Arc<ResourceMetrics>,
     /// How the right to a watch is looked at again.
-    pub(crate) recheck: Option<Recheck>,
+    pub(crate) recheck: Option<Reauthorization>,
 }
 
 /// Why a request is not answered from a cache.

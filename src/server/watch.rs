@@ -105,7 +105,7 @@ pub(crate) async fn serve(
         Drain { begins: client.draining.clone(), over: read.limits.drain },
         read.metrics.clone(),
     )
-    .until(read.recheck.take().map(|recheck| Box::pin(recheck.lost()) as Revoked));
+    .until(read.recheck.take().map(|recheck| Box::pin(recheck.until_revoked()) as Revoked));
     Ok(ok(&read, Body::Watch(Box::pin(stream)), &warnings))
 }
 

@@ -26,7 +26,7 @@ use crate::auth::user::Identity;
 
 /// The right to one open watch.
 #[derive(Debug)]
-pub struct Recheck {
+pub struct Reauthorization {
     /// Who was shown at the start.
     pub presented: Presented,
     /// The certificates that were shown, if any.
@@ -43,9 +43,9 @@ pub struct Recheck {
     pub authorizer: Arc<Authorizer>,
 }
 
-impl Recheck {
+impl Reauthorization {
     /// Returns when the right is lost: the credential is no longer good, or the user no longer may. What cannot be told is no loss.
-    pub async fn lost(mut self) {
+    pub async fn until_revoked(mut self) {
         let interval = self.interval.max(INTERVAL_MIN);
         let phase = phase(&self.identity, &self.attributes, interval);
         // A watch begins with an answer just given; the first look is not at once.

@@ -51,9 +51,13 @@ fn identity(not_after: Option<SystemTime>) -> Identity {
     Identity { user, credential: Credential::Certificate, not_after, stale: false }
 }
 
-async fn watch(script: &Script, not_after: Option<SystemTime>, interval: Duration) -> Recheck {
+async fn watch(
+    script: &Script,
+    not_after: Option<SystemTime>,
+    interval: Duration,
+) -> Reauthorization {
     let identity = identity(not_after);
-    Recheck {
+    Reauthorization {
         presented: Presented::User(identity.clone()),
         peer: Peer::new(Some(&TestCa::new("clients").user("alice").chain), None),
         identity,
@@ -77,7 +81,7 @@ async fn pass_until(mut condition: impl FnMut() -> bool) -> Duration {
 #[tokio::test]
 async fn a_right_that_is_taken_away_ends_the_watch() {
     let script = Script::start(&config(0), Reply::Allow).await;
-    let lost: JoinHandle<()> = tokio::spawn(watch(&script, None, INTERVAL).await.lost());
+    let lost: JoinHandle<()> = tokio::spawn(watch(&script, None, INTERVAL).await.until_revoked());
     pass_until(|| script.asked() == 2).await;
     assert!(!lost.is_finished());
     script.reply(Reply::Deny);
@@ -88,7 +92,7 @@ async fn a_right_that_is_taken_away_ends_the_watch() {
 #[tokio::test]
 async fn an_upstream_that_is_away_ends_nothing() {
     let script = Script::start(&config(0), Reply::Code(503)).await;
-    let lost = tokio::spawn(watch(&script, None, INTERVAL).await.lost());
+    let lost = tokio::spawn(watch(&script, None, INTERVAL).await.until_revoked());
     pass_until(|| script.asked() == 3).await;
     assert!(!lost.is_finished());
     lost.abort();
@@ -99,7 +103,7 @@ async fn many_watches_of_one_question_share_their_reviews() {
     let script = Script::start(&config(0), Reply::Allow).await;
     let mut watches = Vec::new();
     for _ in 0..50 {
-        watches.push(tokio::spawn(watch(&script, None, INTERVAL).await.lost()));
+        watches.push(tokio::spawn(watch(&script, None, INTERVAL).await.until_revoked()));
     }
     pass_until(|| script.asked() == 1).await;
     let took = pass_until(|| script.asked() >= 3).await;
@@ -112,7 +116,7 @@ async fn many_watches_of_one_question_share_their_reviews() {
 #[tokio::test]
 async fn what_was_just_asked_is_not_the_look() {
     let script = Script::start(&config(0), Reply::Allow).await;
-    let lost = tokio::spawn(watch(&script, None, INTERVAL).await.lost());
+    let lost = tokio::spawn(watch(&script, None, INTERVAL).await.until_revoked());
     pass_until(|| script.asked() == 2).await;
     // Requests keep the memory of the old right warm; the look waits for its end.
     let alice = user("alice", &["g"]);
@@ -143,7 +147,7 @@ async fn a_ca_that_is_not_trusted_any_more_ends_its_watches() {
         let presented = authenticator.present(&peer, &said.into_iter().collect());
         let Presented::User(identity) = presented.clone() else { panic!("{presented:?}") };
         assert_eq!(identity.credential.as_str(), credential);
-        let recheck = Recheck {
+        let recheck = Reauthorization {
             presented,
             peer,
             identity,
@@ -152,7 +156,7 @@ async fn a_ca_that_is_not_trusted_any_more_ends_its_watches() {
             authenticator,
             authorizer: Arc::clone(&script.authorizer),
         };
-        let lost = tokio::spawn(recheck.lost());
+        let lost = tokio::spawn(recheck.until_revoked());
         pass_until(|| script.asked() >= 2).await;
         assert!(!lost.is_finished(), "{credential}");
         write(file, &TestCa::new("another"));
@@ -170,13 +174,13 @@ async fn a_ca_that_is_not_trusted_any_more_ends_its_watches() {
 async fn a_credential_ends_at_its_time() {
     let script = Script::start(&config(0), Reply::Allow).await;
     let end = SystemTime::now() + Duration::from_secs(30);
-    let lost = watch(&script, Some(end), Duration::from_secs(3600)).await.lost();
+    let lost = watch(&script, Some(end), Duration::from_secs(3600)).await.until_revoked();
     let lost = tokio::spawn(lost);
     let took = pass_until(|| lost.is_finished()).await;
     assert!(took > Duration::from_secs(28) && took < Duration::from_secs(40), "{took:?}");
     assert_eq!(script.asked(), 0);
     let past = SystemTime::now() - Duration::from_secs(1);
-    watch(&script, Some(past), INTERVAL).await.lost().await;
+    watch(&script, Some(past), INTERVAL).await.until_revoked().await;
 }
 
 #[test]
