@@ -10,19 +10,19 @@
 //! thousands, deflating) is done on threads for it, and writing to the one socket was one thread's work before. A turn is bounded ([`TURN_MAX`],
 //! [`ROUNDS_MAX`]), and connections run beside each other as ever.
 //!
-//! Streams and connection wake each other while they are polled; that is heard in the same turn and wakes nobody ([`bell`]). What else a connection waits
-//! for, a time-out or the end of Weir, is run beside them ([`Streams::beside`]), so that it is polled when it has something to say, and not
+//! ConnectionTasks and connection wake each other while they are polled; that is heard in the same turn and wakes nobody ([`deferred_waker`]). What else a connection waits
+//! for, a time-out or the end of Weir, is run beside them ([`ConnectionTasks::spawn_aux`]), so that it is polled when it has something to say, and not
 //! with every event.
 //!
 //! Most connections have one stream. It stands outside the set of the others, of whose memory an event for a thousand connections would have to fetch
-//! some lines more for each ([`Streams::poll`] polls either only if it rang).
+//! some lines more for each ([`ConnectionTasks::poll`] polls either only if it rang).
 //!
 //! A stream that panics ends alone, as a task would; hyper then resets it.
 //!
 //! Lock: that of the arrivals, held while a future is put there or some are taken out.
 
-mod bell;
-pub(crate) mod seldom;
+mod deferred_waker;
+pub(crate) mod poll_on_wake;
 
 use std::future::poll_fn;
 use std::panic::AssertUnwindSafe;
@@ -36,75 +36,75 @@ use futures_util::{FutureExt, StreamExt};
 use hyper::rt::Executor;
 use parking_lot::Mutex;
 
-use self::bell::{Bell, Hammer};
+use self::deferred_waker::{DeferredWaker, WakerState};
 
 type Stream = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Where hyper puts the streams of a connection. Cheap to clone.
 #[derive(Clone, Debug)]
-pub(crate) struct Arrivals(Arc<Hammer<Mutex<Arrived>>>);
+pub(crate) struct Spawner(Arc<WakerState<Mutex<SpawnQueue>>>);
 
-struct Arrived {
+struct SpawnQueue {
     /// Not run yet.
     streams: Vec<Stream>,
-    streams_max: usize,
+    queued_max: usize,
     /// Nobody will run any more.
     closed: bool,
 }
 
-impl std::fmt::Debug for Arrived {
+impl std::fmt::Debug for SpawnQueue {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Arrived").field("streams", &self.streams.len()).finish_non_exhaustive()
+        f.debug_struct("SpawnQueue").field("streams", &self.streams.len()).finish_non_exhaustive()
     }
 }
 
-/// Only hyper's handshake, connection and its streams call it, before [`Streams::run`] or while they are polled by it, which looks here after that; so
+/// Only hyper's handshake, connection and its streams call it, before [`ConnectionTasks::run`] or while they are polled by it, which looks here after that; so
 /// nobody need be woken.
-impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Arrivals {
+impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Spawner {
     fn execute(&self, stream: F) {
         let stream = Box::pin(stream);
-        let mut arrived = self.0.carried.lock();
-        if !arrived.closed && arrived.streams.len() < arrived.streams_max {
-            arrived.streams.push(stream);
+        let mut queue = self.0.data.lock();
+        if !queue.closed && queue.streams.len() < queue.queued_max {
+            queue.streams.push(stream);
         }
     }
 }
 
 /// The streams that are under way, and what is run beside them, which tells a `T` in the end. Dropping it drops them.
-pub(crate) struct Streams<T> {
+pub(crate) struct ConnectionTasks<T> {
     /// One of the streams: most connections have no other, and what an event needs there has mostly left the processor's caches. So it stands
     /// outside the set, which would need as much again.
-    lone: Option<Guarded>,
+    single: Option<UnwindSafeStream>,
     /// How many streams there are, in the set or not.
     open: usize,
     /// Whether all are to be polled though no bell rang: what has just come, and what a turn left over.
-    unpolled: bool,
-    for_lone: Bell,
-    for_set: Bell,
+    poll_all: bool,
+    single_waker: DeferredWaker,
+    set_waker: DeferredWaker,
     /// What it carries hyper fills while the connection is polled.
-    for_connection: Bell<Mutex<Arrived>>,
+    connection_waker: DeferredWaker<Mutex<SpawnQueue>>,
     set: FuturesUnordered<Running<T>>,
 }
 
 /// One that panics alone.
-type Guarded = CatchUnwind<AssertUnwindSafe<Stream>>;
+type UnwindSafeStream = CatchUnwind<AssertUnwindSafe<Stream>>;
 
 enum Running<T> {
-    Stream(Guarded),
-    Beside(Pin<Box<dyn Future<Output = T> + Send>>),
+    Stream(UnwindSafeStream),
+    Aux(Pin<Box<dyn Future<Output = T> + Send>>),
 }
 
-/// Why [`Streams::run`] stopped.
+/// Why [`ConnectionTasks::run`] stopped.
 pub(crate) enum Stopped<C, T> {
     /// The connection has ended.
     Ended(C),
     /// What was run beside it told this.
-    Told(T),
+    Event(T),
 }
 
-impl<T> std::fmt::Debug for Streams<T> {
+impl<T> std::fmt::Debug for ConnectionTasks<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Streams").field("open", &self.open).finish_non_exhaustive()
+        f.debug_struct("ConnectionTasks").field("open", &self.open).finish_non_exhaustive()
     }
 }
 
@@ -114,48 +114,48 @@ impl<T> Future for Running<T> {
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<T>> {
         match self.get_mut() {
             Self::Stream(stream) => stream.poll_unpin(context).map(|_| None),
-            Self::Beside(beside) => beside.as_mut().poll(context).map(Some),
+            Self::Aux(future) => future.as_mut().poll(context).map(Some),
         }
     }
 }
 
 /// What a turn may still do.
 struct Budget {
-    begin: usize,
-    end: usize,
+    starts: usize,
+    ends: usize,
     rounds: usize,
 }
 
 impl Budget {
     fn is_spent(&self) -> bool {
-        self.begin == 0 || self.end == 0 || self.rounds == 0
+        self.starts == 0 || self.ends == 0 || self.rounds == 0
     }
 }
 
-impl<T> Streams<T> {
+impl<T> ConnectionTasks<T> {
     /// Of a new connection; so many may wait for their first turn, more are dropped.
-    pub(crate) fn new(arrived_max: usize) -> Self {
-        let arrived = Arrived { streams: Vec::new(), streams_max: arrived_max, closed: false };
+    pub(crate) fn new(queued_max: usize) -> Self {
+        let queue = SpawnQueue { streams: Vec::new(), queued_max, closed: false };
         Self {
-            lone: None,
+            single: None,
             open: 0,
-            unpolled: false,
-            for_lone: Bell::new(()),
-            for_set: Bell::new(()),
-            for_connection: Bell::new(Mutex::new(arrived)),
+            poll_all: false,
+            single_waker: DeferredWaker::new(()),
+            set_waker: DeferredWaker::new(()),
+            connection_waker: DeferredWaker::new(Mutex::new(queue)),
             set: FuturesUnordered::new(),
         }
     }
 
     /// For the connection.
-    pub(crate) fn arrivals(&self) -> Arrivals {
-        Arrivals(self.for_connection.hammer())
+    pub(crate) fn spawner(&self) -> Spawner {
+        Spawner(self.connection_waker.state())
     }
 
     /// Runs this too, until it tells something, which stops [`Self::run`].
-    pub(crate) fn beside(&mut self, future: impl Future<Output = T> + Send + 'static) {
-        self.set.push(Running::Beside(Box::pin(future)));
-        self.unpolled = true;
+    pub(crate) fn spawn_aux(&mut self, future: impl Future<Output = T> + Send + 'static) {
+        self.set.push(Running::Aux(Box::pin(future)));
+        self.poll_all = true;
     }
 
     /// Runs a connection and its streams until the connection ends, or something beside it has. Cancel safe.
@@ -170,7 +170,7 @@ impl<T> Streams<T> {
     pub(crate) async fn finish(&mut self) {
         while {
             self.admit(usize::MAX);
-            self.set.extend(self.lone.take().map(Running::Stream));
+            self.set.extend(self.single.take().map(Running::Stream));
             self.set.next().await.is_some()
         } {}
     }
@@ -179,23 +179,23 @@ impl<T> Streams<T> {
     pub(crate) fn poll<C: Future + Unpin>(
         &mut self,
         connection: &mut C,
-        mut tell: impl FnMut(usize),
+        mut report_open: impl FnMut(usize),
         context: &Context<'_>,
     ) -> Poll<Stopped<C::Output, T>> {
-        self.for_lone.serve(context.waker());
-        self.for_set.serve(context.waker());
-        self.for_connection.serve(context.waker());
+        self.single_waker.register(context.waker());
+        self.set_waker.register(context.waker());
+        self.connection_waker.register(context.waker());
         // It is polled in any case, after streams that may ring it.
-        self.for_connection.hear();
-        let mut budget = Budget { begin: TURN_MAX, end: TURN_MAX, rounds: ROUNDS_MAX };
+        self.connection_waker.take_notified();
+        let mut budget = Budget { starts: TURN_MAX, ends: TURN_MAX, rounds: ROUNDS_MAX };
         loop {
-            if let Some(told) = self.poll_streams(&mut budget) {
-                return Poll::Ready(Stopped::Told(told));
+            if let Some(event) = self.poll_streams(&mut budget) {
+                return Poll::Ready(Stopped::Event(event));
             }
-            tell(self.open);
+            report_open(self.open);
             // What a stream has to say at once is written in this turn.
-            self.for_connection.hear();
-            let waker = self.for_connection.waker();
+            self.connection_waker.take_notified();
+            let waker = self.connection_waker.waker();
             let polled = Pin::new(&mut *connection).poll(&mut Context::from_waker(&waker));
             if let Poll::Ready(ended) = polled {
                 return Poll::Ready(Stopped::Ended(ended));
@@ -204,35 +204,38 @@ impl<T> Streams<T> {
                 context.waker().wake_by_ref();
                 return Poll::Pending;
             }
-            let admitted = self.admit(budget.begin);
-            budget.begin -= admitted;
-            if admitted == 0 && self.rest() {
+            let admitted = self.admit(budget.starts);
+            budget.starts -= admitted;
+            if admitted == 0 && self.try_idle() {
                 return Poll::Pending;
             }
         }
     }
 
     /// Ends a turn, unless something rang meanwhile. Whichever rests while the turn goes on would wake the task.
-    fn rest(&self) -> bool {
-        let is_quiet = !self.for_lone.is_rung() && !self.for_set.is_rung();
-        is_quiet && self.for_connection.rest() && self.for_lone.rest() && self.for_set.rest()
+    fn try_idle(&self) -> bool {
+        let is_idle = !self.single_waker.is_notified() && !self.set_waker.is_notified();
+        is_idle
+            && self.connection_waker.try_idle()
+            && self.single_waker.try_idle()
+            && self.set_waker.try_idle()
     }
 
     /// Takes in so many of what arrived at most, and tells how many.
-    fn admit(&mut self, most: usize) -> usize {
-        let arrived: Vec<_> = {
-            let streams = &mut self.for_connection.carried().lock().streams;
-            let count = streams.len().min(most);
+    fn admit(&mut self, spawned_max: usize) -> usize {
+        let spawned: Vec<_> = {
+            let streams = &mut self.connection_waker.data().lock().streams;
+            let count = streams.len().min(spawned_max);
             streams.drain(..count).collect()
         };
-        let count = arrived.len();
-        let mut streams = arrived.into_iter().map(|it| AssertUnwindSafe(it).catch_unwind());
-        if self.lone.is_none() {
-            self.lone = streams.next();
+        let count = spawned.len();
+        let mut streams = spawned.into_iter().map(|it| AssertUnwindSafe(it).catch_unwind());
+        if self.single.is_none() {
+            self.single = streams.next();
         }
         self.set.extend(streams.map(Running::Stream));
         self.open += count;
-        self.unpolled |= count > 0;
+        self.poll_all |= count > 0;
         count
     }
 
@@ -240,50 +243,50 @@ impl<T> Streams<T> {
     fn poll_streams(&mut self, budget: &mut Budget) -> Option<T> {
         while budget.rounds > 0 {
             budget.rounds -= 1;
-            let all = std::mem::take(&mut self.unpolled);
-            if self.for_lone.hear() || all {
-                self.poll_lone(budget);
+            let all = std::mem::take(&mut self.poll_all);
+            if self.single_waker.take_notified() || all {
+                self.poll_single(budget);
             }
-            if (self.for_set.hear() || all)
-                && let Some(told) = self.poll_set(budget)
+            if (self.set_waker.take_notified() || all)
+                && let Some(event) = self.poll_set(budget)
             {
-                return Some(told);
+                return Some(event);
             }
             // Also where the set only says that it has polled each of them once.
-            if self.unpolled || !self.for_lone.is_rung() && !self.for_set.is_rung() {
+            if self.poll_all || !self.single_waker.is_notified() && !self.set_waker.is_notified() {
                 break;
             }
         }
         None
     }
 
-    fn poll_lone(&mut self, budget: &mut Budget) {
-        let waker = self.for_lone.waker();
+    fn poll_single(&mut self, budget: &mut Budget) {
+        let waker = self.single_waker.waker();
         let mut context = Context::from_waker(&waker);
-        if self.lone.as_mut().is_some_and(|lone| lone.poll_unpin(&mut context).is_ready()) {
-            self.lone = None;
+        if self.single.as_mut().is_some_and(|single| single.poll_unpin(&mut context).is_ready()) {
+            self.single = None;
             self.open -= 1;
-            budget.end -= 1;
+            budget.ends -= 1;
         }
     }
 
     fn poll_set(&mut self, budget: &mut Budget) -> Option<T> {
-        let waker = self.for_set.waker();
+        let waker = self.set_waker.waker();
         let mut context = Context::from_waker(&waker);
-        while budget.end > 0 {
+        while budget.ends > 0 {
             match self.set.poll_next_unpin(&mut context) {
                 Poll::Ready(Some(None)) => {
                     self.open -= 1;
-                    budget.end -= 1;
+                    budget.ends -= 1;
                 }
-                Poll::Ready(Some(told)) => {
-                    self.unpolled = true;
-                    return told;
+                Poll::Ready(Some(event)) => {
+                    self.poll_all = true;
+                    return event;
                 }
                 Poll::Ready(None) | Poll::Pending => return None,
             }
         }
-        self.unpolled = true;
+        self.poll_all = true;
         None
     }
 }
@@ -297,14 +300,14 @@ const TURN_MAX: usize = 32;
 const ROUNDS_MAX: usize = 8;
 
 /// Streams know where they came from, so what has arrived and never ran would keep itself alive.
-impl<T> Drop for Streams<T> {
+impl<T> Drop for ConnectionTasks<T> {
     fn drop(&mut self) {
-        let arrived = {
-            let mut arrived = self.for_connection.carried().lock();
-            arrived.closed = true;
-            std::mem::take(&mut arrived.streams)
+        let dropped = {
+            let mut queue = self.connection_waker.data().lock();
+            queue.closed = true;
+            std::mem::take(&mut queue.streams)
         };
-        drop(arrived);
+        drop(dropped);
     }
 }
 

@@ -36,7 +36,7 @@ use crate::cache::reflector::watch::Running;
 use crate::codec::bookmark::BookmarkTemplate;
 use crate::codec::object::Object;
 use crate::config::OnRelist;
-use crate::streams::seldom::Seldom;
+use crate::streams::poll_on_wake::PollOnWake;
 use crate::upstream::error::UpstreamError;
 use crate::upstream::fetch::in_time;
 use crate::upstream::lister_watcher::{ListRequest, ListWatch};
@@ -146,7 +146,7 @@ impl<L: ListWatch> Reflector<L> {
         let key = &live.key;
         let span =
             tracing::info_span!("reflector", resource = %key.gvr, namespace = key.namespace());
-        let cancelled = Seldom::new(live.cancel.cancelled());
+        let cancelled = PollOnWake::new(live.cancel.cancelled());
         let work = async {
             tokio::select! {
                 biased;

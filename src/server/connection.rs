@@ -26,7 +26,7 @@ use crate::server::listener::ListenerKind;
 use crate::server::patience::{Head, Watched};
 use crate::server::router::Router;
 use crate::server::untaken::{Taken, Untaken};
-use crate::streams::{Arrivals, Stopped, Streams};
+use crate::streams::{ConnectionTasks, Spawner, Stopped};
 
 /// The limits of HTTP/1.1, for either of hyper's builders.
 macro_rules! bound_http1 {
@@ -88,8 +88,8 @@ impl Connections {
     }
 
     /// For a connection whose protocol its first bytes tell, and whose streams go where this says.
-    fn builder(&self, streams: Arrivals) -> auto::Builder<Arrivals> {
-        let mut builder = auto::Builder::new(streams);
+    fn builder(&self, spawner: Spawner) -> auto::Builder<Spawner> {
+        let mut builder = auto::Builder::new(spawner);
         bound_http1!(self, builder.http1());
         bound_http2!(builder.http2());
         builder
@@ -125,7 +125,7 @@ impl Connections {
                 })
             })
         });
-        let mut streams = Streams::new(ARRIVED_MAX);
+        let mut streams = ConnectionTasks::new(SPAWN_QUEUE_MAX);
         watch_over(&mut streams, self.header_read_timeout, untaken, head, draining);
         let abort = self.abort.clone();
         match spoken {
@@ -137,14 +137,14 @@ impl Connections {
                 tasks.spawn(Driven { connection, streams, cork, leave, abort });
             }
             Spoken::Http2 => {
-                let mut builder = http2::Builder::new(streams.arrivals());
+                let mut builder = http2::Builder::new(streams.spawner());
                 let connection = bound_http2!(builder).serve_connection(io, service);
                 let connection = Box::pin(connection);
                 let leave = http2::Connection::graceful_shutdown;
                 tasks.spawn(Driven { connection, streams, cork, leave, abort });
             }
             Spoken::Unknown => {
-                let builder = self.builder(streams.arrivals());
+                let builder = self.builder(streams.spawner());
                 let connection = builder.serve_connection_with_upgrades(io, service).into_owned();
                 let connection = Box::pin(connection);
                 let leave = auto::UpgradeableConnection::graceful_shutdown;
@@ -156,19 +156,19 @@ impl Connections {
 
 /// Runs what bounds a connection beside its streams.
 fn watch_over(
-    streams: &mut Streams<Told>,
+    streams: &mut ConnectionTasks<Told>,
     header_read_timeout: Duration,
     untaken: Untaken,
     head: Head,
     draining: CancellationToken,
 ) {
-    streams.beside(async move { match untaken.sweep().await {} });
+    streams.spawn_aux(async move { match untaken.sweep().await {} });
     let late = head.clone();
-    streams.beside(async move {
+    streams.spawn_aux(async move {
         late.late(header_read_timeout).await;
         Told::Late
     });
-    streams.beside(async move {
+    streams.spawn_aux(async move {
         tokio::select! {
             () = draining.cancelled() => {}
             () = head.unused(IDLE_TIMEOUT) => {}
@@ -181,7 +181,7 @@ fn watch_over(
 struct Driven<I, C> {
     /// Dropped before its streams.
     connection: Pin<Box<C>>,
-    streams: Streams<Told>,
+    streams: ConnectionTasks<Told>,
     cork: Cork<I>,
     leave: fn(Pin<&mut C>),
     abort: CancellationToken,
@@ -222,19 +222,19 @@ where
             let share = |open| cork.share(open > 1);
             match ready!(streams.poll(connection, share, context)) {
                 Stopped::Ended(ended) => return Poll::Ready(ended),
-                Stopped::Told(Told::Late) => {
+                Stopped::Event(Told::Late) => {
                     tracing::debug!("a client did not finish the head of its request in time");
                     return Poll::Ready(Ok(()));
                 }
-                Stopped::Told(Told::Leave) => {
+                Stopped::Event(Told::Leave) => {
                     leave(connection.as_mut());
                     let abort = abort.clone();
-                    streams.beside(async move {
+                    streams.spawn_aux(async move {
                         abort.cancelled().await;
                         Told::Abort
                     });
                 }
-                Stopped::Told(Told::Abort) => return Poll::Ready(Ok(())),
+                Stopped::Event(Told::Abort) => return Poll::Ready(Ok(())),
             }
         }
     }
@@ -278,7 +278,7 @@ const REQUEST_LINE_BYTES_MAX: usize = 64 << 10;
 const STREAMS_MAX: u32 = 250;
 /// So many streams may wait for their first turn; more are reset. A client may have half as many open, but those that it reset itself count no more
 /// while they still wait here.
-const ARRIVED_MAX: usize = 2 * STREAMS_MAX as usize;
+const SPAWN_QUEUE_MAX: usize = 2 * STREAMS_MAX as usize;
 /// Streams that a client opened and reset before Weir looked at them: hyper's own figure (CVE-2023-44487). An honest client that cancels in
 /// a burst has fewer; more end the connection with ENHANCE_YOUR_CALM.
 const PENDING_RESETS_MAX: usize = 20;

@@ -8,23 +8,23 @@ use tokio::sync::{Notify, oneshot};
 
 use super::*;
 
-const ARRIVED_MAX: usize = 500;
+const QUEUED_MAX: usize = 500;
 
 /// A connection that hands over these streams in its first turn, and ends when told.
 fn connection(
-    arrivals: Arrivals,
+    spawner: Spawner,
     mut streams: Vec<Stream>,
     mut end: oneshot::Receiver<()>,
 ) -> impl Future<Output = ()> + Unpin {
     poll_fn(move |context| {
-        streams.drain(..).for_each(|stream| arrivals.execute(stream));
+        streams.drain(..).for_each(|stream| spawner.execute(stream));
         end.poll_unpin(context).map(drop)
     })
 }
 
 #[tokio::test]
 async fn what_arrives_is_run_in_the_same_turn_and_a_panic_ends_its_own_stream_alone() {
-    let mut streams = Streams::<()>::new(ARRIVED_MAX);
+    let mut tasks = ConnectionTasks::<()>::new(QUEUED_MAX);
     let done = Arc::new(AtomicUsize::new(0));
     let count = |by: usize| -> Stream {
         let done = Arc::clone(&done);
@@ -41,28 +41,28 @@ async fn what_arrives_is_run_in_the_same_turn_and_a_panic_ends_its_own_stream_al
     let panics = Box::pin(async { panic!("of a test") });
     let (stop, end) = oneshot::channel();
     let arriving: Vec<Stream> = vec![count(1), panics, late, count(10)];
-    let mut connection = connection(streams.arrivals(), arriving, end);
-    assert!(streams.run(&mut connection).now_or_never().is_none());
+    let mut connection = connection(tasks.spawner(), arriving, end);
+    assert!(tasks.run(&mut connection).now_or_never().is_none());
     assert_eq!(done.load(Ordering::Relaxed), 11);
     wake.send(()).unwrap();
-    assert!(streams.run(&mut connection).now_or_never().is_none());
+    assert!(tasks.run(&mut connection).now_or_never().is_none());
     assert_eq!(done.load(Ordering::Relaxed), 111);
-    assert_eq!((streams.open, streams.set.len()), (0, 0));
+    assert_eq!((tasks.open, tasks.set.len()), (0, 0));
     stop.send(()).unwrap();
-    streams.run(&mut connection).await;
+    tasks.run(&mut connection).await;
 }
 
 #[test]
 fn a_client_that_asks_on_does_not_hold_the_thread() {
-    let mut streams = Streams::<()>::new(ARRIVED_MAX);
-    let arrivals = streams.arrivals();
+    let mut tasks = ConnectionTasks::<()>::new(QUEUED_MAX);
+    let spawner = tasks.spawner();
     let done = Arc::new(AtomicUsize::new(0));
     let (ended, mut begun) = (Arc::clone(&done), 0);
     // As soon as one ends there is another.
     let mut connection = poll_fn(move |_| {
         while begun < ended.load(Ordering::Relaxed) + 250 {
             let ended = Arc::clone(&ended);
-            arrivals.execute(async move {
+            spawner.execute(async move {
                 ended.fetch_add(1, Ordering::Relaxed);
             });
             begun += 1;
@@ -73,7 +73,7 @@ fn a_client_that_asks_on_does_not_hold_the_thread() {
     let waker = Waker::from(Arc::clone(&woken));
     for turn in 1..9 {
         let context = Context::from_waker(&waker);
-        assert!(streams.poll(&mut connection, |_| {}, &context).is_pending());
+        assert!(tasks.poll(&mut connection, |_| {}, &context).is_pending());
         assert!(woken.0.swap(false, Ordering::Relaxed), "it goes on");
         let done = done.load(Ordering::Relaxed);
         assert!((turn..=2 * TURN_MAX * turn).contains(&done), "{done} in {turn} turns");
@@ -83,11 +83,11 @@ fn a_client_that_asks_on_does_not_hold_the_thread() {
 /// More than a turn ends: whichever stands outside the set or in it, the rest has its turn without another event.
 #[test]
 fn what_one_turn_leaves_over_the_next_one_does() {
-    let mut streams = Streams::<()>::new(ARRIVED_MAX);
+    let mut tasks = ConnectionTasks::<()>::new(QUEUED_MAX);
     let (event, is_over) = (Arc::new(Notify::new()), Arc::new(AtomicUsize::new(0)));
     for _ in 0..3 * TURN_MAX {
         let (event, is_over) = (Arc::clone(&event), Arc::clone(&is_over));
-        streams.arrivals().execute(async move {
+        tasks.spawner().execute(async move {
             event.notified().await;
             is_over.fetch_add(1, Ordering::Relaxed);
         });
@@ -99,10 +99,10 @@ fn what_one_turn_leaves_over_the_next_one_does() {
         let mut turns = 0;
         while woken.0.swap(false, Ordering::Relaxed) {
             let mut never = std::future::pending::<()>();
-            assert!(streams.poll(&mut never, |_| {}, &context).is_pending());
+            assert!(tasks.poll(&mut never, |_| {}, &context).is_pending());
             turns += 1;
         }
-        (turns, streams.open)
+        (turns, tasks.open)
     };
     assert_eq!(turns().1, 3 * TURN_MAX);
     event.notify_waiters();
@@ -113,7 +113,7 @@ fn what_one_turn_leaves_over_the_next_one_does() {
 
 #[tokio::test]
 async fn what_is_under_way_or_has_just_come_is_finished() {
-    let mut streams = Streams::<()>::new(ARRIVED_MAX);
+    let mut tasks = ConnectionTasks::<()>::new(QUEUED_MAX);
     let (event, done) = (Arc::new(Notify::new()), Arc::new(AtomicUsize::new(0)));
     let stream = || {
         let (event, done) = (Arc::clone(&event), Arc::clone(&done));
@@ -123,12 +123,12 @@ async fn what_is_under_way_or_has_just_come_is_finished() {
         }
     };
     for _ in 0..3 {
-        streams.arrivals().execute(stream());
+        tasks.spawner().execute(stream());
     }
     let mut never = std::future::pending::<()>();
-    assert!(streams.run(&mut never).now_or_never().is_none());
-    streams.arrivals().execute(stream());
-    let mut finished = std::pin::pin!(streams.finish());
+    assert!(tasks.run(&mut never).now_or_never().is_none());
+    tasks.spawner().execute(stream());
+    let mut finished = std::pin::pin!(tasks.finish());
     assert!(futures_util::poll!(finished.as_mut()).is_pending());
     event.notify_waiters();
     finished.await;
@@ -137,23 +137,23 @@ async fn what_is_under_way_or_has_just_come_is_finished() {
 
 #[test]
 fn what_arrives_is_bounded() {
-    let streams = Streams::<()>::new(ARRIVED_MAX);
+    let tasks = ConnectionTasks::<()>::new(QUEUED_MAX);
     let held = Arc::new(());
-    for _ in 0..2 * ARRIVED_MAX {
+    for _ in 0..2 * QUEUED_MAX {
         let held = Arc::clone(&held);
-        streams.arrivals().execute(async move { drop(held) });
+        tasks.spawner().execute(async move { drop(held) });
     }
-    assert_eq!(Arc::strong_count(&held), 1 + ARRIVED_MAX);
+    assert_eq!(Arc::strong_count(&held), 1 + QUEUED_MAX);
 }
 
 /// As h2 does: a stream that has a frame wakes the connection, and the connection a stream for which there is room.
 #[test]
 fn what_stream_and_connection_say_to_each_other_in_a_turn_wakes_nobody() {
-    let mut streams = Streams::<()>::new(ARRIVED_MAX);
+    let mut tasks = ConnectionTasks::<()>::new(QUEUED_MAX);
     let (to_connection, to_stream) = (Arc::new(AtomicWaker::new()), Arc::new(AtomicWaker::new()));
     let rounds = Arc::new(AtomicUsize::new(0));
     let (wakes, own, round) = (to_connection.clone(), to_stream.clone(), rounds.clone());
-    streams.arrivals().execute(poll_fn(move |context: &mut Context<'_>| {
+    tasks.spawner().execute(poll_fn(move |context: &mut Context<'_>| {
         own.register(context.waker());
         if round.fetch_add(1, Ordering::Relaxed) < 3 {
             wakes.wake();
@@ -172,44 +172,44 @@ fn what_stream_and_connection_say_to_each_other_in_a_turn_wakes_nobody() {
     let woken = Arc::new(Woken(AtomicBool::new(false)));
     let waker = Waker::from(Arc::clone(&woken));
     let context = Context::from_waker(&waker);
-    assert!(streams.poll(&mut connection, |_| {}, &context).is_pending());
+    assert!(tasks.poll(&mut connection, |_| {}, &context).is_pending());
     assert_eq!(rounds.load(Ordering::Relaxed), 2, "in the same turn");
     assert!(!woken.0.load(Ordering::Relaxed));
     // In a later turn too, which begins with the stream.
     event.wake();
     assert!(woken.0.swap(false, Ordering::Relaxed));
-    assert!(streams.poll(&mut connection, |_| {}, &context).is_pending());
+    assert!(tasks.poll(&mut connection, |_| {}, &context).is_pending());
     assert_eq!(rounds.load(Ordering::Relaxed), 3);
     assert!(!woken.0.load(Ordering::Relaxed), "by what the stream said in the turn");
 }
 
 #[tokio::test]
 async fn what_is_beside_is_polled_for_itself_and_stops_the_run() {
-    let mut streams = Streams::new(ARRIVED_MAX);
+    let mut tasks = ConnectionTasks::new(QUEUED_MAX);
     let polls = Arc::new(AtomicUsize::new(0));
-    let (tell, told) = oneshot::channel();
-    let (count, mut told) = (Arc::clone(&polls), told);
-    streams.beside(poll_fn(move |context| {
+    let (sender, receiver) = oneshot::channel();
+    let (count, mut receiver) = (Arc::clone(&polls), receiver);
+    tasks.spawn_aux(poll_fn(move |context| {
         count.fetch_add(1, Ordering::Relaxed);
-        told.poll_unpin(context).map(Result::unwrap)
+        receiver.poll_unpin(context).map(Result::unwrap)
     }));
     let mut never = std::future::pending::<()>();
     for _ in 0..5 {
-        assert!(streams.run(&mut never).now_or_never().is_none());
+        assert!(tasks.run(&mut never).now_or_never().is_none());
     }
     assert_eq!(polls.load(Ordering::Relaxed), 1, "not with every turn");
-    tell.send(7).unwrap();
-    assert!(matches!(streams.run(&mut never).await, Stopped::Told(7)));
-    assert!(streams.run(&mut never).now_or_never().is_none(), "and it goes on");
+    sender.send(7).unwrap();
+    assert!(matches!(tasks.run(&mut never).await, Stopped::Event(7)));
+    assert!(tasks.run(&mut never).now_or_never().is_none(), "and it goes on");
 }
 
 /// A stream that always has more to write, into a socket that takes it all, does not hold the thread.
 #[test]
 fn a_turn_ends_though_stream_and_connection_go_on() {
-    let mut streams = Streams::<()>::new(ARRIVED_MAX);
+    let mut tasks = ConnectionTasks::<()>::new(QUEUED_MAX);
     let (stream, polls) = (Arc::new(AtomicWaker::new()), Arc::new(AtomicUsize::new(0)));
     let (own, count) = (Arc::clone(&stream), Arc::clone(&polls));
-    streams.arrivals().execute(poll_fn(move |context: &mut Context<'_>| {
+    tasks.spawner().execute(poll_fn(move |context: &mut Context<'_>| {
         own.register(context.waker());
         count.fetch_add(1, Ordering::Relaxed);
         Poll::Pending
@@ -223,7 +223,7 @@ fn a_turn_ends_though_stream_and_connection_go_on() {
     let waker = Waker::from(Arc::clone(&woken));
     for turn in 1..5 {
         let context = Context::from_waker(&waker);
-        assert!(streams.poll(&mut connection, |_| {}, &context).is_pending());
+        assert!(tasks.poll(&mut connection, |_| {}, &context).is_pending());
         assert!(woken.0.swap(false, Ordering::Relaxed), "it goes on");
         assert!((turn..=turn * ROUNDS_MAX).contains(&polls.load(Ordering::Relaxed)));
     }
@@ -241,21 +241,21 @@ impl Wake for Woken {
 async fn with_the_connection_go_its_streams_even_those_that_never_ran() {
     let held = Arc::new(());
     for runs in [false, true] {
-        let mut streams = Streams::<()>::new(ARRIVED_MAX);
-        let (arrivals, held) = (streams.arrivals(), Arc::clone(&held));
-        let inner = arrivals.clone();
-        arrivals.execute(async move {
+        let mut tasks = ConnectionTasks::<()>::new(QUEUED_MAX);
+        let (spawner, held) = (tasks.spawner(), Arc::clone(&held));
+        let inner = spawner.clone();
+        spawner.execute(async move {
             std::future::pending::<()>().await;
             drop((inner, held));
         });
         if runs {
             let mut never = std::future::pending::<()>();
-            assert!(streams.run(&mut never).now_or_never().is_none());
-            assert_eq!(streams.open, 1);
+            assert!(tasks.run(&mut never).now_or_never().is_none());
+            assert_eq!(tasks.open, 1);
         }
-        drop(streams);
-        arrivals.execute(std::future::pending());
-        assert!(arrivals.0.carried.lock().streams.is_empty());
+        drop(tasks);
+        spawner.execute(std::future::pending());
+        assert!(spawner.0.data.lock().streams.is_empty());
     }
     assert_eq!(Arc::strong_count(&held), 1);
 }

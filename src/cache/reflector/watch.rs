@@ -12,7 +12,7 @@ use crate::cache::live::LiveCache;
 use crate::cache::reflector::failure::Failure;
 use crate::cache::reflector::list::PAGE_TIMEOUT;
 use crate::cache::reflector::{Doubt, ListCause, Reflector, State};
-use crate::streams::seldom::Seldom;
+use crate::streams::poll_on_wake::PollOnWake;
 use crate::upstream::fetch::in_time;
 use crate::upstream::lister_watcher::{ListWatch, UpstreamEvent, WatchRequest, WatchStream};
 
@@ -143,7 +143,7 @@ impl<L: ListWatch> Reflector<L> {
     ) -> Result<State<L::Watch>, Refusal> {
         let live = self.live.clone();
         // Not looked at with every event.
-        let mut alarm = Seldom::new(alarm(&live, self.rewound.clone(), running.deadline));
+        let mut alarm = PollOnWake::new(alarm(&live, self.rewound.clone(), running.deadline));
         loop {
             let took = tokio::select! {
                 biased;

@@ -18,7 +18,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use super::{Dialer, HEADERS_MAX_BYTES, PLACE_WAIT_MAX, SendError, body, http1};
-use crate::streams::{Arrivals, Stopped, Streams};
+use crate::streams::{ConnectionTasks, Spawner, Stopped};
 use crate::telemetry::upstream_metrics::GaugeGuard;
 use crate::upstream::RequestBody;
 use crate::upstream::connect::{Io, Offer};
@@ -61,7 +61,7 @@ const SEND_BUFFER_BYTES: usize = 256 * 1024;
 /// counted as the peer's errors, which would end the connection with `too_many_internal_resets`.
 const RESET_MEMORY: Duration = Duration::from_secs(30);
 /// Futures of hyper's that a connection may put up before they run: two for a request (its answer, its body) and the connection itself, far fewer than this.
-const ARRIVED_MAX: usize = 1024;
+const SPAWN_QUEUE_MAX: usize = 1024;
 /// How often a new connection is asked whether SETTINGS came.
 const SETTINGS_POLL: Duration = Duration::from_millis(1);
 /// A limit on streams that no peer can send, to see when SETTINGS have come.
@@ -170,7 +170,7 @@ impl Connections {
     /// Starts HTTP/2 on a connection that was made elsewhere.
     pub(super) async fn adopt(&self, io: Io, tls_generation: u64) -> Result<(), UpstreamError> {
         let handshake = tokio::time::timeout(self.dialer.connect_timeout, self.handshake(io));
-        let (sender, driver, streams) =
+        let (sender, driver, tasks) =
             handshake.await.map_err(|_| not_http2(&self.address(), "no SETTINGS"))??;
         let Some(connections) = self.this.upgrade() else { return Ok(()) };
         let peer_max = Arc::new(AtomicUsize::new(driver.streams_max()));
@@ -186,7 +186,7 @@ impl Connections {
         // Whatever ends the driver, a panic in it too: a place that is never given back is lost to all.
         let ended = Ended { connections, connection: weak };
         tokio::spawn(async move {
-            drive(driver, streams, &peer_max, ended).await;
+            drive(driver, tasks, &peer_max, ended).await;
         });
         self.freed.notify_waiters();
         Ok(())
@@ -290,9 +290,9 @@ impl Connections {
     }
 
     /// Apart from the `async fn` that awaits it, in whose form the compiler cannot see that hyper's types are `Send`.
-    fn begin(&self, io: Io, arrivals: Arrivals) -> Handshake {
+    fn begin(&self, io: Io, spawner: Spawner) -> Handshake {
         let window = STREAM_WINDOW_BYTES.saturating_mul(self.limits.places as u32);
-        let handshake = Builder::new(arrivals)
+        let handshake = Builder::new(spawner)
             .timer(TokioTimer::new())
             .adaptive_window(false)
             .initial_stream_window_size(STREAM_WINDOW_BYTES)
@@ -315,23 +315,23 @@ impl Connections {
     async fn handshake(
         &self,
         io: Io,
-    ) -> Result<(Sender, Box<dyn Driver>, Streams<Infallible>), UpstreamError> {
+    ) -> Result<(Sender, Box<dyn Driver>, ConnectionTasks<Infallible>), UpstreamError> {
         let address = self.address();
-        let mut streams = Streams::new(ARRIVED_MAX);
+        let mut tasks = ConnectionTasks::new(SPAWN_QUEUE_MAX);
         let (sender, mut driver) = self
-            .begin(io, streams.arrivals())
+            .begin(io, tasks.spawner())
             .await
             .map_err(|error| not_http2(&address, &chain(&error)))?;
         while driver.streams_max() == SETTINGS_UNKNOWN {
             tokio::select! {
-                Stopped::Ended(ended) = streams.run(&mut driver) => {
+                Stopped::Ended(ended) = tasks.run(&mut driver) => {
                     let cause = ended.map_or_else(|error| chain(&error), |()| "closed".to_owned());
                     return Err(not_http2(&address, &cause));
                 }
                 () = tokio::time::sleep(SETTINGS_POLL) => {}
             }
         }
-        Ok((sender, driver, streams))
+        Ok((sender, driver, tasks))
     }
 }
 
@@ -366,7 +366,7 @@ trait Driver: Future<Output = hyper::Result<()>> + Send + Unpin {
     fn streams_max(&self) -> usize;
 }
 
-impl Driver for http2::Connection<TokioIo<Io>, RequestBody, Arrivals> {
+impl Driver for http2::Connection<TokioIo<Io>, RequestBody, Spawner> {
     fn streams_max(&self) -> usize {
         self.current_max_send_streams()
     }
@@ -414,7 +414,7 @@ impl Drop for Lease {
 /// come to their end.
 async fn drive(
     mut driver: Box<dyn Driver>,
-    mut streams: Streams<Infallible>,
+    mut tasks: ConnectionTasks<Infallible>,
     peer_max: &AtomicUsize,
     ended: Ended,
 ) {
@@ -423,12 +423,12 @@ async fn drive(
         peer_max.store(driver.streams_max(), Ordering::Relaxed);
         polled
     });
-    let Stopped::Ended(outcome) = streams.run(&mut driver).await;
+    let Stopped::Ended(outcome) = tasks.run(&mut driver).await;
     if let Err(error) = outcome {
         tracing::debug!(error = chain(&error), "an HTTP/2 connection to the upstream ended");
     }
     drop(ended);
-    streams.finish().await;
+    tasks.finish().await;
 }
 
 async fn outcome(mut attempt: watch::Receiver<Option<Attempt>>) -> Attempt {

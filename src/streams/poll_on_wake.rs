@@ -11,15 +11,15 @@ use futures_util::stream::FuturesUnordered;
 
 /// See the module. Once it is ready, it never is again.
 #[derive(Debug)]
-pub(crate) struct Seldom<F>(FuturesUnordered<F>);
+pub(crate) struct PollOnWake<F>(FuturesUnordered<F>);
 
-impl<F: Future> Seldom<F> {
+impl<F: Future> PollOnWake<F> {
     pub(crate) fn new(future: F) -> Self {
         Self([future].into_iter().collect())
     }
 }
 
-impl<F: Future> Future for Seldom<F> {
+impl<F: Future> Future for PollOnWake<F> {
     type Output = F::Output;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
@@ -42,18 +42,18 @@ mod tests {
 
     #[tokio::test]
     async fn it_is_polled_when_it_was_woken() {
-        let (polls, (tell, mut told)) = (Cell::new(0), oneshot::channel());
-        let mut seldom = Seldom::new(poll_fn(|context| {
+        let (polls, (sender, mut receiver)) = (Cell::new(0), oneshot::channel());
+        let mut future = PollOnWake::new(poll_fn(|context| {
             polls.set(polls.get() + 1);
-            told.poll_unpin(context)
+            receiver.poll_unpin(context)
         }));
         for _ in 0..5 {
-            assert!(poll!(&mut seldom).is_pending());
+            assert!(poll!(&mut future).is_pending());
         }
         assert_eq!(polls.get(), 1);
-        tell.send(7).unwrap();
-        assert_eq!(poll!(&mut seldom), Poll::Ready(Ok(7)));
+        sender.send(7).unwrap();
+        assert_eq!(poll!(&mut future), Poll::Ready(Ok(7)));
         assert_eq!(polls.get(), 2);
-        assert!(poll!(&mut seldom).is_pending(), "never again");
+        assert!(poll!(&mut future).is_pending(), "never again");
     }
 }
