@@ -8,7 +8,7 @@ use weir::api::selectable::SelectableFields;
 use weir::api::selector::field::FieldSelector;
 use weir::api::selector::label::LabelSelector;
 use weir::cache::core::watch_cache::{Now, WatchCache, WindowLimits};
-use weir::cache::core::watcher::{Taken, WatchFilter, WatchStart, Watcher};
+use weir::cache::core::watcher::{Batch, WatchFilter, WatchStart, Watcher};
 use weir::codec::object::Object;
 
 use crate::pods::{Pods, namespace, node, resource_version};
@@ -54,9 +54,9 @@ pub(crate) fn watch(cache: &WatchCache, filter: WatchFilter) -> Watcher {
 
 /// What is due, in frames.
 pub(crate) fn take(watcher: &mut Watcher) -> Vec<Bytes> {
-    match watcher.take(1 << 20) {
-        Taken::Frames { chunks, .. } => chunks.into_vec(),
-        Taken::Idle => Vec::new(),
+    match watcher.next_batch(1 << 20) {
+        Batch::Frames { chunks, .. } => chunks.into_vec(),
+        Batch::Idle => Vec::new(),
         other => unreachable!("{other:?}"),
     }
 }

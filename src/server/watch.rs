@@ -71,7 +71,7 @@ pub(crate) async fn serve(
     };
     let warnings = handle.warnings();
     let watcher = match begun {
-        Ok(watcher) => watcher.showing(form.view),
+        Ok(watcher) => watcher.with_view(form.view),
         Err(WatchRefusal::NotReady) => {
             return lost_meanwhile(&read, plan, Reason::Refused(Refusal::NotReady)).await;
         }

@@ -33,7 +33,7 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use crate::api::media_type::View;
 use crate::api::resource_version::ResourceVersion;
 use crate::cache::core::watch_cache::EndCause;
-use crate::cache::core::watcher::{Chunks, Taken, Watcher};
+use crate::cache::core::watcher::{Batch, Chunks, Watcher};
 use crate::cache::handle::CacheHandle;
 use crate::telemetry::server_metrics::{GaugeGuard, ResourceMetrics};
 
@@ -170,7 +170,7 @@ impl<B: Bookmarks> WatchStream<B> {
 
     /// The first step of the module's list.
     fn look_at_alarms(&mut self) {
-        let alarm = self.watcher.alarm();
+        let alarm = self.watcher.timer_waker();
         let mut context = Context::from_waker(&alarm);
         if self.alarms.is_revoked(&mut context) {
             self.taken.clear();
@@ -182,25 +182,25 @@ impl<B: Bookmarks> WatchStream<B> {
 
     /// Takes what there is, and gives its first piece.
     fn take(&mut self) -> Step {
-        match self.watcher.take(TAKE_BYTES_MAX) {
-            Taken::Frames { chunks, events } => {
+        match self.watcher.next_batch(TAKE_BYTES_MAX) {
+            Batch::Frames { chunks, events } => {
                 let first = gather(chunks, &mut self.taken);
                 self.metrics.delivered(events, first.as_ref().map_or(0, Bytes::len));
                 first.map_or(Step::Again, Step::Give)
             }
-            Taken::InitialEventsEnd(at) => {
+            Batch::InitialEventsEnd(at) => {
                 self.bookmarks_above = at;
                 let wanted = self.end_bookmark.then(|| self.bookmarks.bookmark(at, true));
                 self.taken.extend(wanted.flatten());
                 Step::Again
             }
-            Taken::Searching => Step::Yield,
-            Taken::Idle => {
+            Batch::Yield => Step::Yield,
+            Batch::Idle => {
                 let bookmark = self.due_bookmark();
                 self.taken.extend(bookmark);
                 if self.taken.is_empty() && !self.alarms.unset { Step::Sleep } else { Step::Again }
             }
-            Taken::Ended(cause) => {
+            Batch::Ended(cause) => {
                 self.ended = Some(cause_word(cause));
                 Step::Again
             }
@@ -210,7 +210,7 @@ impl<B: Bookmarks> WatchStream<B> {
     /// Called only right after the watcher was idle: a bookmark claims that nothing before it is still owed.
     fn due_bookmark(&mut self) -> Option<Bytes> {
         // Without one, a client that was given the difference of a relist could not come back after it.
-        let owed = self.watcher.owes_bookmark() && self.schedule.bookmarks;
+        let owed = self.watcher.take_bookmark_due() && self.schedule.bookmarks;
         if !owed && !self.alarms.bookmark {
             return None;
         }
@@ -251,10 +251,10 @@ impl<B: Bookmarks + Unpin> Stream for WatchStream<B> {
         // After a piece there is mostly nothing more; so it is looked at once, with the waker set.
         let mut waits = std::mem::take(&mut this.gave);
         if waits {
-            this.watcher.wait(context.waker());
+            this.watcher.register_waker(context.waker());
         }
         loop {
-            if this.watcher.take_rung() || this.alarms.unset {
+            if this.watcher.take_timer_fired() || this.alarms.unset {
                 this.look_at_alarms();
             }
             if let Some(chunk) = this.next_given() {
@@ -268,7 +268,7 @@ impl<B: Bookmarks + Unpin> Stream for WatchStream<B> {
                 this.ended = Some(this.alarms.cause());
                 return Poll::Ready(None);
             }
-            if waits && !this.alarms.bookmark && this.watcher.is_quiet() {
+            if waits && !this.alarms.bookmark && this.watcher.is_idle() {
                 return Poll::Pending;
             }
             match this.take() {
@@ -283,7 +283,7 @@ impl<B: Bookmarks + Unpin> Stream for WatchStream<B> {
                 }
                 Step::Sleep if waits => return Poll::Pending,
                 Step::Sleep => {
-                    this.watcher.wait(context.waker());
+                    this.watcher.register_waker(context.waker());
                     waits = true;
                 }
             }

@@ -28,7 +28,7 @@ use crate::auth::rbac::policy::Policy;
 use crate::auth::rbac::resource::RbacResource;
 use crate::cache::core::event::Event;
 use crate::cache::core::watch_cache::State;
-use crate::cache::core::watcher::{TakenObjects, WatchFilter, WatchStart, Watcher};
+use crate::cache::core::watcher::{ObjectBatch, WatchFilter, WatchStart, Watcher};
 use crate::cache::handle::{CacheHandle, Refusal};
 use crate::cache::registry::Registry;
 use crate::codec::object::Object;
@@ -138,11 +138,11 @@ impl<'a> Feed<'a> {
     /// Applies everything that there is; false once the watcher has ended.
     async fn drain(&self, watcher: &mut Watcher) -> bool {
         loop {
-            match watcher.take_objects() {
-                TakenObjects::State(state) => self.replace(&state).await,
-                TakenObjects::Events(events) => self.apply(&events),
-                TakenObjects::Idle => return true,
-                TakenObjects::Ended(_) => return false,
+            match watcher.next_objects() {
+                ObjectBatch::State(state) => self.replace(&state).await,
+                ObjectBatch::Events(events) => self.apply(&events),
+                ObjectBatch::Idle => return true,
+                ObjectBatch::Ended(_) => return false,
             }
         }
     }

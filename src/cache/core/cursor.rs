@@ -16,7 +16,7 @@
 //!
 //! A cursor knows the one task that waits for its watcher. Whoever wakes it takes it out, so that a watcher that does not come back, since
 //! its client reads nothing, is woken once and left alone. The task may have alarms of its own beside the cache (a deadline, a right that ends):
-//! those ring through the cursor ([`Cursor::alarm`]), and it need not look at them at any other wake-up. The watcher first names its task
+//! those ring through the cursor ([`Cursor::timer_waker`]), and it need not look at them at any other wake-up. The watcher first names its task
 //! and then looks at the alarms and the marks; who rings or marks does that first and wakes then. So one of them sees the other.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -46,7 +46,7 @@ pub struct Cursor {
     /// The task that waits, until it is woken.
     waiting: AtomicWaker,
     /// Whether an alarm rang that was not looked at.
-    rung: AtomicBool,
+    timer_fired: AtomicBool,
     /// The initial state, until it is taken or taken away.
     pub(super) initial: Mutex<Option<InitialEvents>>,
     end: OnceLock<End>,
@@ -101,7 +101,7 @@ impl Cursor {
             after,
             index: AtomicUsize::new(0),
             waiting: AtomicWaker::new(),
-            rung: AtomicBool::new(false),
+            timer_fired: AtomicBool::new(false),
             initial: Mutex::new(initial),
             end: OnceLock::new(),
             from: AtomicU64::new(from),
@@ -123,20 +123,20 @@ impl Cursor {
 
     /// The numbers of the first event owed of a state, and of the one after the last; `None` if nothing is. The
     /// state must have been loaded before.
-    pub(super) fn owed(&self, state: &State) -> Option<(u64, u64)> {
+    pub(super) fn pending(&self, state: &State) -> Option<(u64, u64)> {
         let to = self.to.load(Ordering::Acquire).min(state.history().end_seq());
         let from = self.from.load(Ordering::Relaxed).max(self.taken.load(Ordering::Relaxed));
         (from < to).then_some((from, to))
     }
 
     /// Whether nothing is marked that was not taken, and it has not ended: no state need be looked at. It tells nothing of what a bookmark may claim.
-    pub(super) fn is_quiet(&self) -> bool {
+    pub(super) fn is_idle(&self) -> bool {
         self.to.load(Ordering::Acquire) <= self.taken.load(Ordering::Relaxed)
             && self.end.get().is_none()
     }
 
     /// Names the task to be woken from now on, once. To be called before marks and alarms are looked at for the last time.
-    pub(super) fn wait(&self, task: &Waker) {
+    pub(super) fn register_waker(&self, task: &Waker) {
         self.waiting.register(task);
     }
 
@@ -146,14 +146,14 @@ impl Cursor {
     }
 
     /// What to give to a future of the watcher's own task that is to be polled only when it is due: it rings, and wakes the task.
-    pub(super) fn alarm(self: &Arc<Self>) -> Waker {
+    pub(super) fn timer_waker(self: &Arc<Self>) -> Waker {
         Waker::from(Arc::clone(self))
     }
 
     /// Whether an alarm rang since the last call.
-    pub(super) fn take_rung(&self) -> bool {
+    pub(super) fn take_timer_fired(&self) -> bool {
         // Mostly not; reading costs less.
-        self.rung.load(Ordering::Relaxed) && self.rung.swap(false, Ordering::Acquire)
+        self.timer_fired.load(Ordering::Relaxed) && self.timer_fired.swap(false, Ordering::Acquire)
     }
 
     /// Everything before this number was taken.
@@ -203,7 +203,7 @@ impl Wake for Cursor {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        self.rung.store(true, Ordering::Release);
+        self.timer_fired.store(true, Ordering::Release);
         self.waiting.wake();
     }
 }

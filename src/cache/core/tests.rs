@@ -22,7 +22,7 @@ use crate::api::selectable::SelectableFields;
 use crate::api::selector::field::FieldSelector;
 use crate::api::selector::label::LabelSelector;
 use crate::cache::core::watch_cache::{EndCause, Now, WatchCache, WindowLimits};
-use crate::cache::core::watcher::{Taken, WatchFilter, Watcher};
+use crate::cache::core::watcher::{Batch, WatchFilter, Watcher};
 use crate::codec::attrs::Attrs;
 use crate::codec::object::{Key, Layout, Object, Span};
 
@@ -142,8 +142,8 @@ enum Rest {
 
 /// Takes once; appends what came, or returns why nothing did.
 fn take_once(watcher: &mut Watcher, max_bytes: usize, seen: &mut Vec<Seen>) -> Option<Rest> {
-    match watcher.take(max_bytes) {
-        Taken::Frames { chunks, events } => {
+    match watcher.next_batch(max_bytes) {
+        Batch::Frames { chunks, events } => {
             let before = seen.len();
             for line in chunks.concat().split_inclusive(|byte| *byte == b'\n') {
                 let frame: Value = serde_json::from_slice(line).unwrap();
@@ -154,13 +154,13 @@ fn take_once(watcher: &mut Watcher, max_bytes: usize, seen: &mut Vec<Seen>) -> O
             assert!(events > 0, "an answer without frames");
             None
         }
-        Taken::InitialEventsEnd(resource_version) => {
+        Batch::InitialEventsEnd(resource_version) => {
             seen.push(Seen::InitialEventsEnd(resource_version.0));
             None
         }
-        Taken::Searching => None,
-        Taken::Idle => Some(Rest::Idle(watcher.resource_version().0)),
-        Taken::Ended(cause) => Some(Rest::Ended(cause)),
+        Batch::Yield => None,
+        Batch::Idle => Some(Rest::Idle(watcher.resource_version().0)),
+        Batch::Ended(cause) => Some(Rest::Ended(cause)),
     }
 }
 

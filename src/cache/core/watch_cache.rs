@@ -84,7 +84,7 @@ pub enum EndCause {
 /// See the module. Dropping it ends every watcher (cause `Stopped`).
 #[derive(Debug)]
 pub struct WatchCache {
-    published: Arc<Published>,
+    published: Arc<CacheInner>,
     limits: WindowLimits,
     indexed: Option<usize>,
 }
@@ -93,7 +93,7 @@ impl WatchCache {
     /// An empty cache that is not ready.
     pub fn new(limits: WindowLimits) -> Self {
         let writer = Writer { dispatcher: Dispatcher::default(), ground: Ground::new(&limits) };
-        let published = Published {
+        let published = CacheInner {
             state: ArcSwapOption::empty(),
             progress: watch::Sender::new(None),
             writer: Mutex::new(writer),
@@ -308,13 +308,13 @@ impl Drop for WatchCache {
 
 /// What the cache shares with its watchers.
 #[derive(Debug)]
-pub(super) struct Published {
+pub(super) struct CacheInner {
     state: ArcSwapOption<State>,
     progress: watch::Sender<Option<ResourceVersion>>,
     writer: Mutex<Writer>,
 }
 
-impl Published {
+impl CacheInner {
     pub(super) fn state(&self) -> Option<Arc<State>> {
         self.state.load_full()
     }

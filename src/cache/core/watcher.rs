@@ -21,7 +21,7 @@ use crate::cache::core::cursor::Cursor;
 use crate::cache::core::event::Event;
 pub use crate::cache::core::filter::WatchFilter;
 use crate::cache::core::state::State;
-use crate::cache::core::watch_cache::{EndCause, Published};
+use crate::cache::core::watch_cache::{CacheInner, EndCause};
 use crate::codec::frame::{self, EventType};
 
 /// Where a watch begins (semantics.md §1.6.4).
@@ -40,7 +40,7 @@ pub type Chunks = SmallVec<[Bytes; 1]>;
 
 /// What a watcher took.
 #[derive(Debug)]
-pub enum Taken {
+pub enum Batch {
     /// Frames to send now, in order; each `Bytes` is one or more whole frames. `events` counts them.
     Frames {
         /// The bytes.
@@ -52,7 +52,7 @@ pub enum Taken {
     /// them; here the initial-events-end bookmark goes.
     InitialEventsEnd(ResourceVersion),
     /// Nothing yet of much that was looked at, and there is more: to be called again, once others have had their turn.
-    Searching,
+    Yield,
     /// Nothing until woken.
     Idle,
     /// The watch is over; all that was owed before was taken, unless the cause is `Slow`.
@@ -61,7 +61,7 @@ pub enum Taken {
 
 /// What a watcher took of the objects themselves.
 #[derive(Debug)]
-pub(crate) enum TakenObjects {
+pub(crate) enum ObjectBatch {
     /// The initial events, as the state that they are. Comes exactly once if the watch began with them.
     State(Arc<State>),
     /// Events, in order.
@@ -75,21 +75,21 @@ pub(crate) enum TakenObjects {
 /// See the module. Dropping it unregisters it.
 #[derive(Debug)]
 pub struct Watcher {
-    cache: Arc<Published>,
+    cache: Arc<CacheInner>,
     cursor: Arc<Cursor>,
     filter: WatchFilter,
     view: View,
     /// Whether the initial events are not all taken.
     initial: bool,
-    /// Whether something of a relist's difference was taken since [`Watcher::owes_bookmark`].
-    relisted: bool,
+    /// Whether something of a relist's difference was taken since [`Watcher::take_bookmark_due`].
+    bookmark_due: bool,
     resource_version: ResourceVersion,
     ended: Option<EndCause>,
 }
 
 impl Watcher {
     pub(super) fn new(
-        cache: Arc<Published>,
+        cache: Arc<CacheInner>,
         cursor: Arc<Cursor>,
         filter: WatchFilter,
         start: WatchStart,
@@ -97,35 +97,35 @@ impl Watcher {
     ) -> Self {
         let initial = start == WatchStart::InitialEvents;
         let view = View::Full;
-        let (relisted, ended) = (false, None);
-        Self { cache, cursor, filter, view, initial, relisted, resource_version, ended }
+        let (bookmark_due, ended) = (false, None);
+        Self { cache, cursor, filter, view, initial, bookmark_due, resource_version, ended }
     }
 
     /// Has the events show this of their objects, instead of all. To be called before anything is taken.
-    pub fn showing(mut self, view: View) -> Self {
+    pub fn with_view(mut self, view: View) -> Self {
         self.view = view;
         self
     }
 
     /// Takes what is due, up to about `max_bytes` (at least one event), without waiting, and without
     /// looking at more than 10,000 objects or events.
-    pub fn take(&mut self, max_bytes: usize) -> Taken {
+    pub fn next_batch(&mut self, max_bytes: usize) -> Batch {
         if let Some(cause) = self.ended {
-            Taken::Ended(cause)
+            Batch::Ended(cause)
         } else if self.initial {
-            self.take_initial(max_bytes)
+            self.next_initial_events(max_bytes)
         } else {
-            self.take_events(max_bytes)
+            self.next_events(max_bytes)
         }
     }
 
-    /// Like [`Self::take`], for who reads the objects here: no frame is encoded. For watches of whole collections, since no filter is asked.
-    pub(crate) fn take_objects(&mut self) -> TakenObjects {
-        let taken = self.objects_due();
-        if let TakenObjects::Ended(cause) = taken {
+    /// Like [`Self::next_batch`], for who reads the objects here: no frame is encoded. For watches of whole collections, since no filter is asked.
+    pub(crate) fn next_objects(&mut self) -> ObjectBatch {
+        let batch = self.pending_objects();
+        if let ObjectBatch::Ended(cause) = batch {
             self.ended = Some(cause);
         }
-        taken
+        batch
     }
 
     /// Completes when there may be something to take. Cancel safe.
@@ -134,29 +134,29 @@ impl Watcher {
     }
 
     fn poll_woken(&self, context: &Context<'_>) -> Poll<()> {
-        self.wait(context.waker());
-        if self.is_quiet() { Poll::Pending } else { Poll::Ready(()) }
+        self.register_waker(context.waker());
+        if self.is_idle() { Poll::Pending } else { Poll::Ready(()) }
     }
 
     /// Names the task that is woken, once, when there may be something to take. What was there before wakes nobody, so whoever waits looks
     /// after this call.
-    pub(crate) fn wait(&self, task: &Waker) {
-        self.cursor.wait(task);
+    pub(crate) fn register_waker(&self, task: &Waker) {
+        self.cursor.register_waker(task);
     }
 
-    /// Whether there is nothing to take, as [`Self::take`] would find; but it claims nothing for a bookmark.
-    pub(crate) fn is_quiet(&self) -> bool {
-        !self.initial && self.ended.is_none() && !self.relisted && self.cursor.is_quiet()
+    /// Whether there is nothing to take, as [`Self::next_batch`] would find; but it claims nothing for a bookmark.
+    pub(crate) fn is_idle(&self) -> bool {
+        !self.initial && self.ended.is_none() && !self.bookmark_due && self.cursor.is_idle()
     }
 
-    /// For the other futures of the task that is named by [`Self::wait`]: what they wake rings, and wakes that task.
-    pub(crate) fn alarm(&self) -> Waker {
-        self.cursor.alarm()
+    /// For the other futures of the task that is named by [`Self::register_waker`]: what they wake rings, and wakes that task.
+    pub(crate) fn timer_waker(&self) -> Waker {
+        self.cursor.timer_waker()
     }
 
-    /// Whether an alarm rang since the last call. To be looked at after [`Self::wait`] too.
-    pub(crate) fn take_rung(&self) -> bool {
-        self.cursor.take_rung()
+    /// Whether an alarm rang since the last call. To be looked at after [`Self::register_waker`] too.
+    pub(crate) fn take_timer_fired(&self) -> bool {
+        self.cursor.take_timer_fired()
     }
 
     /// Everything owed up to this resourceVersion has been taken: what a bookmark may claim. Only meaningful
@@ -168,11 +168,11 @@ impl Watcher {
 
     /// Whether what was taken since the last call came from a relist, so that a bookmark should follow at once: without it the client would
     /// come back from a resourceVersion of which nobody can tell what it stands for. Only meaningful where [`Self::resource_version`] is.
-    pub fn owes_bookmark(&mut self) -> bool {
-        std::mem::take(&mut self.relisted)
+    pub fn take_bookmark_due(&mut self) -> bool {
+        std::mem::take(&mut self.bookmark_due)
     }
 
-    fn take_initial(&mut self, max_bytes: usize) -> Taken {
+    fn next_initial_events(&mut self, max_bytes: usize) -> Batch {
         let mut slot = self.cursor.initial.lock();
         let Some(initial) = slot.as_mut() else {
             drop(slot);
@@ -189,17 +189,17 @@ impl Watcher {
                 frame::encode_into(&mut buffer, EventType::Added, object, self.view);
                 events += 1;
             }
-            more = buffer.len() >= max_bytes || looked >= LOOKED_AT_MAX;
+            more = buffer.len() >= max_bytes || looked >= SCAN_MAX;
             if more {
                 break;
             }
         }
         initial.steps += 1;
         if events > 0 {
-            return Taken::Frames { chunks: smallvec![buffer.into()], events };
+            return Batch::Frames { chunks: smallvec![buffer.into()], events };
         }
         if more {
-            return Taken::Searching;
+            return Batch::Yield;
         }
         // The state may be the last of its kind: it is freed after the lock.
         let done = slot.take();
@@ -208,71 +208,74 @@ impl Watcher {
         if let Some(initial) = done {
             self.resource_version = initial.state.resource_version();
         }
-        Taken::InitialEventsEnd(self.resource_version)
+        Batch::InitialEventsEnd(self.resource_version)
     }
 
-    fn take_events(&mut self, max_bytes: usize) -> Taken {
+    fn next_events(&mut self, max_bytes: usize) -> Batch {
         let current = self.cache.look();
-        let Some(Due { state, owed, end }) = Due::of(&self.cursor, &current) else {
+        let Some(PendingEvents { state, range, end }) = PendingEvents::new(&self.cursor, &current)
+        else {
             return self.end(EndCause::Stopped);
         };
-        if let Some((from, to)) = owed {
+        if let Some((from, to)) = range {
             if from < state.history().first_seq() {
                 return self.end(EndCause::Slow);
             }
-            let Gathered { chunks, taken, relisted } = self.gather(state, (from, to), max_bytes);
-            self.relisted |= relisted;
+            let Frames { chunks, taken, bookmark_due } =
+                self.collect_frames(state, (from, to), max_bytes);
+            self.bookmark_due |= bookmark_due;
             self.cursor.set_taken(taken);
             if !chunks.is_empty() {
                 let events = chunks.len();
-                return Taken::Frames { chunks, events };
+                return Batch::Frames { chunks, events };
             }
             if taken < to {
-                return Taken::Searching;
+                return Batch::Yield;
             }
         }
         if let Some(cause) = end {
             return self.end(cause);
         }
         self.resource_version = state.resource_version();
-        Taken::Idle
+        Batch::Idle
     }
 
-    fn objects_due(&mut self) -> TakenObjects {
+    fn pending_objects(&mut self) -> ObjectBatch {
         if let Some(cause) = self.ended {
-            return TakenObjects::Ended(cause);
+            return ObjectBatch::Ended(cause);
         }
         if std::mem::take(&mut self.initial) {
             let initial = self.cursor.initial.lock().take();
             return match initial {
-                Some(initial) => TakenObjects::State(initial.state),
-                None => TakenObjects::Ended(EndCause::Slow),
+                Some(initial) => ObjectBatch::State(initial.state),
+                None => ObjectBatch::Ended(EndCause::Slow),
             };
         }
         let current = self.cache.look();
-        let Some(Due { state, owed, end }) = Due::of(&self.cursor, &current) else {
-            return TakenObjects::Ended(EndCause::Stopped);
+        let Some(PendingEvents { state, range, end }) = PendingEvents::new(&self.cursor, &current)
+        else {
+            return ObjectBatch::Ended(EndCause::Stopped);
         };
-        if let Some((from, to)) = owed {
+        if let Some((from, to)) = range {
             let history = state.history();
             if from < history.first_seq() {
-                return TakenObjects::Ended(EndCause::Slow);
+                return ObjectBatch::Ended(EndCause::Slow);
             }
-            let to = to.min(from.saturating_add(LOOKED_AT_MAX as u64));
+            let to = to.min(from.saturating_add(SCAN_MAX as u64));
             self.cursor.set_taken(to);
             let events = history.events(from, to);
             let events =
                 events.filter(|(seq, event)| history.place(*seq, event) > self.cursor.after);
-            return TakenObjects::Events(events.map(|(_, event)| Arc::clone(event)).collect());
+            return ObjectBatch::Events(events.map(|(_, event)| Arc::clone(event)).collect());
         }
-        end.map_or(TakenObjects::Idle, TakenObjects::Ended)
+        end.map_or(ObjectBatch::Idle, ObjectBatch::Ended)
     }
 
     /// The frames of the events owed.
-    fn gather(&self, state: &State, (from, to): (u64, u64), max_bytes: usize) -> Gathered {
-        let (mut chunks, mut relisted) = (Chunks::new(), false);
+    fn collect_frames(&self, state: &State, (from, to): (u64, u64), max_bytes: usize) -> Frames {
+        let (mut chunks, mut bookmark_due) = (Chunks::new(), false);
         let history = state.history();
-        let to = to.min(from.saturating_add(LOOKED_AT_MAX as u64));
+        let to = to.min(from.saturating_add(SCAN_MAX as u64));
         let mut bytes = 0;
         for (seq, event) in history.events(from, to) {
             if history.place(seq, event) <= self.cursor.after {
@@ -281,49 +284,49 @@ impl Watcher {
             if let Some(frame) = event.frame(&self.filter, self.view) {
                 bytes += frame.len();
                 chunks.push(frame);
-                relisted = history.relist_of(seq).is_some();
+                bookmark_due = history.relist_of(seq).is_some();
                 if bytes >= max_bytes {
-                    return Gathered { chunks, taken: seq + 1, relisted };
+                    return Frames { chunks, taken: seq + 1, bookmark_due };
                 }
             }
         }
-        Gathered { chunks, taken: to, relisted }
+        Frames { chunks, taken: to, bookmark_due }
     }
 
-    fn end(&mut self, cause: EndCause) -> Taken {
+    fn end(&mut self, cause: EndCause) -> Batch {
         self.ended = Some(cause);
-        Taken::Ended(cause)
+        Batch::Ended(cause)
     }
 }
 
 /// What there is to take.
-struct Due<'a> {
+struct PendingEvents<'a> {
     state: &'a State,
     /// The first event that is owed of it, and the one after the last.
-    owed: Option<(u64, u64)>,
+    range: Option<(u64, u64)>,
     /// Why nothing comes after it.
     end: Option<EndCause>,
 }
 
-impl<'a> Due<'a> {
+impl<'a> PendingEvents<'a> {
     /// What there is to take of a state that was looked at before this call, since the marks and the end come after it: see the module of the
     /// cursor. `None` if there is no state any more.
-    fn of(cursor: &'a Cursor, current: &'a Guard<Option<Arc<State>>>) -> Option<Self> {
+    fn new(cursor: &'a Cursor, current: &'a Guard<Option<Arc<State>>>) -> Option<Self> {
         let (state, end) = match cursor.end() {
             Some(end) => (&end.state, Some(end.cause)),
             None => (current.as_ref()?, None),
         };
-        Some(Self { state, owed: cursor.owed(state), end })
+        Some(Self { state, range: cursor.pending(state), end })
     }
 }
 
 /// What was gathered of the events owed.
-struct Gathered {
+struct Frames {
     chunks: Chunks,
     /// The number of the first event not looked at.
     taken: u64,
     /// Whether the last of them is of a relist.
-    relisted: bool,
+    bookmark_due: bool,
 }
 
 impl Drop for Watcher {
@@ -334,4 +337,4 @@ impl Drop for Watcher {
 
 /// How many objects or events a call looks at: a millisecond's worth or so. A filter may match nothing in a large collection, and
 /// whoever shares the thread must not wait for the whole of it.
-pub(super) const LOOKED_AT_MAX: usize = 10_000;
+pub(super) const SCAN_MAX: usize = 10_000;

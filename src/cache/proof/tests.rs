@@ -6,7 +6,7 @@ use tokio::task::JoinHandle;
 use super::*;
 use crate::api::resource::{Representation, Scope};
 use crate::cache::core::watch_cache::WatchRefusal;
-use crate::cache::core::watcher::{Taken, WatchFilter, Watcher};
+use crate::cache::core::watcher::{Batch, WatchFilter, Watcher};
 use crate::cache::handle::CacheHandle;
 use crate::cache::live::{CacheKey, Shared};
 use crate::cache::reflector::{Begin, Reflector};
@@ -80,11 +80,11 @@ impl Rig {
 fn drain(watcher: &mut Watcher) -> String {
     let mut told = String::new();
     loop {
-        match watcher.take(1 << 20) {
-            Taken::Frames { chunks, .. } => told += std::str::from_utf8(&chunks.concat()).unwrap(),
-            Taken::InitialEventsEnd(at) => told += &format!("END {at}\n"),
-            Taken::Searching => {}
-            Taken::Idle | Taken::Ended(_) => return told,
+        match watcher.next_batch(1 << 20) {
+            Batch::Frames { chunks, .. } => told += std::str::from_utf8(&chunks.concat()).unwrap(),
+            Batch::InitialEventsEnd(at) => told += &format!("END {at}\n"),
+            Batch::Yield => {}
+            Batch::Idle | Batch::Ended(_) => return told,
         }
     }
 }

@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 use super::*;
 use crate::api::resource::{Representation, Scope};
 use crate::cache::core::watch_cache::WatchRefusal;
-use crate::cache::core::watcher::{Taken, WatchFilter, WatchStart, Watcher};
+use crate::cache::core::watcher::{Batch, WatchFilter, WatchStart, Watcher};
 use crate::cache::live::{CacheKey, Shared};
 use crate::cache::script::{bookmark, config, config_maps, object, page, status};
 use crate::codec::list::ListPage;
@@ -223,29 +223,29 @@ struct Client {
 impl Client {
     fn poll(&mut self, live: &LiveCache, truth: &Truth) {
         let Some(watcher) = &mut self.watcher else { return self.connect(live) };
-        match watcher.take(1 << 20) {
-            Taken::Frames { chunks, .. } => {
+        match watcher.next_batch(1 << 20) {
+            Batch::Frames { chunks, .. } => {
                 let text = chunks.concat();
                 for line in text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
                     self.told(&serde_json::from_slice(line).unwrap(), truth);
                 }
             }
-            Taken::InitialEventsEnd(at) => {
+            Batch::InitialEventsEnd(at) => {
                 assert_eq!(self.state, truth.at(at.0), "the initial state is that of its revision");
                 self.last = Some(at.0);
             }
-            Taken::Searching => {}
-            Taken::Idle => {
+            Batch::Yield => {}
+            Batch::Idle => {
                 let at = watcher.resource_version().0;
                 if self.last.is_some_and(|last| last <= at) {
                     assert_eq!(self.state, truth.at(at), "an event was lost");
                 }
-                if watcher.owes_bookmark() || fastrand::bool() {
+                if watcher.take_bookmark_due() || fastrand::bool() {
                     self.last = self.last.max(Some(at));
                 }
                 self.relisted = false;
             }
-            Taken::Ended(_) => self.watcher = None,
+            Batch::Ended(_) => self.watcher = None,
         }
     }
 

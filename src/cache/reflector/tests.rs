@@ -7,7 +7,7 @@ use tokio::task::JoinHandle;
 use super::*;
 use crate::api::resource::{ApiResource, Representation, Scope, Shape};
 use crate::cache::core::watch_cache::EndCause;
-use crate::cache::core::watcher::{Taken, WatchFilter, WatchStart};
+use crate::cache::core::watcher::{Batch, WatchFilter, WatchStart};
 use crate::cache::live::{CacheKey, Shared};
 use crate::cache::script::{
     Feed, Script, bookmark, config, config_maps, listed, object, page, rewritten, status, upsert,
@@ -147,7 +147,7 @@ async fn a_rewound_history_drops_every_cache() {
     rig.script.on_probe(4);
     feed.fail(UpstreamError::Lost("reset".to_owned()));
     until(|| rig.held().is_none() && other.held().is_none()).await;
-    assert!(matches!(watcher.take(1 << 20), Taken::Ended(_)));
+    assert!(matches!(watcher.next_batch(1 << 20), Batch::Ended(_)));
     for rig in [&rig, &other] {
         let anew = rig.script.on_watch();
         anew.send(vec![upsert("old", 3), bookmark(4, true)]);
@@ -215,7 +215,7 @@ async fn a_watch_of_a_custom_resource_that_breaks_may_have_ended_with_its_defini
     assert_eq!(exact.resource_version, Some(ResourceVersion(10)));
     rig.script.on_list(Ok(page(10, "", vec![object("a", 9)])));
     rig.reaches(20).await;
-    assert!(matches!(watcher.take(1 << 20), Taken::Frames { events: 2, .. }));
+    assert!(matches!(watcher.next_batch(1 << 20), Batch::Frames { events: 2, .. }));
 
     // Other bytes under the same resourceVersion; the watch that broke had an error this time.
     let dropped = rig.script.on_watch();
@@ -224,7 +224,7 @@ async fn a_watch_of_a_custom_resource_that_breaks_may_have_ended_with_its_defini
     other.send(vec![UpstreamEvent::Upsert(rewritten(object("a", 20))), bookmark(30, true)]);
     same.fail(UpstreamError::Lost("reset".to_owned()));
     rig.reaches(30).await;
-    assert!(matches!(watcher.take(1 << 20), Taken::Ended(EndCause::Relist)));
+    assert!(matches!(watcher.next_batch(1 << 20), Batch::Ended(EndCause::Relist)));
     assert!(!dropped.is_held());
     let old = WatchStart::After(ResourceVersion(20));
     rig.live.cache.watch(WatchFilter::default(), old).unwrap_err();
@@ -252,7 +252,7 @@ async fn another_release_is_listed_and_compared() {
         rig.live.changed.notify_one();
         next.send(vec![UpstreamEvent::Upsert(listed), bookmark(at, true)]);
         rig.reaches(at).await;
-        let ended = matches!(watcher.take(1 << 20), Taken::Ended(EndCause::Relist));
+        let ended = matches!(watcher.next_batch(1 << 20), Batch::Ended(EndCause::Relist));
         assert_eq!(ended, at == 30);
         rig.script.keep(next);
     }
@@ -268,7 +268,7 @@ async fn streams_end_where_the_configuration_says_so() {
     next.send(vec![upsert("a", 9), bookmark(20, true)]);
     feed.send(vec![UpstreamEvent::Error(status(410, "too old"))]);
     rig.reaches(20).await;
-    assert!(matches!(watcher.take(1 << 20), Taken::Ended(EndCause::Relist)));
+    assert!(matches!(watcher.next_batch(1 << 20), Batch::Ended(EndCause::Relist)));
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,7 +4,7 @@ use futures_util::future::join_all;
 
 use super::*;
 use crate::cache::core::watch_cache::WatchRefusal;
-use crate::cache::core::watcher::{Taken, WatchFilter, WatchStart};
+use crate::cache::core::watcher::{Batch, WatchFilter, WatchStart};
 use crate::cache::script::{
     Feed, Script, ScriptedSource, bookmark, config, config_maps, page, resource, status, upsert,
 };
@@ -240,7 +240,7 @@ async fn a_resource_that_vanishes_or_changes_ends_its_cache() {
     rig.source.changes.send_modify(|changes| *changes += 1);
     tokio::time::sleep(Duration::from_secs(1)).await;
     // Who watches goes on until the upstream ends its own watch, or does not in time; whoever comes finds what is there now.
-    assert!(matches!(watcher.take(1 << 20), Taken::Idle));
+    assert!(matches!(watcher.next_batch(1 << 20), Batch::Idle));
     let kinds = rig.registry.inner.caches.iter().map(|live| live.resource.kind.to_string());
     let mut kinds: Vec<_> = kinds.collect();
     kinds.sort_unstable();
@@ -248,7 +248,7 @@ async fn a_resource_that_vanishes_or_changes_ends_its_cache() {
     tokio::time::sleep(Duration::from_secs(5)).await;
     let ready = handles.each_ref().map(|handle| handle.cache().state().is_some());
     assert_eq!(ready, [false, false, true]);
-    assert!(matches!(watcher.take(1 << 20), Taken::Ended(EndCause::Stopped)));
+    assert!(matches!(watcher.next_batch(1 << 20), Batch::Ended(EndCause::Stopped)));
     assert_eq!(rig.ready("gone", "").await.unwrap_err(), Refusal::Unknown);
     assert_eq!(&*rig.ready("changed", "").await.unwrap().resource().kind, "Other");
 }

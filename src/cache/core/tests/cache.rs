@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::cache::core::watch_cache::{Change, WatchRefusal};
-use crate::cache::core::watcher::{LOOKED_AT_MAX, WatchStart};
+use crate::cache::core::watcher::{SCAN_MAX, WatchStart};
 
 fn upsert(pod: &Pod) -> Change {
     Change::Upsert(pod.object())
@@ -208,7 +208,7 @@ async fn wakes_those_that_an_event_may_concern() {
 
 #[test]
 fn a_call_looks_at_so_many_objects_or_events_only() {
-    let count = 2 * LOOKED_AT_MAX as u64 + 1;
+    let count = 2 * SCAN_MAX as u64 + 1;
     let cache = cache_of(100_000, 100_000, usize::MAX);
     let pod = |n: u64| {
         let pod = Pod::new("ns1", &format!("p{n:06}"), n);
@@ -229,11 +229,11 @@ fn a_call_looks_at_so_many_objects_or_events_only() {
 }
 
 fn step(watcher: &mut Watcher) -> String {
-    match watcher.take(1 << 20) {
-        Taken::Frames { events, .. } => format!("{events} events"),
-        Taken::Searching => "searching".to_owned(),
-        Taken::InitialEventsEnd(_) => "end".to_owned(),
-        Taken::Idle => "idle".to_owned(),
-        Taken::Ended(cause) => format!("{cause:?}"),
+    match watcher.next_batch(1 << 20) {
+        Batch::Frames { events, .. } => format!("{events} events"),
+        Batch::Yield => "searching".to_owned(),
+        Batch::InitialEventsEnd(_) => "end".to_owned(),
+        Batch::Idle => "idle".to_owned(),
+        Batch::Ended(cause) => format!("{cause:?}"),
     }
 }

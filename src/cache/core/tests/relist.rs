@@ -77,13 +77,13 @@ fn watches_live_on_and_are_given_the_difference() {
     let (cache, mut all, mut some) = relisted();
     let (seen, rest) = drain(&mut all);
     assert_eq!((&seen[1..], rest), (BATCH.map(str::to_owned).as_slice(), Rest::Idle(30)));
-    assert!(all.owes_bookmark());
-    assert!(!all.owes_bookmark());
+    assert!(all.take_bookmark_due());
+    assert!(!all.take_bookmark_due());
     let left = [&BATCH[..2], &["DELETED ns1/left 12"], &BATCH[2..5]].concat();
     assert_eq!(drain(&mut some).0[1..], left);
     cache.apply(vec![Change::Upsert(pod("new", 31).object())], at(0));
     assert_eq!(drain(&mut all), (vec!["MODIFIED ns1/new 31".to_owned()], Rest::Idle(31)));
-    assert!(!all.owes_bookmark());
+    assert!(!all.take_bookmark_due());
 }
 
 #[test]

@@ -41,9 +41,9 @@ fn read_to_the_end(
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     let (mut events, mut checked, mut sum) = (0, 0, 0);
     loop {
-        match watcher.take(1 << 12) {
-            Taken::Frames { events: more, .. } => events += more,
-            Taken::Idle => {
+        match watcher.next_batch(1 << 12) {
+            Batch::Frames { events: more, .. } => events += more,
+            Batch::Idle => {
                 let claimed = watcher.resource_version().0;
                 sum += (checked + 1..=claimed).filter(|at| is_owed(matches, *at)).count();
                 checked = claimed;
@@ -111,9 +111,9 @@ fn no_watch_sees_beyond_the_relist_that_ends_it() {
             };
             let list = watcher.resource_version().0 / 10;
             let cause = loop {
-                match watcher.take(1) {
-                    Taken::Ended(cause) => break cause,
-                    Taken::Idle => assert_eq!(watcher.resource_version().0 / 10, list),
+                match watcher.next_batch(1) {
+                    Batch::Ended(cause) => break cause,
+                    Batch::Idle => assert_eq!(watcher.resource_version().0 / 10, list),
                     _ => {}
                 }
             };

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::cache::core::watch_cache::{Change, EndCause, WatchRefusal};
-use crate::cache::core::watcher::{Taken, WatchStart};
+use crate::cache::core::watcher::{Batch, WatchStart};
 
 fn put(cache: &WatchCache, resource_version: u64, seconds: u64) {
     cache.apply(vec![Change::Upsert(Pod::new("ns1", "a", resource_version).object())], at(seconds));
@@ -109,7 +109,7 @@ fn after_a_rewind_what_may_be_of_the_lost_history_is_too_old() {
     put(&cache, 90, 0);
     let mut watcher = cache.watch(WatchFilter::default(), WatchStart::Now).unwrap();
     cache.rewind(ResourceVersion(100));
-    assert!(matches!(watcher.take(1 << 20), Taken::Ended(EndCause::Relist)));
+    assert!(matches!(watcher.next_batch(1 << 20), Batch::Ended(EndCause::Relist)));
     assert_eq!(refusal(&cache, 90), Some(WatchRefusal::NotReady));
     cache.replace(Vec::new(), ResourceVersion(60), at(1));
     for after in [5, 11, 59] {

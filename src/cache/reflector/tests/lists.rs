@@ -142,16 +142,16 @@ async fn a_broken_relist_leaves_the_old_state() {
     broken.fail(UpstreamError::Lost("reset".to_owned()));
     until(|| rig.script.watches.lock().len() == 3).await;
     assert_eq!(rig.held(), Some(12));
-    assert!(matches!(watcher.take(1 << 20), Taken::Frames { events: 1, .. }));
-    assert!(matches!(watcher.take(1 << 20), Taken::Idle));
+    assert!(matches!(watcher.next_batch(1 << 20), Batch::Frames { events: 1, .. }));
+    assert!(matches!(watcher.next_batch(1 << 20), Batch::Idle));
     let again = rig.script.on_watch();
     again.send(vec![upsert("y", 19), bookmark(20, true)]);
     rig.reaches(20).await;
     assert_eq!(rig.names(), ["y"]);
     // `a` and `b` are gone, `y` is new.
-    assert!(matches!(watcher.take(1 << 20), Taken::Frames { events: 3, .. }));
-    assert!(matches!(watcher.take(1 << 20), Taken::Idle));
-    assert!(watcher.owes_bookmark());
+    assert!(matches!(watcher.next_batch(1 << 20), Batch::Frames { events: 3, .. }));
+    assert!(matches!(watcher.next_batch(1 << 20), Batch::Idle));
+    assert!(watcher.take_bookmark_due());
     for asked in rig.script.watches.lock().iter().skip(1) {
         assert!(asked.send_initial_events);
         assert_eq!(asked.resource_version, Some(ResourceVersion(12)));
@@ -195,7 +195,7 @@ async fn a_first_watcher_gets_its_resource_version_into_the_history() {
     let mut watcher = rig.live.cache.watch(WatchFilter::default(), after).unwrap();
     feed.send(vec![upsert("b", 8)]);
     rig.reaches(8).await;
-    assert!(matches!(watcher.take(1 << 20), Taken::Frames { events: 1, .. }));
+    assert!(matches!(watcher.next_batch(1 << 20), Batch::Frames { events: 1, .. }));
 }
 
 #[tokio::test(start_paused = true)]
