@@ -37,8 +37,8 @@ use weir::auth::peer::Peer;
 use weir::auth::user::User;
 use weir::config::{AuthenticationConfig, AuthorizationConfig};
 use weir::telemetry::auth_metrics::AuthMetrics;
-use weir::telemetry::upstream_metrics::UpstreamMetrics;
 use weir::upstream::Upstream;
+use weir::upstream::metrics::UpstreamMetrics;
 
 const PATH: &str = "/api/v1/namespaces/kube-system/pods";
 const QUERY: &str = "fieldSelector=spec.nodeName%3Dnode-17&labelSelector=app%3Dweb&limit=500";

@@ -10,6 +10,7 @@
 mod files;
 mod gateway;
 pub mod kubeconfig;
+pub mod metrics;
 mod probe;
 
 use std::net::SocketAddr;
@@ -24,13 +25,13 @@ use tokio_util::sync::CancellationToken;
 use crate::admin::Admin;
 use crate::admin::health::{Checks, Health};
 use crate::app::gateway::Identities;
+use crate::app::metrics::Metrics;
 use crate::app::probe::Probe;
 use crate::auth::audit::AuditLog;
 use crate::auth::rights::Rights;
 use crate::cache::registry::Registry;
 use crate::config::{Config, Mode};
 use crate::server::{BoundListener, Compressor, Server, Services};
-use crate::telemetry::metrics::Metrics;
 use crate::upstream::Upstream;
 use crate::upstream::discovery::Discovery;
 

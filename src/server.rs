@@ -71,7 +71,8 @@ use crate::server::shares::Shares;
 use crate::server::tls::Accepting;
 use crate::server::upgrade::Splicer;
 use crate::server::websocket::Sockets;
-use crate::telemetry::server_metrics::{GaugeGuard, ServerMetrics};
+use crate::telemetry::metrics::GaugeGuard;
+use crate::telemetry::server_metrics::ServerMetrics;
 
 /// What requests are answered from.
 pub struct Services {

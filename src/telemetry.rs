@@ -1,4 +1,4 @@
-//! What Weir tells of itself: metrics in Prometheus' conventions, and logs.
+//! Logging, and the helpers with which components register metrics.
 
 pub mod auth_metrics;
 pub mod cache_metrics;
@@ -6,4 +6,3 @@ pub mod gzip_metrics;
 pub mod logging;
 pub mod metrics;
 pub mod server_metrics;
-pub mod upstream_metrics;

@@ -7,6 +7,7 @@ pub mod discovery;
 pub mod error;
 pub(crate) mod fetch;
 pub mod lister_watcher;
+pub mod metrics;
 pub mod pool;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -26,9 +27,9 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use self::again::Again;
 use crate::config::{FrontProxyConfig, UpstreamConfig};
-use crate::telemetry::upstream_metrics::UpstreamMetrics;
 use crate::upstream::credentials::{Credentials, Shown};
 use crate::upstream::error::UpstreamError;
+use crate::upstream::metrics::UpstreamMetrics;
 use crate::upstream::pool::Pool;
 
 /// What is sent: a client's body relayed, or our own bytes.

@@ -3,7 +3,7 @@
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::*;
-use crate::telemetry::metrics::Metrics;
+use crate::telemetry::metrics::gauge;
 
 async fn get(address: SocketAddr, request_line: &str) -> String {
     let mut stream = TcpStream::connect(address).await.unwrap();
@@ -17,7 +17,8 @@ async fn get(address: SocketAddr, request_line: &str) -> String {
 #[tokio::test]
 async fn pages_are_served_until_the_end() {
     let checks = Checks::new().ready("upstream", || Err("is away".to_owned()));
-    let registry = Metrics::new().unwrap().registry;
+    let registry = Registry::new();
+    gauge(&registry, "weir_test", "A metric.").unwrap();
     let admin = Admin::bind("127.0.0.1:0".parse().unwrap(), checks, registry).await.unwrap();
     let address = admin.local_address().unwrap();
     let stop = CancellationToken::new();
@@ -32,7 +33,7 @@ async fn pages_are_served_until_the_end() {
         ("GET /readyz/", 404, "not found"),
         ("GET /readyz/moon", 404, "not found"),
         ("GET /metrics", 200, "text/plain; version=0.0.4"),
-        ("GET /metrics", 200, "weir_build_info{"),
+        ("GET /metrics", 200, "weir_test 0"),
         ("GET /", 200, "/readyz"),
         ("GET /metrics/x", 404, "not found"),
         ("GET //", 404, "not found"),

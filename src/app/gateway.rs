@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail};
 
+use crate::app::metrics::Metrics;
 use crate::auth::authenticator::Authenticator;
 use crate::auth::authorizer::Authorizer;
 use crate::auth::rbac::Rbac;
@@ -11,7 +12,6 @@ use crate::auth::rights::Rights;
 use crate::cache::registry::Registry;
 use crate::config::{Config, Mode};
 use crate::server::{Access, Gateway, Upstreams, Vouching};
-use crate::telemetry::metrics::Metrics;
 use crate::upstream::Upstream;
 
 /// What the server needs of it.

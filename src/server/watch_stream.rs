@@ -35,7 +35,8 @@ use crate::api::resource_version::ResourceVersion;
 use crate::cache::core::watch_cache::EndCause;
 use crate::cache::core::watcher::{Batch, Chunks, Watcher};
 use crate::cache::handle::CacheHandle;
-use crate::telemetry::server_metrics::{GaugeGuard, ResourceMetrics};
+use crate::telemetry::metrics::GaugeGuard;
+use crate::telemetry::server_metrics::ResourceMetrics;
 
 /// When a watch gets bookmarks, and when it ends.
 #[derive(Clone, Copy, Debug)]

@@ -8,10 +8,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use prometheus::core::Collector;
 use prometheus::{
-    Gauge, GaugeVec, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec,
-    Opts, Registry,
+    Gauge, GaugeVec, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry,
+};
+
+use crate::telemetry::metrics::{
+    counter, counter_vec, float_gauge_vec, gauge, gauge_vec, histogram_vec, saturating_i64,
 };
 
 /// See the module. Cheap to clone.
@@ -46,13 +48,11 @@ struct Families {
 impl CacheMetrics {
     /// Registers them once.
     pub fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
-        let gauges = |name: &str, help: &str, labels: &[&str]| {
-            registered(registry, IntGaugeVec::new(Opts::new(name, help), labels)?)
-        };
-        let counters = |name: &str, help: &str, labels: &[&str]| {
-            registered(registry, IntCounterVec::new(Opts::new(name, help), labels)?)
-        };
-        let gauge = |name: &str, help: &str| registered(registry, IntGauge::new(name, help)?);
+        let gauges =
+            |name: &str, help: &str, labels: &[&str]| gauge_vec(registry, name, help, labels);
+        let counters =
+            |name: &str, help: &str, labels: &[&str]| counter_vec(registry, name, help, labels);
+        let gauge = |name: &str, help: &str| gauge(registry, name, help);
         let families = Families {
             caches: gauge("weir_caches", "Caches alive.")?,
             objects: gauges("weir_cache_objects", "Objects in a cache.", &CACHE)?,
@@ -90,15 +90,11 @@ impl CacheMetrics {
                 "The resourceVersion up to which a cache is complete.",
                 &CACHE,
             )?,
-            last_progress: registered(
+            last_progress: float_gauge_vec(
                 registry,
-                GaugeVec::new(
-                    Opts::new(
-                        "weir_reflector_last_progress_timestamp_seconds",
-                        "When the upstream last told a reflector something, in seconds since the epoch.",
-                    ),
-                    &CACHE,
-                )?,
+                "weir_reflector_last_progress_timestamp_seconds",
+                "When the upstream last told a reflector something, in seconds since the epoch.",
+                &CACHE,
             )?,
             relists: counters(
                 "weir_reflector_relists_total",
@@ -120,28 +116,22 @@ impl CacheMetrics {
                 "Watches that had to begin with a fresh state, by the step that proved it fresh; forwarded are those without proof.",
                 &with(CACHE, "step"),
             )?,
-            proof_duration: registered(
+            proof_duration: histogram_vec(
                 registry,
-                HistogramVec::new(
-                    HistogramOpts::new(
-                        "weir_freshness_proof_duration_seconds",
-                        "How long the proof of freshness took, by the step that brought it, in seconds.",
-                    )
-                    .buckets(PROOF_SECONDS.to_vec()),
-                    &["step"],
-                )?,
+                "weir_freshness_proof_duration_seconds",
+                "How long the proof of freshness took, by the step that brought it, in seconds.",
+                &["step"],
+                &PROOF_SECONDS,
             )?,
             forward_exhausted: counters(
                 "weir_forward_budget_exhausted_total",
                 "Requests refused because the forward budget of a resource was spent.",
                 &["group", "version", "resource"],
             )?,
-            rewound: registered(
+            rewound: counter(
                 registry,
-                IntCounter::new(
-                    "weir_history_rewound_total",
-                    "Times that the upstream's history was found to be older than what it had told before (etcd restored, or another cluster).",
-                )?,
+                "weir_history_rewound_total",
+                "Times that the upstream's history was found to be older than what it had told before (etcd restored, or another cluster).",
             )?,
         };
         Ok(Self { families: Arc::new(families) })
@@ -165,14 +155,14 @@ impl CacheMetrics {
 
     /// Sets the limits of the byte budgets.
     pub fn limits(&self, resource_bytes_max: usize, total_bytes_max: usize) {
-        self.families.bytes_limit.set(saturated(resource_bytes_max));
-        self.families.total_bytes_limit.set(saturated(total_bytes_max));
+        self.families.bytes_limit.set(saturating_i64(resource_bytes_max));
+        self.families.total_bytes_limit.set(saturating_i64(total_bytes_max));
     }
 
     /// Sets how many caches there are, and what they weigh together in bytes.
     pub fn totals(&self, caches: usize, bytes: usize) {
-        self.families.caches.set(saturated(caches));
-        self.families.total_bytes.set(saturated(bytes));
+        self.families.caches.set(saturating_i64(caches));
+        self.families.total_bytes.set(saturating_i64(bytes));
     }
 
     /// Counts a cache refused or stopped for a budget: `resource`, `total` or `caches`.
@@ -218,14 +208,14 @@ pub struct CacheSeries {
 impl CacheSeries {
     /// Sets what the state holds: objects, bytes, and the resourceVersion.
     pub fn contents(&self, objects: usize, bytes: usize, resource_version: u64) {
-        self.objects.set(saturated(objects));
-        self.bytes.set(saturated(bytes));
-        self.resource_version.set(i64::try_from(resource_version).unwrap_or(i64::MAX));
+        self.objects.set(saturating_i64(objects));
+        self.bytes.set(saturating_i64(bytes));
+        self.resource_version.set(saturating_i64(resource_version));
     }
 
     /// Sets how many watchers there are.
     pub fn watchers(&self, watchers: usize) {
-        self.watchers.set(saturated(watchers));
+        self.watchers.set(saturating_i64(watchers));
     }
 
     /// Marks the present as the time of the last progress.
@@ -324,18 +314,6 @@ const PROOF_SECONDS: [f64; 12] =
 fn with<'a>(labels: [&'a str; 5], last: &'a str) -> [&'a str; 6] {
     let [group, version, resource, namespace, representation] = labels;
     [group, version, resource, namespace, representation, last]
-}
-
-fn registered<C: Collector + Clone + 'static>(
-    registry: &Registry,
-    collector: C,
-) -> Result<C, prometheus::Error> {
-    registry.register(Box::new(collector.clone()))?;
-    Ok(collector)
-}
-
-fn saturated(value: usize) -> i64 {
-    i64::try_from(value).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]

@@ -2,6 +2,8 @@
 
 use prometheus::{IntCounter, IntGauge, Registry};
 
+use crate::telemetry::metrics::{counter, gauge, saturating_i64};
+
 /// See the module. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct GzipMetrics {
@@ -15,16 +17,8 @@ pub struct GzipMetrics {
 impl GzipMetrics {
     /// Registers them once.
     pub fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
-        let gauge = |name: &str, help: &str| {
-            let gauge = IntGauge::new(name, help)?;
-            registry.register(Box::new(gauge.clone()))?;
-            Ok::<_, prometheus::Error>(gauge)
-        };
-        let counter = |name: &str, help: &str| {
-            let counter = IntCounter::new(name, help)?;
-            registry.register(Box::new(counter.clone()))?;
-            Ok::<_, prometheus::Error>(counter)
-        };
+        let gauge = |name: &str, help: &str| gauge(registry, name, help);
+        let counter = |name: &str, help: &str| counter(registry, name, help);
         Ok(Self {
             segments: gauge("weir_gzip_segments", "Compressed parts of lists that are kept.")?,
             bytes: gauge(
@@ -48,7 +42,7 @@ impl GzipMetrics {
 
     /// Sets how many bytes may be kept.
     pub fn limit(&self, bytes_max: usize) {
-        self.bytes_limit.set(i64::try_from(bytes_max).unwrap_or(i64::MAX));
+        self.bytes_limit.set(saturating_i64(bytes_max));
     }
 
     /// Counts the parts of a list: of so many so many were missing.
@@ -59,7 +53,7 @@ impl GzipMetrics {
 
     /// Sets how many are kept, and their bytes.
     pub fn kept(&self, segments: u64, bytes: u64) {
-        self.segments.set(i64::try_from(segments).unwrap_or(i64::MAX));
-        self.bytes.set(i64::try_from(bytes).unwrap_or(i64::MAX));
+        self.segments.set(saturating_i64(segments));
+        self.bytes.set(saturating_i64(bytes));
     }
 }

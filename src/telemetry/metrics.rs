@@ -1,89 +1,130 @@
-//! The registry of all metrics. A component owns a struct of handles, registered once, and no label is looked up on a hot path.
+//! Helpers with which a component creates and registers its metrics.
 //!
-//! Names follow Prometheus' conventions with the prefix `weir_`; the process' own figures have the names that every Prometheus
-//! client gives them (`process_resident_memory_bytes`, `process_start_time_seconds`, ...).
+//! Each component has its metrics in a struct of handles beside the code that they measure. It
+//! registers them once, and looks up no label on a hot path.
 
-use prometheus::{GaugeVec, Opts};
+use prometheus::core::Collector;
+use prometheus::{
+    GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
+    IntGaugeVec, Opts, Registry,
+};
 
-use crate::telemetry::auth_metrics::AuthMetrics;
-use crate::telemetry::cache_metrics::CacheMetrics;
-use crate::telemetry::gzip_metrics::GzipMetrics;
-use crate::telemetry::server_metrics::ServerMetrics;
-use crate::telemetry::upstream_metrics::UpstreamMetrics;
-
-/// All of them. Cheap to clone; every handle counts into the same registry.
-#[derive(Clone, Debug)]
-pub struct Metrics {
-    /// What `/metrics` gathers.
-    pub registry: prometheus::Registry,
-    /// Authentication, authorization, audit.
-    pub auth: AuthMetrics,
-    /// Reflectors, caches, budgets, watchers.
-    pub cache: CacheMetrics,
-    /// Compressed lists.
-    pub gzip: GzipMetrics,
-    /// Requests and deliveries.
-    pub server: ServerMetrics,
-    /// Upstream requests, connections and streams.
-    pub upstream: UpstreamMetrics,
+/// Registers a counter without labels.
+pub fn counter(
+    registry: &Registry,
+    name: &str,
+    help: &str,
+) -> Result<IntCounter, prometheus::Error> {
+    registered(registry, IntCounter::new(name, help)?)
 }
 
-impl Metrics {
-    /// Registers them all, and the process' own figures, in a registry of their own.
-    pub fn new() -> Result<Self, prometheus::Error> {
-        let registry = prometheus::Registry::new();
-        register_process(&registry)?;
-        register_build_info(&registry)?;
-        let auth = AuthMetrics::register(&registry)?;
-        let cache = CacheMetrics::register(&registry)?;
-        let gzip = GzipMetrics::register(&registry)?;
-        let server = ServerMetrics::register(&registry)?;
-        let upstream = UpstreamMetrics::register(&registry)?;
-        Ok(Self { registry, auth, cache, gzip, server, upstream })
+/// Registers a family of counters.
+pub fn counter_vec(
+    registry: &Registry,
+    name: &str,
+    help: &str,
+    labels: &[&str],
+) -> Result<IntCounterVec, prometheus::Error> {
+    registered(registry, IntCounterVec::new(Opts::new(name, help), labels)?)
+}
+
+/// Registers a gauge of integers without labels.
+pub fn gauge(registry: &Registry, name: &str, help: &str) -> Result<IntGauge, prometheus::Error> {
+    registered(registry, IntGauge::new(name, help)?)
+}
+
+/// Registers a family of gauges of integers.
+pub fn gauge_vec(
+    registry: &Registry,
+    name: &str,
+    help: &str,
+    labels: &[&str],
+) -> Result<IntGaugeVec, prometheus::Error> {
+    registered(registry, IntGaugeVec::new(Opts::new(name, help), labels)?)
+}
+
+/// Registers a family of gauges of floating-point numbers.
+pub fn float_gauge_vec(
+    registry: &Registry,
+    name: &str,
+    help: &str,
+    labels: &[&str],
+) -> Result<GaugeVec, prometheus::Error> {
+    registered(registry, GaugeVec::new(Opts::new(name, help), labels)?)
+}
+
+/// Registers a histogram without labels. `buckets` are upper bounds, ascending.
+pub fn histogram(
+    registry: &Registry,
+    name: &str,
+    help: &str,
+    buckets: &[f64],
+) -> Result<Histogram, prometheus::Error> {
+    let options = HistogramOpts::new(name, help).buckets(buckets.to_vec());
+    registered(registry, Histogram::with_opts(options)?)
+}
+
+/// Registers a family of histograms. `buckets` are upper bounds, ascending.
+pub fn histogram_vec(
+    registry: &Registry,
+    name: &str,
+    help: &str,
+    labels: &[&str],
+    buckets: &[f64],
+) -> Result<HistogramVec, prometheus::Error> {
+    let options = HistogramOpts::new(name, help).buckets(buckets.to_vec());
+    registered(registry, HistogramVec::new(options, labels)?)
+}
+
+fn registered<C: Collector + Clone + 'static>(
+    registry: &Registry,
+    collector: C,
+) -> Result<C, prometheus::Error> {
+    registry.register(Box::new(collector.clone()))?;
+    Ok(collector)
+}
+
+/// Converts a value for a gauge; a value above the range of `i64` becomes `i64::MAX`.
+pub fn saturating_i64(value: impl TryInto<i64>) -> i64 {
+    value.try_into().unwrap_or(i64::MAX)
+}
+
+/// Adds one to a gauge until it is dropped.
+#[derive(Debug)]
+pub struct GaugeGuard {
+    gauge: IntGauge,
+}
+
+impl GaugeGuard {
+    /// Adds one to `gauge`.
+    pub fn new(gauge: IntGauge) -> Self {
+        gauge.inc();
+        Self { gauge }
     }
 }
 
-/// CPU, memory, file descriptors, threads and start time, read from `/proc` at each scrape.
-#[cfg(target_os = "linux")]
-fn register_process(registry: &prometheus::Registry) -> Result<(), prometheus::Error> {
-    registry.register(Box::new(prometheus::process_collector::ProcessCollector::for_self()))
-}
-
-/// The collector knows Linux only.
-#[cfg(not(target_os = "linux"))]
-fn register_process(_registry: &prometheus::Registry) -> Result<(), prometheus::Error> {
-    Ok(())
-}
-
-fn register_build_info(registry: &prometheus::Registry) -> Result<(), prometheus::Error> {
-    let options = Opts::new("weir_build_info", "The build of this Weir, in labels; always 1.");
-    let build_info = GaugeVec::new(options, &["version", "os", "arch"])?;
-    build_info
-        .with_label_values(&[
-            env!("CARGO_PKG_VERSION"),
-            std::env::consts::OS,
-            std::env::consts::ARCH,
-        ])
-        .set(1.0);
-    registry.register(Box::new(build_info))
+impl Drop for GaugeGuard {
+    fn drop(&mut self) {
+        self.gauge.dec();
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use prometheus::TextEncoder;
-
     use super::*;
 
     #[test]
-    fn all_are_registered_once_with_our_prefix() {
-        let metrics = Metrics::new().unwrap();
-        let text = TextEncoder::new().encode_to_string(&metrics.registry.gather()).unwrap();
-        assert!(text.contains("weir_build_info{arch="), "{text}");
-        for line in text.lines().filter(|line| line.starts_with("# HELP ")) {
-            let rest = line.trim_start_matches("# HELP ");
-            let (name, help) = rest.split_once(' ').unwrap_or((rest, ""));
-            assert!(name.starts_with("weir_") || name.starts_with("process_"), "{line}");
-            assert!(!help.is_empty(), "{line}");
-        }
+    fn a_guard_adds_one_until_it_is_dropped() {
+        let gauge = gauge(&Registry::new(), "weir_test", "Guards.").unwrap();
+        let guard = GaugeGuard::new(gauge.clone());
+        assert_eq!(gauge.get(), 1);
+        drop(guard);
+        assert_eq!(gauge.get(), 0);
+    }
+
+    #[test]
+    fn large_values_saturate() {
+        assert_eq!(saturating_i64(7_usize), 7);
+        assert_eq!(saturating_i64(u64::MAX), i64::MAX);
     }
 }

@@ -10,11 +10,13 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use prometheus::{
-    Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
-    Registry,
+    Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry,
 };
 
 use crate::api::resource::GroupVersionResource;
+use crate::telemetry::metrics::{
+    GaugeGuard, counter, counter_vec, gauge, gauge_vec, histogram_vec, saturating_i64,
+};
 
 /// How a request was answered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
@@ -67,25 +69,31 @@ impl ServerMetrics {
     /// Registers them once.
     pub fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
         let inner = Inner {
-            requests: counters(
+            requests: counter_vec(
                 registry,
                 "weir_requests_total",
                 "Requests by what was asked, how it was answered and why.",
                 &["verb", "group", "version", "resource", "answer", "reason", "code"],
             )?,
-            duration: durations(registry)?,
+            duration: histogram_vec(
+                registry,
+                "weir_request_duration_seconds",
+                "Time from a request's head to its response's head.",
+                &["verb", "answer"],
+                DURATION_BUCKETS_SECONDS,
+            )?,
             in_flight: gauge(
                 registry,
                 "weir_requests_in_flight",
                 "Requests whose response head has not been sent yet.",
             )?,
-            connections: gauges(
+            connections: gauge_vec(
                 registry,
                 "weir_connections",
                 "Open client connections by kind of listener.",
                 &["listener"],
             )?,
-            connections_refused: counters(
+            connections_refused: counter_vec(
                 registry,
                 "weir_connections_refused_total",
                 "Client connections that were closed as soon as they came, by cause.",
@@ -101,25 +109,25 @@ impl ServerMetrics {
                 "weir_upgraded_connections",
                 "Client connections spliced to the upstream after an upgrade.",
             )?,
-            watchers: gauges(
+            watchers: gauge_vec(
                 registry,
                 "weir_watchers",
                 "Watches being served from a cache.",
                 RESOURCE_LABELS,
             )?,
-            watch_events: counters(
+            watch_events: counter_vec(
                 registry,
                 "weir_watch_events_total",
                 "Events delivered to watches served from a cache.",
                 RESOURCE_LABELS,
             )?,
-            watch_bytes: counters(
+            watch_bytes: counter_vec(
                 registry,
                 "weir_watch_bytes_total",
                 "Bytes delivered to watches served from a cache, before compression and framing.",
                 RESOURCE_LABELS,
             )?,
-            watchers_ended: counters(
+            watchers_ended: counter_vec(
                 registry,
                 "weir_watchers_ended_total",
                 "Watches served from a cache that ended, by cause.",
@@ -185,7 +193,7 @@ impl ServerMetrics {
 
     /// Tells how many bytes of documents are kept.
     pub fn documents(&self, bytes: u64) {
-        self.inner.documents_bytes.set(i64::try_from(bytes).unwrap_or(i64::MAX));
+        self.inner.documents_bytes.set(saturating_i64(bytes));
     }
 
     fn other(&self) -> Arc<ResourceMetrics> {
@@ -293,70 +301,6 @@ impl ResourceMetrics {
             }
         })
     }
-}
-
-/// Counts something as present while it lives.
-#[derive(Debug)]
-pub struct GaugeGuard {
-    gauge: IntGauge,
-}
-
-impl GaugeGuard {
-    fn new(gauge: IntGauge) -> Self {
-        gauge.inc();
-        Self { gauge }
-    }
-}
-
-impl Drop for GaugeGuard {
-    fn drop(&mut self) {
-        self.gauge.dec();
-    }
-}
-
-fn durations(registry: &Registry) -> Result<HistogramVec, prometheus::Error> {
-    let options = HistogramOpts::new(
-        "weir_request_duration_seconds",
-        "Time from a request's head to its response's head.",
-    )
-    .buckets(DURATION_BUCKETS_SECONDS.to_vec());
-    let made = HistogramVec::new(options, &["verb", "answer"])?;
-    registry.register(Box::new(made.clone()))?;
-    Ok(made)
-}
-
-fn counters(
-    registry: &Registry,
-    name: &str,
-    help: &str,
-    labels: &[&str],
-) -> Result<IntCounterVec, prometheus::Error> {
-    let made = IntCounterVec::new(Opts::new(name, help), labels)?;
-    registry.register(Box::new(made.clone()))?;
-    Ok(made)
-}
-
-fn counter(registry: &Registry, name: &str, help: &str) -> Result<IntCounter, prometheus::Error> {
-    let made = IntCounter::new(name, help)?;
-    registry.register(Box::new(made.clone()))?;
-    Ok(made)
-}
-
-fn gauges(
-    registry: &Registry,
-    name: &str,
-    help: &str,
-    labels: &[&str],
-) -> Result<IntGaugeVec, prometheus::Error> {
-    let made = IntGaugeVec::new(Opts::new(name, help), labels)?;
-    registry.register(Box::new(made.clone()))?;
-    Ok(made)
-}
-
-fn gauge(registry: &Registry, name: &str, help: &str) -> Result<IntGauge, prometheus::Error> {
-    let made = IntGauge::new(name, help)?;
-    registry.register(Box::new(made.clone()))?;
-    Ok(made)
 }
 
 const RESOURCE_LABELS: &[&str] = &["group", "version", "resource"];

@@ -12,7 +12,7 @@ use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite, BufReader, ReadBuf};
 use tokio::net::TcpStream;
 
-use crate::telemetry::upstream_metrics::GaugeGuard;
+use crate::telemetry::metrics::GaugeGuard;
 use crate::upstream::credentials::{Endpoint, Identity};
 use crate::upstream::error::{UpstreamError, chain};
 

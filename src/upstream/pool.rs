@@ -24,12 +24,11 @@ use self::body::Lease;
 pub use self::body::{Body, BodyError};
 use self::gets::Gets;
 use crate::config::UpstreamConfig;
-use crate::telemetry::upstream_metrics::{
-    GaugeGuard, ProtocolLabel, PurposeLabel, UpstreamMetrics,
-};
+use crate::telemetry::metrics::GaugeGuard;
 use crate::upstream::connect::{Io, Offer, connect};
 use crate::upstream::credentials::{Credentials, Identity};
 use crate::upstream::error::{UpstreamError, chain};
+use crate::upstream::metrics::{ProtocolLabel, PurposeLabel, UpstreamMetrics};
 use crate::upstream::{Purpose, RequestBody};
 
 /// Upgraded connections at once: one for each `kubectl exec` or `port-forward`, far more than a person or a controller opens.

@@ -21,8 +21,8 @@ use tokio::net::TcpListener;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::config::UpstreamConfig;
-use crate::telemetry::upstream_metrics::UpstreamMetrics;
 use crate::upstream::Upstream;
+use crate::upstream::metrics::UpstreamMetrics;
 
 pub(crate) type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
 type Handler = Arc<dyn Fn(Request<Incoming>) -> BoxFuture<'static, Answer> + Send + Sync>;

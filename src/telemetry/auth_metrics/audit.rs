@@ -1,6 +1,8 @@
 //! Metrics of the audit log.
 
-use prometheus::{IntCounter, IntCounterVec, IntGauge, Opts, Registry};
+use prometheus::{IntCounter, IntGauge, Registry};
+
+use crate::telemetry::metrics::{counter, counter_vec, gauge, saturating_i64};
 
 /// The words for [`Loss`], in its order.
 const CAUSES: [&str; 4] = ["abandoned", "closed", "error", "full"];
@@ -31,32 +33,31 @@ pub enum Loss {
 impl AuditMetrics {
     /// Registers them once.
     pub fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
-        let lost = IntCounterVec::new(
-            Opts::new("weir_audit_events_lost_total", "Audit events that are not in the log."),
+        let lost = counter_vec(
+            registry,
+            "weir_audit_events_lost_total",
+            "Audit events that are not in the log.",
             &["cause"],
         )?;
-        let metrics = Self {
-            written: IntCounter::new("weir_audit_events_total", "Audit events written.")?,
+        Ok(Self {
+            written: counter(registry, "weir_audit_events_total", "Audit events written.")?,
             lost: CAUSES.map(|cause| lost.with_label_values(&[cause])),
-            errors: IntCounter::new(
+            errors: counter(
+                registry,
                 "weir_audit_write_errors_total",
                 "Failed attempts to write audit events.",
             )?,
-            waits: IntCounter::new(
+            waits: counter(
+                registry,
                 "weir_audit_waits_total",
                 "Requests that waited for room in the queue of audit events.",
             )?,
-            queue_bytes: IntGauge::new(
+            queue_bytes: gauge(
+                registry,
                 "weir_audit_queue_bytes",
                 "Audit events that wait to be written, without those being written.",
             )?,
-        };
-        registry.register(Box::new(metrics.written.clone()))?;
-        registry.register(Box::new(lost))?;
-        registry.register(Box::new(metrics.errors.clone()))?;
-        registry.register(Box::new(metrics.waits.clone()))?;
-        registry.register(Box::new(metrics.queue_bytes.clone()))?;
-        Ok(metrics)
+        })
     }
 
     /// So many events were written.
@@ -88,6 +89,6 @@ impl AuditMetrics {
 
     /// So many bytes wait.
     pub fn queued(&self, bytes: usize) {
-        self.queue_bytes.set(i64::try_from(bytes).unwrap_or(i64::MAX));
+        self.queue_bytes.set(saturating_i64(bytes));
     }
 }

@@ -1,6 +1,8 @@
 //! Metrics of authentication.
 
-use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
+use prometheus::{IntCounter, IntGauge, Registry};
+
+use crate::telemetry::metrics::{counter_vec, gauge_vec};
 
 /// The words for [`CredentialLabel`], in its order.
 const CREDENTIALS: [&str; 4] = ["none", "token", "certificate", "front-proxy"];
@@ -66,30 +68,24 @@ pub enum CaState {
 impl AuthenticationMetrics {
     /// Registers them once.
     pub fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
-        let requests = IntCounterVec::new(
-            Opts::new(
-                "weir_authentication_total",
-                "Questions who a client is, for requests that are not simply forwarded.",
-            ),
+        let requests = counter_vec(
+            registry,
+            "weir_authentication_total",
+            "Questions who a client is, for requests that are not simply forwarded.",
             &["credential", "result"],
         )?;
-        let states = IntGaugeVec::new(
-            Opts::new(
-                "weir_authentication_ca_state",
-                "1 for what is known of the CA of clients and of that of front proxies.",
-            ),
+        let states = gauge_vec(
+            registry,
+            "weir_authentication_ca_state",
+            "1 for what is known of the CA of clients and of that of front proxies.",
             &["ca", "state"],
         )?;
-        let failures = IntCounterVec::new(
-            Opts::new(
-                "weir_authentication_ca_failures_total",
-                "Times that the setting for a CA could not be had, or not be used.",
-            ),
+        let failures = counter_vec(
+            registry,
+            "weir_authentication_ca_failures_total",
+            "Times that the setting for a CA could not be had, or not be used.",
             &["ca"],
         )?;
-        registry.register(Box::new(requests.clone()))?;
-        registry.register(Box::new(states.clone()))?;
-        registry.register(Box::new(failures.clone()))?;
         Ok(Self {
             by_credential: CREDENTIALS.map(|credential| {
                 RESULTS.map(|result| requests.with_label_values(&[credential, result]))

@@ -5,8 +5,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use prometheus::{
-    Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
+use prometheus::{Histogram, IntCounter, IntGauge, Registry};
+
+use crate::telemetry::metrics::{
+    GaugeGuard, counter, counter_vec, gauge, gauge_vec, histogram, saturating_i64,
 };
 
 /// See the module. Cheap to clone.
@@ -83,43 +85,37 @@ const DURATION_BUCKETS: [f64; 10] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.
 impl AuthorizationMetrics {
     /// Registers them once.
     pub fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
-        let decisions = IntCounterVec::new(
-            Opts::new(
-                "weir_authorization_decisions_total",
-                "Decisions whether a user may, by who made them.",
-            ),
+        let decisions = counter_vec(
+            registry,
+            "weir_authorization_decisions_total",
+            "Decisions whether a user may, by who made them.",
             &["source", "decision"],
         )?;
-        let unavailable = IntCounter::new(
+        let unavailable = counter(
+            registry,
             "weir_authorization_unavailable_total",
             "Questions that could not be decided; their requests were left to the upstream.",
         )?;
-        let reviews = IntCounterVec::new(
-            Opts::new("weir_access_reviews_total", "Access reviews, by how they ended."),
+        let reviews = counter_vec(
+            registry,
+            "weir_access_reviews_total",
+            "Access reviews, by how they ended.",
             &["outcome"],
         )?;
-        let duration = Histogram::with_opts(
-            HistogramOpts::new(
-                "weir_access_review_duration_seconds",
-                "Time that access reviews took, those without an answer included.",
-            )
-            .buckets(DURATION_BUCKETS.to_vec()),
+        let duration = histogram(
+            registry,
+            "weir_access_review_duration_seconds",
+            "Time that access reviews took, those without an answer included.",
+            &DURATION_BUCKETS,
         )?;
         let in_flight =
-            IntGauge::new("weir_access_reviews_in_flight", "Access reviews under way.")?;
-        let cached_bytes = IntGaugeVec::new(
-            Opts::new(
-                "weir_authorization_cache_bytes",
-                "Room that remembered decisions take, about.",
-            ),
+            gauge(registry, "weir_access_reviews_in_flight", "Access reviews under way.")?;
+        let cached_bytes = gauge_vec(
+            registry,
+            "weir_authorization_cache_bytes",
+            "Room that remembered decisions take, about.",
             &["decision"],
         )?;
-        registry.register(Box::new(decisions.clone()))?;
-        registry.register(Box::new(unavailable.clone()))?;
-        registry.register(Box::new(reviews.clone()))?;
-        registry.register(Box::new(duration.clone()))?;
-        registry.register(Box::new(in_flight.clone()))?;
-        registry.register(Box::new(cached_bytes.clone()))?;
         let inner = Inner {
             decisions: DECIDED_BY.map(|source| {
                 DECISIONS.map(|decision| decisions.with_label_values(&[source, decision]))
@@ -150,9 +146,8 @@ impl AuthorizationMetrics {
     }
 
     /// Counts a review as under way for as long as the guard lives.
-    pub fn asking(&self) -> Asking {
-        self.inner.in_flight.inc();
-        Asking { metrics: self.clone() }
+    pub fn asking(&self) -> GaugeGuard {
+        GaugeGuard::new(self.inner.in_flight.clone())
     }
 
     /// Counts a review that ended.
@@ -182,19 +177,7 @@ impl AuthorizationMetrics {
     pub fn cached(&self, allowed: bool, bytes: u64) {
         let [denied, granted] = &self.inner.cached_bytes;
         let gauge = if allowed { granted } else { denied };
-        gauge.set(i64::try_from(bytes).unwrap_or(i64::MAX));
-    }
-}
-
-/// A review under way.
-#[derive(Debug)]
-pub struct Asking {
-    metrics: AuthorizationMetrics,
-}
-
-impl Drop for Asking {
-    fn drop(&mut self) {
-        self.metrics.inner.in_flight.dec();
+        gauge.set(saturating_i64(bytes));
     }
 }
 

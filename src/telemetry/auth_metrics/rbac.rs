@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
+use prometheus::{IntCounter, IntGauge, IntGaugeVec, Registry};
+
+use crate::telemetry::metrics::{counter, counter_vec, gauge, gauge_vec, saturating_i64};
 
 /// See the module. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -26,27 +28,19 @@ struct Families {
 impl RbacMetrics {
     /// Registers them once.
     pub fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
-        let gauges = |name: &str, help: &str| {
-            let gauges = IntGaugeVec::new(Opts::new(name, help), &["resource"])?;
-            registry.register(Box::new(gauges.clone())).map(|()| gauges)
-        };
-        let counter = |name: &str, help: &str| {
-            let counter = IntCounter::new(name, help)?;
-            registry.register(Box::new(counter.clone())).map(|()| counter)
-        };
-        let decisions = IntCounterVec::new(
-            Opts::new(
-                "weir_rbac_decisions_total",
-                "Questions put to the cluster's roles and bindings as known here, by result; all but allowed are asked by access review.",
-            ),
+        let gauges = |name: &str, help: &str| gauge_vec(registry, name, help, &["resource"]);
+        let counter = |name: &str, help: &str| counter(registry, name, help);
+        let decisions = counter_vec(
+            registry,
+            "weir_rbac_decisions_total",
+            "Questions put to the cluster's roles and bindings as known here, by result; all but allowed are asked by access review.",
             &["result"],
         )?;
-        registry.register(Box::new(decisions.clone()))?;
-        let disabled = IntGauge::new(
+        let disabled = gauge(
+            registry,
             "weir_rbac_disabled",
             "1 if RBAC is no longer decided here, since an access review denied what it allowed.",
         )?;
-        registry.register(Box::new(disabled.clone()))?;
         let decided = |result| decisions.with_label_values(&[result]);
         let families = Families {
             allowed: decided("allowed"),
@@ -86,7 +80,7 @@ impl RbacMetrics {
     /// Sets how many objects of a resource there are, and how many of them cannot be read.
     pub fn objects(&self, resource: &'static str, all: usize, unreadable: usize) {
         let set = |gauges: &IntGaugeVec, value| {
-            gauges.with_label_values(&[resource]).set(i64::try_from(value).unwrap_or(i64::MAX));
+            gauges.with_label_values(&[resource]).set(saturating_i64(value));
         };
         set(&self.families.objects, all);
         set(&self.families.unreadable, unreadable);

@@ -1,6 +1,8 @@
 //! Metrics of Weir's own rights upstream.
 
-use prometheus::{IntGaugeVec, Opts, Registry};
+use prometheus::{IntGaugeVec, Registry};
+
+use crate::telemetry::metrics::gauge_vec;
 
 /// See the module. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -11,14 +13,12 @@ pub struct RightsMetrics {
 impl RightsMetrics {
     /// Registers them once.
     pub fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
-        let missing = IntGaugeVec::new(
-            Opts::new(
-                "weir_missing_rights",
-                "Whether Weir's own identity lacks a right upstream that its configuration needs.",
-            ),
+        let missing = gauge_vec(
+            registry,
+            "weir_missing_rights",
+            "Whether Weir's own identity lacks a right upstream that its configuration needs.",
             &["right"],
         )?;
-        registry.register(Box::new(missing.clone()))?;
         Ok(Self { missing })
     }
 

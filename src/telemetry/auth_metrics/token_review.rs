@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use prometheus::{
-    Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
-};
+use prometheus::{Histogram, IntCounter, IntCounterVec, IntGauge, Registry};
 
-use crate::telemetry::upstream_metrics::GaugeGuard;
+use crate::telemetry::metrics::{
+    GaugeGuard, counter_vec, gauge, gauge_vec, histogram, saturating_i64,
+};
 
 /// See the module. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -62,16 +62,9 @@ pub enum Limit {
 impl TokenReviewMetrics {
     /// Registers them once.
     pub fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
-        let counters = |name: &str, help: &str, label: &str| {
-            let counters = IntCounterVec::new(Opts::new(name, help), &[label])?;
-            registry.register(Box::new(counters.clone()))?;
-            Ok::<_, prometheus::Error>(counters)
-        };
-        let gauge = |name: &str, help: &str| {
-            let gauge = IntGauge::new(name, help)?;
-            registry.register(Box::new(gauge.clone()))?;
-            Ok::<_, prometheus::Error>(gauge)
-        };
+        let counters =
+            |name: &str, help: &str, label: &str| counter_vec(registry, name, help, &[label]);
+        let gauge = |name: &str, help: &str| gauge(registry, name, help);
         let reviews = counters(
             "weir_token_reviews_total",
             "Token reviews by what came of them; stale counts requests for which an expired answer was used.",
@@ -87,22 +80,18 @@ impl TokenReviewMetrics {
             "Requests whose token was not reviewed since a bound was reached; they were forwarded.",
             "limit",
         )?;
-        let duration = Histogram::with_opts(
-            HistogramOpts::new(
-                "weir_token_review_duration_seconds",
-                "Time that the upstream took for a token review.",
-            )
-            .buckets(DURATION_BUCKETS.to_vec()),
+        let duration = histogram(
+            registry,
+            "weir_token_review_duration_seconds",
+            "Time that the upstream took for a token review.",
+            &DURATION_BUCKETS,
         )?;
-        registry.register(Box::new(duration.clone()))?;
-        let entries = IntGaugeVec::new(
-            Opts::new(
-                "weir_token_review_cache_entries",
-                "Tokens of which something is remembered, as of the last review.",
-            ),
+        let entries = gauge_vec(
+            registry,
+            "weir_token_review_cache_entries",
+            "Tokens of which something is remembered, as of the last review.",
             &["result"],
         )?;
-        registry.register(Box::new(entries.clone()))?;
         let of = |counters: &IntCounterVec, words: [&str; 4]| {
             words.map(|word| counters.with_label_values(&[word]))
         };
@@ -152,7 +141,7 @@ impl TokenReviewMetrics {
 
     /// Counts a review as under way for as long as the guard lives.
     pub fn in_flight(&self) -> GaugeGuard {
-        GaugeGuard::new(&self.in_flight)
+        GaugeGuard::new(self.in_flight.clone())
     }
 
     /// A review took so long.
@@ -162,7 +151,7 @@ impl TokenReviewMetrics {
 
     /// How many good tokens and failures are remembered, and what the good ones weigh.
     pub fn entries(&self, (good, failed, bytes): (u64, u64, u64)) {
-        let set = |gauge: &IntGauge, count| gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
+        let set = |gauge: &IntGauge, count| gauge.set(saturating_i64(count));
         set(&self.entries[0], good);
         set(&self.entries[1], failed);
         set(&self.bytes, bytes);

@@ -17,7 +17,7 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 
 use super::{http1, http2};
-use crate::telemetry::upstream_metrics::GaugeGuard;
+use crate::telemetry::metrics::GaugeGuard;
 use crate::upstream::Purpose;
 
 /// The most that is read of a body nobody wants: more than most objects and errors, less than a reset is worth.

@@ -22,7 +22,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::{Dialer, SendError, body, http1, http1_form};
-use crate::telemetry::upstream_metrics::GaugeGuard;
+use crate::telemetry::metrics::GaugeGuard;
 use crate::upstream::error::chain;
 use crate::upstream::{Purpose, RequestBody};
 

@@ -10,7 +10,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 use super::{Dialer, PLACE_WAIT_MAX, SendError, body};
-use crate::telemetry::upstream_metrics::GaugeGuard;
+use crate::telemetry::metrics::GaugeGuard;
 use crate::upstream::RequestBody;
 use crate::upstream::connect::{Io, Offer};
 use crate::upstream::error::{UpstreamError, chain};

@@ -19,7 +19,7 @@ use tokio::time::Instant;
 
 use super::{Dialer, HEADERS_MAX_BYTES, PLACE_WAIT_MAX, SendError, body, http1};
 use crate::streams::{ConnectionTasks, Spawner, Stopped};
-use crate::telemetry::upstream_metrics::GaugeGuard;
+use crate::telemetry::metrics::GaugeGuard;
 use crate::upstream::RequestBody;
 use crate::upstream::connect::{Io, Offer};
 use crate::upstream::error::{UpstreamError, chain};

@@ -1,16 +1,18 @@
-//! Metrics of the upstream. All names begin with `weir_`.
+//! Metrics of the requests, exchanges and connections to the upstream.
 //!
-//! Label values are Weir's own words and HTTP status codes, so their number is bounded whatever a peer sends; each series says with whose
-//! `identity` its connections are made (`own`, `bare`, `front-proxy`), so that the pools can be told apart and summed. Each
-//! child is looked up once and kept: a request touches atomics only.
+//! Label values are fixed words and HTTP status codes, so that their number is bounded whatever a
+//! peer sends. Each series has the `identity` of its connections (`own`, `bare`, `front-proxy`), so
+//! that the pools can be compared and summed. Each child of a family is looked up once and kept: a
+//! request touches only atomics.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use prometheus::{
-    Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
-    Registry,
+    Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry,
 };
+
+use crate::telemetry::metrics::{GaugeGuard, counter_vec, gauge_vec, histogram_vec};
 
 /// The word for Weir's own identity.
 const OWN: &str = "own";
@@ -77,49 +79,51 @@ pub enum ProtocolLabel {
 impl UpstreamMetrics {
     /// Registers them once; what is returned counts for Weir's own identity.
     pub fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
-        let requests = IntCounterVec::new(
-            Opts::new("weir_upstream_requests_total", "Requests that the upstream answered."),
-            &["identity", "purpose", "code"],
-        )?;
-        let errors = IntCounterVec::new(
-            Opts::new("weir_upstream_request_errors_total", "Requests without an answer."),
-            &["identity", "cause"],
-        )?;
-        let durations = HistogramVec::new(
-            HistogramOpts::new(
+        let series = Series {
+            requests: counter_vec(
+                registry,
+                "weir_upstream_requests_total",
+                "Requests that the upstream answered.",
+                &["identity", "purpose", "code"],
+            )?,
+            durations: histogram_vec(
+                registry,
                 "weir_upstream_request_duration_seconds",
                 "Time from sending a request to the head of its response.",
-            )
-            .buckets(DURATION_BUCKETS.to_vec()),
-            &["identity", "purpose"],
-        )?;
-        let streams = IntGaugeVec::new(
-            Opts::new("weir_upstream_streams", "Exchanges under way with the upstream."),
-            &["identity", "purpose"],
-        )?;
-        let connections = IntGaugeVec::new(
-            Opts::new("weir_upstream_connections", "Open connections to the upstream."),
-            &["identity", "protocol"],
-        )?;
-        let opened = IntCounterVec::new(
-            Opts::new("weir_upstream_connections_opened_total", "Connections made."),
-            &["identity", "protocol"],
-        )?;
-        let retired = IntCounterVec::new(
-            Opts::new(
+                &["identity", "purpose"],
+                &DURATION_BUCKETS,
+            )?,
+            streams: gauge_vec(
+                registry,
+                "weir_upstream_streams",
+                "Exchanges under way with the upstream.",
+                &["identity", "purpose"],
+            )?,
+            errors: counter_vec(
+                registry,
+                "weir_upstream_request_errors_total",
+                "Requests without an answer.",
+                &["identity", "cause"],
+            )?,
+            connections: gauge_vec(
+                registry,
+                "weir_upstream_connections",
+                "Open connections to the upstream.",
+                &["identity", "protocol"],
+            )?,
+            opened: counter_vec(
+                registry,
+                "weir_upstream_connections_opened_total",
+                "Connections made.",
+                &["identity", "protocol"],
+            )?,
+            retired: counter_vec(
+                registry,
                 "weir_upstream_connections_retired_total",
                 "Connections that take no new requests and end with their last exchange.",
-            ),
-            &["identity", "cause"],
-        )?;
-        registry.register(Box::new(requests.clone()))?;
-        registry.register(Box::new(errors.clone()))?;
-        registry.register(Box::new(durations.clone()))?;
-        registry.register(Box::new(streams.clone()))?;
-        registry.register(Box::new(connections.clone()))?;
-        registry.register(Box::new(opened.clone()))?;
-        registry.register(Box::new(retired.clone()))?;
-        let series = Series { requests, durations, streams, errors, connections, opened, retired };
+                &["identity", "cause"],
+            )?,
+        };
         Ok(Self::new(series, OWN))
     }
 
@@ -186,7 +190,7 @@ impl UpstreamMetrics {
             ProtocolLabel::Http2 => (&self.inner.connections[1], &self.inner.opened[1]),
         };
         opened.inc();
-        GaugeGuard::new(gauge)
+        GaugeGuard::new(gauge.clone())
     }
 
     /// Connections with this identity that are open now, of both protocols.
@@ -196,30 +200,12 @@ impl UpstreamMetrics {
 
     /// Counts an exchange for as long as the guard lives.
     pub fn stream(&self, purpose: PurposeLabel) -> GaugeGuard {
-        GaugeGuard::new(match purpose {
+        let gauge = match purpose {
             PurposeLabel::Request => &self.inner.streams[0],
             PurposeLabel::Stream => &self.inner.streams[1],
             PurposeLabel::Upgrade => &self.inner.streams[2],
-        })
-    }
-}
-
-/// Counts one up in a gauge while it lives.
-#[derive(Debug)]
-pub struct GaugeGuard {
-    gauge: IntGauge,
-}
-
-impl GaugeGuard {
-    pub(super) fn new(gauge: &IntGauge) -> Self {
-        gauge.inc();
-        Self { gauge: gauge.clone() }
-    }
-}
-
-impl Drop for GaugeGuard {
-    fn drop(&mut self) {
-        self.gauge.dec();
+        };
+        GaugeGuard::new(gauge.clone())
     }
 }
 

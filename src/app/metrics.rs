@@ -1,0 +1,94 @@
+//! The metrics of all components, in one registry.
+//!
+//! Names follow Prometheus' conventions and have the prefix `weir_`. The metrics of the process have
+//! the names that every Prometheus client uses (`process_resident_memory_bytes`,
+//! `process_start_time_seconds`, ...).
+
+use crate::telemetry::auth_metrics::AuthMetrics;
+use crate::telemetry::cache_metrics::CacheMetrics;
+use crate::telemetry::gzip_metrics::GzipMetrics;
+use crate::telemetry::metrics::gauge_vec;
+use crate::telemetry::server_metrics::ServerMetrics;
+use crate::upstream::metrics::UpstreamMetrics;
+
+/// The metrics of all components. Cheap to clone: all clones share one registry.
+#[derive(Clone, Debug)]
+pub struct Metrics {
+    /// The registry that `/metrics` reads.
+    pub registry: prometheus::Registry,
+    /// Authentication, authorization and audit.
+    pub auth: AuthMetrics,
+    /// Reflectors, caches, budgets and watchers.
+    pub cache: CacheMetrics,
+    /// Compressed lists.
+    pub gzip: GzipMetrics,
+    /// Client requests and watch deliveries.
+    pub server: ServerMetrics,
+    /// Upstream requests, connections and streams.
+    pub upstream: UpstreamMetrics,
+}
+
+impl Metrics {
+    /// Creates a registry and registers all metrics in it, those of the process included.
+    pub fn new() -> Result<Self, prometheus::Error> {
+        let registry = prometheus::Registry::new();
+        register_process(&registry)?;
+        register_build_info(&registry)?;
+        let auth = AuthMetrics::register(&registry)?;
+        let cache = CacheMetrics::register(&registry)?;
+        let gzip = GzipMetrics::register(&registry)?;
+        let server = ServerMetrics::register(&registry)?;
+        let upstream = UpstreamMetrics::register(&registry)?;
+        Ok(Self { registry, auth, cache, gzip, server, upstream })
+    }
+}
+
+/// Registers CPU, memory, file descriptors, threads and start time, read from `/proc` at each
+/// scrape.
+#[cfg(target_os = "linux")]
+fn register_process(registry: &prometheus::Registry) -> Result<(), prometheus::Error> {
+    registry.register(Box::new(prometheus::process_collector::ProcessCollector::for_self()))
+}
+
+/// Registers nothing: the collector supports only Linux.
+#[cfg(not(target_os = "linux"))]
+fn register_process(_registry: &prometheus::Registry) -> Result<(), prometheus::Error> {
+    Ok(())
+}
+
+fn register_build_info(registry: &prometheus::Registry) -> Result<(), prometheus::Error> {
+    let build_info = gauge_vec(
+        registry,
+        "weir_build_info",
+        "The build of this Weir, in labels; always 1.",
+        &["version", "os", "arch"],
+    )?;
+    build_info
+        .with_label_values(&[
+            env!("CARGO_PKG_VERSION"),
+            std::env::consts::OS,
+            std::env::consts::ARCH,
+        ])
+        .set(1);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus::TextEncoder;
+
+    use super::*;
+
+    #[test]
+    fn every_metric_has_a_prefix_and_a_help_text() {
+        let metrics = Metrics::new().unwrap();
+        let text = TextEncoder::new().encode_to_string(&metrics.registry.gather()).unwrap();
+        assert!(text.contains("weir_build_info{arch="), "{text}");
+        for line in text.lines().filter(|line| line.starts_with("# HELP ")) {
+            let rest = line.trim_start_matches("# HELP ");
+            let (name, help) = rest.split_once(' ').unwrap_or((rest, ""));
+            assert!(name.starts_with("weir_") || name.starts_with("process_"), "{line}");
+            assert!(!help.is_empty(), "{line}");
+        }
+    }
+}
