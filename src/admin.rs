@@ -28,7 +28,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::admin::health::{Checks, Endpoint};
-use crate::server::patience::{Head, Watched};
+use crate::server::connection::activity::{Head, Watched};
 
 /// The bound listener.
 #[derive(Debug)]

@@ -1,41 +1,20 @@
 //! Where clients come in and get their answers.
 //!
-//! In the order of a request's way: [`listener`] and [`tls`] accept, [`connection`] speaks HTTP (and [`cork`] gathers what it writes), [`router`] parses and judges
-//! ([`host`], [`delegate`]), [`get`], [`list`] (with [`compress`]) and [`watch`] (with [`websocket`]) answer from the cache, [`documents`] from what the upstream confirms, [`forward`] and [`upgrade`] from the
-//! upstream, in the name that [`carry`] puts on them; [`response`], [`headers`] and [`framing`] serve both.
+//! In the order of a request's way: [`accept`] takes connections, [`connection`] serves HTTP on them,
+//! [`router`] parses each request and has it checked ([`request`]), [`delegate`] decides between the
+//! cache ([`cached`]) and the upstream ([`forward`]). [`http`] holds what both share.
 //!
 //! Shutdown: stop accepting; say GOAWAY; end watches spread out over a part of the deadline; at the deadline, abort.
 
+pub mod accept;
+mod cached;
+pub(crate) mod connection;
 pub mod delegate;
-pub mod listener;
-pub mod tls;
-
-mod access;
-mod audit_id;
-mod audited;
-mod carry;
-mod compress;
-mod connection;
-mod cork;
-mod documents;
 mod forward;
-mod forwarded_watch;
-mod framing;
-mod get;
-mod headers;
-mod host;
-mod limits;
-mod list;
-mod page;
-pub(crate) mod patience;
-mod response;
+mod http;
+pub mod metrics;
+mod request;
 mod router;
-mod shares;
-mod untaken;
-mod upgrade;
-mod watch;
-mod watch_stream;
-mod websocket;
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -55,24 +34,25 @@ use crate::auth::audit::AuditLog;
 use crate::auth::peer::Peer;
 use crate::cache::registry::Registry;
 use crate::config::{CertificateConfig, ListenerConfig, Mode, ServerConfig};
-pub use crate::server::access::{Access, Gateway, Vouching};
-use crate::server::audited::Auditor;
-pub use crate::server::carry::Upstreams;
-pub use crate::server::compress::Compressor;
+pub use crate::server::accept::listener::{BindError, BoundListener, ListenerKind};
+use crate::server::accept::listener::{Listener, Socket, is_trusted};
+use crate::server::accept::tls::Accepting;
+pub use crate::server::cached::compress::Compressor;
+pub use crate::server::cached::compress::metrics::GzipMetrics;
+use crate::server::cached::websocket::Sockets;
+use crate::server::connection::permits::{Addresses, Seat, Seated};
 use crate::server::connection::{Client, Connections, Spoken};
-use crate::server::documents::Documents;
+use crate::server::forward::documents::Documents;
+pub use crate::server::forward::identity::Upstreams;
+use crate::server::forward::quota::Shares;
+use crate::server::forward::upgrade::Splicer;
 use crate::server::forward::{FailureLog, Forwarder};
-use crate::server::host::HostPolicy;
-use crate::server::limits::{Addresses, Seat, Seated};
-pub use crate::server::listener::{BindError, BoundListener, ListenerKind};
-use crate::server::listener::{Listener, Socket, is_trusted};
+pub use crate::server::metrics::ServerMetrics;
+pub use crate::server::request::access::{Access, Gateway, Vouching};
+use crate::server::request::audit::Auditor;
+use crate::server::request::host::HostPolicy;
 use crate::server::router::{Limits, Router};
-use crate::server::shares::Shares;
-use crate::server::tls::Accepting;
-use crate::server::upgrade::Splicer;
-use crate::server::websocket::Sockets;
 use crate::telemetry::metrics::GaugeGuard;
-use crate::telemetry::server_metrics::ServerMetrics;
 
 /// What requests are answered from.
 pub struct Services {

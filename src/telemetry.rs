@@ -2,7 +2,5 @@
 
 pub mod auth_metrics;
 pub mod cache_metrics;
-pub mod gzip_metrics;
 pub mod logging;
 pub mod metrics;
-pub mod server_metrics;

@@ -4,11 +4,11 @@
 //! the names that every Prometheus client uses (`process_resident_memory_bytes`,
 //! `process_start_time_seconds`, ...).
 
+use crate::server::GzipMetrics;
+use crate::server::ServerMetrics;
 use crate::telemetry::auth_metrics::AuthMetrics;
 use crate::telemetry::cache_metrics::CacheMetrics;
-use crate::telemetry::gzip_metrics::GzipMetrics;
 use crate::telemetry::metrics::gauge_vec;
-use crate::telemetry::server_metrics::ServerMetrics;
 use crate::upstream::metrics::UpstreamMetrics;
 
 /// The metrics of all components. Cheap to clone: all clones share one registry.

@@ -1,6 +1,11 @@
 //! One client connection: HTTP/1.1 or HTTP/2, as ALPN or its first bytes tell, with every limit set on purpose
 //! (crates.md, pitfall 7), and ended gracefully when Weir drains (pitfall 8).
 
+pub(crate) mod activity;
+mod cork;
+pub(crate) mod permits;
+pub(crate) mod send_timeouts;
+
 use std::error::Error;
 use std::net::IpAddr;
 use std::pin::Pin;
@@ -21,11 +26,11 @@ use tokio_util::task::TaskTracker;
 
 use crate::auth::peer::Peer;
 use crate::config::ServerConfig;
-use crate::server::cork::Cork;
-use crate::server::listener::ListenerKind;
-use crate::server::patience::{Head, Watched};
+use crate::server::accept::listener::ListenerKind;
+use crate::server::connection::activity::{Head, Watched};
+use crate::server::connection::cork::Cork;
+use crate::server::connection::send_timeouts::{Taken, Untaken};
 use crate::server::router::Router;
-use crate::server::untaken::{Taken, Untaken};
 use crate::streams::{ConnectionTasks, Spawner, Stopped};
 
 /// The limits of HTTP/1.1, for either of hyper's builders.
@@ -296,6 +301,6 @@ const SEND_BUFFER_BYTES: usize = 64 << 10;
 /// Between two requests on a connection: longer than the 90 s after which Go's clients close it, so that none is ever
 /// written to a connection that Weir is just closing.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
-/// Header fields of a request, in both protocols ([`crate::server::framing`]). kube-apiserver limits their bytes alone; hyper's default of 100 is
+/// Header fields of a request, in both protocols ([`crate::server::request::framing`]). kube-apiserver limits their bytes alone; hyper's default of 100 is
 /// less than a user with many groups has `Impersonate-Group`s.
 pub(crate) const HEADERS_MAX: usize = 1024;

@@ -16,13 +16,13 @@ use crate::api::list_options::ListOptions;
 use crate::api::query::Query;
 use crate::api::request_info::{RequestInfo, Verb};
 use crate::api::resource_version::ResourceVersion;
+use crate::server::cached::websocket;
 pub(crate) use crate::server::delegate::list::{At, ListPlan};
 pub use crate::server::delegate::reason::Reason;
 pub(crate) use crate::server::delegate::target::Target;
 pub(crate) use crate::server::delegate::watch::{Start, WatchPlan};
-use crate::server::headers;
-use crate::server::response::{BYPASS, CACHE_HEADER};
-use crate::server::websocket;
+use crate::server::http::headers;
+use crate::server::http::response::{BYPASS, CACHE_HEADER};
 
 /// How fresh an answer must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,7 +105,7 @@ fn read(
     if !info.plain_path || path.is_empty() {
         return Err(Reason::Path);
     }
-    // A watch over a WebSocket is one like any other (see `server::websocket`).
+    // A watch over a WebSocket is one like any other (see `server::cached::websocket`).
     if let Some(protocol) = headers::upgrade(headers)
         && !(info.verb == Verb::Watch && websocket::is_named(&protocol))
     {

@@ -4,6 +4,12 @@
 //! A request is made ready first ([`Forwarder::carried`]), so that what Weir refuses is known before anything is sent. After an upgrade that came
 //! to nothing the upstream's connection is closed, since nobody knows what was written to it; the client's is in [`crate::server::router`].
 
+pub(crate) mod documents;
+pub(crate) mod identity;
+pub(crate) mod quota;
+pub(crate) mod upgrade;
+pub(crate) mod watch;
+
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -24,17 +30,17 @@ use crate::api::list_options::decode_bool;
 use crate::api::request_info::{RequestInfo, Verb};
 use crate::api::status::Status;
 use crate::cache::registry::ForwardPermit;
-use crate::server::carry::{Carry, IdentityNames, Upstreams};
+use crate::server::cached::watch_stream::Drain;
 use crate::server::connection::Client;
+use crate::server::connection::activity::Stall;
 use crate::server::delegate::Reason;
-use crate::server::forwarded_watch::ForwardedWatch;
-use crate::server::headers;
-use crate::server::patience::Stall;
-use crate::server::response::{self, Body, Outcome};
-use crate::server::shares::{Share, Shares};
-use crate::server::upgrade::Splicer;
-use crate::server::watch_stream::Drain;
-use crate::telemetry::server_metrics::Answer;
+use crate::server::forward::identity::{Carry, IdentityNames, Upstreams};
+use crate::server::forward::quota::{Share, Shares};
+use crate::server::forward::upgrade::Splicer;
+use crate::server::forward::watch::ForwardedWatch;
+use crate::server::http::headers;
+use crate::server::http::response::{self, Body, Outcome};
+use crate::server::metrics::Answer;
 use crate::upstream::error::UpstreamError;
 use crate::upstream::{Purpose, RequestBody, Upstream, empty_body, pool};
 

@@ -20,13 +20,13 @@ use super::recorder::{Recorded, Recorder};
 use crate::api::request_info::RequestInfo;
 use crate::auth::peer::Peer;
 use crate::auth::user::User;
-use crate::server::carry::{Carry, IdentityNames, Upstreams};
+use crate::server::accept::listener::ListenerKind;
 use crate::server::connection::Client;
 use crate::server::delegate::Reason;
+use crate::server::forward::identity::{Carry, IdentityNames, Upstreams};
+use crate::server::forward::upgrade::Splicer;
 use crate::server::forward::{FailureLog, Forwarder, close_if_not_upgraded, upgrade_of};
-use crate::server::listener::ListenerKind;
-use crate::server::upgrade::Splicer;
-use crate::telemetry::server_metrics::ServerMetrics;
+use crate::server::metrics::ServerMetrics;
 use crate::upstream::Upstream;
 use crate::upstream::testing::{config, metrics};
 
@@ -108,7 +108,7 @@ impl Way {
 async fn forward(
     (forwarder, carry): &(Forwarder, Carry),
     request: Request<Incoming>,
-) -> http::Response<crate::server::response::Body> {
+) -> http::Response<crate::server::http::response::Body> {
     let info = RequestInfo::parse(
         request.method(),
         request.uri().path(),

@@ -16,8 +16,8 @@ use crate::auth::peer::Peer;
 use crate::auth::x509::handshake::Hints;
 use crate::auth::x509::testing::{Client, TestCa, of};
 use crate::config::CertificateConfig;
+use crate::server::accept::tls::{Accepting, Serving};
 use crate::server::handshake;
-use crate::server::tls::{Accepting, Serving};
 
 /// Shows a certificate whatever is asked for, as client-go does, and keeps the hints.
 #[derive(Debug)]

@@ -19,11 +19,11 @@ use crate::cache::script::{
     Feed, Script, ScriptedSource, bookmark, config as cache_config, config_maps, upsert,
 };
 use crate::config::{CertificateConfig, ListenerConfig, ServerConfig};
+use crate::server::cached::compress::metrics::GzipMetrics;
+use crate::server::metrics::ServerMetrics;
 use crate::server::{Access, Compressor, Upstreams};
 use crate::server::{BoundListener, Server, Services};
 use crate::telemetry::cache_metrics::CacheMetrics;
-use crate::telemetry::gzip_metrics::GzipMetrics;
-use crate::telemetry::server_metrics::ServerMetrics;
 use crate::upstream::Upstream;
 use crate::upstream::testing::{Answer, Speaks, TestServer, config as upstream_config, metrics};
 use crate::upstream::version::UpstreamVersion;

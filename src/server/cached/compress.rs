@@ -1,0 +1,81 @@
+//! Answers compressed for clients that take gzip (semantics.md §8.7): lists from segments that are kept, anything else anew.
+//!
+//! A list all of whose segments are kept is put together where the request is served, in less than it takes to hand it to another thread and
+//! back. What must be compressed is, on threads that may block.
+
+pub(crate) mod metrics;
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::cache::handle::Refusal;
+use crate::codec::gzip;
+use crate::codec::gzip::segments::{Draft, Segments};
+use crate::codec::list::Spliced;
+use crate::server::cached::compress::metrics::GzipMetrics;
+use crate::server::delegate::Reason;
+
+/// Compresses. Cheap to clone.
+#[derive(Clone)]
+pub struct Compressor {
+    segments: Segments,
+    metrics: GzipMetrics,
+}
+
+impl Compressor {
+    /// Keeps so many bytes of what it compressed.
+    pub fn new(bytes_max: usize, metrics: GzipMetrics) -> Self {
+        metrics.limit(bytes_max);
+        Self { segments: Segments::new(bytes_max), metrics }
+    }
+
+    /// Lets go, now and then, of what nobody asks for any more. Without end.
+    pub async fn tidy_up(self) -> Infallible {
+        loop {
+            tokio::time::sleep(TICK).await;
+            self.count_kept();
+        }
+    }
+
+    fn count_kept(&self) {
+        let (count, bytes) = self.segments.totals();
+        self.metrics.kept(count, bytes);
+    }
+
+    /// Begins a list with what is kept of it.
+    pub(crate) fn begin(&self, list: Spliced) -> Draft {
+        let draft = self.segments.look_up(list);
+        let (segments, missing) = draft.segments();
+        self.metrics.looked_up(segments, missing);
+        draft
+    }
+
+    /// Ends it.
+    pub(crate) async fn end(&self, mut draft: Draft) -> Result<Vec<Bytes>, Reason> {
+        let (_, missing) = draft.segments();
+        if missing == 0 {
+            return draft.member().ok_or(FAILED);
+        }
+        let this = self.clone();
+        let completed = tokio::task::spawn_blocking(move || {
+            this.segments.complete(&mut draft)?;
+            this.count_kept();
+            draft.member()
+        });
+        completed.await.ok().flatten().ok_or(FAILED)
+    }
+}
+
+/// Compresses chunks.
+pub(crate) async fn chunks(chunks: Vec<Bytes>) -> Result<Vec<Bytes>, Reason> {
+    let compressed = tokio::task::spawn_blocking(move || gzip::compress(&chunks)).await;
+    compressed.ok().and_then(Result::ok).ok_or(FAILED)
+}
+
+/// Between two looks at what is kept.
+const TICK: Duration = Duration::from_secs(60);
+
+/// A task that panics or a runtime that stops: the upstream answers.
+const FAILED: Reason = Reason::Refused(Refusal::Stopping);

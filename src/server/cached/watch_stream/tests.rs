@@ -1,0 +1,279 @@
+//! Bookmarks and ends on tokio's paused clock, over a real watch cache.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Wake, Waker};
+
+use futures_util::{FutureExt, StreamExt};
+
+use super::*;
+use crate::api::resource::{GroupVersionResource, built_in};
+use crate::cache::core::watch_cache::{Change, Now, WatchCache, WindowLimits};
+use crate::cache::core::watcher::{WatchFilter, WatchStart};
+use crate::codec::json;
+use crate::codec::object::Object;
+use crate::server::metrics::ServerMetrics;
+
+struct Fake;
+
+impl Bookmarks for Fake {
+    fn bookmark(&self, at: ResourceVersion, initial_events_end: bool) -> Option<Bytes> {
+        let end = if initial_events_end { " end" } else { "" };
+        Some(Bytes::from(format!("BOOKMARK {at}{end}\n")))
+    }
+}
+
+fn object(name: &str, resource_version: u64) -> Object {
+    let gvr = GroupVersionResource::new("", "v1", "configmaps");
+    let resource = built_in(gvr, "ConfigMap");
+    let body = format!(
+        r#"{{"kind":"ConfigMap","apiVersion":"v1","metadata":{{"name":"{name}","namespace":"a","resourceVersion":"{resource_version}"}}}}"#
+    );
+    json::object(body.as_bytes(), &resource).unwrap()
+}
+
+fn cache() -> WatchCache {
+    let limits = WindowLimits {
+        events_min: 100,
+        events_max: 100,
+        age: Duration::from_secs(75),
+        bytes_max: 1 << 20,
+    };
+    let cache = WatchCache::new(limits);
+    cache.replace(vec![object("x", 3), object("y", 5)], ResourceVersion(7), Now::default());
+    cache
+}
+
+struct Opened {
+    stream: WatchStream<Fake>,
+    draining: CancellationToken,
+    registry: prometheus::Registry,
+}
+
+fn open(cache: &WatchCache, start: WatchStart, timeout_s: Option<u64>, end: bool) -> Opened {
+    let registry = prometheus::Registry::new();
+    let metrics = ServerMetrics::register(&registry).unwrap().resource(None);
+    let watcher = cache.watch(WatchFilter::default(), start).unwrap();
+    let above = match start {
+        WatchStart::After(after) => after,
+        _ => watcher.resource_version(),
+    };
+    let timeout = timeout_s.map(Duration::from_secs);
+    let schedule = Schedule::new(Instant::now(), timeout, true);
+    let draining = CancellationToken::new();
+    let drain = Drain { begins: draining.clone(), over: Duration::from_secs(8) };
+    let stream = WatchStream::new(watcher, above, Fake, schedule, end, drain, metrics);
+    Opened { stream, draining, registry }
+}
+
+async fn text(stream: &mut WatchStream<Fake>) -> Option<String> {
+    stream.next().await.map(|bytes| String::from_utf8(bytes.to_vec()).unwrap())
+}
+
+fn ended(opened: Opened) -> String {
+    drop(opened.stream);
+    let text = prometheus::TextEncoder::new().encode_to_string(&opened.registry.gather()).unwrap();
+    let line = text.lines().find(|line| line.starts_with("weir_watchers_ended_total{")).unwrap();
+    let cause = line.split_once("cause=\"").unwrap().1;
+    cause.split_once('"').unwrap().0.to_owned()
+}
+
+#[tokio::test(start_paused = true)]
+async fn initial_events_end_with_a_bookmark_and_live_ones_follow() {
+    let cache = cache();
+    let mut opened = open(&cache, WatchStart::InitialEvents, None, true);
+    let initial = text(&mut opened.stream).await.unwrap();
+    assert_eq!(initial.lines().count(), 2);
+    assert_eq!(text(&mut opened.stream).await.unwrap(), "BOOKMARK 7 end\n");
+    assert!(opened.stream.next().now_or_never().is_none());
+    cache.apply(vec![Change::Upsert(object("z", 8))], Now::default());
+    let live = text(&mut opened.stream).await.unwrap();
+    assert!(live.starts_with(r#"{"type":"ADDED","object":{"kind":"ConfigMap""#), "{live}");
+    assert_eq!(ended(opened), "client");
+}
+
+#[tokio::test(start_paused = true)]
+async fn bookmarks_come_each_minute_once_there_is_progress_and_just_before_the_end() {
+    let cache = cache();
+    let start = Instant::now();
+    let mut opened = open(&cache, WatchStart::After(ResourceVersion(7)), Some(200), false);
+    // The first minute has no progress, and so no bookmark.
+    let quiet = tokio::time::timeout(Duration::from_secs(70), opened.stream.next()).await;
+    assert!(quiet.is_err());
+    cache.apply(vec![Change::Progress(ResourceVersion(9))], Now::default());
+    let mut at = Vec::new();
+    while let Some(bookmark) = text(&mut opened.stream).await {
+        assert_eq!(bookmark, "BOOKMARK 9\n");
+        at.push(start.elapsed().as_secs());
+    }
+    assert!(matches!(at[..], [120..=123, 180..=184, 198]), "{at:?}");
+    assert_eq!(start.elapsed().as_secs(), 200);
+    assert_eq!(ended(opened), "deadline");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_very_short_watch_gets_no_bookmark() {
+    let cache = cache();
+    let mut opened = open(&cache, WatchStart::After(ResourceVersion(7)), Some(2), false);
+    cache.apply(vec![Change::Progress(ResourceVersion(9))], Now::default());
+    assert_eq!(text(&mut opened.stream).await, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_time_out_it_lasts_half_an_hour_to_an_hour() {
+    let cache = cache();
+    let start = Instant::now();
+    let mut opened = open(&cache, WatchStart::Now, None, false);
+    assert_eq!(text(&mut opened.stream).await, None);
+    let lasted = start.elapsed();
+    assert!(
+        (Duration::from_secs(1800)..=Duration::from_secs(3600)).contains(&lasted),
+        "{lasted:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn draining_ends_streams_cleanly_and_spread_out() {
+    let cache = cache();
+    let start = Instant::now();
+    let mut ends = Vec::new();
+    for _ in 0..32 {
+        let mut opened = open(&cache, WatchStart::Now, None, false);
+        opened.draining.cancel();
+        let began = start.elapsed();
+        assert_eq!(text(&mut opened.stream).await, None);
+        ends.push((start.elapsed() - began).as_millis());
+        assert_eq!(ended(opened), "shutdown");
+    }
+    assert!(ends.iter().all(|end| *end <= 8001), "{ends:?}");
+    assert!(ends.iter().max() > ends.iter().min(), "{ends:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_relist_ends_it_after_what_was_owed() {
+    let cache = cache();
+    let mut opened = open(&cache, WatchStart::After(ResourceVersion(7)), None, false);
+    cache.apply(vec![Change::Upsert(object("z", 8))], Now::default());
+    cache.replace(Vec::new(), ResourceVersion(20), Now::default());
+    assert!(text(&mut opened.stream).await.unwrap().contains("ADDED"));
+    assert_eq!(text(&mut opened.stream).await, None);
+    assert_eq!(ended(opened), "relist");
+}
+
+#[test]
+fn small_frames_are_joined_and_large_ones_are_not_copied() {
+    let large = Bytes::from(vec![b'l'; JOINED_BYTES_MAX]);
+    let small = Bytes::from_static(b"s");
+    let mut gathered = VecDeque::new();
+    let given = [&small, &small, &large, &small, &large, &large, &small, &small];
+    let first = gather(given.into_iter().cloned().collect(), &mut gathered).unwrap();
+    gathered.push_front(first);
+    let lengths: Vec<_> = gathered.iter().map(Bytes::len).collect();
+    assert_eq!(lengths, [2, JOINED_BYTES_MAX, 1, JOINED_BYTES_MAX, JOINED_BYTES_MAX, 2]);
+    assert_eq!(gathered[1].as_ptr(), large.as_ptr());
+    assert_eq!(
+        gathered.iter().flatten().count(),
+        given.iter().map(|chunk| chunk.len()).sum::<usize>()
+    );
+}
+
+/// A right that is lost when the sender says so, and how often it was looked at.
+fn right() -> (tokio::sync::oneshot::Sender<()>, Revoked, Arc<AtomicUsize>) {
+    let (lose, mut lost) = tokio::sync::oneshot::channel::<()>();
+    let looks = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&looks);
+    let revoked = std::future::poll_fn(move |context| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        lost.poll_unpin(context).map(drop)
+    });
+    (lose, Box::pin(revoked), looks)
+}
+
+/// Counts how often its task was woken.
+#[derive(Default)]
+struct Task(AtomicUsize);
+
+impl Wake for Task {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+fn poll(stream: &mut WatchStream<Fake>, task: &Arc<Task>) -> Poll<Option<Bytes>> {
+    stream.poll_next_unpin(&mut Context::from_waker(&Waker::from(Arc::clone(task))))
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_event_comes_after_the_right_was_lost() {
+    let cache = cache();
+    let (lose, revoked, looks) = right();
+    let mut opened = open(&cache, WatchStart::Now, None, false);
+    opened.stream = opened.stream.until(Some(revoked));
+    // The client always finds an event when it comes back, so that its watch never waits.
+    for at in 8..100 {
+        cache.apply(vec![Change::Upsert(object("z", at))], Now::default());
+        assert!(text(&mut opened.stream).await.unwrap().contains(&format!("\"{at}\"")));
+    }
+    assert_eq!(looks.load(Ordering::Relaxed), 1, "it is looked at when it is due");
+    cache.apply(vec![Change::Upsert(object("z", 100))], Now::default());
+    lose.send(()).unwrap();
+    assert_eq!(text(&mut opened.stream).await, None);
+    assert_eq!(text(&mut opened.stream).await, None);
+    assert_eq!(ended(opened), "forbidden");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_taken_is_dropped_with_the_right_too() {
+    let cache = cache();
+    let (lose, revoked, _) = right();
+    let mut opened = open(&cache, WatchStart::After(ResourceVersion(7)), None, false);
+    opened.stream = opened.stream.until(Some(revoked));
+    // Two pieces at least.
+    let long = "x".repeat(JOINED_BYTES_MAX);
+    cache.apply(vec![Change::Upsert(object(&long, 8))], Now::default());
+    cache.apply(vec![Change::Upsert(object("z", 9))], Now::default());
+    assert!(text(&mut opened.stream).await.unwrap().contains(&long));
+    lose.send(()).unwrap();
+    assert_eq!(text(&mut opened.stream).await, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_polled_last_is_woken_by_events_and_alarms() {
+    let cache = cache();
+    let (lose, revoked, _) = right();
+    let mut opened = open(&cache, WatchStart::Now, Some(3), false);
+    opened.stream = opened.stream.until(Some(revoked));
+    let tasks = [(); 4].map(|()| Arc::new(Task::default()));
+    let woken = || tasks.each_ref().map(|task| task.0.load(Ordering::Relaxed));
+    assert!(poll(&mut opened.stream, &tasks[0]).is_pending());
+    assert!(poll(&mut opened.stream, &tasks[1]).is_pending());
+    cache.apply(vec![Change::Upsert(object("z", 8))], Now::default());
+    // One that does not come back is not called again.
+    cache.apply(vec![Change::Upsert(object("z", 9))], Now::default());
+    assert_eq!(woken(), [0, 1, 0, 0]);
+    assert!(poll(&mut opened.stream, &tasks[2]).is_ready());
+    assert!(poll(&mut opened.stream, &tasks[2]).is_pending());
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(woken(), [0, 1, 1, 0], "the bookmark's time");
+    assert!(poll(&mut opened.stream, &tasks[2]).is_ready());
+    assert!(poll(&mut opened.stream, &tasks[3]).is_pending());
+    lose.send(()).unwrap();
+    assert_eq!(woken(), [0, 1, 1, 1]);
+    assert_eq!(poll(&mut opened.stream, &tasks[3]), Poll::Ready(None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_end_comes_in_time_though_events_never_pause() {
+    let cache = cache();
+    let start = Instant::now();
+    let mut opened = open(&cache, WatchStart::Now, Some(200), false);
+    let mut at = 8;
+    loop {
+        cache.apply(vec![Change::Upsert(object("z", at))], Now::default());
+        let Some(told) = text(&mut opened.stream).await else { break };
+        assert!(told.contains(&format!("\"{at}\"")), "{told}");
+        tokio::time::advance(Duration::from_secs(1)).await;
+        at += 1;
+    }
+    assert_eq!(ended(opened), "deadline");
+    assert!((200..=201).contains(&start.elapsed().as_secs()));
+}

@@ -1,0 +1,267 @@
+//! A watch over a WebSocket: the stream of any other watch, one message an event (semantics.md §6.3).
+//!
+//! The handshake is answered here only in the plain form that the upstream certainly accepts; any other (no `Origin`, several
+//! sub-protocols) is forwarded, and the upstream words its refusal. A sub-protocol that carries the token by which its client is known (browsers can
+//! show it in no other way) is taken out first, as upstream, and never sent back.
+//!
+//! What is buffered is one chunk of the watch: while a client does not read, nothing more is taken from the stream,
+//! which falls out of the history in the end, as behind an HTTP body. What a client sends is read, bounded, and thrown away.
+
+use std::pin::Pin;
+use std::time::Duration;
+
+use bytes::{Buf, Bytes};
+use futures_util::{SinkExt, Stream, StreamExt};
+use http::header::{
+    CONNECTION, ORIGIN, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL,
+    SEC_WEBSOCKET_VERSION, UPGRADE,
+};
+use http::request::Parts;
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, Version};
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
+use tokio_tungstenite::tungstenite::protocol::frame::Frame;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::{CloseCode, Data, OpCode};
+use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
+use tokio_tungstenite::tungstenite::{Error, Message};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::api::media_type::Encoding;
+use crate::server::delegate::Reason;
+use crate::server::http::headers::PROTOCOL_TOKEN_PREFIX;
+use crate::server::http::response::Body;
+
+type Frames = Pin<Box<dyn Stream<Item = Bytes> + Send>>;
+
+/// Whether an `Upgrade` header asks for a WebSocket.
+pub(crate) fn is_named(protocol: &HeaderValue) -> bool {
+    protocol.as_bytes().eq_ignore_ascii_case(b"websocket")
+}
+
+/// A client's half of the handshake, found good.
+#[derive(Debug)]
+pub(crate) struct Handshake {
+    accept: HeaderValue,
+    protocol: Option<HeaderValue>,
+    upgrade: OnUpgrade,
+}
+
+impl Handshake {
+    /// Reads it; `None` if it is not the plain form of a handshake that the upstream accepts. `by_token`: the client is known by the token among its
+    /// sub-protocols, and by nothing else.
+    pub(crate) fn of(parts: &Parts, by_token: bool) -> Option<Self> {
+        let headers = &parts.headers;
+        if parts.version != Version::HTTP_11
+            || !is_named(only(headers, &UPGRADE)?)
+            || only(headers, &SEC_WEBSOCKET_VERSION)? != "13"
+        {
+            return None;
+        }
+        // The upstream looks at the first line of each alone.
+        only(headers, &CONNECTION)?;
+        only(headers, &ORIGIN).filter(|origin| !origin.is_empty())?;
+        let key = only(headers, &SEC_WEBSOCKET_KEY).filter(|key| !key.is_empty())?;
+        let protocol = match headers.contains_key(SEC_WEBSOCKET_PROTOCOL) {
+            false => None,
+            true => Some(protocol(only(headers, &SEC_WEBSOCKET_PROTOCOL)?, by_token)?),
+        };
+        Some(Self {
+            accept: HeaderValue::from_str(&derive_accept_key(key.as_bytes())).ok()?,
+            protocol,
+            upgrade: parts.extensions.get::<OnUpgrade>()?.clone(),
+        })
+    }
+
+    /// The 101. It has none of the headers of other answers.
+    fn answer(&self) -> Response<Body> {
+        let mut response = Response::new(Body::empty());
+        *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+        let headers = response.headers_mut();
+        headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
+        headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+        headers.insert(SEC_WEBSOCKET_ACCEPT, self.accept.clone());
+        if let Some(protocol) = &self.protocol {
+            headers.insert(SEC_WEBSOCKET_PROTOCOL, protocol.clone());
+        }
+        response
+    }
+}
+
+/// The one value of a header.
+fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a HeaderValue> {
+    let mut values = headers.get_all(name).iter();
+    values.next().filter(|_| values.next().is_none())
+}
+
+/// The one sub-protocol besides a token's, if that is to be taken out; `None` for none or several.
+fn protocol(offered: &HeaderValue, without_token: bool) -> Option<HeaderValue> {
+    if !without_token {
+        return Some(offered.clone()).filter(|one| is_protocol(one.as_bytes()));
+    }
+    let mut others = offered
+        .as_bytes()
+        .split(|byte| *byte == b',')
+        .map(<[u8]>::trim_ascii)
+        .filter(|one| !one.starts_with(PROTOCOL_TOKEN_PREFIX.as_bytes()));
+    let one = others.next().filter(|one| is_protocol(one))?;
+    if others.next().is_some() {
+        return None;
+    }
+    HeaderValue::from_bytes(one).ok()
+}
+
+/// Whether it is one sub-protocol, and not a bearer token.
+fn is_protocol(bytes: &[u8]) -> bool {
+    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._+/".contains(byte);
+    !bytes.is_empty()
+        && bytes.iter().all(plain)
+        && !bytes.starts_with(PROTOCOL_TOKEN_PREFIX.as_bytes())
+}
+
+/// The watches over WebSockets of a server.
+#[derive(Debug)]
+pub(crate) struct Sockets {
+    tasks: TaskTracker,
+    abort: CancellationToken,
+}
+
+impl Sockets {
+    /// `tasks` are waited for when Weir drains, `abort` ends them.
+    pub(crate) fn new(tasks: TaskTracker, abort: CancellationToken) -> Self {
+        Self { tasks, abort }
+    }
+
+    /// Accepts a handshake for a watch that is answered so otherwise.
+    pub(crate) fn open(
+        &self,
+        handshake: Handshake,
+        watch: Response<Body>,
+        encoding: Encoding,
+    ) -> Result<Response<Body>, Reason> {
+        let Body::Watch(frames) = watch.into_body() else { return Err(Reason::Upgrade) };
+        let answer = handshake.answer();
+        let abort = self.abort.clone();
+        self.tasks.spawn(async move {
+            abort.run_until_cancelled(serve(handshake.upgrade, frames, encoding)).await
+        });
+        Ok(answer)
+    }
+}
+
+async fn serve(upgrade: OnUpgrade, frames: Frames, encoding: Encoding) {
+    match upgrade.await {
+        Ok(io) => speak(TokioIo::new(io), frames, encoding).await,
+        Err(error) => tracing::debug!(%error, "a client went away before its WebSocket began"),
+    }
+}
+
+/// Sends a watch to its end or to the client's.
+async fn speak<I>(io: I, frames: Frames, encoding: Encoding)
+where
+    I: AsyncRead + AsyncWrite + Unpin,
+{
+    let config = WebSocketConfig::default()
+        .read_buffer_size(READ_BUFFER_BYTES)
+        .write_buffer_size(WRITE_BUFFER_BYTES)
+        .max_frame_size(Some(RECEIVED_BYTES_MAX))
+        .max_message_size(Some(RECEIVED_BYTES_MAX));
+    let mut socket = WebSocketStream::from_raw_socket(io, Role::Server, Some(config)).await;
+    let sent = send_all(&mut socket, frames, encoding).await;
+    let end = async {
+        let _told = match sent {
+            Ok(()) => {
+                let normal = CloseFrame { code: CloseCode::Normal, reason: "".into() };
+                socket.close(Some(normal)).await
+            }
+            // The library's reply to it is still to be sent.
+            Err(Ended::Client) => socket.flush().await,
+            Err(Ended::Lost(error)) => {
+                tracing::debug!(%error, "a watch over a WebSocket ended");
+                return;
+            }
+        };
+        let _shut = socket.get_mut().shutdown().await;
+        // What is still unread when a socket closes resets it, and the close frame might be lost with it.
+        while let Some(Ok(_)) = socket.next().await {}
+    };
+    if tokio::time::timeout(CLOSE_MAX, end).await.is_err() {
+        tracing::debug!("a client did not close its WebSocket in time");
+    }
+}
+
+/// Why a watch ended before its time.
+#[derive(Debug)]
+enum Ended {
+    /// The client said that it has enough.
+    Client,
+    /// The connection is gone, or carried what is no WebSocket.
+    Lost(Error),
+}
+
+async fn send_all<I>(
+    socket: &mut WebSocketStream<I>,
+    mut frames: Frames,
+    encoding: Encoding,
+) -> Result<(), Ended>
+where
+    I: AsyncRead + AsyncWrite + Unpin,
+{
+    loop {
+        tokio::select! {
+            received = socket.next() => match received {
+                None | Some(Ok(Message::Close(_))) => return Err(Ended::Client),
+                // Pings are answered by the library.
+                Some(Ok(_)) => {}
+                Some(Err(error)) => return Err(Ended::Lost(error)),
+            },
+            chunk = frames.next() => {
+                let Some(mut chunk) = chunk else { return Ok(()) };
+                while let Some(event) = take_event(&mut chunk, encoding) {
+                    let message = message(event, encoding);
+                    socket.feed(message).await.map_err(Ended::Lost)?;
+                }
+                socket.flush().await.map_err(Ended::Lost)?;
+            }
+        }
+    }
+}
+
+/// The next event of a chunk, which holds whole ones: a line with its newline, or the bytes after a length of four bytes.
+fn take_event(chunk: &mut Bytes, encoding: Encoding) -> Option<Bytes> {
+    match encoding {
+        Encoding::Json => {
+            let length = memchr::memchr(b'\n', chunk).map_or(chunk.len(), |at| at + 1);
+            Some(chunk.split_to(length)).filter(|event| !event.is_empty())
+        }
+        Encoding::Protobuf => {
+            let length = chunk.try_get_u32().ok()?;
+            let length = usize::try_from(length).ok().filter(|length| *length <= chunk.len())?;
+            Some(chunk.split_to(length))
+        }
+    }
+}
+
+/// The upstream does not look whether a text is one, and neither is it looked at here.
+fn message(event: Bytes, encoding: Encoding) -> Message {
+    let data = match encoding {
+        Encoding::Json => Data::Text,
+        Encoding::Protobuf => Data::Binary,
+    };
+    Message::Frame(Frame::message(event, OpCode::Data(data), true))
+}
+
+/// Clients have nothing to say but pings and a close.
+const READ_BUFFER_BYTES: usize = 4 << 10;
+/// Some events a write; what is larger goes out as it comes.
+const WRITE_BUFFER_BYTES: usize = 16 << 10;
+/// Whatever a client sends is thrown away; no watch's client sends so much.
+const RECEIVED_BYTES_MAX: usize = 64 << 10;
+/// How long the end of a WebSocket may take: a round trip, and some for those that are slow.
+const CLOSE_MAX: Duration = Duration::from_secs(2);
+
+#[cfg(test)]
+mod tests;

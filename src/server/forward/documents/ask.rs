@@ -1,0 +1,214 @@
+//! Which requests a kept document may answer, and the key it is kept under (semantics.md §10.2, §10.3).
+//!
+//! What makes two answers differ is in the key, as it was sent: not what Weir would negotiate from `Accept`, but the header
+//! itself, so that no rule of the upstream's negotiation is imitated here. A request with anything else that could matter is
+//! forwarded.
+
+use http::header::{
+    ACCEPT, ACCEPT_ENCODING, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE,
+    IF_UNMODIFIED_SINCE, ORIGIN, RANGE,
+};
+use http::request::Parts;
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
+
+use crate::api::media_type::is_for_people;
+use crate::api::request_info::RequestInfo;
+use crate::server::http::headers;
+use crate::server::http::response::{BYPASS, CACHE_HEADER};
+
+/// Under which a document is kept. Not by whom it is asked for: the upstream judges every one of its readers (see the module above).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Key {
+    path: Box<str>,
+    /// The `hash` of the query.
+    pub(super) hash: Option<Box<str>>,
+    accept: Box<str>,
+    accept_encoding: Box<str>,
+    /// Discovery is indented for curl and browsers under the same ETag.
+    for_people: bool,
+}
+
+impl Key {
+    /// About what it takes in memory.
+    pub(super) fn weight(&self) -> usize {
+        let hash = self.hash.as_ref().map_or(0, |hash| hash.len());
+        size_of::<Self>() + self.path.len() + hash + self.accept.len() + self.accept_encoding.len()
+    }
+}
+
+/// A request for a document.
+#[derive(Debug)]
+pub(crate) struct Ask {
+    pub(super) key: Key,
+    /// The ETag of what the client has already.
+    pub(super) known: Option<HeaderValue>,
+}
+
+impl Ask {
+    /// What a request asks for; `None` if it is to be forwarded.
+    pub(crate) fn of(parts: &Parts, has_body: bool, info: &RequestInfo) -> Option<Self> {
+        let (path, given) = (parts.uri.path(), &parts.headers);
+        let discovery = matches!(path, "/api" | "/apis");
+        let schema = path == "/openapi/v2" || path.starts_with("/openapi/v3/");
+        if !(discovery || schema) || !info.plain_path || path.len() > TEXT_BYTES_MAX {
+            return None;
+        }
+        let bypass = given.get(CACHE_HEADER).is_some_and(|value| value.as_bytes() == BYPASS);
+        if parts.method != Method::GET
+            || has_body
+            || bypass
+            || headers::impersonates(given)
+            || headers::upgrade(given).is_some()
+            || FORWARDED_HEADERS.iter().any(|name| given.contains_key(name))
+        {
+            return None;
+        }
+        let parameters: &[&str] =
+            if path == "/openapi/v2" || discovery { &["timeout"] } else { &["hash", "timeout"] };
+        if info.query.is_lossy() || !info.query.has_only(parameters) {
+            return None;
+        }
+        if !info.query.first("timeout").is_none_or(is_seconds) {
+            return None;
+        }
+        let hash = info.query.first("hash");
+        let accept = only(given, &ACCEPT)?;
+        // The other documents of these paths have no ETag, and `/api` tells each client its own addresses.
+        if discovery && !accept.contains("as=APIGroupDiscoveryList") {
+            return None;
+        }
+        let key = Key {
+            path: path.into(),
+            hash: match hash {
+                Some(hash) if hash.len() > TEXT_BYTES_MAX => return None,
+                hash => hash.map(Into::into),
+            },
+            accept: accept.into(),
+            accept_encoding: only(given, &ACCEPT_ENCODING)?.into(),
+            for_people: discovery && is_for_people(given),
+        };
+        let known = match given.get(IF_NONE_MATCH) {
+            None => None,
+            Some(value) => {
+                Some(value.clone()).filter(|tag| is_strong(tag) && !is_repeated(given))?.into()
+            }
+        };
+        Some(Self { key, known })
+    }
+}
+
+/// Whether it is one strong ETag in its plainest form: only those are compared alike by every handler upstream.
+pub(super) fn is_strong(tag: &HeaderValue) -> bool {
+    let inner = tag.as_bytes().strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\""));
+    inner.is_some_and(|inner| !inner.is_empty() && inner.iter().all(u8::is_ascii_alphanumeric))
+}
+
+fn is_repeated(given: &HeaderMap) -> bool {
+    given.get_all(IF_NONE_MATCH).iter().count() > 1
+}
+
+/// The one value of a header, empty if there is none; `None` for several, or what is too long to be a key.
+fn only<'a>(given: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
+    let mut values = given.get_all(name).iter();
+    let Some(value) = values.next() else { return Some("") };
+    let text = value.to_str().ok()?;
+    (values.next().is_none() && text.len() <= TEXT_BYTES_MAX).then_some(text)
+}
+
+/// client-go sends its own time-out along with discovery. The upstream refuses what it can't read, so only the plainest form passes.
+fn is_seconds(text: &str) -> bool {
+    let digits = text.strip_suffix('s').unwrap_or_default();
+    (1..=4).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// The upstream decides what these mean; to a CORS request it adds headers.
+const FORWARDED_HEADERS: [HeaderName; 6] =
+    [RANGE, IF_RANGE, IF_MATCH, IF_MODIFIED_SINCE, IF_UNMODIFIED_SINCE, ORIGIN];
+
+/// kubectl's `Accept` for discovery is below 200 bytes, a hash has 128. Longer parts of a key are not worth keeping.
+const TEXT_BYTES_MAX: usize = 512;
+
+#[cfg(test)]
+mod tests {
+    use http::Request;
+
+    use super::*;
+
+    const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+
+    fn ask(uri: &str, headers: &[(&str, &str)]) -> Option<Ask> {
+        let mut request = Request::builder().uri(uri);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let (parts, ()) = request.body(()).unwrap().into_parts();
+        let query = parts.uri.query().unwrap_or_default();
+        let info = RequestInfo::parse(&parts.method, parts.uri.path(), query);
+        Ask::of(&parts, false, &info)
+    }
+
+    #[test]
+    fn documents_with_an_etag_are_asked_for() {
+        for uri in ["/api", "/apis", "/apis?timeout=32s"] {
+            assert!(ask(uri, &[("accept", AGGREGATED)]).is_some(), "{uri}");
+            assert!(ask(uri, &[("accept", "application/json")]).is_none(), "{uri}: legacy");
+            assert!(ask(uri, &[]).is_none(), "{uri}: legacy");
+        }
+        for uri in [
+            "/openapi/v2",
+            "/openapi/v2?timeout=32s",
+            "/openapi/v3/api/v1",
+            "/openapi/v3/apis/apps/v1?hash=AB",
+        ] {
+            assert!(ask(uri, &[]).is_some(), "{uri}");
+        }
+        for uri in [
+            "/openapi/v3",
+            "/openapi/v2/",
+            "/openapi/v3/api%2Fv1",
+            "/openapi/v2?pretty=1",
+            "/openapi/v2?hash=AB",
+            "/openapi/v2?timeout=x",
+            "/openapi/v3/api/v1?hash=a&hash=b",
+            "/version",
+            "/apis/apps/v1",
+        ] {
+            assert!(ask(uri, &[("accept", AGGREGATED)]).is_none(), "{uri}");
+        }
+    }
+
+    #[test]
+    fn what_may_change_the_answer_is_forwarded() {
+        for (name, value) in [
+            ("range", "bytes=0-1"),
+            ("if-modified-since", "Sat, 21 Nov 2026 12:00:00 GMT"),
+            ("if-none-match", "*"),
+            ("if-none-match", "W/\"A\""),
+            ("if-none-match", "\"A\", \"B\""),
+            ("impersonate-user", "jane"),
+            ("origin", "http://localhost"),
+            ("x-weir-cache", "bypass"),
+        ] {
+            assert!(ask("/openapi/v2", &[(name, value)]).is_none(), "{name}: {value}");
+        }
+        assert!(ask("/openapi/v2", &[("accept", "a/b"), ("accept", "c/d")]).is_none());
+        let known = ask("/openapi/v2", &[("if-none-match", "\"A\"")]).unwrap().known;
+        assert_eq!(known.unwrap(), "\"A\"");
+    }
+
+    #[test]
+    fn keys_tell_apart_what_the_upstream_does() {
+        let key = |headers: &[(&str, &str)]| {
+            let mut all = vec![("accept", AGGREGATED)];
+            all.extend(headers);
+            ask("/apis", &all).unwrap().key
+        };
+        let plain = key(&[]);
+        assert_eq!(plain, key(&[("user-agent", "kubectl/v1.36"), ("authorization", "Bearer x")]));
+        assert_ne!(plain, key(&[("user-agent", "curl/8")]));
+        assert_ne!(plain, key(&[("accept-encoding", "gzip")]));
+        let profile = format!("{AGGREGATED};profile=nopeer");
+        assert_ne!(plain, ask("/apis", &[("accept", &profile)]).unwrap().key);
+        assert_ne!(plain, ask("/api", &[("accept", AGGREGATED)]).unwrap().key);
+    }
+}

@@ -1,0 +1,172 @@
+//! A document as it is kept, and the answers that are made of it.
+//!
+//! Invariant: an answer's headers are those the upstream would send now. What belongs to one request (its audit id, its date)
+//! is never replayed; what tells of the moment (`Cache-Control`, `Expires`) is taken from the 304 that confirmed the document.
+
+use bytes::Bytes;
+use http::header::{
+    ACCEPT_RANGES, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, DATE, ETAG, LAST_MODIFIED,
+    SET_COOKIE, VARY, WARNING,
+};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
+
+use super::ask::is_strong;
+use crate::server::http::audit_id::AUDIT_ID;
+use crate::server::http::response::Body;
+
+/// A document and the headers that belong to it.
+#[derive(Debug)]
+pub(super) struct Document {
+    pub(super) etag: HeaderValue,
+    headers: HeaderMap,
+    body: Bytes,
+}
+
+impl Document {
+    /// The ETag of an answer that may be kept.
+    pub(super) fn etag(status: StatusCode, headers: &HeaderMap) -> Option<&HeaderValue> {
+        // Whoever sets a cookie means one client.
+        let may = status == StatusCode::OK && !headers.contains_key(SET_COOKIE);
+        headers.get(ETAG).filter(|tag| may && is_strong(tag))
+    }
+
+    /// Keeps an answer. The headers have no hop-by-hop ones any more.
+    pub(super) fn new(etag: HeaderValue, headers: &HeaderMap, body: Bytes) -> Self {
+        let mut headers = headers.clone();
+        for name in PER_REQUEST.iter().chain([&CONTENT_LENGTH]) {
+            headers.remove(name);
+        }
+        Self { etag, headers, body }
+    }
+
+    /// About what it takes in memory.
+    pub(super) fn weight(&self) -> usize {
+        self.body.len() + HEADERS_BYTES
+    }
+
+    /// The first answer, with the upstream's own headers.
+    pub(super) fn first(&self, mut headers: HeaderMap, known: bool) -> Response<Body> {
+        headers.remove(CONTENT_LENGTH);
+        self.answer(headers, known)
+    }
+
+    /// An answer confirmed by the upstream's 304, whose headers are given.
+    pub(super) fn confirmed(&self, fresh: HeaderMap, known: bool) -> Response<Body> {
+        if known {
+            return response_of(StatusCode::NOT_MODIFIED, fresh, Body::empty());
+        }
+        let mut headers = self.headers.clone();
+        // A 304 leaves out or words differently what describes the body.
+        let told: Vec<HeaderName> =
+            fresh.keys().filter(|name| !OF_THE_BODY.contains(name)).cloned().collect();
+        for name in told {
+            headers.remove(&name);
+            for value in fresh.get_all(&name) {
+                headers.append(&name, value.clone());
+            }
+        }
+        self.answer(headers, false)
+    }
+
+    /// `known`: the client has it already.
+    fn answer(&self, mut headers: HeaderMap, known: bool) -> Response<Body> {
+        if !known {
+            return response_of(StatusCode::OK, headers, Body::chunks(vec![self.body.clone()]));
+        }
+        for name in NOT_OF_304 {
+            headers.remove(name);
+        }
+        response_of(StatusCode::NOT_MODIFIED, headers, Body::empty())
+    }
+}
+
+fn response_of(status: StatusCode, headers: HeaderMap, body: Body) -> Response<Body> {
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    *response.headers_mut() = headers;
+    response
+}
+
+/// What the upstream says of a request, not of the document.
+const PER_REQUEST: [HeaderName; 5] = [
+    AUDIT_ID,
+    DATE,
+    WARNING,
+    HeaderName::from_static("x-kubernetes-pf-flowschema-uid"),
+    HeaderName::from_static("x-kubernetes-pf-prioritylevel-uid"),
+];
+
+/// What of a kept document holds as long as its ETag does.
+const OF_THE_BODY: [HeaderName; 7] =
+    [ACCEPT_RANGES, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, ETAG, LAST_MODIFIED, VARY];
+
+/// Go's `http.ServeContent` takes these from a 304.
+const NOT_OF_304: [HeaderName; 5] =
+    [ACCEPT_RANGES, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, LAST_MODIFIED];
+
+/// Ten headers, one of them a hash of 128 digits.
+const HEADERS_BYTES: usize = 2048;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in pairs {
+            headers.append(*name, HeaderValue::from_static(value));
+        }
+        headers
+    }
+
+    fn document() -> Document {
+        let given = headers(&[
+            ("audit-id", "theirs"),
+            ("cache-control", "public"),
+            ("content-type", "application/json"),
+            ("etag", "\"AB\""),
+            ("expires", "Sun, 21 Nov 2027 12:00:31 UTC"),
+            ("last-modified", "Sat, 21 Nov 2026 12:00:00 GMT"),
+            ("vary", "Accept"),
+            ("content-length", "2"),
+            ("x-kubernetes-pf-flowschema-uid", "1"),
+        ]);
+        Document::new(HeaderValue::from_static("\"AB\""), &given, Bytes::from_static(b"{}"))
+    }
+
+    #[test]
+    fn a_confirmed_answer_has_the_headers_of_now() {
+        let document = document();
+        let fresh = headers(&[
+            ("audit-id", "now"),
+            ("cache-control", "no-cache, private"),
+            ("etag", "\"AB\""),
+            ("expires", "Mon, 22 Nov 2027 12:00:31 UTC"),
+            ("vary", "Accept-Encoding"),
+        ]);
+        let response = document.confirmed(fresh.clone(), false);
+        for (name, value) in [
+            ("audit-id", "now"),
+            ("cache-control", "no-cache, private"),
+            ("expires", "Mon, 22 Nov 2027 12:00:31 UTC"),
+            ("vary", "Accept"),
+            ("content-type", "application/json"),
+            ("last-modified", "Sat, 21 Nov 2026 12:00:00 GMT"),
+        ] {
+            assert_eq!(response.headers()[name], value);
+        }
+        assert!(!response.headers().contains_key("x-kubernetes-pf-flowschema-uid"));
+        assert_eq!(document.confirmed(fresh.clone(), true).headers(), &fresh);
+    }
+
+    #[test]
+    fn only_plain_successes_are_kept() {
+        let good = headers(&[("etag", "\"AB\"")]);
+        assert!(Document::etag(StatusCode::OK, &good).is_some());
+        assert!(Document::etag(StatusCode::MOVED_PERMANENTLY, &good).is_none());
+        assert!(Document::etag(StatusCode::OK, &headers(&[("etag", "W/\"AB\"")])).is_none());
+        assert!(Document::etag(StatusCode::OK, &headers(&[])).is_none());
+        let cookie = headers(&[("etag", "\"AB\""), ("set-cookie", "a=b")]);
+        assert!(Document::etag(StatusCode::OK, &cookie).is_none());
+    }
+}

@@ -1,0 +1,286 @@
+//! Exactly which headers go on for whom.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use http::{HeaderName, HeaderValue};
+use tokio_util::sync::CancellationToken;
+
+use super::*;
+use crate::auth::cluster::{ProxyHeaders, Setting};
+use crate::auth::peer::Peer;
+use crate::auth::request_header::Names;
+use crate::server::accept::listener::ListenerKind;
+
+fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    for (name, value) in pairs {
+        headers.append(*name, HeaderValue::from_static(value));
+    }
+    headers
+}
+
+fn user(name: &str, groups: &[&str]) -> Arc<User> {
+    let groups = groups.iter().map(|group| (*group).to_owned()).collect();
+    Arc::new(User::new(name.to_owned(), String::new(), groups, BTreeMap::new()))
+}
+
+fn jane() -> Arc<User> {
+    let extra = BTreeMap::from([
+        ("acme.com/x y%".to_owned(), vec!["1".to_owned(), "zwei ü".to_owned()]),
+        ("scopes".to_owned(), vec!["all".to_owned()]),
+    ]);
+    let groups =
+        vec!["dev".to_owned(), "Köche, alle".to_owned(), "system:authenticated".to_owned()];
+    Arc::new(User::new("jane".to_owned(), "u-1".to_owned(), groups, extra))
+}
+
+fn apply(carry: &Carry, given: HeaderMap) -> Result<HeaderMap, Status> {
+    // Whatever is listed, the usual ones are never a client's.
+    apply_with(&IdentityNames::set(listed(&["X-Proxy-"])), carry, given)
+}
+
+/// What a cluster lists: headers that begin so.
+fn listed(heads: &[&str]) -> Names {
+    let all = |name: &str| heads.iter().map(|head| format!(" {head}{name} ")).collect::<Vec<_>>();
+    let prefixes = [all("Extra-"), vec![String::new()]].concat();
+    Names::new(Vec::new(), &all("User"), &all("Uid"), &all("Group"), &prefixes)
+}
+
+fn apply_with(names: &IdentityNames, carry: &Carry, given: HeaderMap) -> Result<HeaderMap, Status> {
+    let address = Some(IpAddr::from([10, 0, 0, 1]));
+    let client = Client {
+        listener: ListenerKind::Tls,
+        address,
+        peer: Peer::default(),
+        draining: CancellationToken::new(),
+    };
+    let mut given = given;
+    carry.apply(names, &client, &mut given).map(|()| given)
+}
+
+/// What a client may try.
+fn given() -> HeaderMap {
+    headers(&[
+        ("accept", "application/json"),
+        ("authorization", "Bearer theirs"),
+        ("proxy-authorization", "Basic x"),
+        ("sec-websocket-protocol", "base64url.bearer.authorization.k8s.io.eA, v5.channel.k8s.io"),
+        ("x-remote-user", "admin"),
+        ("x-remote-group", "system:masters"),
+        ("x-remote-uid", "0"),
+        ("x-remote-extra-scopes", "none"),
+        ("x-proxy-user", "admin"),
+        ("x-proxy-group", "system:masters"),
+        ("x-proxy-uid", "0"),
+        ("x-proxy-extra-a", "b"),
+        ("connection", "keep-alive, x-hop"),
+        ("x-hop", "1"),
+    ])
+}
+
+fn expect(carried: &[(&'static str, &'static str)]) -> HeaderMap {
+    let mut all = headers(&[("accept", "application/json"), ("x-forwarded-for", "10.0.0.1")]);
+    for (name, value) in carried {
+        all.append(*name, HeaderValue::from_bytes(value.as_bytes()).unwrap());
+    }
+    all
+}
+
+const WITHOUT_TOKEN: (&str, &str) = ("sec-websocket-protocol", "v5.channel.k8s.io");
+
+#[test]
+fn weir_drops_what_clients_say_of_themselves() {
+    assert_eq!(apply(&Carry::Weir, given()).unwrap(), expect(&[WITHOUT_TOKEN]));
+}
+
+#[test]
+fn as_is_keeps_credentials_but_no_front_proxys_headers() {
+    let carried = apply(&Carry::AsIs, given()).unwrap();
+    assert_eq!(
+        carried,
+        expect(&[
+            ("authorization", "Bearer theirs"),
+            (
+                "sec-websocket-protocol",
+                "base64url.bearer.authorization.k8s.io.eA, v5.channel.k8s.io"
+            ),
+        ])
+    );
+    assert!(carried["authorization"].is_sensitive(), "never in a table of HPACK");
+}
+
+#[test]
+fn a_front_proxy_tells_the_user_and_nothing_of_the_clients() {
+    let names = IdentityNames::set(listed(&["X-Remote-", "x-remote-"]));
+    let mut claimed = given();
+    for name in ["user", "group", "uid", "extra-a"] {
+        claimed.remove(format!("x-proxy-{name}"));
+    }
+    let carried = apply_with(&names, &Carry::FrontProxy(jane()), claimed).unwrap();
+    assert_eq!(carried, expect(&[&[WITHOUT_TOKEN], &told("x-remote")[..]].concat()));
+}
+
+/// Jane, by headers that begin so.
+fn told(head: &str) -> Vec<(&'static str, &'static str)> {
+    let pairs = [
+        ("user", "jane"),
+        ("uid", "u-1"),
+        ("group", "dev"),
+        ("group", "Köche, alle"),
+        ("group", "system:authenticated"),
+        ("extra-acme.com%2fx%20y%25", "1"),
+        ("extra-acme.com%2fx%20y%25", "zwei ü"),
+        ("extra-scopes", "all"),
+    ];
+    pairs.map(|(name, value)| (&*format!("{head}-{name}").leak(), value)).to_vec()
+}
+
+#[test]
+fn a_front_proxy_tells_it_by_all_that_the_upstream_may_listen_to() {
+    for heads in [&["X-Proxy-"][..], &["X-Proxy-", "X-Other-", "X-Remote-"]] {
+        let names = IdentityNames::set(listed(heads));
+        let mut claimed = given();
+        if heads.len() > 1 {
+            claimed.insert("x-other-user", HeaderValue::from_static("admin"));
+        }
+        let carried = apply_with(&names, &Carry::FrontProxy(jane()), claimed).unwrap();
+        let mut all = vec![WITHOUT_TOKEN];
+        all.extend(heads.iter().flat_map(|head| told(head.to_lowercase().trim_end_matches('-'))));
+        assert_eq!(carried, expect(&all));
+    }
+    // As kube-apiserver has it by default: no header for the uid.
+    let (name, group) = (["X-Remote-User".to_owned()], ["X-Remote-Group".to_owned()]);
+    let names = IdentityNames::set(Names::new(Vec::new(), &name, &[], &group, &[]));
+    let carried = apply_with(&names, &Carry::FrontProxy(jane()), given()).unwrap();
+    let told: Vec<_> = carried.keys().filter(|name| name.as_str().starts_with("x-r")).collect();
+    assert_eq!(told, ["x-remote-user", "x-remote-group"]);
+    // Without their groups users would be others, and without a name all would be Weir.
+    let alone = Names::new(Vec::new(), &name, &[], &[], &[]);
+    let refused = |names, who| {
+        let names = IdentityNames::set(names);
+        apply_with(&names, &Carry::FrontProxy(who), given()).map_err(|status| status.code.as_u16())
+    };
+    let plain = user("jane", &["system:authenticated"]);
+    assert!(refused(alone.clone(), plain.clone()).is_ok());
+    assert_eq!(refused(alone, jane()), Err(403));
+    assert_eq!(refused(Names::new(Vec::new(), &[], &[], &group, &[]), plain), Err(403));
+}
+
+#[test]
+fn names_are_the_settings_of_the_moment() {
+    let settings = ProxyHeaders::default();
+    let names = IdentityNames::of(settings.clone());
+    let claims = || headers(&[("x-corp-user", "admin"), ("x-remote-user", "admin")]);
+    let told = |carry: &Carry| {
+        let carried = apply_with(&names, carry, claims()).map_err(|status| status.code.as_u16())?;
+        let names = carried.keys().map(HeaderName::as_str).filter(|name| name.ends_with("-user"));
+        Ok(names.map(str::to_owned).collect::<Vec<_>>())
+    };
+    let ways = [Carry::AsIs, Carry::FrontProxy(jane()), Carry::Impersonate(jane())];
+    // Nothing is known: what others than the usual ones are cannot be told, and passes only where no upstream listens to it.
+    let words = |words: &[&str]| Ok(words.iter().map(|&word| word.to_owned()).collect());
+    assert_eq!(ways.each_ref().map(told), [words(&["x-corp-user"]), Err(503), Err(503)]);
+    // The cluster has no front proxy.
+    settings.store(Setting::Unset);
+    let impersonated = words(&["x-corp-user", "impersonate-user"]);
+    assert_eq!(ways.each_ref().map(told), [words(&["x-corp-user"]), Err(403), impersonated]);
+    // It has one, and later another.
+    settings.store(Setting::Set(Arc::new(listed(&["X-Remote-", "X-Corp-"]))));
+    let both = words(&["x-remote-user", "x-corp-user"]);
+    assert_eq!(ways.each_ref().map(told), [words(&[]), both, words(&["impersonate-user"])]);
+    settings.store(Setting::Set(Arc::new(listed(&["X-Corp-"]))));
+    let other = [words(&[]), words(&["x-corp-user"]), words(&["impersonate-user"])];
+    assert_eq!(ways.each_ref().map(told), other);
+}
+
+#[test]
+fn impersonation_tells_the_user_and_leaves_to_the_upstream_what_it_adds() {
+    let carried = apply(&Carry::Impersonate(jane()), given()).unwrap();
+    assert_eq!(
+        carried,
+        expect(&[
+            WITHOUT_TOKEN,
+            ("impersonate-user", "jane"),
+            ("impersonate-uid", "u-1"),
+            ("impersonate-group", "dev"),
+            ("impersonate-group", "Köche, alle"),
+            ("impersonate-extra-acme.com%2fx%20y%25", "1"),
+            ("impersonate-extra-acme.com%2fx%20y%25", "zwei ü"),
+            ("impersonate-extra-scopes", "all"),
+        ])
+    );
+    // Told without groups, this one would be given those of its namespace.
+    let account = user("system:serviceaccount:a:b", &["system:authenticated"]);
+    let carried = apply(&Carry::Impersonate(account), HeaderMap::new()).unwrap();
+    assert_eq!(carried["impersonate-group"], "system:authenticated");
+}
+
+#[test]
+fn a_clients_impersonation_is_judged_by_its_own_rights_or_refused() {
+    let name = ("impersonate-user", "root");
+    for carry in [Carry::Weir, Carry::AsIs, Carry::FrontProxy(jane())] {
+        let carried = apply(&carry, headers(&[name])).unwrap();
+        assert_eq!(carried.get_all("impersonate-user").iter().count(), 1);
+        assert_eq!(carried["impersonate-user"], "root");
+    }
+    for header in [name, ("impersonate-group", "g"), ("impersonate-extra-x", "y")] {
+        let refused = apply(&Carry::Impersonate(jane()), headers(&[header])).unwrap_err();
+        assert_eq!((refused.code.as_u16(), refused.reason), (403, "Forbidden"));
+        assert!(refused.message.contains("cannot be combined"), "{}", refused.message);
+    }
+}
+
+#[test]
+fn connection_may_not_name_what_tells_an_identity() {
+    for carry in [Carry::Weir, Carry::AsIs, Carry::FrontProxy(jane()), Carry::Impersonate(jane())] {
+        for name in [
+            "X-Remote-User",
+            "authorization",
+            "Impersonate-Group",
+            "X-Proxy-User",
+            "x-proxy-extra-a",
+            "close, x-remote-extra-a",
+        ] {
+            let mut given = HeaderMap::new();
+            given.insert("connection", HeaderValue::from_str(name).unwrap());
+            let refused = apply(&carry, given).unwrap_err();
+            assert_eq!(refused.code.as_u16(), 400, "{carry:?} {name}");
+        }
+    }
+}
+
+#[test]
+fn what_would_be_read_as_somebody_else_is_refused() {
+    for odd in [
+        user("", &[]),
+        user("jane\r\nx-remote-group: system:masters", &[]),
+        user("jane\0", &[]),
+        user(" admin", &[]),
+        user("admin\t", &[]),
+        user("jane", &["dev\n"]),
+        user("jane", &[" system:masters"]),
+        user("jane", &["system:masters\t"]),
+        user("jane", &["\u{7f}"]),
+    ] {
+        for carry in [Carry::FrontProxy(odd.clone()), Carry::Impersonate(odd.clone())] {
+            let refused = apply(&carry, HeaderMap::new()).unwrap_err();
+            assert_eq!((refused.code.as_u16(), refused.reason), (403, "Forbidden"), "{odd:?}");
+            assert!(!refused.message.contains("masters"));
+        }
+    }
+}
+
+#[test]
+fn as_many_headers_as_fit_are_no_panic() {
+    let mut given = HeaderMap::new();
+    let mut number = 0;
+    while given
+        .try_append(HeaderName::try_from(format!("n{number}")).unwrap(), HeaderValue::from(number))
+        .is_ok()
+    {
+        number += 1;
+    }
+    assert!(apply(&Carry::AsIs, given.clone()).is_ok());
+    assert!(apply(&Carry::FrontProxy(jane()), given).is_err());
+}

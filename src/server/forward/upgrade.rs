@@ -1,0 +1,78 @@
+//! Upgraded connections (exec, attach, port-forward, WebSockets): after the upstream's 101 bytes go both ways, and
+//! nobody looks at them (semantics.md §11).
+//!
+//! There is no idle time-out: a shell may be silent for hours. When one side says that it has no more to send, the other
+//! is told, and may go on sending until it has no more either.
+
+use std::sync::Arc;
+
+use http::header::{CONNECTION, UPGRADE};
+use http::{Response, StatusCode};
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
+use tokio::io::copy_bidirectional_with_sizes;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::server::forward::quota::Share;
+use crate::server::http::headers;
+use crate::server::http::response::Body;
+use crate::server::metrics::ServerMetrics;
+use crate::upstream::pool;
+
+/// Joins both sides of upgraded connections.
+#[derive(Debug)]
+pub(crate) struct Splicer {
+    pub(crate) metrics: ServerMetrics,
+    /// The splices that are under way, waited for when Weir drains.
+    pub(crate) tasks: TaskTracker,
+    /// Ends them all.
+    pub(crate) abort: CancellationToken,
+}
+
+impl Splicer {
+    /// Relays a 101, and from then on bytes; `share` is held to their end. `None` if one of the sides can't be upgraded after all.
+    pub(crate) fn splice(
+        &self,
+        client: Option<OnUpgrade>,
+        mut answer: Response<pool::Body>,
+        share: Option<Arc<Share>>,
+    ) -> Option<Response<Body>> {
+        let client = client?;
+        let upstream = answer.extensions_mut().remove::<OnUpgrade>()?;
+        let protocol = answer.headers().get(UPGRADE).cloned();
+        let guard = self.metrics.upgraded();
+        let abort = self.abort.clone();
+        self.tasks.spawn(async move {
+            let joined = abort.run_until_cancelled(join(client, upstream)).await;
+            if let Some(Err(error)) = joined {
+                tracing::debug!(%error, "an upgraded connection ended");
+            }
+            drop((guard, share));
+        });
+
+        let mut response = Response::new(Body::empty());
+        *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+        let mut relayed = std::mem::take(answer.headers_mut());
+        let connection = relayed.get(CONNECTION).cloned();
+        let _kept = headers::remove_hop_by_hop(&mut relayed);
+        if let Some(connection) = connection {
+            relayed.insert(CONNECTION, connection);
+        }
+        if let Some(protocol) = protocol {
+            relayed.insert(UPGRADE, protocol);
+        }
+        *response.headers_mut() = relayed;
+        Some(response)
+    }
+}
+
+async fn join(client: OnUpgrade, upstream: OnUpgrade) -> std::io::Result<()> {
+    let (client, upstream) = tokio::try_join!(client, upstream).map_err(std::io::Error::other)?;
+    let (mut client, mut upstream) = (TokioIo::new(client), TokioIo::new(upstream));
+    copy_bidirectional_with_sizes(&mut client, &mut upstream, BUFFER_BYTES, BUFFER_BYTES).await?;
+    Ok(())
+}
+
+/// What one direction holds at a time: a few frames of a terminal, a large piece of `kubectl cp`.
+const BUFFER_BYTES: usize = 32 << 10;

@@ -1,0 +1,236 @@
+//! Which headers cross Weir: hop-by-hop ones end here, and a client's own credential where another identity is carried
+//! ([`crate::server::forward::identity`]; design, sections 8 and 9).
+//!
+//! Invariant: hop-by-hop headers are removed first, and `Connection` may not name an identity header, so that nobody
+//! can have the impersonation of a request removed on its way.
+
+use std::net::IpAddr;
+
+use http::header::{
+    AUTHORIZATION, CONNECTION, CONTENT_LENGTH, EXPECT, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE,
+    TRANSFER_ENCODING, UPGRADE,
+};
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+pub(crate) use crate::auth::bearer::PROTOCOL_TOKEN_PREFIX;
+
+/// A `Connection` header that names an identity header; such a request is refused.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct IdentityNamed(pub(crate) String);
+
+/// Removes what belongs to one connection only, including what `Connection` names.
+pub(crate) fn remove_hop_by_hop(headers: &mut HeaderMap) -> Result<(), IdentityNamed> {
+    let named: Vec<HeaderName> = connection_names(headers).collect();
+    for name in named {
+        if is_identity(&name) {
+            return Err(IdentityNamed(name.to_string()));
+        }
+        // Framing is hyper's: a request without its length would be read differently by the next reader.
+        if name != CONTENT_LENGTH && name != http::header::HOST {
+            headers.remove(name);
+        }
+    }
+    if headers.contains_key(TRANSFER_ENCODING) {
+        headers.remove(CONTENT_LENGTH);
+    }
+    for name in HOP_BY_HOP {
+        headers.remove(name);
+    }
+    Ok(())
+}
+
+/// The headers that `Connection` names.
+pub(crate) fn connection_names(headers: &HeaderMap) -> impl Iterator<Item = HeaderName> {
+    connection_tokens(headers).filter_map(|token| HeaderName::from_bytes(token.as_bytes()).ok())
+}
+
+/// Removes a client's credentials, wherever they stand. `Impersonate-*` is none: the upstream judges it by the rights of who is carried.
+pub(crate) fn remove_credentials(headers: &mut HeaderMap) {
+    headers.remove(AUTHORIZATION);
+    remove_proxy_credentials(headers);
+    remove_protocol_token(headers);
+}
+
+/// Removes what is meant for a proxy: no API server reads it.
+pub(crate) fn remove_proxy_credentials(headers: &mut HeaderMap) {
+    headers.remove(PROXY_AUTHORIZATION);
+}
+
+/// Whether a request wants to act as somebody else.
+pub(crate) fn impersonates(headers: &HeaderMap) -> bool {
+    headers.keys().any(|name| name.as_str().starts_with(IMPERSONATE_PREFIX))
+}
+
+/// The protocol that an HTTP/1.1 request asks to be upgraded to. `h2c` is none: Java's client offers it on every plain
+/// connection, and means it for this connection only.
+pub(crate) fn upgrade(headers: &HeaderMap) -> Option<HeaderValue> {
+    if !connection_tokens(headers).any(|token| token.eq_ignore_ascii_case("upgrade")) {
+        return None;
+    }
+    headers.get(UPGRADE).filter(|value| !value.as_bytes().eq_ignore_ascii_case(b"h2c")).cloned()
+}
+
+/// Adds the client's address to `X-Forwarded-For`, as every proxy on the way does.
+pub(crate) fn append_forwarded_for(headers: &mut HeaderMap, client: IpAddr) {
+    let mut value = Vec::new();
+    for given in headers.get_all(FORWARDED_FOR) {
+        value.extend_from_slice(given.as_bytes());
+        value.extend_from_slice(b", ");
+    }
+    value.extend_from_slice(client.to_string().as_bytes());
+    if let Ok(value) = HeaderValue::from_maybe_shared(bytes::Bytes::from(value)) {
+        // It tells of the way only, and a request with as many headers as fit goes without it.
+        drop(headers.try_insert(FORWARDED_FOR, value));
+    }
+}
+
+fn connection_tokens(headers: &HeaderMap) -> impl Iterator<Item = &str> {
+    headers
+        .get_all(CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .map(str::trim)
+        .filter(|token| !token.is_empty())
+}
+
+fn is_identity(name: &HeaderName) -> bool {
+    let name = name.as_str();
+    name == "authorization"
+        || name == FORWARDED_FOR.as_str()
+        // It may hold a token.
+        || name == PROTOCOL.as_str()
+        || name.starts_with(REMOTE_PREFIX)
+        || name.starts_with(IMPERSONATE_PREFIX)
+}
+
+/// A browser's WebSocket carries its bearer token as a sub-protocol; it is an `Authorization` like any other.
+fn remove_protocol_token(headers: &mut HeaderMap) {
+    if !headers.contains_key(PROTOCOL) {
+        return;
+    }
+    let kept: Vec<String> = headers
+        .get_all(PROTOCOL)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .map(|protocol| protocol.trim().to_owned())
+        .filter(|protocol| !protocol.is_empty() && !protocol.starts_with(PROTOCOL_TOKEN_PREFIX))
+        .collect();
+    headers.remove(PROTOCOL);
+    if let Ok(value) = HeaderValue::from_str(&kept.join(", "))
+        && !kept.is_empty()
+    {
+        headers.insert(PROTOCOL, value);
+    }
+}
+
+/// RFC 9110 section 7.6.1 and what Go's reverse proxy removes. `Trailer` stays, since trailers are relayed; `Expect` goes,
+/// since Weir itself says 100 when it begins to read the body.
+const HOP_BY_HOP: [HeaderName; 9] = [
+    CONNECTION,
+    HeaderName::from_static("keep-alive"),
+    PROXY_AUTHENTICATE,
+    HeaderName::from_static("proxy-connection"),
+    HeaderName::from_static("http2-settings"),
+    TE,
+    TRANSFER_ENCODING,
+    UPGRADE,
+    EXPECT,
+];
+
+const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const REMOTE_PREFIX: &str = "x-remote-";
+const IMPERSONATE_PREFIX: &str = "impersonate-";
+const PROTOCOL: HeaderName = HeaderName::from_static("sec-websocket-protocol");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in pairs {
+            headers.append(*name, HeaderValue::from_static(value));
+        }
+        headers
+    }
+
+    #[test]
+    fn hop_by_hop_headers_end_here() {
+        let mut given = headers(&[
+            ("connection", "keep-alive, X-Mine"),
+            ("connection", "close"),
+            ("x-mine", "1"),
+            ("keep-alive", "timeout=5"),
+            ("te", "trailers"),
+            ("transfer-encoding", "chunked"),
+            ("content-length", "5"),
+            ("upgrade", "websocket"),
+            ("accept", "application/json"),
+            ("trailer", "x-sum"),
+        ]);
+        remove_hop_by_hop(&mut given).unwrap();
+        assert_eq!(given, headers(&[("accept", "application/json"), ("trailer", "x-sum")]));
+    }
+
+    #[test]
+    fn connection_may_not_name_an_identity() {
+        for name in [
+            "Impersonate-User",
+            "x-remote-user",
+            "Authorization",
+            "X-Forwarded-For",
+            "Sec-WebSocket-Protocol",
+        ] {
+            let mut given = HeaderMap::new();
+            given.insert(CONNECTION, HeaderValue::from_str(name).unwrap());
+            assert_eq!(
+                remove_hop_by_hop(&mut given),
+                Err(IdentityNamed(name.to_ascii_lowercase()))
+            );
+        }
+        let mut given = headers(&[("connection", "content-length, host"), ("content-length", "5")]);
+        remove_hop_by_hop(&mut given).unwrap();
+        assert_eq!(given, headers(&[("content-length", "5")]));
+    }
+
+    #[test]
+    fn a_clients_credentials_are_dropped_but_impersonation_stays() {
+        let mut given = headers(&[
+            ("authorization", "Bearer x"),
+            ("proxy-authorization", "Basic x"),
+            ("impersonate-user", "jane"),
+            (
+                "sec-websocket-protocol",
+                "base64url.bearer.authorization.k8s.io.eA, v5.channel.k8s.io",
+            ),
+        ]);
+        remove_credentials(&mut given);
+        assert!(impersonates(&given));
+        assert_eq!(
+            given,
+            headers(&[
+                ("impersonate-user", "jane"),
+                ("sec-websocket-protocol", "v5.channel.k8s.io")
+            ])
+        );
+    }
+
+    #[test]
+    fn an_upgrade_needs_both_headers_and_h2c_is_none() {
+        let websocket = headers(&[("connection", "keep-alive, Upgrade"), ("upgrade", "websocket")]);
+        assert_eq!(upgrade(&websocket), Some(HeaderValue::from_static("websocket")));
+        assert_eq!(upgrade(&headers(&[("upgrade", "websocket")])), None);
+        let h2c = headers(&[("connection", "Upgrade, HTTP2-Settings"), ("upgrade", "h2c")]);
+        assert_eq!(upgrade(&h2c), None);
+    }
+
+    #[test]
+    fn the_client_is_appended_to_those_before_it() {
+        let mut given =
+            headers(&[("x-forwarded-for", "10.0.0.1"), ("x-forwarded-for", "10.0.0.2")]);
+        append_forwarded_for(&mut given, IpAddr::from([127, 0, 0, 1]));
+        assert_eq!(given, headers(&[("x-forwarded-for", "10.0.0.1, 10.0.0.2, 127.0.0.1")]));
+    }
+}

@@ -1,0 +1,175 @@
+//! The Host allow-list: a web page that rebinds its name to a loopback address must not reach the API (design, section 9).
+//!
+//! Nor may one that needs no such trick: a browser lets any page open a WebSocket to any address, and so to `exec`, and send
+//! simple POSTs, but it says in `Origin` whose page it is.
+//!
+//! Both matter where whoever reaches Weir is let in, in sidecar mode. In gateway mode a client shows who it is, and any name will do, as for
+//! kube-apiserver; only a Host that is no Host is refused, as Go's server does.
+
+use std::collections::HashSet;
+use std::net::IpAddr;
+
+use http::request::Parts;
+use http::uri::Authority;
+use http::{HeaderValue, StatusCode, Uri, Version, header};
+
+use crate::api::status::Status;
+use crate::server::http::response::refusal;
+
+/// The names that a request may be addressed to. Names are kept in lower case.
+#[derive(Debug)]
+pub(crate) struct HostPolicy {
+    /// `None` for any.
+    allowed: Option<HashSet<String>>,
+}
+
+impl HostPolicy {
+    /// Allows these besides `localhost` and loopback addresses.
+    pub(crate) fn new<'a>(names: impl Iterator<Item = &'a str>) -> Self {
+        Self { allowed: Some(names.map(str::to_ascii_lowercase).collect()) }
+    }
+
+    /// Allows every name, and web pages of every origin.
+    pub(crate) fn any() -> Self {
+        Self { allowed: None }
+    }
+
+    /// Judges both places where a request names its host: they may differ, and whoever is behind may
+    /// look at either. Errors are Weir's own answers.
+    pub(crate) fn check(&self, request: &Parts) -> Result<(), Status> {
+        let mut hosts = request.headers.get_all(header::HOST).iter();
+        let host = hosts.next();
+        if hosts.next().is_some() {
+            return Err(bad_request("the request has more than one Host header"));
+        }
+        let mut named = false;
+        if let Some(authority) = request.uri.authority() {
+            named = true;
+            self.check_name(authority.host())?;
+        }
+        if let Some(host) = host {
+            named = true;
+            let authority = Authority::try_from(host.as_bytes())
+                .map_err(|_| bad_request("the Host header cannot be read"))?;
+            self.check_name(authority.host())?;
+        }
+        for origin in request.headers.get_all(header::ORIGIN) {
+            self.check_origin(origin)?;
+        }
+        // Before HTTP/1.1 there was none to send, and no browser speaks that any more.
+        if named || request.version < Version::HTTP_11 {
+            Ok(())
+        } else {
+            Err(bad_request("the request has no Host header"))
+        }
+    }
+
+    fn check_name(&self, host: &str) -> Result<(), Status> {
+        if self.allows(host) {
+            return Ok(());
+        }
+        Err(forbidden(&format!("for host {host:?}")))
+    }
+
+    /// Only pages of names that Weir answers for, whatever their port. What has no name (`null`: a sandboxed frame, a file)
+    /// may be anybody's.
+    fn check_origin(&self, origin: &HeaderValue) -> Result<(), Status> {
+        if self.allowed.is_none() {
+            return Ok(());
+        }
+        let uri = Uri::try_from(origin.as_bytes()).ok().filter(|uri| uri.scheme().is_some());
+        if uri.as_ref().and_then(Uri::host).is_some_and(|host| self.allows(host)) {
+            return Ok(());
+        }
+        Err(forbidden(&format!("web pages of {origin:?}")))
+    }
+
+    fn allows(&self, host: &str) -> bool {
+        let Some(allowed) = &self.allowed else { return true };
+        let name = host.trim_start_matches('[').trim_end_matches(']').to_ascii_lowercase();
+        let loopback =
+            name.parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback());
+        loopback || name == "localhost" || allowed.contains(&name)
+    }
+}
+
+fn forbidden(whom: &str) -> Status {
+    let message = format!(
+        "weir does not answer {whom}; if that is intended, add the name to server.allowedHosts in weir's configuration"
+    );
+    refusal(StatusCode::FORBIDDEN, "Forbidden", message)
+}
+
+fn bad_request(message: &str) -> Status {
+    refusal(StatusCode::BAD_REQUEST, "BadRequest", message.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::Request;
+
+    fn code(uri: &str, hosts: &[&str]) -> u16 {
+        let mut request = Request::builder().uri(uri);
+        for host in hosts {
+            request = request.header("host", *host);
+        }
+        judge(&HostPolicy::new(["Weir.Example", "192.0.2.7"].into_iter()), request)
+    }
+
+    fn judge(policy: &HostPolicy, request: http::request::Builder) -> u16 {
+        let (parts, ()) = request.body(()).unwrap().into_parts();
+        policy.check(&parts).map_or_else(|status| status.code.as_u16(), |()| 200)
+    }
+
+    #[test]
+    fn only_loopback_and_configured_names_are_answered() {
+        for host in [
+            "localhost",
+            "LOCALHOST:8001",
+            "127.0.0.1:1",
+            "127.9.9.9",
+            "[::1]:8001",
+            "[::ffff:127.0.0.1]:8001",
+            "weir.example:443",
+            "192.0.2.7",
+        ] {
+            assert_eq!(code("/api", &[host]), 200, "{host}");
+        }
+        for host in
+            ["evil.example", "localhost.evil.example", "10.0.0.1", "127.0.0.1.nip.io:80", "[::2]"]
+        {
+            assert_eq!(code("/api", &[host]), 403, "{host}");
+        }
+    }
+
+    #[test]
+    fn both_places_are_judged() {
+        assert_eq!(code("http://localhost/api", &[]), 200);
+        assert_eq!(code("http://evil.example/api", &["localhost"]), 403);
+        assert_eq!(code("http://localhost/api", &["evil.example"]), 403);
+    }
+
+    #[test]
+    fn a_missing_or_repeated_host_is_a_bad_request() {
+        assert_eq!(code("/api", &[]), 400);
+        assert_eq!(code("/api", &["localhost", "localhost"]), 400);
+        assert_eq!(code("/api", &[""]), 400);
+    }
+
+    #[test]
+    fn any_name_is_a_name_but_there_is_one() {
+        let code = |hosts: &[&str]| {
+            let mut request =
+                Request::builder().uri("/api").header("origin", "https://evil.example");
+            for host in hosts {
+                request = request.header("host", *host);
+            }
+            judge(&HostPolicy::any(), request)
+        };
+        assert_eq!(code(&["kubernetes.default.svc"]), 200);
+        for hosts in [&[][..], &["a", "a"], &[""], &["a b"]] {
+            assert_eq!(code(hosts), 400, "{hosts:?}");
+        }
+    }
+}
