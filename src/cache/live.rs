@@ -27,7 +27,7 @@ use crate::cache::budget::{Account, Budget};
 use crate::cache::core::watch_cache::{Change, Now, WatchCache, WindowLimits};
 use crate::cache::handle::{Place, Refusal};
 use crate::cache::progress::Probes;
-use crate::cache::proof::{Proofs, Witness};
+use crate::cache::proof::{DynListWatch, Proofs};
 use crate::codec::bookmark::BookmarkTemplate;
 use crate::config::CacheConfig;
 use crate::telemetry::cache_metrics::{CacheMetrics, CacheSeries};
@@ -180,7 +180,7 @@ impl LiveCache {
     pub(crate) fn new(
         key: CacheKey,
         resource: Arc<ApiResource>,
-        upstream: Arc<dyn Witness>,
+        upstream: Arc<dyn DynListWatch>,
         shared: Arc<Shared>,
     ) -> Self {
         let limits = WindowLimits {

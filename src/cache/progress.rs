@@ -5,7 +5,7 @@
 //! and only of such a one: whoever comes while a probe is in flight waits for the next, together with all who come
 //! until that one is sent. However many wait, at most one probe is in flight and one is due.
 //!
-//! Lock order: `flights`, alone and never across an await.
+//! Lock order: `state`, alone and never across an await.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,7 +30,7 @@ pub(crate) struct Probes {
     probe: Arc<dyn Probe>,
     tasks: TaskTracker,
     metrics: CacheMetrics,
-    flights: Mutex<Flights>,
+    state: Mutex<ProbeState>,
 }
 
 /// What a probe learnt: `None` while it is due or in flight.
@@ -42,7 +42,7 @@ type Outcome = Option<Result<ResourceVersion, ProbeFailed>>;
 pub(crate) struct ProbeFailed;
 
 #[derive(Default)]
-struct Flights {
+struct ProbeState {
     in_flight: bool,
     due: Option<watch::Sender<Outcome>>,
 }
@@ -50,7 +50,7 @@ struct Flights {
 impl Probes {
     /// Probes that run as tasks of the tracker.
     pub(crate) fn new(probe: Arc<dyn Probe>, tasks: TaskTracker, metrics: CacheMetrics) -> Self {
-        Self { probe, tasks, metrics, flights: Mutex::default() }
+        Self { probe, tasks, metrics, state: Mutex::default() }
     }
 
     /// The upstream's resourceVersion as of some moment after this call. Cancel safe: the probe goes on for the others.
@@ -62,32 +62,32 @@ impl Probes {
 
     /// A place on the next probe to be sent; sends it if none is in flight.
     fn join(self: &Arc<Self>) -> watch::Receiver<Outcome> {
-        let mut flights = self.flights.lock();
-        if let Some(due) = &flights.due {
+        let mut state = self.state.lock();
+        if let Some(due) = &state.due {
             return due.subscribe();
         }
         let (sender, receiver) = watch::channel(None);
-        if flights.in_flight {
-            flights.due = Some(sender);
+        if state.in_flight {
+            state.due = Some(sender);
         } else {
-            flights.in_flight = true;
-            self.tasks.spawn(Arc::clone(self).fly(sender));
+            state.in_flight = true;
+            self.tasks.spawn(Arc::clone(self).run(sender));
         }
         receiver
     }
 
     /// Sends a probe, and then the one that came due meanwhile, until none is.
-    async fn fly(self: Arc<Self>, mut outcome: watch::Sender<Outcome>) {
+    async fn run(self: Arc<Self>, mut outcome: watch::Sender<Outcome>) {
         loop {
             // Nobody is left to tell: a client that gave up must cost the upstream nothing.
             if !outcome.is_closed() {
                 outcome.send_replace(Some(self.send().await));
             }
-            let mut flights = self.flights.lock();
-            match flights.due.take() {
+            let mut state = self.state.lock();
+            match state.due.take() {
                 Some(due) => outcome = due,
                 None => {
-                    flights.in_flight = false;
+                    state.in_flight = false;
                     return;
                 }
             }

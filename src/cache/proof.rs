@@ -16,11 +16,11 @@
 //! request is forwarded.
 //!
 //! Invariants: what a proof rests on was asked for after the request arrived, or reached P. At most one list and one short watch of a cache are under
-//! way; whoever comes meanwhile shares them, and looks at what they brought. No lock here but a [`Flight`]'s.
+//! way; whoever comes meanwhile shares them, and looks at what they brought. No lock here but a [`SingleFlight`]'s.
 
-mod flight;
 mod list;
 mod short_watch;
+mod single_flight;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -35,10 +35,10 @@ use crate::api::resource_version::ResourceVersion;
 use crate::cache::handle::Refusal;
 use crate::cache::live::LiveCache;
 use crate::cache::progress::{CATCH_UP, Probe};
-use crate::cache::proof::flight::Flight;
 pub use crate::cache::proof::list::Listed;
 use crate::cache::proof::list::Listing;
 pub(crate) use crate::cache::proof::short_watch::is_current;
+use crate::cache::proof::single_flight::SingleFlight;
 use crate::cache::reflector;
 use crate::codec::list::ListPage;
 use crate::upstream::error::UpstreamError;
@@ -56,7 +56,7 @@ pub enum FreshState {
 }
 
 /// What proofs ask of an upstream, for one resource, representation and scope: a lister-watcher behind an object.
-pub(crate) trait Witness: Probe {
+pub(crate) trait DynListWatch: Probe {
     /// [`ListWatch::list`].
     fn list(&self, request: ListRequest) -> BoxFuture<'_, Result<ListPage, UpstreamError>>;
 
@@ -64,11 +64,11 @@ pub(crate) trait Witness: Probe {
     fn watch(
         &self,
         request: WatchRequest,
-    ) -> BoxFuture<'_, Result<Box<dyn Testimony>, UpstreamError>>;
+    ) -> BoxFuture<'_, Result<Box<dyn DynWatchStream>, UpstreamError>>;
 }
 
 /// A running watch behind an object.
-pub(crate) trait Testimony: Send {
+pub(crate) trait DynWatchStream: Send {
     /// [`WatchStream::next`].
     fn next(&mut self) -> BoxFuture<'_, Result<Option<Vec<UpstreamEvent>>, UpstreamError>>;
 }
@@ -79,7 +79,7 @@ impl<L: ListWatch> Probe for L {
     }
 }
 
-impl<L: ListWatch> Witness for L {
+impl<L: ListWatch> DynListWatch for L {
     fn list(&self, request: ListRequest) -> BoxFuture<'_, Result<ListPage, UpstreamError>> {
         ListWatch::list(self, request).boxed()
     }
@@ -87,13 +87,13 @@ impl<L: ListWatch> Witness for L {
     fn watch(
         &self,
         request: WatchRequest,
-    ) -> BoxFuture<'_, Result<Box<dyn Testimony>, UpstreamError>> {
+    ) -> BoxFuture<'_, Result<Box<dyn DynWatchStream>, UpstreamError>> {
         let watch = ListWatch::watch(self, request);
-        async { Ok(Box::new(watch.await?) as Box<dyn Testimony>) }.boxed()
+        async { Ok(Box::new(watch.await?) as Box<dyn DynWatchStream>) }.boxed()
     }
 }
 
-impl<W: WatchStream> Testimony for W {
+impl<W: WatchStream> DynWatchStream for W {
     fn next(&mut self) -> BoxFuture<'_, Result<Option<Vec<UpstreamEvent>>, UpstreamError>> {
         WatchStream::next(self).boxed()
     }
@@ -101,18 +101,18 @@ impl<W: WatchStream> Testimony for W {
 
 /// The proofs of one cache.
 pub(crate) struct Proofs {
-    upstream: Arc<dyn Witness>,
-    lists: Flight<Listing>,
+    upstream: Arc<dyn DynListWatch>,
+    lists: SingleFlight<Listing>,
     /// Whether a short watch told how far the upstream is.
-    watches: Flight<bool>,
+    watches: SingleFlight<bool>,
     /// How far short watches have brought the cache.
     told: AtomicU64,
 }
 
 impl Proofs {
     /// None yet, from this upstream.
-    pub(crate) fn new(upstream: Arc<dyn Witness>) -> Self {
-        let (lists, watches) = (Flight::new(), Flight::new());
+    pub(crate) fn new(upstream: Arc<dyn DynListWatch>) -> Self {
+        let (lists, watches) = (SingleFlight::new(), SingleFlight::new());
         Self { upstream, lists, watches, told: AtomicU64::new(0) }
     }
 }

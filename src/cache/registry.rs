@@ -291,7 +291,8 @@ impl Inner {
         let begin = Begin { at, floor: self.floors.reached(&key, history) };
         let upstream = self.source.connect(&resource, key.representation, &key.scope);
         let shared = Arc::clone(&self.shared);
-        let live = Arc::new(LiveCache::new(key, resource, upstream.clone().witness(), shared));
+        let live =
+            Arc::new(LiveCache::new(key, resource, upstream.clone().dyn_list_watch(), shared));
         if at.is_some() {
             live.begins_in_the_past();
         }

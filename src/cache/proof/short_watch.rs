@@ -18,25 +18,25 @@ use crate::upstream::lister_watcher::{UpstreamEvent, WatchRequest};
 
 /// Watches until a bookmark, and takes note of it in the cache. Returns whether one came.
 pub(super) async fn short_watch(live: Arc<LiveCache>) -> bool {
-    witness(&live).await == Some(Testified::Bookmark)
+    watch_progress(&live).await == Some(ProgressOutcome::Bookmark)
 }
 
 /// Whether the cache has, at some moment after this call, everything that an instance of the upstream has. Unlike for a proof of freshness no
 /// bookmark is needed, which older upstreams may have none to send of: a watch that reached its own time-out shows as much.
 pub(crate) async fn is_current(live: &LiveCache) -> bool {
-    witness(live).await.is_some()
+    watch_progress(live).await.is_some()
 }
 
 /// What a short watch showed of a cache that has all its events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Testified {
+enum ProgressOutcome {
     /// That it is at the upstream's resourceVersion, as far as the bookmark tells that.
     Bookmark,
     /// That nothing is missing.
     End,
 }
 
-async fn witness(live: &LiveCache) -> Option<Testified> {
+async fn watch_progress(live: &LiveCache) -> Option<ProgressOutcome> {
     let history = live.history();
     let _slot = live.shared.proof_watches.acquire().await.ok()?;
     let held = (*live.cache.progress().borrow())?;
@@ -56,11 +56,11 @@ async fn witness(live: &LiveCache) -> Option<Testified> {
         return None;
     }
     let Some(bookmark) = bookmark else {
-        return (opened.elapsed() >= FULL_LIFE).then_some(Testified::End);
+        return (opened.elapsed() >= FULL_LIFE).then_some(ProgressOutcome::End);
     };
     live.proofs.told.fetch_max(bookmark.0, Ordering::Relaxed);
     live.progressed(history, bookmark);
-    Some(Testified::Bookmark)
+    Some(ProgressOutcome::Bookmark)
 }
 
 /// The resourceVersions of the last event, which is `held` if there is none, and of the first bookmark after it, if one comes before the end.

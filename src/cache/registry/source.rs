@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use crate::api::resource::{ApiResource, GroupVersionResource, Representation, Scope};
 use crate::cache::handle::Refusal;
 use crate::cache::live::LiveCache;
-use crate::cache::proof::Witness;
+use crate::cache::proof::DynListWatch;
 use crate::cache::reflector::{Begin, Reflector};
 use crate::upstream::Upstream;
 use crate::upstream::discovery::{Discovery, Found};
@@ -46,14 +46,14 @@ pub(crate) trait Source: Send + Sync + 'static {
 /// A lister-watcher behind an object: all that the registry does with one.
 pub(crate) trait Connection: Send + Sync {
     /// What proofs of freshness ask.
-    fn witness(self: Arc<Self>) -> Arc<dyn Witness>;
+    fn dyn_list_watch(self: Arc<Self>) -> Arc<dyn DynListWatch>;
 
     /// The work of the reflector of a new cache.
     fn reflect(self: Arc<Self>, live: Arc<LiveCache>, begin: Begin) -> BoxFuture<'static, Refusal>;
 }
 
 impl<L: ListWatch> Connection for L {
-    fn witness(self: Arc<Self>) -> Arc<dyn Witness> {
+    fn dyn_list_watch(self: Arc<Self>) -> Arc<dyn DynListWatch> {
         self
     }
 

@@ -10,14 +10,14 @@ use tokio::sync::watch;
 
 use crate::cache::live::LiveCache;
 
-type Landing<T> = watch::Receiver<Option<T>>;
+type SharedOutcome<T> = watch::Receiver<Option<T>>;
 
 /// See the module.
-pub(super) struct Flight<T> {
-    slot: Arc<Mutex<Option<Landing<T>>>>,
+pub(super) struct SingleFlight<T> {
+    slot: Arc<Mutex<Option<SharedOutcome<T>>>>,
 }
 
-impl<T: Send + Sync + 'static> Flight<T> {
+impl<T: Send + Sync + 'static> SingleFlight<T> {
     /// Nothing under way.
     pub(super) fn new() -> Self {
         Self { slot: Arc::default() }
@@ -25,36 +25,36 @@ impl<T: Send + Sync + 'static> Flight<T> {
 
     /// Joins the work under way, or begins it as a task that ends with the cache. The outcome is `None` until it is there; the channel closes without one
     /// if the work was given up.
-    pub(super) fn join<F>(&self, live: &LiveCache, begin: impl FnOnce() -> F) -> Landing<T>
+    pub(super) fn join<F>(&self, live: &LiveCache, begin: impl FnOnce() -> F) -> SharedOutcome<T>
     where
         F: Future<Output = T> + Send + 'static,
     {
         let mut slot = self.slot.lock();
-        if let Some(landing) = &*slot {
-            return landing.clone();
+        if let Some(receiver) = &*slot {
+            return receiver.clone();
         }
-        let (outcome, landing) = watch::channel(None);
-        *slot = Some(landing.clone());
-        let under_way = UnderWay(Arc::clone(&self.slot));
+        let (outcome, receiver) = watch::channel(None);
+        *slot = Some(receiver.clone());
+        let guard = InFlightGuard(Arc::clone(&self.slot));
         let (work, cancel) = (begin(), live.cancel.clone());
         live.shared.tasks.spawn(async move {
             let done = cancel.run_until_cancelled(work).await;
             // Whoever comes from now on begins anew, and nothing is kept here of what this one brought.
-            drop(under_way);
+            drop(guard);
             if done.is_some() {
                 outcome.send_replace(done);
             }
         });
-        landing
+        receiver
     }
 }
 
 /// Empties the slot when the work is over, even by a panic.
-struct UnderWay<T>(Arc<Mutex<Option<Landing<T>>>>);
+struct InFlightGuard<T>(Arc<Mutex<Option<SharedOutcome<T>>>>);
 
-impl<T> Drop for UnderWay<T> {
+impl<T> Drop for InFlightGuard<T> {
     fn drop(&mut self) {
-        let landing = self.0.lock().take();
-        drop(landing);
+        let receiver = self.0.lock().take();
+        drop(receiver);
     }
 }
