@@ -3,9 +3,9 @@
 //! [`core`] is the watch cache itself, without I/O or clock. Everything else in here drives it.
 
 pub mod budget;
+pub(crate) mod cached_resource;
 pub mod core;
 pub mod handle;
-pub(crate) mod live;
 pub mod progress;
 pub mod proof;
 pub mod reflector;

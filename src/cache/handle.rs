@@ -14,9 +14,9 @@ use tokio::time::Instant;
 use crate::api::media_type::View;
 use crate::api::resource::{ApiResource, Scope};
 use crate::api::resource_version::ResourceVersion;
+use crate::cache::cached_resource::CachedResource;
 use crate::cache::core::watch_cache::{WatchCache, WatchRefusal};
 use crate::cache::core::watcher::{WatchFilter, WatchStart, Watcher};
-use crate::cache::live::LiveCache;
 use crate::cache::proof::{self, FreshState};
 
 /// Why a cache does not answer; the request is forwarded.
@@ -64,29 +64,29 @@ impl Refusal {
 
 /// A cache in use; while one of these lives the cache is not idle. Cheap to clone: each clone is a use of its own.
 pub struct CacheHandle {
-    live: Arc<LiveCache>,
+    cached: Arc<CachedResource>,
 }
 
 impl CacheHandle {
     /// Counts a use of the cache. Called with the registry's shard held, or while another handle lives, so that a cache cannot be found idle in between.
-    pub(crate) fn new(live: Arc<LiveCache>) -> Self {
-        live.begin_use();
-        Self { live }
+    pub(crate) fn new(cached: Arc<CachedResource>) -> Self {
+        cached.begin_use();
+        Self { cached }
     }
 
     /// What discovery says of the resource.
     pub fn resource(&self) -> &Arc<ApiResource> {
-        &self.live().resource
+        &self.cached().resource
     }
 
     /// What of the resource the cache holds. A cluster's cache answers for any namespace in it.
     pub fn scope(&self) -> &Scope {
-        &self.live().key.scope
+        &self.cached().key.scope
     }
 
     /// The watch cache.
     pub fn cache(&self) -> &Arc<WatchCache> {
-        &self.live().cache
+        &self.cached().cache
     }
 
     /// Waits until the cache has its first complete state. Fails as soon as it is known that it will not have one:
@@ -97,7 +97,7 @@ impl CacheHandle {
         if self.cache().state().is_some() {
             return Ok(());
         }
-        let _place = self.live().join().ok_or(Refusal::NotReady)?;
+        let _place = self.cached().join().ok_or(Refusal::NotReady)?;
         let mut progress = self.cache().progress();
         let ready = async { progress.wait_for(Option::is_some).await.is_ok() };
         self.wait(timeout, ready, Refusal::NotReady).await
@@ -121,7 +121,7 @@ impl CacheHandle {
     /// A resourceVersion not below that of anything that was written before this call: step 1 of the design, section 5. Concurrent calls
     /// share probes. The cache may not be there yet.
     pub async fn revision(&self, timeout: Duration) -> Result<ResourceVersion, Refusal> {
-        let probed = tokio::time::timeout(timeout, proof::probe(self.live())).await;
+        let probed = tokio::time::timeout(timeout, proof::probe(self.cached())).await;
         probed.unwrap_or(Err(Refusal::NotFresh))
     }
 
@@ -133,17 +133,17 @@ impl CacheHandle {
         since: Instant,
         timeout: Duration,
     ) -> Result<FreshState, Refusal> {
-        let live = self.live();
+        let cached = self.cached();
         // One that began for this request needs no other proof than its first list.
-        if asked.is_none() && live.is_listed_since(since) {
-            live.series.proof("held", Duration::ZERO);
+        if asked.is_none() && cached.is_listed_since(since) {
+            cached.series.proof("held", Duration::ZERO);
             return Ok(FreshState::Held);
         }
-        let mut stopped = live.stopped.subscribe();
+        let mut stopped = cached.stopped.subscribe();
         let ended = async { stopped.wait_for(Option::is_some).await.ok().and_then(|end| *end) };
         tokio::select! {
             biased;
-            fresh = proof::fresh_state(live, asked, timeout) => fresh,
+            fresh = proof::fresh_state(cached, asked, timeout) => fresh,
             Some(end) = ended => Err(end),
         }
     }
@@ -151,13 +151,13 @@ impl CacheHandle {
     /// Whether the upstream's watch is open and its events are applied as they come, to be awaited. A connection that is dead without knowing
     /// counts as open for as long as nobody knows; [`Self::is_current`] tells.
     pub fn watching(&self) -> watch::Receiver<bool> {
-        self.live().watching.subscribe()
+        self.cached().watching.subscribe()
     }
 
     /// Asks the upstream, by a watch of three seconds from what is held, whether the cache has, at some moment after this call, everything that an
     /// instance of the upstream has. False if that was not shown in time. Cancel safe.
     pub async fn is_current(&self, timeout: Duration) -> bool {
-        tokio::time::timeout(timeout, proof::is_current(self.live())).await.unwrap_or(false)
+        tokio::time::timeout(timeout, proof::is_current(self.cached())).await.unwrap_or(false)
     }
 
     /// Begins a watch with a state.
@@ -169,7 +169,7 @@ impl CacheHandle {
         match state {
             FreshState::Held => self.cache().watch(filter, WatchStart::InitialEvents),
             FreshState::Listed(listed) => self
-                .live()
+                .cached()
                 .within(listed.history, |cache| cache.watch_from(filter, &listed.state))
                 .unwrap_or(Err(WatchRefusal::NotReady)),
         }
@@ -181,11 +181,11 @@ impl CacheHandle {
     ///
     /// What cannot be told: once the new history has passed it, a resourceVersion of the lost one looks like any other.
     pub async fn is_lost(&self, after: ResourceVersion, timeout: Duration) -> bool {
-        let Some(lost) = self.live().shared.lost() else { return false };
+        let Some(lost) = self.cached().shared.lost() else { return false };
         if *self.cache().progress().borrow() >= Some(after) {
             return false;
         }
-        match tokio::time::timeout(timeout, self.live().probes.revision()).await {
+        match tokio::time::timeout(timeout, self.cached().probes.revision()).await {
             Ok(Ok(revision)) => revision < after,
             // A list that was not needed is better than silence.
             _ => after <= lost,
@@ -199,25 +199,25 @@ impl CacheHandle {
         initial_events_end: bool,
         view: View,
     ) -> Option<Bytes> {
-        let template = self.live().template.load();
+        let template = self.cached().template.load();
         template.as_ref().map(|template| template.frame(resource_version, initial_events_end, view))
     }
 
     /// The `Warning` headers that the upstream sends with this resource; answers from the cache carry them too
     /// (semantics.md §8.8).
     pub fn warnings(&self) -> Arc<Vec<HeaderValue>> {
-        self.live().warnings.load_full()
+        self.cached().warnings.load_full()
     }
 
     /// Whether the upstream has watch-list, and so takes `sendInitialEvents` and sends the unasked initial-events-end bookmark
     /// (semantics.md §1.4); clients of an upstream that lacks it must be sent neither. `None` while it is not known.
     pub fn upstream_has_watch_list(&self) -> Option<bool> {
-        let support = &self.live().shared.watch_list;
+        let support = &self.cached().shared.watch_list;
         support.is_known().then(|| support.is_known_to_work())
     }
 
-    fn live(&self) -> &Arc<LiveCache> {
-        &self.live
+    fn cached(&self) -> &Arc<CachedResource> {
+        &self.cached
     }
 
     /// Waits for `done`, for the cache's end or for the time-out, whichever comes first.
@@ -227,7 +227,7 @@ impl CacheHandle {
         done: impl Future<Output = bool>,
         late: Refusal,
     ) -> Result<(), Refusal> {
-        let mut stopped = self.live().stopped.subscribe();
+        let mut stopped = self.cached().stopped.subscribe();
         let ended = async { stopped.wait_for(Option::is_some).await.ok().and_then(|end| *end) };
         tokio::select! {
             biased;
@@ -240,29 +240,29 @@ impl CacheHandle {
 
 impl fmt::Debug for CacheHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("CacheHandle").field(&self.live().key).finish()
+        f.debug_tuple("CacheHandle").field(&self.cached().key).finish()
     }
 }
 
 impl Clone for CacheHandle {
     fn clone(&self) -> Self {
-        Self::new(Arc::clone(&self.live))
+        Self::new(Arc::clone(&self.cached))
     }
 }
 
 impl Drop for CacheHandle {
     fn drop(&mut self) {
-        self.live.end_use();
+        self.cached.end_use();
     }
 }
 
 /// A place among those who wait for a cache to become ready.
 pub(crate) struct Place<'a> {
-    pub(crate) live: &'a LiveCache,
+    pub(crate) cached: &'a CachedResource,
 }
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
-        self.live.joiners.fetch_sub(1, Ordering::Relaxed);
+        self.cached.joiners.fetch_sub(1, Ordering::Relaxed);
     }
 }

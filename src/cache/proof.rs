@@ -32,8 +32,8 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
 use crate::api::resource_version::ResourceVersion;
+use crate::cache::cached_resource::CachedResource;
 use crate::cache::handle::Refusal;
-use crate::cache::live::LiveCache;
 use crate::cache::progress::{CATCH_UP, Probe};
 pub use crate::cache::proof::list::Listed;
 use crate::cache::proof::list::Listing;
@@ -119,55 +119,60 @@ impl Proofs {
 
 /// Finds a state that is not older than `asked`, or for `None` than this call, and counts how. Cancel safe: what others share goes on.
 pub(crate) async fn fresh_state(
-    live: &Arc<LiveCache>,
+    cached: &Arc<CachedResource>,
     asked: Option<ResourceVersion>,
     within: Duration,
 ) -> Result<FreshState, Refusal> {
     let began = Instant::now();
-    let proved = timeout(within, prove(live, asked)).await.unwrap_or(Err(Refusal::NotFresh));
+    let proved = timeout(within, prove(cached, asked)).await.unwrap_or(Err(Refusal::NotFresh));
     let step = proved.as_ref().map_or("forwarded", |(_, step)| *step);
-    live.series.proof(step, began.elapsed());
+    cached.series.proof(step, began.elapsed());
     proved.map(|(state, _)| state)
 }
 
 type Proved = Result<(FreshState, &'static str), Refusal>;
 
-async fn prove(live: &Arc<LiveCache>, asked: Option<ResourceVersion>) -> Proved {
-    let held = *live.cache.progress().borrow();
+async fn prove(cached: &Arc<CachedResource>, asked: Option<ResourceVersion>) -> Proved {
+    let held = *cached.cache.progress().borrow();
     if asked.is_some() && held >= asked {
         return Ok((FreshState::Held, "held"));
     }
-    let revision = probe(live).await?;
+    let revision = probe(cached).await?;
     let needed = asked.unwrap_or(revision);
     if needed > revision {
         // Of the future: what becomes of it the upstream says.
         return Err(Refusal::NotFresh);
     }
-    if *live.cache.progress().borrow() >= Some(needed) {
+    if *cached.cache.progress().borrow() >= Some(needed) {
         return Ok((FreshState::Held, "held"));
     }
-    if list::is_small(live) { by_list(live, needed).await } else { by_watch(live, needed).await }
+    if list::is_small(cached) {
+        by_list(cached, needed).await
+    } else {
+        by_watch(cached, needed).await
+    }
 }
 
 /// The upstream's resourceVersion as of some moment after this call.
-pub(crate) async fn probe(live: &LiveCache) -> Result<ResourceVersion, Refusal> {
-    let held = *live.cache.progress().borrow();
-    let revision = live.probes.revision().await.map_err(|_failed| Refusal::NotFresh)?;
-    live.shared.reached(revision);
+pub(crate) async fn probe(cached: &CachedResource) -> Result<ResourceVersion, Refusal> {
+    let held = *cached.cache.progress().borrow();
+    let revision = cached.probes.revision().await.map_err(|_failed| Refusal::NotFresh)?;
+    cached.shared.reached(revision);
     // A consistent list is at least as new as anything that was here before it was sent. One that is older tells of a rewound history
     // (design, section 6), which the reflector must confirm.
     if held > Some(revision) {
-        live.recheck.notify_one();
+        cached.recheck.notify_one();
         return Err(Refusal::NotFresh);
     }
     Ok(revision)
 }
 
 /// Step 3, beside step 2.
-async fn by_list(live: &Arc<LiveCache>, needed: ResourceVersion) -> Proved {
-    let mut progress = live.cache.progress();
+async fn by_list(cached: &Arc<CachedResource>, needed: ResourceVersion) -> Proved {
+    let mut progress = cached.cache.progress();
     loop {
-        let mut listing = live.proofs.lists.join(live, || list::list(Arc::clone(live), needed));
+        let mut listing =
+            cached.proofs.lists.join(cached, || list::list(Arc::clone(cached), needed));
         let listed = tokio::select! {
             biased;
             Ok(_) = progress.wait_for(|held| *held >= Some(needed)) => {
@@ -187,18 +192,18 @@ async fn by_list(live: &Arc<LiveCache>, needed: ResourceVersion) -> Proved {
 }
 
 /// Step 2, then step 4.
-async fn by_watch(live: &Arc<LiveCache>, needed: ResourceVersion) -> Proved {
-    let mut progress = live.cache.progress();
+async fn by_watch(cached: &Arc<CachedResource>, needed: ResourceVersion) -> Proved {
+    let mut progress = cached.cache.progress();
     if reaches(&mut progress, needed, CATCH_UP).await {
         return Ok((FreshState::Held, "event"));
     }
     loop {
         let mut watching =
-            live.proofs.watches.join(live, || short_watch::short_watch(Arc::clone(live)));
+            cached.proofs.watches.join(cached, || short_watch::short_watch(Arc::clone(cached)));
         let told = tokio::select! {
             biased;
             Ok(_) = progress.wait_for(|held| *held >= Some(needed)) => {
-                let told = live.proofs.told.load(Ordering::Relaxed) >= needed.0;
+                let told = cached.proofs.told.load(Ordering::Relaxed) >= needed.0;
                 return Ok((FreshState::Held, if told { "short-watch" } else { "event" }));
             }
             told = watching.wait_for(Option::is_some) => told.is_ok_and(|told| *told == Some(true)),

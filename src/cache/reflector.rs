@@ -27,9 +27,9 @@ use tokio::time::Instant;
 use tracing::Instrument;
 
 use crate::api::resource_version::ResourceVersion;
+use crate::cache::cached_resource::CachedResource;
 use crate::cache::core::watch_cache::Discontinuity;
 use crate::cache::handle::Refusal;
-use crate::cache::live::LiveCache;
 use crate::cache::reflector::backoff::Backoff;
 use crate::cache::reflector::failure::Failure;
 use crate::cache::reflector::watch::Running;
@@ -44,7 +44,7 @@ use crate::upstream::lister_watcher::{ListRequest, ListWatch};
 /// See the module.
 pub(crate) struct Reflector<L: ListWatch> {
     upstream: Arc<L>,
-    live: Arc<LiveCache>,
+    cached: Arc<CachedResource>,
     begin: Begin,
     backoff: Backoff,
     rewound: Receiver<u64>,
@@ -120,13 +120,13 @@ struct TooLarge {
 
 impl<L: ListWatch> Reflector<L> {
     /// The reflector of a new cache.
-    pub(crate) fn new(upstream: Arc<L>, live: Arc<LiveCache>, begin: Begin) -> Self {
-        let mut rewound = live.shared.rewound.subscribe();
+    pub(crate) fn new(upstream: Arc<L>, cached: Arc<CachedResource>, begin: Begin) -> Self {
+        let mut rewound = cached.shared.rewound.subscribe();
         let times = *rewound.borrow_and_update();
-        live.enter_history(times);
+        cached.enter_history(times);
         Self {
             upstream,
-            live,
+            cached,
             begin,
             backoff: Backoff::default(),
             rewound,
@@ -142,15 +142,15 @@ impl<L: ListWatch> Reflector<L> {
 
     /// Runs until the cache is stopped, or until the upstream's answers leave no hope of keeping it.
     pub(crate) async fn run(mut self) -> Refusal {
-        let live = Arc::clone(&self.live);
-        let key = &live.key;
+        let cached = Arc::clone(&self.cached);
+        let key = &cached.key;
         let span =
             tracing::info_span!("reflector", resource = %key.gvr, namespace = key.namespace());
-        let cancelled = PollOnWake::new(live.cancel.cancelled());
+        let cancelled = PollOnWake::new(cached.cancel.cancelled());
         let work = async {
             tokio::select! {
                 biased;
-                () = cancelled => live.stop_reason(),
+                () = cancelled => cached.stop_reason(),
                 refusal = self.work() => refusal,
             }
         };
@@ -160,8 +160,8 @@ impl<L: ListWatch> Reflector<L> {
     async fn work(&mut self) -> Refusal {
         let mut state = State::Listing(ListCause::Start);
         loop {
-            self.live.series.state(state.name());
-            self.live.listens(matches!(state, State::Watching(_)));
+            self.cached.series.state(state.name());
+            self.cached.listens(matches!(state, State::Watching(_)));
             match self.step(state).await {
                 Ok(next) => state = next,
                 Err(refusal) => return refusal,
@@ -173,8 +173,8 @@ impl<L: ListWatch> Reflector<L> {
         if self.rewound.has_changed().unwrap_or(false) {
             return Ok(self.start_anew());
         }
-        if self.live.is_leaving() && !matches!(state, State::Watching(_)) {
-            return Err(self.live.stop_reason());
+        if self.cached.is_leaving() && !matches!(state, State::Watching(_)) {
+            return Err(self.cached.stop_reason());
         }
         match state {
             State::Listing(cause) => match self.list(cause).await {
@@ -272,18 +272,18 @@ impl<L: ListWatch> Reflector<L> {
             let overtaken = "the cache was shown to be further while it was listed";
             return Err(Failure::Retry(overtaken.to_owned(), None));
         }
-        self.live.account.set_listing(0);
+        self.cached.account.set_listing(0);
         (self.consistent, self.malformed, self.silent, self.too_large) = (false, 0, 0, None);
         self.published()?;
-        let first = self.live.settle();
+        let first = self.cached.settle();
         tracing::info!(objects = count, %resource_version, first, "listed");
         Ok(())
     }
 
     /// Returns false if a proof of freshness has brought the cache further than the list.
     fn take_list(&self, objects: Vec<Object>, resource_version: ResourceVersion) -> bool {
-        let (cache, now) = (&self.live.cache, self.live.shared.now());
-        match self.live.shared.config.on_relist {
+        let (cache, now) = (&self.cached.cache, self.cached.shared.now());
+        match self.cached.shared.config.on_relist {
             OnRelist::EndStreams => return cache.replace(objects, resource_version, now),
             OnRelist::KeepStreams => match cache.relist(objects, resource_version, now) {
                 Ok(events) => tracing::debug!(events, "watches live on"),
@@ -296,14 +296,14 @@ impl<L: ListWatch> Reflector<L> {
 
     /// Accounts for what was just published.
     fn published(&self) -> Result<(), Failure> {
-        let Some(state) = self.live.cache.state() else { return Ok(()) };
+        let Some(state) = self.cached.cache.state() else { return Ok(()) };
         let weight = state.weight();
-        self.live.account.set_state(weight);
-        self.live.shared.reached(state.resource_version());
-        self.live.series.contents(state.len(), weight, state.resource_version().0);
-        self.live.series.progress();
-        if self.live.account.is_too_heavy(weight) {
-            self.live.shared.metrics.budget_refusal("resource");
+        self.cached.account.set_state(weight);
+        self.cached.shared.reached(state.resource_version());
+        self.cached.series.contents(state.len(), weight, state.resource_version().0);
+        self.cached.series.progress();
+        if self.cached.account.is_too_heavy(weight) {
+            self.cached.shared.metrics.budget_refusal("resource");
             return Err(Failure::Stop(Refusal::OverBudget));
         }
         Ok(())
@@ -311,7 +311,7 @@ impl<L: ListWatch> Reflector<L> {
 
     /// The resourceVersion up to which the cache is complete.
     fn held(&self) -> Option<ResourceVersion> {
-        self.live.cache.state().map(|state| state.resource_version())
+        self.cached.cache.state().map(|state| state.resource_version())
     }
 
     /// Raises the alarm: every cache of this upstream drops what it holds, this one too.
@@ -326,17 +326,17 @@ impl<L: ListWatch> Reflector<L> {
             %upstream,
             "the upstream's history went back: etcd was restored, or another cluster answers at its address; all caches start anew"
         );
-        self.live.shared.metrics.rewound();
-        self.live.shared.reached(held);
-        self.live.shared.rewind();
+        self.cached.shared.metrics.rewound();
+        self.cached.shared.reached(held);
+        self.cached.shared.rewind();
     }
 
     /// Forgets everything after an alarm. The first list of the new history is consistent, as at a start.
     fn start_anew(&mut self) -> State<L::Watch> {
         let times = *self.rewound.borrow_and_update();
-        self.live.enter_history(times);
-        self.live.account.set_state(0);
-        self.live.series.contents(0, 0, 0);
+        self.cached.enter_history(times);
+        self.cached.account.set_state(0);
+        self.cached.series.contents(0, 0, 0);
         (self.consistent, self.too_large, self.begin) = (false, None, Begin::default());
         State::Listing(ListCause::Rewound)
     }
@@ -351,17 +351,17 @@ impl<L: ListWatch> Reflector<L> {
         let values = self.upstream.warnings();
         let values: Vec<_> =
             values.iter().filter_map(|value| HeaderValue::from_str(value).ok()).collect();
-        if **self.live.warnings.load() != values {
-            self.live.warnings.store(Arc::new(values));
+        if **self.cached.warnings.load() != values {
+            self.cached.warnings.store(Arc::new(values));
         }
     }
 
     fn learn(&self, object: &[u8]) {
         let Some(template) = BookmarkTemplate::learn(object) else { return };
-        let known = self.live.template.load();
+        let known = self.cached.template.load();
         // An upgraded upstream may write its bookmarks otherwise; the newest is right.
         if known.as_deref() != Some(&template) {
-            self.live.template.store(Some(Arc::new(template)));
+            self.cached.template.store(Some(Arc::new(template)));
         }
     }
 }

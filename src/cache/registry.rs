@@ -28,9 +28,9 @@ use tokio::time::Instant;
 
 use crate::api::resource::{ApiResource, GroupVersionResource, Representation, Scope};
 use crate::api::resource_version::ResourceVersion;
+use crate::cache::cached_resource::{CacheKey, CachedResource, Shared};
 use crate::cache::core::watch_cache::EndCause;
 use crate::cache::handle::{CacheHandle, Refusal};
-use crate::cache::live::{CacheKey, LiveCache, Shared};
 use crate::cache::reflector::Begin;
 use crate::cache::registry::floors::Floors;
 use crate::cache::registry::forward_budget::ForwardBudget;
@@ -54,7 +54,7 @@ pub struct Registry {
 struct Inner {
     source: Box<dyn Source>,
     shared: Arc<Shared>,
-    caches: DashMap<CacheKey, Arc<LiveCache>>,
+    caches: DashMap<CacheKey, Arc<CachedResource>>,
     /// Not below the number of those in `caches` that are of one namespace: counted before one is put there, and after it was taken out.
     narrow: AtomicUsize,
     refusals: Refusals,
@@ -240,7 +240,8 @@ impl Inner {
         representation: Representation,
     ) -> Option<CacheHandle> {
         // Only the one that is taken is used: the other may come to be idle.
-        let find = |key: &CacheKey| self.caches.get(key).map(|live| CacheHandle::new(live.clone()));
+        let find =
+            |key: &CacheKey| self.caches.get(key).map(|cached| CacheHandle::new(cached.clone()));
         let key = |scope| CacheKey { gvr: gvr.clone(), representation, scope };
         let cluster = key(Scope::Cluster);
         if namespace.is_empty() || self.narrow.load(Ordering::Acquire) == 0 {
@@ -291,83 +292,87 @@ impl Inner {
         let begin = Begin { at, floor: self.floors.reached(&key, history) };
         let upstream = self.source.connect(&resource, key.representation, &key.scope);
         let shared = Arc::clone(&self.shared);
-        let live =
-            Arc::new(LiveCache::new(key, resource, upstream.clone().dyn_list_watch(), shared));
+        let cached =
+            Arc::new(CachedResource::new(key, resource, upstream.clone().dyn_list_watch(), shared));
         if at.is_some() {
-            live.begins_in_the_past();
+            cached.begins_in_the_past();
         }
-        let handle = CacheHandle::new(live.clone());
-        self.narrow.fetch_add(is_narrow(&live), Ordering::AcqRel);
-        vacant.insert(live.clone());
-        let work = upstream.reflect(live.clone(), begin);
+        let handle = CacheHandle::new(cached.clone());
+        self.narrow.fetch_add(is_narrow(&cached), Ordering::AcqRel);
+        vacant.insert(cached.clone());
+        let work = upstream.reflect(cached.clone(), begin);
         let registry = Arc::clone(self);
         self.shared.tasks.spawn(async move {
             // A defect met in one resource's objects must not take the others along (design, section 1.7).
             let refusal = AssertUnwindSafe(work).catch_unwind().await.unwrap_or_else(|_panic| {
-                tracing::error!(resource = %live.key.gvr, "the reflector panicked; the resource is not cached");
+                tracing::error!(resource = %cached.key.gvr, "the reflector panicked; the resource is not cached");
                 Refusal::Unreadable
             });
-            registry.ended(&live, refusal).await;
+            registry.ended(&cached, refusal).await;
         });
         Ok(handle)
     }
 
     /// Forgets a cache whose reflector ended; see the module for the order of things.
-    async fn ended(&self, live: &Arc<LiveCache>, refusal: Refusal) {
+    async fn ended(&self, cached: &Arc<CachedResource>, refusal: Refusal) {
         tracing::info!(
-            resource = %live.key.gvr,
-            namespace = live.key.namespace(),
+            resource = %cached.key.gvr,
+            namespace = cached.key.namespace(),
             reason = refusal.as_str(),
             "cache stopped"
         );
         // What became of the resource of one that was leaving is discovery's to say, and a successor may live already.
-        if !live.is_leaving() {
-            self.refusals.remember(&live.key, refusal).await;
+        if !cached.is_leaving() {
+            self.refusals.remember(&cached.key, refusal).await;
         }
-        self.settle(live);
-        self.raise_floor(live);
-        live.series.retire();
+        self.settle(cached);
+        self.raise_floor(cached);
+        cached.series.retire();
         self.shared.metrics.stopped(refusal.as_str());
-        self.remove_if(live, |_| true);
-        live.stopped.send_replace(Some(refusal));
-        live.account.close();
+        self.remove_if(cached, |_| true);
+        cached.stopped.send_replace(Some(refusal));
+        cached.account.close();
         // At shutdown the server ends its watches itself, spread out.
         if refusal != Refusal::Stopping {
-            live.cache.invalidate(EndCause::Stopped);
+            cached.cache.invalidate(EndCause::Stopped);
         }
     }
 
     /// Takes a cache out of the map, if it is still there and the condition holds, of which the shard's lock is held: nobody can take it up in
     /// between.
-    fn remove_if(&self, live: &Arc<LiveCache>, condition: impl Fn(&LiveCache) -> bool) -> bool {
-        let goes = |_: &CacheKey, present: &Arc<LiveCache>| {
-            Arc::ptr_eq(present, live) && condition(present)
+    fn remove_if(
+        &self,
+        cached: &Arc<CachedResource>,
+        condition: impl Fn(&CachedResource) -> bool,
+    ) -> bool {
+        let goes = |_: &CacheKey, present: &Arc<CachedResource>| {
+            Arc::ptr_eq(present, cached) && condition(present)
         };
-        let removed = self.caches.remove_if(&live.key, goes).is_some();
+        let removed = self.caches.remove_if(&cached.key, goes).is_some();
         if removed {
-            self.narrow.fetch_sub(is_narrow(live), Ordering::AcqRel);
+            self.narrow.fetch_sub(is_narrow(cached), Ordering::AcqRel);
         }
         removed
     }
 
     /// Remembers how far a cache came, before a successor can begin.
-    fn raise_floor(&self, live: &LiveCache) {
-        if let Some(state) = live.cache.state() {
-            self.floors.raise(&live.key, state.resource_version(), live.history());
+    fn raise_floor(&self, cached: &CachedResource) {
+        if let Some(state) = cached.cache.state() {
+            self.floors.raise(&cached.key, state.resource_version(), cached.history());
         }
     }
 
     /// Takes note that a warm resource is ready, or will not be.
-    fn settle(&self, live: &LiveCache) {
-        if live.is_warm() {
-            self.unsettled.remove(&live.key.gvr);
+    fn settle(&self, cached: &CachedResource) {
+        if cached.is_warm() {
+            self.unsettled.remove(&cached.key.gvr);
         }
     }
 }
 
 /// One for a cache of one namespace, none for one of the cluster.
-fn is_narrow(live: &LiveCache) -> usize {
-    usize::from(live.key.scope != Scope::Cluster)
+fn is_narrow(cached: &CachedResource) -> usize {
+    usize::from(cached.key.scope != Scope::Cluster)
 }
 
 /// Whether a resource may have a cache at all.

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use crate::api::resource_version::ResourceVersion;
 use crate::cache::budget::Claim;
+use crate::cache::cached_resource::CachedResource;
 use crate::cache::core::watch_cache::State;
-use crate::cache::live::LiveCache;
 use crate::cache::progress::PROBE_TIMEOUT;
 use crate::cache::proof::reaches;
 use crate::codec::list::ListPage;
@@ -36,8 +36,9 @@ impl Listed {
 }
 
 /// Whether a second list of it costs little.
-pub(super) fn is_small(live: &LiveCache) -> bool {
-    live.cache
+pub(super) fn is_small(cached: &CachedResource) -> bool {
+    cached
+        .cache
         .state()
         .is_some_and(|state| state.len() <= OBJECTS_MAX && state.store().weight() <= BYTES_MAX)
 }
@@ -54,16 +55,16 @@ pub(super) enum Listing {
 }
 
 /// Lists at not older than `needed`, unless an event that is on its way makes it needless.
-pub(super) async fn list(live: Arc<LiveCache>, needed: ResourceVersion) -> Listing {
-    if reaches(&mut live.cache.progress(), needed, HEAD_START).await {
+pub(super) async fn list(cached: Arc<CachedResource>, needed: ResourceVersion) -> Listing {
+    if reaches(&mut cached.cache.progress(), needed, HEAD_START).await {
         return Listing::Overtaken;
     }
-    let history = live.history();
-    let Ok(_slot) = live.shared.proof_lists.acquire().await else { return Listing::Failed };
-    if live.shared.budget.is_spent() {
+    let history = cached.history();
+    let Ok(_slot) = cached.shared.proof_lists.acquire().await else { return Listing::Failed };
+    if cached.shared.budget.is_spent() {
         return Listing::Failed;
     }
-    let page = match in_time(PROBE_TIMEOUT, fetch(&live, needed)).await {
+    let page = match in_time(PROBE_TIMEOUT, fetch(&cached, needed)).await {
         Ok(page) => page,
         Err(error) => {
             tracing::debug!(%error, "a second list failed");
@@ -75,22 +76,25 @@ pub(super) async fn list(live: Arc<LiveCache>, needed: ResourceVersion) -> Listi
     if !is_whole || page.resource_version < needed {
         return Listing::Failed;
     }
-    live.shared.reached(page.resource_version);
-    let Some(present) = live.cache.state() else { return Listing::Failed };
+    cached.shared.reached(page.resource_version);
+    let Some(present) = cached.cache.state() else { return Listing::Failed };
     let (state, weight) = present.beside(page.objects, page.resource_version);
-    let claim = live.shared.budget.claim(weight);
+    let claim = cached.shared.budget.claim(weight);
     Listing::Listed(Arc::new(Listed { state: Arc::new(state), history, _claim: claim }))
 }
 
-async fn fetch(live: &LiveCache, needed: ResourceVersion) -> Result<ListPage, UpstreamError> {
-    let asks_progress = live.shared.watch_list.is_known_to_work();
+async fn fetch(
+    cached: &CachedResource,
+    needed: ResourceVersion,
+) -> Result<ListPage, UpstreamError> {
+    let asks_progress = cached.shared.watch_list.is_known_to_work();
     let request = ListRequest {
         limit: u32::try_from(OBJECTS_MAX * GROWTH).ok(),
         resource_version: asks_progress.then_some(needed),
         resource_version_match: if asks_progress { "NotOlderThan" } else { "" },
         ..ListRequest::default()
     };
-    live.proofs.upstream.list(request).await
+    cached.proofs.upstream.list(request).await
 }
 
 /// How long an event that is on its way may take before the upstream is asked for the whole of a small collection.

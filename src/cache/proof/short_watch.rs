@@ -12,19 +12,19 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
 use crate::api::resource_version::ResourceVersion;
-use crate::cache::live::LiveCache;
+use crate::cache::cached_resource::CachedResource;
 use crate::upstream::error::UpstreamError;
 use crate::upstream::lister_watcher::{UpstreamEvent, WatchRequest};
 
 /// Watches until a bookmark, and takes note of it in the cache. Returns whether one came.
-pub(super) async fn short_watch(live: Arc<LiveCache>) -> bool {
-    watch_progress(&live).await == Some(ProgressOutcome::Bookmark)
+pub(super) async fn short_watch(cached: Arc<CachedResource>) -> bool {
+    watch_progress(&cached).await == Some(ProgressOutcome::Bookmark)
 }
 
 /// Whether the cache has, at some moment after this call, everything that an instance of the upstream has. Unlike for a proof of freshness no
 /// bookmark is needed, which older upstreams may have none to send of: a watch that reached its own time-out shows as much.
-pub(crate) async fn is_current(live: &LiveCache) -> bool {
-    watch_progress(live).await.is_some()
+pub(crate) async fn is_current(cached: &CachedResource) -> bool {
+    watch_progress(cached).await.is_some()
 }
 
 /// What a short watch showed of a cache that has all its events.
@@ -36,13 +36,13 @@ enum ProgressOutcome {
     End,
 }
 
-async fn watch_progress(live: &LiveCache) -> Option<ProgressOutcome> {
-    let history = live.history();
-    let _slot = live.shared.proof_watches.acquire().await.ok()?;
-    let held = (*live.cache.progress().borrow())?;
+async fn watch_progress(cached: &CachedResource) -> Option<ProgressOutcome> {
+    let history = cached.history();
+    let _slot = cached.shared.proof_watches.acquire().await.ok()?;
+    let held = (*cached.cache.progress().borrow())?;
     let opened = Instant::now();
     let deadline = opened + PATIENCE;
-    let (last, bookmark) = match timeout_at(deadline, listen(live, held)).await {
+    let (last, bookmark) = match timeout_at(deadline, listen(cached, held)).await {
         Ok(Ok(told)) => told,
         Ok(Err(error)) => {
             tracing::debug!(%error, "a short watch failed");
@@ -50,7 +50,7 @@ async fn watch_progress(live: &LiveCache) -> Option<ProgressOutcome> {
         }
         Err(_elapsed) => return None,
     };
-    let mut progress = live.cache.progress();
+    let mut progress = cached.cache.progress();
     let reached = progress.wait_for(|held| *held >= Some(last));
     if !timeout_at(deadline, reached).await.is_ok_and(|reached| reached.is_ok()) {
         return None;
@@ -58,14 +58,14 @@ async fn watch_progress(live: &LiveCache) -> Option<ProgressOutcome> {
     let Some(bookmark) = bookmark else {
         return (opened.elapsed() >= FULL_LIFE).then_some(ProgressOutcome::End);
     };
-    live.proofs.told.fetch_max(bookmark.0, Ordering::Relaxed);
-    live.progressed(history, bookmark);
+    cached.proofs.told.fetch_max(bookmark.0, Ordering::Relaxed);
+    cached.progressed(history, bookmark);
     Some(ProgressOutcome::Bookmark)
 }
 
 /// The resourceVersions of the last event, which is `held` if there is none, and of the first bookmark after it, if one comes before the end.
 async fn listen(
-    live: &LiveCache,
+    cached: &CachedResource,
     held: ResourceVersion,
 ) -> Result<(ResourceVersion, Option<ResourceVersion>), UpstreamError> {
     let request = WatchRequest {
@@ -74,7 +74,7 @@ async fn listen(
         timeout_seconds: SECONDS,
         ..WatchRequest::default()
     };
-    let mut watch = live.proofs.upstream.watch(request).await?;
+    let mut watch = cached.proofs.upstream.watch(request).await?;
     let mut last = held;
     while let Some(events) = watch.next().await? {
         for event in events {

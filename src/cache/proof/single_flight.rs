@@ -8,7 +8,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use crate::cache::live::LiveCache;
+use crate::cache::cached_resource::CachedResource;
 
 type SharedOutcome<T> = watch::Receiver<Option<T>>;
 
@@ -25,7 +25,11 @@ impl<T: Send + Sync + 'static> SingleFlight<T> {
 
     /// Joins the work under way, or begins it as a task that ends with the cache. The outcome is `None` until it is there; the channel closes without one
     /// if the work was given up.
-    pub(super) fn join<F>(&self, live: &LiveCache, begin: impl FnOnce() -> F) -> SharedOutcome<T>
+    pub(super) fn join<F>(
+        &self,
+        cached: &CachedResource,
+        begin: impl FnOnce() -> F,
+    ) -> SharedOutcome<T>
     where
         F: Future<Output = T> + Send + 'static,
     {
@@ -36,8 +40,8 @@ impl<T: Send + Sync + 'static> SingleFlight<T> {
         let (outcome, receiver) = watch::channel(None);
         *slot = Some(receiver.clone());
         let guard = InFlightGuard(Arc::clone(&self.slot));
-        let (work, cancel) = (begin(), live.cancel.clone());
-        live.shared.tasks.spawn(async move {
+        let (work, cancel) = (begin(), cached.cancel.clone());
+        cached.shared.tasks.spawn(async move {
             let done = cancel.run_until_cancelled(work).await;
             // Whoever comes from now on begins anew, and nothing is kept here of what this one brought.
             drop(guard);

@@ -5,10 +5,10 @@ use tokio::task::JoinHandle;
 
 use super::*;
 use crate::api::resource::{Representation, Scope};
+use crate::cache::cached_resource::{CacheKey, Shared};
 use crate::cache::core::watch_cache::WatchRefusal;
 use crate::cache::core::watcher::{Batch, WatchFilter, Watcher};
 use crate::cache::handle::CacheHandle;
-use crate::cache::live::{CacheKey, Shared};
 use crate::cache::reflector::{Begin, Reflector};
 use crate::cache::script::{
     Feed, Script, bookmark, config, config_maps, object, page, status, upsert,
@@ -19,7 +19,7 @@ const WITHIN: Duration = Duration::from_secs(3);
 
 struct Rig {
     script: Arc<Script>,
-    live: Arc<LiveCache>,
+    cached: Arc<CachedResource>,
     feed: Feed,
     metrics: prometheus::Registry,
     _task: JoinHandle<Refusal>,
@@ -34,27 +34,27 @@ impl Rig {
         let (script, resource) = (Arc::new(Script::default()), Arc::new(config_maps()));
         let (gvr, representation) = (resource.gvr.clone(), Representation::Json);
         let key = CacheKey { gvr, representation, scope: Scope::Cluster };
-        let live = Arc::new(LiveCache::new(key, resource, script.clone(), shared));
-        let reflector = Reflector::new(script.clone(), live.clone(), Begin::default());
+        let cached = Arc::new(CachedResource::new(key, resource, script.clone(), shared));
+        let reflector = Reflector::new(script.clone(), cached.clone(), Begin::default());
         let feed = script.on_watch();
         let initial = (1..=objects).map(|number| upsert(&number.to_string(), number));
         feed.send(initial.chain([bookmark(2000, true)]).collect());
         let task = tokio::spawn(reflector.run());
-        live.cache.progress().wait_for(Option::is_some).await.unwrap();
+        cached.cache.progress().wait_for(Option::is_some).await.unwrap();
         script.on_probe(2005);
-        Self { script, live, feed, metrics, _task: task }
+        Self { script, cached, feed, metrics, _task: task }
     }
 
     async fn fresh(&self, asked: Option<u64>) -> Result<FreshState, Refusal> {
-        fresh_state(&self.live, asked.map(ResourceVersion), WITHIN).await
+        fresh_state(&self.cached, asked.map(ResourceVersion), WITHIN).await
     }
 
     fn held(&self) -> u64 {
-        self.live.cache.state().unwrap().resource_version().0
+        self.cached.cache.state().unwrap().resource_version().0
     }
 
     fn watch(&self, state: &FreshState) -> Result<Watcher, WatchRefusal> {
-        CacheHandle::new(self.live.clone()).watch_from(WatchFilter::default(), state)
+        CacheHandle::new(self.cached.clone()).watch_from(WatchFilter::default(), state)
     }
 
     /// Lists besides the probes.
@@ -144,14 +144,14 @@ async fn a_small_quiet_collection_is_listed_once_for_all_who_wait() {
         bookmark(2007, false),
         upsert("3", 2008),
     ]);
-    rig.live.cache.progress().wait_for(|held| held.unwrap().0 == 2008).await.unwrap();
+    rig.cached.cache.progress().wait_for(|held| held.unwrap().0 == 2008).await.unwrap();
     assert_eq!(names(&drain(&mut present)), ["DELETED 2", "ADDED 3", "MODIFIED 3"]);
     for watcher in &mut watchers {
         assert_eq!(names(&drain(watcher)), ["MODIFIED 3"]);
     }
     rig.assert_steps(&[("list", 500)]);
     drop(all);
-    assert_eq!(rig.live.shared.budget.used(), rig.live.account.state());
+    assert_eq!(rig.cached.shared.budget.used(), rig.cached.account.state());
 }
 
 #[tokio::test(start_paused = true)]
@@ -178,7 +178,7 @@ async fn a_state_of_a_lost_history_is_not_begun_with() {
     let rig = Rig::of(2).await;
     rig.script.on_list(Ok(page(2007, "", Vec::new())));
     let state = rig.fresh(None).await.unwrap();
-    rig.live.shared.rewind();
+    rig.cached.shared.rewind();
     assert_eq!(rig.watch(&state).unwrap_err(), WatchRefusal::NotReady);
 }
 
@@ -245,7 +245,7 @@ async fn a_short_watch_that_fails_or_says_too_little_is_no_proof() {
 async fn a_cache_that_began_for_the_request_needs_no_probe() {
     let since = Instant::now();
     let rig = Rig::of(2).await;
-    let handle = CacheHandle::new(rig.live.clone());
+    let handle = CacheHandle::new(rig.cached.clone());
     let fresh = handle.fresh_state(None, since, WITHIN).await;
     assert!(matches!(fresh, Ok(FreshState::Held)));
     assert_eq!(rig.script.probes(), 0);

@@ -1,36 +1,36 @@
 //! The objects of a list under way: claimed from the byte budgets as they come, and given back when the list is over, however it ends.
 
+use crate::cache::cached_resource::CachedResource;
 use crate::cache::handle::Refusal;
-use crate::cache::live::LiveCache;
 use crate::cache::reflector::failure::Failure;
 use crate::codec::object::Object;
 
 /// See the module.
 pub(super) struct Gathered<'a> {
-    live: &'a LiveCache,
+    cached: &'a CachedResource,
     objects: Vec<Object>,
     weight: usize,
 }
 
 impl<'a> Gathered<'a> {
     /// Nothing yet.
-    pub(super) fn new(live: &'a LiveCache) -> Self {
-        Self { live, objects: Vec::new(), weight: 0 }
+    pub(super) fn new(cached: &'a CachedResource) -> Self {
+        Self { cached, objects: Vec::new(), weight: 0 }
     }
 
     /// Takes an object, if the budgets have room for it.
     pub(super) fn push(&mut self, object: Object) -> Result<(), Failure> {
         self.weight += object.weight();
         self.objects.push(object);
-        self.live.account.set_listing(self.weight);
-        let budget = if self.live.account.is_too_heavy(self.weight) {
+        self.cached.account.set_listing(self.weight);
+        let budget = if self.cached.account.is_too_heavy(self.weight) {
             "resource"
-        } else if self.live.shared.budget.excess() > OVERDRAFT_BYTES {
+        } else if self.cached.shared.budget.excess() > OVERDRAFT_BYTES {
             "total"
         } else {
             return Ok(());
         };
-        self.live.shared.metrics.budget_refusal(budget);
+        self.cached.shared.metrics.budget_refusal(budget);
         Err(Failure::Stop(Refusal::OverBudget))
     }
 
@@ -48,13 +48,13 @@ impl<'a> Gathered<'a> {
     pub(super) fn clear(&mut self) {
         self.weight = 0;
         self.objects.clear();
-        self.live.account.set_listing(0);
+        self.cached.account.set_listing(0);
     }
 }
 
 impl Drop for Gathered<'_> {
     fn drop(&mut self) {
-        self.live.account.set_listing(0);
+        self.cached.account.set_listing(0);
     }
 }
 

@@ -26,10 +26,10 @@ use crate::upstream::lister_watcher::{
 impl<L: ListWatch> Reflector<L> {
     /// Fetches the whole state and takes it.
     pub(super) async fn list(&mut self, cause: ListCause) -> Result<State<L::Watch>, Failure> {
-        let live = self.live.clone();
-        let slots = &live.shared.list_slots;
+        let cached = self.cached.clone();
+        let slots = &cached.shared.list_slots;
         let Ok(_slot) = slots.acquire().await else { return Err(Failure::Stop(Refusal::Stopping)) };
-        live.series.relist(cause.label());
+        cached.series.relist(cause.label());
         self.known = self.held();
         if let Some(next) = self.list_at_first().await {
             return Ok(next);
@@ -46,7 +46,7 @@ impl<L: ListWatch> Reflector<L> {
                 // Not a failure: the upstream has none, and tells so at once (semantics.md §1.5).
                 Err(Failure::Invalid(answer)) => {
                     tracing::info!(answer, "the upstream has no watch-list; listing page by page");
-                    live.shared.watch_list.lacks();
+                    cached.shared.watch_list.lacks();
                 }
                 listed => return listed,
             }
@@ -56,21 +56,21 @@ impl<L: ListWatch> Reflector<L> {
 
     /// Whether to list by a watch-list: the upstream is not known to lack them, and this resource's did not stay silent just now.
     fn wants_watch_list(&self) -> bool {
-        self.live.shared.watch_list.is_worth_trying() && self.silent < SILENT_MAX
+        self.cached.shared.watch_list.is_worth_trying() && self.silent < SILENT_MAX
     }
 
     /// A list at exactly the resourceVersion that the first watcher wants to begin at, so that it lies in the history. `None` if the upstream
     /// cannot: the cache then starts as usual.
     async fn list_at_first(&mut self) -> Option<State<L::Watch>> {
         let at = self.begin.at.take()?;
-        let live = self.live.clone();
-        let mut gathered = Gathered::new(&live);
+        let cached = self.cached.clone();
+        let mut gathered = Gathered::new(&cached);
         let mut pages = 0;
         match self.pages(self.exactly(at), &mut pages, |object| gathered.push(object)).await {
             Ok(listed_at) if listed_at == at => {
                 self.commit(gathered.take(), at).ok()?;
                 // How a bookmark is written the first watch tells, which is a short one then.
-                if !live.shared.watch_list.is_known() {
+                if !cached.shared.watch_list.is_known() {
                     self.learn_bookmark(at).await;
                 }
                 Some(State::Resuming(Doubt::History))
@@ -86,7 +86,7 @@ impl<L: ListWatch> Reflector<L> {
     /// Whether the upstream writes the state that is held in the bytes in which it is held; false also where the upstream can no longer tell. Page
     /// by page, so that it takes no memory to speak of.
     pub(super) async fn is_written_the_same(&self) -> Result<bool, Failure> {
-        let Some(held) = self.live.cache.state() else { return Ok(false) };
+        let Some(held) = self.cached.cache.state() else { return Ok(false) };
         let first = self.exactly(held.resource_version());
         let (mut pages, mut same, mut others) = (0, 0, 0);
         let compare = |object: Object| {
@@ -112,7 +112,7 @@ impl<L: ListWatch> Reflector<L> {
     /// Asks for the state as it was at a resourceVersion.
     fn exactly(&self, at: ResourceVersion) -> ListRequest {
         ListRequest {
-            limit: Some(self.live.shared.config.page_size),
+            limit: Some(self.cached.shared.config.page_size),
             resource_version: Some(at),
             resource_version_match: "Exact",
             ..ListRequest::default()
@@ -123,8 +123,8 @@ impl<L: ListWatch> Reflector<L> {
     /// a bookmark. So a watch-list of no objects is asked for, from this resourceVersion or later; what does not come soon, a later list or watch
     /// will tell.
     async fn learn_bookmark(&self, at: ResourceVersion) {
-        let support = &self.live.shared.watch_list;
-        let is_all_known = support.is_known() && self.live.template.load().is_some();
+        let support = &self.cached.shared.watch_list;
+        let is_all_known = support.is_known() && self.cached.template.load().is_some();
         if is_all_known || !support.is_worth_trying() {
             return;
         }
@@ -137,7 +137,7 @@ impl<L: ListWatch> Reflector<L> {
         let initial = async {
             let mut watch = self.upstream.watch(request).await?;
             while let Some(events) = watch.next().await? {
-                let mut nothing = Gathered::new(&self.live);
+                let mut nothing = Gathered::new(&self.cached);
                 if self.gather(&mut events.into_iter(), &mut nothing)?.is_some() {
                     support.works();
                     break;
@@ -164,10 +164,10 @@ impl<L: ListWatch> Reflector<L> {
         &mut self,
         not_older: Option<ResourceVersion>,
     ) -> Result<State<L::Watch>, Failure> {
-        let live = self.live.clone();
+        let cached = self.cached.clone();
         let mut first = ListRequest::not_older(not_older);
-        first.limit = Some(live.shared.config.page_size);
-        let mut gathered = Gathered::new(&live);
+        first.limit = Some(cached.shared.config.page_size);
+        let mut gathered = Gathered::new(&cached);
         let mut pages = 0;
         let walk = self.pages(first.clone(), &mut pages, |object| gathered.push(object));
         let listed = match walk.await {
@@ -188,7 +188,7 @@ impl<L: ListWatch> Reflector<L> {
     /// A list tells no bookmark, so that as long as none is known the first watch is a short one, and the probe that verifies it makes the upstream
     /// send one.
     fn after_a_list(&self) -> State<L::Watch> {
-        let is_known = self.live.template.load().is_some();
+        let is_known = self.cached.template.load().is_some();
         State::Resuming(if is_known { Doubt::Nothing } else { Doubt::History })
     }
 
@@ -227,7 +227,7 @@ impl<L: ListWatch> Reflector<L> {
     async fn page(&self, request: ListRequest) -> Result<ListPage, Failure> {
         let listed = in_time(PAGE_TIMEOUT, self.upstream.list(request)).await;
         if let Err(UpstreamError::TooLong(_)) = &listed {
-            self.live.shared.metrics.budget_refusal("resource");
+            self.cached.shared.metrics.budget_refusal("resource");
         }
         let page = listed?;
         self.learn_warnings();
@@ -239,8 +239,8 @@ impl<L: ListWatch> Reflector<L> {
         &mut self,
         not_older: Option<ResourceVersion>,
     ) -> Result<State<L::Watch>, Failure> {
-        let live = self.live.clone();
-        let mut gathered = Gathered::new(&live);
+        let cached = self.cached.clone();
+        let mut gathered = Gathered::new(&cached);
         let learnt = async {
             self.learn_bookmark(ResourceVersion::default()).await;
             Ok(())
@@ -275,7 +275,7 @@ impl<L: ListWatch> Reflector<L> {
         &mut self,
         not_older: Option<ResourceVersion>,
     ) -> Result<State<L::Watch>, Failure> {
-        let live = self.live.clone();
+        let cached = self.cached.clone();
         let timeout_seconds = watch_seconds();
         let request = WatchRequest {
             resource_version: not_older,
@@ -286,13 +286,13 @@ impl<L: ListWatch> Reflector<L> {
         let mut watch = in_time(PAGE_TIMEOUT, self.upstream.watch(request)).await?;
         self.learn_warnings();
         let opened = Instant::now();
-        let mut gathered = Gathered::new(&live);
+        let mut gathered = Gathered::new(&cached);
         loop {
             let next = timeout(SILENCE_MAX, watch.next()).await;
             let Some(events) = next.unwrap_or(Ok(None))? else { return Err(self.silent()) };
             let mut events = events.into_iter();
             if let Some(resource_version) = self.gather(&mut events, &mut gathered)? {
-                live.shared.watch_list.works();
+                cached.shared.watch_list.works();
                 self.commit(gathered.take(), resource_version)?;
                 let mut running = Running::new(watch, opened, timeout_seconds);
                 running.pending = events.collect();
@@ -325,7 +325,7 @@ impl<L: ListWatch> Reflector<L> {
 
     fn silent(&self) -> Failure {
         if self.silent + 1 >= SILENT_MAX {
-            self.live.shared.watch_list.seems_to_lack();
+            self.cached.shared.watch_list.seems_to_lack();
         }
         Failure::Silent
     }

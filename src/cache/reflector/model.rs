@@ -8,9 +8,9 @@ use tokio::sync::Notify;
 
 use super::*;
 use crate::api::resource::{Representation, Scope};
+use crate::cache::cached_resource::{CacheKey, Shared};
 use crate::cache::core::watch_cache::WatchRefusal;
 use crate::cache::core::watcher::{Batch, WatchFilter, WatchStart, Watcher};
-use crate::cache::live::{CacheKey, Shared};
 use crate::cache::script::{bookmark, config, config_maps, object, page, status};
 use crate::codec::list::ListPage;
 use crate::telemetry::cache_metrics::CacheMetrics;
@@ -221,8 +221,8 @@ struct Client {
 }
 
 impl Client {
-    fn poll(&mut self, live: &LiveCache, truth: &Truth) {
-        let Some(watcher) = &mut self.watcher else { return self.connect(live) };
+    fn poll(&mut self, cached: &CachedResource, truth: &Truth) {
+        let Some(watcher) = &mut self.watcher else { return self.connect(cached) };
         match watcher.next_batch(1 << 20) {
             Batch::Frames { chunks, .. } => {
                 let text = chunks.concat();
@@ -249,12 +249,12 @@ impl Client {
         }
     }
 
-    fn connect(&mut self, live: &LiveCache) {
+    fn connect(&mut self, cached: &CachedResource) {
         let start = match self.last {
             Some(last) => WatchStart::After(ResourceVersion(last)),
             None => WatchStart::InitialEvents,
         };
-        match live.cache.watch(WatchFilter::default(), start) {
+        match cached.cache.watch(WatchFilter::default(), start) {
             Ok(watcher) => {
                 self.relisted = false;
                 if start == WatchStart::InitialEvents {
@@ -301,8 +301,8 @@ async fn a_history(seed: u64, lists: Lists) {
     let resource = Arc::new(config_maps());
     let (gvr, representation) = (resource.gvr.clone(), Representation::Json);
     let key = CacheKey { gvr, representation, scope: Scope::Cluster };
-    let live = Arc::new(LiveCache::new(key, resource, api.clone(), shared));
-    let task = tokio::spawn(Reflector::new(api, live.clone(), Begin::default()).run());
+    let cached = Arc::new(CachedResource::new(key, resource, api.clone(), shared));
+    let task = tokio::spawn(Reflector::new(api, cached.clone(), Begin::default()).run());
     let mut clients: Vec<_> = (0..4).map(|_| Client::default()).collect();
     for step in 0..3000 {
         if step == 2500 {
@@ -315,11 +315,11 @@ async fn a_history(seed: u64, lists: Lists) {
         }
         let truth = model.truth.lock();
         for client in clients.iter_mut().filter(|_| fastrand::bool()) {
-            client.poll(&live, &truth);
+            client.poll(&cached, &truth);
         }
     }
     let truth = model.truth.lock();
-    let held = live.cache.state().unwrap();
+    let held = cached.cache.state().unwrap();
     let held: BTreeMap<_, _> = held
         .select(&WatchFilter::default())
         .iter()
@@ -330,7 +330,7 @@ async fn a_history(seed: u64, lists: Lists) {
         assert_eq!(client.state, held);
     }
     assert!(!task.is_finished());
-    assert_eq!(*live.shared.rewound.borrow(), 0, "no false alarm");
+    assert_eq!(*cached.shared.rewound.borrow(), 0, "no false alarm");
 }
 
 #[tokio::test(start_paused = true)]

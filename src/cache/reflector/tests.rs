@@ -6,9 +6,9 @@ use tokio::task::JoinHandle;
 
 use super::*;
 use crate::api::resource::{ApiResource, Representation, Scope, Shape};
+use crate::cache::cached_resource::{CacheKey, Shared};
 use crate::cache::core::watch_cache::EndCause;
 use crate::cache::core::watcher::{Batch, WatchFilter, WatchStart};
-use crate::cache::live::{CacheKey, Shared};
 use crate::cache::script::{
     Feed, Script, bookmark, config, config_maps, listed, object, page, rewritten, status, upsert,
 };
@@ -18,7 +18,7 @@ use crate::upstream::lister_watcher::UpstreamEvent;
 
 struct Rig {
     script: Arc<Script>,
-    live: Arc<LiveCache>,
+    cached: Arc<CachedResource>,
     task: JoinHandle<Refusal>,
 }
 
@@ -39,10 +39,10 @@ impl Rig {
             representation: Representation::Json,
             scope: Scope::Cluster,
         };
-        let live = Arc::new(LiveCache::new(key, resource, script.clone(), shared));
+        let cached = Arc::new(CachedResource::new(key, resource, script.clone(), shared));
         let begin = Begin { at: first_at.map(ResourceVersion), floor: None };
-        let reflector = Reflector::new(script.clone(), live.clone(), begin);
-        Self { script, live, task: tokio::spawn(reflector.run()) }
+        let reflector = Reflector::new(script.clone(), cached.clone(), begin);
+        Self { script, cached, task: tokio::spawn(reflector.run()) }
     }
 
     /// One whose state is `a` at 10, over a watch-list that the feed goes on with.
@@ -59,11 +59,11 @@ impl Rig {
     }
 
     fn held(&self) -> Option<u64> {
-        self.live.cache.state().map(|state| state.resource_version().0)
+        self.cached.cache.state().map(|state| state.resource_version().0)
     }
 
     fn names(&self) -> Vec<String> {
-        let state = self.live.cache.state().unwrap();
+        let state = self.cached.cache.state().unwrap();
         let objects = state.select(&WatchFilter::default());
         objects.iter().map(|object| object.key.name().to_owned()).collect()
     }
@@ -141,7 +141,7 @@ async fn a_rewound_history_drops_every_cache() {
     let shared = shared(config());
     let (rig, feed) = Rig::established(shared.clone()).await;
     let (other, _other_feed) = Rig::established(shared.clone()).await;
-    let mut watcher = rig.live.cache.watch(WatchFilter::default(), WatchStart::Now).unwrap();
+    let mut watcher = rig.cached.cache.watch(WatchFilter::default(), WatchStart::Now).unwrap();
     let poisoned = rig.script.on_watch();
     poisoned.send(vec![upsert("poison", 11)]);
     rig.script.on_probe(4);
@@ -162,12 +162,12 @@ async fn a_rewound_history_drops_every_cache() {
 async fn a_doubt_raised_by_a_reader_is_checked_on_the_open_watch() {
     let (rig, feed) = Rig::established(shared(config())).await;
     rig.script.on_probe(10);
-    rig.live.recheck.notify_one();
+    rig.cached.recheck.notify_one();
     until(|| rig.script.probes() == 1).await;
     feed.send(vec![upsert("b", 11)]);
     rig.reaches(11).await;
     rig.script.on_probe(5);
-    rig.live.recheck.notify_one();
+    rig.cached.recheck.notify_one();
     until(|| rig.held().is_none()).await;
 }
 
@@ -189,7 +189,7 @@ async fn an_upstream_that_stays_behind_is_found_rewound() {
     // The one answer still queued fails too, and the next is the old history's list.
     let anew = rig.script.on_watch();
     anew.send(vec![upsert("old", 3), bookmark(4, true)]);
-    until(|| *rig.live.shared.rewound.borrow() == 1).await;
+    until(|| *rig.cached.shared.rewound.borrow() == 1).await;
     until(|| rig.held().is_none()).await;
 }
 
@@ -200,7 +200,7 @@ fn widgets() -> ApiResource {
 #[tokio::test(start_paused = true)]
 async fn a_watch_of_a_custom_resource_that_breaks_may_have_ended_with_its_definition() {
     let (rig, feed) = Rig::established_of(widgets(), shared(config())).await;
-    let mut watcher = rig.live.cache.watch(WatchFilter::default(), WatchStart::Now).unwrap();
+    let mut watcher = rig.cached.cache.watch(WatchFilter::default(), WatchStart::Now).unwrap();
     rig.script.on_probe(40);
     tokio::time::sleep(Duration::from_secs(60)).await;
 
@@ -227,7 +227,7 @@ async fn a_watch_of_a_custom_resource_that_breaks_may_have_ended_with_its_defini
     assert!(matches!(watcher.next_batch(1 << 20), Batch::Ended(EndCause::Relist)));
     assert!(!dropped.is_held());
     let old = WatchStart::After(ResourceVersion(20));
-    rig.live.cache.watch(WatchFilter::default(), old).unwrap_err();
+    rig.cached.cache.watch(WatchFilter::default(), old).unwrap_err();
     let asked: Vec<_> =
         rig.script.watches.lock().iter().map(|asked| asked.send_initial_events).collect();
     assert_eq!(asked, [true, false, false, true]);
@@ -246,10 +246,10 @@ async fn a_watch_of_a_custom_resource_that_breaks_may_have_ended_with_its_defini
 #[tokio::test(start_paused = true)]
 async fn another_release_is_listed_and_compared() {
     let (rig, feed) = Rig::established(shared(config())).await;
-    let mut watcher = rig.live.cache.watch(WatchFilter::default(), WatchStart::Now).unwrap();
+    let mut watcher = rig.cached.cache.watch(WatchFilter::default(), WatchStart::Now).unwrap();
     for (listed, at) in [(object("a", 9), 20), (rewritten(object("a", 9)), 30)] {
         let next = rig.script.on_watch();
-        rig.live.changed.notify_one();
+        rig.cached.changed.notify_one();
         next.send(vec![UpstreamEvent::Upsert(listed), bookmark(at, true)]);
         rig.reaches(at).await;
         let ended = matches!(watcher.next_batch(1 << 20), Batch::Ended(EndCause::Relist));
@@ -263,7 +263,7 @@ async fn another_release_is_listed_and_compared() {
 async fn streams_end_where_the_configuration_says_so() {
     let config = CacheConfig { on_relist: OnRelist::EndStreams, ..config() };
     let (rig, feed) = Rig::established(shared(config)).await;
-    let mut watcher = rig.live.cache.watch(WatchFilter::default(), WatchStart::Now).unwrap();
+    let mut watcher = rig.cached.cache.watch(WatchFilter::default(), WatchStart::Now).unwrap();
     let next = rig.script.on_watch();
     next.send(vec![upsert("a", 9), bookmark(20, true)]);
     feed.send(vec![UpstreamEvent::Error(status(410, "too old"))]);
@@ -274,7 +274,7 @@ async fn streams_end_where_the_configuration_says_so() {
 #[tokio::test(start_paused = true)]
 async fn one_that_leaves_takes_what_its_watch_still_brings() {
     let (rig, feed) = Rig::established(shared(config())).await;
-    rig.live.leave(Refusal::Unknown);
+    rig.cached.leave(Refusal::Unknown);
     feed.send(vec![UpstreamEvent::Delete(object("a", 11))]);
     rig.reaches(11).await;
     drop(feed);
@@ -309,8 +309,8 @@ async fn a_cache_that_outgrows_its_budget_ends() {
 #[tokio::test(start_paused = true)]
 async fn it_stops_when_told_and_says_why() {
     let (rig, feed) = Rig::established(shared(config())).await;
-    rig.live.stop(Refusal::NotReady);
-    rig.live.stop(Refusal::OverBudget);
+    rig.cached.stop(Refusal::NotReady);
+    rig.cached.stop(Refusal::OverBudget);
     assert_eq!(rig.task.await.unwrap(), Refusal::NotReady);
     assert!(!feed.is_held());
 }

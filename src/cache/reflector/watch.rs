@@ -6,9 +6,9 @@ use tokio::sync::watch::Receiver;
 use tokio::time::{Instant, sleep_until};
 
 use crate::api::resource::Shape;
+use crate::cache::cached_resource::CachedResource;
 use crate::cache::core::watch_cache::Change;
 use crate::cache::handle::Refusal;
-use crate::cache::live::LiveCache;
 use crate::cache::reflector::failure::Failure;
 use crate::cache::reflector::list::PAGE_TIMEOUT;
 use crate::cache::reflector::{Doubt, ListCause, Reflector, State};
@@ -57,12 +57,12 @@ enum Alarm {
 }
 
 /// The first alarm that rings.
-async fn alarm(live: &LiveCache, mut rewound: Receiver<u64>, deadline: Instant) -> Alarm {
+async fn alarm(cached: &CachedResource, mut rewound: Receiver<u64>, deadline: Instant) -> Alarm {
     tokio::select! {
         biased;
         _ = rewound.changed() => Alarm::Rewound,
-        () = live.changed.notified() => Alarm::Changed,
-        () = live.recheck.notified() => Alarm::Recheck,
+        () = cached.changed.notified() => Alarm::Changed,
+        () = cached.recheck.notified() => Alarm::Recheck,
         () = sleep_until(deadline) => Alarm::Overdue,
     }
 }
@@ -94,7 +94,7 @@ impl<L: ListWatch> Reflector<L> {
     /// A short watch brings a bookmark soon (semantics.md §5.6), from which its form is learnt; an upstream that sends none, since
     /// nothing moves, is not bothered for long.
     fn next_watch_seconds(&mut self) -> u32 {
-        if self.live.template.load().is_some() || self.template_tries >= TEMPLATE_TRIES_MAX {
+        if self.cached.template.load().is_some() || self.template_tries >= TEMPLATE_TRIES_MAX {
             return watch_seconds();
         }
         self.template_tries += 1;
@@ -111,7 +111,7 @@ impl<L: ListWatch> Reflector<L> {
         let held = self.held();
         match self.probe().await {
             Ok(upstream) if held > Some(upstream) => {
-                self.live.series.watch_ended("rewound");
+                self.cached.series.watch_ended("rewound");
                 self.found_rewound(upstream);
                 return Ok(State::Listing(ListCause::Rewound));
             }
@@ -122,7 +122,7 @@ impl<L: ListWatch> Reflector<L> {
             match self.is_written_the_same().await {
                 Ok(true) => {}
                 Ok(false) => {
-                    self.live.series.watch_ended("changed");
+                    self.cached.series.watch_ended("changed");
                     return Ok(State::Listing(ListCause::Changed));
                 }
                 Err(failure) => return self.unverified(failure, doubt),
@@ -132,7 +132,7 @@ impl<L: ListWatch> Reflector<L> {
     }
 
     fn unverified(&mut self, failure: Failure, doubt: Doubt) -> Result<State<L::Watch>, Refusal> {
-        self.live.series.watch_ended("error");
+        self.cached.series.watch_ended("error");
         self.failed(failure, State::Resuming(doubt))
     }
 
@@ -141,9 +141,9 @@ impl<L: ListWatch> Reflector<L> {
         &mut self,
         mut running: Running<L::Watch>,
     ) -> Result<State<L::Watch>, Refusal> {
-        let live = self.live.clone();
+        let cached = self.cached.clone();
         // Not looked at with every event.
-        let mut alarm = PollOnWake::new(alarm(&live, self.rewound.clone(), running.deadline));
+        let mut alarm = PollOnWake::new(alarm(&cached, self.rewound.clone(), running.deadline));
         loop {
             let took = tokio::select! {
                 biased;
@@ -166,16 +166,16 @@ impl<L: ListWatch> Reflector<L> {
     ) -> Result<State<L::Watch>, Refusal> {
         match alarm {
             Alarm::Rewound => {
-                self.live.series.watch_ended("rewound");
+                self.cached.series.watch_ended("rewound");
                 Ok(State::Listing(ListCause::Rewound))
             }
             Alarm::Changed => {
-                self.live.series.watch_ended("changed");
+                self.cached.series.watch_ended("changed");
                 Ok(State::Listing(ListCause::Changed))
             }
             Alarm::Recheck => Ok(State::Verifying(running, Doubt::History)),
             Alarm::Overdue => {
-                self.live.series.watch_ended("overdue");
+                self.cached.series.watch_ended("overdue");
                 let text = "the watch outlived its own time-out; its connection is dead".to_owned();
                 self.failed(Failure::Retry(text, None), self.after_a_break())
             }
@@ -216,7 +216,7 @@ impl<L: ListWatch> Reflector<L> {
             });
         }
         if !changes.is_empty() {
-            self.live.cache.apply(changes, self.live.shared.now());
+            self.cached.cache.apply(changes, self.cached.shared.now());
             self.malformed = 0;
             self.published()?;
         }
@@ -229,11 +229,11 @@ impl<L: ListWatch> Reflector<L> {
         let early = Instant::now() + OVERDUE + EARLY < running.deadline;
         let next = if early { self.after_a_break() } else { State::Resuming(Doubt::History) };
         if !running.fruitful && running.opened.elapsed() < SHORT {
-            self.live.series.watch_ended("short");
+            self.cached.series.watch_ended("short");
             let text = "the watch ended within a second and without an event".to_owned();
             return self.failed(Failure::Retry(text, None), next);
         }
-        self.live.series.watch_ended("clean");
+        self.cached.series.watch_ended("clean");
         self.malformed = 0;
         tracing::debug!("the watch ended");
         Ok(next)
@@ -241,7 +241,7 @@ impl<L: ListWatch> Reflector<L> {
 
     /// What follows a watch that failed.
     fn watch_failed(&mut self, failure: Failure) -> Result<State<L::Watch>, Refusal> {
-        self.live.series.watch_ended(failure.label());
+        self.cached.series.watch_ended(failure.label());
         if matches!(failure, Failure::Expired) {
             tracing::info!(held = ?self.held(), "the upstream no longer has the events after what is held");
             return Ok(State::Listing(ListCause::Expired));
@@ -253,7 +253,7 @@ impl<L: ListWatch> Reflector<L> {
     /// tell events in other bytes than what is held. It is not listed anew for that alone, since a list would take the states in between from the
     /// watchers.
     fn after_a_break(&self) -> State<L::Watch> {
-        State::Resuming(match self.live.resource.shape {
+        State::Resuming(match self.cached.resource.shape {
             Shape::Custom => Doubt::Bytes,
             Shape::BuiltIn => Doubt::History,
         })

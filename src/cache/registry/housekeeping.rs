@@ -7,8 +7,8 @@ use std::time::Duration;
 use tokio::time::MissedTickBehavior;
 
 use crate::api::resource::Representation;
+use crate::cache::cached_resource::CachedResource;
 use crate::cache::handle::Refusal;
-use crate::cache::live::LiveCache;
 use crate::cache::registry::{Inner, check};
 use crate::upstream::version::UpstreamVersion;
 
@@ -69,7 +69,7 @@ impl Inner {
         }
         if self.shared.budget.is_spent() {
             let missing = self.shared.budget.excess() + 1;
-            if !self.stop_unused(missing, |live| live.account.state()) {
+            if !self.stop_unused(missing, |cached| cached.account.state()) {
                 self.shared.metrics.budget_refusal("total");
                 return Err(Refusal::OverBudget);
             }
@@ -80,14 +80,14 @@ impl Inner {
     fn tidy_up(&self) {
         let idle_timeout = self.shared.config.idle_timeout;
         let now = self.shared.now();
-        for live in self.all() {
-            live.cache.end_stalled(STALLED_AFTER, now);
-            live.series.watchers(live.cache.watchers());
-            if live.cache.state().is_some() {
-                self.settle(&live);
+        for cached in self.all() {
+            cached.cache.end_stalled(STALLED_AFTER, now);
+            cached.series.watchers(cached.cache.watchers());
+            if cached.cache.state().is_some() {
+                self.settle(&cached);
             }
-            self.stop_if(&live, Refusal::NotReady, |live| {
-                !live.is_warm() && live.is_idle(idle_timeout)
+            self.stop_if(&cached, Refusal::NotReady, |cached| {
+                !cached.is_warm() && cached.is_idle(idle_timeout)
             });
         }
         self.keep_total_budget();
@@ -98,36 +98,36 @@ impl Inner {
     /// ones in the same order, whose requests are forwarded for a while.
     fn keep_total_budget(&self) {
         let excess = self.shared.budget.excess();
-        if excess == 0 || self.stop_unused(excess, |live| live.account.state()) {
+        if excess == 0 || self.stop_unused(excess, |cached| cached.account.state()) {
             return;
         }
         let mut used = self.all();
-        used.retain(|live| !live.cancel.is_cancelled());
-        used.sort_by_key(|live| (live.is_warm(), live.last_used_ms()));
+        used.retain(|cached| !cached.cancel.is_cancelled());
+        used.sort_by_key(|cached| (cached.is_warm(), cached.last_used_ms()));
         let mut freed = 0;
-        for live in used {
+        for cached in used {
             if freed >= excess {
                 break;
             }
-            freed += live.account.state();
+            freed += cached.account.state();
             self.shared.metrics.budget_refusal("total");
-            live.account.close();
-            live.stop(Refusal::OverBudget);
+            cached.account.close();
+            cached.stop(Refusal::OverBudget);
         }
     }
 
     /// Stops unused caches, least recently used first, until what they give back is enough; false if it is not.
-    fn stop_unused(&self, enough: usize, gives: impl Fn(&LiveCache) -> usize) -> bool {
+    fn stop_unused(&self, enough: usize, gives: impl Fn(&CachedResource) -> usize) -> bool {
         let mut unused = self.all();
-        unused.retain(|live| live.is_unused() && !live.is_warm());
-        unused.sort_by_key(|live| live.last_used_ms());
+        unused.retain(|cached| cached.is_unused() && !cached.is_warm());
+        unused.sort_by_key(|cached| cached.last_used_ms());
         let mut freed = 0;
-        for live in unused {
+        for cached in unused {
             if freed >= enough {
                 break;
             }
-            let gift = gives(&live);
-            if self.stop_if(&live, Refusal::NotReady, LiveCache::is_unused) {
+            let gift = gives(&cached);
+            if self.stop_if(&cached, Refusal::NotReady, CachedResource::is_unused) {
                 freed += gift;
             }
         }
@@ -137,11 +137,11 @@ impl Inner {
     /// Stops a cache and takes it from the map in one step, if the condition still holds: nobody can take it up in between.
     fn stop_if(
         &self,
-        live: &Arc<LiveCache>,
+        cached: &Arc<CachedResource>,
         reason: Refusal,
-        condition: impl Fn(&LiveCache) -> bool,
+        condition: impl Fn(&CachedResource) -> bool,
     ) -> bool {
-        let removed = self.remove_if(live, |present| {
+        let removed = self.remove_if(cached, |present| {
             let goes = condition(present);
             if goes {
                 // Before a successor can begin, and open series of the same labels.
@@ -151,8 +151,8 @@ impl Inner {
             goes
         });
         if removed {
-            live.account.close();
-            live.stop(reason);
+            cached.account.close();
+            cached.stop(reason);
         }
         removed
     }
@@ -160,15 +160,15 @@ impl Inner {
     /// Lets the caches of resources go that are gone or changed. Where one that changed is in use, another takes its place at once, so that
     /// clients whose watches end find it warming, or warm.
     fn follow_discovery(self: &Arc<Self>) {
-        for live in self.all() {
-            match self.source.peek(&live.key.gvr) {
-                None => self.let_go(&live, Refusal::Unknown),
-                Some(now) if *live.resource != *now => {
-                    let in_use = live.is_warm() || !live.is_unused();
-                    self.let_go(&live, Refusal::NotReady);
+        for cached in self.all() {
+            match self.source.peek(&cached.key.gvr) {
+                None => self.let_go(&cached, Refusal::Unknown),
+                Some(now) if *cached.resource != *now => {
+                    let in_use = cached.is_warm() || !cached.is_unused();
+                    self.let_go(&cached, Refusal::NotReady);
                     if in_use && check(&now).is_ok() {
-                        let begun = self.start(live.key.clone(), now, None);
-                        tracing::info!(resource = %live.key.gvr, begun = begun.is_ok(), "the definition changed");
+                        let begun = self.start(cached.key.clone(), now, None);
+                        tracing::info!(resource = %cached.key.gvr, begun = begun.is_ok(), "the definition changed");
                     }
                 }
                 Some(_) => {}
@@ -179,8 +179,8 @@ impl Inner {
 
     /// Takes a cache out of the map whose resource is gone or is written in other bytes now. Its watches go on until the upstream ends its own, as
     /// those do that are not watched through here: what the upstream still tells on it are the deletions of the objects of a definition that goes.
-    fn let_go(&self, live: &Arc<LiveCache>, reason: Refusal) {
-        let removed = self.remove_if(live, |present| {
+    fn let_go(&self, cached: &Arc<CachedResource>, reason: Refusal) {
+        let removed = self.remove_if(cached, |present| {
             // As in `stop_if`.
             self.raise_floor(present);
             present.series.retire();
@@ -189,12 +189,12 @@ impl Inner {
         if !removed {
             return;
         }
-        live.leave(reason);
-        let live = Arc::clone(live);
+        cached.leave(reason);
+        let cached = Arc::clone(cached);
         let over = self.shared.cancel.clone();
         self.shared.tasks.spawn(over.run_until_cancelled_owned(async move {
             tokio::time::sleep(LEAVING_MAX).await;
-            live.stop(reason);
+            cached.stop(reason);
         }));
     }
 
@@ -204,14 +204,14 @@ impl Inner {
             return;
         }
         tracing::info!("the upstream became another release; all caches are listed anew");
-        for live in self.all() {
-            live.changed.notify_one();
+        for cached in self.all() {
+            cached.changed.notify_one();
         }
     }
 
     /// The living caches, taken out of the map so that no shard stays locked.
-    fn all(&self) -> Vec<Arc<LiveCache>> {
-        self.caches.iter().map(|live| Arc::clone(&live)).collect()
+    fn all(&self) -> Vec<Arc<CachedResource>> {
+        self.caches.iter().map(|cached| Arc::clone(&cached)).collect()
     }
 }
 

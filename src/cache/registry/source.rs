@@ -7,8 +7,8 @@ use futures_util::future::BoxFuture;
 use tokio::sync::watch;
 
 use crate::api::resource::{ApiResource, GroupVersionResource, Representation, Scope};
+use crate::cache::cached_resource::CachedResource;
 use crate::cache::handle::Refusal;
-use crate::cache::live::LiveCache;
 use crate::cache::proof::DynListWatch;
 use crate::cache::reflector::{Begin, Reflector};
 use crate::upstream::Upstream;
@@ -49,7 +49,11 @@ pub(crate) trait Connection: Send + Sync {
     fn dyn_list_watch(self: Arc<Self>) -> Arc<dyn DynListWatch>;
 
     /// The work of the reflector of a new cache.
-    fn reflect(self: Arc<Self>, live: Arc<LiveCache>, begin: Begin) -> BoxFuture<'static, Refusal>;
+    fn reflect(
+        self: Arc<Self>,
+        cached: Arc<CachedResource>,
+        begin: Begin,
+    ) -> BoxFuture<'static, Refusal>;
 }
 
 impl<L: ListWatch> Connection for L {
@@ -57,8 +61,12 @@ impl<L: ListWatch> Connection for L {
         self
     }
 
-    fn reflect(self: Arc<Self>, live: Arc<LiveCache>, begin: Begin) -> BoxFuture<'static, Refusal> {
-        Reflector::new(self, live, begin).run().boxed()
+    fn reflect(
+        self: Arc<Self>,
+        cached: Arc<CachedResource>,
+        begin: Begin,
+    ) -> BoxFuture<'static, Refusal> {
+        Reflector::new(self, cached, begin).run().boxed()
     }
 }
 

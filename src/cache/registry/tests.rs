@@ -203,8 +203,13 @@ async fn the_total_budget_takes_the_least_recently_used_first() {
     }
     let budget = &rig.registry.inner.shared.budget;
     assert_eq!(budget.excess(), 0);
-    let alive: Vec<_> =
-        rig.registry.inner.caches.iter().map(|live| live.key.gvr.resource.to_string()).collect();
+    let alive: Vec<_> = rig
+        .registry
+        .inner
+        .caches
+        .iter()
+        .map(|cached| cached.key.gvr.resource.to_string())
+        .collect();
     assert!(alive.contains(&"d".to_owned()) && !alive.contains(&"b".to_owned()), "{alive:?}");
 }
 
@@ -241,7 +246,7 @@ async fn a_resource_that_vanishes_or_changes_ends_its_cache() {
     tokio::time::sleep(Duration::from_secs(1)).await;
     // Who watches goes on until the upstream ends its own watch, or does not in time; whoever comes finds what is there now.
     assert!(matches!(watcher.next_batch(1 << 20), Batch::Idle));
-    let kinds = rig.registry.inner.caches.iter().map(|live| live.resource.kind.to_string());
+    let kinds = rig.registry.inner.caches.iter().map(|cached| cached.resource.kind.to_string());
     let mut kinds: Vec<_> = kinds.collect();
     kinds.sort_unstable();
     assert_eq!(kinds, ["Kind", "Other"], "what is in use is begun again at once");
@@ -339,7 +344,7 @@ async fn warm_caches_start_by_themselves_and_never_idle() {
     tokio::time::sleep(Duration::from_secs(5)).await;
     assert!(rig.registry.unready().is_empty());
     tokio::time::sleep(Duration::from_secs(3600)).await;
-    assert!(rig.registry.inner.caches.iter().any(|live| live.is_warm()));
+    assert!(rig.registry.inner.caches.iter().any(|cached| cached.is_warm()));
 }
 
 #[tokio::test(start_paused = true)]

@@ -14,8 +14,8 @@ async fn a_watch_list_gives_the_state_and_goes_on_as_the_watch() {
     assert!(asked.send_initial_events);
     assert_eq!(asked.resource_version, None);
     assert!((300..=600).contains(&asked.timeout_seconds));
-    assert!(rig.live.shared.watch_list.is_known_to_work());
-    assert!(rig.live.template.load().is_some());
+    assert!(rig.cached.shared.watch_list.is_known_to_work());
+    assert!(rig.cached.template.load().is_some());
     assert!(rig.script.lists.lock().is_empty());
     feed.send(vec![UpstreamEvent::Delete(object("a", 12)), bookmark(20, false)]);
     rig.reaches(20).await;
@@ -35,8 +35,8 @@ async fn where_lists_are_streamed_one_gives_the_state_and_a_watch_of_nothing_the
     assert_eq!(rig.names(), ["a", "b"]);
     feed.send(vec![upsert("c", 11)]);
     rig.reaches(11).await;
-    assert!(rig.live.shared.watch_list.is_known_to_work());
-    assert!(rig.live.template.load().is_some());
+    assert!(rig.cached.shared.watch_list.is_known_to_work());
+    assert!(rig.cached.template.load().is_some());
     assert!(!nothing.is_held());
     let lists = rig.script.lists.lock().clone();
     let [list] = lists.as_slice() else { panic!("{lists:?}") };
@@ -91,7 +91,7 @@ async fn a_list_that_a_proof_of_freshness_overtook_is_no_rewound_history() {
     feed.send(vec![UpstreamEvent::Error(status(410, "too old"))]);
     let list = rig.script.on_watch();
     until(|| rig.script.watches.lock().len() == 2).await;
-    rig.live.progressed(rig.live.history(), ResourceVersion(20));
+    rig.cached.progressed(rig.cached.history(), ResourceVersion(20));
     list.send(vec![upsert("a", 9), bookmark(15, true)]);
     let again = rig.script.on_watch();
     until(|| rig.script.watches.lock().len() == 3).await;
@@ -100,7 +100,7 @@ async fn a_list_that_a_proof_of_freshness_overtook_is_no_rewound_history() {
     again.send(vec![upsert("a", 9), upsert("b", 19), bookmark(25, true)]);
     rig.reaches(25).await;
     assert_eq!(rig.names(), ["a", "b"]);
-    assert_eq!(rig.live.shared.lost(), None, "no alarm");
+    assert_eq!(rig.cached.shared.lost(), None, "no alarm");
 }
 
 #[tokio::test(start_paused = true)]
@@ -113,7 +113,7 @@ async fn without_watch_list_it_pages_and_learns_the_bookmark_by_a_short_watch() 
     let feed = rig.script.on_watch();
     rig.reaches(10).await;
     assert_eq!(rig.names(), ["a", "b", "c"]);
-    assert!(!rig.live.shared.watch_list.is_worth_trying());
+    assert!(!rig.cached.shared.watch_list.is_worth_trying());
     until(|| rig.script.watches.lock().len() == 2).await;
     let asked = rig.script.watches.lock().last().cloned().unwrap();
     assert_eq!(asked.resource_version, Some(ResourceVersion(10)));
@@ -134,7 +134,7 @@ async fn without_watch_list_it_pages_and_learns_the_bookmark_by_a_short_watch() 
 #[tokio::test(start_paused = true)]
 async fn a_broken_relist_leaves_the_old_state() {
     let (rig, feed) = Rig::established(shared(config())).await;
-    let mut watcher = rig.live.cache.watch(WatchFilter::default(), WatchStart::Now).unwrap();
+    let mut watcher = rig.cached.cache.watch(WatchFilter::default(), WatchStart::Now).unwrap();
     let broken = rig.script.on_watch();
     broken.send(vec![upsert("x", 15)]);
     feed.send(vec![upsert("b", 12), UpstreamEvent::Error(status(410, "too old"))]);
@@ -176,7 +176,7 @@ async fn a_silent_watch_list_is_given_up_for_pages() {
     let _silent = [rig.script.on_watch(), rig.script.on_watch()];
     rig.script.on_list(Ok(page(10, "", vec![object("a", 3)])));
     rig.reaches(10).await;
-    assert!(!rig.live.shared.watch_list.is_worth_trying());
+    assert!(!rig.cached.shared.watch_list.is_worth_trying());
 }
 
 #[tokio::test(start_paused = true)]
@@ -192,7 +192,7 @@ async fn a_first_watcher_gets_its_resource_version_into_the_history() {
     assert_eq!(exact.resource_version, Some(ResourceVersion(5)));
     assert_eq!(exact.resource_version_match, "Exact");
     let after = WatchStart::After(ResourceVersion(5));
-    let mut watcher = rig.live.cache.watch(WatchFilter::default(), after).unwrap();
+    let mut watcher = rig.cached.cache.watch(WatchFilter::default(), after).unwrap();
     feed.send(vec![upsert("b", 8)]);
     rig.reaches(8).await;
     assert!(matches!(watcher.next_batch(1 << 20), Batch::Frames { events: 1, .. }));
@@ -217,14 +217,14 @@ async fn the_first_cache_of_all_begins_there_too_and_then_finds_out_about_watch_
     rig.script.on_probe(8);
     rig.reaches(5).await;
     assert_eq!(rig.script.lists.lock()[0].resource_version_match, "Exact");
-    assert!(!rig.live.shared.watch_list.is_known());
+    assert!(!rig.cached.shared.watch_list.is_known());
     let nothing = rig.script.on_watch();
     nothing.send(vec![bookmark(7, true)]);
     let feed = rig.script.on_watch();
     feed.send(vec![upsert("b", 8)]);
     rig.reaches(8).await;
-    assert!(rig.live.shared.watch_list.is_known_to_work());
-    assert!(rig.live.template.load().is_some());
+    assert!(rig.cached.shared.watch_list.is_known_to_work());
+    assert!(rig.cached.template.load().is_some());
     assert!(!nothing.is_held());
     let asked: Vec<_> = rig.script.watches.lock().iter().map(|asked| asked.of_nothing).collect();
     assert_eq!(asked, [true, false]);
@@ -238,7 +238,7 @@ async fn the_first_cache_without_watch_lists_still_begins_where_its_watcher_does
     rig.reaches(5).await;
     let exact = rig.script.lists.lock().first().cloned().unwrap();
     assert_eq!(exact.resource_version_match, "Exact");
-    until(|| !rig.live.shared.watch_list.is_worth_trying()).await;
+    until(|| !rig.cached.shared.watch_list.is_worth_trying()).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -249,7 +249,7 @@ async fn a_list_over_budget_is_given_up_as_it_comes() {
     feed.send((0..100).map(|n| upsert(&n.to_string(), 9)).collect());
     assert_eq!(rig.task.await.unwrap(), Refusal::OverBudget);
     assert_eq!(shared.budget.used(), 0);
-    assert!(rig.live.cache.state().is_none());
+    assert!(rig.cached.cache.state().is_none());
 }
 
 #[tokio::test(start_paused = true)]

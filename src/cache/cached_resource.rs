@@ -129,7 +129,7 @@ impl Shared {
 }
 
 /// See the module.
-pub(crate) struct LiveCache {
+pub(crate) struct CachedResource {
     /// What it is kept under.
     pub(crate) key: CacheKey,
     /// What discovery said when it began.
@@ -175,7 +175,7 @@ pub(crate) struct LiveCache {
     last_used_ms: AtomicU64,
 }
 
-impl LiveCache {
+impl CachedResource {
     /// A cache without state or reflector yet.
     pub(crate) fn new(
         key: CacheKey,
@@ -335,7 +335,7 @@ impl LiveCache {
 
     /// A place among those who wait for the first state; `None` when there are too many.
     pub(crate) fn join(&self) -> Option<Place<'_>> {
-        let place = Place { live: self };
+        let place = Place { cached: self };
         let before = self.joiners.fetch_add(1, Ordering::Relaxed);
         (before < JOINERS_MAX).then_some(place)
     }
