@@ -135,7 +135,7 @@ pub(crate) struct CachedResource {
     /// What discovery said when it began.
     pub(crate) resource: Arc<ApiResource>,
     /// The watch cache.
-    pub(crate) cache: Arc<WatchCache>,
+    pub(crate) watch_cache: Arc<WatchCache>,
     /// The resource's bookmark, once learnt.
     pub(crate) template: ArcSwapOption<BookmarkTemplate>,
     /// The `Warning` headers that the upstream sends with the resource.
@@ -204,7 +204,7 @@ impl CachedResource {
         let indexed =
             selectable.indexed().filter(|field| selectable.is_readable(*field, key.representation));
         Self {
-            cache: Arc::new(WatchCache::new(limits).indexing(indexed)),
+            watch_cache: Arc::new(WatchCache::new(limits).indexing(indexed)),
             resource,
             template: ArcSwapOption::empty(),
             warnings: ArcSwap::default(),
@@ -236,7 +236,7 @@ impl CachedResource {
         let mut history = self.history.lock();
         *history = times;
         if let Some(lost) = self.shared.lost() {
-            self.cache.rewind(lost);
+            self.watch_cache.rewind(lost);
         }
     }
 
@@ -249,7 +249,7 @@ impl CachedResource {
     pub(crate) fn within<T>(&self, history: u64, act: impl FnOnce(&WatchCache) -> T) -> Option<T> {
         let present = self.history.lock();
         let is_present = *present == history && *self.shared.rewound.borrow() == history;
-        is_present.then(|| act(&self.cache))
+        is_present.then(|| act(&self.watch_cache))
     }
 
     /// Takes note that the upstream was shown to have nothing for the cache up to this resourceVersion.
@@ -257,7 +257,7 @@ impl CachedResource {
         let now = self.shared.now();
         self.within(history, |cache| cache.apply(vec![Change::Progress(resource_version)], now));
         self.shared.reached(resource_version);
-        if let Some(state) = self.cache.state() {
+        if let Some(state) = self.watch_cache.state() {
             self.series.contents(state.len(), state.weight(), state.resource_version().0);
         }
     }

@@ -86,7 +86,7 @@ impl CacheHandle {
 
     /// The watch cache.
     pub fn cache(&self) -> &Arc<WatchCache> {
-        &self.cached().cache
+        &self.cached().watch_cache
     }
 
     /// Waits until the cache has its first complete state. Fails as soon as it is known that it will not have one:

@@ -133,7 +133,7 @@ pub(crate) async fn fresh_state(
 type Proved = Result<(FreshState, &'static str), Refusal>;
 
 async fn prove(cached: &Arc<CachedResource>, asked: Option<ResourceVersion>) -> Proved {
-    let held = *cached.cache.progress().borrow();
+    let held = *cached.watch_cache.progress().borrow();
     if asked.is_some() && held >= asked {
         return Ok((FreshState::Held, "held"));
     }
@@ -143,7 +143,7 @@ async fn prove(cached: &Arc<CachedResource>, asked: Option<ResourceVersion>) -> 
         // Of the future: what becomes of it the upstream says.
         return Err(Refusal::NotFresh);
     }
-    if *cached.cache.progress().borrow() >= Some(needed) {
+    if *cached.watch_cache.progress().borrow() >= Some(needed) {
         return Ok((FreshState::Held, "held"));
     }
     if list::is_small(cached) {
@@ -155,7 +155,7 @@ async fn prove(cached: &Arc<CachedResource>, asked: Option<ResourceVersion>) -> 
 
 /// The upstream's resourceVersion as of some moment after this call.
 pub(crate) async fn probe(cached: &CachedResource) -> Result<ResourceVersion, Refusal> {
-    let held = *cached.cache.progress().borrow();
+    let held = *cached.watch_cache.progress().borrow();
     let revision = cached.probes.revision().await.map_err(|_failed| Refusal::NotFresh)?;
     cached.shared.reached(revision);
     // A consistent list is at least as new as anything that was here before it was sent. One that is older tells of a rewound history
@@ -169,7 +169,7 @@ pub(crate) async fn probe(cached: &CachedResource) -> Result<ResourceVersion, Re
 
 /// Step 3, beside step 2.
 async fn by_list(cached: &Arc<CachedResource>, needed: ResourceVersion) -> Proved {
-    let mut progress = cached.cache.progress();
+    let mut progress = cached.watch_cache.progress();
     loop {
         let mut listing =
             cached.proofs.lists.join(cached, || list::list(Arc::clone(cached), needed));
@@ -193,7 +193,7 @@ async fn by_list(cached: &Arc<CachedResource>, needed: ResourceVersion) -> Prove
 
 /// Step 2, then step 4.
 async fn by_watch(cached: &Arc<CachedResource>, needed: ResourceVersion) -> Proved {
-    let mut progress = cached.cache.progress();
+    let mut progress = cached.watch_cache.progress();
     if reaches(&mut progress, needed, CATCH_UP).await {
         return Ok((FreshState::Held, "event"));
     }

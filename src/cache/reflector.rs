@@ -282,7 +282,7 @@ impl<L: ListWatch> Reflector<L> {
 
     /// Returns false if a proof of freshness has brought the cache further than the list.
     fn take_list(&self, objects: Vec<Object>, resource_version: ResourceVersion) -> bool {
-        let (cache, now) = (&self.cached.cache, self.cached.shared.now());
+        let (cache, now) = (&self.cached.watch_cache, self.cached.shared.now());
         match self.cached.shared.config.on_relist {
             OnRelist::EndStreams => return cache.replace(objects, resource_version, now),
             OnRelist::KeepStreams => match cache.relist(objects, resource_version, now) {
@@ -296,7 +296,7 @@ impl<L: ListWatch> Reflector<L> {
 
     /// Accounts for what was just published.
     fn published(&self) -> Result<(), Failure> {
-        let Some(state) = self.cached.cache.state() else { return Ok(()) };
+        let Some(state) = self.cached.watch_cache.state() else { return Ok(()) };
         let weight = state.weight();
         self.cached.account.set_state(weight);
         self.cached.shared.reached(state.resource_version());
@@ -311,7 +311,7 @@ impl<L: ListWatch> Reflector<L> {
 
     /// The resourceVersion up to which the cache is complete.
     fn held(&self) -> Option<ResourceVersion> {
-        self.cached.cache.state().map(|state| state.resource_version())
+        self.cached.watch_cache.state().map(|state| state.resource_version())
     }
 
     /// Raises the alarm: every cache of this upstream drops what it holds, this one too.

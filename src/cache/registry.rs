@@ -249,7 +249,7 @@ impl Inner {
         }
         let narrow = key(Scope::Namespace(namespace.into()));
         let reached =
-            |key: &CacheKey| Some(self.caches.get(key)?.cache.state()?.resource_version());
+            |key: &CacheKey| Some(self.caches.get(key)?.watch_cache.state()?.resource_version());
         let taken = if reached(&narrow) > reached(&cluster) { find(&narrow) } else { None };
         taken.or_else(|| find(&cluster)).or_else(|| find(&narrow))
     }
@@ -334,7 +334,7 @@ impl Inner {
         cached.account.close();
         // At shutdown the server ends its watches itself, spread out.
         if refusal != Refusal::Stopping {
-            cached.cache.invalidate(EndCause::Stopped);
+            cached.watch_cache.invalidate(EndCause::Stopped);
         }
     }
 
@@ -357,7 +357,7 @@ impl Inner {
 
     /// Remembers how far a cache came, before a successor can begin.
     fn raise_floor(&self, cached: &CachedResource) {
-        if let Some(state) = cached.cache.state() {
+        if let Some(state) = cached.watch_cache.state() {
             self.floors.raise(&cached.key, state.resource_version(), cached.history());
         }
     }

@@ -38,7 +38,7 @@ impl Listed {
 /// Whether a second list of it costs little.
 pub(super) fn is_small(cached: &CachedResource) -> bool {
     cached
-        .cache
+        .watch_cache
         .state()
         .is_some_and(|state| state.len() <= OBJECTS_MAX && state.store().weight() <= BYTES_MAX)
 }
@@ -56,7 +56,7 @@ pub(super) enum Listing {
 
 /// Lists at not older than `needed`, unless an event that is on its way makes it needless.
 pub(super) async fn list(cached: Arc<CachedResource>, needed: ResourceVersion) -> Listing {
-    if reaches(&mut cached.cache.progress(), needed, HEAD_START).await {
+    if reaches(&mut cached.watch_cache.progress(), needed, HEAD_START).await {
         return Listing::Overtaken;
     }
     let history = cached.history();
@@ -77,7 +77,7 @@ pub(super) async fn list(cached: Arc<CachedResource>, needed: ResourceVersion) -
         return Listing::Failed;
     }
     cached.shared.reached(page.resource_version);
-    let Some(present) = cached.cache.state() else { return Listing::Failed };
+    let Some(present) = cached.watch_cache.state() else { return Listing::Failed };
     let (state, weight) = present.beside(page.objects, page.resource_version);
     let claim = cached.shared.budget.claim(weight);
     Listing::Listed(Arc::new(Listed { state: Arc::new(state), history, _claim: claim }))

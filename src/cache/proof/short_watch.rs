@@ -39,7 +39,7 @@ enum ProgressOutcome {
 async fn watch_progress(cached: &CachedResource) -> Option<ProgressOutcome> {
     let history = cached.history();
     let _slot = cached.shared.proof_watches.acquire().await.ok()?;
-    let held = (*cached.cache.progress().borrow())?;
+    let held = (*cached.watch_cache.progress().borrow())?;
     let opened = Instant::now();
     let deadline = opened + PATIENCE;
     let (last, bookmark) = match timeout_at(deadline, listen(cached, held)).await {
@@ -50,7 +50,7 @@ async fn watch_progress(cached: &CachedResource) -> Option<ProgressOutcome> {
         }
         Err(_elapsed) => return None,
     };
-    let mut progress = cached.cache.progress();
+    let mut progress = cached.watch_cache.progress();
     let reached = progress.wait_for(|held| *held >= Some(last));
     if !timeout_at(deadline, reached).await.is_ok_and(|reached| reached.is_ok()) {
         return None;

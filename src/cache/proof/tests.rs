@@ -40,7 +40,7 @@ impl Rig {
         let initial = (1..=objects).map(|number| upsert(&number.to_string(), number));
         feed.send(initial.chain([bookmark(2000, true)]).collect());
         let task = tokio::spawn(reflector.run());
-        cached.cache.progress().wait_for(Option::is_some).await.unwrap();
+        cached.watch_cache.progress().wait_for(Option::is_some).await.unwrap();
         script.on_probe(2005);
         Self { script, cached, feed, metrics, _task: task }
     }
@@ -50,7 +50,7 @@ impl Rig {
     }
 
     fn held(&self) -> u64 {
-        self.cached.cache.state().unwrap().resource_version().0
+        self.cached.watch_cache.state().unwrap().resource_version().0
     }
 
     fn watch(&self, state: &FreshState) -> Result<Watcher, WatchRefusal> {
@@ -144,7 +144,7 @@ async fn a_small_quiet_collection_is_listed_once_for_all_who_wait() {
         bookmark(2007, false),
         upsert("3", 2008),
     ]);
-    rig.cached.cache.progress().wait_for(|held| held.unwrap().0 == 2008).await.unwrap();
+    rig.cached.watch_cache.progress().wait_for(|held| held.unwrap().0 == 2008).await.unwrap();
     assert_eq!(names(&drain(&mut present)), ["DELETED 2", "ADDED 3", "MODIFIED 3"]);
     for watcher in &mut watchers {
         assert_eq!(names(&drain(watcher)), ["MODIFIED 3"]);

@@ -86,7 +86,7 @@ impl<L: ListWatch> Reflector<L> {
     /// Whether the upstream writes the state that is held in the bytes in which it is held; false also where the upstream can no longer tell. Page
     /// by page, so that it takes no memory to speak of.
     pub(super) async fn is_written_the_same(&self) -> Result<bool, Failure> {
-        let Some(held) = self.cached.cache.state() else { return Ok(false) };
+        let Some(held) = self.cached.watch_cache.state() else { return Ok(false) };
         let first = self.exactly(held.resource_version());
         let (mut pages, mut same, mut others) = (0, 0, 0);
         let compare = |object: Object| {

@@ -254,7 +254,7 @@ impl Client {
             Some(last) => WatchStart::After(ResourceVersion(last)),
             None => WatchStart::InitialEvents,
         };
-        match cached.cache.watch(WatchFilter::default(), start) {
+        match cached.watch_cache.watch(WatchFilter::default(), start) {
             Ok(watcher) => {
                 self.relisted = false;
                 if start == WatchStart::InitialEvents {
@@ -319,7 +319,7 @@ async fn a_history(seed: u64, lists: Lists) {
         }
     }
     let truth = model.truth.lock();
-    let held = cached.cache.state().unwrap();
+    let held = cached.watch_cache.state().unwrap();
     let held: BTreeMap<_, _> = held
         .select(&WatchFilter::default())
         .iter()

@@ -59,11 +59,11 @@ impl Rig {
     }
 
     fn held(&self) -> Option<u64> {
-        self.cached.cache.state().map(|state| state.resource_version().0)
+        self.cached.watch_cache.state().map(|state| state.resource_version().0)
     }
 
     fn names(&self) -> Vec<String> {
-        let state = self.cached.cache.state().unwrap();
+        let state = self.cached.watch_cache.state().unwrap();
         let objects = state.select(&WatchFilter::default());
         objects.iter().map(|object| object.key.name().to_owned()).collect()
     }
@@ -141,7 +141,8 @@ async fn a_rewound_history_drops_every_cache() {
     let shared = shared(config());
     let (rig, feed) = Rig::established(shared.clone()).await;
     let (other, _other_feed) = Rig::established(shared.clone()).await;
-    let mut watcher = rig.cached.cache.watch(WatchFilter::default(), WatchStart::Now).unwrap();
+    let mut watcher =
+        rig.cached.watch_cache.watch(WatchFilter::default(), WatchStart::Now).unwrap();
     let poisoned = rig.script.on_watch();
     poisoned.send(vec![upsert("poison", 11)]);
     rig.script.on_probe(4);
@@ -200,7 +201,8 @@ fn widgets() -> ApiResource {
 #[tokio::test(start_paused = true)]
 async fn a_watch_of_a_custom_resource_that_breaks_may_have_ended_with_its_definition() {
     let (rig, feed) = Rig::established_of(widgets(), shared(config())).await;
-    let mut watcher = rig.cached.cache.watch(WatchFilter::default(), WatchStart::Now).unwrap();
+    let mut watcher =
+        rig.cached.watch_cache.watch(WatchFilter::default(), WatchStart::Now).unwrap();
     rig.script.on_probe(40);
     tokio::time::sleep(Duration::from_secs(60)).await;
 
@@ -227,7 +229,7 @@ async fn a_watch_of_a_custom_resource_that_breaks_may_have_ended_with_its_defini
     assert!(matches!(watcher.next_batch(1 << 20), Batch::Ended(EndCause::Relist)));
     assert!(!dropped.is_held());
     let old = WatchStart::After(ResourceVersion(20));
-    rig.cached.cache.watch(WatchFilter::default(), old).unwrap_err();
+    rig.cached.watch_cache.watch(WatchFilter::default(), old).unwrap_err();
     let asked: Vec<_> =
         rig.script.watches.lock().iter().map(|asked| asked.send_initial_events).collect();
     assert_eq!(asked, [true, false, false, true]);
@@ -246,7 +248,8 @@ async fn a_watch_of_a_custom_resource_that_breaks_may_have_ended_with_its_defini
 #[tokio::test(start_paused = true)]
 async fn another_release_is_listed_and_compared() {
     let (rig, feed) = Rig::established(shared(config())).await;
-    let mut watcher = rig.cached.cache.watch(WatchFilter::default(), WatchStart::Now).unwrap();
+    let mut watcher =
+        rig.cached.watch_cache.watch(WatchFilter::default(), WatchStart::Now).unwrap();
     for (listed, at) in [(object("a", 9), 20), (rewritten(object("a", 9)), 30)] {
         let next = rig.script.on_watch();
         rig.cached.changed.notify_one();
@@ -263,7 +266,8 @@ async fn another_release_is_listed_and_compared() {
 async fn streams_end_where_the_configuration_says_so() {
     let config = CacheConfig { on_relist: OnRelist::EndStreams, ..config() };
     let (rig, feed) = Rig::established(shared(config)).await;
-    let mut watcher = rig.cached.cache.watch(WatchFilter::default(), WatchStart::Now).unwrap();
+    let mut watcher =
+        rig.cached.watch_cache.watch(WatchFilter::default(), WatchStart::Now).unwrap();
     let next = rig.script.on_watch();
     next.send(vec![upsert("a", 9), bookmark(20, true)]);
     feed.send(vec![UpstreamEvent::Error(status(410, "too old"))]);

@@ -81,9 +81,9 @@ impl Inner {
         let idle_timeout = self.shared.config.idle_timeout;
         let now = self.shared.now();
         for cached in self.all() {
-            cached.cache.end_stalled(STALLED_AFTER, now);
-            cached.series.watchers(cached.cache.watchers());
-            if cached.cache.state().is_some() {
+            cached.watch_cache.end_stalled(STALLED_AFTER, now);
+            cached.series.watchers(cached.watch_cache.watchers());
+            if cached.watch_cache.state().is_some() {
                 self.settle(&cached);
             }
             self.stop_if(&cached, Refusal::NotReady, |cached| {

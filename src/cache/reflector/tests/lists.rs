@@ -134,7 +134,8 @@ async fn without_watch_list_it_pages_and_learns_the_bookmark_by_a_short_watch() 
 #[tokio::test(start_paused = true)]
 async fn a_broken_relist_leaves_the_old_state() {
     let (rig, feed) = Rig::established(shared(config())).await;
-    let mut watcher = rig.cached.cache.watch(WatchFilter::default(), WatchStart::Now).unwrap();
+    let mut watcher =
+        rig.cached.watch_cache.watch(WatchFilter::default(), WatchStart::Now).unwrap();
     let broken = rig.script.on_watch();
     broken.send(vec![upsert("x", 15)]);
     feed.send(vec![upsert("b", 12), UpstreamEvent::Error(status(410, "too old"))]);
@@ -192,7 +193,7 @@ async fn a_first_watcher_gets_its_resource_version_into_the_history() {
     assert_eq!(exact.resource_version, Some(ResourceVersion(5)));
     assert_eq!(exact.resource_version_match, "Exact");
     let after = WatchStart::After(ResourceVersion(5));
-    let mut watcher = rig.cached.cache.watch(WatchFilter::default(), after).unwrap();
+    let mut watcher = rig.cached.watch_cache.watch(WatchFilter::default(), after).unwrap();
     feed.send(vec![upsert("b", 8)]);
     rig.reaches(8).await;
     assert!(matches!(watcher.next_batch(1 << 20), Batch::Frames { events: 1, .. }));
@@ -249,7 +250,7 @@ async fn a_list_over_budget_is_given_up_as_it_comes() {
     feed.send((0..100).map(|n| upsert(&n.to_string(), 9)).collect());
     assert_eq!(rig.task.await.unwrap(), Refusal::OverBudget);
     assert_eq!(shared.budget.used(), 0);
-    assert!(rig.cached.cache.state().is_none());
+    assert!(rig.cached.watch_cache.state().is_none());
 }
 
 #[tokio::test(start_paused = true)]
