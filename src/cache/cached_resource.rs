@@ -54,7 +54,7 @@ impl CacheKey {
 }
 
 /// What all caches of one upstream have in common.
-pub(crate) struct Shared {
+pub(crate) struct CacheContext {
     /// What is cached, and how much.
     pub(crate) config: Arc<CacheConfig>,
     /// The metrics.
@@ -81,7 +81,7 @@ pub(crate) struct Shared {
     started: Instant,
 }
 
-impl Shared {
+impl CacheContext {
     /// The common part of a registry.
     pub(crate) fn new(config: Arc<CacheConfig>, metrics: CacheMetrics) -> Self {
         Self {
@@ -157,7 +157,7 @@ pub(crate) struct CachedResource {
     /// Why it ended, once it has.
     pub(crate) stopped: watch::Sender<Option<Refusal>>,
     /// What it has in common with the others.
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) context: Arc<CacheContext>,
     /// Ends the reflector.
     pub(crate) cancel: CancellationToken,
     /// Those who wait for the first state.
@@ -181,24 +181,24 @@ impl CachedResource {
         key: CacheKey,
         resource: Arc<ApiResource>,
         upstream: Arc<dyn DynListWatch>,
-        shared: Arc<Shared>,
+        context: Arc<CacheContext>,
     ) -> Self {
         let limits = WindowLimits {
             events_min: HISTORY_EVENTS_MIN,
             events_max: HISTORY_EVENTS_MAX,
             age: HISTORY_AGE,
-            bytes_max: shared.config.history_bytes_max,
+            bytes_max: context.config.history_bytes_max,
         };
         let representation = key.representation.as_str();
         let gvr = &key.gvr;
-        let series = shared.metrics.series([
+        let series = context.metrics.series([
             &gvr.group,
             &gvr.version,
             &gvr.resource,
             key.namespace(),
             representation,
         ]);
-        let (tasks, metrics) = (shared.tasks.clone(), shared.metrics.clone());
+        let (tasks, metrics) = (context.tasks.clone(), context.metrics.clone());
         // Objects without the field's values would all stand under one.
         let selectable = &resource.selectable;
         let indexed =
@@ -210,13 +210,13 @@ impl CachedResource {
             warnings: ArcSwap::default(),
             probes: Arc::new(Probes::new(upstream.clone(), tasks, metrics)),
             proofs: Proofs::new(upstream),
-            account: shared.budget.account(),
+            account: context.budget.account(),
             series,
             recheck: Notify::new(),
             changed: Notify::new(),
             watching: watch::Sender::new(false),
             stopped: watch::Sender::new(None),
-            cancel: shared.cancel.child_token(),
+            cancel: context.cancel.child_token(),
             joiners: AtomicUsize::new(0),
             history: Mutex::new(0),
             begun: Instant::now(),
@@ -225,8 +225,8 @@ impl CachedResource {
             leaving: AtomicBool::new(false),
             settled: AtomicBool::new(false),
             users: AtomicUsize::new(0),
-            last_used_ms: AtomicU64::new(shared.millis()),
-            shared,
+            last_used_ms: AtomicU64::new(context.millis()),
+            context,
             key,
         }
     }
@@ -235,7 +235,7 @@ impl CachedResource {
     pub(crate) fn enter_history(&self, times: u64) {
         let mut history = self.history.lock();
         *history = times;
-        if let Some(lost) = self.shared.lost() {
+        if let Some(lost) = self.context.lost() {
             self.watch_cache.rewind(lost);
         }
     }
@@ -248,15 +248,15 @@ impl CachedResource {
     /// Does something to the cache if what it holds is still of the history after so many rewinds, and that is not in doubt.
     pub(crate) fn within<T>(&self, history: u64, act: impl FnOnce(&WatchCache) -> T) -> Option<T> {
         let present = self.history.lock();
-        let is_present = *present == history && *self.shared.rewound.borrow() == history;
+        let is_present = *present == history && *self.context.rewound.borrow() == history;
         is_present.then(|| act(&self.watch_cache))
     }
 
     /// Takes note that the upstream was shown to have nothing for the cache up to this resourceVersion.
     pub(crate) fn progressed(&self, history: u64, resource_version: ResourceVersion) {
-        let now = self.shared.now();
+        let now = self.context.now();
         self.within(history, |cache| cache.apply(vec![Change::Progress(resource_version)], now));
-        self.shared.reached(resource_version);
+        self.context.reached(resource_version);
         if let Some(state) = self.watch_cache.state() {
             self.series.contents(state.len(), state.weight(), state.resource_version().0);
         }
@@ -303,12 +303,12 @@ impl CachedResource {
     /// Counts a use.
     pub(crate) fn begin_use(&self) {
         self.users.fetch_add(1, Ordering::Relaxed);
-        self.last_used_ms.store(self.shared.millis(), Ordering::Relaxed);
+        self.last_used_ms.store(self.context.millis(), Ordering::Relaxed);
     }
 
     /// Ends a use.
     pub(crate) fn end_use(&self) {
-        self.last_used_ms.store(self.shared.millis(), Ordering::Relaxed);
+        self.last_used_ms.store(self.context.millis(), Ordering::Relaxed);
         self.users.fetch_sub(1, Ordering::Release);
     }
 
@@ -324,13 +324,13 @@ impl CachedResource {
 
     /// Whether nobody has used it for so long.
     pub(crate) fn is_idle(&self, timeout: Duration) -> bool {
-        let idle_ms = self.shared.millis().saturating_sub(self.last_used_ms());
+        let idle_ms = self.context.millis().saturating_sub(self.last_used_ms());
         self.is_unused() && u128::from(idle_ms) >= timeout.as_millis()
     }
 
     /// Whether the configuration keeps it warm.
     pub(crate) fn is_warm(&self) -> bool {
-        self.key.scope == Scope::Cluster && self.shared.config.warm.contains(&self.key.gvr)
+        self.key.scope == Scope::Cluster && self.context.config.warm.contains(&self.key.gvr)
     }
 
     /// A place among those who wait for the first state; `None` when there are too many.

@@ -181,7 +181,7 @@ impl CacheHandle {
     ///
     /// What cannot be told: once the new history has passed it, a resourceVersion of the lost one looks like any other.
     pub async fn is_lost(&self, after: ResourceVersion, timeout: Duration) -> bool {
-        let Some(lost) = self.cached().shared.lost() else { return false };
+        let Some(lost) = self.cached().context.lost() else { return false };
         if *self.cache().progress().borrow() >= Some(after) {
             return false;
         }
@@ -212,7 +212,7 @@ impl CacheHandle {
     /// Whether the upstream has watch-list, and so takes `sendInitialEvents` and sends the unasked initial-events-end bookmark
     /// (semantics.md §1.4); clients of an upstream that lacks it must be sent neither. `None` while it is not known.
     pub fn upstream_has_watch_list(&self) -> Option<bool> {
-        let support = &self.cached().shared.watch_list;
+        let support = &self.cached().context.watch_list;
         support.is_known().then(|| support.is_known_to_work())
     }
 

@@ -121,7 +121,7 @@ struct TooLarge {
 impl<L: ListWatch> Reflector<L> {
     /// The reflector of a new cache.
     pub(crate) fn new(upstream: Arc<L>, cached: Arc<CachedResource>, begin: Begin) -> Self {
-        let mut rewound = cached.shared.rewound.subscribe();
+        let mut rewound = cached.context.rewound.subscribe();
         let times = *rewound.borrow_and_update();
         cached.enter_history(times);
         Self {
@@ -282,8 +282,8 @@ impl<L: ListWatch> Reflector<L> {
 
     /// Returns false if a proof of freshness has brought the cache further than the list.
     fn take_list(&self, objects: Vec<Object>, resource_version: ResourceVersion) -> bool {
-        let (cache, now) = (&self.cached.watch_cache, self.cached.shared.now());
-        match self.cached.shared.config.on_relist {
+        let (cache, now) = (&self.cached.watch_cache, self.cached.context.now());
+        match self.cached.context.config.on_relist {
             OnRelist::EndStreams => return cache.replace(objects, resource_version, now),
             OnRelist::KeepStreams => match cache.relist(objects, resource_version, now) {
                 Ok(events) => tracing::debug!(events, "watches live on"),
@@ -299,11 +299,11 @@ impl<L: ListWatch> Reflector<L> {
         let Some(state) = self.cached.watch_cache.state() else { return Ok(()) };
         let weight = state.weight();
         self.cached.account.set_state(weight);
-        self.cached.shared.reached(state.resource_version());
+        self.cached.context.reached(state.resource_version());
         self.cached.series.contents(state.len(), weight, state.resource_version().0);
         self.cached.series.progress();
         if self.cached.account.is_too_heavy(weight) {
-            self.cached.shared.metrics.budget_refusal("resource");
+            self.cached.context.metrics.budget_refusal("resource");
             return Err(Failure::Stop(Refusal::OverBudget));
         }
         Ok(())
@@ -326,9 +326,9 @@ impl<L: ListWatch> Reflector<L> {
             %upstream,
             "the upstream's history went back: etcd was restored, or another cluster answers at its address; all caches start anew"
         );
-        self.cached.shared.metrics.rewound();
-        self.cached.shared.reached(held);
-        self.cached.shared.rewind();
+        self.cached.context.metrics.rewound();
+        self.cached.context.reached(held);
+        self.cached.context.rewind();
     }
 
     /// Forgets everything after an alarm. The first list of the new history is consistent, as at a start.

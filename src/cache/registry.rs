@@ -28,7 +28,7 @@ use tokio::time::Instant;
 
 use crate::api::resource::{ApiResource, GroupVersionResource, Representation, Scope};
 use crate::api::resource_version::ResourceVersion;
-use crate::cache::cached_resource::{CacheKey, CachedResource, Shared};
+use crate::cache::cached_resource::{CacheContext, CacheKey, CachedResource};
 use crate::cache::core::watch_cache::EndCause;
 use crate::cache::handle::{CacheHandle, Refusal};
 use crate::cache::reflector::Begin;
@@ -53,7 +53,7 @@ pub struct Registry {
 
 struct Inner {
     source: Box<dyn Source>,
-    shared: Arc<Shared>,
+    context: Arc<CacheContext>,
     caches: DashMap<CacheKey, Arc<CachedResource>>,
     /// Not below the number of those in `caches` that are of one namespace: counted before one is put there, and after it was taken out.
     narrow: AtomicUsize,
@@ -91,7 +91,7 @@ impl Registry {
             floors: Floors::default(),
             forward: ForwardBudget::new(config.forward_budget),
             unsettled: config.warm.iter().map(|gvr| (gvr.clone(), ())).collect(),
-            shared: Arc::new(Shared::new(config, metrics)),
+            context: Arc::new(CacheContext::new(config, metrics)),
         });
         inner.spawn_housekeeping();
         Self { inner }
@@ -177,7 +177,7 @@ impl Registry {
     /// `None` when it is spent: the answer is then 429 (design, section 7).
     pub fn forward_permit(&self, gvr: &GroupVersionResource) -> Option<ForwardPermit> {
         let known = self.inner.source.peek(gvr).is_some();
-        self.inner.forward.permit(gvr, known, &self.inner.shared.metrics)
+        self.inner.forward.permit(gvr, known, &self.inner.context.metrics)
     }
 
     /// The warm caches that have neither become ready nor been refused since the start: for `/readyz`. One that is lost later does not
@@ -191,9 +191,9 @@ impl Registry {
 
     /// Stops every reflector; caches keep their last state until dropped.
     pub async fn shutdown(&self) {
-        self.inner.shared.cancel.cancel();
-        self.inner.shared.tasks.close();
-        self.inner.shared.tasks.wait().await;
+        self.inner.context.cancel.cancel();
+        self.inner.context.tasks.close();
+        self.inner.context.tasks.wait().await;
     }
 }
 
@@ -205,7 +205,7 @@ impl Inner {
         representation: Representation,
         first_at: Option<ResourceVersion>,
     ) -> Result<CacheHandle, Refusal> {
-        if self.shared.cancel.is_cancelled() {
+        if self.context.cancel.is_cancelled() {
             return Err(Refusal::Stopping);
         }
         if let Some(handle) = self.living(gvr, namespace, representation) {
@@ -255,7 +255,7 @@ impl Inner {
     }
 
     fn is_excluded(&self, gvr: &GroupVersionResource) -> bool {
-        let config = &self.shared.config;
+        let config = &self.context.config;
         config.exclude.iter().any(|pattern| pattern.matches(gvr))
             || !(config.include.is_empty() || config.include.iter().any(|p| p.matches(gvr)))
     }
@@ -285,15 +285,19 @@ impl Inner {
             Entry::Occupied(present) => return Ok(CacheHandle::new(present.get().clone())),
             Entry::Vacant(vacant) => vacant,
         };
-        let history = *self.shared.rewound.borrow();
+        let history = *self.context.rewound.borrow();
         // What may be of a lost history is no place to begin: the watcher that brought it would go on where it never was.
-        let lost = self.shared.lost();
+        let lost = self.context.lost();
         let at = first_at.filter(|at| Some(*at) > lost && self.floors.allow(&key, *at, history));
         let begin = Begin { at, floor: self.floors.reached(&key, history) };
         let upstream = self.source.connect(&resource, key.representation, &key.scope);
-        let shared = Arc::clone(&self.shared);
-        let cached =
-            Arc::new(CachedResource::new(key, resource, upstream.clone().dyn_list_watch(), shared));
+        let context = Arc::clone(&self.context);
+        let cached = Arc::new(CachedResource::new(
+            key,
+            resource,
+            upstream.clone().dyn_list_watch(),
+            context,
+        ));
         if at.is_some() {
             cached.begins_in_the_past();
         }
@@ -302,7 +306,7 @@ impl Inner {
         vacant.insert(cached.clone());
         let work = upstream.reflect(cached.clone(), begin);
         let registry = Arc::clone(self);
-        self.shared.tasks.spawn(async move {
+        self.context.tasks.spawn(async move {
             // A defect met in one resource's objects must not take the others along (design, section 1.7).
             let refusal = AssertUnwindSafe(work).catch_unwind().await.unwrap_or_else(|_panic| {
                 tracing::error!(resource = %cached.key.gvr, "the reflector panicked; the resource is not cached");
@@ -328,7 +332,7 @@ impl Inner {
         self.settle(cached);
         self.raise_floor(cached);
         cached.series.retire();
-        self.shared.metrics.stopped(refusal.as_str());
+        self.context.metrics.stopped(refusal.as_str());
         self.remove_if(cached, |_| true);
         cached.stopped.send_replace(Some(refusal));
         cached.account.close();

@@ -60,8 +60,8 @@ pub(super) async fn list(cached: Arc<CachedResource>, needed: ResourceVersion) -
         return Listing::Overtaken;
     }
     let history = cached.history();
-    let Ok(_slot) = cached.shared.proof_lists.acquire().await else { return Listing::Failed };
-    if cached.shared.budget.is_spent() {
+    let Ok(_slot) = cached.context.proof_lists.acquire().await else { return Listing::Failed };
+    if cached.context.budget.is_spent() {
         return Listing::Failed;
     }
     let page = match in_time(PROBE_TIMEOUT, fetch(&cached, needed)).await {
@@ -76,10 +76,10 @@ pub(super) async fn list(cached: Arc<CachedResource>, needed: ResourceVersion) -
     if !is_whole || page.resource_version < needed {
         return Listing::Failed;
     }
-    cached.shared.reached(page.resource_version);
+    cached.context.reached(page.resource_version);
     let Some(present) = cached.watch_cache.state() else { return Listing::Failed };
     let (state, weight) = present.beside(page.objects, page.resource_version);
-    let claim = cached.shared.budget.claim(weight);
+    let claim = cached.context.budget.claim(weight);
     Listing::Listed(Arc::new(Listed { state: Arc::new(state), history, _claim: claim }))
 }
 
@@ -87,7 +87,7 @@ async fn fetch(
     cached: &CachedResource,
     needed: ResourceVersion,
 ) -> Result<ListPage, UpstreamError> {
-    let asks_progress = cached.shared.watch_list.is_known_to_work();
+    let asks_progress = cached.context.watch_list.is_known_to_work();
     let request = ListRequest {
         limit: u32::try_from(OBJECTS_MAX * GROWTH).ok(),
         resource_version: asks_progress.then_some(needed),

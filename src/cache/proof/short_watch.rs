@@ -38,7 +38,7 @@ enum ProgressOutcome {
 
 async fn watch_progress(cached: &CachedResource) -> Option<ProgressOutcome> {
     let history = cached.history();
-    let _slot = cached.shared.proof_watches.acquire().await.ok()?;
+    let _slot = cached.context.proof_watches.acquire().await.ok()?;
     let held = (*cached.watch_cache.progress().borrow())?;
     let opened = Instant::now();
     let deadline = opened + PATIENCE;

@@ -41,7 +41,7 @@ impl<T: Send + Sync + 'static> SingleFlight<T> {
         *slot = Some(receiver.clone());
         let guard = InFlightGuard(Arc::clone(&self.slot));
         let (work, cancel) = (begin(), cached.cancel.clone());
-        cached.shared.tasks.spawn(async move {
+        cached.context.tasks.spawn(async move {
             let done = cancel.run_until_cancelled(work).await;
             // Whoever comes from now on begins anew, and nothing is kept here of what this one brought.
             drop(guard);

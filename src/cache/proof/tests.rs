@@ -5,7 +5,7 @@ use tokio::task::JoinHandle;
 
 use super::*;
 use crate::api::resource::{Representation, Scope};
-use crate::cache::cached_resource::{CacheKey, Shared};
+use crate::cache::cached_resource::{CacheContext, CacheKey};
 use crate::cache::core::watch_cache::WatchRefusal;
 use crate::cache::core::watcher::{Batch, WatchFilter, Watcher};
 use crate::cache::handle::CacheHandle;
@@ -30,11 +30,11 @@ impl Rig {
     async fn of(objects: u64) -> Self {
         let metrics = prometheus::Registry::new();
         let families = CacheMetrics::register(&metrics).unwrap();
-        let shared = Arc::new(Shared::new(Arc::new(config()), families));
+        let context = Arc::new(CacheContext::new(Arc::new(config()), families));
         let (script, resource) = (Arc::new(Script::default()), Arc::new(config_maps()));
         let (gvr, representation) = (resource.gvr.clone(), Representation::Json);
         let key = CacheKey { gvr, representation, scope: Scope::Cluster };
-        let cached = Arc::new(CachedResource::new(key, resource, script.clone(), shared));
+        let cached = Arc::new(CachedResource::new(key, resource, script.clone(), context));
         let reflector = Reflector::new(script.clone(), cached.clone(), Begin::default());
         let feed = script.on_watch();
         let initial = (1..=objects).map(|number| upsert(&number.to_string(), number));
@@ -151,7 +151,7 @@ async fn a_small_quiet_collection_is_listed_once_for_all_who_wait() {
     }
     rig.assert_steps(&[("list", 500)]);
     drop(all);
-    assert_eq!(rig.cached.shared.budget.used(), rig.cached.account.state());
+    assert_eq!(rig.cached.context.budget.used(), rig.cached.account.state());
 }
 
 #[tokio::test(start_paused = true)]
@@ -178,7 +178,7 @@ async fn a_state_of_a_lost_history_is_not_begun_with() {
     let rig = Rig::of(2).await;
     rig.script.on_list(Ok(page(2007, "", Vec::new())));
     let state = rig.fresh(None).await.unwrap();
-    rig.cached.shared.rewind();
+    rig.cached.context.rewind();
     assert_eq!(rig.watch(&state).unwrap_err(), WatchRefusal::NotReady);
 }
 

@@ -25,12 +25,12 @@ impl<'a> Gathered<'a> {
         self.cached.account.set_listing(self.weight);
         let budget = if self.cached.account.is_too_heavy(self.weight) {
             "resource"
-        } else if self.cached.shared.budget.excess() > OVERDRAFT_BYTES {
+        } else if self.cached.context.budget.excess() > OVERDRAFT_BYTES {
             "total"
         } else {
             return Ok(());
         };
-        self.cached.shared.metrics.budget_refusal(budget);
+        self.cached.context.metrics.budget_refusal(budget);
         Err(Failure::Stop(Refusal::OverBudget))
     }
 

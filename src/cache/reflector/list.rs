@@ -27,7 +27,7 @@ impl<L: ListWatch> Reflector<L> {
     /// Fetches the whole state and takes it.
     pub(super) async fn list(&mut self, cause: ListCause) -> Result<State<L::Watch>, Failure> {
         let cached = self.cached.clone();
-        let slots = &cached.shared.list_slots;
+        let slots = &cached.context.list_slots;
         let Ok(_slot) = slots.acquire().await else { return Err(Failure::Stop(Refusal::Stopping)) };
         cached.series.relist(cause.label());
         self.known = self.held();
@@ -46,7 +46,7 @@ impl<L: ListWatch> Reflector<L> {
                 // Not a failure: the upstream has none, and tells so at once (semantics.md §1.5).
                 Err(Failure::Invalid(answer)) => {
                     tracing::info!(answer, "the upstream has no watch-list; listing page by page");
-                    cached.shared.watch_list.lacks();
+                    cached.context.watch_list.lacks();
                 }
                 listed => return listed,
             }
@@ -56,7 +56,7 @@ impl<L: ListWatch> Reflector<L> {
 
     /// Whether to list by a watch-list: the upstream is not known to lack them, and this resource's did not stay silent just now.
     fn wants_watch_list(&self) -> bool {
-        self.cached.shared.watch_list.is_worth_trying() && self.silent < SILENT_MAX
+        self.cached.context.watch_list.is_worth_trying() && self.silent < SILENT_MAX
     }
 
     /// A list at exactly the resourceVersion that the first watcher wants to begin at, so that it lies in the history. `None` if the upstream
@@ -70,7 +70,7 @@ impl<L: ListWatch> Reflector<L> {
             Ok(listed_at) if listed_at == at => {
                 self.commit(gathered.take(), at).ok()?;
                 // How a bookmark is written the first watch tells, which is a short one then.
-                if !cached.shared.watch_list.is_known() {
+                if !cached.context.watch_list.is_known() {
                     self.learn_bookmark(at).await;
                 }
                 Some(State::Resuming(Doubt::History))
@@ -112,7 +112,7 @@ impl<L: ListWatch> Reflector<L> {
     /// Asks for the state as it was at a resourceVersion.
     fn exactly(&self, at: ResourceVersion) -> ListRequest {
         ListRequest {
-            limit: Some(self.cached.shared.config.page_size),
+            limit: Some(self.cached.context.config.page_size),
             resource_version: Some(at),
             resource_version_match: "Exact",
             ..ListRequest::default()
@@ -123,7 +123,7 @@ impl<L: ListWatch> Reflector<L> {
     /// a bookmark. So a watch-list of no objects is asked for, from this resourceVersion or later; what does not come soon, a later list or watch
     /// will tell.
     async fn learn_bookmark(&self, at: ResourceVersion) {
-        let support = &self.cached.shared.watch_list;
+        let support = &self.cached.context.watch_list;
         let is_all_known = support.is_known() && self.cached.template.load().is_some();
         if is_all_known || !support.is_worth_trying() {
             return;
@@ -166,7 +166,7 @@ impl<L: ListWatch> Reflector<L> {
     ) -> Result<State<L::Watch>, Failure> {
         let cached = self.cached.clone();
         let mut first = ListRequest::not_older(not_older);
-        first.limit = Some(cached.shared.config.page_size);
+        first.limit = Some(cached.context.config.page_size);
         let mut gathered = Gathered::new(&cached);
         let mut pages = 0;
         let walk = self.pages(first.clone(), &mut pages, |object| gathered.push(object));
@@ -227,7 +227,7 @@ impl<L: ListWatch> Reflector<L> {
     async fn page(&self, request: ListRequest) -> Result<ListPage, Failure> {
         let listed = in_time(PAGE_TIMEOUT, self.upstream.list(request)).await;
         if let Err(UpstreamError::TooLong(_)) = &listed {
-            self.cached.shared.metrics.budget_refusal("resource");
+            self.cached.context.metrics.budget_refusal("resource");
         }
         let page = listed?;
         self.learn_warnings();
@@ -292,7 +292,7 @@ impl<L: ListWatch> Reflector<L> {
             let Some(events) = next.unwrap_or(Ok(None))? else { return Err(self.silent()) };
             let mut events = events.into_iter();
             if let Some(resource_version) = self.gather(&mut events, &mut gathered)? {
-                cached.shared.watch_list.works();
+                cached.context.watch_list.works();
                 self.commit(gathered.take(), resource_version)?;
                 let mut running = Running::new(watch, opened, timeout_seconds);
                 running.pending = events.collect();
@@ -325,7 +325,7 @@ impl<L: ListWatch> Reflector<L> {
 
     fn silent(&self) -> Failure {
         if self.silent + 1 >= SILENT_MAX {
-            self.cached.shared.watch_list.seems_to_lack();
+            self.cached.context.watch_list.seems_to_lack();
         }
         Failure::Silent
     }

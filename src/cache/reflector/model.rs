@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 
 use super::*;
 use crate::api::resource::{Representation, Scope};
-use crate::cache::cached_resource::{CacheKey, Shared};
+use crate::cache::cached_resource::{CacheContext, CacheKey};
 use crate::cache::core::watch_cache::WatchRefusal;
 use crate::cache::core::watcher::{Batch, WatchFilter, WatchStart, Watcher};
 use crate::cache::script::{bookmark, config, config_maps, object, page, status};
@@ -297,11 +297,11 @@ async fn a_history(seed: u64, lists: Lists) {
     let model = Model::new(seed, lists);
     let api = Arc::new(Api(model.clone()));
     let metrics = CacheMetrics::register(&prometheus::Registry::new()).unwrap();
-    let shared = Arc::new(Shared::new(Arc::new(config()), metrics));
+    let context = Arc::new(CacheContext::new(Arc::new(config()), metrics));
     let resource = Arc::new(config_maps());
     let (gvr, representation) = (resource.gvr.clone(), Representation::Json);
     let key = CacheKey { gvr, representation, scope: Scope::Cluster };
-    let cached = Arc::new(CachedResource::new(key, resource, api.clone(), shared));
+    let cached = Arc::new(CachedResource::new(key, resource, api.clone(), context));
     let task = tokio::spawn(Reflector::new(api, cached.clone(), Begin::default()).run());
     let mut clients: Vec<_> = (0..4).map(|_| Client::default()).collect();
     for step in 0..3000 {
@@ -330,7 +330,7 @@ async fn a_history(seed: u64, lists: Lists) {
         assert_eq!(client.state, held);
     }
     assert!(!task.is_finished());
-    assert_eq!(*cached.shared.rewound.borrow(), 0, "no false alarm");
+    assert_eq!(*cached.context.rewound.borrow(), 0, "no false alarm");
 }
 
 #[tokio::test(start_paused = true)]

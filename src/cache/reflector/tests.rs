@@ -6,7 +6,7 @@ use tokio::task::JoinHandle;
 
 use super::*;
 use crate::api::resource::{ApiResource, Representation, Scope, Shape};
-use crate::cache::cached_resource::{CacheKey, Shared};
+use crate::cache::cached_resource::{CacheContext, CacheKey};
 use crate::cache::core::watch_cache::EndCause;
 use crate::cache::core::watcher::{Batch, WatchFilter, WatchStart};
 use crate::cache::script::{
@@ -24,14 +24,14 @@ struct Rig {
 
 impl Rig {
     fn new() -> Self {
-        Self::with(shared(config()), None)
+        Self::with(context(config()), None)
     }
 
-    fn with(shared: Arc<Shared>, first_at: Option<u64>) -> Self {
-        Self::of(config_maps(), shared, first_at)
+    fn with(context: Arc<CacheContext>, first_at: Option<u64>) -> Self {
+        Self::of(config_maps(), context, first_at)
     }
 
-    fn of(resource: ApiResource, shared: Arc<Shared>, first_at: Option<u64>) -> Self {
+    fn of(resource: ApiResource, context: Arc<CacheContext>, first_at: Option<u64>) -> Self {
         let script = Arc::new(Script::default());
         let resource = Arc::new(resource);
         let key = CacheKey {
@@ -39,19 +39,19 @@ impl Rig {
             representation: Representation::Json,
             scope: Scope::Cluster,
         };
-        let cached = Arc::new(CachedResource::new(key, resource, script.clone(), shared));
+        let cached = Arc::new(CachedResource::new(key, resource, script.clone(), context));
         let begin = Begin { at: first_at.map(ResourceVersion), floor: None };
         let reflector = Reflector::new(script.clone(), cached.clone(), begin);
         Self { script, cached, task: tokio::spawn(reflector.run()) }
     }
 
     /// One whose state is `a` at 10, over a watch-list that the feed goes on with.
-    async fn established(shared: Arc<Shared>) -> (Self, Feed) {
-        Self::established_of(config_maps(), shared).await
+    async fn established(context: Arc<CacheContext>) -> (Self, Feed) {
+        Self::established_of(config_maps(), context).await
     }
 
-    async fn established_of(resource: ApiResource, shared: Arc<Shared>) -> (Self, Feed) {
-        let rig = Self::of(resource, shared, None);
+    async fn established_of(resource: ApiResource, context: Arc<CacheContext>) -> (Self, Feed) {
+        let rig = Self::of(resource, context, None);
         let feed = rig.script.on_watch();
         feed.send(vec![upsert("a", 9), bookmark(10, true)]);
         rig.reaches(10).await;
@@ -73,9 +73,9 @@ impl Rig {
     }
 }
 
-fn shared(config: CacheConfig) -> Arc<Shared> {
+fn context(config: CacheConfig) -> Arc<CacheContext> {
     let metrics = CacheMetrics::register(&prometheus::Registry::new()).unwrap();
-    Arc::new(Shared::new(Arc::new(config), metrics))
+    Arc::new(CacheContext::new(Arc::new(config), metrics))
 }
 
 /// Waits in virtual time, with an end.
@@ -91,7 +91,7 @@ async fn until(condition: impl Fn() -> bool) {
 
 #[tokio::test(start_paused = true)]
 async fn a_clean_end_resumes_at_once_and_events_wait_for_the_probe() {
-    let (rig, feed) = Rig::established(shared(config())).await;
+    let (rig, feed) = Rig::established(context(config())).await;
     tokio::time::sleep(Duration::from_secs(300)).await;
     let next = rig.script.on_watch();
     next.send(vec![upsert("b", 11)]);
@@ -112,7 +112,7 @@ async fn a_clean_end_resumes_at_once_and_events_wait_for_the_probe() {
 
 #[tokio::test(start_paused = true)]
 async fn a_watch_that_ends_at_birth_backs_off() {
-    let (rig, feed) = Rig::established(shared(config())).await;
+    let (rig, feed) = Rig::established(context(config())).await;
     rig.script.on_probe(10);
     for _ in 0..3 {
         drop(rig.script.on_watch());
@@ -125,7 +125,7 @@ async fn a_watch_that_ends_at_birth_backs_off() {
 
 #[tokio::test(start_paused = true)]
 async fn a_dead_connection_is_left_after_the_watch_is_overdue() {
-    let (rig, feed) = Rig::established(shared(config())).await;
+    let (rig, feed) = Rig::established(context(config())).await;
     rig.script.on_probe(10);
     let begin = Instant::now();
     let next = rig.script.on_watch();
@@ -138,9 +138,9 @@ async fn a_dead_connection_is_left_after_the_watch_is_overdue() {
 
 #[tokio::test(start_paused = true)]
 async fn a_rewound_history_drops_every_cache() {
-    let shared = shared(config());
-    let (rig, feed) = Rig::established(shared.clone()).await;
-    let (other, _other_feed) = Rig::established(shared.clone()).await;
+    let context = context(config());
+    let (rig, feed) = Rig::established(context.clone()).await;
+    let (other, _other_feed) = Rig::established(context.clone()).await;
     let mut watcher =
         rig.cached.watch_cache.watch(WatchFilter::default(), WatchStart::Now).unwrap();
     let poisoned = rig.script.on_watch();
@@ -156,12 +156,12 @@ async fn a_rewound_history_drops_every_cache() {
         assert_eq!(rig.names(), ["old"]);
         assert_eq!(rig.script.watches.lock().last().unwrap().resource_version, None);
     }
-    assert_eq!(*shared.rewound.borrow(), 1);
+    assert_eq!(*context.rewound.borrow(), 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_doubt_raised_by_a_reader_is_checked_on_the_open_watch() {
-    let (rig, feed) = Rig::established(shared(config())).await;
+    let (rig, feed) = Rig::established(context(config())).await;
     rig.script.on_probe(10);
     rig.cached.recheck.notify_one();
     until(|| rig.script.probes() == 1).await;
@@ -174,7 +174,7 @@ async fn a_doubt_raised_by_a_reader_is_checked_on_the_open_watch() {
 
 #[tokio::test(start_paused = true)]
 async fn an_upstream_that_stays_behind_is_found_rewound() {
-    let (rig, feed) = Rig::established(shared(config())).await;
+    let (rig, feed) = Rig::established(context(config())).await;
     feed.send(vec![UpstreamEvent::Error(status(410, "too old"))]);
     let begin = Instant::now();
     let behind = || status(504, "Timeout: Too large resource version: 10, current: 4");
@@ -190,7 +190,7 @@ async fn an_upstream_that_stays_behind_is_found_rewound() {
     // The one answer still queued fails too, and the next is the old history's list.
     let anew = rig.script.on_watch();
     anew.send(vec![upsert("old", 3), bookmark(4, true)]);
-    until(|| *rig.cached.shared.rewound.borrow() == 1).await;
+    until(|| *rig.cached.context.rewound.borrow() == 1).await;
     until(|| rig.held().is_none()).await;
 }
 
@@ -200,7 +200,7 @@ fn widgets() -> ApiResource {
 
 #[tokio::test(start_paused = true)]
 async fn a_watch_of_a_custom_resource_that_breaks_may_have_ended_with_its_definition() {
-    let (rig, feed) = Rig::established_of(widgets(), shared(config())).await;
+    let (rig, feed) = Rig::established_of(widgets(), context(config())).await;
     let mut watcher =
         rig.cached.watch_cache.watch(WatchFilter::default(), WatchStart::Now).unwrap();
     rig.script.on_probe(40);
@@ -247,7 +247,7 @@ async fn a_watch_of_a_custom_resource_that_breaks_may_have_ended_with_its_defini
 
 #[tokio::test(start_paused = true)]
 async fn another_release_is_listed_and_compared() {
-    let (rig, feed) = Rig::established(shared(config())).await;
+    let (rig, feed) = Rig::established(context(config())).await;
     let mut watcher =
         rig.cached.watch_cache.watch(WatchFilter::default(), WatchStart::Now).unwrap();
     for (listed, at) in [(object("a", 9), 20), (rewritten(object("a", 9)), 30)] {
@@ -265,7 +265,7 @@ async fn another_release_is_listed_and_compared() {
 #[tokio::test(start_paused = true)]
 async fn streams_end_where_the_configuration_says_so() {
     let config = CacheConfig { on_relist: OnRelist::EndStreams, ..config() };
-    let (rig, feed) = Rig::established(shared(config)).await;
+    let (rig, feed) = Rig::established(context(config)).await;
     let mut watcher =
         rig.cached.watch_cache.watch(WatchFilter::default(), WatchStart::Now).unwrap();
     let next = rig.script.on_watch();
@@ -277,7 +277,7 @@ async fn streams_end_where_the_configuration_says_so() {
 
 #[tokio::test(start_paused = true)]
 async fn one_that_leaves_takes_what_its_watch_still_brings() {
-    let (rig, feed) = Rig::established(shared(config())).await;
+    let (rig, feed) = Rig::established(context(config())).await;
     rig.cached.leave(Refusal::Unknown);
     feed.send(vec![UpstreamEvent::Delete(object("a", 11))]);
     rig.reaches(11).await;
@@ -304,15 +304,15 @@ async fn answers_without_hope_end_it() {
 
 #[tokio::test(start_paused = true)]
 async fn a_cache_that_outgrows_its_budget_ends() {
-    let shared = shared(CacheConfig { resource_bytes_max: 2000, ..config() });
-    let (rig, feed) = Rig::established(shared).await;
+    let context = context(CacheConfig { resource_bytes_max: 2000, ..config() });
+    let (rig, feed) = Rig::established(context).await;
     feed.send((0..100).map(|n| upsert(&n.to_string(), 11 + n)).collect());
     assert_eq!(rig.task.await.unwrap(), Refusal::OverBudget);
 }
 
 #[tokio::test(start_paused = true)]
 async fn it_stops_when_told_and_says_why() {
-    let (rig, feed) = Rig::established(shared(config())).await;
+    let (rig, feed) = Rig::established(context(config())).await;
     rig.cached.stop(Refusal::NotReady);
     rig.cached.stop(Refusal::OverBudget);
     assert_eq!(rig.task.await.unwrap(), Refusal::NotReady);

@@ -216,7 +216,7 @@ impl<L: ListWatch> Reflector<L> {
             });
         }
         if !changes.is_empty() {
-            self.cached.watch_cache.apply(changes, self.cached.shared.now());
+            self.cached.watch_cache.apply(changes, self.cached.context.now());
             self.malformed = 0;
             self.published()?;
         }

@@ -21,13 +21,13 @@ impl Inner {
         let mut release = version.borrow_and_update().clone();
         let mut ticks = tokio::time::interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let cancel = self.shared.cancel.clone();
-        self.shared.tasks.spawn(cancel.run_until_cancelled_owned(async move {
+        let cancel = self.context.cancel.clone();
+        self.context.tasks.spawn(cancel.run_until_cancelled_owned(async move {
             let (mut following, mut versioned) = (true, true);
             loop {
                 tokio::select! {
                     _ = ticks.tick() => registry.tidy_up(),
-                    () = registry.shared.budget.exceeded() => registry.keep_total_budget(),
+                    () = registry.context.budget.exceeded() => registry.keep_total_budget(),
                     changed = discovered.changed(), if following => {
                         following = changed.is_ok();
                         registry.follow_discovery();
@@ -46,10 +46,10 @@ impl Inner {
     /// Keeps the warm caches alive until shutdown.
     pub(super) fn spawn_warming(self: &Arc<Self>) {
         let registry = Arc::clone(self);
-        let cancel = self.shared.cancel.clone();
-        self.shared.tasks.spawn(cancel.run_until_cancelled_owned(async move {
+        let cancel = self.context.cancel.clone();
+        self.context.tasks.spawn(cancel.run_until_cancelled_owned(async move {
             loop {
-                for gvr in &registry.shared.config.warm {
+                for gvr in &registry.context.config.warm {
                     let got = registry.get(gvr, "", Representation::Json, None).await;
                     // What is refused is forwarded, and must not hold up readiness; what is not discovered yet may still come.
                     if got.is_err_and(|refusal| refusal != Refusal::NotReady) {
@@ -64,13 +64,13 @@ impl Inner {
     /// Makes room for one more cache, or refuses it.
     pub(super) fn make_room(&self) -> Result<(), Refusal> {
         if self.caches.len() >= CACHES_MAX && !self.stop_unused(1, |_| 1) {
-            self.shared.metrics.budget_refusal("caches");
+            self.context.metrics.budget_refusal("caches");
             return Err(Refusal::OverBudget);
         }
-        if self.shared.budget.is_spent() {
-            let missing = self.shared.budget.excess() + 1;
+        if self.context.budget.is_spent() {
+            let missing = self.context.budget.excess() + 1;
             if !self.stop_unused(missing, |cached| cached.account.state()) {
-                self.shared.metrics.budget_refusal("total");
+                self.context.metrics.budget_refusal("total");
                 return Err(Refusal::OverBudget);
             }
         }
@@ -78,8 +78,8 @@ impl Inner {
     }
 
     fn tidy_up(&self) {
-        let idle_timeout = self.shared.config.idle_timeout;
-        let now = self.shared.now();
+        let idle_timeout = self.context.config.idle_timeout;
+        let now = self.context.now();
         for cached in self.all() {
             cached.watch_cache.end_stalled(STALLED_AFTER, now);
             cached.series.watchers(cached.watch_cache.watchers());
@@ -91,13 +91,13 @@ impl Inner {
             });
         }
         self.keep_total_budget();
-        self.shared.metrics.totals(self.caches.len(), self.shared.budget.used());
+        self.context.metrics.totals(self.caches.len(), self.context.budget.used());
     }
 
     /// Brings the total below its limit: unused caches go first, least recently used first; then, lest the limit be none, used
     /// ones in the same order, whose requests are forwarded for a while.
     fn keep_total_budget(&self) {
-        let excess = self.shared.budget.excess();
+        let excess = self.context.budget.excess();
         if excess == 0 || self.stop_unused(excess, |cached| cached.account.state()) {
             return;
         }
@@ -110,7 +110,7 @@ impl Inner {
                 break;
             }
             freed += cached.account.state();
-            self.shared.metrics.budget_refusal("total");
+            self.context.metrics.budget_refusal("total");
             cached.account.close();
             cached.stop(Refusal::OverBudget);
         }
@@ -191,8 +191,8 @@ impl Inner {
         }
         cached.leave(reason);
         let cached = Arc::clone(cached);
-        let over = self.shared.cancel.clone();
-        self.shared.tasks.spawn(over.run_until_cancelled_owned(async move {
+        let over = self.context.cancel.clone();
+        self.context.tasks.spawn(over.run_until_cancelled_owned(async move {
             tokio::time::sleep(LEAVING_MAX).await;
             cached.stop(reason);
         }));

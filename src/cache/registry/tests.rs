@@ -201,7 +201,7 @@ async fn the_total_budget_takes_the_least_recently_used_first() {
         rig.ready(name, "").await.unwrap();
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    let budget = &rig.registry.inner.shared.budget;
+    let budget = &rig.registry.inner.context.budget;
     assert_eq!(budget.excess(), 0);
     let alive: Vec<_> = rig
         .registry
@@ -222,7 +222,7 @@ async fn a_spent_total_refuses_while_everything_is_in_use() {
         held.push(rig.ready(name, "").await);
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    assert_eq!(rig.registry.inner.shared.budget.excess(), 0);
+    assert_eq!(rig.registry.inner.context.budget.excess(), 0);
     let ended = held.iter().flatten().filter(|handle| handle.cache().state().is_none()).count();
     assert!(ended + held.iter().filter(|got| got.is_err()).count() > 0);
     assert!(rig.metric(r#"weir_cache_budget_refusals_total{budget="total"}"#));
@@ -353,7 +353,7 @@ async fn shutdown_ends_every_task_and_keeps_the_last_state() {
     let handle = rig.ready("a", "").await.unwrap();
     rig.registry.start_warm();
     rig.registry.shutdown().await;
-    assert!(rig.registry.inner.shared.tasks.is_empty());
+    assert!(rig.registry.inner.context.tasks.is_empty());
     assert!(handle.cache().state().is_some());
     assert_eq!(rig.ready("b", "").await.unwrap_err(), Refusal::Stopping);
 }
@@ -379,7 +379,7 @@ async fn a_cache_that_begins_again_does_not_go_back() {
         let first_at = Some(ResourceVersion(at));
         rig.registry.ready_at(&gvr, "", Representation::Json, first_at, WAIT)
     };
-    rig.registry.inner.shared.watch_list.works();
+    rig.registry.inner.context.watch_list.works();
     script.on_list(Ok(page(500, "", Vec::new())));
     script.on_probe(objects_end());
     let feed = script.on_watch();
@@ -423,7 +423,7 @@ async fn a_rewind_that_nobody_was_there_to_see_is_noticed_by_the_next_cache() {
     drop(handle);
     tokio::time::sleep(Duration::from_secs(1000)).await;
     assert!(rig.registry.inner.caches.is_empty());
-    rig.registry.inner.shared.watch_list.works();
+    rig.registry.inner.context.watch_list.works();
     script.keep(script.on_watch_at(460));
     let at = Some(ResourceVersion(455));
     let gvr = config_maps().gvr;
@@ -439,11 +439,11 @@ async fn without_an_answer_the_lost_history_counts() {
     script.keep(script.on_watch_at(400));
     let handle = rig.ready("configmaps", "").await.unwrap();
     let (below, above) = (ResourceVersion(500), ResourceVersion(501));
-    rig.registry.inner.shared.reached(below);
+    rig.registry.inner.context.reached(below);
     assert!(!handle.is_lost(below, WAIT).await, "no history was lost yet");
     assert_eq!(script.probes(), 0);
     script.keep(script.on_watch_at(400));
-    rig.registry.inner.shared.rewind();
+    rig.registry.inner.context.rewind();
     assert!(handle.is_lost(below, WAIT).await);
     assert!(!handle.is_lost(above, WAIT).await);
 }

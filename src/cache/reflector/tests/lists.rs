@@ -14,7 +14,7 @@ async fn a_watch_list_gives_the_state_and_goes_on_as_the_watch() {
     assert!(asked.send_initial_events);
     assert_eq!(asked.resource_version, None);
     assert!((300..=600).contains(&asked.timeout_seconds));
-    assert!(rig.cached.shared.watch_list.is_known_to_work());
+    assert!(rig.cached.context.watch_list.is_known_to_work());
     assert!(rig.cached.template.load().is_some());
     assert!(rig.script.lists.lock().is_empty());
     feed.send(vec![UpstreamEvent::Delete(object("a", 12)), bookmark(20, false)]);
@@ -35,7 +35,7 @@ async fn where_lists_are_streamed_one_gives_the_state_and_a_watch_of_nothing_the
     assert_eq!(rig.names(), ["a", "b"]);
     feed.send(vec![upsert("c", 11)]);
     rig.reaches(11).await;
-    assert!(rig.cached.shared.watch_list.is_known_to_work());
+    assert!(rig.cached.context.watch_list.is_known_to_work());
     assert!(rig.cached.template.load().is_some());
     assert!(!nothing.is_held());
     let lists = rig.script.lists.lock().clone();
@@ -53,7 +53,7 @@ async fn where_lists_are_streamed_one_gives_the_state_and_a_watch_of_nothing_the
 
 #[tokio::test(start_paused = true)]
 async fn a_relist_by_a_streamed_list_asks_for_not_older_and_no_bookmark() {
-    let (rig, feed) = Rig::established(shared(config())).await;
+    let (rig, feed) = Rig::established(context(config())).await;
     rig.script.stream_lists();
     feed.send(vec![UpstreamEvent::Error(status(410, "too old"))]);
     let list = rig.script.on_watch();
@@ -69,7 +69,7 @@ async fn a_relist_by_a_streamed_list_asks_for_not_older_and_no_bookmark() {
 
 #[tokio::test(start_paused = true)]
 async fn a_streamed_list_that_breaks_wipes_nothing_and_is_followed_by_a_watch_list() {
-    let (rig, feed) = Rig::established(shared(config())).await;
+    let (rig, feed) = Rig::established(context(config())).await;
     rig.script.stream_lists();
     feed.send(vec![UpstreamEvent::Error(status(410, "too old"))]);
     let list = rig.script.on_watch();
@@ -87,7 +87,7 @@ async fn a_streamed_list_that_breaks_wipes_nothing_and_is_followed_by_a_watch_li
 
 #[tokio::test(start_paused = true)]
 async fn a_list_that_a_proof_of_freshness_overtook_is_no_rewound_history() {
-    let (rig, feed) = Rig::established(shared(config())).await;
+    let (rig, feed) = Rig::established(context(config())).await;
     feed.send(vec![UpstreamEvent::Error(status(410, "too old"))]);
     let list = rig.script.on_watch();
     until(|| rig.script.watches.lock().len() == 2).await;
@@ -100,7 +100,7 @@ async fn a_list_that_a_proof_of_freshness_overtook_is_no_rewound_history() {
     again.send(vec![upsert("a", 9), upsert("b", 19), bookmark(25, true)]);
     rig.reaches(25).await;
     assert_eq!(rig.names(), ["a", "b"]);
-    assert_eq!(rig.cached.shared.lost(), None, "no alarm");
+    assert_eq!(rig.cached.context.lost(), None, "no alarm");
 }
 
 #[tokio::test(start_paused = true)]
@@ -113,7 +113,7 @@ async fn without_watch_list_it_pages_and_learns_the_bookmark_by_a_short_watch() 
     let feed = rig.script.on_watch();
     rig.reaches(10).await;
     assert_eq!(rig.names(), ["a", "b", "c"]);
-    assert!(!rig.cached.shared.watch_list.is_worth_trying());
+    assert!(!rig.cached.context.watch_list.is_worth_trying());
     until(|| rig.script.watches.lock().len() == 2).await;
     let asked = rig.script.watches.lock().last().cloned().unwrap();
     assert_eq!(asked.resource_version, Some(ResourceVersion(10)));
@@ -133,7 +133,7 @@ async fn without_watch_list_it_pages_and_learns_the_bookmark_by_a_short_watch() 
 
 #[tokio::test(start_paused = true)]
 async fn a_broken_relist_leaves_the_old_state() {
-    let (rig, feed) = Rig::established(shared(config())).await;
+    let (rig, feed) = Rig::established(context(config())).await;
     let mut watcher =
         rig.cached.watch_cache.watch(WatchFilter::default(), WatchStart::Now).unwrap();
     let broken = rig.script.on_watch();
@@ -177,14 +177,14 @@ async fn a_silent_watch_list_is_given_up_for_pages() {
     let _silent = [rig.script.on_watch(), rig.script.on_watch()];
     rig.script.on_list(Ok(page(10, "", vec![object("a", 3)])));
     rig.reaches(10).await;
-    assert!(!rig.cached.shared.watch_list.is_worth_trying());
+    assert!(!rig.cached.context.watch_list.is_worth_trying());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_first_watcher_gets_its_resource_version_into_the_history() {
-    let shared = shared(config());
-    shared.watch_list.works();
-    let rig = Rig::with(shared, Some(5));
+    let context = context(config());
+    context.watch_list.works();
+    let rig = Rig::with(context, Some(5));
     rig.script.on_list(Ok(page(5, "", vec![object("a", 3)])));
     rig.script.on_probe(8);
     let feed = rig.script.on_watch();
@@ -201,9 +201,9 @@ async fn a_first_watcher_gets_its_resource_version_into_the_history() {
 
 #[tokio::test(start_paused = true)]
 async fn where_the_exact_list_is_gone_it_starts_as_usual() {
-    let shared = shared(config());
-    shared.watch_list.works();
-    let rig = Rig::with(shared, Some(5));
+    let context = context(config());
+    context.watch_list.works();
+    let rig = Rig::with(context, Some(5));
     rig.script.on_list(Err(status(410, "too old")));
     let feed = rig.script.on_watch();
     feed.send(vec![bookmark(50, true)]);
@@ -213,18 +213,18 @@ async fn where_the_exact_list_is_gone_it_starts_as_usual() {
 
 #[tokio::test(start_paused = true)]
 async fn the_first_cache_of_all_begins_there_too_and_then_finds_out_about_watch_lists() {
-    let rig = Rig::with(shared(config()), Some(5));
+    let rig = Rig::with(context(config()), Some(5));
     rig.script.on_list(Ok(page(5, "", vec![object("a", 3)])));
     rig.script.on_probe(8);
     rig.reaches(5).await;
     assert_eq!(rig.script.lists.lock()[0].resource_version_match, "Exact");
-    assert!(!rig.cached.shared.watch_list.is_known());
+    assert!(!rig.cached.context.watch_list.is_known());
     let nothing = rig.script.on_watch();
     nothing.send(vec![bookmark(7, true)]);
     let feed = rig.script.on_watch();
     feed.send(vec![upsert("b", 8)]);
     rig.reaches(8).await;
-    assert!(rig.cached.shared.watch_list.is_known_to_work());
+    assert!(rig.cached.context.watch_list.is_known_to_work());
     assert!(rig.cached.template.load().is_some());
     assert!(!nothing.is_held());
     let asked: Vec<_> = rig.script.watches.lock().iter().map(|asked| asked.of_nothing).collect();
@@ -233,23 +233,23 @@ async fn the_first_cache_of_all_begins_there_too_and_then_finds_out_about_watch_
 
 #[tokio::test(start_paused = true)]
 async fn the_first_cache_without_watch_lists_still_begins_where_its_watcher_does() {
-    let rig = Rig::with(shared(config()), Some(5));
+    let rig = Rig::with(context(config()), Some(5));
     rig.script.on_watch_fail(status(422, "sendInitialEvents is forbidden"));
     rig.script.on_list(Ok(page(5, "", vec![object("a", 3)])));
     rig.reaches(5).await;
     let exact = rig.script.lists.lock().first().cloned().unwrap();
     assert_eq!(exact.resource_version_match, "Exact");
-    until(|| !rig.cached.shared.watch_list.is_worth_trying()).await;
+    until(|| !rig.cached.context.watch_list.is_worth_trying()).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_list_over_budget_is_given_up_as_it_comes() {
-    let shared = shared(CacheConfig { resource_bytes_max: 1000, ..config() });
-    let rig = Rig::with(shared.clone(), None);
+    let context = context(CacheConfig { resource_bytes_max: 1000, ..config() });
+    let rig = Rig::with(context.clone(), None);
     let feed = rig.script.on_watch();
     feed.send((0..100).map(|n| upsert(&n.to_string(), 9)).collect());
     assert_eq!(rig.task.await.unwrap(), Refusal::OverBudget);
-    assert_eq!(shared.budget.used(), 0);
+    assert_eq!(context.budget.used(), 0);
     assert!(rig.cached.watch_cache.state().is_none());
 }
 
