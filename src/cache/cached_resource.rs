@@ -25,7 +25,7 @@ use crate::api::resource::{ApiResource, GroupVersionResource, Representation, Sc
 use crate::api::resource_version::ResourceVersion;
 use crate::cache::budget::{Account, Budget};
 use crate::cache::core::watch_cache::{Change, Now, WatchCache, WindowLimits};
-use crate::cache::handle::{Place, Refusal};
+use crate::cache::handle::{ReadyWaiter, Refusal};
 use crate::cache::progress::Probes;
 use crate::cache::proof::{DynListWatch, Proofs};
 use crate::codec::bookmark::BookmarkTemplate;
@@ -69,10 +69,10 @@ pub(crate) struct CacheContext {
     pub(crate) proof_lists: Semaphore,
     pub(crate) proof_watches: Semaphore,
     /// Counts up when some cache found the upstream's history rewound; every cache then starts anew (design, section 6).
-    pub(crate) rewound: watch::Sender<u64>,
+    pub(crate) rewinds: watch::Sender<u64>,
     /// The highest resourceVersion seen in any history, and what it was when one was last found rewound.
-    reached: AtomicU64,
-    lost: AtomicU64,
+    highest_seen: AtomicU64,
+    highest_lost: AtomicU64,
     /// Every task of the caches.
     pub(crate) tasks: TaskTracker,
     /// Cancelled at shutdown.
@@ -92,9 +92,9 @@ impl CacheContext {
             list_slots: Semaphore::new(LISTS_AT_ONCE_MAX),
             proof_lists: Semaphore::new(PROOF_LISTS_MAX),
             proof_watches: Semaphore::new(PROOF_WATCHES_MAX),
-            rewound: watch::Sender::new(0),
-            reached: AtomicU64::new(0),
-            lost: AtomicU64::new(0),
+            rewinds: watch::Sender::new(0),
+            highest_seen: AtomicU64::new(0),
+            highest_lost: AtomicU64::new(0),
             tasks: TaskTracker::new(),
             cancel: CancellationToken::new(),
             started: Instant::now(),
@@ -107,20 +107,20 @@ impl CacheContext {
     }
 
     /// Takes note that the upstream's history has come so far.
-    pub(crate) fn reached(&self, resource_version: ResourceVersion) {
-        self.reached.fetch_max(resource_version.0, Ordering::Relaxed);
+    pub(crate) fn observe(&self, resource_version: ResourceVersion) {
+        self.highest_seen.fetch_max(resource_version.0, Ordering::Relaxed);
     }
 
     /// Takes note that the history was found rewound, and tells all caches.
     pub(crate) fn rewind(&self) {
-        self.lost.fetch_max(self.reached.load(Ordering::Relaxed), Ordering::Relaxed);
-        self.rewound.send_modify(|times| *times += 1);
+        self.highest_lost.fetch_max(self.highest_seen.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.rewinds.send_modify(|times| *times += 1);
     }
 
     /// How far a history had come that was lost; `None` if none was.
-    pub(crate) fn lost(&self) -> Option<ResourceVersion> {
-        let lost = ResourceVersion(self.lost.load(Ordering::Relaxed));
-        (*self.rewound.borrow() > 0).then_some(lost)
+    pub(crate) fn highest_lost(&self) -> Option<ResourceVersion> {
+        let lost = ResourceVersion(self.highest_lost.load(Ordering::Relaxed));
+        (*self.rewinds.borrow() > 0).then_some(lost)
     }
 
     fn millis(&self) -> u64 {
@@ -137,7 +137,7 @@ pub(crate) struct CachedResource {
     /// The watch cache.
     pub(crate) watch_cache: Arc<WatchCache>,
     /// The resource's bookmark, once learnt.
-    pub(crate) template: ArcSwapOption<BookmarkTemplate>,
+    pub(crate) bookmark_template: ArcSwapOption<BookmarkTemplate>,
     /// The `Warning` headers that the upstream sends with the resource.
     pub(crate) warnings: ArcSwap<Vec<HeaderValue>>,
     /// The probes of this cache.
@@ -149,9 +149,9 @@ pub(crate) struct CachedResource {
     /// Its metrics.
     pub(crate) series: CacheSeries,
     /// Asks the reflector to check for a rewound history.
-    pub(crate) recheck: Notify,
+    pub(crate) verify_requested: Notify,
     /// Asks the reflector to list anew, since the same objects may be written in other bytes now.
-    pub(crate) changed: Notify,
+    pub(crate) relist_requested: Notify,
     /// Whether the upstream's watch is open and its events are applied as they come.
     pub(crate) watching: watch::Sender<bool>,
     /// Why it ended, once it has.
@@ -161,16 +161,16 @@ pub(crate) struct CachedResource {
     /// Ends the reflector.
     pub(crate) cancel: CancellationToken,
     /// Those who wait for the first state.
-    pub(crate) joiners: AtomicUsize,
+    pub(crate) waiters: AtomicUsize,
     /// The number of rewinds after which what it holds was listed.
-    history: Mutex<u64>,
+    generation: Mutex<u64>,
     /// When it came to be.
-    begun: Instant,
-    /// Whether its first list may be older than `begun`.
-    begins_in_the_past: AtomicBool,
+    created: Instant,
+    /// Whether its first list may be older than `created`.
+    seeded_at_exact: AtomicBool,
     stop_reason: Mutex<Option<Refusal>>,
-    leaving: AtomicBool,
-    settled: AtomicBool,
+    retiring: AtomicBool,
+    ready: AtomicBool,
     users: AtomicUsize,
     last_used_ms: AtomicU64,
 }
@@ -206,24 +206,24 @@ impl CachedResource {
         Self {
             watch_cache: Arc::new(WatchCache::new(limits).indexing(indexed)),
             resource,
-            template: ArcSwapOption::empty(),
+            bookmark_template: ArcSwapOption::empty(),
             warnings: ArcSwap::default(),
             probes: Arc::new(Probes::new(upstream.clone(), tasks, metrics)),
             proofs: Proofs::new(upstream),
             account: context.budget.account(),
             series,
-            recheck: Notify::new(),
-            changed: Notify::new(),
+            verify_requested: Notify::new(),
+            relist_requested: Notify::new(),
             watching: watch::Sender::new(false),
             stopped: watch::Sender::new(None),
             cancel: context.cancel.child_token(),
-            joiners: AtomicUsize::new(0),
-            history: Mutex::new(0),
-            begun: Instant::now(),
-            begins_in_the_past: AtomicBool::new(false),
+            waiters: AtomicUsize::new(0),
+            generation: Mutex::new(0),
+            created: Instant::now(),
+            seeded_at_exact: AtomicBool::new(false),
             stop_reason: Mutex::new(None),
-            leaving: AtomicBool::new(false),
-            settled: AtomicBool::new(false),
+            retiring: AtomicBool::new(false),
+            ready: AtomicBool::new(false),
             users: AtomicUsize::new(0),
             last_used_ms: AtomicU64::new(context.millis()),
             context,
@@ -232,49 +232,55 @@ impl CachedResource {
     }
 
     /// Begins on the history after so many rewinds; what it held of another is dropped.
-    pub(crate) fn enter_history(&self, times: u64) {
-        let mut history = self.history.lock();
-        *history = times;
-        if let Some(lost) = self.context.lost() {
+    pub(crate) fn enter_generation(&self, generation: u64) {
+        let mut present = self.generation.lock();
+        *present = generation;
+        if let Some(lost) = self.context.highest_lost() {
             self.watch_cache.rewind(lost);
         }
     }
 
     /// The number of rewinds after which what it holds was listed.
-    pub(crate) fn history(&self) -> u64 {
-        *self.history.lock()
+    pub(crate) fn generation(&self) -> u64 {
+        *self.generation.lock()
     }
 
     /// Does something to the cache if what it holds is still of the history after so many rewinds, and that is not in doubt.
-    pub(crate) fn within<T>(&self, history: u64, act: impl FnOnce(&WatchCache) -> T) -> Option<T> {
-        let present = self.history.lock();
-        let is_present = *present == history && *self.context.rewound.borrow() == history;
+    pub(crate) fn in_generation<T>(
+        &self,
+        generation: u64,
+        act: impl FnOnce(&WatchCache) -> T,
+    ) -> Option<T> {
+        let present = self.generation.lock();
+        let is_present = *present == generation && *self.context.rewinds.borrow() == generation;
         is_present.then(|| act(&self.watch_cache))
     }
 
     /// Takes note that the upstream was shown to have nothing for the cache up to this resourceVersion.
-    pub(crate) fn progressed(&self, history: u64, resource_version: ResourceVersion) {
+    pub(crate) fn apply_progress(&self, generation: u64, resource_version: ResourceVersion) {
         let now = self.context.now();
-        self.within(history, |cache| cache.apply(vec![Change::Progress(resource_version)], now));
-        self.context.reached(resource_version);
+        self.in_generation(generation, |cache| {
+            cache.apply(vec![Change::Progress(resource_version)], now)
+        });
+        self.context.observe(resource_version);
         if let Some(state) = self.watch_cache.state() {
             self.series.contents(state.len(), state.weight(), state.resource_version().0);
         }
     }
 
     /// Takes note whether the upstream's watch is open.
-    pub(crate) fn listens(&self, now: bool) {
-        self.watching.send_if_modified(|was| std::mem::replace(was, now) != now);
+    pub(crate) fn set_watching(&self, watching: bool) {
+        self.watching.send_if_modified(|was| std::mem::replace(was, watching) != watching);
     }
 
     /// Its first list is of a resourceVersion that a client asked for.
-    pub(crate) fn begins_in_the_past(&self) {
-        self.begins_in_the_past.store(true, Ordering::Relaxed);
+    pub(crate) fn set_seeded_at_exact(&self) {
+        self.seeded_at_exact.store(true, Ordering::Relaxed);
     }
 
     /// Whether whatever it holds was listed after this moment, consistently.
     pub(crate) fn is_listed_since(&self, moment: Instant) -> bool {
-        self.begun >= moment && !self.begins_in_the_past.load(Ordering::Relaxed)
+        self.created >= moment && !self.seeded_at_exact.load(Ordering::Relaxed)
     }
 
     /// Asks the reflector to end; the first reason counts.
@@ -285,14 +291,14 @@ impl CachedResource {
 
     /// Asks the reflector to end with the watch that it has, since the upstream is about to end that: nobody new comes here, and who watches gets
     /// what the upstream still tells.
-    pub(crate) fn leave(&self, reason: Refusal) {
+    pub(crate) fn retire(&self, reason: Refusal) {
         self.stop_reason.lock().get_or_insert(reason);
-        self.leaving.store(true, Ordering::Relaxed);
+        self.retiring.store(true, Ordering::Relaxed);
     }
 
     /// Whether it was asked to end so.
-    pub(crate) fn is_leaving(&self) -> bool {
-        self.leaving.load(Ordering::Relaxed)
+    pub(crate) fn is_retiring(&self) -> bool {
+        self.retiring.load(Ordering::Relaxed)
     }
 
     /// Why it was asked to end; shutdown cancels without a reason.
@@ -334,15 +340,15 @@ impl CachedResource {
     }
 
     /// A place among those who wait for the first state; `None` when there are too many.
-    pub(crate) fn join(&self) -> Option<Place<'_>> {
-        let place = Place { cached: self };
-        let before = self.joiners.fetch_add(1, Ordering::Relaxed);
-        (before < JOINERS_MAX).then_some(place)
+    pub(crate) fn register_waiter(&self) -> Option<ReadyWaiter<'_>> {
+        let waiter = ReadyWaiter { cached: self };
+        let before = self.waiters.fetch_add(1, Ordering::Relaxed);
+        (before < READY_WAITERS_MAX).then_some(waiter)
     }
 
     /// Takes note that the first state came; true the first time.
-    pub(crate) fn settle(&self) -> bool {
-        !self.settled.swap(true, Ordering::Relaxed)
+    pub(crate) fn mark_ready(&self) -> bool {
+        !self.ready.swap(true, Ordering::Relaxed)
     }
 }
 
@@ -353,12 +359,12 @@ pub(crate) struct WatchListSupport(AtomicU8);
 impl WatchListSupport {
     /// Whether to try: it works, or nobody knows.
     pub(crate) fn is_worth_trying(&self) -> bool {
-        self.0.load(Ordering::Relaxed) != LACKS
+        self.0.load(Ordering::Relaxed) != UNSUPPORTED
     }
 
     /// Whether one has reached the end of its initial events.
-    pub(crate) fn is_known_to_work(&self) -> bool {
-        self.0.load(Ordering::Relaxed) == WORKS
+    pub(crate) fn is_supported(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == SUPPORTED
     }
 
     /// Whether one was tried.
@@ -367,25 +373,27 @@ impl WatchListSupport {
     }
 
     /// Remembers that one worked.
-    pub(crate) fn works(&self) {
-        self.0.store(WORKS, Ordering::Relaxed);
+    pub(crate) fn set_supported(&self) {
+        self.0.store(SUPPORTED, Ordering::Relaxed);
     }
 
     /// Remembers that the upstream refused one as invalid.
-    pub(crate) fn lacks(&self) {
-        self.0.store(LACKS, Ordering::Relaxed);
+    pub(crate) fn set_unsupported(&self) {
+        self.0.store(UNSUPPORTED, Ordering::Relaxed);
     }
 
     /// Remembers that the upstream answers one like an ordinary watch, unless one has worked.
-    pub(crate) fn seems_to_lack(&self) {
-        let _unchanged =
-            self.0.compare_exchange(UNKNOWN, LACKS, Ordering::Relaxed, Ordering::Relaxed).is_err();
+    pub(crate) fn presume_unsupported(&self) {
+        let _unchanged = self
+            .0
+            .compare_exchange(UNKNOWN, UNSUPPORTED, Ordering::Relaxed, Ordering::Relaxed)
+            .is_err();
     }
 }
 
 const UNKNOWN: u8 = 0;
-const WORKS: u8 = 1;
-const LACKS: u8 = 2;
+const SUPPORTED: u8 = 1;
+const UNSUPPORTED: u8 = 2;
 
 /// Lists under way upstream at once. A list of a large resource takes a share of the upstream's CPU and of our memory; many warm
 /// resources at a start, or all of them after a rewound history, must not come at once.
@@ -395,7 +403,7 @@ const PROOF_LISTS_MAX: usize = 8;
 /// Short watches under way upstream at once, of all caches: the streams of one HTTP/2 connection (design, section 8).
 const PROOF_WATCHES_MAX: usize = 64;
 /// Requests that wait for one cache's first state; beyond it they are forwarded within the forward budget.
-const JOINERS_MAX: usize = 16_384;
+const READY_WAITERS_MAX: usize = 16_384;
 /// The upstream's own smallest history (semantics.md §5.9).
 const HISTORY_EVENTS_MIN: usize = 100;
 /// The upstream's own largest history (semantics.md §5.9).

@@ -97,7 +97,7 @@ impl CacheHandle {
         if self.cache().state().is_some() {
             return Ok(());
         }
-        let _place = self.cached().join().ok_or(Refusal::NotReady)?;
+        let _waiter = self.cached().register_waiter().ok_or(Refusal::NotReady)?;
         let mut progress = self.cache().progress();
         let ready = async { progress.wait_for(Option::is_some).await.is_ok() };
         self.wait(timeout, ready, Refusal::NotReady).await
@@ -170,7 +170,7 @@ impl CacheHandle {
             FreshState::Held => self.cache().watch(filter, WatchStart::InitialEvents),
             FreshState::Listed(listed) => self
                 .cached()
-                .within(listed.history, |cache| cache.watch_from(filter, &listed.state))
+                .in_generation(listed.generation, |cache| cache.watch_from(filter, &listed.state))
                 .unwrap_or(Err(WatchRefusal::NotReady)),
         }
     }
@@ -181,7 +181,7 @@ impl CacheHandle {
     ///
     /// What cannot be told: once the new history has passed it, a resourceVersion of the lost one looks like any other.
     pub async fn is_lost(&self, after: ResourceVersion, timeout: Duration) -> bool {
-        let Some(lost) = self.cached().context.lost() else { return false };
+        let Some(lost) = self.cached().context.highest_lost() else { return false };
         if *self.cache().progress().borrow() >= Some(after) {
             return false;
         }
@@ -199,7 +199,7 @@ impl CacheHandle {
         initial_events_end: bool,
         view: View,
     ) -> Option<Bytes> {
-        let template = self.cached().template.load();
+        let template = self.cached().bookmark_template.load();
         template.as_ref().map(|template| template.frame(resource_version, initial_events_end, view))
     }
 
@@ -213,7 +213,7 @@ impl CacheHandle {
     /// (semantics.md §1.4); clients of an upstream that lacks it must be sent neither. `None` while it is not known.
     pub fn upstream_has_watch_list(&self) -> Option<bool> {
         let support = &self.cached().context.watch_list;
-        support.is_known().then(|| support.is_known_to_work())
+        support.is_known().then(|| support.is_supported())
     }
 
     fn cached(&self) -> &Arc<CachedResource> {
@@ -257,12 +257,12 @@ impl Drop for CacheHandle {
 }
 
 /// A place among those who wait for a cache to become ready.
-pub(crate) struct Place<'a> {
+pub(crate) struct ReadyWaiter<'a> {
     pub(crate) cached: &'a CachedResource,
 }
 
-impl Drop for Place<'_> {
+impl Drop for ReadyWaiter<'_> {
     fn drop(&mut self) {
-        self.cached.joiners.fetch_sub(1, Ordering::Relaxed);
+        self.cached.waiters.fetch_sub(1, Ordering::Relaxed);
     }
 }

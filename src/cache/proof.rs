@@ -157,11 +157,11 @@ async fn prove(cached: &Arc<CachedResource>, asked: Option<ResourceVersion>) -> 
 pub(crate) async fn probe(cached: &CachedResource) -> Result<ResourceVersion, Refusal> {
     let held = *cached.watch_cache.progress().borrow();
     let revision = cached.probes.revision().await.map_err(|_failed| Refusal::NotFresh)?;
-    cached.context.reached(revision);
+    cached.context.observe(revision);
     // A consistent list is at least as new as anything that was here before it was sent. One that is older tells of a rewound history
     // (design, section 6), which the reflector must confirm.
     if held > Some(revision) {
-        cached.recheck.notify_one();
+        cached.verify_requested.notify_one();
         return Err(Refusal::NotFresh);
     }
     Ok(revision)

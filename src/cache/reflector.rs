@@ -121,9 +121,9 @@ struct TooLarge {
 impl<L: ListWatch> Reflector<L> {
     /// The reflector of a new cache.
     pub(crate) fn new(upstream: Arc<L>, cached: Arc<CachedResource>, begin: Begin) -> Self {
-        let mut rewound = cached.context.rewound.subscribe();
-        let times = *rewound.borrow_and_update();
-        cached.enter_history(times);
+        let mut rewound = cached.context.rewinds.subscribe();
+        let generation = *rewound.borrow_and_update();
+        cached.enter_generation(generation);
         Self {
             upstream,
             cached,
@@ -161,7 +161,7 @@ impl<L: ListWatch> Reflector<L> {
         let mut state = State::Listing(ListCause::Start);
         loop {
             self.cached.series.state(state.name());
-            self.cached.listens(matches!(state, State::Watching(_)));
+            self.cached.set_watching(matches!(state, State::Watching(_)));
             match self.step(state).await {
                 Ok(next) => state = next,
                 Err(refusal) => return refusal,
@@ -173,7 +173,7 @@ impl<L: ListWatch> Reflector<L> {
         if self.rewound.has_changed().unwrap_or(false) {
             return Ok(self.start_anew());
         }
-        if self.cached.is_leaving() && !matches!(state, State::Watching(_)) {
+        if self.cached.is_retiring() && !matches!(state, State::Watching(_)) {
             return Err(self.cached.stop_reason());
         }
         match state {
@@ -275,7 +275,7 @@ impl<L: ListWatch> Reflector<L> {
         self.cached.account.set_listing(0);
         (self.consistent, self.malformed, self.silent, self.too_large) = (false, 0, 0, None);
         self.published()?;
-        let first = self.cached.settle();
+        let first = self.cached.mark_ready();
         tracing::info!(objects = count, %resource_version, first, "listed");
         Ok(())
     }
@@ -299,7 +299,7 @@ impl<L: ListWatch> Reflector<L> {
         let Some(state) = self.cached.watch_cache.state() else { return Ok(()) };
         let weight = state.weight();
         self.cached.account.set_state(weight);
-        self.cached.context.reached(state.resource_version());
+        self.cached.context.observe(state.resource_version());
         self.cached.series.contents(state.len(), weight, state.resource_version().0);
         self.cached.series.progress();
         if self.cached.account.is_too_heavy(weight) {
@@ -327,14 +327,14 @@ impl<L: ListWatch> Reflector<L> {
             "the upstream's history went back: etcd was restored, or another cluster answers at its address; all caches start anew"
         );
         self.cached.context.metrics.rewound();
-        self.cached.context.reached(held);
+        self.cached.context.observe(held);
         self.cached.context.rewind();
     }
 
     /// Forgets everything after an alarm. The first list of the new history is consistent, as at a start.
     fn start_anew(&mut self) -> State<L::Watch> {
-        let times = *self.rewound.borrow_and_update();
-        self.cached.enter_history(times);
+        let generation = *self.rewound.borrow_and_update();
+        self.cached.enter_generation(generation);
         self.cached.account.set_state(0);
         self.cached.series.contents(0, 0, 0);
         (self.consistent, self.too_large, self.begin) = (false, None, Begin::default());
@@ -358,10 +358,10 @@ impl<L: ListWatch> Reflector<L> {
 
     fn learn(&self, object: &[u8]) {
         let Some(template) = BookmarkTemplate::learn(object) else { return };
-        let known = self.cached.template.load();
+        let known = self.cached.bookmark_template.load();
         // An upgraded upstream may write its bookmarks otherwise; the newest is right.
         if known.as_deref() != Some(&template) {
-            self.cached.template.store(Some(Arc::new(template)));
+            self.cached.bookmark_template.store(Some(Arc::new(template)));
         }
     }
 }

@@ -285,9 +285,9 @@ impl Inner {
             Entry::Occupied(present) => return Ok(CacheHandle::new(present.get().clone())),
             Entry::Vacant(vacant) => vacant,
         };
-        let history = *self.context.rewound.borrow();
+        let history = *self.context.rewinds.borrow();
         // What may be of a lost history is no place to begin: the watcher that brought it would go on where it never was.
-        let lost = self.context.lost();
+        let lost = self.context.highest_lost();
         let at = first_at.filter(|at| Some(*at) > lost && self.floors.allow(&key, *at, history));
         let begin = Begin { at, floor: self.floors.reached(&key, history) };
         let upstream = self.source.connect(&resource, key.representation, &key.scope);
@@ -299,7 +299,7 @@ impl Inner {
             context,
         ));
         if at.is_some() {
-            cached.begins_in_the_past();
+            cached.set_seeded_at_exact();
         }
         let handle = CacheHandle::new(cached.clone());
         self.narrow.fetch_add(is_narrow(&cached), Ordering::AcqRel);
@@ -326,7 +326,7 @@ impl Inner {
             "cache stopped"
         );
         // What became of the resource of one that was leaving is discovery's to say, and a successor may live already.
-        if !cached.is_leaving() {
+        if !cached.is_retiring() {
             self.refusals.remember(&cached.key, refusal).await;
         }
         self.settle(cached);
@@ -362,7 +362,7 @@ impl Inner {
     /// Remembers how far a cache came, before a successor can begin.
     fn raise_floor(&self, cached: &CachedResource) {
         if let Some(state) = cached.watch_cache.state() {
-            self.floors.raise(&cached.key, state.resource_version(), cached.history());
+            self.floors.raise(&cached.key, state.resource_version(), cached.generation());
         }
     }
 

@@ -24,7 +24,7 @@ use crate::upstream::lister_watcher::ListRequest;
 pub struct Listed {
     pub(crate) state: Arc<State>,
     /// The number of rewinds after which it was listed.
-    pub(crate) history: u64,
+    pub(crate) generation: u64,
     _claim: Claim,
 }
 
@@ -59,7 +59,7 @@ pub(super) async fn list(cached: Arc<CachedResource>, needed: ResourceVersion) -
     if reaches(&mut cached.watch_cache.progress(), needed, HEAD_START).await {
         return Listing::Overtaken;
     }
-    let history = cached.history();
+    let generation = cached.generation();
     let Ok(_slot) = cached.context.proof_lists.acquire().await else { return Listing::Failed };
     if cached.context.budget.is_spent() {
         return Listing::Failed;
@@ -76,18 +76,18 @@ pub(super) async fn list(cached: Arc<CachedResource>, needed: ResourceVersion) -
     if !is_whole || page.resource_version < needed {
         return Listing::Failed;
     }
-    cached.context.reached(page.resource_version);
+    cached.context.observe(page.resource_version);
     let Some(present) = cached.watch_cache.state() else { return Listing::Failed };
     let (state, weight) = present.beside(page.objects, page.resource_version);
     let claim = cached.context.budget.claim(weight);
-    Listing::Listed(Arc::new(Listed { state: Arc::new(state), history, _claim: claim }))
+    Listing::Listed(Arc::new(Listed { state: Arc::new(state), generation, _claim: claim }))
 }
 
 async fn fetch(
     cached: &CachedResource,
     needed: ResourceVersion,
 ) -> Result<ListPage, UpstreamError> {
-    let asks_progress = cached.context.watch_list.is_known_to_work();
+    let asks_progress = cached.context.watch_list.is_supported();
     let request = ListRequest {
         limit: u32::try_from(OBJECTS_MAX * GROWTH).ok(),
         resource_version: asks_progress.then_some(needed),

@@ -37,7 +37,7 @@ enum ProgressOutcome {
 }
 
 async fn watch_progress(cached: &CachedResource) -> Option<ProgressOutcome> {
-    let history = cached.history();
+    let generation = cached.generation();
     let _slot = cached.context.proof_watches.acquire().await.ok()?;
     let held = (*cached.watch_cache.progress().borrow())?;
     let opened = Instant::now();
@@ -59,7 +59,7 @@ async fn watch_progress(cached: &CachedResource) -> Option<ProgressOutcome> {
         return (opened.elapsed() >= FULL_LIFE).then_some(ProgressOutcome::End);
     };
     cached.proofs.told.fetch_max(bookmark.0, Ordering::Relaxed);
-    cached.progressed(history, bookmark);
+    cached.apply_progress(generation, bookmark);
     Some(ProgressOutcome::Bookmark)
 }
 

@@ -46,7 +46,7 @@ impl<L: ListWatch> Reflector<L> {
                 // Not a failure: the upstream has none, and tells so at once (semantics.md §1.5).
                 Err(Failure::Invalid(answer)) => {
                     tracing::info!(answer, "the upstream has no watch-list; listing page by page");
-                    cached.context.watch_list.lacks();
+                    cached.context.watch_list.set_unsupported();
                 }
                 listed => return listed,
             }
@@ -124,7 +124,7 @@ impl<L: ListWatch> Reflector<L> {
     /// will tell.
     async fn learn_bookmark(&self, at: ResourceVersion) {
         let support = &self.cached.context.watch_list;
-        let is_all_known = support.is_known() && self.cached.template.load().is_some();
+        let is_all_known = support.is_known() && self.cached.bookmark_template.load().is_some();
         if is_all_known || !support.is_worth_trying() {
             return;
         }
@@ -139,7 +139,7 @@ impl<L: ListWatch> Reflector<L> {
             while let Some(events) = watch.next().await? {
                 let mut nothing = Gathered::new(&self.cached);
                 if self.gather(&mut events.into_iter(), &mut nothing)?.is_some() {
-                    support.works();
+                    support.set_supported();
                     break;
                 }
             }
@@ -148,7 +148,7 @@ impl<L: ListWatch> Reflector<L> {
         match timeout(Duration::from_secs(LEARNING_SECONDS.into()), initial).await {
             Ok(Err(Failure::Invalid(answer))) => {
                 tracing::info!(answer, "the upstream has no watch-list");
-                support.lacks();
+                support.set_unsupported();
             }
             Ok(Err(failure)) => {
                 tracing::debug!(
@@ -188,7 +188,7 @@ impl<L: ListWatch> Reflector<L> {
     /// A list tells no bookmark, so that as long as none is known the first watch is a short one, and the probe that verifies it makes the upstream
     /// send one.
     fn after_a_list(&self) -> State<L::Watch> {
-        let is_known = self.cached.template.load().is_some();
+        let is_known = self.cached.bookmark_template.load().is_some();
         State::Resuming(if is_known { Doubt::Nothing } else { Doubt::History })
     }
 
@@ -292,7 +292,7 @@ impl<L: ListWatch> Reflector<L> {
             let Some(events) = next.unwrap_or(Ok(None))? else { return Err(self.silent()) };
             let mut events = events.into_iter();
             if let Some(resource_version) = self.gather(&mut events, &mut gathered)? {
-                cached.context.watch_list.works();
+                cached.context.watch_list.set_supported();
                 self.commit(gathered.take(), resource_version)?;
                 let mut running = Running::new(watch, opened, timeout_seconds);
                 running.pending = events.collect();
@@ -325,7 +325,7 @@ impl<L: ListWatch> Reflector<L> {
 
     fn silent(&self) -> Failure {
         if self.silent + 1 >= SILENT_MAX {
-            self.cached.context.watch_list.seems_to_lack();
+            self.cached.context.watch_list.presume_unsupported();
         }
         Failure::Silent
     }

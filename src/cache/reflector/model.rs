@@ -330,7 +330,7 @@ async fn a_history(seed: u64, lists: Lists) {
         assert_eq!(client.state, held);
     }
     assert!(!task.is_finished());
-    assert_eq!(*cached.context.rewound.borrow(), 0, "no false alarm");
+    assert_eq!(*cached.context.rewinds.borrow(), 0, "no false alarm");
 }
 
 #[tokio::test(start_paused = true)]

@@ -156,19 +156,19 @@ async fn a_rewound_history_drops_every_cache() {
         assert_eq!(rig.names(), ["old"]);
         assert_eq!(rig.script.watches.lock().last().unwrap().resource_version, None);
     }
-    assert_eq!(*context.rewound.borrow(), 1);
+    assert_eq!(*context.rewinds.borrow(), 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_doubt_raised_by_a_reader_is_checked_on_the_open_watch() {
     let (rig, feed) = Rig::established(context(config())).await;
     rig.script.on_probe(10);
-    rig.cached.recheck.notify_one();
+    rig.cached.verify_requested.notify_one();
     until(|| rig.script.probes() == 1).await;
     feed.send(vec![upsert("b", 11)]);
     rig.reaches(11).await;
     rig.script.on_probe(5);
-    rig.cached.recheck.notify_one();
+    rig.cached.verify_requested.notify_one();
     until(|| rig.held().is_none()).await;
 }
 
@@ -190,7 +190,7 @@ async fn an_upstream_that_stays_behind_is_found_rewound() {
     // The one answer still queued fails too, and the next is the old history's list.
     let anew = rig.script.on_watch();
     anew.send(vec![upsert("old", 3), bookmark(4, true)]);
-    until(|| *rig.cached.context.rewound.borrow() == 1).await;
+    until(|| *rig.cached.context.rewinds.borrow() == 1).await;
     until(|| rig.held().is_none()).await;
 }
 
@@ -252,7 +252,7 @@ async fn another_release_is_listed_and_compared() {
         rig.cached.watch_cache.watch(WatchFilter::default(), WatchStart::Now).unwrap();
     for (listed, at) in [(object("a", 9), 20), (rewritten(object("a", 9)), 30)] {
         let next = rig.script.on_watch();
-        rig.cached.changed.notify_one();
+        rig.cached.relist_requested.notify_one();
         next.send(vec![UpstreamEvent::Upsert(listed), bookmark(at, true)]);
         rig.reaches(at).await;
         let ended = matches!(watcher.next_batch(1 << 20), Batch::Ended(EndCause::Relist));
@@ -278,7 +278,7 @@ async fn streams_end_where_the_configuration_says_so() {
 #[tokio::test(start_paused = true)]
 async fn one_that_leaves_takes_what_its_watch_still_brings() {
     let (rig, feed) = Rig::established(context(config())).await;
-    rig.cached.leave(Refusal::Unknown);
+    rig.cached.retire(Refusal::Unknown);
     feed.send(vec![UpstreamEvent::Delete(object("a", 11))]);
     rig.reaches(11).await;
     drop(feed);

@@ -61,8 +61,8 @@ async fn alarm(cached: &CachedResource, mut rewound: Receiver<u64>, deadline: In
     tokio::select! {
         biased;
         _ = rewound.changed() => Alarm::Rewound,
-        () = cached.changed.notified() => Alarm::Changed,
-        () = cached.recheck.notified() => Alarm::Recheck,
+        () = cached.relist_requested.notified() => Alarm::Changed,
+        () = cached.verify_requested.notified() => Alarm::Recheck,
         () = sleep_until(deadline) => Alarm::Overdue,
     }
 }
@@ -94,7 +94,9 @@ impl<L: ListWatch> Reflector<L> {
     /// A short watch brings a bookmark soon (semantics.md §5.6), from which its form is learnt; an upstream that sends none, since
     /// nothing moves, is not bothered for long.
     fn next_watch_seconds(&mut self) -> u32 {
-        if self.cached.template.load().is_some() || self.template_tries >= TEMPLATE_TRIES_MAX {
+        if self.cached.bookmark_template.load().is_some()
+            || self.template_tries >= TEMPLATE_TRIES_MAX
+        {
             return watch_seconds();
         }
         self.template_tries += 1;

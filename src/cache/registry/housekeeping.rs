@@ -189,7 +189,7 @@ impl Inner {
         if !removed {
             return;
         }
-        cached.leave(reason);
+        cached.retire(reason);
         let cached = Arc::clone(cached);
         let over = self.context.cancel.clone();
         self.context.tasks.spawn(over.run_until_cancelled_owned(async move {
@@ -205,7 +205,7 @@ impl Inner {
         }
         tracing::info!("the upstream became another release; all caches are listed anew");
         for cached in self.all() {
-            cached.changed.notify_one();
+            cached.relist_requested.notify_one();
         }
     }
 

@@ -379,7 +379,7 @@ async fn a_cache_that_begins_again_does_not_go_back() {
         let first_at = Some(ResourceVersion(at));
         rig.registry.ready_at(&gvr, "", Representation::Json, first_at, WAIT)
     };
-    rig.registry.inner.context.watch_list.works();
+    rig.registry.inner.context.watch_list.set_supported();
     script.on_list(Ok(page(500, "", Vec::new())));
     script.on_probe(objects_end());
     let feed = script.on_watch();
@@ -423,7 +423,7 @@ async fn a_rewind_that_nobody_was_there_to_see_is_noticed_by_the_next_cache() {
     drop(handle);
     tokio::time::sleep(Duration::from_secs(1000)).await;
     assert!(rig.registry.inner.caches.is_empty());
-    rig.registry.inner.context.watch_list.works();
+    rig.registry.inner.context.watch_list.set_supported();
     script.keep(script.on_watch_at(460));
     let at = Some(ResourceVersion(455));
     let gvr = config_maps().gvr;
@@ -439,7 +439,7 @@ async fn without_an_answer_the_lost_history_counts() {
     script.keep(script.on_watch_at(400));
     let handle = rig.ready("configmaps", "").await.unwrap();
     let (below, above) = (ResourceVersion(500), ResourceVersion(501));
-    rig.registry.inner.context.reached(below);
+    rig.registry.inner.context.observe(below);
     assert!(!handle.is_lost(below, WAIT).await, "no history was lost yet");
     assert_eq!(script.probes(), 0);
     script.keep(script.on_watch_at(400));

@@ -14,8 +14,8 @@ async fn a_watch_list_gives_the_state_and_goes_on_as_the_watch() {
     assert!(asked.send_initial_events);
     assert_eq!(asked.resource_version, None);
     assert!((300..=600).contains(&asked.timeout_seconds));
-    assert!(rig.cached.context.watch_list.is_known_to_work());
-    assert!(rig.cached.template.load().is_some());
+    assert!(rig.cached.context.watch_list.is_supported());
+    assert!(rig.cached.bookmark_template.load().is_some());
     assert!(rig.script.lists.lock().is_empty());
     feed.send(vec![UpstreamEvent::Delete(object("a", 12)), bookmark(20, false)]);
     rig.reaches(20).await;
@@ -35,8 +35,8 @@ async fn where_lists_are_streamed_one_gives_the_state_and_a_watch_of_nothing_the
     assert_eq!(rig.names(), ["a", "b"]);
     feed.send(vec![upsert("c", 11)]);
     rig.reaches(11).await;
-    assert!(rig.cached.context.watch_list.is_known_to_work());
-    assert!(rig.cached.template.load().is_some());
+    assert!(rig.cached.context.watch_list.is_supported());
+    assert!(rig.cached.bookmark_template.load().is_some());
     assert!(!nothing.is_held());
     let lists = rig.script.lists.lock().clone();
     let [list] = lists.as_slice() else { panic!("{lists:?}") };
@@ -91,7 +91,7 @@ async fn a_list_that_a_proof_of_freshness_overtook_is_no_rewound_history() {
     feed.send(vec![UpstreamEvent::Error(status(410, "too old"))]);
     let list = rig.script.on_watch();
     until(|| rig.script.watches.lock().len() == 2).await;
-    rig.cached.progressed(rig.cached.history(), ResourceVersion(20));
+    rig.cached.apply_progress(rig.cached.generation(), ResourceVersion(20));
     list.send(vec![upsert("a", 9), bookmark(15, true)]);
     let again = rig.script.on_watch();
     until(|| rig.script.watches.lock().len() == 3).await;
@@ -100,7 +100,7 @@ async fn a_list_that_a_proof_of_freshness_overtook_is_no_rewound_history() {
     again.send(vec![upsert("a", 9), upsert("b", 19), bookmark(25, true)]);
     rig.reaches(25).await;
     assert_eq!(rig.names(), ["a", "b"]);
-    assert_eq!(rig.cached.context.lost(), None, "no alarm");
+    assert_eq!(rig.cached.context.highest_lost(), None, "no alarm");
 }
 
 #[tokio::test(start_paused = true)]
@@ -183,7 +183,7 @@ async fn a_silent_watch_list_is_given_up_for_pages() {
 #[tokio::test(start_paused = true)]
 async fn a_first_watcher_gets_its_resource_version_into_the_history() {
     let context = context(config());
-    context.watch_list.works();
+    context.watch_list.set_supported();
     let rig = Rig::with(context, Some(5));
     rig.script.on_list(Ok(page(5, "", vec![object("a", 3)])));
     rig.script.on_probe(8);
@@ -202,7 +202,7 @@ async fn a_first_watcher_gets_its_resource_version_into_the_history() {
 #[tokio::test(start_paused = true)]
 async fn where_the_exact_list_is_gone_it_starts_as_usual() {
     let context = context(config());
-    context.watch_list.works();
+    context.watch_list.set_supported();
     let rig = Rig::with(context, Some(5));
     rig.script.on_list(Err(status(410, "too old")));
     let feed = rig.script.on_watch();
@@ -224,8 +224,8 @@ async fn the_first_cache_of_all_begins_there_too_and_then_finds_out_about_watch_
     let feed = rig.script.on_watch();
     feed.send(vec![upsert("b", 8)]);
     rig.reaches(8).await;
-    assert!(rig.cached.context.watch_list.is_known_to_work());
-    assert!(rig.cached.template.load().is_some());
+    assert!(rig.cached.context.watch_list.is_supported());
+    assert!(rig.cached.bookmark_template.load().is_some());
     assert!(!nothing.is_held());
     let asked: Vec<_> = rig.script.watches.lock().iter().map(|asked| asked.of_nothing).collect();
     assert_eq!(asked, [true, false]);
