@@ -1,25 +1,33 @@
 //! The streams of an HTTP/2 connection, run by the connection's own task.
 //!
-//! hyper hands every request of such a connection to an executor, as a future that lives until its answer is sent; of a connection to the upstream also the
-//! connection itself. Run as tasks of their own, the fifty watches of a connection that get one event are scheduled one by one on all threads, contend
-//! there for the one lock of their connection, and the first of them wakes the connection, which writes its frame while the others have not made
-//! theirs; and a request that is sent on goes through four tasks, on whichever thread. Here an event makes them ready without scheduling
-//! anything but the connection's task, and that polls first them and then the connection, which finds all their frames.
+//! hyper passes every request of an HTTP/2 connection to an executor, as a future that lives until
+//! the response is sent. For a connection to the upstream, it passes the connection itself as well.
+//! If these futures were tasks, an event for the fifty watches of one connection would schedule
+//! fifty tasks on all threads. They would contend for the one lock of their connection, and the
+//! first of them would wake the connection, which would write that one frame before the others are
+//! ready. A forwarded request would go through four tasks, on any thread. Here, an event marks the
+//! streams as ready and schedules only the connection's task. That task polls the streams first and
+//! then the connection, which finds all their frames.
 //!
-//! So what the requests of one connection do in their own polls is done by one thread at a time. That is little: what takes long (lists of
-//! thousands, deflating) is done on threads for it, and writing to the one socket was one thread's work before. A turn is bounded ([`TURN_MAX`],
-//! [`ROUNDS_MAX`]), and connections run beside each other as ever.
+//! As a consequence, the work that the requests of one connection do inside their polls runs on one
+//! thread at a time. This work is small: long work (lists of thousands of objects, deflating) runs
+//! on other threads, and the one socket was written by one thread before, too. One poll of the task
+//! is called a *turn*. A turn is bounded ([`TURN_MAX`], [`ROUNDS_MAX`]), and different connections
+//! run in parallel.
 //!
-//! ConnectionTasks and connection wake each other while they are polled; that is heard in the same turn and wakes nobody ([`deferred_waker`]). What else a connection waits
-//! for, a time-out or the end of Weir, is run beside them ([`ConnectionTasks::spawn_aux`]), so that it is polled when it has something to say, and not
-//! with every event.
+//! Streams and connection wake each other while they are polled. Such a notification is handled in
+//! the same turn and wakes no task ([`deferred_waker`]). Everything else that a connection waits
+//! for, such as a time-out or the shutdown of Weir, runs as an auxiliary future
+//! ([`ConnectionTasks::spawn_aux`]), so that it is polled only after its own wake-up and not with
+//! every event.
 //!
-//! Most connections have one stream. It stands outside the set of the others, of whose memory an event for a thousand connections would have to fetch
-//! some lines more for each ([`ConnectionTasks::poll`] polls either only if it rang).
+//! Most connections have a single stream, so one stream is stored inline instead of in the
+//! `FuturesUnordered`. This saves a few cache misses per connection and event
+//! ([`ConnectionTasks::poll`] polls the single stream and the set only if they were notified).
 //!
 //! A stream that panics ends alone, as a task would; hyper then resets it.
 //!
-//! Lock: that of the arrivals, held while a future is put there or some are taken out.
+//! Lock: that of the [`SpawnQueue`], held while a future is added or some are removed.
 
 mod deferred_waker;
 pub(crate) mod poll_on_wake;
@@ -40,15 +48,15 @@ use self::deferred_waker::{DeferredWaker, WakerState};
 
 type Stream = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Where hyper puts the streams of a connection. Cheap to clone.
+/// hyper's executor for the streams of a connection. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Spawner(Arc<WakerState<Mutex<SpawnQueue>>>);
 
+/// Futures that hyper spawned and that were not polled yet.
 struct SpawnQueue {
-    /// Not run yet.
     streams: Vec<Stream>,
     queued_max: usize,
-    /// Nobody will run any more.
+    /// Set when the [`ConnectionTasks`] are dropped: later futures are dropped at once.
     closed: bool,
 }
 
@@ -58,8 +66,8 @@ impl std::fmt::Debug for SpawnQueue {
     }
 }
 
-/// Only hyper's handshake, connection and its streams call it, before [`ConnectionTasks::run`] or while they are polled by it, which looks here after that; so
-/// nobody need be woken.
+/// Wakes no task. Only hyper's handshake, connection and streams call it, either before
+/// [`ConnectionTasks::run`] or while that polls them; it takes the queue's futures afterwards.
 impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Spawner {
     fn execute(&self, stream: F) {
         let stream = Box::pin(stream);
@@ -70,23 +78,26 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Spawner {
     }
 }
 
-/// The streams that are under way, and what is run beside them, which tells a `T` in the end. Dropping it drops them.
+/// The running streams of a connection, and its auxiliary futures, whose output is a `T`. Dropping
+/// it drops them.
 pub(crate) struct ConnectionTasks<T> {
-    /// One of the streams: most connections have no other, and what an event needs there has mostly left the processor's caches. So it stands
-    /// outside the set, which would need as much again.
+    /// One of the streams. Most connections have only this one. It is stored outside the set, which
+    /// would need as many cache lines again; most of these have left the processor's caches between
+    /// two events.
     single: Option<UnwindSafeStream>,
-    /// How many streams there are, in the set or not.
+    /// The number of streams, including `single`.
     open: usize,
-    /// Whether all are to be polled though no bell rang: what has just come, and what a turn left over.
+    /// Whether to poll everything without a notification: after streams were added, and after a
+    /// turn that did not finish.
     poll_all: bool,
     single_waker: DeferredWaker,
     set_waker: DeferredWaker,
-    /// What it carries hyper fills while the connection is polled.
+    /// Its data is the queue that hyper fills while the connection is polled.
     connection_waker: DeferredWaker<Mutex<SpawnQueue>>,
     set: FuturesUnordered<Running<T>>,
 }
 
-/// One that panics alone.
+/// A stream whose panic is caught.
 type UnwindSafeStream = CatchUnwind<AssertUnwindSafe<Stream>>;
 
 enum Running<T> {
@@ -98,7 +109,7 @@ enum Running<T> {
 pub(crate) enum Stopped<C, T> {
     /// The connection has ended.
     Ended(C),
-    /// What was run beside it told this.
+    /// An auxiliary future completed with this output.
     Event(T),
 }
 
@@ -119,7 +130,7 @@ impl<T> Future for Running<T> {
     }
 }
 
-/// What a turn may still do.
+/// How much work is left for the current turn.
 struct Budget {
     starts: usize,
     ends: usize,
@@ -133,7 +144,8 @@ impl Budget {
 }
 
 impl<T> ConnectionTasks<T> {
-    /// Of a new connection; so many may wait for their first turn, more are dropped.
+    /// Creates the tasks of a new connection. The spawn queue holds at most `queued_max` futures;
+    /// more are dropped.
     pub(crate) fn new(queued_max: usize) -> Self {
         let queue = SpawnQueue { streams: Vec::new(), queued_max, closed: false };
         Self {
@@ -147,18 +159,19 @@ impl<T> ConnectionTasks<T> {
         }
     }
 
-    /// For the connection.
+    /// Returns the executor to pass to hyper.
     pub(crate) fn spawner(&self) -> Spawner {
         Spawner(self.connection_waker.state())
     }
 
-    /// Runs this too, until it tells something, which stops [`Self::run`].
+    /// Spawns an auxiliary future. Its output stops [`Self::run`].
     pub(crate) fn spawn_aux(&mut self, future: impl Future<Output = T> + Send + 'static) {
         self.set.push(Running::Aux(Box::pin(future)));
         self.poll_all = true;
     }
 
-    /// Runs a connection and its streams until the connection ends, or something beside it has. Cancel safe.
+    /// Runs a connection and its streams until the connection ends or an auxiliary future
+    /// completes. Cancel safe.
     pub(crate) async fn run<C: Future + Unpin>(
         &mut self,
         connection: &mut C,
@@ -166,7 +179,8 @@ impl<T> ConnectionTasks<T> {
         poll_fn(|context| self.poll(connection, |_open| {}, context)).await
     }
 
-    /// Runs what is left when the connection takes no more, until that and what is beside it have ended too.
+    /// Runs the remaining streams after the connection stopped accepting new ones, until they and
+    /// the auxiliary futures have completed.
     pub(crate) async fn finish(&mut self) {
         while {
             self.admit(usize::MAX);
@@ -175,7 +189,8 @@ impl<T> ConnectionTasks<T> {
         } {}
     }
 
-    /// One turn of [`Self::run`]. The connection is told how many streams there are each time before it is polled.
+    /// Runs one turn of [`Self::run`]. Calls `report_open` with the number of streams each time
+    /// before the connection is polled.
     pub(crate) fn poll<C: Future + Unpin>(
         &mut self,
         connection: &mut C,
@@ -185,7 +200,7 @@ impl<T> ConnectionTasks<T> {
         self.single_waker.register(context.waker());
         self.set_waker.register(context.waker());
         self.connection_waker.register(context.waker());
-        // It is polled in any case, after streams that may ring it.
+        // The connection is polled in any case, after streams that may notify it.
         self.connection_waker.take_notified();
         let mut budget = Budget { starts: TURN_MAX, ends: TURN_MAX, rounds: ROUNDS_MAX };
         loop {
@@ -193,7 +208,8 @@ impl<T> ConnectionTasks<T> {
                 return Poll::Ready(Stopped::Event(event));
             }
             report_open(self.open);
-            // What a stream has to say at once is written in this turn.
+            // Clear the flag here, so that a frame which a stream passes on now is written in this
+            // turn.
             self.connection_waker.take_notified();
             let waker = self.connection_waker.waker();
             let polled = Pin::new(&mut *connection).poll(&mut Context::from_waker(&waker));
@@ -212,7 +228,8 @@ impl<T> ConnectionTasks<T> {
         }
     }
 
-    /// Ends a turn, unless something rang meanwhile. Whichever rests while the turn goes on would wake the task.
+    /// Ends a turn unless a notification arrived meanwhile. A waker that is idle while the turn
+    /// goes on would wake the task.
     fn try_idle(&self) -> bool {
         let is_idle = !self.single_waker.is_notified() && !self.set_waker.is_notified();
         is_idle
@@ -221,7 +238,8 @@ impl<T> ConnectionTasks<T> {
             && self.set_waker.try_idle()
     }
 
-    /// Takes in so many of what arrived at most, and tells how many.
+    /// Moves at most `spawned_max` futures from the queue to the streams. Returns how many were
+    /// moved.
     fn admit(&mut self, spawned_max: usize) -> usize {
         let spawned: Vec<_> = {
             let streams = &mut self.connection_waker.data().lock().streams;
@@ -239,7 +257,7 @@ impl<T> ConnectionTasks<T> {
         count
     }
 
-    /// Polls those that are ready, and those that these make ready, within the budget.
+    /// Polls the streams that are ready, and those that become ready meanwhile, within the budget.
     fn poll_streams(&mut self, budget: &mut Budget) -> Option<T> {
         while budget.rounds > 0 {
             budget.rounds -= 1;
@@ -252,7 +270,7 @@ impl<T> ConnectionTasks<T> {
             {
                 return Some(event);
             }
-            // Also where the set only says that it has polled each of them once.
+            // `poll_all` is also set when the set yields after polling each of its futures once.
             if self.poll_all || !self.single_waker.is_notified() && !self.set_waker.is_notified() {
                 break;
             }
@@ -291,15 +309,16 @@ impl<T> ConnectionTasks<T> {
     }
 }
 
-/// So many streams may begin or end in one turn: a client that asks on without waiting for answers would otherwise hold the thread for as
-/// long as it likes.
+/// How many streams may begin, and how many may end, in one turn. Without this limit a client that
+/// sends requests without waiting for responses would occupy the thread for as long as it likes.
 const TURN_MAX: usize = 32;
 
-/// So often may streams be polled in one turn: as long as the socket takes what it is given, a large answer makes its stream ready
-/// again and again. Two are what an event takes.
+/// How often streams may be polled in one turn. While the socket accepts everything, a large
+/// response makes its stream ready again and again. An event takes two rounds.
 const ROUNDS_MAX: usize = 8;
 
-/// Streams know where they came from, so what has arrived and never ran would keep itself alive.
+/// A queued future holds a [`Spawner`], so the queue would keep itself alive if it were not
+/// emptied.
 impl<T> Drop for ConnectionTasks<T> {
     fn drop(&mut self) {
         let dropped = {

@@ -1,19 +1,23 @@
-//! A waker for what is polled in turns: what it hears while its turn lasts costs no wake-up.
+//! A waker that defers notifications received while its task is already being polled. They set a
+//! flag instead of rescheduling the task.
 //!
-//! The parts of a connection wake each other while they are polled: a stream that has a frame wakes its connection, and a request its stream. By
-//! the task's own waker the scheduler would take that for a task that yields: it queues it behind all others, wakes another thread to look for work, and
-//! polls everything once more for nothing. A deferred rung during the turn is only looked at before the turn ends.
+//! The parts of a connection wake each other while they are polled: a stream that has a frame wakes
+//! its connection, and a request wakes its stream. With the task's own waker, the scheduler would
+//! treat this as a task that yields: it would queue the task behind all others, wake another thread
+//! to look for work, and poll everything once more for nothing. A flag that is set during the turn
+//! is only checked before the turn ends.
 //!
-//! One atomic holds the state; there is no lock. Whoever ends a turn without [`DeferredWaker::try_idle`] wakes the task itself: a deferred that still listens wakes nobody.
+//! One atomic holds the state; there is no lock. A task that ends a turn without a successful
+//! [`DeferredWaker::try_idle`] must wake itself: a waker in state POLLING wakes no task.
 //!
 //! | from | by | to |
 //! |---|---|---|
-//! | resting | [`DeferredWaker::take_notified`] | listening |
-//! | listening, or rung meanwhile | [`DeferredWaker::take_notified`] | listening |
-//! | listening | ringing | rung |
-//! | listening | [`DeferredWaker::try_idle`] | resting |
-//! | resting | ringing, which wakes the task | rung |
-//! | rung | [`DeferredWaker::try_idle`] | rung, and says so |
+//! | IDLE | [`DeferredWaker::take_notified`] | POLLING |
+//! | POLLING or NOTIFIED | [`DeferredWaker::take_notified`] | POLLING |
+//! | POLLING | a notification | NOTIFIED |
+//! | POLLING | [`DeferredWaker::try_idle`] | IDLE |
+//! | IDLE | a notification, which wakes the task | NOTIFIED |
+//! | NOTIFIED | [`DeferredWaker::try_idle`] | NOTIFIED, and returns false |
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -21,22 +25,22 @@ use std::task::Waker;
 
 use futures_util::task::{ArcWake, AtomicWaker, WakerRef, waker_ref};
 
-/// See the module. It carries what is looked at when it rang, so that both lie together.
+/// A waker of one part of a task. Its `data` is what the task reads after a notification; both
+/// share one allocation.
 #[derive(Debug)]
 pub(crate) struct DeferredWaker<T = ()>(Arc<WakerState<T>>);
 
-/// What rings a deferred.
+/// The shared half of a [`DeferredWaker`].
 #[derive(Debug)]
 pub(crate) struct WakerState<T> {
     state: AtomicU8,
     task: AtomicWaker,
-    /// See [`DeferredWaker::data`].
     pub(crate) data: T,
 }
 
 const IDLE: u8 = 0;
 const POLLING: u8 = 1;
-/// A bit.
+/// A bit, so that a notification is one `fetch_or`.
 const NOTIFIED: u8 = 2;
 
 impl<T: Send + Sync + 'static> DeferredWaker<T> {
@@ -45,39 +49,39 @@ impl<T: Send + Sync + 'static> DeferredWaker<T> {
         Self(Arc::new(WakerState { state, task: AtomicWaker::new(), data }))
     }
 
-    /// For who shares what it carries.
+    /// Returns the shared half, for those who share the data.
     pub(crate) fn state(&self) -> Arc<WakerState<T>> {
         Arc::clone(&self.0)
     }
 
-    /// What it was made with.
     pub(crate) fn data(&self) -> &T {
         &self.0.data
     }
 
-    /// Whom to wake while it rests, once. To be said at the beginning of each turn.
+    /// Registers `task` to be woken by the next notification. Call this at the start of every turn.
     pub(crate) fn register(&self, task: &Waker) {
         self.0.task.register(task);
     }
 
-    /// What rang before is about to be looked at. To be called before that is polled. Tells whether anything did.
+    /// Clears the flag and returns whether it was set. Call this before polling the work it guards.
     pub(crate) fn take_notified(&self) -> bool {
         self.0.state.swap(POLLING, Ordering::AcqRel) & NOTIFIED != 0
     }
 
-    /// Whether it rang since.
+    /// Whether a notification arrived since [`Self::take_notified`].
     pub(crate) fn is_notified(&self) -> bool {
         self.0.state.load(Ordering::Acquire) & NOTIFIED != 0
     }
 
-    /// Ends the turn, unless it rang since: then there is something to look at still.
+    /// Ends the turn. Returns false if a notification arrived since [`Self::take_notified`]: the
+    /// work must be polled again.
     #[must_use]
     pub(crate) fn try_idle(&self) -> bool {
         let state = &self.0.state;
         state.compare_exchange(POLLING, IDLE, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
-    /// To poll with.
+    /// Returns the waker to poll the guarded work with.
     pub(crate) fn waker(&self) -> WakerRef<'_> {
         waker_ref(&self.0)
     }
@@ -107,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn it_wakes_once_while_it_rests_and_never_during_a_turn() {
+    fn it_wakes_the_task_once_while_idle_and_never_during_a_turn() {
         let woken = Arc::new(Woken(AtomicUsize::new(0)));
         let count = || woken.0.load(Ordering::Relaxed);
         let (deferred, task) = (DeferredWaker::new(()), Waker::from(Arc::clone(&woken)));
@@ -119,7 +123,7 @@ mod tests {
         let waker = deferred.waker().clone();
         waker.wake_by_ref();
         assert!(deferred.is_notified() && !deferred.try_idle());
-        assert!(deferred.take_notified(), "it rang");
+        assert!(deferred.take_notified(), "notified");
         assert!(!deferred.is_notified() && deferred.try_idle());
         assert_eq!(count(), 0);
         waker.wake_by_ref();
@@ -131,28 +135,29 @@ mod tests {
         assert_eq!(count(), 2);
     }
 
-    /// Whatever rings between two threads' steps is either looked at in the turn or wakes the task.
+    /// A notification between two steps of another thread is either seen in the turn or wakes the
+    /// task.
     #[test]
-    fn nothing_that_rings_is_lost() {
+    fn no_notification_is_lost() {
         let woken = Arc::new(Woken(AtomicUsize::new(0)));
         let (deferred, task) = (DeferredWaker::new(()), Waker::from(Arc::clone(&woken)));
-        let said = AtomicUsize::new(0);
+        let sent = AtomicUsize::new(0);
         let waker = deferred.waker().clone();
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 for number in 1..=100_000 {
-                    said.store(number, Ordering::Release);
+                    sent.store(number, Ordering::Release);
                     waker.wake_by_ref();
                 }
             });
-            let (mut heard, mut wakes) = (0, 0);
-            while heard < 100_000 {
+            let (mut seen, mut wakes) = (0, 0);
+            while seen < 100_000 {
                 deferred.register(&task);
                 deferred.take_notified();
-                heard = said.load(Ordering::Acquire);
+                seen = sent.load(Ordering::Acquire);
                 if deferred.try_idle() {
-                    // Until it is woken, as a task would be.
-                    while heard < 100_000 && woken.0.load(Ordering::Acquire) == wakes {
+                    // Like a task, wait until woken.
+                    while seen < 100_000 && woken.0.load(Ordering::Acquire) == wakes {
                         std::thread::yield_now();
                     }
                     wakes = woken.0.load(Ordering::Acquire);

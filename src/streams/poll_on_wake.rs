@@ -1,7 +1,8 @@
-//! A future that is polled when it was woken itself, and not with all else that its task does.
+//! Polls the inner future only after its own waker fired, not on every poll of the enclosing task.
 //!
-//! A task that handles an event every few milliseconds may also wait for what comes once in minutes, or never: to be stopped, a deadline. In a `select!`
-//! these are polled with every event, for each a lock or two and some lines of memory that have left the processor's caches since the event before.
+//! A task that handles an event every few milliseconds may also wait for rare events: its
+//! cancellation, a deadline. In a `select!` these would be polled with every event, each at the
+//! cost of one or two locks and some cache misses.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -9,7 +10,7 @@ use std::task::{Context, Poll};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 
-/// See the module. Once it is ready, it never is again.
+/// A future that is polled only after its own waker fired. After it completed, it stays pending.
 #[derive(Debug)]
 pub(crate) struct PollOnWake<F>(FuturesUnordered<F>);
 

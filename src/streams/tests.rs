@@ -1,4 +1,4 @@
-//! Streams and their connection, polled by hand.
+//! Tests that poll the streams and their connection by hand.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Wake, Waker};
@@ -10,7 +10,7 @@ use super::*;
 
 const QUEUED_MAX: usize = 500;
 
-/// A connection that hands over these streams in its first turn, and ends when told.
+/// A connection that spawns `streams` in its first turn and ends when `end` receives a message.
 fn connection(
     spawner: Spawner,
     mut streams: Vec<Stream>,
@@ -23,7 +23,7 @@ fn connection(
 }
 
 #[tokio::test]
-async fn what_arrives_is_run_in_the_same_turn_and_a_panic_ends_its_own_stream_alone() {
+async fn spawned_streams_run_in_the_same_turn_and_a_panic_ends_only_its_own_stream() {
     let mut tasks = ConnectionTasks::<()>::new(QUEUED_MAX);
     let done = Arc::new(AtomicUsize::new(0));
     let count = |by: usize| -> Stream {
@@ -53,12 +53,12 @@ async fn what_arrives_is_run_in_the_same_turn_and_a_panic_ends_its_own_stream_al
 }
 
 #[test]
-fn a_client_that_asks_on_does_not_hold_the_thread() {
+fn a_client_that_never_stops_sending_does_not_occupy_the_thread() {
     let mut tasks = ConnectionTasks::<()>::new(QUEUED_MAX);
     let spawner = tasks.spawner();
     let done = Arc::new(AtomicUsize::new(0));
     let (ended, mut begun) = (Arc::clone(&done), 0);
-    // As soon as one ends there is another.
+    // Spawns another stream as soon as one has ended.
     let mut connection = poll_fn(move |_| {
         while begun < ended.load(Ordering::Relaxed) + 250 {
             let ended = Arc::clone(&ended);
@@ -80,9 +80,10 @@ fn a_client_that_asks_on_does_not_hold_the_thread() {
     }
 }
 
-/// More than a turn ends: whichever stands outside the set or in it, the rest has its turn without another event.
+/// More streams become ready than one turn may end. The others follow in the next turns without
+/// another event, whether they are stored inline or in the set.
 #[test]
-fn what_one_turn_leaves_over_the_next_one_does() {
+fn the_next_turn_does_what_one_turn_left() {
     let mut tasks = ConnectionTasks::<()>::new(QUEUED_MAX);
     let (event, is_over) = (Arc::new(Notify::new()), Arc::new(AtomicUsize::new(0)));
     for _ in 0..3 * TURN_MAX {
@@ -112,7 +113,7 @@ fn what_one_turn_leaves_over_the_next_one_does() {
 }
 
 #[tokio::test]
-async fn what_is_under_way_or_has_just_come_is_finished() {
+async fn finish_runs_started_and_queued_streams_to_their_end() {
     let mut tasks = ConnectionTasks::<()>::new(QUEUED_MAX);
     let (event, done) = (Arc::new(Notify::new()), Arc::new(AtomicUsize::new(0)));
     let stream = || {
@@ -136,7 +137,7 @@ async fn what_is_under_way_or_has_just_come_is_finished() {
 }
 
 #[test]
-fn what_arrives_is_bounded() {
+fn the_spawn_queue_is_bounded() {
     let tasks = ConnectionTasks::<()>::new(QUEUED_MAX);
     let held = Arc::new(());
     for _ in 0..2 * QUEUED_MAX {
@@ -146,9 +147,10 @@ fn what_arrives_is_bounded() {
     assert_eq!(Arc::strong_count(&held), 1 + QUEUED_MAX);
 }
 
-/// As h2 does: a stream that has a frame wakes the connection, and the connection a stream for which there is room.
+/// Wakes as h2 does: a stream that has a frame wakes the connection, and the connection wakes a
+/// stream for which there is capacity.
 #[test]
-fn what_stream_and_connection_say_to_each_other_in_a_turn_wakes_nobody() {
+fn notifications_between_stream_and_connection_in_a_turn_do_not_wake_the_task() {
     let mut tasks = ConnectionTasks::<()>::new(QUEUED_MAX);
     let (to_connection, to_stream) = (Arc::new(AtomicWaker::new()), Arc::new(AtomicWaker::new()));
     let rounds = Arc::new(AtomicUsize::new(0));
@@ -175,16 +177,16 @@ fn what_stream_and_connection_say_to_each_other_in_a_turn_wakes_nobody() {
     assert!(tasks.poll(&mut connection, |_| {}, &context).is_pending());
     assert_eq!(rounds.load(Ordering::Relaxed), 2, "in the same turn");
     assert!(!woken.0.load(Ordering::Relaxed));
-    // In a later turn too, which begins with the stream.
+    // The same holds for a later turn, which begins with the stream.
     event.wake();
     assert!(woken.0.swap(false, Ordering::Relaxed));
     assert!(tasks.poll(&mut connection, |_| {}, &context).is_pending());
     assert_eq!(rounds.load(Ordering::Relaxed), 3);
-    assert!(!woken.0.load(Ordering::Relaxed), "by what the stream said in the turn");
+    assert!(!woken.0.load(Ordering::Relaxed), "by the stream's wake-up in the turn");
 }
 
 #[tokio::test]
-async fn what_is_beside_is_polled_for_itself_and_stops_the_run() {
+async fn an_auxiliary_future_is_polled_after_its_own_wake_up_and_stops_the_run() {
     let mut tasks = ConnectionTasks::new(QUEUED_MAX);
     let polls = Arc::new(AtomicUsize::new(0));
     let (sender, receiver) = oneshot::channel();
@@ -203,9 +205,10 @@ async fn what_is_beside_is_polled_for_itself_and_stops_the_run() {
     assert!(tasks.run(&mut never).now_or_never().is_none(), "and it goes on");
 }
 
-/// A stream that always has more to write, into a socket that takes it all, does not hold the thread.
+/// A stream that always has more to write to a socket that accepts everything does not occupy the
+/// thread.
 #[test]
-fn a_turn_ends_though_stream_and_connection_go_on() {
+fn a_turn_ends_while_stream_and_connection_are_always_ready() {
     let mut tasks = ConnectionTasks::<()>::new(QUEUED_MAX);
     let (stream, polls) = (Arc::new(AtomicWaker::new()), Arc::new(AtomicUsize::new(0)));
     let (own, count) = (Arc::clone(&stream), Arc::clone(&polls));
@@ -238,7 +241,7 @@ impl Wake for Woken {
 }
 
 #[tokio::test]
-async fn with_the_connection_go_its_streams_even_those_that_never_ran() {
+async fn dropping_the_tasks_drops_all_streams_even_queued_ones() {
     let held = Arc::new(());
     for runs in [false, true] {
         let mut tasks = ConnectionTasks::<()>::new(QUEUED_MAX);
