@@ -3,7 +3,7 @@
 use std::hint::black_box;
 
 use criterion::Criterion;
-use weir::api::media_type::{MetaVersion, View};
+use weir::api::media_type::View;
 use weir::codec::splice;
 
 use crate::pods::{Pods, Which, resource_version};
@@ -13,7 +13,7 @@ pub(crate) fn bench(criterion: &mut Criterion) {
     for (name, pods) in [("JSON", Pods::json()), ("protobuf", Pods::protobuf())] {
         let object = pods.object(Which::nth(0));
         let mut out = Vec::with_capacity(object.body.len() * 2);
-        for (what, view) in [("all", View::Full), ("metadata", View::Metadata(MetaVersion::V1))] {
+        for (what, view) in [("all", View::Full), ("metadata", View::Metadata)] {
             group.bench_function(format!("list item, {what}, {name}"), |bencher| {
                 bencher.iter(|| {
                     out.clear();

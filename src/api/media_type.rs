@@ -24,25 +24,6 @@ pub enum Encoding {
     Protobuf,
 }
 
-/// The version of `meta.k8s.io` that a metadata-only answer is of; only its `apiVersion` differs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum MetaVersion {
-    /// `meta.k8s.io/v1`.
-    V1,
-    /// `meta.k8s.io/v1beta1`.
-    V1Beta1,
-}
-
-impl MetaVersion {
-    /// The `apiVersion` of such answers.
-    pub fn api_version(self) -> &'static str {
-        match self {
-            Self::V1 => META_V1,
-            Self::V1Beta1 => "meta.k8s.io/v1beta1",
-        }
-    }
-}
-
 impl Encoding {
     /// The `Content-Type` of answers, of watches or others (semantics.md §8.3).
     pub fn content_type(self, watch: bool) -> &'static str {
@@ -59,8 +40,8 @@ impl Encoding {
 pub enum View {
     /// All of it.
     Full,
-    /// `PartialObjectMetadata` (semantics.md §9.2).
-    Metadata(MetaVersion),
+    /// `PartialObjectMetadata` of `meta.k8s.io/v1` (semantics.md §9.2).
+    Metadata,
 }
 
 /// A form that Weir serves itself.
@@ -189,9 +170,9 @@ impl Clause<'_> {
         let Some(encoding) = encoding else { return Outcome::Other };
         let view = match converts.then(|| convert(conversion, verb)) {
             None => View::Full,
-            Some(Conversion::Metadata(version)) => View::Metadata(version),
+            Some(Conversion::Metadata) => View::Metadata,
             Some(Conversion::Table) if encoding == Encoding::Json => return Outcome::Other,
-            Some(Conversion::OtherKind) => return Outcome::Other,
+            Some(Conversion::OtherMetadata) => return Outcome::Other,
             Some(Conversion::Table | Conversion::None) => return Outcome::Skip,
         };
         let pretty = encoding == Encoding::Json && param("pretty") == Some("1");
@@ -201,12 +182,13 @@ impl Clause<'_> {
 
 /// What `as`, `g` and `v` come to (semantics.md §8.1).
 enum Conversion {
-    /// A metadata-only view.
-    Metadata(MetaVersion),
+    /// The metadata-only view that Weir serves.
+    Metadata,
     /// A Table, which JSON and YAML have.
     Table,
-    /// The metadata-only kind of a list on what is none, or the reverse: it is chosen, and ends in 406.
-    OtherKind,
+    /// A metadata-only view that Weir leaves to the upstream: one of the older `v1beta1`, or one
+    /// whose kind does not fit the verb (a list's for a get, or the reverse), which ends in 406.
+    OtherMetadata,
     /// No target that the upstream knows: it passes over the clause.
     None,
 }
@@ -215,16 +197,15 @@ fn convert(conversion: [Option<&str>; 3], verb: Verb) -> Conversion {
     let [Some(kind), Some("meta.k8s.io"), Some(version)] = conversion else {
         return Conversion::None;
     };
-    let version = match version {
-        "v1" => MetaVersion::V1,
-        "v1beta1" => MetaVersion::V1Beta1,
-        _ => return Conversion::None,
-    };
+    if !matches!(version, "v1" | "v1beta1") {
+        return Conversion::None;
+    }
+    let metadata =
+        if verb == Verb::List { PARTIAL_OBJECT_METADATA_LIST } else { PARTIAL_OBJECT_METADATA };
     match kind {
         "Table" => Conversion::Table,
-        PARTIAL_OBJECT_METADATA if verb != Verb::List => Conversion::Metadata(version),
-        PARTIAL_OBJECT_METADATA_LIST if verb == Verb::List => Conversion::Metadata(version),
-        PARTIAL_OBJECT_METADATA | PARTIAL_OBJECT_METADATA_LIST => Conversion::OtherKind,
+        kind if kind == metadata && version == "v1" => Conversion::Metadata,
+        PARTIAL_OBJECT_METADATA | PARTIAL_OBJECT_METADATA_LIST => Conversion::OtherMetadata,
         _ => Conversion::None,
     }
 }

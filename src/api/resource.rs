@@ -150,8 +150,8 @@ impl Representation {
     pub fn of(form: Form, resource: &ApiResource) -> Self {
         let splices = resource.shape == Shape::BuiltIn && !resource.converts_metadata();
         match (form.encoding, form.view) {
-            (Encoding::Json, View::Metadata(_)) if !splices => Self::MetadataJson,
-            (Encoding::Protobuf, View::Metadata(_)) if !splices => Self::MetadataProtobuf,
+            (Encoding::Json, View::Metadata) if !splices => Self::MetadataJson,
+            (Encoding::Protobuf, View::Metadata) if !splices => Self::MetadataProtobuf,
             (Encoding::Json, _) => Self::Json,
             (Encoding::Protobuf, _) => Self::Protobuf,
         }

@@ -110,7 +110,7 @@ const ANNOTATION: &str = "k8s.io/initial-events-end";
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::media_type::{Encoding, MetaVersion};
+    use crate::api::media_type::Encoding;
     use crate::codec::protobuf::wire::push_head;
 
     /// Both forms of bookmarks as kube-apiserver 1.36 writes them (semantics.md, Appendix A).
@@ -154,14 +154,13 @@ mod tests {
     fn metadata_only_bookmarks_are_spliced() {
         for (plain, end) in PAIRS {
             let template = BookmarkTemplate::learn(plain.as_bytes()).unwrap();
-            let view = View::Metadata(MetaVersion::V1Beta1);
             for (object, ends) in [(plain, false), (end, true)] {
                 let value: serde_json::Value = serde_json::from_str(object).unwrap();
                 let expected = format!(
-                    "{{\"type\":\"BOOKMARK\",\"object\":{{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"meta.k8s.io/v1beta1\",\"metadata\":{}}}}}\n",
+                    "{{\"type\":\"BOOKMARK\",\"object\":{{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"meta.k8s.io/v1\",\"metadata\":{}}}}}\n",
                     value["metadata"]
                 );
-                assert_eq!(template.frame(ResourceVersion(365), ends, view), expected);
+                assert_eq!(template.frame(ResourceVersion(365), ends, View::Metadata), expected);
             }
         }
     }

@@ -5,7 +5,7 @@
 
 use smallvec::SmallVec;
 
-use crate::api::media_type::{Encoding, PARTIAL_OBJECT_METADATA, View};
+use crate::api::media_type::{Encoding, META_V1, PARTIAL_OBJECT_METADATA, View};
 use crate::api::resource_version::ResourceVersion;
 use crate::codec::object::{Layout, Span};
 use crate::codec::protobuf::wire::{field_len, length_len, push_head};
@@ -25,21 +25,21 @@ impl<'a> Splice<'a> {
         let metadata = layout.metadata.of(body);
         match (layout.encoding, view) {
             (_, View::Full) => Self { head: SmallVec::new(), middle: body, tail: b"" },
-            (Encoding::Json, View::Metadata(version)) => {
+            (Encoding::Json, View::Metadata) => {
                 let mut head = SmallVec::new();
                 for part in [
                     r#"{"kind":""#,
                     PARTIAL_OBJECT_METADATA,
                     r#"","apiVersion":""#,
-                    version.api_version(),
+                    META_V1,
                     r#"","metadata":"#,
                 ] {
                     head.extend_from_slice(part.as_bytes());
                 }
                 Self { head, middle: metadata, tail: b"}" }
             }
-            (Encoding::Protobuf, View::Metadata(version)) => {
-                let envelope = envelope_head(version.api_version(), PARTIAL_OBJECT_METADATA);
+            (Encoding::Protobuf, View::Metadata) => {
+                let envelope = envelope_head(META_V1, PARTIAL_OBJECT_METADATA);
                 let mut head = SmallVec::from_vec(envelope);
                 push_head(&mut head, UNKNOWN_RAW_TAG, field_len(metadata.len()));
                 push_head(&mut head, METADATA_TAG, metadata.len());
@@ -56,11 +56,11 @@ impl<'a> Splice<'a> {
                 Self { head: head.into(), middle: layout.item.of(body), tail: b"" }
             }
             // The items of a metadata-only list are whole.
-            (Encoding::Json, View::Metadata(_)) => Self::shown(body, layout, view),
+            (Encoding::Json, View::Metadata) => Self::shown(body, layout, view),
             (Encoding::Protobuf, View::Full) => {
                 Self { head: SmallVec::new(), middle: layout.item.of(body), tail: b"" }
             }
-            (Encoding::Protobuf, View::Metadata(_)) => {
+            (Encoding::Protobuf, View::Metadata) => {
                 let metadata = layout.metadata.of(body);
                 let mut head = SmallVec::new();
                 push_head(&mut head, METADATA_TAG, metadata.len());
@@ -205,7 +205,6 @@ const HEAD_BYTES: usize = 96;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::media_type::MetaVersion;
     use crate::codec::json;
     use crate::codec::json::tests::{POD, pods, widgets};
 
@@ -214,25 +213,18 @@ mod tests {
         let pod = json::object(POD.as_bytes(), &pods()).unwrap();
         let (before, _) = POD.split_once(r#","spec""#).unwrap();
         let (_, metadata) = before.split_once(r#""metadata":"#).unwrap();
-        for (version, word) in [(MetaVersion::V1, "v1"), (MetaVersion::V1Beta1, "v1beta1")] {
-            let expected = format!(
-                r#"{{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/{word}","metadata":{metadata}}}"#
-            );
-            let view = View::Metadata(version);
-            assert_eq!(pod.shown(view).to_vec(), expected.as_bytes());
-            assert_eq!(pod.list_item(view).to_vec(), expected.as_bytes());
-        }
+        let expected = format!(
+            r#"{{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{metadata}}}"#
+        );
+        assert_eq!(pod.shown(View::Metadata).to_vec(), expected.as_bytes());
+        assert_eq!(pod.list_item(View::Metadata).to_vec(), expected.as_bytes());
     }
 
     #[test]
-    fn a_custom_resources_metadata_becomes_either_version() {
+    fn a_custom_resources_metadata_keeps_its_bytes() {
         let text = r#"{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"name":"w","namespace":"n","resourceVersion":"5"}}"#;
         let widget = json::partial_object(text.as_bytes(), &widgets()).unwrap();
-        assert_eq!(widget.shown(View::Metadata(MetaVersion::V1)).to_vec(), text.as_bytes());
-        assert_eq!(
-            widget.shown(View::Metadata(MetaVersion::V1Beta1)).to_vec(),
-            text.replacen("io/v1", "io/v1beta1", 1).as_bytes()
-        );
+        assert_eq!(widget.shown(View::Metadata).to_vec(), text.as_bytes());
         let full = r#"{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"w","namespace":"n","resourceVersion":"5"}}"#;
         assert!(json::partial_object(full.as_bytes(), &widgets()).is_err());
     }

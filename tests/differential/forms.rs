@@ -90,11 +90,11 @@ pub(crate) static ACCEPTS: [Accept; 53] = [
     both(&["application/json;as=Table;g=meta.k8s.io;v=v2,application/json"], [J, J, J]),
     both(&["application/json;as=Nonsense;g=meta.k8s.io;v=v1,application/json"], [J, J, J]),
     both(&["application/json;as=Table;g=example.com;v=v1"], [U, U, U]),
-    // The kind belongs to the endpoint: no second choice is made where it does not fit.
+    // The kind belongs to the endpoint: no second choice is made where it does not fit. Metadata of `v1beta1` is forwarded.
     both(&["application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"], [M, U, M]),
-    both(&["application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1beta1"], [M, U, M]),
+    both(&["application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1beta1"], [U, U, U]),
     both(&["application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"], [U, M, U]),
-    both(&["application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1beta1"], [U, M, U]),
+    both(&["application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1beta1"], [U, U, U]),
     both(
         &["application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"],
         [U, M, U],
@@ -109,7 +109,7 @@ pub(crate) static ACCEPTS: [Accept; 53] = [
     ),
     both(
         &["application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1beta1"],
-        [B, U, B],
+        [U, U, U],
     ),
     both(
         &["application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"],
@@ -119,7 +119,7 @@ pub(crate) static ACCEPTS: [Accept; 53] = [
         &[
             "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1beta1,application/json",
         ],
-        [U, B, U],
+        [U, U, U],
     ),
     // As metadata informers of client-go ask.
     both(

@@ -218,13 +218,11 @@ async fn warm(direct: &Endpoint, through: &Endpoint, cases: &[Case]) {
     }
 }
 
-const FORMS: [&str; 6] = [
+const FORMS: [&str; 4] = [
     "application/json",
     "application/vnd.kubernetes.protobuf",
     "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
-    "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1beta1",
     "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
-    "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1beta1",
 ];
 
 const WATCH: &str = "watch=1&resourceVersion=0&allowWatchBookmarks=1&timeoutSeconds=1";

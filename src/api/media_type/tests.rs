@@ -24,10 +24,9 @@ const JSON: Option<Form> = Some(Form::JSON);
 const PRETTY: Option<Form> = Some(Form { pretty: true, ..Form::JSON });
 
 const PROTO: Option<Form> = Some(Form { encoding: Encoding::Protobuf, ..Form::JSON });
-const METADATA_V1: View = View::Metadata(MetaVersion::V1);
-const METADATA_JSON: Option<Form> = Some(Form { view: METADATA_V1, ..Form::JSON });
+const METADATA_JSON: Option<Form> = Some(Form { view: View::Metadata, ..Form::JSON });
 const METADATA_PROTO: Option<Form> =
-    Some(Form { encoding: Encoding::Protobuf, view: METADATA_V1, pretty: false });
+    Some(Form { encoding: Encoding::Protobuf, view: View::Metadata, pretty: false });
 
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
 const METADATA: &str = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io";
@@ -129,17 +128,30 @@ fn metadata_only_kinds_are_bound_to_their_verb() {
             assert_eq!(form_of(accept, shape, Verb::List), listed);
         }
     }
-    let beta = METADATA.replace("v=v1", "v=v1beta1");
-    let expected = Form { view: View::Metadata(MetaVersion::V1Beta1), ..Form::JSON };
-    assert_eq!(form(&beta, Shape::BuiltIn), Some(expected));
     for other in ["v=v2", "v=v1;as=Other"] {
         assert_eq!(form(&METADATA.replace("v=v1", other), Shape::BuiltIn), None, "{other}");
     }
     let other_group = METADATA.replace("meta.k8s.io", "example.com");
     assert_eq!(form(&other_group, Shape::BuiltIn), None);
-    // Any order, and parameters that have no part in it.
+    // Parameters in any order, with others among them.
     let accept = "application/json;v=v1;charset=utf-8;g=meta.k8s.io;as=PartialObjectMetadata";
     assert_eq!(form(accept, Shape::Custom), METADATA_JSON);
+}
+
+#[test]
+fn metadata_of_v1beta1_is_left_to_the_upstream() {
+    let beta = METADATA.replace("v=v1", "v=v1beta1");
+    let beta_list = beta.replace("Metadata;", "MetadataList;");
+    for shape in [Shape::BuiltIn, Shape::Custom] {
+        for accept in [&beta, &beta.replace("json", "vnd.kubernetes.protobuf")] {
+            assert_eq!(form_of(accept, shape, Verb::Get), None);
+            assert_eq!(form_of(accept, shape, Verb::Watch), None);
+        }
+        assert_eq!(form_of(&beta_list, shape, Verb::List), None);
+        // Another clause is served only where the upstream prefers it.
+        assert_eq!(form(&format!("{beta},application/json"), shape), None);
+        assert_eq!(form(&format!("{METADATA},{beta}"), shape), METADATA_JSON);
+    }
 }
 
 #[test]

@@ -2,13 +2,13 @@
 //!
 //! What a watcher gets depends on whether the object matched its filter before and matches after
 //! (semantics.md §5.5), so an event has up to three frames, in each view that some watcher asks for. Each is encoded once, when the first
-//! watcher needs it, and its bytes are shared by all. Those of the metadata-only views are boxed, since most events never need them.
+//! watcher needs it, and its bytes are shared by all. Those of the metadata-only view are boxed, since most events never need them.
 
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 
-use crate::api::media_type::{MetaVersion, View};
+use crate::api::media_type::View;
 use crate::api::resource_version::ResourceVersion;
 use crate::cache::core::filter::WatchFilter;
 use crate::cache::core::watch_cache::Now;
@@ -36,7 +36,7 @@ pub struct Event {
     deleted: bool,
     part: Part,
     full: Frames,
-    metadata: OnceLock<Box<MetadataFrames>>,
+    metadata: OnceLock<Box<Frames>>,
 }
 
 /// The frames of one view.
@@ -45,12 +45,6 @@ struct Frames {
     added: OnceLock<Bytes>,
     modified: OnceLock<Bytes>,
     gone: OnceLock<Bytes>,
-}
-
-#[derive(Debug, Default)]
-struct MetadataFrames {
-    v1: Frames,
-    v1beta1: Frames,
 }
 
 impl Event {
@@ -162,11 +156,9 @@ impl Event {
     }
 
     fn frames(&self, view: View) -> &Frames {
-        let metadata = || self.metadata.get_or_init(Box::default);
         match view {
             View::Full => &self.full,
-            View::Metadata(MetaVersion::V1) => &metadata().v1,
-            View::Metadata(MetaVersion::V1Beta1) => &metadata().v1beta1,
+            View::Metadata => self.metadata.get_or_init(Box::default),
         }
     }
 

@@ -196,7 +196,7 @@ proptest! {
         };
         let text = format!(r#"{{"kind":"Pod","apiVersion":"v1",{members}}}"#);
         let pod = object(text.as_bytes(), &pods()).unwrap();
-        let view = View::Metadata(crate::api::media_type::MetaVersion::V1);
+        let view = View::Metadata;
         let shown: serde_json::Value = serde_json::from_slice(&pod.shown(view).to_vec()).unwrap();
         prop_assert_eq!(&shown["metadata"], &metadata);
         prop_assert_eq!(shown.as_object().unwrap().len(), 3);

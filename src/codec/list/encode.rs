@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::ListMeta;
 use super::spliced::{Items, Spliced};
-use crate::api::media_type::{Encoding, Form, PARTIAL_OBJECT_METADATA_LIST, View};
+use crate::api::media_type::{Encoding, Form, META_V1, PARTIAL_OBJECT_METADATA_LIST, View};
 use crate::api::resource::{ApiResource, Shape};
 use crate::codec::object::Object;
 use crate::codec::protobuf::wire::{field_len, push_head};
@@ -39,19 +39,13 @@ fn protobuf_envelope(
 ) -> (Vec<u8>, Vec<u8>) {
     let mut head = match items.view {
         View::Full => protobuf::envelope_head(&resource.gvr.api_version(), &resource.list_kind),
-        View::Metadata(version) => {
-            protobuf::envelope_head(version.api_version(), PARTIAL_OBJECT_METADATA_LIST)
-        }
+        View::Metadata => protobuf::envelope_head(META_V1, PARTIAL_OBJECT_METADATA_LIST),
     };
     let meta = protobuf::encode_list_meta(meta);
     push_head(&mut head, UNKNOWN_RAW_TAG, field_len(meta.len()) + items_bytes);
-    let (meta_tag, items_tag) = items.tags();
-    let mut tail = Vec::new();
-    let with_meta = if meta_tag < items_tag { &mut head } else { &mut tail };
-    push_head(with_meta, meta_tag, meta.len());
-    with_meta.extend_from_slice(&meta);
-    tail.extend_from_slice(UNKNOWN_TAIL);
-    (head, tail)
+    push_head(&mut head, LIST_META_TAG, meta.len());
+    head.extend_from_slice(&meta);
+    (head, UNKNOWN_TAIL.to_vec())
 }
 
 /// What stands before the first object and after the last.
@@ -65,12 +59,12 @@ fn envelope(
     let list_kind = &resource.list_kind;
     match (view, resource.shape) {
         // A typed nil slice, unlike the objects' own lists.
-        (View::Metadata(version), _) if is_empty => {
-            let head = typed_head(PARTIAL_OBJECT_METADATA_LIST, version.api_version(), meta);
+        (View::Metadata, _) if is_empty => {
+            let head = typed_head(PARTIAL_OBJECT_METADATA_LIST, META_V1, meta);
             (head + "null", "}\n".to_owned())
         }
-        (View::Metadata(version), _) => {
-            let head = typed_head(PARTIAL_OBJECT_METADATA_LIST, version.api_version(), meta);
+        (View::Metadata, _) => {
+            let head = typed_head(PARTIAL_OBJECT_METADATA_LIST, META_V1, meta);
             (head + "[", "]}\n".to_owned())
         }
         (View::Full, Shape::BuiltIn) => {
@@ -109,3 +103,6 @@ fn remaining(meta: &ListMeta) -> String {
     meta.remaining_item_count
         .map_or_else(String::new, |count| format!(r#","remainingItemCount":{count}"#))
 }
+
+/// The tag of a list's `metadata`.
+const LIST_META_TAG: u8 = 0x0a;

@@ -10,7 +10,7 @@ use std::vec;
 
 use bytes::{Buf, Bytes};
 
-use crate::api::media_type::{Encoding, MetaVersion, View};
+use crate::api::media_type::{Encoding, View};
 use crate::codec::object::Object;
 use crate::codec::protobuf::wire::{field_len, push_head};
 use crate::codec::rope::{Gather, PIECE_BYTES, Rope};
@@ -31,12 +31,6 @@ impl Items {
         }
     }
 
-    /// One kind of list numbers its fields the other way round: items first.
-    pub(super) fn tags(self) -> (u8, u8) {
-        let items_first = self.view == View::Metadata(MetaVersion::V1Beta1);
-        if items_first { (ITEMS_TAG, LIST_META_TAG) } else { (LIST_META_TAG, ITEMS_TAG) }
-    }
-
     /// How long an item is, separators aside.
     pub(crate) fn len(self, object: &Object) -> usize {
         let length = object.list_item(self.view).len();
@@ -48,8 +42,7 @@ impl Items {
 
     fn push_head(self, length: usize, out: &mut Vec<u8>) {
         if self.encoding == Encoding::Protobuf {
-            let (_, items_tag) = self.tags();
-            push_head(out, items_tag, length);
+            push_head(out, ITEMS_TAG, length);
         }
     }
 
@@ -242,8 +235,7 @@ impl Iterator for Pieces {
 /// Room for what stands before an item's own bytes: a separator, tags, lengths, and the kind of a metadata-only view.
 const HEADS_BYTES_MAX: usize = 256;
 
-/// The fields' tags: of a string, bytes or message.
-const LIST_META_TAG: u8 = 0x0a;
+/// The tag of a list's `items`.
 const ITEMS_TAG: u8 = 0x12;
 
 #[cfg(test)]
@@ -272,11 +264,7 @@ mod tests {
         fn pieces_are_small_and_whole_together(
             sizes in vec(size(), 0..40),
             encoding in prop_oneof![Just(Encoding::Json), Just(Encoding::Protobuf)],
-            view in prop_oneof![
-                Just(View::Full),
-                Just(View::Metadata(MetaVersion::V1)),
-                Just(View::Metadata(MetaVersion::V1Beta1)),
-            ],
+            view in prop_oneof![Just(View::Full), Just(View::Metadata)],
         ) {
             let objects: Vec<_> = (0..sizes.len())
                 .zip(&sizes)

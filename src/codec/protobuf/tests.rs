@@ -6,7 +6,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::*;
-use crate::api::media_type::{Encoding, Form, MetaVersion, View};
+use crate::api::media_type::{Encoding, Form, View};
 use crate::api::resource::{ApiResource, Representation};
 use crate::api::resource_version::ResourceVersion;
 use crate::codec::frame::{self, EventType, FrameSplitter};
@@ -103,7 +103,7 @@ fn watch_event(event: &str, object: Vec<u8>) -> Vec<u8> {
     [&u32::try_from(message.len()).unwrap().to_be_bytes()[..], &message].concat()
 }
 
-const METADATA: View = View::Metadata(MetaVersion::V1);
+const METADATA: View = View::Metadata;
 
 fn partial(metadata: &ObjectMeta) -> Vec<u8> {
     ConfigMap { metadata: Some(metadata.clone()), data: BTreeMap::new() }.encode_to_vec()
@@ -240,7 +240,7 @@ fn metadata_lists_are_of_bare_objects() {
     let meta_of_list =
         list::ListMeta { resource_version: ResourceVersion(12), ..list::ListMeta::default() };
     let form = Form { encoding: Encoding::Protobuf, view: METADATA, pretty: false };
-    let encoded = list::encode(&config_maps(), form, &meta_of_list, objects.clone()).concat();
+    let encoded = list::encode(&config_maps(), form, &meta_of_list, objects).concat();
     let raw = List {
         metadata: Some(ListMeta {
             self_link: Some(String::new()),
@@ -252,18 +252,6 @@ fn metadata_lists_are_of_bare_objects() {
     };
     let expected = envelope("meta.k8s.io/v1", "PartialObjectMetadataList", &raw.encode_to_vec());
     assert_eq!(encoded, expected);
-    // The older version numbers its fields the other way round.
-    let list_meta = raw.metadata.as_ref().unwrap().encode_to_vec();
-    let mut beta = Vec::new();
-    for (tag, value) in [(0x0a, &raw.items[0]), (0x0a, &raw.items[1]), (0x12, &list_meta)] {
-        wire::push_head(&mut beta, tag, value.len());
-        beta.extend_from_slice(value);
-    }
-    let form = Form { view: View::Metadata(MetaVersion::V1Beta1), ..form };
-    assert_eq!(
-        list::encode(&config_maps(), form, &meta_of_list, objects).concat(),
-        envelope("meta.k8s.io/v1beta1", "PartialObjectMetadataList", &beta)
-    );
     // As such they are read of custom resources.
     let read = list::parse(&encoded.into(), &widgets(), Representation::MetadataProtobuf).unwrap();
     assert_eq!(read.objects[0].shown(METADATA).to_vec(), read.objects[0].body);

@@ -33,7 +33,7 @@ pub enum Reason {
     Token,
     /// A single object with a limit: the upstream reads it from its store, whatever the resourceVersion.
     Latest,
-    /// A form of answer that is made upstream (Table, YAML, protobuf, ...).
+    /// A form of response that only the API server makes: Table, YAML, CBOR, metadata of `meta.k8s.io/v1beta1`.
     Form,
     /// A selector that the upstream refuses, or takes in a way of its own.
     Selector,

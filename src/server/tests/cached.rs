@@ -248,6 +248,29 @@ async fn metadata_only_views() {
 }
 
 #[tokio::test]
+async fn metadata_of_v1beta1_is_forwarded() {
+    let (weir, _feed) = warm().await;
+    let object = "/api/v1/namespaces/ns/configmaps/x?resourceVersion=0";
+    let list = "/api/v1/configmaps?resourceVersion=0";
+    let watch = "/api/v1/configmaps?resourceVersion=0&watch=1&timeoutSeconds=1";
+    for encoding in ["json", "vnd.kubernetes.protobuf"] {
+        for (path, kind) in [
+            (object, "PartialObjectMetadata"),
+            (list, "PartialObjectMetadataList"),
+            (watch, "PartialObjectMetadata"),
+        ] {
+            let accept = format!(
+                "application/{encoding};as={kind};g=meta.k8s.io;v=v1beta1,application/json"
+            );
+            let mut request = get(path);
+            request.headers_mut().insert("accept", HeaderValue::from_str(&accept).unwrap());
+            let response = weir.send(request).await;
+            assert_eq!(response.header("x-weir-cache"), "forward; reason=form", "{accept}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn long_lists_are_compressed_for_those_who_take_it() {
     let weir = Weir::start(echo).await;
     let _feed = weir.fill((0..2000).map(|n| (format!("name-{n:06}"), 3)));

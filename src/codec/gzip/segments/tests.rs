@@ -8,7 +8,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
-use crate::api::media_type::{Encoding, Form, MetaVersion, View};
+use crate::api::media_type::{Encoding, Form, View};
 use crate::api::resource_version::ResourceVersion;
 use crate::codec::json::tests::config_maps;
 use crate::codec::list::tests::config_map;
@@ -57,11 +57,7 @@ enum Step {
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    let view = prop_oneof![
-        3 => Just(View::Full),
-        1 => Just(View::Metadata(MetaVersion::V1)),
-        1 => Just(View::Metadata(MetaVersion::V1Beta1)),
-    ];
+    let view = prop_oneof![3 => Just(View::Full), 2 => Just(View::Metadata)];
     let size = prop_oneof![8 => 0..8_000_usize, 1 => 200_000..300_000_usize];
     prop_oneof![
         2 => (0..400_usize, size).prop_map(|(number, bytes)| Step::Put(number, bytes)),
@@ -142,7 +138,7 @@ fn lists_share_what_they_show_alike() {
     assert!(of_part > missing / 3, "{of_part} of {missing}");
     assert!(missing_of_part <= 3, "{missing_of_part}");
     // Another view has nothing in common with it.
-    let metadata = Form { view: View::Metadata(MetaVersion::V1), ..FULL };
+    let metadata = Form { view: View::Metadata, ..FULL };
     let (_, (all, missing)) =
         compressed(&segments, spliced(metadata, present.values().cloned().collect()));
     assert_eq!(all, missing);
