@@ -18,7 +18,7 @@ use prometheus::Registry;
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 use weir::api::request_info::RequestInfo;
-use weir::auth::audit::{AuditAnswer, AuditLog, AuditSubject, Stale};
+use weir::auth::audit::{AuditLog, AuditResponse, AuditSubject, Staleness};
 use weir::auth::peer::Peer;
 use weir::auth::user::User;
 use weir::config::{AuditBuffer, AuditConfig, AuditLevel, AuditOutput, AuditRule};
@@ -57,13 +57,13 @@ impl Hit {
 
     async fn tell(&self, log: &AuditLog) {
         let subject = AuditSubject { parts: &self.parts, info: &self.info, user: Some(&self.user) };
-        if log.wants(&subject) {
-            log.complete(&AuditAnswer {
+        if log.should_log(&subject) {
+            log.response_complete(&AuditResponse {
                 subject,
                 peer: &self.peer,
                 impersonated: None,
                 decision: Some((true, "RBAC: allowed by ClusterRoleBinding \"controller\" of ClusterRole \"controller\" to ServiceAccount \"controller/apps\"")),
-                stale: Stale::default(),
+                stale: Staleness::default(),
                 code: StatusCode::OK,
                 status: None,
                 audit_id: b"7ee52be0-9045-4653-aa5e-0da57b8dccdc",

@@ -11,11 +11,11 @@
 //! logged, as there. With [`AuditBuffer::Dropping`] nothing waits.
 
 mod event;
+mod json;
 mod policy;
 mod queue;
 mod record;
 mod source;
-mod text;
 mod writer;
 
 use std::cell::RefCell;
@@ -29,11 +29,11 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::auth::audit::event::Stage;
-pub use crate::auth::audit::event::{AuditAnswer, AuditSubject, Stale};
+pub use crate::auth::audit::event::{AuditResponse, AuditSubject, Staleness};
 use crate::auth::audit::queue::Queue;
 use crate::auth::audit::writer::{LogFile, Output, Stdout};
 use crate::config::{AuditBuffer, AuditConfig, AuditOutput, AuditRule};
-use crate::telemetry::auth_metrics::audit::{AuditMetrics, Loss};
+use crate::telemetry::auth_metrics::audit::{AuditMetrics, LossCause};
 
 /// The log. Dropped, it writes what it has accepted, but nobody waits for that; see [`AuditLog::close`].
 pub struct AuditLog {
@@ -97,50 +97,56 @@ impl AuditLog {
     }
 
     /// Whether the policy wants a request told. Cheap; nothing else is to be built if not.
-    pub fn wants(&self, subject: &AuditSubject<'_>) -> bool {
-        policy::wants(&self.rules, subject)
+    pub fn should_log(&self, subject: &AuditSubject<'_>) -> bool {
+        policy::should_log(&self.rules, subject)
     }
 
     /// Tells of an answer that is given whole, refusals of watches among them. To be awaited before the answer is sent; the policy is not asked.
-    pub async fn complete(&self, answer: &AuditAnswer<'_>) {
-        if let Err(late) = self.offer(answer, answer.stages()) {
-            self.queue.push(late.lines, late.events).await;
+    pub async fn response_complete(&self, answer: &AuditResponse<'_>) {
+        if let Err(pending) = self.try_enqueue(answer, answer.stages()) {
+            self.queue.push(pending.lines, pending.events).await;
         }
     }
 
     /// Tells of the head of a watch, likewise; and of its end when that is dropped which this returns.
-    pub async fn started(&self, answer: &AuditAnswer<'_>) -> OpenWatch {
+    pub async fn response_started(&self, answer: &AuditResponse<'_>) -> OpenWatch {
         let end = OpenWatch::new(self, answer);
-        if let Err(late) = self.offer(answer, &[Stage::ResponseStarted]) {
-            self.queue.push(late.lines, late.events).await;
+        if let Err(pending) = self.try_enqueue(answer, &[Stage::ResponseStarted]) {
+            self.queue.push(pending.lines, pending.events).await;
         }
-        end.begin()
+        end.mark_started()
     }
 
     /// Writes what was accepted and then nothing more. To be called when the last answer and the last watch have ended. A disk that is
-    /// stuck is not waited for beyond [`CLOSE_TIME_MAX`].
+    /// stuck is not waited for beyond [`CLOSE_TIMEOUT`].
     pub async fn close(&self) {
         self.queue.close();
-        if tokio::time::timeout(CLOSE_TIME_MAX, self.queue.ended()).await.is_err() {
+        if tokio::time::timeout(CLOSE_TIMEOUT, self.queue.ended()).await.is_err() {
             tracing::error!("the audit log cannot be written to its end");
         }
     }
 
     /// Queues the lines of an answer, or gives them back if they have to wait.
-    fn offer(&self, answer: &AuditAnswer<'_>, stages: &[Stage]) -> Result<(), Late> {
+    fn try_enqueue(
+        &self,
+        answer: &AuditResponse<'_>,
+        stages: &[Stage],
+    ) -> Result<(), PendingLines> {
         let now = Timestamp::now();
         let events = stages.len() as u64;
         LINES.with_borrow_mut(|lines| {
             lines.clear();
-            lines.shrink_to(LINES_BYTES_KEPT);
+            lines.shrink_to(BUFFER_BYTES_RETAINED_MAX);
             for &stage in stages {
                 record::push_line(lines, answer, stage, now);
             }
             match (self.queue.try_push(lines, events), self.buffer) {
                 (Ok(()), _) => Ok(()),
-                (Err(_full), AuditBuffer::Blocking) => Err(Late { lines: lines.clone(), events }),
+                (Err(_full), AuditBuffer::Blocking) => {
+                    Err(PendingLines { lines: lines.clone(), events })
+                }
                 (Err(_full), AuditBuffer::Dropping) => {
-                    self.metrics.lost(Loss::Full, events);
+                    self.metrics.lost(LossCause::Full, events);
                     Ok(())
                 }
             }
@@ -162,7 +168,7 @@ impl fmt::Debug for AuditLog {
 }
 
 /// Lines that wait for room.
-struct Late {
+struct PendingLines {
     lines: Vec<u8>,
     events: u64,
 }
@@ -177,13 +183,13 @@ pub struct OpenWatch {
     /// The line of the end, complete but for its time. Kept small, for watches are many.
     line: Box<[u8]>,
     /// Where that stands.
-    time: usize,
-    begun: bool,
+    time_offset: usize,
+    started: bool,
 }
 
 impl OpenWatch {
-    fn new(log: &AuditLog, answer: &AuditAnswer<'_>) -> Self {
-        let mut line = Vec::with_capacity(LINE_BYTES_USUAL);
+    fn new(log: &AuditLog, answer: &AuditResponse<'_>) -> Self {
+        let mut line = Vec::with_capacity(LINE_BYTES_TYPICAL);
         let time =
             record::push_line(&mut line, answer, Stage::ResponseComplete, Timestamp::UNIX_EPOCH);
         Self {
@@ -191,32 +197,34 @@ impl OpenWatch {
             metrics: log.metrics.clone(),
             buffer: log.buffer,
             line: line.into_boxed_slice(),
-            time,
-            begun: false,
+            time_offset: time,
+            started: false,
         }
     }
 
     /// The start was told, so the end will be.
-    fn begin(mut self) -> Self {
-        self.begun = true;
+    fn mark_started(mut self) -> Self {
+        self.started = true;
         self
     }
 }
 
 impl Drop for OpenWatch {
     fn drop(&mut self) {
-        if !self.begun {
+        if !self.started {
             return;
         }
         let mut now = Vec::with_capacity(record::TIME_LENGTH);
         record::push_time(&mut now, Timestamp::now());
-        if let Some(time) = self.line.get_mut(self.time..self.time + record::TIME_LENGTH) {
+        if let Some(time) =
+            self.line.get_mut(self.time_offset..self.time_offset + record::TIME_LENGTH)
+        {
             time.copy_from_slice(&now);
         }
         match self.buffer {
             AuditBuffer::Blocking => self.queue.push_end(&self.line),
             AuditBuffer::Dropping if self.queue.try_push(&self.line, 1).is_err() => {
-                self.metrics.lost(Loss::Full, 1);
+                self.metrics.lost(LossCause::Full, 1);
             }
             AuditBuffer::Dropping => {}
         }
@@ -236,13 +244,13 @@ thread_local! {
 }
 
 /// Of the above, so much is kept: more than any usual line, little for a thread.
-const LINES_BYTES_KEPT: usize = 16 << 10;
+const BUFFER_BYTES_RETAINED_MAX: usize = 16 << 10;
 
 /// A usual line takes less, so that it is composed in one allocation.
-const LINE_BYTES_USUAL: usize = 1 << 10;
+const LINE_BYTES_TYPICAL: usize = 1 << 10;
 
 /// How long the end of the process waits for the disk.
-const CLOSE_TIME_MAX: Duration = Duration::from_secs(5);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[cfg(test)]
 mod tests;

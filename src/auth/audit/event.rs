@@ -27,7 +27,7 @@ pub struct AuditSubject<'a> {
 
 /// An answer that Weir gives itself.
 #[derive(Clone, Copy)]
-pub struct AuditAnswer<'a> {
+pub struct AuditResponse<'a> {
     /// See [`AuditSubject`].
     pub subject: AuditSubject<'a>,
     /// Where the request came from.
@@ -37,7 +37,7 @@ pub struct AuditAnswer<'a> {
     /// Whether it was allowed, and why, in the upstream's words; `None` if it did not come to that.
     pub decision: Option<(bool, &'a str)>,
     /// What was used beyond its time for it.
-    pub stale: Stale,
+    pub stale: Staleness,
     /// The HTTP status.
     pub code: StatusCode,
     /// The error that was sent, if one was.
@@ -50,7 +50,7 @@ pub struct AuditAnswer<'a> {
 
 /// What was used beyond its time, since the upstream could not be asked (`staleDecisionGrace`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stale {
+pub struct Staleness {
     /// Who the user is.
     pub identity: bool,
     /// Whether it is allowed.
@@ -99,7 +99,7 @@ impl<'a> AuditSubject<'a> {
     }
 }
 
-impl AuditAnswer<'_> {
+impl AuditResponse<'_> {
     /// The stages of an answer that is given whole. Upstream writes the failure to authenticate from a handler of its own, which tells
     /// the head and no end.
     pub(super) fn stages(&self) -> &'static [Stage] {

@@ -5,7 +5,7 @@ use crate::auth::audit::event::AuditSubject;
 use crate::config::{AuditLevel, AuditResources, AuditRule};
 
 /// Whether a request is told. The first rule that matches decides; without one it is not.
-pub(super) fn wants(rules: &[AuditRule], subject: &AuditSubject<'_>) -> bool {
+pub(super) fn should_log(rules: &[AuditRule], subject: &AuditSubject<'_>) -> bool {
     let rule = rules.iter().find(|rule| matches(rule, subject));
     rule.is_some_and(|rule| rule.level != AuditLevel::None)
 }
@@ -18,7 +18,7 @@ fn matches(rule: &AuditRule, subject: &AuditSubject<'_>) -> bool {
         || user.is_some_and(|user| user.groups.iter().any(|g| rule.user_groups.contains(g)));
     (rule.users.is_empty() || by_name())
         && (rule.user_groups.is_empty() || by_group())
-        && (rule.verbs.is_empty() || has(&rule.verbs, &subject.verb()))
+        && (rule.verbs.is_empty() || contains(&rule.verbs, &subject.verb()))
         && matches_target(rule, subject)
 }
 
@@ -28,7 +28,7 @@ fn matches_target(rule: &AuditRule, subject: &AuditSubject<'_>) -> bool {
         let Some(resource) = &subject.info.resource else {
             return false;
         };
-        return (rule.namespaces.is_empty() || has(&rule.namespaces, &resource.namespace))
+        return (rule.namespaces.is_empty() || contains(&rule.namespaces, &resource.namespace))
             && (rule.resources.is_empty()
                 || rule.resources.iter().any(|resources| matches_resource(resources, resource)));
     }
@@ -49,12 +49,12 @@ fn matches_resource(resources: &AuditResources, asked: &ResourceRequest) -> bool
     if resources.resources.is_empty() {
         return true;
     }
-    (resources.resource_names.is_empty() || has(&resources.resource_names, &asked.name))
-        && resources.resources.iter().any(|pattern| matches_word(pattern, asked))
+    (resources.resource_names.is_empty() || contains(&resources.resource_names, &asked.name))
+        && resources.resources.iter().any(|pattern| matches_pattern(pattern, asked))
 }
 
 /// `*` is everything; a word without a slash is no subresource.
-fn matches_word(pattern: &str, asked: &ResourceRequest) -> bool {
+fn matches_pattern(pattern: &str, asked: &ResourceRequest) -> bool {
     let (resource, subresource) = (&*asked.gvr.resource, asked.subresource.as_str());
     if pattern == "*" {
         return true;
@@ -73,8 +73,8 @@ fn matches_path(pattern: &str, path: &str) -> bool {
     pattern == path || (pattern.ends_with('*') && path.starts_with(pattern.trim_end_matches('*')))
 }
 
-fn has(words: &[String], word: &str) -> bool {
-    words.iter().any(|one| one == word)
+fn contains(words: &[String], word: &str) -> bool {
+    words.iter().any(|other| other == word)
 }
 
 #[cfg(test)]

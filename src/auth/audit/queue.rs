@@ -13,14 +13,14 @@ use parking_lot::{Condvar, Mutex};
 use tokio::sync::{Semaphore, SemaphorePermit, TryAcquireError};
 use tokio_util::sync::CancellationToken;
 
-use crate::telemetry::auth_metrics::audit::{AuditMetrics, Loss};
+use crate::telemetry::auth_metrics::audit::{AuditMetrics, LossCause};
 
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Queue {
     state: Mutex<State>,
     work: Condvar,
-    room: Semaphore,
+    free_bytes: Semaphore,
     ended: CancellationToken,
     metrics: AuditMetrics,
 }
@@ -29,7 +29,7 @@ pub(super) struct Queue {
 struct State {
     batch: Batch,
     /// The writer sleeps until there is something.
-    idle: bool,
+    writer_waits: bool,
     /// What is there is still written.
     closing: bool,
     /// Nothing is any more.
@@ -42,30 +42,30 @@ pub(super) struct Batch {
     pub(super) lines: Vec<u8>,
     pub(super) events: u64,
     /// The room they hold.
-    room: usize,
+    held_bytes: usize,
 }
 
 /// There is no room now.
 #[derive(Debug)]
-pub(super) struct Full;
+pub(super) struct QueueFull;
 
 impl Queue {
     pub(super) fn new(metrics: AuditMetrics) -> Self {
         Self {
             state: Mutex::default(),
             work: Condvar::new(),
-            room: Semaphore::new(QUEUE_BYTES_MAX),
+            free_bytes: Semaphore::new(QUEUE_BYTES_MAX),
             ended: CancellationToken::new(),
             metrics,
         }
     }
 
     /// Adds lines if there is room. What comes after the end is lost, and counted.
-    pub(super) fn try_push(&self, lines: &[u8], events: u64) -> Result<(), Full> {
-        match self.room.try_acquire_many(room_of(lines)) {
-            Ok(room) => self.append(lines, events, room),
-            Err(TryAcquireError::NoPermits) => return Err(Full),
-            Err(TryAcquireError::Closed) => self.metrics.lost(Loss::Closed, events),
+    pub(super) fn try_push(&self, lines: &[u8], events: u64) -> Result<(), QueueFull> {
+        match self.free_bytes.try_acquire_many(permits_for(lines)) {
+            Ok(permit) => self.append(lines, events, permit),
+            Err(TryAcquireError::NoPermits) => return Err(QueueFull),
+            Err(TryAcquireError::Closed) => self.metrics.lost(LossCause::Closed, events),
         }
         Ok(())
     }
@@ -73,45 +73,45 @@ impl Queue {
     /// Adds lines as soon as there is room. Dropped before that, they are lost, and counted.
     pub(super) async fn push(&self, lines: Vec<u8>, events: u64) {
         self.metrics.waited();
-        let mut waiting = Waiting { metrics: &self.metrics, events };
-        let room = self.room.acquire_many(room_of(&lines)).await;
-        waiting.events = 0;
-        drop(waiting);
-        match room {
-            Ok(room) => self.append(&lines, events, room),
-            Err(_closed) => self.metrics.lost(Loss::Closed, events),
+        let mut guard = AbandonGuard { metrics: &self.metrics, events };
+        let permit = self.free_bytes.acquire_many(permits_for(&lines)).await;
+        guard.events = 0;
+        drop(guard);
+        match permit {
+            Ok(permit) => self.append(&lines, events, permit),
+            Err(_closed) => self.metrics.lost(LossCause::Closed, events),
         }
     }
 
     /// Adds the line of a watch's end, room or not.
     pub(super) fn push_end(&self, line: &[u8]) {
-        match self.room.try_acquire_many(room_of(line)) {
-            Ok(room) => self.append(line, 1, room),
+        match self.free_bytes.try_acquire_many(permits_for(line)) {
+            Ok(permit) => self.append(line, 1, permit),
             Err(_) => self.append_holding(line, 1, 0),
         }
     }
 
-    fn append(&self, lines: &[u8], events: u64, room: SemaphorePermit<'_>) {
-        let held = room.num_permits();
-        room.forget();
-        self.append_holding(lines, events, held);
+    fn append(&self, lines: &[u8], events: u64, permit: SemaphorePermit<'_>) {
+        let held_bytes = permit.num_permits();
+        permit.forget();
+        self.append_holding(lines, events, held_bytes);
     }
 
-    fn append_holding(&self, lines: &[u8], events: u64, room: usize) {
+    fn append_holding(&self, lines: &[u8], events: u64, held_bytes: usize) {
         let mut state = self.state.lock();
         if state.closed {
             drop(state);
-            self.metrics.lost(Loss::Closed, events);
+            self.metrics.lost(LossCause::Closed, events);
             return;
         }
         let batch = &mut state.batch;
         batch.lines.extend_from_slice(lines);
         batch.events += events;
-        batch.room += room;
+        batch.held_bytes += held_bytes;
         let bytes = batch.lines.len();
         self.metrics.queued(bytes);
         let full = bytes >= BATCH_BYTES && bytes - lines.len() < BATCH_BYTES;
-        let wake = mem::take(&mut state.idle) || full;
+        let wake = mem::take(&mut state.writer_waits) || full;
         drop(state);
         if wake {
             self.work.notify_one();
@@ -119,18 +119,18 @@ impl Queue {
     }
 
     /// Sleeps until there are events and takes them all, in exchange for `batch`; `false` at the end. They hold their room until
-    /// [`Queue::free`].
-    pub(super) fn take(&self, batch: &mut Batch) -> bool {
-        *batch = Batch { lines: recycled(mem::take(&mut batch.lines)), events: 0, room: 0 };
+    /// [`Queue::release`].
+    pub(super) fn next_batch(&self, batch: &mut Batch) -> bool {
+        *batch = Batch { lines: recycled(mem::take(&mut batch.lines)), events: 0, held_bytes: 0 };
         let mut state = self.state.lock();
         while state.batch.lines.is_empty() {
             if state.closing {
                 return false;
             }
-            state.idle = true;
+            state.writer_waits = true;
             self.work.wait(&mut state);
         }
-        state.idle = false;
+        state.writer_waits = false;
         if !state.closing && state.batch.lines.len() < BATCH_BYTES {
             // More may come meanwhile, and be written with them.
             self.work.wait_for(&mut state, LINGER);
@@ -141,8 +141,8 @@ impl Queue {
     }
 
     /// Gives back the room of a batch.
-    pub(super) fn free(&self, batch: &Batch) {
-        self.room.add_permits(batch.room);
+    pub(super) fn release(&self, batch: &Batch) {
+        self.free_bytes.add_permits(batch.held_bytes);
     }
 
     /// What is there is written, then nothing is any more.
@@ -158,8 +158,8 @@ impl Queue {
             state.closed = true;
             mem::take(&mut state.batch).events
         };
-        self.metrics.lost(Loss::Closed, lost);
-        self.room.close();
+        self.metrics.lost(LossCause::Closed, lost);
+        self.free_bytes.close();
         self.ended.cancel();
     }
 
@@ -170,26 +170,26 @@ impl Queue {
 }
 
 /// Counts what waited in vain: its request was given up, and nothing of the answer left Weir.
-struct Waiting<'a> {
+struct AbandonGuard<'a> {
     metrics: &'a AuditMetrics,
     events: u64,
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for AbandonGuard<'_> {
     fn drop(&mut self) {
-        self.metrics.lost(Loss::Abandoned, self.events);
+        self.metrics.lost(LossCause::Abandoned, self.events);
     }
 }
 
 /// A line longer than the whole queue waits until it is empty.
-fn room_of(lines: &[u8]) -> u32 {
+fn permits_for(lines: &[u8]) -> u32 {
     u32::try_from(lines.len().min(QUEUE_BYTES_MAX)).unwrap_or(u32::MAX)
 }
 
 /// A buffer for the next batch, without the memory of an unusual one.
 fn recycled(mut lines: Vec<u8>) -> Vec<u8> {
     lines.clear();
-    lines.shrink_to(KEPT_BYTES_MAX);
+    lines.shrink_to(BUFFER_BYTES_RETAINED_MAX);
     lines
 }
 
@@ -200,4 +200,4 @@ const BATCH_BYTES: usize = 64 << 10;
 /// How long the first event of a batch waits for others: it bounds the wake-ups and writes at any rate, and what a crash loses.
 const LINGER: Duration = Duration::from_millis(10);
 /// Of a buffer, so much is kept for the next batch.
-const KEPT_BYTES_MAX: usize = 1 << 20;
+const BUFFER_BYTES_RETAINED_MAX: usize = 1 << 20;

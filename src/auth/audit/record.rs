@@ -9,15 +9,15 @@ use jiff::Timestamp;
 use jiff::tz::Offset;
 
 use crate::api::status::Status;
-use crate::auth::audit::event::{AuditAnswer, Stage, Stale};
+use crate::auth::audit::event::{AuditResponse, Stage, Staleness};
+use crate::auth::audit::json::{ObjectWriter, push_string, push_strings};
 use crate::auth::audit::source;
-use crate::auth::audit::text::{Object, push_string, push_strings};
 use crate::auth::user::User;
 
 /// Appends the line of a stage that is reached `now`, and tells where in the buffer that time stands ([`TIME_LENGTH`] bytes).
 pub(super) fn push_line(
     out: &mut Vec<u8>,
-    answer: &AuditAnswer<'_>,
+    answer: &AuditResponse<'_>,
     stage: Stage,
     now: Timestamp,
 ) -> usize {
@@ -80,7 +80,7 @@ fn push_digits(out: &mut Vec<u8>, number: i32, width: usize, after: u8) {
     out.push(after);
 }
 
-fn push_request_uri(out: &mut Vec<u8>, answer: &AuditAnswer<'_>) {
+fn push_request_uri(out: &mut Vec<u8>, answer: &AuditResponse<'_>) {
     let subject = &answer.subject;
     let (path, query) = source::request_uri(&subject.parts.uri, subject.info.plain_path);
     push_string(out, path.as_bytes());
@@ -97,15 +97,15 @@ fn push_request_uri(out: &mut Vec<u8>, answer: &AuditAnswer<'_>) {
 
 /// As the upstream writes it: extra fields too, for they tell which credential it was, and are none.
 fn push_user(out: &mut Vec<u8>, user: Option<&User>) {
-    let mut object = Object::open(out);
+    let mut object = ObjectWriter::open(out);
     if let Some(user) = user {
-        object.text("username", user.name.as_bytes());
-        object.text("uid", user.uid.as_bytes());
-        object.texts("groups", &user.groups);
+        object.string("username", user.name.as_bytes());
+        object.string("uid", user.uid.as_bytes());
+        object.strings("groups", &user.groups);
         if !user.extra.is_empty() {
-            let mut extra = Object::open(object.key("extra"));
+            let mut extra = ObjectWriter::open(object.key("extra"));
             for (key, values) in &user.extra {
-                push_strings(extra.any_key(key), values);
+                push_strings(extra.escaped_key(key), values);
             }
             extra.close();
         }
@@ -113,7 +113,7 @@ fn push_user(out: &mut Vec<u8>, user: Option<&User>) {
     object.close();
 }
 
-fn push_source(out: &mut Vec<u8>, answer: &AuditAnswer<'_>, headers: &HeaderMap) {
+fn push_source(out: &mut Vec<u8>, answer: &AuditResponse<'_>, headers: &HeaderMap) {
     let mut opening: &[u8] = br#","sourceIPs":[""#;
     let addresses = source::addresses(headers, answer.peer.address);
     for address in &addresses {
@@ -139,23 +139,23 @@ fn push_source(out: &mut Vec<u8>, answer: &AuditAnswer<'_>, headers: &HeaderMap)
     }
 }
 
-fn push_object_ref(out: &mut Vec<u8>, answer: &AuditAnswer<'_>) {
+fn push_object_ref(out: &mut Vec<u8>, answer: &AuditResponse<'_>) {
     let Some(resource) = &answer.subject.info.resource else {
         return;
     };
     out.extend_from_slice(br#","objectRef":"#);
-    let mut object = Object::open(out);
-    object.text("resource", resource.gvr.resource.as_bytes());
-    object.text("namespace", resource.namespace.as_bytes());
-    object.text("name", resource.name.as_bytes());
-    object.text("apiGroup", resource.gvr.group.as_bytes());
-    object.text("apiVersion", resource.gvr.version.as_bytes());
-    object.text("subresource", resource.subresource.as_bytes());
+    let mut object = ObjectWriter::open(out);
+    object.string("resource", resource.gvr.resource.as_bytes());
+    object.string("namespace", resource.namespace.as_bytes());
+    object.string("name", resource.name.as_bytes());
+    object.string("apiGroup", resource.gvr.group.as_bytes());
+    object.string("apiVersion", resource.gvr.version.as_bytes());
+    object.string("subresource", resource.subresource.as_bytes());
     object.close();
 }
 
 /// An error is told as it was sent, without its kind; of anything else only the code is.
-fn push_status(out: &mut Vec<u8>, answer: &AuditAnswer<'_>) {
+fn push_status(out: &mut Vec<u8>, answer: &AuditResponse<'_>) {
     let error = answer.status.map(Status::to_json);
     match error.as_ref().and_then(|json| json.strip_prefix(STATUS_KIND)) {
         Some(fields) => {
@@ -171,23 +171,23 @@ fn push_status(out: &mut Vec<u8>, answer: &AuditAnswer<'_>) {
 }
 
 /// In the order of their keys, as Go writes a map.
-fn push_annotations(out: &mut Vec<u8>, answer: &AuditAnswer<'_>) {
-    let Stale { identity, decision } = answer.stale;
+fn push_annotations(out: &mut Vec<u8>, answer: &AuditResponse<'_>) {
+    let Staleness { identity, decision } = answer.stale;
     if answer.decision.is_none() && !identity && !decision {
         return;
     }
     out.extend_from_slice(br#","annotations":"#);
-    let mut annotations = Object::open(out);
+    let mut annotations = ObjectWriter::open(out);
     if let Some((allowed, reason)) = answer.decision {
         let word: &[u8] = if allowed { b"allow" } else { b"forbid" };
-        annotations.text("authorization.k8s.io/decision", word);
+        annotations.string("authorization.k8s.io/decision", word);
         push_string(annotations.key("authorization.k8s.io/reason"), reason.as_bytes());
     }
     if decision {
-        annotations.text(STALE_DECISION, b"true");
+        annotations.string(STALE_DECISION, b"true");
     }
     if identity {
-        annotations.text(STALE_IDENTITY, b"true");
+        annotations.string(STALE_IDENTITY, b"true");
     }
     annotations.close();
 }

@@ -72,13 +72,13 @@ fn escaped_path(path: &str) -> Cow<'_, str> {
     if path == "*"
         || path
             .bytes()
-            .all(|byte| byte == b'%' || may_stand_bare(byte) || b"!'()*[]".contains(&byte))
+            .all(|byte| byte == b'%' || is_allowed_unescaped(byte) || b"!'()*[]".contains(&byte))
     {
         return Cow::Borrowed(path);
     }
     let mut escaped = String::with_capacity(path.len() + 16);
     for byte in decoded {
-        if may_stand_bare(byte) {
+        if is_allowed_unescaped(byte) {
             escaped.push(char::from(byte));
         } else {
             escaped.push_str(&format!("%{byte:02X}"));
@@ -87,7 +87,7 @@ fn escaped_path(path: &str) -> Cow<'_, str> {
     Cow::Owned(escaped)
 }
 
-fn may_stand_bare(byte: u8) -> bool {
+fn is_allowed_unescaped(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-_.~$&+,/:;=@".contains(&byte)
 }
 

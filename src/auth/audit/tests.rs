@@ -17,7 +17,7 @@ use crate::auth::peer::Peer;
 use crate::auth::user::User;
 
 /// A request that was answered with 200.
-struct Asked {
+struct TestRequest {
     parts: Parts,
     info: RequestInfo,
     peer: Peer,
@@ -25,7 +25,7 @@ struct Asked {
     id: String,
 }
 
-impl Asked {
+impl TestRequest {
     fn new(uri: &str, id: &str) -> Self {
         let (parts, ()) = Request::get(uri).body(()).unwrap().into_parts();
         let query = parts.uri.query().unwrap_or_default();
@@ -34,14 +34,14 @@ impl Asked {
         Self { parts, info, peer: Peer::default(), user, id: id.to_owned() }
     }
 
-    fn answer(&self) -> AuditAnswer<'_> {
+    fn answer(&self) -> AuditResponse<'_> {
         let user = Some(&self.user);
-        AuditAnswer {
+        AuditResponse {
             subject: AuditSubject { parts: &self.parts, info: &self.info, user },
             peer: &self.peer,
             impersonated: None,
             decision: Some((true, "")),
-            stale: Stale::default(),
+            stale: Staleness::default(),
             code: StatusCode::OK,
             status: None,
             audit_id: self.id.as_bytes(),
@@ -70,7 +70,7 @@ fn lost(registry: &Registry, cause: &str) -> f64 {
 }
 
 /// The id and stage of each line.
-fn told(text: &str) -> Vec<(String, String)> {
+fn ids_and_stages(text: &str) -> Vec<(String, String)> {
     let event = |line: &str| serde_json::from_str::<Value>(line).unwrap();
     let field = |event: &Value, name: &str| event[name].as_str().unwrap().to_owned();
     text.lines().map(event).map(|e| (field(&e, "auditID"), field(&e, "stage"))).collect()
@@ -81,12 +81,12 @@ fn pair(id: &str, stage: &str) -> (String, String) {
 }
 
 /// A disk that is stuck until its gate is opened.
-struct Stuck {
+struct BlockedOutput {
     gate: mpsc::Receiver<()>,
     written: mpsc::Sender<Vec<u8>>,
 }
 
-impl Output for Stuck {
+impl Output for BlockedOutput {
     fn write(&mut self, lines: &[u8]) -> Result<(), (usize, io::Error)> {
         self.gate.recv().ok();
         self.written.send(lines.to_vec()).ok();
@@ -94,21 +94,21 @@ impl Output for Stuck {
     }
 }
 
-struct OnStuckDisk {
+struct BlockedLog {
     log: Arc<AuditLog>,
     registry: Registry,
     open: mpsc::Sender<()>,
     written: mpsc::Receiver<Vec<u8>>,
 }
 
-impl OnStuckDisk {
+impl BlockedLog {
     /// With a queue that is full to the last line.
-    async fn full(buffer: AuditBuffer) -> Self {
+    async fn with_full_queue(buffer: AuditBuffer) -> Self {
         let (open, gate) = mpsc::channel();
         let (sender, written) = mpsc::channel();
         let registry = Registry::new();
         let metrics = AuditMetrics::register(&registry).unwrap();
-        let output = Stuck { gate, written: sender };
+        let output = BlockedOutput { gate, written: sender };
         let log = AuditLog::start_with(&config(None, buffer), metrics, output).unwrap();
         let log = Arc::new(log);
         // A line in the room that is left would be possible otherwise.
@@ -121,16 +121,16 @@ impl OnStuckDisk {
         drop(self.open);
         self.log.close().await;
         let text: Vec<u8> = self.written.iter().flatten().collect();
-        told(str::from_utf8(&text).unwrap().trim_start())
+        ids_and_stages(str::from_utf8(&text).unwrap().trim_start())
     }
 }
 
 #[tokio::test]
 async fn a_full_queue_makes_requests_wait_and_loses_nothing() {
-    let disk = OnStuckDisk::full(AuditBuffer::Blocking).await;
+    let disk = BlockedLog::with_full_queue(AuditBuffer::Blocking).await;
     let waiting = tokio::spawn({
         let log = disk.log.clone();
-        async move { log.complete(&Asked::new(GET, "late").answer()).await }
+        async move { log.response_complete(&TestRequest::new(GET, "late").answer()).await }
     });
     // The one before and this one.
     while counted(&disk.registry, "weir_audit_waits_total", "") < 2.0 {
@@ -144,21 +144,21 @@ async fn a_full_queue_makes_requests_wait_and_loses_nothing() {
 
 #[tokio::test]
 async fn who_gives_up_waiting_is_counted() {
-    let disk = OnStuckDisk::full(AuditBuffer::Blocking).await;
-    let (get, watch) = (Asked::new(GET, "get"), Asked::new(WATCH, "watch"));
+    let disk = BlockedLog::with_full_queue(AuditBuffer::Blocking).await;
+    let (get, watch) = (TestRequest::new(GET, "get"), TestRequest::new(WATCH, "watch"));
     let (get, watch) = (get.answer(), watch.answer());
-    assert!(futures_util::FutureExt::now_or_never(disk.log.complete(&get)).is_none());
-    assert!(futures_util::FutureExt::now_or_never(disk.log.started(&watch)).is_none());
+    assert!(futures_util::FutureExt::now_or_never(disk.log.response_complete(&get)).is_none());
+    assert!(futures_util::FutureExt::now_or_never(disk.log.response_started(&watch)).is_none());
     assert_eq!(lost(&disk.registry, "abandoned"), 2.0);
     assert_eq!(disk.finish().await, []);
 }
 
 #[tokio::test]
 async fn a_full_queue_drops_and_counts_if_so_configured() {
-    let disk = OnStuckDisk::full(AuditBuffer::Dropping).await;
-    let (get, watch) = (Asked::new(GET, "get"), Asked::new(WATCH, "watch"));
-    disk.log.complete(&get.answer()).await;
-    let open = disk.log.started(&watch.answer()).await;
+    let disk = BlockedLog::with_full_queue(AuditBuffer::Dropping).await;
+    let (get, watch) = (TestRequest::new(GET, "get"), TestRequest::new(WATCH, "watch"));
+    disk.log.response_complete(&get.answer()).await;
+    let open = disk.log.response_started(&watch.answer()).await;
     assert_eq!(lost(&disk.registry, "full"), 2.0);
     drop(open);
     assert_eq!(lost(&disk.registry, "full"), 3.0);
@@ -166,17 +166,17 @@ async fn a_full_queue_drops_and_counts_if_so_configured() {
 }
 
 #[tokio::test]
-async fn the_end_of_a_watch_is_told_even_beyond_the_room() {
+async fn the_end_of_a_watch_is_logged_even_if_the_queue_is_full() {
     let (open, gate) = mpsc::channel();
     let (sender, written) = mpsc::channel();
     let registry = Registry::new();
     let metrics = AuditMetrics::register(&registry).unwrap();
-    let output = Stuck { gate, written: sender };
+    let output = BlockedOutput { gate, written: sender };
     let config = config(None, AuditBuffer::Blocking);
     let log = AuditLog::start_with(&config, metrics, output).unwrap();
-    let watches = [Asked::new(WATCH, "one"), Asked::new(WATCH, "two")];
-    let one = log.started(&watches[0].answer()).await;
-    let two = log.started(&watches[1].answer()).await;
+    let watches = [TestRequest::new(WATCH, "one"), TestRequest::new(WATCH, "two")];
+    let one = log.response_started(&watches[0].answer()).await;
+    let two = log.response_started(&watches[1].answer()).await;
     let room = QUEUE_BYTES_MAX - one.line.len() * 3;
     log.queue.push(vec![b'\n'; room], 0).await;
     while log.queue.try_push(b"\n", 0).is_ok() {}
@@ -189,7 +189,7 @@ async fn the_end_of_a_watch_is_told_even_beyond_the_room() {
     let text = String::from_utf8(text).unwrap();
     let lines: Vec<&str> = text.lines().filter(|line| !line.is_empty()).collect();
     assert_eq!(
-        told(&lines.join("\n")),
+        ids_and_stages(&lines.join("\n")),
         [
             pair("one", "ResponseStarted"),
             pair("two", "ResponseStarted"),
@@ -201,15 +201,15 @@ async fn the_end_of_a_watch_is_told_even_beyond_the_room() {
 }
 
 #[tokio::test]
-async fn a_watch_that_is_dropped_midway_has_its_end_told() {
+async fn the_end_of_an_aborted_watch_is_logged() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("audit.log");
     let registry = Registry::new();
     let config = config(Some(AuditOutput::File(path.clone())), AuditBuffer::Blocking);
     let metrics = AuditMetrics::register(&registry).unwrap();
     let log = AuditLog::start(&config, metrics).unwrap().unwrap();
-    let watch = Asked::new(WATCH, "watch");
-    let open = log.started(&watch.answer()).await;
+    let watch = TestRequest::new(WATCH, "watch");
+    let open = log.response_started(&watch.answer()).await;
     let body = tokio::spawn(async move {
         let _open = open;
         std::future::pending::<()>().await;
@@ -220,7 +220,7 @@ async fn a_watch_that_is_dropped_midway_has_its_end_told() {
     log.close().await;
     let text = fs::read_to_string(&path).unwrap();
     let expected = [pair("watch", "ResponseStarted"), pair("watch", "ResponseComplete")];
-    assert_eq!(told(&text), expected);
+    assert_eq!(ids_and_stages(&text), expected);
     // The second is the first but for the stage and its time, which is not before.
     let events: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert!(events[1]["stageTimestamp"].as_str() >= events[0]["stageTimestamp"].as_str());
@@ -232,15 +232,15 @@ async fn a_watch_that_is_dropped_midway_has_its_end_told() {
     };
     assert_eq!(without(&events[0]), without(&events[1]));
     // What comes too late is counted.
-    log.complete(&Asked::new(GET, "late").answer()).await;
+    log.response_complete(&TestRequest::new(GET, "late").answer()).await;
     assert_eq!(lost(&registry, "closed"), 1.0);
 }
 
 #[tokio::test]
 async fn stages_are_the_upstreams() {
     let stages = |uri: &str, user: bool| {
-        let asked = Asked::new(uri, "");
-        let mut answer = asked.answer();
+        let request = TestRequest::new(uri, "");
+        let mut answer = request.answer();
         answer.subject.user = answer.subject.user.filter(|_| user);
         answer.stages()
     };
@@ -267,7 +267,10 @@ async fn many_at_once_write_whole_lines_and_closing_loses_none() {
             let log = log.clone();
             tokio::spawn(async move {
                 for event in 0..EVENTS {
-                    log.complete(&Asked::new(GET, &format!("{task}-{event}")).answer()).await;
+                    log.response_complete(
+                        &TestRequest::new(GET, &format!("{task}-{event}")).answer(),
+                    )
+                    .await;
                 }
             })
         })
@@ -276,12 +279,12 @@ async fn many_at_once_write_whole_lines_and_closing_loses_none() {
         task.await.unwrap();
     }
     log.close().await;
-    let told = told(&fs::read_to_string(&path).unwrap());
-    assert_eq!(told.len(), TASKS * EVENTS);
+    let written = ids_and_stages(&fs::read_to_string(&path).unwrap());
+    assert_eq!(written.len(), TASKS * EVENTS);
     // Each task's own are in their order.
     for task in 0..TASKS {
         let prefix = format!("{task}-");
-        let own: Vec<_> = told.iter().filter_map(|(id, _)| id.strip_prefix(&prefix)).collect();
+        let own: Vec<_> = written.iter().filter_map(|(id, _)| id.strip_prefix(&prefix)).collect();
         assert!(own.iter().enumerate().all(|(index, id)| *id == index.to_string()));
     }
     assert_eq!(counted(&registry, "weir_audit_events_total", ""), (TASKS * EVENTS) as f64);
@@ -300,8 +303,8 @@ async fn no_log_is_opened_for_nothing_and_none_without_its_directory() {
 
 #[tokio::test]
 async fn nothing_that_is_shown_names_anybody() {
-    let disk = OnStuckDisk::full(AuditBuffer::Dropping).await;
-    let open = disk.log.started(&Asked::new(WATCH, "id").answer()).await;
+    let disk = BlockedLog::with_full_queue(AuditBuffer::Dropping).await;
+    let open = disk.log.response_started(&TestRequest::new(WATCH, "id").answer()).await;
     let shown = format!("{:?} {open:?}", disk.log);
     assert!(!shown.contains("alice"), "{shown}");
     drop(open);

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::auth::audit::queue::{Batch, Queue};
-use crate::telemetry::auth_metrics::audit::{AuditMetrics, Loss};
+use crate::telemetry::auth_metrics::audit::{AuditMetrics, LossCause};
 
 /// Where lines go.
 pub(super) trait Output: Send {
@@ -27,10 +27,10 @@ pub(super) trait Output: Send {
 /// Writes until the queue ends.
 pub(super) fn run(queue: &Queue, mut output: impl Output, metrics: &AuditMetrics) {
     // Also if it panics: nobody may wait for room for ever.
-    let _end = End(queue);
+    let _end = EndOnDrop(queue);
     let mut batch = Batch::default();
     let mut outage = None;
-    while queue.take(&mut batch) {
+    while queue.next_batch(&mut batch) {
         let lost = match output.write(&batch.lines) {
             Ok(()) => 0,
             Err((written, error)) => {
@@ -45,19 +45,19 @@ pub(super) fn run(queue: &Queue, mut output: impl Output, metrics: &AuditMetrics
             }
         };
         metrics.wrote(batch.events.saturating_sub(lost));
-        metrics.lost(Loss::Error, lost);
+        metrics.lost(LossCause::Error, lost);
         if lost == 0
             && let Some(lost) = outage.take()
         {
             tracing::info!(lost, "audit events are written again");
         }
-        queue.free(&batch);
+        queue.release(&batch);
     }
 }
 
-struct End<'a>(&'a Queue);
+struct EndOnDrop<'a>(&'a Queue);
 
-impl Drop for End<'_> {
+impl Drop for EndOnDrop<'_> {
     fn drop(&mut self) {
         self.0.end();
     }
@@ -93,7 +93,9 @@ fn write_from(file: &mut File, bytes: &[u8], written: &mut usize) -> io::Result<
             Ok(bytes) => *written += bytes,
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             // Standard output may be somebody else's pipe that does not block.
-            Err(error) if error.kind() == ErrorKind::WouldBlock => std::thread::park_timeout(PAUSE),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                std::thread::park_timeout(RETRY_DELAY)
+            }
             Err(error) => return Err(error),
         }
     }
@@ -132,7 +134,7 @@ impl LogFile {
     }
 
     /// Opens the file anew if it is no longer the one at its path.
-    fn follow(&mut self) -> io::Result<()> {
+    fn reopen_if_moved(&mut self) -> io::Result<()> {
         match fs::metadata(&self.path) {
             Ok(there) if identity(&there) == self.identity => return Ok(()),
             Ok(_) => {}
@@ -147,13 +149,13 @@ impl LogFile {
 
 impl Output for LogFile {
     fn write(&mut self, lines: &[u8]) -> Result<(), (usize, io::Error)> {
-        self.follow().map_err(|error| (0, error))?;
+        self.reopen_if_moved().map_err(|error| (0, error))?;
         self.target.write(lines)
     }
 }
 
 fn open(path: &Path) -> io::Result<(Target, (u64, u64))> {
-    let file = File::options().append(true).create(true).mode(MODE).open(path)?;
+    let file = File::options().append(true).create(true).mode(FILE_MODE).open(path)?;
     let metadata = file.metadata()?;
     Ok((Target { file, torn: is_torn(path, &metadata) }, identity(&metadata)))
 }
@@ -173,10 +175,10 @@ fn identity(metadata: &Metadata) -> (u64, u64) {
 }
 
 /// Only Weir's own user may read who reads what.
-const MODE: u32 = 0o600;
+const FILE_MODE: u32 = 0o600;
 
 /// Before a pipe that is full is tried again.
-const PAUSE: Duration = Duration::from_millis(5);
+const RETRY_DELAY: Duration = Duration::from_millis(5);
 
 #[cfg(test)]
 mod tests;

@@ -11,7 +11,7 @@ use http::{HeaderValue, Response, StatusCode};
 
 use crate::api::request_info::RequestInfo;
 use crate::api::status::Status;
-use crate::auth::audit::{AuditAnswer, AuditLog, AuditSubject, Stale};
+use crate::auth::audit::{AuditLog, AuditResponse, AuditSubject, Staleness};
 use crate::auth::authorizer::Source;
 use crate::server::connection::Client;
 use crate::server::http::audit_id::AUDIT_ID;
@@ -50,7 +50,7 @@ impl Auditor {
         let answer = answer(asked, subject, code, None, audit_id);
         let body = match body {
             Body::Watch(frames) => {
-                let open = log.started(&answer).await;
+                let open = log.response_started(&answer).await;
                 // Dropped with the stream, it tells of its end.
                 let held = stream::unfold((frames, open), |(mut frames, open)| async move {
                     let frame = frames.next().await?;
@@ -59,7 +59,7 @@ impl Auditor {
                 Body::Watch(Box::pin(held))
             }
             body => {
-                log.complete(&answer).await;
+                log.response_complete(&answer).await;
                 body
             }
         };
@@ -75,14 +75,14 @@ impl Auditor {
     ) {
         let Some((log, subject)) = self.wanting(asked) else { return };
         let audit_id = audit_id.as_ref().map_or(&b""[..], HeaderValue::as_bytes);
-        log.complete(&answer(asked, subject, status.code, Some(status), audit_id)).await;
+        log.response_complete(&answer(asked, subject, status.code, Some(status), audit_id)).await;
     }
 
     /// The log, if the policy wants the request told.
     fn wanting<'a>(&self, asked: Asked<'a>) -> Option<(&AuditLog, AuditSubject<'a>)> {
         let Asked { parts, info, judged, .. } = asked;
         let subject = AuditSubject { parts, info, user: judged.user() };
-        self.log.as_deref().filter(|log| log.wants(&subject)).map(|log| (log, subject))
+        self.log.as_deref().filter(|log| log.should_log(&subject)).map(|log| (log, subject))
     }
 }
 
@@ -92,14 +92,14 @@ fn answer<'a>(
     code: StatusCode,
     status: Option<&'a Status>,
     audit_id: &'a [u8],
-) -> AuditAnswer<'a> {
+) -> AuditResponse<'a> {
     let Judged { identity, decision, received } = asked.judged;
-    AuditAnswer {
+    AuditResponse {
         subject,
         peer: &asked.client.peer,
         impersonated: None,
         decision: decision.as_ref().map(|decision| (decision.allowed, &*decision.reason)),
-        stale: Stale {
+        stale: Staleness {
             identity: identity.as_ref().is_some_and(|identity| identity.stale),
             decision: decision.as_ref().is_some_and(|it| it.source == Source::Stale),
         },

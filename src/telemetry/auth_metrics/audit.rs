@@ -4,7 +4,7 @@ use prometheus::{IntCounter, IntGauge, Registry};
 
 use crate::telemetry::metrics::{counter, counter_vec, gauge, saturating_i64};
 
-/// The words for [`Loss`], in its order.
+/// The words for [`LossCause`], in its order.
 const CAUSES: [&str; 4] = ["abandoned", "closed", "error", "full"];
 
 /// See the module. Cheap to clone.
@@ -19,7 +19,7 @@ pub struct AuditMetrics {
 
 /// Why an event is not in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Loss {
+pub enum LossCause {
     /// `abandoned`: its client went away while it waited for room; nothing of the answer was sent.
     Abandoned,
     /// `closed`: it came after the log was closed.
@@ -66,13 +66,13 @@ impl AuditMetrics {
     }
 
     /// So many were lost.
-    pub fn lost(&self, cause: Loss, events: u64) {
+    pub fn lost(&self, cause: LossCause, events: u64) {
         let [abandoned, closed, error, full] = &self.lost;
         let counter = match cause {
-            Loss::Abandoned => abandoned,
-            Loss::Closed => closed,
-            Loss::Error => error,
-            Loss::Full => full,
+            LossCause::Abandoned => abandoned,
+            LossCause::Closed => closed,
+            LossCause::Error => error,
+            LossCause::Full => full,
         };
         counter.inc_by(events);
     }

@@ -48,7 +48,8 @@ fn the_first_rule_decides() {
         ..AuditRule::default()
     };
     let rules = [none(&["watch"]), AuditRule::default(), none(&[])];
-    let wanted = |rules: &[AuditRule], uri| ask("GET", uri, None, |subject| wants(rules, subject));
+    let wanted =
+        |rules: &[AuditRule], uri| ask("GET", uri, None, |subject| should_log(rules, subject));
     assert!(!wanted(&rules, "/api/v1/pods?watch=1"));
     assert!(wanted(&rules, "/api/v1/pods"));
     assert!(!wanted(&[], "/api/v1/pods"));
@@ -58,8 +59,9 @@ fn the_first_rule_decides() {
 #[test]
 fn rules_by_user_speak_of_nobody_else() {
     let rule = AuditRule { user_groups: words(&["ops"]), ..AuditRule::default() };
-    let told =
-        |user| ask("GET", "/version", user, |subject| wants(std::slice::from_ref(&rule), subject));
+    let told = |user| {
+        ask("GET", "/version", user, |subject| should_log(std::slice::from_ref(&rule), subject))
+    };
     assert!(told(Some(("a", &["dev", "ops"]))));
     assert!(!told(Some(("ops", &["dev"]))));
     assert!(!told(None));
@@ -68,7 +70,7 @@ fn rules_by_user_speak_of_nobody_else() {
 #[test]
 fn resources_are_read_as_upstream() {
     let told = |rule: &AuditRule, uri: &str| {
-        ask("GET", uri, None, |subject| wants(std::slice::from_ref(rule), subject))
+        ask("GET", uri, None, |subject| should_log(std::slice::from_ref(rule), subject))
     };
     let (pod, log) = ("/api/v1/namespaces/a/pods/x", "/api/v1/namespaces/a/pods/x/log");
     let status = "/apis/apps/v1/namespaces/a/deployments/x/status";
@@ -217,7 +219,7 @@ proptest! {
     ) {
         let user = user.as_ref().map(|(name, groups)| (*name, groups.as_slice()));
         ask(method, uri, user, |subject| {
-            prop_assert_eq!(wants(&rules, subject), model(&rules, subject));
+            prop_assert_eq!(should_log(&rules, subject), model(&rules, subject));
             Ok(())
         })?;
     }

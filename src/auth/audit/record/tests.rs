@@ -18,7 +18,7 @@ struct Case {
     user: Option<User>,
     impersonated: Option<User>,
     decision: Option<(bool, &'static str)>,
-    stale: Stale,
+    stale: Staleness,
     code: StatusCode,
     status: Option<Status>,
     stage: Stage,
@@ -37,7 +37,7 @@ fn case(uri: &'static str) -> Case {
         user: Some(user("admin", "admin-uid", &["system:masters", "system:authenticated"])),
         impersonated: None,
         decision: Some((true, "")),
-        stale: Stale::default(),
+        stale: Staleness::default(),
         code: StatusCode::OK,
         status: None,
         stage: Stage::ResponseComplete,
@@ -58,7 +58,7 @@ impl Case {
         let query = parts.uri.query().unwrap_or_default();
         let info = RequestInfo::parse(&parts.method, parts.uri.path(), query);
         let peer = Peer::new(None, Some([127, 0, 0, 1].into()));
-        let answer = AuditAnswer {
+        let answer = AuditResponse {
             subject: AuditSubject { parts: &parts, info: &info, user: self.user.as_ref() },
             peer: &peer,
             impersonated: self.impersonated.as_ref(),
@@ -200,7 +200,7 @@ fn a_long_user_agent_is_cut_in_bytes() {
 
 #[test]
 fn what_was_used_beyond_its_time() {
-    let case = Case { stale: Stale { identity: true, decision: true }, ..case("/version") };
+    let case = Case { stale: Staleness { identity: true, decision: true }, ..case("/version") };
     assert!(case.line().ends_with(
         "\"annotations\":{\"authorization.k8s.io/decision\":\"allow\",\"authorization.k8s.io/reason\":\"\",\
          \"weir.dev/stale-decision\":\"true\",\"weir.dev/stale-identity\":\"true\"}}\n"

@@ -46,19 +46,19 @@ fn push_special(out: &mut Vec<u8>, special: &[u8]) {
 }
 
 /// The fields of an object, in the order in which they come. Empty ones are left out, as Go's `omitempty`.
-pub(super) struct Object<'a> {
+pub(super) struct ObjectWriter<'a> {
     out: &'a mut Vec<u8>,
     empty: bool,
 }
 
-impl<'a> Object<'a> {
+impl<'a> ObjectWriter<'a> {
     /// Opens it.
     pub(super) fn open(out: &'a mut Vec<u8>) -> Self {
         out.push(b'{');
         Self { out, empty: true }
     }
 
-    /// Begins a field, whose value is to follow. The key must need no escapes; [`Self::any_key`] takes others.
+    /// Begins a field, whose value is to follow. The key must need no escapes; [`Self::escaped_key`] takes others.
     pub(super) fn key(&mut self, key: &str) -> &mut Vec<u8> {
         self.comma();
         self.out.push(b'"');
@@ -68,7 +68,7 @@ impl<'a> Object<'a> {
     }
 
     /// The same for a key that somebody else chose.
-    pub(super) fn any_key(&mut self, key: &str) -> &mut Vec<u8> {
+    pub(super) fn escaped_key(&mut self, key: &str) -> &mut Vec<u8> {
         self.comma();
         push_string(self.out, key.as_bytes());
         self.out.push(b':');
@@ -76,14 +76,14 @@ impl<'a> Object<'a> {
     }
 
     /// A field with a string, unless that is empty.
-    pub(super) fn text(&mut self, key: &str, value: &[u8]) {
+    pub(super) fn string(&mut self, key: &str, value: &[u8]) {
         if !value.is_empty() {
             push_string(self.key(key), value);
         }
     }
 
     /// A field with strings, unless there are none.
-    pub(super) fn texts(&mut self, key: &str, values: &[String]) {
+    pub(super) fn strings(&mut self, key: &str, values: &[String]) {
         if !values.is_empty() {
             push_strings(self.key(key), values);
         }
