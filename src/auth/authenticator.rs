@@ -17,7 +17,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use crate::auth::bearer::{Bearer, BearerToken};
 use crate::auth::cluster::{Certified, Follower, ProxyHeaders, Settings};
 use crate::auth::peer::Peer;
-use crate::auth::token_review::{Asker, TokenReviews};
+use crate::auth::token_review::{FlowKey, TokenReviews};
 use crate::auth::user::{Credential, Identity, User};
 use crate::auth::x509::handshake::Hints;
 use crate::config::{Anonymous, AuthenticationConfig};
@@ -68,7 +68,7 @@ pub enum AuthenticationError {
     Unavailable,
     /// Too many who are not known yet ask at once: 429.
     #[error("too many tokens are being looked at")]
-    Crowded,
+    TooManyRequests,
 }
 
 impl Authenticator {
@@ -152,7 +152,7 @@ impl Authenticator {
         &self,
         presented: &Presented,
     ) -> Result<Identity, AuthenticationError> {
-        self.judge(presented, Asker::Watches).await
+        self.judge(presented, FlowKey::Watches).await
     }
 
     /// Who it is, for a client at an address, for fairness among clients whose tokens are not known yet.
@@ -161,13 +161,13 @@ impl Authenticator {
         presented: &Presented,
         address: Option<IpAddr>,
     ) -> Result<Identity, AuthenticationError> {
-        self.judge(presented, Asker::at(address)).await
+        self.judge(presented, FlowKey::from_address(address)).await
     }
 
     async fn judge(
         &self,
         presented: &Presented,
-        asker: Asker,
+        asker: FlowKey,
     ) -> Result<Identity, AuthenticationError> {
         let (credential, found) = match presented {
             Presented::Nothing => (CredentialLabel::None, self.nobody()),
@@ -186,7 +186,7 @@ impl Authenticator {
         let result = match &found {
             Ok(_) => AuthenticationResult::Ok,
             Err(AuthenticationError::Unauthorized) => AuthenticationResult::Unauthorized,
-            Err(AuthenticationError::Unavailable | AuthenticationError::Crowded) => {
+            Err(AuthenticationError::Unavailable | AuthenticationError::TooManyRequests) => {
                 AuthenticationResult::Unavailable
             }
         };

@@ -77,13 +77,13 @@ impl Reauthorization {
                 Ok(identity) => self.identity = identity,
                 Err(AuthenticationError::Unauthorized) => return true,
                 // Whoever it was, as far as that is known.
-                Err(AuthenticationError::Unavailable | AuthenticationError::Crowded) => {}
+                Err(AuthenticationError::Unavailable | AuthenticationError::TooManyRequests) => {}
             },
             // The handshake proved the key; whether the CA is still trusted is for now to say.
             Presented::User(_) => match self.authenticator.still(&self.peer, &self.identity) {
                 Ok(identity) => self.identity = identity,
                 Err(AuthenticationError::Unauthorized) => return true,
-                Err(AuthenticationError::Unavailable | AuthenticationError::Crowded) => {}
+                Err(AuthenticationError::Unavailable | AuthenticationError::TooManyRequests) => {}
             },
             Presented::Nothing | Presented::Unknown | Presented::Unclear => {}
         }

@@ -1,29 +1,36 @@
-//! TokenReviews: the question to the upstream whose a token is (semantics.md §12.2).
+//! TokenReviews: asks the upstream which user a token belongs to (`docs/semantics.md` §12.2).
 //!
-//! A token that was authenticated is believed for `token_ttl`, and never beyond its own expiry; one that was refused is refused for
-//! `token_failure_ttl`. Each is known by a keyed hash alone ([`known`]). So a deleted service account's token is good for `token_ttl` at
-//! most, and a flood of bad tokens puts no good one out: they are kept apart.
+//! An authenticated token is trusted for `token_ttl`, and never beyond its own expiry. A refused token
+//! is refused for `token_failure_ttl`. The cache knows tokens only by a keyed hash ([`cache`]). A
+//! deleted service account's token is therefore accepted for at most `token_ttl`, and a flood of bad
+//! tokens evicts no good one, because the two are cached separately.
 //!
-//! Requests that miss with the same token share one review. It runs in a task of its own, so that none of them can end it for the
-//! others by going away. How many run and wait, in all and for one client address, is bounded ([`admission`]). Known tokens
-//! pass all that by, and open watches have a part of their own.
+//! Concurrent requests with the same unknown token share one review. It runs in its own task, so that
+//! a cancelled request does not cancel it for the others. The number of running and waiting reviews is
+//! bounded, in total and for one client address ([`admission`]). Tokens in the cache skip admission,
+//! and open watches have their own limit.
 //!
-//! What is not answered is no answer ([`AuthenticationError::Unavailable`]): the request is forwarded with its token, and the upstream
-//! judges. It is remembered for [`PAUSE`], so that an upstream in trouble is not asked by each request: for this token always, for all tokens
-//! where the trouble is certainly not the token's (no connection, a missing right, too many requests). Otherwise a token
-//! that the upstream chokes on would turn off the others.
+//! If a review fails, the token is neither accepted nor refused ([`AuthenticationError::Unavailable`]):
+//! the request is forwarded with its token, and the upstream decides. The failure is remembered for
+//! [`PAUSE`], so that not every request adds to the load of a failing upstream. It always applies to
+//! this token, and to all tokens if the token cannot be the cause (no connection, a missing
+//! permission, too many requests). Otherwise one token that makes the upstream fail would disable
+//! reviews of the others.
 //!
-//! If the upstream is away (not if it refuses Weir), an answer that has expired is used for `stale_grace` more, marked as stale.
+//! If the upstream is down (not if it rejects Weir), an expired result is used for `stale_grace` more
+//! and marked as stale.
 //!
-//! Memory, at most: [`known::IDENTITIES_BYTES_MAX`] (64 MiB) of users, some 17 MiB of hashes of refused tokens and of those that were good, and
-//! [`admission::PLACES_MAX`] tokens that are being asked about, of [`TOKEN_BYTES_MAX`] (32 MiB together, if all were so long, and as many again of known
-//! tokens, and of open watches, which hold them anyway).
+//! Memory, at most: [`cache::IDENTITIES_BYTES_MAX`] (64 MiB) of users; about 17 MiB of hashes of refused
+//! and of recently good tokens; [`admission::SLOTS_MAX`] tokens under review, of at most
+//! [`TOKEN_BYTES_MAX`] each (32 MiB together), and the same again for tokens that were recently good,
+//! and for open watches, which hold their tokens anyway.
 //!
-//! Lock order: `flights`, then that of the admission; that of [`trouble`] alone. None is held over an await.
+//! Lock order: `in_flight`, then the lock of the admission. The lock of [`trouble`] is never held
+//! together with another one. No lock is held across an await.
 
 mod admission;
 mod answer;
-mod known;
+mod cache;
 #[cfg(test)]
 mod tests;
 mod trouble;
@@ -42,78 +49,81 @@ use tokio::time::Instant;
 
 use crate::auth::authenticator::AuthenticationError;
 use crate::auth::bearer::BearerToken;
-pub(crate) use crate::auth::token_review::admission::Asker;
-use crate::auth::token_review::admission::{Admission, Full, Place};
-use crate::auth::token_review::answer::Judgement;
-use crate::auth::token_review::known::{Found, Known, Reviewed, TokenKey};
+pub(crate) use crate::auth::token_review::admission::FlowKey;
+use crate::auth::token_review::admission::{Admission, QueueFull, QueueSlot};
+use crate::auth::token_review::answer::ReviewStatus;
+use crate::auth::token_review::cache::{CachedIdentity, Lookup, TokenCache, TokenKey};
 use crate::auth::token_review::trouble::{PAUSE, Trouble};
 use crate::auth::user::{Identity, random_key};
 use crate::config::AuthenticationConfig;
 use crate::telemetry::auth_metrics::token_review::{
-    Limit, Lookup, ReviewResult, TokenReviewMetrics,
+    LookupResult, ReviewLimit, ReviewResult, TokenReviewMetrics,
 };
 use crate::upstream::Upstream;
 use crate::upstream::error::UpstreamError;
 use crate::upstream::fetch::post_review;
 
-/// Asks about tokens, and remembers. Cheap to clone.
+/// Reviews tokens and caches the results. Cheap to clone.
 #[derive(Clone)]
 pub struct TokenReviews {
     inner: Arc<Inner>,
 }
 
 struct Inner {
-    ask: Ask,
+    post: PostReview,
     audiences: Vec<String>,
     key: hmac::Key,
-    known: Known,
-    flights: Mutex<HashMap<TokenKey, watch::Sender<Option<Outcome>>>>,
+    cache: TokenCache,
+    in_flight: Mutex<HashMap<TokenKey, watch::Sender<Option<TokenVerdict>>>>,
     admission: Arc<Admission>,
     trouble: Trouble,
     metrics: TokenReviewMetrics,
 }
 
-/// Posts a review and reads its answer.
-type Ask = Arc<dyn Fn(Bytes) -> BoxFuture<'static, Result<Bytes, UpstreamError>> + Send + Sync>;
+/// Posts a review and reads the body of its response.
+type PostReview =
+    Arc<dyn Fn(Bytes) -> BoxFuture<'static, Result<Bytes, UpstreamError>> + Send + Sync>;
 
-/// What became of a review.
+/// What is known of a token after its review.
 #[derive(Clone, Debug)]
-enum Outcome {
-    Authenticated(Arc<Reviewed>),
+enum TokenVerdict {
+    Authenticated(Arc<CachedIdentity>),
     Refused,
-    /// Nobody knows; `away` if since the upstream is.
+    /// The review failed or was not sent.
     Unanswered {
-        away: bool,
+        /// Whether the cause is that the upstream is down.
+        is_down: bool,
     },
 }
 
 impl TokenReviews {
-    /// Asks by `upstream`, which has Weir's own identity. `stale_grace` is `staleDecisionGrace`.
+    /// Creates the reviews, which `upstream` sends with Weir's own identity. `stale_grace` is
+    /// `staleDecisionGrace`.
     pub fn new(
         config: &AuthenticationConfig,
         stale_grace: Duration,
         upstream: Upstream,
         metrics: TokenReviewMetrics,
     ) -> Self {
-        let ask = move |body| -> BoxFuture<'static, _> {
+        let post = move |body| -> BoxFuture<'static, _> {
             let upstream = upstream.clone();
-            Box::pin(async move { post_review(&upstream, PATH, body, ANSWER_BYTES_MAX).await })
+            Box::pin(async move { post_review(&upstream, PATH, body, RESPONSE_BYTES_MAX).await })
         };
-        Self::with(config, stale_grace, Arc::new(ask), metrics)
+        Self::with_post(config, stale_grace, Arc::new(post), metrics)
     }
 
-    fn with(
+    fn with_post(
         config: &AuthenticationConfig,
         stale_grace: Duration,
-        ask: Ask,
+        post: PostReview,
         metrics: TokenReviewMetrics,
     ) -> Self {
         let inner = Inner {
-            ask,
+            post,
             audiences: config.token_audiences.clone(),
             key: random_key(),
-            known: Known::new(config.token_ttl, config.token_failure_ttl, stale_grace),
-            flights: Mutex::default(),
+            cache: TokenCache::new(config.token_ttl, config.token_failure_ttl, stale_grace),
+            in_flight: Mutex::default(),
             admission: Arc::default(),
             trouble: Trouble::default(),
             metrics,
@@ -121,55 +131,59 @@ impl TokenReviews {
         Self { inner: Arc::new(inner) }
     }
 
-    /// Whose token it is. `asker` is for whom, for fairness among those whose tokens are not known yet.
+    /// Returns the identity of the token's user. `flow` is the client that the request counts for if
+    /// the token is not in the cache.
     ///
-    /// Takes at most some 12 s: the wait for a turn, and the review.
+    /// Takes at most about 12 s: the wait for a permit, and the review.
     pub(crate) async fn review(
         &self,
         token: &BearerToken,
-        asker: Asker,
+        flow: FlowKey,
     ) -> Result<Identity, AuthenticationError> {
         let inner = &self.inner;
         if token.as_bytes().len() > TOKEN_BYTES_MAX {
-            inner.metrics.limited(Limit::Size);
+            inner.metrics.limited(ReviewLimit::Size);
             return Err(AuthenticationError::Unavailable);
         }
-        let key = TokenKey::of(&inner.key, token.as_bytes());
-        match inner.known.find(&key).await {
-            Found::Fresh(reviewed) => {
-                inner.metrics.looked_up(Lookup::Authenticated);
-                return Ok(reviewed.identity(false));
+        let key = TokenKey::new(&inner.key, token.as_bytes());
+        match inner.cache.get(&key).await {
+            Lookup::Fresh(identity) => {
+                inner.metrics.looked_up(LookupResult::Authenticated);
+                return Ok(identity.to_identity(false));
             }
-            Found::Refused => {
-                inner.metrics.looked_up(Lookup::Refused);
+            Lookup::Refused => {
+                inner.metrics.looked_up(LookupResult::Refused);
                 return Err(AuthenticationError::Unauthorized);
             }
-            Found::Unanswered { away } => {
-                inner.metrics.looked_up(Lookup::Unavailable);
-                return inner.settle(&key, Outcome::Unanswered { away }).await;
+            Lookup::Unanswered { is_down } => {
+                inner.metrics.looked_up(LookupResult::Unavailable);
+                return inner.resolve(&key, TokenVerdict::Unanswered { is_down }).await;
             }
-            Found::Nothing => inner.metrics.looked_up(Lookup::Miss),
+            Lookup::Miss => inner.metrics.looked_up(LookupResult::Miss),
         }
-        let asker = match asker {
-            Asker::Address(_) | Asker::Socket if inner.known.was_good(&key).await => Asker::Known,
-            asker => asker,
+        let flow = match flow {
+            FlowKey::Address(_) | FlowKey::Socket if inner.cache.was_recently_good(&key).await => {
+                FlowKey::KnownToken
+            }
+            flow => flow,
         };
-        let mut flight = match Inner::join(inner, key, token, asker) {
-            Ok(flight) => flight,
+        let mut receiver = match Inner::join_or_start(inner, key, token, flow) {
+            Ok(receiver) => receiver,
             Err(full) => {
-                let settled = inner.settle(&key, inner.unasked()).await;
-                return settled.map_err(|error| match full {
-                    // To forward it would have the upstream look at it, which is what it is spared.
-                    Full::Asker => AuthenticationError::Crowded,
-                    Full::Others => error,
+                let resolved = inner.resolve(&key, inner.not_reviewed()).await;
+                return resolved.map_err(|error| match full {
+                    // If the request were forwarded, the upstream would have to review the token,
+                    // which is the load that this limit keeps from it.
+                    QueueFull::Flow => AuthenticationError::TooManyRequests,
+                    QueueFull::Total => error,
                 });
             }
         };
-        let outcome = match flight.wait_for(Option::is_some).await {
-            Ok(outcome) => outcome.clone(),
+        let verdict = match receiver.wait_for(Option::is_some).await {
+            Ok(verdict) => verdict.clone(),
             Err(_) => None,
         };
-        inner.settle(&key, outcome.unwrap_or(Outcome::Unanswered { away: false })).await
+        inner.resolve(&key, verdict.unwrap_or(TokenVerdict::Unanswered { is_down: false })).await
     }
 }
 
@@ -180,157 +194,165 @@ impl fmt::Debug for TokenReviews {
 }
 
 impl Inner {
-    /// Waits for the review of this token that is under way, or begins one, unless too many wait already.
-    fn join(
+    /// Returns the receiver of this token's review. Starts a review if none is in flight, unless too
+    /// many are waiting already.
+    fn join_or_start(
         self: &Arc<Self>,
         key: TokenKey,
         token: &BearerToken,
-        asker: Asker,
-    ) -> Result<watch::Receiver<Option<Outcome>>, Full> {
-        let mut flights = self.flights.lock();
-        if let Some(flight) = flights.get(&key) {
-            return Ok(flight.subscribe());
+        flow: FlowKey,
+    ) -> Result<watch::Receiver<Option<TokenVerdict>>, QueueFull> {
+        let mut in_flight = self.in_flight.lock();
+        if let Some(sender) = in_flight.get(&key) {
+            return Ok(sender.subscribe());
         }
-        let place = self.admission.place(asker).inspect_err(|full| {
+        let slot = self.admission.enqueue(flow).inspect_err(|full| {
             self.metrics.limited(match full {
-                Full::Asker => Limit::Address,
-                Full::Others => Limit::Waiting,
+                QueueFull::Flow => ReviewLimit::Address,
+                QueueFull::Total => ReviewLimit::Waiting,
             });
         })?;
         let (sender, receiver) = watch::channel(None);
-        flights.insert(key, sender.clone());
-        let flight = Flight { inner: self.clone(), key, sender, listed: true };
-        tokio::spawn(flight.run(token.clone(), place));
+        in_flight.insert(key, sender.clone());
+        let task = ReviewTask { inner: self.clone(), key, sender, is_listed: true };
+        tokio::spawn(task.run(token.clone(), slot));
         Ok(receiver)
     }
 
-    /// What its requests are told.
-    async fn settle(
+    /// Turns a verdict into the result for a request. Uses an expired identity if the upstream is
+    /// down.
+    async fn resolve(
         &self,
         key: &TokenKey,
-        outcome: Outcome,
+        verdict: TokenVerdict,
     ) -> Result<Identity, AuthenticationError> {
-        match outcome {
-            Outcome::Authenticated(reviewed) => Ok(reviewed.identity(false)),
-            Outcome::Refused => Err(AuthenticationError::Unauthorized),
-            Outcome::Unanswered { away } => match self.known.stale(key).await.filter(|_| away) {
-                Some(reviewed) => {
-                    self.metrics.reviewed(ReviewResult::Stale);
-                    Ok(reviewed.identity(true))
+        match verdict {
+            TokenVerdict::Authenticated(identity) => Ok(identity.to_identity(false)),
+            TokenVerdict::Refused => Err(AuthenticationError::Unauthorized),
+            TokenVerdict::Unanswered { is_down } => {
+                match self.cache.get_stale(key).await.filter(|_| is_down) {
+                    Some(identity) => {
+                        self.metrics.reviewed(ReviewResult::Stale);
+                        Ok(identity.to_identity(true))
+                    }
+                    None => Err(AuthenticationError::Unavailable),
                 }
-                None => Err(AuthenticationError::Unavailable),
-            },
+            }
         }
     }
 
-    /// Asks now, and remembers what is said.
-    async fn ask(&self, key: TokenKey, token: &BearerToken) -> Outcome {
-        let asked = Instant::now();
+    /// Sends the review and caches its result.
+    async fn send_review(&self, key: TokenKey, token: &BearerToken) -> TokenVerdict {
+        let requested_at = Instant::now();
         let _in_flight = self.metrics.in_flight();
-        let answer = (self.ask)(answer::request(token.as_str(), &self.audiences)).await;
-        self.metrics.took(asked.elapsed());
-        let judged = answer.and_then(|answer| answer::judge(&answer, &self.audiences));
-        match judged {
-            Ok(Judgement::Authenticated(user)) => {
+        let body = (self.post)(answer::request(token.as_str(), &self.audiences)).await;
+        self.metrics.took(requested_at.elapsed());
+        let status = body.and_then(|body| answer::parse(&body, &self.audiences));
+        match status {
+            Ok(ReviewStatus::Authenticated(user)) => {
                 self.trouble.answered();
                 self.metrics.reviewed(ReviewResult::Authenticated);
-                match Reviewed::new(user, answer::expiry(token.as_str())) {
-                    Ok(reviewed) => {
-                        Outcome::Authenticated(self.known.authenticated(key, reviewed, asked).await)
-                    }
-                    // The upstream's clock is behind, or it is lenient (a minute for service accounts): its word, not ours.
-                    Err(known::Expired) => {
-                        self.known.unanswered(key, false, PAUSE).await;
-                        Outcome::Unanswered { away: false }
+                match CachedIdentity::new(user, answer::expiry(token.as_str())) {
+                    Ok(identity) => TokenVerdict::Authenticated(
+                        self.cache.insert_authenticated(key, identity, requested_at).await,
+                    ),
+                    // The upstream's clock is behind, or it is lenient (a minute for service
+                    // accounts). Only the upstream may accept such a token.
+                    Err(cache::Expired) => {
+                        self.cache.insert_unanswered(key, false, PAUSE).await;
+                        TokenVerdict::Unanswered { is_down: false }
                     }
                 }
             }
-            Ok(Judgement::Refused) => {
+            Ok(ReviewStatus::Refused) => {
                 self.trouble.answered();
                 self.metrics.reviewed(ReviewResult::Refused);
-                self.known.refused(key, asked).await;
-                Outcome::Refused
+                self.cache.insert_refused(key, requested_at).await;
+                TokenVerdict::Refused
             }
             Err(error) => {
                 self.metrics.reviewed(ReviewResult::Unavailable);
-                let away = self.trouble.failed(key, &error);
-                self.known.unanswered(key, away, PAUSE).await;
-                Outcome::Unanswered { away }
+                let is_down = self.trouble.failed(key, &error);
+                self.cache.insert_unanswered(key, is_down, PAUSE).await;
+                TokenVerdict::Unanswered { is_down }
             }
         }
     }
 
-    /// What becomes of a token that nobody is asked about, for want of a place.
-    fn unasked(&self) -> Outcome {
+    /// Returns the verdict on a token whose review is not sent because of a limit or a pause.
+    fn not_reviewed(&self) -> TokenVerdict {
         self.metrics.reviewed(ReviewResult::Unavailable);
-        Outcome::Unanswered { away: self.trouble.is_away() }
+        TokenVerdict::Unanswered { is_down: self.trouble.is_away() }
     }
 }
 
-/// One review under way. While it lives, requests find it in `flights`.
-struct Flight {
+/// One review in flight. While it is listed, requests find it in `in_flight`.
+struct ReviewTask {
     inner: Arc<Inner>,
     key: TokenKey,
-    sender: watch::Sender<Option<Outcome>>,
-    listed: bool,
+    sender: watch::Sender<Option<TokenVerdict>>,
+    is_listed: bool,
 }
 
-impl Flight {
-    async fn run(mut self, token: BearerToken, place: Place) {
+impl ReviewTask {
+    async fn run(mut self, token: BearerToken, slot: QueueSlot) {
         let inner = self.inner.clone();
-        let enter = tokio::time::timeout(WAIT_MAX, place.enter());
-        tokio::pin!(enter);
-        let entered = loop {
+        let acquire = tokio::time::timeout(WAIT_MAX, slot.acquire());
+        tokio::pin!(acquire);
+        let permit = loop {
             tokio::select! {
-                entered = &mut enter => break entered,
-                // While it only waits, it is for those who wait for it. Once asked, it is let finish: a request cancelled costs
-                // the upstream more than one answered.
-                () = self.sender.closed() => if self.leave() { return },
+                permit = &mut acquire => break permit,
+                // A review that still waits is dropped with its last request. A review that was sent
+                // runs to its end: a cancelled request costs the upstream more than a completed one.
+                () = self.sender.closed() => if self.unlist_if_unused() { return },
             }
         };
-        let outcome = match entered {
-            // One may have just been finished when this was begun, or while it waited.
-            Ok(_entered) => match inner.known.find(&self.key).await {
-                Found::Fresh(reviewed) => Outcome::Authenticated(reviewed),
-                Found::Refused => Outcome::Refused,
-                Found::Unanswered { away } => Outcome::Unanswered { away },
-                Found::Nothing if inner.trouble.is_paused() => inner.unasked(),
-                Found::Nothing => inner.ask(self.key, &token).await,
+        let verdict = match permit {
+            // Another review of this token may have ended just before this one was created, or while
+            // it waited.
+            Ok(_permit) => match inner.cache.get(&self.key).await {
+                Lookup::Fresh(identity) => TokenVerdict::Authenticated(identity),
+                Lookup::Refused => TokenVerdict::Refused,
+                Lookup::Unanswered { is_down } => TokenVerdict::Unanswered { is_down },
+                Lookup::Miss if inner.trouble.is_paused() => inner.not_reviewed(),
+                Lookup::Miss => inner.send_review(self.key, &token).await,
             },
             Err(_) => {
-                inner.metrics.limited(Limit::Wait);
-                inner.unasked()
+                inner.metrics.limited(ReviewLimit::Wait);
+                inner.not_reviewed()
             }
         };
-        inner.metrics.entries(inner.known.counts());
-        self.sender.send_replace(Some(outcome));
+        inner.metrics.set_cached(inner.cache.counts());
+        self.sender.send_replace(Some(verdict));
     }
 
-    /// Gives up, unless somebody has come meanwhile.
-    fn leave(&mut self) -> bool {
-        let mut flights = self.inner.flights.lock();
+    /// Removes the review from `in_flight` and returns true, unless a request joined it meanwhile.
+    fn unlist_if_unused(&mut self) -> bool {
+        let mut in_flight = self.inner.in_flight.lock();
         if self.sender.receiver_count() > 0 {
             return false;
         }
-        flights.remove(&self.key);
-        self.listed = false;
+        in_flight.remove(&self.key);
+        self.is_listed = false;
         true
     }
 }
 
-impl Drop for Flight {
+impl Drop for ReviewTask {
     fn drop(&mut self) {
-        if self.listed {
-            self.inner.flights.lock().remove(&self.key);
+        if self.is_listed {
+            self.inner.in_flight.lock().remove(&self.key);
         }
     }
 }
 
 const PATH: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
-/// Service accounts' tokens have 1 KiB, those of identity providers with many groups some 10 KiB. A longer one is left to the upstream,
-/// whose limit is that of a request's headers (1 MiB).
+/// Service account tokens have about 1 KiB, tokens of identity providers with many groups about
+/// 10 KiB. A longer token is left to the upstream, whose limit is that of a request's headers (1 MiB).
 const TOKEN_BYTES_MAX: usize = 32 << 10;
-/// The answer repeats the token (escaped, six times as long at worst), and names some thousand groups at most.
-const ANSWER_BYTES_MAX: usize = 1 << 20;
-/// How long a review may wait for its turn. At a few milliseconds a review, [`admission::PLACES_MAX`] of them have had it by then.
+/// The response repeats the token (escaped, at worst six times as long) and lists at most about a
+/// thousand groups.
+const RESPONSE_BYTES_MAX: usize = 1 << 20;
+/// The longest wait of a review for its permit. At a few milliseconds a review,
+/// [`admission::SLOTS_MAX`] reviews have run by then.
 const WAIT_MAX: Duration = Duration::from_secs(2);

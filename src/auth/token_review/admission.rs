@@ -1,12 +1,14 @@
-//! How many reviews run and wait, in all and for one client address, so that whoever floods Weir with bad tokens neither overloads the
-//! upstream nor keeps others' new tokens from being looked at.
+//! Limits the reviews that run and wait, in total and for one client address, so that a client which
+//! floods Weir with bad tokens neither overloads the upstream nor delays the reviews of others.
 //!
-//! A review first needs one of its address' turns, then one of all. Turns are given in the order of asking, and an address stands in
-//! the second queue with no more than its own turns: a newcomer waits behind a few of each address, not behind all that an address asks.
+//! A review first acquires a permit of its flow (its client address), then one of the total. Permits
+//! are granted in the order of the requests. A flow waits for the total with no more reviews than it
+//! may run, so a newcomer waits behind a few reviews of each address, not behind all of them.
 //!
-//! Tokens that were good a while ago have turns of their own, in neither queue: who is known is not slowed by who is not, be it behind the same
-//! address. So have open watches, whose tokens are looked at again without anybody at the other end: whoever floods Weir must not keep a revoked
-//! token's watch open.
+//! Tokens that were good not long ago have permits of their own and wait in neither queue: unknown
+//! clients do not slow down known ones, even behind the same address. The same holds for open watches,
+//! whose tokens are reviewed again without a waiting request: a flood must not keep the watch of a
+//! revoked token open.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -17,185 +19,192 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::auth::peer::client_key;
 
-/// See the module.
+/// The limiter of reviews.
 #[derive(Debug)]
 pub(super) struct Admission {
-    reviews: Arc<Semaphore>,
-    askers: Mutex<Askers>,
+    total: Arc<Semaphore>,
+    flows: Mutex<Flows>,
 }
 
 #[derive(Debug, Default)]
-struct Askers {
-    queues: HashMap<Asker, Queue>,
-    /// Places in all queues but those apart.
-    places: usize,
+struct Flows {
+    by_key: HashMap<FlowKey, Flow>,
+    /// Slots taken by all flows that are not exempt.
+    slots: usize,
 }
 
-/// There are too many reviews.
+/// Error: too many reviews run and wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Full {
-    /// The asker's own.
-    Asker,
-    /// Those of others.
-    Others,
+pub(super) enum QueueFull {
+    /// The limit of this flow is reached.
+    Flow,
+    /// A limit that this flow shares with others is reached.
+    Total,
 }
 
-/// For whom a review is: each has turns of its own.
+/// The client that a review counts for. Each flow has its own limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Asker {
-    /// Clients at an address, as [`Asker::at`] makes it.
+pub(crate) enum FlowKey {
+    /// Clients at an address, as mapped by [`FlowKey::from_address`].
     Address(IpAddr),
-    /// Those on Unix sockets.
+    /// Clients on Unix sockets.
     Socket,
-    /// Clients whose token was good a while ago, wherever they are.
-    Known,
-    /// Open watches, wherever from.
+    /// Clients at any address whose token was good not long ago.
+    KnownToken,
+    /// Open watches of all clients.
     Watches,
 }
 
-/// One asker, while it has reviews.
+/// The state of one flow that has reviews.
 #[derive(Debug)]
-struct Queue {
-    turns: Arc<Semaphore>,
-    /// Those that run and wait.
-    places: usize,
+struct Flow {
+    permits: Arc<Semaphore>,
+    /// Reviews that run or wait.
+    slots: usize,
 }
 
-/// The right of one review to wait for its turn.
+/// Allows one review to wait for its permit.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct QueueSlot {
     admission: Arc<Admission>,
-    asker: Asker,
-    turns: Arc<Semaphore>,
+    flow: FlowKey,
+    permits: Arc<Semaphore>,
 }
 
-/// The right of one review to run.
+/// Allows one review to run.
 #[derive(Debug)]
-pub(super) struct Turn {
-    _own: Option<OwnedSemaphorePermit>,
-    _of_all: Option<OwnedSemaphorePermit>,
+pub(super) struct Permit {
+    _flow: Option<OwnedSemaphorePermit>,
+    _total: Option<OwnedSemaphorePermit>,
 }
 
 impl Default for Admission {
     fn default() -> Self {
-        Self { reviews: Arc::new(Semaphore::new(REVIEWS_MAX)), askers: Mutex::default() }
+        Self { total: Arc::new(Semaphore::new(REVIEWS_MAX)), flows: Mutex::default() }
     }
 }
 
 impl Admission {
-    /// A place for one review.
-    pub(super) fn place(self: &Arc<Self>, asker: Asker) -> Result<Place, Full> {
-        let (turns_max, places_max) = match asker {
-            Asker::Address(_) | Asker::Socket => (ADDRESS_REVIEWS_MAX, ADDRESS_PLACES_MAX),
-            Asker::Known | Asker::Watches => (APART_REVIEWS_MAX, APART_PLACES_MAX),
+    /// Takes a slot for one review.
+    pub(super) fn enqueue(self: &Arc<Self>, key: FlowKey) -> Result<QueueSlot, QueueFull> {
+        let (reviews_max, slots_max) = match key {
+            FlowKey::Address(_) | FlowKey::Socket => (ADDRESS_REVIEWS_MAX, ADDRESS_SLOTS_MAX),
+            FlowKey::KnownToken | FlowKey::Watches => (EXEMPT_REVIEWS_MAX, EXEMPT_SLOTS_MAX),
         };
-        let mut askers = self.askers.lock();
-        let apart = asker.is_apart();
-        if !apart && askers.places >= PLACES_MAX {
-            return Err(Full::Others);
+        let mut flows = self.flows.lock();
+        let is_exempt = key.is_exempt();
+        if !is_exempt && flows.slots >= SLOTS_MAX {
+            return Err(QueueFull::Total);
         }
-        let queue = askers
-            .queues
-            .entry(asker)
-            .or_insert_with(|| Queue { turns: Arc::new(Semaphore::new(turns_max)), places: 0 });
-        if queue.places >= places_max {
-            // Known tokens and watches are of many.
-            return Err(if apart { Full::Others } else { Full::Asker });
+        let flow = flows
+            .by_key
+            .entry(key)
+            .or_insert_with(|| Flow { permits: Arc::new(Semaphore::new(reviews_max)), slots: 0 });
+        if flow.slots >= slots_max {
+            // An exempt flow is shared by many clients.
+            return Err(if is_exempt { QueueFull::Total } else { QueueFull::Flow });
         }
-        queue.places += 1;
-        let turns = queue.turns.clone();
-        askers.places += usize::from(!apart);
-        Ok(Place { admission: self.clone(), asker, turns })
+        flow.slots += 1;
+        let permits = flow.permits.clone();
+        flows.slots += usize::from(!is_exempt);
+        Ok(QueueSlot { admission: self.clone(), flow: key, permits })
     }
 
-    /// Askers that have reviews.
+    /// Returns the number of flows that have reviews.
     #[cfg(test)]
-    pub(super) fn askers(&self) -> usize {
-        self.askers.lock().queues.len()
+    pub(super) fn flow_count(&self) -> usize {
+        self.flows.lock().by_key.len()
     }
 }
 
-impl Asker {
-    /// Whether its turns are its own, beyond those of all others.
-    pub(super) fn is_apart(self) -> bool {
-        matches!(self, Self::Known | Self::Watches)
+impl FlowKey {
+    /// Returns whether the flow has its own limit and does not count towards the total.
+    pub(super) fn is_exempt(self) -> bool {
+        matches!(self, Self::KnownToken | Self::Watches)
     }
 
-    /// A client at this address; `None` on a Unix socket.
-    pub(crate) fn at(address: Option<IpAddr>) -> Self {
+    /// Returns the flow of a client at this address; `None` means a Unix socket.
+    pub(crate) fn from_address(address: Option<IpAddr>) -> Self {
         address.map_or(Self::Socket, |address| Self::Address(client_key(address)))
     }
 }
 
-impl Place {
-    /// Waits for the turn.
-    pub(super) async fn enter(&self) -> Turn {
-        // No semaphore is ever closed.
-        let own = self.turns.clone().acquire_owned().await.ok();
-        let of_all = match self.asker.is_apart() {
+impl QueueSlot {
+    /// Waits until the review may run.
+    pub(super) async fn acquire(&self) -> Permit {
+        // The semaphores are never closed.
+        let flow = self.permits.clone().acquire_owned().await.ok();
+        let total = match self.flow.is_exempt() {
             true => None,
-            false => self.admission.reviews.clone().acquire_owned().await.ok(),
+            false => self.admission.total.clone().acquire_owned().await.ok(),
         };
-        Turn { _own: own, _of_all: of_all }
+        Permit { _flow: flow, _total: total }
     }
 }
 
-impl Drop for Place {
+impl Drop for QueueSlot {
     fn drop(&mut self) {
-        let mut askers = self.admission.askers.lock();
-        askers.places -= usize::from(!self.asker.is_apart());
-        if let Some(queue) = askers.queues.get_mut(&self.asker) {
-            queue.places -= 1;
-            if queue.places == 0 {
-                askers.queues.remove(&self.asker);
+        let mut flows = self.admission.flows.lock();
+        flows.slots -= usize::from(!self.flow.is_exempt());
+        if let Some(flow) = flows.by_key.get_mut(&self.flow) {
+            flow.slots -= 1;
+            if flow.slots == 0 {
+                flows.by_key.remove(&self.flow);
             }
         }
     }
 }
 
-/// Reviews under way at once, but for those apart: at a few milliseconds each, some ten thousand new tokens a second, and a small part of what kube-apiserver lets
-/// in (400 read requests and 200 others by default, by `--max-requests-inflight`).
+/// The maximum number of reviews that run at once, without exempt flows. At a few milliseconds each,
+/// this allows about ten thousand new tokens a second, and it is a small part of the requests that
+/// kube-apiserver admits (400 read requests and 200 others by default, `--max-requests-inflight`).
 pub(super) const REVIEWS_MAX: usize = 64;
-/// Those of one address: a quarter, since behind one address there may be a whole network's clients.
+/// The maximum number of running reviews of one address: a quarter of the total, since the clients of
+/// a whole network may share an address.
 pub(super) const ADDRESS_REVIEWS_MAX: usize = 16;
-/// Those of one address that run and wait: a quarter of all that may.
-pub(super) const ADDRESS_PLACES_MAX: usize = 256;
-/// Those that run and wait, but for those apart.
-pub(super) const PLACES_MAX: usize = 1024;
-/// Those of known tokens, and as many of open watches, whose looks are spread over their interval: with a few milliseconds a review this is enough
-/// for some hundred thousand tokens a minute.
-const APART_REVIEWS_MAX: usize = 32;
-/// Those of each that run and wait: as many as have their turn within the time that a review may wait for it.
-const APART_PLACES_MAX: usize = 1024;
+/// The maximum number of running and waiting reviews of one address: a quarter of the total.
+pub(super) const ADDRESS_SLOTS_MAX: usize = 256;
+/// The maximum number of running and waiting reviews, without exempt flows.
+pub(super) const SLOTS_MAX: usize = 1024;
+/// The maximum number of running reviews of known tokens, and of open watches, whose reviews are
+/// spread over their interval. At a few milliseconds each, this allows some hundred thousand tokens a
+/// minute.
+const EXEMPT_REVIEWS_MAX: usize = 32;
+/// The maximum number of running and waiting reviews of each exempt flow: as many as get their permit
+/// within the time that a review may wait.
+const EXEMPT_SLOTS_MAX: usize = 1024;
 
 #[cfg(test)]
 mod tests {
+    use futures::FutureExt as _;
+
     use super::*;
 
     #[test]
-    fn an_ipv6_network_is_one_address() {
-        let of = |text: &str| Asker::at(Some(text.parse().unwrap()));
-        assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:1"));
-        assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
-        assert_eq!(of("::ffff:10.0.0.1"), of("10.0.0.1"));
-        assert_ne!(of("10.0.0.1"), of("10.0.0.2"));
+    fn an_ipv6_network_is_one_flow() {
+        let flow = |text: &str| FlowKey::from_address(Some(text.parse().unwrap()));
+        assert_eq!(flow("2001:db8::1"), flow("2001:db8::ffff:1"));
+        assert_ne!(flow("2001:db8::1"), flow("2001:db8:0:1::1"));
+        assert_eq!(flow("::ffff:10.0.0.1"), flow("10.0.0.1"));
+        assert_ne!(flow("10.0.0.1"), flow("10.0.0.2"));
     }
 
     #[tokio::test]
-    async fn an_address_has_no_more_than_its_turns_and_leaves_nothing_behind() {
+    async fn a_flow_has_a_limit_and_is_removed_with_its_last_review() {
         let admission = Arc::new(Admission::default());
-        let one = Asker::at(Some(IpAddr::from([10, 0, 0, 1])));
-        let places: Vec<_> =
-            (0..ADDRESS_PLACES_MAX).map(|_| admission.place(one).unwrap()).collect();
-        assert_eq!(admission.place(one).err(), Some(Full::Asker));
-        let mut turns = Vec::new();
-        for place in &places[..ADDRESS_REVIEWS_MAX] {
-            turns.push(place.enter().await);
+        let one = FlowKey::from_address(Some(IpAddr::from([10, 0, 0, 1])));
+        let slots: Vec<_> =
+            (0..ADDRESS_SLOTS_MAX).map(|_| admission.enqueue(one).unwrap()).collect();
+        assert_eq!(admission.enqueue(one).err(), Some(QueueFull::Flow));
+        let mut permits = Vec::new();
+        for slot in &slots[..ADDRESS_REVIEWS_MAX] {
+            permits.push(slot.acquire().await);
         }
-        assert!(futures::FutureExt::now_or_never(places[ADDRESS_REVIEWS_MAX].enter()).is_none());
-        let other = admission.place(Asker::at(Some(IpAddr::from([10, 0, 0, 2])))).unwrap();
-        drop(futures::FutureExt::now_or_never(other.enter()).unwrap());
-        drop((turns, places, other));
-        assert_eq!(admission.askers(), 0);
+        assert!(slots[ADDRESS_REVIEWS_MAX].acquire().now_or_never().is_none());
+        let other = FlowKey::from_address(Some(IpAddr::from([10, 0, 0, 2])));
+        let other = admission.enqueue(other).unwrap();
+        drop(other.acquire().now_or_never().unwrap());
+        drop((permits, slots, other));
+        assert_eq!(admission.flow_count(), 0);
     }
 }

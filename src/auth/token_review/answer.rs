@@ -1,4 +1,4 @@
-//! A TokenReview as it is sent, and what its answer says.
+//! Writes a TokenReview and parses its response.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -11,16 +11,17 @@ use serde::{Deserialize, Serialize};
 use crate::auth::user::User;
 use crate::upstream::error::UpstreamError;
 
-/// What an answer says.
+/// The status of a TokenReview.
 #[derive(Debug)]
-pub(super) enum Judgement {
-    /// It is this user's token.
+pub(super) enum ReviewStatus {
+    /// The token belongs to this user.
     Authenticated(User),
-    /// It is nobody's, or not for any of the audiences.
+    /// The token is invalid, or not for any of the audiences.
     Refused,
 }
 
-/// The question. Without audiences it is for the API server's own.
+/// Returns the body of a TokenReview. Without audiences, the API server reviews the token for its own
+/// audiences.
 pub(super) fn request(token: &str, audiences: &[String]) -> Bytes {
     #[derive(Serialize)]
     #[serde(rename_all = "camelCase")]
@@ -48,8 +49,9 @@ pub(super) fn request(token: &str, audiences: &[String]) -> Bytes {
     Bytes::from(serde_json::to_vec(&review).unwrap_or_default())
 }
 
-/// What the answer to a review for these audiences says. What is not a TokenReview in its every word says nothing.
-pub(super) fn judge(answer: &[u8], audiences: &[String]) -> Result<Judgement, UpstreamError> {
+/// Parses the response to a review for these audiences. Anything but a complete TokenReview is an
+/// error.
+pub(super) fn parse(response: &[u8], audiences: &[String]) -> Result<ReviewStatus, UpstreamError> {
     #[derive(Deserialize)]
     struct Review {
         kind: String,
@@ -71,20 +73,21 @@ pub(super) fn judge(answer: &[u8], audiences: &[String]) -> Result<Judgement, Up
         groups: Option<Vec<String>>,
         extra: Option<BTreeMap<String, Option<Vec<String>>>>,
     }
-    // serde's own words would quote what stands there.
+    // serde's own message would quote the response, which contains the token.
     let unreadable = || UpstreamError::Malformed("not a TokenReview".to_owned());
-    let review: Review = serde_json::from_slice(answer).map_err(|_| unreadable())?;
+    let review: Review = serde_json::from_slice(response).map_err(|_| unreadable())?;
     if review.kind != KIND {
         return Err(unreadable());
     }
     let Status { authenticated, user, audiences: given } = review.status;
     if !authenticated {
-        return Ok(Judgement::Refused);
+        return Ok(ReviewStatus::Refused);
     }
-    // A server that knows nothing of audiences names none, and says of a token for itself that it is good.
+    // A server without support for audiences lists none. Its status applies to its own audiences
+    // only.
     let given = given.unwrap_or_default();
     if !audiences.is_empty() && !audiences.iter().any(|audience| given.contains(audience)) {
-        return Ok(Judgement::Refused);
+        return Ok(ReviewStatus::Refused);
     }
     if user.username.is_empty() {
         return Err(unreadable());
@@ -92,10 +95,11 @@ pub(super) fn judge(answer: &[u8], audiences: &[String]) -> Result<Judgement, Up
     let extra = user.extra.unwrap_or_default().into_iter();
     let extra = extra.map(|(key, values)| (key, values.unwrap_or_default())).collect();
     let user = User::new(user.username, user.uid, user.groups.unwrap_or_default(), extra);
-    Ok(Judgement::Authenticated(user))
+    Ok(ReviewStatus::Authenticated(user))
 }
 
-/// When a JWT expires (`exp`, RFC 7519 §4.1.4); `None` for other tokens. Nothing of it is verified: it may only shorten what the upstream said.
+/// Returns when a JWT expires (`exp`, RFC 7519 §4.1.4); `None` for other tokens. The signature is not
+/// verified: the time can only shorten how long the upstream's answer is used.
 pub(super) fn expiry(token: &str) -> Option<SystemTime> {
     #[derive(Deserialize)]
     struct Claims {
@@ -109,7 +113,7 @@ pub(super) fn expiry(token: &str) -> Option<SystemTime> {
     };
     let claims = URL_SAFE_NO_PAD.decode(claims).ok()?;
     let Claims { exp } = serde_json::from_slice(&claims).ok()?;
-    // What is before 1970 is over; what no clock will show is never.
+    // A time before 1970 counts as expired; a time beyond the range of the clock as no expiry.
     let since = Duration::try_from_secs_f64(exp.max(0.0)).ok()?;
     SystemTime::UNIX_EPOCH.checked_add(since)
 }
@@ -122,41 +126,41 @@ mod tests {
 
     use super::*;
 
-    /// As kube-apiserver v1.36 answers.
-    fn answer(status: &str) -> String {
+    /// Returns a response as kube-apiserver v1.36 writes it.
+    fn response(status: &str) -> String {
         format!(
             r#"{{"kind":"TokenReview","apiVersion":"authentication.k8s.io/v1","metadata":{{"managedFields":[{{"manager":"weir"}}]}},"spec":{{"token":"secret"}},"status":{status}}}"#
         )
     }
 
-    fn judge_status(status: &str, audiences: &[&str]) -> Result<Judgement, UpstreamError> {
+    fn parse_status(status: &str, audiences: &[&str]) -> Result<ReviewStatus, UpstreamError> {
         let audiences: Vec<String> = audiences.iter().map(|&name| name.to_owned()).collect();
-        judge(answer(status).as_bytes(), &audiences)
+        parse(response(status).as_bytes(), &audiences)
     }
 
     const GOOD: &str = r#"{"authenticated":true,"user":{"username":"system:serviceaccount:default:s1","uid":"664d","groups":["system:serviceaccounts","system:authenticated"],"extra":{"authentication.kubernetes.io/credential-id":["JTI=1"]}},"audiences":["foo"]}"#;
 
     #[test]
-    fn an_answer_is_read() {
-        let Ok(Judgement::Authenticated(user)) = judge_status(GOOD, &[]) else { panic!() };
+    fn a_response_is_parsed() {
+        let Ok(ReviewStatus::Authenticated(user)) = parse_status(GOOD, &[]) else { panic!() };
         assert_eq!(user.name, "system:serviceaccount:default:s1");
         assert_eq!((user.uid.as_str(), user.groups.len(), user.extra.len()), ("664d", 2, 1));
         let bad = r#"{"user":{},"error":"invalid bearer token"}"#;
-        assert!(matches!(judge_status(bad, &[]), Ok(Judgement::Refused)));
+        assert!(matches!(parse_status(bad, &[]), Ok(ReviewStatus::Refused)));
     }
 
     #[test]
     fn a_token_must_be_for_one_of_the_audiences() {
-        assert!(matches!(judge_status(GOOD, &["bar", "foo"]), Ok(Judgement::Authenticated(_))));
-        assert!(matches!(judge_status(GOOD, &["bar"]), Ok(Judgement::Refused)));
+        assert!(matches!(parse_status(GOOD, &["bar", "foo"]), Ok(ReviewStatus::Authenticated(_))));
+        assert!(matches!(parse_status(GOOD, &["bar"]), Ok(ReviewStatus::Refused)));
         let unaware = r#"{"authenticated":true,"user":{"username":"a"}}"#;
-        assert!(matches!(judge_status(unaware, &["bar"]), Ok(Judgement::Refused)));
-        assert!(matches!(judge_status(unaware, &[]), Ok(Judgement::Authenticated(_))));
+        assert!(matches!(parse_status(unaware, &["bar"]), Ok(ReviewStatus::Refused)));
+        assert!(matches!(parse_status(unaware, &[]), Ok(ReviewStatus::Authenticated(_))));
     }
 
     #[test]
-    fn what_is_no_review_says_nothing() {
-        for answer in [
+    fn anything_else_is_an_error() {
+        for response in [
             "",
             "{}",
             r#"{"kind":"Status","status":"Failure"}"#,
@@ -165,13 +169,13 @@ mod tests {
             r#"{"kind":"TokenReview","status":null}"#,
             r#"{"kind":"TokenReview","status":{"authenticated":true,"user":{}}}"#,
         ] {
-            let error = judge(answer.as_bytes(), &[]).unwrap_err();
-            assert!(matches!(error, UpstreamError::Malformed(_)), "{answer}");
+            let error = parse(response.as_bytes(), &[]).unwrap_err();
+            assert!(matches!(error, UpstreamError::Malformed(_)), "{response}");
         }
     }
 
     #[test]
-    fn a_review_is_written() {
+    fn a_request_is_written() {
         let written = request("a\"b", &["x".to_owned()]);
         let read: serde_json::Value = serde_json::from_slice(&written).unwrap();
         assert_eq!(read["spec"], serde_json::json!({"token": "a\"b", "audiences": ["x"]}));
@@ -183,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_jwt_says_when_it_expires() {
+    fn the_expiry_of_a_jwt_is_read() {
         let at = |claims: &str| {
             expiry(&jwt(claims)).map(|end| end.duration_since(SystemTime::UNIX_EPOCH).unwrap())
         };
@@ -202,7 +206,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_token_is_looked_at(token in ".{0,60}", claims in ".{0,40}") {
+        fn any_token_is_accepted_without_a_panic(token in ".{0,60}", claims in ".{0,40}") {
             let _end = expiry(&token);
             let _end = expiry(&jwt(&claims));
         }

@@ -1,4 +1,5 @@
-//! Against a scripted upstream, with the clock standing: who is asked about, how often, and what is said when nobody answers.
+//! Reviews against a scripted upstream with a paused clock: how often it is asked, and what happens if
+//! it does not answer.
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -15,30 +16,30 @@ use tokio::time::{advance, sleep};
 use super::*;
 use crate::upstream::testing::{Speaks, TestServer, answer};
 
-/// What the upstream does.
+/// The behaviour of the upstream.
 #[derive(Default)]
 struct Script {
-    asked: AtomicUsize,
+    reviews: AtomicUsize,
     running: AtomicUsize,
-    running_most: AtomicUsize,
-    /// A review takes so long.
-    takes: Mutex<Duration>,
-    /// It fails so, in place of an answer.
-    fails: Mutex<Option<UpstreamError>>,
-    /// Good tokens are refused from now on.
+    running_max: AtomicUsize,
+    /// How long a review takes.
+    latency: Mutex<Duration>,
+    /// The error to return instead of an answer.
+    error: Mutex<Option<UpstreamError>>,
+    /// Whether all tokens are refused.
     revoked: AtomicBool,
 }
 
 impl Script {
-    /// Tokens that hold `good` are their own name's.
+    /// Authenticates tokens that do not contain `bad`; the user has the name of the token.
     async fn review(self: Arc<Self>, body: Bytes) -> Result<Bytes, UpstreamError> {
-        self.asked.fetch_add(1, Ordering::SeqCst);
+        self.reviews.fetch_add(1, Ordering::SeqCst);
         let running = self.running.fetch_add(1, Ordering::SeqCst) + 1;
-        self.running_most.fetch_max(running, Ordering::SeqCst);
-        let takes = *self.takes.lock();
-        sleep(takes).await;
+        self.running_max.fetch_max(running, Ordering::SeqCst);
+        let latency = *self.latency.lock();
+        sleep(latency).await;
         self.running.fetch_sub(1, Ordering::SeqCst);
-        if let Some(error) = self.fails.lock().clone() {
+        if let Some(error) = self.error.lock().clone() {
             return Err(error);
         }
         let body: serde_json::Value = serde_json::from_slice(&body).unwrap();
@@ -49,16 +50,16 @@ impl Script {
         Ok(Bytes::from(review.to_string()))
     }
 
-    fn asked(&self) -> usize {
-        self.asked.load(Ordering::SeqCst)
+    fn reviews(&self) -> usize {
+        self.reviews.load(Ordering::SeqCst)
     }
 
     fn fail(&self, error: UpstreamError) {
-        *self.fails.lock() = Some(error);
+        *self.error.lock() = Some(error);
     }
 }
 
-fn refuses(code: u16) -> UpstreamError {
+fn status_error(code: u16) -> UpstreamError {
     UpstreamError::Status {
         code: StatusCode::from_u16(code).unwrap(),
         reason: String::new(),
@@ -67,12 +68,12 @@ fn refuses(code: u16) -> UpstreamError {
     }
 }
 
-fn lost() -> UpstreamError {
+fn connection_lost() -> UpstreamError {
     UpstreamError::Lost("it is gone".to_owned())
 }
 
 const TTL: Duration = Duration::from_secs(10);
-/// More bad tokens than are remembered; `benches/flood.rs` sends 100,000 through a whole Weir.
+/// More bad tokens than the cache holds; `benches/flood.rs` sends 100,000 through a whole Weir.
 const FLOOD: usize = 20_000;
 const FAILURE_TTL: Duration = Duration::from_secs(5);
 
@@ -90,20 +91,20 @@ fn scripted(stale_grace: Duration) -> (Arc<Script>, TokenReviews) {
 
 fn configured(config: &AuthenticationConfig, stale_grace: Duration) -> (Arc<Script>, TokenReviews) {
     let script = Arc::<Script>::default();
-    let ask: Ask = Arc::new({
+    let post: PostReview = Arc::new({
         let script = script.clone();
         move |body| Box::pin(script.clone().review(body))
     });
-    (script, TokenReviews::with(config, stale_grace, ask, metrics()))
+    (script, TokenReviews::with_post(config, stale_grace, post, metrics()))
 }
 
 fn token(text: &str) -> BearerToken {
     text.to_owned().into()
 }
 
-/// The user's name, or why not.
-async fn ask(reviews: &TokenReviews, text: &str) -> Result<String, AuthenticationError> {
-    reviews.review(&token(text), Asker::Socket).await.map(|identity| {
+/// Reviews a token and returns the name of its user.
+async fn review(reviews: &TokenReviews, text: &str) -> Result<String, AuthenticationError> {
+    reviews.review(&token(text), FlowKey::Socket).await.map(|identity| {
         assert!(!identity.stale);
         identity.user.name.clone()
     })
@@ -113,22 +114,22 @@ const UNAUTHORIZED: Result<String, AuthenticationError> = Err(AuthenticationErro
 const UNAVAILABLE: Result<String, AuthenticationError> = Err(AuthenticationError::Unavailable);
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_is_believed_for_its_time() {
+async fn a_result_is_cached_for_its_ttl() {
     let (script, reviews) = scripted(Duration::ZERO);
     for _ in 0..3 {
-        assert_eq!(ask(&reviews, "good").await, Ok("good".to_owned()));
-        assert_eq!(ask(&reviews, "bad").await, UNAUTHORIZED);
+        assert_eq!(review(&reviews, "good").await, Ok("good".to_owned()));
+        assert_eq!(review(&reviews, "bad").await, UNAUTHORIZED);
     }
-    assert_eq!(script.asked(), 2);
+    assert_eq!(script.reviews(), 2);
     advance(FAILURE_TTL).await;
-    assert_eq!(ask(&reviews, "bad").await, UNAUTHORIZED);
-    assert_eq!(script.asked(), 3);
-    // A deleted service account's token.
+    assert_eq!(review(&reviews, "bad").await, UNAUTHORIZED);
+    assert_eq!(script.reviews(), 3);
+    // The service account of the token is deleted.
     script.revoked.store(true, Ordering::SeqCst);
     advance(TTL - FAILURE_TTL - Duration::from_millis(1)).await;
-    assert_eq!(ask(&reviews, "good").await, Ok("good".to_owned()));
+    assert_eq!(review(&reviews, "good").await, Ok("good".to_owned()));
     advance(Duration::from_millis(1)).await;
-    assert_eq!(ask(&reviews, "good").await, UNAUTHORIZED);
+    assert_eq!(review(&reviews, "good").await, UNAUTHORIZED);
 }
 
 fn jwt(name: &str, left: Duration) -> String {
@@ -138,259 +139,266 @@ fn jwt(name: &str, left: Duration) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_token_is_not_believed_beyond_its_expiry() {
+async fn a_token_is_not_accepted_beyond_its_expiry() {
     let (script, reviews) = scripted(TTL * 10);
     let short = token(&jwt("good", Duration::from_secs(4)));
-    let identity = reviews.review(&short, Asker::Socket).await.unwrap();
+    let identity = reviews.review(&short, FlowKey::Socket).await.unwrap();
     assert!(identity.not_after.is_some_and(|end| end > SystemTime::now()));
     advance(Duration::from_secs(3)).await;
-    reviews.review(&short, Asker::Socket).await.unwrap();
-    assert_eq!(script.asked(), 1);
+    reviews.review(&short, FlowKey::Socket).await.unwrap();
+    assert_eq!(script.reviews(), 1);
     advance(Duration::from_secs(1)).await;
-    // Nor while the upstream is away.
-    script.fail(lost());
+    // Not even while the upstream is down.
+    script.fail(connection_lost());
     assert_eq!(
-        reviews.review(&short, Asker::Socket).await.unwrap_err(),
+        reviews.review(&short, FlowKey::Socket).await.unwrap_err(),
         AuthenticationError::Unavailable
     );
-    assert_eq!(script.asked(), 2);
+    assert_eq!(script.reviews(), 2);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_token_that_says_it_is_over_is_left_to_an_upstream_that_takes_it() {
+async fn an_expired_token_that_the_upstream_accepts_is_left_to_it() {
     let (_, reviews) = scripted(Duration::ZERO);
     for (name, expected) in [("good", UNAVAILABLE), ("bad", UNAUTHORIZED)] {
-        let over = format!("{name}.{}.sig", URL_SAFE_NO_PAD.encode(r#"{"exp":1000}"#));
-        assert_eq!(ask(&reviews, &over).await, expected);
+        let expired = format!("{name}.{}.sig", URL_SAFE_NO_PAD.encode(r#"{"exp":1000}"#));
+        assert_eq!(review(&reviews, &expired).await, expected);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn requests_with_one_token_share_a_review() {
     let (script, reviews) = scripted(Duration::ZERO);
-    *script.takes.lock() = Duration::from_millis(50);
-    let asking = (0..100).map(|_| ask(&reviews, "good"));
-    assert!(join_all(asking).await.iter().all(Result::is_ok));
-    assert_eq!(script.asked(), 1);
-    assert!(reviews.inner.flights.lock().is_empty());
+    *script.latency.lock() = Duration::from_millis(50);
+    let requests = (0..100).map(|_| review(&reviews, "good"));
+    assert!(join_all(requests).await.iter().all(Result::is_ok));
+    assert_eq!(script.reviews(), 1);
+    assert!(reviews.inner.in_flight.lock().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_first_to_ask_may_go_away() {
+async fn the_first_request_may_be_cancelled() {
     let (script, reviews) = scripted(Duration::ZERO);
-    *script.takes.lock() = Duration::from_millis(50);
-    let mut first = Box::pin(ask(&reviews, "good"));
+    *script.latency.lock() = Duration::from_millis(50);
+    let mut first = Box::pin(review(&reviews, "good"));
     assert!(first.as_mut().now_or_never().is_none());
-    let mut second = Box::pin(ask(&reviews, "good"));
+    let mut second = Box::pin(review(&reviews, "good"));
     assert!(second.as_mut().now_or_never().is_none());
     sleep(Duration::from_millis(10)).await;
     drop(first);
     assert_eq!(second.await, Ok("good".to_owned()));
-    assert_eq!(script.asked(), 1);
+    assert_eq!(script.reviews(), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_only_waits_and_goes_away_leaves_nothing() {
+async fn a_cancelled_request_removes_its_waiting_review() {
     let (script, reviews) = scripted(Duration::ZERO);
-    *script.takes.lock() = Duration::from_millis(500);
-    let mut asking: Vec<_> = (0..40).map(|n| format!("good{n}")).collect::<Vec<_>>();
+    *script.latency.lock() = Duration::from_millis(500);
     let mut waiting = Vec::new();
-    for name in asking.drain(..) {
+    for name in (0..40).map(|n| format!("good{n}")) {
         let reviews = reviews.clone();
-        waiting.push(tokio::spawn(async move { ask(&reviews, &name).await }));
+        waiting.push(tokio::spawn(async move { review(&reviews, &name).await }));
     }
     sleep(Duration::from_millis(10)).await;
-    assert_eq!(script.asked(), admission::ADDRESS_REVIEWS_MAX);
+    assert_eq!(script.reviews(), admission::ADDRESS_REVIEWS_MAX);
     waiting.iter().for_each(tokio::task::JoinHandle::abort);
     sleep(Duration::from_millis(10)).await;
-    assert_eq!(reviews.inner.flights.lock().len(), admission::ADDRESS_REVIEWS_MAX);
+    assert_eq!(reviews.inner.in_flight.lock().len(), admission::ADDRESS_REVIEWS_MAX);
     sleep(Duration::from_secs(1)).await;
-    assert!(reviews.inner.flights.lock().is_empty());
-    assert_eq!(reviews.inner.admission.askers(), 0);
-    // What was asked was finished, and is known.
-    assert_eq!(script.asked(), admission::ADDRESS_REVIEWS_MAX);
-    assert_eq!(ask(&reviews, "good0").await, Ok("good0".to_owned()));
-    assert_eq!(script.asked(), admission::ADDRESS_REVIEWS_MAX);
+    assert!(reviews.inner.in_flight.lock().is_empty());
+    assert_eq!(reviews.inner.admission.flow_count(), 0);
+    // The reviews that were sent ran to their end, and their results are cached.
+    assert_eq!(script.reviews(), admission::ADDRESS_REVIEWS_MAX);
+    assert_eq!(review(&reviews, "good0").await, Ok("good0".to_owned()));
+    assert_eq!(script.reviews(), admission::ADDRESS_REVIEWS_MAX);
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_not_answered_is_asked_again_soon() {
-    for error in [refuses(403), refuses(429), refuses(500), lost()] {
+async fn a_failed_review_is_repeated_soon() {
+    for error in [status_error(403), status_error(429), status_error(500), connection_lost()] {
         let (script, reviews) = scripted(Duration::ZERO);
         script.fail(error);
-        assert_eq!(ask(&reviews, "good").await, UNAVAILABLE);
-        assert_eq!(ask(&reviews, "good").await, UNAVAILABLE);
-        assert_eq!(script.asked(), 1);
-        *script.fails.lock() = None;
+        assert_eq!(review(&reviews, "good").await, UNAVAILABLE);
+        assert_eq!(review(&reviews, "good").await, UNAVAILABLE);
+        assert_eq!(script.reviews(), 1);
+        *script.error.lock() = None;
         advance(PAUSE).await;
-        assert_eq!(ask(&reviews, "good").await, Ok("good".to_owned()));
+        assert_eq!(review(&reviews, "good").await, Ok("good".to_owned()));
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn trouble_that_is_not_the_tokens_spares_the_others_the_question() {
-    for (error, pauses) in [(refuses(403), true), (refuses(429), true), (refuses(500), false)] {
+async fn a_failure_that_no_token_caused_pauses_all_reviews() {
+    for (error, pauses) in
+        [(status_error(403), true), (status_error(429), true), (status_error(500), false)]
+    {
         let (script, reviews) = scripted(Duration::ZERO);
-        assert!(ask(&reviews, "good").await.is_ok());
+        assert!(review(&reviews, "good").await.is_ok());
         script.fail(error);
-        assert_eq!(ask(&reviews, "good1").await, UNAVAILABLE);
-        assert_eq!(ask(&reviews, "good2").await, UNAVAILABLE);
-        assert_eq!(script.asked(), if pauses { 2 } else { 3 });
-        // What is known is known.
-        assert!(ask(&reviews, "good").await.is_ok());
+        assert_eq!(review(&reviews, "good1").await, UNAVAILABLE);
+        assert_eq!(review(&reviews, "good2").await, UNAVAILABLE);
+        assert_eq!(script.reviews(), if pauses { 2 } else { 3 });
+        // Cached tokens are not affected.
+        assert!(review(&reviews, "good").await.is_ok());
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_expired_answer_is_used_in_its_grace_while_the_upstream_is_away() {
+async fn an_expired_result_is_used_for_its_grace_while_the_upstream_is_down() {
     let grace = Duration::from_secs(60);
-    let stale = |found: Result<Identity, _>| found.map(|identity| identity.stale);
-    for (error, used) in [(lost(), true), (refuses(503), true), (refuses(403), false)] {
+    let stale = |result: Result<Identity, _>| result.map(|identity| identity.stale);
+    for (error, used) in
+        [(connection_lost(), true), (status_error(503), true), (status_error(403), false)]
+    {
         let (script, reviews) = scripted(grace);
         let good = token("good");
-        assert_eq!(stale(reviews.review(&good, Asker::Socket).await), Ok(false));
+        assert_eq!(stale(reviews.review(&good, FlowKey::Socket).await), Ok(false));
         script.fail(error);
         advance(TTL).await;
         let expected = if used { Ok(true) } else { Err(AuthenticationError::Unavailable) };
-        assert_eq!(stale(reviews.review(&good, Asker::Socket).await), expected);
-        assert_eq!(stale(reviews.review(&good, Asker::Socket).await), expected, "remembered");
+        assert_eq!(stale(reviews.review(&good, FlowKey::Socket).await), expected);
+        assert_eq!(stale(reviews.review(&good, FlowKey::Socket).await), expected, "cached");
         advance(grace).await;
-        let after = stale(reviews.review(&good, Asker::Socket).await);
+        let after = stale(reviews.review(&good, FlowKey::Socket).await);
         assert_eq!(after, Err(AuthenticationError::Unavailable));
     }
-    // A refusal is the last word.
+    // A refused token is not accepted again.
     let (script, reviews) = scripted(grace);
-    assert!(ask(&reviews, "good").await.is_ok());
+    assert!(review(&reviews, "good").await.is_ok());
     script.revoked.store(true, Ordering::SeqCst);
     advance(TTL).await;
-    assert_eq!(ask(&reviews, "good").await, UNAUTHORIZED);
-    script.fail(lost());
+    assert_eq!(review(&reviews, "good").await, UNAUTHORIZED);
+    script.fail(connection_lost());
     advance(FAILURE_TTL).await;
-    assert_eq!(ask(&reviews, "good").await, UNAVAILABLE);
+    assert_eq!(review(&reviews, "good").await, UNAVAILABLE);
 }
 
-/// That the upstream was away for somebody, some time ago.
+/// An outage that other requests noticed some time ago does not justify an expired result.
 #[tokio::test(start_paused = true)]
-async fn an_expired_answer_is_not_used_for_old_news() {
+async fn an_expired_result_is_not_used_after_an_old_outage() {
     let (script, reviews) = scripted(Duration::from_secs(600));
-    let from = Asker::at(Some(IpAddr::from([10, 0, 0, 1])));
+    let from = FlowKey::from_address(Some(IpAddr::from([10, 0, 0, 1])));
     assert!(reviews.review(&token("good"), from).await.is_ok());
-    script.fail(lost());
+    script.fail(connection_lost());
     for name in ["other", "another"] {
-        assert_eq!(ask(&reviews, name).await, UNAVAILABLE);
+        assert_eq!(review(&reviews, name).await, UNAVAILABLE);
     }
-    *script.fails.lock() = None;
+    *script.error.lock() = None;
     advance(TTL * 10).await;
-    *script.takes.lock() = Duration::from_secs(1);
-    for n in 0..admission::ADDRESS_PLACES_MAX {
+    *script.latency.lock() = Duration::from_secs(1);
+    for n in 0..admission::ADDRESS_SLOTS_MAX {
         let reviews = reviews.clone();
         tokio::spawn(async move { reviews.review(&token(&format!("bad{n}")), from).await });
     }
     sleep(Duration::from_millis(1)).await;
     let newcomer = reviews.review(&token("newcomer"), from).await;
-    assert_eq!(newcomer.unwrap_err(), AuthenticationError::Crowded);
-    // Who is known is asked about, and does not wait behind others.
+    assert_eq!(newcomer.unwrap_err(), AuthenticationError::TooManyRequests);
+    // A recently good token is reviewed without waiting behind others.
     let started = Instant::now();
     assert!(!reviews.review(&token("good"), from).await.unwrap().stale);
     assert_eq!(started.elapsed().as_secs(), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_token_that_is_too_long_is_not_asked_about() {
+async fn a_token_that_is_too_long_is_not_reviewed() {
     let (script, reviews) = scripted(Duration::ZERO);
-    assert_eq!(ask(&reviews, &"x".repeat(TOKEN_BYTES_MAX + 1)).await, UNAVAILABLE);
-    assert_eq!(script.asked(), 0);
-    assert!(ask(&reviews, &"x".repeat(TOKEN_BYTES_MAX)).await.is_ok());
+    assert_eq!(review(&reviews, &"x".repeat(TOKEN_BYTES_MAX + 1)).await, UNAVAILABLE);
+    assert_eq!(script.reviews(), 0);
+    assert!(review(&reviews, &"x".repeat(TOKEN_BYTES_MAX)).await.is_ok());
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_address_does_not_keep_others_waiting() {
+async fn one_address_does_not_delay_others() {
     let (script, reviews) = scripted(Duration::ZERO);
-    *script.takes.lock() = Duration::from_secs(1);
+    *script.latency.lock() = Duration::from_secs(1);
     let flood = (0..2000).map(|n| {
         let reviews = reviews.clone();
         tokio::spawn(async move {
-            let from = Asker::at(Some(IpAddr::from([10, 0, 0, 1])));
+            let from = FlowKey::from_address(Some(IpAddr::from([10, 0, 0, 1])));
             reviews.review(&token(&format!("bad{n}")), from).await.map(|_| ())
         })
     });
     let flood: Vec<_> = flood.collect();
     sleep(Duration::from_millis(1)).await;
     assert_eq!(script.running.load(Ordering::SeqCst), admission::ADDRESS_REVIEWS_MAX);
-    assert_eq!(reviews.inner.flights.lock().len(), admission::ADDRESS_PLACES_MAX);
+    assert_eq!(reviews.inner.in_flight.lock().len(), admission::ADDRESS_SLOTS_MAX);
     let started = Instant::now();
-    let other = reviews.review(&token("good"), Asker::at(Some(IpAddr::from([10, 0, 0, 2])))).await;
+    let other = reviews
+        .review(&token("good"), FlowKey::from_address(Some(IpAddr::from([10, 0, 0, 2]))))
+        .await;
     assert!(other.is_ok());
     assert_eq!(started.elapsed().as_secs(), 1);
-    let told = join_all(flood).await;
-    let crowded = told.iter().filter(|told| matches!(told, Ok(Err(AuthenticationError::Crowded))));
-    assert_eq!(crowded.count(), 2000 - admission::ADDRESS_PLACES_MAX);
-    assert!(reviews.inner.flights.lock().is_empty());
+    let results = join_all(flood).await;
+    let rejected = results
+        .iter()
+        .filter(|result| matches!(result, Ok(Err(AuthenticationError::TooManyRequests))));
+    assert_eq!(rejected.count(), 2000 - admission::ADDRESS_SLOTS_MAX);
+    assert!(reviews.inner.in_flight.lock().is_empty());
 }
 
 /// A flood must not keep a revoked token's watch open.
 #[tokio::test(start_paused = true)]
-async fn open_watches_are_not_kept_waiting_by_clients() {
+async fn a_flood_does_not_delay_open_watches() {
     let (script, reviews) = scripted(Duration::ZERO);
-    *script.takes.lock() = Duration::from_secs(1);
+    *script.latency.lock() = Duration::from_secs(1);
     for host in 0..8 {
-        let from = Asker::at((host > 0).then(|| IpAddr::from([10, 0, 0, host])));
-        for n in 0..admission::ADDRESS_PLACES_MAX {
+        let from = FlowKey::from_address((host > 0).then(|| IpAddr::from([10, 0, 0, host])));
+        for n in 0..admission::ADDRESS_SLOTS_MAX {
             let (reviews, bad) = (reviews.clone(), token(&format!("bad{n} {from:?}")));
             tokio::spawn(async move { reviews.review(&bad, from).await });
         }
     }
     sleep(Duration::from_millis(1)).await;
-    assert_eq!(reviews.inner.flights.lock().len(), admission::PLACES_MAX);
+    assert_eq!(reviews.inner.in_flight.lock().len(), admission::SLOTS_MAX);
     let (other, socket) = (token("good"), token("good too"));
     let (watch, client) = tokio::join!(
-        reviews.review(&other, Asker::Watches),
-        reviews.review(&socket, Asker::Socket)
+        reviews.review(&other, FlowKey::Watches),
+        reviews.review(&socket, FlowKey::Socket)
     );
     assert!(watch.is_ok());
-    // It crowds nobody: the upstream will judge.
+    // This client did not cause the flood, so its request is forwarded instead of rejected.
     assert_eq!(client.unwrap_err(), AuthenticationError::Unavailable);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_flood_of_bad_tokens_harms_nobody() {
-    // Longer than the test takes: memory is freed by the real clock.
-    let life = Duration::from_secs(3600);
-    let config = AuthenticationConfig { token_ttl: life, ..config() };
+async fn a_flood_of_bad_tokens_does_not_delay_good_ones() {
+    // Longer than the test takes: moka expires values by the real clock.
+    let ttl = Duration::from_secs(3600);
+    let config = AuthenticationConfig { token_ttl: ttl, ..config() };
     let (script, reviews) = configured(&config, Duration::ZERO);
-    *script.takes.lock() = Duration::from_millis(1);
+    *script.latency.lock() = Duration::from_millis(1);
     let good: Vec<String> = (0..100).map(|n| format!("good{n}")).collect();
     for n in 0..FLOOD / 1000 {
         let flood = (0..1000).map(|m: usize| {
             let from = IpAddr::from([10, 0, 0, u8::try_from(m % 7).unwrap()]);
             let (reviews, bad) = (reviews.clone(), token(&format!("bad{n}-{m}")));
-            async move { reviews.review(&bad, Asker::at(Some(from))).await.map(|_| ()) }
+            async move { reviews.review(&bad, FlowKey::from_address(Some(from))).await.map(|_| ()) }
         });
         let flood = tokio::spawn(join_all(flood));
         tokio::task::yield_now().await;
         for name in &good {
-            // After the first time without waiting for anything.
-            let told = ask(&reviews, name);
-            let told = if n == 0 { told.await } else { told.now_or_never().unwrap() };
-            assert_eq!(told.as_ref(), Ok(name));
+            // Only the first review of a good token has to wait.
+            let user = review(&reviews, name);
+            let user = if n == 0 { user.await } else { user.now_or_never().unwrap() };
+            assert_eq!(user.as_ref(), Ok(name));
         }
-        for told in flood.await.unwrap() {
-            assert_eq!(told, Err(AuthenticationError::Unauthorized));
+        for result in flood.await.unwrap() {
+            assert_eq!(result, Err(AuthenticationError::Unauthorized));
         }
     }
-    assert!(script.running_most.load(Ordering::SeqCst) <= admission::REVIEWS_MAX);
-    assert_eq!(script.asked(), FLOOD + good.len());
-    reviews.inner.known.tidy().await;
-    let (identities, failures, bytes) = reviews.inner.known.counts();
+    assert!(script.running_max.load(Ordering::SeqCst) <= admission::REVIEWS_MAX);
+    assert_eq!(script.reviews(), FLOOD + good.len());
+    reviews.inner.cache.run_pending_tasks().await;
+    let (identities, failures, bytes) = reviews.inner.cache.counts();
     assert_eq!(identities, good.len() as u64);
-    assert!(failures <= known::FAILURES_MAX, "{failures}");
-    assert!(bytes <= known::IDENTITIES_BYTES_MAX, "{bytes}");
-    assert!(reviews.inner.flights.lock().is_empty());
-    assert_eq!(reviews.inner.admission.askers(), 0);
+    assert!(failures <= cache::FAILURES_MAX, "{failures}");
+    assert!(bytes <= cache::IDENTITIES_BYTES_MAX, "{bytes}");
+    assert!(reviews.inner.in_flight.lock().is_empty());
+    assert_eq!(reviews.inner.admission.flow_count(), 0);
 }
 
 #[tokio::test]
-async fn the_upstream_is_asked_with_the_token_and_audiences() {
+async fn a_review_holds_the_token_and_audiences() {
     use http_body_util::BodyExt as _;
     let server = TestServer::start(Speaks::http2(), |request| async move {
         assert_eq!(request.uri().path(), PATH);
@@ -405,6 +413,6 @@ async fn the_upstream_is_asked_with_the_token_and_audiences() {
         AuthenticationConfig { token_audiences: vec!["here".to_owned()], ..Default::default() };
     let upstream = server.upstream(true).await;
     let reviews = TokenReviews::new(&config, Duration::ZERO, upstream, metrics());
-    assert_eq!(ask(&reviews, "abc").await, Ok("jane".to_owned()));
+    assert_eq!(review(&reviews, "abc").await, Ok("jane".to_owned()));
     assert!(!format!("{reviews:?}").contains("abc"));
 }

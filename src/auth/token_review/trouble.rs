@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::auth::outage::OutageDetector;
-use crate::auth::token_review::known::TokenKey;
+use crate::auth::token_review::cache::TokenKey;
 use crate::upstream::error::UpstreamError;
 
 /// See the module.

@@ -196,7 +196,7 @@ impl Access {
                 NotAdmitted::Refuse(forbidden::unauthorized(), UNAUTHENTICATED)
             }
             AuthenticationError::Unavailable => NotAdmitted::Forward(Reason::Identity),
-            AuthenticationError::Crowded => {
+            AuthenticationError::TooManyRequests => {
                 NotAdmitted::Refuse(response::too_many(TOO_MANY), CROWDED)
             }
         })?;

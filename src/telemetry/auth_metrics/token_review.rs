@@ -35,7 +35,7 @@ pub enum ReviewResult {
 
 /// What was known of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lookup {
+pub enum LookupResult {
     /// That it is good.
     Authenticated,
     /// That it is not.
@@ -48,7 +48,7 @@ pub enum Lookup {
 
 /// Which bound kept a token from being reviewed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Limit {
+pub enum ReviewLimit {
     /// The token is too long.
     Size,
     /// Too many of one address run and wait.
@@ -120,22 +120,22 @@ impl TokenReviewMetrics {
     }
 
     /// Counts a look at what is remembered.
-    pub fn looked_up(&self, lookup: Lookup) {
+    pub fn looked_up(&self, lookup: LookupResult) {
         match lookup {
-            Lookup::Authenticated => self.lookups[0].inc(),
-            Lookup::Refused => self.lookups[1].inc(),
-            Lookup::Unavailable => self.lookups[2].inc(),
-            Lookup::Miss => self.lookups[3].inc(),
+            LookupResult::Authenticated => self.lookups[0].inc(),
+            LookupResult::Refused => self.lookups[1].inc(),
+            LookupResult::Unavailable => self.lookups[2].inc(),
+            LookupResult::Miss => self.lookups[3].inc(),
         }
     }
 
     /// Counts a bound reached.
-    pub fn limited(&self, limit: Limit) {
+    pub fn limited(&self, limit: ReviewLimit) {
         match limit {
-            Limit::Size => self.limited[0].inc(),
-            Limit::Address => self.limited[1].inc(),
-            Limit::Waiting => self.limited[2].inc(),
-            Limit::Wait => self.limited[3].inc(),
+            ReviewLimit::Size => self.limited[0].inc(),
+            ReviewLimit::Address => self.limited[1].inc(),
+            ReviewLimit::Waiting => self.limited[2].inc(),
+            ReviewLimit::Wait => self.limited[3].inc(),
         }
     }
 
@@ -150,7 +150,7 @@ impl TokenReviewMetrics {
     }
 
     /// How many good tokens and failures are remembered, and what the good ones weigh.
-    pub fn entries(&self, (good, failed, bytes): (u64, u64, u64)) {
+    pub fn set_cached(&self, (good, failed, bytes): (u64, u64, u64)) {
         let set = |gauge: &IntGauge, count| gauge.set(saturating_i64(count));
         set(&self.entries[0], good);
         set(&self.entries[1], failed);
@@ -170,9 +170,9 @@ mod tests {
         let registry = Registry::new();
         let metrics = TokenReviewMetrics::register(&registry).unwrap();
         metrics.reviewed(ReviewResult::Stale);
-        metrics.looked_up(Lookup::Miss);
-        metrics.limited(Limit::Wait);
-        metrics.entries((3, 4, 5));
+        metrics.looked_up(LookupResult::Miss);
+        metrics.limited(ReviewLimit::Wait);
+        metrics.set_cached((3, 4, 5));
         let text = prometheus::TextEncoder::new().encode_to_string(&registry.gather()).unwrap();
         for line in [
             "weir_token_reviews_total{result=\"stale\"} 1",
