@@ -191,7 +191,7 @@ fn select(fixture: &Fixture, name: &'static str, filter: WatchFilter) -> Case {
         for _ in 0..times {
             let state = cache.state().expect("it is ready");
             let range = PageRange { indexed, ..PageRange::default() };
-            black_box(Snapshot::present(&state).page(&filter, &range));
+            black_box(Snapshot::latest(&state).page(&filter, &range));
         }
     })
 }

@@ -148,6 +148,6 @@ pub(crate) fn list() -> Curve {
 pub(crate) fn encoded(pods: &Pods, state: &State, filter: &WatchFilter) -> Spliced {
     let indexed = pods.resource.selectable.indexed();
     let range = PageRange { indexed, ..PageRange::default() };
-    let page = Snapshot::present(state).page(filter, &range);
+    let page = Snapshot::latest(state).page(filter, &range);
     lists::encode(pods, page.objects)
 }

@@ -30,7 +30,7 @@ pub(crate) fn bench(criterion: &mut Criterion) {
         });
         let filter = of_namespace(5);
         group.bench_function(id("walk a tenth, by namespace"), |bencher| {
-            bencher.iter(|| store.walk(&filter).map(|object| object.body.len()).sum::<usize>());
+            bencher.iter(|| store.select(&filter).map(|object| object.body.len()).sum::<usize>());
         });
     }
     let cache = cache(pods.objects(5_000));
@@ -38,7 +38,7 @@ pub(crate) fn bench(criterion: &mut Criterion) {
     let filter = of_node(&pods, 17);
     let range = PageRange { indexed: pods.resource.selectable.indexed(), ..PageRange::default() };
     group.bench_function("50 of 5000 by node", |bencher| {
-        bencher.iter(|| Snapshot::present(&state).page(&filter, &range));
+        bencher.iter(|| Snapshot::latest(&state).page(&filter, &range));
     });
     group.finish();
 }

@@ -204,7 +204,7 @@ impl CachedResource {
         let indexed =
             selectable.indexed().filter(|field| selectable.is_readable(*field, key.representation));
         Self {
-            watch_cache: Arc::new(WatchCache::new(limits).indexing(indexed)),
+            watch_cache: Arc::new(WatchCache::new(limits).with_index(indexed)),
             resource,
             bookmark_template: ArcSwapOption::empty(),
             warnings: ArcSwap::default(),

@@ -27,7 +27,7 @@ use futures_util::task::AtomicWaker;
 use parking_lot::Mutex;
 
 use crate::api::resource_version::ResourceVersion;
-use crate::cache::core::dispatcher::Place;
+use crate::cache::core::dispatcher::IndexKey;
 use crate::cache::core::state::State;
 use crate::cache::core::watch_cache::{EndCause, Now};
 use crate::codec::object::Object;
@@ -38,28 +38,28 @@ pub struct Cursor {
     /// Tells cursors apart within a cache.
     pub(super) id: u64,
     /// Where the dispatcher keeps it.
-    pub(super) place: Place,
+    pub(super) index_key: IndexKey,
     /// Its index there. Written only under the cache's mutex.
-    pub(super) index: AtomicUsize,
+    pub(super) slot: AtomicUsize,
     /// Events whose place is not after this are not delivered: the asked start or the initial state, where they were ahead of the cache; else zero.
-    pub(super) after: ResourceVersion,
+    pub(super) skip_through: ResourceVersion,
     /// The task that waits, until it is woken.
-    waiting: AtomicWaker,
+    task: AtomicWaker,
     /// Whether an alarm rang that was not looked at.
     timer_fired: AtomicBool,
     /// The initial state, until it is taken or taken away.
     pub(super) initial: Mutex<Option<InitialEvents>>,
-    end: OnceLock<End>,
-    from: AtomicU64,
-    to: AtomicU64,
-    taken: AtomicU64,
+    end: OnceLock<WatchEnd>,
+    marked_from: AtomicU64,
+    marked_to: AtomicU64,
+    position: AtomicU64,
     /// The last batch that marked it, so that each batch wakes it once. Written only under the cache's mutex.
-    batch: AtomicU64,
+    round: AtomicU64,
 }
 
 /// How a watch ends: with what is still owed, and why.
 #[derive(Debug)]
-pub(super) struct End {
+pub(super) struct WatchEnd {
     /// The last state that the watch is about.
     pub(super) state: Arc<State>,
     /// Why it ends.
@@ -74,15 +74,15 @@ pub(super) struct InitialEvents {
     /// The last object taken.
     pub(super) after: Option<Arc<Object>>,
     /// How often something was taken, and how often it had been at the last check for stalled watchers.
-    pub(super) steps: u64,
+    pub(super) batches: u64,
     /// The number of steps that such a check saw first, and when.
-    pub(super) seen: Option<(u64, Now)>,
+    pub(super) last_check: Option<(u64, Now)>,
 }
 
 impl InitialEvents {
     /// A walk from the start.
     pub(super) fn new(state: Arc<State>) -> Self {
-        Self { state, after: None, steps: 0, seen: None }
+        Self { state, after: None, batches: 0, last_check: None }
     }
 }
 
@@ -90,59 +90,60 @@ impl Cursor {
     /// One that is owed the events from `from` up to but not including `to`, after its initial ones.
     pub(super) fn new(
         id: u64,
-        place: Place,
+        index_key: IndexKey,
         (from, to): (u64, u64),
-        after: ResourceVersion,
+        skip_through: ResourceVersion,
         initial: Option<InitialEvents>,
     ) -> Self {
         Self {
             id,
-            place,
-            after,
-            index: AtomicUsize::new(0),
-            waiting: AtomicWaker::new(),
+            index_key,
+            skip_through,
+            slot: AtomicUsize::new(0),
+            task: AtomicWaker::new(),
             timer_fired: AtomicBool::new(false),
             initial: Mutex::new(initial),
             end: OnceLock::new(),
-            from: AtomicU64::new(from),
-            to: AtomicU64::new(to),
-            taken: AtomicU64::new(from),
-            batch: AtomicU64::new(0),
+            marked_from: AtomicU64::new(from),
+            marked_to: AtomicU64::new(to),
+            position: AtomicU64::new(from),
+            round: AtomicU64::new(0),
         }
     }
 
     /// Marks the events from `first` to `last` as ones that may concern it. Returns whether it is the batch's first mark. To be called
     /// under the cache's mutex, before they are published, with ascending numbers.
-    pub(super) fn mark(&self, (first, last): (u64, u64), batch: u64) -> bool {
-        if self.to.load(Ordering::Relaxed) <= self.taken.load(Ordering::Acquire) {
-            self.from.store(first, Ordering::Relaxed);
+    pub(super) fn mark(&self, (first, last): (u64, u64), round: u64) -> bool {
+        if self.marked_to.load(Ordering::Relaxed) <= self.position.load(Ordering::Acquire) {
+            self.marked_from.store(first, Ordering::Relaxed);
         }
-        self.to.store(last + 1, Ordering::Release);
-        self.batch.swap(batch, Ordering::Relaxed) != batch
+        self.marked_to.store(last + 1, Ordering::Release);
+        self.round.swap(round, Ordering::Relaxed) != round
     }
 
     /// The numbers of the first event owed of a state, and of the one after the last; `None` if nothing is. The
     /// state must have been loaded before.
     pub(super) fn pending(&self, state: &State) -> Option<(u64, u64)> {
-        let to = self.to.load(Ordering::Acquire).min(state.history().end_seq());
-        let from = self.from.load(Ordering::Relaxed).max(self.taken.load(Ordering::Relaxed));
+        let to = self.marked_to.load(Ordering::Acquire).min(state.history().end_seq());
+        let from =
+            self.marked_from.load(Ordering::Relaxed).max(self.position.load(Ordering::Relaxed));
         (from < to).then_some((from, to))
     }
 
     /// Whether nothing is marked that was not taken, and it has not ended: no state need be looked at. It tells nothing of what a bookmark may claim.
     pub(super) fn is_idle(&self) -> bool {
-        self.to.load(Ordering::Acquire) <= self.taken.load(Ordering::Relaxed)
+        self.marked_to.load(Ordering::Acquire) <= self.position.load(Ordering::Relaxed)
             && self.end.get().is_none()
     }
 
     /// Names the task to be woken from now on, once. To be called before marks and alarms are looked at for the last time.
     pub(super) fn register_waker(&self, task: &Waker) {
-        self.waiting.register(task);
+        self.task.register(task);
     }
 
     /// Wakes the task that waits. To be called once a state is published.
     pub(super) fn wake_task(&self) {
-        self.waiting.wake();
+        self.task.wake();
     }
 
     /// What to give to a future of the watcher's own task that is to be polled only when it is due: it rings, and wakes the task.
@@ -157,18 +158,18 @@ impl Cursor {
     }
 
     /// Everything before this number was taken.
-    pub(super) fn set_taken(&self, seq: u64) {
-        self.taken.store(seq, Ordering::Release);
+    pub(super) fn set_position(&self, seq: u64) {
+        self.position.store(seq, Ordering::Release);
     }
 
     /// Ends the watch; to be called under the cache's mutex, before the next state is published.
-    pub(super) fn set_end(&self, end: End) {
+    pub(super) fn set_end(&self, end: WatchEnd) {
         // Only the first end counts, and none comes twice: an ended cursor is in no index.
         drop(self.end.set(end));
     }
 
     /// How the watch ends, once it does. To be read after the state was loaded.
-    pub(super) fn end(&self) -> Option<&End> {
+    pub(super) fn end(&self) -> Option<&WatchEnd> {
         self.end.get()
     }
 
@@ -177,14 +178,14 @@ impl Cursor {
     pub(super) fn end_if_stalled(&self, older_than: std::time::Duration, now: Now) -> bool {
         let mut slot = self.initial.lock();
         let Some(initial) = slot.as_mut() else { return false };
-        match initial.seen {
-            Some((steps, since)) if steps == initial.steps => {
+        match initial.last_check {
+            Some((batches, since)) if batches == initial.batches => {
                 if now.0.saturating_sub(since.0) < older_than {
                     return false;
                 }
             }
             _ => {
-                initial.seen = Some((initial.steps, now));
+                initial.last_check = Some((initial.batches, now));
                 return false;
             }
         }
@@ -204,6 +205,6 @@ impl Wake for Cursor {
 
     fn wake_by_ref(self: &Arc<Self>) {
         self.timer_fired.store(true, Ordering::Release);
-        self.waiting.wake();
+        self.task.wake();
     }
 }

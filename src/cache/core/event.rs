@@ -17,13 +17,13 @@ use crate::codec::object::Object;
 
 /// Which watchers an event is for. A change that a list showed is two events: the one comes before all that is new.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Part {
+enum Audience {
     /// All.
-    Whole,
+    All,
     /// Those whose selector the object leaves.
     Leaving,
     /// The others.
-    Staying,
+    Remaining,
 }
 
 /// See the module.
@@ -34,17 +34,17 @@ pub struct Event {
     object: Arc<Object>,
     previous: Option<Arc<Object>>,
     deleted: bool,
-    part: Part,
-    full: Frames,
-    metadata: OnceLock<Box<Frames>>,
+    audience: Audience,
+    full: ViewFrames,
+    metadata: OnceLock<Box<ViewFrames>>,
 }
 
 /// The frames of one view.
 #[derive(Debug, Default)]
-struct Frames {
+struct ViewFrames {
     added: OnceLock<Bytes>,
     modified: OnceLock<Bytes>,
-    gone: OnceLock<Bytes>,
+    deleted: OnceLock<Bytes>,
 }
 
 impl Event {
@@ -59,7 +59,7 @@ impl Event {
     }
 
     /// An object is in no list any more: when it was deleted, and as what, was not told.
-    pub fn vanished(
+    pub fn deleted_by_relist(
         previous: Arc<Object>,
         resource_version: ResourceVersion,
         applied: Now,
@@ -68,19 +68,23 @@ impl Event {
     }
 
     /// An object was found changed in a list: what that is to the watchers whose selector it leaves, at this resourceVersion.
-    pub fn leaving(
+    pub fn leaving_selectors(
         object: Arc<Object>,
         previous: Arc<Object>,
         resource_version: ResourceVersion,
         applied: Now,
     ) -> Self {
         let event = Self::new(resource_version, object, Some(previous), false, applied);
-        Self { part: Part::Leaving, ..event }
+        Self { audience: Audience::Leaving, ..event }
     }
 
     /// An object was found new or changed in a list: what that is to all other watchers.
-    pub fn staying(object: Arc<Object>, previous: Option<Arc<Object>>, applied: Now) -> Self {
-        Self { part: Part::Staying, ..Self::upserted(object, previous, applied) }
+    pub fn upserted_by_relist(
+        object: Arc<Object>,
+        previous: Option<Arc<Object>>,
+        applied: Now,
+    ) -> Self {
+        Self { audience: Audience::Remaining, ..Self::upserted(object, previous, applied) }
     }
 
     fn new(
@@ -96,8 +100,8 @@ impl Event {
             object,
             previous,
             deleted,
-            part: Part::Whole,
-            full: Frames::default(),
+            audience: Audience::All,
+            full: ViewFrames::default(),
             metadata: OnceLock::new(),
         }
     }
@@ -137,11 +141,13 @@ impl Event {
         let frames = self.frames(view);
         let encode = |event| frame::encode(event, &self.object, view);
         let frame = match (previous, matches) {
-            (_, true) if self.part == Part::Leaving => return None,
-            (_, false) if self.part == Part::Staying => return None,
+            (_, true) if self.audience == Audience::Leaving => return None,
+            (_, false) if self.audience == Audience::Remaining => return None,
             (None, true) => frames.added.get_or_init(|| encode(EventType::Added)),
             (Some(_), true) => frames.modified.get_or_init(|| encode(EventType::Modified)),
-            (Some(previous), false) => frames.gone.get_or_init(|| self.encode_gone(previous, view)),
+            (Some(previous), false) => {
+                frames.deleted.get_or_init(|| self.encode_deleted(previous, view))
+            }
             (None, false) => return None,
         };
         Some(frame.clone())
@@ -155,14 +161,14 @@ impl Event {
         size_of::<Self>() + previous + object + self.object.body.len()
     }
 
-    fn frames(&self, view: View) -> &Frames {
+    fn frames(&self, view: View) -> &ViewFrames {
         match view {
             View::Full => &self.full,
             View::Metadata => self.metadata.get_or_init(Box::default),
         }
     }
 
-    fn encode_gone(&self, previous: &Object, view: View) -> Bytes {
+    fn encode_deleted(&self, previous: &Object, view: View) -> Bytes {
         if self.deleted && self.object.resource_version == self.resource_version {
             frame::encode(EventType::Deleted, &self.object, view)
         } else {

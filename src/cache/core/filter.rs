@@ -29,7 +29,7 @@ impl WatchFilter {
         // What is not asked for is not looked up: most filters ask for little, and it is done for each watcher.
         let key = &object.key;
         let field = |number| object.attrs.field(number);
-        self.own_namespace().is_none_or(|own| own == key.namespace())
+        self.path_namespace().is_none_or(|own| own == key.namespace())
             && self.name.as_deref().is_none_or(|own| own == key.name())
             && self.labels.matches(|label| object.attrs.label(label))
             && (self.fields.is_empty() || self.fields.matches(key.name(), key.namespace(), field))
@@ -42,7 +42,7 @@ impl WatchFilter {
 
     /// The namespace that every object it matches has; never empty.
     pub fn required_namespace(&self) -> Option<&str> {
-        self.own_namespace()
+        self.path_namespace()
             .or_else(|| self.fields.required_namespace())
             .filter(|namespace| !namespace.is_empty())
     }
@@ -53,7 +53,7 @@ impl WatchFilter {
     }
 
     /// The namespace that the path names, or that the list is narrowed to; never empty.
-    pub fn own_namespace(&self) -> Option<&str> {
+    pub fn path_namespace(&self) -> Option<&str> {
         self.namespace.as_deref().filter(|namespace| !namespace.is_empty())
     }
 }

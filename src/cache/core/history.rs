@@ -22,12 +22,12 @@ use imbl::Vector;
 
 use crate::api::resource_version::ResourceVersion;
 use crate::cache::core::event::Event;
-use crate::cache::core::relist::Relisted;
+use crate::cache::core::relist::RelistSpan;
 use crate::cache::core::watch_cache::{Now, WatchRefusal, WindowLimits};
 
 /// What a cache's history hands on to the one that begins after a relist.
 #[derive(Clone, Copy, Debug)]
-pub struct Ground {
+pub struct HistoryBaseline {
     /// The number of the next event.
     pub next_seq: u64,
     /// The capacity that the window had grown to, in events; as upstream, a relist keeps it.
@@ -35,19 +35,24 @@ pub struct Ground {
     /// The resourceVersion of the first list that the cache ever held: what came before it, it never knew.
     pub first_list: Option<ResourceVersion>,
     /// How far the upstream's history had come before it was found rewound; `None` if it never was.
-    pub lost: Option<ResourceVersion>,
+    pub rewound_from: Option<ResourceVersion>,
 }
 
-impl Ground {
+impl HistoryBaseline {
     /// Of a cache that has held nothing yet.
     pub fn new(limits: &WindowLimits) -> Self {
-        Self { next_seq: 0, capacity: limits.events_min.max(1), first_list: None, lost: None }
+        Self {
+            next_seq: 0,
+            capacity: limits.events_min.max(1),
+            first_list: None,
+            rewound_from: None,
+        }
     }
 
     /// Begins on another history of the upstream; the one before had come as far as `lost`.
-    pub fn rewind(&mut self, lost: ResourceVersion) {
+    pub fn rewind(&mut self, last: ResourceVersion) {
         self.first_list = None;
-        self.lost = self.lost.max(Some(lost));
+        self.rewound_from = self.rewound_from.max(Some(last));
     }
 }
 
@@ -60,38 +65,38 @@ pub struct History {
     weight: usize,
     listed: ResourceVersion,
     first_list: ResourceVersion,
-    lost: Option<ResourceVersion>,
+    rewound_from: Option<ResourceVersion>,
     /// The place of the last event that left the window.
     evicted: Option<ResourceVersion>,
     /// The relists within the window, oldest first.
-    relists: Vec<Relisted>,
+    relists: Vec<RelistSpan>,
 }
 
 impl History {
     /// An empty history after a list of this resourceVersion.
-    pub fn new(ground: Ground, listed: ResourceVersion) -> Self {
+    pub fn new(baseline: HistoryBaseline, listed: ResourceVersion) -> Self {
         Self {
             events: Vector::new(),
-            first_seq: ground.next_seq,
-            capacity: ground.capacity,
+            first_seq: baseline.next_seq,
+            capacity: baseline.capacity,
             weight: 0,
             listed,
             // A list below the first one means that the upstream's history was rewound: older
             // resourceVersions are known anew, with another meaning.
-            first_list: ground.first_list.map_or(listed, |first| first.min(listed)),
-            lost: ground.lost,
+            first_list: baseline.first_list.map_or(listed, |first| first.min(listed)),
+            rewound_from: baseline.rewound_from,
             evicted: None,
             relists: Vec::new(),
         }
     }
 
     /// What the next history begins on.
-    pub fn ground(&self) -> Ground {
-        Ground {
+    pub fn baseline(&self) -> HistoryBaseline {
+        HistoryBaseline {
             next_seq: self.end_seq(),
             capacity: self.capacity,
             first_list: Some(self.first_list),
-            lost: self.lost,
+            rewound_from: self.rewound_from,
         }
     }
 
@@ -143,23 +148,23 @@ impl History {
         }
         self.trim(first, limits);
         if to > from {
-            self.relists.push(Relisted { first, end: self.end_seq(), from, to });
+            self.relists.push(RelistSpan { first, end: self.end_seq(), from, to });
         }
         if self.relists.len() > RELISTS_MAX {
-            let Relisted { end, to, .. } = self.relists.remove(0);
+            let RelistSpan { end, to, .. } = self.relists.remove(0);
             while self.evict_before(end) {}
             self.evicted = self.evicted.max(Some(to));
         }
     }
 
     /// The resourceVersion of a client that was told everything up to and with this event: its own, or that of the list if it is of a relist.
-    pub fn place(&self, seq: u64, event: &Event) -> ResourceVersion {
-        self.relist_of(seq).map_or(event.resource_version(), |relisted| relisted.to)
+    pub fn resume_version(&self, seq: u64, event: &Event) -> ResourceVersion {
+        self.relist_at(seq).map_or(event.resource_version(), |span| span.to)
     }
 
     /// The relist of whose batch an event is.
-    pub fn relist_of(&self, seq: u64) -> Option<&Relisted> {
-        self.relists.iter().find(|relisted| relisted.holds(seq))
+    pub fn relist_at(&self, seq: u64) -> Option<&RelistSpan> {
+        self.relists.iter().find(|span| span.contains(seq))
     }
 
     /// Brings the weight within its bound, as far as events before `keep_from` allow.
@@ -171,7 +176,7 @@ impl History {
     pub fn events(&self, from: u64, to: u64) -> impl Iterator<Item = (u64, &Arc<Event>)> {
         let from = from.clamp(self.first_seq, self.end_seq());
         let to = to.clamp(from, self.end_seq());
-        let (start, end) = (self.index(from), self.index(to));
+        let (start, end) = (self.offset(from), self.offset(to));
         (from..to).zip(self.events.focus().narrow(start..end))
     }
 
@@ -179,12 +184,12 @@ impl History {
     pub fn resume(&self, resource_version: ResourceVersion) -> Result<u64, WatchRefusal> {
         let oldest = self.oldest();
         if resource_version < oldest {
-            let may_be_lost = self.lost >= Some(resource_version);
+            let may_be_lost = self.rewound_from >= Some(resource_version);
             let began_after = resource_version < self.first_list && !may_be_lost;
             return Err(WatchRefusal::Expired { oldest, began_after });
         }
-        let open = self.relists.iter().find(|relisted| relisted.leaves_open(resource_version));
-        if let Some(Relisted { to, .. }) = open {
+        let ambiguous = self.relists.iter().find(|span| span.is_ambiguous(resource_version));
+        if let Some(RelistSpan { to, .. }) = ambiguous {
             return Err(WatchRefusal::Expired { oldest: *to, began_after: false });
         }
         Ok(self.first_after(resource_version))
@@ -195,8 +200,8 @@ impl History {
         let (mut low, mut high) = (self.first_seq, self.end_seq());
         while low < high {
             let middle = low + (high - low) / 2;
-            let event = self.events.get(self.index(middle));
-            if event.is_some_and(|event| self.place(middle, event) <= resource_version) {
+            let event = self.events.get(self.offset(middle));
+            if event.is_some_and(|event| self.resume_version(middle, event) <= resource_version) {
                 low = middle + 1;
             } else {
                 high = middle;
@@ -208,11 +213,11 @@ impl History {
     /// The oldest resourceVersion from which a watch can begin (semantics.md §5.8): the list's if nothing was
     /// evicted since, else the one before the oldest event. Of a batch all or nothing is owed.
     fn oldest(&self) -> ResourceVersion {
-        match (self.evicted, self.events.front(), self.relist_of(self.first_seq)) {
+        match (self.evicted, self.events.front(), self.relist_at(self.first_seq)) {
             (None, ..) => self.listed,
             (Some(evicted), None, _) => evicted,
-            (Some(_), Some(_), Some(relisted)) if relisted.first == self.first_seq => relisted.from,
-            (Some(_), Some(_), Some(relisted)) => relisted.to,
+            (Some(_), Some(_), Some(span)) if span.first == self.first_seq => span.from,
+            (Some(_), Some(_), Some(span)) => span.to,
             (Some(_), Some(event), None) => {
                 ResourceVersion(event.resource_version().0.saturating_sub(1))
             }
@@ -221,7 +226,7 @@ impl History {
 
     /// The oldest resourceVersion after which every single event is held.
     pub fn exact_from(&self) -> ResourceVersion {
-        let listed = self.relists.last().map_or(self.listed, |relisted| relisted.to);
+        let listed = self.relists.last().map_or(self.listed, |span| span.to);
         self.evicted.map_or(listed, |evicted| evicted.max(listed))
     }
 
@@ -248,16 +253,16 @@ impl History {
             return false;
         }
         let Some(event) = self.events.pop_front() else { return false };
-        let evicted = self.place(self.first_seq, &event);
+        let evicted = self.resume_version(self.first_seq, &event);
         self.first_seq += 1;
         self.weight = self.weight.saturating_sub(event.weight());
         self.evicted = self.evicted.max(Some(evicted));
         let first_seq = self.first_seq;
-        self.relists.retain(|relisted| first_seq < relisted.end || evicted < relisted.to);
+        self.relists.retain(|span| first_seq < span.end || evicted < span.to);
         true
     }
 
-    fn index(&self, seq: u64) -> usize {
+    fn offset(&self, seq: u64) -> usize {
         usize::try_from(seq.saturating_sub(self.first_seq)).unwrap_or(usize::MAX)
     }
 }

@@ -1,7 +1,7 @@
 //! What a new list changes, so that watches live on through it (design, section 6).
 //!
 //! When the upstream no longer has the events after R, the last resourceVersion that was applied, a list at some L > R takes their place. What
-//! differs goes to the watchers as a batch of events: first every object that is gone, or that leaves a watcher's selector, as DELETED at R; then
+//! differs goes to the watchers as a batch of events: first every object that is removed, or that leaves a watcher's selector, as DELETED at R; then
 //! what is new or changed, by ascending resourceVersion of its own, which lies in (R, L]. An object that was replaced by another of its name (its
 //! uid differs) is gone first and new then. At the end stands the state at L, and a bookmark can say so.
 //!
@@ -42,10 +42,10 @@ use crate::codec::uid;
 pub enum Discontinuity {
     /// An object has other bytes under the same resourceVersion: its definition, or the upstream's release, changed.
     #[error("objects have other bytes under the same resourceVersion")]
-    Bytes,
+    ChangedBytes,
     /// The list does not follow from what was held.
     #[error("the list does not follow from what was held")]
-    Foreign,
+    Inconsistent,
     /// The difference is heavier than the history may be.
     #[error("the difference is heavier than the history may be")]
     TooHeavy,
@@ -57,10 +57,10 @@ pub enum Discontinuity {
 /// What a list changes.
 #[derive(Debug, Default)]
 pub struct Difference {
-    /// The objects that are gone, in key order.
-    gone: Vec<Arc<Object>>,
+    /// The objects that are removed, in key order.
+    removed: Vec<Arc<Object>>,
     /// What is new, or changed from what it was, by ascending resourceVersion.
-    come: Vec<(Arc<Object>, Option<Arc<Object>>)>,
+    upserted: Vec<(Arc<Object>, Option<Arc<Object>>)>,
 }
 
 impl Difference {
@@ -84,31 +84,31 @@ impl Difference {
             difference.compare(before, after, from..=to)?;
         }
         // At the same resourceVersion there is nothing to differ by.
-        if to <= from && !difference.gone.is_empty() {
-            return Err(Discontinuity::Foreign);
+        if to <= from && !difference.removed.is_empty() {
+            return Err(Discontinuity::Inconsistent);
         }
-        difference.come.sort_by_key(|(object, _)| object.resource_version);
+        difference.upserted.sort_by_key(|(object, _)| object.resource_version);
         Ok(difference)
     }
 
     /// Changes a store accordingly; returns the events of the batch, in its order.
     pub fn apply(self, store: &mut Store, from: ResourceVersion, now: Now) -> Vec<Event> {
-        let mut events = Vec::with_capacity(self.gone.len() + self.come.len());
-        for object in self.gone {
+        let mut events = Vec::with_capacity(self.removed.len() + self.upserted.len());
+        for object in self.removed {
             store.remove(object.key.as_str());
-            events.push(Event::vanished(object, from, now));
+            events.push(Event::deleted_by_relist(object, from, now));
         }
-        for (object, previous) in &self.come {
+        for (object, previous) in &self.upserted {
             let Some(previous) = previous else { continue };
             // No filter can tell two objects of one key apart by anything else.
             if previous.attrs != object.attrs {
                 let (object, previous) = (Arc::clone(object), Arc::clone(previous));
-                events.push(Event::leaving(object, previous, from, now));
+                events.push(Event::leaving_selectors(object, previous, from, now));
             }
         }
-        for (object, previous) in self.come {
+        for (object, previous) in self.upserted {
             store.put(Arc::clone(&object));
-            events.push(Event::staying(object, previous, now));
+            events.push(Event::upserted_by_relist(object, previous, now));
         }
         events
     }
@@ -120,22 +120,26 @@ impl Difference {
         range: std::ops::RangeInclusive<ResourceVersion>,
     ) -> Result<(), Discontinuity> {
         let Some(after) = after else {
-            self.gone.extend(before.cloned());
+            self.removed.extend(before.cloned());
             return Ok(());
         };
         if let Some(before) = before
             && before.resource_version == after.resource_version
         {
-            return if before.body == after.body { Ok(()) } else { Err(Discontinuity::Bytes) };
+            return if before.body == after.body {
+                Ok(())
+            } else {
+                Err(Discontinuity::ChangedBytes)
+            };
         }
         let at = after.resource_version;
         if at <= *range.start() || at > *range.end() {
-            return Err(Discontinuity::Foreign);
+            return Err(Discontinuity::Inconsistent);
         }
         let replaced = before.filter(|before| uid::of(before) != uid::of(after));
-        self.gone.extend(replaced.cloned());
+        self.removed.extend(replaced.cloned());
         let previous = if replaced.is_some() { None } else { before.cloned() };
-        self.come.push((Arc::clone(after), previous));
+        self.upserted.push((Arc::clone(after), previous));
         Ok(())
     }
 }
@@ -148,7 +152,7 @@ pub fn check_weight(events: &[Event], limits: &WindowLimits) -> Result<(), Disco
 
 /// The place of a relist in a history; see the module.
 #[derive(Clone, Copy, Debug)]
-pub struct Relisted {
+pub struct RelistSpan {
     /// The number of the batch's first event.
     pub first: u64,
     /// The number after its last event.
@@ -159,14 +163,14 @@ pub struct Relisted {
     pub to: ResourceVersion,
 }
 
-impl Relisted {
+impl RelistSpan {
     /// Whether an event is of its batch.
-    pub fn holds(&self, seq: u64) -> bool {
+    pub fn contains(&self, seq: u64) -> bool {
         (self.first..self.end).contains(&seq)
     }
 
     /// Whether a resourceVersion lies where nobody can tell what its client has seen.
-    pub fn leaves_open(&self, resource_version: ResourceVersion) -> bool {
+    pub fn is_ambiguous(&self, resource_version: ResourceVersion) -> bool {
         self.from < resource_version && resource_version < self.to
     }
 }

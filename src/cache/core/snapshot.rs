@@ -42,12 +42,12 @@ pub struct Page {
     /// The objects in key order.
     pub objects: Vec<Arc<Object>>,
     /// Set if the limit cut the list short.
-    pub next: Option<Next>,
+    pub next: Option<Continuation>,
 }
 
 /// What follows a page.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Next {
+pub struct Continuation {
     /// The key of the page's last object, relative to the list's root.
     pub last: String,
     /// How many objects follow; only known without selectors.
@@ -56,7 +56,7 @@ pub struct Next {
 
 impl Snapshot {
     /// The present state.
-    pub fn present(state: &State) -> Self {
+    pub fn latest(state: &State) -> Self {
         Self { store: state.store().clone(), resource_version: state.resource_version() }
     }
 
@@ -99,7 +99,7 @@ impl Snapshot {
     /// The objects that a filter matches, as far as they are in the range. As upstream, whether more follow is decided before the
     /// selectors have their say: the last page may be empty.
     pub fn page(&self, filter: &WatchFilter, range: &PageRange<'_>) -> Page {
-        let first = match filter.own_namespace() {
+        let first = match filter.path_namespace() {
             Some(namespace) => Cow::Owned(format!("{namespace}/{}", range.from)),
             None => Cow::Borrowed(range.from),
         };
@@ -116,11 +116,11 @@ impl Snapshot {
             let value = filter.fields.required_value_of(field)?;
             Some((field, value))
         });
-        let mut rest = self.store.following(filter.own_namespace(), required, last.key.as_str());
+        let mut rest = self.store.all_after(filter.path_namespace(), required, last.key.as_str());
         let selects = !filter.labels.is_empty() || !filter.fields.is_empty();
         let remaining = if selects { usize::from(rest.next().is_some()) } else { rest.count() };
-        let next = (remaining > 0).then(|| Next {
-            last: match filter.own_namespace() {
+        let next = (remaining > 0).then(|| Continuation {
+            last: match filter.path_namespace() {
                 Some(_) => last.key.name().to_owned(),
                 None => last.key.as_str().to_owned(),
             },

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::api::resource_version::ResourceVersion;
 use crate::cache::core::event::Event;
 use crate::cache::core::filter::WatchFilter;
-use crate::cache::core::history::{Ground, History};
+use crate::cache::core::history::{History, HistoryBaseline};
 use crate::cache::core::relist::{self, Difference, Discontinuity};
 use crate::cache::core::store::Store;
 use crate::cache::core::watch_cache::{Change, Now, WindowLimits};
@@ -24,13 +24,17 @@ pub struct State {
 
 impl State {
     /// The state that a complete list gives.
-    pub(super) fn listed(store: Store, resource_version: ResourceVersion, ground: Ground) -> Self {
-        Self { resource_version, store, history: History::new(ground, resource_version) }
+    pub(super) fn from_list(
+        store: Store,
+        resource_version: ResourceVersion,
+        baseline: HistoryBaseline,
+    ) -> Self {
+        Self { resource_version, store, history: History::new(baseline, resource_version) }
     }
 
     /// The state after a batch; `None` if nothing in it was new. What is not newer than the resourceVersion that
     /// was reached before it is dropped, also within the batch.
-    pub(super) fn next(
+    pub(super) fn after_changes(
         &self,
         changes: Vec<Change>,
         now: Now,
@@ -46,7 +50,7 @@ impl State {
     }
 
     /// The state after a list that takes the place of events that were not told; see [`relist`].
-    pub(super) fn relisted(
+    pub(super) fn after_relist(
         &self,
         listed: &Store,
         resource_version: ResourceVersion,
@@ -66,7 +70,11 @@ impl State {
 
     /// The state that a complete list besides the stream gives at its resourceVersion, and what it weighs beyond this one, in bytes: what is
     /// equal here is shared. Its history is empty.
-    pub fn beside(&self, objects: Vec<Object>, resource_version: ResourceVersion) -> (Self, usize) {
+    pub fn with_list(
+        &self,
+        objects: Vec<Object>,
+        resource_version: ResourceVersion,
+    ) -> (Self, usize) {
         let mut store = self.store.clone();
         let mut weight = 0;
         let mut listed = HashSet::with_capacity(objects.len());
@@ -89,7 +97,7 @@ impl State {
         for object in gone {
             store.remove(object.key.as_str());
         }
-        (Self::listed(store, resource_version, self.history.ground()), weight)
+        (Self::from_list(store, resource_version, self.history.baseline()), weight)
     }
 
     /// The resourceVersion of the view: everything up to it is in, nothing after it.
@@ -111,7 +119,7 @@ impl State {
     /// The objects that a filter matches, in key order; a namespace in it narrows the walk to its range, a value of the indexed field to
     /// those that have it, a name to one look-up.
     pub fn select(&self, filter: &WatchFilter) -> Vec<Arc<Object>> {
-        self.store.walk(filter).cloned().collect()
+        self.store.select(filter).cloned().collect()
     }
 
     /// No more objects than this are looked at to list those of a filter: how long that may take, known before it is done.

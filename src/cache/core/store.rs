@@ -63,7 +63,7 @@ impl Store {
         if let Some(index) = &mut self.index {
             index.put(object, previous.as_deref());
         }
-        self.lighten(previous.as_deref());
+        self.subtract_weight(previous.as_deref());
         previous
     }
 
@@ -73,12 +73,12 @@ impl Store {
         if let Some(index) = &mut self.index {
             index.remove(&previous);
         }
-        self.lighten(Some(&previous));
+        self.subtract_weight(Some(&previous));
         Some(previous)
     }
 
     /// The objects that a filter matches, in key order.
-    pub fn walk<'a>(&'a self, filter: &'a WatchFilter) -> impl Iterator<Item = &'a Arc<Object>> {
+    pub fn select<'a>(&'a self, filter: &'a WatchFilter) -> impl Iterator<Item = &'a Arc<Object>> {
         self.scan(filter, None).filter(|object| filter.matches(object))
     }
 
@@ -104,7 +104,7 @@ impl Store {
                 (found.filter(|_| is_above(key.as_str(), low)), None)
             }
             None => {
-                let objects = self.narrowed(filter);
+                let objects = self.candidates(filter);
                 (None, objects.map(|objects| range(objects, filter.required_namespace(), low)))
             }
         };
@@ -115,13 +115,13 @@ impl Store {
     pub fn scan_max(&self, filter: &WatchFilter) -> usize {
         match self.single_key(filter) {
             Some(_) => 1,
-            None => self.narrowed(filter).map_or(0, Objects::len),
+            None => self.candidates(filter).map_or(0, Objects::len),
         }
     }
 
     /// All objects of a namespace, or of all, whose key is above `after`, in key order; of these, if `field` names a selectable field by its
     /// number, those with that value.
-    pub fn following<'a>(
+    pub fn all_after<'a>(
         &'a self,
         namespace: Option<&str>,
         field: Option<(usize, &'a str)>,
@@ -158,18 +158,18 @@ impl Store {
 
     /// Whether the index holds exactly the objects that the map holds.
     #[cfg(test)]
-    pub(super) fn is_sound(&self) -> bool {
+    pub(super) fn is_index_consistent(&self) -> bool {
         let Some(index) = &self.index else { return true };
-        let stands_there = |object: &Arc<Object>| {
+        let is_indexed = |object: &Arc<Object>| {
             let held = index.get(object.attrs.field(index.field()));
             let held = held.and_then(|objects| objects.get(object.key.as_str()));
             held.is_some_and(|held| Arc::ptr_eq(held, object))
         };
-        index.len() == self.len() && self.iter().all(stands_there)
+        index.len() == self.len() && self.iter().all(is_indexed)
     }
 
     /// The fewest objects at hand among which are all that a filter matches; `None` if it matches none.
-    fn narrowed(&self, filter: &WatchFilter) -> Option<&Objects> {
+    fn candidates(&self, filter: &WatchFilter) -> Option<&Objects> {
         let Some(index) = &self.index else { return Some(&self.objects) };
         match filter.fields.required_value_of(index.field()) {
             Some(value) => index.get(value),
@@ -194,7 +194,7 @@ impl Store {
         }
     }
 
-    fn lighten(&mut self, removed: Option<&Object>) {
+    fn subtract_weight(&mut self, removed: Option<&Object>) {
         self.weight = self.weight.saturating_sub(removed.map_or(0, Object::weight));
     }
 }

@@ -187,7 +187,7 @@ fn drain(watcher: &mut Watcher) -> (Vec<String>, Rest) {
 fn cache_of(events_min: usize, events_max: usize, bytes_max: usize) -> WatchCache {
     let age = Duration::from_secs(75);
     WatchCache::new(WindowLimits { events_min, events_max, age, bytes_max })
-        .indexing(pod_fields().indexed())
+        .with_index(pod_fields().indexed())
 }
 
 fn at(seconds: u64) -> Now {

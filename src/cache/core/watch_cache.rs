@@ -17,8 +17,8 @@ use tokio::sync::watch;
 
 use crate::api::resource_version::ResourceVersion;
 use crate::cache::core::cursor::{Cursor, InitialEvents};
-use crate::cache::core::dispatcher::{Dispatcher, Place};
-use crate::cache::core::history::Ground;
+use crate::cache::core::dispatcher::{Dispatcher, IndexKey};
+use crate::cache::core::history::HistoryBaseline;
 pub use crate::cache::core::relist::Discontinuity;
 pub use crate::cache::core::state::State;
 use crate::cache::core::store::Store;
@@ -92,7 +92,8 @@ pub struct WatchCache {
 impl WatchCache {
     /// An empty cache that is not ready.
     pub fn new(limits: WindowLimits) -> Self {
-        let writer = Writer { dispatcher: Dispatcher::default(), ground: Ground::new(&limits) };
+        let writer =
+            Writer { dispatcher: Dispatcher::default(), baseline: HistoryBaseline::new(&limits) };
         let published = CacheInner {
             state: ArcSwapOption::empty(),
             progress: watch::Sender::new(None),
@@ -102,7 +103,7 @@ impl WatchCache {
     }
 
     /// The same with an index over the selectable field of this number. To be called before it has a state.
-    pub fn indexing(mut self, field: Option<usize>) -> Self {
+    pub fn with_index(mut self, field: Option<usize>) -> Self {
         self.indexed = field;
         self
     }
@@ -126,7 +127,7 @@ impl WatchCache {
         _now: Now,
     ) -> bool {
         let store = Store::new(objects, self.indexed);
-        self.change_ground(EndCause::Relist, Some((store, resource_version)))
+        self.reset(EndCause::Relist, Some((store, resource_version)))
     }
 
     /// Takes a complete list as the new state, and gives the watchers what it changes as events, so that they live on
@@ -141,29 +142,29 @@ impl WatchCache {
         let store = Store::new(objects, self.indexed);
         loop {
             let Some(state) = self.published.state() else {
-                let taken = self.change_ground(EndCause::Relist, Some((store, resource_version)));
-                return if taken { Ok(0) } else { Err(Discontinuity::Overtaken) };
+                let replaced = self.reset(EndCause::Relist, Some((store, resource_version)));
+                return if replaced { Ok(0) } else { Err(Discontinuity::Overtaken) };
             };
             if resource_version < state.resource_version() {
                 return Err(Discontinuity::Overtaken);
             }
             // Compared before the lock, since a large collection takes its time. A proof of progress may have come in between.
-            let next = match state.relisted(&store, resource_version, now, &self.limits) {
+            let next = match state.after_relist(&store, resource_version, now, &self.limits) {
                 Ok(next) => Arc::new(next),
                 Err(discontinuity) => {
                     let list = Some((store, resource_version));
-                    let taken = self.change_ground(EndCause::Relist, list);
-                    return Err(if taken { discontinuity } else { Discontinuity::Overtaken });
+                    let replaced = self.reset(EndCause::Relist, list);
+                    return Err(if replaced { discontinuity } else { Discontinuity::Overtaken });
                 }
             };
-            if let Some(events) = self.take_over(&state, next) {
+            if let Some(events) = self.publish_relist(&state, next) {
                 return Ok(events);
             }
         }
     }
 
     /// Publishes what a relist made of `state`, and returns how many events that is; `None` if the state is another by now.
-    fn take_over(&self, state: &Arc<State>, next: Arc<State>) -> Option<usize> {
+    fn publish_relist(&self, state: &Arc<State>, next: Arc<State>) -> Option<usize> {
         let published = &*self.published;
         let mut writer = published.writer.lock();
         if published.state().is_none_or(|held| !Arc::ptr_eq(&held, state)) {
@@ -171,8 +172,8 @@ impl WatchCache {
         }
         let (from, to) = (state.resource_version(), next.resource_version());
         let first = state.history().end_seq();
-        let is_over = |after| from < after && after < to;
-        let ended = writer.dispatcher.end_silent(state, EndCause::Relist, is_over);
+        let is_overtaken = |after| from < after && after < to;
+        let ended = writer.dispatcher.end_future_starts(state, EndCause::Relist, is_overtaken);
         let marked = writer.dispatcher.mark(&next, first);
         let events = next.history().end_seq() - first;
         published.publish(Some(next));
@@ -188,7 +189,7 @@ impl WatchCache {
         let published = &*self.published;
         let mut writer = published.writer.lock();
         let Some(state) = published.state() else { return };
-        let Some(next) = state.next(changes, now, &self.limits) else { return };
+        let Some(next) = state.after_changes(changes, now, &self.limits) else { return };
         let marked = writer.dispatcher.mark(&next, state.history().end_seq());
         published.publish(Some(Arc::new(next)));
         // Nobody who comes or goes need wait for a thousand wake-ups.
@@ -198,19 +199,19 @@ impl WatchCache {
 
     /// Forgets the state: not ready any more; every watcher ends with the cause.
     pub fn invalidate(&self, cause: EndCause) {
-        self.change_ground(cause, None);
+        self.reset(cause, None);
     }
 
     /// Forgets the state, since the upstream's history was found rewound: every watcher ends (cause `Relist`), and what a client has
     /// from the lost history, which had come as far as `lost`, is no ground to watch from.
     pub fn rewind(&self, lost: ResourceVersion) {
-        self.change_ground(EndCause::Relist, None);
-        self.published.writer.lock().ground.rewind(lost);
+        self.reset(EndCause::Relist, None);
+        self.published.writer.lock().baseline.rewind(lost);
     }
 
     /// Begins a watch. It sees every later event exactly once, beginning at `start`.
     pub fn watch(&self, filter: WatchFilter, start: WatchStart) -> Result<Watcher, WatchRefusal> {
-        let place = Place::of(&filter);
+        let index_key = IndexKey::from_filter(&filter);
         let mut writer = self.published.writer.lock();
         let state = self.published.state().ok_or(WatchRefusal::NotReady)?;
         let end = state.history().end_seq();
@@ -221,16 +222,16 @@ impl WatchCache {
         let initial =
             (start == WatchStart::InitialEvents).then(|| InitialEvents::new(Arc::clone(&state)));
         let resource_version = state.resource_version();
-        let silent_until = match start {
+        let skip_through = match start {
             WatchStart::After(after) if after > resource_version => after,
             _ => ResourceVersion::default(),
         };
-        let cursor = writer.dispatcher.register(place, (from, end), silent_until, initial);
+        let cursor = writer.dispatcher.register(index_key, (from, end), skip_through, initial);
         drop(writer);
         Ok(Watcher::new(Arc::clone(&self.published), cursor, filter, start, resource_version))
     }
 
-    /// Begins a watch with a state that was listed besides the stream ([`State::beside`]), or with the present one if that is as new. Of what
+    /// Begins a watch with a state that was listed besides the stream ([`State::with_list`]), or with the present one if that is as new. Of what
     /// the stream tells later, the watch is given what is newer than the state that it began with: old and new of each event
     /// are the upstream's own states, whoever listed. The state must be of the upstream's history that is held here.
     pub fn watch_from(
@@ -238,7 +239,7 @@ impl WatchCache {
         filter: WatchFilter,
         listed: &Arc<State>,
     ) -> Result<Watcher, WatchRefusal> {
-        let place = Place::of(&filter);
+        let index_key = IndexKey::from_filter(&filter);
         let mut writer = self.published.writer.lock();
         let present = self.published.state().ok_or(WatchRefusal::NotReady)?;
         let end = present.history().end_seq();
@@ -246,8 +247,8 @@ impl WatchCache {
         let state = if listed.resource_version() > held { Arc::clone(listed) } else { present };
         let at = state.resource_version();
         let initial = Some(InitialEvents::new(state));
-        let after = if at > held { at } else { ResourceVersion::default() };
-        let cursor = writer.dispatcher.register(place, (end, end), after, initial);
+        let skip_through = if at > held { at } else { ResourceVersion::default() };
+        let cursor = writer.dispatcher.register(index_key, (end, end), skip_through, initial);
         drop(writer);
         let (cache, start) = (Arc::clone(&self.published), WatchStart::InitialEvents);
         Ok(Watcher::new(cache, cursor, filter, start, at))
@@ -256,7 +257,7 @@ impl WatchCache {
     /// Ends watchers (cause `Slow`) that still hold their initial state and took nothing of it since a call that was made
     /// `older_than` ago; a first call only notes how far each is. To be called now and then. Returns how many it ended.
     pub fn end_stalled(&self, older_than: Duration, now: Now) -> usize {
-        let cursors = self.published.writer.lock().dispatcher.with_initial();
+        let cursors = self.published.writer.lock().dispatcher.holding_initial_events();
         let ended = cursors.iter().filter(|cursor| cursor.end_if_stalled(older_than, now)).count();
         self.published.writer.lock().dispatcher.prune_initial();
         ended
@@ -268,7 +269,7 @@ impl WatchCache {
     }
 
     /// Returns false, and does nothing, if a list is older than the present state.
-    fn change_ground(&self, cause: EndCause, list: Option<(Store, ResourceVersion)>) -> bool {
+    fn reset(&self, cause: EndCause, list: Option<(Store, ResourceVersion)>) -> bool {
         let published = &*self.published;
         let mut writer = published.writer.lock();
         let old = published.state();
@@ -279,14 +280,14 @@ impl WatchCache {
         }
         let ended = match &old {
             Some(old) => {
-                writer.ground = old.history().ground();
+                writer.baseline = old.history().baseline();
                 writer.dispatcher.end_all(old, cause)
             }
             None => Vec::new(),
         };
-        let ground = writer.ground;
+        let baseline = writer.baseline;
         published.publish(list.map(|(store, resource_version)| {
-            Arc::new(State::listed(store, resource_version, ground))
+            Arc::new(State::from_list(store, resource_version, baseline))
         }));
         drop(writer);
         wake(&ended);
@@ -320,7 +321,7 @@ impl CacheInner {
     }
 
     /// As [`Self::state`], for a moment: it is not counted who looks, so that watchers on many threads do not contend for one counter.
-    pub(super) fn look(&self) -> Guard<Option<Arc<State>>> {
+    pub(super) fn load(&self) -> Guard<Option<Arc<State>>> {
         self.state.load()
     }
 
@@ -340,7 +341,7 @@ impl CacheInner {
 struct Writer {
     dispatcher: Dispatcher,
     /// What the next list begins on; up to date only while there is no state.
-    ground: Ground,
+    baseline: HistoryBaseline,
 }
 
 fn wake(cursors: &[Arc<Cursor>]) {

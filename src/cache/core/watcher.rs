@@ -55,7 +55,7 @@ pub enum Batch {
     Yield,
     /// Nothing until woken.
     Idle,
-    /// The watch is over; all that was owed before was taken, unless the cause is `Slow`.
+    /// The watch is over; all that was owed before was position, unless the cause is `Slow`.
     Ended(EndCause),
 }
 
@@ -68,7 +68,7 @@ pub(crate) enum ObjectBatch {
     Events(Vec<Arc<Event>>),
     /// Nothing until woken.
     Idle,
-    /// The watch is over; all that was owed before was taken, unless the cause is `Slow`.
+    /// The watch is over; all that was owed before was position, unless the cause is `Slow`.
     Ended(EndCause),
 }
 
@@ -180,21 +180,21 @@ impl Watcher {
         };
         let after = initial.after.take();
         let mut buffer = Vec::new();
-        let (mut events, mut looked, mut more) = (0, 0, false);
+        let (mut events, mut scanned, mut more) = (0, 0, false);
         let after_key = after.as_ref().map(|after| after.key.as_str());
         for object in initial.state.store().scan(&self.filter, after_key) {
             initial.after = Some(Arc::clone(object));
-            looked += 1;
+            scanned += 1;
             if self.filter.matches(object) {
                 frame::encode_into(&mut buffer, EventType::Added, object, self.view);
                 events += 1;
             }
-            more = buffer.len() >= max_bytes || looked >= SCAN_MAX;
+            more = buffer.len() >= max_bytes || scanned >= SCAN_MAX;
             if more {
                 break;
             }
         }
-        initial.steps += 1;
+        initial.batches += 1;
         if events > 0 {
             return Batch::Frames { chunks: smallvec![buffer.into()], events };
         }
@@ -212,7 +212,7 @@ impl Watcher {
     }
 
     fn next_events(&mut self, max_bytes: usize) -> Batch {
-        let current = self.cache.look();
+        let current = self.cache.load();
         let Some(PendingEvents { state, range, end }) = PendingEvents::new(&self.cursor, &current)
         else {
             return self.end(EndCause::Stopped);
@@ -221,15 +221,15 @@ impl Watcher {
             if from < state.history().first_seq() {
                 return self.end(EndCause::Slow);
             }
-            let Frames { chunks, taken, bookmark_due } =
+            let Frames { chunks, position, bookmark_due } =
                 self.collect_frames(state, (from, to), max_bytes);
             self.bookmark_due |= bookmark_due;
-            self.cursor.set_taken(taken);
+            self.cursor.set_position(position);
             if !chunks.is_empty() {
                 let events = chunks.len();
                 return Batch::Frames { chunks, events };
             }
-            if taken < to {
+            if position < to {
                 return Batch::Yield;
             }
         }
@@ -251,7 +251,7 @@ impl Watcher {
                 None => ObjectBatch::Ended(EndCause::Slow),
             };
         }
-        let current = self.cache.look();
+        let current = self.cache.load();
         let Some(PendingEvents { state, range, end }) = PendingEvents::new(&self.cursor, &current)
         else {
             return ObjectBatch::Ended(EndCause::Stopped);
@@ -262,10 +262,11 @@ impl Watcher {
                 return ObjectBatch::Ended(EndCause::Slow);
             }
             let to = to.min(from.saturating_add(SCAN_MAX as u64));
-            self.cursor.set_taken(to);
+            self.cursor.set_position(to);
             let events = history.events(from, to);
-            let events =
-                events.filter(|(seq, event)| history.place(*seq, event) > self.cursor.after);
+            let events = events.filter(|(seq, event)| {
+                history.resume_version(*seq, event) > self.cursor.skip_through
+            });
             return ObjectBatch::Events(events.map(|(_, event)| Arc::clone(event)).collect());
         }
         end.map_or(ObjectBatch::Idle, ObjectBatch::Ended)
@@ -278,19 +279,19 @@ impl Watcher {
         let to = to.min(from.saturating_add(SCAN_MAX as u64));
         let mut bytes = 0;
         for (seq, event) in history.events(from, to) {
-            if history.place(seq, event) <= self.cursor.after {
+            if history.resume_version(seq, event) <= self.cursor.skip_through {
                 continue;
             }
             if let Some(frame) = event.frame(&self.filter, self.view) {
                 bytes += frame.len();
                 chunks.push(frame);
-                bookmark_due = history.relist_of(seq).is_some();
+                bookmark_due = history.relist_at(seq).is_some();
                 if bytes >= max_bytes {
-                    return Frames { chunks, taken: seq + 1, bookmark_due };
+                    return Frames { chunks, position: seq + 1, bookmark_due };
                 }
             }
         }
-        Frames { chunks, taken: to, bookmark_due }
+        Frames { chunks, position: to, bookmark_due }
     }
 
     fn end(&mut self, cause: EndCause) -> Batch {
@@ -324,7 +325,7 @@ impl<'a> PendingEvents<'a> {
 struct Frames {
     chunks: Chunks,
     /// The number of the first event not looked at.
-    taken: u64,
+    position: u64,
     /// Whether the last of them is of a relist.
     bookmark_due: bool,
 }

@@ -78,7 +78,7 @@ pub(super) async fn list(cached: Arc<CachedResource>, needed: ResourceVersion) -
     }
     cached.context.observe(page.resource_version);
     let Some(present) = cached.watch_cache.state() else { return Listing::Failed };
-    let (state, weight) = present.beside(page.objects, page.resource_version);
+    let (state, weight) = present.with_list(page.objects, page.resource_version);
     let claim = cached.context.budget.claim(weight);
     Listing::Listed(Arc::new(Listed { state: Arc::new(state), generation, _claim: claim }))
 }

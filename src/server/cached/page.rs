@@ -29,7 +29,7 @@ pub(crate) fn select(
     plan: &ListPlan,
 ) -> Option<Selected> {
     let (snapshot, indexed) = match plan.at {
-        At::Newest(_) => (Snapshot::present(state), resource.selectable.indexed()),
+        At::Newest(_) => (Snapshot::latest(state), resource.selectable.indexed()),
         At::Exact(at) => (Snapshot::at(state, at)?, None),
     };
     let from = plan.from.as_deref().unwrap_or_default();

@@ -103,7 +103,7 @@ proptest! {
         let cache = truth.cache();
         truth.apply(&cache, 0, held);
         let listed_at = ResourceVersion(truth.states[listed].0);
-        let (state, weight) = cache.state().unwrap().beside(truth.objects(listed), listed_at);
+        let (state, weight) = cache.state().unwrap().with_list(truth.objects(listed), listed_at);
         assert_eq!(state.select(&WatchFilter::default()).len(), truth.states[listed].1.len());
         let own = truth.states[listed].1.values().filter(|pod| truth.states[held].1.get(&pod.key()) != Some(*pod));
         assert_eq!(weight, own.map(|pod| pod.object().weight()).sum::<usize>());
@@ -131,7 +131,7 @@ proptest! {
 fn without_a_state_of_its_own_the_cache_begins_none() {
     let cache = cache_of(10, 10, usize::MAX);
     cache.replace(Vec::new(), ResourceVersion(5), at(0));
-    let (state, _) = cache.state().unwrap().beside(Vec::new(), ResourceVersion(9));
+    let (state, _) = cache.state().unwrap().with_list(Vec::new(), ResourceVersion(9));
     cache.invalidate(EndCause::Stopped);
     let refused = cache.watch_from(WatchFilter::default(), &Arc::new(state));
     assert_eq!(refused.unwrap_err(), WatchRefusal::NotReady);

@@ -1,7 +1,7 @@
 //! The dispatcher's indexes: where watchers stand, and that they leave without a trace.
 
 use super::*;
-use crate::cache::core::dispatcher::Place;
+use crate::cache::core::dispatcher::IndexKey;
 use crate::cache::core::watcher::WatchStart;
 
 fn filters() -> Vec<WatchFilter> {
@@ -29,12 +29,12 @@ fn a_watcher_stands_in_the_narrowest_place() {
     let label = WatchFilter { labels: by_app("a").labels, ..in_namespace("ns1") };
     let lifted = WatchFilter { fields: fields("metadata.name=a"), ..in_namespace("ns1") };
     let name = WatchFilter { fields: fields("metadata.name=a"), ..WatchFilter::default() };
-    assert_eq!(Place::of(&WatchFilter::default()), Place::Rest);
-    assert_eq!(Place::of(&by_app("a")), Place::Rest);
-    assert_eq!(Place::of(&label), Place::Namespace("ns1".into()));
-    assert_eq!(Place::of(&node), Place::Field(node_field(), "n1".into()));
-    assert_eq!(Place::of(&lifted), Place::Key(Key::new("ns1", "a")));
-    assert_eq!(Place::of(&name), Place::Name("a".into()));
+    assert_eq!(IndexKey::from_filter(&WatchFilter::default()), IndexKey::Unindexed);
+    assert_eq!(IndexKey::from_filter(&by_app("a")), IndexKey::Unindexed);
+    assert_eq!(IndexKey::from_filter(&label), IndexKey::Namespace("ns1".into()));
+    assert_eq!(IndexKey::from_filter(&node), IndexKey::Field(node_field(), "n1".into()));
+    assert_eq!(IndexKey::from_filter(&lifted), IndexKey::Object(Key::new("ns1", "a")));
+    assert_eq!(IndexKey::from_filter(&name), IndexKey::Name("a".into()));
 }
 
 #[test]

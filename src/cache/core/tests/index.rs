@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 
 use super::*;
-use crate::cache::core::snapshot::{Next, PageRange, Snapshot};
+use crate::cache::core::snapshot::{Continuation, PageRange, Snapshot};
 use crate::cache::core::watch_cache::Change;
 
 /// What a walk over all objects finds of a page, by the words of [`Snapshot::page`].
@@ -16,8 +16,8 @@ fn walked(
     all: &[Arc<Object>],
     filter: &WatchFilter,
     range: &PageRange<'_>,
-) -> (Vec<Arc<Object>>, Option<Next>) {
-    let own = filter.own_namespace();
+) -> (Vec<Arc<Object>>, Option<Continuation>) {
+    let own = filter.path_namespace();
     let prefix = own.map_or(String::new(), |own| format!("{own}/"));
     let from = format!("{prefix}{}", range.from);
     let counts = |object: &Object| match range.indexed {
@@ -40,7 +40,7 @@ fn walked(
     }
     let selects = !filter.labels.is_empty() || !filter.fields.is_empty();
     let rest = raw.count();
-    let next = objects.last().filter(|_| rest > 0).map(|last| Next {
+    let next = objects.last().filter(|_| rest > 0).map(|last| Continuation {
         last: last.key.as_str().replacen(&prefix, "", 1),
         remaining: (!selects).then_some(rest as u64),
     });
@@ -148,7 +148,7 @@ proptest! {
         for revision in oldest..=state.resource_version().0 {
             let snapshot = Snapshot::at(&state, ResourceVersion(revision)).unwrap();
             let all = snapshot.page(&WatchFilter::default(), &PageRange::default()).objects;
-            prop_assert!(snapshot.store().is_sound());
+            prop_assert!(snapshot.store().is_index_consistent());
             for filter in &filters {
                 for limit in [None, NonZeroUsize::new(limit)] {
                     let range = PageRange { from, limit, indexed };

@@ -147,11 +147,11 @@ fn streams_end_where_they_cannot_live_on() {
         pod
     };
     for (list, to, why) in [
-        (vec![other(pod("a", 3))], 20, Discontinuity::Bytes),
-        (vec![pod("a", 3), pod("b", 7)], 20, Discontinuity::Foreign),
-        (vec![pod("a", 2)], 20, Discontinuity::Foreign),
-        (vec![pod("a", 21)], 20, Discontinuity::Foreign),
-        (vec![], 10, Discontinuity::Foreign),
+        (vec![other(pod("a", 3))], 20, Discontinuity::ChangedBytes),
+        (vec![pod("a", 3), pod("b", 7)], 20, Discontinuity::Inconsistent),
+        (vec![pod("a", 2)], 20, Discontinuity::Inconsistent),
+        (vec![pod("a", 21)], 20, Discontinuity::Inconsistent),
+        (vec![], 10, Discontinuity::Inconsistent),
     ] {
         let cache = ready(&[pod("a", 3)], 10);
         let mut watcher = cache.watch(WatchFilter::default(), WatchStart::Now).unwrap();

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 
 use super::*;
-use crate::cache::core::snapshot::{Next, Page, PageRange, Snapshot};
+use crate::cache::core::snapshot::{Continuation, Page, PageRange, Snapshot};
 use crate::cache::core::watch_cache::Change;
 
 type Truth = BTreeMap<String, Pod>;
@@ -37,8 +37,8 @@ fn limit(limit: usize) -> PageRange<'static> {
     PageRange { limit: NonZeroUsize::new(limit), ..PageRange::default() }
 }
 
-fn next(last: &str, remaining: Option<u64>) -> Option<Next> {
-    Some(Next { last: last.to_owned(), remaining })
+fn next(last: &str, remaining: Option<u64>) -> Option<Continuation> {
+    Some(Continuation { last: last.to_owned(), remaining })
 }
 
 #[test]
@@ -77,7 +77,7 @@ fn a_list_is_the_oldest_state() {
 fn more_is_decided_before_the_selectors() {
     let all = [("a", 1), ("b", 2), ("c", 3)].map(|(name, at)| Pod::new("ns", name, at));
     let cache = ready(&[all[0].clone().app("x"), all[1].clone(), all[2].clone()], 5, 100);
-    let snapshot = Snapshot::present(&cache.state().unwrap());
+    let snapshot = Snapshot::latest(&cache.state().unwrap());
     let page = |filter: &WatchFilter, range: PageRange<'_>| {
         let page = snapshot.page(filter, &range);
         (names(&page).join(" "), page.next.clone())
@@ -104,7 +104,7 @@ fn more_is_decided_before_the_selectors() {
 fn an_index_of_the_upstream_shows_in_the_newest_state_only() {
     let on = |name: &str, at: u64, node: &str| Pod::new("ns", name, at).node(node);
     let cache = ready(&[on("a", 1, "x"), on("b", 2, "y"), on("c", 3, "x"), on("d", 4, "y")], 5, 9);
-    let snapshot = Snapshot::present(&cache.state().unwrap());
+    let snapshot = Snapshot::latest(&cache.state().unwrap());
     let indexed = pod_fields().indexed();
     assert_eq!(indexed, Some(node_field()));
     let page = |limit: PageRange<'_>| snapshot.page(&on_node("x"), &limit).next;
@@ -164,7 +164,7 @@ proptest! {
     ) {
         let listed: Vec<_> = pods_by_key(listed).into_values().map(|pod| pod.at(1)).collect();
         let cache = ready(&listed, 10, 10);
-        let snapshot = Snapshot::present(&cache.state().unwrap());
+        let snapshot = Snapshot::latest(&cache.state().unwrap());
         let mut filter = if selects { by_app("a") } else { WatchFilter::default() };
         filter.namespace = Some(namespace.into());
         let whole = snapshot.page(&filter, &PageRange::default());
