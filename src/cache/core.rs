@@ -5,13 +5,21 @@
 //! State, history and resourceVersion change together, in batches, and are published to readers as one
 //! immutable [`State`](watch_cache::State), without locks.
 
-pub mod cursor;
-pub mod dispatcher;
+mod change;
+mod cursor;
+mod dispatcher;
+mod end_cause;
 pub mod event;
+mod field_index;
 pub mod filter;
-pub mod history;
-mod index;
-pub mod relist;
+mod history;
+mod index_key;
+mod inner;
+mod limits;
+mod now;
+mod objects;
+mod refusal;
+mod relist;
 pub mod snapshot;
 pub mod state;
 pub mod store;

@@ -27,14 +27,15 @@ use futures_util::task::AtomicWaker;
 use parking_lot::Mutex;
 
 use crate::api::resource_version::ResourceVersion;
-use crate::cache::core::dispatcher::IndexKey;
+use crate::cache::core::end_cause::EndCause;
+use crate::cache::core::index_key::IndexKey;
+use crate::cache::core::now::Now;
 use crate::cache::core::state::State;
-use crate::cache::core::watch_cache::{EndCause, Now};
 use crate::codec::object::Object;
 
 /// See the module.
 #[derive(Debug)]
-pub struct Cursor {
+pub(super) struct Cursor {
     /// Tells cursors apart within a cache.
     pub(super) id: u64,
     /// Where the dispatcher keeps it.

@@ -14,50 +14,17 @@ use std::sync::atomic::Ordering;
 
 use crate::api::resource_version::ResourceVersion;
 use crate::cache::core::cursor::{Cursor, InitialEvents, WatchEnd};
+use crate::cache::core::end_cause::EndCause;
 use crate::cache::core::event::Event;
-use crate::cache::core::filter::WatchFilter;
+use crate::cache::core::index_key::IndexKey;
 use crate::cache::core::state::State;
-use crate::cache::core::watch_cache::EndCause;
 use crate::codec::object::Key;
-
-/// The index in which a watcher stands, and under what.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum IndexKey {
-    /// One object.
-    Object(Key),
-    /// Objects with a value of one of the kind's selectable fields.
-    Field(usize, Box<str>),
-    /// Objects of a name, in every namespace (or cluster-scoped).
-    Name(Box<str>),
-    /// The objects of a namespace.
-    Namespace(Box<str>),
-    /// Any object.
-    Unindexed,
-}
-
-impl IndexKey {
-    /// The narrowest place that misses nothing of what the filter matches.
-    pub fn from_filter(filter: &WatchFilter) -> Self {
-        match (filter.required_namespace(), filter.required_name()) {
-            (Some(namespace), Some(name)) => Self::Object(Key::new(namespace, name)),
-            (namespace, name) => {
-                if let Some((field, value)) = filter.fields.required_value() {
-                    Self::Field(field, value.into())
-                } else if let Some(name) = name {
-                    Self::Name(name.into())
-                } else {
-                    namespace.map_or(Self::Unindexed, |namespace| Self::Namespace(namespace.into()))
-                }
-            }
-        }
-    }
-}
 
 type Cursors = Vec<Arc<Cursor>>;
 
 /// See the module.
 #[derive(Debug, Default)]
-pub struct Dispatcher {
+pub(super) struct Dispatcher {
     by_key: HashMap<Key, Cursors>,
     by_field: Vec<HashMap<Box<str>, Cursors>>,
     by_name: HashMap<Box<str>, Cursors>,

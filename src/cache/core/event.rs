@@ -11,7 +11,7 @@ use bytes::Bytes;
 use crate::api::media_type::View;
 use crate::api::resource_version::ResourceVersion;
 use crate::cache::core::filter::WatchFilter;
-use crate::cache::core::watch_cache::Now;
+use crate::cache::core::now::Now;
 use crate::codec::frame::{self, EventType};
 use crate::codec::object::Object;
 

@@ -22,8 +22,10 @@ use imbl::Vector;
 
 use crate::api::resource_version::ResourceVersion;
 use crate::cache::core::event::Event;
+use crate::cache::core::limits::WindowLimits;
+use crate::cache::core::now::Now;
+use crate::cache::core::refusal::WatchRefusal;
 use crate::cache::core::relist::RelistSpan;
-use crate::cache::core::watch_cache::{Now, WatchRefusal, WindowLimits};
 
 /// What a cache's history hands on to the one that begins after a relist.
 #[derive(Clone, Copy, Debug)]

@@ -32,8 +32,9 @@ use std::sync::Arc;
 
 use crate::api::resource_version::ResourceVersion;
 use crate::cache::core::event::Event;
+use crate::cache::core::limits::WindowLimits;
+use crate::cache::core::now::Now;
 use crate::cache::core::store::Store;
-use crate::cache::core::watch_cache::{Now, WindowLimits};
 use crate::codec::object::Object;
 use crate::codec::uid;
 
@@ -56,7 +57,7 @@ pub enum Discontinuity {
 
 /// What a list changes.
 #[derive(Debug, Default)]
-pub struct Difference {
+pub(super) struct Difference {
     /// The objects that are removed, in key order.
     removed: Vec<Arc<Object>>,
     /// What is new, or changed from what it was, by ascending resourceVersion.
@@ -65,7 +66,7 @@ pub struct Difference {
 
 impl Difference {
     /// Between a state at `from` and a list at `to`.
-    pub fn between(
+    pub(super) fn between(
         held: (&Store, ResourceVersion),
         listed: (&Store, ResourceVersion),
     ) -> Result<Self, Discontinuity> {
@@ -92,7 +93,7 @@ impl Difference {
     }
 
     /// Changes a store accordingly; returns the events of the batch, in its order.
-    pub fn apply(self, store: &mut Store, from: ResourceVersion, now: Now) -> Vec<Event> {
+    pub(super) fn apply(self, store: &mut Store, from: ResourceVersion, now: Now) -> Vec<Event> {
         let mut events = Vec::with_capacity(self.removed.len() + self.upserted.len());
         for object in self.removed {
             store.remove(object.key.as_str());
@@ -145,7 +146,7 @@ impl Difference {
 }
 
 /// Fails if a batch is heavier than the history may be.
-pub fn check_weight(events: &[Event], limits: &WindowLimits) -> Result<(), Discontinuity> {
+pub(super) fn check_weight(events: &[Event], limits: &WindowLimits) -> Result<(), Discontinuity> {
     let weight = events.iter().fold(0_usize, |sum, event| sum.saturating_add(event.weight()));
     if weight > limits.bytes_max { Err(Discontinuity::TooHeavy) } else { Ok(()) }
 }

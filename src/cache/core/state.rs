@@ -6,12 +6,14 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use crate::api::resource_version::ResourceVersion;
+use crate::cache::core::change::Change;
 use crate::cache::core::event::Event;
 use crate::cache::core::filter::WatchFilter;
 use crate::cache::core::history::{History, HistoryBaseline};
+use crate::cache::core::limits::WindowLimits;
+use crate::cache::core::now::Now;
 use crate::cache::core::relist::{self, Difference, Discontinuity};
 use crate::cache::core::store::Store;
-use crate::cache::core::watch_cache::{Change, Now, WindowLimits};
 use crate::codec::object::{Key, Object};
 
 /// An immutable view of the cache at one resourceVersion.

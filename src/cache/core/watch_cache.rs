@@ -11,80 +11,27 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use arc_swap::{ArcSwapOption, Guard};
-use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::api::resource_version::ResourceVersion;
+pub use crate::cache::core::change::Change;
 use crate::cache::core::cursor::{Cursor, InitialEvents};
-use crate::cache::core::dispatcher::{Dispatcher, IndexKey};
-use crate::cache::core::history::HistoryBaseline;
+pub use crate::cache::core::end_cause::EndCause;
+use crate::cache::core::index_key::IndexKey;
+use crate::cache::core::inner::CacheInner;
+pub use crate::cache::core::limits::WindowLimits;
+pub use crate::cache::core::now::Now;
+pub use crate::cache::core::refusal::WatchRefusal;
 pub use crate::cache::core::relist::Discontinuity;
 pub use crate::cache::core::state::State;
 use crate::cache::core::store::Store;
 use crate::cache::core::watcher::{WatchFilter, WatchStart, Watcher};
 use crate::codec::object::Object;
 
-/// A point on the driver's clock: time since some fixed start. The core never asks for it.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
-pub struct Now(pub Duration);
-
-/// How far the history reaches (semantics.md §5.9), bounded in bytes too; where they meet, bytes win.
-#[derive(Clone, Copy, Debug)]
-pub struct WindowLimits {
-    /// The smallest capacity, in events.
-    pub events_min: usize,
-    /// The largest capacity, in events.
-    pub events_max: usize,
-    /// The age under which the oldest event makes a full window grow.
-    pub age: Duration,
-    /// The most that objects kept only by the history may weigh, in bytes.
-    pub bytes_max: usize,
-}
-
-/// One step that the upstream told.
-#[derive(Debug)]
-pub enum Change {
-    /// An object was created or changed (ADDED or MODIFIED upstream; which, is computed from the state).
-    Upsert(Object),
-    /// An object was deleted: the object as the DELETED event carries it, with the event's resourceVersion.
-    Delete(Object),
-    /// Nothing changed up to this resourceVersion (a bookmark).
-    Progress(ResourceVersion),
-}
-
-/// Why a watch can't be served from here.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WatchRefusal {
-    /// The cache has no complete state.
-    NotReady,
-    /// The events after the asked resourceVersion are no longer (or never were) in the history; `oldest` is the
-    /// oldest from which a watch could begin. `began_after` says that this cache's whole life began after the asked
-    /// resourceVersion: it must not word a 410 then, but forward (design, section 7).
-    Expired {
-        /// The oldest resourceVersion from which a watch can begin.
-        oldest: ResourceVersion,
-        /// Whether the asked one lies before the first list that this cache ever held, so that the upstream may still have it; false where it
-        /// may be of a history that the upstream has lost ([`WatchCache::rewind`]).
-        began_after: bool,
-    },
-}
-
-/// Why all watchers of a cache ended at once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EndCause {
-    /// The state was replaced by a new list.
-    Relist,
-    /// The cache was stopped (idle, budget, excluded, shutdown).
-    Stopped,
-    /// The watcher fell out of the history window, or held its initial state for too long.
-    Slow,
-}
-
 /// See the module. Dropping it ends every watcher (cause `Stopped`).
 #[derive(Debug)]
 pub struct WatchCache {
-    published: Arc<CacheInner>,
+    inner: Arc<CacheInner>,
     limits: WindowLimits,
     indexed: Option<usize>,
 }
@@ -92,14 +39,7 @@ pub struct WatchCache {
 impl WatchCache {
     /// An empty cache that is not ready.
     pub fn new(limits: WindowLimits) -> Self {
-        let writer =
-            Writer { dispatcher: Dispatcher::default(), baseline: HistoryBaseline::new(&limits) };
-        let published = CacheInner {
-            state: ArcSwapOption::empty(),
-            progress: watch::Sender::new(None),
-            writer: Mutex::new(writer),
-        };
-        Self { published: Arc::new(published), limits, indexed: None }
+        Self { inner: Arc::new(CacheInner::new(&limits)), limits, indexed: None }
     }
 
     /// The same with an index over the selectable field of this number. To be called before it has a state.
@@ -110,12 +50,12 @@ impl WatchCache {
 
     /// The current view; `None` until the first `replace` and after `invalidate`.
     pub fn state(&self) -> Option<Arc<State>> {
-        self.published.state()
+        self.inner.state()
     }
 
     /// The resourceVersion of the current view, to be awaited: `None` while not ready. One that lags is woken for the newest.
     pub fn progress(&self) -> watch::Receiver<Option<ResourceVersion>> {
-        self.published.progress.subscribe()
+        self.inner.progress()
     }
 
     /// Takes a complete list as the new state. The history is lost and every watcher ends (cause `Relist`). Returns false, and leaves
@@ -141,7 +81,7 @@ impl WatchCache {
     ) -> Result<usize, Discontinuity> {
         let store = Store::new(objects, self.indexed);
         loop {
-            let Some(state) = self.published.state() else {
+            let Some(state) = self.inner.state() else {
                 let replaced = self.reset(EndCause::Relist, Some((store, resource_version)));
                 return if replaced { Ok(0) } else { Err(Discontinuity::Overtaken) };
             };
@@ -165,9 +105,9 @@ impl WatchCache {
 
     /// Publishes what a relist made of `state`, and returns how many events that is; `None` if the state is another by now.
     fn publish_relist(&self, state: &Arc<State>, next: Arc<State>) -> Option<usize> {
-        let published = &*self.published;
-        let mut writer = published.writer.lock();
-        if published.state().is_none_or(|held| !Arc::ptr_eq(&held, state)) {
+        let inner = &*self.inner;
+        let mut writer = inner.writer.lock();
+        if inner.state().is_none_or(|held| !Arc::ptr_eq(&held, state)) {
             return None;
         }
         let (from, to) = (state.resource_version(), next.resource_version());
@@ -176,7 +116,7 @@ impl WatchCache {
         let ended = writer.dispatcher.end_future_starts(state, EndCause::Relist, is_overtaken);
         let marked = writer.dispatcher.mark(&next, first);
         let events = next.history().end_seq() - first;
-        published.publish(Some(next));
+        inner.publish(Some(next));
         drop(writer);
         wake(&marked);
         wake(&ended);
@@ -186,12 +126,12 @@ impl WatchCache {
     /// Applies what the stream brought, as one published step. What is not newer than the present
     /// resourceVersion is dropped, and all of it while the cache is not ready. Wakes the watchers that it may concern.
     pub fn apply(&self, changes: Vec<Change>, now: Now) {
-        let published = &*self.published;
-        let mut writer = published.writer.lock();
-        let Some(state) = published.state() else { return };
+        let inner = &*self.inner;
+        let mut writer = inner.writer.lock();
+        let Some(state) = inner.state() else { return };
         let Some(next) = state.after_changes(changes, now, &self.limits) else { return };
         let marked = writer.dispatcher.mark(&next, state.history().end_seq());
-        published.publish(Some(Arc::new(next)));
+        inner.publish(Some(Arc::new(next)));
         // Nobody who comes or goes need wait for a thousand wake-ups.
         drop(writer);
         wake(&marked);
@@ -206,14 +146,14 @@ impl WatchCache {
     /// from the lost history, which had come as far as `lost`, is no ground to watch from.
     pub fn rewind(&self, lost: ResourceVersion) {
         self.reset(EndCause::Relist, None);
-        self.published.writer.lock().baseline.rewind(lost);
+        self.inner.writer.lock().baseline.rewind(lost);
     }
 
     /// Begins a watch. It sees every later event exactly once, beginning at `start`.
     pub fn watch(&self, filter: WatchFilter, start: WatchStart) -> Result<Watcher, WatchRefusal> {
         let index_key = IndexKey::from_filter(&filter);
-        let mut writer = self.published.writer.lock();
-        let state = self.published.state().ok_or(WatchRefusal::NotReady)?;
+        let mut writer = self.inner.writer.lock();
+        let state = self.inner.state().ok_or(WatchRefusal::NotReady)?;
         let end = state.history().end_seq();
         let from = match start {
             WatchStart::After(after) => state.history().resume(after)?,
@@ -228,7 +168,7 @@ impl WatchCache {
         };
         let cursor = writer.dispatcher.register(index_key, (from, end), skip_through, initial);
         drop(writer);
-        Ok(Watcher::new(Arc::clone(&self.published), cursor, filter, start, resource_version))
+        Ok(Watcher::new(Arc::clone(&self.inner), cursor, filter, start, resource_version))
     }
 
     /// Begins a watch with a state that was listed besides the stream ([`State::with_list`]), or with the present one if that is as new. Of what
@@ -240,8 +180,8 @@ impl WatchCache {
         listed: &Arc<State>,
     ) -> Result<Watcher, WatchRefusal> {
         let index_key = IndexKey::from_filter(&filter);
-        let mut writer = self.published.writer.lock();
-        let present = self.published.state().ok_or(WatchRefusal::NotReady)?;
+        let mut writer = self.inner.writer.lock();
+        let present = self.inner.state().ok_or(WatchRefusal::NotReady)?;
         let end = present.history().end_seq();
         let held = present.resource_version();
         let state = if listed.resource_version() > held { Arc::clone(listed) } else { present };
@@ -250,29 +190,29 @@ impl WatchCache {
         let skip_through = if at > held { at } else { ResourceVersion::default() };
         let cursor = writer.dispatcher.register(index_key, (end, end), skip_through, initial);
         drop(writer);
-        let (cache, start) = (Arc::clone(&self.published), WatchStart::InitialEvents);
+        let (cache, start) = (Arc::clone(&self.inner), WatchStart::InitialEvents);
         Ok(Watcher::new(cache, cursor, filter, start, at))
     }
 
     /// Ends watchers (cause `Slow`) that still hold their initial state and took nothing of it since a call that was made
     /// `older_than` ago; a first call only notes how far each is. To be called now and then. Returns how many it ended.
     pub fn end_stalled(&self, older_than: Duration, now: Now) -> usize {
-        let cursors = self.published.writer.lock().dispatcher.holding_initial_events();
+        let cursors = self.inner.writer.lock().dispatcher.holding_initial_events();
         let ended = cursors.iter().filter(|cursor| cursor.end_if_stalled(older_than, now)).count();
-        self.published.writer.lock().dispatcher.prune_initial();
+        self.inner.writer.lock().dispatcher.prune_initial();
         ended
     }
 
     /// How many watchers there are, those included that have ended and were not dropped yet.
     pub fn watchers(&self) -> usize {
-        self.published.writer.lock().dispatcher.watchers()
+        self.inner.writer.lock().dispatcher.watchers()
     }
 
     /// Returns false, and does nothing, if a list is older than the present state.
     fn reset(&self, cause: EndCause, list: Option<(Store, ResourceVersion)>) -> bool {
-        let published = &*self.published;
-        let mut writer = published.writer.lock();
-        let old = published.state();
+        let inner = &*self.inner;
+        let mut writer = inner.writer.lock();
+        let old = inner.state();
         if let (Some(old), Some((_, listed))) = (&old, &list)
             && *listed < old.resource_version()
         {
@@ -286,7 +226,7 @@ impl WatchCache {
             None => Vec::new(),
         };
         let baseline = writer.baseline;
-        published.publish(list.map(|(store, resource_version)| {
+        inner.publish(list.map(|(store, resource_version)| {
             Arc::new(State::from_list(store, resource_version, baseline))
         }));
         drop(writer);
@@ -297,7 +237,7 @@ impl WatchCache {
     /// Whether no index holds a watcher.
     #[cfg(test)]
     pub(super) fn indexes_are_empty(&self) -> bool {
-        self.published.writer.lock().dispatcher.is_empty()
+        self.inner.writer.lock().dispatcher.is_empty()
     }
 }
 
@@ -305,43 +245,6 @@ impl Drop for WatchCache {
     fn drop(&mut self) {
         self.invalidate(EndCause::Stopped);
     }
-}
-
-/// What the cache shares with its watchers.
-#[derive(Debug)]
-pub(super) struct CacheInner {
-    state: ArcSwapOption<State>,
-    progress: watch::Sender<Option<ResourceVersion>>,
-    writer: Mutex<Writer>,
-}
-
-impl CacheInner {
-    pub(super) fn state(&self) -> Option<Arc<State>> {
-        self.state.load_full()
-    }
-
-    /// As [`Self::state`], for a moment: it is not counted who looks, so that watchers on many threads do not contend for one counter.
-    pub(super) fn load(&self) -> Guard<Option<Arc<State>>> {
-        self.state.load()
-    }
-
-    pub(super) fn unregister(&self, cursor: &Cursor) {
-        self.writer.lock().dispatcher.unregister(cursor);
-    }
-
-    /// To be called under the writer's mutex, with all marks and ends set.
-    fn publish(&self, state: Option<Arc<State>>) {
-        let resource_version = state.as_deref().map(State::resource_version);
-        self.state.store(state);
-        self.progress.send_replace(resource_version);
-    }
-}
-
-#[derive(Debug)]
-struct Writer {
-    dispatcher: Dispatcher,
-    /// What the next list begins on; up to date only while there is no state.
-    baseline: HistoryBaseline,
 }
 
 fn wake(cursors: &[Arc<Cursor>]) {

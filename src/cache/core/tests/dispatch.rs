@@ -1,7 +1,7 @@
 //! The dispatcher's indexes: where watchers stand, and that they leave without a trace.
 
 use super::*;
-use crate::cache::core::dispatcher::IndexKey;
+use crate::cache::core::index_key::IndexKey;
 use crate::cache::core::watcher::WatchStart;
 
 fn filters() -> Vec<WatchFilter> {

@@ -13,7 +13,7 @@ use proptest::prelude::*;
 
 use self::steps::{Draft, LogEvent, Part, Simple, Start, Step, any_pod, any_step};
 use super::*;
-use crate::cache::core::index::VALUE_BYTES;
+use crate::cache::core::field_index::VALUE_BYTES;
 use crate::cache::core::watch_cache::{Change, Discontinuity, WatchRefusal};
 use crate::cache::core::watcher::WatchStart;
 

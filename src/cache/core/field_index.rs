@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use imbl::OrdMap;
 
-use crate::cache::core::store::Objects;
+use crate::cache::core::objects::Objects;
 use crate::codec::object::Object;
 
 /// See the module.

@@ -1,0 +1,64 @@
+//! The part of a watch cache that its watchers share: the published state and the writer's lock.
+
+use std::sync::Arc;
+
+use arc_swap::{ArcSwapOption, Guard};
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+use crate::api::resource_version::ResourceVersion;
+use crate::cache::core::cursor::Cursor;
+use crate::cache::core::dispatcher::Dispatcher;
+use crate::cache::core::history::HistoryBaseline;
+use crate::cache::core::limits::WindowLimits;
+use crate::cache::core::state::State;
+
+/// What the cache shares with its watchers.
+#[derive(Debug)]
+pub(super) struct CacheInner {
+    state: ArcSwapOption<State>,
+    progress: watch::Sender<Option<ResourceVersion>>,
+    pub(super) writer: Mutex<Writer>,
+}
+
+impl CacheInner {
+    pub(super) fn new(limits: &WindowLimits) -> Self {
+        let (dispatcher, baseline) = (Dispatcher::default(), HistoryBaseline::new(limits));
+        Self {
+            state: ArcSwapOption::empty(),
+            progress: watch::Sender::new(None),
+            writer: Mutex::new(Writer { dispatcher, baseline }),
+        }
+    }
+
+    pub(super) fn progress(&self) -> watch::Receiver<Option<ResourceVersion>> {
+        self.progress.subscribe()
+    }
+
+    pub(super) fn state(&self) -> Option<Arc<State>> {
+        self.state.load_full()
+    }
+
+    /// As [`Self::state`], for a moment: it is not counted who looks, so that watchers on many threads do not contend for one counter.
+    pub(super) fn load(&self) -> Guard<Option<Arc<State>>> {
+        self.state.load()
+    }
+
+    pub(super) fn unregister(&self, cursor: &Cursor) {
+        self.writer.lock().dispatcher.unregister(cursor);
+    }
+
+    /// To be called under the writer's mutex, with all marks and ends set.
+    pub(super) fn publish(&self, state: Option<Arc<State>>) {
+        let resource_version = state.as_deref().map(State::resource_version);
+        self.state.store(state);
+        self.progress.send_replace(resource_version);
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Writer {
+    pub(super) dispatcher: Dispatcher,
+    /// What the next list begins on; up to date only while there is no state.
+    pub(super) baseline: HistoryBaseline,
+}
