@@ -1,0 +1,153 @@
+//! Plain language: comments fit in 100 columns, cited files exist, and some words are not used.
+//!
+//! CONTRIBUTING.md has the rules of which the words are signs.
+
+use std::path::Path;
+
+use crate::files::{self, TextFile};
+use crate::shape::each;
+use crate::{finish, root};
+
+#[test]
+fn comments_fit_in_100_columns() {
+    finish("comments fit in 100 columns", &each(&files::all(), fits));
+}
+
+fn fits(file: &TextFile) -> Vec<String> {
+    let marker = match () {
+        () if file.is("rs") || file.is("mjs") => "//",
+        () if file.is("md") => return Vec::new(),
+        () => "#",
+    };
+    let comments = file.text.lines().enumerate().filter(|(_, line)| {
+        line.trim_start().starts_with(marker) && line.chars().count() > COLUMNS_MAX
+    });
+    comments.map(|(index, _)| file.complaint(index + 1, "a comment over 100 columns")).collect()
+}
+
+const COLUMNS_MAX: usize = 100;
+
+#[test]
+fn banned_words_are_not_used() {
+    let files: Vec<_> = files::all()
+        .into_iter()
+        .filter(|file| !EXEMPT.iter().any(|path| file.path.starts_with(path)))
+        .collect();
+    finish("CONTRIBUTING.md, plain language: these words are not used", &each(&files, is_plain));
+}
+
+/// Looks at comments, at text that operators see (messages, help, documents), and at names.
+fn is_plain(file: &TextFile) -> Vec<String> {
+    let mut complaints = Vec::new();
+    for (index, line) in file.text.lines().enumerate() {
+        let words = words(line);
+        for banned in BANNED {
+            if words.contains(&format!(" {banned} ")) {
+                complaints.push(file.complaint(index + 1, &format!("{banned:?}")));
+            }
+        }
+    }
+    complaints
+}
+
+/// The words of a line in lower case, each between single spaces.
+fn words(line: &str) -> String {
+    let letters = line.chars().map(|letter| match letter {
+        letter if letter.is_alphanumeric() || letter == '_' || letter == '\'' => letter,
+        _ => ' ',
+    });
+    let lower = letters.collect::<String>().to_lowercase();
+    let words: Vec<_> = lower.split_whitespace().collect();
+    format!(" {} ", words.join(" "))
+}
+
+/// Each is a sign of a sentence that needs a second reading.
+const BANNED: [&str; 14] = [
+    "anew",
+    "be had",
+    "design section",
+    "for want of",
+    "in earnest",
+    "in vain",
+    "lest",
+    "nobody else's",
+    "see the module",
+    "seldom",
+    "told",
+    "untaken",
+    "untold",
+    "whomever",
+];
+
+/// The list itself, and the list of old names.
+const EXEMPT: [&str; 2] = ["tests/tidy/language.rs", "docs/renames.md"];
+
+#[test]
+fn cited_files_exist() {
+    let files: Vec<_> = files::all()
+        .into_iter()
+        .filter(|file| !EXEMPT.iter().any(|path| file.path.starts_with(path)))
+        .collect();
+    finish("cited files exist", &each(&files, cites_what_exists));
+}
+
+fn cites_what_exists(file: &TextFile) -> Vec<String> {
+    let mut complaints = Vec::new();
+    for (index, line) in file.text.lines().enumerate() {
+        let is_comment = line.trim_start().starts_with("//");
+        if file.is("rs") && !is_comment {
+            continue;
+        }
+        for path in cited(line) {
+            if !exists(&file.path, path) {
+                complaints.push(file.complaint(index + 1, &format!("{path} does not exist")));
+            }
+        }
+    }
+    complaints
+}
+
+/// The relative paths on a line. A bare file name counts only where it ends in `.md`: other bare names
+/// are often those of users' files.
+fn cited(line: &str) -> impl Iterator<Item = &str> {
+    let is_path = |letter: char| letter.is_alphanumeric() || "._-/:~$<>{}*@+".contains(letter);
+    let tokens = line.split(move |letter| !is_path(letter));
+    tokens.map(|token| token.trim_end_matches(['.', ':'])).filter(|token| {
+        let extension = token.rsplit('.').next().unwrap_or_default();
+        let is_cited = match extension {
+            "md" => token.len() > ".md".len(),
+            "rs" | "yaml" | "tsv" | "py" | "svg" | "sh" | "toml" => token.contains('/'),
+            _ => false,
+        };
+        is_cited && !token.starts_with('/') && !token.contains([':', '~', '$', '<', '{', '*', '@'])
+    })
+}
+
+/// Whether a path exists from the root, from the citing file's directory, or from `src/`.
+fn exists(citing: &Path, path: &str) -> bool {
+    let directory = root().join(citing.parent().unwrap());
+    [root().to_path_buf(), directory, root().join("src")]
+        .iter()
+        .any(|base| base.join(path).exists())
+}
+
+#[test]
+fn each_rule_fails_when_broken() {
+    let file = crate::shape::file;
+    let wide = "a".repeat(COLUMNS_MAX);
+    assert_eq!(fits(&file("src/a.rs", &format!("//! A.\n// {wide}"))).len(), 1);
+    assert_eq!(fits(&file("config/a.yaml", &format!("# {wide}"))).len(), 1);
+    assert!(fits(&file("src/a.rs", &format!("let a = \"{wide}\";"))).is_empty());
+    assert_eq!(is_plain(&file("src/a.rs", "// It is told.")).len(), 1);
+    assert_eq!(is_plain(&file("docs/a.md", "wait, lest it end")).len(), 1);
+    assert_eq!(is_plain(&file("config/a.yaml", "# Seldom used.")).len(), 1);
+    assert_eq!(is_plain(&file("src/a.rs", "info!(\"started anew\")")).len(), 1);
+    assert_eq!(is_plain(&file("src/a.rs", "/// See the module.")).len(), 1);
+    assert_eq!(is_plain(&file("src/a.rs", "// (design, section 4)")).len(), 1);
+    assert!(is_plain(&file("src/a.rs", "// The smallest one, retold.")).is_empty());
+    let cites = |text| cites_what_exists(&file("src/a.rs", text)).len();
+    assert_eq!(cites("// See docs/missing.md."), 1);
+    assert_eq!(cites("// See missing.md, section 2."), 1);
+    assert_eq!(cites("//! `tests/nowhere.rs` has it."), 1);
+    assert_eq!(cites("// README.md, src/main.rs and main.rs exist; /etc/a.md is elsewhere."), 0);
+}

@@ -1,0 +1,26 @@
+//! The rules of the repository, as tests: layers, import cycles, file sizes, module documentation,
+//! plain language, cited files.
+//!
+//! A failure names the rule, the file and the line. Each rule is a function from text to complaints,
+//! and has a test of its own that breaks it.
+
+#![expect(clippy::unwrap_used, reason = "it reads the repository itself")]
+
+mod cycles;
+mod files;
+mod imports;
+mod language;
+mod layers;
+mod shape;
+
+use std::path::Path;
+
+/// The root of the repository.
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Fails with all complaints about one rule.
+fn finish(rule: &str, complaints: &[String]) {
+    assert!(complaints.is_empty(), "rule: {rule}\n{}", complaints.join("\n"));
+}
