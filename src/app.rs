@@ -7,6 +7,7 @@
 //! An upstream that can't be reached is no reason not to start: Weir says so (log, `/readyz`) and keeps trying, as it would if the
 //! upstream went away later. Credentials that can't be read, or that the upstream refuses at the first request, are.
 
+pub mod build_info;
 mod files;
 mod gateway;
 pub mod kubeconfig;

@@ -15,7 +15,7 @@ use anyhow::Context;
 use clap::{Args, Parser, Subcommand};
 use tokio_util::sync::CancellationToken;
 
-use crate::app::App;
+use crate::app::{App, build_info};
 use crate::cli::failure::Failure;
 use crate::cli::screen::Screen;
 use crate::cli::signals::Signals;
@@ -44,7 +44,7 @@ enum Command {
         /// The configuration file
         file: PathBuf,
     },
-    /// Print the version
+    /// Print the version and the build profile
     Version,
 }
 
@@ -112,6 +112,12 @@ impl ServeArgs {
 async fn serve(args: ServeArgs) -> Result<(), Failure> {
     let (config, kubeconfig) = args.resolve()?;
     logging::install(&config.logging).map_err(Failure::runtime)?;
+    if !build_info::is_dist() {
+        tracing::warn!(
+            profile = build_info::PROFILE,
+            "this binary is not optimized for production; build it with --profile dist"
+        );
+    }
     let mut signals =
         Signals::listen().context("cannot listen to signals").map_err(Failure::runtime)?;
     let start = async {
@@ -140,7 +146,7 @@ fn check(path: &Path) -> Result<(), Failure> {
 }
 
 fn version() -> Result<(), Failure> {
-    let line = format!("weir {}\n", env!("CARGO_PKG_VERSION"));
+    let line = format!("weir {} ({})\n", build_info::VERSION, build_info::PROFILE);
     Screen::stdout().print(&line).map_err(Failure::runtime)
 }
 
