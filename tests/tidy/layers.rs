@@ -89,7 +89,6 @@ fn rank(module: &str) -> Option<usize> {
     LAYERS.iter().position(|other| *other == layer)
 }
 
-
 #[test]
 fn the_layer_rule_itself() {
     assert!(may_use("server::get", "cache::handle"));
