@@ -2,8 +2,8 @@
 //!
 //! A failure that is certainly the upstream's (no connection) counts at once. Other failures may be
 //! specific to one request, so the upstream is treated as down only after two different requests
-//! failed in a row. Any answer clears the state. The state also expires soon: if no request was sent
-//! meanwhile, an old failure must not justify the use of an expired decision.
+//! failed in a row. Any answer clears the state. The state also expires soon: if no request was
+//! sent meanwhile, an old failure must not justify the use of an expired decision.
 
 use tokio::time::Instant;
 

@@ -1,29 +1,29 @@
 //! TokenReviews: asks the upstream which user a token belongs to (`docs/semantics.md` §12.2).
 //!
-//! An authenticated token is trusted for `token_ttl`, and never beyond its own expiry. A refused token
-//! is refused for `token_failure_ttl`. The cache knows tokens only by a keyed hash ([`cache`]). A
-//! deleted service account's token is therefore accepted for at most `token_ttl`, and a flood of bad
-//! tokens evicts no good one, because the two are cached separately.
+//! An authenticated token is trusted for `token_ttl`, and never beyond its own expiry. A refused
+//! token is refused for `token_failure_ttl`. The cache knows tokens only by a keyed hash
+//! ([`cache`]). A deleted service account's token is therefore accepted for at most `token_ttl`,
+//! and a flood of bad tokens evicts no good one, because the two are cached separately.
 //!
-//! Concurrent requests with the same unknown token share one review. It runs in its own task, so that
-//! a cancelled request does not cancel it for the others. The number of running and waiting reviews is
-//! bounded, in total and for one client address ([`admission`]). Tokens in the cache skip admission,
-//! and open watches have their own limit.
+//! Concurrent requests with the same unknown token share one review. It runs in its own task, so
+//! that a cancelled request does not cancel it for the others. The number of running and waiting
+//! reviews is bounded, in total and for one client address ([`admission`]). Cached tokens skip
+//! admission. Recently good tokens and open watches have their own limits.
 //!
-//! If a review fails, the token is neither accepted nor refused ([`AuthenticationError::Unavailable`]):
-//! the request is forwarded with its token, and the upstream decides. The failure is remembered for
-//! [`PAUSE`], so that not every request adds to the load of a failing upstream. It always applies to
-//! this token, and to all tokens if the token cannot be the cause (no connection, a missing
-//! permission, too many requests). Otherwise one token that makes the upstream fail would disable
-//! reviews of the others.
+//! If a review fails, the token is neither accepted nor refused
+//! ([`AuthenticationError::Unavailable`]): the request is forwarded with its token, and the
+//! upstream decides. The failure is remembered for [`PAUSE`], so that not every request adds to the
+//! load of a failing upstream. It always applies to this token, and to all tokens if the token
+//! cannot be the cause (no connection, a missing permission, too many requests). Otherwise one
+//! token that makes the upstream fail would disable reviews of the others.
 //!
-//! If the upstream is down (not if it rejects Weir), an expired result is used for `stale_grace` more
-//! and marked as stale.
+//! If the upstream is down (not if it rejects Weir), an expired result is used for `stale_grace`
+//! more and marked as stale.
 //!
-//! Memory, at most: [`cache::IDENTITIES_BYTES_MAX`] (64 MiB) of users; about 17 MiB of hashes of refused
-//! and of recently good tokens; [`admission::SLOTS_MAX`] tokens under review, of at most
-//! [`TOKEN_BYTES_MAX`] each (32 MiB together), and the same again for tokens that were recently good,
-//! and for open watches, which hold their tokens anyway.
+//! Memory, at most: [`cache::IDENTITIES_BYTES_MAX`] (64 MiB) of users; about 17 MiB of hashes of
+//! refused and of recently good tokens; [`admission::SLOTS_MAX`] tokens under review, of at most
+//! [`TOKEN_BYTES_MAX`] each (32 MiB together), and the same again for tokens that were recently
+//! good, and for open watches, which hold their tokens anyway.
 //!
 //! Lock order: `in_flight`, then the lock of the admission. The lock of [`trouble`] is never held
 //! together with another one. No lock is held across an await.
@@ -84,7 +84,7 @@ struct Inner {
 type PostReview =
     Arc<dyn Fn(Bytes) -> BoxFuture<'static, Result<Bytes, UpstreamError>> + Send + Sync>;
 
-/// What is known of a token after its review.
+/// The result of a review for the requests that wait for it.
 #[derive(Clone, Debug)]
 enum TokenVerdict {
     Authenticated(Arc<CachedIdentity>),
@@ -131,8 +131,8 @@ impl TokenReviews {
         Self { inner: Arc::new(inner) }
     }
 
-    /// Returns the identity of the token's user. `flow` is the client that the request counts for if
-    /// the token is not in the cache.
+    /// Returns the identity of the token's user. `flow` is the client that the request counts for
+    /// if the token is not in the cache.
     ///
     /// Takes at most about 12 s: the wait for a permit, and the review.
     pub(crate) async fn review(
@@ -194,8 +194,8 @@ impl fmt::Debug for TokenReviews {
 }
 
 impl Inner {
-    /// Returns the receiver of this token's review. Starts a review if none is in flight, unless too
-    /// many are waiting already.
+    /// Returns the receiver of this token's review. Starts a review if none is in flight, unless
+    /// too many are waiting already.
     fn join_or_start(
         self: &Arc<Self>,
         key: TokenKey,
@@ -302,14 +302,15 @@ impl ReviewTask {
         let permit = loop {
             tokio::select! {
                 permit = &mut acquire => break permit,
-                // A review that still waits is dropped with its last request. A review that was sent
-                // runs to its end: a cancelled request costs the upstream more than a completed one.
+                // A review that still waits is dropped with its last request. A review that was
+                // sent runs to its end: a cancelled request costs the upstream more than a
+                // completed one.
                 () = self.sender.closed() => if self.unlist_if_unused() { return },
             }
         };
         let verdict = match permit {
-            // Another review of this token may have ended just before this one was created, or while
-            // it waited.
+            // Another review of this token may have ended just before this one was created, or
+            // while it waited.
             Ok(_permit) => match inner.cache.get(&self.key).await {
                 Lookup::Fresh(identity) => TokenVerdict::Authenticated(identity),
                 Lookup::Refused => TokenVerdict::Refused,
@@ -347,8 +348,8 @@ impl Drop for ReviewTask {
 }
 
 const PATH: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
-/// Service account tokens have about 1 KiB, tokens of identity providers with many groups about
-/// 10 KiB. A longer token is left to the upstream, whose limit is that of a request's headers (1 MiB).
+/// Service account tokens have about 1 KiB, tokens of identity providers with many groups about 10
+/// KiB. A longer token is left to the upstream, whose limit is that of a request's headers (1 MiB).
 const TOKEN_BYTES_MAX: usize = 32 << 10;
 /// The response repeats the token (escaped, at worst six times as long) and lists at most about a
 /// thousand groups.

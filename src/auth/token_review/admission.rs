@@ -1,14 +1,16 @@
-//! Limits the reviews that run and wait, in total and for one client address, so that a client which
-//! floods Weir with bad tokens neither overloads the upstream nor delays the reviews of others.
+//! Limits the reviews that run and wait, in total and for one client address, so that a client
+//! which floods Weir with bad tokens neither overloads the upstream nor delays the reviews of
+//! others.
 //!
-//! A review first acquires a permit of its flow (its client address), then one of the total. Permits
-//! are granted in the order of the requests. A flow waits for the total with no more reviews than it
-//! may run, so a newcomer waits behind a few reviews of each address, not behind all of them.
+//! A review first acquires a permit of its flow (its client address), then one of the total.
+//! Permits are granted in the order of the requests. A flow waits for the total with no more
+//! reviews than it may run, so a newcomer waits behind a few reviews of each address, not behind
+//! all of them.
 //!
 //! Tokens that were good not long ago have permits of their own and wait in neither queue: unknown
-//! clients do not slow down known ones, even behind the same address. The same holds for open watches,
-//! whose tokens are reviewed again without a waiting request: a flood must not keep the watch of a
-//! revoked token open.
+//! clients do not slow down known ones, even behind the same address. The same holds for open
+//! watches, whose tokens are reviewed again without a waiting request: a flood must not keep the
+//! watch of a revoked token open.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -155,23 +157,24 @@ impl Drop for QueueSlot {
     }
 }
 
-/// The maximum number of reviews that run at once, without exempt flows. At a few milliseconds each,
-/// this allows about ten thousand new tokens a second, and it is a small part of the requests that
-/// kube-apiserver admits (400 read requests and 200 others by default, `--max-requests-inflight`).
+/// The maximum number of reviews that run at once, without exempt flows. At a few milliseconds
+/// each, this allows about ten thousand new tokens a second, and it is a small part of the requests
+/// that kube-apiserver admits (400 read requests and 200 others by default,
+/// `--max-requests-inflight`).
 pub(super) const REVIEWS_MAX: usize = 64;
-/// The maximum number of running reviews of one address: a quarter of the total, since the clients of
-/// a whole network may share an address.
+/// The maximum number of running reviews of one address: a quarter of the total, since the clients
+/// of a whole network may share an address.
 pub(super) const ADDRESS_REVIEWS_MAX: usize = 16;
 /// The maximum number of running and waiting reviews of one address: a quarter of the total.
 pub(super) const ADDRESS_SLOTS_MAX: usize = 256;
 /// The maximum number of running and waiting reviews, without exempt flows.
 pub(super) const SLOTS_MAX: usize = 1024;
 /// The maximum number of running reviews of known tokens, and of open watches, whose reviews are
-/// spread over their interval. At a few milliseconds each, this allows some hundred thousand tokens a
-/// minute.
+/// spread over their interval. At a few milliseconds each, this allows some hundred thousand tokens
+/// a minute.
 const EXEMPT_REVIEWS_MAX: usize = 32;
-/// The maximum number of running and waiting reviews of each exempt flow: as many as get their permit
-/// within the time that a review may wait.
+/// The maximum number of running and waiting reviews of each exempt flow: as many as get their
+/// permit within the time that a review may wait.
 const EXEMPT_SLOTS_MAX: usize = 1024;
 
 #[cfg(test)]

@@ -20,8 +20,8 @@ pub(super) enum ReviewStatus {
     Refused,
 }
 
-/// Returns the body of a TokenReview. Without audiences, the API server reviews the token for its own
-/// audiences.
+/// Returns the body of a TokenReview. Without audiences, the API server reviews the token for its
+/// own audiences.
 pub(super) fn request(token: &str, audiences: &[String]) -> Bytes {
     #[derive(Serialize)]
     #[serde(rename_all = "camelCase")]
@@ -98,8 +98,8 @@ pub(super) fn parse(response: &[u8], audiences: &[String]) -> Result<ReviewStatu
     Ok(ReviewStatus::Authenticated(user))
 }
 
-/// Returns when a JWT expires (`exp`, RFC 7519 §4.1.4); `None` for other tokens. The signature is not
-/// verified: the time can only shorten how long the upstream's answer is used.
+/// Returns when a JWT expires (`exp`, RFC 7519 §4.1.4); `None` for other tokens. The signature is
+/// not verified: the time can only shorten how long the upstream's answer is used.
 pub(super) fn expiry(token: &str) -> Option<SystemTime> {
     #[derive(Deserialize)]
     struct Claims {

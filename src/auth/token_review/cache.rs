@@ -1,11 +1,11 @@
 //! Cache of reviewed tokens, by keyed hash.
 //!
-//! Users of good tokens and failed tokens (refused, or not answered) are bounded separately, so that a
-//! flood of bad tokens evicts no good one.
+//! Users of good tokens and failed tokens (refused, or not answered) are bounded separately, so
+//! that a flood of bad tokens evicts no good one.
 //!
-//! The deadlines that decide are stored in the values; moka's expiry only frees memory. An `Instant`
-//! does not advance while a machine sleeps, so a token's own expiry is also checked against the
-//! system clock.
+//! The deadlines that decide are stored in the values; moka's expiry only frees memory. An
+//! `Instant` does not advance while a machine sleeps, so a token's own expiry is also checked
+//! against the system clock.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -28,7 +28,8 @@ pub(super) struct TokenCache {
     stale_grace: Duration,
 }
 
-/// Stands for a token in the cache: a keyed hash, so that neither memory nor timing reveals the token.
+/// Stands for a token in the cache: a keyed hash, so that neither memory nor timing reveals the
+/// token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct TokenKey([u8; 32]);
 
@@ -60,7 +61,7 @@ enum FailureKind {
     Unanswered { is_down: bool },
 }
 
-/// What the cache holds for a token.
+/// The result of a cache lookup.
 #[derive(Debug)]
 pub(super) enum Lookup {
     /// The token is good.
@@ -83,7 +84,8 @@ impl TokenKey {
 }
 
 impl CachedIdentity {
-    /// Creates the identity of a token that was just authenticated. Fails if `not_after` has passed.
+    /// Creates the identity of a token that was just authenticated. Fails if `not_after` has
+    /// passed.
     pub(super) fn new(user: User, not_after: Option<SystemTime>) -> Result<Self, Expired> {
         let expires_at = match not_after {
             None => None,
@@ -207,7 +209,8 @@ impl TokenCache {
     /// Stores that the token was refused. `requested_at` is when the review was sent.
     pub(super) async fn insert_refused(&self, key: TokenKey, requested_at: Instant) {
         let Some(until) = requested_at.checked_add(self.failure_ttl) else { return };
-        // A refused token must not be accepted again from the cache, even while the upstream is down.
+        // A refused token must not be accepted again from the cache, even while the upstream is
+        // down.
         self.identities.invalidate(&key).await;
         self.recently_good.invalidate(&key).await;
         self.failures.insert(key, Failure { until, kind: FailureKind::Refused }).await;
@@ -219,8 +222,8 @@ impl TokenCache {
         self.failures.insert(key, Failure { until: Instant::now() + pause, kind }).await;
     }
 
-    /// Returns the approximate numbers of good and of failed tokens, and the weight of the good ones
-    /// in bytes.
+    /// Returns the approximate numbers of good and of failed tokens, and the weight of the good
+    /// ones in bytes.
     pub(super) fn counts(&self) -> (u64, u64, u64) {
         (
             self.identities.entry_count(),
@@ -248,8 +251,8 @@ pub(super) const FAILURES_MAX: u64 = 16 << 10;
 /// The maximum number of recently good tokens, of about 200 bytes each (13 MiB): more than Weir has
 /// users at once.
 const RECENTLY_GOOD_MAX: u64 = 64 << 10;
-/// How long a token counts as recently good after its last review: long enough for a controller that
-/// sends a request every few minutes.
+/// How long a token counts as recently good after its last review: long enough for a controller
+/// that sends a request every few minutes.
 const RECENTLY_GOOD_IDLE_MAX: Duration = Duration::from_secs(900);
 /// moka does not accept an arbitrary duration. No configuration needs a longer one.
 const MOKA_TTL_MAX: Duration = Duration::from_secs(365 * 24 * 3600);

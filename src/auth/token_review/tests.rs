@@ -1,5 +1,5 @@
-//! Reviews against a scripted upstream with a paused clock: how often it is asked, and what happens if
-//! it does not answer.
+//! Reviews against a scripted upstream with a paused clock: how often it is asked, and what happens
+//! if it does not answer.
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
