@@ -18,11 +18,11 @@ use prometheus::Registry;
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 use weir::api::request_info::RequestInfo;
+use weir::auth::audit::metrics::AuditMetrics;
 use weir::auth::audit::{AuditLog, AuditResponse, AuditSubject, Staleness};
 use weir::auth::peer::Peer;
 use weir::auth::user::User;
 use weir::config::{AuditBuffer, AuditConfig, AuditLevel, AuditOutput, AuditRule};
-use weir::telemetry::auth_metrics::audit::AuditMetrics;
 
 struct Hit {
     parts: Parts,

@@ -33,10 +33,10 @@ use weir::auth::attributes::Attributes;
 use weir::auth::authenticator::Authenticator;
 use weir::auth::authorizer::{Authorizer, Source};
 use weir::auth::forbidden::forbidden;
+use weir::auth::metrics::AuthMetrics;
 use weir::auth::peer::Peer;
 use weir::auth::user::User;
 use weir::config::{AuthenticationConfig, AuthorizationConfig};
-use weir::telemetry::auth_metrics::AuthMetrics;
 use weir::upstream::Upstream;
 use weir::upstream::metrics::UpstreamMetrics;
 

@@ -134,8 +134,8 @@ impl Stage {
             before.resident,
             after.resident,
             (after.cpu.saturating_sub(before.cpu)).as_secs_f64(),
-            metric(self.admin, "weir_token_review_cache_entries{result=\"authenticated\"}").await,
-            metric(self.admin, "weir_token_review_cache_entries{result=\"failed\"}").await,
+            metric(self.admin, "weir_token_review_cache_tokens{result=\"authenticated\"}").await,
+            metric(self.admin, "weir_token_review_cache_tokens{result=\"failed\"}").await,
         );
         println!(
             "  upstream: {} token reviews ({} of good tokens), {} requests forwarded",

@@ -18,6 +18,7 @@ pub mod authorizer;
 pub mod bearer;
 pub mod cluster;
 pub mod forbidden;
+pub mod metrics;
 mod outage;
 pub mod peer;
 pub mod rbac;

@@ -4,9 +4,9 @@
 //! the names that every Prometheus client uses (`process_resident_memory_bytes`,
 //! `process_start_time_seconds`, ...).
 
+use crate::auth::metrics::AuthMetrics;
 use crate::server::GzipMetrics;
 use crate::server::ServerMetrics;
-use crate::telemetry::auth_metrics::AuthMetrics;
 use crate::telemetry::cache_metrics::CacheMetrics;
 use crate::telemetry::metrics::gauge_vec;
 use crate::upstream::metrics::UpstreamMetrics;

@@ -12,6 +12,7 @@
 
 mod event;
 mod json;
+pub mod metrics;
 mod policy;
 mod queue;
 mod record;
@@ -30,10 +31,10 @@ use jiff::Timestamp;
 
 use crate::auth::audit::event::Stage;
 pub use crate::auth::audit::event::{AuditResponse, AuditSubject, Staleness};
+use crate::auth::audit::metrics::{AuditMetrics, LossCause};
 use crate::auth::audit::queue::Queue;
 use crate::auth::audit::writer::{LogFile, Output, Stdout};
 use crate::config::{AuditBuffer, AuditConfig, AuditOutput, AuditRule};
-use crate::telemetry::auth_metrics::audit::{AuditMetrics, LossCause};
 
 /// The log. Dropped, it writes what it has accepted, but nobody waits for that; see [`AuditLog::close`].
 pub struct AuditLog {

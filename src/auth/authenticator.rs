@@ -4,6 +4,7 @@
 //! that finds fault ends in 401 unless a later one knows a user: a wrong credential is never anonymous. So a good certificate wins over any token,
 //! and beside a bad one the token decides.
 
+pub mod metrics;
 #[cfg(test)]
 mod tests;
 
@@ -14,17 +15,15 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use http::HeaderMap;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use crate::auth::authenticator::metrics::{AuthenticationMetrics, AuthenticationResult};
 use crate::auth::bearer::{Bearer, BearerToken};
 use crate::auth::cluster::{Certified, Follower, ProxyHeaders, Settings};
+use crate::auth::metrics::AuthMetrics;
 use crate::auth::peer::Peer;
 use crate::auth::token_review::{FlowKey, TokenReviews};
 use crate::auth::user::{Credential, Identity, User};
 use crate::auth::x509::handshake::Hints;
 use crate::config::{Anonymous, AuthenticationConfig};
-use crate::telemetry::auth_metrics::AuthMetrics;
-use crate::telemetry::auth_metrics::authentication::{
-    AuthenticationMetrics, AuthenticationResult, CredentialLabel,
-};
 use crate::upstream::Upstream;
 
 /// See the module.
@@ -170,18 +169,12 @@ impl Authenticator {
         asker: FlowKey,
     ) -> Result<Identity, AuthenticationError> {
         let (credential, found) = match presented {
-            Presented::Nothing => (CredentialLabel::None, self.nobody()),
-            Presented::Token(token) => {
-                (CredentialLabel::Token, self.reviews.review(token, asker).await)
-            }
-            Presented::User(identity) => (label(identity.credential), still_good(identity)),
-            Presented::Wrong => {
-                (CredentialLabel::Certificate, Err(AuthenticationError::Unauthorized))
-            }
-            Presented::Unclear => (CredentialLabel::Token, Err(AuthenticationError::Unavailable)),
-            Presented::Unknown => {
-                (CredentialLabel::Certificate, Err(AuthenticationError::Unavailable))
-            }
+            Presented::Nothing => (Credential::None, self.nobody()),
+            Presented::Token(token) => (Credential::Token, self.reviews.review(token, asker).await),
+            Presented::User(identity) => (identity.credential, still_good(identity)),
+            Presented::Wrong => (Credential::Certificate, Err(AuthenticationError::Unauthorized)),
+            Presented::Unclear => (Credential::Token, Err(AuthenticationError::Unavailable)),
+            Presented::Unknown => (Credential::Certificate, Err(AuthenticationError::Unavailable)),
         };
         let result = match &found {
             Ok(_) => AuthenticationResult::Ok,
@@ -243,15 +236,6 @@ fn still_good(identity: &Identity) -> Result<Identity, AuthenticationError> {
     match identity.not_after {
         Some(end) if SystemTime::now() >= end => Err(AuthenticationError::Unauthorized),
         _ => Ok(identity.clone()),
-    }
-}
-
-fn label(credential: Credential) -> CredentialLabel {
-    match credential {
-        Credential::None => CredentialLabel::None,
-        Credential::Token => CredentialLabel::Token,
-        Credential::Certificate => CredentialLabel::Certificate,
-        Credential::FrontProxy => CredentialLabel::FrontProxy,
     }
 }
 

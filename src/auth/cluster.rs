@@ -24,11 +24,11 @@ use rustls_pki_types::CertificateDer;
 pub(crate) use follow::Follower;
 pub use proxy_headers::{ProxyHeaders, RemoteUserHeaders};
 
+use crate::auth::authenticator::metrics::{AuthenticationMetrics, CaKind, CaState};
 use crate::auth::request_header::RequestHeader;
 use crate::auth::user::User;
 use crate::auth::x509::handshake::Hints;
 use crate::auth::x509::{Bundle, Shown, user};
-use crate::telemetry::auth_metrics::authentication::{AuthenticationMetrics, CaKind, CaState};
 
 /// A part of the settings.
 #[derive(Debug)]
@@ -232,8 +232,8 @@ impl Settings {
             Setting::Unset => Setting::Unset,
             Setting::Set(rights) => Setting::Set(Arc::new(rights.names.clone())),
         });
-        self.metrics.ca(CaKind::Client, trust.client.state());
-        self.metrics.ca(CaKind::RequestHeader, trust.front_proxy.state());
+        self.metrics.set_ca_state(CaKind::Client, trust.client.state());
+        self.metrics.set_ca_state(CaKind::RequestHeader, trust.front_proxy.state());
     }
 }
 

@@ -31,6 +31,7 @@
 mod admission;
 mod answer;
 mod cache;
+pub mod metrics;
 #[cfg(test)]
 mod tests;
 mod trouble;
@@ -53,12 +54,12 @@ pub(crate) use crate::auth::token_review::admission::FlowKey;
 use crate::auth::token_review::admission::{Admission, QueueFull, QueueSlot};
 use crate::auth::token_review::answer::ReviewStatus;
 use crate::auth::token_review::cache::{CachedIdentity, Lookup, TokenCache, TokenKey};
+use crate::auth::token_review::metrics::{
+    LookupResult, ReviewLimit, ReviewResult, TokenReviewMetrics,
+};
 use crate::auth::token_review::trouble::{PAUSE, Trouble};
 use crate::auth::user::{Identity, random_key};
 use crate::config::AuthenticationConfig;
-use crate::telemetry::auth_metrics::token_review::{
-    LookupResult, ReviewLimit, ReviewResult, TokenReviewMetrics,
-};
 use crate::upstream::Upstream;
 use crate::upstream::error::UpstreamError;
 use crate::upstream::fetch::post_review;
@@ -142,7 +143,7 @@ impl TokenReviews {
     ) -> Result<Identity, AuthenticationError> {
         let inner = &self.inner;
         if token.as_bytes().len() > TOKEN_BYTES_MAX {
-            inner.metrics.limited(ReviewLimit::Size);
+            inner.metrics.limited(ReviewLimit::TokenSize);
             return Err(AuthenticationError::Unavailable);
         }
         let key = TokenKey::new(&inner.key, token.as_bytes());
@@ -209,7 +210,7 @@ impl Inner {
         let slot = self.admission.enqueue(flow).inspect_err(|full| {
             self.metrics.limited(match full {
                 QueueFull::Flow => ReviewLimit::Address,
-                QueueFull::Total => ReviewLimit::Waiting,
+                QueueFull::Total => ReviewLimit::Total,
             });
         })?;
         let (sender, receiver) = watch::channel(None);
@@ -319,7 +320,7 @@ impl ReviewTask {
                 Lookup::Miss => inner.send_review(self.key, &token).await,
             },
             Err(_) => {
-                inner.metrics.limited(ReviewLimit::Wait);
+                inner.metrics.limited(ReviewLimit::WaitTime);
                 inner.not_reviewed()
             }
         };

@@ -13,7 +13,7 @@ use parking_lot::{Condvar, Mutex};
 use tokio::sync::{Semaphore, SemaphorePermit, TryAcquireError};
 use tokio_util::sync::CancellationToken;
 
-use crate::telemetry::auth_metrics::audit::{AuditMetrics, LossCause};
+use crate::auth::audit::metrics::{AuditMetrics, LossCause};
 
 /// See the module.
 #[derive(Debug)]

@@ -15,8 +15,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::auth::audit::metrics::{AuditMetrics, LossCause};
 use crate::auth::audit::queue::{Batch, Queue};
-use crate::telemetry::auth_metrics::audit::{AuditMetrics, LossCause};
 
 /// Where lines go.
 pub(super) trait Output: Send {

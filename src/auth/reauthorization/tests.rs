@@ -7,10 +7,10 @@ use tokio::task::JoinHandle;
 
 use super::*;
 use crate::auth::access_review::testing::{Reply, Script, attributes, config, pass, user};
+use crate::auth::metrics::AuthMetrics;
 use crate::auth::user::Credential;
 use crate::auth::x509::testing::TestCa;
 use crate::config::{Anonymous, AuthenticationConfig, Mode, RequestHeaderConfig};
-use crate::telemetry::auth_metrics::AuthMetrics;
 use crate::upstream::Upstream;
 use crate::upstream::testing::{config as upstream, metrics};
 

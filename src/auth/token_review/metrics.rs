@@ -1,4 +1,4 @@
-//! Metrics of token reviews and of what is remembered of them.
+//! Metrics of token reviews and of the token cache.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::telemetry::metrics::{
     GaugeGuard, counter_vec, gauge, gauge_vec, histogram, saturating_i64,
 };
 
-/// See the module. Cheap to clone.
+/// Handles of the metrics of token reviews. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct TokenReviewMetrics {
     reviews: [IntCounter; 4],
@@ -16,95 +16,96 @@ pub struct TokenReviewMetrics {
     in_flight: IntGauge,
     lookups: [IntCounter; 4],
     limited: [IntCounter; 4],
-    entries: [IntGauge; 2],
-    bytes: IntGauge,
+    cached_tokens: [IntGauge; 2],
+    cached_bytes: IntGauge,
 }
 
-/// What became of a review.
+/// The result of a review.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReviewResult {
-    /// The token is somebody's.
+    /// The token belongs to a user.
     Authenticated,
-    /// It is nobody's.
+    /// The token is invalid.
     Refused,
-    /// The upstream did not say, or could not be asked.
+    /// The review failed or was not sent.
     Unavailable,
-    /// An expired answer was used, since the upstream is away.
+    /// An expired result was used because the upstream is down.
     Stale,
 }
 
-/// What was known of a token.
+/// The result of a cache lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LookupResult {
-    /// That it is good.
+    /// The token is good.
     Authenticated,
-    /// That it is not.
+    /// The token was refused.
     Refused,
-    /// That the upstream was asked in vain a moment ago.
+    /// A review of the token failed a moment ago.
     Unavailable,
-    /// Nothing.
+    /// The cache holds nothing for the token.
     Miss,
 }
 
-/// Which bound kept a token from being reviewed.
+/// A limit that prevented a review.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReviewLimit {
     /// The token is too long.
-    Size,
-    /// Too many of one address run and wait.
+    TokenSize,
+    /// Too many reviews of the client address run and wait.
     Address,
-    /// Too many in all do.
-    Waiting,
-    /// Its turn did not come in time.
-    Wait,
+    /// Too many reviews run and wait in total.
+    Total,
+    /// The review waited too long for its permit.
+    WaitTime,
 }
 
 impl TokenReviewMetrics {
-    /// Registers them once.
+    /// Registers the metrics. Fails if called twice with the same registry.
     pub fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
         let counters =
             |name: &str, help: &str, label: &str| counter_vec(registry, name, help, &[label]);
         let gauge = |name: &str, help: &str| gauge(registry, name, help);
         let reviews = counters(
             "weir_token_reviews_total",
-            "Token reviews by what came of them; stale counts requests for which an expired answer was used.",
+            "Token reviews, by result. `stale` counts requests that used an expired result.",
             "result",
         )?;
         let lookups = counters(
             "weir_token_review_cache_lookups_total",
-            "Requests with a token by what was known of it.",
+            "Lookups in the token cache, by result.",
             "result",
         )?;
         let limited = counters(
             "weir_token_reviews_limited_total",
-            "Requests whose token was not reviewed since a bound was reached; they were forwarded.",
+            "Requests whose token was not reviewed because of a limit, by limit. Those over the limit of their address get status 429, the others are forwarded.",
             "limit",
         )?;
         let duration = histogram(
             registry,
             "weir_token_review_duration_seconds",
-            "Time that the upstream took for a token review.",
+            "Latency of token reviews, failed ones included.",
             &DURATION_BUCKETS,
         )?;
-        let entries = gauge_vec(
+        let cached_tokens = gauge_vec(
             registry,
-            "weir_token_review_cache_entries",
-            "Tokens of which something is remembered, as of the last review.",
+            "weir_token_review_cache_tokens",
+            "Tokens in the cache, by result, as of the last review.",
             &["result"],
         )?;
-        let of = |counters: &IntCounterVec, words: [&str; 4]| {
-            words.map(|word| counters.with_label_values(&[word]))
+        let children = |counters: &IntCounterVec, values: [&str; 4]| {
+            values.map(|value| counters.with_label_values(&[value]))
         };
         Ok(Self {
-            reviews: of(&reviews, ["authenticated", "refused", "unavailable", "stale"]),
+            reviews: children(&reviews, ["authenticated", "refused", "unavailable", "stale"]),
             duration,
-            in_flight: gauge("weir_token_reviews_in_flight", "Token reviews under way.")?,
-            lookups: of(&lookups, ["authenticated", "refused", "unavailable", "miss"]),
-            limited: of(&limited, ["size", "address", "waiting", "wait"]),
-            entries: ["authenticated", "failed"].map(|word| entries.with_label_values(&[word])),
-            bytes: gauge(
+            in_flight: gauge("weir_token_reviews_in_flight", "Token reviews in flight.")?,
+            lookups: children(&lookups, ["authenticated", "refused", "unavailable", "miss"]),
+            limited: children(&limited, ["token-size", "address", "total", "wait-time"]),
+            cached_tokens: ["authenticated", "failed"]
+                .map(|value| cached_tokens.with_label_values(&[value])),
+            cached_bytes: gauge(
                 "weir_token_review_cache_bytes",
-                "Weight of the users of remembered tokens, as of the last review.",
+                "Approximate size of the users of cached tokens, as of the last review.",
             )?,
         })
     }
@@ -119,7 +120,7 @@ impl TokenReviewMetrics {
         }
     }
 
-    /// Counts a look at what is remembered.
+    /// Counts a cache lookup.
     pub fn looked_up(&self, lookup: LookupResult) {
         match lookup {
             LookupResult::Authenticated => self.lookups[0].inc(),
@@ -129,36 +130,37 @@ impl TokenReviewMetrics {
         }
     }
 
-    /// Counts a bound reached.
+    /// Counts a request whose token was not reviewed because of a limit.
     pub fn limited(&self, limit: ReviewLimit) {
         match limit {
-            ReviewLimit::Size => self.limited[0].inc(),
+            ReviewLimit::TokenSize => self.limited[0].inc(),
             ReviewLimit::Address => self.limited[1].inc(),
-            ReviewLimit::Waiting => self.limited[2].inc(),
-            ReviewLimit::Wait => self.limited[3].inc(),
+            ReviewLimit::Total => self.limited[2].inc(),
+            ReviewLimit::WaitTime => self.limited[3].inc(),
         }
     }
 
-    /// Counts a review as under way for as long as the guard lives.
+    /// Counts a review as in flight while the guard lives.
     pub fn in_flight(&self) -> GaugeGuard {
         GaugeGuard::new(self.in_flight.clone())
     }
 
-    /// A review took so long.
+    /// Records the latency of a review.
     pub fn took(&self, duration: Duration) {
         self.duration.observe(duration.as_secs_f64());
     }
 
-    /// How many good tokens and failures are remembered, and what the good ones weigh.
+    /// Sets the numbers of good and of failed tokens in the cache, and the weight of the good ones.
     pub fn set_cached(&self, (good, failed, bytes): (u64, u64, u64)) {
         let set = |gauge: &IntGauge, count| gauge.set(saturating_i64(count));
-        set(&self.entries[0], good);
-        set(&self.entries[1], failed);
-        set(&self.bytes, bytes);
+        set(&self.cached_tokens[0], good);
+        set(&self.cached_tokens[1], failed);
+        set(&self.cached_bytes, bytes);
     }
 }
 
-/// In seconds: service accounts' tokens take about a millisecond, webhooks and identity providers up to the time-out of 10 s.
+/// In seconds. Service account tokens take about a millisecond, webhooks and identity providers up
+/// to the time-out of 10 s.
 const DURATION_BUCKETS: [f64; 10] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.25, 1.0, 3.0, 10.0];
 
 #[cfg(test)]
@@ -166,19 +168,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_counted_is_shown_by_its_word() {
+    fn each_value_has_its_label() {
         let registry = Registry::new();
         let metrics = TokenReviewMetrics::register(&registry).unwrap();
         metrics.reviewed(ReviewResult::Stale);
         metrics.looked_up(LookupResult::Miss);
-        metrics.limited(ReviewLimit::Wait);
+        metrics.limited(ReviewLimit::WaitTime);
         metrics.set_cached((3, 4, 5));
         let text = prometheus::TextEncoder::new().encode_to_string(&registry.gather()).unwrap();
         for line in [
             "weir_token_reviews_total{result=\"stale\"} 1",
             "weir_token_review_cache_lookups_total{result=\"miss\"} 1",
-            "weir_token_reviews_limited_total{limit=\"wait\"} 1",
-            "weir_token_review_cache_entries{result=\"failed\"} 4",
+            "weir_token_reviews_limited_total{limit=\"wait-time\"} 1",
+            "weir_token_review_cache_tokens{result=\"failed\"} 4",
             "weir_token_review_cache_bytes 5",
         ] {
             assert!(text.contains(line), "{line} is not in\n{text}");

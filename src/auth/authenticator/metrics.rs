@@ -1,19 +1,20 @@
-//! Metrics of authentication.
+//! Metrics of authentication. Each child of a family is looked up once, at registration.
 
 use prometheus::{IntCounter, IntGauge, Registry};
 
+use crate::auth::user::Credential;
 use crate::telemetry::metrics::{counter_vec, gauge_vec};
 
-/// The words for [`CredentialLabel`], in its order.
-const CREDENTIALS: [&str; 4] = ["none", "token", "certificate", "front-proxy"];
-/// The words for [`AuthenticationResult`], in its order.
+const CREDENTIALS: [Credential; 4] =
+    [Credential::None, Credential::Token, Credential::Certificate, Credential::FrontProxy];
+/// The label values of [`AuthenticationResult`], in its order.
 const RESULTS: [&str; 3] = ["ok", "unauthorized", "unavailable"];
-/// The words for [`CaKind`], in its order.
+/// The label values of [`CaKind`], in its order.
 const CAS: [&str; 2] = ["client", "request-header"];
-/// The words for [`CaState`], in its order.
+/// The label values of [`CaState`], in its order.
 const STATES: [&str; 3] = ["unknown", "unset", "set"];
 
-/// See the module. Cheap to clone. Every child is looked up once.
+/// Handles of the metrics of authentication. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct AuthenticationMetrics {
     by_credential: [[IntCounter; 3]; 4],
@@ -21,88 +22,75 @@ pub struct AuthenticationMetrics {
     ca_failures: [IntCounter; 2],
 }
 
-/// What a client showed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CredentialLabel {
-    /// `none`
-    None,
-    /// `token`
-    Token,
-    /// `certificate`
-    Certificate,
-    /// `front-proxy`
-    FrontProxy,
-}
-
-/// What came of it.
+/// The result of an authentication.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AuthenticationResult {
     /// `ok`
     Ok,
     /// `unauthorized`
     Unauthorized,
-    /// `unavailable`: it cannot be told here.
+    /// `unavailable`: Weir cannot authenticate the client now.
     Unavailable,
 }
 
-/// Whose CA.
+/// The CA that signs a kind of client certificates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CaKind {
     /// `client`
     Client,
-    /// `request-header`
+    /// `request-header`: the CA of front proxies.
     RequestHeader,
 }
 
-/// What is known of a CA.
+/// The state of a CA's setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CaState {
-    /// `unknown`
+    /// `unknown`: the setting was not read yet.
     Unknown,
-    /// `unset`: the cluster has none.
+    /// `unset`: the cluster has no such CA.
     Unset,
     /// `set`
     Set,
 }
 
 impl AuthenticationMetrics {
-    /// Registers them once.
+    /// Registers the metrics. Fails if called twice with the same registry.
     pub fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
-        let requests = counter_vec(
+        let attempts = counter_vec(
             registry,
-            "weir_authentication_total",
-            "Questions who a client is, for requests that are not simply forwarded.",
+            "weir_authentication_attempts_total",
+            "Requests and open watches whose client Weir authenticated or tried to, by credential and result.",
             &["credential", "result"],
         )?;
         let states = gauge_vec(
             registry,
             "weir_authentication_ca_state",
-            "1 for what is known of the CA of clients and of that of front proxies.",
+            "State of the client CA and of the request-header CA: 1 for the current state, 0 for the others.",
             &["ca", "state"],
         )?;
         let failures = counter_vec(
             registry,
             "weir_authentication_ca_failures_total",
-            "Times that the setting for a CA could not be had, or not be used.",
+            "Failures to read or parse a CA's setting, by CA.",
             &["ca"],
         )?;
         Ok(Self {
             by_credential: CREDENTIALS.map(|credential| {
-                RESULTS.map(|result| requests.with_label_values(&[credential, result]))
+                RESULTS.map(|result| attempts.with_label_values(&[credential.as_str(), result]))
             }),
             ca_states: CAS.map(|ca| STATES.map(|state| states.with_label_values(&[ca, state]))),
             ca_failures: CAS.map(|ca| failures.with_label_values(&[ca])),
         })
     }
 
-    /// Counts an answer.
-    pub fn authenticated(&self, credential: CredentialLabel, result: AuthenticationResult) {
+    /// Counts an authentication.
+    pub fn authenticated(&self, credential: Credential, result: AuthenticationResult) {
         let [none, token, certificate, front_proxy] = &self.by_credential;
         let [ok, unauthorized, unavailable] = match credential {
-            CredentialLabel::None => none,
-            CredentialLabel::Token => token,
-            CredentialLabel::Certificate => certificate,
-            CredentialLabel::FrontProxy => front_proxy,
+            Credential::None => none,
+            Credential::Token => token,
+            Credential::Certificate => certificate,
+            Credential::FrontProxy => front_proxy,
         };
         let counter = match result {
             AuthenticationResult::Ok => ok,
@@ -112,8 +100,8 @@ impl AuthenticationMetrics {
         counter.inc();
     }
 
-    /// Tells what is known of a CA from now on.
-    pub fn ca(&self, ca: CaKind, state: CaState) {
+    /// Sets the state of a CA.
+    pub fn set_ca_state(&self, ca: CaKind, state: CaState) {
         let [client, request_header] = &self.ca_states;
         let [unknown, unset, set] = match ca {
             CaKind::Client => client,
@@ -124,7 +112,7 @@ impl AuthenticationMetrics {
         set.set(i64::from(state == CaState::Set));
     }
 
-    /// Counts a look at a CA's setting that brought nothing.
+    /// Counts a failure to read or parse a CA's setting.
     pub fn ca_failed(&self, ca: CaKind) {
         let [client, request_header] = &self.ca_failures;
         match ca {
@@ -144,8 +132,8 @@ mod tests {
         let states = |metrics: &AuthenticationMetrics| {
             metrics.ca_states[1].iter().map(IntGauge::get).collect::<Vec<_>>()
         };
-        metrics.ca(CaKind::RequestHeader, CaState::Unknown);
-        metrics.ca(CaKind::RequestHeader, CaState::Set);
+        metrics.set_ca_state(CaKind::RequestHeader, CaState::Unknown);
+        metrics.set_ca_state(CaKind::RequestHeader, CaState::Set);
         assert_eq!(states(&metrics), [0, 0, 1]);
     }
 }

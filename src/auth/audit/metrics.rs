@@ -4,10 +4,10 @@ use prometheus::{IntCounter, IntGauge, Registry};
 
 use crate::telemetry::metrics::{counter, counter_vec, gauge, saturating_i64};
 
-/// The words for [`LossCause`], in its order.
+/// The label values of [`LossCause`], in its order.
 const CAUSES: [&str; 4] = ["abandoned", "closed", "error", "full"];
 
-/// See the module. Cheap to clone.
+/// Handles of the metrics of the audit log. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct AuditMetrics {
     written: IntCounter,
@@ -17,26 +17,27 @@ pub struct AuditMetrics {
     queue_bytes: IntGauge,
 }
 
-/// Why an event is not in the log.
+/// Why an event was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LossCause {
-    /// `abandoned`: its client went away while it waited for room; nothing of the answer was sent.
+    /// `abandoned`: the client disconnected while its request waited for space in the queue. No
+    /// part of the response was sent.
     Abandoned,
-    /// `closed`: it came after the log was closed.
+    /// `closed`: the event came after the log was closed.
     Closed,
-    /// `error`: it could not be written.
+    /// `error`: the event could not be written.
     Error,
-    /// `full`: there was no room, and requests do not wait.
+    /// `full`: the queue was full, and the log is configured to drop events.
     Full,
 }
 
 impl AuditMetrics {
-    /// Registers them once.
+    /// Registers the metrics. Fails if called twice with the same registry.
     pub fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
         let lost = counter_vec(
             registry,
             "weir_audit_events_lost_total",
-            "Audit events that are not in the log.",
+            "Audit events that were lost, by cause.",
             &["cause"],
         )?;
         Ok(Self {
@@ -45,27 +46,27 @@ impl AuditMetrics {
             errors: counter(
                 registry,
                 "weir_audit_write_errors_total",
-                "Failed attempts to write audit events.",
+                "Failed writes to the audit log.",
             )?,
             waits: counter(
                 registry,
                 "weir_audit_waits_total",
-                "Requests that waited for room in the queue of audit events.",
+                "Requests that waited for space in the audit queue.",
             )?,
             queue_bytes: gauge(
                 registry,
                 "weir_audit_queue_bytes",
-                "Audit events that wait to be written, without those being written.",
+                "Size of the queued audit events, without the batch that is being written.",
             )?,
         })
     }
 
-    /// So many events were written.
+    /// Counts `events` written.
     pub fn wrote(&self, events: u64) {
         self.written.inc_by(events);
     }
 
-    /// So many were lost.
+    /// Counts `events` lost.
     pub fn lost(&self, cause: LossCause, events: u64) {
         let [abandoned, closed, error, full] = &self.lost;
         let counter = match cause {
@@ -77,17 +78,17 @@ impl AuditMetrics {
         counter.inc_by(events);
     }
 
-    /// An attempt to write failed.
+    /// Counts a failed write.
     pub fn failed(&self) {
         self.errors.inc();
     }
 
-    /// A request has to wait for room.
+    /// Counts a request that has to wait.
     pub fn waited(&self) {
         self.waits.inc();
     }
 
-    /// So many bytes wait.
+    /// Sets the size of the queue in bytes.
     pub fn queued(&self, bytes: usize) {
         self.queue_bytes.set(saturating_i64(bytes));
     }
