@@ -13,6 +13,7 @@ pub mod pool;
 pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
+pub mod traffic_class;
 pub mod version;
 
 use std::sync::Arc;
@@ -31,27 +32,10 @@ use crate::upstream::credentials::{Credentials, Shown};
 use crate::upstream::error::UpstreamError;
 use crate::upstream::metrics::UpstreamMetrics;
 use crate::upstream::pool::Pool;
+pub use crate::upstream::traffic_class::TrafficClass;
 
 /// What is sent: a client's body relayed, or our own bytes.
 pub type RequestBody = UnsyncBoxBody<Bytes, Box<dyn std::error::Error + Send + Sync>>;
-
-/// What kind of exchange a request is; it decides which connections carry it (design, section 8).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Purpose {
-    /// An ordinary request.
-    Request,
-    /// A GET of an object or a list, which may be asked twice and so may go by a connection of its own ([`pool`]). Not one of a subresource that
-    /// connects to something else (`proxy`): who knows what a GET does there.
-    Read,
-    /// A list of a whole collection that is read as it comes: HTTP/1.1 on a connection of its own, which Go's server fills a fifth sooner than a
-    /// stream of HTTP/2, and where it delays nothing else.
-    List,
-    /// A watch or another stream that lasts (logs with follow): at most 64 on an HTTP/2 connection, never together with requests.
-    Stream,
-    /// An upgrade (SPDY, WebSocket): HTTP/1.1 on a connection of its own. The answer, if 101, carries `hyper::upgrade::OnUpgrade` in its extensions;
-    /// any other answer is relayed, and the connection is closed after it.
-    Upgrade,
-}
 
 /// The connections to one upstream, with one identity (design, section 8): pools of two of these are never mixed. Cheap to clone.
 #[derive(Clone)]
@@ -100,7 +84,7 @@ impl Upstream {
         config: &UpstreamConfig,
         metrics: &UpstreamMetrics,
     ) -> Self {
-        let metrics = metrics.of_identity(credentials.shown().as_str());
+        let metrics = metrics.for_identity(credentials.shown().as_str());
         let cancel = CancellationToken::new();
         tokio::spawn(credentials.clone().follow(cancel.clone()));
         let pool = Pool::new(config, credentials.clone(), metrics.clone());
@@ -110,35 +94,35 @@ impl Upstream {
     }
 
     /// Sends a request whose URI has only path and query. Sets `Host`/authority and, with Weir's own identity, its `Authorization`; strips
-    /// nothing else (the caller has removed hop-by-hop headers; for `Purpose::Upgrade` it has put `Connection` and `Upgrade` back).
+    /// nothing else (the caller has removed hop-by-hop headers; for `TrafficClass::Upgrade` it has put `Connection` and `Upgrade` back).
     ///
-    /// Never replays what may have been processed, unless that makes no difference ([`Purpose::Read`]): an error says whether anything was sent. What HTTP
+    /// Never replays what may have been processed, unless that makes no difference ([`TrafficClass::Read`]): an error says whether anything was sent. What HTTP
     /// says was not processed (REFUSED_STREAM, above GOAWAY's last stream, a connection found dead before use) is sent again, if no more was read of its body than is kept ([`again`]).
     ///
     /// Waits for the response's head as long as it takes; dropping the future cancels the request upstream.
     pub async fn send(
         &self,
-        purpose: Purpose,
+        class: TrafficClass,
         request: Request<RequestBody>,
     ) -> Result<Response<pool::Body>, UpstreamError> {
         let started = Instant::now();
-        let sent = self.send_until_processed(purpose, request).await;
+        let sent = self.send_until_processed(class, request).await;
         match &sent {
             Ok(response) => {
                 let status = response.status();
-                self.inner.metrics.answered(purpose.label(), status.as_u16(), started.elapsed());
+                self.inner.metrics.response(class, status.as_u16(), started.elapsed());
                 if status == StatusCode::UNAUTHORIZED {
                     self.inner.credentials.unauthorized();
                 }
             }
-            Err(error) => self.inner.metrics.failed(error.cause()),
+            Err(error) => self.inner.metrics.error(error.cause()),
         }
         sent
     }
 
     /// How many exchanges of a kind it carries at once, if the peer allows as many.
-    pub fn places_max(&self, purpose: Purpose) -> usize {
-        self.inner.pool.places_max(purpose)
+    pub fn places_max(&self, class: TrafficClass) -> usize {
+        self.inner.pool.places_max(class)
     }
 
     /// The namespace of the kubeconfig's context, or of the pod: where an identity with rights in one namespace has them.
@@ -158,12 +142,12 @@ impl Upstream {
 
     async fn send_until_processed(
         &self,
-        purpose: Purpose,
+        class: TrafficClass,
         request: Request<RequestBody>,
     ) -> Result<Response<pool::Body>, UpstreamError> {
         let request = self.complete(request).await?;
         let (request, again) = Again::of(request);
-        let mut sent = self.inner.pool.send(purpose, request).await;
+        let mut sent = self.inner.pool.send(class, request).await;
         for _ in 1..TRIES_MAX {
             let failure = match sent {
                 Ok(response) => return Ok(response),
@@ -175,7 +159,7 @@ impl Upstream {
             }
             let Some(request) = again.request() else { return Err(failure.error) };
             tracing::debug!(error = %failure.error, "the upstream did not process a request; sending it again");
-            sent = self.inner.pool.send(purpose, request).await;
+            sent = self.inner.pool.send(class, request).await;
         }
         sent.map_err(|failure| failure.error)
     }

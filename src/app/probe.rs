@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 
 use crate::admin::health::Health;
 use crate::upstream::error::UpstreamError;
-use crate::upstream::{Purpose, RequestBody, Upstream};
+use crate::upstream::{RequestBody, TrafficClass, Upstream};
 
 /// See the module. Cheap to clone.
 #[derive(Clone)]
@@ -65,7 +65,7 @@ impl Probe {
         let body = Empty::<Bytes>::new().map_err(|never| match never {});
         let mut request = Request::new(RequestBody::new(body));
         *request.uri_mut() = http::Uri::from_static("/version");
-        let response = self.upstream.send(Purpose::Request, request).await?;
+        let response = self.upstream.send(TrafficClass::Request, request).await?;
         Ok(response.status())
     }
 

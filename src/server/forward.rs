@@ -42,7 +42,7 @@ use crate::server::http::headers;
 use crate::server::http::response::{self, Body, Outcome};
 use crate::server::metrics::Answer;
 use crate::upstream::error::UpstreamError;
-use crate::upstream::{Purpose, RequestBody, Upstream, empty_body, pool};
+use crate::upstream::{RequestBody, TrafficClass, Upstream, empty_body, pool};
 
 /// Sends requests on.
 pub(crate) struct Forwarder {
@@ -63,7 +63,7 @@ pub(crate) struct Forwarder {
 pub(crate) struct Carried<'a> {
     upstream: &'a Upstream,
     headers: HeaderMap,
-    purpose: Purpose,
+    class: TrafficClass,
     /// What it asks to be upgraded to.
     upgrade: Option<HeaderValue>,
     share: Option<Arc<Share>>,
@@ -89,15 +89,15 @@ impl Forwarder {
         carry.apply(&self.names, client, &mut headers)?;
         let upstream = self.upstreams.of(carry)?;
         let upgrade = upgrade_of(request);
-        let purpose = purpose(info, upgrade.is_some());
+        let class = traffic_class(info, upgrade.is_some());
         let share = match &self.shares {
             None => None,
             Some(shares) => {
-                let share = shares.take(client, purpose, upstream.places_max(purpose));
+                let share = shares.take(client, class, upstream.places_max(class));
                 Some(Arc::new(share.ok_or_else(|| response::too_many(TOO_MANY))?))
             }
         };
-        Ok(Carried { upstream, headers, purpose, upgrade, share })
+        Ok(Carried { upstream, headers, class, upgrade, share })
     }
 
     /// Sends a request on, and relays the answer. `permit` is held until the answer's body ends.
@@ -111,7 +111,7 @@ impl Forwarder {
         permit: Option<ForwardPermit>,
     ) -> Outcome {
         let (mut parts, body) = request.into_parts();
-        let Carried { upstream, headers, purpose, upgrade, share } = carried;
+        let Carried { upstream, headers, class, upgrade, share } = carried;
         let given = std::mem::replace(&mut parts.headers, headers);
         let refuse = |status: &Status| Outcome::error(&given, status, reason.as_str());
         if let Some(protocol) = upgrade {
@@ -125,10 +125,10 @@ impl Forwarder {
 
         let broken = Arc::new(AtomicBool::new(false));
         let body = relay(body, version, &broken, Stall::new(self.stall_timeout));
-        match upstream.send(purpose, Request::from_parts(parts, body)).await {
+        match upstream.send(class, Request::from_parts(parts, body)).await {
             Ok(answer) if answer.status() == StatusCode::SWITCHING_PROTOCOLS => {
                 // Nobody asked for what is no upgrade.
-                let client_upgrade = client_upgrade.filter(|_| purpose == Purpose::Upgrade);
+                let client_upgrade = client_upgrade.filter(|_| class == TrafficClass::Upgrade);
                 match self.splicer.splice(client_upgrade, answer, share) {
                     Some(response) => {
                         Outcome { response, answer: Answer::Forward, reason: reason.as_str() }
@@ -173,7 +173,7 @@ impl Forwarder {
             request.headers_mut().insert(IF_NONE_MATCH, etag.clone());
         }
         *request.uri_mut() = path_only(parts.uri.clone());
-        carried.upstream.send(Purpose::Request, request).await.map_err(|error| {
+        carried.upstream.send(TrafficClass::Request, request).await.map_err(|error| {
             if error.is_requests() {
                 return refuse(&unsendable(&error));
             }
@@ -288,9 +288,9 @@ impl http_body::Body for Relayed {
 }
 
 /// What lasts is kept away from the connections of ordinary requests, and what reads objects may go by others still.
-fn purpose(info: &RequestInfo, upgrade: bool) -> Purpose {
+fn traffic_class(info: &RequestInfo, upgrade: bool) -> TrafficClass {
     if upgrade {
-        return Purpose::Upgrade;
+        return TrafficClass::Upgrade;
     }
     let subresource = info.resource.as_ref().map(|resource| &*resource.subresource);
     let lasting = match (info.verb, subresource) {
@@ -300,9 +300,9 @@ fn purpose(info: &RequestInfo, upgrade: bool) -> Purpose {
         _ => false,
     };
     match (info.verb, subresource) {
-        _ if lasting => Purpose::Stream,
-        (Verb::Get | Verb::List, Some("" | "status" | "scale")) => Purpose::Read,
-        _ => Purpose::Request,
+        _ if lasting => TrafficClass::Stream,
+        (Verb::Get | Verb::List, Some("" | "status" | "scale")) => TrafficClass::Read,
+        _ => TrafficClass::Request,
     }
 }
 
@@ -362,28 +362,29 @@ mod tests {
 
     #[test]
     fn only_what_reads_objects_may_be_asked_twice() {
-        let of = |method, path, query| purpose(&RequestInfo::parse(&method, path, query), false);
+        let of =
+            |method, path, query| traffic_class(&RequestInfo::parse(&method, path, query), false);
         let pod = "/api/v1/namespaces/a/pods/x";
         let of_pod = |rest| format!("{pod}/{rest}");
         let [log, proxy, exec, other] = ["log", "proxy/fire", "exec", "unheard-of"].map(of_pod);
         for (path, query, expected) in [
-            (pod, "", Purpose::Read),
-            ("/apis/apps/v1/deployments", "limit=5", Purpose::Read),
-            ("/apis/apps/v1/namespaces/a/deployments/x/scale", "", Purpose::Read),
-            (&*log, "", Purpose::Request),
-            (&*log, "follow=true", Purpose::Stream),
-            (&*proxy, "", Purpose::Stream),
-            ("/api/v1/proxy/namespaces/a/pods/x/fire", "", Purpose::Stream),
-            (&*exec, "command=ls", Purpose::Stream),
-            (&*other, "", Purpose::Request),
-            ("/apis/apps/v1/deployments", "watch=1", Purpose::Stream),
-            ("/apis", "", Purpose::Request),
-            ("/logs/kubelet.log", "", Purpose::Request),
+            (pod, "", TrafficClass::Read),
+            ("/apis/apps/v1/deployments", "limit=5", TrafficClass::Read),
+            ("/apis/apps/v1/namespaces/a/deployments/x/scale", "", TrafficClass::Read),
+            (&*log, "", TrafficClass::Request),
+            (&*log, "follow=true", TrafficClass::Stream),
+            (&*proxy, "", TrafficClass::Stream),
+            ("/api/v1/proxy/namespaces/a/pods/x/fire", "", TrafficClass::Stream),
+            (&*exec, "command=ls", TrafficClass::Stream),
+            (&*other, "", TrafficClass::Request),
+            ("/apis/apps/v1/deployments", "watch=1", TrafficClass::Stream),
+            ("/apis", "", TrafficClass::Request),
+            ("/logs/kubelet.log", "", TrafficClass::Request),
         ] {
             assert_eq!(of(Method::GET, path, query), expected, "{path}?{query}");
         }
         for method in [Method::POST, Method::PUT, Method::PATCH, Method::DELETE] {
-            assert_eq!(of(method.clone(), pod, ""), Purpose::Request, "{method}");
+            assert_eq!(of(method.clone(), pod, ""), TrafficClass::Request, "{method}");
         }
     }
 }

@@ -10,7 +10,7 @@ use http_body::Body as _;
 use http_body_util::BodyExt;
 use serde::Deserialize;
 
-use super::{Purpose, Upstream, empty_body, full_body, pool};
+use super::{TrafficClass, Upstream, empty_body, full_body, pool};
 use crate::codec::protobuf;
 use crate::upstream::error::{UpstreamError, chain};
 
@@ -34,7 +34,7 @@ pub(super) struct Get<'a> {
     pub(super) path_and_query: &'a str,
     pub(super) accept: &'static str,
     pub(super) if_none_match: Option<&'a HeaderValue>,
-    pub(super) purpose: Purpose,
+    pub(super) class: TrafficClass,
     /// How long the head may take.
     pub(super) timeout: Duration,
 }
@@ -57,7 +57,7 @@ impl<'a> Get<'a> {
             path_and_query,
             accept: "application/json",
             if_none_match: None,
-            purpose: Purpose::Request,
+            class: TrafficClass::Request,
             timeout: HEAD_TIMEOUT,
         }
     }
@@ -76,7 +76,7 @@ impl<'a> Get<'a> {
         if let Some(etag) = self.if_none_match {
             request.headers_mut().insert(IF_NONE_MATCH, etag.clone());
         }
-        let response = in_time(self.timeout, upstream.send(self.purpose, request)).await?;
+        let response = in_time(self.timeout, upstream.send(self.class, request)).await?;
         match response.status() {
             StatusCode::OK => Ok(response),
             StatusCode::NOT_MODIFIED if self.if_none_match.is_some() => Ok(response),
@@ -175,7 +175,7 @@ async fn post_once(
         .header(USER_AGENT, AGENT)
         .body(full_body(body))
         .map_err(|error| UpstreamError::Malformed(chain(&error)))?;
-    let response = upstream.send(Purpose::Request, request).await?;
+    let response = upstream.send(TrafficClass::Request, request).await?;
     match response.status() {
         StatusCode::OK | StatusCode::CREATED => read(response.into_body(), max_bytes).await,
         _ => Err(failure(response).await),

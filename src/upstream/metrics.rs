@@ -13,21 +13,20 @@ use prometheus::{
 };
 
 use crate::telemetry::metrics::{GaugeGuard, counter_vec, gauge_vec, histogram_vec};
+use crate::upstream::traffic_class::TrafficClass;
 
-/// The word for Weir's own identity.
+/// The `identity` of Weir's own pool.
 const OWN: &str = "own";
-/// The words for [`crate::upstream::Purpose`], in its order.
-const PURPOSES: [&str; 3] = ["request", "stream", "upgrade"];
-/// The words for the protocol of a connection.
-const PROTOCOLS: [&str; 2] = ["http1", "http2"];
-/// Buckets of the time to a response's head, in seconds: a cached read upstream takes under a millisecond, a freshness wait up
-/// to 3 s, a slow list or admission webhook up to the upstream's own limit of 60 s.
+/// Buckets of the time to a response's head, in seconds. A cached read upstream takes less than a
+/// millisecond, a freshness wait up to 3 s, a slow list or admission webhook up to the upstream's
+/// own limit of 60 s.
 const DURATION_BUCKETS: [f64; 13] =
     [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 3.0, 10.0, 30.0, 60.0];
-/// Status codes are below this; anything else counts as the last.
+/// One above the highest status code that has a label value of its own; the others count as
+/// `other`.
 const CODES: usize = 600;
 
-/// See the module. Cheap to clone.
+/// The metrics of the pool with one identity. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct UpstreamMetrics {
     inner: Arc<Inner>,
@@ -35,18 +34,18 @@ pub struct UpstreamMetrics {
 
 #[derive(Debug)]
 struct Inner {
-    series: Series,
+    families: Families,
     identity: &'static str,
-    by_code: [Vec<OnceLock<IntCounter>>; 3],
-    durations: [Histogram; 3],
-    streams: [IntGauge; 3],
-    connections: [IntGauge; 2],
-    opened: [IntCounter; 2],
+    request: ClassMetrics,
+    stream: ClassMetrics,
+    upgrade: ClassMetrics,
+    http1: ProtocolMetrics,
+    http2: ProtocolMetrics,
 }
 
-/// What is registered, for all identities.
+/// The registered families, for all identities.
 #[derive(Clone, Debug)]
-struct Series {
+struct Families {
     requests: IntCounterVec,
     durations: HistogramVec,
     streams: IntGaugeVec,
@@ -56,15 +55,19 @@ struct Series {
     retired: IntCounterVec,
 }
 
-/// What a request is for; the server's and the pools' word for it is [`crate::upstream::Purpose`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PurposeLabel {
-    /// `request`
-    Request,
-    /// `stream`
-    Stream,
-    /// `upgrade`
-    Upgrade,
+#[derive(Debug)]
+struct ClassMetrics {
+    label: &'static str,
+    /// Requests by status code; the last one counts as `other`.
+    by_code: Vec<OnceLock<IntCounter>>,
+    duration: Histogram,
+    streams: IntGauge,
+}
+
+#[derive(Debug)]
+struct ProtocolMetrics {
+    connections: IntGauge,
+    opened: IntCounter,
 }
 
 /// The protocol of a connection.
@@ -77,32 +80,32 @@ pub enum ProtocolLabel {
 }
 
 impl UpstreamMetrics {
-    /// Registers them once; what is returned counts for Weir's own identity.
+    /// Registers the metrics and returns those of Weir's own identity.
     pub fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
-        let series = Series {
+        let families = Families {
             requests: counter_vec(
                 registry,
                 "weir_upstream_requests_total",
                 "Requests that the upstream answered.",
-                &["identity", "purpose", "code"],
+                &["identity", "traffic_class", "code"],
             )?,
             durations: histogram_vec(
                 registry,
                 "weir_upstream_request_duration_seconds",
                 "Time from sending a request to the head of its response.",
-                &["identity", "purpose"],
+                &["identity", "traffic_class"],
                 &DURATION_BUCKETS,
             )?,
             streams: gauge_vec(
                 registry,
                 "weir_upstream_streams",
-                "Exchanges under way with the upstream.",
-                &["identity", "purpose"],
+                "Exchanges with the upstream in progress, until the end of the response body.",
+                &["identity", "traffic_class"],
             )?,
             errors: counter_vec(
                 registry,
                 "weir_upstream_request_errors_total",
-                "Requests without an answer.",
+                "Requests to the upstream that failed without a response, by cause.",
                 &["identity", "cause"],
             )?,
             connections: gauge_vec(
@@ -114,98 +117,112 @@ impl UpstreamMetrics {
             opened: counter_vec(
                 registry,
                 "weir_upstream_connections_opened_total",
-                "Connections made.",
+                "Connections to the upstream that were opened.",
                 &["identity", "protocol"],
             )?,
             retired: counter_vec(
                 registry,
                 "weir_upstream_connections_retired_total",
-                "Connections that take no new requests and end with their last exchange.",
+                "Connections to the upstream that were retired, by cause: they accept no new requests and close after their last exchange.",
                 &["identity", "cause"],
             )?,
         };
-        Ok(Self::new(series, OWN))
+        Ok(Self::new(families, OWN))
     }
 
-    /// The same series, for connections with another identity. `identity` is a fixed word.
-    pub fn of_identity(&self, identity: &'static str) -> Self {
+    /// Returns the metrics of the pool with another identity, a fixed word.
+    pub fn for_identity(&self, identity: &'static str) -> Self {
         if identity == self.inner.identity {
             return self.clone();
         }
-        Self::new(self.inner.series.clone(), identity)
+        Self::new(self.inner.families.clone(), identity)
     }
 
-    fn new(series: Series, identity: &'static str) -> Self {
-        let codes = || (0..=CODES).map(|_| OnceLock::new()).collect();
+    fn new(families: Families, identity: &'static str) -> Self {
         let inner = Inner {
-            by_code: [codes(), codes(), codes()],
-            durations: PURPOSES.map(|label| series.durations.with_label_values(&[identity, label])),
-            streams: PURPOSES.map(|label| series.streams.with_label_values(&[identity, label])),
-            connections: PROTOCOLS
-                .map(|label| series.connections.with_label_values(&[identity, label])),
-            opened: PROTOCOLS.map(|label| series.opened.with_label_values(&[identity, label])),
-            series,
+            request: ClassMetrics::new(&families, identity, "request"),
+            stream: ClassMetrics::new(&families, identity, "stream"),
+            upgrade: ClassMetrics::new(&families, identity, "upgrade"),
+            http1: ProtocolMetrics::new(&families, identity, "http1"),
+            http2: ProtocolMetrics::new(&families, identity, "http2"),
+            families,
             identity,
         };
         Self { inner: Arc::new(inner) }
     }
 
-    /// Counts a response's head.
-    pub fn answered(&self, purpose: PurposeLabel, code: u16, after: Duration) {
-        let (counters, durations, label) = match purpose {
-            PurposeLabel::Request => {
-                (&self.inner.by_code[0], &self.inner.durations[0], PURPOSES[0])
-            }
-            PurposeLabel::Stream => (&self.inner.by_code[1], &self.inner.durations[1], PURPOSES[1]),
-            PurposeLabel::Upgrade => {
-                (&self.inner.by_code[2], &self.inner.durations[2], PURPOSES[2])
-            }
-        };
-        let at = usize::from(code).min(CODES);
-        if let Some(cell) = counters.get(at) {
+    /// Counts a response and observes `duration`, the time to its head.
+    pub fn response(&self, class: TrafficClass, code: u16, duration: Duration) {
+        let metrics = self.class(class);
+        let index = usize::from(code).min(CODES);
+        if let Some(counter) = metrics.by_code.get(index) {
             let resolve = || {
-                let code = if at == CODES { "other".to_owned() } else { at.to_string() };
-                let labels = [self.inner.identity, label, &code];
-                self.inner.series.requests.with_label_values(&labels)
+                let code = if index == CODES { "other".to_owned() } else { index.to_string() };
+                let labels = [self.inner.identity, metrics.label, &code];
+                self.inner.families.requests.with_label_values(&labels)
             };
-            cell.get_or_init(resolve).inc();
+            counter.get_or_init(resolve).inc();
         }
-        durations.observe(after.as_secs_f64());
+        metrics.duration.observe(duration.as_secs_f64());
     }
 
-    /// Counts a request that got no answer. `cause` is one of the words of `UpstreamError::cause`.
-    pub fn failed(&self, cause: &'static str) {
-        self.inner.series.errors.with_label_values(&[self.inner.identity, cause]).inc();
+    /// Counts a request that failed without a response. `cause` is a result of
+    /// [`UpstreamError::cause`](crate::upstream::error::UpstreamError::cause).
+    pub fn error(&self, cause: &'static str) {
+        self.inner.families.errors.with_label_values(&[self.inner.identity, cause]).inc();
     }
 
-    /// Counts a connection that takes no new requests. `cause` is a fixed word.
+    /// Counts a connection that was retired. `cause` is a fixed word.
     pub fn retired(&self, cause: &'static str) {
-        self.inner.series.retired.with_label_values(&[self.inner.identity, cause]).inc();
+        self.inner.families.retired.with_label_values(&[self.inner.identity, cause]).inc();
     }
 
-    /// Counts a connection for as long as the guard lives.
+    /// Counts a connection as open until the guard is dropped.
     pub fn connection(&self, protocol: ProtocolLabel) -> GaugeGuard {
-        let (gauge, opened) = match protocol {
-            ProtocolLabel::Http1 => (&self.inner.connections[0], &self.inner.opened[0]),
-            ProtocolLabel::Http2 => (&self.inner.connections[1], &self.inner.opened[1]),
+        let metrics = match protocol {
+            ProtocolLabel::Http1 => &self.inner.http1,
+            ProtocolLabel::Http2 => &self.inner.http2,
         };
-        opened.inc();
-        GaugeGuard::new(gauge.clone())
+        metrics.opened.inc();
+        GaugeGuard::new(metrics.connections.clone())
     }
 
-    /// Connections with this identity that are open now, of both protocols.
+    /// Returns the number of open connections with this identity, over both protocols.
     pub fn open_connections(&self) -> i64 {
-        self.inner.connections.iter().map(IntGauge::get).sum()
+        self.inner.http1.connections.get() + self.inner.http2.connections.get()
     }
 
-    /// Counts an exchange for as long as the guard lives.
-    pub fn stream(&self, purpose: PurposeLabel) -> GaugeGuard {
-        let gauge = match purpose {
-            PurposeLabel::Request => &self.inner.streams[0],
-            PurposeLabel::Stream => &self.inner.streams[1],
-            PurposeLabel::Upgrade => &self.inner.streams[2],
-        };
-        GaugeGuard::new(gauge.clone())
+    /// Counts an exchange as in progress until the guard is dropped.
+    pub fn stream(&self, class: TrafficClass) -> GaugeGuard {
+        GaugeGuard::new(self.class(class).streams.clone())
+    }
+
+    fn class(&self, class: TrafficClass) -> &ClassMetrics {
+        match class {
+            TrafficClass::Request | TrafficClass::Read | TrafficClass::List => &self.inner.request,
+            TrafficClass::Stream => &self.inner.stream,
+            TrafficClass::Upgrade => &self.inner.upgrade,
+        }
+    }
+}
+
+impl ClassMetrics {
+    fn new(families: &Families, identity: &str, label: &'static str) -> Self {
+        Self {
+            label,
+            by_code: (0..=CODES).map(|_| OnceLock::new()).collect(),
+            duration: families.durations.with_label_values(&[identity, label]),
+            streams: families.streams.with_label_values(&[identity, label]),
+        }
+    }
+}
+
+impl ProtocolMetrics {
+    fn new(families: &Families, identity: &str, label: &str) -> Self {
+        Self {
+            connections: families.connections.with_label_values(&[identity, label]),
+            opened: families.opened.with_label_values(&[identity, label]),
+        }
     }
 }
 
@@ -214,25 +231,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn strange_codes_share_one_label() {
+    fn unknown_codes_share_one_label() {
         let registry = Registry::new();
         let metrics = UpstreamMetrics::register(&registry).unwrap();
-        metrics.answered(PurposeLabel::Request, 200, Duration::from_millis(2));
-        metrics.answered(PurposeLabel::Request, 999, Duration::from_millis(2));
-        metrics.answered(PurposeLabel::Request, 601, Duration::from_millis(2));
+        metrics.response(TrafficClass::Request, 200, Duration::from_millis(2));
+        metrics.response(TrafficClass::Request, 999, Duration::from_millis(2));
+        metrics.response(TrafficClass::Request, 601, Duration::from_millis(2));
         let count = |code: &str| {
-            metrics.inner.series.requests.with_label_values(&["own", "request", code]).get()
+            metrics.inner.families.requests.with_label_values(&["own", "request", code]).get()
         };
         assert_eq!((count("200"), count("other")), (1, 2));
     }
 
     #[test]
-    fn guards_count_up_and_down() {
+    fn a_connection_is_open_until_its_guard_is_dropped() {
         let metrics = UpstreamMetrics::register(&Registry::new()).unwrap();
         let guard = metrics.connection(ProtocolLabel::Http2);
-        assert_eq!(metrics.inner.connections[1].get(), 1);
+        assert_eq!(metrics.open_connections(), 1);
         drop(guard);
-        assert_eq!(metrics.inner.connections[1].get(), 0);
-        assert_eq!(metrics.inner.opened[1].get(), 1);
+        assert_eq!(metrics.open_connections(), 0);
+        assert_eq!(metrics.inner.http2.opened.get(), 1);
     }
 }

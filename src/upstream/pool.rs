@@ -28,8 +28,8 @@ use crate::telemetry::metrics::GaugeGuard;
 use crate::upstream::connect::{Io, Offer, connect};
 use crate::upstream::credentials::{Credentials, Identity};
 use crate::upstream::error::{UpstreamError, chain};
-use crate::upstream::metrics::{ProtocolLabel, PurposeLabel, UpstreamMetrics};
-use crate::upstream::{Purpose, RequestBody};
+use crate::upstream::metrics::{ProtocolLabel, UpstreamMetrics};
+use crate::upstream::{RequestBody, TrafficClass};
 
 /// Upgraded connections at once: one for each `kubectl exec` or `port-forward`, far more than a person or a controller opens.
 const UPGRADES_MAX: usize = 1024;
@@ -136,39 +136,39 @@ impl Pool {
     /// Sends a request whose URI is complete (scheme, authority, path) and whose headers are final.
     pub(super) async fn send(
         &self,
-        purpose: Purpose,
+        class: TrafficClass,
         request: Request<RequestBody>,
     ) -> Result<Response<Body>, SendError> {
-        let group = match purpose {
-            Purpose::Request | Purpose::Read => &self.requests,
-            Purpose::Stream => &self.streams,
-            Purpose::Upgrade => {
-                return self.alone(&self.upgrades, HEADERS_MAX_BYTES, purpose, request).await;
+        let group = match class {
+            TrafficClass::Request | TrafficClass::Read => &self.requests,
+            TrafficClass::Stream => &self.streams,
+            TrafficClass::Upgrade => {
+                return self.alone(&self.upgrades, HEADERS_MAX_BYTES, class, request).await;
             }
-            Purpose::List => {
-                return self.alone(&self.lists, LIST_HEADERS_MAX_BYTES, purpose, request).await;
+            TrafficClass::List => {
+                return self.alone(&self.lists, LIST_HEADERS_MAX_BYTES, class, request).await;
             }
         };
-        let gauge = self.dialer.metrics.stream(purpose.label());
+        let gauge = self.dialer.metrics.stream(class);
         let http2 = self.dialer.http2_spoken.load(Ordering::Relaxed);
-        let sent = match http2.then(|| self.gets.lease(purpose, &request)).flatten() {
+        let sent = match http2.then(|| self.gets.lease(class, &request)).flatten() {
             Some(lease) => self.gets.send(lease, request, gauge).await,
             None if http2 => group.send_http2_first(gauge, request).await,
             None => group.send_http1_first(gauge, request).await,
         };
-        sent.map(|response| response.map(|body| body.paced(purpose)))
+        sent.map(|response| response.map(|body| body.paced(class)))
     }
 
     /// How many exchanges of a kind there may be at once, by the protocol that the upstream speaks.
-    pub(super) fn places_max(&self, purpose: Purpose) -> usize {
+    pub(super) fn places_max(&self, class: TrafficClass) -> usize {
         let http2 = self.dialer.http2_spoken.load(Ordering::Relaxed);
-        match (purpose, http2) {
-            (Purpose::Request | Purpose::Read, true) => http2::REQUESTS.places_max(),
-            (Purpose::Request | Purpose::Read, false) => http1::REQUESTS_MAX,
-            (Purpose::Stream, true) => http2::STREAMS.places_max(),
-            (Purpose::Stream, false) => http1::STREAMS_MAX,
-            (Purpose::Upgrade, _) => UPGRADES_MAX,
-            (Purpose::List, _) => LISTS_MAX,
+        match (class, http2) {
+            (TrafficClass::Request | TrafficClass::Read, true) => http2::REQUESTS.places_max(),
+            (TrafficClass::Request | TrafficClass::Read, false) => http1::REQUESTS_MAX,
+            (TrafficClass::Stream, true) => http2::STREAMS.places_max(),
+            (TrafficClass::Stream, false) => http1::STREAMS_MAX,
+            (TrafficClass::Upgrade, _) => UPGRADES_MAX,
+            (TrafficClass::List, _) => LISTS_MAX,
         }
     }
 
@@ -188,7 +188,7 @@ impl Pool {
         &self,
         permits: &Arc<Semaphore>,
         headers_max_bytes: u32,
-        purpose: Purpose,
+        class: TrafficClass,
         request: Request<RequestBody>,
     ) -> Result<Response<Body>, SendError> {
         let identity = self.dialer.credentials.current();
@@ -201,7 +201,7 @@ impl Pool {
         };
         // Both live as long as the socket, which a 101 hands over to whoever splices it.
         io.keep(permit);
-        io.keep(self.dialer.metrics.stream(purpose.label()));
+        io.keep(self.dialer.metrics.stream(class));
         match http1::handshake(io, headers_max_bytes as usize).await {
             Ok(mut sender) => match sender.try_send_request(http1_form(request)).await {
                 Ok(response) => Ok(response.map(|body| Body::new(body, Lease::None))),
@@ -259,17 +259,6 @@ impl Group {
             Ok(http2::Acquired::Place(lease)) => lease.send(http2_form(request), gauge).await,
             Ok(http2::Acquired::Http1) => Err(SendError::unsent(self.undecided())),
             Err(error) => Err(SendError::unsent(error)),
-        }
-    }
-}
-
-impl Purpose {
-    /// Its word in metrics.
-    pub(super) fn label(self) -> PurposeLabel {
-        match self {
-            Self::Request | Self::Read | Self::List => PurposeLabel::Request,
-            Self::Stream => PurposeLabel::Stream,
-            Self::Upgrade => PurposeLabel::Upgrade,
         }
     }
 }

@@ -53,7 +53,8 @@ async fn http1_is_reused_once_the_body_was_read() {
     let server = TestServer::start(Speaks::http1(), echo).await;
     let upstream = server.upstream(false).await;
     for _ in 0..3 {
-        let response = upstream.send(Purpose::Request, get("/api/v1/pods?x=%2F")).await.unwrap();
+        let response =
+            upstream.send(TrafficClass::Request, get("/api/v1/pods?x=%2F")).await.unwrap();
         let host = format!("host=Some({:?})", server.address.to_string());
         assert_eq!(text(response).await, format!("HTTP/1.1 GET /api/v1/pods?x=%2F {host} "));
     }
@@ -65,7 +66,7 @@ async fn http2_carries_bodies_both_ways() {
     let server = TestServer::start(Speaks::http2(), echo).await;
     let upstream = server.upstream(true).await;
     let request = Request::post("/api").body(full_body("hello")).unwrap();
-    let response = upstream.send(Purpose::Request, request).await.unwrap();
+    let response = upstream.send(TrafficClass::Request, request).await.unwrap();
     let head = format!("HTTP/2.0 POST http://{}/api host=None", server.address);
     assert_eq!(text(response).await, format!("{head} hello"));
 }
@@ -81,7 +82,7 @@ async fn tls_negotiates_the_protocol() {
         let upstream =
             Upstream::new(&config(None, Some(kubeconfig), true), metrics()).await.unwrap();
         for _ in 0..2 {
-            let response = upstream.send(Purpose::Request, get("/x")).await.unwrap();
+            let response = upstream.send(TrafficClass::Request, get("/x")).await.unwrap();
             assert_eq!(text(response).await.starts_with("HTTP/2"), http2);
         }
         assert_eq!(server.accepted(), 1, "both requests on one connection");
@@ -128,16 +129,16 @@ async fn the_65th_stream_opens_a_second_connection_and_requests_have_their_own()
     let upstream = server.upstream(true).await;
     let mut streams = Vec::new();
     for _ in 0..64 {
-        streams.push(upstream.send(Purpose::Stream, get("/watch")).await.unwrap());
+        streams.push(upstream.send(TrafficClass::Stream, get("/watch")).await.unwrap());
     }
     assert_eq!(server.accepted(), 1);
-    streams.push(upstream.send(Purpose::Stream, get("/watch")).await.unwrap());
+    streams.push(upstream.send(TrafficClass::Stream, get("/watch")).await.unwrap());
     assert_eq!(server.accepted(), 2);
-    let request = upstream.send(Purpose::Request, get("/x")).await.unwrap();
+    let request = upstream.send(TrafficClass::Request, get("/x")).await.unwrap();
     assert_eq!(server.accepted(), 3);
     // A place that became free is used before another connection is made.
     streams.remove(0);
-    streams.push(upstream.send(Purpose::Stream, get("/watch")).await.unwrap());
+    streams.push(upstream.send(TrafficClass::Stream, get("/watch")).await.unwrap());
     assert_eq!(server.accepted(), 3);
     drop(request);
 }
@@ -147,7 +148,7 @@ async fn a_peer_that_allows_few_streams_gets_more_connections() {
     let speaks = Speaks { max_streams: 10, ..Speaks::http2() };
     let (server, _senders) = open_ended(speaks).await;
     let upstream = server.upstream(true).await;
-    let sends = (0..35).map(|_| upstream.send(Purpose::Request, get("/x")));
+    let sends = (0..35).map(|_| upstream.send(TrafficClass::Request, get("/x")));
     let responses = futures_util::future::try_join_all(sends).await.unwrap();
     assert_eq!((responses.len(), server.accepted()), (35, 4));
 }
@@ -156,9 +157,9 @@ async fn a_peer_that_allows_few_streams_gets_more_connections() {
 async fn cancelled_bodies_never_cost_other_streams() {
     let (server, senders) = open_ended(Speaks::http2()).await;
     let upstream = server.upstream(true).await;
-    let kept = upstream.send(Purpose::Stream, get("/watch")).await.unwrap();
+    let kept = upstream.send(TrafficClass::Stream, get("/watch")).await.unwrap();
     for _ in 0..3000 {
-        drop(upstream.send(Purpose::Stream, get("/watch")).await.unwrap());
+        drop(upstream.send(TrafficClass::Stream, get("/watch")).await.unwrap());
     }
     // Three thousand resets are spread over connections that are retired in time.
     assert!((3..=5).contains(&server.accepted()), "{}", server.accepted());
@@ -179,7 +180,7 @@ async fn a_short_body_nobody_reads_is_drained_and_resets_nothing() {
     let upstream = server.upstream(true).await;
     for _ in 0..5 {
         for _ in 0..50 {
-            drop(upstream.send(Purpose::Request, get("/x")).await.unwrap());
+            drop(upstream.send(TrafficClass::Request, get("/x")).await.unwrap());
         }
         eventually("all are drained", || upstream.inner.pool.resets_and_in_use().1 == 0).await;
     }
@@ -190,12 +191,12 @@ async fn a_short_body_nobody_reads_is_drained_and_resets_nothing() {
     })
     .await;
     let upstream = server.upstream(false).await;
-    drop(upstream.send(Purpose::Request, get("/x")).await.unwrap());
+    drop(upstream.send(TrafficClass::Request, get("/x")).await.unwrap());
     // Its connection comes back once the rest was read; until then another one is made.
     let mut reused = false;
     for _ in 0..50 {
         let before = server.accepted();
-        let response = upstream.send(Purpose::Request, get("/x")).await.unwrap();
+        let response = upstream.send(TrafficClass::Request, get("/x")).await.unwrap();
         response.into_body().collect().await.unwrap();
         reused |= server.accepted() == before;
     }
@@ -244,7 +245,7 @@ async fn an_upgrade_is_spliced_with_what_came_behind_its_answer() {
     .await;
     let config = config(Some(format!("http://{address}")), None, true);
     let upstream = Upstream::new(&config, metrics()).await.unwrap();
-    let mut response = upstream.send(Purpose::Upgrade, upgrade()).await.unwrap();
+    let mut response = upstream.send(TrafficClass::Upgrade, upgrade()).await.unwrap();
     assert_eq!(response.status(), StatusCode::SWITCHING_PROTOCOLS);
     let upgraded = hyper::upgrade::on(&mut response).await.unwrap();
     drop(response);
@@ -264,7 +265,7 @@ async fn an_upgrade_that_fails_is_relayed_and_its_connection_not_used_again() {
     let server = TestServer::start(Speaks::http1(), |_| async { answer(403, "no") }).await;
     let upstream = server.upstream(false).await;
     for connections in 1..=2 {
-        let response = upstream.send(Purpose::Upgrade, upgrade()).await.unwrap();
+        let response = upstream.send(TrafficClass::Upgrade, upgrade()).await.unwrap();
         assert_eq!(response.status(), StatusCode::FORBIDDEN);
         assert_eq!(text(response).await, "no");
         assert_eq!(server.accepted(), connections);
@@ -285,7 +286,7 @@ async fn what_may_have_been_processed_is_not_sent_again() {
         let upstream = server.upstream(http2).await;
         let sent = tokio::spawn({
             let upstream = upstream.clone();
-            async move { upstream.send(Purpose::Request, get("/x")).await.map(drop) }
+            async move { upstream.send(TrafficClass::Request, get("/x")).await.map(drop) }
         });
         eventually("the request arrives", || seen.load(Ordering::SeqCst) == 1).await;
         server.cut();
@@ -303,7 +304,7 @@ async fn a_connection_that_died_idle_is_replaced() {
         let server = TestServer::start(speaks, echo).await;
         let upstream = server.upstream(http2).await;
         for connections in 1..=3 {
-            let response = upstream.send(Purpose::Request, get("/x")).await.unwrap();
+            let response = upstream.send(TrafficClass::Request, get("/x")).await.unwrap();
             text(response).await;
             assert_eq!(server.accepted(), connections);
             server.cut();
@@ -319,7 +320,7 @@ async fn an_unreachable_upstream_is_told_apart() {
     for http2 in [false, true] {
         let config = config(Some(format!("http://{address}")), None, http2);
         let upstream = Upstream::new(&config, metrics()).await.unwrap();
-        let error = upstream.send(Purpose::Request, get("/x")).await.unwrap_err();
+        let error = upstream.send(TrafficClass::Request, get("/x")).await.unwrap_err();
         assert!(error.is_unsent());
         let text = error.to_string();
         assert!(text.contains(&address.to_string()) && text.contains("refused"), "{text}");
@@ -330,7 +331,7 @@ async fn an_unreachable_upstream_is_told_apart() {
 async fn http1_where_http2_was_hoped_for_is_a_clear_error() {
     let server = TestServer::start(Speaks::http1(), echo).await;
     let upstream = server.upstream(true).await;
-    let error = upstream.send(Purpose::Request, get("/x")).await.unwrap_err();
+    let error = upstream.send(TrafficClass::Request, get("/x")).await.unwrap_err();
     assert!(error.is_unsent());
     assert!(error.to_string().contains("upstream.http2"), "{error}");
 }
@@ -349,7 +350,7 @@ async fn a_wrong_authority_or_name_says_what_to_check() {
         let directory = tempfile::tempdir().unwrap();
         let path = kubeconfig(directory.path(), &server, &trusted, "token: secret");
         let upstream = Upstream::new(&config(None, Some(path), true), metrics()).await.unwrap();
-        let error = upstream.send(Purpose::Request, get("/x")).await.unwrap_err().to_string();
+        let error = upstream.send(TrafficClass::Request, get("/x")).await.unwrap_err().to_string();
         assert!(error.contains(hint) && !error.contains("secret"), "{error}");
     }
 }

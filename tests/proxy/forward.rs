@@ -52,7 +52,7 @@ async fn writes_reach_the_upstream_and_its_refusals_the_client() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_followed_log_streams_and_ends_with_its_client() {
     let proxy = over_tls().await;
-    let open = async || proxy.metric("weir_upstream_streams", &[r#"purpose="stream""#]).await;
+    let open = async || proxy.metric("weir_upstream_streams", &[r#"traffic_class="stream""#]).await;
     let before = open().await;
     let call = Call::get(&format!("{POD}/log?follow=true&tailLines=2"));
     let mut log = send(proxy.plain(), &call).await.into_body();

@@ -160,7 +160,7 @@ async fn clients_that_leave_are_forgotten() {
     assert_eq!(proxy.upstream.requests().watches_open(), before + 20);
     drop(watches);
     until("all are forgotten", async || {
-        let forwarded = proxy.metric("weir_upstream_streams", &[r#"purpose="stream""#]).await;
+        let forwarded = proxy.metric("weir_upstream_streams", &[r#"traffic_class="stream""#]).await;
         proxy.metric("weir_watchers", &[]).await == 0.0
             && proxy.metric("weir_connections", &[]).await == 0.0
             && proxy.upstream.requests().watches_open() == before

@@ -8,7 +8,7 @@
 
 use crate::server::connection::Client;
 use crate::server::connection::permits::{Addresses, Seat};
-use crate::upstream::Purpose;
+use crate::upstream::TrafficClass;
 
 /// See the module.
 #[derive(Debug)]
@@ -32,11 +32,11 @@ impl Shares {
     }
 
     /// One more of a client, where there are so many for all; `None` if it has half of them already.
-    pub(crate) fn take(&self, client: &Client, purpose: Purpose, all: usize) -> Option<Share> {
-        let addresses = match purpose {
-            Purpose::Request | Purpose::Read | Purpose::List => &self.requests,
-            Purpose::Stream => &self.streams,
-            Purpose::Upgrade => &self.upgrades,
+    pub(crate) fn take(&self, client: &Client, class: TrafficClass, all: usize) -> Option<Share> {
+        let addresses = match class {
+            TrafficClass::Request | TrafficClass::Read | TrafficClass::List => &self.requests,
+            TrafficClass::Stream => &self.streams,
+            TrafficClass::Upgrade => &self.upgrades,
         };
         addresses.seat(client.address, all / 2, ())
     }
@@ -62,15 +62,15 @@ mod tests {
         };
         let (greedy, other) = (client([192, 0, 2, 1]), client([192, 0, 2, 2]));
         let shares = Shares::new();
-        for purpose in [Purpose::Request, Purpose::Stream, Purpose::Upgrade] {
+        for class in [TrafficClass::Request, TrafficClass::Stream, TrafficClass::Upgrade] {
             let mut taken = Vec::new();
-            while let Some(share) = shares.take(&greedy, purpose, 9) {
+            while let Some(share) = shares.take(&greedy, class, 9) {
                 taken.push(share);
             }
             assert_eq!(taken.len(), 4);
-            assert!(shares.take(&other, purpose, 9).is_some());
+            assert!(shares.take(&other, class, 9).is_some());
             taken.pop();
-            assert!(shares.take(&greedy, purpose, 9).is_some());
+            assert!(shares.take(&greedy, class, 9).is_some());
         }
     }
 }

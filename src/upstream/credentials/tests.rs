@@ -7,7 +7,7 @@ use http::{Request, Response};
 
 use super::*;
 use crate::upstream::testing::{self, Ca, Speaks, TestServer, answer, metrics};
-use crate::upstream::{Purpose, Upstream, empty_body};
+use crate::upstream::{TrafficClass, Upstream, empty_body};
 
 async fn load(path: PathBuf) -> Result<Arc<Credentials>, UpstreamError> {
     Credentials::load(&testing::config(None, Some(path), true)).await
@@ -187,7 +187,8 @@ async fn a_new_authority_is_for_new_connections() {
     let path = crate::upstream::tests::kubeconfig(directory.path(), &server, &old, "token: a");
     let upstream =
         Upstream::new(&testing::config(None, Some(path), true), metrics()).await.unwrap();
-    let ask = || upstream.send(Purpose::Request, Request::get("/x").body(empty_body()).unwrap());
+    let ask =
+        || upstream.send(TrafficClass::Request, Request::get("/x").body(empty_body()).unwrap());
     assert_eq!(ask().await.map(|response| response.status().as_u16()).unwrap(), 200);
     assert_eq!(ask().await.map(|response| response.status().as_u16()).unwrap(), 200);
     assert_eq!(server.accepted(), 1);

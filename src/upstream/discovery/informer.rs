@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use crate::api::media_type::Encoding;
 use crate::codec::frame::FrameSplitter;
 use crate::upstream::error::UpstreamError;
-use crate::upstream::{Purpose, Upstream, fetch, pool};
+use crate::upstream::{TrafficClass, Upstream, fetch, pool};
 
 /// What is known of a collection.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -95,7 +95,7 @@ where
         "{path}?watch=1&allowWatchBookmarks=true&resourceVersion={resource_version}&timeoutSeconds={}",
         WATCH.as_secs()
     );
-    let get = fetch::Get { purpose: Purpose::Stream, ..fetch::Get::json(&watch) };
+    let get = fetch::Get { class: TrafficClass::Stream, ..fetch::Get::json(&watch) };
     let response = get.send(upstream).await?;
     watch_events(response.into_body(), facts).await
 }

@@ -14,7 +14,7 @@ use crate::codec::list::{self, ListPage};
 use crate::upstream::error::UpstreamError;
 use crate::upstream::fetch::{self, Get, encode_query, read};
 use crate::upstream::version::UpstreamVersion;
-use crate::upstream::{Purpose, Upstream, pool};
+use crate::upstream::{TrafficClass, Upstream, pool};
 
 /// A watch is answered at once, or after the 3 s that the upstream waits to become fresh; ten times that means that it is stuck.
 const WATCH_HEAD_TIMEOUT: Duration = Duration::from_secs(30);
@@ -53,13 +53,13 @@ impl HttpListWatch {
     async fn get(
         &self,
         query: &str,
-        purpose: Purpose,
+        class: TrafficClass,
         timeout: Duration,
     ) -> Result<Response<pool::Body>, UpstreamError> {
         let separator = if query.is_empty() { "" } else { "?" };
         let path_and_query = format!("{}{separator}{query}", self.path);
-        let accept = accept(self.representation, purpose);
-        let get = Get { accept, purpose, timeout, ..Get::json(&path_and_query) };
+        let accept = accept(self.representation, class);
+        let get = Get { accept, class, timeout, ..Get::json(&path_and_query) };
         let response = get.send(&self.upstream).await?;
         *self.warnings.lock() = warnings_of(response.headers());
         Ok(response)
@@ -71,7 +71,7 @@ impl ListWatch for HttpListWatch {
 
     async fn list(&self, request: ListRequest) -> Result<ListPage, UpstreamError> {
         let query = list_query(&request);
-        let response = self.get(&query, Purpose::Request, fetch::HEAD_TIMEOUT).await?;
+        let response = self.get(&query, TrafficClass::Request, fetch::HEAD_TIMEOUT).await?;
         let body = read(response.into_body(), self.max_list_bytes).await?;
         let length = body.len();
         let malformed = |error: &dyn std::fmt::Display| UpstreamError::Malformed(error.to_string());
@@ -95,13 +95,13 @@ impl ListWatch for HttpListWatch {
 
     async fn stream_list(&self, request: ListRequest) -> Result<HttpWatch, UpstreamError> {
         let query = list_query(&request);
-        let response = self.get(&query, Purpose::List, fetch::HEAD_TIMEOUT).await?;
+        let response = self.get(&query, TrafficClass::List, fetch::HEAD_TIMEOUT).await?;
         Ok(HttpWatch::list(response.into_body(), self.resource.clone()))
     }
 
     async fn watch(&self, request: WatchRequest) -> Result<HttpWatch, UpstreamError> {
         let query = watch_query(&request);
-        let response = self.get(&query, Purpose::Stream, WATCH_HEAD_TIMEOUT).await?;
+        let response = self.get(&query, TrafficClass::Stream, WATCH_HEAD_TIMEOUT).await?;
         let resource = self.resource.clone();
         Ok(HttpWatch::watch(response.into_body(), resource, self.representation))
     }
@@ -112,8 +112,8 @@ impl ListWatch for HttpListWatch {
 }
 
 /// The kind of a metadata-only answer differs between lists and watches (semantics.md §8.1).
-fn accept(representation: Representation, purpose: Purpose) -> &'static str {
-    let watch = matches!(purpose, Purpose::Stream);
+fn accept(representation: Representation, class: TrafficClass) -> &'static str {
+    let watch = matches!(class, TrafficClass::Stream);
     match (representation, watch) {
         (Representation::Json, _) => "application/json",
         (Representation::Protobuf, _) => "application/vnd.kubernetes.protobuf",

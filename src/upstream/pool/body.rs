@@ -18,7 +18,7 @@ use hyper::body::Incoming;
 
 use super::{http1, http2};
 use crate::telemetry::metrics::GaugeGuard;
-use crate::upstream::Purpose;
+use crate::upstream::TrafficClass;
 
 /// The most that is read of a body nobody wants: more than most objects and errors, less than a reset is worth.
 const DRAIN_MAX_BYTES: usize = 256 * 1024;
@@ -95,8 +95,8 @@ impl Body {
     }
 
     /// Says whether what is left of it may be worth reading: a watch has no end to read to.
-    pub(super) fn paced(mut self, purpose: Purpose) -> Self {
-        self.drain = matches!(purpose, Purpose::Request | Purpose::Read);
+    pub(super) fn paced(mut self, class: TrafficClass) -> Self {
+        self.drain = matches!(class, TrafficClass::Request | TrafficClass::Read);
         self
     }
 

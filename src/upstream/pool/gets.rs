@@ -4,7 +4,7 @@
 //! (benches/README.md). So a GET that finds one of these connections idle goes there, and all others share HTTP/2 connections as ever. No request
 //! waits for one: where GETs come one after another and none is idle, one is made for those to come, by a task of its own.
 //!
-//! Only GETs of objects and lists ([`Purpose::Read`]) without a body, over TLS (where ALPN lets the upstream refuse). One that is lost on such a
+//! Only GETs of objects and lists ([`TrafficClass::Read`]) without a body, over TLS (where ALPN lets the upstream refuse). One that is lost on such a
 //! connection before any answer may be sent again (RFC 9110 §9.2.2: whether an idle connection was just being closed can't be told otherwise), and is,
 //! by HTTP/2.
 //!
@@ -24,7 +24,7 @@ use tokio::time::Instant;
 use super::{Dialer, SendError, body, http1, http1_form};
 use crate::telemetry::metrics::GaugeGuard;
 use crate::upstream::error::chain;
-use crate::upstream::{Purpose, RequestBody};
+use crate::upstream::{RequestBody, TrafficClass};
 
 /// So many connections of one identity: for latency where there is little to do. Where there is much, HTTP/2 carries it.
 const CONNECTIONS_MAX: usize = 8;
@@ -70,14 +70,14 @@ impl Gets {
         Arc::new(Self { connections, making: Mutex::default() })
     }
 
-    /// A connection for this request of that purpose, if one is idle.
+    /// A connection for this request of that class, if one is idle.
     pub(super) fn lease(
         self: &Arc<Self>,
-        purpose: Purpose,
+        class: TrafficClass,
         request: &Request<RequestBody>,
     ) -> Option<http1::Lease> {
         let plain = request.method() == Method::GET && request.body().is_end_stream();
-        if purpose != Purpose::Read || !plain || request.uri().scheme() != Some(&Scheme::HTTPS) {
+        if class != TrafficClass::Read || !plain || request.uri().scheme() != Some(&Scheme::HTTPS) {
             return None;
         }
         let lease = self.connections.take();

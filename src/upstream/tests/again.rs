@@ -73,7 +73,7 @@ async fn what_was_not_processed_is_sent_again_once() {
             let config = config(Some(format!("http://{address}")), None, true);
             let upstream = Upstream::new(&config, metrics()).await.unwrap();
             let request = Request::post("/x").body(full_body(body.to_owned())).unwrap();
-            let response = upstream.send(Purpose::Request, request).await.unwrap();
+            let response = upstream.send(TrafficClass::Request, request).await.unwrap();
             assert!(text(response).await == body, "it comes whole");
             assert_eq!(refused.load(Ordering::SeqCst), 2);
         }
@@ -83,7 +83,7 @@ async fn what_was_not_processed_is_sent_again_once() {
     let config = config(Some(format!("http://{address}")), None, true);
     let upstream = Upstream::new(&config, metrics()).await.unwrap();
     let request = Request::post("/x").body(full_body(vec![0; 65_537])).unwrap();
-    let error = upstream.send(Purpose::Request, request).await.unwrap_err();
+    let error = upstream.send(TrafficClass::Request, request).await.unwrap_err();
     assert!(matches!(error, UpstreamError::Lost(_)), "{error}");
     assert_eq!(refused.load(Ordering::SeqCst), 1);
 }

@@ -17,7 +17,7 @@ fn speaks(ca: &Ca, alpn: &[&str]) -> Speaks {
 }
 
 async fn ask(upstream: &Upstream) -> Response<pool::Body> {
-    upstream.send(Purpose::Read, get("/x")).await.unwrap()
+    upstream.send(TrafficClass::Read, get("/x")).await.unwrap()
 }
 
 /// Asks until an answer comes over HTTP/1.1.
@@ -47,14 +47,14 @@ async fn gets_that_find_an_idle_connection_go_over_http1_and_all_else_over_http2
     for method in ["POST", "HEAD", "DELETE"] {
         eventually("it is idle again", || upstream.inner.pool.has_idle_for_gets()).await;
         let request = Request::builder().method(method).uri("/x").body(empty_body()).unwrap();
-        let response = upstream.send(Purpose::Read, request).await.unwrap();
+        let response = upstream.send(TrafficClass::Read, request).await.unwrap();
         assert_eq!(response.version(), Version::HTTP_2, "{method}");
     }
     eventually("it is idle again", || upstream.inner.pool.has_idle_for_gets()).await;
-    let response = upstream.send(Purpose::Request, get("/x")).await.unwrap();
+    let response = upstream.send(TrafficClass::Request, get("/x")).await.unwrap();
     assert_eq!(response.version(), Version::HTTP_2, "who knows what it does");
     let request = Request::get("/x").body(full_body("hello")).unwrap();
-    let response = upstream.send(Purpose::Read, request).await.unwrap();
+    let response = upstream.send(TrafficClass::Read, request).await.unwrap();
     assert_eq!(response.version(), Version::HTTP_2, "with a body");
 }
 
@@ -128,7 +128,7 @@ async fn what_is_not_small_comes_whole_there_too() {
     let upstream = upstream_of(&server, &ca).await;
     warm_up(&upstream).await;
     eventually("it is idle again", || upstream.inner.pool.has_idle_for_gets()).await;
-    let answer = upstream.send(Purpose::Read, get("/large")).await.unwrap();
+    let answer = upstream.send(TrafficClass::Read, get("/large")).await.unwrap();
     assert_eq!(answer.version(), Version::HTTP_11);
     let body = answer.into_body().collect().await.unwrap().to_bytes();
     let expected: Vec<_> = (0..chunks).flat_map(|number| vec![number; given]).collect();
@@ -144,7 +144,7 @@ async fn a_whole_list_has_a_connection_of_its_own() {
     let upstream = upstream_of(&server, &ca).await;
     assert!(text(ask(&upstream).await).await.starts_with("HTTP/2"));
     for connections in 2..5 {
-        let answer = upstream.send(Purpose::List, get("/x")).await.unwrap();
+        let answer = upstream.send(TrafficClass::List, get("/x")).await.unwrap();
         assert!(text(answer).await.starts_with("HTTP/1.1"));
         assert_eq!(server.accepted(), connections);
     }

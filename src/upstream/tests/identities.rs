@@ -65,7 +65,7 @@ impl Asking {
     async fn ask(&self, upstream: &Upstream) -> Seen {
         let request = Request::get("/x").header(AUTHORIZATION, "Bearer theirs");
         let request = request.body(empty_body()).unwrap();
-        let response = upstream.send(Purpose::Request, request).await.unwrap();
+        let response = upstream.send(TrafficClass::Request, request).await.unwrap();
         assert_eq!(response.status(), 401);
         text(response).await;
         self.seen.lock().last().unwrap().clone()

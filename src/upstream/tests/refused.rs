@@ -11,10 +11,10 @@ async fn a_client_cannot_act_as_somebody_else_where_weir_does_already() {
     let path = kubeconfig(directory.path(), &server, &ca, "token: secret, as: jane");
     let upstream = Upstream::new(&config(None, Some(path), true), metrics()).await.unwrap();
     let request = Request::get("/x").header("impersonate-user", "root").body(empty_body()).unwrap();
-    let error = upstream.send(Purpose::Request, request).await.unwrap_err();
+    let error = upstream.send(TrafficClass::Request, request).await.unwrap_err();
     // Neither unreachable nor lost: trying again will not help.
     assert!(matches!(error, UpstreamError::Request(_)), "{error:?}");
-    assert!(upstream.send(Purpose::Request, get("/x")).await.is_ok());
+    assert!(upstream.send(TrafficClass::Request, get("/x")).await.is_ok());
 }
 
 #[tokio::test]
@@ -22,9 +22,10 @@ async fn a_path_cannot_leave_the_prefix_of_the_address() {
     let server = TestServer::start(Speaks::http1(), echo).await;
     let address = format!("http://{}/k8s/clusters/c-1", server.address);
     let upstream = Upstream::new(&config(Some(address), None, false), metrics()).await.unwrap();
-    let response = upstream.send(Purpose::Request, get("/api/v1/pods")).await.unwrap();
+    let response = upstream.send(TrafficClass::Request, get("/api/v1/pods")).await.unwrap();
     assert!(text(response).await.contains(" /k8s/clusters/c-1/api/v1/pods "));
-    let error = upstream.send(Purpose::Request, get("/%2e%2e/c-2/api/v1/pods")).await.unwrap_err();
+    let error =
+        upstream.send(TrafficClass::Request, get("/%2e%2e/c-2/api/v1/pods")).await.unwrap_err();
     assert!(matches!(error, UpstreamError::Request(_)), "{error:?}");
     assert_eq!(server.accepted(), 1);
 }

@@ -59,7 +59,7 @@ async fn only_the_end_of_a_stream_ends_a_body() {
         let address = server(ending).await;
         let config = config(Some(format!("http://{address}")), None, true);
         let upstream = Upstream::new(&config, metrics()).await.unwrap();
-        let response = upstream.send(Purpose::Request, get("/x")).await.unwrap();
+        let response = upstream.send(TrafficClass::Request, get("/x")).await.unwrap();
         let body = response.into_body().collect().await;
         assert_eq!(body.is_ok(), ends, "{ending:?}");
     }
