@@ -154,7 +154,7 @@ impl Upstream {
                 Err(failure) => failure,
             };
             // Unreachable a moment ago is unreachable now; only what was lost on an old connection is worth another try.
-            if failure.error.is_unsent() || !failure.unprocessed {
+            if failure.error.is_not_sent() || !failure.unprocessed {
                 return Err(failure.error);
             }
             let Some(request) = again.request() else { return Err(failure.error) };

@@ -143,8 +143,8 @@ impl Forwarder {
                 Outcome { response, answer: Answer::Forward, reason: reason.as_str() }
             }
             // The client's doing, and told to it alone. HTTP/2 resets its stream for a broken body and keeps the cause.
-            Err(mut error) if error.is_requests() || broken.load(Ordering::Relaxed) => {
-                if !error.is_requests() {
+            Err(mut error) if error.is_request_error() || broken.load(Ordering::Relaxed) => {
+                if !error.is_request_error() {
                     error = UpstreamError::Request("its body broke off".to_owned());
                 }
                 tracing::debug!(%error, "a request could not be forwarded");
@@ -174,7 +174,7 @@ impl Forwarder {
         }
         *request.uri_mut() = path_only(parts.uri.clone());
         carried.upstream.send(TrafficClass::Request, request).await.map_err(|error| {
-            if error.is_requests() {
+            if error.is_request_error() {
                 return refuse(&unsendable(&error));
             }
             self.failures.log(&error);
@@ -313,7 +313,7 @@ fn unsendable(error: &UpstreamError) -> Status {
 
 /// Nothing sent: the client may try again. Sent and lost: only the client knows whether it may.
 fn failure(error: &UpstreamError) -> Status {
-    if error.is_unsent() { Status::upstream_unreachable() } else { Status::upstream_lost() }
+    if error.is_not_sent() { Status::upstream_unreachable() } else { Status::upstream_lost() }
 }
 
 /// Tells of upstream failures, but not once for each of a thousand clients.

@@ -60,12 +60,12 @@ impl UpstreamError {
     }
 
     /// Whether it is the request's own fault.
-    pub fn is_requests(&self) -> bool {
+    pub fn is_request_error(&self) -> bool {
         matches!(self, Self::Request(_))
     }
 
     /// Whether it is certain that the upstream has processed nothing of the request: the answer is then 503, else 502.
-    pub fn is_unsent(&self) -> bool {
+    pub fn is_not_sent(&self) -> bool {
         matches!(self, Self::Credentials(_) | Self::Connect { .. })
     }
 }

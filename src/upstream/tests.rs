@@ -292,7 +292,7 @@ async fn what_may_have_been_processed_is_not_sent_again() {
         server.cut();
         let error = sent.await.unwrap().unwrap_err();
         assert!(matches!(error, UpstreamError::Lost(_)), "{error}");
-        assert!(!error.is_unsent());
+        assert!(!error.is_not_sent());
         assert_eq!(seen.load(Ordering::SeqCst), 1);
     }
 }
@@ -321,7 +321,7 @@ async fn an_unreachable_upstream_is_told_apart() {
         let config = config(Some(format!("http://{address}")), None, http2);
         let upstream = Upstream::new(&config, metrics()).await.unwrap();
         let error = upstream.send(TrafficClass::Request, get("/x")).await.unwrap_err();
-        assert!(error.is_unsent());
+        assert!(error.is_not_sent());
         let text = error.to_string();
         assert!(text.contains(&address.to_string()) && text.contains("refused"), "{text}");
     }
@@ -332,7 +332,7 @@ async fn http1_where_http2_was_hoped_for_is_a_clear_error() {
     let server = TestServer::start(Speaks::http1(), echo).await;
     let upstream = server.upstream(true).await;
     let error = upstream.send(TrafficClass::Request, get("/x")).await.unwrap_err();
-    assert!(error.is_unsent());
+    assert!(error.is_not_sent());
     assert!(error.to_string().contains("upstream.http2"), "{error}");
 }
 
