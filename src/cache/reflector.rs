@@ -38,7 +38,7 @@ use crate::codec::object::Object;
 use crate::config::OnRelist;
 use crate::streams::poll_on_wake::PollOnWake;
 use crate::upstream::error::UpstreamError;
-use crate::upstream::fetch::in_time;
+use crate::upstream::fetch::with_timeout;
 use crate::upstream::lister_watcher::{ListRequest, ListWatch};
 
 /// See the module.
@@ -395,7 +395,7 @@ impl ListCause {
 /// A consistent `LIST limit=1`: its resourceVersion is at least that of every write acknowledged before.
 pub(crate) async fn probe<L: ListWatch>(upstream: &L) -> Result<ResourceVersion, UpstreamError> {
     let request = ListRequest { limit: Some(1), ..ListRequest::default() };
-    let page = in_time(list::PAGE_TIMEOUT, upstream.list(request)).await?;
+    let page = with_timeout(list::PAGE_TIMEOUT, upstream.list(request)).await?;
     Ok(page.resource_version)
 }
 

@@ -76,7 +76,7 @@ impl<'a> Get<'a> {
         if let Some(etag) = self.if_none_match {
             request.headers_mut().insert(IF_NONE_MATCH, etag.clone());
         }
-        let response = in_time(self.timeout, upstream.send(self.class, request)).await?;
+        let response = with_timeout(self.timeout, upstream.send(self.class, request)).await?;
         match response.status() {
             StatusCode::OK => Ok(response),
             StatusCode::NOT_MODIFIED if self.if_none_match.is_some() => Ok(response),
@@ -97,7 +97,7 @@ impl<'a> Get<'a> {
 
 /// What a call of the upstream gives, if it does so in time.
 /// Counts from when it is called; not an `async fn`, which would hold the call twice.
-pub(crate) fn in_time<T>(
+pub(crate) fn with_timeout<T>(
     limit: Duration,
     call: impl Future<Output = Result<T, UpstreamError>>,
 ) -> impl Future<Output = Result<T, UpstreamError>> {
@@ -157,7 +157,7 @@ pub(crate) async fn post_review(
             done => done,
         }
     };
-    in_time(REVIEW_TIMEOUT, twice).await
+    with_timeout(REVIEW_TIMEOUT, twice).await
 }
 
 async fn post_once(

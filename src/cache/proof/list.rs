@@ -15,7 +15,7 @@ use crate::cache::proof::reaches;
 use crate::codec::list::ListPage;
 use crate::codec::object::Object;
 use crate::upstream::error::UpstreamError;
-use crate::upstream::fetch::in_time;
+use crate::upstream::fetch::with_timeout;
 use crate::upstream::lister_watcher::ListRequest;
 
 /// A state that was listed besides the stream. It shares with the cache's present one what is equal; what is not counts against the budget for as long as
@@ -64,7 +64,7 @@ pub(super) async fn list(cached: Arc<CachedResource>, needed: ResourceVersion) -
     if cached.context.budget.is_spent() {
         return Listing::Failed;
     }
-    let page = match in_time(PROBE_TIMEOUT, fetch(&cached, needed)).await {
+    let page = match with_timeout(PROBE_TIMEOUT, fetch(&cached, needed)).await {
         Ok(page) => page,
         Err(error) => {
             tracing::debug!(%error, "a second list failed");

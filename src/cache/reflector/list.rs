@@ -18,7 +18,7 @@ use crate::cache::reflector::{Doubt, ListCause, Reflector, State};
 use crate::codec::list::ListPage;
 use crate::codec::object::Object;
 use crate::upstream::error::UpstreamError;
-use crate::upstream::fetch::in_time;
+use crate::upstream::fetch::with_timeout;
 use crate::upstream::lister_watcher::{
     ListRequest, ListWatch, UpstreamEvent, WatchRequest, WatchStream,
 };
@@ -225,7 +225,7 @@ impl<L: ListWatch> Reflector<L> {
     }
 
     async fn page(&self, request: ListRequest) -> Result<ListPage, Failure> {
-        let listed = in_time(PAGE_TIMEOUT, self.upstream.list(request)).await;
+        let listed = with_timeout(PAGE_TIMEOUT, self.upstream.list(request)).await;
         if let Err(UpstreamError::TooLong(_)) = &listed {
             self.cached.context.metrics.budget_refusal("resource");
         }
@@ -257,10 +257,10 @@ impl<L: ListWatch> Reflector<L> {
         gathered: &mut Gathered<'_>,
     ) -> Result<ResourceVersion, Failure> {
         let request = ListRequest::not_older(not_older);
-        let mut objects = in_time(PAGE_TIMEOUT, self.upstream.stream_list(request)).await?;
+        let mut objects = with_timeout(PAGE_TIMEOUT, self.upstream.stream_list(request)).await?;
         self.learn_warnings();
         loop {
-            let Some(events) = in_time(SILENCE_MAX, objects.next()).await? else {
+            let Some(events) = with_timeout(SILENCE_MAX, objects.next()).await? else {
                 return Err(UpstreamError::Lost("a list without an end".to_owned()).into());
             };
             if let Some(at) = self.gather(&mut events.into_iter(), gathered)? {
@@ -283,7 +283,7 @@ impl<L: ListWatch> Reflector<L> {
             timeout_seconds,
             ..WatchRequest::default()
         };
-        let mut watch = in_time(PAGE_TIMEOUT, self.upstream.watch(request)).await?;
+        let mut watch = with_timeout(PAGE_TIMEOUT, self.upstream.watch(request)).await?;
         self.learn_warnings();
         let opened = Instant::now();
         let mut gathered = Gathered::new(&cached);

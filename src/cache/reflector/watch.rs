@@ -13,7 +13,7 @@ use crate::cache::reflector::failure::Failure;
 use crate::cache::reflector::list::PAGE_TIMEOUT;
 use crate::cache::reflector::{Doubt, ListCause, Reflector, State};
 use crate::streams::poll_on_wake::PollOnWake;
-use crate::upstream::fetch::in_time;
+use crate::upstream::fetch::with_timeout;
 use crate::upstream::lister_watcher::{ListWatch, UpstreamEvent, WatchRequest, WatchStream};
 
 /// An open watch.
@@ -78,7 +78,7 @@ impl<L: ListWatch> Reflector<L> {
             ..WatchRequest::default()
         };
         let opened = Instant::now();
-        match in_time(PAGE_TIMEOUT, self.upstream.watch(request)).await {
+        match with_timeout(PAGE_TIMEOUT, self.upstream.watch(request)).await {
             Ok(watch) => {
                 self.learn_warnings();
                 let running = Running::new(watch, opened, timeout_seconds);
