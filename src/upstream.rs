@@ -121,8 +121,8 @@ impl Upstream {
     }
 
     /// How many exchanges of a kind it carries at once, if the peer allows as many.
-    pub fn places_max(&self, class: TrafficClass) -> usize {
-        self.inner.pool.places_max(class)
+    pub fn streams_max(&self, class: TrafficClass) -> usize {
+        self.inner.pool.streams_max(class)
     }
 
     /// The namespace of the kubeconfig's context, or of the pod: where an identity with rights in one namespace has them.

@@ -93,7 +93,7 @@ impl Forwarder {
         let share = match &self.shares {
             None => None,
             Some(shares) => {
-                let share = shares.take(client, class, upstream.places_max(class));
+                let share = shares.take(client, class, upstream.streams_max(class));
                 Some(Arc::new(share.ok_or_else(|| response::too_many(TOO_MANY))?))
             }
         };

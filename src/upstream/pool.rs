@@ -36,7 +36,7 @@ const UPGRADES_MAX: usize = 1024;
 /// Lists of whole collections at once: more than the reflectors of all caches begin.
 const LISTS_MAX: usize = 64;
 /// How long a request may wait for a place on a connection when every allowed connection is full.
-const PLACE_WAIT_MAX: Duration = Duration::from_secs(10);
+const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(10);
 /// kube-apiserver takes 1 MiB of headers and so may answer with as much.
 const HEADERS_MAX_BYTES: u32 = 1024 * 1024;
 /// To a reflector it answers with few. A connection over HTTP/1.1 reads twice as much at once.
@@ -95,7 +95,7 @@ impl Dialer {
     fn exhausted(&self) -> UpstreamError {
         UpstreamError::Connect {
             address: self.credentials.current().endpoint.to_string(),
-            cause: format!("every allowed connection is in use for {PLACE_WAIT_MAX:?}"),
+            cause: format!("every allowed connection is in use for {ACQUIRE_TIMEOUT:?}"),
         }
     }
 }
@@ -160,12 +160,12 @@ impl Pool {
     }
 
     /// How many exchanges of a kind there may be at once, by the protocol that the upstream speaks.
-    pub(super) fn places_max(&self, class: TrafficClass) -> usize {
+    pub(super) fn streams_max(&self, class: TrafficClass) -> usize {
         let http2 = self.dialer.http2_spoken.load(Ordering::Relaxed);
         match (class, http2) {
-            (TrafficClass::Request | TrafficClass::Read, true) => http2::REQUESTS.places_max(),
+            (TrafficClass::Request | TrafficClass::Read, true) => http2::REQUESTS.streams_max(),
             (TrafficClass::Request | TrafficClass::Read, false) => http1::REQUESTS_MAX,
-            (TrafficClass::Stream, true) => http2::STREAMS.places_max(),
+            (TrafficClass::Stream, true) => http2::STREAMS.streams_max(),
             (TrafficClass::Stream, false) => http1::STREAMS_MAX,
             (TrafficClass::Upgrade, _) => UPGRADES_MAX,
             (TrafficClass::List, _) => LISTS_MAX,

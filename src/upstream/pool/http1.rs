@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
-use super::{Dialer, PLACE_WAIT_MAX, SendError, body};
+use super::{ACQUIRE_TIMEOUT, Dialer, SendError, body};
 use crate::telemetry::metrics::GaugeGuard;
 use crate::upstream::RequestBody;
 use crate::upstream::connect::{Io, Offer};
@@ -105,7 +105,7 @@ impl Connections {
     /// Takes an idle connection or makes one; waits, bounded, when all that are allowed are in use.
     pub(super) async fn acquire(&self) -> Result<Acquired, UpstreamError> {
         let identity = self.dialer.credentials.current();
-        let permit = tokio::time::timeout(PLACE_WAIT_MAX, self.permits.clone().acquire_owned());
+        let permit = tokio::time::timeout(ACQUIRE_TIMEOUT, self.permits.clone().acquire_owned());
         let (Ok(Ok(permit)), Some(connections)) = (permit.await, self.this.upgrade()) else {
             return Err(self.dialer.exhausted());
         };

@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
-use super::{Dialer, HEADERS_MAX_BYTES, PLACE_WAIT_MAX, SendError, body, http1};
+use super::{ACQUIRE_TIMEOUT, Dialer, HEADERS_MAX_BYTES, SendError, body, http1};
 use crate::streams::{ConnectionTasks, Spawner, Stopped};
 use crate::telemetry::metrics::GaugeGuard;
 use crate::upstream::RequestBody;
@@ -37,7 +37,7 @@ pub(super) struct Limits {
 
 impl Limits {
     /// Exchanges at once in all.
-    pub(super) const fn places_max(self) -> usize {
+    pub(super) const fn streams_max(self) -> usize {
         self.places * self.connections_max
     }
 }
@@ -141,7 +141,7 @@ impl Connections {
 
     /// Takes a place, makes a connection if there is none, or waits, bounded, if there may be no more.
     pub(super) async fn acquire(&self) -> Result<Acquired, UpstreamError> {
-        let deadline = Instant::now() + PLACE_WAIT_MAX;
+        let deadline = Instant::now() + ACQUIRE_TIMEOUT;
         loop {
             // Registered before looking, so that a place freed in between is not missed.
             let freed = self.freed.notified();
