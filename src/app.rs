@@ -190,7 +190,7 @@ fn checks(probe: &Probe, discovery: &Discovery, registry: &Registry) -> Checks {
     let (probe, discovery, registry) = (probe.clone(), discovery.clone(), registry.clone());
     Checks::new()
         .ready("upstream", move || probe.health())
-        .ready("discovery", move || match discovery.known() {
+        .ready("discovery", move || match discovery.is_synced() {
             true => Ok(()),
             false => Err("the upstream's resources are not known yet".to_owned()),
         })

@@ -39,7 +39,7 @@ use crate::cache::registry::source::{Source, UpstreamSource};
 use crate::config::CacheConfig;
 use crate::telemetry::cache_metrics::CacheMetrics;
 use crate::upstream::Upstream;
-use crate::upstream::discovery::{Discovery, Found};
+use crate::upstream::discovery::Discovery;
 use crate::upstream::error::UpstreamError;
 use crate::upstream::version::UpstreamVersion;
 
@@ -98,7 +98,10 @@ impl Registry {
     }
 
     /// What discovery says of a resource ([`Discovery::find`]); starts no cache.
-    pub async fn find(&self, gvr: &GroupVersionResource) -> Result<Found, UpstreamError> {
+    pub async fn find(
+        &self,
+        gvr: &GroupVersionResource,
+    ) -> Result<Option<Arc<ApiResource>>, UpstreamError> {
         self.inner.source.find(gvr).await
     }
 
@@ -262,8 +265,8 @@ impl Inner {
 
     async fn discover(&self, gvr: &GroupVersionResource) -> Result<Arc<ApiResource>, Refusal> {
         match self.source.find(gvr).await {
-            Ok(Found::Resource(resource)) => check(&resource).map(|()| resource),
-            Ok(Found::Unknown) => Err(Refusal::Unknown),
+            Ok(Some(resource)) => check(&resource).map(|()| resource),
+            Ok(None) => Err(Refusal::Unknown),
             Err(error) => {
                 tracing::debug!(%gvr, %error, "nothing is discovered yet");
                 Err(Refusal::NotReady)

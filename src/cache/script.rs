@@ -19,7 +19,6 @@ use crate::codec::json;
 use crate::codec::list::ListPage;
 use crate::codec::object::Object;
 use crate::config::{CacheConfig, OnRelist};
-use crate::upstream::discovery::Found;
 use crate::upstream::error::UpstreamError;
 use crate::upstream::lister_watcher::{
     ListRequest, ListWatch, UpstreamEvent, WatchRequest, WatchStream,
@@ -202,9 +201,8 @@ impl Source for Arc<ScriptedSource> {
     fn find<'a>(
         &'a self,
         gvr: &'a GroupVersionResource,
-    ) -> BoxFuture<'a, Result<Found, UpstreamError>> {
-        let found = self.peek(gvr).map_or(Found::Unknown, Found::Resource);
-        std::future::ready(Ok(found)).boxed()
+    ) -> BoxFuture<'a, Result<Option<Arc<ApiResource>>, UpstreamError>> {
+        std::future::ready(Ok(self.peek(gvr))).boxed()
     }
 
     fn peek(&self, gvr: &GroupVersionResource) -> Option<Arc<ApiResource>> {

@@ -37,7 +37,6 @@ use crate::server::request::access::{Access, Caller, Judged, NotAdmitted};
 use crate::server::request::audit::{Asked, Auditor};
 use crate::server::request::framing;
 use crate::server::request::host::HostPolicy;
-use crate::upstream::discovery::Found;
 
 /// Answers requests. One for all connections.
 pub(crate) struct Router {
@@ -324,8 +323,8 @@ impl Router {
             return Ok(known);
         }
         match self.registry.find(&request.gvr).await {
-            Ok(Found::Resource(resource)) => Ok(resource),
-            Ok(Found::Unknown) => Err(Reason::Refused(Refusal::Unknown)),
+            Ok(Some(resource)) => Ok(resource),
+            Ok(None) => Err(Reason::Refused(Refusal::Unknown)),
             Err(_) => Err(Reason::Refused(Refusal::NotReady)),
         }
     }

@@ -31,15 +31,6 @@ use crate::upstream::discovery::resolve::{ApiService, CustomResource};
 use crate::upstream::error::UpstreamError;
 use crate::upstream::version::{self, UpstreamVersion};
 
-/// What discovery knows of a resource.
-#[derive(Clone, Debug)]
-pub enum Found {
-    /// It is served so.
-    Resource(Arc<ApiResource>),
-    /// The upstream does not serve it (the request is forwarded, and the upstream says 404).
-    Unknown,
-}
-
 /// The upstream's resources, refreshed on its own. Cheap to clone; the tasks behind it end with the last clone.
 #[derive(Clone)]
 pub struct Discovery {
@@ -95,22 +86,29 @@ impl Discovery {
         Self { inner, _tasks: Arc::new(cancel.drop_guard()) }
     }
 
-    /// Whether the upstream's resources are known.
-    pub fn known(&self) -> bool {
+    /// Returns whether a refresh has succeeded, so that the upstream's resources are known.
+    pub fn is_synced(&self) -> bool {
         self.inner.resources.load().is_some()
     }
 
-    /// Looks one up. On a miss asks the upstream at most once in some seconds, so that a new CRD is found soon and an unknown
-    /// name asked in a loop costs nothing. Fails only while nothing is known at all.
-    pub async fn find(&self, gvr: &GroupVersionResource) -> Result<Found, UpstreamError> {
+    /// Looks up a resource; `None` if the upstream does not serve it.
+    ///
+    /// A miss refreshes discovery, at most once in [`MISS_REFRESH_INTERVAL`], so that a new CRD is
+    /// found soon and repeated requests for an unknown name are cheap. Fails only if no refresh has
+    /// succeeded yet.
+    pub async fn find(
+        &self,
+        gvr: &GroupVersionResource,
+    ) -> Result<Option<Arc<ApiResource>>, UpstreamError> {
         if let Some(resource) = self.peek(gvr) {
-            return Ok(Found::Resource(resource));
+            return Ok(Some(resource));
         }
-        let refreshed = self.inner.refresh(MISS_AGE_MIN).await;
+        let refreshed = self.inner.refresh(MISS_REFRESH_INTERVAL).await;
         match self.peek(gvr) {
-            Some(resource) => Ok(Found::Resource(resource)),
-            None if self.known() => Ok(Found::Unknown),
-            None => Err(refreshed.err().unwrap_or(UpstreamError::Timeout(MISS_AGE_MIN))),
+            None if !self.is_synced() => {
+                Err(refreshed.err().unwrap_or(UpstreamError::Timeout(MISS_REFRESH_INTERVAL)))
+            }
+            resource => Ok(resource),
         }
     }
 
@@ -215,7 +213,7 @@ const INTERVAL: Duration = Duration::from_secs(30);
 /// While nothing is known every request is forwarded.
 const RETRY: Duration = Duration::from_secs(1);
 /// The least time between two refreshes for want of a name.
-const MISS_AGE_MIN: Duration = Duration::from_secs(2);
+const MISS_REFRESH_INTERVAL: Duration = Duration::from_secs(2);
 /// How long a refresh waits for the informers' first answers.
 const FACTS_TIMEOUT: Duration = Duration::from_secs(5);
 /// After a change, the pauses before each further look at the documents.

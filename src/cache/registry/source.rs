@@ -12,7 +12,7 @@ use crate::cache::handle::Refusal;
 use crate::cache::proof::DynListWatch;
 use crate::cache::reflector::{Begin, Reflector};
 use crate::upstream::Upstream;
-use crate::upstream::discovery::{Discovery, Found};
+use crate::upstream::discovery::Discovery;
 use crate::upstream::error::UpstreamError;
 use crate::upstream::lister_watcher::{HttpListWatch, ListWatch};
 use crate::upstream::version::UpstreamVersion;
@@ -23,7 +23,7 @@ pub(crate) trait Source: Send + Sync + 'static {
     fn find<'a>(
         &'a self,
         gvr: &'a GroupVersionResource,
-    ) -> BoxFuture<'a, Result<Found, UpstreamError>>;
+    ) -> BoxFuture<'a, Result<Option<Arc<ApiResource>>, UpstreamError>>;
 
     /// [`Discovery::peek`].
     fn peek(&self, gvr: &GroupVersionResource) -> Option<Arc<ApiResource>>;
@@ -92,7 +92,7 @@ impl Source for UpstreamSource {
     fn find<'a>(
         &'a self,
         gvr: &'a GroupVersionResource,
-    ) -> BoxFuture<'a, Result<Found, UpstreamError>> {
+    ) -> BoxFuture<'a, Result<Option<Arc<ApiResource>>, UpstreamError>> {
         self.discovery.find(gvr).boxed()
     }
 

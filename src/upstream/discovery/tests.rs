@@ -128,10 +128,7 @@ fn widgets() -> GroupVersionResource {
 }
 
 async fn found(discovery: &Discovery, gvr: &GroupVersionResource) -> Option<Arc<ApiResource>> {
-    match discovery.find(gvr).await.unwrap() {
-        Found::Resource(resource) => Some(resource),
-        Found::Unknown => None,
-    }
+    discovery.find(gvr).await.unwrap()
 }
 
 /// Waits, with every change, until something is known.
