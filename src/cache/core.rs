@@ -1,9 +1,10 @@
-//! The watch cache of one resource: the present objects, a window of recent events, and the
-//! resourceVersion up to which both are true (client-go's and the apiserver's `cacher`).
+//! The watch cache of one resource: the current objects, a window of recent events, and the
+//! resourceVersion of both. It corresponds to kube-apiserver's `cacher`.
 //!
-//! It does no I/O, spawns nothing and reads no clock: bytes and `now` come in, frames and wake-ups go out.
-//! State, history and resourceVersion change together, in batches, and are published to readers as one
-//! immutable [`State`](watch_cache::State), without locks.
+//! This module does no I/O, spawns no tasks and reads no clock. Callers pass in objects and the
+//! current time; they get back frames and wake-ups. Objects, history and resourceVersion change
+//! together, in batches. Each change is published as one immutable [`State`](watch_cache::State),
+//! which readers load without a lock.
 
 mod change;
 mod cursor;

@@ -3,13 +3,15 @@
 use crate::api::resource_version::ResourceVersion;
 use crate::codec::object::Object;
 
-/// One step that the upstream told.
+/// A change that the upstream reported.
 #[derive(Debug)]
 pub enum Change {
-    /// An object was created or changed (ADDED or MODIFIED upstream; which, is computed from the state).
+    /// An object was created or changed. The cache computes from its own state which of the two it
+    /// was.
     Upsert(Object),
-    /// An object was deleted: the object as the DELETED event carries it, with the event's resourceVersion.
+    /// An object was deleted. Holds the object from the DELETED event, with the resourceVersion of
+    /// that event.
     Delete(Object),
-    /// Nothing changed up to this resourceVersion (a bookmark).
+    /// Nothing else changed up to this resourceVersion (a bookmark).
     Progress(ResourceVersion),
 }

@@ -1,23 +1,31 @@
-//! The part of a watcher that the writer sees too: how far it has taken, and what it is owed.
+//! The part of a watcher that it shares with the writer: its position and the events marked for it.
 //!
-//! A watcher has no queue. The writer tells it by two numbers which events may concern it: `from`, the first one
-//! that it may not have taken, and `to`, the one after the last. The watcher tells by `taken` how far it came.
-//! It is owed something exactly if `taken < to`, and then nothing before `max(from, taken)`; so a watcher that
-//! nothing concerned for long does not fall out of the window, however far the window moved on.
+//! A watcher has no queue. The writer marks the events that may match the watcher's filter as one
+//! range: `marked_from` is the number of the first of them that the watcher may not have read, and
+//! `marked_to` the number after the last. The watcher stores in `position` the number of the next
+//! event that it will read. Events are pending exactly if `position < marked_to`, and the first of
+//! them is `max(marked_from, position)`. A watcher without matching events therefore never falls
+//! out of the window, however far the window has moved.
 //!
-//! `from` and `to` are written only by the writer (under the cache's mutex), `taken` only by the watcher. The writer moves
-//! `from` only when it sees `to <= taken`, all marks taken; so while the watcher sees `to > taken`, `from` stands
-//! still. A stale `taken` read by the writer leaves `from` too low, never too high.
+//! Only the writer stores `marked_from` and `marked_to`, with the cache's mutex held. Only the
+//! watcher stores `position`. The writer moves `marked_from` only when it sees `marked_to <=
+//! position`, which means that all marked events were read. So `marked_from` does not change while
+//! the watcher sees `marked_to > position`. If the writer reads an old `position`, `marked_from`
+//! stays too low, but is never too high.
 //!
-//! The order that everything hangs on: marks are set, then the state is published, then watchers are woken; and a
-//! watcher loads the state first and the marks after it. Were a mark set after the publishing, a watcher could find
-//! nothing owed in a state that holds an event for it, claim the state's resourceVersion in a bookmark, and the client that
-//! resumes there would never see the event. The end of a watch is set before the publishing for the same reason.
+//! Correctness depends on this order: the writer sets marks, then publishes the state, then wakes
+//! the watchers; a watcher loads the state first and reads the marks after it. If the writer set a
+//! mark after publishing, a watcher could find no pending event in a state that contains one for
+//! it. It would then claim the state's resourceVersion in a bookmark, and a client that resumes
+//! from there would never receive the event. The end of a watch is set before publishing for the
+//! same reason.
 //!
-//! A cursor knows the one task that waits for its watcher. Whoever wakes it takes it out, so that a watcher that does not come back, since
-//! its client reads nothing, is woken once and left alone. The task may have alarms of its own beside the cache (a deadline, a right that ends):
-//! those ring through the cursor ([`Cursor::timer_waker`]), and it need not look at them at any other wake-up. The watcher first names its task
-//! and then looks at the alarms and the marks; who rings or marks does that first and wakes then. So one of them sees the other.
+//! A cursor holds the waker of the task that reads the watcher. Waking removes the waker. A watcher
+//! whose client does not read is therefore woken once and not again. The same task may also wait
+//! for timers and other futures (a deadline, the end of an authorization). These wake it through
+//! [`Cursor::timer_waker`], which also sets a flag, so that the task polls them only if the flag is
+//! set. To avoid a lost wake-up, the task registers its waker before it reads the flag and the
+//! marks, and the other side sets the flag or the mark before it wakes.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -33,62 +41,66 @@ use crate::cache::core::now::Now;
 use crate::cache::core::state::State;
 use crate::codec::object::Object;
 
-/// See the module.
+/// The state of one watcher that is shared with the dispatcher.
 #[derive(Debug)]
 pub(super) struct Cursor {
-    /// Tells cursors apart within a cache.
+    /// Unique within a cache.
     pub(super) id: u64,
-    /// Where the dispatcher keeps it.
+    /// The index key under which the dispatcher registered the cursor.
     pub(super) index_key: IndexKey,
-    /// Its index there. Written only under the cache's mutex.
+    /// The cursor's offset in its list in the index. Written only with the cache's mutex held.
     pub(super) slot: AtomicUsize,
-    /// Events whose place is not after this are not delivered: the asked start or the initial state, where they were ahead of the cache; else zero.
+    /// Events up to this resourceVersion are not delivered. Set if the requested start or the
+    /// initial state was ahead of the cache; zero otherwise.
     pub(super) skip_through: ResourceVersion,
-    /// The task that waits, until it is woken.
+    /// The task to wake, until it is woken.
     task: AtomicWaker,
-    /// Whether an alarm rang that was not looked at.
+    /// Whether [`Self::timer_waker`] was woken since the flag was last taken.
     timer_fired: AtomicBool,
-    /// The initial state, until it is taken or taken away.
+    /// The initial state, until the watcher has read it or [`Self::end_if_stalled`] removes it.
     pub(super) initial: Mutex<Option<InitialEvents>>,
     end: OnceLock<WatchEnd>,
     marked_from: AtomicU64,
     marked_to: AtomicU64,
     position: AtomicU64,
-    /// The last batch that marked it, so that each batch wakes it once. Written only under the cache's mutex.
+    /// The last dispatch round that marked the cursor, so that each round wakes it once. Written
+    /// only with the cache's mutex held.
     round: AtomicU64,
 }
 
-/// How a watch ends: with what is still owed, and why.
+/// The end of a watch: the state up to which events are still delivered, and the cause.
 #[derive(Debug)]
 pub(super) struct WatchEnd {
-    /// The last state that the watch is about.
+    /// The last state that the watch covers.
     pub(super) state: Arc<State>,
-    /// Why it ends.
+    /// The cause that the watcher reports.
     pub(super) cause: EndCause,
 }
 
-/// A state that is being walked as ADDED events.
+/// The initial state of a watch, which is sent as ADDED events.
 #[derive(Debug)]
 pub(super) struct InitialEvents {
-    /// The state.
+    /// The state that is sent.
     pub(super) state: Arc<State>,
-    /// The last object taken.
+    /// The last object that was read; `None` at the start.
     pub(super) after: Option<Arc<Object>>,
-    /// How often something was taken, and how often it had been at the last check for stalled watchers.
+    /// The number of batches that the watcher has read.
     pub(super) batches: u64,
-    /// The number of steps that such a check saw first, and when.
+    /// The value of `batches` at the earliest check for stalled watchers that found this value, and
+    /// the time of that check.
     pub(super) last_check: Option<(u64, Now)>,
 }
 
 impl InitialEvents {
-    /// A walk from the start.
+    /// Starts with the first object of `state`.
     pub(super) fn new(state: Arc<State>) -> Self {
         Self { state, after: None, batches: 0, last_check: None }
     }
 }
 
 impl Cursor {
-    /// One that is owed the events from `from` up to but not including `to`, after its initial ones.
+    /// Creates a cursor. The events from `from` up to but not including `to` are pending after the
+    /// initial events.
     pub(super) fn new(
         id: u64,
         index_key: IndexKey,
@@ -112,8 +124,9 @@ impl Cursor {
         }
     }
 
-    /// Marks the events from `first` to `last` as ones that may concern it. Returns whether it is the batch's first mark. To be called
-    /// under the cache's mutex, before they are published, with ascending numbers.
+    /// Marks the events from `first` to `last` as possible matches. Returns whether this is the
+    /// cursor's first mark in this round. Call this with the cache's mutex held, before the events
+    /// are published, with ascending numbers.
     pub(super) fn mark(&self, (first, last): (u64, u64), round: u64) -> bool {
         if self.marked_to.load(Ordering::Relaxed) <= self.position.load(Ordering::Acquire) {
             self.marked_from.store(first, Ordering::Relaxed);
@@ -122,8 +135,8 @@ impl Cursor {
         self.round.swap(round, Ordering::Relaxed) != round
     }
 
-    /// The numbers of the first event owed of a state, and of the one after the last; `None` if nothing is. The
-    /// state must have been loaded before.
+    /// Returns the number of the first pending event in `state` and the number after the last one,
+    /// or `None` if no event is pending. The caller must have loaded `state` before this call.
     pub(super) fn pending(&self, state: &State) -> Option<(u64, u64)> {
         let to = self.marked_to.load(Ordering::Acquire).min(state.history().end_seq());
         let from =
@@ -131,51 +144,55 @@ impl Cursor {
         (from < to).then_some((from, to))
     }
 
-    /// Whether nothing is marked that was not taken, and it has not ended: no state need be looked at. It tells nothing of what a bookmark may claim.
+    /// Returns whether no marked event is unread and the watch has not ended, so that the state
+    /// need not be loaded. This does not mean that a bookmark may claim the current
+    /// resourceVersion.
     pub(super) fn is_idle(&self) -> bool {
         self.marked_to.load(Ordering::Acquire) <= self.position.load(Ordering::Relaxed)
             && self.end.get().is_none()
     }
 
-    /// Names the task to be woken from now on, once. To be called before marks and alarms are looked at for the last time.
+    /// Registers the task to wake, once. Call this before the last check of the marks and of the
+    /// timer flag.
     pub(super) fn register_waker(&self, task: &Waker) {
         self.task.register(task);
     }
 
-    /// Wakes the task that waits. To be called once a state is published.
+    /// Wakes the registered task. Call this after a state was published.
     pub(super) fn wake_task(&self) {
         self.task.wake();
     }
 
-    /// What to give to a future of the watcher's own task that is to be polled only when it is due: it rings, and wakes the task.
+    /// Returns a waker for the other futures of the watcher's task. It sets the timer flag and
+    /// wakes the task.
     pub(super) fn timer_waker(self: &Arc<Self>) -> Waker {
         Waker::from(Arc::clone(self))
     }
 
-    /// Whether an alarm rang since the last call.
+    /// Clears the timer flag and returns whether it was set.
     pub(super) fn take_timer_fired(&self) -> bool {
-        // Mostly not; reading costs less.
+        // The flag is rarely set, and a load is cheaper than a swap.
         self.timer_fired.load(Ordering::Relaxed) && self.timer_fired.swap(false, Ordering::Acquire)
     }
 
-    /// Everything before this number was taken.
+    /// Stores that every event before `seq` was read.
     pub(super) fn set_position(&self, seq: u64) {
         self.position.store(seq, Ordering::Release);
     }
 
-    /// Ends the watch; to be called under the cache's mutex, before the next state is published.
+    /// Ends the watch. Call this with the cache's mutex held, before the next state is published.
     pub(super) fn set_end(&self, end: WatchEnd) {
-        // Only the first end counts, and none comes twice: an ended cursor is in no index.
+        // The first end counts. There is no second one, since an ended cursor is in no index.
         drop(self.end.set(end));
     }
 
-    /// How the watch ends, once it does. To be read after the state was loaded.
+    /// Returns the end of the watch, if it has ended. Call this after loading the state.
     pub(super) fn end(&self) -> Option<&WatchEnd> {
         self.end.get()
     }
 
-    /// Takes the initial state away from a watcher that took nothing of it between an earlier call and `now`, if that call is
-    /// `older_than` ago. Returns whether it did.
+    /// Removes the initial state if the watcher has read nothing of it since an earlier call that
+    /// was at least `older_than` before `now`. Returns whether it removed it.
     pub(super) fn end_if_stalled(&self, older_than: std::time::Duration, now: Now) -> bool {
         let mut slot = self.initial.lock();
         let Some(initial) = slot.as_mut() else { return false };
@@ -190,7 +207,7 @@ impl Cursor {
                 return false;
             }
         }
-        // The state may be the last of its kind: it is freed after the lock.
+        // This may be the last reference to the state, so free it after releasing the lock.
         let initial = slot.take();
         drop(slot);
         drop(initial);

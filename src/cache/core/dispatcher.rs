@@ -1,11 +1,13 @@
-//! Hands each event to the watchers that it may concern, by index.
+//! Marks each event for the watchers that it may match, using indexes.
 //!
-//! A watcher stands in exactly one index: by the narrowest thing that its filter demands of every object. An event looks up
-//! its key, and the field values from before and after: an object that leaves a field value concerns the
-//! watchers of the old one. Those that demand nothing (label selectors, whole resources) share one list, marked once
-//! a batch.
+//! A watcher is registered in exactly one index, under the narrowest value that its filter requires
+//! of every object. An event looks up its object's key, and the object's field values before and
+//! after the event: if a field's value changes, the event also matters to the watchers of the old
+//! value. Watchers that require nothing (label selectors, whole resources) share one list, which is
+//! marked once a round.
 //!
-//! All of it is under the cache's mutex. A watcher leaves in constant time: it knows its index in its list.
+//! All methods are called with the cache's mutex held. A watcher is removed in constant time,
+//! because its cursor stores its offset in its list.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
@@ -22,7 +24,7 @@ use crate::codec::object::Key;
 
 type Cursors = Vec<Arc<Cursor>>;
 
-/// See the module.
+/// The registered watchers of one cache, by index key.
 #[derive(Debug, Default)]
 pub(super) struct Dispatcher {
     by_key: HashMap<Key, Cursors>,
@@ -30,17 +32,17 @@ pub(super) struct Dispatcher {
     by_name: HashMap<Box<str>, Cursors>,
     by_namespace: HashMap<Box<str>, Cursors>,
     unindexed: Cursors,
-    /// Those that began with initial events and may still hold them.
+    /// The watchers that started with initial events and may still hold them.
     with_initial_events: BTreeMap<u64, Arc<Cursor>>,
     next_id: u64,
     round: u64,
-    /// How many the last batch marked: the next one will mark about as many.
+    /// The number of watchers that the last round marked; an estimate for the next round.
     last_marked: usize,
     watchers: usize,
 }
 
 impl Dispatcher {
-    /// Takes a watcher in; it gets every mark from now on.
+    /// Registers a watcher. It receives all later marks.
     pub(super) fn register(
         &mut self,
         index_key: IndexKey,
@@ -61,7 +63,7 @@ impl Dispatcher {
         cursor
     }
 
-    /// Lets a watcher go, whether it has ended or not.
+    /// Removes a watcher, whether it has ended or not.
     pub(super) fn unregister(&mut self, cursor: &Cursor) {
         self.watchers = self.watchers.saturating_sub(1);
         self.with_initial_events.remove(&cursor.id);
@@ -84,8 +86,8 @@ impl Dispatcher {
         }
     }
 
-    /// Marks the watchers that the events from number `from` on may concern, and returns them, to be woken once the state is
-    /// published.
+    /// Marks the watchers that the events from number `from` on may match. Returns these watchers;
+    /// the caller wakes them after publishing the state.
     pub(super) fn mark(&mut self, state: &State, from: u64) -> Vec<Arc<Cursor>> {
         self.round += 1;
         let to = state.history().end_seq();
@@ -102,7 +104,8 @@ impl Dispatcher {
         marked
     }
 
-    /// Ends every watcher after `state`, and returns them, to be woken once the next state is published.
+    /// Ends every watcher at `state` and returns them. The caller wakes them after publishing the
+    /// next state.
     pub(super) fn end_all(&mut self, state: &Arc<State>, cause: EndCause) -> Vec<Arc<Cursor>> {
         let by_field = std::mem::take(&mut self.by_field);
         let mut all: Vec<Arc<Cursor>> = std::mem::take(&mut self.unindexed);
@@ -116,7 +119,8 @@ impl Dispatcher {
         all
     }
 
-    /// Ends the watchers that began in the future and are silent until `is_overtaken` says so of where they began, as [`Self::end_all`] does.
+    /// Ends, as [`Self::end_all`] does, the watchers that started at a future resourceVersion for
+    /// which `is_overtaken` returns true.
     pub(super) fn end_future_starts(
         &mut self,
         state: &Arc<State>,
@@ -135,24 +139,24 @@ impl Dispatcher {
         ended
     }
 
-    /// Those that may still hold their initial state.
+    /// Returns the watchers that may still hold their initial state.
     pub(super) fn holding_initial_events(&self) -> Vec<Arc<Cursor>> {
         self.with_initial_events.values().cloned().collect()
     }
 
-    /// Forgets those that no longer hold their initial state.
+    /// Removes the watchers that no longer hold their initial state from the list of those that do.
     pub(super) fn prune_initial(&mut self) {
-        // Who can't be looked at is just taking from it.
+        // If the lock is held, the watcher is reading its initial state right now; keep it.
         self.with_initial_events
             .retain(|_, cursor| cursor.initial.try_lock().is_none_or(|initial| initial.is_some()));
     }
 
-    /// How many watchers there are, those included that have ended and were not dropped yet.
+    /// Returns the number of watchers, including those that have ended but were not dropped yet.
     pub(super) fn watchers(&self) -> usize {
         self.watchers
     }
 
-    /// Whether no index holds a watcher.
+    /// Returns whether no index contains a watcher.
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
         self.by_key.is_empty()
@@ -163,7 +167,8 @@ impl Dispatcher {
             && self.with_initial_events.is_empty()
     }
 
-    /// Calls back with the indexed watchers that an event may concern; the rest are not among them.
+    /// Calls `mark` with the lists of indexed watchers that the event may match. `unindexed` is not
+    /// among them.
     fn for_each_interested(&self, event: &Event, mut mark: impl FnMut(&Cursors)) {
         let object = event.object();
         let key = &object.key;
@@ -174,7 +179,7 @@ impl Dispatcher {
         ];
         by_identity.into_iter().flatten().for_each(&mut mark);
         for (field, by_value) in self.by_field.iter().enumerate() {
-            // A value that an object lacks counts as empty, as for the selector.
+            // A field that an object lacks counts as empty, as in selectors.
             let new = object.attrs.field(field);
             let old = event.previous().map(|previous| previous.attrs.field(field));
             by_value.get(new).into_iter().for_each(&mut mark);
@@ -190,7 +195,8 @@ impl Dispatcher {
                 if self.by_field.len() <= *field {
                     self.by_field.resize_with(field + 1, HashMap::new);
                 }
-                // The line above made room for it; the list for the rest would miss nothing either.
+                // The vector was resized above, so this is always `Some`. The list of unindexed
+                // watchers would be correct too.
                 match self.by_field.get_mut(*field) {
                     Some(by_value) => by_value.entry(value.clone()).or_default(),
                     None => &mut self.unindexed,

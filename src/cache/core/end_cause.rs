@@ -1,11 +1,11 @@
 //! Why a watch ended.
 
-/// Why all watchers of a cache ended at once.
+/// Why a watch ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EndCause {
-    /// The state was replaced by a new list.
+    /// A new list replaced the state.
     Relist,
-    /// The cache was stopped (idle, budget, excluded, shutdown).
+    /// The cache was stopped (idle, over budget, excluded, or shutdown).
     Stopped,
     /// The watcher fell out of the history window, or held its initial state for too long.
     Slow,

@@ -1,8 +1,10 @@
-//! One event of the history: an object before and after, and the frames in which watchers get it.
+//! An event of the history: an object before and after a change, and the frames sent to watchers.
 //!
-//! What a watcher gets depends on whether the object matched its filter before and matches after
-//! (semantics.md §5.5), so an event has up to three frames, in each view that some watcher asks for. Each is encoded once, when the first
-//! watcher needs it, and its bytes are shared by all. Those of the metadata-only view are boxed, since most events never need them.
+//! The frame for a watcher depends on whether the object matched its filter before the change and
+//! matches after it (`docs/semantics.md` §5.5). An event therefore has up to three frames in each
+//! view that a watcher requests. Each frame is encoded when the first watcher needs it, and all
+//! watchers share its bytes. The frames of the metadata-only view are boxed, since most events
+//! never need them.
 
 use std::sync::{Arc, OnceLock};
 
@@ -15,18 +17,19 @@ use crate::cache::core::now::Now;
 use crate::codec::frame::{self, EventType};
 use crate::codec::object::Object;
 
-/// Which watchers an event is for. A change that a list showed is two events: the one comes before all that is new.
+/// Which watchers an event is for. A relist makes two events of one changed object: the first, for
+/// the watchers whose selector no longer matches, comes before everything that is new.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Audience {
-    /// All.
+    /// All watchers.
     All,
-    /// Those whose selector the object leaves.
+    /// The watchers whose selector matched the object before, but no longer does.
     Leaving,
-    /// The others.
+    /// All other watchers.
     Remaining,
 }
 
-/// See the module.
+/// A change of one object.
 #[derive(Debug)]
 pub struct Event {
     resource_version: ResourceVersion,
@@ -39,7 +42,7 @@ pub struct Event {
     metadata: OnceLock<Box<ViewFrames>>,
 }
 
-/// The frames of one view.
+/// The encoded frames in one view.
 #[derive(Debug, Default)]
 struct ViewFrames {
     added: OnceLock<Bytes>,
@@ -53,12 +56,14 @@ impl Event {
         Self::new(object.resource_version, object, previous, false, applied)
     }
 
-    /// An object was deleted: as the DELETED event carries it, and as it was before.
+    /// An object was deleted. `object` is from the DELETED event, `previous` is the object before
+    /// it.
     pub fn deleted(object: Arc<Object>, previous: Arc<Object>, applied: Now) -> Self {
         Self::new(object.resource_version, object, Some(previous), true, applied)
     }
 
-    /// An object is in no list any more: when it was deleted, and as what, was not told.
+    /// A relist no longer contained the object. The time and the last state of the deletion are
+    /// unknown.
     pub fn deleted_by_relist(
         previous: Arc<Object>,
         resource_version: ResourceVersion,
@@ -67,7 +72,8 @@ impl Event {
         Self::new(resource_version, Arc::clone(&previous), Some(previous), true, applied)
     }
 
-    /// An object was found changed in a list: what that is to the watchers whose selector it leaves, at this resourceVersion.
+    /// A relist contained a changed object. This event, at `resource_version`, is for the watchers
+    /// whose selector the object no longer matches.
     pub fn leaving_selectors(
         object: Arc<Object>,
         previous: Arc<Object>,
@@ -78,7 +84,7 @@ impl Event {
         Self { audience: Audience::Leaving, ..event }
     }
 
-    /// An object was found new or changed in a list: what that is to all other watchers.
+    /// A relist contained a new or changed object. This event is for all other watchers.
     pub fn upserted_by_relist(
         object: Arc<Object>,
         previous: Option<Arc<Object>>,
@@ -106,32 +112,33 @@ impl Event {
         }
     }
 
-    /// The resourceVersion at which it happened.
+    /// Returns the resourceVersion of the change.
     pub fn resource_version(&self) -> ResourceVersion {
         self.resource_version
     }
 
-    /// When it was applied.
+    /// Returns when the change was applied.
     pub fn applied(&self) -> Now {
         self.applied
     }
 
-    /// The object after the event; of a deletion, its last state with the event's resourceVersion.
+    /// Returns the object after the change; for a deletion, its last state with the resourceVersion
+    /// of the event.
     pub fn object(&self) -> &Arc<Object> {
         &self.object
     }
 
-    /// Whether the object is gone.
+    /// Returns whether the object was deleted.
     pub fn is_deletion(&self) -> bool {
         self.deleted
     }
 
-    /// The object before the event.
+    /// Returns the object before the change.
     pub fn previous(&self) -> Option<&Arc<Object>> {
         self.previous.as_ref()
     }
 
-    /// The frame that a watcher with this filter gets; `None` if the event does not concern it.
+    /// Returns the frame for a watcher with this filter, or `None` if the event is not for it.
     pub fn frame(&self, filter: &WatchFilter, view: View) -> Option<Bytes> {
         let previous = self.previous.as_deref().filter(|previous| filter.matches(previous));
         let matches = !self.deleted && filter.matches(&self.object);
@@ -153,8 +160,9 @@ impl Event {
         Some(frame.clone())
     }
 
-    /// What only the history keeps alive, in bytes: the object before, a deletion's object, and one frame, which
-    /// is the usual number; more exist only where the event crosses the edge of somebody's selector, or in a metadata-only view.
+    /// Returns the size in bytes of the data that only the history keeps alive: the previous
+    /// object, the object of a deletion, and one frame. More frames exist only if the object starts
+    /// or stops matching some selector, or in the metadata-only view.
     pub fn weight(&self) -> usize {
         let previous = self.previous.as_ref().map_or(0, |previous| previous.weight());
         let object = if self.deleted { self.object.weight() } else { 0 };

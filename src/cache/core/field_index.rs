@@ -1,14 +1,17 @@
-//! The objects of a store by the value of one selectable field, so that a list by it (`spec.nodeName=` of every kubelet) looks at those that
-//! have the value and not at all that there are.
+//! An index of a store's objects by the value of one selectable field. A list by that field
+//! (`spec.nodeName=`, as every kubelet sends) reads only the objects with the value.
 //!
-//! For each value a map like the store's own, in the same key order: a namespace or the place where a page begins narrows it further.
-//! It holds the objects themselves, so that a list takes no look-up for each; the price is that each change of an object is made in
-//! both maps. It shares the store's keys, and its nodes with the states before and after.
+//! Each value has a map like the store's own, in the same key order, so a namespace or the start of
+//! a page narrows it further. The maps hold the objects themselves, so a list needs no look-up for
+//! each object. In return each change of an object updates two maps. The index shares the store's
+//! keys, and shares its nodes with earlier and later states.
 //!
-//! Only the field over which the upstream keeps an index is worth one (`SelectableFields::indexed`): a further one costs some 55 bytes an object, half a KB a value and a
-//! microsecond a change, and most other fields have few values with many objects each, for which a walk is no worse.
+//! Only the field that the upstream indexes too is worth an index (`SelectableFields::indexed`).
+//! Another one would cost about 55 bytes an object, half a kilobyte a value and a microsecond a
+//! change. Most other fields have few values with many objects each, for which a scan is no slower.
 //!
-//! Invariants: an object is under its own value exactly, once; no value is without objects.
+//! Invariants: each object is exactly once in the index, under its own value; no value has an empty
+//! map.
 
 use std::sync::Arc;
 
@@ -17,7 +20,7 @@ use imbl::OrdMap;
 use crate::cache::core::objects::Objects;
 use crate::codec::object::Object;
 
-/// See the module.
+/// An index by the value of one selectable field.
 #[derive(Clone, Debug)]
 pub(super) struct FieldIndex {
     field: usize,
@@ -25,22 +28,22 @@ pub(super) struct FieldIndex {
 }
 
 impl FieldIndex {
-    /// An empty one over the selectable field of this number.
+    /// Creates an empty index of the selectable field number `field`.
     pub(super) fn new(field: usize) -> Self {
         Self { field, by_value: OrdMap::new() }
     }
 
-    /// The number of the field.
+    /// Returns the number of the field.
     pub(super) fn field(&self) -> usize {
         self.field
     }
 
-    /// The objects with a value.
+    /// Returns the objects with `value`.
     pub(super) fn get(&self, value: &str) -> Option<&Objects> {
         self.by_value.get(value)
     }
 
-    /// Takes an object in, in place of the one that the store held under its key before.
+    /// Adds an object, and removes `previous`, which the store held under the same key.
     pub(super) fn put(&mut self, object: Arc<Object>, previous: Option<&Object>) {
         let key = Arc::clone(object.key.shared());
         let value = object.attrs.field(self.field);
@@ -58,7 +61,7 @@ impl FieldIndex {
         }
     }
 
-    /// Lets an object go that the store held.
+    /// Removes an object.
     pub(super) fn remove(&mut self, object: &Object) {
         let value = object.attrs.field(self.field);
         if let Some(objects) = self.by_value.get_mut(value) {
@@ -69,12 +72,12 @@ impl FieldIndex {
         }
     }
 
-    /// What it holds besides the objects' own share of it, which they count themselves, in bytes.
+    /// Returns the size in bytes, without the part that each object already counts itself.
     pub(super) fn weight(&self) -> usize {
         self.by_value.len().saturating_mul(VALUE_BYTES)
     }
 
-    /// How many objects there are under all values, each of which has at least one.
+    /// Returns the number of objects. Panics if a value has none.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         assert!(self.by_value.values().all(|objects| !objects.is_empty()));
@@ -82,6 +85,6 @@ impl FieldIndex {
     }
 }
 
-/// What a value costs: a map of its own, of which the first node has room for sixteen objects, and its text. Measured generously, since whoever makes
-/// objects can make values.
+/// The size of a value in bytes: its text, and its own map, whose first node has space for sixteen
+/// objects. An overestimate, since clients that create objects can create values.
 pub(super) const VALUE_BYTES: usize = 640;

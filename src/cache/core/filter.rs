@@ -1,8 +1,8 @@
-//! What of a resource a list or watch is about: a place (namespace, name) and two selectors.
+//! The filter of a list or watch: namespace, name, and two selectors.
 //!
-//! The place that a filter demands, from its own fields or lifted from the field selector, narrows walks
-//! of the store and picks the index under which the dispatcher keeps a watcher. Narrowing may be too wide,
-//! never too narrow: [`WatchFilter::matches`] has the last word.
+//! The namespace and name that a filter requires (from its own fields or from the field selector)
+//! narrow scans of the store and select the index key of a watcher. The narrowed set may contain
+//! objects that do not match, but it never misses one: [`WatchFilter::matches`] decides.
 
 use std::sync::Arc;
 
@@ -10,23 +10,24 @@ use crate::api::selector::field::FieldSelector;
 use crate::api::selector::label::LabelSelector;
 use crate::codec::object::Object;
 
-/// What of a resource a list or watch is about.
+/// The filter of a list or watch of one resource.
 #[derive(Clone, Debug, Default)]
 pub struct WatchFilter {
-    /// One namespace, from the path; `None` (or an empty one) for all.
+    /// The namespace from the path; `None` or empty for all namespaces.
     pub namespace: Option<Arc<str>>,
-    /// One name, from the path or lifted from the field selector; `None` for all.
+    /// The name from the path or from the field selector; `None` for all names.
     pub name: Option<Arc<str>>,
     /// The label selector.
     pub labels: LabelSelector,
-    /// The field selector (also where it repeats the name).
+    /// The field selector. It may repeat the name.
     pub fields: FieldSelector,
 }
 
 impl WatchFilter {
-    /// Whether an object is meant.
+    /// Returns whether the filter matches `object`.
     pub fn matches(&self, object: &Object) -> bool {
-        // What is not asked for is not looked up: most filters ask for little, and it is done for each watcher.
+        // Conditions that the filter does not have are skipped first: most filters have few, and
+        // this runs for each watcher.
         let key = &object.key;
         let field = |number| object.attrs.field(number);
         self.path_namespace().is_none_or(|own| own == key.namespace())
@@ -35,24 +36,24 @@ impl WatchFilter {
             && (self.fields.is_empty() || self.fields.matches(key.name(), key.namespace(), field))
     }
 
-    /// How many comparisons a look at an object may take, besides those of its place.
+    /// Returns how many comparisons a match may take, in addition to namespace and name.
     pub fn terms(&self) -> usize {
         self.labels.terms() + self.fields.terms()
     }
 
-    /// The namespace that every object it matches has; never empty.
+    /// Returns the namespace that every matching object has; never empty.
     pub fn required_namespace(&self) -> Option<&str> {
         self.path_namespace()
             .or_else(|| self.fields.required_namespace())
             .filter(|namespace| !namespace.is_empty())
     }
 
-    /// The name that every object it matches has.
+    /// Returns the name that every matching object has.
     pub fn required_name(&self) -> Option<&str> {
         self.name.as_deref().or_else(|| self.fields.required_name())
     }
 
-    /// The namespace that the path names, or that the list is narrowed to; never empty.
+    /// Returns the namespace from the path, or the one that the list is restricted to; never empty.
     pub fn path_namespace(&self) -> Option<&str> {
         self.namespace.as_deref().filter(|namespace| !namespace.is_empty())
     }

@@ -1,20 +1,26 @@
-//! The sliding window of recent events (semantics.md §5.9).
+//! The sliding window of recent events (`docs/semantics.md` §5.9).
 //!
-//! Every event has a sequence number, one more than the event before it; numbers never restart within a
-//! cache's life, so a watcher's position stays meaningful over a relist. The window's capacity follows the
-//! upstream's rule; beside it the window has a bound in bytes, and where they meet, bytes win. One exception
-//! to both: the events of the batch being applied stay until the next one, or else a burst heavier than the window
-//! would end every watcher that it wakes.
+//! Each event has a sequence number, one more than the event before it. Numbers never restart
+//! within a cache's life, so a watcher's position stays valid across a relist. The window's
+//! capacity in events follows the rule of kube-apiserver. The window also has a limit in bytes, and
+//! the smaller of the two applies. Neither limit applies to the events of the batch that is being
+//! applied: they stay until the next batch. Otherwise a burst larger than the window would end
+//! every watcher that it wakes.
 //!
-//! After the upstream's history was found rewound, an old client's resourceVersion may be of the lost history: the objects that it stands
-//! for are then not those of the present history at that number, and a watch that simply went on there would leave the client wrong for good. So
-//! one that lies before this cache's first list and not above what the lost history had reached is answered as too old, although the
-//! upstream might still have it. What cannot be told: a number between that list and the present state may come from either history.
+//! After the upstream's history was found rewound, an old client's resourceVersion may belong to
+//! the lost history. The objects at that number then differ from those of the current history, and
+//! a watch that resumed there would leave the client with wrong objects forever. Therefore a
+//! resourceVersion that is below this cache's first list, and not above the highest one of the lost
+//! history, is refused as too old, although the upstream might still have its events. A number
+//! between that list and the current state can come from either history; the cache cannot detect
+//! which (`docs/decisions/rewound-history.md`).
 //!
-//! The events of a relist stand in it as a batch ([`relist`](crate::cache::core::relist) says why a watch may begin where); their place is the
-//! list's resourceVersion, whatever their own.
+//! Each event has a resume version: the resourceVersion that a client has after reading all events
+//! up to and including this one. It is the event's own, except for the events of a relist, whose
+//! resume version is that of the list (`relist.rs` explains from where a watch can resume).
 //!
-//! Invariants: `events` ascend by place, strictly but within a batch; `events[i]` has the number `first_seq + i`.
+//! Invariants: `events` ascend by resume version, strictly except within a relist; `events[i]` has
+//! the number `first_seq + i`.
 
 use std::sync::Arc;
 
@@ -27,21 +33,24 @@ use crate::cache::core::now::Now;
 use crate::cache::core::refusal::WatchRefusal;
 use crate::cache::core::relist::RelistSpan;
 
-/// What a cache's history hands on to the one that begins after a relist.
+/// The values that a cache's next history inherits when a list or an invalidation replaces the
+/// state.
 #[derive(Clone, Copy, Debug)]
 pub struct HistoryBaseline {
     /// The number of the next event.
     pub next_seq: u64,
-    /// The capacity that the window had grown to, in events; as upstream, a relist keeps it.
+    /// The current capacity of the window, in events. As in kube-apiserver, a relist keeps it.
     pub capacity: usize,
-    /// The resourceVersion of the first list that the cache ever held: what came before it, it never knew.
+    /// The resourceVersion of the first list that the cache ever held. The cache knows nothing
+    /// older.
     pub first_list: Option<ResourceVersion>,
-    /// How far the upstream's history had come before it was found rewound; `None` if it never was.
+    /// The highest resourceVersion of the upstream's history before it was found rewound; `None` if
+    /// it never was.
     pub rewound_from: Option<ResourceVersion>,
 }
 
 impl HistoryBaseline {
-    /// Of a cache that has held nothing yet.
+    /// Creates the baseline of a cache that has held nothing yet.
     pub fn new(limits: &WindowLimits) -> Self {
         Self {
             next_seq: 0,
@@ -51,14 +60,14 @@ impl HistoryBaseline {
         }
     }
 
-    /// Begins on another history of the upstream; the one before had come as far as `lost`.
+    /// Starts a new history of the upstream. `last` is the highest resourceVersion of the old one.
     pub fn rewind(&mut self, last: ResourceVersion) {
         self.first_list = None;
         self.rewound_from = self.rewound_from.max(Some(last));
     }
 }
 
-/// See the module.
+/// The recent events of one cache.
 #[derive(Clone, Debug)]
 pub struct History {
     events: Vector<Arc<Event>>,
@@ -68,14 +77,14 @@ pub struct History {
     listed: ResourceVersion,
     first_list: ResourceVersion,
     rewound_from: Option<ResourceVersion>,
-    /// The place of the last event that left the window.
+    /// The resume version of the last event that left the window.
     evicted: Option<ResourceVersion>,
     /// The relists within the window, oldest first.
     relists: Vec<RelistSpan>,
 }
 
 impl History {
-    /// An empty history after a list of this resourceVersion.
+    /// Creates an empty history after a list with the resourceVersion `listed`.
     pub fn new(baseline: HistoryBaseline, listed: ResourceVersion) -> Self {
         Self {
             events: Vector::new(),
@@ -83,8 +92,8 @@ impl History {
             capacity: baseline.capacity,
             weight: 0,
             listed,
-            // A list below the first one means that the upstream's history was rewound: older
-            // resourceVersions are known anew, with another meaning.
+            // A list below the first one means that the upstream's history was rewound. The
+            // versions from there on are known again, with another meaning.
             first_list: baseline.first_list.map_or(listed, |first| first.min(listed)),
             rewound_from: baseline.rewound_from,
             evicted: None,
@@ -92,7 +101,7 @@ impl History {
         }
     }
 
-    /// What the next history begins on.
+    /// Returns what the next history inherits.
     pub fn baseline(&self) -> HistoryBaseline {
         HistoryBaseline {
             next_seq: self.end_seq(),
@@ -102,32 +111,34 @@ impl History {
         }
     }
 
-    /// The number of the oldest event still held; that of the next one if there is none.
+    /// Returns the number of the oldest event in the window, or of the next one if the window is
+    /// empty.
     pub fn first_seq(&self) -> u64 {
         self.first_seq
     }
 
-    /// The number that the next event will have.
+    /// Returns the number that the next event will have.
     pub fn end_seq(&self) -> u64 {
         self.first_seq + self.events.len() as u64
     }
 
-    /// How many events are held.
+    /// Returns the number of events in the window.
     pub fn len(&self) -> usize {
         self.events.len()
     }
 
-    /// Whether none is held.
+    /// Returns whether the window is empty.
     pub fn is_empty(&self) -> bool {
         self.events.is_empty()
     }
 
-    /// What the history alone keeps alive, in bytes.
+    /// Returns the size in bytes of the data that only the history keeps alive.
     pub fn weight(&self) -> usize {
         self.weight
     }
 
-    /// Appends an event, making room first. Events numbered `keep_from` and above stay.
+    /// Appends an event, after evicting older ones if the window is full. Events from number
+    /// `keep_from` on stay.
     pub fn push(&mut self, event: Event, keep_from: u64, limits: &WindowLimits) {
         if self.events.len() >= self.capacity {
             self.resize(event.applied(), limits);
@@ -137,7 +148,7 @@ impl History {
         self.events.push_back(Arc::new(event));
     }
 
-    /// Appends the batch of a relist, which stays until the next events come.
+    /// Appends the events of a relist. They stay until the next events arrive.
     pub fn relist(
         &mut self,
         batch: Vec<Event>,
@@ -159,22 +170,23 @@ impl History {
         }
     }
 
-    /// The resourceVersion of a client that was told everything up to and with this event: its own, or that of the list if it is of a relist.
+    /// Returns the resourceVersion of a client that has read everything up to and including this
+    /// event: the event's own, or that of the list if the event belongs to a relist.
     pub fn resume_version(&self, seq: u64, event: &Event) -> ResourceVersion {
         self.relist_at(seq).map_or(event.resource_version(), |span| span.to)
     }
 
-    /// The relist of whose batch an event is.
+    /// Returns the relist to which the event with number `seq` belongs.
     pub fn relist_at(&self, seq: u64) -> Option<&RelistSpan> {
         self.relists.iter().find(|span| span.contains(seq))
     }
 
-    /// Brings the weight within its bound, as far as events before `keep_from` allow.
+    /// Evicts events until the size is within its limit. Events from number `keep_from` on stay.
     pub fn trim(&mut self, keep_from: u64, limits: &WindowLimits) {
         while self.weight > limits.bytes_max && self.evict_before(keep_from) {}
     }
 
-    /// The events numbered from `from` up to but not including `to`, as far as they are held.
+    /// Returns the events numbered from `from` up to but not including `to` that are in the window.
     pub fn events(&self, from: u64, to: u64) -> impl Iterator<Item = (u64, &Arc<Event>)> {
         let from = from.clamp(self.first_seq, self.end_seq());
         let to = to.clamp(from, self.end_seq());
@@ -182,7 +194,8 @@ impl History {
         (from..to).zip(self.events.focus().narrow(start..end))
     }
 
-    /// Where a watch that knows everything up to `resource_version` goes on: the number of the first event after it.
+    /// Returns the number of the first event after `resource_version`, where a watch from there
+    /// resumes.
     pub fn resume(&self, resource_version: ResourceVersion) -> Result<u64, WatchRefusal> {
         let oldest = self.oldest();
         if resource_version < oldest {
@@ -197,7 +210,7 @@ impl History {
         Ok(self.first_after(resource_version))
     }
 
-    /// The number of the first event whose place is after this.
+    /// Returns the number of the first event whose resume version is above `resource_version`.
     fn first_after(&self, resource_version: ResourceVersion) -> u64 {
         let (mut low, mut high) = (self.first_seq, self.end_seq());
         while low < high {
@@ -212,8 +225,9 @@ impl History {
         low
     }
 
-    /// The oldest resourceVersion from which a watch can begin (semantics.md §5.8): the list's if nothing was
-    /// evicted since, else the one before the oldest event. Of a batch all or nothing is owed.
+    /// Returns the oldest resourceVersion from which a watch can start (`docs/semantics.md` §5.8):
+    /// that of the list if no event was evicted since, otherwise the one before the oldest event.
+    /// The events of a relist are delivered all or not at all.
     fn oldest(&self) -> ResourceVersion {
         match (self.evicted, self.events.front(), self.relist_at(self.first_seq)) {
             (None, ..) => self.listed,
@@ -226,13 +240,13 @@ impl History {
         }
     }
 
-    /// The oldest resourceVersion after which every single event is held.
+    /// Returns the oldest resourceVersion after which the window has every single event.
     pub fn exact_from(&self) -> ResourceVersion {
         let listed = self.relists.last().map_or(self.listed, |span| span.to);
         self.evicted.map_or(listed, |evicted| evicted.max(listed))
     }
 
-    /// Called when the window is full.
+    /// Grows or shrinks the capacity. Called when the window is full.
     fn resize(&mut self, now: Now, limits: &WindowLimits) {
         let is_older = |event: Option<&Arc<Event>>| {
             event.is_some_and(|event| now.0.saturating_sub(event.applied().0) > limits.age)
@@ -269,5 +283,6 @@ impl History {
     }
 }
 
-/// Relists within a window, empty ones too, which take no room in it: a quiet resource may be listed anew for ever.
+/// The limit of relists within a window. Empty ones count too: they take no space in the window, so
+/// the window alone would not bound them while a quiet resource is listed again and again.
 const RELISTS_MAX: usize = 16;

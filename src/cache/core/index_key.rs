@@ -3,23 +3,23 @@
 use crate::cache::core::filter::WatchFilter;
 use crate::codec::object::Key;
 
-/// The index in which a watcher stands, and under what.
+/// An index of the dispatcher and the key in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum IndexKey {
     /// One object.
     Object(Key),
-    /// Objects with a value of one of the kind's selectable fields.
+    /// Objects with this value of a selectable field, which is given by its number.
     Field(usize, Box<str>),
-    /// Objects of a name, in every namespace (or cluster-scoped).
+    /// Objects with this name, in every namespace or cluster-scoped.
     Name(Box<str>),
-    /// The objects of a namespace.
+    /// Objects in this namespace.
     Namespace(Box<str>),
     /// Any object.
     Unindexed,
 }
 
 impl IndexKey {
-    /// The narrowest place that misses nothing of what the filter matches.
+    /// Returns the narrowest key that covers every object that the filter matches.
     pub(super) fn from_filter(filter: &WatchFilter) -> Self {
         match (filter.required_namespace(), filter.required_name()) {
             (Some(namespace), Some(name)) => Self::Object(Key::new(namespace, name)),

@@ -13,7 +13,7 @@ use crate::cache::core::history::HistoryBaseline;
 use crate::cache::core::limits::WindowLimits;
 use crate::cache::core::state::State;
 
-/// What the cache shares with its watchers.
+/// The state that the cache and its watchers share.
 #[derive(Debug)]
 pub(super) struct CacheInner {
     state: ArcSwapOption<State>,
@@ -39,7 +39,8 @@ impl CacheInner {
         self.state.load_full()
     }
 
-    /// As [`Self::state`], for a moment: it is not counted who looks, so that watchers on many threads do not contend for one counter.
+    /// Loads the state for a short use, without incrementing its reference count, so that watchers
+    /// on many threads do not contend for it.
     pub(super) fn load(&self) -> Guard<Option<Arc<State>>> {
         self.state.load()
     }
@@ -48,7 +49,7 @@ impl CacheInner {
         self.writer.lock().dispatcher.unregister(cursor);
     }
 
-    /// To be called under the writer's mutex, with all marks and ends set.
+    /// Publishes a state. Call this with the writer's mutex held, after setting all marks and ends.
     pub(super) fn publish(&self, state: Option<Arc<State>>) {
         let resource_version = state.as_deref().map(State::resource_version);
         self.state.store(state);
@@ -59,6 +60,6 @@ impl CacheInner {
 #[derive(Debug)]
 pub(super) struct Writer {
     pub(super) dispatcher: Dispatcher,
-    /// What the next list begins on; up to date only while there is no state.
+    /// The baseline of the next list's history. Up to date only while there is no state.
     pub(super) baseline: HistoryBaseline,
 }

@@ -2,15 +2,16 @@
 
 use std::time::Duration;
 
-/// How far the history reaches (semantics.md §5.9), bounded in bytes too; where they meet, bytes win.
+/// The limits of the history's window, in events (`docs/semantics.md` §5.9) and in bytes. The
+/// smaller one applies.
 #[derive(Clone, Copy, Debug)]
 pub struct WindowLimits {
     /// The smallest capacity, in events.
     pub events_min: usize,
     /// The largest capacity, in events.
     pub events_max: usize,
-    /// The age under which the oldest event makes a full window grow.
+    /// A full window grows while its oldest event is younger than this.
     pub age: Duration,
-    /// The most that objects kept only by the history may weigh, in bytes.
+    /// The limit in bytes for data that only the history keeps alive.
     pub bytes_max: usize,
 }

@@ -1,7 +1,7 @@
-//! Time as the watch cache sees it: an argument, never a clock.
+//! The current time, which callers pass to the watch cache: the core reads no clock.
 
 use std::time::Duration;
 
-/// A point on the driver's clock: time since some fixed start. The core never asks for it.
+/// A point in time: the time since a fixed start of the caller's choice.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct Now(pub Duration);

@@ -1,4 +1,4 @@
-//! The ordered map of objects that a store and its index are made of.
+//! The ordered map of objects from which a store and its index are built.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -7,23 +7,25 @@ use imbl::OrdMap;
 
 use crate::codec::object::Object;
 
-/// Objects by their keys.
+/// Objects by key.
 pub(super) type Objects = OrdMap<Arc<str>, Arc<Object>>;
 
-/// The objects of a namespace, or of all, from a lower bound of the keys on.
+/// Returns the objects of `namespace`, or of all namespaces, whose keys are at or above the bound
+/// `low`.
 pub(super) fn range<'a>(
     objects: &'a Objects,
     namespace: Option<&str>,
     low: Bound<&str>,
 ) -> impl Iterator<Item = &'a Arc<Object>> + use<'a> {
-    // `0` is the byte after `/`: these ends hold exactly the keys that begin with `namespace/`.
+    // `0` is the byte after `/`, so these bounds contain exactly the keys that start with
+    // `namespace/`.
     let ends = namespace.map(|namespace| (format!("{namespace}/"), format!("{namespace}0")));
     let (first, high) = match &ends {
         Some((first, high)) => (first.as_str(), Bound::Excluded(high.as_str())),
         None => ("", Bound::Unbounded),
     };
     let low = if is_above(first, low) { Bound::Included(first) } else { low };
-    // A range whose ends are the wrong way round is asked of no map.
+    // `OrdMap::range` must not be called with an inverted range.
     let is_empty = match (low, high) {
         (Bound::Included(low) | Bound::Excluded(low), Bound::Excluded(high)) => low >= high,
         _ => false,

@@ -2,19 +2,19 @@
 
 use crate::api::resource_version::ResourceVersion;
 
-/// Why a watch can't be served from here.
+/// Why the cache refuses a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WatchRefusal {
     /// The cache has no complete state.
     NotReady,
-    /// The events after the asked resourceVersion are no longer (or never were) in the history; `oldest` is the
-    /// oldest from which a watch could begin. `began_after` says that this cache's whole life began after the asked
-    /// resourceVersion: it must not word a 410 then, but forward (design, section 7).
+    /// The history does not have all events after the requested resourceVersion.
     Expired {
-        /// The oldest resourceVersion from which a watch can begin.
+        /// The oldest resourceVersion from which a watch can start.
         oldest: ResourceVersion,
-        /// Whether the asked one lies before the first list that this cache ever held, so that the upstream may still have it; false where it
-        /// may be of a history that the upstream has lost ([`rewind`]).
+        /// Whether the requested resourceVersion is below the first list that this cache ever held.
+        /// The upstream may then still have the events, so the request must be forwarded and not
+        /// answered with 410. False if the resourceVersion may belong to a history that the
+        /// upstream has lost (`WatchCache::rewind`).
         began_after: bool,
     },
 }

@@ -1,31 +1,45 @@
-//! What a new list changes, so that watches live on through it (design, section 6).
+//! The changes that a new list brings, as events, so that watches continue across a relist
+//! (`docs/decisions/relist-deletions.md`).
 //!
-//! When the upstream no longer has the events after R, the last resourceVersion that was applied, a list at some L > R takes their place. What
-//! differs goes to the watchers as a batch of events: first every object that is removed, or that leaves a watcher's selector, as DELETED at R; then
-//! what is new or changed, by ascending resourceVersion of its own, which lies in (R, L]. An object that was replaced by another of its name (its
-//! uid differs) is gone first and new then. At the end stands the state at L, and a bookmark can say so.
+//! Let R be the last resourceVersion that was applied. When the upstream no longer has the events
+//! after R, a list at some L > R replaces them. The differences go to the watchers as a batch of
+//! events. First come DELETED events at R, for every object that was removed or that no longer
+//! matches a watcher's selector. Then come the new and changed objects, ordered by their own
+//! resourceVersions, which are in (R, L]. An object that was replaced by another with the same name
+//! (its uid differs) is first removed and then new. After the batch a watcher has the state at L,
+//! and a bookmark can claim it.
 //!
-//! **No client may come back into a hole.** It comes back with the resourceVersion N of the last thing it was told:
+//! **A client must not resume where it could miss a change.** It resumes with the resourceVersion N
+//! of the last event it received:
 //!
-//! * N ≤ R: it is owed the events after N and then the whole batch, and gets both. A client that was cut among the deletions has R from
-//!   them, and gets them again: to delete what is gone changes nothing. Deletions carry R, so where a watch goes on is found by an event's place in the
-//!   history and not by its resourceVersion: the place of every event of a batch is L.
-//! * R < N < L: it was cut later in the batch, or it has N from elsewhere, the upstream or another Weir. The first has seen the
-//!   deletions, the second perhaps not those in (N, L], and nobody can tell the two apart. Neither may go on here: 410, with L as the oldest
-//!   resourceVersion to begin from. This holds for an empty batch too: what was created before N and deleted after it is in no difference.
-//! * N ≥ L: it knows the whole batch.
+//! * N ≤ R: the events after N and then the whole batch are pending for it, and it receives both. A
+//!   client that disconnected among the deletions has R from them and receives them again; deleting
+//!   an object twice changes nothing. Since deletions carry R, the position where a watch resumes
+//!   is found by the resume version of the events and not by their resourceVersions: the resume
+//!   version of every event of a batch is L.
+//! * R < N < L: the client disconnected later in the batch, or has N from elsewhere (the upstream
+//!   or another Weir). The first has received the deletions; the second may have missed those in
+//!   (N, L]. The two cannot be distinguished, so neither may resume: it receives a 410, with L as
+//!   the oldest resourceVersion to start from. The same applies to an empty batch: an object that
+//!   was created before N and deleted after it is in neither list.
+//! * N ≥ L: the client has received the whole batch.
 //!
-//! On the upstream, or on another Weir that had no such relist, a client cut in the batch finds the events after N one by one. Some of them
-//! are of objects that it no longer has, which does no harm; and what it still has is in the list, so that its present state comes, unless the
-//! client has it already. That is why leaving a selector comes first too: an object that left it before N and changed once more after it
-//! would otherwise be in no event after N, and with the client for ever.
+//! A client that disconnected within the batch may resume at the upstream, or at another Weir that
+//! had no such relist. It receives the events after N one by one. Some are for objects that it no
+//! longer has, which does no harm. The objects that it still has are in the list, so it receives
+//! their current state unless it already has it. This is why events for objects that leave a
+//! selector come first too. Otherwise consider an object that left the selector before N and
+//! changed again after N: its event in the batch would come after N, and the upstream has no event
+//! after N that removes it from the client.
 //!
-//! A watch that began in the future, at R < N < L, and has been silent, is in the second case and ends. A watch in the middle of the batch is not
-//! idle, so that no bookmark can claim a resourceVersion in (R, L).
+//! A watch that started at a future resourceVersion R < N < L, and has delivered nothing yet, is in
+//! the second case and ends. A watch in the middle of the batch is not idle, so no bookmark can
+//! claim a resourceVersion in (R, L).
 //!
-//! **Where streams cannot live on** they end, and the history begins anew at L: bytes that changed without their resourceVersion (the events in the history are
-//! written in the old ones), what a continuous history cannot bring (an object unknown at R whose resourceVersion is not above it), and a
-//! batch heavier than the history may be.
+//! **Watches end**, and the history starts again at L, if an object's bytes changed without a new
+//! resourceVersion (the events in the history were encoded from the old bytes), if the list
+//! contradicts a continuous history (an object unknown at R with a resourceVersion not above R), or
+//! if the batch is larger than the history's limit.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -38,34 +52,35 @@ use crate::cache::core::store::Store;
 use crate::codec::object::Object;
 use crate::codec::uid;
 
-/// Why streams cannot live through a relist.
+/// Why watches cannot continue across a relist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Discontinuity {
-    /// An object has other bytes under the same resourceVersion: its definition, or the upstream's release, changed.
-    #[error("objects have other bytes under the same resourceVersion")]
+    /// An object has other bytes under the same resourceVersion: its definition or the release of
+    /// the upstream changed.
+    #[error("objects changed without a new resourceVersion")]
     ChangedBytes,
-    /// The list does not follow from what was held.
-    #[error("the list does not follow from what was held")]
+    /// The list cannot follow from the cached state.
+    #[error("the list contradicts the cached state")]
     Inconsistent,
-    /// The difference is heavier than the history may be.
-    #[error("the difference is heavier than the history may be")]
+    /// The changes are larger than the history's limit in bytes.
+    #[error("the changes exceed the history's size limit")]
     TooHeavy,
-    /// What was held came to be newer than the list while that was under way.
-    #[error("what is held is newer than the list")]
+    /// The cached state became newer than the list while the list was being read.
+    #[error("the cached state is newer than the list")]
     Overtaken,
 }
 
-/// What a list changes.
+/// The differences between a state and a list.
 #[derive(Debug, Default)]
 pub(super) struct Difference {
-    /// The objects that are removed, in key order.
+    /// The removed objects, in key order.
     removed: Vec<Arc<Object>>,
-    /// What is new, or changed from what it was, by ascending resourceVersion.
+    /// The new and changed objects with their previous state, by ascending resourceVersion.
     upserted: Vec<(Arc<Object>, Option<Arc<Object>>)>,
 }
 
 impl Difference {
-    /// Between a state at `from` and a list at `to`.
+    /// Compares a state with a list.
     pub(super) fn between(
         held: (&Store, ResourceVersion),
         listed: (&Store, ResourceVersion),
@@ -84,7 +99,7 @@ impl Difference {
             let after = if order.is_ge() { new.next() } else { None };
             difference.compare(before, after, from..=to)?;
         }
-        // At the same resourceVersion there is nothing to differ by.
+        // With equal resourceVersions nothing can differ.
         if to <= from && !difference.removed.is_empty() {
             return Err(Discontinuity::Inconsistent);
         }
@@ -92,7 +107,7 @@ impl Difference {
         Ok(difference)
     }
 
-    /// Changes a store accordingly; returns the events of the batch, in its order.
+    /// Applies the differences to `store` and returns the events of the batch in order.
     pub(super) fn apply(self, store: &mut Store, from: ResourceVersion, now: Now) -> Vec<Event> {
         let mut events = Vec::with_capacity(self.removed.len() + self.upserted.len());
         for object in self.removed {
@@ -101,7 +116,7 @@ impl Difference {
         }
         for (object, previous) in &self.upserted {
             let Some(previous) = previous else { continue };
-            // No filter can tell two objects of one key apart by anything else.
+            // Filters use only the key and `attrs`.
             if previous.attrs != object.attrs {
                 let (object, previous) = (Arc::clone(object), Arc::clone(previous));
                 events.push(Event::leaving_selectors(object, previous, from, now));
@@ -145,32 +160,33 @@ impl Difference {
     }
 }
 
-/// Fails if a batch is heavier than the history may be.
+/// Returns an error if the batch is larger than the history's limit in bytes.
 pub(super) fn check_weight(events: &[Event], limits: &WindowLimits) -> Result<(), Discontinuity> {
     let weight = events.iter().fold(0_usize, |sum, event| sum.saturating_add(event.weight()));
     if weight > limits.bytes_max { Err(Discontinuity::TooHeavy) } else { Ok(()) }
 }
 
-/// The place of a relist in a history; see the module.
+/// The events of one relist within a history.
 #[derive(Clone, Copy, Debug)]
 pub struct RelistSpan {
     /// The number of the batch's first event.
     pub first: u64,
     /// The number after its last event.
     pub end: u64,
-    /// R: the resourceVersion that was held.
+    /// The resourceVersion before the relist (R in the file's description).
     pub from: ResourceVersion,
-    /// L: the list's.
+    /// The resourceVersion of the list (L in the file's description).
     pub to: ResourceVersion,
 }
 
 impl RelistSpan {
-    /// Whether an event is of its batch.
+    /// Returns whether the event with number `seq` belongs to the batch.
     pub fn contains(&self, seq: u64) -> bool {
         (self.first..self.end).contains(&seq)
     }
 
-    /// Whether a resourceVersion lies where nobody can tell what its client has seen.
+    /// Returns whether the cache cannot know which events a client at `resource_version` has
+    /// received.
     pub fn is_ambiguous(&self, resource_version: ResourceVersion) -> bool {
         self.from < resource_version && resource_version < self.to
     }

@@ -1,9 +1,11 @@
-//! The objects as they were at one resourceVersion, and pages of them (semantics.md §1.6.1, §3.3).
+//! The objects as they were at one resourceVersion, and pages of them (`docs/semantics.md` §1.6.1,
+//! §3.3).
 //!
-//! An older state is had by undoing the history from the present one: of each object that an event after the wanted
-//! resourceVersion touched, what was there before the first such event. That takes time in proportion to the events undone,
-//! and the result shares with the present state all that did not change. Only a state of which every later event is held can be
-//! had so ([`State::exact_from`]); for any other the upstream is asked.
+//! An older state is computed by undoing history from the latest state. For each object with an
+//! event after the requested resourceVersion, it contains the object before the first such event.
+//! This takes time in proportion to the number of undone events. The result shares all unchanged
+//! objects with the latest state. It works only if the history has every later event
+//! ([`State::exact_from`]); requests for any older state are forwarded to the upstream.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -17,26 +19,28 @@ use crate::cache::core::state::State;
 use crate::cache::core::store::Store;
 use crate::codec::object::Object;
 
-/// See the module. A clone costs nothing.
+/// The objects at one resourceVersion. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     store: Store,
     resource_version: ResourceVersion,
 }
 
-/// What of a list a page holds.
+/// The part of a list that a page contains.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PageRange<'a> {
-    /// The first key it may hold, relative to the list's root (the filter's own namespace, or nothing); empty to begin with the first.
+    /// The first key of the page, relative to the list's root (the filter's path namespace, or
+    /// nothing). Empty for the first page.
     pub from: &'a str,
-    /// The most objects it may hold.
+    /// The maximum number of objects.
     pub limit: Option<NonZeroUsize>,
-    /// The field, by its index, over which the upstream's cache has an index: where a list of its newest state requires a value of
-    /// that field, only the objects with that value count when it is asked whether more follow.
+    /// The number of the field that the upstream's cache indexes. If a list of the newest state
+    /// requires a value of that field, then only the objects with that value count as remaining
+    /// objects.
     pub indexed: Option<usize>,
 }
 
-/// The objects of a page, and what follows it.
+/// A page of a list.
 #[derive(Debug)]
 pub struct Page {
     /// The objects in key order.
@@ -45,28 +49,29 @@ pub struct Page {
     pub next: Option<Continuation>,
 }
 
-/// What follows a page.
+/// The start of the next page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Continuation {
     /// The key of the page's last object, relative to the list's root.
     pub last: String,
-    /// How many objects follow; only known without selectors.
+    /// The number of objects that follow; known only without selectors.
     pub remaining: Option<u64>,
 }
 
 impl Snapshot {
-    /// The present state.
+    /// Returns the latest state.
     pub fn latest(state: &State) -> Self {
         Self { store: state.store().clone(), resource_version: state.resource_version() }
     }
 
-    /// The state as it was at a resourceVersion; `None` if that can't be shown from here.
+    /// Returns the state at a resourceVersion, or `None` if the history does not reach it.
     pub fn at(state: &State, resource_version: ResourceVersion) -> Option<Self> {
         if resource_version > state.resource_version() || resource_version < state.exact_from() {
             return None;
         }
         let history = state.history();
-        // Before the oldest event that is held: all of them are undone.
+        // An error means that the version is before the oldest event in the window. All events are
+        // undone then.
         let from = history.resume(resource_version).unwrap_or_else(|_| history.first_seq());
         let mut store = state.store().clone();
         let mut undone = HashSet::new();
@@ -76,7 +81,7 @@ impl Snapshot {
                 continue;
             }
             match event.previous() {
-                // An event is missing between: never so while the history keeps its word.
+                // An event between the two is missing. The history's invariants rule this out.
                 Some(previous) if previous.resource_version > resource_version => return None,
                 Some(previous) => drop(store.put(Arc::clone(previous))),
                 None => drop(store.remove(key)),
@@ -85,19 +90,19 @@ impl Snapshot {
         Some(Self { store, resource_version })
     }
 
-    /// The resourceVersion that it is the state of.
+    /// Returns the resourceVersion of the snapshot.
     pub fn resource_version(&self) -> ResourceVersion {
         self.resource_version
     }
 
-    /// The objects themselves.
+    /// Returns the objects.
     #[cfg(test)]
     pub(super) fn store(&self) -> &Store {
         &self.store
     }
 
-    /// The objects that a filter matches, as far as they are in the range. As upstream, whether more follow is decided before the
-    /// selectors have their say: the last page may be empty.
+    /// Returns the matching objects in the range. As in kube-apiserver, the selectors do not affect
+    /// whether more objects follow, so the last page may be empty.
     pub fn page(&self, filter: &WatchFilter, range: &PageRange<'_>) -> Page {
         let first = match filter.path_namespace() {
             Some(namespace) => Cow::Owned(format!("{namespace}/{}", range.from)),

@@ -1,6 +1,8 @@
-//! An immutable view of a watch cache: store, history and resourceVersion, which change together.
+//! An immutable state of a watch cache: objects, history and resourceVersion, which change
+//! together.
 //!
-//! The next state is made from the present one and a batch of changes; they share what did not change.
+//! Each state is built from the previous one and a batch of changes. The two share everything that
+//! did not change.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -16,7 +18,7 @@ use crate::cache::core::relist::{self, Difference, Discontinuity};
 use crate::cache::core::store::Store;
 use crate::codec::object::{Key, Object};
 
-/// An immutable view of the cache at one resourceVersion.
+/// The state of a cache at one resourceVersion.
 #[derive(Clone, Debug)]
 pub struct State {
     resource_version: ResourceVersion,
@@ -25,7 +27,7 @@ pub struct State {
 }
 
 impl State {
-    /// The state that a complete list gives.
+    /// Creates the state from a complete list.
     pub(super) fn from_list(
         store: Store,
         resource_version: ResourceVersion,
@@ -34,8 +36,9 @@ impl State {
         Self { resource_version, store, history: History::new(baseline, resource_version) }
     }
 
-    /// The state after a batch; `None` if nothing in it was new. What is not newer than the resourceVersion that
-    /// was reached before it is dropped, also within the batch.
+    /// Returns the state after a batch of changes, or `None` if none of them was new. A change is
+    /// dropped if it is not newer than the resourceVersion reached before it, also within the
+    /// batch.
     pub(super) fn after_changes(
         &self,
         changes: Vec<Change>,
@@ -51,7 +54,8 @@ impl State {
         (next.resource_version > self.resource_version).then_some(next)
     }
 
-    /// The state after a list that takes the place of events that were not told; see [`relist`].
+    /// Returns the state after a list that replaces events which the upstream no longer has; see
+    /// `relist.rs`.
     pub(super) fn after_relist(
         &self,
         listed: &Store,
@@ -61,7 +65,7 @@ impl State {
     ) -> Result<Self, Discontinuity> {
         let from = self.resource_version;
         let difference = Difference::between((&self.store, from), (listed, resource_version))?;
-        // What did not change stays the object that it was, so that its bytes are not held twice.
+        // Unchanged objects keep their allocation, so that their bytes are not held twice.
         let mut next = self.clone();
         let batch = difference.apply(&mut next.store, from, now);
         relist::check_weight(&batch, limits)?;
@@ -70,8 +74,9 @@ impl State {
         Ok(next)
     }
 
-    /// The state that a complete list besides the stream gives at its resourceVersion, and what it weighs beyond this one, in bytes: what is
-    /// equal here is shared. Its history is empty.
+    /// Returns the state of a complete list that was fetched outside the watch stream, and the size
+    /// in bytes that it adds to this state. Objects that are equal in both are shared. Its history
+    /// is empty.
     pub fn with_list(
         &self,
         objects: Vec<Object>,
@@ -102,54 +107,57 @@ impl State {
         (Self::from_list(store, resource_version, self.history.baseline()), weight)
     }
 
-    /// The resourceVersion of the view: everything up to it is in, nothing after it.
+    /// Returns the resourceVersion of the state: it includes every change up to it and none after
+    /// it.
     pub fn resource_version(&self) -> ResourceVersion {
         self.resource_version
     }
 
-    /// The oldest resourceVersion whose state can be had by undoing the history from here: that of the last list, or what the last
-    /// evicted event left. What lies before a list is not to be had, since a list does not tell what came between.
+    /// Returns the oldest resourceVersion whose state can be computed by undoing the history: that
+    /// of the last list or, after an eviction, that of the last evicted event. A list does not
+    /// contain the changes before it, so no earlier state is available.
     pub fn exact_from(&self) -> ResourceVersion {
         self.history.exact_from()
     }
 
-    /// One object.
+    /// Returns one object.
     pub fn get(&self, key: &Key) -> Option<Arc<Object>> {
         self.store.get(key.as_str()).cloned()
     }
 
-    /// The objects that a filter matches, in key order; a namespace in it narrows the walk to its range, a value of the indexed field to
-    /// those that have it, a name to one look-up.
+    /// Returns the matching objects in key order. A namespace narrows the scan to its range, a
+    /// value of the indexed field to the objects with that value, and a name to one look-up.
     pub fn select(&self, filter: &WatchFilter) -> Vec<Arc<Object>> {
         self.store.select(filter).cloned().collect()
     }
 
-    /// No more objects than this are looked at to list those of a filter: how long that may take, known before it is done.
+    /// Returns an upper bound of the objects that a list with this filter reads. Cheap, so that a
+    /// caller can estimate the time before listing.
     pub fn scan_max(&self, filter: &WatchFilter) -> usize {
         self.store.scan_max(filter)
     }
 
-    /// How many objects there are.
+    /// Returns the number of objects.
     pub fn len(&self) -> usize {
         self.store.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no objects.
     pub fn is_empty(&self) -> bool {
         self.store.is_empty()
     }
 
-    /// What the objects and the history weigh, in bytes.
+    /// Returns the size in bytes of the objects and the history.
     pub fn weight(&self) -> usize {
         self.store.weight().saturating_add(self.history.weight())
     }
 
-    /// The present objects.
+    /// Returns the objects.
     pub fn store(&self) -> &Store {
         &self.store
     }
 
-    /// The recent events.
+    /// Returns the recent events.
     pub fn history(&self) -> &History {
         &self.history
     }
@@ -170,7 +178,7 @@ impl State {
                 Event::upserted(object, previous, now)
             }
             Change::Delete(object) => {
-                // A deletion of what is not there changes nothing that a watcher could know of.
+                // Watchers never saw the object, so there is no event for its deletion.
                 let Some(previous) = self.store.remove(object.key.as_str()) else { return };
                 Event::deleted(Arc::new(object), previous, now)
             }

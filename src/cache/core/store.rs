@@ -1,12 +1,13 @@
-//! The present objects in key order (semantics.md §3.1).
+//! The current objects in key order (`docs/semantics.md` §3.1).
 //!
-//! An `imbl` map, so that a published state and the next one share all but the nodes that changed, and a
-//! clone costs nothing. Its keys are those of the objects, shared and not the objects themselves: inner nodes keep clones of keys as
-//! separators, which must neither cost an allocation each nor keep an object alive that was replaced.
-//! `OrdMap::diff` is not used (it lost updates in earlier releases of imbl).
+//! The store is an `imbl` map, so that a published state and the next one share all nodes that did
+//! not change, and a clone is cheap. The map's keys are shared with the objects, and are not the
+//! objects themselves. Inner nodes hold clones of keys as separators; these must neither allocate
+//! nor keep a replaced object alive. `OrdMap::diff` is not used: it lost updates in earlier
+//! releases of imbl.
 //!
-//! Beside it may stand an [`FieldIndex`] over one selectable field, which holds the very same objects: who asks for a value of that
-//! field is shown those that have it and no other.
+//! The store may have a [`FieldIndex`] of one selectable field, which holds the same objects. A
+//! list that requires a value of that field reads only the objects with that value.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use crate::cache::core::filter::WatchFilter;
 use crate::cache::core::objects::{Objects, is_above, range};
 use crate::codec::object::{Key, Object};
 
-/// See the module. The default is empty and has no index.
+/// An ordered map of objects with an optional index. The default is empty and has no index.
 #[derive(Clone, Debug, Default)]
 pub struct Store {
     objects: Objects,
@@ -25,15 +26,17 @@ pub struct Store {
 }
 
 impl Store {
-    /// One that holds these objects; of two of one key the later. With an index over the selectable field of this number, if one is given.
+    /// Creates a store. If two objects have the same key, the later one is kept. `indexed` is the
+    /// number of the selectable field to index.
     pub fn new(objects: Vec<Object>, indexed: Option<usize>) -> Self {
         let mut store = Self { index: indexed.map(FieldIndex::new), ..Self::default() };
         if !objects.is_sorted_by(|one, next| one.key < next.key) {
             objects.into_iter().for_each(|object| drop(store.put(Arc::new(object))));
             return store;
         }
-        // A node that is full is split in halves. What comes in order would leave all behind it half full; every second first, and
-        // the others between them, leaves them full.
+        // A full node is split in halves. Inserting in key order would leave all nodes but the last
+        // half full. Inserting every second object first, and the others between them, fills the
+        // nodes.
         let mut others = Vec::with_capacity(objects.len() / 2);
         for (number, object) in objects.into_iter().enumerate() {
             if number % 2 == 0 {
@@ -46,12 +49,12 @@ impl Store {
         store
     }
 
-    /// The object of a key.
+    /// Returns the object with a key.
     pub fn get(&self, key: &str) -> Option<&Arc<Object>> {
         self.objects.get(key)
     }
 
-    /// Puts an object in its place; returns the one that was there.
+    /// Inserts an object and returns the one that it replaces.
     pub fn put(&mut self, object: Arc<Object>) -> Option<Arc<Object>> {
         self.weight = self.weight.saturating_add(object.weight());
         let key = Arc::clone(object.key.shared());
@@ -63,7 +66,7 @@ impl Store {
         previous
     }
 
-    /// Removes the object of a key and returns it.
+    /// Removes the object with a key and returns it.
     pub fn remove(&mut self, key: &str) -> Option<Arc<Object>> {
         let previous = self.objects.remove(key)?;
         if let Some(index) = &mut self.index {
@@ -73,13 +76,15 @@ impl Store {
         Some(previous)
     }
 
-    /// The objects that a filter matches, in key order.
+    /// Returns the objects that match the filter, in key order.
     pub fn select<'a>(&'a self, filter: &'a WatchFilter) -> impl Iterator<Item = &'a Arc<Object>> {
         self.scan(filter, None).filter(|object| filter.matches(object))
     }
 
-    /// The objects that have to be looked at to find those of a filter whose key is above `after`, in key order. A required namespace
-    /// narrows them to its range, a required value of the indexed field to those that have it, a required name to one look-up.
+    /// Returns, in key order, the objects that must be checked to find those that match the filter
+    /// and whose key is above `after`. A required namespace narrows them to its range, a required
+    /// value of the indexed field to the objects with that value, and a required name to one
+    /// look-up.
     pub fn scan<'a>(
         &'a self,
         filter: &WatchFilter,
@@ -88,7 +93,7 @@ impl Store {
         self.scan_from(filter, after.map_or(Bound::Unbounded, Bound::Excluded))
     }
 
-    /// The same from a lower bound of the keys on.
+    /// Works like [`Self::scan`], with a lower bound for the keys.
     pub fn scan_from<'a>(
         &'a self,
         filter: &WatchFilter,
@@ -107,7 +112,8 @@ impl Store {
         single.into_iter().chain(range.into_iter().flatten())
     }
 
-    /// No more objects than this are looked at to find those of a filter. Known without looking at any.
+    /// Returns an upper bound of the objects that a scan with this filter reads, without reading
+    /// any.
     pub fn scan_max(&self, filter: &WatchFilter) -> usize {
         match self.single_key(filter) {
             Some(_) => 1,
@@ -115,8 +121,9 @@ impl Store {
         }
     }
 
-    /// All objects of a namespace, or of all, whose key is above `after`, in key order; of these, if `field` names a selectable field by its
-    /// number, those with that value.
+    /// Returns all objects of a namespace, or of all namespaces, whose key is above `after`, in key
+    /// order. `field` restricts them to the objects with a value of the selectable field with that
+    /// number.
     pub fn all_after<'a>(
         &'a self,
         namespace: Option<&str>,
@@ -132,27 +139,27 @@ impl Store {
         })
     }
 
-    /// All objects, in key order.
+    /// Returns all objects in key order.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Object>> {
         self.objects.values()
     }
 
-    /// How many objects there are.
+    /// Returns the number of objects.
     pub fn len(&self) -> usize {
         self.objects.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no objects.
     pub fn is_empty(&self) -> bool {
         self.objects.is_empty()
     }
 
-    /// What the objects weigh, in bytes.
+    /// Returns the size of the objects in bytes.
     pub fn weight(&self) -> usize {
         self.weight + self.index.as_ref().map_or(0, FieldIndex::weight)
     }
 
-    /// Whether the index holds exactly the objects that the map holds.
+    /// Returns whether the index holds exactly the objects of the map.
     #[cfg(test)]
     pub(super) fn is_index_consistent(&self) -> bool {
         let Some(index) = &self.index else { return true };
@@ -164,7 +171,8 @@ impl Store {
         index.len() == self.len() && self.iter().all(is_indexed)
     }
 
-    /// The fewest objects at hand among which are all that a filter matches; `None` if it matches none.
+    /// Returns the smallest available map that contains all objects that match the filter, or
+    /// `None` if no object matches.
     fn candidates(&self, filter: &WatchFilter) -> Option<&Objects> {
         let Some(index) = &self.index else { return Some(&self.objects) };
         match filter.fields.required_value_of(index.field()) {
@@ -177,8 +185,9 @@ impl Store {
         self.index.as_ref().filter(|index| index.field() == field)
     }
 
-    /// The only key that can match, if the filter leaves but one. A name alone does so in a cluster-scoped
-    /// resource, which one shows by any of its keys: no two of a resource differ in scope.
+    /// Returns the only key that can match, if the filter leaves one. In a cluster-scoped resource
+    /// a name alone is enough. Any key shows the scope, since it is the same for all objects of a
+    /// resource.
     fn single_key(&self, filter: &WatchFilter) -> Option<Key> {
         let name = filter.required_name()?;
         match filter.required_namespace() {

@@ -1,12 +1,15 @@
-//! The watch cache: one writer applies what the reflector brings, readers take immutable states.
+//! The watch cache: one writer applies what the reflector receives, and readers load immutable
+//! states.
 //!
-//! A batch goes in this order, under the writer's mutex: the next state is made; the watchers that its events may
-//! concern are marked; the state is published; its resourceVersion is told; the watchers are woken. Why marks come before
-//! the publishing is in [`cursor`](crate::cache::core::cursor). A watch is registered under the same mutex, so no batch
-//! falls between the state that it began with and its first mark.
+//! The writer processes a batch in this order, with its mutex held: it builds the next state, marks
+//! the watchers that its events may match, publishes the state, and sends its resourceVersion to
+//! `progress`. It wakes the watchers after releasing the mutex. `cursor.rs` explains why marks come
+//! before publishing. A watch is registered with the same mutex held, so no batch falls between the
+//! state with which it starts and its first mark.
 //!
-//! Lock order: `writer` (held by `apply`, `replace`, `relist`, `invalidate`, `watch`, and when a watcher is dropped), then nothing
-//! that blocks. A cursor's `initial` is never held with it. Readers take no lock.
+//! Lock order: `writer` (held by `apply`, `replace`, `relist`, `invalidate` and `watch`, and while
+//! a watcher is dropped); no other blocking lock is taken while holding it. A cursor's `initial` is
+//! never held together with it. Readers take no lock.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,7 +31,7 @@ use crate::cache::core::store::Store;
 use crate::cache::core::watcher::{WatchFilter, WatchStart, Watcher};
 use crate::codec::object::Object;
 
-/// See the module. Dropping it ends every watcher (cause `Stopped`).
+/// The watch cache of one resource. Dropping it ends every watcher (cause `Stopped`).
 #[derive(Debug)]
 pub struct WatchCache {
     inner: Arc<CacheInner>,
@@ -37,29 +40,31 @@ pub struct WatchCache {
 }
 
 impl WatchCache {
-    /// An empty cache that is not ready.
+    /// Creates an empty cache that is not ready.
     pub fn new(limits: WindowLimits) -> Self {
         Self { inner: Arc::new(CacheInner::new(&limits)), limits, indexed: None }
     }
 
-    /// The same with an index over the selectable field of this number. To be called before it has a state.
+    /// Adds an index of the selectable field with this number. Call this before the cache has a
+    /// state.
     pub fn with_index(mut self, field: Option<usize>) -> Self {
         self.indexed = field;
         self
     }
 
-    /// The current view; `None` until the first `replace` and after `invalidate`.
+    /// Returns the current state; `None` until the first `replace` and after `invalidate`.
     pub fn state(&self) -> Option<Arc<State>> {
         self.inner.state()
     }
 
-    /// The resourceVersion of the current view, to be awaited: `None` while not ready. One that lags is woken for the newest.
+    /// Returns a receiver of the current state's resourceVersion; `None` while the cache is not
+    /// ready. A slow receiver gets only the newest value.
     pub fn progress(&self) -> watch::Receiver<Option<ResourceVersion>> {
         self.inner.progress()
     }
 
-    /// Takes a complete list as the new state. The history is lost and every watcher ends (cause `Relist`). Returns false, and leaves
-    /// everything as it is, if the present state is newer than the list.
+    /// Replaces the state with a complete list. The history is lost and every watcher ends (cause
+    /// `Relist`). Returns false and changes nothing if the current state is newer than the list.
     pub fn replace(
         &self,
         objects: Vec<Object>,
@@ -70,9 +75,10 @@ impl WatchCache {
         self.reset(EndCause::Relist, Some((store, resource_version)))
     }
 
-    /// Takes a complete list as the new state, and gives the watchers what it changes as events, so that they live on
-    /// ([`relist`](crate::cache::core::relist)). Where they can't, this is [`Self::replace`], and it is told why. Returns the number of events.
-    /// `Overtaken` leaves everything as it is: what was served once is never taken back.
+    /// Replaces the state with a complete list, and delivers the changes to the watchers as events,
+    /// so that they continue (see `relist.rs`). Returns the number of events. If the watchers
+    /// cannot continue, acts as [`Self::replace`] and returns the reason. `Overtaken` means that
+    /// nothing changed, since the cache never goes back to an older state.
     pub fn relist(
         &self,
         objects: Vec<Object>,
@@ -88,7 +94,8 @@ impl WatchCache {
             if resource_version < state.resource_version() {
                 return Err(Discontinuity::Overtaken);
             }
-            // Compared before the lock, since a large collection takes its time. A proof of progress may have come in between.
+            // The comparison of a large collection takes time, so it runs before the lock is taken.
+            // A progress notification may have been applied meanwhile.
             let next = match state.after_relist(&store, resource_version, now, &self.limits) {
                 Ok(next) => Arc::new(next),
                 Err(discontinuity) => {
@@ -103,7 +110,8 @@ impl WatchCache {
         }
     }
 
-    /// Publishes what a relist made of `state`, and returns how many events that is; `None` if the state is another by now.
+    /// Publishes the state after a relist and returns the number of its events. Returns `None` if
+    /// `state` is no longer the current state.
     fn publish_relist(&self, state: &Arc<State>, next: Arc<State>) -> Option<usize> {
         let inner = &*self.inner;
         let mut writer = inner.writer.lock();
@@ -123,8 +131,9 @@ impl WatchCache {
         Some(usize::try_from(events).unwrap_or(usize::MAX))
     }
 
-    /// Applies what the stream brought, as one published step. What is not newer than the present
-    /// resourceVersion is dropped, and all of it while the cache is not ready. Wakes the watchers that it may concern.
+    /// Applies changes from the watch stream as one published state, and wakes the watchers that
+    /// they may match. Drops changes that are not newer than the current resourceVersion, and all
+    /// changes while the cache is not ready.
     pub fn apply(&self, changes: Vec<Change>, now: Now) {
         let inner = &*self.inner;
         let mut writer = inner.writer.lock();
@@ -132,24 +141,27 @@ impl WatchCache {
         let Some(next) = state.after_changes(changes, now, &self.limits) else { return };
         let marked = writer.dispatcher.mark(&next, state.history().end_seq());
         inner.publish(Some(Arc::new(next)));
-        // Nobody who comes or goes need wait for a thousand wake-ups.
+        // Release the lock before waking, so that registering and unregistering watchers do not
+        // wait for it.
         drop(writer);
         wake(&marked);
     }
 
-    /// Forgets the state: not ready any more; every watcher ends with the cause.
+    /// Drops the state and ends every watcher with `cause`. The cache is not ready until the next
+    /// list.
     pub fn invalidate(&self, cause: EndCause) {
         self.reset(cause, None);
     }
 
-    /// Forgets the state, since the upstream's history was found rewound: every watcher ends (cause `Relist`), and what a client has
-    /// from the lost history, which had come as far as `lost`, is no ground to watch from.
+    /// Drops the state because the upstream's history was found rewound. Every watcher ends (cause
+    /// `Relist`). `lost` is the highest resourceVersion of the lost history; later watches cannot
+    /// start from versions that may belong to it.
     pub fn rewind(&self, lost: ResourceVersion) {
         self.reset(EndCause::Relist, None);
         self.inner.writer.lock().baseline.rewind(lost);
     }
 
-    /// Begins a watch. It sees every later event exactly once, beginning at `start`.
+    /// Starts a watch at `start`. It receives every later event exactly once.
     pub fn watch(&self, filter: WatchFilter, start: WatchStart) -> Result<Watcher, WatchRefusal> {
         let index_key = IndexKey::from_filter(&filter);
         let mut writer = self.inner.writer.lock();
@@ -171,9 +183,11 @@ impl WatchCache {
         Ok(Watcher::new(Arc::clone(&self.inner), cursor, filter, start, resource_version))
     }
 
-    /// Begins a watch with a state that was listed besides the stream ([`State::with_list`]), or with the present one if that is as new. Of what
-    /// the stream tells later, the watch is given what is newer than the state that it began with: old and new of each event
-    /// are the upstream's own states, whoever listed. The state must be of the upstream's history that is held here.
+    /// Starts a watch whose initial state was listed outside the watch stream
+    /// ([`State::with_list`]), or is the current state if that is at least as new. The watch
+    /// receives the later events that are newer than its initial state: the old and new object of
+    /// each event are the upstream's own states, whatever the list was. `listed` must belong to the
+    /// same history of the upstream as this cache.
     pub fn watch_from(
         &self,
         filter: WatchFilter,
@@ -194,8 +208,9 @@ impl WatchCache {
         Ok(Watcher::new(cache, cursor, filter, start, at))
     }
 
-    /// Ends watchers (cause `Slow`) that still hold their initial state and took nothing of it since a call that was made
-    /// `older_than` ago; a first call only notes how far each is. To be called now and then. Returns how many it ended.
+    /// Ends the watchers (cause `Slow`) that still hold their initial state and have read nothing
+    /// of it since a call at least `older_than` ago. The first call only stores their positions.
+    /// Call this periodically. Returns the number of watchers that it ended.
     pub fn end_stalled(&self, older_than: Duration, now: Now) -> usize {
         let cursors = self.inner.writer.lock().dispatcher.holding_initial_events();
         let ended = cursors.iter().filter(|cursor| cursor.end_if_stalled(older_than, now)).count();
@@ -203,12 +218,13 @@ impl WatchCache {
         ended
     }
 
-    /// How many watchers there are, those included that have ended and were not dropped yet.
+    /// Returns the number of watchers, including those that have ended but were not dropped yet.
     pub fn watchers(&self) -> usize {
         self.inner.writer.lock().dispatcher.watchers()
     }
 
-    /// Returns false, and does nothing, if a list is older than the present state.
+    /// Replaces or drops the state and ends every watcher. Returns false and changes nothing if the
+    /// list is older than the current state.
     fn reset(&self, cause: EndCause, list: Option<(Store, ResourceVersion)>) -> bool {
         let inner = &*self.inner;
         let mut writer = inner.writer.lock();
@@ -234,7 +250,7 @@ impl WatchCache {
         true
     }
 
-    /// Whether no index holds a watcher.
+    /// Returns whether no index contains a watcher.
     #[cfg(test)]
     pub(super) fn indexes_are_empty(&self) -> bool {
         self.inner.writer.lock().dispatcher.is_empty()

@@ -1,11 +1,13 @@
-//! One client's watch: a cursor into the shared history, never a queue (design, section 4).
+//! One client's watch: a cursor into the shared history. There is no queue per watcher, so memory
+//! does not grow with slow clients.
 //!
-//! A watcher takes at its own pace from the published state. One that is slow costs nothing but its position, until
-//! the first event that it is owed leaves the window; then it ends (semantics.md §5.10). The protocol between it and
-//! the writer, with the order on which it hangs, is in [`cursor`](crate::cache::core::cursor).
+//! A watcher reads from the published state at its own pace. A slow one costs only its position,
+//! until its first pending event leaves the window; then the watch ends (`docs/semantics.md`
+//! §5.10). `cursor.rs` describes the protocol between watcher and writer, and the order of
+//! operations on which it depends.
 //!
-//! Lock order: the cursor's `initial` while a part of the initial state is encoded; the cache's mutex on drop;
-//! never both.
+//! Lock order: the cursor's `initial` is held while a part of the initial state is encoded, and the
+//! cache's mutex on drop; the two are never held together.
 
 mod batch;
 
@@ -27,27 +29,27 @@ use crate::cache::core::inner::CacheInner;
 use crate::cache::core::state::State;
 use crate::codec::frame::{self, EventType};
 
-/// Where a watch begins (semantics.md §1.6.4).
+/// Where a watch starts (`docs/semantics.md` §1.6.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WatchStart {
-    /// With the whole present state as ADDED events.
+    /// The whole current state as ADDED events, then the later events.
     InitialEvents,
-    /// With the events after a resourceVersion. One in the future is silent until it has passed.
+    /// The events after a resourceVersion. If it is in the future, no event up to it is delivered.
     After(ResourceVersion),
-    /// With the events after the present.
+    /// The events after the current state.
     Now,
 }
 
-/// See the module. Dropping it unregisters it.
+/// One client's watch. Dropping it unregisters it.
 #[derive(Debug)]
 pub struct Watcher {
     cache: Arc<CacheInner>,
     cursor: Arc<Cursor>,
     filter: WatchFilter,
     view: View,
-    /// Whether the initial events are not all taken.
+    /// Whether some initial events are still unread.
     initial: bool,
-    /// Whether something of a relist's difference was taken since [`Watcher::take_bookmark_due`].
+    /// Whether events of a relist were read since the last [`Watcher::take_bookmark_due`].
     bookmark_due: bool,
     resource_version: ResourceVersion,
     ended: Option<EndCause>,
@@ -67,14 +69,15 @@ impl Watcher {
         Self { cache, cursor, filter, view, initial, bookmark_due, resource_version, ended }
     }
 
-    /// Has the events show this of their objects, instead of all. To be called before anything is taken.
+    /// Sets the view of the objects in events; the default is the full object. Call this before
+    /// reading.
     pub fn with_view(mut self, view: View) -> Self {
         self.view = view;
         self
     }
 
-    /// Takes what is due, up to about `max_bytes` (at least one event), without waiting, and without
-    /// looking at more than 10,000 objects or events.
+    /// Returns the next frames, up to about `max_bytes` but at least one event, without waiting.
+    /// Checks at most 10,000 objects or events.
     pub fn next_batch(&mut self, max_bytes: usize) -> Batch {
         if let Some(cause) = self.ended {
             Batch::Ended(cause)
@@ -85,7 +88,8 @@ impl Watcher {
         }
     }
 
-    /// Like [`Self::next_batch`], for who reads the objects here: no frame is encoded. For watches of whole collections, since no filter is asked.
+    /// Works like [`Self::next_batch`] for a reader inside this process: returns objects, and
+    /// encodes no frames. Only for watches of whole collections, since the filter is not applied.
     pub(crate) fn next_objects(&mut self) -> ObjectBatch {
         let batch = self.pending_objects();
         if let ObjectBatch::Ended(cause) = batch {
@@ -94,7 +98,7 @@ impl Watcher {
         batch
     }
 
-    /// Completes when there may be something to take. Cancel safe.
+    /// Completes when there may be something to read. Cancel safe.
     pub async fn woken(&self) {
         poll_fn(|context| self.poll_woken(context)).await;
     }
@@ -104,36 +108,41 @@ impl Watcher {
         if self.is_idle() { Poll::Pending } else { Poll::Ready(()) }
     }
 
-    /// Names the task that is woken, once, when there may be something to take. What was there before wakes nobody, so whoever waits looks
-    /// after this call.
+    /// Registers the task to wake, once, when there may be something to read. Events from before
+    /// this call wake nothing, so check for them after it.
     pub(crate) fn register_waker(&self, task: &Waker) {
         self.cursor.register_waker(task);
     }
 
-    /// Whether there is nothing to take, as [`Self::next_batch`] would find; but it claims nothing for a bookmark.
+    /// Returns whether [`Self::next_batch`] would find nothing. This does not mean that a bookmark
+    /// may claim the current resourceVersion.
     pub(crate) fn is_idle(&self) -> bool {
         !self.initial && self.ended.is_none() && !self.bookmark_due && self.cursor.is_idle()
     }
 
-    /// For the other futures of the task that is named by [`Self::register_waker`]: what they wake rings, and wakes that task.
+    /// Returns a waker for the other futures of the task registered with [`Self::register_waker`].
+    /// It sets the timer flag and wakes the task.
     pub(crate) fn timer_waker(&self) -> Waker {
         self.cursor.timer_waker()
     }
 
-    /// Whether an alarm rang since the last call. To be looked at after [`Self::register_waker`] too.
+    /// Clears the timer flag and returns whether it was set. Check it after
+    /// [`Self::register_waker`] too.
     pub(crate) fn take_timer_fired(&self) -> bool {
         self.cursor.take_timer_fired()
     }
 
-    /// Everything owed up to this resourceVersion has been taken: what a bookmark may claim. Only meaningful
-    /// right after `take` returned `Idle` or `InitialEventsEnd`. It is the cache's own: below the start of a
-    /// watch that began ahead of the cache, where no bookmark may be sent (semantics.md §5.6).
+    /// Returns the resourceVersion up to which everything was read, which a bookmark may claim.
+    /// Only meaningful right after `next_batch` returned `Idle` or `InitialEventsEnd`. It is the
+    /// cache's own resourceVersion: for a watch that started ahead of the cache it is below the
+    /// start, and no bookmark may be sent there (`docs/semantics.md` §5.6).
     pub fn resource_version(&self) -> ResourceVersion {
         self.resource_version
     }
 
-    /// Whether what was taken since the last call came from a relist, so that a bookmark should follow at once: without it the client would
-    /// come back from a resourceVersion of which nobody can tell what it stands for. Only meaningful where [`Self::resource_version`] is.
+    /// Returns whether events of a relist were read since the last call, so that a bookmark should
+    /// follow at once. Without it the client would resume from a resourceVersion within the relist,
+    /// from which it cannot resume. Only meaningful where [`Self::resource_version`] is.
     pub fn take_bookmark_due(&mut self) -> bool {
         std::mem::take(&mut self.bookmark_due)
     }
@@ -167,7 +176,7 @@ impl Watcher {
         if more {
             return Batch::Yield;
         }
-        // The state may be the last of its kind: it is freed after the lock.
+        // This may be the last reference to the state, so free it after releasing the lock.
         let done = slot.take();
         drop(slot);
         self.initial = false;
@@ -238,7 +247,7 @@ impl Watcher {
         end.map_or(ObjectBatch::Idle, ObjectBatch::Ended)
     }
 
-    /// The frames of the events owed.
+    /// Encodes the pending events that match the filter.
     fn collect_frames(&self, state: &State, (from, to): (u64, u64), max_bytes: usize) -> Frames {
         let (mut chunks, mut bookmark_due) = (Chunks::new(), false);
         let history = state.history();
@@ -266,18 +275,19 @@ impl Watcher {
     }
 }
 
-/// What there is to take.
+/// The events to read.
 struct PendingEvents<'a> {
     state: &'a State,
-    /// The first event that is owed of it, and the one after the last.
+    /// The number of the first pending event in `state` and the number after the last one.
     range: Option<(u64, u64)>,
-    /// Why nothing comes after it.
+    /// Set if the watch ends after these events.
     end: Option<EndCause>,
 }
 
 impl<'a> PendingEvents<'a> {
-    /// What there is to take of a state that was looked at before this call, since the marks and the end come after it: see the module of the
-    /// cursor. `None` if there is no state any more.
+    /// Computes the pending events of `current`, which the caller loaded before this call: marks
+    /// and the end must be read after the state (see `cursor.rs`). Returns `None` if there is no
+    /// state.
     fn new(cursor: &'a Cursor, current: &'a Guard<Option<Arc<State>>>) -> Option<Self> {
         let (state, end) = match cursor.end() {
             Some(end) => (&end.state, Some(end.cause)),
@@ -287,12 +297,12 @@ impl<'a> PendingEvents<'a> {
     }
 }
 
-/// What was gathered of the events owed.
+/// The encoded frames of pending events.
 struct Frames {
     chunks: Chunks,
-    /// The number of the first event not looked at.
+    /// The number of the first event that was not read.
     position: u64,
-    /// Whether the last of them is of a relist.
+    /// Whether the last frame belongs to a relist.
     bookmark_due: bool,
 }
 
@@ -302,6 +312,7 @@ impl Drop for Watcher {
     }
 }
 
-/// How many objects or events a call looks at: a millisecond's worth or so. A filter may match nothing in a large collection, and
-/// whoever shares the thread must not wait for the whole of it.
+/// The maximum number of objects or events that one call checks, which takes about a millisecond. A
+/// filter may match nothing in a large collection, and other tasks of the thread must not wait for
+/// a whole scan.
 pub(super) const SCAN_MAX: usize = 10_000;

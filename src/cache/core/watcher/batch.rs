@@ -1,4 +1,4 @@
-//! The results of one poll of a watcher.
+//! The results of reading from a watcher once.
 
 use std::sync::Arc;
 
@@ -10,39 +10,42 @@ use crate::cache::core::end_cause::EndCause;
 use crate::cache::core::event::Event;
 use crate::cache::core::state::State;
 
-/// Frames; mostly there is one event to take.
+/// Encoded frames; mostly one.
 pub type Chunks = SmallVec<[Bytes; 1]>;
 
-/// What a watcher took.
+/// The result of [`Watcher::next_batch`](super::Watcher::next_batch).
 #[derive(Debug)]
 pub enum Batch {
-    /// Frames to send now, in order; each `Bytes` is one or more whole frames. `events` counts them.
+    /// Frames to send now, in order. Each `Bytes` holds one or more whole frames.
     Frames {
-        /// The bytes.
+        /// The encoded frames.
         chunks: Chunks,
-        /// How many events they hold.
+        /// The number of events in `chunks`.
         events: usize,
     },
-    /// The initial events are all taken: they were the state at this resourceVersion. Comes exactly once if the watch began with
-    /// them; here the initial-events-end bookmark goes.
+    /// All initial events were read; they were the state at this resourceVersion. Returned exactly
+    /// once if the watch started with initial events. This is the position of the
+    /// initial-events-end bookmark.
     InitialEventsEnd(ResourceVersion),
-    /// Nothing yet of much that was looked at, and there is more: to be called again, once others have had their turn.
+    /// The limit of checked objects or events was reached without a match. Call again after
+    /// yielding to other tasks.
     Yield,
-    /// Nothing until woken.
+    /// Nothing to read until the task is woken.
     Idle,
-    /// The watch is over; all that was owed before was position, unless the cause is `Slow`.
+    /// The watch has ended. Everything pending before the end was read, unless the cause is `Slow`.
     Ended(EndCause),
 }
 
-/// What a watcher took of the objects themselves.
+/// The result of [`Watcher::next_objects`](super::Watcher::next_objects).
 #[derive(Debug)]
 pub(crate) enum ObjectBatch {
-    /// The initial events, as the state that they are. Comes exactly once if the watch began with them.
+    /// The initial events, as a whole state. Returned exactly once if the watch started with
+    /// initial events.
     State(Arc<State>),
-    /// Events, in order.
+    /// Events in order.
     Events(Vec<Arc<Event>>),
-    /// Nothing until woken.
+    /// Nothing to read until the task is woken.
     Idle,
-    /// The watch is over; all that was owed before was position, unless the cause is `Slow`.
+    /// The watch has ended. Everything pending before the end was read, unless the cause is `Slow`.
     Ended(EndCause),
 }
