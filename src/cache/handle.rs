@@ -120,7 +120,10 @@ impl CacheHandle {
 
     /// A resourceVersion not below that of anything that was written before this call: step 1 of the design, section 5. Concurrent calls
     /// share probes. The cache may not be there yet.
-    pub async fn revision(&self, timeout: Duration) -> Result<ResourceVersion, Refusal> {
+    pub async fn upstream_resource_version(
+        &self,
+        timeout: Duration,
+    ) -> Result<ResourceVersion, Refusal> {
         let probed = tokio::time::timeout(timeout, proof::probe(self.cached())).await;
         probed.unwrap_or(Err(Refusal::NotFresh))
     }
@@ -129,13 +132,13 @@ impl CacheHandle {
     /// to 4 of the design, section 5. To be called once the cache is ready. `NotFresh` if no proof was found in time.
     pub async fn fresh_state(
         &self,
-        asked: Option<ResourceVersion>,
+        requested: Option<ResourceVersion>,
         since: Instant,
         timeout: Duration,
     ) -> Result<FreshState, Refusal> {
         let cached = self.cached();
         // One that began for this request needs no other proof than its first list.
-        if asked.is_none() && cached.is_listed_since(since) {
+        if requested.is_none() && cached.is_listed_since(since) {
             cached.series.proof("held", Duration::ZERO);
             return Ok(FreshState::Held);
         }
@@ -143,7 +146,7 @@ impl CacheHandle {
         let ended = async { stopped.wait_for(Option::is_some).await.ok().and_then(|end| *end) };
         tokio::select! {
             biased;
-            fresh = proof::fresh_state(cached, asked, timeout) => fresh,
+            fresh = proof::fresh_state(cached, requested, timeout) => fresh,
             Some(end) = ended => Err(end),
         }
     }
@@ -185,7 +188,7 @@ impl CacheHandle {
         if *self.cache().progress().borrow() >= Some(after) {
             return false;
         }
-        match tokio::time::timeout(timeout, self.cached().probes.revision()).await {
+        match tokio::time::timeout(timeout, self.cached().probes.resource_version()).await {
             Ok(Ok(revision)) => revision < after,
             // A list that was not needed is better than silence.
             _ => after <= lost,

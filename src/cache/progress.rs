@@ -34,7 +34,7 @@ pub(crate) struct Probes {
 }
 
 /// What a probe learnt: `None` while it is due or in flight.
-type Outcome = Option<Result<ResourceVersion, ProbeFailed>>;
+type ProbeResult = Option<Result<ResourceVersion, ProbeFailed>>;
 
 /// The probe failed or took too long; the cause is logged where it happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -44,7 +44,7 @@ pub(crate) struct ProbeFailed;
 #[derive(Default)]
 struct ProbeState {
     in_flight: bool,
-    due: Option<watch::Sender<Outcome>>,
+    due: Option<watch::Sender<ProbeResult>>,
 }
 
 impl Probes {
@@ -54,14 +54,14 @@ impl Probes {
     }
 
     /// The upstream's resourceVersion as of some moment after this call. Cancel safe: the probe goes on for the others.
-    pub(crate) async fn revision(self: &Arc<Self>) -> Result<ResourceVersion, ProbeFailed> {
-        let mut outcome = self.join();
-        let learnt = outcome.wait_for(Option::is_some).await.map_err(|_closed| ProbeFailed)?;
-        learnt.unwrap_or(Err(ProbeFailed))
+    pub(crate) async fn resource_version(self: &Arc<Self>) -> Result<ResourceVersion, ProbeFailed> {
+        let mut result = self.next_probe();
+        let probed = result.wait_for(Option::is_some).await.map_err(|_closed| ProbeFailed)?;
+        probed.unwrap_or(Err(ProbeFailed))
     }
 
     /// A place on the next probe to be sent; sends it if none is in flight.
-    fn join(self: &Arc<Self>) -> watch::Receiver<Outcome> {
+    fn next_probe(self: &Arc<Self>) -> watch::Receiver<ProbeResult> {
         let mut state = self.state.lock();
         if let Some(due) = &state.due {
             return due.subscribe();
@@ -77,15 +77,15 @@ impl Probes {
     }
 
     /// Sends a probe, and then the one that came due meanwhile, until none is.
-    async fn run(self: Arc<Self>, mut outcome: watch::Sender<Outcome>) {
+    async fn run(self: Arc<Self>, mut result: watch::Sender<ProbeResult>) {
         loop {
             // Nobody is left to tell: a client that gave up must cost the upstream nothing.
-            if !outcome.is_closed() {
-                outcome.send_replace(Some(self.send().await));
+            if !result.is_closed() {
+                result.send_replace(Some(self.send().await));
             }
             let mut state = self.state.lock();
             match state.due.take() {
-                Some(due) => outcome = due,
+                Some(due) => result = due,
                 None => {
                     state.in_flight = false;
                     return;
@@ -96,9 +96,9 @@ impl Probes {
 
     async fn send(&self) -> Result<ResourceVersion, ProbeFailed> {
         match tokio::time::timeout(PROBE_TIMEOUT, self.probe.probe()).await {
-            Ok(Ok(revision)) => {
+            Ok(Ok(resource_version)) => {
                 self.metrics.probe("success");
-                Ok(revision)
+                Ok(resource_version)
             }
             Ok(Err(error)) => {
                 self.metrics.probe("error");
@@ -115,7 +115,7 @@ impl Probes {
 
 /// How long an event or bookmark may take to bring the cache to a probe's resourceVersion (design, section 5, step 2). An event travels
 /// in a few milliseconds; what has not come by then comes with the next bookmark, a minute later.
-pub(crate) const CATCH_UP: Duration = Duration::from_millis(50);
+pub(crate) const CATCH_UP_TIMEOUT: Duration = Duration::from_millis(50);
 
 /// A consistent read waits three seconds in the upstream at most (semantics.md §2.3) before it falls back to etcd; what takes longer has
 /// outlasted those who waited.

@@ -34,9 +34,9 @@ use tokio::time::{Instant, timeout};
 use crate::api::resource_version::ResourceVersion;
 use crate::cache::cached_resource::CachedResource;
 use crate::cache::handle::Refusal;
-use crate::cache::progress::{CATCH_UP, Probe};
-pub use crate::cache::proof::list::Listed;
-use crate::cache::proof::list::Listing;
+use crate::cache::progress::{CATCH_UP_TIMEOUT, Probe};
+use crate::cache::proof::list::ListProof;
+pub use crate::cache::proof::list::ListedState;
 pub(crate) use crate::cache::proof::short_watch::is_current;
 use crate::cache::proof::single_flight::SingleFlight;
 use crate::cache::reflector;
@@ -52,7 +52,7 @@ pub enum FreshState {
     /// The cache's present one.
     Held,
     /// One that was listed besides the cache's stream; the cache may not have reached it.
-    Listed(Arc<Listed>),
+    Listed(Arc<ListedState>),
 }
 
 /// What proofs ask of an upstream, for one resource, representation and scope: a lister-watcher behind an object.
@@ -102,43 +102,43 @@ impl<W: WatchStream> DynWatchStream for W {
 /// The proofs of one cache.
 pub(crate) struct Proofs {
     upstream: Arc<dyn DynListWatch>,
-    lists: SingleFlight<Listing>,
+    lists: SingleFlight<ListProof>,
     /// Whether a short watch told how far the upstream is.
     watches: SingleFlight<bool>,
     /// How far short watches have brought the cache.
-    told: AtomicU64,
+    proven_by_watch: AtomicU64,
 }
 
 impl Proofs {
     /// None yet, from this upstream.
     pub(crate) fn new(upstream: Arc<dyn DynListWatch>) -> Self {
         let (lists, watches) = (SingleFlight::new(), SingleFlight::new());
-        Self { upstream, lists, watches, told: AtomicU64::new(0) }
+        Self { upstream, lists, watches, proven_by_watch: AtomicU64::new(0) }
     }
 }
 
 /// Finds a state that is not older than `asked`, or for `None` than this call, and counts how. Cancel safe: what others share goes on.
 pub(crate) async fn fresh_state(
     cached: &Arc<CachedResource>,
-    asked: Option<ResourceVersion>,
+    requested: Option<ResourceVersion>,
     within: Duration,
 ) -> Result<FreshState, Refusal> {
     let began = Instant::now();
-    let proved = timeout(within, prove(cached, asked)).await.unwrap_or(Err(Refusal::NotFresh));
+    let proved = timeout(within, prove(cached, requested)).await.unwrap_or(Err(Refusal::NotFresh));
     let step = proved.as_ref().map_or("forwarded", |(_, step)| *step);
     cached.series.proof(step, began.elapsed());
     proved.map(|(state, _)| state)
 }
 
-type Proved = Result<(FreshState, &'static str), Refusal>;
+type ProofResult = Result<(FreshState, &'static str), Refusal>;
 
-async fn prove(cached: &Arc<CachedResource>, asked: Option<ResourceVersion>) -> Proved {
+async fn prove(cached: &Arc<CachedResource>, requested: Option<ResourceVersion>) -> ProofResult {
     let held = *cached.watch_cache.progress().borrow();
-    if asked.is_some() && held >= asked {
+    if requested.is_some() && held >= requested {
         return Ok((FreshState::Held, "held"));
     }
     let revision = probe(cached).await?;
-    let needed = asked.unwrap_or(revision);
+    let needed = requested.unwrap_or(revision);
     if needed > revision {
         // Of the future: what becomes of it the upstream says.
         return Err(Refusal::NotFresh);
@@ -156,7 +156,7 @@ async fn prove(cached: &Arc<CachedResource>, asked: Option<ResourceVersion>) -> 
 /// The upstream's resourceVersion as of some moment after this call.
 pub(crate) async fn probe(cached: &CachedResource) -> Result<ResourceVersion, Refusal> {
     let held = *cached.watch_cache.progress().borrow();
-    let revision = cached.probes.revision().await.map_err(|_failed| Refusal::NotFresh)?;
+    let revision = cached.probes.resource_version().await.map_err(|_failed| Refusal::NotFresh)?;
     cached.context.observe(revision);
     // A consistent list is at least as new as anything that was here before it was sent. One that is older tells of a rewound history
     // (design, section 6), which the reflector must confirm.
@@ -168,7 +168,7 @@ pub(crate) async fn probe(cached: &CachedResource) -> Result<ResourceVersion, Re
 }
 
 /// Step 3, beside step 2.
-async fn by_list(cached: &Arc<CachedResource>, needed: ResourceVersion) -> Proved {
+async fn by_list(cached: &Arc<CachedResource>, needed: ResourceVersion) -> ProofResult {
     let mut progress = cached.watch_cache.progress();
     loop {
         let mut listing =
@@ -181,42 +181,42 @@ async fn by_list(cached: &Arc<CachedResource>, needed: ResourceVersion) -> Prove
             listed = listing.wait_for(Option::is_some) => listed.map_or(None, |listed| listed.clone()),
         };
         match listed {
-            Some(Listing::Listed(listed)) if listed.resource_version() >= needed => {
+            Some(ListProof::Listed(listed)) if listed.resource_version() >= needed => {
                 return Ok((FreshState::Listed(listed), "list"));
             }
             // It was asked for by somebody who came before; the next is new enough.
-            Some(Listing::Listed(_) | Listing::Overtaken) => {}
-            Some(Listing::Failed) | None => return Err(Refusal::NotFresh),
+            Some(ListProof::Listed(_) | ListProof::Overtaken) => {}
+            Some(ListProof::Failed) | None => return Err(Refusal::NotFresh),
         }
     }
 }
 
 /// Step 2, then step 4.
-async fn by_watch(cached: &Arc<CachedResource>, needed: ResourceVersion) -> Proved {
+async fn by_watch(cached: &Arc<CachedResource>, needed: ResourceVersion) -> ProofResult {
     let mut progress = cached.watch_cache.progress();
-    if reaches(&mut progress, needed, CATCH_UP).await {
+    if reaches_within(&mut progress, needed, CATCH_UP_TIMEOUT).await {
         return Ok((FreshState::Held, "event"));
     }
     loop {
         let mut watching =
             cached.proofs.watches.join(cached, || short_watch::short_watch(Arc::clone(cached)));
-        let told = tokio::select! {
+        let proven = tokio::select! {
             biased;
             Ok(_) = progress.wait_for(|held| *held >= Some(needed)) => {
-                let told = cached.proofs.told.load(Ordering::Relaxed) >= needed.0;
-                return Ok((FreshState::Held, if told { "short-watch" } else { "event" }));
+                let proven = cached.proofs.proven_by_watch.load(Ordering::Relaxed) >= needed.0;
+                return Ok((FreshState::Held, if proven { "short-watch" } else { "event" }));
             }
-            told = watching.wait_for(Option::is_some) => told.is_ok_and(|told| *told == Some(true)),
+            outcome = watching.wait_for(Option::is_some) => outcome.is_ok_and(|proven| *proven == Some(true)),
         };
         // A bookmark from before the probe does not reach; the next one does, if the time lasts.
-        if !told && *progress.borrow() < Some(needed) {
+        if !proven && *progress.borrow() < Some(needed) {
             return Err(Refusal::NotFresh);
         }
     }
 }
 
 /// Whether the cache comes to be there so soon.
-async fn reaches(
+async fn reaches_within(
     progress: &mut watch::Receiver<Option<ResourceVersion>>,
     needed: ResourceVersion,
     within: Duration,

@@ -32,7 +32,7 @@ fn probes<P: Probe>(probe: &Arc<P>) -> Arc<Probes> {
 async fn a_thousand_at_once_cost_two_probes() {
     let counting = Arc::new(Counting::default());
     let probes = probes(&counting);
-    let learnt = join_all((0..1000).map(|_| probes.revision())).await;
+    let learnt = join_all((0..1000).map(|_| probes.resource_version())).await;
     assert!(learnt.iter().all(Result::is_ok));
     assert!(counting.calls.load(Ordering::Relaxed) <= 2);
 }
@@ -41,12 +41,12 @@ async fn a_thousand_at_once_cost_two_probes() {
 async fn nobody_uses_a_probe_sent_before_they_came() {
     let counting = Arc::new(Counting::default());
     let probes = probes(&counting);
-    let first = async { (probes.revision().await, Instant::now()) };
+    let first = async { (probes.resource_version().await, Instant::now()) };
     let late = |after| {
         let probes = &probes;
         async move {
             sleep(after).await;
-            (probes.revision().await, Instant::now())
+            (probes.resource_version().await, Instant::now())
         }
     };
     let begin = Instant::now();
@@ -55,17 +55,17 @@ async fn nobody_uses_a_probe_sent_before_they_came() {
     assert_eq!(first, (Ok(ResourceVersion(1)), begin + FLIGHT));
     assert_eq!(second, (Ok(ResourceVersion(2)), begin + FLIGHT * 2));
     assert_eq!(third, second);
-    assert_eq!(probes.revision().await, Ok(ResourceVersion(3)));
+    assert_eq!(probes.resource_version().await, Ok(ResourceVersion(3)));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_probe_that_nobody_awaits_any_more_is_not_sent() {
     let counting = Arc::new(Counting::default());
     let probes = probes(&counting);
-    let first = probes.revision();
+    let first = probes.resource_version();
     let given_up = async {
         sleep(FLIGHT / 2).await;
-        tokio::time::timeout(FLIGHT / 4, probes.revision()).await.unwrap_err();
+        tokio::time::timeout(FLIGHT / 4, probes.resource_version()).await.unwrap_err();
     };
     let (first, ()) = tokio::join!(first, given_up);
     assert_eq!(first, Ok(ResourceVersion(1)));
@@ -77,10 +77,10 @@ async fn a_probe_that_nobody_awaits_any_more_is_not_sent() {
 async fn one_who_gives_up_takes_nobody_along() {
     let counting = Arc::new(Counting::default());
     let probes = probes(&counting);
-    let impatient = tokio::time::timeout(FLIGHT / 2, probes.revision());
+    let impatient = tokio::time::timeout(FLIGHT / 2, probes.resource_version());
     let patient = async {
         sleep(FLIGHT / 4).await;
-        probes.revision().await
+        probes.resource_version().await
     };
     let (impatient, patient) = tokio::join!(impatient, patient);
     assert!(impatient.is_err());
@@ -99,6 +99,6 @@ impl Probe for Stuck {
 #[tokio::test(start_paused = true)]
 async fn a_stuck_probe_fails_and_the_next_is_sent() {
     let probes = probes(&Arc::new(Stuck));
-    assert_eq!(probes.revision().await, Err(ProbeFailed));
-    assert_eq!(probes.revision().await, Err(ProbeFailed));
+    assert_eq!(probes.resource_version().await, Err(ProbeFailed));
+    assert_eq!(probes.resource_version().await, Err(ProbeFailed));
 }

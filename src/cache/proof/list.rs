@@ -11,7 +11,7 @@ use crate::cache::budget::Claim;
 use crate::cache::cached_resource::CachedResource;
 use crate::cache::core::watch_cache::State;
 use crate::cache::progress::PROBE_TIMEOUT;
-use crate::cache::proof::reaches;
+use crate::cache::proof::reaches_within;
 use crate::codec::list::ListPage;
 use crate::codec::object::Object;
 use crate::upstream::error::UpstreamError;
@@ -21,14 +21,14 @@ use crate::upstream::lister_watcher::ListRequest;
 /// A state that was listed besides the stream. It shares with the cache's present one what is equal; what is not counts against the budget for as long as
 /// requests wait with it. A watcher that takes long over it keeps it, as it would any state of the cache.
 #[derive(Debug)]
-pub struct Listed {
+pub struct ListedState {
     pub(crate) state: Arc<State>,
     /// The number of rewinds after which it was listed.
     pub(crate) generation: u64,
     _claim: Claim,
 }
 
-impl Listed {
+impl ListedState {
     /// That of the list.
     pub fn resource_version(&self) -> ResourceVersion {
         self.state.resource_version()
@@ -45,63 +45,63 @@ pub(super) fn is_small(cached: &CachedResource) -> bool {
 
 /// What a second list came to.
 #[derive(Clone, Debug)]
-pub(super) enum Listing {
+pub(super) enum ListProof {
     /// It failed, or the collection has become large.
     Failed,
     /// An event has brought the cache there before it was sent.
     Overtaken,
     /// A state.
-    Listed(Arc<Listed>),
+    Listed(Arc<ListedState>),
 }
 
 /// Lists at not older than `needed`, unless an event that is on its way makes it needless.
-pub(super) async fn list(cached: Arc<CachedResource>, needed: ResourceVersion) -> Listing {
-    if reaches(&mut cached.watch_cache.progress(), needed, HEAD_START).await {
-        return Listing::Overtaken;
+pub(super) async fn list(cached: Arc<CachedResource>, needed: ResourceVersion) -> ListProof {
+    if reaches_within(&mut cached.watch_cache.progress(), needed, PROOF_LIST_DELAY).await {
+        return ListProof::Overtaken;
     }
     let generation = cached.generation();
-    let Ok(_slot) = cached.context.proof_lists.acquire().await else { return Listing::Failed };
+    let Ok(_slot) = cached.context.proof_lists.acquire().await else { return ListProof::Failed };
     if cached.context.budget.is_spent() {
-        return Listing::Failed;
+        return ListProof::Failed;
     }
     let page = match with_timeout(PROBE_TIMEOUT, fetch(&cached, needed)).await {
         Ok(page) => page,
         Err(error) => {
             tracing::debug!(%error, "a second list failed");
-            return Listing::Failed;
+            return ListProof::Failed;
         }
     };
     let weight: usize = page.objects.iter().map(Object::weight).sum();
-    let is_whole = page.continue_token.is_empty() && weight <= BYTES_MAX * GROWTH;
+    let is_whole = page.continue_token.is_empty() && weight <= BYTES_MAX * GROWTH_FACTOR;
     if !is_whole || page.resource_version < needed {
-        return Listing::Failed;
+        return ListProof::Failed;
     }
     cached.context.observe(page.resource_version);
-    let Some(present) = cached.watch_cache.state() else { return Listing::Failed };
+    let Some(present) = cached.watch_cache.state() else { return ListProof::Failed };
     let (state, weight) = present.with_list(page.objects, page.resource_version);
     let claim = cached.context.budget.claim(weight);
-    Listing::Listed(Arc::new(Listed { state: Arc::new(state), generation, _claim: claim }))
+    ListProof::Listed(Arc::new(ListedState { state: Arc::new(state), generation, _claim: claim }))
 }
 
 async fn fetch(
     cached: &CachedResource,
     needed: ResourceVersion,
 ) -> Result<ListPage, UpstreamError> {
-    let asks_progress = cached.context.watch_list.is_supported();
+    let can_request_progress = cached.context.watch_list.is_supported();
     let request = ListRequest {
-        limit: u32::try_from(OBJECTS_MAX * GROWTH).ok(),
-        resource_version: asks_progress.then_some(needed),
-        resource_version_match: if asks_progress { "NotOlderThan" } else { "" },
+        limit: u32::try_from(OBJECTS_MAX * GROWTH_FACTOR).ok(),
+        resource_version: can_request_progress.then_some(needed),
+        resource_version_match: if can_request_progress { "NotOlderThan" } else { "" },
         ..ListRequest::default()
     };
     cached.proofs.upstream.list(request).await
 }
 
 /// How long an event that is on its way may take before the upstream is asked for the whole of a small collection.
-const HEAD_START: Duration = Duration::from_millis(5);
+const PROOF_LIST_DELAY: Duration = Duration::from_millis(5);
 /// The most objects that a small collection has. A watch that begins directly costs the upstream as much as this list, which serves many.
 const OBJECTS_MAX: usize = 1000;
 /// The most that they may weigh, in bytes: a list of it takes the upstream and us some ten milliseconds.
 const BYTES_MAX: usize = 4 * 1024 * 1024;
 /// By how much it may have grown when the list comes.
-const GROWTH: usize = 2;
+const GROWTH_FACTOR: usize = 2;

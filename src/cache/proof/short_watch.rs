@@ -41,9 +41,9 @@ async fn watch_progress(cached: &CachedResource) -> Option<ProgressOutcome> {
     let _slot = cached.context.proof_watches.acquire().await.ok()?;
     let held = (*cached.watch_cache.progress().borrow())?;
     let opened = Instant::now();
-    let deadline = opened + PATIENCE;
-    let (last, bookmark) = match timeout_at(deadline, listen(cached, held)).await {
-        Ok(Ok(told)) => told,
+    let deadline = opened + WATCH_TIMEOUT;
+    let (last, bookmark) = match timeout_at(deadline, read_until_bookmark(cached, held)).await {
+        Ok(Ok(read)) => read,
         Ok(Err(error)) => {
             tracing::debug!(%error, "a short watch failed");
             return None;
@@ -56,22 +56,22 @@ async fn watch_progress(cached: &CachedResource) -> Option<ProgressOutcome> {
         return None;
     }
     let Some(bookmark) = bookmark else {
-        return (opened.elapsed() >= FULL_LIFE).then_some(ProgressOutcome::End);
+        return (opened.elapsed() >= WATCH_DURATION_MIN).then_some(ProgressOutcome::End);
     };
-    cached.proofs.told.fetch_max(bookmark.0, Ordering::Relaxed);
+    cached.proofs.proven_by_watch.fetch_max(bookmark.0, Ordering::Relaxed);
     cached.apply_progress(generation, bookmark);
     Some(ProgressOutcome::Bookmark)
 }
 
 /// The resourceVersions of the last event, which is `held` if there is none, and of the first bookmark after it, if one comes before the end.
-async fn listen(
+async fn read_until_bookmark(
     cached: &CachedResource,
     held: ResourceVersion,
 ) -> Result<(ResourceVersion, Option<ResourceVersion>), UpstreamError> {
     let request = WatchRequest {
         resource_version: Some(held),
         send_initial_events: false,
-        timeout_seconds: SECONDS,
+        timeout_seconds: WATCH_TIMEOUT_SECONDS,
         ..WatchRequest::default()
     };
     let mut watch = cached.proofs.upstream.watch(request).await?;
@@ -93,8 +93,8 @@ async fn listen(
 }
 
 /// The least with a bookmark before the end.
-const SECONDS: u32 = 3;
+const WATCH_TIMEOUT_SECONDS: u32 = 3;
 /// What ended sooner was broken off, perhaps before it could tell anything.
-const FULL_LIFE: Duration = Duration::from_secs(2);
+const WATCH_DURATION_MIN: Duration = Duration::from_secs(2);
 /// What is open for longer than it asked for is stuck.
-const PATIENCE: Duration = Duration::from_secs(5);
+const WATCH_TIMEOUT: Duration = Duration::from_secs(5);

@@ -284,13 +284,13 @@ async fn revisions_share_a_probe_and_reads_want_the_proof() {
     let feed = full(&script, 1);
     let handle = rig.ready("configmaps", "").await.unwrap();
     script.on_probe(objects_end());
-    let all = join_all((0..500).map(|_| handle.revision(WAIT))).await;
+    let all = join_all((0..500).map(|_| handle.upstream_resource_version(WAIT))).await;
     assert!(all.iter().all(|got| *got == Ok(ResourceVersion(objects_end()))));
     assert!(script.probes() <= 2);
     // The upstream is ahead, and nothing comes to prove that the cache is there.
     script.on_probe(2000);
     let asked = Instant::now();
-    assert_eq!(handle.revision(WAIT).await, Ok(ResourceVersion(2000)));
+    assert_eq!(handle.upstream_resource_version(WAIT).await, Ok(ResourceVersion(2000)));
     assert_eq!(asked.elapsed(), Duration::ZERO, "nothing but the probe is waited for");
     let ahead = ResourceVersion(2000);
     assert_eq!(handle.wait_until_fresh(ahead, WAIT).await, Err(Refusal::NotFresh));

@@ -13,7 +13,7 @@ use crate::api::media_type::{self, Form, View};
 use crate::api::resource::{ApiResource, Representation};
 use crate::api::resource_version::ResourceVersion;
 use crate::cache::handle::{CacheHandle, Refusal};
-use crate::cache::progress::CATCH_UP;
+use crate::cache::progress::CATCH_UP_TIMEOUT;
 use crate::codec::gzip::segments::Draft;
 use crate::codec::list::{self, Spliced};
 use crate::codec::{gzip, pretty};
@@ -133,7 +133,7 @@ impl Read<'_> {
         handle: &CacheHandle,
         freshness: Freshness,
     ) -> Result<(), Reason> {
-        let timeout = self.limits.freshness.min(CATCH_UP);
+        let timeout = self.limits.freshness.min(CATCH_UP_TIMEOUT);
         match freshness {
             Freshness::Any => Ok(()),
             Freshness::NotOlderThan(asked) => {

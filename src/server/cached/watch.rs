@@ -65,7 +65,7 @@ pub(crate) async fn serve(
         }
         Start::Now => (WatchStart::Now, handle.cache().watch(filter, WatchStart::Now)),
         Start::ConsistentNow => {
-            let revision = handle.revision(read.limits.freshness).await;
+            let revision = handle.upstream_resource_version(read.limits.freshness).await;
             begin_after(&handle, filter, revision.map_err(Reason::Refused)?)
         }
     };
