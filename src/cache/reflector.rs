@@ -12,9 +12,9 @@
 //!
 //! One task, no locks. Cancel safe at every await: what is not committed is dropped.
 
+mod accumulator;
 mod backoff;
 mod failure;
-mod gathered;
 mod list;
 mod watch;
 
@@ -32,7 +32,7 @@ use crate::cache::core::watch_cache::Discontinuity;
 use crate::cache::handle::Refusal;
 use crate::cache::reflector::backoff::Backoff;
 use crate::cache::reflector::failure::Failure;
-use crate::cache::reflector::watch::Running;
+use crate::cache::reflector::watch::RunningWatch;
 use crate::codec::bookmark::BookmarkTemplate;
 use crate::codec::object::Object;
 use crate::config::OnRelist;
@@ -45,29 +45,29 @@ use crate::upstream::lister_watcher::{ListRequest, ListWatch};
 pub(crate) struct Reflector<L: ListWatch> {
     upstream: Arc<L>,
     cached: Arc<CachedResource>,
-    begin: Begin,
+    options: StartOptions,
     backoff: Backoff,
-    rewound: Receiver<u64>,
+    rewinds: Receiver<u64>,
     /// Whether the next list must be consistent, since asking for not older than what is held did not work.
     consistent: bool,
     /// What was held when the present list was asked for. A proof of freshness may bring the cache further meanwhile.
-    known: Option<ResourceVersion>,
+    held_at_list_start: Option<ResourceVersion>,
     /// One failed: watch-lists then, which no time-out of a request ends.
-    no_stream_lists: bool,
+    stream_lists_failed: bool,
     /// How many watch-lists in a row never came to the end of their initial events.
-    silent: u32,
-    malformed: u32,
-    too_large: Option<TooLarge>,
-    template_tries: u32,
+    silent_watch_lists: u32,
+    malformed_responses: u32,
+    too_large: Option<TooLargeStreak>,
+    template_watches: u32,
 }
 
 /// How a new cache begins.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Begin {
+pub(crate) struct StartOptions {
     /// Where a first watcher wants to begin: the first list is tried at exactly this resourceVersion (design, section 7).
-    pub(crate) at: Option<ResourceVersion>,
+    pub(crate) list_at: Option<ResourceVersion>,
     /// How far an earlier cache of the same key had come: a consistent list below it tells of a rewound history.
-    pub(crate) floor: Option<ResourceVersion>,
+    pub(crate) high_water_mark: Option<ResourceVersion>,
 }
 
 /// Where the reflector stands.
@@ -77,18 +77,18 @@ pub(crate) enum State<W> {
     /// The upstream failed; the next step waits.
     BackingOff(Duration, Box<Self>),
     /// A complete state is held, and a watch from its resourceVersion is opened; after a break it will be verified.
-    Resuming(Doubt),
+    Resuming(Verify),
     /// A watch is open again after a break, and its events wait until the doubt is gone.
-    Verifying(Running<W>, Doubt),
+    Verifying(RunningWatch<W>, Verify),
     /// Events are applied as they come.
-    Watching(Running<W>),
+    Watching(RunningWatch<W>),
 }
 
 /// What must be made sure of before the events of a new watch count, from the least to the most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Doubt {
+pub(crate) enum Verify {
     /// It goes on from a list just taken.
-    Nothing,
+    None,
     /// The history may have been rewound behind a break: a probe tells.
     History,
     /// The definition of a custom resource may have changed as well, so that objects are written in other bytes now: a list of the very
@@ -113,30 +113,34 @@ pub(crate) enum ListCause {
 }
 
 /// Since when, and how often, the upstream says that it has not reached what is held here.
-struct TooLarge {
+struct TooLargeStreak {
     since: Instant,
     times: u32,
 }
 
 impl<L: ListWatch> Reflector<L> {
     /// The reflector of a new cache.
-    pub(crate) fn new(upstream: Arc<L>, cached: Arc<CachedResource>, begin: Begin) -> Self {
-        let mut rewound = cached.context.rewinds.subscribe();
-        let generation = *rewound.borrow_and_update();
+    pub(crate) fn new(
+        upstream: Arc<L>,
+        cached: Arc<CachedResource>,
+        options: StartOptions,
+    ) -> Self {
+        let mut rewinds = cached.context.rewinds.subscribe();
+        let generation = *rewinds.borrow_and_update();
         cached.enter_generation(generation);
         Self {
             upstream,
             cached,
-            begin,
+            options,
             backoff: Backoff::default(),
-            rewound,
+            rewinds,
             consistent: false,
-            known: None,
-            no_stream_lists: false,
-            silent: 0,
-            malformed: 0,
+            held_at_list_start: None,
+            stream_lists_failed: false,
+            silent_watch_lists: 0,
+            malformed_responses: 0,
             too_large: None,
-            template_tries: 0,
+            template_watches: 0,
         }
     }
 
@@ -170,8 +174,8 @@ impl<L: ListWatch> Reflector<L> {
     }
 
     async fn step(&mut self, state: State<L::Watch>) -> Result<State<L::Watch>, Refusal> {
-        if self.rewound.has_changed().unwrap_or(false) {
-            return Ok(self.start_anew());
+        if self.rewinds.has_changed().unwrap_or(false) {
+            return Ok(self.restart());
         }
         if self.cached.is_retiring() && !matches!(state, State::Watching(_)) {
             return Err(self.cached.stop_reason());
@@ -182,15 +186,15 @@ impl<L: ListWatch> Reflector<L> {
                 Err(failure) => self.list_failed(failure, cause),
             },
             State::BackingOff(wait, next) => {
-                let mut rewound = self.rewound.clone();
+                let mut rewinds = self.rewinds.clone();
                 tokio::select! {
                     () = tokio::time::sleep(wait) => {}
-                    _ = rewound.changed() => {}
+                    _ = rewinds.changed() => {}
                 }
                 Ok(*next)
             }
-            State::Resuming(doubt) => self.resume(doubt).await,
-            State::Verifying(running, doubt) => self.verify(running, doubt).await,
+            State::Resuming(verify) => self.resume(verify).await,
+            State::Verifying(running, verify) => self.verify(running, verify).await,
             State::Watching(running) => self.watch(running).await,
         }
     }
@@ -202,18 +206,18 @@ impl<L: ListWatch> Reflector<L> {
         cause: ListCause,
     ) -> Result<State<L::Watch>, Refusal> {
         match &failure {
-            Failure::Silent => self.silent += 1,
+            Failure::Silent => self.silent_watch_lists += 1,
             Failure::Expired => self.consistent = true,
             // A consistent list is at least as new as what is held, or the history was rewound: that shows when it is committed.
             Failure::TooLarge if self.is_too_large_for_long() => self.consistent = true,
             _ => {}
         }
         let next = State::Listing(if cause == ListCause::Start { cause } else { ListCause::Retry });
-        self.failed(failure, next)
+        self.back_off(failure, next)
     }
 
     /// Backs off before the next state, or ends if the failure leaves no hope.
-    fn failed(
+    fn back_off(
         &mut self,
         failure: Failure,
         next: State<L::Watch>,
@@ -224,8 +228,8 @@ impl<L: ListWatch> Reflector<L> {
                 return Err(*refusal);
             }
             Failure::Malformed(error) => {
-                self.malformed += 1;
-                if self.malformed >= MALFORMED_MAX {
+                self.malformed_responses += 1;
+                if self.malformed_responses >= MALFORMED_RESPONSES_MAX {
                     tracing::warn!(error, "the resource cannot be read, and is not cached");
                     return Err(Refusal::Unreadable);
                 }
@@ -234,10 +238,10 @@ impl<L: ListWatch> Reflector<L> {
             Failure::Retry(_, retry_after) => *retry_after,
             _ => None,
         };
-        let (wait, again) = self.backoff.next(Instant::now(), retry_after);
+        let (wait, is_repeated) = self.backoff.next(Instant::now(), retry_after);
         let (error, then, wait_ms) = (failure.cause(), next.name(), wait.as_millis());
         // An upstream that is away for long must not fill the log once a reflector and attempt.
-        if again {
+        if is_repeated {
             tracing::debug!(error, then, wait_ms, "backing off again");
         } else {
             tracing::warn!(error, then, wait_ms, "backing off");
@@ -247,10 +251,10 @@ impl<L: ListWatch> Reflector<L> {
 
     fn is_too_large_for_long(&mut self) -> bool {
         let now = Instant::now();
-        let too_large = self.too_large.get_or_insert(TooLarge { since: now, times: 0 });
+        let too_large = self.too_large.get_or_insert(TooLargeStreak { since: now, times: 0 });
         too_large.times += 1;
-        too_large.times >= TOO_LARGE_TIMES
-            && now.duration_since(too_large.since) >= TOO_LARGE_PATIENCE
+        too_large.times >= TOO_LARGE_TIMES_MIN
+            && now.duration_since(too_large.since) >= TOO_LARGE_DURATION_MIN
     }
 
     /// Takes a complete list as the state, unless it belongs to another history than what is held: the alarm then decides what comes next
@@ -260,28 +264,29 @@ impl<L: ListWatch> Reflector<L> {
         objects: Vec<Object>,
         resource_version: ResourceVersion,
     ) -> Result<(), Failure> {
-        if self.rewound.has_changed().unwrap_or(false) {
+        if self.rewinds.has_changed().unwrap_or(false) {
             return Ok(());
         }
-        if self.known.max(self.begin.floor) > Some(resource_version) {
-            self.found_rewound(resource_version);
+        if self.held_at_list_start.max(self.options.high_water_mark) > Some(resource_version) {
+            self.report_rewind(resource_version);
             return Ok(());
         }
         let count = objects.len();
-        if !self.take_list(objects, resource_version) {
+        if !self.apply_list(objects, resource_version) {
             let overtaken = "the cache was shown to be further while it was listed";
             return Err(Failure::Retry(overtaken.to_owned(), None));
         }
         self.cached.account.set_listing(0);
-        (self.consistent, self.malformed, self.silent, self.too_large) = (false, 0, 0, None);
-        self.published()?;
+        (self.consistent, self.malformed_responses, self.silent_watch_lists, self.too_large) =
+            (false, 0, 0, None);
+        self.account_state()?;
         let first = self.cached.mark_ready();
         tracing::info!(objects = count, %resource_version, first, "listed");
         Ok(())
     }
 
     /// Returns false if a proof of freshness has brought the cache further than the list.
-    fn take_list(&self, objects: Vec<Object>, resource_version: ResourceVersion) -> bool {
+    fn apply_list(&self, objects: Vec<Object>, resource_version: ResourceVersion) -> bool {
         let (cache, now) = (&self.cached.watch_cache, self.cached.context.now());
         match self.cached.context.config.on_relist {
             OnRelist::EndStreams => return cache.replace(objects, resource_version, now),
@@ -295,7 +300,7 @@ impl<L: ListWatch> Reflector<L> {
     }
 
     /// Accounts for what was just published.
-    fn published(&self) -> Result<(), Failure> {
+    fn account_state(&self) -> Result<(), Failure> {
         let Some(state) = self.cached.watch_cache.state() else { return Ok(()) };
         let weight = state.weight();
         self.cached.account.set_state(weight);
@@ -315,10 +320,10 @@ impl<L: ListWatch> Reflector<L> {
     }
 
     /// Raises the alarm: every cache of this upstream drops what it holds, this one too.
-    fn found_rewound(&self, upstream: ResourceVersion) {
-        let held = self.held().max(self.begin.floor).unwrap_or_default();
+    fn report_rewind(&self, upstream: ResourceVersion) {
+        let held = self.held().max(self.options.high_water_mark).unwrap_or_default();
         // Another cache may have raised it for the same event already.
-        if self.rewound.has_changed().unwrap_or(false) {
+        if self.rewinds.has_changed().unwrap_or(false) {
             return;
         }
         tracing::error!(
@@ -332,12 +337,12 @@ impl<L: ListWatch> Reflector<L> {
     }
 
     /// Forgets everything after an alarm. The first list of the new history is consistent, as at a start.
-    fn start_anew(&mut self) -> State<L::Watch> {
-        let generation = *self.rewound.borrow_and_update();
+    fn restart(&mut self) -> State<L::Watch> {
+        let generation = *self.rewinds.borrow_and_update();
         self.cached.enter_generation(generation);
         self.cached.account.set_state(0);
         self.cached.series.contents(0, 0, 0);
-        (self.consistent, self.too_large, self.begin) = (false, None, Begin::default());
+        (self.consistent, self.too_large, self.options) = (false, None, StartOptions::default());
         State::Listing(ListCause::Rewound)
     }
 
@@ -356,7 +361,7 @@ impl<L: ListWatch> Reflector<L> {
         }
     }
 
-    fn learn(&self, object: &[u8]) {
+    fn learn_bookmark_template(&self, object: &[u8]) {
         let Some(template) = BookmarkTemplate::learn(object) else { return };
         let known = self.cached.bookmark_template.load();
         // An upgraded upstream may write its bookmarks otherwise; the newest is right.
@@ -400,11 +405,11 @@ pub(crate) async fn probe<L: ListWatch>(upstream: &L) -> Result<ResourceVersion,
 }
 
 /// So many unreadable answers in a row are the resource's own, not an oddly cut stream's.
-const MALFORMED_MAX: u32 = 2;
+const MALFORMED_RESPONSES_MAX: u32 = 2;
 /// How often, at least, the upstream must say that it has not reached what is held here before that is doubted.
-const TOO_LARGE_TIMES: u32 = 3;
+const TOO_LARGE_TIMES_MIN: u32 = 3;
 /// How long a lagging instance of the upstream may stay behind what is held here before a rewound history is suspected (design, section 6).
-const TOO_LARGE_PATIENCE: Duration = Duration::from_secs(30);
+const TOO_LARGE_DURATION_MIN: Duration = Duration::from_secs(30);
 
 #[cfg(test)]
 mod model;

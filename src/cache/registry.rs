@@ -31,7 +31,7 @@ use crate::api::resource_version::ResourceVersion;
 use crate::cache::cached_resource::{CacheContext, CacheKey, CachedResource};
 use crate::cache::core::watch_cache::EndCause;
 use crate::cache::handle::{CacheHandle, Refusal};
-use crate::cache::reflector::Begin;
+use crate::cache::reflector::StartOptions;
 use crate::cache::registry::floors::Floors;
 use crate::cache::registry::forward_budget::ForwardBudget;
 use crate::cache::registry::refusals::Refusals;
@@ -291,8 +291,9 @@ impl Inner {
         let history = *self.context.rewinds.borrow();
         // What may be of a lost history is no place to begin: the watcher that brought it would go on where it never was.
         let lost = self.context.highest_lost();
-        let at = first_at.filter(|at| Some(*at) > lost && self.floors.allow(&key, *at, history));
-        let begin = Begin { at, floor: self.floors.reached(&key, history) };
+        let list_at =
+            first_at.filter(|at| Some(*at) > lost && self.floors.allow(&key, *at, history));
+        let options = StartOptions { list_at, high_water_mark: self.floors.reached(&key, history) };
         let upstream = self.source.connect(&resource, key.representation, &key.scope);
         let context = Arc::clone(&self.context);
         let cached = Arc::new(CachedResource::new(
@@ -301,13 +302,13 @@ impl Inner {
             upstream.clone().dyn_list_watch(),
             context,
         ));
-        if at.is_some() {
+        if list_at.is_some() {
             cached.set_seeded_at_exact();
         }
         let handle = CacheHandle::new(cached.clone());
         self.narrow.fetch_add(is_narrow(&cached), Ordering::AcqRel);
         vacant.insert(cached.clone());
-        let work = upstream.reflect(cached.clone(), begin);
+        let work = upstream.reflect(cached.clone(), options);
         let registry = Arc::clone(self);
         self.context.tasks.spawn(async move {
             // A defect met in one resource's objects must not take the others along (design, section 1.7).

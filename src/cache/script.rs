@@ -14,7 +14,7 @@ use tokio::sync::{Notify, mpsc, watch};
 
 use crate::api::resource::{ApiResource, GroupVersionResource, Representation, Scope, built_in};
 use crate::api::resource_version::ResourceVersion;
-use crate::cache::registry::source::{Connection, Source};
+use crate::cache::registry::source::{Reflectable, Source};
 use crate::codec::json;
 use crate::codec::list::ListPage;
 use crate::codec::object::Object;
@@ -222,7 +222,7 @@ impl Source for Arc<ScriptedSource> {
         resource: &Arc<ApiResource>,
         _representation: Representation,
         scope: &Scope,
-    ) -> Arc<dyn Connection> {
+    ) -> Arc<dyn Reflectable> {
         (self.script)(resource, scope)
     }
 }

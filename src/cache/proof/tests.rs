@@ -9,7 +9,7 @@ use crate::cache::cached_resource::{CacheContext, CacheKey};
 use crate::cache::core::watch_cache::WatchRefusal;
 use crate::cache::core::watcher::{Batch, WatchFilter, Watcher};
 use crate::cache::handle::CacheHandle;
-use crate::cache::reflector::{Begin, Reflector};
+use crate::cache::reflector::{Reflector, StartOptions};
 use crate::cache::script::{
     Feed, Script, bookmark, config, config_maps, object, page, status, upsert,
 };
@@ -35,7 +35,7 @@ impl Rig {
         let (gvr, representation) = (resource.gvr.clone(), Representation::Json);
         let key = CacheKey { gvr, representation, scope: Scope::Cluster };
         let cached = Arc::new(CachedResource::new(key, resource, script.clone(), context));
-        let reflector = Reflector::new(script.clone(), cached.clone(), Begin::default());
+        let reflector = Reflector::new(script.clone(), cached.clone(), StartOptions::default());
         let feed = script.on_watch();
         let initial = (1..=objects).map(|number| upsert(&number.to_string(), number));
         feed.send(initial.chain([bookmark(2000, true)]).collect());

@@ -21,11 +21,11 @@ impl Backoff {
             self.failures = 0;
         }
         self.last = Some(now);
-        let again = self.failures > 0;
+        let is_repeated = self.failures > 0;
         let doubled = BASE.saturating_mul(1 << self.failures.min(DOUBLINGS_MAX));
         self.failures = self.failures.saturating_add(1);
         let stretched = doubled.min(CAP).mul_f64(1.0 + fastrand::f64());
-        (stretched.max(retry_after.unwrap_or_default().min(RETRY_AFTER_MAX)), again)
+        (stretched.max(retry_after.unwrap_or_default().min(RETRY_AFTER_MAX)), is_repeated)
     }
 }
 
@@ -49,14 +49,14 @@ mod tests {
         let mut backoff = Backoff::default();
         let mut base = BASE;
         for _ in 0..10 {
-            let (wait, again) = backoff.next(Instant::now(), None);
-            assert_eq!(again, base > BASE);
+            let (wait, is_repeated) = backoff.next(Instant::now(), None);
+            assert_eq!(is_repeated, base > BASE);
             assert!(wait >= base.min(CAP) && wait <= base.min(CAP) * 2, "{wait:?} for {base:?}");
             base *= 2;
         }
         tokio::time::advance(RESET_AFTER).await;
-        let (wait, again) = backoff.next(Instant::now(), None);
-        assert!(wait <= BASE * 2 && !again);
+        let (wait, is_repeated) = backoff.next(Instant::now(), None);
+        assert!(wait <= BASE * 2 && !is_repeated);
     }
 
     #[tokio::test(start_paused = true)]

@@ -3,7 +3,7 @@
 //! In JSON an upstream takes a third longer for a watch-list than for a list (benches/README.md), so that the latter is asked for where it costs the
 //! upstream no more memory ([`ListWatch::streams_lists`]). Nothing lies between it and its watch either, which begins at its resourceVersion.
 //!
-//! What comes is gathered within the byte budgets ([`Gathered`]).
+//! What comes is gathered within the byte budgets ([`ListAccumulator`]).
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use tokio::time::{Instant, timeout};
 
 use crate::api::resource_version::ResourceVersion;
 use crate::cache::handle::Refusal;
+use crate::cache::reflector::accumulator::ListAccumulator;
 use crate::cache::reflector::failure::Failure;
-use crate::cache::reflector::gathered::Gathered;
-use crate::cache::reflector::watch::{Running, watch_seconds};
-use crate::cache::reflector::{Doubt, ListCause, Reflector, State};
+use crate::cache::reflector::watch::{RunningWatch, watch_seconds};
+use crate::cache::reflector::{ListCause, Reflector, State, Verify};
 use crate::codec::list::ListPage;
 use crate::codec::object::Object;
 use crate::upstream::error::UpstreamError;
@@ -30,14 +30,14 @@ impl<L: ListWatch> Reflector<L> {
         let slots = &cached.context.list_slots;
         let Ok(_slot) = slots.acquire().await else { return Err(Failure::Stop(Refusal::Stopping)) };
         cached.series.relist(cause.label());
-        self.known = self.held();
-        if let Some(next) = self.list_at_first().await {
+        self.held_at_list_start = self.held();
+        if let Some(next) = self.list_at_requested().await {
             return Ok(next);
         }
-        let not_older = if self.consistent { None } else { self.known };
-        if self.upstream.streams_lists() && !self.no_stream_lists {
+        let not_older = if self.consistent { None } else { self.held_at_list_start };
+        if self.upstream.streams_lists() && !self.stream_lists_failed {
             let listed = self.streamed_list(not_older).await;
-            self.no_stream_lists =
+            self.stream_lists_failed =
                 listed.as_ref().is_err_and(|error| !matches!(error, Failure::TooLarge));
             return listed;
         }
@@ -56,24 +56,25 @@ impl<L: ListWatch> Reflector<L> {
 
     /// Whether to list by a watch-list: the upstream is not known to lack them, and this resource's did not stay silent just now.
     fn wants_watch_list(&self) -> bool {
-        self.cached.context.watch_list.is_worth_trying() && self.silent < SILENT_MAX
+        self.cached.context.watch_list.is_worth_trying()
+            && self.silent_watch_lists < SILENT_WATCH_LISTS_MAX
     }
 
     /// A list at exactly the resourceVersion that the first watcher wants to begin at, so that it lies in the history. `None` if the upstream
     /// cannot: the cache then starts as usual.
-    async fn list_at_first(&mut self) -> Option<State<L::Watch>> {
-        let at = self.begin.at.take()?;
+    async fn list_at_requested(&mut self) -> Option<State<L::Watch>> {
+        let at = self.options.list_at.take()?;
         let cached = self.cached.clone();
-        let mut gathered = Gathered::new(&cached);
+        let mut accumulator = ListAccumulator::new(&cached);
         let mut pages = 0;
-        match self.pages(self.exactly(at), &mut pages, |object| gathered.push(object)).await {
+        match self.pages(self.exact_list(at), &mut pages, |object| accumulator.push(object)).await {
             Ok(listed_at) if listed_at == at => {
-                self.commit(gathered.take(), at).ok()?;
+                self.commit(accumulator.take(), at).ok()?;
                 // How a bookmark is written the first watch tells, which is a short one then.
                 if !cached.context.watch_list.is_known() {
                     self.learn_bookmark(at).await;
                 }
-                Some(State::Resuming(Doubt::History))
+                Some(State::Resuming(Verify::History))
             }
             Ok(_) => None,
             Err(failure) => {
@@ -85,9 +86,9 @@ impl<L: ListWatch> Reflector<L> {
 
     /// Whether the upstream writes the state that is held in the bytes in which it is held; false also where the upstream can no longer tell. Page
     /// by page, so that it takes no memory to speak of.
-    pub(super) async fn is_written_the_same(&self) -> Result<bool, Failure> {
+    pub(super) async fn has_same_bytes_upstream(&self) -> Result<bool, Failure> {
         let Some(held) = self.cached.watch_cache.state() else { return Ok(false) };
-        let first = self.exactly(held.resource_version());
+        let first = self.exact_list(held.resource_version());
         let (mut pages, mut same, mut others) = (0, 0, 0);
         let compare = |object: Object| {
             let is_held = held.get(&object.key).is_some_and(|held| {
@@ -110,7 +111,7 @@ impl<L: ListWatch> Reflector<L> {
     }
 
     /// Asks for the state as it was at a resourceVersion.
-    fn exactly(&self, at: ResourceVersion) -> ListRequest {
+    fn exact_list(&self, at: ResourceVersion) -> ListRequest {
         ListRequest {
             limit: Some(self.cached.context.config.page_size),
             resource_version: Some(at),
@@ -132,20 +133,20 @@ impl<L: ListWatch> Reflector<L> {
             resource_version: Some(at),
             send_initial_events: true,
             of_nothing: true,
-            timeout_seconds: LEARNING_SECONDS,
+            timeout_seconds: LEARNING_WATCH_SECONDS,
         };
         let initial = async {
             let mut watch = self.upstream.watch(request).await?;
             while let Some(events) = watch.next().await? {
-                let mut nothing = Gathered::new(&self.cached);
-                if self.gather(&mut events.into_iter(), &mut nothing)?.is_some() {
+                let mut nothing = ListAccumulator::new(&self.cached);
+                if self.read_initial_events(&mut events.into_iter(), &mut nothing)?.is_some() {
                     support.set_supported();
                     break;
                 }
             }
             Ok::<_, Failure>(())
         };
-        match timeout(Duration::from_secs(LEARNING_SECONDS.into()), initial).await {
+        match timeout(Duration::from_secs(LEARNING_WATCH_SECONDS.into()), initial).await {
             Ok(Err(Failure::Invalid(answer))) => {
                 tracing::info!(answer, "the upstream has no watch-list");
                 support.set_unsupported();
@@ -167,29 +168,29 @@ impl<L: ListWatch> Reflector<L> {
         let cached = self.cached.clone();
         let mut first = ListRequest::not_older(not_older);
         first.limit = Some(cached.context.config.page_size);
-        let mut gathered = Gathered::new(&cached);
+        let mut accumulator = ListAccumulator::new(&cached);
         let mut pages = 0;
-        let walk = self.pages(first.clone(), &mut pages, |object| gathered.push(object));
+        let walk = self.pages(first.clone(), &mut pages, |object| accumulator.push(object));
         let listed = match walk.await {
             // The revision of the first page was compacted away while the later ones were fetched. All at once cannot expire.
             Err(Failure::Expired) if pages > 0 => {
                 tracing::info!("the list expired between its pages; listing all at once");
-                gathered.clear();
+                accumulator.clear();
                 first.limit = None;
-                self.pages(first, &mut pages, |object| gathered.push(object)).await
+                self.pages(first, &mut pages, |object| accumulator.push(object)).await
             }
             other => other,
         };
         let resource_version = listed?;
-        self.commit(gathered.take(), resource_version)?;
-        Ok(self.after_a_list())
+        self.commit(accumulator.take(), resource_version)?;
+        Ok(self.resume_after_list())
     }
 
     /// A list tells no bookmark, so that as long as none is known the first watch is a short one, and the probe that verifies it makes the upstream
     /// send one.
-    fn after_a_list(&self) -> State<L::Watch> {
+    fn resume_after_list(&self) -> State<L::Watch> {
         let is_known = self.cached.bookmark_template.load().is_some();
-        State::Resuming(if is_known { Doubt::Nothing } else { Doubt::History })
+        State::Resuming(if is_known { Verify::None } else { Verify::History })
     }
 
     /// Fetches all pages of one walk and counts them; returns the resourceVersion that they share.
@@ -240,30 +241,30 @@ impl<L: ListWatch> Reflector<L> {
         not_older: Option<ResourceVersion>,
     ) -> Result<State<L::Watch>, Failure> {
         let cached = self.cached.clone();
-        let mut gathered = Gathered::new(&cached);
+        let mut accumulator = ListAccumulator::new(&cached);
         let learnt = async {
             self.learn_bookmark(ResourceVersion::default()).await;
             Ok(())
         };
-        let (at, ()) = tokio::try_join!(self.stream(not_older, &mut gathered), learnt)?;
-        self.commit(gathered.take(), at)?;
-        Ok(self.after_a_list())
+        let (at, ()) = tokio::try_join!(self.stream(not_older, &mut accumulator), learnt)?;
+        self.commit(accumulator.take(), at)?;
+        Ok(self.resume_after_list())
     }
 
     /// Takes the objects of such a list, whose resourceVersion it returns.
     async fn stream(
         &self,
         not_older: Option<ResourceVersion>,
-        gathered: &mut Gathered<'_>,
+        accumulator: &mut ListAccumulator<'_>,
     ) -> Result<ResourceVersion, Failure> {
         let request = ListRequest::not_older(not_older);
         let mut objects = with_timeout(PAGE_TIMEOUT, self.upstream.stream_list(request)).await?;
         self.learn_warnings();
         loop {
-            let Some(events) = with_timeout(SILENCE_MAX, objects.next()).await? else {
+            let Some(events) = with_timeout(SILENCE_TIMEOUT, objects.next()).await? else {
                 return Err(UpstreamError::Lost("a list without an end".to_owned()).into());
             };
-            if let Some(at) = self.gather(&mut events.into_iter(), gathered)? {
+            if let Some(at) = self.read_initial_events(&mut events.into_iter(), accumulator)? {
                 return Ok(at);
             }
         }
@@ -286,15 +287,19 @@ impl<L: ListWatch> Reflector<L> {
         let mut watch = with_timeout(PAGE_TIMEOUT, self.upstream.watch(request)).await?;
         self.learn_warnings();
         let opened = Instant::now();
-        let mut gathered = Gathered::new(&cached);
+        let mut accumulator = ListAccumulator::new(&cached);
         loop {
-            let next = timeout(SILENCE_MAX, watch.next()).await;
-            let Some(events) = next.unwrap_or(Ok(None))? else { return Err(self.silent()) };
+            let next = timeout(SILENCE_TIMEOUT, watch.next()).await;
+            let Some(events) = next.unwrap_or(Ok(None))? else {
+                return Err(self.silent_watch_list());
+            };
             let mut events = events.into_iter();
-            if let Some(resource_version) = self.gather(&mut events, &mut gathered)? {
+            if let Some(resource_version) =
+                self.read_initial_events(&mut events, &mut accumulator)?
+            {
                 cached.context.watch_list.set_supported();
-                self.commit(gathered.take(), resource_version)?;
-                let mut running = Running::new(watch, opened, timeout_seconds);
+                self.commit(accumulator.take(), resource_version)?;
+                let mut running = RunningWatch::new(watch, opened, timeout_seconds);
                 running.pending = events.collect();
                 return Ok(State::Watching(running));
             }
@@ -302,17 +307,17 @@ impl<L: ListWatch> Reflector<L> {
     }
 
     /// Takes initial events until their end, whose resourceVersion it returns.
-    fn gather(
+    fn read_initial_events(
         &self,
         events: &mut impl Iterator<Item = UpstreamEvent>,
-        gathered: &mut Gathered<'_>,
+        accumulator: &mut ListAccumulator<'_>,
     ) -> Result<Option<ResourceVersion>, Failure> {
         for event in events {
             match event {
-                UpstreamEvent::Upsert(object) => gathered.push(object)?,
-                UpstreamEvent::Delete(object) => gathered.remove(&object),
+                UpstreamEvent::Upsert(object) => accumulator.push(object)?,
+                UpstreamEvent::Delete(object) => accumulator.remove(&object),
                 UpstreamEvent::Bookmark { resource_version, initial_events_end, object } => {
-                    self.learn(&object);
+                    self.learn_bookmark_template(&object);
                     if initial_events_end {
                         return Ok(Some(resource_version));
                     }
@@ -323,8 +328,8 @@ impl<L: ListWatch> Reflector<L> {
         Ok(None)
     }
 
-    fn silent(&self) -> Failure {
-        if self.silent + 1 >= SILENT_MAX {
+    fn silent_watch_list(&self) -> Failure {
+        if self.silent_watch_lists + 1 >= SILENT_WATCH_LISTS_MAX {
             self.cached.context.watch_list.presume_unsupported();
         }
         Failure::Silent
@@ -335,10 +340,10 @@ impl<L: ListWatch> Reflector<L> {
 pub(super) const PAGE_TIMEOUT: Duration = Duration::from_secs(90);
 /// How long a watch-list may send nothing before the end of its initial events. The upstream waits three seconds for its own cache
 /// (semantics.md §2.1).
-const SILENCE_MAX: Duration = Duration::from_secs(30);
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long an upstream may take to tell whether it has watch-list; its own cache waits for up to three seconds.
-const LEARNING_SECONDS: u32 = 5;
+const LEARNING_WATCH_SECONDS: u32 = 5;
 /// So many watch-lists of one resource without an end, and it is listed page by page.
-const SILENT_MAX: u32 = 2;
+const SILENT_WATCH_LISTS_MAX: u32 = 2;
 /// A walk ends at some time: five million objects at the default page size.
 const PAGES_MAX: usize = 10_000;

@@ -302,7 +302,7 @@ async fn a_history(seed: u64, lists: Lists) {
     let (gvr, representation) = (resource.gvr.clone(), Representation::Json);
     let key = CacheKey { gvr, representation, scope: Scope::Cluster };
     let cached = Arc::new(CachedResource::new(key, resource, api.clone(), context));
-    let task = tokio::spawn(Reflector::new(api, cached.clone(), Begin::default()).run());
+    let task = tokio::spawn(Reflector::new(api, cached.clone(), StartOptions::default()).run());
     let mut clients: Vec<_> = (0..4).map(|_| Client::default()).collect();
     for step in 0..3000 {
         if step == 2500 {
@@ -330,7 +330,7 @@ async fn a_history(seed: u64, lists: Lists) {
         assert_eq!(client.state, held);
     }
     assert!(!task.is_finished());
-    assert_eq!(*cached.context.rewinds.borrow(), 0, "no false alarm");
+    assert_eq!(*cached.context.rewinds.borrow(), 0, "no rewind is reported");
 }
 
 #[tokio::test(start_paused = true)]

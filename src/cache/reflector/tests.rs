@@ -40,8 +40,9 @@ impl Rig {
             scope: Scope::Cluster,
         };
         let cached = Arc::new(CachedResource::new(key, resource, script.clone(), context));
-        let begin = Begin { at: first_at.map(ResourceVersion), floor: None };
-        let reflector = Reflector::new(script.clone(), cached.clone(), begin);
+        let options =
+            StartOptions { list_at: first_at.map(ResourceVersion), high_water_mark: None };
+        let reflector = Reflector::new(script.clone(), cached.clone(), options);
         Self { script, cached, task: tokio::spawn(reflector.run()) }
     }
 

@@ -11,65 +11,69 @@ use crate::cache::core::watch_cache::Change;
 use crate::cache::handle::Refusal;
 use crate::cache::reflector::failure::Failure;
 use crate::cache::reflector::list::PAGE_TIMEOUT;
-use crate::cache::reflector::{Doubt, ListCause, Reflector, State};
+use crate::cache::reflector::{ListCause, Reflector, State, Verify};
 use crate::streams::poll_on_wake::PollOnWake;
 use crate::upstream::fetch::with_timeout;
 use crate::upstream::lister_watcher::{ListWatch, UpstreamEvent, WatchRequest, WatchStream};
 
 /// An open watch.
-pub(crate) struct Running<W> {
+pub(crate) struct RunningWatch<W> {
     watch: W,
     opened: Instant,
     /// When it must have ended by itself.
     deadline: Instant,
     /// Whether it brought anything yet.
-    fruitful: bool,
+    received_any: bool,
     /// Events taken from it that are not applied yet.
     pub(super) pending: Vec<UpstreamEvent>,
 }
 
-impl<W> Running<W> {
+impl<W> RunningWatch<W> {
     /// One that was opened with this `timeoutSeconds`.
     pub(super) fn new(watch: W, opened: Instant, timeout_seconds: u32) -> Self {
-        let deadline = opened + Duration::from_secs(timeout_seconds.into()) + OVERDUE;
-        Self { watch, opened, deadline, fruitful: false, pending: Vec::new() }
+        let deadline = opened + Duration::from_secs(timeout_seconds.into()) + WATCH_DEADLINE_GRACE;
+        Self { watch, opened, deadline, received_any: false, pending: Vec::new() }
     }
 }
 
 /// What a running watch came to.
-enum Outcome {
+enum ReadStep {
     /// Something was applied.
     Applied,
     /// It ended cleanly.
-    Clean,
+    Eof,
 }
 
 /// What interrupts a watch.
-enum Alarm {
+enum Interrupt {
     /// The upstream's history was found rewound.
     Rewound,
     /// The same objects may be written in other bytes now.
-    Changed,
+    Relist,
     /// Someone doubts the history.
-    Recheck,
+    Verify,
     /// It is open past its own time-out: the connection is dead without knowing.
     Overdue,
 }
 
 /// The first alarm that rings.
-async fn alarm(cached: &CachedResource, mut rewound: Receiver<u64>, deadline: Instant) -> Alarm {
+async fn next_interrupt(
+    cached: &CachedResource,
+    mut rewinds: Receiver<u64>,
+    deadline: Instant,
+) -> Interrupt {
     tokio::select! {
         biased;
-        _ = rewound.changed() => Alarm::Rewound,
-        () = cached.relist_requested.notified() => Alarm::Changed,
-        () = cached.verify_requested.notified() => Alarm::Recheck,
-        () = sleep_until(deadline) => Alarm::Overdue,
+        _ = rewinds.changed() => Interrupt::Rewound,
+        () = cached.relist_requested.notified() => Interrupt::Relist,
+        () = cached.verify_requested.notified() => Interrupt::Verify,
+        () = sleep_until(deadline) => Interrupt::Overdue,
     }
 }
 
 impl<L: ListWatch> Reflector<L> {
     /// Opens a watch from what is held.
-    pub(super) async fn resume(&mut self, doubt: Doubt) -> Result<State<L::Watch>, Refusal> {
+    pub(super) async fn resume(&mut self, verify: Verify) -> Result<State<L::Watch>, Refusal> {
         let Some(held) = self.held() else { return Ok(State::Listing(ListCause::Retry)) };
         let timeout_seconds = self.next_watch_seconds();
         let request = WatchRequest {
@@ -81,10 +85,10 @@ impl<L: ListWatch> Reflector<L> {
         match with_timeout(PAGE_TIMEOUT, self.upstream.watch(request)).await {
             Ok(watch) => {
                 self.learn_warnings();
-                let running = Running::new(watch, opened, timeout_seconds);
-                Ok(match doubt {
-                    Doubt::Nothing => State::Watching(running),
-                    Doubt::History | Doubt::Bytes => State::Verifying(running, doubt),
+                let running = RunningWatch::new(watch, opened, timeout_seconds);
+                Ok(match verify {
+                    Verify::None => State::Watching(running),
+                    Verify::History | Verify::Bytes => State::Verifying(running, verify),
                 })
             }
             Err(error) => self.watch_failed(error.into()),
@@ -95,11 +99,11 @@ impl<L: ListWatch> Reflector<L> {
     /// nothing moves, is not bothered for long.
     fn next_watch_seconds(&mut self) -> u32 {
         if self.cached.bookmark_template.load().is_some()
-            || self.template_tries >= TEMPLATE_TRIES_MAX
+            || self.template_watches >= TEMPLATE_WATCHES_MAX
         {
             return watch_seconds();
         }
-        self.template_tries += 1;
+        self.template_watches += 1;
         TEMPLATE_WATCH_SECONDS
     }
 
@@ -107,96 +111,104 @@ impl<L: ListWatch> Reflector<L> {
     /// change unseen between the two: a definition that changes ends the watch.
     pub(super) async fn verify(
         &mut self,
-        running: Running<L::Watch>,
-        doubt: Doubt,
+        running: RunningWatch<L::Watch>,
+        verify: Verify,
     ) -> Result<State<L::Watch>, Refusal> {
         let held = self.held();
         match self.probe().await {
             Ok(upstream) if held > Some(upstream) => {
                 self.cached.series.watch_ended("rewound");
-                self.found_rewound(upstream);
+                self.report_rewind(upstream);
                 return Ok(State::Listing(ListCause::Rewound));
             }
             Ok(_) => {}
-            Err(failure) => return self.unverified(failure, doubt),
+            Err(failure) => return self.verification_failed(failure, verify),
         }
-        if doubt == Doubt::Bytes {
-            match self.is_written_the_same().await {
+        if verify == Verify::Bytes {
+            match self.has_same_bytes_upstream().await {
                 Ok(true) => {}
                 Ok(false) => {
                     self.cached.series.watch_ended("changed");
                     return Ok(State::Listing(ListCause::Changed));
                 }
-                Err(failure) => return self.unverified(failure, doubt),
+                Err(failure) => return self.verification_failed(failure, verify),
             }
         }
         Ok(State::Watching(running))
     }
 
-    fn unverified(&mut self, failure: Failure, doubt: Doubt) -> Result<State<L::Watch>, Refusal> {
+    fn verification_failed(
+        &mut self,
+        failure: Failure,
+        verify: Verify,
+    ) -> Result<State<L::Watch>, Refusal> {
         self.cached.series.watch_ended("error");
-        self.failed(failure, State::Resuming(doubt))
+        self.back_off(failure, State::Resuming(verify))
     }
 
     /// Applies what a watch brings until it ends, or until an alarm rings.
     pub(super) async fn watch(
         &mut self,
-        mut running: Running<L::Watch>,
+        mut running: RunningWatch<L::Watch>,
     ) -> Result<State<L::Watch>, Refusal> {
         let cached = self.cached.clone();
         // Not looked at with every event.
-        let mut alarm = PollOnWake::new(alarm(&cached, self.rewound.clone(), running.deadline));
+        let mut interrupt =
+            PollOnWake::new(next_interrupt(&cached, self.rewinds.clone(), running.deadline));
         loop {
-            let took = tokio::select! {
+            let step = tokio::select! {
                 biased;
-                alarm = &mut alarm => return self.alarmed(alarm, running),
-                took = self.take(&mut running) => took,
+                interrupt = &mut interrupt => return self.interrupted(interrupt, running),
+                step = self.read_events(&mut running) => step,
             };
-            match took {
-                Ok(Outcome::Applied) => {}
-                Ok(Outcome::Clean) => return self.ended_cleanly(&running),
+            match step {
+                Ok(ReadStep::Applied) => {}
+                Ok(ReadStep::Eof) => return self.ended_cleanly(&running),
                 Err(failure) => return self.watch_failed(failure),
             }
         }
     }
 
     /// What follows an alarm.
-    fn alarmed(
+    fn interrupted(
         &mut self,
-        alarm: Alarm,
-        running: Running<L::Watch>,
+        interrupt: Interrupt,
+        running: RunningWatch<L::Watch>,
     ) -> Result<State<L::Watch>, Refusal> {
-        match alarm {
-            Alarm::Rewound => {
+        match interrupt {
+            Interrupt::Rewound => {
                 self.cached.series.watch_ended("rewound");
                 Ok(State::Listing(ListCause::Rewound))
             }
-            Alarm::Changed => {
+            Interrupt::Relist => {
                 self.cached.series.watch_ended("changed");
                 Ok(State::Listing(ListCause::Changed))
             }
-            Alarm::Recheck => Ok(State::Verifying(running, Doubt::History)),
-            Alarm::Overdue => {
+            Interrupt::Verify => Ok(State::Verifying(running, Verify::History)),
+            Interrupt::Overdue => {
                 self.cached.series.watch_ended("overdue");
                 let text = "the watch outlived its own time-out; its connection is dead".to_owned();
-                self.failed(Failure::Retry(text, None), self.after_a_break())
+                self.back_off(Failure::Retry(text, None), self.resume_after_break())
             }
         }
     }
 
     /// Takes and applies the next events. Cancel safe: there is no await between taking and applying.
-    async fn take(&mut self, running: &mut Running<L::Watch>) -> Result<Outcome, Failure> {
+    async fn read_events(
+        &mut self,
+        running: &mut RunningWatch<L::Watch>,
+    ) -> Result<ReadStep, Failure> {
         let events = if running.pending.is_empty() {
             match running.watch.next().await? {
                 Some(events) => events,
-                None => return Ok(Outcome::Clean),
+                None => return Ok(ReadStep::Eof),
             }
         } else {
             std::mem::take(&mut running.pending)
         };
-        running.fruitful = true;
+        running.received_any = true;
         self.apply(events)?;
-        Ok(Outcome::Applied)
+        Ok(ReadStep::Applied)
     }
 
     /// Applies all events of one read as one step; an error among them ends the watch after what came before it.
@@ -208,7 +220,7 @@ impl<L: ListWatch> Reflector<L> {
                 UpstreamEvent::Upsert(object) => Change::Upsert(object),
                 UpstreamEvent::Delete(object) => Change::Delete(object),
                 UpstreamEvent::Bookmark { resource_version, object, .. } => {
-                    self.learn(&object);
+                    self.learn_bookmark_template(&object);
                     Change::Progress(resource_version)
                 }
                 UpstreamEvent::Error(error) => {
@@ -219,24 +231,27 @@ impl<L: ListWatch> Reflector<L> {
         }
         if !changes.is_empty() {
             self.cached.watch_cache.apply(changes, self.cached.context.now());
-            self.malformed = 0;
-            self.published()?;
+            self.malformed_responses = 0;
+            self.account_state()?;
         }
         failure.map_or(Ok(()), Err)
     }
 
     /// The ordinary end of a watch at its time-out: the next one follows at once. One that ended at birth is a failure (client-go's "very short
     /// watch"), or an upstream that closes every watch would be asked in a tight loop.
-    fn ended_cleanly(&mut self, running: &Running<L::Watch>) -> Result<State<L::Watch>, Refusal> {
-        let early = Instant::now() + OVERDUE + EARLY < running.deadline;
-        let next = if early { self.after_a_break() } else { State::Resuming(Doubt::History) };
-        if !running.fruitful && running.opened.elapsed() < SHORT {
+    fn ended_cleanly(
+        &mut self,
+        running: &RunningWatch<L::Watch>,
+    ) -> Result<State<L::Watch>, Refusal> {
+        let early = Instant::now() + WATCH_DEADLINE_GRACE + EARLY_END_MARGIN < running.deadline;
+        let next = if early { self.resume_after_break() } else { State::Resuming(Verify::History) };
+        if !running.received_any && running.opened.elapsed() < SHORT_WATCH {
             self.cached.series.watch_ended("short");
             let text = "the watch ended within a second and without an event".to_owned();
-            return self.failed(Failure::Retry(text, None), next);
+            return self.back_off(Failure::Retry(text, None), next);
         }
         self.cached.series.watch_ended("clean");
-        self.malformed = 0;
+        self.malformed_responses = 0;
         tracing::debug!("the watch ended");
         Ok(next)
     }
@@ -248,16 +263,16 @@ impl<L: ListWatch> Reflector<L> {
             tracing::info!(held = ?self.held(), "the upstream no longer has the events after what is held");
             return Ok(State::Listing(ListCause::Expired));
         }
-        self.failed(failure, self.after_a_break())
+        self.back_off(failure, self.resume_after_break())
     }
 
     /// What follows a watch that ended before its time or broke. That of a custom resource may have ended with its definition: the next one would
     /// tell events in other bytes than what is held. It is not listed anew for that alone, since a list would take the states in between from the
     /// watchers.
-    fn after_a_break(&self) -> State<L::Watch> {
+    fn resume_after_break(&self) -> State<L::Watch> {
         State::Resuming(match self.cached.resource.shape {
-            Shape::Custom => Doubt::Bytes,
-            Shape::BuiltIn => Doubt::History,
+            Shape::Custom => Verify::Bytes,
+            Shape::BuiltIn => Verify::History,
         })
     }
 }
@@ -273,10 +288,10 @@ const WATCH_SECONDS_MAX: u32 = 600;
 /// Long enough for the bookmark that the upstream sends two seconds before a watch's deadline (semantics.md §5.6).
 const TEMPLATE_WATCH_SECONDS: u32 = 3;
 /// How many watches may be short for want of a bookmark's form.
-const TEMPLATE_TRIES_MAX: u32 = 3;
+const TEMPLATE_WATCHES_MAX: u32 = 3;
 /// client-go's "very short watch".
-const SHORT: Duration = Duration::from_secs(1);
+const SHORT_WATCH: Duration = Duration::from_secs(1);
 /// How long before its time-out the end of a watch is not that of its time-out.
-const EARLY: Duration = Duration::from_secs(2);
+const EARLY_END_MARGIN: Duration = Duration::from_secs(2);
 /// How long after its time-out a watch may still be open before its connection counts as dead.
-const OVERDUE: Duration = Duration::from_secs(15);
+const WATCH_DEADLINE_GRACE: Duration = Duration::from_secs(15);

@@ -10,7 +10,7 @@ use crate::api::resource::{ApiResource, GroupVersionResource, Representation, Sc
 use crate::cache::cached_resource::CachedResource;
 use crate::cache::handle::Refusal;
 use crate::cache::proof::DynListWatch;
-use crate::cache::reflector::{Begin, Reflector};
+use crate::cache::reflector::{Reflector, StartOptions};
 use crate::upstream::Upstream;
 use crate::upstream::discovery::Discovery;
 use crate::upstream::error::UpstreamError;
@@ -40,11 +40,11 @@ pub(crate) trait Source: Send + Sync + 'static {
         resource: &Arc<ApiResource>,
         representation: Representation,
         scope: &Scope,
-    ) -> Arc<dyn Connection>;
+    ) -> Arc<dyn Reflectable>;
 }
 
 /// A lister-watcher behind an object: all that the registry does with one.
-pub(crate) trait Connection: Send + Sync {
+pub(crate) trait Reflectable: Send + Sync {
     /// What proofs of freshness ask.
     fn dyn_list_watch(self: Arc<Self>) -> Arc<dyn DynListWatch>;
 
@@ -52,11 +52,11 @@ pub(crate) trait Connection: Send + Sync {
     fn reflect(
         self: Arc<Self>,
         cached: Arc<CachedResource>,
-        begin: Begin,
+        options: StartOptions,
     ) -> BoxFuture<'static, Refusal>;
 }
 
-impl<L: ListWatch> Connection for L {
+impl<L: ListWatch> Reflectable for L {
     fn dyn_list_watch(self: Arc<Self>) -> Arc<dyn DynListWatch> {
         self
     }
@@ -64,9 +64,9 @@ impl<L: ListWatch> Connection for L {
     fn reflect(
         self: Arc<Self>,
         cached: Arc<CachedResource>,
-        begin: Begin,
+        options: StartOptions,
     ) -> BoxFuture<'static, Refusal> {
-        Reflector::new(self, cached, begin).run().boxed()
+        Reflector::new(self, cached, options).run().boxed()
     }
 }
 
@@ -113,7 +113,7 @@ impl Source for UpstreamSource {
         resource: &Arc<ApiResource>,
         representation: Representation,
         scope: &Scope,
-    ) -> Arc<dyn Connection> {
+    ) -> Arc<dyn Reflectable> {
         Arc::new(HttpListWatch::new(
             self.upstream.clone(),
             resource.clone(),

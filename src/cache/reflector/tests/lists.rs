@@ -100,7 +100,7 @@ async fn a_list_that_a_proof_of_freshness_overtook_is_no_rewound_history() {
     again.send(vec![upsert("a", 9), upsert("b", 19), bookmark(25, true)]);
     rig.reaches(25).await;
     assert_eq!(rig.names(), ["a", "b"]);
-    assert_eq!(rig.cached.context.highest_lost(), None, "no alarm");
+    assert_eq!(rig.cached.context.highest_lost(), None, "no rewind is reported");
 }
 
 #[tokio::test(start_paused = true)]

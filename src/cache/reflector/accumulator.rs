@@ -6,13 +6,13 @@ use crate::cache::reflector::failure::Failure;
 use crate::codec::object::Object;
 
 /// See the module.
-pub(super) struct Gathered<'a> {
+pub(super) struct ListAccumulator<'a> {
     cached: &'a CachedResource,
     objects: Vec<Object>,
     weight: usize,
 }
 
-impl<'a> Gathered<'a> {
+impl<'a> ListAccumulator<'a> {
     /// Nothing yet.
     pub(super) fn new(cached: &'a CachedResource) -> Self {
         Self { cached, objects: Vec::new(), weight: 0 }
@@ -52,7 +52,7 @@ impl<'a> Gathered<'a> {
     }
 }
 
-impl Drop for Gathered<'_> {
+impl Drop for ListAccumulator<'_> {
     fn drop(&mut self) {
         self.cached.account.set_listing(0);
     }
