@@ -10,10 +10,10 @@
 //!
 //! Lock order: a shard of `caches`, then nothing that waits. No shard is held across an await.
 
-mod floors;
 mod forward_budget;
+mod high_water_marks;
 mod housekeeping;
-mod refusals;
+mod negative_cache;
 pub(crate) mod source;
 
 use std::panic::AssertUnwindSafe;
@@ -32,9 +32,9 @@ use crate::cache::cached_resource::{CacheContext, CacheKey, CachedResource};
 use crate::cache::core::watch_cache::EndCause;
 use crate::cache::handle::{CacheHandle, Refusal};
 use crate::cache::reflector::StartOptions;
-use crate::cache::registry::floors::Floors;
 use crate::cache::registry::forward_budget::ForwardBudget;
-use crate::cache::registry::refusals::Refusals;
+use crate::cache::registry::high_water_marks::HighWaterMarks;
+use crate::cache::registry::negative_cache::NegativeCache;
 use crate::cache::registry::source::{Source, UpstreamSource};
 use crate::config::CacheConfig;
 use crate::telemetry::cache_metrics::CacheMetrics;
@@ -56,12 +56,12 @@ struct Inner {
     context: Arc<CacheContext>,
     caches: DashMap<CacheKey, Arc<CachedResource>>,
     /// Not below the number of those in `caches` that are of one namespace: counted before one is put there, and after it was taken out.
-    narrow: AtomicUsize,
-    refusals: Refusals,
-    floors: Floors,
-    forward: ForwardBudget,
+    namespaced: AtomicUsize,
+    negative_cache: NegativeCache,
+    high_water_marks: HighWaterMarks,
+    forward_budget: ForwardBudget,
     /// The warm resources whose first state, or final refusal, is still awaited.
-    unsettled: DashMap<GroupVersionResource, ()>,
+    warming: DashMap<GroupVersionResource, ()>,
 }
 
 impl Registry {
@@ -86,11 +86,11 @@ impl Registry {
         let inner = Arc::new(Inner {
             source,
             caches: DashMap::new(),
-            narrow: AtomicUsize::new(0),
-            refusals: Refusals::new(),
-            floors: Floors::default(),
-            forward: ForwardBudget::new(config.forward_budget),
-            unsettled: config.warm.iter().map(|gvr| (gvr.clone(), ())).collect(),
+            namespaced: AtomicUsize::new(0),
+            negative_cache: NegativeCache::new(),
+            high_water_marks: HighWaterMarks::default(),
+            forward_budget: ForwardBudget::new(config.forward_budget),
+            warming: config.warm.iter().map(|gvr| (gvr.clone(), ())).collect(),
             context: Arc::new(CacheContext::new(config, metrics)),
         });
         inner.spawn_housekeeping();
@@ -180,14 +180,14 @@ impl Registry {
     /// `None` when it is spent: the answer is then 429 (design, section 7).
     pub fn forward_permit(&self, gvr: &GroupVersionResource) -> Option<ForwardPermit> {
         let known = self.inner.source.peek(gvr).is_some();
-        self.inner.forward.permit(gvr, known, &self.inner.context.metrics)
+        self.inner.forward_budget.try_acquire(gvr, known, &self.inner.context.metrics)
     }
 
     /// The warm caches that have neither become ready nor been refused since the start: for `/readyz`. One that is lost later does not
     /// count, since its requests are forwarded.
     pub fn unready(&self) -> Vec<String> {
         let mut names: Vec<_> =
-            self.inner.unsettled.iter().map(|gvr| gvr.key().to_string()).collect();
+            self.inner.warming.iter().map(|gvr| gvr.key().to_string()).collect();
         names.sort_unstable();
         names
     }
@@ -211,7 +211,7 @@ impl Inner {
         if self.context.cancel.is_cancelled() {
             return Err(Refusal::Stopping);
         }
-        if let Some(handle) = self.living(gvr, namespace, representation) {
+        if let Some(handle) = self.lookup(gvr, namespace, representation) {
             return Ok(handle);
         }
         if self.is_excluded(gvr) {
@@ -220,12 +220,13 @@ impl Inner {
         let resource = self.discover(gvr).await?;
         let key = |scope| CacheKey { gvr: gvr.clone(), representation, scope };
         let cluster = key(Scope::Cluster);
-        let narrow = (!namespace.is_empty()).then(|| key(Scope::Namespace(namespace.into())));
-        match (self.refusals.find(&cluster).await, narrow) {
-            (Some(Refusal::Forbidden), Some(narrow)) if resource.namespaced => {
-                match self.refusals.find(&narrow).await {
+        let namespace_key =
+            (!namespace.is_empty()).then(|| key(Scope::Namespace(namespace.into())));
+        match (self.negative_cache.get(&cluster).await, namespace_key) {
+            (Some(Refusal::Forbidden), Some(namespace_key)) if resource.namespaced => {
+                match self.negative_cache.get(&namespace_key).await {
                     Some(refusal) => Err(refusal),
-                    None => self.start(narrow, resource, first_at),
+                    None => self.start(namespace_key, resource, first_at),
                 }
             }
             (Some(refusal), _) => Err(refusal),
@@ -236,7 +237,7 @@ impl Inner {
     /// A cache that lives: of the cluster if it can be, of the namespace if that one is further, lest a client that saw the one go
     /// back in time by the other. Both are of one resource, so that their resourceVersions compare. One look-up as long as no namespace has
     /// a cache of its own, which is nearly everywhere.
-    fn living(
+    fn lookup(
         &self,
         gvr: &GroupVersionResource,
         namespace: &str,
@@ -247,14 +248,15 @@ impl Inner {
             |key: &CacheKey| self.caches.get(key).map(|cached| CacheHandle::new(cached.clone()));
         let key = |scope| CacheKey { gvr: gvr.clone(), representation, scope };
         let cluster = key(Scope::Cluster);
-        if namespace.is_empty() || self.narrow.load(Ordering::Acquire) == 0 {
+        if namespace.is_empty() || self.namespaced.load(Ordering::Acquire) == 0 {
             return find(&cluster);
         }
-        let narrow = key(Scope::Namespace(namespace.into()));
+        let namespace_key = key(Scope::Namespace(namespace.into()));
         let reached =
             |key: &CacheKey| Some(self.caches.get(key)?.watch_cache.state()?.resource_version());
-        let taken = if reached(&narrow) > reached(&cluster) { find(&narrow) } else { None };
-        taken.or_else(|| find(&cluster)).or_else(|| find(&narrow))
+        let namespaced =
+            if reached(&namespace_key) > reached(&cluster) { find(&namespace_key) } else { None };
+        namespaced.or_else(|| find(&cluster)).or_else(|| find(&namespace_key))
     }
 
     fn is_excluded(&self, gvr: &GroupVersionResource) -> bool {
@@ -282,18 +284,19 @@ impl Inner {
         first_at: Option<ResourceVersion>,
     ) -> Result<CacheHandle, Refusal> {
         if !self.caches.contains_key(&key) {
-            self.make_room()?;
+            self.make_space()?;
         }
         let vacant = match self.caches.entry(key.clone()) {
             Entry::Occupied(present) => return Ok(CacheHandle::new(present.get().clone())),
             Entry::Vacant(vacant) => vacant,
         };
-        let history = *self.context.rewinds.borrow();
+        let generation = *self.context.rewinds.borrow();
         // What may be of a lost history is no place to begin: the watcher that brought it would go on where it never was.
         let lost = self.context.highest_lost();
-        let list_at =
-            first_at.filter(|at| Some(*at) > lost && self.floors.allow(&key, *at, history));
-        let options = StartOptions { list_at, high_water_mark: self.floors.reached(&key, history) };
+        let list_at = first_at
+            .filter(|at| Some(*at) > lost && self.high_water_marks.allows(&key, *at, generation));
+        let options =
+            StartOptions { list_at, high_water_mark: self.high_water_marks.get(&key, generation) };
         let upstream = self.source.connect(&resource, key.representation, &key.scope);
         let context = Arc::clone(&self.context);
         let cached = Arc::new(CachedResource::new(
@@ -306,7 +309,7 @@ impl Inner {
             cached.set_seeded_at_exact();
         }
         let handle = CacheHandle::new(cached.clone());
-        self.narrow.fetch_add(is_narrow(&cached), Ordering::AcqRel);
+        self.namespaced.fetch_add(count_namespaced(&cached), Ordering::AcqRel);
         vacant.insert(cached.clone());
         let work = upstream.reflect(cached.clone(), options);
         let registry = Arc::clone(self);
@@ -316,13 +319,13 @@ impl Inner {
                 tracing::error!(resource = %cached.key.gvr, "the reflector panicked; the resource is not cached");
                 Refusal::Unreadable
             });
-            registry.ended(&cached, refusal).await;
+            registry.on_reflector_end(&cached, refusal).await;
         });
         Ok(handle)
     }
 
     /// Forgets a cache whose reflector ended; see the module for the order of things.
-    async fn ended(&self, cached: &Arc<CachedResource>, refusal: Refusal) {
+    async fn on_reflector_end(&self, cached: &Arc<CachedResource>, refusal: Refusal) {
         tracing::info!(
             resource = %cached.key.gvr,
             namespace = cached.key.namespace(),
@@ -331,10 +334,10 @@ impl Inner {
         );
         // What became of the resource of one that was leaving is discovery's to say, and a successor may live already.
         if !cached.is_retiring() {
-            self.refusals.remember(&cached.key, refusal).await;
+            self.negative_cache.insert(&cached.key, refusal).await;
         }
-        self.settle(cached);
-        self.raise_floor(cached);
+        self.finish_warming(cached);
+        self.raise_high_water_mark(cached);
         cached.series.retire();
         self.context.metrics.stopped(refusal.as_str());
         self.remove_if(cached, |_| true);
@@ -358,28 +361,28 @@ impl Inner {
         };
         let removed = self.caches.remove_if(&cached.key, goes).is_some();
         if removed {
-            self.narrow.fetch_sub(is_narrow(cached), Ordering::AcqRel);
+            self.namespaced.fetch_sub(count_namespaced(cached), Ordering::AcqRel);
         }
         removed
     }
 
     /// Remembers how far a cache came, before a successor can begin.
-    fn raise_floor(&self, cached: &CachedResource) {
+    fn raise_high_water_mark(&self, cached: &CachedResource) {
         if let Some(state) = cached.watch_cache.state() {
-            self.floors.raise(&cached.key, state.resource_version(), cached.generation());
+            self.high_water_marks.raise(&cached.key, state.resource_version(), cached.generation());
         }
     }
 
     /// Takes note that a warm resource is ready, or will not be.
-    fn settle(&self, cached: &CachedResource) {
+    fn finish_warming(&self, cached: &CachedResource) {
         if cached.is_warm() {
-            self.unsettled.remove(&cached.key.gvr);
+            self.warming.remove(&cached.key.gvr);
         }
     }
 }
 
 /// One for a cache of one namespace, none for one of the cluster.
-fn is_narrow(cached: &CachedResource) -> usize {
+fn count_namespaced(cached: &CachedResource) -> usize {
     usize::from(cached.key.scope != Scope::Cluster)
 }
 

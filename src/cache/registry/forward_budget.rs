@@ -33,19 +33,19 @@ impl ForwardBudget {
     }
 
     /// A place, or `None` when all are taken.
-    pub(crate) fn permit(
+    pub(crate) fn try_acquire(
         &self,
         gvr: &GroupVersionResource,
         known: bool,
         metrics: &CacheMetrics,
     ) -> Option<ForwardPermit> {
-        let places = if known {
-            let shard = self.known.get(gvr).map(|places| Arc::clone(&places));
-            shard.unwrap_or_else(|| Arc::clone(&self.places(gvr)))
+        let semaphore = if known {
+            let shard = self.known.get(gvr).map(|semaphore| Arc::clone(&semaphore));
+            shard.unwrap_or_else(|| Arc::clone(&self.semaphore(gvr)))
         } else {
             Arc::clone(&self.unknown)
         };
-        if let Ok(permit) = places.try_acquire_owned() {
+        if let Ok(permit) = semaphore.try_acquire_owned() {
             return Some(ForwardPermit { _permit: permit });
         }
         if known {
@@ -61,7 +61,7 @@ impl ForwardBudget {
         self.known.retain(|gvr, _| is_known(gvr));
     }
 
-    fn places(&self, gvr: &GroupVersionResource) -> Arc<Semaphore> {
+    fn semaphore(&self, gvr: &GroupVersionResource) -> Arc<Semaphore> {
         let new = || Arc::new(Semaphore::new(self.permits));
         Arc::clone(&self.known.entry(gvr.clone()).or_insert_with(new))
     }
@@ -77,15 +77,16 @@ mod tests {
         let budget = ForwardBudget::new(1);
         let pods = GroupVersionResource::new("", "v1", "pods");
         let nodes = GroupVersionResource::new("", "v1", "nodes");
-        let held = budget.permit(&pods, true, &metrics).unwrap();
-        assert!(budget.permit(&pods, true, &metrics).is_none());
-        assert!(budget.permit(&nodes, true, &metrics).is_some());
+        let held = budget.try_acquire(&pods, true, &metrics).unwrap();
+        assert!(budget.try_acquire(&pods, true, &metrics).is_none());
+        assert!(budget.try_acquire(&nodes, true, &metrics).is_some());
         drop(held);
-        assert!(budget.permit(&pods, true, &metrics).is_some());
-        let stranger = budget.permit(&GroupVersionResource::new("x", "v1", "a"), false, &metrics);
+        assert!(budget.try_acquire(&pods, true, &metrics).is_some());
+        let stranger =
+            budget.try_acquire(&GroupVersionResource::new("x", "v1", "a"), false, &metrics);
         assert!(stranger.is_some());
         let other = GroupVersionResource::new("x", "v1", "b");
-        assert!(budget.permit(&other, false, &metrics).is_none());
+        assert!(budget.try_acquire(&other, false, &metrics).is_none());
         assert_eq!(budget.known.len(), 2);
         budget.retain(|gvr| *gvr == nodes);
         assert_eq!(budget.known.len(), 1);

@@ -23,17 +23,17 @@ impl Inner {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let cancel = self.context.cancel.clone();
         self.context.tasks.spawn(cancel.run_until_cancelled_owned(async move {
-            let (mut following, mut versioned) = (true, true);
+            let (mut is_discovery_open, mut is_version_open) = (true, true);
             loop {
                 tokio::select! {
                     _ = ticks.tick() => registry.tidy_up(),
                     () = registry.context.budget.exceeded() => registry.keep_total_budget(),
-                    changed = discovered.changed(), if following => {
-                        following = changed.is_ok();
+                    changed = discovered.changed(), if is_discovery_open => {
+                        is_discovery_open = changed.is_ok();
                         registry.follow_discovery();
                     }
-                    changed = version.changed(), if versioned => {
-                        versioned = changed.is_ok();
+                    changed = version.changed(), if is_version_open => {
+                        is_version_open = changed.is_ok();
                         let now = version.borrow_and_update().clone();
                         registry.follow_version(release.as_ref(), now.as_ref());
                         release = now;
@@ -53,7 +53,7 @@ impl Inner {
                     let got = registry.get(gvr, "", Representation::Json, None).await;
                     // What is refused is forwarded, and must not hold up readiness; what is not discovered yet may still come.
                     if got.is_err_and(|refusal| refusal != Refusal::NotReady) {
-                        registry.unsettled.remove(gvr);
+                        registry.warming.remove(gvr);
                     }
                 }
                 tokio::time::sleep(TICK).await;
@@ -62,7 +62,7 @@ impl Inner {
     }
 
     /// Makes room for one more cache, or refuses it.
-    pub(super) fn make_room(&self) -> Result<(), Refusal> {
+    pub(super) fn make_space(&self) -> Result<(), Refusal> {
         if self.caches.len() >= CACHES_MAX && !self.stop_unused(1, |_| 1) {
             self.context.metrics.budget_refusal("caches");
             return Err(Refusal::OverBudget);
@@ -84,7 +84,7 @@ impl Inner {
             cached.watch_cache.end_stalled(STALLED_AFTER, now);
             cached.series.watchers(cached.watch_cache.watchers());
             if cached.watch_cache.state().is_some() {
-                self.settle(&cached);
+                self.finish_warming(&cached);
             }
             self.stop_if(&cached, Refusal::NotReady, |cached| {
                 !cached.is_warm() && cached.is_idle(idle_timeout)
@@ -117,7 +117,7 @@ impl Inner {
     }
 
     /// Stops unused caches, least recently used first, until what they give back is enough; false if it is not.
-    fn stop_unused(&self, enough: usize, gives: impl Fn(&CachedResource) -> usize) -> bool {
+    fn stop_unused(&self, enough: usize, freed_by: impl Fn(&CachedResource) -> usize) -> bool {
         let mut unused = self.all();
         unused.retain(|cached| cached.is_unused() && !cached.is_warm());
         unused.sort_by_key(|cached| cached.last_used_ms());
@@ -126,9 +126,9 @@ impl Inner {
             if freed >= enough {
                 break;
             }
-            let gift = gives(&cached);
+            let amount = freed_by(&cached);
             if self.stop_if(&cached, Refusal::NotReady, CachedResource::is_unused) {
-                freed += gift;
+                freed += amount;
             }
         }
         freed >= enough
@@ -145,7 +145,7 @@ impl Inner {
             let goes = condition(present);
             if goes {
                 // Before a successor can begin, and open series of the same labels.
-                self.raise_floor(present);
+                self.raise_high_water_mark(present);
                 present.series.retire();
             }
             goes
@@ -162,10 +162,10 @@ impl Inner {
     fn follow_discovery(self: &Arc<Self>) {
         for cached in self.all() {
             match self.source.peek(&cached.key.gvr) {
-                None => self.let_go(&cached, Refusal::Unknown),
+                None => self.retire(&cached, Refusal::Unknown),
                 Some(now) if *cached.resource != *now => {
                     let in_use = cached.is_warm() || !cached.is_unused();
-                    self.let_go(&cached, Refusal::NotReady);
+                    self.retire(&cached, Refusal::NotReady);
                     if in_use && check(&now).is_ok() {
                         let begun = self.start(cached.key.clone(), now, None);
                         tracing::info!(resource = %cached.key.gvr, begun = begun.is_ok(), "the definition changed");
@@ -174,15 +174,15 @@ impl Inner {
                 Some(_) => {}
             }
         }
-        self.forward.retain(|gvr| self.source.peek(gvr).is_some());
+        self.forward_budget.retain(|gvr| self.source.peek(gvr).is_some());
     }
 
     /// Takes a cache out of the map whose resource is gone or is written in other bytes now. Its watches go on until the upstream ends its own, as
     /// those do that are not watched through here: what the upstream still tells on it are the deletions of the objects of a definition that goes.
-    fn let_go(&self, cached: &Arc<CachedResource>, reason: Refusal) {
+    fn retire(&self, cached: &Arc<CachedResource>, reason: Refusal) {
         let removed = self.remove_if(cached, |present| {
             // As in `stop_if`.
-            self.raise_floor(present);
+            self.raise_high_water_mark(present);
             present.series.retire();
             true
         });
@@ -193,7 +193,7 @@ impl Inner {
         let cached = Arc::clone(cached);
         let over = self.context.cancel.clone();
         self.context.tasks.spawn(over.run_until_cancelled_owned(async move {
-            tokio::time::sleep(LEAVING_MAX).await;
+            tokio::time::sleep(RETIREMENT_MAX).await;
             cached.stop(reason);
         }));
     }
@@ -221,6 +221,6 @@ const TICK: Duration = Duration::from_secs(2);
 const STALLED_AFTER: Duration = Duration::from_secs(30);
 /// How long a cache whose resource is gone or changed may wait for the upstream to end its watch. The upstream does so a second after, or when
 /// the requests under way there are done.
-const LEAVING_MAX: Duration = Duration::from_secs(5);
+const RETIREMENT_MAX: Duration = Duration::from_secs(5);
 /// Caches alive at once. The cluster's resources are some hundreds; the rest is room for namespaces where Weir's rights end there.
 const CACHES_MAX: usize = 2_048;

@@ -102,31 +102,32 @@ async fn where_the_cluster_is_forbidden_the_namespace_is_tried() {
     ));
     assert!(!rig.metric(r#"weir_reflector_state{group="",namespace="yours""#));
     // Look-ups ask for caches of namespaces as long as there are any.
-    let narrow = || rig.registry.inner.narrow.load(Ordering::Acquire);
-    assert_eq!((narrow(), rig.registry.inner.caches.len()), (1, 1));
+    let namespaced = || rig.registry.inner.namespaced.load(Ordering::Acquire);
+    assert_eq!((namespaced(), rig.registry.inner.caches.len()), (1, 1));
     drop(mine);
     tokio::time::sleep(Duration::from_secs(1000)).await;
-    assert_eq!((narrow(), rig.registry.inner.caches.len()), (0, 0));
+    assert_eq!((namespaced(), rig.registry.inner.caches.len()), (0, 0));
 }
 
 /// Rights that grow bring a second cache of the same objects, which may be a moment behind the first.
 #[tokio::test(start_paused = true)]
 async fn moving_from_a_namespace_to_the_cluster_never_goes_back() {
-    let (wide, narrow) = (Arc::new(Script::default()), Arc::new(Script::default()));
-    wide.on_watch_fail(status(403, "no"));
-    let scripts = (Arc::clone(&wide), Arc::clone(&narrow));
+    let (cluster_script, namespace_script) =
+        (Arc::new(Script::default()), Arc::new(Script::default()));
+    cluster_script.on_watch_fail(status(403, "no"));
+    let scripts = (Arc::clone(&cluster_script), Arc::clone(&namespace_script));
     let source = ScriptedSource::new(vec![config_maps()], move |_, scope| match scope {
         Scope::Cluster => Arc::clone(&scripts.0),
         Scope::Namespace(_) => Arc::clone(&scripts.1),
     });
     let rig = Rig::new(config(), source);
-    let namespaced = full(&narrow, 1);
+    let namespaced = full(&namespace_script, 1);
     let first = rig.ready("configmaps", "mine").await.unwrap();
     namespaced.send(vec![bookmark(2000, false)]);
     first.wait_until_fresh(ResourceVersion(2000), WAIT).await.unwrap();
 
     tokio::time::sleep(Duration::from_secs(61)).await;
-    let cluster = full(&wide, 1);
+    let cluster = full(&cluster_script, 1);
     let all = rig.ready("configmaps", "").await.unwrap();
     assert_eq!(*all.scope(), Scope::Cluster);
     let own = rig.ready("configmaps", "mine").await.unwrap();

@@ -10,36 +10,36 @@ use crate::cache::cached_resource::CacheKey;
 
 /// See the module.
 #[derive(Default)]
-pub(crate) struct Floors {
+pub(crate) struct HighWaterMarks {
     /// With the count of rewound histories under which each was reached: in another history it means nothing.
-    reached: DashMap<CacheKey, (ResourceVersion, u64)>,
+    marks: DashMap<CacheKey, (ResourceVersion, u64)>,
 }
 
-impl Floors {
+impl HighWaterMarks {
     /// Remembers how far a cache came in the present history.
-    pub(crate) fn raise(&self, key: &CacheKey, reached: ResourceVersion, history: u64) {
-        if self.reached.len() >= REMEMBERED_MAX && !self.reached.contains_key(key) {
+    pub(crate) fn raise(&self, key: &CacheKey, reached: ResourceVersion, generation: u64) {
+        if self.marks.len() >= MARKS_MAX && !self.marks.contains_key(key) {
             return;
         }
-        let mut known = self.reached.entry(key.clone()).or_insert((reached, history));
-        if known.1 != history || known.0 < reached {
-            *known = (reached, history);
+        let mut known = self.marks.entry(key.clone()).or_insert((reached, generation));
+        if known.1 != generation || known.0 < reached {
+            *known = (reached, generation);
         }
     }
 
     /// How far caches of this key came in the present history.
-    pub(crate) fn reached(&self, key: &CacheKey, history: u64) -> Option<ResourceVersion> {
-        self.reached.get(key).filter(|known| known.1 == history).map(|known| known.0)
+    pub(crate) fn get(&self, key: &CacheKey, generation: u64) -> Option<ResourceVersion> {
+        self.marks.get(key).filter(|known| known.1 == generation).map(|known| known.0)
     }
 
     /// Whether a cache may begin at this resourceVersion. Once more caches are gone than can be remembered, none may.
-    pub(crate) fn allow(&self, key: &CacheKey, at: ResourceVersion, history: u64) -> bool {
-        match self.reached(key, history) {
+    pub(crate) fn allows(&self, key: &CacheKey, at: ResourceVersion, generation: u64) -> bool {
+        match self.get(key, generation) {
             Some(reached) => at >= reached,
-            None => self.reached.len() < REMEMBERED_MAX || self.reached.contains_key(key),
+            None => self.marks.len() < MARKS_MAX || self.marks.contains_key(key),
         }
     }
 }
 
 /// Namespaces in requests are the clients' choice; so many caches are remembered.
-const REMEMBERED_MAX: usize = 10_000;
+const MARKS_MAX: usize = 10_000;
