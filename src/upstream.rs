@@ -1,6 +1,7 @@
 //! The upstream kube-apiserver: credentials, our own connection pools, lists and watches, discovery.
 
 mod again;
+pub(crate) mod bounded;
 mod connect;
 pub mod credentials;
 pub mod discovery;
@@ -9,6 +10,8 @@ pub(crate) mod fetch;
 pub mod lister_watcher;
 pub mod metrics;
 pub mod pool;
+pub(crate) mod review;
+mod status;
 #[cfg(test)]
 pub(crate) mod testing;
 #[cfg(test)]

@@ -23,7 +23,7 @@ use crate::config::{AuthenticationConfig, AuthorizationConfig};
 use crate::telemetry::auth_metrics::rights::RightsMetrics;
 use crate::upstream::Upstream;
 use crate::upstream::error::UpstreamError;
-use crate::upstream::fetch::post_review;
+use crate::upstream::review::post_review;
 
 /// See the module. Dropping it ends the looking.
 #[derive(Debug)]

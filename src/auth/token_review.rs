@@ -62,7 +62,7 @@ use crate::auth::user::{Identity, random_key};
 use crate::config::AuthenticationConfig;
 use crate::upstream::Upstream;
 use crate::upstream::error::UpstreamError;
-use crate::upstream::fetch::post_review;
+use crate::upstream::review::post_review;
 
 /// Reviews tokens and caches the results. Cheap to clone.
 #[derive(Clone)]

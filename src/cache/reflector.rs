@@ -37,8 +37,8 @@ use crate::codec::bookmark::BookmarkTemplate;
 use crate::codec::object::Object;
 use crate::config::OnRelist;
 use crate::streams::poll_on_wake::PollOnWake;
+use crate::upstream::bounded::with_timeout;
 use crate::upstream::error::UpstreamError;
-use crate::upstream::fetch::with_timeout;
 use crate::upstream::lister_watcher::{ListRequest, ListWatch};
 
 /// See the module.

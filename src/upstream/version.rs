@@ -24,7 +24,7 @@ impl UpstreamVersion {
     pub async fn fetch(upstream: &Upstream) -> Result<Self, UpstreamError> {
         let answer =
             fetch::get(upstream, "/version", "application/json", None, VERSION_BYTES_MAX).await?;
-        Self::parse(&answer.body).ok_or_else(|| UpstreamError::Malformed("/version".to_owned()))
+        Self::parse(answer.body()).ok_or_else(|| UpstreamError::Malformed("/version".to_owned()))
     }
 
     /// Whether exact lists and pages come from its watch cache (`ListFromCacheSnapshot`, on since 1.34). Others read every list with a limit
@@ -85,7 +85,7 @@ pub async fn cluster_uid(upstream: &Upstream) -> Result<Option<String>, Upstream
     }
     let path = "/api/v1/namespaces/kube-system";
     match fetch::get(upstream, path, "application/json", None, VERSION_BYTES_MAX).await {
-        Ok(answer) => serde_json::from_slice::<Namespace>(&answer.body)
+        Ok(answer) => serde_json::from_slice::<Namespace>(answer.body())
             .map(|namespace| Some(namespace.metadata.uid))
             .map_err(|_| UpstreamError::Malformed("the namespace kube-system".to_owned())),
         Err(UpstreamError::Status { code, .. })

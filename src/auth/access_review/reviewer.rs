@@ -15,7 +15,7 @@ use crate::config::AuthorizationConfig;
 use crate::telemetry::auth_metrics::authorization::{AuthorizationMetrics, ReviewOutcome};
 use crate::upstream::Upstream;
 use crate::upstream::error::UpstreamError;
-use crate::upstream::fetch::post_review;
+use crate::upstream::review::post_review;
 
 /// What a review needs; the tasks have it, too.
 pub(super) struct Reviewer {

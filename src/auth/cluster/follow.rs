@@ -151,7 +151,7 @@ impl Follower {
             config_map::BYTES_MAX,
         );
         let answer = get.await?;
-        ConfigMap::read(&answer.body).map_err(|error| UpstreamError::Malformed(error.to_string()))
+        ConfigMap::read(answer.body()).map_err(|error| UpstreamError::Malformed(error.to_string()))
     }
 
     fn map_failed(&mut self, error: &UpstreamError) {

@@ -14,8 +14,8 @@ use crate::cache::progress::PROBE_TIMEOUT;
 use crate::cache::proof::reaches_within;
 use crate::codec::list::ListPage;
 use crate::codec::object::Object;
+use crate::upstream::bounded::with_timeout;
 use crate::upstream::error::UpstreamError;
-use crate::upstream::fetch::with_timeout;
 use crate::upstream::lister_watcher::ListRequest;
 
 /// A state that was listed besides the stream. It shares with the cache's present one what is equal; what is not counts against the budget for as long as

@@ -17,8 +17,8 @@ use crate::cache::reflector::watch::{RunningWatch, watch_seconds};
 use crate::cache::reflector::{ListCause, Reflector, State, Verify};
 use crate::codec::list::ListPage;
 use crate::codec::object::Object;
+use crate::upstream::bounded::with_timeout;
 use crate::upstream::error::UpstreamError;
-use crate::upstream::fetch::with_timeout;
 use crate::upstream::lister_watcher::{
     ListRequest, ListWatch, UpstreamEvent, WatchRequest, WatchStream,
 };

@@ -13,7 +13,7 @@ use crate::cache::reflector::failure::Failure;
 use crate::cache::reflector::list::PAGE_TIMEOUT;
 use crate::cache::reflector::{ListCause, Reflector, State, Verify};
 use crate::streams::poll_on_wake::PollOnWake;
-use crate::upstream::fetch::with_timeout;
+use crate::upstream::bounded::with_timeout;
 use crate::upstream::lister_watcher::{ListWatch, UpstreamEvent, WatchRequest, WatchStream};
 
 /// An open watch.

@@ -34,8 +34,9 @@ use crate::server::forward::{Carried, Forwarder, relay_answer};
 use crate::server::http::headers;
 use crate::server::http::response::Outcome;
 use crate::server::metrics::{Answer, ServerMetrics};
+use crate::upstream::bounded::read_body;
 use crate::upstream::error::UpstreamError;
-use crate::upstream::{fetch, pool};
+use crate::upstream::pool;
 
 /// See the module.
 pub(crate) struct Documents {
@@ -202,7 +203,7 @@ impl Documents {
         let Ok(_permit) = self.fetches.try_acquire() else { return Taken::Other(relay(answer)) };
         let (mut parts, body) = answer.into_parts();
         let _kept = headers::remove_hop_by_hop(&mut parts.headers);
-        match fetch::read(body, DOCUMENT_BYTES_MAX).await {
+        match read_body(body, DOCUMENT_BYTES_MAX).await {
             Ok(bytes) => {
                 let known = ask.known.as_ref() == Some(&etag);
                 let document = Arc::new(Document::new(etag, &parts.headers, bytes));

@@ -60,17 +60,17 @@ impl Root {
     async fn refresh(&mut self, upstream: &Upstream, path: &str) -> Result<(), UpstreamError> {
         let answer =
             fetch::get(upstream, path, ACCEPT, self.etag.as_ref(), DOCUMENT_BYTES_MAX).await?;
-        if answer.status == StatusCode::NOT_MODIFIED {
+        if answer.status() == StatusCode::NOT_MODIFIED {
             return Ok(());
         }
         let content_type =
-            answer.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
+            answer.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
         if content_type.contains("as=APIGroupDiscoveryList") {
-            let (served, stale) = aggregated(&answer.body)?;
+            let (served, stale) = aggregated(answer.body())?;
             self.served = Arc::new(keep_stale(served, stale, &self.served));
-            self.etag = answer.headers.get(ETAG).cloned();
+            self.etag = answer.headers().get(ETAG).cloned();
         } else {
-            self.served = Arc::new(legacy(upstream, path, &answer.body, &self.served).await?);
+            self.served = Arc::new(legacy(upstream, path, answer.body(), &self.served).await?);
             self.etag = None;
         }
         Ok(())
@@ -150,7 +150,7 @@ async fn legacy(
 
 async fn legacy_resources(upstream: &Upstream, path: &str) -> Result<Vec<Listed>, UpstreamError> {
     let answer = fetch::get(upstream, path, "application/json", None, DOCUMENT_BYTES_MAX).await?;
-    let list: ResourceList = serde_json::from_slice(&answer.body)
+    let list: ResourceList = serde_json::from_slice(answer.body())
         .map_err(|_| UpstreamError::Malformed(format!("discovery at {path}")))?;
     let own = list.resources.into_iter().filter(|resource| !resource.name.contains('/'));
     Ok(own

@@ -84,7 +84,7 @@ where
     let list = format!("{path}?resourceVersion=0");
     let answer = fetch::get(upstream, &list, JSON, None, LIST_BYTES_MAX).await?;
     let malformed = || UpstreamError::Malformed(format!("the list {path}"));
-    let list: List<T> = serde_json::from_slice(&answer.body).map_err(|_| malformed())?;
+    let list: List<T> = serde_json::from_slice(answer.body()).map_err(|_| malformed())?;
     drop(answer);
     let resource_version = list.metadata.resource_version;
     let now: BTreeMap<_, _> =

@@ -11,8 +11,9 @@ use super::stream::HttpWatch;
 use super::{ListRequest, ListWatch, WatchRequest};
 use crate::api::resource::{ApiResource, Representation, Scope};
 use crate::codec::list::{self, ListPage};
+use crate::upstream::bounded::read_body;
 use crate::upstream::error::UpstreamError;
-use crate::upstream::fetch::{self, Get, encode_query, read};
+use crate::upstream::fetch::{self, Get, encode_query};
 use crate::upstream::version::UpstreamVersion;
 use crate::upstream::{TrafficClass, Upstream, pool};
 
@@ -72,7 +73,7 @@ impl ListWatch for HttpListWatch {
     async fn list(&self, request: ListRequest) -> Result<ListPage, UpstreamError> {
         let query = list_query(&request);
         let response = self.get(&query, TrafficClass::Request, fetch::HEAD_TIMEOUT).await?;
-        let body = read(response.into_body(), self.max_list_bytes).await?;
+        let body = read_body(response.into_body(), self.max_list_bytes).await?;
         let length = body.len();
         let malformed = |error: &dyn std::fmt::Display| UpstreamError::Malformed(error.to_string());
         let (resource, representation) = (self.resource.clone(), self.representation);

@@ -22,8 +22,8 @@ use crate::codec::frame::{FrameSplitter, RawFrame};
 use crate::codec::list::ListReader;
 use crate::codec::{bookmark, ingest};
 use crate::upstream::error::{UpstreamError, chain};
-use crate::upstream::fetch::status_error;
 use crate::upstream::pool;
+use crate::upstream::status::status_error;
 
 /// etcd takes objects of up to 1.5 MiB and is often set to 3 MiB; escaped as JSON they grow a few times over.
 const OBJECT_MAX_BYTES: usize = 16 * 1024 * 1024;

@@ -1,0 +1,51 @@
+//! Bounds on calls of the upstream: time-outs, and the size of a body.
+
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use futures_util::FutureExt;
+use http_body::Body as _;
+use http_body_util::BodyExt;
+
+use crate::upstream::error::{UpstreamError, chain};
+use crate::upstream::pool;
+
+/// The longest pause within a body.
+const READ_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Returns the result of `call`, or [`UpstreamError::Timeout`] after `timeout`.
+///
+/// The time counts from the call of this function, not from the first poll. It is not an `async fn`,
+/// whose future would hold `call` twice.
+pub(crate) fn with_timeout<T>(
+    timeout: Duration,
+    call: impl Future<Output = Result<T, UpstreamError>>,
+) -> impl Future<Output = Result<T, UpstreamError>> {
+    let call = tokio::time::timeout(timeout, call);
+    call.map(move |result| result.unwrap_or(Err(UpstreamError::Timeout(timeout))))
+}
+
+/// Reads a whole body. Fails with [`UpstreamError::TooLong`] if it has more than `max_bytes`, and
+/// with [`UpstreamError::Timeout`] if it pauses for more than 30 s.
+pub(crate) async fn read_body(
+    mut body: pool::Body,
+    max_bytes: usize,
+) -> Result<Bytes, UpstreamError> {
+    let hint = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
+    if hint > max_bytes {
+        return Err(UpstreamError::TooLong(max_bytes));
+    }
+    let mut bytes = BytesMut::with_capacity(hint);
+    loop {
+        let frame = tokio::time::timeout(READ_TIMEOUT, body.frame())
+            .await
+            .map_err(|_| UpstreamError::Timeout(READ_TIMEOUT))?;
+        let Some(frame) = frame else { return Ok(bytes.freeze()) };
+        let frame = frame.map_err(|error| UpstreamError::Lost(chain(&error)))?;
+        let Ok(data) = frame.into_data() else { continue };
+        if bytes.len() + data.len() > max_bytes {
+            return Err(UpstreamError::TooLong(max_bytes));
+        }
+        bytes.extend_from_slice(&data);
+    }
+}
