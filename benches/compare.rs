@@ -83,6 +83,7 @@ use crate::child::Place;
 use crate::fanned::Manner;
 use crate::reads::{Pace, Read};
 use crate::results::Results;
+use crate::server::WEIR;
 use crate::stage::Stage;
 
 /// How much less the crowd's priority is: it gets a third of what others get, and so lives on a busy machine too.
@@ -133,7 +134,8 @@ async fn compare(args: &Compare) {
     read(args, &stage, &reads, &mut results).await;
     if args.wants(forwarded::ROW) {
         let times = if args.quick { 1_000 } else { 10_000 };
-        forwarded::compare(&stage.upstream, &stage.weir, times, &mut results).await;
+        let upstream = (!args.alone).then_some(&stage.upstream);
+        forwarded::compare(upstream, &stage.weir, times, &mut results).await;
         report::row(args, forwarded::ROW, &results);
     }
     watch(args, &mut stage, &mut results).await;
@@ -145,7 +147,8 @@ async fn read(args: &Compare, stage: &Stage, reads: &[Read], results: &mut Resul
     let (turn, turns) = if args.quick { (400, 2) } else { (2_000, 5) };
     let pace = Pace { turn: Duration::from_millis(turn), turns };
     for read in reads.iter().filter(|read| args.wants(read.name)) {
-        reads::compare(read, &stage.readable(), pace, results).await;
+        let servers = if args.alone { vec![&stage.weir] } else { stage.readable() };
+        reads::compare(read, &servers, pace, results).await;
         report::row(args, read.name, results);
     }
 }
@@ -158,7 +161,8 @@ async fn watch(args: &Compare, stage: &mut Stage, results: &mut Results) {
     for row in rows.iter().filter(|row| args.wants(row.name)) {
         stage.fresh().await;
         let servers = [&stage.upstream, &stage.weir, &stage.floor];
-        for server in servers.into_iter().skip(usize::from(!row.upstream)) {
+        let measured = servers.into_iter().skip(usize::from(!row.upstream));
+        for server in measured.filter(|server| !args.alone || server.name == WEIR) {
             fanned::measure(row, &stage.upstream, server, &manner, results).await;
         }
         report::row(args, row.name, results);

@@ -75,6 +75,10 @@ pub(crate) struct Compare {
     /// Only rows whose name contains one of these.
     #[arg(long, value_delimiter = ',')]
     pub(crate) only: Vec<String>,
+    /// Measures Weir alone, without the API server, the floor and nginx, in the rows that `only` names
+    /// in full. `benches/paired.py` compares two builds with it.
+    #[arg(long)]
+    pub(crate) alone: bool,
     /// Given by cargo.
     #[arg(long, hide = true)]
     bench: bool,
@@ -83,6 +87,7 @@ pub(crate) struct Compare {
 impl Compare {
     /// Whether a row is asked for.
     pub(crate) fn wants(&self, row: &str) -> bool {
-        self.only.is_empty() || self.only.iter().any(|part| row.contains(part.as_str()))
+        let is_named = |part: &String| if self.alone { row == part } else { row.contains(part) };
+        self.only.is_empty() || self.only.iter().any(is_named)
     }
 }
