@@ -4,7 +4,7 @@
 //! for the slices of one frame of 16 KiB at a time and takes sixteen of them; a frame that has more is written in parts, each with a
 //! record and a system call of its own. So what is shared has [`SHARED_BYTES_MIN`] at least.
 //!
-//! A shared piece keeps its owner alive for as long as a client does not take it. So [`Gather`] shares only what is half of its
+//! A shared piece keeps its owner alive for as long as a client does not take it. So [`RopeBuilder`] shares only what is half of its
 //! owner or more: what a rope keeps alive is never more than twice of what it holds.
 
 use std::io::IoSlice;
@@ -116,7 +116,7 @@ impl Buf for Rope {
 
 /// Makes a [`Rope`].
 #[derive(Debug, Default)]
-pub struct Gather {
+pub struct RopeBuilder {
     /// All that is copied. One allocation, of which the pieces between what is shared are slices.
     copied: Vec<u8>,
     /// What is shared, each with how much was copied before it.
@@ -124,7 +124,7 @@ pub struct Gather {
     shared_bytes: usize,
 }
 
-impl Gather {
+impl RopeBuilder {
     /// How many bytes there are.
     pub fn len(&self) -> usize {
         self.copied.len() + self.shared_bytes
@@ -136,21 +136,21 @@ impl Gather {
     }
 
     /// Where small things are appended.
-    pub fn small(&mut self) -> &mut Vec<u8> {
+    pub fn buffer(&mut self) -> &mut Vec<u8> {
         &mut self.copied
     }
 
     /// Appends a part of `owner`.
-    pub fn part(&mut self, owner: &Bytes, part: &[u8]) {
+    pub fn push_part(&mut self, owner: &Bytes, part: &[u8]) {
         if part.len() < SHARED_BYTES_MIN || part.len() < owner.len() / 2 {
             self.copied.extend_from_slice(part);
         } else {
-            self.share(owner.slice_ref(part));
+            self.push_shared(owner.slice_ref(part));
         }
     }
 
     /// Appends bytes without copying them.
-    pub fn share(&mut self, bytes: Bytes) {
+    pub fn push_shared(&mut self, bytes: Bytes) {
         self.shared_bytes += bytes.len();
         self.shared.push((self.copied.len(), bytes));
     }
@@ -216,31 +216,31 @@ mod tests {
 
         /// What is gathered is all of it in its order, and keeps little else alive.
         #[test]
-        fn what_is_gathered_stays_in_order(
+        fn a_builder_keeps_the_order(
             parts in vec((0..3 * SHARED_BYTES_MIN, 0..3 * SHARED_BYTES_MIN, any::<u8>()), 0..9),
         ) {
-            let (mut gather, mut all) = (Gather::default(), Vec::new());
+            let (mut builder, mut all) = (RopeBuilder::default(), Vec::new());
             for (before, length, byte) in parts {
                 let mut owner = vec![byte; before];
                 owner.resize(before + length, byte.wrapping_add(1));
                 let owner = Bytes::from(owner);
-                gather.small().push(byte);
-                gather.part(&owner, &owner[before..]);
+                builder.buffer().push(byte);
+                builder.push_part(&owner, &owner[before..]);
                 all.push(byte);
                 all.extend_from_slice(&owner[before..]);
-                prop_assert_eq!(gather.len(), all.len());
-                let is_shared = gather.shared.last().is_some_and(|(_, last)| {
+                prop_assert_eq!(builder.len(), all.len());
+                let is_shared = builder.shared.last().is_some_and(|(_, last)| {
                     last.as_ptr_range().end == owner.as_ptr_range().end
                 });
                 prop_assert_eq!(is_shared, length >= SHARED_BYTES_MIN && length >= (before + length) / 2);
             }
-            let mut rope = gather.finish();
+            let mut rope = builder.finish();
             prop_assert_eq!(rope.copy_to_bytes(rope.remaining()), all);
         }
     }
 
     #[test]
-    fn a_lone_piece_is_not_copied() {
+    fn a_single_piece_is_not_copied() {
         let bytes = Bytes::from(vec![7; 100]);
         let mut rope = Rope::from(bytes.clone());
         assert_eq!(rope.copy_to_bytes(100).as_ptr(), bytes.as_ptr());

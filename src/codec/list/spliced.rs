@@ -13,7 +13,7 @@ use bytes::{Buf, Bytes};
 use crate::api::media_type::{Encoding, View};
 use crate::codec::object::Object;
 use crate::codec::protobuf::wire::{field_len, push_head};
-use crate::codec::rope::{Gather, PIECE_BYTES, Rope};
+use crate::codec::rope::{PIECE_BYTES, Rope, RopeBuilder};
 
 /// How a list writes its items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -54,15 +54,15 @@ impl Items {
     }
 
     /// Appends an item, or only its beginning if it is to be cut; what must follow is returned.
-    fn gather(self, object: &Object, is_cut: bool, gather: &mut Gather) -> Cut {
+    fn gather(self, object: &Object, is_cut: bool, builder: &mut RopeBuilder) -> Cut {
         let item = object.list_item(self.view);
-        self.push_head(item.len(), gather.small());
-        gather.small().extend_from_slice(item.head());
+        self.push_head(item.len(), builder.buffer());
+        builder.buffer().extend_from_slice(item.head());
         if is_cut {
             return Cut { middle: object.body.slice_ref(item.middle()), tail: item.tail() };
         }
-        gather.part(&object.body, item.middle());
-        gather.small().extend_from_slice(item.tail());
+        builder.push_part(&object.body, item.middle());
+        builder.buffer().extend_from_slice(item.tail());
         Cut::default()
     }
 }
@@ -173,31 +173,31 @@ impl Pieces {
     }
 
     /// Appends the next item if there is room for it.
-    fn push_item(&mut self, object: &Object, gather: &mut Gather) -> bool {
+    fn push_item(&mut self, object: &Object, builder: &mut RopeBuilder) -> bool {
         let separator = if self.follows { self.items.separator() } else { b"" };
         let bytes = separator.len() + self.items.len(object);
         // One that does not go into any piece is copied from piece to piece.
         let is_cut = bytes > PIECE_BYTES;
         let needed = if is_cut { HEADS_BYTES_MAX } else { bytes };
-        if !gather.is_empty() && gather.len() + needed > PIECE_BYTES {
+        if !builder.is_empty() && builder.len() + needed > PIECE_BYTES {
             return false;
         }
-        gather.small().extend_from_slice(separator);
-        self.cut = self.items.gather(object, is_cut, gather);
+        builder.buffer().extend_from_slice(separator);
+        self.cut = self.items.gather(object, is_cut, builder);
         self.follows = true;
         true
     }
 
     /// Appends what there is room for of the item that was cut; whether there was any.
-    fn push_cut(&mut self, gather: &mut Gather) -> bool {
+    fn push_cut(&mut self, builder: &mut RopeBuilder) -> bool {
         // What follows the last part goes with it.
-        let room = PIECE_BYTES.saturating_sub(gather.len() + self.cut.tail.len());
+        let room = PIECE_BYTES.saturating_sub(builder.len() + self.cut.tail.len());
         let part = self.cut.middle.split_to(room.min(self.cut.middle.len()));
         // A shared part would keep all of it.
-        gather.small().extend_from_slice(&part);
+        builder.buffer().extend_from_slice(&part);
         if self.cut.middle.is_empty() {
             let Cut { tail, .. } = std::mem::take(&mut self.cut);
-            gather.small().extend_from_slice(tail);
+            builder.buffer().extend_from_slice(tail);
         }
         room > 0
     }
@@ -207,26 +207,26 @@ impl Iterator for Pieces {
     type Item = Rope;
 
     fn next(&mut self) -> Option<Rope> {
-        let mut gather = Gather::default();
-        gather.small().append(&mut self.head);
-        while gather.len() < PIECE_BYTES {
+        let mut builder = RopeBuilder::default();
+        builder.buffer().append(&mut self.head);
+        while builder.len() < PIECE_BYTES {
             if !self.cut.middle.is_empty() {
-                if !self.push_cut(&mut gather) {
+                if !self.push_cut(&mut builder) {
                     break;
                 }
             } else if let Some(object) = self.objects.as_slice().first().cloned() {
-                if !self.push_item(&object, &mut gather) {
+                if !self.push_item(&object, &mut builder) {
                     break;
                 }
                 self.objects.next();
             } else {
-                if gather.is_empty() || gather.len() + self.tail.len() <= PIECE_BYTES {
-                    gather.small().append(&mut self.tail);
+                if builder.is_empty() || builder.len() + self.tail.len() <= PIECE_BYTES {
+                    builder.buffer().append(&mut self.tail);
                 }
                 break;
             }
         }
-        let rope = gather.finish();
+        let rope = builder.finish();
         self.left = self.left.saturating_sub(rope.remaining());
         rope.has_remaining().then_some(rope)
     }

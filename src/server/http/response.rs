@@ -14,7 +14,7 @@ use crate::api::media_type::{self, Encoding, Form};
 use crate::api::query::Query;
 use crate::api::status::Status;
 use crate::codec::list::{Pieces, Spliced};
-use crate::codec::rope::{Gather, PIECE_BYTES, Rope, SHARED_BYTES_MIN};
+use crate::codec::rope::{PIECE_BYTES, Rope, RopeBuilder, SHARED_BYTES_MIN};
 use crate::codec::{pretty, protobuf};
 use crate::server::forward::Hold;
 use crate::server::forward::watch::ForwardedWatch;
@@ -109,22 +109,22 @@ impl Chunks {
 
     /// Up to a piece of bytes.
     fn gather(&mut self) -> Rope {
-        let mut gather = Gather::default();
-        while gather.len() < PIECE_BYTES {
+        let mut builder = RopeBuilder::default();
+        while builder.len() < PIECE_BYTES {
             if self.chunk.is_empty() {
                 let Some(next) = self.rest.next() else { break };
                 self.chunk_bytes = next.len();
                 self.chunk = next;
             }
-            let room = PIECE_BYTES - gather.len();
+            let room = PIECE_BYTES - builder.len();
             let part = self.chunk.split_to(room.min(self.chunk.len()));
             if part.len() < SHARED_BYTES_MIN || part.len() < self.chunk_bytes / 2 {
-                gather.small().extend_from_slice(&part);
+                builder.buffer().extend_from_slice(&part);
             } else {
-                gather.share(part);
+                builder.push_shared(part);
             }
         }
-        gather.finish()
+        builder.finish()
     }
 }
 
