@@ -13,7 +13,7 @@ use weir::cache::core::snapshot::{PageRange, Snapshot};
 use weir::cache::core::watch_cache::{Change, WatchCache};
 use weir::cache::core::watcher::WatchFilter;
 use weir::codec::frame::{self, EventType, FrameSplitter};
-use weir::codec::gzip::segments::Segments;
+use weir::codec::gzip::segments::SegmentCache;
 use weir::codec::ingest;
 use weir::codec::object::Object;
 
@@ -211,7 +211,7 @@ fn deflate(fixture: &Fixture) -> Case {
     let objects = lists::shared(&fixture.json, 30);
     let times = objects.len();
     let mut list = Some(lists::encode(&fixture.json, objects));
-    let segments = Segments::new(0);
+    let segments = SegmentCache::new(0);
     case("deflate, an object", times, move || {
         black_box(list.take().map(|list| lists::compress_from(&segments, list)));
     })

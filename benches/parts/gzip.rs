@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use criterion::{BatchSize, Criterion, Throughput};
 
-use weir::codec::gzip::segments::Segments;
+use weir::codec::gzip::segments::SegmentCache;
 
 use crate::lists::{compress, compress_from, encode, shared};
 use crate::pods::Pods;
@@ -19,7 +19,7 @@ pub(crate) fn bench(criterion: &mut Criterion) {
         let list = || encode(&pods, objects.clone());
         bencher.iter_batched(list, compress, BatchSize::SmallInput);
     });
-    let segments = Segments::new(usize::MAX);
+    let segments = SegmentCache::new(usize::MAX);
     compress_from(&segments, encode(&pods, objects.clone()));
     group.bench_function("the same, kept", |bencher| {
         let list = || encode(&pods, objects.clone());

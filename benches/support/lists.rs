@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::{Buf as _, Bytes};
 use weir::api::media_type::Form;
-use weir::codec::gzip::segments::Segments;
+use weir::codec::gzip::segments::SegmentCache;
 use weir::codec::list::{self, ListMeta, Spliced};
 use weir::codec::object::Object;
 
@@ -31,14 +31,14 @@ pub(crate) fn take(list: Spliced) -> usize {
 
 /// Compresses a list of which nothing was kept.
 pub(crate) fn compress(list: Spliced) -> Vec<Bytes> {
-    compress_from(&Segments::new(0), list)
+    compress_from(&SegmentCache::new(0), list)
 }
 
 /// Compresses a list with what is kept of it.
-pub(crate) fn compress_from(segments: &Segments, list: Spliced) -> Vec<Bytes> {
-    let mut draft = segments.look_up(list);
-    segments.complete(&mut draft).expect("it is deflated");
-    draft.member().expect("it is complete")
+pub(crate) fn compress_from(segments: &SegmentCache, list: Spliced) -> Vec<Bytes> {
+    let mut pending = segments.look_up(list);
+    segments.complete(&mut pending).expect("it is deflated");
+    pending.member().expect("it is complete")
 }
 
 /// The first so many pods, as a cache holds them.

@@ -17,14 +17,14 @@ pub(super) struct Checksum {
 
 impl Checksum {
     /// Of these.
-    pub(super) fn of(bytes: &[u8]) -> Self {
+    pub(super) fn new(bytes: &[u8]) -> Self {
         let mut crc = Crc::new();
         crc.update(bytes);
         Self { crc: crc.sum(), power: power(bytes.len()), length: bytes.len() as u32 }
     }
 
     /// Of these bytes and then those.
-    pub(super) fn then(self, next: Self) -> Self {
+    pub(super) fn append(self, next: Self) -> Self {
         Self {
             crc: product(self.crc, next.power) ^ next.crc,
             power: product(self.power, next.power),
@@ -82,9 +82,9 @@ mod tests {
     proptest! {
         #[test]
         fn the_whole_is_made_of_its_parts(parts in vec(vec(any::<u8>(), 0..300), 0..6)) {
-            let whole = Checksum::of(&parts.concat());
+            let whole = Checksum::new(&parts.concat());
             let together =
-                parts.iter().fold(Checksum::of(b""), |sum, part| sum.then(Checksum::of(part)));
+                parts.iter().fold(Checksum::new(b""), |sum, part| sum.append(Checksum::new(part)));
             prop_assert_eq!(together, whole);
         }
     }
@@ -93,8 +93,8 @@ mod tests {
     fn long_parts_count_too() {
         let zeros = vec![0; 3 << 20];
         let whole = [&b"123456789"[..], &zeros, b"x"].concat();
-        let parts = [&b"123456789"[..], &zeros, b"x"].map(Checksum::of);
+        let parts = [&b"123456789"[..], &zeros, b"x"].map(Checksum::new);
         assert_eq!(parts[0].crc, 0xcbf4_3926);
-        assert_eq!(parts.into_iter().reduce(Checksum::then), Some(Checksum::of(&whole)));
+        assert_eq!(parts.into_iter().reduce(Checksum::append), Some(Checksum::new(&whole)));
     }
 }

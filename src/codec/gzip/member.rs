@@ -12,7 +12,7 @@ use super::segments::Segment;
 use crate::codec::list::Spliced;
 
 /// The list, whose segments these are.
-pub(super) fn of(list: &Spliced, segments: &[Arc<Segment>]) -> Vec<Bytes> {
+pub(super) fn build(list: &Spliced, segments: &[Arc<Segment>]) -> Vec<Bytes> {
     let (head, tail, separator) = (list.head(), list.tail(), list.items().separator());
     let mut chunks = Vec::with_capacity(segments.len() * 2 + 2);
     let mut first = HEADER.to_vec();
@@ -20,19 +20,19 @@ pub(super) fn of(list: &Spliced, segments: &[Arc<Segment>]) -> Vec<Bytes> {
     chunks.push(Bytes::from(first));
     let mut between = Vec::new();
     store(separator, false, &mut between);
-    let (between, between_checksum) = (Bytes::from(between), Checksum::of(separator));
-    let mut checksum = Checksum::of(head);
+    let (between, between_checksum) = (Bytes::from(between), Checksum::new(separator));
+    let mut checksum = Checksum::new(head);
     for (index, segment) in segments.iter().enumerate() {
         if index > 0 && !separator.is_empty() {
             chunks.push(between.clone());
-            checksum = checksum.then(between_checksum);
+            checksum = checksum.append(between_checksum);
         }
         chunks.push(segment.deflated.clone());
-        checksum = checksum.then(segment.checksum);
+        checksum = checksum.append(segment.checksum);
     }
     let mut last = Vec::new();
     store(tail, true, &mut last);
-    last.extend_from_slice(&checksum.then(Checksum::of(tail)).trailer());
+    last.extend_from_slice(&checksum.append(Checksum::new(tail)).trailer());
     chunks.push(Bytes::from(last));
     chunks
 }

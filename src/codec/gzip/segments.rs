@@ -13,7 +13,7 @@
 //! kept alive to compare it with.
 //!
 //! **What is kept** is bounded in bytes, and what was not used for longest goes first: the runs of objects that were replaced are
-//! never asked for again. They go after [`IDLE`] at the latest, as long as somebody calls [`Segments::totals`] now and then. A run is deflated once however many lists want it at the same time.
+//! never asked for again. They go after [`IDLE_MAX`] at the latest, as long as somebody calls [`SegmentCache::totals`] now and then. A run is deflated once however many lists want it at the same time.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -31,8 +31,8 @@ use crate::codec::object::Object;
 
 /// The runs that are kept. Cheap to clone.
 #[derive(Clone)]
-pub struct Segments {
-    kept: Cache<Run, Arc<Segment>>,
+pub struct SegmentCache {
+    cache: Cache<Run, Arc<Segment>>,
 }
 
 /// What a segment is of.
@@ -50,65 +50,66 @@ pub(super) struct Segment {
 }
 
 /// A list of which some segments may be missing.
-pub struct Draft {
+pub struct PendingList {
     list: Spliced,
     runs: Vec<(Range<usize>, Option<Arc<Segment>>)>,
 }
 
-impl Segments {
+impl SegmentCache {
     /// Keeps so many bytes.
     pub fn new(bytes_max: usize) -> Self {
         let weigh = |run: &Run, segment: &Arc<Segment>| {
-            let bytes = segment.deflated.len() + size_of_val(&*run.objects) + ENTRY_BYTES;
+            let bytes =
+                segment.deflated.len() + size_of_val(&*run.objects) + SEGMENT_OVERHEAD_BYTES;
             u32::try_from(bytes).unwrap_or(u32::MAX)
         };
-        let kept = Cache::builder()
+        let cache = Cache::builder()
             .max_capacity(bytes_max as u64)
             .weigher(weigh)
             // What is new is wanted more than what was wanted often: that may be of objects which are no more.
             .eviction_policy(EvictionPolicy::lru())
-            .time_to_idle(IDLE)
+            .time_to_idle(IDLE_MAX)
             .build();
-        Self { kept }
+        Self { cache }
     }
 
     /// How many segments are kept, and their bytes with all that is kept beside them.
     pub fn totals(&self) -> (u64, u64) {
-        self.kept.run_pending_tasks();
-        (self.kept.entry_count(), self.kept.weighted_size())
+        self.cache.run_pending_tasks();
+        (self.cache.entry_count(), self.cache.weighted_size())
     }
 
     /// Looks up what is kept of a list.
-    pub fn look_up(&self, list: Spliced) -> Draft {
+    pub fn look_up(&self, list: Spliced) -> PendingList {
         let (items, objects) = (list.items(), list.objects());
         let runs = runs(items, objects)
             .map(|run| {
-                let segment = self.kept.get(&Run::of(items, objects, &run));
+                let segment = self.cache.get(&Run::new(items, objects, &run));
                 (run, segment)
             })
             .collect();
-        Draft { list, runs }
+        PendingList { list, runs }
     }
 
     /// Deflates what is missing of a list, which is then kept. Takes some milliseconds of CPU per megabyte: not for an async worker. `None` if
     /// the compressor fails.
-    pub fn complete(&self, draft: &mut Draft) -> Option<()> {
+    pub fn complete(&self, pending: &mut PendingList) -> Option<()> {
         let mut deflater = Deflater::new();
-        let (items, objects) = (draft.list.items(), draft.list.objects());
-        for (run, segment) in &mut draft.runs {
+        let (items, objects) = (pending.list.items(), pending.list.objects());
+        for (run, segment) in &mut pending.runs {
             if segment.is_none() {
                 let deflate = || deflater.segment(items, objects.get(run.clone())?).map(Arc::new);
-                let run = Run::of(items, objects, run);
-                *segment = Some(self.kept.optionally_get_with(run, deflate)?);
+                let run = Run::new(items, objects, run);
+                *segment = Some(self.cache.optionally_get_with(run, deflate)?);
             }
         }
         Some(())
     }
 }
 
-impl Draft {
+impl PendingList {
     /// How many segments it has, and how many of them are missing.
-    pub fn segments(&self) -> (usize, usize) {
+    pub fn segment_counts(&self) -> (usize, usize) {
         let missing = self.runs.iter().filter(|(_, segment)| segment.is_none()).count();
         (self.runs.len(), missing)
     }
@@ -116,12 +117,12 @@ impl Draft {
     /// The gzip member; `None` while segments are missing.
     pub fn member(self) -> Option<Vec<Bytes>> {
         let segments: Option<Vec<_>> = self.runs.into_iter().map(|(_, segment)| segment).collect();
-        Some(member::of(&self.list, &segments?))
+        Some(member::build(&self.list, &segments?))
     }
 }
 
 impl Run {
-    fn of(items: Items, objects: &[Arc<Object>], run: &Range<usize>) -> Self {
+    fn new(items: Items, objects: &[Arc<Object>], run: &Range<usize>) -> Self {
         let objects = objects.get(run.clone()).unwrap_or_default();
         Self { items, objects: objects.iter().map(|object| object.number()).collect() }
     }
@@ -172,7 +173,7 @@ impl Deflater {
         }
         self.deflate()?;
         let deflated = Bytes::copy_from_slice(&self.deflated);
-        Some(Segment { deflated, checksum: Checksum::of(&self.plain) })
+        Some(Segment { deflated, checksum: Checksum::new(&self.plain) })
     }
 
     fn deflate(&mut self) -> Option<()> {
@@ -208,11 +209,11 @@ const RUN_BYTES_MAX: usize = 256 << 10;
 const DEFLATE_BYTES_MIN: usize = 1 << 10;
 
 /// How long what nobody asks for is kept: clients that list again after a while find it, and what was deleted does not stay for good.
-const IDLE: Duration = Duration::from_secs(600);
+const IDLE_MAX: Duration = Duration::from_secs(600);
 
 /// What a kept segment costs beside its bytes and its objects' numbers: the entry, its place in the order of use, and the allocator's rounding.
 /// Measured generously.
-const ENTRY_BYTES: usize = 320;
+const SEGMENT_OVERHEAD_BYTES: usize = 320;
 
 #[cfg(test)]
 mod tests;

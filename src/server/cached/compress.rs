@@ -12,7 +12,7 @@ use bytes::Bytes;
 
 use crate::cache::handle::Refusal;
 use crate::codec::gzip;
-use crate::codec::gzip::segments::{Draft, Segments};
+use crate::codec::gzip::segments::{PendingList, SegmentCache};
 use crate::codec::list::Spliced;
 use crate::server::cached::compress::metrics::GzipMetrics;
 use crate::server::delegate::Reason;
@@ -20,7 +20,7 @@ use crate::server::delegate::Reason;
 /// Compresses. Cheap to clone.
 #[derive(Clone)]
 pub struct Compressor {
-    segments: Segments,
+    segments: SegmentCache,
     metrics: GzipMetrics,
 }
 
@@ -28,7 +28,7 @@ impl Compressor {
     /// Keeps so many bytes of what it compressed.
     pub fn new(bytes_max: usize, metrics: GzipMetrics) -> Self {
         metrics.limit(bytes_max);
-        Self { segments: Segments::new(bytes_max), metrics }
+        Self { segments: SegmentCache::new(bytes_max), metrics }
     }
 
     /// Lets go, now and then, of what nobody asks for any more. Without end.
@@ -45,24 +45,24 @@ impl Compressor {
     }
 
     /// Begins a list with what is kept of it.
-    pub(crate) fn begin(&self, list: Spliced) -> Draft {
-        let draft = self.segments.look_up(list);
-        let (segments, missing) = draft.segments();
+    pub(crate) fn begin(&self, list: Spliced) -> PendingList {
+        let pending = self.segments.look_up(list);
+        let (segments, missing) = pending.segment_counts();
         self.metrics.looked_up(segments, missing);
-        draft
+        pending
     }
 
     /// Ends it.
-    pub(crate) async fn end(&self, mut draft: Draft) -> Result<Vec<Bytes>, Reason> {
-        let (_, missing) = draft.segments();
+    pub(crate) async fn end(&self, mut pending: PendingList) -> Result<Vec<Bytes>, Reason> {
+        let (_, missing) = pending.segment_counts();
         if missing == 0 {
-            return draft.member().ok_or(FAILED);
+            return pending.member().ok_or(FAILED);
         }
         let this = self.clone();
         let completed = tokio::task::spawn_blocking(move || {
-            this.segments.complete(&mut draft)?;
+            this.segments.complete(&mut pending)?;
             this.count_kept();
-            draft.member()
+            pending.member()
         });
         completed.await.ok().flatten().ok_or(FAILED)
     }

@@ -14,7 +14,7 @@ use crate::api::resource::{ApiResource, Representation};
 use crate::api::resource_version::ResourceVersion;
 use crate::cache::handle::{CacheHandle, Refusal};
 use crate::cache::progress::CATCH_UP_TIMEOUT;
-use crate::codec::gzip::segments::Draft;
+use crate::codec::gzip::segments::PendingList;
 use crate::codec::list::{self, Spliced};
 use crate::codec::{gzip, pretty};
 use crate::server::cached::compress::{self, Compressor};
@@ -64,37 +64,42 @@ pub(crate) async fn serve(read: &Read<'_>, plan: ListPlan) -> Result<Response<Bo
         make(resource, selected, form, gzip)
     };
     match made {
-        Made::Spliced(list) if form.view == View::Full => {
+        EncodedList::Spliced(list) if form.view == View::Full => {
             Ok(plain(read, &handle, Body::list(list)))
         }
         // While it waits for a client, a list of references would keep whole bodies for a little of each.
-        Made::Spliced(list) if list.len() > COPIED_IN_PLACE_MAX => {
+        EncodedList::Spliced(list) if list.len() > COPIED_IN_PLACE_MAX => {
             let copied = tokio::task::spawn_blocking(move || copied(list)).await;
             let copied = copied.map_err(|_| Reason::Refused(Refusal::Stopping))?;
             Ok(plain(read, &handle, Body::chunks(copied)))
         }
-        Made::Spliced(list) => Ok(plain(read, &handle, Body::chunks(copied(list)))),
-        Made::Copied(body) => respond(read, &handle, body).await,
-        Made::Compressed(draft) => {
-            let member = read.compressor.end(draft).await?;
+        EncodedList::Spliced(list) => Ok(plain(read, &handle, Body::chunks(copied(list)))),
+        EncodedList::Copied(body) => respond(read, &handle, body).await,
+        EncodedList::Compressed(pending) => {
+            let member = read.compressor.end(pending).await?;
             Ok(compressed(read, &handle, member))
         }
     }
 }
 
 /// A list, nearly an answer.
-enum Made {
+enum EncodedList {
     Spliced(Spliced),
     Copied(Vec<Bytes>),
-    Compressed(Draft),
+    Compressed(PendingList),
 }
 
-fn make(resource: &ApiResource, selected: Selected, form: Form, gzip: Option<&Compressor>) -> Made {
+fn make(
+    resource: &ApiResource,
+    selected: Selected,
+    form: Form,
+    gzip: Option<&Compressor>,
+) -> EncodedList {
     let list = list::encode(resource, form, &selected.meta, selected.objects);
     match gzip.filter(|_| list.len() > gzip::THRESHOLD_BYTES) {
-        _ if form.pretty => Made::Copied(vec![pretty::indent(&list.concat()).into()]),
-        Some(compressor) => Made::Compressed(compressor.begin(list)),
-        None => Made::Spliced(list),
+        _ if form.pretty => EncodedList::Copied(vec![pretty::indent(&list.concat()).into()]),
+        Some(compressor) => EncodedList::Compressed(compressor.begin(list)),
+        None => EncodedList::Spliced(list),
     }
 }
 

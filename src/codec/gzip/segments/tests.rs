@@ -22,11 +22,11 @@ fn spliced(form: Form, objects: Vec<Arc<Object>>) -> Spliced {
 }
 
 /// The member, and how many segments it has and had to be deflated.
-fn compressed(segments: &Segments, list: Spliced) -> (Vec<Bytes>, (usize, usize)) {
-    let mut draft = segments.look_up(list);
-    let counted = draft.segments();
-    segments.complete(&mut draft).unwrap();
-    (draft.member().unwrap(), counted)
+fn compressed(segments: &SegmentCache, list: Spliced) -> (Vec<Bytes>, (usize, usize)) {
+    let mut pending = segments.look_up(list);
+    let counted = pending.segment_counts();
+    segments.complete(&mut pending).unwrap();
+    (pending.member().unwrap(), counted)
 }
 
 fn decoded(member: &[Bytes]) -> Vec<u8> {
@@ -76,7 +76,7 @@ proptest! {
         kept in prop_oneof![Just(0), Just(100_000), Just(usize::MAX)],
         steps in vec(step(), 1..40),
     ) {
-        let segments = Segments::new(kept);
+        let segments = SegmentCache::new(kept);
         let put = |number, bytes| config_map(encoding, number, &data(number + bytes, bytes));
         let mut present: BTreeMap<usize, _> = (0..300).map(|n| (n, put(n, n * 7))).collect();
         for step in steps {
@@ -102,7 +102,7 @@ proptest! {
 
 #[test]
 fn a_change_costs_the_segments_around_it() {
-    let segments = Segments::new(usize::MAX);
+    let segments = SegmentCache::new(usize::MAX);
     let mut present = objects((0..1_500).map(|n| n * 2));
     let list = |present: &BTreeMap<usize, Arc<Object>>| {
         let list = spliced(FULL, present.values().cloned().collect());
@@ -128,7 +128,7 @@ fn a_change_costs_the_segments_around_it() {
 
 #[test]
 fn lists_share_what_they_show_alike() {
-    let segments = Segments::new(usize::MAX);
+    let segments = SegmentCache::new(usize::MAX);
     let present = objects(0..2_000);
     let part =
         |range: Range<usize>| spliced(FULL, present.range(range).map(|it| it.1.clone()).collect());
@@ -146,7 +146,7 @@ fn lists_share_what_they_show_alike() {
 
 #[test]
 fn an_equal_object_is_not_the_same() {
-    let segments = Segments::new(usize::MAX);
+    let segments = SegmentCache::new(usize::MAX);
     let one = |n| objects(n..n + 1).into_values().collect();
     assert_eq!(compressed(&segments, spliced(FULL, one(1))).1, (1, 1));
     assert_eq!(compressed(&segments, spliced(FULL, one(1))).1, (1, 1));
@@ -154,13 +154,13 @@ fn an_equal_object_is_not_the_same() {
 
 #[test]
 fn what_several_lists_lack_is_deflated_once() {
-    let segments = Segments::new(usize::MAX);
+    let segments = SegmentCache::new(usize::MAX);
     let present: Vec<_> = objects(0..500).into_values().collect();
-    let drafts = [(); 2].map(|()| segments.look_up(spliced(FULL, present.clone())));
-    let members = drafts.map(|mut draft| {
-        assert_eq!(draft.segments().0, draft.segments().1);
-        segments.complete(&mut draft).unwrap();
-        draft.member().unwrap()
+    let pending_lists = [(); 2].map(|()| segments.look_up(spliced(FULL, present.clone())));
+    let members = pending_lists.map(|mut pending| {
+        assert_eq!(pending.segment_counts().0, pending.segment_counts().1);
+        segments.complete(&mut pending).unwrap();
+        pending.member().unwrap()
     });
     // But for the first and last chunks, which are the list's own.
     let shared = |member: &[Bytes]| -> Vec<_> {
@@ -173,7 +173,7 @@ fn what_several_lists_lack_is_deflated_once() {
 #[test]
 fn what_is_kept_is_bounded_and_the_newest() {
     let bytes_max = 200_000;
-    let segments = Segments::new(bytes_max);
+    let segments = SegmentCache::new(bytes_max);
     let mut last = Vec::new();
     for start in 0..40 {
         last = objects(start * 1_000..start * 1_000 + 300).into_values().collect();
@@ -181,6 +181,6 @@ fn what_is_kept_is_bounded_and_the_newest() {
         let (count, bytes) = segments.totals();
         assert!(count > 0 && bytes <= bytes_max as u64, "{bytes}");
     }
-    let draft = segments.look_up(spliced(FULL, last));
-    assert_eq!(draft.segments().1, 0);
+    let pending = segments.look_up(spliced(FULL, last));
+    assert_eq!(pending.segment_counts().1, 0);
 }
