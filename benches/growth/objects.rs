@@ -5,7 +5,7 @@ use std::hint::black_box;
 use weir::cache::core::snapshot::{PageRange, Snapshot};
 use weir::cache::core::watch_cache::{Change, State, WatchCache};
 use weir::cache::core::watcher::WatchFilter;
-use weir::codec::list::Spliced;
+use weir::codec::list::SplicedList;
 
 use crate::caches::{NOW, cache, of_node};
 use crate::curve::{Curve, Law, Series};
@@ -145,7 +145,7 @@ pub(crate) fn list() -> Curve {
 }
 
 /// A list, not taken yet.
-pub(crate) fn encoded(pods: &Pods, state: &State, filter: &WatchFilter) -> Spliced {
+pub(crate) fn encoded(pods: &Pods, state: &State, filter: &WatchFilter) -> SplicedList {
     let indexed = pods.resource.selectable.indexed();
     let range = PageRange { indexed, ..PageRange::default() };
     let page = Snapshot::latest(state).page(filter, &range);

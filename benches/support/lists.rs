@@ -5,19 +5,19 @@ use std::sync::Arc;
 use bytes::{Buf as _, Bytes};
 use weir::api::media_type::Form;
 use weir::codec::gzip::segments::SegmentCache;
-use weir::codec::list::{self, ListMeta, Spliced};
+use weir::codec::list::{self, ListMeta, SplicedList};
 use weir::codec::object::Object;
 
 use crate::pods::{Pods, resource_version};
 
-pub(crate) fn encode(pods: &Pods, objects: Vec<Arc<Object>>) -> Spliced {
+pub(crate) fn encode(pods: &Pods, objects: Vec<Arc<Object>>) -> SplicedList {
     let form = Form { encoding: pods.representation.encoding(), ..Form::JSON };
     let meta = ListMeta { resource_version: resource_version(0), ..ListMeta::default() };
     list::encode(&pods.resource, form, &meta, objects)
 }
 
 /// Takes a list as a connection does, piece by piece; its length.
-pub(crate) fn take(list: Spliced) -> usize {
+pub(crate) fn take(list: SplicedList) -> usize {
     let mut length = 0;
     for mut piece in list {
         while piece.has_remaining() {
@@ -30,12 +30,12 @@ pub(crate) fn take(list: Spliced) -> usize {
 }
 
 /// Compresses a list of which nothing was kept.
-pub(crate) fn compress(list: Spliced) -> Vec<Bytes> {
+pub(crate) fn compress(list: SplicedList) -> Vec<Bytes> {
     compress_from(&SegmentCache::new(0), list)
 }
 
 /// Compresses a list with what is kept of it.
-pub(crate) fn compress_from(segments: &SegmentCache, list: Spliced) -> Vec<Bytes> {
+pub(crate) fn compress_from(segments: &SegmentCache, list: SplicedList) -> Vec<Bytes> {
     let mut pending = segments.look_up(list);
     segments.complete(&mut pending).expect("it is deflated");
     pending.member().expect("it is complete")

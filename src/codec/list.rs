@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 
 pub use self::encode::encode;
 pub use self::reader::{ListError, ListReader};
-pub use self::spliced::{Items, Pieces, Spliced};
+pub use self::spliced::{ItemFormat, Pieces, SplicedList};
 use crate::api::media_type::Encoding;
 use crate::api::resource::{ApiResource, Representation};
 use crate::api::resource_version::ResourceVersion;

@@ -9,11 +9,11 @@ use bytes::Bytes;
 
 use super::checksum::Checksum;
 use super::segments::Segment;
-use crate::codec::list::Spliced;
+use crate::codec::list::SplicedList;
 
 /// The list, whose segments these are.
-pub(super) fn build(list: &Spliced, segments: &[Arc<Segment>]) -> Vec<Bytes> {
-    let (head, tail, separator) = (list.head(), list.tail(), list.items().separator());
+pub(super) fn build(list: &SplicedList, segments: &[Arc<Segment>]) -> Vec<Bytes> {
+    let (head, tail, separator) = (list.head(), list.tail(), list.item_format().separator());
     let mut chunks = Vec::with_capacity(segments.len() * 2 + 2);
     let mut first = HEADER.to_vec();
     store(head, false, &mut first);

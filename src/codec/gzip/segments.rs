@@ -26,7 +26,7 @@ use moka::sync::Cache;
 
 use super::checksum::Checksum;
 use super::member;
-use crate::codec::list::{Items, Spliced};
+use crate::codec::list::{ItemFormat, SplicedList};
 use crate::codec::object::Object;
 
 /// The runs that are kept. Cheap to clone.
@@ -38,7 +38,7 @@ pub struct SegmentCache {
 /// What a segment is of.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Run {
-    items: Items,
+    format: ItemFormat,
     objects: Box<[u64]>,
 }
 
@@ -51,7 +51,7 @@ pub(super) struct Segment {
 
 /// A list of which some segments may be missing.
 pub struct PendingList {
-    list: Spliced,
+    list: SplicedList,
     runs: Vec<(Range<usize>, Option<Arc<Segment>>)>,
 }
 
@@ -80,11 +80,11 @@ impl SegmentCache {
     }
 
     /// Looks up what is kept of a list.
-    pub fn look_up(&self, list: Spliced) -> PendingList {
-        let (items, objects) = (list.items(), list.objects());
-        let runs = runs(items, objects)
+    pub fn look_up(&self, list: SplicedList) -> PendingList {
+        let (format, objects) = (list.item_format(), list.objects());
+        let runs = runs(format, objects)
             .map(|run| {
-                let segment = self.cache.get(&Run::new(items, objects, &run));
+                let segment = self.cache.get(&Run::new(format, objects, &run));
                 (run, segment)
             })
             .collect();
@@ -95,11 +95,11 @@ impl SegmentCache {
     /// the compressor fails.
     pub fn complete(&self, pending: &mut PendingList) -> Option<()> {
         let mut deflater = Deflater::new();
-        let (items, objects) = (pending.list.items(), pending.list.objects());
+        let (format, objects) = (pending.list.item_format(), pending.list.objects());
         for (run, segment) in &mut pending.runs {
             if segment.is_none() {
-                let deflate = || deflater.segment(items, objects.get(run.clone())?).map(Arc::new);
-                let run = Run::new(items, objects, run);
+                let deflate = || deflater.segment(format, objects.get(run.clone())?).map(Arc::new);
+                let run = Run::new(format, objects, run);
                 *segment = Some(self.cache.optionally_get_with(run, deflate)?);
             }
         }
@@ -122,20 +122,20 @@ impl PendingList {
 }
 
 impl Run {
-    fn new(items: Items, objects: &[Arc<Object>], run: &Range<usize>) -> Self {
+    fn new(format: ItemFormat, objects: &[Arc<Object>], run: &Range<usize>) -> Self {
         let objects = objects.get(run.clone()).unwrap_or_default();
-        Self { items, objects: objects.iter().map(|object| object.number()).collect() }
+        Self { format, objects: objects.iter().map(|object| object.number()).collect() }
     }
 }
 
 /// Cuts a list's objects into runs.
-fn runs(items: Items, objects: &[Arc<Object>]) -> impl Iterator<Item = Range<usize>> {
+fn runs(format: ItemFormat, objects: &[Arc<Object>]) -> impl Iterator<Item = Range<usize>> {
     let mut start = 0;
     std::iter::from_fn(move || {
         let rest = objects.get(start..).filter(|rest| !rest.is_empty())?;
         let mut bytes = 0;
         let last = rest.iter().position(|object| {
-            let own = items.len(object);
+            let own = format.len(object);
             bytes += own;
             bytes >= RUN_BYTES_MAX || (bytes >= RUN_BYTES_MIN && is_boundary(object, own))
         });
@@ -163,13 +163,13 @@ impl Deflater {
         Self { state, plain: Vec::new(), deflated: Vec::new() }
     }
 
-    fn segment(&mut self, items: Items, objects: &[Arc<Object>]) -> Option<Segment> {
+    fn segment(&mut self, format: ItemFormat, objects: &[Arc<Object>]) -> Option<Segment> {
         self.plain.clear();
         for (index, object) in objects.iter().enumerate() {
             if index > 0 {
-                self.plain.extend_from_slice(items.separator());
+                self.plain.extend_from_slice(format.separator());
             }
-            items.write(object, &mut self.plain);
+            format.write(object, &mut self.plain);
         }
         self.deflate()?;
         let deflated = Bytes::copy_from_slice(&self.deflated);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::ListMeta;
-use super::spliced::{Items, Spliced};
+use super::spliced::{ItemFormat, SplicedList};
 use crate::api::media_type::{Encoding, Form, META_V1, PARTIAL_OBJECT_METADATA_LIST, View};
 use crate::api::resource::{ApiResource, Shape};
 use crate::codec::object::Object;
@@ -17,27 +17,27 @@ pub fn encode(
     form: Form,
     meta: &ListMeta,
     objects: Vec<Arc<Object>>,
-) -> Spliced {
-    let items = Items { encoding: form.encoding, view: form.view };
-    let items_bytes = objects.iter().map(|object| items.len(object)).sum();
+) -> SplicedList {
+    let format = ItemFormat { encoding: form.encoding, view: form.view };
+    let items_bytes = objects.iter().map(|object| format.len(object)).sum();
     let (head, tail) = match form.encoding {
         Encoding::Json => {
             let (head, tail) = envelope(resource, form.view, meta, objects.is_empty());
             (head.into_bytes(), tail.into_bytes())
         }
-        Encoding::Protobuf => protobuf_envelope(resource, items, meta, items_bytes),
+        Encoding::Protobuf => protobuf_envelope(resource, format, meta, items_bytes),
     };
-    Spliced::new(items, head, objects, items_bytes, tail)
+    SplicedList::new(format, head, objects, items_bytes, tail)
 }
 
 /// What stands before the first object, the length of all among it, and after the last.
 fn protobuf_envelope(
     resource: &ApiResource,
-    items: Items,
+    format: ItemFormat,
     meta: &ListMeta,
     items_bytes: usize,
 ) -> (Vec<u8>, Vec<u8>) {
-    let mut head = match items.view {
+    let mut head = match format.view {
         View::Full => protobuf::envelope_head(&resource.gvr.api_version(), &resource.list_kind),
         View::Metadata => protobuf::envelope_head(META_V1, PARTIAL_OBJECT_METADATA_LIST),
     };

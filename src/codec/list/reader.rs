@@ -23,19 +23,19 @@ pub enum ListError {
 #[derive(Debug)]
 pub struct ListReader {
     item_bytes_max: usize,
-    place: Place,
-    value: Value,
+    position: Position,
+    value: ValueScanner,
     /// The list without its items.
-    around: Vec<u8>,
+    envelope: Vec<u8>,
     /// The beginning of an item whose end has not come yet.
     partial: Vec<u8>,
 }
 
 /// Where in the list the next byte stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum Position {
     /// Before the items or after them.
-    Around,
+    Envelope,
     /// After the bracket that opens the items.
     First,
     /// Within an item.
@@ -48,7 +48,7 @@ enum Place {
 
 /// How deep within a value of JSON the next byte stands.
 #[derive(Debug, Default)]
-struct Value {
+struct ValueScanner {
     depth: usize,
     in_string: bool,
     escaped: bool,
@@ -59,9 +59,9 @@ impl ListReader {
     pub fn new(item_bytes_max: usize) -> Self {
         Self {
             item_bytes_max,
-            place: Place::Around,
-            value: Value::default(),
-            around: Vec::new(),
+            position: Position::Envelope,
+            value: ValueScanner::default(),
+            envelope: Vec::new(),
             partial: Vec::new(),
         }
     }
@@ -76,10 +76,10 @@ impl ListReader {
         let mut item =
             |bytes: &[u8]| ingest::list_item(bytes, resource, Representation::Json).map(&mut take);
         while !chunk.is_empty() {
-            chunk = match self.place {
-                Place::Around => self.around(chunk)?,
-                Place::Item => self.item(chunk, &mut item)?,
-                Place::First | Place::After | Place::Next => self.between(chunk)?,
+            chunk = match self.position {
+                Position::Envelope => self.envelope(chunk)?,
+                Position::Item => self.item(chunk, &mut item)?,
+                Position::First | Position::After | Position::Next => self.between(chunk)?,
             };
         }
         Ok(())
@@ -87,9 +87,9 @@ impl ListReader {
 
     /// Ends the list: what it says of itself, without any objects. An error if it ended before its end.
     pub fn finish(&self, resource: &ApiResource) -> Result<ListPage, ListError> {
-        let page = parse_json(&self.around, resource, Representation::Json)?;
+        let page = parse_json(&self.envelope, resource, Representation::Json)?;
         // An array of another name was taken for what it is not.
-        if self.place == Place::Around && page.objects.is_empty() {
+        if self.position == Position::Envelope && page.objects.is_empty() {
             Ok(page)
         } else {
             Err(IngestError::Malformed.into())
@@ -101,16 +101,16 @@ impl ListReader {
         let mut rest = chunk;
         while let Some((byte, after)) = rest.split_first() {
             rest = after;
-            self.around.push(*byte);
+            self.envelope.push(*byte);
             self.value.take(*byte);
             let opens = *byte == b'[' && self.value.depth == 2 && !self.value.in_string;
-            if opens && opens_items(&self.around) {
-                self.place = Place::First;
+            if opens && opens_items(&self.envelope) {
+                self.position = Position::First;
                 return Ok(rest);
             }
         }
-        if self.around.len() > AROUND_BYTES_MAX {
-            return Err(ListError::TooLong(AROUND_BYTES_MAX));
+        if self.envelope.len() > ENVELOPE_BYTES_MAX {
+            return Err(ListError::TooLong(ENVELOPE_BYTES_MAX));
         }
         Ok(&[])
     }
@@ -118,18 +118,18 @@ impl ListReader {
     /// One byte between two items.
     fn between<'a>(&mut self, chunk: &'a [u8]) -> Result<&'a [u8], ListError> {
         let Some((byte, rest)) = chunk.split_first() else { return Ok(chunk) };
-        self.place = match (byte, self.place) {
+        self.position = match (byte, self.position) {
             (b' ' | b'\n' | b'\r' | b'\t', same) => same,
-            (b'{', Place::First | Place::Next) => {
-                self.value = Value::default();
-                self.place = Place::Item;
+            (b'{', Position::First | Position::Next) => {
+                self.value = ValueScanner::default();
+                self.position = Position::Item;
                 return Ok(chunk);
             }
-            (b',', Place::After) => Place::Next,
-            (b']', Place::First | Place::After) => {
-                self.around.push(b']');
-                self.value = Value { depth: 1, ..Value::default() };
-                Place::Around
+            (b',', Position::After) => Position::Next,
+            (b']', Position::First | Position::After) => {
+                self.envelope.push(b']');
+                self.value = ValueScanner { depth: 1, ..ValueScanner::default() };
+                Position::Envelope
             }
             _ => return Err(IngestError::Malformed.into()),
         };
@@ -153,13 +153,13 @@ impl ListReader {
             let whole = if self.partial.is_empty() { tail } else { &self.partial };
             take(whole)?;
             self.partial.clear();
-            self.place = Place::After;
+            self.position = Position::After;
         }
         Ok(rest)
     }
 }
 
-impl Value {
+impl ValueScanner {
     fn take(&mut self, byte: u8) {
         match (self.in_string, byte) {
             (true, _) if self.escaped => self.escaped = false,
@@ -195,14 +195,14 @@ impl Value {
 }
 
 /// Whether the bracket at the end opens the value of a key `items`. One that only ends so, written with an escape, is not known to a list either.
-fn opens_items(around: &[u8]) -> bool {
-    let key = around.strip_suffix(b"[").map(<[u8]>::trim_ascii_end);
+fn opens_items(envelope: &[u8]) -> bool {
+    let key = envelope.strip_suffix(b"[").map(<[u8]>::trim_ascii_end);
     let key = key.and_then(|key| key.strip_suffix(b":")).map(<[u8]>::trim_ascii_end);
     key.is_some_and(|key| key.ends_with(br#""items""#))
 }
 
 /// A list says little of itself: its kind and version, its resourceVersion and perhaps a token.
-const AROUND_BYTES_MAX: usize = 64 * 1024;
+const ENVELOPE_BYTES_MAX: usize = 64 * 1024;
 
 #[cfg(test)]
 mod tests {
@@ -302,9 +302,9 @@ mod tests {
         let long = "x".repeat(1024);
         let item = format!(r#"{{"items":[{{"k":"{long}"#);
         assert_eq!(read(&item, &[], &config_maps()).unwrap_err(), ListError::TooLong(1024));
-        let around = format!(r#"{{"kind":"{}"#, "x".repeat(AROUND_BYTES_MAX));
-        let refused = read(&around, &[], &config_maps()).unwrap_err();
-        assert_eq!(refused, ListError::TooLong(AROUND_BYTES_MAX));
+        let envelope = format!(r#"{{"kind":"{}"#, "x".repeat(ENVELOPE_BYTES_MAX));
+        let refused = read(&envelope, &[], &config_maps()).unwrap_err();
+        assert_eq!(refused, ListError::TooLong(ENVELOPE_BYTES_MAX));
     }
 
     proptest! {

@@ -17,12 +17,12 @@ use crate::codec::rope::{PIECE_BYTES, Rope, RopeBuilder};
 
 /// How a list writes its items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Items {
+pub struct ItemFormat {
     pub(crate) encoding: Encoding,
     pub(crate) view: View,
 }
 
-impl Items {
+impl ItemFormat {
     /// What stands between two items.
     pub(crate) fn separator(self) -> &'static [u8] {
         match self.encoding {
@@ -54,48 +54,48 @@ impl Items {
     }
 
     /// Appends an item, or only its beginning if it is to be cut; what must follow is returned.
-    fn gather(self, object: &Object, is_cut: bool, builder: &mut RopeBuilder) -> Cut {
+    fn append_to(self, object: &Object, is_cut: bool, builder: &mut RopeBuilder) -> PartialItem {
         let item = object.list_item(self.view);
         self.push_head(item.len(), builder.buffer());
         builder.buffer().extend_from_slice(item.head());
         if is_cut {
-            return Cut { middle: object.body.slice_ref(item.middle()), tail: item.tail() };
+            return PartialItem { middle: object.body.slice_ref(item.middle()), tail: item.tail() };
         }
         builder.push_part(&object.body, item.middle());
         builder.buffer().extend_from_slice(item.tail());
-        Cut::default()
+        PartialItem::default()
     }
 }
 
 /// The rest of an item that does not go into one piece.
 #[derive(Clone, Debug, Default)]
-struct Cut {
+struct PartialItem {
     middle: Bytes,
     tail: &'static [u8],
 }
 
 /// A list; see the module.
 #[derive(Clone, Debug)]
-pub struct Spliced {
-    items: Items,
+pub struct SplicedList {
+    format: ItemFormat,
     head: Vec<u8>,
     objects: Vec<Arc<Object>>,
     tail: Vec<u8>,
     length: usize,
 }
 
-impl Spliced {
+impl SplicedList {
     /// Of items whose lengths come to `items_bytes`, separators aside.
     pub(super) fn new(
-        items: Items,
+        format: ItemFormat,
         head: Vec<u8>,
         objects: Vec<Arc<Object>>,
         items_bytes: usize,
         tail: Vec<u8>,
     ) -> Self {
-        let separators = items.separator().len() * objects.len().saturating_sub(1);
+        let separators = format.separator().len() * objects.len().saturating_sub(1);
         let length = head.len() + items_bytes + separators + tail.len();
-        Self { items, head, objects, tail, length }
+        Self { format, head, objects, tail, length }
     }
 
     /// How many bytes it has. Never none.
@@ -105,8 +105,8 @@ impl Spliced {
     }
 
     /// How its items are written.
-    pub fn items(&self) -> Items {
-        self.items
+    pub fn item_format(&self) -> ItemFormat {
+        self.format
     }
 
     /// The objects that are its items.
@@ -137,45 +137,53 @@ impl Spliced {
     }
 }
 
-impl IntoIterator for Spliced {
+impl IntoIterator for SplicedList {
     type Item = Rope;
     type IntoIter = Pieces;
 
     fn into_iter(self) -> Pieces {
-        let Self { items, head, objects, tail, length } = self;
+        let Self { format, head, objects, tail, length } = self;
         let objects = objects.into_iter();
-        Pieces { items, head, objects, tail, cut: Cut::default(), follows: false, left: length }
+        Pieces {
+            format,
+            head,
+            objects,
+            tail,
+            partial: PartialItem::default(),
+            needs_separator: false,
+            remaining: length,
+        }
     }
 }
 
 /// A list's bytes, in ropes of at most [`PIECE_BYTES`].
 #[derive(Clone, Debug)]
 pub struct Pieces {
-    items: Items,
+    format: ItemFormat,
     head: Vec<u8>,
     objects: vec::IntoIter<Arc<Object>>,
     tail: Vec<u8>,
-    cut: Cut,
+    partial: PartialItem,
     /// Whether an item stands before the next one.
-    follows: bool,
-    left: usize,
+    needs_separator: bool,
+    remaining: usize,
 }
 
 impl Pieces {
     /// How many bytes were not handed out yet.
     pub fn len(&self) -> usize {
-        self.left
+        self.remaining
     }
 
     /// Whether all was handed out.
     pub fn is_empty(&self) -> bool {
-        self.left == 0
+        self.remaining == 0
     }
 
     /// Appends the next item if there is room for it.
     fn push_item(&mut self, object: &Object, builder: &mut RopeBuilder) -> bool {
-        let separator = if self.follows { self.items.separator() } else { b"" };
-        let bytes = separator.len() + self.items.len(object);
+        let separator = if self.needs_separator { self.format.separator() } else { b"" };
+        let bytes = separator.len() + self.format.len(object);
         // One that does not go into any piece is copied from piece to piece.
         let is_cut = bytes > PIECE_BYTES;
         let needed = if is_cut { HEADS_BYTES_MAX } else { bytes };
@@ -183,20 +191,20 @@ impl Pieces {
             return false;
         }
         builder.buffer().extend_from_slice(separator);
-        self.cut = self.items.gather(object, is_cut, builder);
-        self.follows = true;
+        self.partial = self.format.append_to(object, is_cut, builder);
+        self.needs_separator = true;
         true
     }
 
     /// Appends what there is room for of the item that was cut; whether there was any.
-    fn push_cut(&mut self, builder: &mut RopeBuilder) -> bool {
-        // What follows the last part goes with it.
-        let room = PIECE_BYTES.saturating_sub(builder.len() + self.cut.tail.len());
-        let part = self.cut.middle.split_to(room.min(self.cut.middle.len()));
+    fn push_partial(&mut self, builder: &mut RopeBuilder) -> bool {
+        // What needs_separator the last part goes with it.
+        let room = PIECE_BYTES.saturating_sub(builder.len() + self.partial.tail.len());
+        let part = self.partial.middle.split_to(room.min(self.partial.middle.len()));
         // A shared part would keep all of it.
         builder.buffer().extend_from_slice(&part);
-        if self.cut.middle.is_empty() {
-            let Cut { tail, .. } = std::mem::take(&mut self.cut);
+        if self.partial.middle.is_empty() {
+            let PartialItem { tail, .. } = std::mem::take(&mut self.partial);
             builder.buffer().extend_from_slice(tail);
         }
         room > 0
@@ -210,8 +218,8 @@ impl Iterator for Pieces {
         let mut builder = RopeBuilder::default();
         builder.buffer().append(&mut self.head);
         while builder.len() < PIECE_BYTES {
-            if !self.cut.middle.is_empty() {
-                if !self.push_cut(&mut builder) {
+            if !self.partial.middle.is_empty() {
+                if !self.push_partial(&mut builder) {
                     break;
                 }
             } else if let Some(object) = self.objects.as_slice().first().cloned() {
@@ -227,7 +235,7 @@ impl Iterator for Pieces {
             }
         }
         let rope = builder.finish();
-        self.left = self.left.saturating_sub(rope.remaining());
+        self.remaining = self.remaining.saturating_sub(rope.remaining());
         rope.has_remaining().then_some(rope)
     }
 }
@@ -273,14 +281,14 @@ mod tests {
             let meta = ListMeta { resource_version: ResourceVersion(100), ..ListMeta::default() };
             let form = Form { encoding, view, pretty: false };
             let list = encode(&config_maps(), form, &meta, objects.clone());
-            let items = list.items;
+            let format = list.format;
             let mut expected = list.head.clone();
             for (index, object) in objects.iter().enumerate() {
                 let before = expected.len();
-                items.write(object, &mut expected);
-                prop_assert_eq!(expected.len() - before, items.len(object));
+                format.write(object, &mut expected);
+                prop_assert_eq!(expected.len() - before, format.len(object));
                 if index + 1 < objects.len() {
-                    expected.extend_from_slice(items.separator());
+                    expected.extend_from_slice(format.separator());
                 }
             }
             expected.extend_from_slice(&list.tail);

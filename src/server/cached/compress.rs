@@ -13,7 +13,7 @@ use bytes::Bytes;
 use crate::cache::handle::Refusal;
 use crate::codec::gzip;
 use crate::codec::gzip::segments::{PendingList, SegmentCache};
-use crate::codec::list::Spliced;
+use crate::codec::list::SplicedList;
 use crate::server::cached::compress::metrics::GzipMetrics;
 use crate::server::delegate::Reason;
 
@@ -45,7 +45,7 @@ impl Compressor {
     }
 
     /// Begins a list with what is kept of it.
-    pub(crate) fn begin(&self, list: Spliced) -> PendingList {
+    pub(crate) fn begin(&self, list: SplicedList) -> PendingList {
         let pending = self.segments.look_up(list);
         let (segments, missing) = pending.segment_counts();
         self.metrics.looked_up(segments, missing);

@@ -15,7 +15,7 @@ use crate::api::resource_version::ResourceVersion;
 use crate::cache::handle::{CacheHandle, Refusal};
 use crate::cache::progress::CATCH_UP_TIMEOUT;
 use crate::codec::gzip::segments::PendingList;
-use crate::codec::list::{self, Spliced};
+use crate::codec::list::{self, SplicedList};
 use crate::codec::{gzip, pretty};
 use crate::server::cached::compress::{self, Compressor};
 use crate::server::cached::page::{Selected, select};
@@ -84,7 +84,7 @@ pub(crate) async fn serve(read: &Read<'_>, plan: ListPlan) -> Result<Response<Bo
 
 /// A list, nearly an answer.
 enum EncodedList {
-    Spliced(Spliced),
+    Spliced(SplicedList),
     Copied(Vec<Bytes>),
     Compressed(PendingList),
 }
@@ -103,7 +103,7 @@ fn make(
     }
 }
 
-fn copied(list: Spliced) -> Vec<Bytes> {
+fn copied(list: SplicedList) -> Vec<Bytes> {
     list.into_iter().map(|mut piece| piece.copy_to_bytes(piece.remaining())).collect()
 }
 

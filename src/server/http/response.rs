@@ -13,7 +13,7 @@ use http_body::{Frame, SizeHint};
 use crate::api::media_type::{self, Encoding, Form};
 use crate::api::query::Query;
 use crate::api::status::Status;
-use crate::codec::list::{Pieces, Spliced};
+use crate::codec::list::{Pieces, SplicedList};
 use crate::codec::rope::{PIECE_BYTES, Rope, RopeBuilder, SHARED_BYTES_MIN};
 use crate::codec::{pretty, protobuf};
 use crate::server::forward::Hold;
@@ -85,7 +85,7 @@ impl Body {
     }
 
     /// A list, spliced as it is taken.
-    pub(crate) fn list(list: Spliced) -> Self {
+    pub(crate) fn list(list: SplicedList) -> Self {
         Self::List(Box::new(list.into_iter()))
     }
 }

@@ -16,13 +16,13 @@ use crate::codec::list::{self, ListMeta};
 
 const FULL: Form = Form::JSON;
 
-fn spliced(form: Form, objects: Vec<Arc<Object>>) -> Spliced {
+fn spliced(form: Form, objects: Vec<Arc<Object>>) -> SplicedList {
     let meta = ListMeta { resource_version: ResourceVersion(100), ..ListMeta::default() };
     list::encode(&config_maps(), form, &meta, objects)
 }
 
 /// The member, and how many segments it has and had to be deflated.
-fn compressed(segments: &SegmentCache, list: Spliced) -> (Vec<Bytes>, (usize, usize)) {
+fn compressed(segments: &SegmentCache, list: SplicedList) -> (Vec<Bytes>, (usize, usize)) {
     let mut pending = segments.look_up(list);
     let counted = pending.segment_counts();
     segments.complete(&mut pending).unwrap();
