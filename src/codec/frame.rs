@@ -46,7 +46,7 @@ pub fn encode(event: EventType, object: &Object, view: View) -> Bytes {
 
 /// Appends such a frame to a buffer, for many in one write.
 pub fn encode_into(buffer: &mut Vec<u8>, event: EventType, object: &Object, view: View) {
-    frame_into(buffer, event.as_str(), object.layout.encoding, &object.shown(view));
+    frame_into(buffer, event.as_str(), object.layout.encoding, &object.in_view(view));
 }
 
 /// A DELETED frame of an object that left a selector: the old body, the event's resourceVersion.
@@ -67,7 +67,7 @@ pub fn encode_error(status: &Status, encoding: Encoding) -> Bytes {
         Encoding::Protobuf => protobuf::encode_status(status),
     };
     let mut buffer = Vec::with_capacity(object.len() + FRAME_OVERHEAD_BYTES);
-    let whole = Splice::shown(&object, Layout::default(), View::Full);
+    let whole = Splice::in_view(&object, Layout::default(), View::Full);
     frame_into(&mut buffer, "ERROR", encoding, &whole);
     buffer.into()
 }
@@ -82,7 +82,7 @@ pub(super) fn with_resource_version(
 ) -> Bytes {
     let (body, layout) = splice::with_resource_version(body, layout, resource_version);
     let mut buffer = Vec::with_capacity(body.len() + FRAME_OVERHEAD_BYTES);
-    frame_into(&mut buffer, event, layout.encoding, &Splice::shown(&body, layout, view));
+    frame_into(&mut buffer, event, layout.encoding, &Splice::in_view(&body, layout, view));
     buffer.into()
 }
 

@@ -118,7 +118,7 @@ pub(crate) fn read_bookmark(body: &[u8]) -> Option<(Layout, ResourceVersion, Ann
 pub(crate) type Annotations<'a> = BTreeMap<Cow<'a, str>, Cow<'a, str>>;
 
 fn digits(body: &[u8], layout: Layout) -> Result<ResourceVersion, IngestError> {
-    std::str::from_utf8(layout.resource_version.of(body))
+    std::str::from_utf8(layout.resource_version.slice(body))
         .ok()
         .and_then(ResourceVersion::parse)
         .ok_or(IngestError::ResourceVersion)

@@ -75,7 +75,7 @@ pub struct Object {
     /// Where the parts of `body` stand.
     pub layout: Layout,
     key_hash: u32,
-    number: u64,
+    id: u64,
 }
 
 /// Where the parts of an object's bytes stand.
@@ -108,7 +108,7 @@ impl Span {
     }
 
     /// The part of these bytes; empty if it is none.
-    pub fn of(self, bytes: &[u8]) -> &[u8] {
+    pub fn slice(self, bytes: &[u8]) -> &[u8] {
         bytes.get(self.start as usize..self.end()).unwrap_or_default()
     }
 
@@ -128,13 +128,13 @@ impl Object {
         layout: Layout,
     ) -> Self {
         let key_hash = hash(key.as_str().as_bytes());
-        let number = NEXT_NUMBER.fetch_add(1, Ordering::Relaxed);
-        Self { key, resource_version, attrs, body, layout, key_hash, number }
+        let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
+        Self { key, resource_version, attrs, body, layout, key_hash, id }
     }
 
     /// What tells it from every other object that this process ever made, others of its key among them.
-    pub fn number(&self) -> u64 {
-        self.number
+    pub fn id(&self) -> u64 {
+        self.id
     }
 
     /// A hash of the key: the same for all objects of the key, in every process.
@@ -148,8 +148,8 @@ impl Object {
     }
 
     /// As GET and WATCH show it in a view.
-    pub fn shown(&self, view: View) -> Splice<'_> {
-        Splice::shown(&self.body, self.layout, view)
+    pub fn in_view(&self, view: View) -> Splice<'_> {
+        Splice::in_view(&self.body, self.layout, view)
     }
 
     /// As a LIST shows it in a view.
@@ -193,7 +193,7 @@ fn hash(bytes: &[u8]) -> u32 {
 }
 
 /// Of the next object.
-static NEXT_NUMBER: AtomicU64 = AtomicU64::new(0);
+static NEXT_ID: AtomicU64 = AtomicU64::new(0);
 
 /// What an object costs besides its strings: itself, two reference counts, the body's shared header, its place in the
 /// ordered map and the allocator's rounding. Measured generously, since a budget that is too low is kept and one that is too high is not.

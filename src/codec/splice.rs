@@ -21,8 +21,8 @@ pub struct Splice<'a> {
 
 impl<'a> Splice<'a> {
     /// An object as GET and WATCH show it (in JSON without a newline).
-    pub fn shown(body: &'a [u8], layout: Layout, view: View) -> Self {
-        let metadata = layout.metadata.of(body);
+    pub fn in_view(body: &'a [u8], layout: Layout, view: View) -> Self {
+        let metadata = layout.metadata.slice(body);
         match (layout.encoding, view) {
             (_, View::Full) => Self { head: SmallVec::new(), middle: body, tail: b"" },
             (Encoding::Json, View::Metadata) => {
@@ -53,15 +53,15 @@ impl<'a> Splice<'a> {
         match (layout.encoding, view) {
             (Encoding::Json, View::Full) => {
                 let head = if layout.item.start == 0 { &b""[..] } else { b"{" };
-                Self { head: head.into(), middle: layout.item.of(body), tail: b"" }
+                Self { head: head.into(), middle: layout.item.slice(body), tail: b"" }
             }
             // The items of a metadata-only list are whole.
-            (Encoding::Json, View::Metadata) => Self::shown(body, layout, view),
+            (Encoding::Json, View::Metadata) => Self::in_view(body, layout, view),
             (Encoding::Protobuf, View::Full) => {
-                Self { head: SmallVec::new(), middle: layout.item.of(body), tail: b"" }
+                Self { head: SmallVec::new(), middle: layout.item.slice(body), tail: b"" }
             }
             (Encoding::Protobuf, View::Metadata) => {
-                let metadata = layout.metadata.of(body);
+                let metadata = layout.metadata.slice(body);
                 let mut head = SmallVec::new();
                 push_head(&mut head, METADATA_TAG, metadata.len());
                 Self { head, middle: metadata, tail: b"" }
@@ -118,46 +118,46 @@ pub fn with_resource_version(
 ) -> (Vec<u8>, Layout) {
     let digits = resource_version.to_string();
     match layout.encoding {
-        Encoding::Json => json_with(body, layout, digits.as_bytes()),
-        Encoding::Protobuf => protobuf_with(body, layout, digits.as_bytes()),
+        Encoding::Json => replace_in_json(body, layout, digits.as_bytes()),
+        Encoding::Protobuf => replace_in_protobuf(body, layout, digits.as_bytes()),
     }
 }
 
-fn json_with(body: &[u8], layout: Layout, digits: &[u8]) -> (Vec<u8>, Layout) {
+fn replace_in_json(body: &[u8], layout: Layout, digits: &[u8]) -> (Vec<u8>, Layout) {
     let at = layout.resource_version;
     let new = replace(body, at, digits);
     let layout = Layout {
-        resource_version: resized(at, at.length, digits.len()),
-        metadata: resized(layout.metadata, at.length, digits.len()),
-        item: resized(layout.item, at.length, digits.len()),
+        resource_version: resize(at, at.length, digits.len()),
+        metadata: resize(layout.metadata, at.length, digits.len()),
+        item: resize(layout.item, at.length, digits.len()),
         ..layout
     };
     (new, layout)
 }
 
-fn protobuf_with(body: &[u8], layout: Layout, digits: &[u8]) -> (Vec<u8>, Layout) {
+fn replace_in_protobuf(body: &[u8], layout: Layout, digits: &[u8]) -> (Vec<u8>, Layout) {
     let (at, metadata) = (layout.resource_version, layout.metadata);
     // The length of up to 20 digits is one byte before them, which changes with them.
-    let in_metadata = within(at, metadata);
+    let in_metadata = relative_to(at, metadata);
     let with_length =
         Span { start: in_metadata.start.saturating_sub(1), length: in_metadata.length + 1 };
     let length = u8::try_from(digits.len()).unwrap_or_default();
-    let new_metadata = replace(metadata.of(body), with_length, &[&[length], digits].concat());
-    let (new, layout) = protobuf_with_metadata(body, layout, &new_metadata);
+    let new_metadata = replace(metadata.slice(body), with_length, &[&[length], digits].concat());
+    let (new, layout) = replace_metadata_in_protobuf(body, layout, &new_metadata);
     let start = layout.metadata.start as usize + in_metadata.start as usize;
     (new, Layout { resource_version: Span::new(start, digits.len()).unwrap_or_default(), ..layout })
 }
 
 /// An object in protobuf with another `ObjectMeta` in place of its own.
 pub(super) fn with_metadata(body: &[u8], layout: Layout, metadata: &[u8]) -> Vec<u8> {
-    protobuf_with_metadata(body, layout, metadata).0
+    replace_metadata_in_protobuf(body, layout, metadata).0
 }
 
 /// Where the resourceVersion stands is left to the caller.
-fn protobuf_with_metadata(body: &[u8], layout: Layout, new: &[u8]) -> (Vec<u8>, Layout) {
+fn replace_metadata_in_protobuf(body: &[u8], layout: Layout, new: &[u8]) -> (Vec<u8>, Layout) {
     let (metadata, item) = (layout.metadata, layout.item);
     let (new_item, metadata_at) =
-        replace_field(item.of(body), within(metadata, item), METADATA_TAG, new);
+        replace_field(item.slice(body), relative_to(metadata, item), METADATA_TAG, new);
     let (new_body, item_at) = replace_field(body, item, UNKNOWN_RAW_TAG, &new_item);
     let span = |start: usize, length: usize| Span::new(start, length).unwrap_or_default();
     let layout = Layout {
@@ -187,13 +187,13 @@ fn replace(bytes: &[u8], at: Span, new: &[u8]) -> Vec<u8> {
     [before, new, after].concat()
 }
 
-fn resized(span: Span, old: u32, new: usize) -> Span {
+fn resize(span: Span, old: u32, new: usize) -> Span {
     let grown =
         (span.length - old.min(span.length)).saturating_add(u32::try_from(new).unwrap_or(0));
     Span { length: grown, ..span }
 }
 
-fn within(inner: Span, outer: Span) -> Span {
+fn relative_to(inner: Span, outer: Span) -> Span {
     Span { start: inner.start.saturating_sub(outer.start), length: inner.length }
 }
 
@@ -216,7 +216,7 @@ mod tests {
         let expected = format!(
             r#"{{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{metadata}}}"#
         );
-        assert_eq!(pod.shown(View::Metadata).to_vec(), expected.as_bytes());
+        assert_eq!(pod.in_view(View::Metadata).to_vec(), expected.as_bytes());
         assert_eq!(pod.list_item(View::Metadata).to_vec(), expected.as_bytes());
     }
 
@@ -224,7 +224,7 @@ mod tests {
     fn a_custom_resources_metadata_keeps_its_bytes() {
         let text = r#"{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"name":"w","namespace":"n","resourceVersion":"5"}}"#;
         let widget = json::partial_object(text.as_bytes(), &widgets()).unwrap();
-        assert_eq!(widget.shown(View::Metadata).to_vec(), text.as_bytes());
+        assert_eq!(widget.in_view(View::Metadata).to_vec(), text.as_bytes());
         let full = r#"{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"w","namespace":"n","resourceVersion":"5"}}"#;
         assert!(json::partial_object(full.as_bytes(), &widgets()).is_err());
     }

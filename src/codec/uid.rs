@@ -9,8 +9,8 @@ use crate::codec::object::Object;
 use crate::codec::protobuf::wire::Fields;
 
 /// The `metadata.uid` of an object; `None` if there is none to be found.
-pub fn of(object: &Object) -> Option<Cow<'_, str>> {
-    let metadata = object.layout.metadata.of(&object.body);
+pub fn read(object: &Object) -> Option<Cow<'_, str>> {
+    let metadata = object.layout.metadata.slice(&object.body);
     match object.layout.encoding {
         Encoding::Json => serde_json::from_slice::<Metadata<'_>>(metadata).ok()?.uid,
         Encoding::Protobuf => in_protobuf(metadata).map(Cow::Borrowed),
@@ -50,7 +50,7 @@ mod tests {
                 r#"{{"kind":"ConfigMap","apiVersion":"v1","metadata":{{"name":"a","namespace":"n","resourceVersion":"1"{metadata}}},"uid":"x"}}"#
             );
             let object = json::object(text.as_bytes(), &config_maps()).unwrap();
-            of(&object).map(Cow::into_owned)
+            read(&object).map(Cow::into_owned)
         };
         assert_eq!(uid(r#","ownerReferences":[{"uid":"o"}],"uid":"u""#).as_deref(), Some("u"));
         assert_eq!(uid(""), None);

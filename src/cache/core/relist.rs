@@ -152,7 +152,7 @@ impl Difference {
         if at <= *range.start() || at > *range.end() {
             return Err(Discontinuity::Inconsistent);
         }
-        let replaced = before.filter(|before| uid::of(before) != uid::of(after));
+        let replaced = before.filter(|before| uid::read(before) != uid::read(after));
         self.removed.extend(replaced.cloned());
         let previous = if replaced.is_some() { None } else { before.cloned() };
         self.upserted.push((Arc::clone(after), previous));

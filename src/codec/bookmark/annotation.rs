@@ -57,7 +57,7 @@ fn add_to_json(object: &[u8]) -> Option<Vec<u8>> {
 
 fn remove_from_protobuf(object: &[u8]) -> Option<Vec<u8>> {
     let layout = read_bookmark(object)?.layout;
-    let metadata = layout.metadata.of(object);
+    let metadata = layout.metadata.slice(object);
     let mut kept = Vec::with_capacity(metadata.len());
     let mut fields = Fields::of(metadata).peekable();
     while let Some(field) = fields.next() {
@@ -75,7 +75,7 @@ fn remove_from_protobuf(object: &[u8]) -> Option<Vec<u8>> {
 
 fn add_to_protobuf(object: &[u8]) -> Option<Vec<u8>> {
     let layout = read_bookmark(object)?.layout;
-    let metadata = layout.metadata.of(object);
+    let metadata = layout.metadata.slice(object);
     // Before the first field of a higher number, or annotation of a greater key: the upstream sorts both.
     let mut at = metadata.len();
     for field in Fields::of(metadata) {

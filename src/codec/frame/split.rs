@@ -179,7 +179,7 @@ mod tests {
 
     fn frame(encoding: Encoding, object: &[u8]) -> Vec<u8> {
         let mut frame = Vec::new();
-        let object = Splice::shown(object, Layout::default(), View::Full);
+        let object = Splice::in_view(object, Layout::default(), View::Full);
         frame_into(&mut frame, "MODIFIED", encoding, &object);
         frame
     }

@@ -9,7 +9,7 @@
 //! runs are as long for small objects as for large ones.
 //!
 //! **What a run is** is told exactly: by how its items are written and by the numbers of its objects, which no two objects of this
-//! process have in common ([`Object::number`]). Two runs are the same only if all of these are; no hash decides, and no object is
+//! process have in common ([`Object::id`]). Two runs are the same only if all of these are; no hash decides, and no object is
 //! kept alive to compare it with.
 //!
 //! **What is kept** is bounded in bytes, and what was not used for longest goes first: the runs of objects that were replaced are
@@ -124,7 +124,7 @@ impl PendingList {
 impl Run {
     fn new(format: ItemFormat, objects: &[Arc<Object>], run: &Range<usize>) -> Self {
         let objects = objects.get(run.clone()).unwrap_or_default();
-        Self { format, objects: objects.iter().map(|object| object.number()).collect() }
+        Self { format, objects: objects.iter().map(|object| object.id()).collect() }
     }
 }
 

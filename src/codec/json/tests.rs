@@ -111,8 +111,8 @@ fn metadata_is_found_however_it_is_written() {
     ] {
         let text = text.replace('@', metadata);
         let widget = object(text.as_bytes(), &widgets()).unwrap();
-        assert_eq!(widget.layout.metadata.of(&widget.body), metadata.as_bytes(), "{text}");
-        assert_eq!(widget.layout.resource_version.of(&widget.body), b"5");
+        assert_eq!(widget.layout.metadata.slice(&widget.body), metadata.as_bytes(), "{text}");
+        assert_eq!(widget.layout.resource_version.slice(&widget.body), b"5");
         assert_eq!(widget.attrs.labels().collect::<Vec<_>>(), [("a", "{\"}}")]);
         assert_eq!(widget.attrs.fields().collect::<Vec<_>>(), ["red", "3"], "{text}");
     }
@@ -197,7 +197,7 @@ proptest! {
         let text = format!(r#"{{"kind":"Pod","apiVersion":"v1",{members}}}"#);
         let pod = object(text.as_bytes(), &pods()).unwrap();
         let view = View::Metadata;
-        let shown: serde_json::Value = serde_json::from_slice(&pod.shown(view).to_vec()).unwrap();
+        let shown: serde_json::Value = serde_json::from_slice(&pod.in_view(view).to_vec()).unwrap();
         prop_assert_eq!(&shown["metadata"], &metadata);
         prop_assert_eq!(shown.as_object().unwrap().len(), 3);
     }

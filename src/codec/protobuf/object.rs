@@ -77,7 +77,7 @@ fn ingest(
         Representation::Protobuf => resource.selectable.sources(),
         _ => &[],
     };
-    let raw = item.of(&body);
+    let raw = item.slice(&body);
     let key = ingest::key(read.name, read.namespace, resource)?;
     let resource_version = read.resource_version.ok_or(IngestError::ResourceVersion)?;
     let fields = fields(raw, sources)?;

@@ -121,7 +121,7 @@ fn list_items_and_objects_become_the_same() {
     assert_eq!(object.body, body);
     assert_eq!(object.list_item(View::Full).to_vec(), raw);
     assert_eq!(
-        object.shown(METADATA).to_vec(),
+        object.in_view(METADATA).to_vec(),
         envelope("meta.k8s.io/v1", "PartialObjectMetadata", &partial(&meta("a", "9999")))
     );
     assert_eq!(object.list_item(METADATA).to_vec(), partial(&meta("a", "9999")));
@@ -254,7 +254,7 @@ fn metadata_lists_are_of_bare_objects() {
     assert_eq!(encoded, expected);
     // As such they are read of custom resources.
     let read = list::parse(&encoded.into(), &widgets(), Representation::MetadataProtobuf).unwrap();
-    assert_eq!(read.objects[0].shown(METADATA).to_vec(), read.objects[0].body);
+    assert_eq!(read.objects[0].in_view(METADATA).to_vec(), read.objects[0].body);
 }
 
 #[test]

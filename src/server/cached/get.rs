@@ -33,7 +33,7 @@ pub(crate) async fn serve(read: &Read<'_>, freshness: Freshness) -> Result<Respo
     let Form { encoding, view, pretty } = read.target.form;
     let shown = match view {
         View::Full => object.body.clone(),
-        View::Metadata => object.shown(view).to_vec().into(),
+        View::Metadata => object.in_view(view).to_vec().into(),
     };
     let body = match encoding {
         Encoding::Protobuf => vec![shown],

@@ -22,16 +22,16 @@ use crate::codec::{splice, uid};
 /// What can be done with an object: shown whole or as its metadata, in a list and in a frame, and given another resourceVersion. Each
 /// reads as the object with that changed and nothing else.
 fn check_object(object: &Object, resource: &ApiResource, representation: Representation) {
-    assert_eq!(object.shown(View::Full).to_vec(), object.body);
+    assert_eq!(object.in_view(View::Full).to_vec(), object.body);
     let again = ingest::object(&object.body, resource, representation).expect("read once");
     assert_same(&again, object);
     let metadata_only = metadata_of(representation);
-    let shown = object.shown(METADATA).to_vec();
+    let shown = object.in_view(METADATA).to_vec();
     let metadata = ingest::object(&shown, resource, metadata_only).expect("metadata is an object");
     assert_eq!(metadata.key, object.key);
     assert!(metadata.attrs.labels().eq(object.attrs.labels()));
     assert_eq!(metadata.resource_version, object.resource_version);
-    assert_eq!(metadata.shown(METADATA).to_vec(), shown);
+    assert_eq!(metadata.in_view(METADATA).to_vec(), shown);
     let item = metadata.list_item(METADATA).to_vec();
     assert_eq!(item, object.list_item(METADATA).to_vec());
     let item = ingest::list_item(&item, resource, metadata_only).expect("as it is in lists");
@@ -43,18 +43,18 @@ fn check_object(object: &Object, resource: &ApiResource, representation: Represe
         let mut expected = object.clone();
         (expected.resource_version, expected.body, expected.layout) = (version, body.into(), layout);
         assert_same(&moved, &expected);
-        assert_eq!(uid::of(&moved), uid::of(object));
+        assert_eq!(uid::read(&moved), uid::read(object));
         let back = splice::with_resource_version(&moved.body, layout, object.resource_version);
         assert_eq!((&back.0[..], back.1), (&object.body[..], object.layout));
         for view in [View::Full, METADATA] {
             let left = one_frame(representation, frame::encode_left(object, version, view));
-            assert_eq!((&*left.event, &left.object[..]), ("DELETED", &*moved.shown(view).to_vec()));
+            assert_eq!((&*left.event, &left.object[..]), ("DELETED", &*moved.in_view(view).to_vec()));
         }
     }
     for view in [View::Full, METADATA] {
         let frame = frame::encode(EventType::Modified, object, view);
         let frame = one_frame(representation, frame);
-        assert_eq!((&*frame.event, &frame.object[..]), ("MODIFIED", &*object.shown(view).to_vec()));
+        assert_eq!((&*frame.event, &frame.object[..]), ("MODIFIED", &*object.in_view(view).to_vec()));
     }
 }
 
@@ -89,7 +89,7 @@ fn check_list(body: Bytes, resource: &ApiResource, representation: Representatio
         for (one, other) in again.objects.iter().zip(&page.objects) {
             assert_eq!(one.key, other.key);
             assert!(one.attrs.labels().eq(other.attrs.labels()));
-            assert_eq!(one.body, other.shown(view).to_vec());
+            assert_eq!(one.body, other.in_view(view).to_vec());
         }
         assert_eq!(joined(resource, representation, view, &again), first);
     }

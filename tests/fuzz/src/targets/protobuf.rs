@@ -44,7 +44,7 @@ fn check(object: &Object, resource: &ApiResource, representation: Representation
     };
     assert_eq!((kind.kind.as_deref(), raw), (Some(expected), item.into()));
     // The decoder knows the types of fields that Weir never reads, and so refuses more.
-    if let Ok(decoded) = Pod::decode(object.layout.item.of(&object.body))
+    if let Ok(decoded) = Pod::decode(object.layout.item.slice(&object.body))
         && representation == Representation::Protobuf
     {
         let metadata = decoded.metadata.unwrap_or_default();
