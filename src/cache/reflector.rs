@@ -362,7 +362,7 @@ impl<L: ListWatch> Reflector<L> {
     }
 
     fn learn_bookmark_template(&self, object: &[u8]) {
-        let Some(template) = BookmarkTemplate::learn(object) else { return };
+        let Some(template) = BookmarkTemplate::from_bookmark(object) else { return };
         let known = self.cached.bookmark_template.load();
         // An upgraded upstream may write its bookmarks otherwise; the newest is right.
         if known.as_deref() != Some(&template) {

@@ -15,7 +15,7 @@ use prost::encoding::{decode_varint, encode_varint, encoded_len_varint};
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Attrs {
     bytes: Box<[u8]>,
-    /// Where each label's key begins, with its length, if there are more than [`LABELS_FEW`].
+    /// Where each label's key begins, with its length, if there are more than [`LABELS_SCANNED_MAX`].
     keys: Box<[u32]>,
 }
 
@@ -39,7 +39,7 @@ impl Attrs {
             bytes.extend_from_slice(text.as_bytes());
         };
         fields.iter().for_each(|field| push(field, &mut bytes));
-        let many = labels.clone().nth(LABELS_FEW).is_some();
+        let many = labels.clone().nth(LABELS_SCANNED_MAX).is_some();
         let mut keys = Vec::new();
         labels.for_each(|(key, value)| {
             if many {
@@ -58,8 +58,8 @@ impl Attrs {
 
     /// The values of the selectable fields.
     pub fn fields(&self) -> impl Iterator<Item = &str> {
-        let (count, entries) = self.entries();
-        entries.take(count).map(text)
+        let (count, strings) = self.strings();
+        strings.take(count).map(text)
     }
 
     /// The value of a label; `None` if it is not there.
@@ -89,21 +89,21 @@ impl Attrs {
     }
 
     fn pairs(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
-        let (count, mut entries) = self.entries();
+        let (count, mut strings) = self.strings();
         for _ in 0..count {
-            entries.next();
+            strings.next();
         }
-        std::iter::from_fn(move || Some((entries.next()?, entries.next()?)))
+        std::iter::from_fn(move || Some((strings.next()?, strings.next()?)))
     }
 
-    fn at(&self, start: u32) -> Entries<'_> {
-        Entries(self.bytes.get(start as usize..).unwrap_or_default())
+    fn at(&self, start: u32) -> Strings<'_> {
+        Strings(self.bytes.get(start as usize..).unwrap_or_default())
     }
 
     /// The number of fields, and everything.
-    fn entries(&self) -> (usize, Entries<'_>) {
-        let mut entries = Entries(&self.bytes);
-        (entries.number().unwrap_or_default(), entries)
+    fn strings(&self) -> (usize, Strings<'_>) {
+        let mut strings = Strings(&self.bytes);
+        (strings.number().unwrap_or_default(), strings)
     }
 }
 
@@ -114,31 +114,31 @@ impl fmt::Debug for Attrs {
 }
 
 /// The strings from some place on.
-struct Entries<'a>(&'a [u8]);
+struct Strings<'a>(&'a [u8]);
 
-impl Entries<'_> {
+impl Strings<'_> {
     fn number(&mut self) -> Option<usize> {
         usize::try_from(decode_varint(&mut self.0).ok()?).ok()
     }
 }
 
-impl<'a> Iterator for Entries<'a> {
+impl<'a> Iterator for Strings<'a> {
     type Item = &'a [u8];
 
     fn next(&mut self) -> Option<&'a [u8]> {
         let length = self.number()?;
-        let (entry, rest) = self.0.split_at_checked(length)?;
+        let (string, rest) = self.0.split_at_checked(length)?;
         self.0 = rest;
-        Some(entry)
+        Some(string)
     }
 }
 
 /// More than objects of controllers have.
-const LABELS_FEW: usize = 16;
+const LABELS_SCANNED_MAX: usize = 16;
 
 /// Only strings were put in.
-fn text(entry: &[u8]) -> &str {
-    std::str::from_utf8(entry).unwrap_or_default()
+fn text(string: &[u8]) -> &str {
+    std::str::from_utf8(string).unwrap_or_default()
 }
 
 #[cfg(test)]

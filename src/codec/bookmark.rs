@@ -6,7 +6,7 @@ use bytes::Bytes;
 use crate::api::media_type::View;
 use crate::api::resource_version::ResourceVersion;
 use crate::codec::object::Layout;
-use crate::codec::protobuf::object::Read as ProtobufRead;
+use crate::codec::protobuf::object::ParsedObject;
 use crate::codec::{frame, json, protobuf};
 
 mod annotation;
@@ -31,8 +31,8 @@ impl BookmarkTemplate {
     /// Learns from a bookmark object of the upstream in either encoding, which may carry the initial-events-end annotation or not; the
     /// other form is derived (typed objects put `annotations` after `resourceVersion`, custom resources sort their keys;
     /// DaemonSets carry another annotation). `None` if it can't be understood.
-    pub fn learn(object: &[u8]) -> Option<Self> {
-        let read = read_bookmark(object)?;
+    pub fn from_bookmark(object: &[u8]) -> Option<Self> {
+        let read = parse_bookmark(object)?;
         let (plain, end) = if read.initial_events_end {
             (annotation::remove(object)?, object.to_vec())
         } else {
@@ -59,7 +59,7 @@ impl BookmarkTemplate {
 impl Template {
     /// Also whether it ends the initial events.
     fn new(object: Vec<u8>) -> Option<(Self, bool)> {
-        let read = read_bookmark(&object)?;
+        let read = parse_bookmark(&object)?;
         Some((Self { layout: read.layout, object: object.into() }, read.initial_events_end))
     }
 
@@ -81,20 +81,20 @@ impl Eq for Template {}
 
 /// What is read out of a bookmark: its resourceVersion and whether it ends the initial events.
 pub fn read(object: &[u8]) -> Option<(ResourceVersion, bool)> {
-    let read = read_bookmark(object)?;
+    let read = parse_bookmark(object)?;
     Some((read.resource_version, read.initial_events_end))
 }
 
-struct Read {
+struct ParsedBookmark {
     layout: Layout,
     resource_version: ResourceVersion,
     initial_events_end: bool,
 }
 
-fn read_bookmark(object: &[u8]) -> Option<Read> {
+fn parse_bookmark(object: &[u8]) -> Option<ParsedBookmark> {
     if protobuf::is_protobuf(object) {
-        let read = ProtobufRead::of(object).ok()?;
-        return Some(Read {
+        let read = ParsedObject::parse(object).ok()?;
+        return Some(ParsedBookmark {
             layout: read.layout,
             resource_version: read.resource_version?,
             initial_events_end: read.annotations.get(ANNOTATION) == Some(&"true"),
@@ -102,7 +102,7 @@ fn read_bookmark(object: &[u8]) -> Option<Read> {
     }
     let (layout, resource_version, annotations) = json::read_bookmark(object)?;
     let initial_events_end = annotations.get(ANNOTATION).is_some_and(|value| value == "true");
-    Some(Read { layout, resource_version, initial_events_end })
+    Some(ParsedBookmark { layout, resource_version, initial_events_end })
 }
 
 const ANNOTATION: &str = "k8s.io/initial-events-end";
@@ -136,10 +136,10 @@ mod tests {
     #[test]
     fn either_form_teaches_both() {
         for (plain, end) in PAIRS {
-            let template = BookmarkTemplate::learn(end.as_bytes()).unwrap();
+            let template = BookmarkTemplate::from_bookmark(end.as_bytes()).unwrap();
             assert_eq!(
                 Some(&template),
-                BookmarkTemplate::learn(plain.as_bytes()).as_ref(),
+                BookmarkTemplate::from_bookmark(plain.as_bytes()).as_ref(),
                 "{plain}"
             );
             let frame = |object: &str| {
@@ -153,7 +153,7 @@ mod tests {
     #[test]
     fn metadata_only_bookmarks_are_spliced() {
         for (plain, end) in PAIRS {
-            let template = BookmarkTemplate::learn(plain.as_bytes()).unwrap();
+            let template = BookmarkTemplate::from_bookmark(plain.as_bytes()).unwrap();
             for (object, ends) in [(plain, false), (end, true)] {
                 let value: serde_json::Value = serde_json::from_str(object).unwrap();
                 let expected = format!(
@@ -187,8 +187,8 @@ mod tests {
                 [&body, &raw[..], protobuf::UNKNOWN_TAIL].concat()
             };
             let (plain, end) = (whole(&plain), whole(&end));
-            let template = BookmarkTemplate::learn(&plain).unwrap();
-            assert_eq!(Some(&template), BookmarkTemplate::learn(&end).as_ref());
+            let template = BookmarkTemplate::from_bookmark(&plain).unwrap();
+            assert_eq!(Some(&template), BookmarkTemplate::from_bookmark(&end).as_ref());
             assert_eq!(read(&plain), Some((ResourceVersion(219), false)));
             assert_eq!(read(&end), Some((ResourceVersion(219), true)));
             for (object, ends) in [(plain, false), (end, true)] {

@@ -50,7 +50,11 @@ pub fn encode_into(buffer: &mut Vec<u8>, event: EventType, object: &Object, view
 }
 
 /// A DELETED frame of an object that left a selector: the old body, the event's resourceVersion.
-pub fn encode_left(object: &Object, resource_version: ResourceVersion, view: View) -> Bytes {
+pub fn encode_left_selector(
+    object: &Object,
+    resource_version: ResourceVersion,
+    view: View,
+) -> Bytes {
     with_resource_version(
         EventType::Deleted.as_str(),
         &object.body,
@@ -128,7 +132,7 @@ mod tests {
         let frame = |event| format!("{{\"type\":\"{event}\",\"object\":{body}}}\n");
         assert_eq!(encode(EventType::Added, &object, View::Full), frame("ADDED"));
         assert_eq!(encode(EventType::Modified, &object, View::Full), frame("MODIFIED"));
-        let left = encode_left(&object, ResourceVersion(10_000), View::Full);
+        let left = encode_left_selector(&object, ResourceVersion(10_000), View::Full);
         assert_eq!(left, frame("DELETED").replace("9999", "10000"));
     }
 

@@ -27,12 +27,12 @@ pub fn object(bytes: &[u8], resource: &ApiResource) -> Result<Object, IngestErro
     let bytes = bytes.trim_ascii();
     let skip = match resource.shape {
         Shape::BuiltIn => {
-            let lead = lead(&resource.kind, &resource.gvr.api_version());
+            let prefix = type_prefix(&resource.kind, &resource.gvr.api_version());
             // Another order of keys would break the splice of list items; such a resource is not cached.
-            if !bytes.starts_with(lead.as_bytes()) {
+            if !bytes.starts_with(prefix.as_bytes()) {
                 return Err(IngestError::Malformed);
             }
-            lead.len()
+            prefix.len()
         }
         Shape::Custom => 0,
     };
@@ -42,7 +42,7 @@ pub fn object(bytes: &[u8], resource: &ApiResource) -> Result<Object, IngestErro
 /// Takes a `PartialObjectMetadata`, which stands in lists as everywhere else. It has none of the selectable fields' values.
 pub fn partial_object(bytes: &[u8], resource: &ApiResource) -> Result<Object, IngestError> {
     let bytes = bytes.trim_ascii();
-    if !bytes.starts_with(lead(PARTIAL_OBJECT_METADATA, META_V1).as_bytes()) {
+    if !bytes.starts_with(type_prefix(PARTIAL_OBJECT_METADATA, META_V1).as_bytes()) {
         return Err(IngestError::Malformed);
     }
     ingest(Bytes::copy_from_slice(bytes), 0, resource, &[])
@@ -52,14 +52,14 @@ pub fn partial_object(bytes: &[u8], resource: &ApiResource) -> Result<Object, In
 pub fn list_item(bytes: &[u8], resource: &ApiResource) -> Result<Object, IngestError> {
     match resource.shape {
         Shape::BuiltIn => {
-            let lead = lead(&resource.kind, &resource.gvr.api_version());
+            let prefix = type_prefix(&resource.kind, &resource.gvr.api_version());
             // An item that does carry them is not a typed list's: not ours to splice.
             let members = bytes.strip_prefix(b"{").ok_or(IngestError::Malformed)?;
             if members.starts_with(br#""kind":"#) || members.starts_with(br#""apiVersion":"#) {
                 return Err(IngestError::Malformed);
             }
-            let body = [lead.as_bytes(), members].concat().into();
-            ingest(body, lead.len(), resource, resource.selectable.sources())
+            let body = [prefix.as_bytes(), members].concat().into();
+            ingest(body, prefix.len(), resource, resource.selectable.sources())
         }
         Shape::Custom => {
             ingest(Bytes::copy_from_slice(bytes), 0, resource, resource.selectable.sources())
@@ -74,7 +74,7 @@ pub(crate) fn offset_in(whole: &[u8], part: &str) -> Option<usize> {
 }
 
 /// What leads every typed object, up to and with the comma.
-fn lead(kind: &str, api_version: &str) -> String {
+fn type_prefix(kind: &str, api_version: &str) -> String {
     format!(r#"{{"kind":"{kind}","apiVersion":"{api_version}","#)
 }
 
@@ -89,7 +89,7 @@ fn ingest(
         return Err(IngestError::Malformed);
     }
     let mut values: Vec<Option<&RawValue>> = vec![None; sources.len()];
-    let found = members(&body, sources, &mut values).ok_or(IngestError::Malformed)?;
+    let found = extract(&body, sources, &mut values).ok_or(IngestError::Malformed)?;
     let layout = found.layout(&body, skip)?;
     let metadata = &found.metadata;
     let fields: Vec<_> = sources
@@ -98,16 +98,17 @@ fn ingest(
         .map(|(source, value)| source.rule.value_of(value.map(RawValue::get)))
         .collect();
     let labels = metadata.labels.iter().flatten().map(|(key, value)| (&*key.0, &*value.0));
-    let key = key(text(&metadata.name), text(&metadata.namespace), resource)?;
-    let (resource_version, attrs) = (digits(&body, layout)?, Attrs::new(&fields, labels));
+    let key = key(text_or_empty(&metadata.name), text_or_empty(&metadata.namespace), resource)?;
+    let (resource_version, attrs) =
+        (parse_resource_version(&body, layout)?, Attrs::new(&fields, labels));
     Ok(Object::new(key, resource_version, attrs, body, layout))
 }
 
 /// Where a bookmark's parts stand, its resourceVersion, and its annotations.
 pub(crate) fn read_bookmark(body: &[u8]) -> Option<(Layout, ResourceVersion, Annotations<'_>)> {
-    let found = members(body, &[], &mut [])?;
+    let found = extract(body, &[], &mut [])?;
     let layout = found.layout(body, 0).ok()?;
-    let resource_version = digits(body, layout).ok()?;
+    let resource_version = parse_resource_version(body, layout).ok()?;
     let annotations = match found.metadata.annotations {
         Some(raw) => serde_json::from_str::<Option<_>>(raw.get()).ok()?.unwrap_or_default(),
         None => Annotations::new(),
@@ -117,7 +118,7 @@ pub(crate) fn read_bookmark(body: &[u8]) -> Option<(Layout, ResourceVersion, Ann
 
 pub(crate) type Annotations<'a> = BTreeMap<Cow<'a, str>, Cow<'a, str>>;
 
-fn digits(body: &[u8], layout: Layout) -> Result<ResourceVersion, IngestError> {
+fn parse_resource_version(body: &[u8], layout: Layout) -> Result<ResourceVersion, IngestError> {
     std::str::from_utf8(layout.resource_version.slice(body))
         .ok()
         .and_then(ResourceVersion::parse)
@@ -125,12 +126,12 @@ fn digits(body: &[u8], layout: Layout) -> Result<ResourceVersion, IngestError> {
 }
 
 /// The metadata of an object, and where it stands if that was seen on the way.
-struct Found<'a> {
+struct FoundMetadata<'a> {
     metadata: Metadata<'a>,
     at: Option<Span>,
 }
 
-impl Found<'_> {
+impl FoundMetadata<'_> {
     fn layout(&self, body: &[u8], skip: usize) -> Result<Layout, IngestError> {
         let digits = self.metadata.resource_version;
         let digits = digits
@@ -139,7 +140,7 @@ impl Found<'_> {
         let digits = offset_in(body, digits).and_then(|at| Span::new(at, digits.len()));
         let item = Span::new(skip, body.len().saturating_sub(skip));
         let (Some(item), Some(metadata), Some(resource_version)) =
-            (item, self.at.or_else(|| locate(body)), digits)
+            (item, self.at.or_else(|| find_metadata(body)), digits)
         else {
             return Err(IngestError::Malformed);
         };
@@ -148,7 +149,7 @@ impl Found<'_> {
 }
 
 /// Where `metadata` stands in an object in which that could not be seen on the way: by a walk of its own.
-fn locate(body: &[u8]) -> Option<Span> {
+fn find_metadata(body: &[u8]) -> Option<Span> {
     #[derive(Deserialize)]
     struct Located<'a> {
         #[serde(borrow)]
@@ -179,46 +180,46 @@ struct Metadata<'a> {
 #[derive(Deserialize, PartialEq, Eq, PartialOrd, Ord)]
 struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
-fn text<'a>(text: &'a Option<Text<'_>>) -> &'a str {
+fn text_or_empty<'a>(text: &'a Option<Text<'_>>) -> &'a str {
     text.as_ref().map_or("", |text| &text.0)
 }
 
 /// Finds the `metadata` of an object, and the raw value of each source that is there, in one pass over its bytes.
-fn members<'a>(
+fn extract<'a>(
     body: &'a [u8],
     sources: &[FieldSource],
     values: &mut [Option<&'a RawValue>],
-) -> Option<Found<'a>> {
+) -> Option<FoundMetadata<'a>> {
     // What is passed over is not looked at otherwise.
     let body = std::str::from_utf8(body).ok()?;
     let paths = sources.iter().enumerate().map(|(n, source)| (n, &*source.path)).collect();
-    let mut top = Top { body, metadata: None, place: Place::Unknown };
-    let walk = Walk { paths, values, top: Some(&mut top) };
+    let mut top = MetadataCollector { body, metadata: None, position: MetadataPosition::Unknown };
+    let visitor = FieldVisitor { paths, values, top: Some(&mut top) };
     let mut deserializer = serde_json::Deserializer::from_str(body);
-    walk.deserialize(&mut deserializer).ok()?;
+    visitor.deserialize(&mut deserializer).ok()?;
     deserializer.end().ok()?;
-    let at = top.place.at_the_end_of(body);
-    Some(Found { metadata: top.metadata?, at })
+    let at = top.position.at_the_end_of(body);
+    Some(FoundMetadata { metadata: top.metadata?, at })
 }
 
 /// What is found at the top level only.
-struct Top<'a> {
+struct MetadataCollector<'a> {
     body: &'a str,
     metadata: Option<Metadata<'a>>,
-    place: Place,
+    position: MetadataPosition,
 }
 
 /// Where `metadata` stands, told by the keys before and after it: a value of serde's that is read does not tell where it stood, and
 /// one that is kept raw to be read later would be passed over twice. Told only where no space stands between, as no upstream writes any.
 #[derive(Clone, Copy)]
-enum Place {
+enum MetadataPosition {
     Unknown,
     /// Its first byte; what follows it was not seen yet.
     From(usize),
     Known(Span),
 }
 
-impl Place {
+impl MetadataPosition {
     /// Of the value of this key, which is one of `body`.
     fn after_key(body: &str, key: &str) -> Self {
         let begin = offset_in(body.as_bytes(), key).map(|at| at + key.len() + "\":".len());
@@ -260,17 +261,17 @@ impl Place {
 }
 
 /// One level of an object, walked for those paths that lead through it.
-struct Walk<'w, 'p, 'a> {
+struct FieldVisitor<'w, 'p, 'a> {
     /// The paths that remain from here, each with the index of its value.
     paths: Paths<'p>,
     values: &'w mut [Option<&'a RawValue>],
     /// At the top level, where `metadata` goes.
-    top: Option<&'w mut Top<'a>>,
+    top: Option<&'w mut MetadataCollector<'a>>,
 }
 
-impl<'p, 'a> Walk<'_, 'p, 'a> {
+impl<'p, 'a> FieldVisitor<'_, 'p, 'a> {
     /// What remains of the paths through this key, and whether one ends there.
-    fn through(&self, key: &str) -> (Paths<'p>, bool) {
+    fn descend(&self, key: &str) -> (Paths<'p>, bool) {
         let (mut deeper, mut ends) = (Paths::new(), false);
         for (index, path) in &self.paths {
             match path.split_first() {
@@ -283,7 +284,7 @@ impl<'p, 'a> Walk<'_, 'p, 'a> {
     }
 
     /// Hands a value to the paths that end at this key.
-    fn take(&mut self, key: &str, raw: &'a RawValue) {
+    fn store(&mut self, key: &str, raw: &'a RawValue) {
         for (index, path) in &self.paths {
             if let ([step], Some(value)) = (path, self.values.get_mut(*index))
                 && **step == *key
@@ -294,12 +295,12 @@ impl<'p, 'a> Walk<'_, 'p, 'a> {
     }
 
     /// A value that no path expects, be it of a type that has no members: what stands below it stays absent.
-    fn pass<E: Error>(&self) -> Result<(), E> {
+    fn skip_scalar<E: Error>(&self) -> Result<(), E> {
         if self.top.is_some() { Err(E::custom("not an object")) } else { Ok(()) }
     }
 }
 
-impl<'de> DeserializeSeed<'de> for Walk<'_, '_, 'de> {
+impl<'de> DeserializeSeed<'de> for FieldVisitor<'_, '_, 'de> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -307,7 +308,7 @@ impl<'de> DeserializeSeed<'de> for Walk<'_, '_, 'de> {
     }
 }
 
-impl<'de> Visitor<'de> for Walk<'_, '_, 'de> {
+impl<'de> Visitor<'de> for FieldVisitor<'_, '_, 'de> {
     type Value = ();
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -317,73 +318,74 @@ impl<'de> Visitor<'de> for Walk<'_, '_, 'de> {
     fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<(), A::Error> {
         while let Some(Text(key)) = map.next_key::<Text<'de>>()? {
             if let Some(top) = &mut self.top {
-                top.place = top.place.before_key(top.body, &key);
+                top.position = top.position.before_key(top.body, &key);
                 if key == "metadata" {
-                    top.place = Place::after_key(top.body, &key);
+                    top.position = MetadataPosition::after_key(top.body, &key);
                     top.metadata = Some(map.next_value()?);
                     continue;
                 }
             }
-            map.next_value_seed(Member { walk: &mut self, key: &key })?;
+            map.next_value_seed(ValueSeed { visitor: &mut self, key: &key })?;
         }
         Ok(())
     }
 
     fn visit_seq<A: SeqAccess<'de>>(mut self, mut seq: A) -> Result<(), A::Error> {
-        if seq.next_element_seed(Member { walk: &mut self, key: "0" })?.is_some() {
+        if seq.next_element_seed(ValueSeed { visitor: &mut self, key: "0" })?.is_some() {
             while seq.next_element::<IgnoredAny>()?.is_some() {}
         }
         Ok(())
     }
 
     fn visit_bool<E: Error>(self, _: bool) -> Result<(), E> {
-        self.pass()
+        self.skip_scalar()
     }
 
     fn visit_i64<E: Error>(self, _: i64) -> Result<(), E> {
-        self.pass()
+        self.skip_scalar()
     }
 
     fn visit_u64<E: Error>(self, _: u64) -> Result<(), E> {
-        self.pass()
+        self.skip_scalar()
     }
 
     fn visit_f64<E: Error>(self, _: f64) -> Result<(), E> {
-        self.pass()
+        self.skip_scalar()
     }
 
     fn visit_str<E: Error>(self, _: &str) -> Result<(), E> {
-        self.pass()
+        self.skip_scalar()
     }
 
     fn visit_unit<E: Error>(self) -> Result<(), E> {
-        self.pass()
+        self.skip_scalar()
     }
 }
 
 /// The value of one key, or the first of an array, read only as far as a path leads through it.
-struct Member<'m, 'w, 'p, 'a> {
-    walk: &'m mut Walk<'w, 'p, 'a>,
+struct ValueSeed<'m, 'w, 'p, 'a> {
+    visitor: &'m mut FieldVisitor<'w, 'p, 'a>,
     key: &'m str,
 }
 
-impl<'de> DeserializeSeed<'de> for Member<'_, '_, '_, 'de> {
+impl<'de> DeserializeSeed<'de> for ValueSeed<'_, '_, '_, 'de> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        let (paths, ends) = self.walk.through(self.key);
+        let (paths, ends) = self.visitor.descend(self.key);
         if !ends && paths.is_empty() {
             return IgnoredAny::deserialize(deserializer).map(drop);
         }
         if !ends {
-            return Walk { paths, values: self.walk.values, top: None }.deserialize(deserializer);
+            return FieldVisitor { paths, values: self.visitor.values, top: None }
+                .deserialize(deserializer);
         }
         let raw = <&RawValue>::deserialize(deserializer)?;
-        self.walk.take(self.key, raw);
+        self.visitor.store(self.key, raw);
         if !paths.is_empty() {
-            let walk = Walk { paths, values: self.walk.values, top: None };
+            let visitor = FieldVisitor { paths, values: self.visitor.values, top: None };
             // It was read once, so it can be read again.
-            drop(walk.deserialize(&mut serde_json::Deserializer::from_str(raw.get())));
+            drop(visitor.deserialize(&mut serde_json::Deserializer::from_str(raw.get())));
         }
         Ok(())
     }

@@ -67,10 +67,10 @@ fn parse_protobuf(
     resource: &ApiResource,
     representation: Representation,
 ) -> Result<ListPage, IngestError> {
-    let (_, raw) = protobuf::open(body).ok_or(IngestError::Malformed)?;
+    let (_, raw) = protobuf::decode_envelope(body).ok_or(IngestError::Malformed)?;
     let mut meta = None;
     let mut objects = Vec::new();
-    for field in Fields::of(&raw) {
+    for field in Fields::new(&raw) {
         let field = field?;
         match field.number {
             LIST_META if meta.is_none() => {

@@ -140,7 +140,7 @@ pub fn envelope_head(api_version: &str, kind: &str) -> Vec<u8> {
 }
 
 /// Reads an envelope: its kind, and the object in it without a copy; `None` if it is none.
-pub fn open(bytes: &Bytes) -> Option<(TypeMeta, Bytes)> {
+pub fn decode_envelope(bytes: &Bytes) -> Option<(TypeMeta, Bytes)> {
     let message = bytes.strip_prefix(MAGIC)?;
     let unknown = Unknown::decode(bytes.slice_ref(message)).ok()?;
     Some((unknown.type_meta?, unknown.raw.unwrap_or_default()))
@@ -187,7 +187,7 @@ pub fn encode_status(status: &status::Status) -> Bytes {
 
 /// Reads a Status in its envelope.
 pub fn decode_status(bytes: &[u8]) -> Option<Status> {
-    let (type_meta, raw) = open(&Bytes::copy_from_slice(bytes))?;
+    let (type_meta, raw) = decode_envelope(&Bytes::copy_from_slice(bytes))?;
     if type_meta.kind.as_deref() != Some("Status") {
         return None;
     }

@@ -19,7 +19,7 @@ pub fn read(object: &Object) -> Option<Cow<'_, str>> {
 
 fn in_protobuf(metadata: &[u8]) -> Option<&str> {
     let mut uid = None;
-    for field in Fields::of(metadata) {
+    for field in Fields::new(metadata) {
         let field = field.ok()?;
         if field.number == UID {
             uid = Some(field.text().ok()?);

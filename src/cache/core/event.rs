@@ -180,7 +180,7 @@ impl Event {
         if self.deleted && self.object.resource_version == self.resource_version {
             frame::encode(EventType::Deleted, &self.object, view)
         } else {
-            frame::encode_left(previous, self.resource_version, view)
+            frame::encode_left_selector(previous, self.resource_version, view)
         }
     }
 }

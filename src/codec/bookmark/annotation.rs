@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use super::{ANNOTATION, read_bookmark};
+use super::{ANNOTATION, parse_bookmark};
 use crate::codec::protobuf::wire::{Field, Fields, push_head};
 use crate::codec::{protobuf, splice};
 
@@ -48,7 +48,7 @@ fn add_to_json(object: &[u8]) -> Option<Vec<u8>> {
         text.replacen(r#""metadata":{"#, &format!(r#""metadata":{{{annotations},"#), 1)
     } else {
         // Past the closing quote of the digits.
-        let digits_end = read_bookmark(object)?.layout.resource_version.end() + 1;
+        let digits_end = parse_bookmark(object)?.layout.resource_version.end() + 1;
         let (before, after) = text.split_at_checked(digits_end)?;
         format!("{before},{annotations}{after}")
     };
@@ -56,10 +56,10 @@ fn add_to_json(object: &[u8]) -> Option<Vec<u8>> {
 }
 
 fn remove_from_protobuf(object: &[u8]) -> Option<Vec<u8>> {
-    let layout = read_bookmark(object)?.layout;
+    let layout = parse_bookmark(object)?.layout;
     let metadata = layout.metadata.slice(object);
     let mut kept = Vec::with_capacity(metadata.len());
-    let mut fields = Fields::of(metadata).peekable();
+    let mut fields = Fields::new(metadata).peekable();
     while let Some(field) = fields.next() {
         let field = field.ok()?;
         let end = match fields.peek() {
@@ -74,11 +74,11 @@ fn remove_from_protobuf(object: &[u8]) -> Option<Vec<u8>> {
 }
 
 fn add_to_protobuf(object: &[u8]) -> Option<Vec<u8>> {
-    let layout = read_bookmark(object)?.layout;
+    let layout = parse_bookmark(object)?.layout;
     let metadata = layout.metadata.slice(object);
     // Before the first field of a higher number, or annotation of a greater key: the upstream sorts both.
     let mut at = metadata.len();
-    for field in Fields::of(metadata) {
+    for field in Fields::new(metadata) {
         let field = field.ok()?;
         let after = match field.number.cmp(&ANNOTATIONS) {
             Ordering::Less => false,
@@ -112,7 +112,7 @@ fn is_pair(field: &Field<'_>) -> Option<bool> {
 
 fn key_of(pair: &[u8]) -> Option<&[u8]> {
     let mut key = &b""[..];
-    for field in Fields::of(pair) {
+    for field in Fields::new(pair) {
         let field = field.ok()?;
         if field.number == 1 {
             key = field.bytes().ok()?;

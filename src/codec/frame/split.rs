@@ -56,7 +56,7 @@ impl FrameSplitter {
     pub fn push(&mut self, chunk: Bytes, frames: &mut Vec<RawFrame>) -> Result<(), FrameError> {
         match self.encoding {
             Encoding::Json => self.push_lines(chunk, frames),
-            Encoding::Protobuf => self.push_sized(&chunk, frames),
+            Encoding::Protobuf => self.push_length_delimited(&chunk, frames),
         }
     }
 
@@ -84,14 +84,18 @@ impl FrameSplitter {
             };
             self.check(line.len())?;
             if !line.trim_ascii().is_empty() {
-                frames.push(read_line(&line)?);
+                frames.push(parse_line(&line)?);
             }
         }
         self.partial.extend_from_slice(&chunk);
         self.check(self.partial.len())
     }
 
-    fn push_sized(&mut self, chunk: &[u8], frames: &mut Vec<RawFrame>) -> Result<(), FrameError> {
+    fn push_length_delimited(
+        &mut self,
+        chunk: &[u8],
+        frames: &mut Vec<RawFrame>,
+    ) -> Result<(), FrameError> {
         self.partial.extend_from_slice(chunk);
         while let Some(length) = self.partial.first_chunk().copied() {
             let length = usize::try_from(u32::from_be_bytes(length)).unwrap_or(usize::MAX);
@@ -101,7 +105,7 @@ impl FrameSplitter {
                 break;
             }
             self.partial.advance(size_of::<u32>());
-            frames.push(read_event(self.partial.split_to(length).freeze())?);
+            frames.push(parse_event(self.partial.split_to(length).freeze())?);
         }
         Ok(())
     }
@@ -112,14 +116,14 @@ impl FrameSplitter {
 }
 
 /// A frame as every API server writes it is known by its ends, and its object is left to be read, once, by whoever takes it.
-fn read_line(line: &Bytes) -> Result<RawFrame, FrameError> {
-    if let Some((event, object)) = split_line(line) {
+fn parse_line(line: &Bytes) -> Result<RawFrame, FrameError> {
+    if let Some((event, object)) = parse_canonical_line(line) {
         return Ok(RawFrame { event: event.into(), object: line.slice_ref(object) });
     }
-    read_other_line(line)
+    parse_any_line(line)
 }
 
-fn split_line(line: &[u8]) -> Option<(&str, &[u8])> {
+fn parse_canonical_line(line: &[u8]) -> Option<(&str, &[u8])> {
     let rest = line.strip_prefix(br#"{"type":""#)?;
     let (event, rest) = rest.split_at_checked(rest.iter().position(|byte| *byte == b'"')?)?;
     let object = rest.strip_prefix(br#"","object":"#)?.trim_ascii_end().strip_suffix(b"}")?;
@@ -129,7 +133,7 @@ fn split_line(line: &[u8]) -> Option<(&str, &[u8])> {
 }
 
 /// A frame in any other words.
-fn read_other_line(line: &Bytes) -> Result<RawFrame, FrameError> {
+fn parse_any_line(line: &Bytes) -> Result<RawFrame, FrameError> {
     // What is not known here would be lost on the way.
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
@@ -143,17 +147,17 @@ fn read_other_line(line: &Bytes) -> Result<RawFrame, FrameError> {
     Ok(RawFrame { event: frame.event, object: line.slice_ref(frame.object.get().as_bytes()) })
 }
 
-fn read_event(message: Bytes) -> Result<RawFrame, FrameError> {
-    let [event, extension] = members(&message).ok_or(FrameError::Malformed)?;
-    let [object] = members(extension).ok_or(FrameError::Malformed)?;
+fn parse_event(message: Bytes) -> Result<RawFrame, FrameError> {
+    let [event, extension] = exact_fields(&message).ok_or(FrameError::Malformed)?;
+    let [object] = exact_fields(extension).ok_or(FrameError::Malformed)?;
     let event = std::str::from_utf8(event).map_err(|_| FrameError::Malformed)?;
     Ok(RawFrame { event: event.into(), object: message.slice_ref(object) })
 }
 
 /// The first `N` fields of a message that has each of them once, and no other: what is not known here would be lost on the way.
-fn members<const N: usize>(message: &[u8]) -> Option<[&[u8]; N]> {
+fn exact_fields<const N: usize>(message: &[u8]) -> Option<[&[u8]; N]> {
     let mut found = [None; N];
-    for field in Fields::of(message) {
+    for field in Fields::new(message) {
         let field = field.ok()?;
         let place = found.get_mut(usize::try_from(field.number).ok()?.checked_sub(1)?)?;
         if place.replace(field.bytes().ok()?).is_some() {

@@ -40,7 +40,7 @@ pub(crate) fn list_item(
     resource: &ApiResource,
     representation: Representation,
 ) -> Result<Object, IngestError> {
-    let head = head(resource, representation);
+    let head = expected_head(resource, representation);
     // To the byte: what is over would be kept with the object.
     let mut body = Vec::with_capacity(head.len() + field_len(raw.len()) + UNKNOWN_TAIL.len());
     body.extend_from_slice(&head);
@@ -50,7 +50,7 @@ pub(crate) fn list_item(
     ingest(body.into(), resource, representation)
 }
 
-fn head(resource: &ApiResource, representation: Representation) -> Vec<u8> {
+fn expected_head(resource: &ApiResource, representation: Representation) -> Vec<u8> {
     if representation == Representation::MetadataProtobuf {
         envelope_head(META_V1, PARTIAL_OBJECT_METADATA)
     } else {
@@ -63,11 +63,11 @@ fn ingest(
     resource: &ApiResource,
     representation: Representation,
 ) -> Result<Object, IngestError> {
-    let head = head(resource, representation);
+    let head = expected_head(resource, representation);
     if !body.starts_with(&head) {
         return Err(IngestError::Malformed);
     }
-    let read = Read::of(&body)?;
+    let read = ParsedObject::parse(&body)?;
     // Nothing may stand between, or a list item would lack it.
     let item = read.layout.item;
     if item.start as usize != head.len() + 1 + length_len(item.length as usize) {
@@ -87,7 +87,7 @@ fn ingest(
 }
 
 /// What is read of an object or bookmark.
-pub(crate) struct Read<'a> {
+pub(crate) struct ParsedObject<'a> {
     pub(crate) layout: Layout,
     name: &'a str,
     namespace: &'a str,
@@ -96,16 +96,16 @@ pub(crate) struct Read<'a> {
     pub(crate) annotations: BTreeMap<&'a str, &'a str>,
 }
 
-impl<'a> Read<'a> {
+impl<'a> ParsedObject<'a> {
     /// Reads an object in its envelope.
-    pub(crate) fn of(body: &'a [u8]) -> Result<Self, Malformed> {
+    pub(crate) fn parse(body: &'a [u8]) -> Result<Self, Malformed> {
         let message = body.strip_prefix(super::MAGIC).ok_or(Malformed)?;
-        let (raw, raw_at) = only(message, UNKNOWN_RAW)?.ok_or(Malformed)?;
+        let (raw, raw_at) = single_field(message, UNKNOWN_RAW)?.ok_or(Malformed)?;
         let raw_at = raw_at + super::MAGIC.len();
         if body.get(raw_at + raw.len()..) != Some(UNKNOWN_TAIL) {
             return Err(Malformed);
         }
-        let (metadata, metadata_at) = only(raw, METADATA)?.ok_or(Malformed)?;
+        let (metadata, metadata_at) = single_field(raw, METADATA)?.ok_or(Malformed)?;
         let metadata_at = metadata_at + raw_at;
         let mut read = Self {
             layout: Layout {
@@ -120,17 +120,17 @@ impl<'a> Read<'a> {
             labels: BTreeMap::new(),
             annotations: BTreeMap::new(),
         };
-        for field in Fields::of(metadata) {
+        for field in Fields::new(metadata) {
             let field = field?;
             match field.number {
                 NAME => read.name = field.text()?,
                 NAMESPACE => read.namespace = field.text()?,
-                LABELS => read.labels.extend([entry(field.bytes()?)?]),
-                ANNOTATIONS => read.annotations.extend([entry(field.bytes()?)?]),
+                LABELS => read.labels.extend([map_pair(field.bytes()?)?]),
+                ANNOTATIONS => read.annotations.extend([map_pair(field.bytes()?)?]),
                 _ => {}
             }
         }
-        if let Some((digits, at)) = only(metadata, RESOURCE_VERSION)? {
+        if let Some((digits, at)) = single_field(metadata, RESOURCE_VERSION)? {
             let text = std::str::from_utf8(digits).map_err(|_| Malformed)?;
             read.resource_version = ResourceVersion::parse(text);
             let at = metadata_at + at;
@@ -141,9 +141,9 @@ impl<'a> Read<'a> {
 }
 
 /// The bytes of a field that must stand there once at most, written as a splice writes it, and where they begin.
-fn only(message: &[u8], number: u32) -> Result<Option<(&[u8], usize)>, Malformed> {
+fn single_field(message: &[u8], number: u32) -> Result<Option<(&[u8], usize)>, Malformed> {
     let mut found = None;
-    for field in Fields::of(message) {
+    for field in Fields::new(message) {
         let field = field?;
         if field.number == number {
             let value = (field.bytes()?, field.value_start);
@@ -156,9 +156,9 @@ fn only(message: &[u8], number: u32) -> Result<Option<(&[u8], usize)>, Malformed
 }
 
 /// A pair of a `map<string, string>`.
-fn entry(message: &[u8]) -> Result<(&str, &str), Malformed> {
+fn map_pair(message: &[u8]) -> Result<(&str, &str), Malformed> {
     let (mut key, mut value) = ("", "");
-    for field in Fields::of(message) {
+    for field in Fields::new(message) {
         let field = field?;
         match field.number {
             1 => key = field.text()?,
@@ -191,7 +191,7 @@ fn walk<'a>(
     if paths.is_empty() {
         return Ok(());
     }
-    for field in Fields::of(message) {
+    for field in Fields::new(message) {
         let field = field?;
         let mut deeper = Paths::new();
         for (number, path) in paths {

@@ -139,11 +139,11 @@ fn an_object_that_left_gets_the_events_resource_version() {
             let moved = meta("a", &number.to_string());
             let full = envelope("v1", "ConfigMap", &config_map(moved.clone(), &data));
             assert_eq!(
-                frame::encode_left(&object, number, View::Full),
+                frame::encode_left_selector(&object, number, View::Full),
                 watch_event("DELETED", full.clone())
             );
             let metadata = envelope("meta.k8s.io/v1", "PartialObjectMetadata", &partial(&moved));
-            let left = frame::encode_left(&object, number, METADATA);
+            let left = frame::encode_left_selector(&object, number, METADATA);
             assert_eq!(left, watch_event("DELETED", metadata));
             let (_, layout) = splice::with_resource_version(&object.body, object.layout, number);
             assert_eq!(layout, read(&full, &config_maps()).unwrap().layout);
@@ -160,11 +160,11 @@ fn metadata_that_crosses_the_size_of_a_length_is_spliced_too() {
         };
         let body = envelope("v1", "ConfigMap", &config_map(with("9999"), ""));
         let object = read(&body, &config_maps()).unwrap();
-        let left = frame::encode_left(&object, ResourceVersion(10_000), METADATA);
+        let left = frame::encode_left_selector(&object, ResourceVersion(10_000), METADATA);
         let expected =
             envelope("meta.k8s.io/v1", "PartialObjectMetadata", &partial(&with("10000")));
         assert_eq!(left, watch_event("DELETED", expected));
-        let left = frame::encode_left(&object, ResourceVersion(10_000), View::Full);
+        let left = frame::encode_left_selector(&object, ResourceVersion(10_000), View::Full);
         let expected = envelope("v1", "ConfigMap", &config_map(with("10000"), ""));
         assert_eq!(left, watch_event("DELETED", expected));
     }
@@ -378,7 +378,7 @@ proptest! {
             object.attrs.labels().map(|(k, v)| (k.to_owned(), v.to_owned())).collect();
         prop_assert_eq!(&labels, &metadata.labels);
         let moved = ObjectMeta { resource_version: Some(number.to_string()), ..metadata };
-        let left = frame::encode_left(&object, ResourceVersion(number), View::Full);
+        let left = frame::encode_left_selector(&object, ResourceVersion(number), View::Full);
         let expected = envelope("v1", "ConfigMap", &config_map(moved, &data));
         prop_assert_eq!(&left[..], &watch_event("DELETED", expected)[..]);
         // The frame is taken apart again.
@@ -407,7 +407,7 @@ proptest! {
             drop(ingest::list_item(bytes, &pods(), Representation::Protobuf));
             drop(list::parse(&Bytes::copy_from_slice(bytes), &pods(), Representation::Protobuf));
             drop(decode_status(bytes));
-            drop(crate::codec::bookmark::BookmarkTemplate::learn(bytes));
+            drop(crate::codec::bookmark::BookmarkTemplate::from_bookmark(bytes));
         }
     }
 }

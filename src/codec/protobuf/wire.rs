@@ -62,7 +62,7 @@ pub struct Fields<'a> {
 
 impl<'a> Fields<'a> {
     /// The fields of this message.
-    pub fn of(message: &'a [u8]) -> Self {
+    pub fn new(message: &'a [u8]) -> Self {
         Self { message, at: 0 }
     }
 

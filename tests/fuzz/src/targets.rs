@@ -47,7 +47,7 @@ fn check_object(object: &Object, resource: &ApiResource, representation: Represe
         let back = splice::with_resource_version(&moved.body, layout, object.resource_version);
         assert_eq!((&back.0[..], back.1), (&object.body[..], object.layout));
         for view in [View::Full, METADATA] {
-            let left = one_frame(representation, frame::encode_left(object, version, view));
+            let left = one_frame(representation, frame::encode_left_selector(object, version, view));
             assert_eq!((&*left.event, &left.object[..]), ("DELETED", &*moved.in_view(view).to_vec()));
         }
     }
@@ -142,11 +142,11 @@ fn split(
 
 /// What was learnt says what it was learnt from, and writes bookmarks that read as what they should say.
 fn check_bookmark(data: &[u8], representation: Representation) {
-    let Some(template) = BookmarkTemplate::learn(data) else { return };
+    let Some(template) = BookmarkTemplate::from_bookmark(data) else { return };
     let (version, end) = bookmark::read(data).expect("what teaches can be read");
     let same = one_frame(representation, template.frame(version, end, View::Full));
     assert_eq!((&*same.event, &same.object[..]), ("BOOKMARK", data));
-    assert_eq!(BookmarkTemplate::learn(&same.object).as_ref(), Some(&template));
+    assert_eq!(BookmarkTemplate::from_bookmark(&same.object).as_ref(), Some(&template));
     for version in VERSIONS {
         for end in [false, true] {
             for view in [View::Full, METADATA] {

@@ -37,7 +37,7 @@ fn check(object: &Object, resource: &ApiResource, representation: Representation
     let item = object.list_item(View::Full).to_vec();
     let again = ingest::list_item(&item, resource, representation).expect("as it is in lists");
     assert_eq!(again.body, object.body);
-    let (kind, raw) = protobuf::open(&object.body).expect("an envelope");
+    let (kind, raw) = protobuf::decode_envelope(&object.body).expect("an envelope");
     let expected = match representation {
         Representation::Protobuf => &*resource.kind,
         _ => "PartialObjectMetadata",
