@@ -77,9 +77,9 @@ impl ListReader {
             |bytes: &[u8]| ingest::list_item(bytes, resource, Representation::Json).map(&mut take);
         while !chunk.is_empty() {
             chunk = match self.position {
-                Position::Envelope => self.envelope(chunk)?,
-                Position::Item => self.item(chunk, &mut item)?,
-                Position::First | Position::After | Position::Next => self.between(chunk)?,
+                Position::Envelope => self.read_envelope(chunk)?,
+                Position::Item => self.read_item(chunk, &mut item)?,
+                Position::First | Position::After | Position::Next => self.read_separator(chunk)?,
             };
         }
         Ok(())
@@ -97,7 +97,7 @@ impl ListReader {
     }
 
     /// Keeps what stands around the items, up to where they begin.
-    fn around<'a>(&mut self, chunk: &'a [u8]) -> Result<&'a [u8], ListError> {
+    fn read_envelope<'a>(&mut self, chunk: &'a [u8]) -> Result<&'a [u8], ListError> {
         let mut rest = chunk;
         while let Some((byte, after)) = rest.split_first() {
             rest = after;
@@ -116,7 +116,7 @@ impl ListReader {
     }
 
     /// One byte between two items.
-    fn between<'a>(&mut self, chunk: &'a [u8]) -> Result<&'a [u8], ListError> {
+    fn read_separator<'a>(&mut self, chunk: &'a [u8]) -> Result<&'a [u8], ListError> {
         let Some((byte, rest)) = chunk.split_first() else { return Ok(chunk) };
         self.position = match (byte, self.position) {
             (b' ' | b'\n' | b'\r' | b'\t', same) => same,
@@ -136,7 +136,7 @@ impl ListReader {
         Ok(rest)
     }
 
-    fn item<'a>(
+    fn read_item<'a>(
         &mut self,
         chunk: &'a [u8],
         take: &mut impl FnMut(&[u8]) -> Result<(), IngestError>,
