@@ -23,15 +23,15 @@ pub struct ContinueToken {
 impl ContinueToken {
     /// The text of a token for what follows `last`, a key relative to the list's root: its namespace in a list of one, nothing in a
     /// list of all. With the leading slash that the watch cache's own tokens have, and etcd's lack.
-    pub fn mint(at: ResourceVersion, last: &str) -> String {
-        encode(&at.to_string(), &format!("/{last}\0"))
+    pub fn encode(at: ResourceVersion, last: &str) -> String {
+        encode_payload(&at.to_string(), &format!("/{last}\0"))
     }
 
     /// Reads a token of either form; `None` where only the upstream can tell what it means.
     pub fn decode(text: &str) -> Option<Self> {
         let json = URL_SAFE_NO_PAD.decode(text).ok()?;
         let Payload { v, rv, start } = serde_json::from_slice(&json).ok()?;
-        if v != VERSION || encode(&rv.to_string(), &start) != text {
+        if v != VERSION || encode_payload(&rv.to_string(), &start) != text {
             return None;
         }
         let at = match rv {
@@ -53,7 +53,7 @@ struct Payload {
 
 const VERSION: &str = "meta.k8s.io/v1";
 
-fn encode(resource_version: &str, start: &str) -> String {
+fn encode_payload(resource_version: &str, start: &str) -> String {
     let mut json = format!(r#"{{"v":"{VERSION}","rv":{resource_version},"start":"#);
     push_string(&mut json, start);
     json.push('}');
@@ -82,17 +82,17 @@ mod tests {
 
     #[test]
     fn tokens_are_the_upstreams_byte_for_byte() {
-        assert_eq!(ContinueToken::mint(ResourceVersion(255), "a1"), GOLDEN);
+        assert_eq!(ContinueToken::encode(ResourceVersion(255), "a1"), GOLDEN);
         let decoded = ContinueToken { at: Some(ResourceVersion(255)), from: "a1\0".to_owned() };
         assert_eq!(ContinueToken::decode(GOLDEN), Some(decoded));
         let odd = raw(
             "{\"v\":\"meta.k8s.io/v1\",\"rv\":7,\"start\":\"/a/\\u003cb\\u0026\\\"\u{e9}\\u0000\"}",
         );
-        assert_eq!(ContinueToken::mint(ResourceVersion(7), "a/<b&\"\u{e9}"), odd);
+        assert_eq!(ContinueToken::encode(ResourceVersion(7), "a/<b&\"\u{e9}"), odd);
     }
 
     #[test]
-    fn both_forms_mean_the_same() {
+    fn a_leading_slash_makes_no_difference() {
         for start in ["/ns1/cm-a\\u0000", "ns1/cm-a\\u0000"] {
             let text = raw(&format!(r#"{{"v":"meta.k8s.io/v1","rv":7,"start":"{start}"}}"#));
             let token = ContinueToken::decode(&text).unwrap();
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_mints_is_left_to_the_upstream() {
+    fn a_token_in_another_form_is_left_to_the_upstream() {
         let good = r#"{"v":"meta.k8s.io/v1","rv":7,"start":"a"}"#;
         assert!(ContinueToken::decode(&raw(good)).is_some());
         assert_eq!(ContinueToken::decode(&format!("{}=", raw(good))), None);
@@ -150,9 +150,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_minted_is_read(rv in 1..=i64::MAX as u64, last in "[^/]{1,9}(/[^/]{1,9})?") {
+        fn an_encoded_token_decodes_to_the_same(rv in 1..=i64::MAX as u64, last in "[^/]{1,9}(/[^/]{1,9})?") {
             prop_assume!(!last.split('/').any(|segment| matches!(segment, "." | "..")));
-            let token = ContinueToken::decode(&ContinueToken::mint(ResourceVersion(rv), &last));
+            let token = ContinueToken::decode(&ContinueToken::encode(ResourceVersion(rv), &last));
             let expected = ContinueToken { at: Some(ResourceVersion(rv)), from: format!("{last}\0") };
             prop_assert_eq!(token, Some(expected));
         }

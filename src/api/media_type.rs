@@ -1,7 +1,7 @@
 //! Which form of answer a request's `Accept` asks for (semantics.md §8.1, §8.2, §8.6).
 //!
 //! The upstream sorts the clauses with an unstable sort and a comparison that is no order, so where
-//! wildcards are among clauses of different outcome and quality, its choice hangs on its sorting algorithm. Such a header is
+//! wildcards are among clauses of different candidate and quality, its choice hangs on its sorting algorithm. Such a header is
 //! not decided here but forwarded, and so is any whose syntax is not the plain one.
 
 use std::cmp::Ordering;
@@ -77,12 +77,12 @@ pub fn negotiate(headers: &HeaderMap, query: &Query, shape: Shape, verb: Verb) -
     let form = match accept {
         // An empty header is as good as none to both of the upstream's negotiations.
         "" => Form::JSON,
-        accept => choose(accept, shape, verb)?,
+        accept => negotiate_accept(accept, shape, verb)?,
     };
     if form.encoding == Encoding::Protobuf || verb == Verb::Watch {
         return Some(Form { pretty: false, ..form });
     }
-    Some(Form { pretty: form.pretty || asks_pretty(headers, query), ..form })
+    Some(Form { pretty: form.pretty || wants_pretty(headers, query), ..form })
 }
 
 /// The form of an error, in whose negotiation conversions have no part (semantics.md §8.5): an `Accept` of nothing else gets indented JSON, as what
@@ -93,19 +93,19 @@ pub fn error_form(headers: &HeaderMap, query: &Query) -> Form {
     let form = match plain.join(",").as_str() {
         "" if accept.is_empty() => Some(Form::JSON),
         // A Status is typed, whoever's error it is.
-        plain => choose(plain, Shape::BuiltIn, Verb::Get),
+        plain => negotiate_accept(plain, Shape::BuiltIn, Verb::Get),
     };
     match form {
         None => Form { pretty: true, ..Form::JSON },
         Some(form) if form.encoding == Encoding::Protobuf => Form { pretty: false, ..form },
-        Some(form) => Form { pretty: form.pretty || asks_pretty(headers, query), ..form },
+        Some(form) => Form { pretty: form.pretty || wants_pretty(headers, query), ..form },
     }
 }
 
 /// Whether JSON is to be indented, by query or by who asks (semantics.md §8.6).
-fn asks_pretty(headers: &HeaderMap, query: &Query) -> bool {
+fn wants_pretty(headers: &HeaderMap, query: &Query) -> bool {
     match query.first("pretty") {
-        None | Some("") => is_for_people(headers),
+        None | Some("") => is_interactive_client(headers),
         Some(value) => matches!(value, "1" | "t" | "T" | "TRUE" | "true" | "True"),
     }
 }
@@ -121,11 +121,11 @@ pub fn accepts_gzip(headers: &HeaderMap) -> bool {
 
 /// What one clause comes to by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Outcome {
+enum Candidate {
     /// A form that Weir serves.
     Form(Form),
     /// Something that Weir does not serve itself.
-    Other,
+    NotServed,
     /// Nothing: the upstream goes on to the next clause.
     Skip,
 }
@@ -148,7 +148,7 @@ impl Clause<'_> {
         self.kind == "*" || self.subtype == "*"
     }
 
-    fn outcome(&self, shape: Shape, verb: Verb) -> Outcome {
+    fn candidate(&self, shape: Shape, verb: Verb) -> Candidate {
         // Later parameters of one name replace the earlier ones.
         let param = |name| self.params.iter().rev().find(|(key, _)| *key == name).map(|(_, v)| *v);
         let conversion = [param("as"), param("g"), param("v")];
@@ -156,27 +156,27 @@ impl Clause<'_> {
         let encoding = match (self.kind, self.subtype) {
             ("application", "json" | "*") | ("*", "*") => Some(Encoding::Json),
             ("application", "vnd.kubernetes.protobuf") if shape == Shape::Custom && !converts => {
-                return Outcome::Skip;
+                return Candidate::Skip;
             }
             ("application", "vnd.kubernetes.protobuf") => Some(Encoding::Protobuf),
             ("application", "yaml" | "cbor" | "cbor-seq") => None,
-            _ => return Outcome::Skip,
+            _ => return Candidate::Skip,
         };
         if !matches!(param("stream"), None | Some("" | "watch"))
             || !matches!(param("sv"), None | Some("" | "v1"))
         {
-            return Outcome::Skip;
+            return Candidate::Skip;
         }
-        let Some(encoding) = encoding else { return Outcome::Other };
+        let Some(encoding) = encoding else { return Candidate::NotServed };
         let view = match converts.then(|| convert(conversion, verb)) {
             None => View::Full,
             Some(Conversion::Metadata) => View::Metadata,
-            Some(Conversion::Table) if encoding == Encoding::Json => return Outcome::Other,
-            Some(Conversion::OtherMetadata) => return Outcome::Other,
-            Some(Conversion::Table | Conversion::None) => return Outcome::Skip,
+            Some(Conversion::Table) if encoding == Encoding::Json => return Candidate::NotServed,
+            Some(Conversion::OtherMetadata) => return Candidate::NotServed,
+            Some(Conversion::Table | Conversion::None) => return Candidate::Skip,
         };
         let pretty = encoding == Encoding::Json && param("pretty") == Some("1");
-        Outcome::Form(Form { encoding, view, pretty })
+        Candidate::Form(Form { encoding, view, pretty })
     }
 }
 
@@ -211,19 +211,19 @@ fn convert(conversion: [Option<&str>; 3], verb: Verb) -> Conversion {
 }
 
 /// The form that a header asks for; `None` if it asks for anything that Weir does not serve, or may.
-fn choose(accept: &str, shape: Shape, verb: Verb) -> Option<Form> {
+fn negotiate_accept(accept: &str, shape: Shape, verb: Verb) -> Option<Form> {
     if shape == Shape::BuiltIn && !passes_prefilter(accept) {
         return None;
     }
     let clauses: SmallVec<[Clause<'_>; CLAUSES_USUAL]> =
         accept.split(',').filter_map(parse_clause).collect::<Option<_>>()?;
-    let mut outcomes: SmallVec<[(&Clause<'_>, Outcome); CLAUSES_USUAL]> = clauses
+    let mut candidates: SmallVec<[(&Clause<'_>, Candidate); CLAUSES_USUAL]> = clauses
         .iter()
-        .map(|clause| (clause, clause.outcome(shape, verb)))
-        .filter(|(_, outcome)| *outcome != Outcome::Skip)
+        .map(|clause| (clause, clause.candidate(shape, verb)))
+        .filter(|(_, candidate)| *candidate != Candidate::Skip)
         .collect();
-    let (_, first) = *outcomes.first()?;
-    if outcomes.iter().any(|(_, outcome)| *outcome != first) {
+    let (_, first) = *candidates.first()?;
+    if candidates.iter().any(|(_, candidate)| *candidate != first) {
         let (quality, wildcards) =
             (clauses.first()?.quality, clauses.iter().any(Clause::is_wildcard));
         let equal = clauses.iter().all(|clause| clause.quality == quality);
@@ -231,16 +231,16 @@ fn choose(accept: &str, shape: Shape, verb: Verb) -> Option<Form> {
         if clauses.len() > STABLE_CLAUSES_MAX || !plain || (wildcards && !equal) {
             return None;
         }
-        outcomes.sort_by(|(a, _), (b, _)| {
+        candidates.sort_by(|(a, _), (b, _)| {
             let quality = b.quality.partial_cmp(&a.quality).unwrap_or(Ordering::Equal);
             quality
                 .then(a.kind_is_wild().cmp(&b.kind_is_wild()))
                 .then(a.is_wildcard().cmp(&b.is_wildcard()))
         });
     }
-    match outcomes.first()? {
-        (_, Outcome::Form(form)) => Some(*form),
-        (_, Outcome::Other | Outcome::Skip) => None,
+    match candidates.first()? {
+        (_, Candidate::Form(form)) => Some(*form),
+        (_, Candidate::NotServed | Candidate::Skip) => None,
     }
 }
 
@@ -306,7 +306,7 @@ fn is_token(text: &str) -> bool {
 }
 
 /// Whether the upstream takes a client for someone who reads the answer with their own eyes.
-pub(crate) fn is_for_people(headers: &HeaderMap) -> bool {
+pub(crate) fn is_interactive_client(headers: &HeaderMap) -> bool {
     let agent = headers.get(USER_AGENT).map_or(&[][..], HeaderValue::as_bytes);
     ["curl", "Wget", "Mozilla/5.0"].iter().any(|prefix| agent.starts_with(prefix.as_bytes()))
 }

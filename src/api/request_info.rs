@@ -61,7 +61,7 @@ impl Verb {
     }
 
     /// The verb of a resource request before its name is looked at.
-    fn of_method(method: &Method) -> Self {
+    fn from_method(method: &Method) -> Self {
         match *method {
             Method::GET | Method::HEAD => Self::Get,
             Method::POST => Self::Create,
@@ -195,7 +195,7 @@ fn parse_resource(method: &Method, path: &str, query: &Query) -> Option<(Verb, R
         subresource: subresource.to_owned(),
         watch_prefix: prefix_verb == Some(Verb::Watch),
     };
-    let verb = prefix_verb.unwrap_or_else(|| Verb::of_method(method));
+    let verb = prefix_verb.unwrap_or_else(|| Verb::from_method(method));
     let verb = match verb {
         Verb::Get if request.name.is_empty() => collection_verb(&mut request, query),
         Verb::Delete if request.name.is_empty() => Verb::DeleteCollection,

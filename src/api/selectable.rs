@@ -78,13 +78,12 @@ pub enum Field {
 impl SelectableFields {
     /// The fields of a built-in resource.
     pub fn built_in(gvr: &GroupVersionResource) -> Self {
-        let known = BUILT_IN
-            .iter()
-            .find(|known| known.group == &*gvr.group && known.resource == &*gvr.resource);
-        let Some(known) = known else {
+        let row =
+            BUILT_IN.iter().find(|row| row.group == &*gvr.group && row.resource == &*gvr.resource);
+        let Some(row) = row else {
             return Self::default();
         };
-        let sources: Vec<_> = known
+        let sources: Vec<_> = row
             .fields
             .iter()
             .map(|(label, path, rule)| FieldSource {
@@ -94,9 +93,9 @@ impl SelectableFields {
             .collect();
         let indexed = INDEXED
             .iter()
-            .find(|(group, resource, _)| *group == known.group && *resource == known.resource)
+            .find(|(group, resource, _)| *group == row.group && *resource == row.resource)
             .and_then(|(_, _, label)| sources.iter().position(|source| *source.label == **label));
-        Self { sources, without_namespace: !known.namespace, aliases: known.aliases, indexed }
+        Self { sources, without_namespace: !row.namespaced, aliases: row.aliases, indexed }
     }
 
     /// The fields of a custom resource: the `selectableFields[].jsonPath` of its CRD's version, such as `.spec.color`.
@@ -197,10 +196,10 @@ impl Rule {
 
 /// The built-in kinds that differ from the default. `Event` is not among them: events are not cached, and a
 /// selector by any of their many labels is forwarded.
-const BUILT_IN: &[Known] = &[
-    Known {
+const BUILT_IN: &[BuiltInFields] = &[
+    BuiltInFields {
         aliases: &[("spec.host", "spec.nodeName")],
-        ..known(
+        ..namespaced(
             "",
             "pods",
             &[
@@ -216,31 +215,31 @@ const BUILT_IN: &[Known] = &[
             ],
         )
     },
-    known_without_namespace(
-        "",
-        "nodes",
-        &[("spec.unschedulable", "spec.unschedulable", Rule::Bool)],
-    ),
-    known_without_namespace("", "namespaces", &[("status.phase", "status.phase", Rule::Text)]),
-    known("", "secrets", &[("type", "type", Rule::Text)]),
-    known(
+    cluster_scoped("", "nodes", &[("spec.unschedulable", "spec.unschedulable", Rule::Bool)]),
+    cluster_scoped("", "namespaces", &[("status.phase", "status.phase", Rule::Text)]),
+    namespaced("", "secrets", &[("type", "type", Rule::Text)]),
+    namespaced(
         "",
         "services",
         &[("spec.clusterIP", "spec.clusterIP", Rule::Text), ("spec.type", "spec.type", Rule::Text)],
     ),
-    known("", "replicationcontrollers", &[("status.replicas", "status.replicas", Rule::Number)]),
-    known("batch", "jobs", &[("status.successful", "status.succeeded", Rule::Number)]),
-    known_without_namespace(
+    namespaced(
+        "",
+        "replicationcontrollers",
+        &[("status.replicas", "status.replicas", Rule::Number)],
+    ),
+    namespaced("batch", "jobs", &[("status.successful", "status.succeeded", Rule::Number)]),
+    cluster_scoped(
         "certificates.k8s.io",
         "certificatesigningrequests",
         &[("spec.signerName", "spec.signerName", Rule::Text)],
     ),
-    known_without_namespace(
+    cluster_scoped(
         "certificates.k8s.io",
         "clustertrustbundles",
         &[("spec.signerName", "spec.signerName", Rule::Text)],
     ),
-    known_without_namespace(
+    cluster_scoped(
         "certificates.k8s.io",
         "podcertificaterequests",
         &[
@@ -249,7 +248,7 @@ const BUILT_IN: &[Known] = &[
             ("spec.nodeName", "spec.nodeName", Rule::Text),
         ],
     ),
-    known_without_namespace(
+    cluster_scoped(
         "resource.k8s.io",
         "resourceslices",
         &[
@@ -264,28 +263,28 @@ const INDEXED: [(&str, &str, &str); 2] =
     [("", "pods", "spec.nodeName"), ("resource.k8s.io", "resourceslices", "spec.nodeName")];
 
 /// A row of the table. Its fields are label, path in the served JSON, and rule.
-struct Known {
+struct BuiltInFields {
     group: &'static str,
     resource: &'static str,
-    namespace: bool,
+    namespaced: bool,
     fields: &'static [(&'static str, &'static str, Rule)],
     aliases: &'static [(&'static str, &'static str)],
 }
 
-const fn known(
+const fn namespaced(
     group: &'static str,
     resource: &'static str,
     fields: &'static [(&'static str, &'static str, Rule)],
-) -> Known {
-    Known { group, resource, namespace: true, fields, aliases: &[] }
+) -> BuiltInFields {
+    BuiltInFields { group, resource, namespaced: true, fields, aliases: &[] }
 }
 
-const fn known_without_namespace(
+const fn cluster_scoped(
     group: &'static str,
     resource: &'static str,
     fields: &'static [(&'static str, &'static str, Rule)],
-) -> Known {
-    Known { group, resource, namespace: false, fields, aliases: &[] }
+) -> BuiltInFields {
+    BuiltInFields { group, resource, namespaced: false, fields, aliases: &[] }
 }
 
 /// Whether a step of a JSON path needs no quoting anywhere, so that all readers agree on it.

@@ -7,7 +7,7 @@ use crate::api::resource::GroupVersionResource;
 
 /// The field numbers that lead from an object to the value of a label.
 pub(super) fn path(gvr: &GroupVersionResource, label: &str) -> Option<&'static [u32]> {
-    let known = KNOWN.iter().find(|known| {
+    let known = FIELD_PATHS.iter().find(|known| {
         known.group == &*gvr.group
             && known.resource == &*gvr.resource
             && known.versions.contains(&&*gvr.version)
@@ -16,15 +16,15 @@ pub(super) fn path(gvr: &GroupVersionResource, label: &str) -> Option<&'static [
 }
 
 /// A row of the table.
-struct Known {
+struct FieldPaths {
     group: &'static str,
     versions: &'static [&'static str],
     resource: &'static str,
     paths: &'static [(&'static str, &'static [u32])],
 }
 
-const KNOWN: &[Known] = &[
-    Known {
+const FIELD_PATHS: &[FieldPaths] = &[
+    FieldPaths {
         group: "",
         versions: &["v1"],
         resource: "pods",
@@ -39,50 +39,50 @@ const KNOWN: &[Known] = &[
             ("status.nominatedNodeName", &[3, 11]),
         ],
     },
-    Known {
+    FieldPaths {
         group: "",
         versions: &["v1"],
         resource: "nodes",
         paths: &[("spec.unschedulable", &[2, 4])],
     },
-    Known {
+    FieldPaths {
         group: "",
         versions: &["v1"],
         resource: "namespaces",
         paths: &[("status.phase", &[3, 1])],
     },
-    Known { group: "", versions: &["v1"], resource: "secrets", paths: &[("type", &[3])] },
-    Known {
+    FieldPaths { group: "", versions: &["v1"], resource: "secrets", paths: &[("type", &[3])] },
+    FieldPaths {
         group: "",
         versions: &["v1"],
         resource: "services",
         paths: &[("spec.clusterIP", &[2, 3]), ("spec.type", &[2, 4])],
     },
-    Known {
+    FieldPaths {
         group: "",
         versions: &["v1"],
         resource: "replicationcontrollers",
         paths: &[("status.replicas", &[3, 1])],
     },
-    Known {
+    FieldPaths {
         group: "batch",
         versions: &["v1"],
         resource: "jobs",
         paths: &[("status.successful", &[3, 5])],
     },
-    Known {
+    FieldPaths {
         group: "certificates.k8s.io",
         versions: &["v1", "v1beta1"],
         resource: "certificatesigningrequests",
         paths: &[("spec.signerName", &[2, 7])],
     },
-    Known {
+    FieldPaths {
         group: "certificates.k8s.io",
         versions: &["v1alpha1", "v1beta1"],
         resource: "clustertrustbundles",
         paths: &[("spec.signerName", &[2, 1])],
     },
-    Known {
+    FieldPaths {
         group: "certificates.k8s.io",
         versions: &["v1beta1"],
         resource: "podcertificaterequests",
@@ -92,7 +92,7 @@ const KNOWN: &[Known] = &[
             ("spec.nodeName", &[2, 6]),
         ],
     },
-    Known {
+    FieldPaths {
         group: "resource.k8s.io",
         versions: &["v1", "v1beta1", "v1beta2"],
         resource: "resourceslices",

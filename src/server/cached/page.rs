@@ -37,7 +37,7 @@ pub(crate) fn select(
     let resource_version = snapshot.resource_version();
     let mut meta = ListMeta { resource_version, ..ListMeta::default() };
     if let Some(next) = page.next {
-        meta.continue_token = ContinueToken::mint(resource_version, &next.last);
+        meta.continue_token = ContinueToken::encode(resource_version, &next.last);
         meta.remaining_item_count = next.remaining;
     }
     Some(Selected { meta, objects: page.objects })

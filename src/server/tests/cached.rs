@@ -98,7 +98,7 @@ async fn pages_and_states_as_they_were() {
     feed.send(vec![upsert("z", 9)]);
     let newest = weir.get("/api/v1/configmaps?resourceVersion=9").await;
     assert_eq!(newest.header("x-weir-cache"), "hit");
-    let token = |at, last| ContinueToken::mint(ResourceVersion(at), last);
+    let token = |at, last| ContinueToken::encode(ResourceVersion(at), last);
     // What the list says of itself, and the names in it.
     let show = |text: &str| {
         let list: serde_json::Value = serde_json::from_str(text).unwrap();
@@ -179,7 +179,7 @@ async fn an_upstream_without_snapshots_makes_its_pages_itself() {
     let (weir, _feed) = warm().await;
     weir.source.version.send_replace(Some(release(33)));
     let watch = "watch=1&resourceVersion=0&timeoutSeconds=1";
-    let token = ContinueToken::mint(ResourceVersion(7), "ns/x");
+    let token = ContinueToken::encode(ResourceVersion(7), "ns/x");
     for (query, answer) in [
         ("resourceVersion=7&limit=1", "forward; reason=exact"),
         ("resourceVersion=7&limit=1&resourceVersionMatch=NotOlderThan", "forward; reason=exact"),

@@ -11,7 +11,7 @@ use http::header::{
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 
-use crate::api::media_type::is_for_people;
+use crate::api::media_type::is_interactive_client;
 use crate::api::request_info::RequestInfo;
 use crate::server::http::headers;
 use crate::server::http::response::{BYPASS, CACHE_HEADER};
@@ -85,7 +85,7 @@ impl Ask {
             },
             accept: accept.into(),
             accept_encoding: only(given, &ACCEPT_ENCODING)?.into(),
-            for_people: discovery && is_for_people(given),
+            for_people: discovery && is_interactive_client(given),
         };
         let known = match given.get(IF_NONE_MATCH) {
             None => None,

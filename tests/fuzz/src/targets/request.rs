@@ -131,7 +131,7 @@ pub fn continue_token(data: &[u8]) {
     let (number, Ok(last)) = (u64::from_be_bytes(*number), std::str::from_utf8(last)) else {
         return;
     };
-    let text = ContinueToken::mint(ResourceVersion(number), last);
+    let text = ContinueToken::encode(ResourceVersion(number), last);
     let read = ContinueToken::decode(&text);
     // Neither the upstream's numbers nor its keys are ever others.
     let number_ends = number > 0 && number <= i64::MAX.cast_unsigned();
@@ -151,7 +151,7 @@ fn read_token(text: &str) {
     let Some(at) = token.at else { return };
     assert!(at.0 > 0);
     let Some(last) = token.from.strip_suffix('\0') else { return };
-    let minted = ContinueToken::mint(at, last);
+    let minted = ContinueToken::encode(at, last);
     if minted == text {
         return;
     }
