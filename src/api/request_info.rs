@@ -188,7 +188,7 @@ fn parse_resource(method: &Method, path: &str, query: &Query) -> Option<(Verb, R
     let part = |index: usize| parts.get(index).copied().unwrap_or_default();
     let subresource = if prefix_verb == Some(Verb::Proxy) { "" } else { part(2) };
     let mut request = ResourceRequest {
-        gvr: GroupVersionResource::of_path(group, version, part(0)),
+        gvr: memo::resource(group, version, part(0)),
         namespace: memo::text(namespace.unwrap_or_default()),
         name: memo::text(part(1)),
         name_lifted: false,

@@ -9,10 +9,12 @@
 //!
 //! What is missing here costs speed, never truth: a selector with an unknown label is forwarded.
 
+mod built_in;
 mod protobuf;
+mod rule;
 
-use std::borrow::Cow;
-
+use self::built_in::{BUILT_IN, INDEXED};
+pub use self::rule::{Rule, Scalar};
 use crate::api::resource::{GroupVersionResource, Representation};
 
 /// The selectable fields of one resource besides `metadata.name` and `metadata.namespace`, in a fixed order.
@@ -38,30 +40,6 @@ pub struct FieldSource {
     pub protobuf: Option<&'static [u32]>,
     /// How the JSON there becomes the value.
     pub rule: Rule,
-}
-
-/// How the JSON at a path becomes a field's value. JSON of another type than expected counts as absent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rule {
-    /// A boolean; `false` when absent.
-    Bool,
-    /// The label is accepted, but its value is always empty.
-    Empty,
-    /// An integer; `0` when absent.
-    Number,
-    /// The printed form of a scalar, as custom resources have it; empty when absent.
-    Printed,
-    /// A string; empty when absent.
-    Text,
-}
-
-/// A value in protobuf.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scalar<'a> {
-    /// An integer, as the 64 bits of its varint, or a boolean.
-    Number(u64),
-    /// A string.
-    Text(&'a str),
 }
 
 /// What a field label means.
@@ -163,148 +141,9 @@ impl FieldSource {
     }
 }
 
-impl Rule {
-    /// The field's value, from the JSON text that stands at the path, or `None` if nothing does.
-    pub fn value_of(self, raw: Option<&str>) -> Cow<'_, str> {
-        let raw = raw.map(str::trim).filter(|raw| *raw != "null");
-        match self {
-            Self::Bool => raw.filter(|raw| *raw == "true").unwrap_or("false").into(),
-            Self::Empty => "".into(),
-            Self::Number => raw.filter(|raw| is_integer(raw)).unwrap_or("0").into(),
-            Self::Printed => match raw {
-                Some(raw) if raw.starts_with('"') => text(raw),
-                Some(raw) if !raw.starts_with(['{', '[']) => raw.into(),
-                Some(_) | None => "".into(),
-            },
-            Self::Text => raw.map_or_else(|| "".into(), text),
-        }
-    }
-
-    /// The same of a value in protobuf. Of another type than expected it counts as absent.
-    pub fn value_of_scalar(self, scalar: Option<Scalar<'_>>) -> Cow<'_, str> {
-        match (self, scalar) {
-            (Self::Bool, Some(Scalar::Number(number))) if number != 0 => "true".into(),
-            (Self::Bool, _) => "false".into(),
-            // Negative ones come as 64 bits too.
-            (Self::Number, Some(Scalar::Number(number))) => number.cast_signed().to_string().into(),
-            (Self::Number, _) => "0".into(),
-            (Self::Text, Some(Scalar::Text(text))) => text.into(),
-            (Self::Empty | Self::Printed | Self::Text, _) => "".into(),
-        }
-    }
-}
-
-/// The built-in kinds that differ from the default. `Event` is not among them: events are not cached, and a
-/// selector by any of their many labels is forwarded.
-const BUILT_IN: &[BuiltInFields] = &[
-    BuiltInFields {
-        aliases: &[("spec.host", "spec.nodeName")],
-        ..namespaced(
-            "",
-            "pods",
-            &[
-                ("spec.nodeName", "spec.nodeName", Rule::Text),
-                ("spec.restartPolicy", "spec.restartPolicy", Rule::Text),
-                ("spec.schedulerName", "spec.schedulerName", Rule::Text),
-                ("spec.serviceAccountName", "spec.serviceAccountName", Rule::Text),
-                ("spec.hostNetwork", "spec.hostNetwork", Rule::Bool),
-                ("status.phase", "status.phase", Rule::Text),
-                ("status.podIP", "status.podIP", Rule::Text),
-                ("status.podIPs", "status.podIPs", Rule::Empty),
-                ("status.nominatedNodeName", "status.nominatedNodeName", Rule::Text),
-            ],
-        )
-    },
-    cluster_scoped("", "nodes", &[("spec.unschedulable", "spec.unschedulable", Rule::Bool)]),
-    cluster_scoped("", "namespaces", &[("status.phase", "status.phase", Rule::Text)]),
-    namespaced("", "secrets", &[("type", "type", Rule::Text)]),
-    namespaced(
-        "",
-        "services",
-        &[("spec.clusterIP", "spec.clusterIP", Rule::Text), ("spec.type", "spec.type", Rule::Text)],
-    ),
-    namespaced(
-        "",
-        "replicationcontrollers",
-        &[("status.replicas", "status.replicas", Rule::Number)],
-    ),
-    namespaced("batch", "jobs", &[("status.successful", "status.succeeded", Rule::Number)]),
-    cluster_scoped(
-        "certificates.k8s.io",
-        "certificatesigningrequests",
-        &[("spec.signerName", "spec.signerName", Rule::Text)],
-    ),
-    cluster_scoped(
-        "certificates.k8s.io",
-        "clustertrustbundles",
-        &[("spec.signerName", "spec.signerName", Rule::Text)],
-    ),
-    cluster_scoped(
-        "certificates.k8s.io",
-        "podcertificaterequests",
-        &[
-            ("spec.signerName", "spec.signerName", Rule::Text),
-            ("spec.podName", "spec.podName", Rule::Text),
-            ("spec.nodeName", "spec.nodeName", Rule::Text),
-        ],
-    ),
-    cluster_scoped(
-        "resource.k8s.io",
-        "resourceslices",
-        &[
-            ("spec.nodeName", "spec.nodeName", Rule::Text),
-            ("spec.driver", "spec.driver", Rule::Text),
-        ],
-    ),
-];
-
-/// The upstream's indexes: group, resource and label.
-const INDEXED: [(&str, &str, &str); 2] =
-    [("", "pods", "spec.nodeName"), ("resource.k8s.io", "resourceslices", "spec.nodeName")];
-
-/// A row of the table. Its fields are label, path in the served JSON, and rule.
-struct BuiltInFields {
-    group: &'static str,
-    resource: &'static str,
-    namespaced: bool,
-    fields: &'static [(&'static str, &'static str, Rule)],
-    aliases: &'static [(&'static str, &'static str)],
-}
-
-const fn namespaced(
-    group: &'static str,
-    resource: &'static str,
-    fields: &'static [(&'static str, &'static str, Rule)],
-) -> BuiltInFields {
-    BuiltInFields { group, resource, namespaced: true, fields, aliases: &[] }
-}
-
-const fn cluster_scoped(
-    group: &'static str,
-    resource: &'static str,
-    fields: &'static [(&'static str, &'static str, Rule)],
-) -> BuiltInFields {
-    BuiltInFields { group, resource, namespaced: false, fields, aliases: &[] }
-}
-
 /// Whether a step of a JSON path needs no quoting anywhere, so that all readers agree on it.
 fn is_plain_key(key: &str) -> bool {
     !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte))
-}
-
-fn is_integer(raw: &str) -> bool {
-    let digits = raw.strip_prefix('-').unwrap_or(raw);
-    !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
-}
-
-/// The content of a JSON string; empty for any other JSON.
-fn text(raw: &str) -> Cow<'_, str> {
-    let plain = raw.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
-    match plain {
-        Some(plain) if !plain.contains(['\\', '"']) => plain.into(),
-        Some(_) => serde_json::from_str(raw).unwrap_or_default(),
-        None => "".into(),
-    }
 }
 
 #[cfg(test)]

@@ -110,7 +110,7 @@ fn copied(list: SplicedList) -> Vec<Bytes> {
 impl Read<'_> {
     /// What the answer is made from.
     pub(crate) fn representation(&self) -> Representation {
-        Representation::of(self.target.form, self.resource)
+        self.resource.representation(self.target.form)
     }
 
     /// The cache of a collection once it has a state. `first_at` is where a watch begins, if it does not begin with the state.

@@ -7,7 +7,7 @@ use http::HeaderMap;
 use crate::api::list_options::ListOptions;
 use crate::api::media_type::{self, Form};
 use crate::api::request_info::{RequestInfo, ResourceRequest, Verb};
-use crate::api::resource::{ApiResource, Representation};
+use crate::api::resource::ApiResource;
 use crate::api::selector::field::FieldSelector;
 use crate::api::selector::label::LabelSelector;
 use crate::cache::core::watcher::WatchFilter;
@@ -46,7 +46,7 @@ impl Target {
                     .ok_or(Reason::Selector)?,
             ),
         };
-        let representation = Representation::of(form, resource);
+        let representation = resource.representation(form);
         if !fields.values().all(|index| resource.selectable.is_readable(index, representation)) {
             return Err(Reason::Selector);
         }

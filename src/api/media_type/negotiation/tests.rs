@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::api::media_type::View;
 
 fn headers(pairs: &[(http::HeaderName, &str)]) -> HeaderMap {
     let mut headers = HeaderMap::new();

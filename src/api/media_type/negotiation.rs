@@ -1,0 +1,71 @@
+//! Negotiates the form of a response from a request's headers and query.
+
+use http::header::{ACCEPT, ACCEPT_ENCODING, USER_AGENT};
+use http::{HeaderMap, HeaderValue};
+
+use super::accept::negotiate_accept;
+use super::form::{Encoding, Form};
+use crate::api::query::Query;
+use crate::api::request_info::Verb;
+use crate::api::resource::Shape;
+
+/// The form a get, list or watch negotiates, or `None` for any other (Table, YAML, CBOR, or what ends in 406): forward. Follows the
+/// upstream's algorithm including go-restful's pre-filter for built-in types.
+pub fn negotiate(headers: &HeaderMap, query: &Query, shape: Shape, verb: Verb) -> Option<Form> {
+    let accept = match headers.get(ACCEPT) {
+        None => "",
+        Some(value) => value.to_str().ok()?,
+    };
+    let form = match accept {
+        // An empty header is as good as none to both of the upstream's negotiations.
+        "" => Form::JSON,
+        accept => negotiate_accept(accept, shape, verb)?,
+    };
+    if form.encoding == Encoding::Protobuf || verb == Verb::Watch {
+        return Some(Form { pretty: false, ..form });
+    }
+    Some(Form { pretty: form.pretty || wants_pretty(headers, query), ..form })
+}
+
+/// The form of an error, in whose negotiation conversions have no part (semantics.md §8.5): an `Accept` of nothing else gets indented JSON, as what
+/// can't be had does.
+pub fn error_form(headers: &HeaderMap, query: &Query) -> Form {
+    let accept = headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let plain: Vec<_> = accept.split(',').filter(|clause| !clause.contains("as=")).collect();
+    let form = match plain.join(",").as_str() {
+        "" if accept.is_empty() => Some(Form::JSON),
+        // A Status is typed, whoever's error it is.
+        plain => negotiate_accept(plain, Shape::BuiltIn, Verb::Get),
+    };
+    match form {
+        None => Form { pretty: true, ..Form::JSON },
+        Some(form) if form.encoding == Encoding::Protobuf => Form { pretty: false, ..form },
+        Some(form) => Form { pretty: form.pretty || wants_pretty(headers, query), ..form },
+    }
+}
+
+/// Whether JSON is to be indented, by query or by who asks (semantics.md §8.6).
+fn wants_pretty(headers: &HeaderMap, query: &Query) -> bool {
+    match query.first("pretty") {
+        None | Some("") => is_interactive_client(headers),
+        Some(value) => matches!(value, "1" | "t" | "T" | "TRUE" | "true" | "True"),
+    }
+}
+
+/// Whether `Accept-Encoding` has the exact token `gzip`, all headers' values considered as Go's
+/// `Header.Get` does: the first line only (semantics.md §8.7).
+pub fn accepts_gzip(headers: &HeaderMap) -> bool {
+    headers
+        .get(ACCEPT_ENCODING)
+        .and_then(|value| value.to_str().ok())
+        .is_some_and(|value| value.split(',').any(|token| token.trim() == "gzip"))
+}
+
+/// Whether the upstream takes a client for someone who reads the answer with their own eyes.
+pub(crate) fn is_interactive_client(headers: &HeaderMap) -> bool {
+    let agent = headers.get(USER_AGENT).map_or(&[][..], HeaderValue::as_bytes);
+    ["curl", "Wget", "Mozilla/5.0"].iter().any(|prefix| agent.starts_with(prefix.as_bytes()))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,122 @@
+//! Group, version and plural name of a resource.
+
+use std::cmp::Ordering;
+use std::fmt;
+use std::hash::{BuildHasher, Hash, Hasher, RandomState};
+use std::ops::Deref;
+use std::sync::{Arc, LazyLock};
+
+/// Group, version and plural resource name, as they stand in the URL. The core group is `""`. Cheap to clone, to compare and to
+/// hash: the parts of it that every request needs are computed when it is made.
+#[derive(Clone)]
+pub struct GroupVersionResource(Arc<Names>);
+
+/// What a [`GroupVersionResource`] names; read through it.
+pub struct Names {
+    /// The API group; empty for the core group.
+    pub group: Box<str>,
+    /// The version within the group, such as `v1`.
+    pub version: Box<str>,
+    /// The plural path word, such as `pods`.
+    pub resource: Box<str>,
+    /// Of the three, keyed: clients choose the names, and must not be able to choose names whose hashes are alike.
+    hash: u64,
+}
+
+impl GroupVersionResource {
+    /// Builds one from its three path words.
+    pub fn new(group: &str, version: &str, resource: &str) -> Self {
+        static KEY: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+        let hash = KEY.hash_one((group, version, resource));
+        let (group, version, resource) = (group.into(), version.into(), resource.into());
+        Self(Arc::new(Names { group, version, resource, hash }))
+    }
+
+    fn names(&self) -> [&str; 3] {
+        [&self.group, &self.version, &self.resource]
+    }
+
+    /// Whether it is made of these three.
+    pub(crate) fn is(&self, names: [&str; 3]) -> bool {
+        self.names() == names
+    }
+
+    /// `v1` for the core group, else `group/version`: the `apiVersion` of its objects.
+    pub fn api_version(&self) -> String {
+        if self.group.is_empty() {
+            self.version.to_string()
+        } else {
+            format!("{}/{}", self.group, self.version)
+        }
+    }
+
+    /// The collection's URL path, of all namespaces or of one.
+    pub fn collection_path(&self, scope: &Scope) -> String {
+        let prefix = if self.group.is_empty() { "/api/" } else { "/apis/" };
+        let api_version = self.api_version();
+        match scope {
+            Scope::Cluster => format!("{prefix}{api_version}/{}", self.resource),
+            Scope::Namespace(namespace) => {
+                format!("{prefix}{api_version}/namespaces/{namespace}/{}", self.resource)
+            }
+        }
+    }
+}
+
+impl Deref for GroupVersionResource {
+    type Target = Names;
+
+    fn deref(&self) -> &Names {
+        &self.0
+    }
+}
+
+impl PartialEq for GroupVersionResource {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0) || (self.hash == other.hash && self.is(other.names()))
+    }
+}
+
+impl Eq for GroupVersionResource {}
+
+impl Hash for GroupVersionResource {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.hash);
+    }
+}
+
+impl Ord for GroupVersionResource {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.names().cmp(&other.names())
+    }
+}
+
+impl PartialOrd for GroupVersionResource {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl fmt::Debug for GroupVersionResource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("GroupVersionResource").field(&self.names()).finish()
+    }
+}
+
+/// `pods.v1` or `deployments.v1.apps`: the form of `kubectl get`, used in logs and metrics.
+impl fmt::Display for GroupVersionResource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.resource, self.version)?;
+        if self.group.is_empty() { Ok(()) } else { write!(f, ".{}", self.group) }
+    }
+}
+
+/// How much of a resource a cache holds: all of it, or one namespace where the rights of Weir's
+/// identity end there (design, section 4).
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum Scope {
+    /// All objects of the cluster.
+    Cluster,
+    /// The objects of one namespace.
+    Namespace(Arc<str>),
+}

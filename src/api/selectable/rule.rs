@@ -1,0 +1,73 @@
+//! How a field's value is derived from an object's JSON or protobuf.
+
+use std::borrow::Cow;
+
+/// How the JSON at a path becomes a field's value. JSON of another type than expected counts as absent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rule {
+    /// A boolean; `false` when absent.
+    Bool,
+    /// The label is accepted, but its value is always empty.
+    Empty,
+    /// An integer; `0` when absent.
+    Number,
+    /// The printed form of a scalar, as custom resources have it; empty when absent.
+    Printed,
+    /// A string; empty when absent.
+    Text,
+}
+
+/// A value in protobuf.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scalar<'a> {
+    /// An integer, as the 64 bits of its varint, or a boolean.
+    Number(u64),
+    /// A string.
+    Text(&'a str),
+}
+
+impl Rule {
+    /// The field's value, from the JSON text that stands at the path, or `None` if nothing does.
+    pub fn value_of(self, raw: Option<&str>) -> Cow<'_, str> {
+        let raw = raw.map(str::trim).filter(|raw| *raw != "null");
+        match self {
+            Self::Bool => raw.filter(|raw| *raw == "true").unwrap_or("false").into(),
+            Self::Empty => "".into(),
+            Self::Number => raw.filter(|raw| is_integer(raw)).unwrap_or("0").into(),
+            Self::Printed => match raw {
+                Some(raw) if raw.starts_with('"') => text(raw),
+                Some(raw) if !raw.starts_with(['{', '[']) => raw.into(),
+                Some(_) | None => "".into(),
+            },
+            Self::Text => raw.map_or_else(|| "".into(), text),
+        }
+    }
+
+    /// The same of a value in protobuf. Of another type than expected it counts as absent.
+    pub fn value_of_scalar(self, scalar: Option<Scalar<'_>>) -> Cow<'_, str> {
+        match (self, scalar) {
+            (Self::Bool, Some(Scalar::Number(number))) if number != 0 => "true".into(),
+            (Self::Bool, _) => "false".into(),
+            // Negative ones come as 64 bits too.
+            (Self::Number, Some(Scalar::Number(number))) => number.cast_signed().to_string().into(),
+            (Self::Number, _) => "0".into(),
+            (Self::Text, Some(Scalar::Text(text))) => text.into(),
+            (Self::Empty | Self::Printed | Self::Text, _) => "".into(),
+        }
+    }
+}
+
+fn is_integer(raw: &str) -> bool {
+    let digits = raw.strip_prefix('-').unwrap_or(raw);
+    !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// The content of a JSON string; empty for any other JSON.
+fn text(raw: &str) -> Cow<'_, str> {
+    let plain = raw.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
+    match plain {
+        Some(plain) if !plain.contains(['\\', '"']) => plain.into(),
+        Some(_) => serde_json::from_str(raw).unwrap_or_default(),
+        None => "".into(),
+    }
+}
