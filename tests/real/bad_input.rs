@@ -14,7 +14,7 @@ pub(crate) fn answers() {
         for query in QUERIES {
             let path = format!("/api/v1/configmaps?{query}");
             let (head, body) = clear.get_all(&path).await;
-            let direct = plane.curl(&path).unwrap();
+            let direct = plane.get(&path).unwrap();
             assert_eq!(String::from_utf8_lossy(&body), direct, "{path}");
             let status: serde_json::Value = serde_json::from_str(&direct).unwrap();
             assert_eq!(status["code"], head.status().as_u16(), "{path}");
@@ -26,7 +26,7 @@ pub(crate) fn answers() {
             "/nowhere",
         ] {
             let (_, body) = clear.get_all(path).await;
-            assert_eq!(String::from_utf8_lossy(&body), plane.curl(path).unwrap(), "{path}");
+            assert_eq!(String::from_utf8_lossy(&body), plane.get(path).unwrap(), "{path}");
         }
     });
     assert_eq!(weir.stop(), Some(0));

@@ -4,11 +4,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use http::Method;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use serde_json::json;
 use tempfile::TempDir;
 
 use crate::matrix_suite::world::Side;
-use crate::suite::wire::Endpoint;
+use crate::suite::wire::{Call, Endpoint};
 use crate::support::{eventually, free_port};
 
 /// The directory of the binaries, if all that are needed are there.
@@ -142,7 +144,7 @@ impl ControlPlane {
             .spawn()
             .expect("kube-apiserver starts");
         self.apiserver = Some(child);
-        eventually("kube-apiserver is ready", || self.curl("/readyz").as_deref() == Some("ok"));
+        eventually("kube-apiserver is ready", || self.get("/readyz").as_deref() == Some("ok"));
     }
 
     /// Kills the API server as a crash would.
@@ -194,44 +196,34 @@ impl ControlPlane {
         Side { address: ([127, 0, 0, 1], self.port).into(), ca }
     }
 
-    /// GETs a path of the API server as admin.
-    pub(crate) fn curl(&self, path: &str) -> Option<String> {
-        let answer = Command::new("curl")
-            .args(["-s", "-A", "test", "--noproxy", "*", "-m", "10", "--cacert"])
-            .arg(self.dir.path().join("ca.crt"))
-            .args(["-H", &format!("Authorization: Bearer {ADMIN}")])
-            .arg(format!("https://127.0.0.1:{}{path}", self.port))
-            .output()
-            .ok()?;
-        answer.status.success().then(|| String::from_utf8_lossy(&answer.stdout).into_owned())
+    /// GETs a path of the API server as admin. Returns the body, or none if there was no whole
+    /// response.
+    pub(crate) fn get(&self, path: &str) -> Option<String> {
+        fetch(&self.endpoint(ADMIN), &Call::get(path))
     }
 
     /// Whether the API server knows watch-list: it refuses one as invalid otherwise.
     pub(crate) fn has_watch_list(&self) -> bool {
         let query = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan";
         let path = format!("/api/v1/configmaps?{query}&timeoutSeconds=1");
-        let answer = self.curl(&path).expect("the API server answers");
+        let answer = self.get(&path).expect("the API server answers");
         !answer.contains(r#""code":422"#)
     }
 
-    /// Compacts etcd's history up to now.
+    /// Compacts etcd's history up to now, by etcd's JSON gateway: envtest's archive has no etcdctl.
     pub(crate) fn compact(&self) {
-        let etcdctl = |arguments: &[&str]| {
-            Command::new(self.assets.join("etcdctl"))
-                .arg(format!("--endpoints={}", url(self.etcd_port)))
-                .args(arguments)
-                .output()
-                .expect("etcdctl runs")
+        let etcd = Endpoint::plain(([127, 0, 0, 1], self.etcd_port).into());
+        let post = |path: &str, body: serde_json::Value| {
+            let answer = fetch(&etcd, &Call::json(Method::POST, path, &body));
+            let answer = answer.unwrap_or_else(|| panic!("etcd answers {path}"));
+            serde_json::from_str::<serde_json::Value>(&answer).expect("etcd answers JSON")
         };
-        let status = etcdctl(&["get", "/", "-w", "fields"]);
-        let text = String::from_utf8_lossy(&status.stdout).into_owned();
-        let revision = text
-            .lines()
-            .find_map(|line| line.strip_prefix("\"Revision\" : "))
-            .expect("etcd tells its revision")
-            .to_owned();
-        let compacted = etcdctl(&["compact", &revision]);
-        assert!(compacted.status.success(), "{}", String::from_utf8_lossy(&compacted.stderr));
+        // The key is "/" in base64; any key will do.
+        let range = post("/v3/kv/range", json!({"key": "Lw=="}));
+        let revision = &range["header"]["revision"];
+        assert!(revision.is_string(), "etcd returns its revision: {range}");
+        let compaction = post("/v3/kv/compaction", json!({"revision": revision}));
+        assert!(compaction["header"].is_object(), "etcd compacts: {compaction}");
     }
 
     fn log(&self, name: &str) -> fs::File {
@@ -245,6 +237,17 @@ impl Drop for ControlPlane {
         kill(&mut self.apiserver);
         kill(&mut self.etcd);
     }
+}
+
+/// Sends a request on a thread of its own, so that asynchronous tests can call it too.
+fn fetch(endpoint: &Endpoint, call: &Call) -> Option<String> {
+    let exchange = || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        runtime.expect("a runtime").block_on(endpoint.ask(call))
+    };
+    let answer = std::thread::scope(|scope| scope.spawn(exchange).join().expect("a request"));
+    let text = || String::from_utf8_lossy(&answer.body).into_owned();
+    (answer.broken.is_none() && answer.status != 0).then(text)
 }
 
 fn kill(child: &mut Option<Child>) {

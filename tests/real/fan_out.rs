@@ -90,7 +90,7 @@ impl Cost {
     fn of(plane: &ControlPlane) -> Self {
         let mut metrics = String::new();
         eventually("the upstream's metrics", || {
-            metrics = plane.curl("/metrics").unwrap_or_default();
+            metrics = plane.get("/metrics").unwrap_or_default();
             metrics.contains("apiserver_longrunning_requests")
         });
         // The API server's own informers watch configmaps of kube-system; only Weir watches them all.

@@ -60,7 +60,7 @@ pub(crate) fn no_herd() {
     assert_eq!(watches.ended(), 0);
     // The API server's own informers watch config maps of kube-system; only Weir reads them all. Since it began anew there were the watch that
     // had expired, the list or watch-list with its proof and bookmark, and the watch that is open.
-    let metrics = plane.curl("/metrics").unwrap();
+    let metrics = plane.get("/metrics").unwrap();
     let sum = |name: &str, verb: &str| {
         sum_metric(&metrics, name, &[r#"resource="configmaps""#, r#"scope="cluster""#, verb])
     };
