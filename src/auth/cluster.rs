@@ -28,7 +28,7 @@ use crate::auth::authenticator::metrics::{AuthenticationMetrics, CaKind, CaState
 use crate::auth::request_header::RequestHeader;
 use crate::auth::user::User;
 use crate::auth::x509::handshake::Hints;
-use crate::auth::x509::{Bundle, Shown, user};
+use crate::auth::x509::{Bundle, PresentedChain, user};
 
 /// A part of the settings.
 #[derive(Debug)]
@@ -96,17 +96,17 @@ impl Trust {
             certified,
             front_proxy,
         };
-        let Some(shown) = Shown::parse(certificates) else {
+        let Some(chain) = PresentedChain::parse(certificates) else {
             return verdict(Certified::Wrong, (i64::MIN, i64::MAX), None);
         };
         if matches!(self.client, Setting::Unknown) || matches!(self.front_proxy, Setting::Unknown) {
             return verdict(Certified::Unknown, (i64::MIN, i64::MAX), None);
         }
-        let stable = self.stable(&shown, now);
+        let stable = self.stable(&chain, now);
         let (mut front_proxy, mut wrong) = (None, false);
         if let Setting::Set(rights) = &self.front_proxy {
-            if rights.allows(&shown, now) {
-                let ends = rights.bundle.trusts_until(&shown, now);
+            if rights.allows(&chain, now) {
+                let ends = rights.bundle.trusted_until(&chain, now);
                 front_proxy = Some(FrontProxy { rights: Arc::clone(rights), ends });
             } else {
                 wrong = true;
@@ -114,8 +114,10 @@ impl Trust {
         }
         // Upstream asks one authenticator after the other; the first who knows a user is right, else one complaint is enough for a 401.
         let certified = match &self.client {
-            Setting::Set(bundle) if bundle.trusts(&shown, now) => match user(shown.leaf()) {
-                Ok(Some(user)) => Certified::User(Arc::new(user), bundle.trusts_until(&shown, now)),
+            Setting::Set(bundle) if bundle.trusts(&chain, now) => match user(chain.leaf()) {
+                Ok(Some(user)) => {
+                    Certified::User(Arc::new(user), bundle.trusted_until(&chain, now))
+                }
                 Ok(None) if !wrong => Certified::Nobody,
                 _ => Certified::Wrong,
             },
@@ -127,13 +129,13 @@ impl Trust {
     }
 
     /// The seconds around `now` between which nothing changes in what is valid.
-    fn stable(&self, shown: &Shown<'_>, now: i64) -> (i64, i64) {
+    fn stable(&self, chain: &PresentedChain<'_>, now: i64) -> (i64, i64) {
         let client = match &self.client {
-            Setting::Set(bundle) => Some(bundle.changes(shown)),
+            Setting::Set(bundle) => Some(bundle.changes(chain)),
             _ => None,
         };
         let front_proxy = match &self.front_proxy {
-            Setting::Set(rights) => Some(rights.bundle.changes(shown)),
+            Setting::Set(rights) => Some(rights.bundle.changes(chain)),
             _ => None,
         };
         let changes = client.into_iter().flatten().chain(front_proxy.into_iter().flatten());

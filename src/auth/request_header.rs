@@ -9,7 +9,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::auth::cluster::RemoteUserHeaders;
 use crate::auth::user::User;
-use crate::auth::x509::{Bundle, Shown, add_authenticated, common_name};
+use crate::auth::x509::{Bundle, PresentedChain, add_authenticated, common_name};
 
 /// Who may tell who a user is, and by which headers.
 #[derive(Debug)]
@@ -39,8 +39,8 @@ pub(crate) struct NotText;
 
 impl RequestHeader {
     /// Whether a chain is a front proxy's at a time (seconds since 1970).
-    pub(crate) fn allows(&self, shown: &Shown<'_>, now: i64) -> bool {
-        self.bundle.trusts(shown, now) && self.names.allow(shown)
+    pub(crate) fn allows(&self, chain: &PresentedChain<'_>, now: i64) -> bool {
+        self.bundle.trusts(chain, now) && self.names.allow(chain)
     }
 }
 
@@ -66,9 +66,9 @@ impl Names {
         }
     }
 
-    fn allow(&self, shown: &Shown<'_>) -> bool {
+    fn allow(&self, chain: &PresentedChain<'_>) -> bool {
         self.allowed.is_empty()
-            || common_name(shown.leaf()).is_ok_and(|name| self.allowed.contains(&name))
+            || common_name(chain.leaf()).is_ok_and(|name| self.allowed.contains(&name))
     }
 
     /// Whether a header is one of them.

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::*;
 use crate::auth::peer::Peer;
-use crate::auth::x509::testing::{END, START, TestCa, ca_params, of};
+use crate::auth::x509::testing::{END, START, TestCa, ca_params, user_params};
 use crate::config::{Anonymous, AuthenticationConfig, Mode, RequestHeaderConfig};
 use crate::upstream::testing::{Speaks, TestServer, answer};
 
@@ -97,7 +97,7 @@ fn a_verdict_is_remembered_until_settings_or_time_change_it() {
 #[test]
 fn one_complaint_is_enough_where_nobody_knows_a_user() {
     let (clients, proxies) = (TestCa::new("clients"), TestCa::new("proxies"));
-    let mut nameless = of("x");
+    let mut nameless = user_params("x");
     nameless.distinguished_name = rcgen::DistinguishedName::new();
     let peer = Peer::new(Some(&clients.sign(&nameless).chain), None);
     let settings = settings();

@@ -1,8 +1,9 @@
-//! The part of the TLS handshake that asks for a client's certificate.
+//! The part of the TLS handshake that requests a client certificate.
 //!
-//! As kube-apiserver (`tls.RequestClientCert`): asked for, not required, and whoever signed it is taken; but the client must prove that it has the
-//! key. What is accepted here proves nothing else. The CAs' names go out as hints, as upstream's do: Go's clients send no certificate of another
-//! issuer then, and browsers ask only about those that fit.
+//! As in kube-apiserver (`tls.RequestClientCert`), a certificate is requested but not required, and
+//! its issuer does not matter. The client must prove that it has the private key; the handshake
+//! proves nothing else. The names of the CAs are sent as hints, as upstream does: Go's clients then
+//! send no certificate of another issuer, and browsers offer only the certificates that match.
 
 use std::sync::Arc;
 
@@ -17,21 +18,22 @@ use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, 
 use rustls_pki_types::{CertificateDer, SubjectPublicKeyInfoDer, UnixTime};
 use x509_parser::x509::X509Version;
 
-use super::{parse, signature};
+use super::certificate::parse;
+use super::signature;
 
-/// The names of the CAs whose certificates are wanted; they change with the CAs. Cheap to clone.
+/// The names of the CAs whose certificates are accepted; they change with the CAs. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Hints {
     current: Arc<ArcSwap<Vec<DistinguishedName>>>,
 }
 
 impl Hints {
-    /// As of now; the same `Arc` as long as nothing changed.
+    /// Returns the current names; the same `Arc` until they change.
     pub fn load(&self) -> Arc<Vec<DistinguishedName>> {
         self.current.load_full()
     }
 
-    /// From now on.
+    /// Replaces the names.
     pub(crate) fn store(&self, names: Vec<DistinguishedName>) {
         let old = self.current.load();
         let bytes = |name: &DistinguishedName| AsRef::<[u8]>::as_ref(name).to_vec();
@@ -41,7 +43,7 @@ impl Hints {
     }
 }
 
-/// Asks for a certificate and takes any, whose key the client has.
+/// Requests a certificate and accepts any whose private key the client has.
 #[derive(Debug)]
 pub struct AnyCertificate {
     hints: Arc<Vec<DistinguishedName>>,
@@ -49,7 +51,7 @@ pub struct AnyCertificate {
 }
 
 impl AnyCertificate {
-    /// With these names as hints.
+    /// Creates a verifier that sends these names as hints.
     pub fn new(hints: Arc<Vec<DistinguishedName>>, provider: &CryptoProvider) -> Self {
         Self { hints, algorithms: provider.signature_verification_algorithms }
     }
@@ -110,7 +112,7 @@ impl ClientCertVerifier for AnyCertificate {
     }
 }
 
-/// The key of a certificate of version 1, which webpki does not read.
+/// Returns the public key of a version 1 certificate, which webpki cannot parse.
 fn key_of_version_1(certificate: &CertificateDer<'_>) -> Option<SubjectPublicKeyInfoDer<'static>> {
     let parsed = parse(certificate).filter(|parsed| parsed.version() == X509Version::V1)?;
     Some(SubjectPublicKeyInfoDer::from(parsed.public_key().raw.to_vec()))

@@ -1,26 +1,28 @@
-//! Signatures made with a key that stands in a certificate which webpki does not read; checked by the provider's algorithms.
+//! Verifies signatures by keys of certificates that webpki cannot parse, with the algorithms of the
+//! crypto provider.
 
 use rustls_pki_types::SignatureVerificationAlgorithm;
 use x509_parser::asn1_rs::{Any, FromDer};
 use x509_parser::certificate::X509Certificate;
 
-/// An algorithm of the provider.
+/// A signature algorithm of the crypto provider.
 type Algorithm = &'static dyn SignatureVerificationAlgorithm;
 
-/// Whether a certificate is signed with this public key (SubjectPublicKeyInfo in DER).
-pub(super) fn of_certificate(
-    algorithms: &[Algorithm],
-    issuer_key: &[u8],
+/// Returns whether a certificate is signed with this public key (SubjectPublicKeyInfo in DER).
+pub(super) fn is_signed_by(
     certificate: &X509Certificate<'_>,
+    issuer_key: &[u8],
+    algorithms: &[Algorithm],
 ) -> bool {
     let Some(algorithm) = algorithm_of(certificate.as_raw()) else { return false };
-    let fitting = algorithms.iter().filter(|known| known.signature_alg_id().as_ref() == algorithm);
+    let matching = algorithms.iter().filter(|known| known.signature_alg_id().as_ref() == algorithm);
     let message: &[u8] = certificate.tbs_certificate.as_ref();
     let signature = &certificate.signature_value;
-    signature.unused_bits == 0 && verify(fitting, issuer_key, message, &signature.data)
+    signature.unused_bits == 0 && verify(matching, issuer_key, message, &signature.data)
 }
 
-/// Whether one of the algorithms finds a message signed with this public key (SubjectPublicKeyInfo in DER).
+/// Returns whether one of the algorithms verifies the signature of `message` with this public key
+/// (SubjectPublicKeyInfo in DER).
 pub(super) fn verify<'a>(
     algorithms: impl IntoIterator<Item = &'a Algorithm>,
     key: &[u8],
@@ -34,7 +36,8 @@ pub(super) fn verify<'a>(
         .any(|known| known.verify_signature(key, message, signature).is_ok())
 }
 
-/// The content of the outer `signatureAlgorithm`, which webpki and Go compare with the one that is signed.
+/// Returns the content of the outer `signatureAlgorithm`, or `None` if it differs from the signed
+/// one. webpki and Go compare the two as well.
 fn algorithm_of(certificate: &[u8]) -> Option<&[u8]> {
     let (_, outer) = Any::from_der(certificate).ok()?;
     let (rest, signed) = Any::from_der(outer.data).ok()?;
@@ -48,7 +51,7 @@ fn algorithm_of(certificate: &[u8]) -> Option<&[u8]> {
     (part.header.is_universal() && inner.data == algorithm.data).then_some(algorithm.data)
 }
 
-/// The algorithm's identifier, and the key itself.
+/// Splits a SubjectPublicKeyInfo into the algorithm's identifier and the key.
 fn split_key(info: &[u8]) -> Option<(&[u8], &[u8])> {
     let (_, outer) = Any::from_der(info).ok()?;
     let (rest, algorithm) = Any::from_der(outer.data).ok()?;

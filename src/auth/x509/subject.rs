@@ -1,4 +1,4 @@
-//! The user whom a certificate's subject names (apiserver `CommonNameUserConversion`).
+//! Reads the user from a certificate's subject (apiserver `CommonNameUserConversion`).
 
 use std::collections::BTreeMap;
 
@@ -8,25 +8,26 @@ use x509_parser::certificate::X509Certificate;
 
 use crate::auth::user::{ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED, User};
 
-/// Why a subject names nobody, though it tries.
+/// Why the user cannot be read from a subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum SubjectError {
-    /// A text in it is in no encoding that it may be in.
-    #[error("a text in its subject cannot be read")]
+    /// A string is not in one of the allowed encodings.
+    #[error("a string in its subject cannot be decoded")]
     Text,
-    /// More than one uid, or an empty one.
-    #[error("its subject must have one uid that is not empty, or none")]
+    /// The subject has more than one uid, or an empty one.
+    #[error("its subject has more than one uid, or an empty one")]
     Uid,
 }
 
-/// The user; `None` for a subject without a common name, which counts as no certificate at all.
+/// Returns the user. A subject without a common name has none; kube-apiserver then treats the
+/// request as if it had no certificate.
 pub(crate) fn user(leaf: &X509Certificate<'_>) -> Result<Option<User>, SubjectError> {
     let (mut name, mut uids, mut groups) = (String::new(), Vec::new(), Vec::new());
     for attribute in leaf.subject().iter_attributes() {
-        // Each is read, since Go refuses the whole certificate for one that it cannot.
+        // Every attribute is decoded, because Go rejects the certificate if one cannot be.
         let value = text(attribute.attr_value())?;
         match attribute.attr_type().as_bytes() {
-            // The last one counts, as in Go.
+            // The last common name is used, as in Go.
             COMMON_NAME => name = value,
             ORGANIZATION => groups.push(value),
             UID => uids.push(value),
@@ -51,21 +52,23 @@ pub(crate) fn user(leaf: &X509Certificate<'_>) -> Result<Option<User>, SubjectEr
     Ok(Some(User::new(name, uid, groups, extra)))
 }
 
-/// The common name; empty for none.
+/// Returns the common name; empty if there is none.
 pub(crate) fn common_name(leaf: &X509Certificate<'_>) -> Result<String, SubjectError> {
     let last = leaf.subject().iter_common_name().last();
     last.map_or(Ok(String::new()), |attribute| text(attribute.attr_value()))
 }
 
-/// Adds the group of everybody who is somebody (apiserver `AuthenticatedGroupAdder`).
+/// Adds `system:authenticated` to a user's groups, unless they already say whether the user is
+/// authenticated, or the user is anonymous (apiserver `AuthenticatedGroupAdder`).
 pub(crate) fn add_authenticated(name: &str, groups: &mut Vec<String>) {
-    let told = groups.iter().any(|group| group == AUTHENTICATED || group == UNAUTHENTICATED);
-    if name != ANONYMOUS && !told {
+    let is_stated = groups.iter().any(|group| group == AUTHENTICATED || group == UNAUTHENTICATED);
+    if name != ANONYMOUS && !is_stated {
         groups.push(AUTHENTICATED.to_owned());
     }
 }
 
-/// A text in one of the encodings that Go reads (`parseASN1String`). Go takes T.61 as it is; here only as ASCII.
+/// Decodes a string in one of the encodings that Go supports (`parseASN1String`). Go passes T.61
+/// through unchanged; here it must be ASCII.
 fn text(value: &Any<'_>) -> Result<String, SubjectError> {
     let bytes = value.data;
     let all = |allowed: fn(&u8) -> bool| bytes.iter().all(allowed);
@@ -81,20 +84,20 @@ fn text(value: &Any<'_>) -> Result<String, SubjectError> {
         return Err(SubjectError::Text);
     }
     if value.header.tag() == Tag::BmpString {
-        return wide(bytes).ok_or(SubjectError::Text);
+        return decode_utf16(bytes).ok_or(SubjectError::Text);
     }
     String::from_utf8(bytes.to_vec()).map_err(|_| SubjectError::Text)
 }
 
-/// UTF-16, big-endian; one NUL at its end is left away, as Go does.
-fn wide(bytes: &[u8]) -> Option<String> {
+/// Decodes big-endian UTF-16. One NUL at the end is removed, as in Go.
+fn decode_utf16(bytes: &[u8]) -> Option<String> {
     let (pairs, rest) = bytes.as_chunks::<2>();
     let units: Vec<u16> = pairs.iter().map(|pair| u16::from_be_bytes(*pair)).collect();
     let units = units.strip_suffix(&[0]).unwrap_or(&units);
     rest.is_empty().then(|| String::from_utf16(units).ok()).flatten()
 }
 
-/// As Go's `isPrintable`, which also takes `*` and `&`.
+/// Returns the same as Go's `isPrintable`, which also accepts `*` and `&`.
 fn is_printable(byte: &u8) -> bool {
     byte.is_ascii_alphanumeric() || b" '()+,-./:=?*&".contains(byte)
 }
@@ -105,5 +108,6 @@ const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
 const ORGANIZATION: &[u8] = &[0x55, 0x04, 0x0a];
 /// 1.3.6.1.4.1.57683.2 (apimachinery `asn1.X509UID`)
 const UID: &[u8] = &[0x2b, 0x06, 0x01, 0x04, 0x01, 0x83, 0xc2, 0x53, 0x02];
-/// Names the credential in audit logs and to admission (apiserver `user.CredentialIDKey`).
+/// The key under which the credential's id is in a user's extra fields, for audit logs and
+/// admission (apiserver `user.CredentialIDKey`).
 pub(crate) const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";

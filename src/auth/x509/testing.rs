@@ -1,4 +1,4 @@
-//! CAs and clients of tests.
+//! CAs and client certificates for tests.
 
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, CustomExtension, DistinguishedName,
@@ -7,16 +7,17 @@ use rcgen::{
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use x509_parser::asn1_rs::{Any, FromDer};
 
-/// 2026-01-01 and 2100-01-01, in seconds; certificates are good in between unless a test says otherwise.
+/// 2026-01-01 and 2100-01-01 in seconds since 1970. Certificates are valid between the two unless a
+/// test sets other times.
 pub(crate) const START: i64 = 1_767_225_600;
 pub(crate) const END: i64 = 4_102_444_800;
 
-/// A CA.
+/// A CA with its private key.
 pub(crate) struct TestCa {
     pub(crate) issuer: CertifiedIssuer<'static, KeyPair>,
 }
 
-/// A certificate and its key.
+/// A client's chain and private key.
 #[derive(Debug)]
 pub(crate) struct Client {
     pub(crate) chain: Vec<CertificateDer<'static>>,
@@ -30,7 +31,8 @@ pub(crate) fn ca_params(name: &str) -> CertificateParams {
     params
 }
 
-/// For a subject, good from one second to another.
+/// Returns the parameters of a certificate for a subject, valid between two times in seconds since
+/// 1970.
 pub(crate) fn params(subject: &[(DnType, DnValue)], from: i64, to: i64) -> CertificateParams {
     let mut params = CertificateParams::new(Vec::new()).unwrap();
     params.distinguished_name = DistinguishedName::new();
@@ -44,8 +46,8 @@ pub(crate) fn params(subject: &[(DnType, DnValue)], from: i64, to: i64) -> Certi
     params
 }
 
-/// One that is good, of a user in some groups.
-pub(crate) fn of(name: &str) -> CertificateParams {
+/// Returns the parameters of a valid client certificate for a user in the group `dev`.
+pub(crate) fn user_params(name: &str) -> CertificateParams {
     let subject = [(DnType::CommonName, name.into()), (DnType::OrganizationName, "dev".into())];
     let mut params = params(&subject, START, END);
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
@@ -54,10 +56,10 @@ pub(crate) fn of(name: &str) -> CertificateParams {
 
 impl TestCa {
     pub(crate) fn new(name: &str) -> Self {
-        Self::with(ca_params(name))
+        Self::with_params(ca_params(name))
     }
 
-    pub(crate) fn with(params: CertificateParams) -> Self {
+    pub(crate) fn with_params(params: CertificateParams) -> Self {
         let key = KeyPair::generate().unwrap();
         Self { issuer: CertifiedIssuer::self_signed(params, key).unwrap() }
     }
@@ -66,7 +68,7 @@ impl TestCa {
         self.issuer.pem()
     }
 
-    /// One below this one.
+    /// Returns an intermediate CA signed by this CA.
     pub(crate) fn intermediate(&self, params: CertificateParams) -> Self {
         let key = KeyPair::generate().unwrap();
         Self { issuer: CertifiedIssuer::signed_by(params, key, &self.issuer).unwrap() }
@@ -80,7 +82,8 @@ impl TestCa {
         Client { chain: vec![certificate.der().clone()], key }
     }
 
-    /// The same in version 1, without extensions, which rcgen does not make.
+    /// Signs a certificate of version 1, without extensions. rcgen cannot write one, so this
+    /// rewrites a certificate of version 3.
     pub(crate) fn sign_version_1(&self, params: &CertificateParams) -> Client {
         let Client { chain, key } = self.sign(params);
         let (_, outer) = Any::from_der(&chain[0]).unwrap();
@@ -101,9 +104,9 @@ impl TestCa {
         Client { chain: vec![CertificateDer::from(sequence(0x30, &all))], key }
     }
 
-    /// Of a user who is good now, whenever a test runs.
+    /// Returns a client whose certificate is valid when the test runs.
     pub(crate) fn user(&self, name: &str) -> Client {
-        self.sign(&of(name))
+        self.sign(&user_params(name))
     }
 }
 
@@ -117,12 +120,12 @@ fn sequence(tag: u8, content: &[u8]) -> Vec<u8> {
     [&head, content].concat()
 }
 
-/// A UID in a subject.
+/// Returns the type of the uid attribute in a subject.
 pub(crate) fn uid() -> DnType {
     DnType::CustomDnType(vec![1, 3, 6, 1, 4, 1, 57683, 2])
 }
 
-/// An extension that nobody knows.
+/// Returns a critical extension that no verifier knows.
 pub(crate) fn unknown_critical() -> CustomExtension {
     let mut extension = CustomExtension::from_oid_content(&[1, 2, 3, 4], vec![5, 0]);
     extension.set_criticality(true);

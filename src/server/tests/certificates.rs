@@ -14,7 +14,7 @@ use tokio_rustls::TlsConnector;
 
 use crate::auth::peer::Peer;
 use crate::auth::x509::handshake::Hints;
-use crate::auth::x509::testing::{Client, TestCa, of};
+use crate::auth::x509::testing::{Client, TestCa, user_params};
 use crate::config::CertificateConfig;
 use crate::server::accept::tls::{Accepting, Serving};
 use crate::server::handshake;
@@ -136,7 +136,7 @@ async fn a_resumed_session_keeps_its_own_certificates() {
 #[tokio::test]
 async fn a_certificate_is_worth_nothing_without_its_key() {
     let (jane, joe) = (TestCa::new("ca").user("jane"), TestCa::new("ca").user("joe"));
-    let old = TestCa::new("ca").sign_version_1(&of("jane"));
+    let old = TestCa::new("ca").sign_version_1(&user_params("jane"));
     for version in VERSIONS {
         for stolen in [&jane, &old] {
             let thief = Client { chain: stolen.chain.clone(), key: joe.key.clone_key() };
@@ -149,7 +149,7 @@ async fn a_certificate_is_worth_nothing_without_its_key() {
 
 #[tokio::test]
 async fn certificates_of_version_1_come_too() {
-    let client = TestCa::new("ca").sign_version_1(&of("jane"));
+    let client = TestCa::new("ca").sign_version_1(&user_params("jane"));
     for version in VERSIONS {
         let mut serving = serving(Some(Hints::default()));
         let connector = connector(&serving, &shows(Some(&client)), version, "h2");
