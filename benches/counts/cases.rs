@@ -13,7 +13,7 @@ use weir::cache::core::snapshot::{PageRange, Snapshot};
 use weir::cache::core::watch_cache::{Change, WatchCache};
 use weir::cache::core::watcher::WatchFilter;
 use weir::codec::frame::{self, EventType, FrameSplitter};
-use weir::codec::gzip::segments::SegmentCache;
+use weir::codec::gzip::segment_cache::SegmentCache;
 use weir::codec::ingest;
 use weir::codec::object::Object;
 

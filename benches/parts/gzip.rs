@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use criterion::{BatchSize, Criterion, Throughput};
 
-use weir::codec::gzip::segments::SegmentCache;
+use weir::codec::gzip::segment_cache::SegmentCache;
 
 use crate::lists::{compress, compress_from, encode, shared};
 use crate::pods::Pods;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::{Buf as _, Bytes};
 use weir::api::media_type::Form;
-use weir::codec::gzip::segments::SegmentCache;
+use weir::codec::gzip::segment_cache::SegmentCache;
 use weir::codec::list::{self, ListMeta, SplicedList};
 use weir::codec::object::Object;
 

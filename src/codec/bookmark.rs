@@ -1,15 +1,16 @@
 //! Bookmark objects: typed zero objects that differ by resource and upstream version, and so are learnt from
 //! the upstream (semantics.md §5.6, Appendix A).
 
+mod annotation;
+mod parse;
+
 use bytes::Bytes;
 
+use self::parse::parse_bookmark;
 use crate::api::media_type::View;
 use crate::api::resource_version::ResourceVersion;
+use crate::codec::frame;
 use crate::codec::object::Layout;
-use crate::codec::protobuf::object::ParsedObject;
-use crate::codec::{frame, json, protobuf};
-
-mod annotation;
 
 /// A bookmark of one resource, in both forms, to be given a resourceVersion.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -85,32 +86,11 @@ pub fn read(object: &[u8]) -> Option<(ResourceVersion, bool)> {
     Some((read.resource_version, read.initial_events_end))
 }
 
-struct ParsedBookmark {
-    layout: Layout,
-    resource_version: ResourceVersion,
-    initial_events_end: bool,
-}
-
-fn parse_bookmark(object: &[u8]) -> Option<ParsedBookmark> {
-    if protobuf::is_protobuf(object) {
-        let read = ParsedObject::parse(object).ok()?;
-        return Some(ParsedBookmark {
-            layout: read.layout,
-            resource_version: read.resource_version?,
-            initial_events_end: read.annotations.get(ANNOTATION) == Some(&"true"),
-        });
-    }
-    let (layout, resource_version, annotations) = json::read_bookmark(object)?;
-    let initial_events_end = annotations.get(ANNOTATION).is_some_and(|value| value == "true");
-    Some(ParsedBookmark { layout, resource_version, initial_events_end })
-}
-
-const ANNOTATION: &str = "k8s.io/initial-events-end";
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::api::media_type::Encoding;
+    use crate::codec::protobuf;
     use crate::codec::protobuf::wire::push_head;
 
     /// Both forms of bookmarks as kube-apiserver 1.36 writes them (semantics.md, Appendix A).

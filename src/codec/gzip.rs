@@ -2,7 +2,9 @@
 
 mod checksum;
 mod member;
-pub mod segments;
+mod run;
+mod segment;
+pub mod segment_cache;
 
 use std::io::{self, Write};
 

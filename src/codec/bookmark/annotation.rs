@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use super::{ANNOTATION, parse_bookmark};
+use super::parse::{ANNOTATION, parse_bookmark};
 use crate::codec::protobuf::wire::{Field, Fields, push_head};
 use crate::codec::{protobuf, splice};
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::checksum::Checksum;
-use super::segments::Segment;
+use super::segment::Segment;
 use crate::codec::list::SplicedList;
 
 /// The list, whose segments these are.

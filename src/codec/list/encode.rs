@@ -2,8 +2,11 @@
 
 use std::sync::Arc;
 
-use super::ListMeta;
-use super::spliced::{ItemFormat, SplicedList};
+use prost::Message;
+
+use super::item_format::ItemFormat;
+use super::page::ListMeta;
+use super::spliced::SplicedList;
 use crate::api::media_type::{Encoding, Form, META_V1, PARTIAL_OBJECT_METADATA_LIST, View};
 use crate::api::resource::{ApiResource, Shape};
 use crate::codec::object::Object;
@@ -41,11 +44,24 @@ fn protobuf_envelope(
         View::Full => protobuf::envelope_head(&resource.gvr.api_version(), &resource.list_kind),
         View::Metadata => protobuf::envelope_head(META_V1, PARTIAL_OBJECT_METADATA_LIST),
     };
-    let meta = protobuf::encode_list_meta(meta);
+    let meta = encode_meta(meta);
     push_head(&mut head, UNKNOWN_RAW_TAG, field_len(meta.len()) + items_bytes);
     push_head(&mut head, LIST_META_TAG, meta.len());
     head.extend_from_slice(&meta);
     (head, UNKNOWN_TAIL.to_vec())
+}
+
+/// A list's metadata as the upstream encodes it.
+fn encode_meta(meta: &ListMeta) -> Vec<u8> {
+    let message = protobuf::ListMeta {
+        self_link: Some(String::new()),
+        resource_version: Some(meta.resource_version.to_string()),
+        continue_token: Some(meta.continue_token.clone()),
+        remaining_item_count: meta
+            .remaining_item_count
+            .map(|count| i64::try_from(count).unwrap_or(i64::MAX)),
+    };
+    message.encode_to_vec()
 }
 
 /// What stands before the first object and after the last.

@@ -3,9 +3,10 @@
 //! What is found out here is only where items begin and end, by brackets and strings. An item is then read, to its end, by who takes it
 //! ([`ingest::list_item`]), and what stands around the items as a list without any: nothing is believed that was not parsed.
 
+use super::page::ListPage;
+use super::parse::parse_json;
 use crate::api::resource::{ApiResource, Representation};
 use crate::codec::ingest::{self, IngestError};
-use crate::codec::list::{ListPage, parse_json};
 use crate::codec::object::Object;
 
 /// Why a list cannot be read on. Never carries any of it.

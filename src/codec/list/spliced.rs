@@ -6,73 +6,13 @@
 //! be, and [`crate::codec::rope`] keeps it so for what was handed out.
 
 use std::sync::Arc;
-use std::vec;
 
-use bytes::{Buf, Bytes};
+use bytes::Buf;
 
-use crate::api::media_type::{Encoding, View};
+use super::item_format::ItemFormat;
+use super::pieces::Pieces;
 use crate::codec::object::Object;
-use crate::codec::protobuf::wire::{field_len, push_head};
-use crate::codec::rope::{PIECE_BYTES, Rope, RopeBuilder};
-
-/// How a list writes its items.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct ItemFormat {
-    pub(crate) encoding: Encoding,
-    pub(crate) view: View,
-}
-
-impl ItemFormat {
-    /// What stands between two items.
-    pub(crate) fn separator(self) -> &'static [u8] {
-        match self.encoding {
-            Encoding::Json => b",",
-            Encoding::Protobuf => b"",
-        }
-    }
-
-    /// How long an item is, separators aside.
-    pub(crate) fn len(self, object: &Object) -> usize {
-        let length = object.list_item(self.view).len();
-        match self.encoding {
-            Encoding::Json => length,
-            Encoding::Protobuf => field_len(length),
-        }
-    }
-
-    fn push_head(self, length: usize, out: &mut Vec<u8>) {
-        if self.encoding == Encoding::Protobuf {
-            push_head(out, ITEMS_TAG, length);
-        }
-    }
-
-    /// Appends an item.
-    pub(crate) fn write(self, object: &Object, out: &mut Vec<u8>) {
-        let item = object.list_item(self.view);
-        self.push_head(item.len(), out);
-        item.write(out);
-    }
-
-    /// Appends an item, or only its beginning if it is to be cut; what must follow is returned.
-    fn append_to(self, object: &Object, is_cut: bool, builder: &mut RopeBuilder) -> PartialItem {
-        let item = object.list_item(self.view);
-        self.push_head(item.len(), builder.buffer());
-        builder.buffer().extend_from_slice(item.head());
-        if is_cut {
-            return PartialItem { middle: object.body.slice_ref(item.middle()), tail: item.tail() };
-        }
-        builder.push_part(&object.body, item.middle());
-        builder.buffer().extend_from_slice(item.tail());
-        PartialItem::default()
-    }
-}
-
-/// The rest of an item that does not go into one piece.
-#[derive(Clone, Debug, Default)]
-struct PartialItem {
-    middle: Bytes,
-    tail: &'static [u8],
-}
+use crate::codec::rope::Rope;
 
 /// A list; see the module.
 #[derive(Clone, Debug)]
@@ -143,108 +83,9 @@ impl IntoIterator for SplicedList {
 
     fn into_iter(self) -> Pieces {
         let Self { format, head, objects, tail, length } = self;
-        let objects = objects.into_iter();
-        Pieces {
-            format,
-            head,
-            objects,
-            tail,
-            partial: PartialItem::default(),
-            needs_separator: false,
-            remaining: length,
-        }
+        Pieces::new(format, head, objects, tail, length)
     }
 }
-
-/// A list's bytes, in ropes of at most [`PIECE_BYTES`].
-#[derive(Clone, Debug)]
-pub struct Pieces {
-    format: ItemFormat,
-    head: Vec<u8>,
-    objects: vec::IntoIter<Arc<Object>>,
-    tail: Vec<u8>,
-    partial: PartialItem,
-    /// Whether an item stands before the next one.
-    needs_separator: bool,
-    remaining: usize,
-}
-
-impl Pieces {
-    /// How many bytes were not handed out yet.
-    pub fn len(&self) -> usize {
-        self.remaining
-    }
-
-    /// Whether all was handed out.
-    pub fn is_empty(&self) -> bool {
-        self.remaining == 0
-    }
-
-    /// Appends the next item if there is room for it.
-    fn push_item(&mut self, object: &Object, builder: &mut RopeBuilder) -> bool {
-        let separator = if self.needs_separator { self.format.separator() } else { b"" };
-        let bytes = separator.len() + self.format.len(object);
-        // One that does not go into any piece is copied from piece to piece.
-        let is_cut = bytes > PIECE_BYTES;
-        let needed = if is_cut { HEADS_BYTES_MAX } else { bytes };
-        if !builder.is_empty() && builder.len() + needed > PIECE_BYTES {
-            return false;
-        }
-        builder.buffer().extend_from_slice(separator);
-        self.partial = self.format.append_to(object, is_cut, builder);
-        self.needs_separator = true;
-        true
-    }
-
-    /// Appends what there is room for of the item that was cut; whether there was any.
-    fn push_partial(&mut self, builder: &mut RopeBuilder) -> bool {
-        // What needs_separator the last part goes with it.
-        let room = PIECE_BYTES.saturating_sub(builder.len() + self.partial.tail.len());
-        let part = self.partial.middle.split_to(room.min(self.partial.middle.len()));
-        // A shared part would keep all of it.
-        builder.buffer().extend_from_slice(&part);
-        if self.partial.middle.is_empty() {
-            let PartialItem { tail, .. } = std::mem::take(&mut self.partial);
-            builder.buffer().extend_from_slice(tail);
-        }
-        room > 0
-    }
-}
-
-impl Iterator for Pieces {
-    type Item = Rope;
-
-    fn next(&mut self) -> Option<Rope> {
-        let mut builder = RopeBuilder::default();
-        builder.buffer().append(&mut self.head);
-        while builder.len() < PIECE_BYTES {
-            if !self.partial.middle.is_empty() {
-                if !self.push_partial(&mut builder) {
-                    break;
-                }
-            } else if let Some(object) = self.objects.as_slice().first().cloned() {
-                if !self.push_item(&object, &mut builder) {
-                    break;
-                }
-                self.objects.next();
-            } else {
-                if builder.is_empty() || builder.len() + self.tail.len() <= PIECE_BYTES {
-                    builder.buffer().append(&mut self.tail);
-                }
-                break;
-            }
-        }
-        let rope = builder.finish();
-        self.remaining = self.remaining.saturating_sub(rope.remaining());
-        rope.has_remaining().then_some(rope)
-    }
-}
-
-/// Room for what stands before an item's own bytes: a separator, tags, lengths, and the kind of a metadata-only view.
-const HEADS_BYTES_MAX: usize = 256;
-
-/// The tag of a list's `items`.
-const ITEMS_TAG: u8 = 0x12;
 
 #[cfg(test)]
 mod tests {
@@ -254,12 +95,12 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::api::media_type::Form;
+    use crate::api::media_type::{Encoding, Form, View};
     use crate::api::resource_version::ResourceVersion;
     use crate::codec::json::tests::config_maps;
     use crate::codec::list::tests::config_map;
     use crate::codec::list::{ListMeta, encode};
-    use crate::codec::rope::SHARED_BYTES_MIN;
+    use crate::codec::rope::{PIECE_BYTES, SHARED_BYTES_MIN};
 
     /// Mostly of some KB, some tiny, some larger than a piece.
     fn size() -> impl Strategy<Value = usize> {

@@ -9,14 +9,15 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use smallvec::SmallVec;
 
+use super::envelope::{MAGIC, UNKNOWN_RAW_TAG, UNKNOWN_TAIL, envelope_head};
 use super::wire::{Fields, Malformed, Value, field_len, length_len, push_head};
-use super::{UNKNOWN_RAW_TAG, UNKNOWN_TAIL, envelope_head};
 use crate::api::media_type::{Encoding, META_V1, PARTIAL_OBJECT_METADATA};
 use crate::api::resource::{ApiResource, Representation};
 use crate::api::resource_version::ResourceVersion;
 use crate::api::selectable::{FieldSource, Scalar};
 use crate::codec::attrs::Attrs;
-use crate::codec::ingest::{self, IngestError};
+use crate::codec::ingest::error::IngestError;
+use crate::codec::ingest::key::key;
 use crate::codec::object::{Layout, Object, Span};
 
 impl From<Malformed> for IngestError {
@@ -78,7 +79,7 @@ fn ingest(
         _ => &[],
     };
     let raw = item.slice(&body);
-    let key = ingest::key(read.name, read.namespace, resource)?;
+    let key = key(read.name, read.namespace, resource)?;
     let resource_version = read.resource_version.ok_or(IngestError::ResourceVersion)?;
     let fields = fields(raw, sources)?;
     let attrs = Attrs::new(&fields, read.labels.iter().map(|(key, value)| (*key, *value)));
@@ -99,9 +100,9 @@ pub(crate) struct ParsedObject<'a> {
 impl<'a> ParsedObject<'a> {
     /// Reads an object in its envelope.
     pub(crate) fn parse(body: &'a [u8]) -> Result<Self, Malformed> {
-        let message = body.strip_prefix(super::MAGIC).ok_or(Malformed)?;
+        let message = body.strip_prefix(MAGIC).ok_or(Malformed)?;
         let (raw, raw_at) = single_field(message, UNKNOWN_RAW)?.ok_or(Malformed)?;
-        let raw_at = raw_at + super::MAGIC.len();
+        let raw_at = raw_at + MAGIC.len();
         if body.get(raw_at + raw.len()..) != Some(UNKNOWN_TAIL) {
             return Err(Malformed);
         }

@@ -3,12 +3,15 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use proptest::prelude::*;
+use prost::Message;
 
 use super::*;
 use crate::api::media_type::{Encoding, Form, View};
 use crate::api::resource::{ApiResource, Representation};
 use crate::api::resource_version::ResourceVersion;
+use crate::api::status;
 use crate::codec::frame::{self, EventType, FrameSplitter};
 use crate::codec::ingest::{self, IngestError};
 use crate::codec::json::tests::{config_maps, pods, widgets};

@@ -12,7 +12,7 @@ use bytes::Bytes;
 
 use crate::cache::handle::Refusal;
 use crate::codec::gzip;
-use crate::codec::gzip::segments::{PendingList, SegmentCache};
+use crate::codec::gzip::segment_cache::{PendingList, SegmentCache};
 use crate::codec::list::SplicedList;
 use crate::server::cached::compress::metrics::GzipMetrics;
 use crate::server::delegate::Reason;

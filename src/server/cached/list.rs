@@ -14,7 +14,7 @@ use crate::api::resource::{ApiResource, Representation};
 use crate::api::resource_version::ResourceVersion;
 use crate::cache::handle::{CacheHandle, Refusal};
 use crate::cache::progress::CATCH_UP_TIMEOUT;
-use crate::codec::gzip::segments::PendingList;
+use crate::codec::gzip::segment_cache::PendingList;
 use crate::codec::list::{self, SplicedList};
 use crate::codec::{gzip, pretty};
 use crate::server::cached::compress::{self, Compressor};

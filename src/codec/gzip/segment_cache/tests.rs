@@ -13,6 +13,7 @@ use crate::api::resource_version::ResourceVersion;
 use crate::codec::json::tests::config_maps;
 use crate::codec::list::tests::config_map;
 use crate::codec::list::{self, ListMeta};
+use crate::codec::object::Object;
 
 const FULL: Form = Form::JSON;
 

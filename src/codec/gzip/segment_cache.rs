@@ -20,33 +20,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use flate2::{Compress, Compression, FlushCompress};
 use moka::policy::EvictionPolicy;
 use moka::sync::Cache;
 
-use super::checksum::Checksum;
 use super::member;
-use crate::codec::list::{ItemFormat, SplicedList};
-use crate::codec::object::Object;
+use super::run::{Run, runs};
+use super::segment::{Deflater, Segment};
+use crate::codec::list::SplicedList;
 
 /// The runs that are kept. Cheap to clone.
 #[derive(Clone)]
 pub struct SegmentCache {
     cache: Cache<Run, Arc<Segment>>,
-}
-
-/// What a segment is of.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Run {
-    format: ItemFormat,
-    objects: Box<[u64]>,
-}
-
-/// A run, deflated.
-#[derive(Debug)]
-pub(super) struct Segment {
-    pub(super) deflated: Bytes,
-    pub(super) checksum: Checksum,
 }
 
 /// A list of which some segments may be missing.
@@ -120,93 +105,6 @@ impl PendingList {
         Some(member::build(&self.list, &segments?))
     }
 }
-
-impl Run {
-    fn new(format: ItemFormat, objects: &[Arc<Object>], run: &Range<usize>) -> Self {
-        let objects = objects.get(run.clone()).unwrap_or_default();
-        Self { format, objects: objects.iter().map(|object| object.id()).collect() }
-    }
-}
-
-/// Cuts a list's objects into runs.
-fn runs(format: ItemFormat, objects: &[Arc<Object>]) -> impl Iterator<Item = Range<usize>> {
-    let mut start = 0;
-    std::iter::from_fn(move || {
-        let rest = objects.get(start..).filter(|rest| !rest.is_empty())?;
-        let mut bytes = 0;
-        let last = rest.iter().position(|object| {
-            let own = format.len(object);
-            bytes += own;
-            bytes >= RUN_BYTES_MAX || (bytes >= RUN_BYTES_MIN && is_boundary(object, own))
-        });
-        let run = start..start + last.map_or(rest.len(), |last| last + 1);
-        start = run.end;
-        Some(run)
-    })
-}
-
-/// Whether an object of so many bytes is one that ends runs.
-fn is_boundary(object: &Object, bytes: usize) -> bool {
-    u64::from(object.key_hash()) < ((bytes as u64) << 32) / RUN_BYTES_MEAN
-}
-
-/// What is used again from run to run.
-struct Deflater {
-    state: Compress,
-    plain: Vec<u8>,
-    deflated: Vec<u8>,
-}
-
-impl Deflater {
-    fn new() -> Self {
-        let state = Compress::new(Compression::new(LEVEL), false);
-        Self { state, plain: Vec::new(), deflated: Vec::new() }
-    }
-
-    fn segment(&mut self, format: ItemFormat, objects: &[Arc<Object>]) -> Option<Segment> {
-        self.plain.clear();
-        for (index, object) in objects.iter().enumerate() {
-            if index > 0 {
-                self.plain.extend_from_slice(format.separator());
-            }
-            format.write(object, &mut self.plain);
-        }
-        self.deflate()?;
-        let deflated = Bytes::copy_from_slice(&self.deflated);
-        Some(Segment { deflated, checksum: Checksum::new(&self.plain) })
-    }
-
-    fn deflate(&mut self) -> Option<()> {
-        self.state.reset();
-        self.deflated.clear();
-        loop {
-            let taken = usize::try_from(self.state.total_in()).ok()?;
-            let rest = self.plain.get(taken..)?;
-            // A byte never takes more than nine bits; what there is beside them is flat. All of it is zeroed first.
-            self.deflated.reserve(rest.len() + rest.len() / 8 + DEFLATE_BYTES_MIN);
-            self.state.compress_vec(rest, &mut self.deflated, FlushCompress::Sync).ok()?;
-            let is_whole = self.state.total_in() == self.plain.len() as u64;
-            if is_whole && self.deflated.len() < self.deflated.capacity() {
-                return Some(());
-            }
-        }
-    }
-}
-
-/// The upstream's is 1 (semantics.md §8.7), as it compresses for each client. What is kept is sent often: 5,000 pods take 40 % fewer bytes by this level than
-/// by 1, for a half more time. By 6 they take 8 % fewer than by this.
-const LEVEL: u32 = 4;
-
-/// Of plain bytes: what is deflated anew when one of its objects changed, against what each run costs. They come to 145 KiB in the mean, and 5,000
-/// pods to a sixth more bytes than without runs, 96 KiB to a quarter more, 256 KiB to a tenth.
-const RUN_BYTES_MEAN: u64 = 96 << 10;
-/// See [`RUN_BYTES_MEAN`].
-const RUN_BYTES_MIN: usize = 64 << 10;
-/// Runs that no object ends.
-const RUN_BYTES_MAX: usize = 256 << 10;
-
-/// Room for the ends of blocks and the flush.
-const DEFLATE_BYTES_MIN: usize = 1 << 10;
 
 /// How long what nobody asks for is kept: clients that list again after a while find it, and what was deleted does not stay for good.
 const IDLE_MAX: Duration = Duration::from_secs(600);

@@ -1,0 +1,28 @@
+//! Reads a bookmark.
+
+use crate::api::resource_version::ResourceVersion;
+use crate::codec::object::Layout;
+use crate::codec::protobuf::object::ParsedObject;
+use crate::codec::{json, protobuf};
+
+pub(super) struct ParsedBookmark {
+    pub(super) layout: Layout,
+    pub(super) resource_version: ResourceVersion,
+    pub(super) initial_events_end: bool,
+}
+
+pub(super) fn parse_bookmark(object: &[u8]) -> Option<ParsedBookmark> {
+    if protobuf::is_protobuf(object) {
+        let read = ParsedObject::parse(object).ok()?;
+        return Some(ParsedBookmark {
+            layout: read.layout,
+            resource_version: read.resource_version?,
+            initial_events_end: read.annotations.get(ANNOTATION) == Some(&"true"),
+        });
+    }
+    let (layout, resource_version, annotations) = json::read_bookmark(object)?;
+    let initial_events_end = annotations.get(ANNOTATION).is_some_and(|value| value == "true");
+    Some(ParsedBookmark { layout, resource_version, initial_events_end })
+}
+
+pub(super) const ANNOTATION: &str = "k8s.io/initial-events-end";

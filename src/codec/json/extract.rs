@@ -1,0 +1,234 @@
+//! Extracts the metadata and the selectable fields of an object in one pass over its JSON.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
+use smallvec::SmallVec;
+
+use super::metadata_position::{MetadataPosition, offset_in};
+use crate::api::media_type::Encoding;
+use crate::api::selectable::FieldSource;
+use crate::codec::ingest::error::IngestError;
+use crate::codec::object::{Layout, Span};
+
+/// The metadata of an object, and where it stands if that was seen on the way.
+pub(super) struct FoundMetadata<'a> {
+    pub(super) metadata: Metadata<'a>,
+    at: Option<Span>,
+}
+
+impl FoundMetadata<'_> {
+    pub(super) fn layout(&self, body: &[u8], skip: usize) -> Result<Layout, IngestError> {
+        let digits = self.metadata.resource_version;
+        let digits = digits
+            .and_then(|raw| raw.get().strip_prefix('"')?.strip_suffix('"'))
+            .ok_or(IngestError::ResourceVersion)?;
+        let digits = offset_in(body, digits).and_then(|at| Span::new(at, digits.len()));
+        let item = Span::new(skip, body.len().saturating_sub(skip));
+        let (Some(item), Some(metadata), Some(resource_version)) =
+            (item, self.at.or_else(|| find_metadata(body)), digits)
+        else {
+            return Err(IngestError::Malformed);
+        };
+        Ok(Layout { encoding: Encoding::Json, item, metadata, resource_version })
+    }
+}
+
+/// Where `metadata` stands in an object in which that could not be seen on the way: by a walk of its own.
+fn find_metadata(body: &[u8]) -> Option<Span> {
+    #[derive(Deserialize)]
+    struct Located<'a> {
+        #[serde(borrow)]
+        metadata: &'a RawValue,
+    }
+    let located: Located<'_> = serde_json::from_slice(body).ok()?;
+    let raw = located.metadata.get();
+    Span::new(offset_in(body, raw)?, raw.len())
+}
+
+#[derive(Deserialize)]
+pub(super) struct Metadata<'a> {
+    #[serde(borrow)]
+    pub(super) name: Option<Text<'a>>,
+    #[serde(borrow)]
+    pub(super) namespace: Option<Text<'a>>,
+    #[serde(borrow, rename = "resourceVersion")]
+    pub(super) resource_version: Option<&'a RawValue>,
+    /// Sorted, as [`Attrs`] wants them.
+    #[serde(borrow)]
+    pub(super) labels: Option<BTreeMap<Text<'a>, Text<'a>>>,
+    /// Of interest in bookmarks only; skipped in objects, where they can be long.
+    #[serde(borrow)]
+    pub(super) annotations: Option<&'a RawValue>,
+}
+
+/// A string that is copied only where it has escapes. A bare `Cow` always is, whatever its lifetime.
+#[derive(Deserialize, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Text<'a>(#[serde(borrow)] pub(super) Cow<'a, str>);
+
+pub(super) fn text_or_empty<'a>(text: &'a Option<Text<'_>>) -> &'a str {
+    text.as_ref().map_or("", |text| &text.0)
+}
+
+/// Finds the `metadata` of an object, and the raw value of each source that is there, in one pass over its bytes.
+pub(super) fn extract<'a>(
+    body: &'a [u8],
+    sources: &[FieldSource],
+    values: &mut [Option<&'a RawValue>],
+) -> Option<FoundMetadata<'a>> {
+    // What is passed over is not looked at otherwise.
+    let body = std::str::from_utf8(body).ok()?;
+    let paths = sources.iter().enumerate().map(|(n, source)| (n, &*source.path)).collect();
+    let mut top = MetadataCollector { body, metadata: None, position: MetadataPosition::Unknown };
+    let visitor = FieldVisitor { paths, values, top: Some(&mut top) };
+    let mut deserializer = serde_json::Deserializer::from_str(body);
+    visitor.deserialize(&mut deserializer).ok()?;
+    deserializer.end().ok()?;
+    let at = top.position.at_the_end_of(body);
+    Some(FoundMetadata { metadata: top.metadata?, at })
+}
+
+/// What is found at the top level only.
+struct MetadataCollector<'a> {
+    body: &'a str,
+    metadata: Option<Metadata<'a>>,
+    position: MetadataPosition,
+}
+
+/// One level of an object, walked for those paths that lead through it.
+struct FieldVisitor<'w, 'p, 'a> {
+    /// The paths that remain from here, each with the index of its value.
+    paths: Paths<'p>,
+    values: &'w mut [Option<&'a RawValue>],
+    /// At the top level, where `metadata` goes.
+    top: Option<&'w mut MetadataCollector<'a>>,
+}
+
+impl<'p, 'a> FieldVisitor<'_, 'p, 'a> {
+    /// What remains of the paths through this key, and whether one ends there.
+    fn descend(&self, key: &str) -> (Paths<'p>, bool) {
+        let (mut deeper, mut ends) = (Paths::new(), false);
+        for (index, path) in &self.paths {
+            match path.split_first() {
+                Some((step, [])) => ends |= **step == *key,
+                Some((step, rest)) if **step == *key => deeper.push((*index, rest)),
+                _ => {}
+            }
+        }
+        (deeper, ends)
+    }
+
+    /// Hands a value to the paths that end at this key.
+    fn store(&mut self, key: &str, raw: &'a RawValue) {
+        for (index, path) in &self.paths {
+            if let ([step], Some(value)) = (path, self.values.get_mut(*index))
+                && **step == *key
+            {
+                *value = Some(raw);
+            }
+        }
+    }
+
+    /// A value that no path expects, be it of a type that has no members: what stands below it stays absent.
+    fn skip_scalar<E: Error>(&self) -> Result<(), E> {
+        if self.top.is_some() { Err(E::custom("not an object")) } else { Ok(()) }
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for FieldVisitor<'_, '_, 'de> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for FieldVisitor<'_, '_, 'de> {
+    type Value = ();
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("an object or an array")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<(), A::Error> {
+        while let Some(Text(key)) = map.next_key::<Text<'de>>()? {
+            if let Some(top) = &mut self.top {
+                top.position = top.position.before_key(top.body, &key);
+                if key == "metadata" {
+                    top.position = MetadataPosition::after_key(top.body, &key);
+                    top.metadata = Some(map.next_value()?);
+                    continue;
+                }
+            }
+            map.next_value_seed(ValueSeed { visitor: &mut self, key: &key })?;
+        }
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(mut self, mut seq: A) -> Result<(), A::Error> {
+        if seq.next_element_seed(ValueSeed { visitor: &mut self, key: "0" })?.is_some() {
+            while seq.next_element::<IgnoredAny>()?.is_some() {}
+        }
+        Ok(())
+    }
+
+    fn visit_bool<E: Error>(self, _: bool) -> Result<(), E> {
+        self.skip_scalar()
+    }
+
+    fn visit_i64<E: Error>(self, _: i64) -> Result<(), E> {
+        self.skip_scalar()
+    }
+
+    fn visit_u64<E: Error>(self, _: u64) -> Result<(), E> {
+        self.skip_scalar()
+    }
+
+    fn visit_f64<E: Error>(self, _: f64) -> Result<(), E> {
+        self.skip_scalar()
+    }
+
+    fn visit_str<E: Error>(self, _: &str) -> Result<(), E> {
+        self.skip_scalar()
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<(), E> {
+        self.skip_scalar()
+    }
+}
+
+/// The value of one key, or the first of an array, read only as far as a path leads through it.
+struct ValueSeed<'m, 'w, 'p, 'a> {
+    visitor: &'m mut FieldVisitor<'w, 'p, 'a>,
+    key: &'m str,
+}
+
+impl<'de> DeserializeSeed<'de> for ValueSeed<'_, '_, '_, 'de> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        let (paths, ends) = self.visitor.descend(self.key);
+        if !ends && paths.is_empty() {
+            return IgnoredAny::deserialize(deserializer).map(drop);
+        }
+        if !ends {
+            return FieldVisitor { paths, values: self.visitor.values, top: None }
+                .deserialize(deserializer);
+        }
+        let raw = <&RawValue>::deserialize(deserializer)?;
+        self.visitor.store(self.key, raw);
+        if !paths.is_empty() {
+            let visitor = FieldVisitor { paths, values: self.visitor.values, top: None };
+            // It was read once, so it can be read again.
+            drop(visitor.deserialize(&mut serde_json::Deserializer::from_str(raw.get())));
+        }
+        Ok(())
+    }
+}
+
+/// What remains of paths, each with the index of its value. No kind has more of them than stand here without an allocation.
+type Paths<'p> = SmallVec<[(usize, &'p [Box<str>]); 10]>;

@@ -1,0 +1,60 @@
+//! The position of `metadata` in an object's JSON, found while the object is parsed.
+
+use crate::codec::object::Span;
+
+/// Where `metadata` stands, told by the keys before and after it: a value of serde's that is read does not tell where it stood, and
+/// one that is kept raw to be read later would be passed over twice. Told only where no space stands between, as no upstream writes any.
+#[derive(Clone, Copy)]
+pub(super) enum MetadataPosition {
+    Unknown,
+    /// Its first byte; what follows it was not seen yet.
+    From(usize),
+    Known(Span),
+}
+
+impl MetadataPosition {
+    /// Of the value of this key, which is one of `body`.
+    pub(super) fn after_key(body: &str, key: &str) -> Self {
+        let begin = offset_in(body.as_bytes(), key).map(|at| at + key.len() + "\":".len());
+        let begin = begin.filter(|begin| {
+            body.as_bytes().get(..*begin).is_some_and(|lead| lead.ends_with(b"\":"))
+                && body.as_bytes().get(*begin) == Some(&b'{')
+        });
+        begin.map_or(Self::Unknown, Self::From)
+    }
+
+    /// The same, once the next key was read.
+    pub(super) fn before_key(self, body: &str, key: &str) -> Self {
+        let Self::From(begin) = self else { return self };
+        let end = offset_in(body.as_bytes(), key).and_then(|at| at.checked_sub(",\"".len()));
+        self.until(end.filter(|end| {
+            let rest = body.as_bytes().get(end.saturating_sub(1)..);
+            begin < *end && rest.is_some_and(|rest| rest.starts_with(b"},\""))
+        }))
+    }
+
+    /// The same, where no key followed.
+    pub(super) fn at_the_end_of(self, body: &str) -> Option<Span> {
+        let Self::From(begin) = self else {
+            return if let Self::Known(span) = self { Some(span) } else { None };
+        };
+        let end = body.len().checked_sub("}".len());
+        let end = end.filter(|end| begin < *end && body.ends_with("}}"));
+        if let Self::Known(span) = self.until(end) { Some(span) } else { None }
+    }
+
+    fn until(self, end: Option<usize>) -> Self {
+        match (self, end) {
+            (Self::From(begin), Some(end)) => {
+                Span::new(begin, end - begin).map_or(Self::Unknown, Self::Known)
+            }
+            _ => Self::Unknown,
+        }
+    }
+}
+
+/// Where a part of `whole` begins in it; `None` if it is not a part of it.
+pub(super) fn offset_in(whole: &[u8], part: &str) -> Option<usize> {
+    let offset = (part.as_ptr() as usize).checked_sub(whole.as_ptr() as usize)?;
+    (offset + part.len() <= whole.len()).then_some(offset)
+}

@@ -1,0 +1,75 @@
+//! How a list writes its items.
+
+use bytes::Bytes;
+
+use crate::api::media_type::{Encoding, View};
+use crate::codec::object::Object;
+use crate::codec::protobuf::wire::{field_len, push_head};
+use crate::codec::rope::RopeBuilder;
+
+/// How a list writes its items.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ItemFormat {
+    pub(crate) encoding: Encoding,
+    pub(crate) view: View,
+}
+
+impl ItemFormat {
+    /// What stands between two items.
+    pub(crate) fn separator(self) -> &'static [u8] {
+        match self.encoding {
+            Encoding::Json => b",",
+            Encoding::Protobuf => b"",
+        }
+    }
+
+    /// How long an item is, separators aside.
+    pub(crate) fn len(self, object: &Object) -> usize {
+        let length = object.list_item(self.view).len();
+        match self.encoding {
+            Encoding::Json => length,
+            Encoding::Protobuf => field_len(length),
+        }
+    }
+
+    fn push_head(self, length: usize, out: &mut Vec<u8>) {
+        if self.encoding == Encoding::Protobuf {
+            push_head(out, ITEMS_TAG, length);
+        }
+    }
+
+    /// Appends an item.
+    pub(crate) fn write(self, object: &Object, out: &mut Vec<u8>) {
+        let item = object.list_item(self.view);
+        self.push_head(item.len(), out);
+        item.write(out);
+    }
+
+    /// Appends an item, or only its beginning if it is to be cut; what must follow is returned.
+    pub(super) fn append_to(
+        self,
+        object: &Object,
+        is_cut: bool,
+        builder: &mut RopeBuilder,
+    ) -> PartialItem {
+        let item = object.list_item(self.view);
+        self.push_head(item.len(), builder.buffer());
+        builder.buffer().extend_from_slice(item.head());
+        if is_cut {
+            return PartialItem { middle: object.body.slice_ref(item.middle()), tail: item.tail() };
+        }
+        builder.push_part(&object.body, item.middle());
+        builder.buffer().extend_from_slice(item.tail());
+        PartialItem::default()
+    }
+}
+
+/// The rest of an item that does not go into one piece.
+#[derive(Clone, Debug, Default)]
+pub(super) struct PartialItem {
+    pub(super) middle: Bytes,
+    pub(super) tail: &'static [u8],
+}
+
+/// The tag of a list's `items`.
+const ITEMS_TAG: u8 = 0x12;

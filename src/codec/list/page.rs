@@ -1,0 +1,26 @@
+//! A list as Weir reads and writes it.
+
+use crate::api::resource_version::ResourceVersion;
+use crate::codec::object::Object;
+
+/// A list's metadata and its objects.
+#[derive(Debug)]
+pub struct ListPage {
+    /// The list's resourceVersion.
+    pub resource_version: ResourceVersion,
+    /// The token for the next page; empty on the last.
+    pub continue_token: String,
+    /// The objects, each in an allocation of its own.
+    pub objects: Vec<Object>,
+}
+
+/// What a list says of itself (semantics.md §3.2).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ListMeta {
+    /// The list's resourceVersion.
+    pub resource_version: ResourceVersion,
+    /// The token for the next page; empty on the last.
+    pub continue_token: String,
+    /// How many objects follow this page; only with a token and without selectors.
+    pub remaining_item_count: Option<u64>,
+}

@@ -1,0 +1,125 @@
+//! Parses a whole list.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use bytes::Bytes;
+use prost::Message;
+use serde::de::{Error, IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
+
+use super::page::ListPage;
+use crate::api::media_type::Encoding;
+use crate::api::resource::{ApiResource, Representation};
+use crate::api::resource_version::ResourceVersion;
+use crate::codec::ingest::{self, IngestError};
+use crate::codec::protobuf;
+use crate::codec::protobuf::wire::Fields;
+
+/// Takes a whole list body apart. The order of its keys or fields does not matter, but one that is not known does: it would be lost.
+pub fn parse(
+    body: &Bytes,
+    resource: &ApiResource,
+    representation: Representation,
+) -> Result<ListPage, IngestError> {
+    match representation.encoding() {
+        Encoding::Json => parse_json(body, resource, representation),
+        Encoding::Protobuf => parse_protobuf(body, resource, representation),
+    }
+}
+
+pub(super) fn parse_json(
+    body: &[u8],
+    resource: &ApiResource,
+    representation: Representation,
+) -> Result<ListPage, IngestError> {
+    let raw: RawList<'_> = serde_json::from_slice(body).map_err(|_| IngestError::Malformed)?;
+    let resource_version = ResourceVersion::parse(&raw.metadata.resource_version)
+        .ok_or(IngestError::ResourceVersion)?;
+    let objects = raw
+        .items
+        .iter()
+        .map(|item| ingest::list_item(item.get().as_bytes(), resource, representation))
+        .collect::<Result<_, _>>()?;
+    Ok(ListPage { resource_version, continue_token: raw.metadata.continue_token, objects })
+}
+
+fn parse_protobuf(
+    body: &Bytes,
+    resource: &ApiResource,
+    representation: Representation,
+) -> Result<ListPage, IngestError> {
+    let (_, raw) = protobuf::decode_envelope(body).ok_or(IngestError::Malformed)?;
+    let mut meta = None;
+    let mut objects = Vec::new();
+    for field in Fields::new(&raw) {
+        let field = field?;
+        match field.number {
+            LIST_META if meta.is_none() => {
+                let read = protobuf::ListMeta::decode(field.bytes()?);
+                meta = Some(read.map_err(|_| IngestError::Malformed)?);
+            }
+            ITEMS => {
+                objects.push(ingest::list_item(field.bytes()?, resource, representation)?);
+            }
+            _ => return Err(IngestError::Malformed),
+        }
+    }
+    let meta = meta.unwrap_or_default();
+    let resource_version = ResourceVersion::parse(&meta.resource_version.unwrap_or_default())
+        .ok_or(IngestError::ResourceVersion)?;
+    let continue_token = meta.continue_token.unwrap_or_default();
+    Ok(ListPage { resource_version, continue_token, objects })
+}
+
+struct RawList<'a> {
+    metadata: RawListMeta,
+    items: Vec<&'a RawValue>,
+}
+
+#[derive(Default, Deserialize)]
+struct RawListMeta {
+    #[serde(default, rename = "resourceVersion")]
+    resource_version: String,
+    #[serde(default, rename = "continue")]
+    continue_token: String,
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for RawList<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(RawListVisitor)
+    }
+}
+
+struct RawListVisitor;
+
+impl<'de> Visitor<'de> for RawListVisitor {
+    type Value = RawList<'de>;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a list")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let (mut metadata, mut items) = (None, None);
+        while let Some(key) = map.next_key::<Cow<'de, str>>()? {
+            match &*key {
+                "metadata" if metadata.is_none() => metadata = Some(map.next_value()?),
+                "items" if items.is_none() => {
+                    items = Some(map.next_value::<Option<_>>()?.unwrap_or_default());
+                }
+                "kind" | "apiVersion" => {
+                    map.next_value::<IgnoredAny>()?;
+                }
+                // What a list made here would lack.
+                _ => return Err(A::Error::custom("not a member of a list")),
+            }
+        }
+        Ok(RawList { metadata: metadata.unwrap_or_default(), items: items.unwrap_or_default() })
+    }
+}
+
+/// The fields of every list, but of one kind that is never asked for upstream.
+const LIST_META: u32 = 1;
+const ITEMS: u32 = 2;

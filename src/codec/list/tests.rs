@@ -1,0 +1,138 @@
+//! Tests of parsing and encoding whole lists.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::*;
+use crate::api::media_type::{Encoding, Form, View};
+use crate::api::resource::{ApiResource, Representation};
+use crate::api::resource_version::ResourceVersion;
+use crate::codec::ingest::{self, IngestError};
+use crate::codec::json::tests::{config_maps, widgets};
+use crate::codec::object::Object;
+use crate::codec::protobuf;
+
+fn parse_as(
+    body: &[u8],
+    resource: &ApiResource,
+    representation: Representation,
+) -> Result<ListPage, IngestError> {
+    parse(&Bytes::copy_from_slice(body), resource, representation)
+}
+
+#[test]
+fn a_built_in_list_goes_through_unchanged() {
+    let text = concat!(
+        r#"{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"232"},"items":["#,
+        r#"{"metadata":{"name":"a","namespace":"n","resourceVersion":"9"},"data":{"k":"v"}},"#,
+        r#"{"metadata":{"name":"b","namespace":"n","resourceVersion":"10"}}]}"#,
+        "\n"
+    );
+    let page = parse_as(text.as_bytes(), &config_maps(), Representation::Json).unwrap();
+    assert_eq!(page.resource_version, ResourceVersion(232));
+    assert_eq!(page.continue_token, "");
+    let first = &page.objects[0];
+    assert_eq!(
+        first.body,
+        r#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"a","namespace":"n","resourceVersion":"9"},"data":{"k":"v"}}"#
+    );
+    assert_eq!(joined(&config_maps(), page), text);
+}
+
+/// As custom resources are listed: keys in order, so that the list's metadata stands at its end.
+pub(super) const WIDGET_LIST: &str = concat!(
+    r#"{"apiVersion":"example.com/v1","items":[{"apiVersion":"example.com/v1","kind":"Widget","#,
+    r#""metadata":{"name":"w","namespace":"n","resourceVersion":"5"},"spec":{"color":"red"}}],"#,
+    r#""kind":"WidgetList","metadata":{"continue":"","resourceVersion":"262"}}"#,
+    "\n"
+);
+
+#[test]
+fn a_custom_list_keeps_its_sorted_keys() {
+    let text = WIDGET_LIST;
+    let page = parse_as(text.as_bytes(), &widgets(), Representation::Json).unwrap();
+    assert_eq!(joined(&widgets(), page), text);
+}
+
+#[test]
+fn an_empty_list_has_empty_items() {
+    let page = parse_as(
+        br#"{"metadata":{"resourceVersion":"7"},"items":null}"#,
+        &config_maps(),
+        Representation::Json,
+    );
+    let text = joined(&config_maps(), page.unwrap());
+    assert_eq!(
+        text,
+        "{\"kind\":\"ConfigMapList\",\"apiVersion\":\"v1\",\"metadata\":{\"resourceVersion\":\"7\"},\"items\":[]}\n"
+    );
+}
+
+#[test]
+fn metadata_lists_are_typed_whatever_the_resource() {
+    let item = r#"{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"name":"w","namespace":"n","resourceVersion":"5"}}"#;
+    let one = format!("[{item}]");
+    for items in ["null", &one] {
+        let body = format!(
+            "{{\"kind\":\"PartialObjectMetadataList\",\"apiVersion\":\"meta.k8s.io/v1\",\"metadata\":{{\"resourceVersion\":\"7\"}},\"items\":{items}}}\n"
+        );
+        let page = parse_as(body.as_bytes(), &widgets(), Representation::MetadataJson).unwrap();
+        let meta = ListMeta { resource_version: page.resource_version, ..ListMeta::default() };
+        let objects: Vec<_> = page.objects.into_iter().map(Arc::new).collect();
+        let form = Form { view: View::Metadata, ..Form::JSON };
+        let encoded = encode(&widgets(), form, &meta, objects).concat();
+        assert_eq!(String::from_utf8(encoded).unwrap(), body);
+    }
+}
+
+#[test]
+fn a_page_keeps_its_token() {
+    let page = parse_as(
+        br#"{"metadata":{"resourceVersion":"7","continue":"abc","remainingItemCount":3},"items":[]}"#,
+        &config_maps(),
+        Representation::Json,
+    );
+    assert_eq!(page.unwrap().continue_token, "abc");
+}
+
+#[test]
+fn a_list_without_a_numeric_resource_version_is_refused() {
+    for text in [r#"{"items":[]}"#, r#"{"metadata":{"resourceVersion":"x"},"items":[]}"#] {
+        let refused = parse_as(text.as_bytes(), &config_maps(), Representation::Json).unwrap_err();
+        assert_eq!(refused, IngestError::ResourceVersion);
+    }
+    for text in [
+        "<html>",
+        r#"{"metadata":{"resourceVersion":"7"},"items":[],"more":1}"#,
+        r#"{"metadata":{"resourceVersion":"7"},"items":[],"items":[]}"#,
+        r#"{"metadata":{"resourceVersion":"7"},"metadata":{},"items":[]}"#,
+    ] {
+        let refused = parse_as(text.as_bytes(), &config_maps(), Representation::Json).unwrap_err();
+        assert_eq!(refused, IngestError::Malformed, "{text}");
+    }
+}
+
+/// A list's item whose name and resourceVersion are made of a number.
+pub(crate) fn config_map(encoding: Encoding, number: usize, data: &str) -> Arc<Object> {
+    let (name, version) = (format!("n{number:06}"), (number + 1).to_string());
+    let object = match encoding {
+        Encoding::Json => {
+            let text = format!(
+                r#"{{"metadata":{{"name":"{name}","namespace":"x","resourceVersion":"{version}"}},"data":{{"k":"{data}"}}}}"#
+            );
+            ingest::list_item(text.as_bytes(), &config_maps(), Representation::Json)
+        }
+        Encoding::Protobuf => {
+            let item = protobuf::tests::config_map_item(&name, &version, data);
+            ingest::list_item(&item, &config_maps(), Representation::Protobuf)
+        }
+    };
+    Arc::new(object.unwrap())
+}
+
+fn joined(resource: &ApiResource, page: ListPage) -> String {
+    let objects: Vec<_> = page.objects.into_iter().map(Arc::new).collect();
+    let meta = ListMeta { resource_version: page.resource_version, ..ListMeta::default() };
+    String::from_utf8(encode(resource, Form::JSON, &meta, objects).concat()).unwrap()
+}

@@ -1,0 +1,59 @@
+//! The envelope of every object: `runtime.Unknown` after four magic bytes.
+
+use bytes::Bytes;
+use prost::Message;
+
+/// Whether these bytes are an object in protobuf.
+pub fn is_protobuf(bytes: &[u8]) -> bool {
+    bytes.starts_with(MAGIC)
+}
+
+/// What stands in the envelope before the tag of the raw object.
+pub fn envelope_head(api_version: &str, kind: &str) -> Vec<u8> {
+    let type_meta =
+        TypeMeta { api_version: Some(api_version.to_owned()), kind: Some(kind.to_owned()) };
+    let unknown = Unknown { type_meta: Some(type_meta), ..Unknown::default() };
+    [MAGIC, &unknown.encode_to_vec()].concat()
+}
+
+/// Reads an envelope: its kind, and the object in it without a copy; `None` if it is none.
+pub fn decode_envelope(bytes: &Bytes) -> Option<(TypeMeta, Bytes)> {
+    let message = bytes.strip_prefix(MAGIC)?;
+    let unknown = Unknown::decode(bytes.slice_ref(message)).ok()?;
+    Some((unknown.type_meta?, unknown.raw.unwrap_or_default()))
+}
+
+/// `runtime.TypeMeta`.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct TypeMeta {
+    /// `apiVersion`.
+    #[prost(string, optional, tag = "1")]
+    pub api_version: Option<String>,
+    /// `kind`.
+    #[prost(string, optional, tag = "2")]
+    pub kind: Option<String>,
+}
+
+/// `runtime.Unknown`: the envelope's message.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct Unknown {
+    /// What `raw` is.
+    #[prost(message, optional, tag = "1")]
+    pub type_meta: Option<TypeMeta>,
+    /// The encoded object.
+    #[prost(bytes = "bytes", optional, tag = "2")]
+    pub raw: Option<Bytes>,
+    /// Always empty.
+    #[prost(string, optional, tag = "3")]
+    pub content_encoding: Option<String>,
+    /// Always empty.
+    #[prost(string, optional, tag = "4")]
+    pub content_type: Option<String>,
+}
+
+/// What leads every object.
+pub const MAGIC: &[u8] = b"k8s\0";
+/// What ends every object: empty `contentEncoding` and `contentType` of [`Unknown`].
+pub const UNKNOWN_TAIL: &[u8] = &[0x1a, 0x00, 0x22, 0x00];
+/// The tag of [`Unknown::raw`].
+pub const UNKNOWN_RAW_TAG: u8 = 0x12;

@@ -1,0 +1,80 @@
+//! The few messages of `metav1` that Weir reads or writes.
+
+use prost::Message;
+
+/// `metav1.ListMeta`.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct ListMeta {
+    /// Always empty.
+    #[prost(string, optional, tag = "1")]
+    pub self_link: Option<String>,
+    /// The list's resourceVersion.
+    #[prost(string, optional, tag = "2")]
+    pub resource_version: Option<String>,
+    /// The token for the next page.
+    #[prost(string, optional, tag = "3")]
+    pub continue_token: Option<String>,
+    /// A pointer in Go: absent where there is none.
+    #[prost(int64, optional, tag = "4")]
+    pub remaining_item_count: Option<i64>,
+}
+
+/// `metav1.Status`.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct Status {
+    /// Empty.
+    #[prost(message, optional, tag = "1")]
+    pub metadata: Option<ListMeta>,
+    /// `Failure`.
+    #[prost(string, optional, tag = "2")]
+    pub status: Option<String>,
+    /// For people.
+    #[prost(string, optional, tag = "3")]
+    pub message: Option<String>,
+    /// For programs.
+    #[prost(string, optional, tag = "4")]
+    pub reason: Option<String>,
+    /// What it is about.
+    #[prost(message, optional, tag = "5")]
+    pub details: Option<StatusDetails>,
+    /// The HTTP status.
+    #[prost(int32, optional, tag = "6")]
+    pub code: Option<i32>,
+}
+
+/// `metav1.StatusDetails`.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct StatusDetails {
+    /// The object's name.
+    #[prost(string, optional, tag = "1")]
+    pub name: Option<String>,
+    /// The resource's group.
+    #[prost(string, optional, tag = "2")]
+    pub group: Option<String>,
+    /// The resource's kind.
+    #[prost(string, optional, tag = "3")]
+    pub kind: Option<String>,
+    /// Why, one by one.
+    #[prost(message, repeated, tag = "4")]
+    pub causes: Vec<StatusCause>,
+    /// Seconds after which a retry may help.
+    #[prost(int32, optional, tag = "5")]
+    pub retry_after_seconds: Option<i32>,
+    /// The object's uid.
+    #[prost(string, optional, tag = "6")]
+    pub uid: Option<String>,
+}
+
+/// `metav1.StatusCause`.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct StatusCause {
+    /// The kind of cause.
+    #[prost(string, optional, tag = "1")]
+    pub reason: Option<String>,
+    /// For people.
+    #[prost(string, optional, tag = "2")]
+    pub message: Option<String>,
+    /// The field that caused it.
+    #[prost(string, optional, tag = "3")]
+    pub field: Option<String>,
+}
