@@ -1,11 +1,12 @@
-//! Tests of the watch cache's core as a whole, and what they share: pods, filters, and watchers read to the end.
+//! Tests of the watch cache's core, and their shared helpers: pods, filters, and reading from
+//! watchers.
 
-mod beside;
 mod cache;
-mod dispatch;
-mod index;
+mod dispatcher;
+mod field_index;
 mod model;
 mod relist;
+mod separate_lists;
 mod snapshot;
 mod threads;
 mod window;
@@ -26,7 +27,7 @@ use crate::cache::core::watcher::{Batch, WatchFilter, Watcher};
 use crate::codec::attrs::Attrs;
 use crate::codec::object::{Key, Layout, Object, Span};
 
-/// A pod by what filters look at.
+/// A pod with the fields that filters use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Pod {
     namespace: String,
@@ -35,7 +36,7 @@ struct Pod {
     node: String,
     app: String,
     uid: String,
-    /// Only told apart, never filtered by: which of two states of the pod a frame shows.
+    /// Shows which of two states of the pod a frame contains. No filter uses it.
     phase: String,
 }
 
@@ -125,63 +126,67 @@ impl Pod {
     }
 }
 
-/// What a watcher was given, in order.
+/// One delivery to a watcher.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Seen {
+enum Delivery {
     Event(String, Pod),
     InitialEventsEnd(u64),
 }
 
-/// Why a watcher gives no more.
+/// Why a read stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Rest {
-    /// It can claim this resourceVersion.
+enum Stop {
+    /// Nothing is pending; a bookmark can claim this resourceVersion.
     Idle(u64),
     Ended(EndCause),
 }
 
-/// Takes once; appends what came, or returns why nothing did.
-fn take_once(watcher: &mut Watcher, max_bytes: usize, seen: &mut Vec<Seen>) -> Option<Rest> {
+/// Reads one batch and appends it to `deliveries`, or returns why there was none.
+fn read_batch(
+    watcher: &mut Watcher,
+    max_bytes: usize,
+    deliveries: &mut Vec<Delivery>,
+) -> Option<Stop> {
     match watcher.next_batch(max_bytes) {
         Batch::Frames { chunks, events } => {
-            let before = seen.len();
+            let before = deliveries.len();
             for line in chunks.concat().split_inclusive(|byte| *byte == b'\n') {
                 let frame: Value = serde_json::from_slice(line).unwrap();
                 let event = frame["type"].as_str().unwrap().to_owned();
-                seen.push(Seen::Event(event, Pod::from_json(&frame["object"])));
+                deliveries.push(Delivery::Event(event, Pod::from_json(&frame["object"])));
             }
-            assert_eq!(seen.len() - before, events);
+            assert_eq!(deliveries.len() - before, events);
             assert!(events > 0, "an answer without frames");
             None
         }
         Batch::InitialEventsEnd(resource_version) => {
-            seen.push(Seen::InitialEventsEnd(resource_version.0));
+            deliveries.push(Delivery::InitialEventsEnd(resource_version.0));
             None
         }
         Batch::Yield => None,
-        Batch::Idle => Some(Rest::Idle(watcher.resource_version().0)),
-        Batch::Ended(cause) => Some(Rest::Ended(cause)),
+        Batch::Idle => Some(Stop::Idle(watcher.resource_version().0)),
+        Batch::Ended(cause) => Some(Stop::Ended(cause)),
     }
 }
 
-/// Takes everything.
-fn take_all(watcher: &mut Watcher, seen: &mut Vec<Seen>) -> Rest {
+/// Reads until the watcher is idle or ended.
+fn read_all(watcher: &mut Watcher, deliveries: &mut Vec<Delivery>) -> Stop {
     loop {
-        if let Some(rest) = take_once(watcher, 1 << 20, seen) {
-            return rest;
+        if let Some(stop) = read_batch(watcher, 1 << 20, deliveries) {
+            return stop;
         }
     }
 }
 
-/// Takes everything, in short: `ADDED ns/name 5`.
-fn drain(watcher: &mut Watcher) -> (Vec<String>, Rest) {
-    let mut seen = Vec::new();
-    let rest = take_all(watcher, &mut seen);
-    let short = seen.iter().map(|seen| match seen {
-        Seen::Event(event, pod) => format!("{event} {} {}", pod.key(), pod.resource_version),
-        Seen::InitialEventsEnd(resource_version) => format!("END {resource_version}"),
+/// Reads until the watcher is idle or ended, and returns the deliveries as text: `ADDED ns/name 5`.
+fn drain(watcher: &mut Watcher) -> (Vec<String>, Stop) {
+    let mut deliveries = Vec::new();
+    let stop = read_all(watcher, &mut deliveries);
+    let short = deliveries.iter().map(|delivery| match delivery {
+        Delivery::Event(event, pod) => format!("{event} {} {}", pod.key(), pod.resource_version),
+        Delivery::InitialEventsEnd(resource_version) => format!("END {resource_version}"),
     });
-    (short.collect(), rest)
+    (short.collect(), stop)
 }
 
 fn cache_of(events_min: usize, events_max: usize, bytes_max: usize) -> WatchCache {

@@ -1,4 +1,4 @@
-//! The watch cache step by step.
+//! Step-by-step tests of the watch cache.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,7 +43,7 @@ fn is_not_ready_before_a_list_and_after_invalidate() {
 }
 
 #[test]
-fn lists_in_key_order_narrowed_by_place() {
+fn lists_in_key_order_by_namespace_and_name() {
     let pods =
         [("ns1", "b"), ("ns1-a", "a"), ("ns1", "a"), ("ns10", "a"), ("ns1.x", "b"), ("ns0", "z")]
             .map(|(namespace, name)| Pod::new(namespace, name, 3));
@@ -74,7 +74,7 @@ fn finds_cluster_scoped_objects_by_name() {
 }
 
 #[test]
-fn rewrites_events_at_the_edge_of_a_selector() {
+fn events_become_added_or_deleted_when_an_object_starts_or_stops_matching() {
     let pod = Pod::new("ns1", "a", 0);
     let cache = ready(&[], 10);
     let mut watcher = cache.watch(by_app("a"), WatchStart::Now).unwrap();
@@ -87,70 +87,70 @@ fn rewrites_events_at_the_edge_of_a_selector() {
         delete(&pod.at(16)),
     ];
     cache.apply(changes, at(0));
-    let mut seen = Vec::new();
-    assert_eq!(take_all(&mut watcher, &mut seen), Rest::Idle(16));
+    let mut deliveries = Vec::new();
+    assert_eq!(read_all(&mut watcher, &mut deliveries), Stop::Idle(16));
     let expected =
         [("ADDED", 11), ("MODIFIED", 12), ("DELETED", 13), ("ADDED", 15), ("DELETED", 16)]
-            .map(|(event, at)| Seen::Event(event.to_owned(), pod.at(at)));
-    assert_eq!(seen, expected);
+            .map(|(event, at)| Delivery::Event(event.to_owned(), pod.at(at)));
+    assert_eq!(deliveries, expected);
 }
 
 #[test]
-fn drops_what_is_not_newer() {
+fn drops_changes_that_are_not_newer() {
     let pod = Pod::new("ns1", "a", 0);
     let cache = ready(&[], 10);
     let mut watcher = cache.watch(everything(), WatchStart::Now).unwrap();
     let progress = |at| Change::Progress(ResourceVersion(at));
     cache.apply(vec![upsert(&pod.at(10)), delete(&pod.at(9)), progress(10)], at(0));
-    assert_eq!(drain(&mut watcher), (vec![], Rest::Idle(10)));
+    assert_eq!(drain(&mut watcher), (vec![], Stop::Idle(10)));
     cache.apply(vec![progress(13), upsert(&pod.at(12)), upsert(&pod.at(14))], at(0));
-    assert_eq!(drain(&mut watcher), (vec!["ADDED ns1/a 14".to_owned()], Rest::Idle(14)));
+    assert_eq!(drain(&mut watcher), (vec!["ADDED ns1/a 14".to_owned()], Stop::Idle(14)));
     cache.apply(vec![delete(&Pod::new("ns1", "unknown", 15))], at(0));
-    assert_eq!(drain(&mut watcher), (vec![], Rest::Idle(15)));
+    assert_eq!(drain(&mut watcher), (vec![], Stop::Idle(15)));
 }
 
 #[test]
-fn gives_initial_events_in_parts_and_their_end_once() {
+fn delivers_initial_events_in_batches_and_their_end_once() {
     let pods: Vec<Pod> = (0..50).map(|n| Pod::new("ns1", &format!("p{n:02}"), n)).collect();
     let cache = ready(&pods, 100);
     let mut watcher = cache.watch(everything(), WatchStart::InitialEvents).unwrap();
     cache.apply(vec![delete(&Pod::new("ns1", "p07", 101))], at(0));
-    let (mut seen, mut parts) = (Vec::new(), 0);
-    while take_once(&mut watcher, 600, &mut seen).is_none() {
-        parts += 1;
+    let (mut deliveries, mut batches) = (Vec::new(), 0);
+    while read_batch(&mut watcher, 600, &mut deliveries).is_none() {
+        batches += 1;
     }
-    assert!(parts > 10, "{parts}");
-    assert_eq!(seen.len(), 52);
-    let initial: Vec<Seen> =
-        pods.into_iter().map(|pod| Seen::Event("ADDED".to_owned(), pod)).collect();
-    assert_eq!(seen[..50], initial);
-    assert_eq!(seen[50], Seen::InitialEventsEnd(100));
+    assert!(batches > 10, "{batches}");
+    assert_eq!(deliveries.len(), 52);
+    let initial: Vec<Delivery> =
+        pods.into_iter().map(|pod| Delivery::Event("ADDED".to_owned(), pod)).collect();
+    assert_eq!(deliveries[..50], initial);
+    assert_eq!(deliveries[50], Delivery::InitialEventsEnd(100));
     let mut empty = cache.watch(in_namespace("ns2"), WatchStart::InitialEvents).unwrap();
-    assert_eq!(drain(&mut empty), (vec!["END 101".to_owned()], Rest::Idle(101)));
+    assert_eq!(drain(&mut empty), (vec!["END 101".to_owned()], Stop::Idle(101)));
 }
 
 #[test]
-fn a_start_in_the_future_is_silent_until_it_has_passed() {
+fn a_watch_from_a_future_version_delivers_only_later_events() {
     let cache = ready(&[], 10);
     let mut watcher = cache.watch(everything(), WatchStart::After(ResourceVersion(12))).unwrap();
     cache.apply(vec![upsert(&Pod::new("ns1", "a", 12))], at(0));
-    assert_eq!(drain(&mut watcher), (vec![], Rest::Idle(12)));
+    assert_eq!(drain(&mut watcher), (vec![], Stop::Idle(12)));
     cache.apply(vec![upsert(&Pod::new("ns1", "a", 13))], at(0));
-    assert_eq!(drain(&mut watcher), (vec!["MODIFIED ns1/a 13".to_owned()], Rest::Idle(13)));
+    assert_eq!(drain(&mut watcher), (vec!["MODIFIED ns1/a 13".to_owned()], Stop::Idle(13)));
 }
 
 #[test]
-fn a_relist_ends_watchers_after_what_they_are_owed() {
+fn a_replaced_state_ends_watchers_after_their_pending_events() {
     let cache = ready(&[Pod::new("ns1", "a", 3)], 10);
     let mut live = cache.watch(everything(), WatchStart::Now).unwrap();
     let mut initial = cache.watch(everything(), WatchStart::InitialEvents).unwrap();
     cache.apply(vec![upsert(&Pod::new("ns1", "b", 11))], at(0));
     cache.replace(Vec::new(), ResourceVersion(20), at(0));
     cache.apply(vec![upsert(&Pod::new("ns1", "c", 21))], at(0));
-    let ended = Rest::Ended(EndCause::Relist);
+    let ended = Stop::Ended(EndCause::Relist);
     assert_eq!(drain(&mut live), (vec!["ADDED ns1/b 11".to_owned()], ended));
-    let owed = ["ADDED ns1/a 3", "END 10", "ADDED ns1/b 11"].map(str::to_owned);
-    assert_eq!(drain(&mut initial), (owed.to_vec(), ended));
+    let pending_events = ["ADDED ns1/a 3", "END 10", "ADDED ns1/b 11"].map(str::to_owned);
+    assert_eq!(drain(&mut initial), (pending_events.to_vec(), ended));
     assert_eq!(drain(&mut initial), (vec![], ended));
     assert_eq!(cache.watchers(), 2);
     drop((live, initial));
@@ -163,12 +163,12 @@ fn dropping_the_cache_ends_its_watchers() {
     let mut watcher = cache.watch(everything(), WatchStart::Now).unwrap();
     cache.apply(vec![upsert(&Pod::new("ns1", "b", 11))], at(0));
     drop(cache);
-    let ended = Rest::Ended(EndCause::Stopped);
+    let ended = Stop::Ended(EndCause::Stopped);
     assert_eq!(drain(&mut watcher), (vec!["ADDED ns1/b 11".to_owned()], ended));
 }
 
 #[test]
-fn takes_the_initial_state_away_from_who_does_not_take_it() {
+fn ends_watchers_that_stop_reading_their_initial_state() {
     let pods: Vec<Pod> = (0..9).map(|n| Pod::new("ns1", &format!("p{n}"), n)).collect();
     let cache = ready(&pods, 100);
     let watch = || cache.watch(everything(), WatchStart::InitialEvents).unwrap();
@@ -178,36 +178,37 @@ fn takes_the_initial_state_away_from_who_does_not_take_it() {
     let limit = Duration::from_secs(10);
     assert_eq!(cache.end_stalled(limit, at(0)), 0);
     assert_eq!(cache.end_stalled(limit, at(9)), 0);
-    assert!(take_once(&mut slow, 1, &mut Vec::new()).is_none());
+    assert!(read_batch(&mut slow, 1, &mut Vec::new()).is_none());
     assert_eq!(cache.end_stalled(limit, at(10)), 1);
-    assert_eq!(drain(&mut stalled), (vec![], Rest::Ended(EndCause::Slow)));
+    assert_eq!(drain(&mut stalled), (vec![], Stop::Ended(EndCause::Slow)));
     assert_eq!(cache.end_stalled(limit, at(19)), 0);
     assert_eq!(cache.end_stalled(limit, at(20)), 1);
-    assert_eq!(drain(&mut slow).1, Rest::Ended(EndCause::Slow));
-    assert_eq!(drain(&mut done).1, Rest::Idle(100));
+    assert_eq!(drain(&mut slow).1, Stop::Ended(EndCause::Slow));
+    assert_eq!(drain(&mut done).1, Stop::Idle(100));
     cache.apply(vec![upsert(&Pod::new("ns1", "b", 101))], at(0));
     assert!(old.upgrade().is_none(), "the state is still held");
 }
 
 #[tokio::test]
-async fn wakes_those_that_an_event_may_concern() {
+async fn wakes_only_watchers_that_an_event_may_match() {
     let cache = ready(&[Pod::new("ns1", "a", 3)], 10);
     let mut here = cache.watch(on_node("n1"), WatchStart::Now).unwrap();
     let there = cache.watch(on_node("n3"), WatchStart::Now).unwrap();
-    let pending = |watcher: &Watcher| futures::FutureExt::now_or_never(watcher.woken()).is_none();
-    assert!(pending(&here) && pending(&there));
+    let is_waiting =
+        |watcher: &Watcher| futures::FutureExt::now_or_never(watcher.woken()).is_none();
+    assert!(is_waiting(&here) && is_waiting(&there));
     cache.apply(vec![upsert(&Pod::new("ns1", "a", 11).node("n2"))], at(0));
-    assert!(!pending(&here), "an object left the selector");
-    assert!(pending(&there));
-    assert_eq!(drain(&mut here), (vec!["DELETED ns1/a 11".to_owned()], Rest::Idle(11)));
+    assert!(!is_waiting(&here), "an object left the selector");
+    assert!(is_waiting(&there));
+    assert_eq!(drain(&mut here), (vec!["DELETED ns1/a 11".to_owned()], Stop::Idle(11)));
     cache.apply(vec![Change::Progress(ResourceVersion(12))], at(0));
-    assert!(pending(&there));
+    assert!(is_waiting(&there));
     cache.invalidate(EndCause::Stopped);
-    assert!(!pending(&there) && !pending(&here));
+    assert!(!is_waiting(&there) && !is_waiting(&here));
 }
 
 #[test]
-fn a_call_looks_at_so_many_objects_or_events_only() {
+fn a_batch_checks_a_limited_number_of_objects_or_events() {
     let count = 2 * SCAN_MAX as u64 + 1;
     let cache = cache_of(100_000, 100_000, usize::MAX);
     let pod = |n: u64| {
@@ -216,22 +217,22 @@ fn a_call_looks_at_so_many_objects_or_events_only() {
     };
     cache.replace((1..=count).map(|n| pod(n).object()).collect(), ResourceVersion(count), at(0));
     let mut watcher = cache.watch(by_app("last"), WatchStart::InitialEvents).unwrap();
-    let steps = [(); 4].map(|()| step(&mut watcher));
-    assert_eq!(steps, ["searching", "searching", "1 events", "end"]);
+    let results = [(); 4].map(|()| read_short(&mut watcher));
+    assert_eq!(results, ["yield", "yield", "1 events", "end"]);
 
     let changes = (1..=count).map(|n| upsert(&pod(n).at(count + n)));
     cache.apply(changes.collect(), at(1));
     let after = WatchStart::After(ResourceVersion(count));
     let mut watcher = cache.watch(by_app("last"), after).unwrap();
-    let steps = [(); 4].map(|()| step(&mut watcher));
-    assert_eq!(steps, ["searching", "searching", "1 events", "idle"]);
+    let results = [(); 4].map(|()| read_short(&mut watcher));
+    assert_eq!(results, ["yield", "yield", "1 events", "idle"]);
     assert_eq!(watcher.resource_version().0, 2 * count);
 }
 
-fn step(watcher: &mut Watcher) -> String {
+fn read_short(watcher: &mut Watcher) -> String {
     match watcher.next_batch(1 << 20) {
         Batch::Frames { events, .. } => format!("{events} events"),
-        Batch::Yield => "searching".to_owned(),
+        Batch::Yield => "yield".to_owned(),
         Batch::InitialEventsEnd(_) => "end".to_owned(),
         Batch::Idle => "idle".to_owned(),
         Batch::Ended(cause) => format!("{cause:?}"),

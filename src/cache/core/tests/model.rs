@@ -1,8 +1,8 @@
-//! Random histories against a naive model.
+//! Random histories, compared with a naive model.
 //!
-//! The model keeps every state that ever was, by the number of the event that made it, and recomputes from them what
-//! each watcher must have been given. It believes the cache in one thing, which event is the oldest in the window
-//! (tests of the window's size are elsewhere), and shares no code with it.
+//! The model stores the state before each event, by event number, and computes from them what each
+//! watcher must receive. It shares no code with the cache. It reads only one value from the cache:
+//! the number of the oldest event in the window. Other tests cover the size of the window.
 
 mod steps;
 
@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use self::steps::{Draft, LogEvent, Part, Simple, Start, Step, any_pod, any_step};
+use self::steps::{Audience, LogEvent, ModelFilter, PodChange, Start, Step, any_pod, any_step};
 use super::*;
 use crate::cache::core::field_index::VALUE_BYTES;
 use crate::cache::core::watch_cache::{Change, Discontinuity, WatchRefusal};
@@ -19,27 +19,29 @@ use crate::cache::core::watcher::WatchStart;
 
 type Pods = BTreeMap<String, Pod>;
 
-/// One watcher beside what the model knows of it.
-struct Watched {
+/// A watcher of the cache, and the model's knowledge of it.
+struct ModelWatch {
     watcher: Watcher,
-    filter: Simple,
-    /// What its client had where the watch began; unknown if that was in the future.
-    began: Option<Pods>,
-    /// The resourceVersion up to which it is silent.
-    after: u64,
-    /// The numbers of the first event that it may see, and of the one after the last, once its watch was ended.
+    filter: ModelFilter,
+    /// The objects that the client had when the watch started; unknown for a start in the future.
+    objects_at_start: Option<Pods>,
+    /// Events up to this resourceVersion are not delivered.
+    skip_through: u64,
+    /// The number of the first event that the watcher may receive, and the number after the last
+    /// one once the watch was ended.
     from: usize,
     to: Option<usize>,
     cause: EndCause,
-    /// The oldest event in the window where its watch was ended.
+    /// The number of the oldest event in the window when the watch was ended.
     first_held: Option<usize>,
-    initial: Vec<Seen>,
-    /// The end of the log when it began: what it replays before that is owed whether it matches or not.
-    asked: usize,
-    /// The end of the log when it was last idle.
-    idle: usize,
-    seen: Vec<Seen>,
-    over: bool,
+    initial: Vec<Delivery>,
+    /// The end of the log when the watch started. The events before it are replayed whether they
+    /// match the filter or not.
+    log_end_at_start: usize,
+    /// The end of the log when the watcher was last idle.
+    log_end_when_idle: usize,
+    deliveries: Vec<Delivery>,
+    ended: bool,
 }
 
 struct Model {
@@ -54,11 +56,11 @@ struct Model {
     log: Vec<LogEvent>,
     /// The state before each event.
     before: Vec<Pods>,
-    watched: Vec<Watched>,
+    watches: Vec<ModelWatch>,
     relists: Vec<Relist>,
 }
 
-/// The events of a relist in the log, and what was held before it and after.
+/// The events of a relist in the log, and the resourceVersions before and after it.
 struct Relist {
     first: usize,
     end: usize,
@@ -79,27 +81,27 @@ impl Model {
             pods: Pods::new(),
             log: Vec::new(),
             before: Vec::new(),
-            watched: Vec::new(),
+            watches: Vec::new(),
             relists: Vec::new(),
         }
     }
 
     fn step(&mut self, step: Step) {
         match step {
-            Step::Apply(drafts) => self.apply(drafts),
-            Step::Replace(pods, up) => self.replace(pods, up),
-            Step::Relist(pods, up) => self.relist(pods, up),
+            Step::Apply(pod_changes) => self.apply(pod_changes),
+            Step::Replace(pods, increase) => self.replace(pods, increase),
+            Step::Relist(pods, increase) => self.relist(pods, increase),
             Step::Invalidate => {
                 self.end_all(EndCause::Stopped);
                 self.cache.invalidate(EndCause::Stopped);
                 self.ready = false;
             }
-            Step::Pass(seconds) => self.now += seconds,
+            Step::AdvanceClock(seconds) => self.now += seconds,
             Step::Watch(filter, start) => self.watch(filter, start),
-            Step::Take(which, max_bytes) => self.take(which, max_bytes),
+            Step::Read(which, max_bytes) => self.read(which, max_bytes),
             Step::Drop(which) => {
-                if !self.watched.is_empty() {
-                    self.watched.swap_remove(which % self.watched.len());
+                if !self.watches.is_empty() {
+                    self.watches.swap_remove(which % self.watches.len());
                 }
             }
         }
@@ -115,40 +117,43 @@ impl Model {
             selected.iter().map(|object| object.attrs.field(node_field())).collect();
         let indexed = nodes.len() * VALUE_BYTES;
         assert_eq!(weight + indexed + state.history().weight(), state.weight());
-        assert_eq!(self.cache.watchers(), self.watched.len());
+        assert_eq!(self.cache.watchers(), self.watches.len());
     }
 
-    fn apply(&mut self, drafts: Vec<Draft>) {
+    fn apply(&mut self, pod_changes: Vec<PodChange>) {
         let mut changes = Vec::new();
         let mut reached = self.resource_version;
-        for draft in drafts {
-            let (Draft::Upsert(_, up) | Draft::Delete(_, up) | Draft::Progress(up)) = draft;
-            let at = reached + up;
-            changes.push(match &draft {
-                Draft::Upsert(pod, _) => Change::Upsert(pod.at(at).object()),
-                Draft::Delete(pod, _) => Change::Delete(self.last_of(pod, at).object()),
-                Draft::Progress(_) => Change::Progress(ResourceVersion(at)),
+        for change in pod_changes {
+            let (PodChange::Upsert(_, increase)
+            | PodChange::Delete(_, increase)
+            | PodChange::Progress(increase)) = change;
+            let at = reached + increase;
+            changes.push(match &change {
+                PodChange::Upsert(pod, _) => Change::Upsert(pod.at(at).object()),
+                PodChange::Delete(pod, _) => Change::Delete(self.deleted_pod(pod, at).object()),
+                PodChange::Progress(_) => Change::Progress(ResourceVersion(at)),
             });
-            if !self.ready || up == 0 {
+            if !self.ready || increase == 0 {
                 continue;
             }
             reached = at;
-            match draft {
-                Draft::Upsert(pod, _) => self.log_event(Some(pod.at(at)), None, at),
-                Draft::Delete(pod, _) => {
+            match change {
+                PodChange::Upsert(pod, _) => self.log_event(Some(pod.at(at)), None, at),
+                PodChange::Delete(pod, _) => {
                     if self.pods.contains_key(&pod.key()) {
-                        self.log_event(None, Some(self.last_of(&pod, at)), at);
+                        self.log_event(None, Some(self.deleted_pod(&pod, at)), at);
                     }
                 }
-                Draft::Progress(_) => {}
+                PodChange::Progress(_) => {}
             }
         }
         self.resource_version = reached;
         self.cache.apply(changes, at(self.now));
     }
 
-    /// A pod as its DELETED event carries it: as it is now, but for what shows where the bytes come from.
-    fn last_of(&self, pod: &Pod, at: u64) -> Pod {
+    /// The pod of a DELETED event: the current pod, with another phase to show which of the two
+    /// objects was encoded.
+    fn deleted_pod(&self, pod: &Pod, at: u64) -> Pod {
         let mut last = self.pods.get(&pod.key()).unwrap_or(pod).at(at);
         "Deleted".clone_into(&mut last.phase);
         last
@@ -161,111 +166,113 @@ impl Model {
             Some(new) => self.pods.insert(key, new.clone()),
             None => self.pods.remove(&key),
         };
-        let (place, part) = (resource_version, Part::Whole);
-        self.log.push(LogEvent { resource_version, place, part, old, new, last });
+        let (resume_version, audience) = (resource_version, Audience::All);
+        self.log.push(LogEvent { resource_version, resume_version, audience, old, new, last });
     }
 
-    fn relist(&mut self, news: Vec<(Pod, u64)>, up: u64) {
+    fn relist(&mut self, news: Vec<(Pod, u64)>, increase: u64) {
         let from = self.resource_version;
         let mut to = from;
         let mut pods = pods_by_key(self.pods.values().filter(|pod| pod.node != "n1").cloned());
-        for (pod, up) in news {
-            to += up;
+        for (pod, increase) in news {
+            to += increase;
             pods.insert(pod.key(), pod.at(to));
         }
-        // At the same resourceVersion nothing can differ.
-        to += if pods == self.pods { up } else { up.max(1) };
+        // With equal resourceVersions nothing can differ.
+        to += if pods == self.pods { increase } else { increase.max(1) };
         let objects = pods.values().rev().map(Pod::object).collect();
         let first_held = self.first_held();
-        let outcome = self.cache.relist(objects, ResourceVersion(to), at(self.now));
+        let result = self.cache.relist(objects, ResourceVersion(to), at(self.now));
         let before = std::mem::replace(&mut self.pods, pods);
         self.resource_version = to;
-        if self.ready && outcome.is_ok() {
+        if self.ready && result.is_ok() {
             let first = self.log.len();
             self.log_batch(before, from, to);
-            assert_eq!(Ok(self.log.len() - first), outcome);
+            assert_eq!(Ok(self.log.len() - first), result);
             self.relists.push(Relist { first, end: self.log.len(), from, to });
             self.end(first, first_held, EndCause::Relist, |after| from < after && after < to);
         } else {
-            assert!(matches!(outcome, Ok(0) | Err(Discontinuity::TooHeavy)), "{outcome:?}");
+            assert!(matches!(result, Ok(0) | Err(Discontinuity::TooHeavy)), "{result:?}");
             self.end(self.log.len(), first_held, EndCause::Relist, |_| true);
-            self.begin_at(to);
+            self.start_from_list(to);
         }
     }
 
-    /// What is gone, and what leaves the selectors of some, at what was held; then what is new or changed, by age.
+    /// Logs the removed pods and the pods that leave a selector, at `from`; then the new and
+    /// changed pods by resourceVersion.
     fn log_batch(&mut self, before: Pods, from: u64, to: u64) {
         let replaced = |old: &Pod, new: &Pod| old.uid != new.uid;
-        let event = |part, resource_version, old: Option<&Pod>, new: Option<&Pod>, last| {
+        let event = |audience, resource_version, old: Option<&Pod>, new: Option<&Pod>, last| {
             let (old, new) = (old.cloned(), new.cloned());
-            LogEvent { resource_version, place: to, part, old, new, last }
+            LogEvent { resource_version, resume_version: to, audience, old, new, last }
         };
         let mut batch = Vec::new();
         let now = &self.pods;
         for (key, old) in &before {
             if now.get(key).is_none_or(|new| replaced(old, new)) {
-                batch.push(event(Part::Whole, from, Some(old), None, Some(old.at(from))));
+                batch.push(event(Audience::All, from, Some(old), None, Some(old.at(from))));
             }
         }
-        let mut come: Vec<_> =
+        let mut upserted: Vec<_> =
             now.iter().filter(|(key, new)| before.get(*key) != Some(new)).collect();
-        come.sort_by_key(|(_, new)| new.resource_version);
+        upserted.sort_by_key(|(_, new)| new.resource_version);
         let known = |key, new| before.get(key).filter(|old| !replaced(old, new));
-        for (key, new) in &come {
+        for (key, new) in &upserted {
             if let Some(old) = known(*key, new)
                 && (&old.app, &old.node) != (&new.app, &new.node)
             {
-                batch.push(event(Part::Leaving, from, Some(old), Some(new), None));
+                batch.push(event(Audience::Leaving, from, Some(old), Some(new), None));
             }
         }
-        for (key, new) in &come {
+        for (key, new) in &upserted {
             let old = known(*key, new);
-            batch.push(event(Part::Staying, new.resource_version, old, Some(new), None));
+            batch.push(event(Audience::Remaining, new.resource_version, old, Some(new), None));
         }
         self.before.extend(batch.iter().map(|_| before.clone()));
         self.log.extend(batch);
     }
 
-    fn replace(&mut self, pods: Vec<Pod>, up: u64) {
-        self.resource_version += up;
+    fn replace(&mut self, pods: Vec<Pod>, increase: u64) {
+        self.resource_version += increase;
         let kept = self.pods.values().filter(|pod| pod.node != "n1").cloned();
         let listed = self.resource_version;
         self.pods = pods_by_key(kept.chain(pods.into_iter().map(|pod| pod.at(listed))));
         let objects = self.pods.values().rev().map(Pod::object).collect();
         self.end_all(EndCause::Relist);
         self.cache.replace(objects, ResourceVersion(listed), at(self.now));
-        self.begin_at(listed);
+        self.start_from_list(listed);
     }
 
-    fn begin_at(&mut self, listed: u64) {
+    fn start_from_list(&mut self, listed: u64) {
         self.ready = true;
         (self.listed, self.listed_at) = (listed, self.log.len());
         self.first_list = Some(self.first_list.unwrap_or(listed));
         self.relists.clear();
     }
 
-    /// To be called before the cache's own.
+    /// Call this before the same call on the cache.
     fn end_all(&mut self, cause: EndCause) {
         self.end(self.log.len(), self.first_held(), cause, |_| true);
     }
 
-    /// Ends those that are silent up to what is said of it; all that are not have zero.
+    /// Ends the watches for whose `skip_through` `ends` returns true. It is zero for a watch that
+    /// did not start in the future.
     fn end(&mut self, to: usize, first_held: usize, cause: EndCause, ends: impl Fn(u64) -> bool) {
-        for watched in self.watched.iter_mut().filter(|watched| watched.to.is_none()) {
-            if ends(watched.after) {
-                (watched.to, watched.cause) = (Some(to), cause);
-                watched.first_held = Some(first_held);
+        for watch in self.watches.iter_mut().filter(|watch| watch.to.is_none()) {
+            if ends(watch.skip_through) {
+                (watch.to, watch.cause) = (Some(to), cause);
+                watch.first_held = Some(first_held);
             }
         }
     }
 
-    /// The number of the oldest event in the window: what the cache itself says.
+    /// The number of the oldest event in the window, as read from the cache.
     fn first_held(&self) -> usize {
         let first = self.cache.state().map_or(0, |state| state.history().first_seq());
         usize::try_from(first).unwrap()
     }
 
-    fn watch(&mut self, filter: Simple, start: Start) {
+    fn watch(&mut self, filter: ModelFilter, start: Start) {
         let start = match start {
             Start::Initial => WatchStart::InitialEvents,
             Start::Now => WatchStart::Now,
@@ -282,31 +289,35 @@ impl Model {
         let (from, after) = match start {
             WatchStart::InitialEvents | WatchStart::Now => (end, 0),
             WatchStart::After(ResourceVersion(after)) => {
-                let held = &self.log[self.listed_at..];
-                let known = held.iter().filter(|event| event.place <= after).count();
+                let events = &self.log[self.listed_at..];
+                let known = events.iter().filter(|event| event.resume_version <= after).count();
                 (self.listed_at + known, after)
             }
         };
-        let began = matching(self.before.get(from).unwrap_or(&self.pods), &filter);
+        let objects_at_start = matching(self.before.get(from).unwrap_or(&self.pods), &filter);
         let mut initial = Vec::new();
         if start == WatchStart::InitialEvents {
-            initial.extend(began.values().map(|pod| Seen::Event("ADDED".to_owned(), pod.clone())));
-            initial.push(Seen::InitialEventsEnd(self.resource_version));
+            initial.extend(
+                objects_at_start
+                    .values()
+                    .map(|pod| Delivery::Event("ADDED".to_owned(), pod.clone())),
+            );
+            initial.push(Delivery::InitialEventsEnd(self.resource_version));
         }
-        self.watched.push(Watched {
+        self.watches.push(ModelWatch {
             watcher: watcher.unwrap(),
             filter,
-            began: (after <= self.resource_version).then_some(began),
-            after: if after > self.resource_version { after } else { 0 },
+            objects_at_start: (after <= self.resource_version).then_some(objects_at_start),
+            skip_through: if after > self.resource_version { after } else { 0 },
             from,
             to: None,
             cause: EndCause::Slow,
             first_held: None,
             initial,
-            asked: end,
-            idle: from,
-            seen: Vec::new(),
-            over: false,
+            log_end_at_start: end,
+            log_end_when_idle: from,
+            deliveries: Vec::new(),
+            ended: false,
         });
     }
 
@@ -330,68 +341,70 @@ impl Model {
         if after < oldest {
             return Some(WatchRefusal::Expired { oldest, began_after });
         }
-        let between = self.relists.iter().find(|it| it.from < after.0 && after.0 < it.to)?;
-        let oldest = ResourceVersion(between.to);
+        let ambiguous = self.relists.iter().find(|it| it.from < after.0 && after.0 < it.to)?;
+        let oldest = ResourceVersion(ambiguous.to);
         Some(WatchRefusal::Expired { oldest, began_after: false })
     }
 
-    fn take(&mut self, which: usize, max_bytes: Option<usize>) {
-        if self.watched.is_empty() {
+    fn read(&mut self, which: usize, max_bytes: Option<usize>) {
+        if self.watches.is_empty() {
             return;
         }
-        let which = which % self.watched.len();
+        let which = which % self.watches.len();
         let first_held = self.first_held();
-        let watched = &mut self.watched[which];
-        let rest = match max_bytes {
-            Some(max_bytes) => take_once(&mut watched.watcher, max_bytes, &mut watched.seen),
-            None => Some(take_all(&mut watched.watcher, &mut watched.seen)),
+        let watch = &mut self.watches[which];
+        let stop = match max_bytes {
+            Some(max_bytes) => read_batch(&mut watch.watcher, max_bytes, &mut watch.deliveries),
+            None => Some(read_all(&mut watch.watcher, &mut watch.deliveries)),
         };
-        let to = watched.to.unwrap_or(self.log.len());
-        let first = watched.first_held.unwrap_or(first_held);
-        let owed = self.log[watched.from..to]
+        let to = watch.to.unwrap_or(self.log.len());
+        let first = watch.first_held.unwrap_or(first_held);
+        let expected = self.log[watch.from..to]
             .iter()
-            .filter(|event| event.place > watched.after)
-            .filter_map(|event| event.seen(&watched.filter));
-        let owed: Vec<Seen> = watched.initial.iter().cloned().chain(owed).collect();
-        assert_eq!(watched.seen, owed[..watched.seen.len()], "{:?}", watched.filter);
-        match rest {
+            .filter(|event| event.resume_version > watch.skip_through)
+            .filter_map(|event| event.delivery(&watch.filter));
+        let expected: Vec<Delivery> = watch.initial.iter().cloned().chain(expected).collect();
+        assert_eq!(watch.deliveries, expected[..watch.deliveries.len()], "{:?}", watch.filter);
+        match stop {
             None => {}
-            Some(Rest::Idle(claimed)) => {
-                assert!(watched.to.is_none(), "idle, but its watch was ended");
-                assert_eq!(watched.seen.len(), owed.len(), "idle, but owed more");
+            Some(Stop::Idle(claimed)) => {
+                assert!(watch.to.is_none(), "idle, but its watch was ended");
+                assert_eq!(watch.deliveries.len(), expected.len(), "idle with pending events");
                 assert_eq!(claimed, self.resource_version);
-                watched.idle = self.log.len();
-                if let Some(converged) = watched.converged() {
-                    assert_eq!(converged, matching(&self.pods, &watched.filter));
+                watch.log_end_when_idle = self.log.len();
+                if let Some(objects) = watch.objects() {
+                    assert_eq!(objects, matching(&self.pods, &watch.filter));
                 }
             }
-            Some(Rest::Ended(EndCause::Slow)) => {
-                if !watched.over {
-                    // It was slow only if an event that may have concerned it left the window untaken.
-                    let missed = (watched.idle..to).zip(&self.log[watched.idle..to]);
-                    let concern = |event| watched.filter.may_concern(event);
-                    let mut owed =
-                        missed.filter(|(at, event)| *at < watched.asked || concern(event));
-                    assert!(owed.next().is_some_and(|(at, _)| at < first));
+            Some(Stop::Ended(EndCause::Slow)) => {
+                if !watch.ended {
+                    // The watch may end as slow only if an unread event that may match left the
+                    // window.
+                    let missed =
+                        (watch.log_end_when_idle..to).zip(&self.log[watch.log_end_when_idle..to]);
+                    let wakes = |event| watch.filter.may_wake(event);
+                    let mut expected =
+                        missed.filter(|(at, event)| *at < watch.log_end_at_start || wakes(event));
+                    assert!(expected.next().is_some_and(|(at, _)| at < first));
                 }
-                watched.over = true;
+                watch.ended = true;
             }
-            Some(Rest::Ended(cause)) => {
-                assert_eq!((Some(to), cause), (watched.to, watched.cause));
-                assert_eq!(watched.seen.len(), owed.len(), "ended, but owed more");
-                watched.over = true;
+            Some(Stop::Ended(cause)) => {
+                assert_eq!((Some(to), cause), (watch.to, watch.cause));
+                assert_eq!(watch.deliveries.len(), expected.len(), "ended with pending events");
+                watch.ended = true;
             }
         }
     }
 }
 
-impl Watched {
-    /// The state that a client has who applied what it was given to what it had.
-    fn converged(&self) -> Option<Pods> {
-        let began = self.began.clone()?;
-        let mut pods = if self.initial.is_empty() { began } else { Pods::new() };
-        for seen in &self.seen {
-            let Seen::Event(event, pod) = seen else { continue };
+impl ModelWatch {
+    /// Returns the objects of a client that applied all deliveries to its objects at the start.
+    fn objects(&self) -> Option<Pods> {
+        let at_start = self.objects_at_start.clone()?;
+        let mut pods = if self.initial.is_empty() { at_start } else { Pods::new() };
+        for delivery in &self.deliveries {
+            let Delivery::Event(event, pod) = delivery else { continue };
             let old = if event == "DELETED" {
                 pods.remove(&pod.key())
             } else {
@@ -403,7 +416,7 @@ impl Watched {
     }
 }
 
-fn matching(pods: &Pods, filter: &Simple) -> Pods {
+fn matching(pods: &Pods, filter: &ModelFilter) -> Pods {
     pods_by_key(pods.values().filter(|pod| filter.matches(pod)).cloned())
 }
 
@@ -411,7 +424,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
     #[test]
-    fn watchers_are_given_what_a_naive_model_says(
+    fn watchers_receive_what_the_model_predicts(
         events_min in 1..12_usize,
         bytes_max in prop_oneof![Just(usize::MAX), 2_000..20_000_usize],
         first in vec(any_pod(), 0..8),
@@ -422,10 +435,10 @@ proptest! {
         for step in steps {
             model.step(step);
         }
-        for which in 0..model.watched.len() {
-            model.step(Step::Take(which, None));
+        for which in 0..model.watches.len() {
+            model.step(Step::Read(which, None));
         }
-        model.watched.clear();
+        model.watches.clear();
         assert!(model.cache.indexes_are_empty());
     }
 }

@@ -1,4 +1,4 @@
-//! Relists that watches live through: what they are given, and from where a client may come back.
+//! Relists across which watches continue: what they receive, and from where a client can resume.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -32,9 +32,10 @@ fn pod(name: &str, resource_version: u64) -> Pod {
     Pod::new("ns1", name, resource_version)
 }
 
-/// `gone` and `left` at 3 and 4, `stays` at 5, `again` at 6, one event `stays` at 12; then a list at 30.
+/// The cache starts with `removed`, `left`, `stays` and `again` at 3 to 6, `stays` changes at 12,
+/// and a list at 30 follows.
 fn relisted() -> (WatchCache, Watcher, Watcher) {
-    let cache = ready(&[pod("gone", 3), pod("left", 4), pod("stays", 5), pod("again", 6)], 10);
+    let cache = ready(&[pod("removed", 3), pod("left", 4), pod("stays", 5), pod("again", 6)], 10);
     let all = cache.watch(WatchFilter::default(), WatchStart::Now).unwrap();
     let some = cache.watch(by_app("a"), WatchStart::Now).unwrap();
     cache.apply(vec![Change::Upsert(pod("stays", 12).object())], at(0));
@@ -45,27 +46,27 @@ fn relisted() -> (WatchCache, Watcher, Watcher) {
 }
 
 #[test]
-fn nothing_goes_back_to_a_list_that_was_overtaken() {
-    for (pods, keeps) in
+fn an_older_list_does_not_replace_a_newer_state() {
+    for (pods, keeps_watches) in
         [(vec![pod("a", 3)], true), (vec![pod("a", 3), pod("b", 12)], true), (vec![], false)]
     {
         let cache = ready(&[pod("a", 3)], 10);
         let mut watcher = cache.watch(WatchFilter::default(), WatchStart::Now).unwrap();
-        // A proof of freshness told that there is nothing up to 20 while the list was under way.
+        // A progress notification for 20 arrived while the list was being read.
         cache.apply(vec![Change::Progress(ResourceVersion(20))], at(0));
-        if keeps {
+        if keeps_watches {
             assert_eq!(relist(&cache, &pods, 15), Err(Discontinuity::Overtaken));
         } else {
             assert!(!cache.replace(Vec::new(), ResourceVersion(15), at(0)));
         }
         assert_eq!(cache.state().unwrap().resource_version(), ResourceVersion(20));
-        assert_eq!(drain(&mut watcher), (vec![], Rest::Idle(20)));
+        assert_eq!(drain(&mut watcher), (vec![], Stop::Idle(20)));
     }
 }
 
 const BATCH: [&str; 6] = [
     "DELETED ns1/again 12",
-    "DELETED ns1/gone 12",
+    "DELETED ns1/removed 12",
     "ADDED ns1/new 21",
     "ADDED ns1/again 22",
     "MODIFIED ns1/stays 24",
@@ -73,36 +74,36 @@ const BATCH: [&str; 6] = [
 ];
 
 #[test]
-fn watches_live_on_and_are_given_the_difference() {
+fn watches_continue_with_the_changes_of_the_list() {
     let (cache, mut all, mut some) = relisted();
-    let (seen, rest) = drain(&mut all);
-    assert_eq!((&seen[1..], rest), (BATCH.map(str::to_owned).as_slice(), Rest::Idle(30)));
+    let (deliveries, stop) = drain(&mut all);
+    assert_eq!((&deliveries[1..], stop), (BATCH.map(str::to_owned).as_slice(), Stop::Idle(30)));
     assert!(all.take_bookmark_due());
     assert!(!all.take_bookmark_due());
     let left = [&BATCH[..2], &["DELETED ns1/left 12"], &BATCH[2..5]].concat();
     assert_eq!(drain(&mut some).0[1..], left);
     cache.apply(vec![Change::Upsert(pod("new", 31).object())], at(0));
-    assert_eq!(drain(&mut all), (vec!["MODIFIED ns1/new 31".to_owned()], Rest::Idle(31)));
+    assert_eq!(drain(&mut all), (vec!["MODIFIED ns1/new 31".to_owned()], Stop::Idle(31)));
     assert!(!all.take_bookmark_due());
 }
 
 #[test]
-fn a_client_comes_back_to_the_whole_batch_or_to_none_of_it() {
+fn a_client_resumes_before_or_after_the_batch_but_not_within() {
     let (cache, ..) = relisted();
-    let seen = |from: u64| drain(&mut after(&cache, from).unwrap()).0;
-    assert_eq!(seen(10)[1..], BATCH);
-    assert_eq!(seen(11)[1..], BATCH);
-    assert_eq!(seen(12), BATCH);
-    for open in 13..30 {
-        assert_eq!(after(&cache, open).err(), Some(expired(30)));
+    let resumed = |from: u64| drain(&mut after(&cache, from).unwrap()).0;
+    assert_eq!(resumed(10)[1..], BATCH);
+    assert_eq!(resumed(11)[1..], BATCH);
+    assert_eq!(resumed(12), BATCH);
+    for ambiguous in 13..30 {
+        assert_eq!(after(&cache, ambiguous).err(), Some(expired(30)));
     }
-    assert_eq!(seen(30), [""; 0]);
-    assert_eq!(seen(35), [""; 0]);
+    assert_eq!(resumed(30), [""; 0]);
+    assert_eq!(resumed(35), [""; 0]);
     assert_eq!(cache.state().unwrap().exact_from(), ResourceVersion(30));
 }
 
 #[test]
-fn an_empty_difference_leaves_open_what_came_and_went() {
+fn an_empty_batch_still_refuses_versions_within_the_relist() {
     let cache = ready(&[pod("a", 3)], 10);
     assert_eq!(relist(&cache, &[pod("a", 3)], 10), Ok(0));
     assert!(after(&cache, 10).is_ok());
@@ -113,7 +114,7 @@ fn an_empty_difference_leaves_open_what_came_and_went() {
 }
 
 #[test]
-fn many_empty_ones_take_a_bounded_place() {
+fn the_number_of_empty_relists_is_limited() {
     let cache = ready(&[], 10);
     (11..40).for_each(|to| assert_eq!(relist(&cache, &[], to * 10), Ok(0)));
     assert_eq!(after(&cache, 10).err(), Some(expired(230)));
@@ -122,28 +123,28 @@ fn many_empty_ones_take_a_bounded_place() {
 }
 
 #[test]
-fn a_watch_from_the_future_ends_where_it_cannot_be_told() {
+fn a_watch_from_a_future_version_within_the_relist_ends() {
     let cache = ready(&[pod("a", 3), pod("b", 4)], 10);
     let [mut reached, mut between, mut at_list, mut beyond] =
         [12, 15, 20, 25].map(|from| after(&cache, from).unwrap());
     cache.apply(vec![Change::Upsert(pod("a", 12).object())], at(0));
     assert_eq!(relist(&cache, &[pod("c", 17)], 20), Ok(3));
     let batch = ["DELETED ns1/a 12", "DELETED ns1/b 12", "ADDED ns1/c 17"].map(str::to_owned);
-    assert_eq!(drain(&mut reached), (batch.to_vec(), Rest::Idle(20)));
-    assert_eq!(drain(&mut between), (Vec::new(), Rest::Ended(EndCause::Relist)));
-    assert_eq!(drain(&mut at_list), (Vec::new(), Rest::Idle(20)));
+    assert_eq!(drain(&mut reached), (batch.to_vec(), Stop::Idle(20)));
+    assert_eq!(drain(&mut between), (Vec::new(), Stop::Ended(EndCause::Relist)));
+    assert_eq!(drain(&mut at_list), (Vec::new(), Stop::Idle(20)));
     let changes = [24, 26].map(|at| Change::Upsert(pod("c", at).object()));
     cache.apply(changes.into(), at(0));
     assert_eq!(drain(&mut at_list).0.len(), 2);
-    assert_eq!(drain(&mut beyond), (vec!["MODIFIED ns1/c 26".to_owned()], Rest::Idle(26)));
+    assert_eq!(drain(&mut beyond), (vec!["MODIFIED ns1/c 26".to_owned()], Stop::Idle(26)));
     drop((reached, between, at_list, beyond));
     assert!(cache.indexes_are_empty());
 }
 
 #[test]
-fn streams_end_where_they_cannot_live_on() {
+fn watches_end_if_they_cannot_continue() {
     let other = |mut pod: Pod| {
-        "Otherwise".clone_into(&mut pod.phase);
+        "Changed".clone_into(&mut pod.phase);
         pod
     };
     for (list, to, why) in [
@@ -156,7 +157,7 @@ fn streams_end_where_they_cannot_live_on() {
         let cache = ready(&[pod("a", 3)], 10);
         let mut watcher = cache.watch(WatchFilter::default(), WatchStart::Now).unwrap();
         assert_eq!(relist(&cache, &list, to), Err(why));
-        assert_eq!(drain(&mut watcher), (Vec::new(), Rest::Ended(EndCause::Relist)));
+        assert_eq!(drain(&mut watcher), (Vec::new(), Stop::Ended(EndCause::Relist)));
         assert_eq!(cache.state().unwrap().len(), list.len());
         if to > 10 {
             assert_eq!(after(&cache, 10).err(), Some(expired(to)));
@@ -170,7 +171,7 @@ fn streams_end_where_they_cannot_live_on() {
 }
 
 #[test]
-fn a_batch_that_leaves_the_window_in_part_is_owed_to_nobody() {
+fn a_partly_evicted_batch_is_not_delivered() {
     let cache = cache_of(3, 3, 1 << 20);
     cache.replace(vec![pod("a", 3).object()], ResourceVersion(10), at(0));
     assert_eq!(relist(&cache, &[pod("b", 15), pod("c", 16)], 20), Ok(3));
@@ -184,7 +185,7 @@ fn a_batch_that_leaves_the_window_in_part_is_owed_to_nobody() {
     assert_eq!(after(&cache, 20).err(), Some(expired(21)));
 }
 
-/// What happens upstream at one resourceVersion; a pod that is not there cannot be deleted.
+/// A write at one resourceVersion. Deleting a missing pod writes nothing.
 #[derive(Clone, Debug)]
 enum Write {
     Put(&'static str, &'static str),
@@ -200,21 +201,21 @@ fn any_write() -> impl Strategy<Value = (Write, u64)> {
     (write, 1..3_u64)
 }
 
-/// The upstream: what happened, in order, with the resourceVersions.
+/// The upstream's writes, in order.
 #[derive(Default)]
-struct Truth {
+struct Upstream {
     now: u64,
-    /// The changed pod, and the state after it.
+    /// The resourceVersion, the change, and the state after it.
     log: Vec<(u64, Option<Change>, BTreeMap<String, Pod>)>,
 }
 
-impl Truth {
+impl Upstream {
     fn new(writes: &[(Write, u64)]) -> Self {
-        let mut truth = Self { now: 10, log: Vec::new() };
+        let mut upstream = Self { now: 10, log: Vec::new() };
         let mut pods = BTreeMap::new();
-        for (write, up) in writes {
-            truth.now += up;
-            let at = truth.now;
+        for (write, increase) in writes {
+            upstream.now += increase;
+            let at = upstream.now;
             let change = match write {
                 Write::Put(name, app) => {
                     let fresh = || pod(name, at).uid(&at.to_string());
@@ -227,9 +228,9 @@ impl Truth {
                     pods.remove(*name).map(|old| Change::Delete(old.at(at).object()))
                 }
             };
-            truth.log.push((at, change, pods.clone()));
+            upstream.log.push((at, change, pods.clone()));
         }
-        truth
+        upstream
     }
 
     fn at(&self, resource_version: u64) -> BTreeMap<String, Pod> {
@@ -241,8 +242,8 @@ impl Truth {
         self.at(resource_version).values().map(Pod::object).collect()
     }
 
-    /// Tells a cache what happened after the first and up to the second.
-    fn tell(self, cache: &WatchCache, from: u64, to: u64) {
+    /// Applies the changes after `from` and up to `to` to `cache`.
+    fn apply_to(self, cache: &WatchCache, from: u64, to: u64) {
         for (_, change, _) in self.log.into_iter().filter(|(at, ..)| from < *at && *at <= to) {
             cache.apply(change.into_iter().collect(), at(0));
         }
@@ -250,7 +251,7 @@ impl Truth {
     }
 }
 
-/// A client, with what it has and the resourceVersion that it would come back with.
+/// A client's objects, and the resourceVersion from which it would resume.
 #[derive(Clone)]
 struct Client {
     pods: BTreeMap<String, Pod>,
@@ -258,8 +259,8 @@ struct Client {
 }
 
 impl Client {
-    fn told(&mut self, seen: &Seen) {
-        let Seen::Event(event, pod) = seen else { return };
+    fn receive(&mut self, delivery: &Delivery) {
+        let Delivery::Event(event, pod) = delivery else { return };
         self.last = pod.resource_version;
         if event == "DELETED" {
             self.pods.remove(&pod.name);
@@ -267,20 +268,20 @@ impl Client {
         }
         let older = self.pods.insert(pod.name.clone(), pod.clone());
         let newer = older.is_none_or(|older| older.resource_version < pod.resource_version);
-        assert!(newer, "{event} of what the client has already, or of something older");
+        assert!(newer, "{event} of a state that the client already has, or of an older one");
     }
 
-    /// Comes back with what it has, or learns that it has to list; `None` then.
-    fn comes_back(mut self, cache: &WatchCache, filter: &WatchFilter) -> Option<Self> {
+    /// Resumes and reads everything. Returns `None` if the client must list again.
+    fn resume(mut self, cache: &WatchCache, filter: &WatchFilter) -> Option<Self> {
         let start = WatchStart::After(ResourceVersion(self.last));
         let mut watcher = match cache.watch(filter.clone(), start) {
             Ok(watcher) => watcher,
             Err(WatchRefusal::Expired { .. }) => return None,
-            Err(WatchRefusal::NotReady) => panic!("it is ready"),
+            Err(WatchRefusal::NotReady) => panic!("the cache is ready"),
         };
-        let mut seen = Vec::new();
-        assert!(matches!(take_all(&mut watcher, &mut seen), Rest::Idle(_)));
-        seen.iter().for_each(|seen| self.told(seen));
+        let mut deliveries = Vec::new();
+        assert!(matches!(read_all(&mut watcher, &mut deliveries), Stop::Idle(_)));
+        deliveries.iter().for_each(|delivery| self.receive(delivery));
         Some(self)
     }
 }
@@ -288,57 +289,58 @@ impl Client {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
-    /// A client is cut after each event of a relist, and comes back here, and where the history was never broken.
+    /// A client disconnects after each event of a relist. It resumes at the cache with the relist,
+    /// and at one with the continuous history.
     #[test]
-    fn a_client_that_is_cut_anywhere_converges(
+    fn a_client_that_disconnects_anywhere_converges(
         writes in vec(any_write(), 3..24),
         held in 0..24_usize,
         missed in 0..24_usize,
         by_label in any::<bool>(),
     ) {
-        let truth = || Truth::new(&writes);
-        let end = truth().now;
-        let rv = |index: usize| truth().log.get(index).map_or(end, |(at, ..)| *at);
+        let upstream = || Upstream::new(&writes);
+        let end = upstream().now;
+        let rv = |index: usize| upstream().log.get(index).map_or(end, |(at, ..)| *at);
         let (from, to) = (rv(held), rv(held.saturating_add(missed)));
         let filter = if by_label { by_app("a") } else { WatchFilter::default() };
         let matching = |resource_version: u64| -> BTreeMap<String, Pod> {
-            let pods = truth().at(resource_version);
+            let pods = upstream().at(resource_version);
             pods.into_iter().filter(|(_, pod)| !by_label || pod.app == "a").collect()
         };
 
-        let [broken, whole] = [(); 2].map(|()| {
+        let [relisted, continuous] = [(); 2].map(|()| {
             let cache = cache_of(100, 1000, 1 << 20);
             cache.replace(Vec::new(), ResourceVersion(10), at(0));
             cache
         });
-        truth().tell(&broken, 10, from);
-        truth().tell(&whole, 10, end);
-        let mut watcher = broken.watch(filter.clone(), WatchStart::Now).unwrap();
-        broken.relist(truth().list(to), ResourceVersion(to), at(0)).unwrap();
+        upstream().apply_to(&relisted, 10, from);
+        upstream().apply_to(&continuous, 10, end);
+        let mut watcher = relisted.watch(filter.clone(), WatchStart::Now).unwrap();
+        relisted.relist(upstream().list(to), ResourceVersion(to), at(0)).unwrap();
         let mut batch = Vec::new();
-        prop_assert_eq!(take_all(&mut watcher, &mut batch), Rest::Idle(to));
-        truth().tell(&broken, to, end);
+        prop_assert_eq!(read_all(&mut watcher, &mut batch), Stop::Idle(to));
+        upstream().apply_to(&relisted, to, end);
 
         let mut client = Client { pods: matching(from), last: from };
-        for seen in std::iter::once(None).chain(batch.iter().map(Some)) {
-            seen.into_iter().for_each(|seen| client.told(seen));
-            for cache in [&broken, &whole] {
-                if let Some(back) = client.clone().comes_back(cache, &filter) {
-                    prop_assert_eq!(&back.pods, &matching(end));
+        for delivery in std::iter::once(None).chain(batch.iter().map(Some)) {
+            delivery.into_iter().for_each(|delivery| client.receive(delivery));
+            for cache in [&relisted, &continuous] {
+                if let Some(resumed) = client.clone().resume(cache, &filter) {
+                    prop_assert_eq!(&resumed.pods, &matching(end));
                 }
             }
-            prop_assert!(client.clone().comes_back(&whole, &filter).is_some());
+            prop_assert!(client.clone().resume(&continuous, &filter).is_some());
         }
         prop_assert_eq!(&client.pods, &matching(to));
         client.last = to;
-        let back = client.comes_back(&broken, &filter).unwrap();
-        prop_assert_eq!(back.pods, matching(end));
+        let resumed = client.resume(&relisted, &filter).unwrap();
+        prop_assert_eq!(resumed.pods, matching(end));
 
-        // Those who come with a resourceVersion from elsewhere, and what is true then.
+        // Clients that have a resourceVersion, and the objects at that version, from elsewhere.
         for last in 10..=end {
             let elsewhere = Client { pods: matching(last), last };
-            if let Some(back) = elsewhere.comes_back(&broken, &filter) {
-                prop_assert_eq!(back.pods, matching(end), "from {}", last);
+            if let Some(resumed) = elsewhere.resume(&relisted, &filter) {
+                prop_assert_eq!(resumed.pods, matching(end), "from {}", last);
             } else {
                 prop_assert!(from < last && last < to);
             }

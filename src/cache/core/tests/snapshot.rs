@@ -1,4 +1,4 @@
-//! States as they were, and pages of them.
+//! Tests of older states and of pages.
 
 use std::num::NonZeroUsize;
 
@@ -10,7 +10,7 @@ use super::*;
 use crate::cache::core::snapshot::{Continuation, Page, PageRange, Snapshot};
 use crate::cache::core::watch_cache::Change;
 
-type Truth = BTreeMap<String, Pod>;
+type Pods = BTreeMap<String, Pod>;
 
 fn ready(pods: &[Pod], resource_version: u64, events: usize) -> WatchCache {
     let cache = cache_of(events, events, 1 << 20);
@@ -42,7 +42,7 @@ fn next(last: &str, remaining: Option<u64>) -> Option<Continuation> {
 }
 
 #[test]
-fn a_deleted_object_comes_back_as_it_was() {
+fn a_deleted_object_is_restored() {
     let old = Pod::new("a", "p", 3);
     let cache = ready(std::slice::from_ref(&old), 5, 100);
     cache.apply(vec![Change::Upsert(old.at(6).app("b").object())], at(0));
@@ -64,17 +64,17 @@ fn a_deleted_object_comes_back_as_it_was() {
 }
 
 #[test]
-fn a_list_is_the_oldest_state() {
+fn no_state_before_the_last_list_is_available() {
     let cache = ready(&[Pod::new("a", "p", 3)], 5, 100);
     cache.apply(vec![Change::Upsert(Pod::new("a", "q", 6).object())], at(0));
     cache.replace(vec![Pod::new("a", "r", 7).object()], ResourceVersion(9), at(0));
     assert_eq!(snapshot(&cache, 6), None);
-    assert_eq!(snapshot(&cache, 8), None, "a list does not tell when it became so");
+    assert_eq!(snapshot(&cache, 8), None, "a list does not contain the changes before it");
     assert_eq!(snapshot(&cache, 9), Some(vec![Pod::new("a", "r", 7)]));
 }
 
 #[test]
-fn more_is_decided_before_the_selectors() {
+fn whether_more_objects_follow_ignores_selectors() {
     let all = [("a", 1), ("b", 2), ("c", 3)].map(|(name, at)| Pod::new("ns", name, at));
     let cache = ready(&[all[0].clone().app("x"), all[1].clone(), all[2].clone()], 5, 100);
     let snapshot = Snapshot::latest(&cache.state().unwrap());
@@ -90,8 +90,8 @@ fn more_is_decided_before_the_selectors() {
     assert_eq!(page(&by_app("x"), limit(2)), ("ns/a".to_owned(), None));
     let after = PageRange { from: "a\0", ..limit(1) };
     assert_eq!(page(&in_namespace("ns"), after), ("ns/b".to_owned(), next("b", Some(1))));
-    let rest = PageRange { from: "ns/a\0", ..PageRange::default() };
-    assert_eq!(page(&all, rest), ("ns/b ns/c".to_owned(), None));
+    let remaining = PageRange { from: "ns/a\0", ..PageRange::default() };
+    assert_eq!(page(&all, remaining), ("ns/b ns/c".to_owned(), None));
     assert_eq!(page(&by_app("x"), PageRange { from: "ns/a\0", ..limit(1) }), (String::new(), None));
     assert_eq!(
         page(&in_namespace("ns"), PageRange { from: "zz", ..limit(1) }),
@@ -101,7 +101,7 @@ fn more_is_decided_before_the_selectors() {
 }
 
 #[test]
-fn an_index_of_the_upstream_shows_in_the_newest_state_only() {
+fn an_upstream_index_affects_only_lists_of_the_newest_state() {
     let on = |name: &str, at: u64, node: &str| Pod::new("ns", name, at).node(node);
     let cache = ready(&[on("a", 1, "x"), on("b", 2, "y"), on("c", 3, "x"), on("d", 4, "y")], 5, 9);
     let snapshot = Snapshot::latest(&cache.state().unwrap());
@@ -113,51 +113,51 @@ fn an_index_of_the_upstream_shows_in_the_newest_state_only() {
     assert_eq!(page(PageRange { indexed, ..limit(1) }), next("ns/a", None));
 }
 
-fn a_pod() -> impl Strategy<Value = Pod> {
-    let place = (select(&["ns1", "ns1-a", "ns10", "a"][..]), select(&["a", "b", "b-c", "b.c"][..]));
-    (place, select(&["a", "b"][..]), select(&["x", "y"][..]))
+fn any_pod() -> impl Strategy<Value = Pod> {
+    let names = (select(&["ns1", "ns1-a", "ns10", "a"][..]), select(&["a", "b", "b-c", "b.c"][..]));
+    (names, select(&["a", "b"][..]), select(&["x", "y"][..]))
         .prop_map(|((namespace, name), app, node)| Pod::new(namespace, name, 0).app(app).node(node))
 }
 
 proptest! {
-    /// Every state that the history reaches back to is the one that was, and what it does not reach is refused.
+    /// Every state in the range of the history is restored exactly, and any other is refused.
     #[test]
-    fn any_state_within_reach_is_the_one_that_was(
-        listed in vec(a_pod(), 0..8),
-        changes in vec((a_pod(), any::<bool>(), 1..4_u64), 0..40),
+    fn every_state_in_the_history_is_restored(
+        listed in vec(any_pod(), 0..8),
+        changes in vec((any_pod(), any::<bool>(), 1..4_u64), 0..40),
         events in 1..20_usize,
     ) {
         let listed: Vec<_> = listed.iter().map(|pod| pod.at(1)).collect();
-        let mut truth: Truth = pods_by_key(listed);
-        let listed: Vec<_> = truth.values().cloned().collect();
+        let mut current: Pods = pods_by_key(listed);
+        let listed: Vec<_> = current.values().cloned().collect();
         let cache = ready(&listed, 10, events);
-        let mut truths = BTreeMap::from([(10, truth.clone())]);
+        let mut states = BTreeMap::from([(10, current.clone())]);
         let mut revision = 10;
         for (pod, delete, step) in changes {
             revision += step;
             let pod = pod.at(revision);
             let change = if delete {
-                truth.remove(&pod.key());
+                current.remove(&pod.key());
                 Change::Delete(pod.object())
             } else {
-                truth.insert(pod.key(), pod.clone());
+                current.insert(pod.key(), pod.clone());
                 Change::Upsert(pod.object())
             };
             cache.apply(vec![change], at(0));
-            truths.insert(revision, truth.clone());
+            states.insert(revision, current.clone());
         }
         let oldest = cache.state().unwrap().exact_from().0;
         for wanted in 8..=revision + 1 {
-            let (_, then) = truths.range(..=wanted).next_back().unwrap_or((&0, &truth));
+            let (_, then) = states.range(..=wanted).next_back().unwrap_or((&0, &current));
             let expected = (oldest..=revision).contains(&wanted).then(|| then.values().cloned().collect());
             prop_assert_eq!(snapshot(&cache, wanted), expected, "{} of {}", wanted, oldest);
         }
     }
 
-    /// A walk in pages of any size sees each object once, in order.
+    /// Reading pages of any size returns each object once, in order.
     #[test]
-    fn a_walk_sees_each_object_once(
-        listed in vec(a_pod(), 0..16),
+    fn paging_returns_each_object_once(
+        listed in vec(any_pod(), 0..16),
         namespace in select(&["", "ns1", "a"][..]),
         selects in any::<bool>(),
         limits in vec(1..5_usize, 1..4),
@@ -168,20 +168,20 @@ proptest! {
         let mut filter = if selects { by_app("a") } else { WatchFilter::default() };
         filter.namespace = Some(namespace.into());
         let whole = snapshot.page(&filter, &PageRange::default());
-        let (mut seen, mut from) = (Vec::new(), String::new());
+        let (mut deliveries, mut from) = (Vec::new(), String::new());
         for limit in limits.iter().cycle() {
             let range = PageRange { from: &from, limit: NonZeroUsize::new(*limit), indexed: None };
             let page = snapshot.page(&filter, &range);
-            seen.extend(page.objects);
+            deliveries.extend(page.objects);
             let Some(next) = page.next else { break };
             if let Some(remaining) = next.remaining {
-                prop_assert_eq!(seen.len() + usize::try_from(remaining).unwrap(), whole.objects.len());
+                prop_assert_eq!(deliveries.len() + usize::try_from(remaining).unwrap(), whole.objects.len());
             }
             from = format!("{}\0", next.last);
         }
         let keys = |objects: &[std::sync::Arc<Object>]| -> Vec<String> {
             objects.iter().map(|object| object.key.as_str().to_owned()).collect()
         };
-        prop_assert_eq!(keys(&seen), keys(&whole.objects));
+        prop_assert_eq!(keys(&deliveries), keys(&whole.objects));
     }
 }

@@ -1,5 +1,5 @@
-//! One writer and several watchers on threads of their own: nothing lost, no claim ahead of what was delivered, no
-//! wake-up missed.
+//! One writer and several watchers on their own threads: no event is lost, no resourceVersion is
+//! claimed before its events are delivered, and no wake-up is missed.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -8,26 +8,28 @@ use super::*;
 use crate::cache::core::watch_cache::Change;
 use crate::cache::core::watcher::WatchStart;
 
-/// Enough that threads meet in every step of the protocol, little enough for a second in a debug build. The last one
-/// concerns every watcher that waits: it leaves `n1` for `n2`, and `b` for `a`.
+/// Large enough that threads meet in every step of the protocol, small enough to take about a
+/// second in a debug build. The last event matches every waiting watcher: the pod moves from `n1`
+/// to `n2` and from `b` to `a`.
 const EVENTS: u64 = 20_000;
 
-/// One pod that moves over three nodes and lives in two apps.
+/// A pod that moves between three nodes and two apps.
 fn pod(at: u64) -> Pod {
     Pod::new("ns1", "a", at)
         .node(["n0", "n1", "n2"][(at % 3) as usize])
         .app(["a", "b"][(at % 2) as usize])
 }
 
-/// Whether the event at a resourceVersion concerns a watcher, by its filter on the pod.
-fn is_owed(matches: &dyn Fn(&Pod) -> bool, at: u64) -> bool {
+/// Returns whether the event at resourceVersion `at` is for a watcher whose filter is `matches`.
+fn is_relevant(matches: &dyn Fn(&Pod) -> bool, at: u64) -> bool {
     matches(&pod(at)) || (at > 1 && matches(&pod(at - 1)))
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Wait {
     Woken,
-    /// For a watcher that nothing wakes, and to look at every state that is published.
+    /// Polls all the time, for a watcher that no event wakes, so that it reads every published
+    /// state.
     Spin,
 }
 
@@ -45,7 +47,7 @@ fn read_to_the_end(
             Batch::Frames { events: more, .. } => events += more,
             Batch::Idle => {
                 let claimed = watcher.resource_version().0;
-                sum += (checked + 1..=claimed).filter(|at| is_owed(matches, *at)).count();
+                sum += (checked + 1..=claimed).filter(|at| is_relevant(matches, *at)).count();
                 checked = claimed;
                 assert_eq!(events, sum, "claimed {claimed}");
                 if claimed == EVENTS {
@@ -66,7 +68,7 @@ fn read_to_the_end(
 }
 
 #[test]
-fn no_claim_is_ahead_of_what_was_delivered() {
+fn bookmarks_never_claim_undelivered_events() {
     let cache =
         cache_of(usize::try_from(EVENTS).unwrap(), usize::try_from(EVENTS).unwrap(), usize::MAX);
     cache.replace(Vec::new(), ResourceVersion(0), at(0));
@@ -96,10 +98,10 @@ fn no_claim_is_ahead_of_what_was_delivered() {
     });
 }
 
-/// Lists stand at multiples of ten, the one event of each list five above: a watch must end before the next list, and
-/// never claim anything of it.
+/// Lists are at multiples of ten, and the one event after each list is five before the next. A
+/// watch must end before the next list and must never claim a resourceVersion of it.
 #[test]
-fn no_watch_sees_beyond_the_relist_that_ends_it() {
+fn a_watch_never_sees_past_the_list_that_ends_it() {
     const LISTS: u64 = 5_000;
     let cache = cache_of(10, 10, usize::MAX);
     cache.replace(Vec::new(), ResourceVersion(0), at(0));
@@ -107,7 +109,10 @@ fn no_watch_sees_beyond_the_relist_that_ends_it() {
     let read = || {
         loop {
             let Ok(mut watcher) = cache.watch(WatchFilter::default(), WatchStart::Now) else {
-                return assert!(stopping.load(Ordering::SeqCst), "not ready between two lists");
+                return assert!(
+                    stopping.load(Ordering::SeqCst),
+                    "the cache was not ready between two lists"
+                );
             };
             let list = watcher.resource_version().0 / 10;
             let cause = loop {

@@ -1,4 +1,5 @@
-//! The history's window: its size by events, age and bytes, and what a watcher outside it is told.
+//! The history's window: its limits in events, age and bytes, and the refusal of watches from
+//! before it.
 
 use super::*;
 use crate::cache::core::watch_cache::{Change, EndCause, WatchRefusal};
@@ -28,18 +29,19 @@ fn len(cache: &WatchCache) -> usize {
 }
 
 #[test]
-fn grows_while_young_and_shrinks_when_old() {
+fn the_window_grows_while_young_and_shrinks_when_old() {
     let cache = listed(4, 16, 1 << 20);
     (11..111).for_each(|at| put(&cache, at, 0));
     assert_eq!(len(&cache), 16);
-    // At 100 s the quarter from the newest end is older than 75 s: halved, but never below the smallest.
+    // At 100 s the newest quarter is older than 75 s, so the capacity halves, but not below the
+    // minimum.
     put(&cache, 111, 100);
     assert_eq!(len(&cache), 8);
     put(&cache, 112, 100);
     assert_eq!(len(&cache), 4);
     put(&cache, 113, 300);
     assert_eq!(len(&cache), 4);
-    // The oldest is old, the newest quarter is not: neither way.
+    // The oldest event is old and the newest quarter is not, so the capacity stays.
     put(&cache, 114, 310);
     assert_eq!(len(&cache), 4);
     (115..118).for_each(|at| put(&cache, at, 311));
@@ -47,7 +49,7 @@ fn grows_while_young_and_shrinks_when_old() {
 }
 
 #[test]
-fn bytes_win_over_events_but_a_batch_stays_until_the_next() {
+fn the_byte_limit_applies_first_but_keeps_the_current_batch() {
     let weight = {
         let cache = listed(100, 100, usize::MAX);
         (11..14).for_each(|at| put(&cache, at, 0));
@@ -69,7 +71,7 @@ fn bytes_win_over_events_but_a_batch_stays_until_the_next() {
 }
 
 #[test]
-fn words_the_expired_rule() {
+fn refuses_versions_before_the_window() {
     let cache = listed(4, 4, 1 << 20);
     put(&cache, 15, 0);
     assert_eq!(refusal(&cache, 10), None);
@@ -91,20 +93,20 @@ fn words_the_expired_rule() {
 }
 
 #[test]
-fn ends_who_fell_out_but_not_who_was_owed_nothing() {
+fn ends_watchers_with_evicted_events_and_keeps_idle_ones() {
     let cache = listed(4, 4, 1 << 20);
     let now = |filter| cache.watch(filter, WatchStart::Now).unwrap();
     let (mut slow, mut idle, mut late) =
         (now(in_namespace("ns1")), now(in_namespace("ns2")), now(on_node("n2")));
     (11..31).for_each(|at| put(&cache, at, 0));
     cache.apply(vec![Change::Upsert(Pod::new("ns1", "a", 31).node("n2").object())], at(0));
-    assert_eq!(drain(&mut slow), (vec![], Rest::Ended(EndCause::Slow)));
-    assert_eq!(drain(&mut idle), (vec![], Rest::Idle(31)));
-    assert_eq!(drain(&mut late), (vec!["ADDED ns1/a 31".to_owned()], Rest::Idle(31)));
+    assert_eq!(drain(&mut slow), (vec![], Stop::Ended(EndCause::Slow)));
+    assert_eq!(drain(&mut idle), (vec![], Stop::Idle(31)));
+    assert_eq!(drain(&mut late), (vec!["ADDED ns1/a 31".to_owned()], Stop::Idle(31)));
 }
 
 #[test]
-fn after_a_rewind_what_may_be_of_the_lost_history_is_too_old() {
+fn after_a_rewind_versions_of_the_lost_history_are_too_old() {
     let cache = listed(4, 4, 1 << 20);
     put(&cache, 90, 0);
     let mut watcher = cache.watch(WatchFilter::default(), WatchStart::Now).unwrap();
@@ -116,7 +118,8 @@ fn after_a_rewind_what_may_be_of_the_lost_history_is_too_old() {
         assert_eq!(refusal(&cache, after), expired(60, false), "{after}");
     }
     assert_eq!(refusal(&cache, 60), None);
-    // A relist within the new history changes nothing, and what is above the lost one is the present one's.
+    // A relist within the new history changes nothing. Versions above the lost history belong to
+    // the current one.
     cache.replace(Vec::new(), ResourceVersion(120), at(2));
     assert_eq!(refusal(&cache, 59), expired(120, false));
     cache.rewind(ResourceVersion(80));

@@ -1,18 +1,19 @@
-//! The random steps of a history, and the filters that the model can read.
+//! Random steps of a history, and the filters of the model.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 
-use crate::cache::core::tests::{Pod, Seen, by_app, in_namespace, on_node};
+use crate::cache::core::tests::{Delivery, Pod, by_app, in_namespace, on_node};
 use crate::cache::core::watcher::WatchFilter;
 
 const NAMESPACES: [&str; 4] = ["ns1", "ns1-a", "ns10", "a"];
 const NAMES: [&str; 3] = ["a", "b", "b-c"];
 
-/// A change before it has a resourceVersion: `step` above the last one, not newer if zero.
+/// A change without a resourceVersion. The number is added to the last resourceVersion; with zero
+/// the change is not newer.
 #[derive(Clone, Debug)]
-pub(super) enum Draft {
+pub(super) enum PodChange {
     Upsert(Pod, u64),
     Delete(Pod, u64),
     Progress(u64),
@@ -20,21 +21,23 @@ pub(super) enum Draft {
 
 #[derive(Clone, Debug)]
 pub(super) enum Step {
-    Apply(Vec<Draft>),
-    /// A new list, with some pods lost and some new.
+    Apply(Vec<PodChange>),
+    /// Replaces the state with a list that lacks some pods and has some new ones.
     Replace(Vec<Pod>, u64),
-    /// The same, but watches live on; each new pod is so much newer than the one before, and so is the list.
+    /// Relists with some pods lost and some new. Each number is added to the previous
+    /// resourceVersion: one for each new pod, and one for the list.
     Relist(Vec<(Pod, u64)>, u64),
     Invalidate,
-    /// Time passes, in seconds.
-    Pass(u64),
-    Watch(Simple, Start),
-    /// The watcher (modulo their number) takes once, up to so many bytes, or everything.
-    Take(usize, Option<usize>),
+    /// Advances the clock by seconds.
+    AdvanceClock(u64),
+    Watch(ModelFilter, Start),
+    /// Lets a watcher (by number, modulo their count) read one batch of at most this many bytes, or
+    /// everything.
+    Read(usize, Option<usize>),
     Drop(usize),
 }
 
-/// A start relative to the present resourceVersion.
+/// A start relative to the current resourceVersion.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Start {
     Initial,
@@ -42,16 +45,16 @@ pub(super) enum Start {
     After(i64),
 }
 
-/// A filter that the model can read.
+/// A filter that the model can evaluate.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Simple {
+pub(super) struct ModelFilter {
     pub(super) namespace: Option<&'static str>,
     pub(super) name: Option<&'static str>,
     pub(super) node: Option<&'static str>,
     pub(super) app: Option<&'static str>,
 }
 
-impl Simple {
+impl ModelFilter {
     pub(super) fn matches(&self, pod: &Pod) -> bool {
         self.namespace.is_none_or(|namespace| namespace == pod.namespace)
             && self.name.is_none_or(|name| name == pod.name)
@@ -59,8 +62,9 @@ impl Simple {
             && self.app.is_none_or(|app| app == pod.app)
     }
 
-    /// Whether an event may wake its watcher: by the narrowest thing that it demands.
-    pub(super) fn may_concern(&self, event: &LogEvent) -> bool {
+    /// Returns whether the dispatcher may wake the watcher for an event, judged by the watcher's
+    /// index key.
+    pub(super) fn may_wake(&self, event: &LogEvent) -> bool {
         let name = |pod: &Pod| self.name.is_none_or(|name| name == pod.name);
         let namespace =
             |pod: &Pod| self.namespace.is_none_or(|namespace| namespace == pod.namespace);
@@ -86,40 +90,40 @@ impl Simple {
 
 /// Which watchers an event is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Part {
-    Whole,
+pub(super) enum Audience {
+    All,
     Leaving,
-    Staying,
+    Remaining,
 }
 
-/// What happened to one pod.
+/// A change of one pod.
 #[derive(Clone, Debug)]
 pub(super) struct LogEvent {
     pub(super) resource_version: u64,
-    /// The resourceVersion after which a client is beyond it.
-    pub(super) place: u64,
-    pub(super) part: Part,
+    /// The resourceVersion of a client that has received the event.
+    pub(super) resume_version: u64,
+    pub(super) audience: Audience,
     pub(super) old: Option<Pod>,
     pub(super) new: Option<Pod>,
-    /// The pod of a DELETED event.
+    /// The pod in the DELETED event.
     pub(super) last: Option<Pod>,
 }
 
 impl LogEvent {
-    pub(super) fn seen(&self, filter: &Simple) -> Option<Seen> {
+    pub(super) fn delivery(&self, filter: &ModelFilter) -> Option<Delivery> {
         let old = self.old.as_ref().filter(|pod| filter.matches(pod));
         let new = self.new.as_ref().filter(|pod| filter.matches(pod));
         let (event, pod) = match (old, new) {
             (None, None) => return None,
-            (_, Some(_)) if self.part == Part::Leaving => return None,
-            (_, None) if self.part == Part::Staying => return None,
+            (_, Some(_)) if self.audience == Audience::Leaving => return None,
+            (_, None) if self.audience == Audience::Remaining => return None,
             (None, Some(new)) => ("ADDED", new.clone()),
             (Some(_), Some(new)) => ("MODIFIED", new.clone()),
             (Some(old), None) => {
                 ("DELETED", self.last.clone().unwrap_or_else(|| old.at(self.resource_version)))
             }
         };
-        Some(Seen::Event(event.to_owned(), pod))
+        Some(Delivery::Event(event.to_owned(), pod))
     }
 }
 
@@ -136,20 +140,20 @@ pub(super) fn any_pod() -> impl Strategy<Value = Pod> {
         })
 }
 
-fn any_draft() -> impl Strategy<Value = Draft> {
+fn any_change() -> impl Strategy<Value = PodChange> {
     prop_oneof![
-        6 => (any_pod(), 0..3_u64).prop_map(|(pod, up)| Draft::Upsert(pod, up)),
-        3 => (any_pod(), 0..3_u64).prop_map(|(pod, up)| Draft::Delete(pod, up)),
-        1 => (0..3_u64).prop_map(Draft::Progress),
+        6 => (any_pod(), 0..3_u64).prop_map(|(pod, increase)| PodChange::Upsert(pod, increase)),
+        3 => (any_pod(), 0..3_u64).prop_map(|(pod, increase)| PodChange::Delete(pod, increase)),
+        1 => (0..3_u64).prop_map(PodChange::Progress),
     ]
 }
 
-fn any_filter() -> impl Strategy<Value = Simple> {
+fn any_filter() -> impl Strategy<Value = ModelFilter> {
     let namespace = proptest::option::of(select(&NAMESPACES[..]));
     let name = proptest::option::weighted(0.3, select(&NAMES[..]));
     let node = proptest::option::weighted(0.3, select(&["n1", "n2", ""][..]));
     let app = proptest::option::weighted(0.3, select(&["a", "b"][..]));
-    (namespace, name, node, app).prop_map(|(namespace, name, node, app)| Simple {
+    (namespace, name, node, app).prop_map(|(namespace, name, node, app)| ModelFilter {
         namespace,
         name,
         node,
@@ -163,14 +167,15 @@ fn any_start() -> impl Strategy<Value = Start> {
 
 pub(super) fn any_step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        12 => vec(any_draft(), 1..5).prop_map(Step::Apply),
+        12 => vec(any_change(), 1..5).prop_map(Step::Apply),
         8 => (any::<usize>(), proptest::option::of(1..600_usize))
-            .prop_map(|(which, max_bytes)| Step::Take(which, max_bytes)),
+            .prop_map(|(which, max_bytes)| Step::Read(which, max_bytes)),
         4 => (any_filter(), any_start()).prop_map(|(filter, start)| Step::Watch(filter, start)),
-        1 => (vec(any_pod(), 0..6), 0..4_u64).prop_map(|(pods, up)| Step::Replace(pods, up)),
+        1 => (vec(any_pod(), 0..6), 0..4_u64)
+            .prop_map(|(pods, increase)| Step::Replace(pods, increase)),
         2 => (vec((any_pod(), 1..3_u64), 0..6), 0..4_u64)
-            .prop_map(|(pods, up)| Step::Relist(pods, up)),
-        1 => (0..100_u64).prop_map(Step::Pass),
+            .prop_map(|(pods, increase)| Step::Relist(pods, increase)),
+        1 => (0..100_u64).prop_map(Step::AdvanceClock),
         1 => any::<usize>().prop_map(Step::Drop),
         1 => Just(Step::Invalidate),
     ]

@@ -1,4 +1,4 @@
-//! Lists that the index over a selectable field narrows, against a plain walk over everything.
+//! Lists through the field index, compared with a full scan of all objects.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -11,14 +11,14 @@ use super::*;
 use crate::cache::core::snapshot::{Continuation, PageRange, Snapshot};
 use crate::cache::core::watch_cache::Change;
 
-/// What a walk over all objects finds of a page, by the words of [`Snapshot::page`].
-fn walked(
+/// Computes the page that [`Snapshot::page`] must return by checking all objects.
+fn expected_page(
     all: &[Arc<Object>],
     filter: &WatchFilter,
     range: &PageRange<'_>,
 ) -> (Vec<Arc<Object>>, Option<Continuation>) {
-    let own = filter.path_namespace();
-    let prefix = own.map_or(String::new(), |own| format!("{own}/"));
+    let namespace = filter.path_namespace();
+    let prefix = namespace.map_or(String::new(), |namespace| format!("{namespace}/"));
     let from = format!("{prefix}{}", range.from);
     let counts = |object: &Object| match range.indexed {
         Some(field) => filter
@@ -27,19 +27,19 @@ fn walked(
             .is_none_or(|value| object.attrs.field(field) == value),
         None => true,
     };
-    let mut raw = all.iter().filter(|object| {
+    let mut objects_in_range = all.iter().filter(|object| {
         let key = object.key.as_str();
         key >= from.as_str() && key.starts_with(&prefix) && counts(object)
     });
-    let most = range.limit.map_or(usize::MAX, NonZeroUsize::get);
+    let limit = range.limit.map_or(usize::MAX, NonZeroUsize::get);
     let mut objects = Vec::new();
-    while objects.len() < most
-        && let Some(object) = raw.next()
+    while objects.len() < limit
+        && let Some(object) = objects_in_range.next()
     {
         objects.extend(filter.matches(object).then(|| Arc::clone(object)));
     }
     let selects = !filter.labels.is_empty() || !filter.fields.is_empty();
-    let rest = raw.count();
+    let rest = objects_in_range.count();
     let next = objects.last().filter(|_| rest > 0).map(|last| Continuation {
         last: last.key.as_str().replacen(&prefix, "", 1),
         remaining: (!selects).then_some(rest as u64),
@@ -47,7 +47,7 @@ fn walked(
     (objects, next)
 }
 
-fn the_same(found: &[Arc<Object>], expected: &[Arc<Object>]) -> bool {
+fn are_same(found: &[Arc<Object>], expected: &[Arc<Object>]) -> bool {
     found.len() == expected.len()
         && found.iter().zip(expected).all(|(found, expected)| Arc::ptr_eq(found, expected))
 }
@@ -60,23 +60,24 @@ enum Step {
     Relist(Vec<Pod>),
 }
 
-fn a_pod() -> impl Strategy<Value = Pod> {
-    let place = (select(&["ns1", "ns1-a", "ns10", "a"][..]), select(&["a", "b", "b-c", "b.c"][..]));
-    (place, select(&["a", "b"][..]), select(&["", "x", "y"][..]))
+fn any_pod() -> impl Strategy<Value = Pod> {
+    let names = (select(&["ns1", "ns1-a", "ns10", "a"][..]), select(&["a", "b", "b-c", "b.c"][..]));
+    (names, select(&["a", "b"][..]), select(&["", "x", "y"][..]))
         .prop_map(|((namespace, name), app, node)| Pod::new(namespace, name, 0).app(app).node(node))
 }
 
-fn a_step() -> impl Strategy<Value = Step> {
+fn any_step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        12 => a_pod().prop_map(Step::Put),
-        4 => a_pod().prop_map(Step::Delete),
-        1 => vec(a_pod(), 0..10).prop_map(Step::Replace),
-        2 => vec(a_pod(), 0..10).prop_map(Step::Relist),
+        12 => any_pod().prop_map(Step::Put),
+        4 => any_pod().prop_map(Step::Delete),
+        1 => vec(any_pod(), 0..10).prop_map(Step::Replace),
+        2 => vec(any_pod(), 0..10).prop_map(Step::Relist),
     ]
 }
 
-/// A filter of any parts, the namespace and the name each from the path or from the selector.
-fn a_filter() -> impl Strategy<Value = WatchFilter> {
+/// A filter with any combination of conditions, with namespace and name from the path or the
+/// selector.
+fn any_filter() -> impl Strategy<Value = WatchFilter> {
     let namespace = select(&["", "", "ns1", "ns10", "none"][..]);
     let in_selector = select(&["", "", "", "metadata.namespace=ns1", "metadata.namespace!=a"][..]);
     let name = select(&["", "", "", "metadata.name=b", "metadata.name!=b"][..]);
@@ -107,12 +108,12 @@ fn a_filter() -> impl Strategy<Value = WatchFilter> {
 }
 
 proptest! {
-    /// However the state came about, and however old it is: any list and any page of it is what a walk over everything finds, the
-    /// very same objects in the same order, and no more objects than foretold are looked at.
+    /// For any history and any version in it, each list and each page has the same objects in the
+    /// same order as a full scan, and reads no more objects than `scan_max` returned.
     #[test]
-    fn a_list_by_the_index_is_that_of_a_walk(
-        steps in vec(a_step(), 0..30),
-        filters in vec(a_filter(), 1..8),
+    fn indexed_lists_equal_full_scans(
+        steps in vec(any_step(), 0..30),
+        filters in vec(any_filter(), 1..8),
         from in select(&["", "", "a", "b\0", "ns1/b\0", "ns2", "z"][..]),
         limit in 0..4_usize,
         counts_by_index in any::<bool>(),
@@ -138,7 +139,7 @@ proptest! {
                 }
                 Step::Relist(pods) => {
                     let (pods, listed_at) = listed(pods);
-                    let _live_on = cache.relist(pods, listed_at, at(0));
+                    let _result = cache.relist(pods, listed_at, at(0));
                 }
             }
         }
@@ -152,14 +153,14 @@ proptest! {
             for filter in &filters {
                 for limit in [None, NonZeroUsize::new(limit)] {
                     let range = PageRange { from, limit, indexed };
-                    let (objects, next) = walked(&all, filter, &range);
+                    let (objects, next) = expected_page(&all, filter, &range);
                     let page = snapshot.page(filter, &range);
-                    prop_assert!(the_same(&page.objects, &objects), "{:?} of {:?}", filter, all);
+                    prop_assert!(are_same(&page.objects, &objects), "{:?} of {:?}", filter, all);
                     prop_assert_eq!(page.next, next, "{:?} {:?} of {:?}", filter, range, all);
                 }
                 let store = snapshot.store();
-                let looked_at = store.scan(filter, None).count();
-                prop_assert!(looked_at <= store.scan_max(filter));
+                let scanned = store.scan(filter, None).count();
+                prop_assert!(scanned <= store.scan_max(filter));
                 let first = store.scan(filter, None).next().map(|first| first.key.as_str());
                 let after: Vec<_> = store.scan(filter, first).filter(|object| filter.matches(object)).collect();
                 let expected = all.iter().filter(|object| filter.matches(object) && Some(object.key.as_str()) > first);
@@ -170,7 +171,7 @@ proptest! {
 }
 
 #[test]
-fn a_list_by_the_indexed_field_looks_at_no_other_object() {
+fn an_indexed_list_reads_only_objects_with_the_value() {
     let cache = cache_of(10, 10, 1 << 20);
     let pod =
         |number: usize| Pod::new("ns", &format!("p{number}"), 1).node(["x", "y", "z"][number % 3]);

@@ -1,4 +1,4 @@
-//! The dispatcher's indexes: where watchers stand, and that they leave without a trace.
+//! Tests of the dispatcher: index keys, and indexes that are empty after all watchers were dropped.
 
 use super::*;
 use crate::cache::core::index_key::IndexKey;
@@ -24,7 +24,7 @@ fn filters() -> Vec<WatchFilter> {
 }
 
 #[test]
-fn a_watcher_stands_in_the_narrowest_place() {
+fn a_filter_maps_to_its_narrowest_index_key() {
     let node = WatchFilter { fields: fields("spec.nodeName=n1"), ..in_namespace("ns1") };
     let label = WatchFilter { labels: by_app("a").labels, ..in_namespace("ns1") };
     let lifted = WatchFilter { fields: fields("metadata.name=a"), ..in_namespace("ns1") };

@@ -1,4 +1,5 @@
-//! Watches that begin with a state listed besides the stream are given what a watch of a cache that had been there is given.
+//! A watch that starts from a separately listed state receives what it would receive from a cache
+//! that had reached that state by itself.
 
 use std::sync::Arc;
 
@@ -10,12 +11,12 @@ use super::*;
 use crate::cache::core::watch_cache::{Change, WatchRefusal};
 use crate::cache::core::watcher::WatchStart;
 
-/// What happens to a pod; a deletion of what is not there is a bookmark.
+/// A write to a pod. Deleting a missing pod becomes a bookmark.
 #[derive(Clone, Debug)]
-struct Draft {
+struct PodChange {
     pod: Pod,
     deletes: bool,
-    up: u64,
+    increase: u64,
 }
 
 fn any_pod() -> impl Strategy<Value = Pod> {
@@ -25,37 +26,34 @@ fn any_pod() -> impl Strategy<Value = Pod> {
         .prop_map(|(namespace, name, node, app)| Pod::new(namespace, name, 1).node(node).app(app))
 }
 
-fn any_draft() -> impl Strategy<Value = Draft> {
-    (any_pod(), prop::bool::weighted(0.3), 1..3_u64).prop_map(|(pod, deletes, up)| Draft {
-        pod,
-        deletes,
-        up,
-    })
+fn any_change() -> impl Strategy<Value = PodChange> {
+    (any_pod(), prop::bool::weighted(0.3), 1..3_u64)
+        .prop_map(|(pod, deletes, increase)| PodChange { pod, deletes, increase })
 }
 
-/// Every state that there was with its resourceVersion, and what led from each to the next.
-struct Truth {
+/// Every state with its resourceVersion, and the changes between them.
+struct Upstream {
     states: Vec<(u64, BTreeMap<String, Pod>)>,
     changes: Vec<Option<Pod>>,
 }
 
-impl Truth {
-    fn new(first: Vec<Pod>, drafts: Vec<Draft>) -> Self {
-        let mut truth = Self { states: vec![(5, pods_by_key(first))], changes: Vec::new() };
-        for draft in drafts {
-            let (last, mut pods) = truth.states.last().unwrap().clone();
-            let at = last + draft.up;
-            let key = draft.pod.key();
-            truth.changes.push(if draft.deletes {
+impl Upstream {
+    fn new(first: Vec<Pod>, pod_changes: Vec<PodChange>) -> Self {
+        let mut upstream = Self { states: vec![(5, pods_by_key(first))], changes: Vec::new() };
+        for change in pod_changes {
+            let (last, mut pods) = upstream.states.last().unwrap().clone();
+            let at = last + change.increase;
+            let key = change.pod.key();
+            upstream.changes.push(if change.deletes {
                 pods.remove(&key).map(|gone| gone.at(at))
             } else {
-                let pod = draft.pod.at(at);
+                let pod = change.pod.at(at);
                 pods.insert(key, pod.clone());
                 Some(pod)
             });
-            truth.states.push((at, pods));
+            upstream.states.push((at, pods));
         }
-        truth
+        upstream
     }
 
     fn objects(&self, index: usize) -> Vec<Object> {
@@ -87,48 +85,49 @@ fn filters() -> Vec<WatchFilter> {
 
 proptest! {
     #[test]
-    fn they_go_on_as_if_the_cache_had_been_there(
+    fn a_watch_from_a_separate_list_receives_the_same_events(
         first in vec(any_pod(), 0..6),
-        drafts in vec(any_draft(), 0..30),
+        pod_changes in vec(any_change(), 0..30),
         held in any::<prop::sample::Index>(),
         listed in any::<prop::sample::Index>(),
         filter in select((0..filters().len()).collect::<Vec<_>>()),
         batch in 1..5_usize,
     ) {
-        let truth = Truth::new(first, drafts);
-        let end = truth.changes.len();
+        let upstream = Upstream::new(first, pod_changes);
+        let end = upstream.changes.len();
         let (held, listed) = (held.index(end + 1), listed.index(end + 1));
         let filter = filters().swap_remove(filter);
 
-        let cache = truth.cache();
-        truth.apply(&cache, 0, held);
-        let listed_at = ResourceVersion(truth.states[listed].0);
-        let (state, weight) = cache.state().unwrap().with_list(truth.objects(listed), listed_at);
-        assert_eq!(state.select(&WatchFilter::default()).len(), truth.states[listed].1.len());
-        let own = truth.states[listed].1.values().filter(|pod| truth.states[held].1.get(&pod.key()) != Some(*pod));
+        let cache = upstream.cache();
+        upstream.apply(&cache, 0, held);
+        let listed_at = ResourceVersion(upstream.states[listed].0);
+        let (state, weight) = cache.state().unwrap().with_list(upstream.objects(listed), listed_at);
+        assert_eq!(state.select(&WatchFilter::default()).len(), upstream.states[listed].1.len());
+        let (held_pods, listed_pods) = (&upstream.states[held].1, &upstream.states[listed].1);
+        let own = listed_pods.values().filter(|pod| held_pods.get(&pod.key()) != Some(*pod));
         assert_eq!(weight, own.map(|pod| pod.object().weight()).sum::<usize>());
         let mut watcher = cache.watch_from(filter.clone(), &Arc::new(state)).unwrap();
-        let mut seen = Vec::new();
-        take_all(&mut watcher, &mut seen);
+        let mut deliveries = Vec::new();
+        read_all(&mut watcher, &mut deliveries);
         for from in (held..end).step_by(batch) {
-            truth.apply(&cache, from, (from + batch).min(end));
-            take_all(&mut watcher, &mut seen);
+            upstream.apply(&cache, from, (from + batch).min(end));
+            read_all(&mut watcher, &mut deliveries);
         }
 
-        let direct = truth.cache();
-        truth.apply(&direct, 0, held.max(listed));
+        let direct = upstream.cache();
+        upstream.apply(&direct, 0, held.max(listed));
         let mut expected = Vec::new();
         let mut watcher = direct.watch(filter, WatchStart::InitialEvents).unwrap();
-        take_all(&mut watcher, &mut expected);
-        truth.apply(&direct, held.max(listed), end);
-        let rest = take_all(&mut watcher, &mut expected);
-        assert_eq!(seen, expected);
-        assert_eq!(rest, Rest::Idle(truth.states[end].0));
+        read_all(&mut watcher, &mut expected);
+        upstream.apply(&direct, held.max(listed), end);
+        let stop = read_all(&mut watcher, &mut expected);
+        assert_eq!(deliveries, expected);
+        assert_eq!(stop, Stop::Idle(upstream.states[end].0));
     }
 }
 
 #[test]
-fn without_a_state_of_its_own_the_cache_begins_none() {
+fn a_cache_without_a_state_refuses_a_watch_from_a_list() {
     let cache = cache_of(10, 10, usize::MAX);
     cache.replace(Vec::new(), ResourceVersion(5), at(0));
     let (state, _) = cache.state().unwrap().with_list(Vec::new(), ResourceVersion(9));
