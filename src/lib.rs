@@ -7,7 +7,7 @@
 //! [`cache::core`] (the watch cache, without I/O or clock) < [`upstream`] (connections to the API
 //! server) < [`cache`] (reflectors and the registry of caches) < [`auth`] (who clients are and what they
 //! may do) < [`server`] (listeners, routing, answers) < [`admin`] (health and metrics) < [`simulator`] (a small API server in-process) <
-//! [`app`] (builds, starts and stops the parts) < [`cli`]. [`config`], [`telemetry`] and `streams` (the task of an HTTP/2 connection) are leaves.
+//! [`app`] (builds, starts and stops the parts) < [`cli`]. [`config`], [`telemetry`], `tasks` (single-flight) and `streams` (the task of an HTTP/2 connection) are leaves.
 
 pub mod admin;
 pub mod api;
@@ -20,5 +20,6 @@ pub mod config;
 pub mod server;
 pub mod simulator;
 mod streams;
+mod tasks;
 pub mod telemetry;
 pub mod upstream;

@@ -21,7 +21,7 @@ const LAYERS: [&str; 11] = [
 ];
 
 /// May be used by all but [`PURE`], and use only each other and `api`.
-const LEAVES: [&str; 3] = ["config", "streams", "telemetry"];
+const LEAVES: [&str; 4] = ["config", "streams", "tasks", "telemetry"];
 
 /// No I/O, no clock, no configuration.
 const PURE: [&str; 3] = ["api", "codec", "cache::core"];

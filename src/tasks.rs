@@ -1,0 +1,3 @@
+//! Helpers for asynchronous tasks that every layer may use.
+
+pub(crate) mod single_flight;
