@@ -31,7 +31,8 @@ use tokio::runtime::Builder;
 use weir::api::request_info::RequestInfo;
 use weir::auth::attributes::Attributes;
 use weir::auth::authenticator::Authenticator;
-use weir::auth::authorizer::{Authorizer, Source};
+use weir::auth::authorizer::Authorizer;
+use weir::auth::decision::DecisionSource;
 use weir::auth::forbidden::forbidden;
 use weir::auth::metrics::AuthMetrics;
 use weir::auth::peer::Peer;
@@ -85,9 +86,9 @@ impl Gate {
     }
 
     /// As a request does it; where its decision came from.
-    async fn admit(&self, info: &RequestInfo) -> Source {
+    async fn admit(&self, info: &RequestInfo) -> DecisionSource {
         let user = self.user(&self.headers).await;
-        let decision = self.authorizer.authorize(&user, &Attributes::of(info)).await;
+        let decision = self.authorizer.authorize(&user, &Attributes::from_request(info)).await;
         decision.expect("it is answered").source
     }
 
@@ -96,7 +97,7 @@ impl Gate {
         for _ in 0..100 {
             self.admit(info).await;
         }
-        assert_eq!(self.admit(info).await, Source::Cached);
+        assert_eq!(self.admit(info).await, DecisionSource::Cached);
     }
 
     /// Other tokens and decisions, until there is no more room.
@@ -106,7 +107,10 @@ impl Gate {
         let others = stream::iter(0..OTHERS).map(|n| async move {
             self.user(&showing(&n.to_string())).await;
             let info = RequestInfo::parse(&Method::GET, &format!("{PATH}/pod-{n}"), "");
-            self.authorizer.authorize(user, &Attributes::of(&info)).await.expect("it is answered");
+            self.authorizer
+                .authorize(user, &Attributes::from_request(&info))
+                .await
+                .expect("it is answered");
         });
         others.buffer_unordered(AT_ONCE).for_each(|()| std::future::ready(())).await;
     }
@@ -114,7 +118,7 @@ impl Gate {
     /// [`COUNT`] requests.
     async fn many(&self, info: &RequestInfo) {
         for _ in 0..COUNT {
-            assert_eq!(black_box(self).admit(black_box(info)).await, Source::Cached);
+            assert_eq!(black_box(self).admit(black_box(info)).await, DecisionSource::Cached);
         }
     }
 }
@@ -135,10 +139,10 @@ fn main() {
     let user = runtime.block_on(gate.user(&gate.headers));
     for (name, info) in [("plain", plain), ("selectors", selecting)] {
         runtime.block_on(gate.remember(info));
-        let attributes = Attributes::of(info);
+        let attributes = Attributes::from_request(info);
         measure(&format!("attributes, {name}"), 1, &|| {
             for _ in 0..COUNT {
-                black_box(Attributes::of(black_box(info)));
+                black_box(Attributes::from_request(black_box(info)));
             }
         });
         measure(&format!("decision, {name}"), 1, &|| {
@@ -146,7 +150,9 @@ fn main() {
                 for _ in 0..COUNT {
                     let decision =
                         gate.authorizer.authorize(black_box(&user), black_box(&attributes));
-                    assert!(decision.await.is_ok_and(|found| found.source == Source::Cached));
+                    assert!(
+                        decision.await.is_ok_and(|found| found.source == DecisionSource::Cached)
+                    );
                 }
             });
         });
@@ -167,7 +173,7 @@ fn main() {
     });
     measure("request, caches full", 1, &requests);
     measure(&format!("request, caches full, {THREADS} threads"), THREADS, &requests);
-    let attributes = Attributes::of(plain);
+    let attributes = Attributes::from_request(plain);
     measure("403", 1, &|| {
         for _ in 0..COUNT {
             black_box(forbidden(black_box(&user), black_box(&attributes), "").to_json());

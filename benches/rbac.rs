@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::hint::black_box;
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use weir::auth::rbac::index::Writer;
+use weir::auth::rbac::index::IndexWriter;
 use weir::auth::rbac::resource::RbacResource;
-use weir::auth::rbac::rule::Question;
+use weir::auth::rbac::rule::Action;
 use weir::auth::user::User;
 
 const BINDINGS: usize = 10_000;
@@ -14,8 +14,8 @@ const ROLES: usize = 1_000;
 const NAMESPACES: usize = 100;
 
 /// A tenth of the bindings is the cluster's; each role has five rules of ten resources, of which the last allows what is asked.
-fn cluster() -> Writer {
-    let mut writer = Writer::default();
+fn cluster() -> IndexWriter {
+    let mut writer = IndexWriter::default();
     let resources: Vec<_> = (0..10).map(|n| format!(r#""resource{n}""#)).collect();
     let resources = resources.join(",");
     for role in 0..ROLES {
@@ -53,7 +53,7 @@ fn decisions(criterion: &mut Criterion) {
     let groups = groups.map(str::to_owned).to_vec();
     let user =
         |name: &str| User::new(name.to_owned(), String::new(), groups.clone(), BTreeMap::new());
-    let question = |resource| Question::Resource {
+    let action = |resource| Action::Resource {
         verb: "list",
         group: "group4",
         resource,
@@ -61,7 +61,7 @@ fn decisions(criterion: &mut Criterion) {
         namespace: "ns51",
         name: "",
     };
-    let (allowed, denied) = (question("resource9"), question("secrets"));
+    let (allowed, denied) = (action("resource9"), action("secrets"));
     let known = user("user5551");
     assert!(index.allows(&known, &allowed) && !index.allows(&known, &denied));
     criterion.bench_function("rbac/allow", |bencher| {

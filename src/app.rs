@@ -29,7 +29,7 @@ use crate::app::gateway::Identities;
 use crate::app::metrics::Metrics;
 use crate::app::probe::Probe;
 use crate::auth::audit::AuditLog;
-use crate::auth::rights::Rights;
+use crate::auth::permission_check::PermissionCheck;
 use crate::cache::registry::Registry;
 use crate::config::{Config, Mode};
 use crate::server::{BoundListener, Compressor, Server, Services};
@@ -46,8 +46,8 @@ pub struct App {
     registry: Registry,
     probe: JoinHandle<()>,
     audit: Option<Arc<AuditLog>>,
-    /// Goes on telling which rights Weir lacks.
-    _rights: Option<Arc<Rights>>,
+    /// Reports missing permissions until it is dropped.
+    _permissions: Option<Arc<PermissionCheck>>,
     metrics: Metrics,
     /// Cancelled when Weir serves: `/readyz` fails until then.
     started: CancellationToken,
@@ -78,7 +78,7 @@ impl App {
             discovery.clone(),
             metrics.cache.clone(),
         );
-        let Identities { access, upstreams, rights } =
+        let Identities { access, upstreams, permissions } =
             gateway::build(&config, &upstream, &registry, &metrics).await?;
         let audit = AuditLog::start(&config.audit, metrics.auth.audit.clone())?;
         let compressor = Compressor::new(config.cache.gzip_bytes_max, metrics.gzip.clone());
@@ -118,7 +118,7 @@ impl App {
             admin,
             registry,
             probe,
-            _rights: rights,
+            _permissions: permissions,
             audit,
             metrics,
             started,

@@ -1,6 +1,5 @@
 //! Logging, and the helpers with which components register metrics.
 
-pub mod auth_metrics;
 pub mod cache_metrics;
 pub mod logging;
 pub mod metrics;

@@ -24,7 +24,7 @@ fn the_role_has_no_more_than_the_cache_needs() {
     }
 }
 
-/// What Weir looks for when it starts, and tells of if it is missing (`src/auth/rights/needed.rs`).
+/// What Weir looks for when it starts, and tells of if it is missing (`src/auth/permission_check/spec.rs`).
 #[test]
 fn the_rights_that_weir_looks_for_are_granted() {
     let roles = |file: &str| -> Vec<String> {

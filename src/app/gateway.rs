@@ -7,8 +7,8 @@ use anyhow::{Context, bail};
 use crate::app::metrics::Metrics;
 use crate::auth::authenticator::Authenticator;
 use crate::auth::authorizer::Authorizer;
+use crate::auth::permission_check::PermissionCheck;
 use crate::auth::rbac::Rbac;
-use crate::auth::rights::Rights;
 use crate::cache::registry::Registry;
 use crate::config::{Config, Mode};
 use crate::server::{Access, Gateway, Upstreams, Vouching};
@@ -18,8 +18,8 @@ use crate::upstream::Upstream;
 pub(super) struct Identities {
     pub(super) access: Access,
     pub(super) upstreams: Upstreams,
-    /// Told of for as long as Weir runs.
-    pub(super) rights: Option<Arc<Rights>>,
+    /// Reports missing permissions until it is dropped.
+    pub(super) permissions: Option<Arc<PermissionCheck>>,
 }
 
 /// Builds it; `own` has Weir's own identity. Errors say what to check.
@@ -31,7 +31,7 @@ pub(super) async fn build(
 ) -> anyhow::Result<Identities> {
     if config.authentication.mode == Mode::Sidecar {
         let upstreams = Upstreams::own(own.clone());
-        return Ok(Identities { access: Access::sidecar(), upstreams, rights: None });
+        return Ok(Identities { access: Access::sidecar(), upstreams, permissions: None });
     }
     let upstreams = upstreams(config, own).await?;
     let (authentication, authorization) = (&config.authentication, &config.authorization);
@@ -57,9 +57,13 @@ pub(super) async fn build(
         watch_recheck: authorization.watch_recheck,
         vouching,
     });
-    let rights =
-        Rights::start(authentication, authorization, own.clone(), metrics.auth.rights.clone());
-    Ok(Identities { access, upstreams, rights: Some(rights) })
+    let permissions = PermissionCheck::start(
+        authentication,
+        authorization,
+        own.clone(),
+        metrics.auth.permissions.clone(),
+    );
+    Ok(Identities { access, upstreams, permissions: Some(permissions) })
 }
 
 /// The three sets of connections (design, section 8).

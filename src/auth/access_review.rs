@@ -1,22 +1,27 @@
-//! SubjectAccessReviews: the question to the upstream whether a user may (semantics.md §12.3), asked with Weir's own identity and
-//! remembered for a while.
+//! SubjectAccessReviews: asks the upstream, with Weir's own identity, whether a user may do something,
+//! and caches the decisions (`docs/semantics.md` §12.3).
 //!
-//! The attributes of a question and the user's key are compared whole ([`Question`]): two users never share an answer. One review serves all
-//! who ask the same at the same time; it is a task of its own, so that nobody who goes away takes the others' answer along. There is no rate
-//! limit on the client's side, since a request that waits for it is worse than a review (an API server throttles by itself): instead the number
-//! of reviews under way is bounded ([`reviewer`]), and the wait for a place.
+//! Concurrent identical reviews are single-flighted. The review runs in its own task, so that a
+//! cancelled caller does not cancel it for the others, and its result is cached even if every caller
+//! has gone.
 //!
-//! So that nobody waits for somebody else's questions, one user has no more than a part of them ([`flights`]).
+//! There is no client-side rate limit: a request that waits costs more than a review, and the API
+//! server throttles by itself. Instead, the number of concurrent reviews and the wait for one of these
+//! slots are bounded ([`reviewer`]), and one user has only a part of the pending reviews ([`limits`]),
+//! so that no user delays the others.
 //!
-//! What is not answered is no decision: the request is forwarded, and the upstream judges. That it was not answered is remembered shortly
-//! ([`decisions`]), so that a failing upstream is not asked at every request; one that throttles is not asked anything for a while
-//! ([`health`]).
+//! A review that fails is not a decision: the request is forwarded and the API server decides. The
+//! failure is cached briefly ([`decision_cache`]), so that a failing upstream is not asked for every
+//! request. An upstream that throttles gets no reviews for a while ([`ReviewBackoff`]).
 //!
-//! Lock order: the flights' map, alone and never across an await.
+//! Lock order: the map of reviews in flight, then the limits. Neither is held across an await.
+//!
+//! [`ReviewBackoff`]: crate::auth::review_backoff::ReviewBackoff
 
-pub(crate) mod decisions;
-mod flights;
-mod health;
+mod decision_cache;
+mod limits;
+pub mod metrics;
+mod review;
 mod reviewer;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -24,207 +29,167 @@ pub(crate) mod testing;
 mod tests;
 mod wire;
 
+use std::fmt;
 use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use crate::auth::access_review::decisions::Found;
-use crate::auth::access_review::flights::{Flights, Landing};
+use crate::auth::access_review::decision_cache::CachedDecision;
+use crate::auth::access_review::limits::ReviewLimits;
+use crate::auth::access_review::metrics::{AccessReviewMetrics, ReviewOutcome};
+use crate::auth::access_review::review::{
+    ReviewDecision, ReviewFailure, ReviewKey, ReviewKind, ReviewResult,
+};
 use crate::auth::access_review::reviewer::Reviewer;
 use crate::auth::attributes::Attributes;
-use crate::auth::user::{User, UserKey};
+use crate::auth::decision::{Decision, DecisionSource};
+use crate::auth::user::User;
 use crate::config::AuthorizationConfig;
-use crate::telemetry::auth_metrics::authorization::{AuthorizationMetrics, ReviewOutcome};
+use crate::tasks::single_flight::{RunLost, SharedOutcome, SingleFlight};
 use crate::upstream::Upstream;
 
-/// Who asks to do what.
-#[derive(Clone, PartialEq, Eq, Hash)]
-pub(crate) struct Question {
-    user: UserKey,
-    attributes: Attributes,
-}
-
-/// The upstream's answer.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Verdict {
-    /// Whether the user may.
-    pub(crate) allowed: bool,
-    /// Why; empty for none.
-    pub(crate) reason: Arc<str>,
-}
-
-/// What a review is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Purpose {
-    /// To decide by it, now and for a while.
-    Decision,
-    /// To compare it with what was decided already.
-    Check,
-}
-
-/// What came of a question.
-#[derive(Clone, Debug)]
-pub(crate) struct Outcome {
-    /// When the upstream was asked: what it says is as old as that, however long it took.
-    pub(crate) asked: Instant,
-    /// What it said.
-    pub(crate) result: Result<Verdict, Unanswered>,
-}
-
-/// Why there is no answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Unanswered {
-    /// The upstream is away: unreachable, silent, or broken (5xx).
-    Away,
-    /// It answered that it does not answer: Weir lacks the right to ask, it throttles (or did just now), its authorizers failed.
-    Refused,
-    /// Not asked: too many reviews are under way.
-    Crowded,
-    /// Not asked: the question is longer than any that makes sense.
-    TooLong,
-}
-
-/// An answer, and where it is from.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Answer {
-    /// Remembered.
-    Cached(Verdict),
-    /// Just asked for.
-    Reviewed(Verdict),
-    /// Expired, but the upstream is away, and it is configured to be used then.
-    Stale(Verdict),
-}
-
-/// See the module.
+/// Sends access reviews and caches their decisions.
 pub(crate) struct AccessReviews {
     reviewer: Arc<Reviewer>,
-    flights: Flights,
-}
-
-impl Question {
-    /// This user's.
-    pub(crate) fn new(user: &User, attributes: &Attributes) -> Self {
-        Self { user: user.key(), attributes: attributes.clone() }
-    }
-}
-
-impl Verdict {
-    /// Whether it allows what may have been taken away since it was asked for.
-    fn is_revoked(&self, asked: Instant, narrowed: Option<Instant>) -> bool {
-        self.allowed && narrowed.is_some_and(|narrowed| asked < narrowed)
-    }
+    in_flight: SingleFlight<ReviewKey, ReviewResult>,
+    limits: Arc<ReviewLimits>,
 }
 
 impl AccessReviews {
-    /// Asks by `upstream`.
+    /// Creates an empty cache. Reviews are sent through `upstream`, which has Weir's own identity.
     pub(crate) fn new(
         config: &AuthorizationConfig,
         upstream: Upstream,
-        metrics: AuthorizationMetrics,
+        metrics: AccessReviewMetrics,
     ) -> Self {
         let reviewer = Arc::new(Reviewer::new(config, upstream, metrics));
-        Self { reviewer, flights: Flights::default() }
+        Self { reviewer, in_flight: SingleFlight::default(), limits: Arc::default() }
     }
 
-    /// Whether a user may: remembered, or asked for. An allow from before `narrowed`, when somebody was last seen to lose a right, counts for
-    /// nothing.
+    /// Decides from the cache or by a review. Ignores cached decisions that allow and were reviewed
+    /// before `last_revocation`, the last time that a permission was seen to be revoked.
     pub(crate) async fn decide(
         &self,
         user: &Arc<User>,
         attributes: &Attributes,
-        narrowed: Option<Instant>,
-    ) -> Result<Answer, Unanswered> {
-        let question = Question::new(user, attributes);
-        let stale = match self.reviewer.decisions.find(&question, narrowed).await {
-            Some(Found::Fresh(verdict)) => return Ok(Answer::Cached(verdict)),
-            Some(Found::Expired(verdict)) => Some(verdict),
+        last_revocation: Option<Instant>,
+    ) -> Result<Decision, ReviewFailure> {
+        let key = ReviewKey::new(user, attributes);
+        let expired = match self.reviewer.cache.find(&key, last_revocation).await {
+            Some(CachedDecision::Fresh(decision)) => {
+                return Ok(decision.with_source(DecisionSource::Cached));
+            }
+            Some(CachedDecision::Expired(decision)) => Some(decision),
             None => None,
         };
-        match (self.answer(user, &question, narrowed, stale.is_some()).await, stale) {
-            (Ok(verdict), _) => Ok(Answer::Reviewed(verdict)),
-            (Err(Unanswered::Away), Some(verdict)) => Ok(Answer::Stale(verdict)),
-            (Err(unanswered), _) => Err(unanswered),
+        match (self.review(user, &key, last_revocation, expired.is_some()).await, expired) {
+            (Ok(decision), _) => Ok(decision.with_source(DecisionSource::Review)),
+            (Err(ReviewFailure::UpstreamDown), Some(decision)) => {
+                Ok(decision.with_source(DecisionSource::Stale))
+            }
+            (Err(failure), _) => Err(failure),
         }
     }
 
-    /// Asks now, whatever is remembered, to compare. An allow is not remembered: it is RBAC's, and is to end when RBAC's does.
+    /// Sends a review regardless of the cache, to compare its decision with one of RBAC. An allowed
+    /// decision is not cached: it must end when the one of RBAC does.
     pub(crate) async fn check(
         &self,
         user: &Arc<User>,
         attributes: &Attributes,
-    ) -> Result<Verdict, Unanswered> {
-        let question = Question::new(user, attributes);
-        self.join(user, &question, Purpose::Check)?.outcome().await.result
+    ) -> Result<ReviewDecision, ReviewFailure> {
+        let key = ReviewKey::new(user, attributes);
+        wait(self.join(user, &key, ReviewKind::RbacCheck)?).await.decision
     }
 
-    /// Until when a remembered decision stands; as for [`decide`](Self::decide).
+    /// Returns when the cached decision expires; `None` if there is none. For `last_revocation` see
+    /// [`decide`](Self::decide).
     pub(crate) async fn fresh_until(
         &self,
         user: &User,
         attributes: &Attributes,
-        narrowed: Option<Instant>,
+        last_revocation: Option<Instant>,
     ) -> Option<Instant> {
-        self.reviewer.decisions.fresh_until(&Question::new(user, attributes), narrowed).await
+        self.reviewer.cache.fresh_until(&ReviewKey::new(user, attributes), last_revocation).await
     }
 
-    /// Asks, unless it is known that nobody answers. Who has something stale to go on with does not wait for an upstream that was away a
-    /// moment ago: the review then tells when it is back.
-    async fn answer(
+    /// Returns the decision of a review, unless the upstream is known not to answer. A caller with an
+    /// expired decision (`has_expired`) does not wait for an upstream that was down a moment ago, but
+    /// still starts the review, which finds out when the upstream is back.
+    async fn review(
         &self,
         user: &Arc<User>,
-        question: &Question,
-        narrowed: Option<Instant>,
-        has_stale: bool,
-    ) -> Result<Verdict, Unanswered> {
-        if let Some(unanswered) = self.reviewer.decisions.unanswered(question).await {
-            return Err(unanswered);
+        key: &ReviewKey,
+        last_revocation: Option<Instant>,
+        has_expired: bool,
+    ) -> Result<ReviewDecision, ReviewFailure> {
+        if let Some(failure) = self.reviewer.cache.failure(key).await {
+            return Err(failure);
         }
-        for _ in 0..ROUNDS_MAX {
-            let landing = self.join(user, question, Purpose::Decision);
-            if has_stale && self.reviewer.health.is_away() {
-                return Err(Unanswered::Away);
+        for _ in 0..ATTEMPTS_MAX {
+            let outcome = self.join(user, key, ReviewKind::Decision);
+            if has_expired && self.reviewer.backoff.is_down() {
+                return Err(ReviewFailure::UpstreamDown);
             }
-            let Outcome { asked, result } = landing?.outcome().await;
-            if !result.as_ref().is_ok_and(|verdict| verdict.is_revoked(asked, narrowed)) {
-                return result;
+            let ReviewResult { sent_at, decision } = wait(outcome?).await;
+            if !decision.as_ref().is_ok_and(|made| made.predates(sent_at, last_revocation)) {
+                return decision;
             }
         }
-        Err(Unanswered::Refused)
+        Err(ReviewFailure::Refused)
     }
 
-    /// Joins the review of this question, or begins it.
+    /// Joins the review of this key that is in flight, or starts one.
     fn join(
         &self,
         user: &Arc<User>,
-        question: &Question,
-        purpose: Purpose,
-    ) -> Result<Landing, Unanswered> {
-        if question.attributes.weight_bytes() > ASKED_MAX_BYTES {
-            return Err(Unanswered::TooLong);
+        key: &ReviewKey,
+        kind: ReviewKind,
+    ) -> Result<SharedOutcome<ReviewResult>, ReviewFailure> {
+        if key.attributes.weight_bytes() > ATTRIBUTES_MAX_BYTES {
+            return Err(ReviewFailure::TooLong);
         }
-        if self.reviewer.health.is_paused() {
-            return Err(Unanswered::Refused);
+        if self.reviewer.backoff.is_paused() {
+            return Err(ReviewFailure::Refused);
         }
-        let begin = || {
-            let (reviewer, user, question) =
-                (Arc::clone(&self.reviewer), Arc::clone(user), question.clone());
-            async move { reviewer.review(&user, &question, purpose).await }
+        let admit = || {
+            self.limits.try_acquire(key.user).ok_or_else(|| {
+                self.reviewer.metrics.reviewed(ReviewOutcome::Limited);
+                ReviewFailure::Limited
+            })
         };
-        self.flights.join(question, begin).ok_or_else(|| {
-            self.reviewer.metrics.reviewed(ReviewOutcome::Crowded);
-            Unanswered::Crowded
-        })
+        let (outcome, run) = self.in_flight.try_join(key, admit)?;
+        if let Some((guard, permit)) = run {
+            let (reviewer, user, key) = (Arc::clone(&self.reviewer), Arc::clone(user), key.clone());
+            tokio::spawn(async move {
+                let result = reviewer.review(&user, &key, kind).await;
+                // A caller that is woken may start its next review at once.
+                drop(permit);
+                guard.complete(result);
+            });
+        }
+        Ok(outcome)
     }
 }
 
-impl std::fmt::Debug for AccessReviews {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+/// Waits for a review. One whose task panicked counts as refused.
+async fn wait(outcome: SharedOutcome<ReviewResult>) -> ReviewResult {
+    outcome.wait().await.unwrap_or_else(|RunLost| ReviewResult {
+        sent_at: Instant::now(),
+        decision: Err(ReviewFailure::Refused),
+    })
+}
+
+impl fmt::Debug for AccessReviews {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("AccessReviews")
     }
 }
 
-/// Longer questions are left to the upstream, with their requests: some hundred requirements, or values of one. The many that may wait at a time
-/// take a bounded room by it, and each its part of the upstream's time.
-const ASKED_MAX_BYTES: usize = 16 * 1024;
-/// A review that was under way when a right was taken away is asked once more; one that begins then is late enough.
-const ROUNDS_MAX: usize = 2;
+/// Limit of the attributes of a review: some hundred selector requirements or values. Requests with
+/// longer ones are forwarded. With the limits on pending reviews this bounds their memory, and the time
+/// that each takes upstream.
+const ATTRIBUTES_MAX_BYTES: usize = 16 * 1024;
+/// A review that was in flight when a permission was revoked is repeated once. The second one is sent
+/// after the revocation and always counts.
+const ATTEMPTS_MAX: usize = 2;

@@ -1,10 +1,13 @@
-//! What a request does, in the words of authorization: exactly those that the API server would derive (semantics.md §12.3).
+//! The attributes of a request that authorization uses, exactly as the API server derives them
+//! (`docs/semantics.md` §12.3).
 //!
-//! They come from the one parse of the request ([`RequestInfo`]), so that what is authorized is what is answered. Selectors are those of
-//! the query as written, before a kind's labels are looked up: they can only widen what is allowed (a kubelet may list the pods of its own
-//! node), and so they are part of the question.
+//! They come from the single parse of the request ([`RequestInfo`]), so that Weir authorizes what it
+//! answers. The selectors are those of the query as written, before the labels of a kind are looked up.
+//! They can only widen what is allowed (a kubelet may list the pods of its own node), so they are part
+//! of the attributes.
 //!
-//! Equality is of every field; a cache of decisions compares the attributes themselves and never only a hash of them.
+//! Equality compares every field. A cache of decisions compares the attributes themselves, never only a
+//! hash of them.
 
 use std::sync::Arc;
 
@@ -13,12 +16,12 @@ use crate::api::resource::GroupVersionResource;
 use crate::api::selector::field::parse_terms;
 use crate::api::selector::label::{LabelOperator, LabelSelector};
 
-/// See the module. Built once a request; cheap to clone.
+/// The attributes of a request. Cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Attributes {
-    /// Of a path that is no resource's.
+    /// A path that belongs to no resource.
     NonResource(Arc<NonResourceAttributes>),
-    /// Of a resource.
+    /// A resource.
     Resource(Arc<ResourceAttributes>),
 }
 
@@ -31,18 +34,18 @@ pub struct NonResourceAttributes {
     pub verb: String,
 }
 
-/// `authorization.k8s.io/v1` ResourceAttributes. Empty stands for absent.
+/// `authorization.k8s.io/v1` ResourceAttributes. An empty string means absent.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ResourceAttributes {
-    /// The verb; empty for a method that has none.
+    /// The verb; empty for a method without a verb.
     pub verb: &'static str,
     /// Group, version and resource as in the path.
     pub gvr: GroupVersionResource,
     /// The subresource.
     pub subresource: String,
-    /// The namespace; `namespaces/<ns>` has it both here and as `name`. Both are shared with the request.
+    /// The namespace. For `namespaces/<ns>` it is also the `name`. Both are shared with the request.
     pub namespace: Arc<str>,
-    /// The name of the path, or the one that a field selector requires.
+    /// The name in the path, or the one that a field selector requires.
     pub name: Arc<str>,
     /// The terms of the field selector, in the order in which the upstream evaluates them.
     pub fields: Vec<FieldRequirement>,
@@ -50,12 +53,12 @@ pub struct ResourceAttributes {
     pub labels: Vec<LabelRequirement>,
 }
 
-/// `metav1.FieldSelectorRequirement`, which has one value here.
+/// `metav1.FieldSelectorRequirement`, with a single value.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct FieldRequirement {
-    /// The field's label as written.
+    /// The label of the field as written.
     pub key: String,
-    /// Whether it is `In`, and not `NotIn`.
+    /// Whether the operator is `In`; otherwise it is `NotIn`.
     pub equal: bool,
     /// The value.
     pub value: String,
@@ -64,19 +67,19 @@ pub struct FieldRequirement {
 /// `metav1.LabelSelectorRequirement`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct LabelRequirement {
-    /// The label's key.
+    /// The key of the label.
     pub key: String,
-    /// How its value relates to `values`.
+    /// The operator.
     pub operator: LabelOperator,
-    /// Sorted, each once; none for `Exists` and `DoesNotExist`.
+    /// The values, sorted and without duplicates; empty for `Exists` and `DoesNotExist`.
     pub values: Vec<Box<str>>,
 }
 
 impl Attributes {
-    /// Those of a request.
-    pub fn of(info: &RequestInfo) -> Self {
+    /// Returns the attributes of a request.
+    pub fn from_request(info: &RequestInfo) -> Self {
         if let Some(request) = &info.resource {
-            return Self::Resource(Arc::new(ResourceAttributes::of(info, request)));
+            return Self::Resource(Arc::new(ResourceAttributes::new(info, request)));
         }
         let (path, verb) = match &info.non_resource {
             Some(request) => (request.path.clone(), request.verb.clone()),
@@ -85,7 +88,7 @@ impl Attributes {
         Self::NonResource(Arc::new(NonResourceAttributes { path, verb }))
     }
 
-    /// The verb, as authorization knows it.
+    /// Returns the verb, or the method in lower case of a non-resource request.
     pub fn verb(&self) -> &str {
         match self {
             Self::NonResource(attributes) => &attributes.verb,
@@ -93,7 +96,8 @@ impl Attributes {
         }
     }
 
-    /// The bytes that they take in memory, about. The client chooses how many, and of a long selector of short terms its texts are the least part.
+    /// Returns the approximate memory in bytes. The client determines it. For a long selector of short
+    /// terms, the strings are the smallest part.
     pub fn weight_bytes(&self) -> usize {
         match self {
             Self::NonResource(attributes) => attributes.path.len() + attributes.verb.len(),
@@ -103,9 +107,10 @@ impl Attributes {
 }
 
 impl ResourceAttributes {
-    fn of(info: &RequestInfo, request: &ResourceRequest) -> Self {
+    fn new(info: &RequestInfo, request: &ResourceRequest) -> Self {
         let collection = matches!(info.verb, Verb::List | Verb::Watch | Verb::DeleteCollection);
-        // The paths that begin with a verb do not support selectors consistently, so the upstream leaves them out.
+        // The upstream ignores selectors on paths that begin with a verb, which support them
+        // inconsistently.
         let selectors = collection && !request.watch_prefix;
         let text = |name| if selectors { info.query.first(name).unwrap_or_default() } else { "" };
         Self {
@@ -142,7 +147,8 @@ impl LabelRequirement {
     }
 }
 
-/// None if the upstream could not parse it: it asks without the selector then.
+/// Returns the terms of a field selector. Empty if it cannot be parsed: the upstream then authorizes
+/// without the selector.
 fn field_requirements(text: &str) -> Vec<FieldRequirement> {
     if text.is_empty() {
         return Vec::new();
@@ -157,13 +163,14 @@ fn field_requirements(text: &str) -> Vec<FieldRequirement> {
         .collect()
 }
 
-/// As [`field_requirements`].
+/// Returns the requirements of a label selector. Empty if it cannot be parsed, as in
+/// [`field_requirements`].
 fn label_requirements(text: &str) -> Vec<LabelRequirement> {
     if text.is_empty() {
         return Vec::new();
     }
     let selector = LabelSelector::parse(text).unwrap_or_default();
-    // Exactly as many as there are: they are kept.
+    // Exact capacity, because the requirements are cached.
     let mut requirements = Vec::with_capacity(selector.for_authorization().count());
     requirements.extend(selector.for_authorization().map(|(key, operator, values)| {
         LabelRequirement { key: key.to_owned(), operator, values: values.to_vec() }
@@ -172,7 +179,7 @@ fn label_requirements(text: &str) -> Vec<LabelRequirement> {
     requirements
 }
 
-/// What a text costs beside itself: the rest of its allocation, and its place in a list.
+/// Memory of a string besides its bytes: the overhead of its allocation, and its slot in a list.
 const ALLOCATION_BYTES: usize = 32;
 
 #[cfg(test)]

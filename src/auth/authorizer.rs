@@ -1,77 +1,62 @@
-//! Whether a user may.
+//! Decides whether a user may do what a request asks for.
 //!
-//! First by the cluster's roles and bindings, if they are reflected here ([`Rbac`]): what they allow is allowed, at once. All else is asked
-//! by access review ([`AccessReviews`]) or remembered from one. A sample of RBAC's allows is checked by review as well, beside the request.
+//! The cluster's roles and bindings are asked first, if Weir follows them ([`Rbac`]): what they allow is
+//! allowed at once. Everything else is decided by an access review or a cached one ([`AccessReviews`]).
+//! A sample of what RBAC allows is also checked by an access review, in the background.
 //!
-//! What RBAC saw taken away does not live on in that memory: an allow counts only if it was asked for after the last time that a role or binding
-//! was narrowed or went, and what a check was told is not remembered.
+//! A revocation that RBAC saw also applies to the cached decisions: one that allows counts only if it was
+//! reviewed after the last time that a role or binding was narrowed or deleted. The results of checks are
+//! not cached.
 //!
-//! A decision that has expired is used only within `staleDecisionGrace`, and only while the upstream is away (unreachable, silent, 5xx): one
-//! that answers, with a refusal or by throttling, may have changed its mind.
+//! An expired decision is used only within `staleDecisionGrace` and only while the upstream is down
+//! (unreachable, silent, 5xx). An upstream that refuses the review or throttles may have changed its
+//! decision.
+
+pub mod metrics;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-use crate::auth::access_review::{AccessReviews, Answer, Verdict};
+use crate::auth::access_review::AccessReviews;
 use crate::auth::attributes::Attributes;
+use crate::auth::authorizer::metrics::AuthorizationMetrics;
+use crate::auth::decision::{Decision, DecisionSource};
 use crate::auth::rbac::Rbac;
 use crate::auth::user::User;
 use crate::config::AuthorizationConfig;
-use crate::telemetry::auth_metrics::authorization::{AuthorizationMetrics, DecidedBy};
 use crate::upstream::Upstream;
 
-/// See the module.
+/// Decides by RBAC, cached decisions and access reviews, in this order.
 #[derive(Debug)]
 pub struct Authorizer {
     reviews: Arc<AccessReviews>,
     rbac: Option<Arc<Rbac>>,
-    /// Bounds the checks of RBAC's allows under way.
+    /// Limits the checks of RBAC in flight.
     checks: Arc<Semaphore>,
     metrics: AuthorizationMetrics,
     started: Instant,
 }
 
-/// An answer.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Decision {
-    /// Whether the user may.
-    pub allowed: bool,
-    /// Why, in the upstream's words; empty for none.
-    pub reason: Arc<str>,
-    /// Who says so.
-    pub source: Source,
-}
-
-/// Where an answer comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
-    /// An access review that was just asked for.
-    Review,
-    /// One that was asked for before.
-    Cached,
-    /// The cluster's roles and bindings.
-    Rbac,
-    /// A review that has expired, while the upstream cannot be asked.
-    Stale,
-}
-
-/// It cannot be told here; the upstream will judge.
+/// Weir could not decide. The request is forwarded and the API server decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("whether it is allowed cannot be told here")]
+#[error("the request could not be authorized: there is no answer to the access review")]
 pub struct Unavailable;
 
 impl Authorizer {
-    /// Asks by `upstream`, which has Weir's own identity.
+    /// Creates an authorizer. Reviews are sent through `upstream`, which has Weir's own identity.
     pub fn new(
         config: &AuthorizationConfig,
         upstream: Upstream,
         rbac: Option<Arc<Rbac>>,
         metrics: AuthorizationMetrics,
     ) -> Arc<Self> {
+        let reviews = AccessReviews::new(config, upstream, metrics.access_reviews.clone());
         Arc::new(Self {
-            reviews: Arc::new(AccessReviews::new(config, upstream, metrics.clone())),
+            reviews: Arc::new(reviews),
             rbac,
             checks: Arc::new(Semaphore::new(CHECKS_MAX)),
             metrics,
@@ -79,36 +64,32 @@ impl Authorizer {
         })
     }
 
-    /// Whether a user may do this.
+    /// Decides whether a user may do what `attributes` describe.
     pub async fn authorize(
         &self,
         user: &Arc<User>,
         attributes: &Attributes,
     ) -> Result<Decision, Unavailable> {
-        if let Some(rbac) = self.rbac_allowing(user, attributes) {
-            if rbac.should_check() {
-                self.check(rbac, user, attributes);
+        let decision = match self.rbac_allowing(user, attributes) {
+            Some(rbac) => {
+                if rbac.should_check() {
+                    self.check(rbac, user, attributes);
+                }
+                Decision { allowed: true, reason: Arc::default(), source: DecisionSource::Rbac }
             }
-            self.metrics.decided(DecidedBy::Rbac, true);
-            let reason = Arc::default();
-            return Ok(Decision { allowed: true, reason, source: Source::Rbac });
-        }
-        let decided = self.reviews.decide(user, attributes, self.narrowed()).await;
-        let (by, source, verdict) = match decided {
-            Ok(Answer::Cached(verdict)) => (DecidedBy::Cached, Source::Cached, verdict),
-            Ok(Answer::Reviewed(verdict)) => (DecidedBy::Review, Source::Review, verdict),
-            Ok(Answer::Stale(verdict)) => (DecidedBy::Stale, Source::Stale, verdict),
-            Err(_) => {
-                self.metrics.unavailable();
-                return Err(Unavailable);
+            None => {
+                let decided = self.reviews.decide(user, attributes, self.last_revocation()).await;
+                decided.map_err(|_| {
+                    self.metrics.unavailable();
+                    Unavailable
+                })?
             }
         };
-        let Verdict { allowed, reason } = verdict;
-        self.metrics.decided(by, allowed);
-        Ok(Decision { allowed, reason, source })
+        self.metrics.decided(decision.source, decision.allowed);
+        Ok(decision)
     }
 
-    /// Until when a remembered decision would answer this question; `None` if it would be asked, or is RBAC's.
+    /// Returns when the cached decision expires. `None` if there is none, or if RBAC decides.
     pub(crate) async fn fresh_until(
         &self,
         user: &User,
@@ -116,11 +97,11 @@ impl Authorizer {
     ) -> Option<Instant> {
         match self.rbac_allowing(user, attributes) {
             Some(_) => None,
-            None => self.reviews.fresh_until(user, attributes, self.narrowed()).await,
+            None => self.reviews.fresh_until(user, attributes, self.last_revocation()).await,
         }
     }
 
-    /// A moment that all who re-check have in common.
+    /// Returns when the authorizer was created. All re-authorizations are scheduled relative to it.
     pub(crate) fn started(&self) -> Instant {
         self.started
     }
@@ -129,22 +110,23 @@ impl Authorizer {
         self.rbac.as_ref().filter(|rbac| rbac.allows(user, attributes) == Some(true))
     }
 
-    /// To be asked after RBAC itself.
-    fn narrowed(&self) -> Option<Instant> {
-        self.rbac.as_ref().and_then(|rbac| rbac.narrowed())
+    /// Call this after `rbac.allows`, so that a concurrent revocation is not missed.
+    fn last_revocation(&self) -> Option<Instant> {
+        self.rbac.as_ref().and_then(|rbac| rbac.last_revocation())
     }
 
-    /// Compares an allow of RBAC's with a review, beside the request; skipped when [`CHECKS_MAX`] are under way.
+    /// Checks in the background whether an access review allows what RBAC allowed. Does nothing while
+    /// [`CHECKS_MAX`] checks are in flight.
     fn check(&self, rbac: &Arc<Rbac>, user: &Arc<User>, attributes: &Attributes) {
-        let Ok(place) = Arc::clone(&self.checks).try_acquire_owned() else { return };
+        let Ok(permit) = Arc::clone(&self.checks).try_acquire_owned() else { return };
         let (reviews, rbac) = (Arc::clone(&self.reviews), Arc::clone(rbac));
         let (user, attributes) = (Arc::clone(user), attributes.clone());
         tokio::spawn(async move {
-            let _place = place;
-            for _ in 0..ROUNDS_MAX {
-                let Ok(verdict) = reviews.check(&user, &attributes).await else { return };
-                match rbac.report(verdict.allowed, &user, &attributes) {
-                    Some(again) => tokio::time::sleep(again).await,
+            let _permit = permit;
+            for _ in 0..CHECK_ATTEMPTS_MAX {
+                let Ok(decision) = reviews.check(&user, &attributes).await else { return };
+                match rbac.report(decision.allowed, &user, &attributes) {
+                    Some(delay) => tokio::time::sleep(delay).await,
                     None => return,
                 }
             }
@@ -152,10 +134,8 @@ impl Authorizer {
     }
 }
 
-/// Checks are samples: a few at a time do, and never enough of them to crowd out what requests wait for.
+/// Checks are samples, so a few at a time suffice. More could delay the reviews that requests wait for.
 const CHECKS_MAX: usize = 4;
-/// A difference is looked at once more, since the two sides see a change at different times; whatever RBAC asks for, a check ends.
-const ROUNDS_MAX: usize = 4;
-
-#[cfg(test)]
-mod tests;
+/// How often one decision of RBAC is checked at most. A mismatch is checked again, because Weir and the
+/// upstream learn of a change at different times.
+const CHECK_ATTEMPTS_MAX: usize = 4;

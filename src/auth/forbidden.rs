@@ -1,14 +1,16 @@
-//! The 401 of a wrong credential and the 403 of what a user may not do, as the API server words them (semantics.md §12.1, §12.3).
+//! The 401 for a wrong credential and the 403 for a request that is not allowed, with the messages of
+//! the API server (`docs/semantics.md` §12.1, §12.3).
 //!
-//! Both are the upstream's to the byte, in JSON and in protobuf; the header `X-Content-Type-Options: nosniff` of a 403 is put on where the
-//! response is made. Texts of the request are quoted as Go's `%q` quotes them, and what stands in the first part of the message (user, verb,
-//! resource, path, namespace) is made harmless in HTML after that; the object's name and the reason are not.
+//! Both equal the upstream's responses byte for byte, in JSON and in protobuf. The header
+//! `X-Content-Type-Options: nosniff` of a 403 is added where the response is built. Strings of the request
+//! are quoted as by Go's `%q`. The first part of the message (user, verb, resource, path, namespace) is
+//! then HTML-escaped; the name of the object and the reason are not.
 
 use crate::api::status::{Status, StatusDetails};
 use crate::auth::attributes::{Attributes, ResourceAttributes};
 use crate::auth::user::User;
 
-/// The API server's 401 (semantics.md §12.1).
+/// Returns the API server's 401 (`docs/semantics.md` §12.1).
 pub fn unauthorized() -> Status {
     Status {
         code: http::StatusCode::UNAUTHORIZED,
@@ -19,13 +21,13 @@ pub fn unauthorized() -> Status {
     }
 }
 
-/// The API server's 403; `reason` as the access review gave it.
+/// Returns the API server's 403. `reason` is that of the access review.
 pub fn forbidden(user: &User, attributes: &Attributes, reason: &str) -> Status {
     let mut message = match attributes {
         Attributes::NonResource(_) => "forbidden: ".to_owned(),
         Attributes::Resource(resource) => subject(resource),
     };
-    push_harmless(&mut message, &what(user, attributes));
+    push_html_escaped(&mut message, &denied_action(user, attributes));
     if !reason.is_empty() {
         message.push_str(": ");
         message.push_str(reason);
@@ -47,7 +49,7 @@ pub fn forbidden(user: &User, attributes: &Attributes, reason: &str) -> Status {
     }
 }
 
-/// `pods is forbidden: `, `deployments.apps "x" is forbidden: `.
+/// Returns the start of the message, such as `deployments.apps "x" is forbidden: `.
 fn subject(resource: &ResourceAttributes) -> String {
     let mut subject = resource.gvr.resource.to_string();
     if !resource.gvr.group.is_empty() {
@@ -65,8 +67,8 @@ fn subject(resource: &ResourceAttributes) -> String {
     subject
 }
 
-/// `User "alice" cannot get path "/version"` and its like.
-fn what(user: &User, attributes: &Attributes) -> String {
+/// Returns what the user may not do, such as `User "alice" cannot get path "/version"`.
+fn denied_action(user: &User, attributes: &Attributes) -> String {
     let mut text = "User ".to_owned();
     push_quoted(&mut text, &user.name);
     text.push_str(" cannot ");
@@ -96,8 +98,8 @@ fn what(user: &User, attributes: &Attributes) -> String {
     text
 }
 
-/// Appends a text in which `&`, `<` and `>` cannot look like HTML.
-fn push_harmless(message: &mut String, text: &str) {
+/// Appends a string with `&`, `<` and `>` escaped.
+fn push_html_escaped(message: &mut String, text: &str) {
     for character in text.chars() {
         match character {
             '&' => message.push_str("&amp;"),
@@ -108,7 +110,7 @@ fn push_harmless(message: &mut String, text: &str) {
     }
 }
 
-/// Appends a text as Go's `strconv.Quote` writes it.
+/// Appends a string quoted as by Go's `strconv.Quote`.
 fn push_quoted(out: &mut String, text: &str) {
     out.push('"');
     for character in text.chars() {
@@ -133,8 +135,9 @@ fn push_quoted(out: &mut String, text: &str) {
     out.push('"');
 }
 
-/// Whether Go's `strconv.IsPrint` says so: letters, marks, numbers, punctuation, symbols and the ASCII space. That is what Rust does not escape
-/// either, but for marks at the beginning of a text: hence a letter before it here.
+/// Returns whether a character is printable by Go's `strconv.IsPrint`: letters, marks, numbers,
+/// punctuation, symbols and the ASCII space. Rust's `escape_debug` leaves the same characters unescaped,
+/// except for marks at the start of a string. So the character is put after a letter here.
 fn is_printable(character: char) -> bool {
     if character.is_ascii() {
         return !character.is_ascii_control();

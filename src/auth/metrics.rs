@@ -1,40 +1,40 @@
-//! The metrics of authentication, authorization and audit, as one bundle.
+//! The metrics of authentication, authorization and audit. Every label value is one of a fixed set.
 
 use prometheus::Registry;
 
 use crate::auth::audit::metrics::AuditMetrics;
 use crate::auth::authenticator::metrics::AuthenticationMetrics;
+use crate::auth::authorizer::metrics::AuthorizationMetrics;
+use crate::auth::permission_check::metrics::PermissionMetrics;
+use crate::auth::rbac::metrics::RbacMetrics;
 use crate::auth::token_review::metrics::TokenReviewMetrics;
-use crate::telemetry::auth_metrics::authorization::AuthorizationMetrics;
-use crate::telemetry::auth_metrics::rbac::RbacMetrics;
-use crate::telemetry::auth_metrics::rights::RightsMetrics;
 
-/// The metrics of all parts of `auth`. Cheap to clone.
+/// Handles of the metrics. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct AuthMetrics {
-    /// Authentication of clients.
+    /// Authentication.
     pub authentication: AuthenticationMetrics,
-    /// Token reviews and their cache.
+    /// Token reviews.
     pub token_review: TokenReviewMetrics,
-    /// Access reviews and decisions.
+    /// Authorization, and access reviews.
     pub authorization: AuthorizationMetrics,
-    /// Evaluation of RBAC rules.
+    /// Decisions by the cluster's roles and bindings.
     pub rbac: RbacMetrics,
-    /// Permissions of Weir's own identity.
-    pub rights: RightsMetrics,
+    /// The permissions of Weir's own identity.
+    pub permissions: PermissionMetrics,
     /// The audit log.
     pub audit: AuditMetrics,
 }
 
 impl AuthMetrics {
-    /// Registers all metrics. Fails if called twice with the same registry.
+    /// Registers the metrics. To be called once for a registry.
     pub fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
         Ok(Self {
             authentication: AuthenticationMetrics::register(registry)?,
             token_review: TokenReviewMetrics::register(registry)?,
             authorization: AuthorizationMetrics::register(registry)?,
             rbac: RbacMetrics::register(registry)?,
-            rights: RightsMetrics::register(registry)?,
+            permissions: PermissionMetrics::register(registry)?,
             audit: AuditMetrics::register(registry)?,
         })
     }

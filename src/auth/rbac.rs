@@ -1,23 +1,30 @@
-//! RBAC decided here, from the cluster's roles and bindings as Weir's own caches have them.
+//! Decides by the cluster's roles and bindings, of which Weir's caches have a copy.
 //!
-//! An allow costs microseconds and no request, and a revocation counts as soon as the watch tells of it. Only an allow is decided: what RBAC does
-//! not allow another authorizer may (the node authorizer, a webhook), so that is asked by access review, and so is everything while what is
-//! known here is not shown to be what the upstream has. Rules are matched as kube-apiserver's authorizer does; see [`rule`] and [`index`].
+//! An allowed request costs microseconds and no access review, and a revocation applies as soon as the
+//! watch delivers it. Only allowing is decided here. What RBAC does not allow, another authorizer may
+//! (the node authorizer, a webhook), so such requests go to an access review. So do all requests while
+//! the copy is not known to be current. Rules are matched as in kube-apiserver's RBAC authorizer; see
+//! [`rule`] and [`index`].
 //!
-//! Off unless configured: an authorizer that comes before RBAC may deny what RBAC allows. That cannot be seen from here, but a
-//! sample of what is allowed is checked against access reviews, and a difference that stands turns all of this off ([`check`]).
+//! Off unless configured: an authorizer that comes before RBAC may deny what RBAC allows. Weir cannot
+//! see the order of the authorizers, but it checks a sample of what it allows by access reviews, and a
+//! mismatch that persists disables the decisions ([`check`]).
 //!
-//! Invariants: without a complete and current state of all four resources nothing is allowed here. A reader takes no lock.
+//! Invariants: nothing is allowed without a complete and current copy of all four resources. Readers
+//! take no lock.
 
 mod check;
 mod feed;
 pub mod index;
-mod known;
+pub mod metrics;
 mod policy;
 pub mod resource;
 pub mod rule;
+mod state;
 #[cfg(test)]
 pub(crate) mod testing;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 use std::sync::Arc;
@@ -27,93 +34,95 @@ use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::auth::attributes::Attributes;
-use crate::auth::rbac::check::{Checks, Verdict};
+use crate::auth::rbac::check::{Checks, MismatchResult};
 use crate::auth::rbac::feed::feed;
-use crate::auth::rbac::known::Known;
+use crate::auth::rbac::metrics::RbacMetrics;
 use crate::auth::rbac::resource::RbacResource;
-use crate::auth::rbac::rule::Question;
+use crate::auth::rbac::rule::Action;
+use crate::auth::rbac::state::RbacState;
 use crate::auth::user::User;
 use crate::cache::registry::Registry;
 use crate::config::RbacConfig;
-use crate::telemetry::auth_metrics::rbac::RbacMetrics;
 
-/// See the module. Its tasks end when it is dropped, or when the registry stops.
+/// Follows the four RBAC resources and decides by them. Its tasks end when it is dropped or the registry
+/// stops.
 pub struct Rbac {
-    known: Arc<Known>,
+    state: Arc<RbacState>,
     checks: Checks,
     metrics: RbacMetrics,
     _tasks: DropGuard,
 }
 
 impl Rbac {
-    /// Begins to follow the four resources; they are cached from now on whether anybody reads them or not. Needs the right to list and watch
-    /// them in the whole cluster: without it, or where the configuration excludes them, nothing is ever allowed here. Must be called within
-    /// a tokio runtime.
+    /// Starts to follow the four resources, and keeps them cached even if no client reads them. Needs the
+    /// permission to list and watch them in the whole cluster. Without it, or if the configuration
+    /// excludes them from caching, nothing is allowed here. Must be called within a tokio runtime.
     pub fn start(config: &RbacConfig, registry: &Registry, metrics: RbacMetrics) -> Arc<Self> {
-        let known = Arc::new(Known::new(metrics.clone()));
+        let state = Arc::new(RbacState::new(metrics.clone()));
         let cancel = CancellationToken::new();
         for resource in RbacResource::ALL {
-            let work = feed(Arc::clone(&known), registry.clone(), resource);
+            let work = feed(Arc::clone(&state), registry.clone(), resource);
             tokio::spawn(cancel.clone().run_until_cancelled_owned(work));
         }
         let checks = Checks::new(config.check_one_in);
-        Arc::new(Self { known, checks, metrics, _tasks: cancel.drop_guard() })
+        Arc::new(Self { state, checks, metrics, _tasks: cancel.drop_guard() })
     }
 
-    /// Whether RBAC allows it: `Some(false)` if it does not, which others may, and `None` if that is not known here. Either is to be asked by access
-    /// review.
+    /// Returns whether RBAC allows this; `None` if the copy is not current. Unless it is `Some(true)`, an
+    /// access review must decide.
     pub fn allows(&self, user: &User, attributes: &Attributes) -> Option<bool> {
         let allowed = self.decide(user, attributes);
         self.metrics.decided(allowed);
         allowed
     }
 
-    /// When something was last taken from somebody here. What a review allowed before may rest on just that. To be asked after
-    /// [`allows`](Self::allows), and whatever that said: a watch that broke after a revocation makes nobody forget it.
-    pub(crate) fn narrowed(&self) -> Option<Instant> {
-        self.known.narrowed()
+    /// Returns when a permission was last revoked. What a review allowed before may rest on just that
+    /// permission. Call this after [`allows`](Self::allows), whatever that returned: a watch that breaks
+    /// after a revocation does not undo it.
+    pub(crate) fn last_revocation(&self) -> Option<Instant> {
+        self.state.last_revocation()
     }
 
-    /// Whether what was just allowed is to be put to an access review as well, besides the request, whose outcome is to be
-    /// [reported](Self::report).
+    /// Returns whether a decision that just allowed a request should be checked by an access review. The
+    /// result is passed to [`report`](Self::report).
     pub fn should_check(&self) -> bool {
-        !self.checks.is_off() && self.checks.is_due()
+        !self.checks.is_disabled() && self.checks.is_due()
     }
 
-    /// What an access review, asked now and not taken from a cache, said of something that was allowed here: whether it allowed it too. A review that
-    /// could not be asked is no report. If a time comes back, the same is to be asked and reported once more after it; only a
-    /// denial that stands turns RBAC off.
+    /// Reports whether an access review, sent after the decision, agreed with it. Failed reviews are not
+    /// reported. Returns a delay after which the same request must be checked again: only a mismatch that
+    /// persists disables RBAC.
     pub fn report(&self, agreed: bool, user: &User, attributes: &Attributes) -> Option<Duration> {
         let differs = !agreed && self.decide(user, attributes) == Some(true);
         self.metrics.checked(!differs);
         if !differs {
-            self.checks.settle(user, attributes);
+            self.checks.matched(user, attributes);
             return None;
         }
-        match self.checks.doubt(user, attributes) {
-            Verdict::Doubted(again) => Some(again),
-            Verdict::Off => {
-                self.turned_off(user, attributes);
+        match self.checks.mismatched(user, attributes) {
+            MismatchResult::CheckAgain(delay) => Some(delay),
+            MismatchResult::Disabled => {
+                self.disabled(user, attributes);
                 None
             }
         }
     }
 
     fn decide(&self, user: &User, attributes: &Attributes) -> Option<bool> {
-        if self.checks.is_off() {
+        if self.checks.is_disabled() {
             return None;
         }
-        let question = Question::of(attributes)?;
-        Some(self.known.index()?.allows(user, &question))
+        let action = Action::from_attributes(attributes)?;
+        Some(self.state.index()?.allows(user, &action))
     }
 
-    fn turned_off(&self, user: &User, attributes: &Attributes) {
-        self.metrics.disabled();
-        let (user, question) = (&user.name, Question::of(attributes));
+    fn disabled(&self, user: &User, attributes: &Attributes) {
+        self.metrics.set_disabled();
+        let (user, action) = (&user.name, Action::from_attributes(attributes));
         tracing::error!(
             user,
-            ?question,
-            "an access review denies what RBAC allows here: another authorizer comes first; RBAC is not decided here any more, and authorization.rbac should be taken out of the configuration"
+            ?action,
+            "an access review denies what the cluster's roles allow: another authorizer comes before RBAC. Weir no longer decides by roles; remove authorization.rbac from the configuration"
         );
     }
 }
@@ -123,6 +132,3 @@ impl fmt::Debug for Rbac {
         f.debug_struct("Rbac").field("checks", &self.checks).finish_non_exhaustive()
     }
 }
-
-#[cfg(test)]
-mod tests;

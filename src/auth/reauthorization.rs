@@ -1,16 +1,20 @@
-//! Whether the user of an open watch still may.
+//! Periodic re-authorization of open watches.
 //!
-//! The API server authorizes a watch once, at its start, and so a right that is taken away ends no stream there; with `watchRecheck` Weir looks
-//! again. Each look asks who it still is, of a token by a review, of a certificate by the CAs of now, and whether that user may. A credential that
-//! ends (a certificate, a token with a known expiry) ends the watch at that moment, without a look.
+//! The API server authorizes a watch once, at its start, so a revocation ends no stream there. With
+//! `watchRecheck` Weir checks each watch again at intervals. A check authenticates the client again (a
+//! token by a review, a certificate by the CAs of that time) and then authorizes the user. A credential
+//! that expires (a certificate, a token with a known expiry) ends the watch at that time, without a
+//! check. See `docs/decisions/watch-reauthorization.md`.
 //!
-//! What it costs: all watches of one user and question look at the same moments, each `interval` apart, and just after what is remembered has
-//! expired. So they share one access review (and the watches of one token one token review) each interval, however many they are. Users
-//! are spread over the interval by their keys, and the questions of one user over a few seconds.
+//! Cost: all watches of one user and request are checked at the same times, `interval` apart and just
+//! after the cached decision has expired. So they share one access review per interval, and the watches
+//! of one token share one token review, however many there are. Users are spread over the interval by
+//! their keys, and the requests of one user over a few seconds.
 //!
-//! How long a right outlives its end: until the next look, which is at most one and a half intervals after the start of a watch and one interval
-//! apart from then on, plus at most `allowTTL` until the memory of it has expired, plus the time of the review. What cannot be told (the upstream
-//! is away) is no loss; the next look is an interval later.
+//! Latency of a revocation: the time until the next check, which is at most one and a half intervals
+//! after the start of a watch and one interval later on; plus at most `allowTTL` until the cached
+//! decision has expired; plus the time of the review. A check that fails because the upstream is down
+//! does not end the watch; the next one follows an interval later.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -24,62 +28,63 @@ use crate::auth::authorizer::Authorizer;
 use crate::auth::peer::Peer;
 use crate::auth::user::Identity;
 
-/// The right to one open watch.
+/// The re-authorization of one open watch.
 #[derive(Debug)]
 pub struct Reauthorization {
-    /// Who was shown at the start.
+    /// The credential that the client presented.
     pub presented: Presented,
-    /// The certificates that were shown, if any.
+    /// The certificates that the client presented, if any.
     pub peer: Peer,
-    /// Who that was.
+    /// The identity at the start of the watch, then at the last check.
     pub identity: Identity,
-    /// What is watched.
+    /// The attributes of the watch request.
     pub attributes: Attributes,
-    /// How often to look.
+    /// The time between two checks.
     pub interval: Duration,
-    /// Tells who.
+    /// Authenticates the client again.
     pub authenticator: Arc<Authenticator>,
-    /// Tells whether.
+    /// Authorizes the user again.
     pub authorizer: Arc<Authorizer>,
 }
 
 impl Reauthorization {
-    /// Returns when the right is lost: the credential is no longer good, or the user no longer may. What cannot be told is no loss.
+    /// Returns when the credential is no longer valid, or the user is no longer authorized. A check that
+    /// fails does not count.
     pub async fn until_revoked(mut self) {
         let interval = self.interval.max(INTERVAL_MIN);
         let phase = phase(&self.identity, &self.attributes, interval);
-        // A watch begins with an answer just given; the first look is not at once.
-        let mut next = next_look(self.authorizer.started(), phase, interval, interval / 2);
-        let mut end = End::of(&self.identity);
+        // The watch was authorized just now, so the first check is at least half an interval away.
+        let mut next = next_check(self.authorizer.started(), phase, interval, interval / 2);
+        let mut expiry = CredentialExpiry::from_identity(&self.identity);
         loop {
-            if end.before(next).await {
+            if expiry.expires_before(next).await {
                 return;
             }
-            if let Some(expiry) = self.fresh_until().await {
-                let after = expiry.min(next + interval) + JUST_AFTER;
-                if end.before(after).await {
+            if let Some(fresh_until) = self.fresh_until().await {
+                let after = fresh_until.min(next + interval) + EXPIRY_MARGIN;
+                if expiry.expires_before(after).await {
                     return;
                 }
             }
-            if self.is_lost().await {
+            if self.is_revoked().await {
                 return;
             }
-            end = End::of(&self.identity);
-            next = next_look(self.authorizer.started(), phase, interval, Duration::ZERO);
+            expiry = CredentialExpiry::from_identity(&self.identity);
+            next = next_check(self.authorizer.started(), phase, interval, Duration::ZERO);
         }
     }
 
-    /// One look.
-    async fn is_lost(&mut self) -> bool {
+    /// Checks once whether the user is still authenticated and authorized.
+    async fn is_revoked(&mut self) -> bool {
         match &self.presented {
             Presented::Wrong => return true,
             Presented::Token(_) => match self.authenticator.authenticate(&self.presented).await {
                 Ok(identity) => self.identity = identity,
                 Err(AuthenticationError::Unauthorized) => return true,
-                // Whoever it was, as far as that is known.
+                // Keep the last identity.
                 Err(AuthenticationError::Unavailable | AuthenticationError::TooManyRequests) => {}
             },
-            // The handshake proved the key; whether the CA is still trusted is for now to say.
+            // The handshake proved possession of the key. Only the CA is checked again.
             Presented::User(_) => match self.authenticator.still(&self.peer, &self.identity) {
                 Ok(identity) => self.identity = identity,
                 Err(AuthenticationError::Unauthorized) => return true,
@@ -96,48 +101,51 @@ impl Reauthorization {
     }
 }
 
-/// When a credential ends, by both clocks: the one of the credential may be set, the other may stand still while the machine sleeps.
+/// When a credential expires, by both clocks: the system clock may be set, and the monotonic clock may
+/// stand still while the machine sleeps.
 #[derive(Clone, Copy)]
-struct End(Option<(SystemTime, Instant)>);
+struct CredentialExpiry(Option<(SystemTime, Instant)>);
 
-impl End {
-    fn of(identity: &Identity) -> Self {
+impl CredentialExpiry {
+    fn from_identity(identity: &Identity) -> Self {
         Self(identity.not_after.map(|not_after| {
             let left = not_after.duration_since(SystemTime::now()).unwrap_or_default();
-            (not_after, Instant::now() + left.min(FAR))
+            (not_after, Instant::now() + left.min(EXPIRY_MAX))
         }))
     }
 
-    /// Waits until `then`, or until the end if that comes first; true if it has come.
-    async fn before(self, then: Instant) -> bool {
-        let Some((not_after, end)) = self.0 else {
-            tokio::time::sleep_until(then).await;
+    /// Waits until `time` or the expiry, whichever is first. Returns whether the credential expired.
+    async fn expires_before(self, time: Instant) -> bool {
+        let Some((not_after, expires_at)) = self.0 else {
+            tokio::time::sleep_until(time).await;
             return false;
         };
-        tokio::time::sleep_until(then.min(end)).await;
-        Instant::now() >= end || SystemTime::now() >= not_after
+        tokio::time::sleep_until(time.min(expires_at)).await;
+        Instant::now() >= expires_at || SystemTime::now() >= not_after
     }
 }
 
-/// Where in the interval a user's question is looked at: the same for all who ask it. Not to be foreseen, since the key of a user is not.
+/// Returns the offset of the checks in the interval. It is the same for all watches of a user and
+/// request, and not predictable, because the key of a user is random.
 fn phase(identity: &Identity, attributes: &Attributes, interval: Duration) -> Duration {
-    part(&identity.user.key(), interval) + part(attributes, SPREAD.min(interval / 4))
+    spread(&identity.user.key(), interval)
+        + spread(attributes, REQUEST_SPREAD_MAX.min(interval / 4))
 }
 
-/// A time below `of`, always the same for the same value.
-fn part(value: &impl Hash, of: Duration) -> Duration {
+/// Returns a duration below `range`, always the same for the same value.
+fn spread(value: &impl Hash, range: Duration) -> Duration {
     let mut hasher = DefaultHasher::new();
     value.hash(&mut hasher);
-    let nanos = u64::try_from(of.as_nanos()).unwrap_or(u64::MAX).max(1);
+    let nanos = u64::try_from(range.as_nanos()).unwrap_or(u64::MAX).max(1);
     Duration::from_nanos(hasher.finish() % nanos)
 }
 
-/// The first of the moments `start + phase + n * interval` that is later than now by more than `least`.
-fn next_look(start: Instant, phase: Duration, interval: Duration, least: Duration) -> Instant {
-    look_after(start, phase, interval, Instant::now() + least)
+/// Returns the first of the times `start + phase + n * interval` that is more than `delay_min` from now.
+fn next_check(start: Instant, phase: Duration, interval: Duration, delay_min: Duration) -> Instant {
+    check_after(start, phase, interval, Instant::now() + delay_min)
 }
 
-fn look_after(start: Instant, phase: Duration, interval: Duration, from: Instant) -> Instant {
+fn check_after(start: Instant, phase: Duration, interval: Duration, from: Instant) -> Instant {
     let first = start + Duration::from_nanos_u128(phase.as_nanos() % interval.as_nanos().max(1));
     if from < first {
         return first;
@@ -146,15 +154,17 @@ fn look_after(start: Instant, phase: Duration, interval: Duration, from: Instant
     from + interval - Duration::from_nanos_u128(passed)
 }
 
-/// No interval is shorter, whatever is configured: below, a look would cost more than the watch.
+/// The shortest interval, whatever is configured: with a shorter one, the checks would cost more than
+/// the watch.
 const INTERVAL_MIN: Duration = Duration::from_secs(1);
-/// How far the questions of one user are spread: less than a token review is remembered by default, so that they share it, and enough that a
-/// controller with a hundred watches does not ask for all at one moment.
-const SPREAD: Duration = Duration::from_secs(5);
-/// Added to an expiry, so that what expires then has expired.
-const JUST_AFTER: Duration = Duration::from_millis(1);
-/// A credential that ends later than in a year is looked at again anyway by then; beyond, clocks overflow.
-const FAR: Duration = Duration::from_secs(365 * 24 * 3600);
+/// How far the checks of one user are spread: less than a token review is cached by default, so that they
+/// share it, and enough that a controller with a hundred watches does not cause all reviews at once.
+const REQUEST_SPREAD_MAX: Duration = Duration::from_secs(5);
+/// Added to the expiry of a decision, so that it has expired by then.
+const EXPIRY_MARGIN: Duration = Duration::from_millis(1);
+/// Later expiries are cut to this, because `Instant` could overflow. The expiry is computed again at each
+/// check.
+const EXPIRY_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 
 #[cfg(test)]
 mod tests;

@@ -1,4 +1,5 @@
-//! One review: the wait for a place, the question to the upstream, its answer, and the memory of it.
+//! Performs one review: waits for a permit, sends the review, evaluates the response, and caches the
+//! result.
 
 use std::time::Duration;
 
@@ -7,135 +8,176 @@ use http::StatusCode;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-use super::decisions::Decisions;
-use super::health::Health;
-use super::{Outcome, Purpose, Question, Unanswered, Verdict, wire};
+use crate::auth::access_review::decision_cache::DecisionCache;
+use crate::auth::access_review::metrics::{AccessReviewMetrics, ReviewOutcome};
+use crate::auth::access_review::review::{
+    ReviewDecision, ReviewFailure, ReviewKey, ReviewKind, ReviewResult,
+};
+use crate::auth::access_review::wire;
+use crate::auth::review_backoff::{BACKOFF, Failure, Outage, ReviewBackoff, throttle_pause};
 use crate::auth::user::User;
 use crate::config::AuthorizationConfig;
-use crate::telemetry::auth_metrics::authorization::{AuthorizationMetrics, ReviewOutcome};
 use crate::upstream::Upstream;
 use crate::upstream::error::UpstreamError;
 use crate::upstream::review::post_review;
 
-/// What a review needs; the tasks have it, too.
+/// Sends reviews. Shared with the tasks that run them.
 pub(super) struct Reviewer {
     upstream: Upstream,
-    pub(super) decisions: Decisions,
-    places: Semaphore,
-    pub(super) health: Health,
-    pub(super) metrics: AuthorizationMetrics,
+    pub(super) cache: DecisionCache,
+    permits: Semaphore,
+    pub(super) backoff: ReviewBackoff<ReviewKey>,
+    pub(super) metrics: AccessReviewMetrics,
 }
 
 impl Reviewer {
-    /// Asks by `upstream`.
+    /// Creates a reviewer with an empty cache. Reviews are sent through `upstream`.
     pub(super) fn new(
         config: &AuthorizationConfig,
         upstream: Upstream,
-        metrics: AuthorizationMetrics,
+        metrics: AccessReviewMetrics,
     ) -> Self {
         Self {
             upstream,
-            decisions: Decisions::new(config),
-            places: Semaphore::new(UNDER_WAY_MAX),
-            health: Health::default(),
+            cache: DecisionCache::new(config),
+            permits: Semaphore::new(IN_FLIGHT_MAX),
+            backoff: ReviewBackoff::default(),
             metrics,
         }
     }
 
-    /// From the wait for a place to the memory of the outcome.
+    /// Waits for a permit, sends the review, and caches its result.
     pub(super) async fn review(
         &self,
         user: &User,
-        question: &Question,
-        purpose: Purpose,
-    ) -> Outcome {
-        let place = tokio::time::timeout(PLACE_WAIT, self.places.acquire()).await;
-        let asked = Instant::now();
-        let Ok(Ok(_place)) = place else {
-            self.metrics.reviewed(ReviewOutcome::Crowded);
-            return Outcome { asked, result: Err(Unanswered::Crowded) };
+        key: &ReviewKey,
+        kind: ReviewKind,
+    ) -> ReviewResult {
+        let permit = tokio::time::timeout(PERMIT_TIMEOUT, self.permits.acquire()).await;
+        let sent_at = Instant::now();
+        let Ok(Ok(_permit)) = permit else {
+            self.metrics.reviewed(ReviewOutcome::Limited);
+            return ReviewResult { sent_at, decision: Err(ReviewFailure::Limited) };
         };
-        if self.health.is_paused() {
-            return Outcome { asked, result: Err(Unanswered::Refused) };
+        if self.backoff.is_paused() {
+            return ReviewResult { sent_at, decision: Err(ReviewFailure::Refused) };
         }
-        let (label, result) = self.ask(user, question).await;
-        self.metrics.reviewed(label);
-        let outcome = Outcome { asked, result };
-        let allowed = outcome.result.as_ref().is_ok_and(|verdict| verdict.allowed);
-        if !allowed || purpose == Purpose::Decision {
-            self.decisions.remember(question, &outcome).await;
+        let (outcome, decision) = self.send(user, key).await;
+        self.metrics.reviewed(outcome);
+        let result = ReviewResult { sent_at, decision };
+        let allowed = result.decision.as_ref().is_ok_and(|decision| decision.allowed);
+        if !allowed || kind == ReviewKind::Decision {
+            self.cache.store(key, &result).await;
         }
         for allowed in [false, true] {
-            self.metrics.cached(allowed, self.decisions.bytes(allowed));
+            self.metrics.set_cached_bytes(allowed, self.cache.bytes(allowed));
         }
-        outcome
+        result
     }
 
-    async fn ask(
+    async fn send(
         &self,
         user: &User,
-        question: &Question,
-    ) -> (ReviewOutcome, Result<Verdict, Unanswered>) {
-        let _asking = self.metrics.asking();
+        key: &ReviewKey,
+    ) -> (ReviewOutcome, Result<ReviewDecision, ReviewFailure>) {
+        let _in_flight = self.metrics.in_flight();
         let started = Instant::now();
-        let body = wire::request(user, &question.attributes);
-        let answered = post_review(&self.upstream, PATH, body, ANSWER_MAX_BYTES).await;
-        self.metrics.took(started.elapsed());
-        match answered {
+        let body = wire::request(user, &key.attributes);
+        let response = post_review(&self.upstream, PATH, body, RESPONSE_MAX_BYTES).await;
+        self.metrics.observe_duration(started.elapsed());
+        match response {
             Ok(body) => {
-                self.health.answered();
-                judge(&body)
+                self.backoff.answered();
+                evaluate(&body)
             }
             Err(error) => {
-                let (outcome, unanswered) = failure(&error);
-                self.health.failed(question, started, &error, unanswered);
-                tracing::debug!(%error, "an access review was not answered");
-                (outcome, Err(unanswered))
+                let (outcome, failure) = classify(&error);
+                let is_down = failure == ReviewFailure::UpstreamDown;
+                self.backoff.failed(key.clone(), backoff(&error, is_down, started.elapsed()));
+                tracing::debug!(%error, "an access review failed");
+                (outcome, Err(failure))
             }
         }
     }
 }
 
-/// Reads an answer. A denial with an evaluation error is none: the API server answers such a request with 500, in words that are not told here.
-pub(super) fn judge(body: &Bytes) -> (ReviewOutcome, Result<Verdict, Unanswered>) {
+/// Reads the decision in a response. A denial with an evaluation error counts as no decision: the API
+/// server answers such a request with 500 and a message that Weir does not have.
+pub(super) fn evaluate(body: &Bytes) -> (ReviewOutcome, Result<ReviewDecision, ReviewFailure>) {
     let Some(status) = wire::status(body) else {
-        return (ReviewOutcome::Failed, Err(Unanswered::Refused));
+        return (ReviewOutcome::Failed, Err(ReviewFailure::Refused));
     };
     let allowed = status.allowed && !status.denied;
     if !allowed && (status.allowed || !status.evaluation_error.is_empty()) {
-        return (ReviewOutcome::Undecided, Err(Unanswered::Refused));
+        return (ReviewOutcome::Undecided, Err(ReviewFailure::Refused));
     }
     let outcome = if allowed { ReviewOutcome::Allowed } else { ReviewOutcome::Denied };
-    (outcome, Ok(Verdict { allowed, reason: status.reason.into() }))
+    (outcome, Ok(ReviewDecision { allowed, reason: status.reason.into() }))
 }
 
-fn failure(error: &UpstreamError) -> (ReviewOutcome, Unanswered) {
+fn classify(error: &UpstreamError) -> (ReviewOutcome, ReviewFailure) {
     match error {
         UpstreamError::Connect { .. } | UpstreamError::Lost(_) => {
-            (ReviewOutcome::Unreachable, Unanswered::Away)
+            (ReviewOutcome::Unreachable, ReviewFailure::UpstreamDown)
         }
-        UpstreamError::Timeout(_) => (ReviewOutcome::Timeout, Unanswered::Away),
+        UpstreamError::Timeout(_) => (ReviewOutcome::Timeout, ReviewFailure::UpstreamDown),
         UpstreamError::Status { code, .. } => match *code {
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
-                (ReviewOutcome::Refused, Unanswered::Refused)
+                (ReviewOutcome::Refused, ReviewFailure::Refused)
             }
-            StatusCode::TOO_MANY_REQUESTS => (ReviewOutcome::Throttled, Unanswered::Refused),
-            code if code.is_server_error() => (ReviewOutcome::Failed, Unanswered::Away),
-            _ => (ReviewOutcome::Failed, Unanswered::Refused),
+            StatusCode::TOO_MANY_REQUESTS => (ReviewOutcome::Throttled, ReviewFailure::Refused),
+            code if code.is_server_error() => (ReviewOutcome::Failed, ReviewFailure::UpstreamDown),
+            _ => (ReviewOutcome::Failed, ReviewFailure::Refused),
         },
         UpstreamError::Credentials(_)
         | UpstreamError::TooLong(_)
         | UpstreamError::Request(_)
-        | UpstreamError::Malformed(_) => (ReviewOutcome::Failed, Unanswered::Refused),
+        | UpstreamError::Malformed(_) => (ReviewOutcome::Failed, ReviewFailure::Refused),
     }
 }
 
+/// Returns how to back off after a review that failed after `elapsed`. The outage is remembered for at
+/// least that time, so that the next caller does not wait that long again. Only throttling pauses all
+/// reviews: it is not about this review alone.
+fn backoff(error: &UpstreamError, is_down: bool, elapsed: Duration) -> Failure {
+    let is_certain = matches!(error, UpstreamError::Connect { .. });
+    let outage = is_down.then(|| Outage { is_certain, remember_for: elapsed.max(BACKOFF) });
+    let pause = match error {
+        UpstreamError::Status { code: StatusCode::TOO_MANY_REQUESTS, retry_after, .. } => {
+            Some(throttle_pause(*retry_after))
+        }
+        _ => None,
+    };
+    Failure { outage, pause }
+}
+
 const PATH: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
-/// Below the 100 streams that kube-apiserver allows on an HTTP/2 connection, with room for Weir's other requests. At a millisecond each that
-/// is some ten thousand a second; more would only queue in the upstream.
-const UNDER_WAY_MAX: usize = 64;
-/// How long a question waits for one of those places before its request is forwarded: an upstream that is that far behind will not be quick with
-/// the next one.
-const PLACE_WAIT: Duration = Duration::from_secs(2);
-/// An answer repeats the question, escaped, with a line of managed fields for each of its fields.
-const ANSWER_MAX_BYTES: usize = 1024 * 1024;
+/// Below the 100 streams that kube-apiserver allows on an HTTP/2 connection, so that some are left for
+/// Weir's other requests. At a millisecond each this is about ten thousand reviews a second; more would
+/// only queue in the upstream.
+const IN_FLIGHT_MAX: usize = 64;
+/// How long a review waits for a permit before its requests are forwarded. An upstream that is this far
+/// behind will not answer the next review quickly either.
+const PERMIT_TIMEOUT: Duration = Duration::from_secs(2);
+/// A response repeats the request, escaped, and has a line of managed fields for each of its fields.
+const RESPONSE_MAX_BYTES: usize = 1024 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_throttling_pauses_all_reviews() {
+        let pause = |code| {
+            let error = UpstreamError::Status {
+                code,
+                reason: String::new(),
+                message: String::new(),
+                retry_after: Some(Duration::from_secs(5)),
+            };
+            backoff(&error, false, Duration::ZERO).pause
+        };
+        assert_eq!(pause(StatusCode::TOO_MANY_REQUESTS), Some(Duration::from_secs(5)));
+        assert_eq!(pause(StatusCode::FORBIDDEN), None);
+    }
+}

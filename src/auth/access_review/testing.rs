@@ -1,4 +1,4 @@
-//! An upstream that answers access reviews as a test says, and counts them.
+//! An authorizer whose upstream answers access reviews as a test sets, and counts them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,58 +10,68 @@ use tokio::sync::watch;
 
 use crate::auth::attributes::Attributes;
 use crate::auth::authorizer::Authorizer;
+use crate::auth::authorizer::metrics::AuthorizationMetrics;
 use crate::auth::rbac::Rbac;
-use crate::auth::rbac::testing::Told;
+use crate::auth::rbac::testing::TestRbac;
 use crate::auth::user::User;
 use crate::config::AuthorizationConfig;
-use crate::telemetry::auth_metrics::authorization::AuthorizationMetrics;
 use crate::upstream::testing::{Speaks, TestServer, answer};
 
-/// What it answers from now on.
+/// How the upstream answers.
 #[derive(Clone, Debug)]
 pub(crate) enum Reply {
     Allow,
     Deny,
-    /// Allowed for this user alone, as the body says who asks.
+    /// Allows only this user.
     AllowOnly(&'static str),
-    /// Allowed for so many that came first, as they came.
+    /// Allows this number of reviews and denies all later ones.
     AllowFirst(usize),
     Status(&'static str),
     Code(u16),
-    /// Nothing, until it is told something else.
+    /// Does not answer until the reply is changed.
     Hold,
 }
 
-pub(crate) struct Script {
+/// The authorizer and its upstream.
+pub(crate) struct ReviewServer {
     pub(crate) authorizer: Arc<Authorizer>,
     reply: watch::Sender<Reply>,
-    asked: Arc<Mutex<Vec<String>>>,
+    /// The bodies of all reviews.
+    reviews: Arc<Mutex<Vec<String>>>,
     _server: TestServer,
 }
 
-impl Script {
+impl ReviewServer {
     pub(crate) async fn start(config: &AuthorizationConfig, reply: Reply) -> Self {
-        Self::with(config, reply, None).await
+        Self::start_with(config, reply, None).await
     }
 
-    pub(crate) async fn with_rbac(config: &AuthorizationConfig, reply: Reply, told: &Told) -> Self {
-        Self::with(config, reply, Some(Arc::clone(&told.rbac))).await
+    pub(crate) async fn with_rbac(
+        config: &AuthorizationConfig,
+        reply: Reply,
+        rbac: &TestRbac,
+    ) -> Self {
+        Self::start_with(config, reply, Some(Arc::clone(&rbac.rbac))).await
     }
 
-    async fn with(config: &AuthorizationConfig, reply: Reply, rbac: Option<Arc<Rbac>>) -> Self {
+    async fn start_with(
+        config: &AuthorizationConfig,
+        reply: Reply,
+        rbac: Option<Arc<Rbac>>,
+    ) -> Self {
         let (sender, receiver) = watch::channel(reply);
-        let asked = Arc::new(Mutex::new(Vec::new()));
-        let seen = Arc::clone(&asked);
+        let reviews = Arc::new(Mutex::new(Vec::new()));
+        let received = Arc::clone(&reviews);
         let server = TestServer::start(Speaks::http1(), move |request| {
-            let (mut reply, seen) = (receiver.clone(), Arc::clone(&seen));
+            let (mut reply, received) = (receiver.clone(), Arc::clone(&received));
             async move {
                 assert_eq!(request.uri(), "/apis/authorization.k8s.io/v1/subjectaccessreviews");
                 let body = request.into_body().collect().await.unwrap().to_bytes();
                 let body = String::from_utf8(body.to_vec()).unwrap();
                 let count = {
-                    let mut seen = seen.lock();
-                    seen.push(body.clone());
-                    seen.len()
+                    let mut received = received.lock();
+                    received.push(body.clone());
+                    received.len()
                 };
                 let reply = reply.wait_for(|reply| !matches!(reply, Reply::Hold)).await;
                 let status = match reply.unwrap().clone() {
@@ -84,21 +94,22 @@ impl Script {
         .await;
         let metrics = AuthorizationMetrics::register(&Registry::new()).unwrap();
         let authorizer = Authorizer::new(config, server.upstream(false).await, rbac, metrics);
-        Self { authorizer, reply: sender, asked, _server: server }
+        Self { authorizer, reply: sender, reviews, _server: server }
     }
 
+    /// Sets how the upstream answers from now on.
     pub(crate) fn reply(&self, reply: Reply) {
         self.reply.send_replace(reply);
     }
 
-    /// How many reviews arrived so far.
-    pub(crate) fn asked(&self) -> usize {
-        self.asked.lock().len()
+    /// Returns the number of reviews received.
+    pub(crate) fn review_count(&self) -> usize {
+        self.reviews.lock().len()
     }
 
-    /// Their bodies.
+    /// Returns the bodies of the reviews received.
     pub(crate) fn bodies(&self) -> Vec<String> {
-        self.asked.lock().clone()
+        self.reviews.lock().clone()
     }
 }
 
@@ -119,19 +130,26 @@ pub(crate) fn user(name: &str, groups: &[&str]) -> Arc<User> {
 
 pub(crate) fn attributes(uri: &str) -> Attributes {
     let (path, query) = uri.split_once('?').unwrap_or((uri, ""));
-    Attributes::of(&crate::api::request_info::RequestInfo::parse(&http::Method::GET, path, query))
+    Attributes::from_request(&crate::api::request_info::RequestInfo::parse(
+        &http::Method::GET,
+        path,
+        query,
+    ))
 }
 
-/// Lets time pass for Weir, while sockets go on in real time: a clock that is paused throughout would run ahead of them.
+/// Advances tokio's clock. It is not paused throughout the test, because it would then run ahead of the
+/// sockets, which use real time.
 pub(crate) async fn pass(time: Duration) {
     tokio::time::pause();
     tokio::time::advance(time).await;
     tokio::time::resume();
 }
 
-/// Waits for a condition.
-pub(crate) async fn until(mut condition: impl FnMut() -> bool) {
+/// Waits for a condition, at most a minute of real time.
+pub(crate) async fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    let started = std::time::Instant::now();
     while !condition() {
+        assert!(started.elapsed() < Duration::from_secs(60), "not within a minute: {what}");
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }

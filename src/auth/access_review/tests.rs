@@ -1,4 +1,4 @@
-//! The words of a review, and the memory of its answers.
+//! The JSON of a review, and the cache of cache.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,16 +6,16 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::decisions::{ALLOWED_MAX_BYTES, DENIED_MAX_BYTES, Decisions, Found};
-use super::reviewer::judge;
+use super::decision_cache::{ALLOWED_MAX_BYTES, CachedDecision, DENIED_MAX_BYTES, DecisionCache};
+use super::metrics::ReviewOutcome;
+use super::reviewer::evaluate;
 use super::testing::{attributes, config, pass, user};
-use super::{Outcome, Question, Unanswered, Verdict, wire};
+use super::{ReviewDecision, ReviewFailure, ReviewKey, ReviewResult, wire};
 use crate::auth::user::User;
 use crate::config::AuthorizationConfig;
-use crate::telemetry::auth_metrics::authorization::ReviewOutcome;
 
 #[test]
-fn a_review_is_written_as_the_upstream_writes_its_own() {
+fn a_review_has_the_json_of_the_upstreams_own() {
     let extra = BTreeMap::from([("k".to_owned(), vec!["v".to_owned()])]);
     let groups = vec!["dev".to_owned(), "system:authenticated".to_owned()];
     let alice = User::new("alice".to_owned(), "u1".to_owned(), groups, extra);
@@ -49,100 +49,109 @@ fn a_review_is_written_as_the_upstream_writes_its_own() {
 }
 
 #[test]
-fn answers_are_judged_as_the_upstream_judges_its_own() {
-    let judge = |status: &str| judge(&format!(r#"{{"status":{status}}}"#).into());
+fn responses_are_evaluated_as_in_the_upstream() {
+    let evaluate = |status: &str| evaluate(&format!(r#"{{"status":{status}}}"#).into());
     let rows = [
         (r#"{"allowed":true}"#, ReviewOutcome::Allowed, Ok(true)),
         (r#"{"allowed":true,"evaluationError":"x"}"#, ReviewOutcome::Allowed, Ok(true)),
         (r#"{"allowed":false,"reason":"r"}"#, ReviewOutcome::Denied, Ok(false)),
         (r#"{"allowed":false,"denied":true}"#, ReviewOutcome::Denied, Ok(false)),
-        // The API server answers a request of which it cannot tell with 500.
+        // The API server answers such a request with 500.
         (
             r#"{"allowed":false,"evaluationError":"x"}"#,
             ReviewOutcome::Undecided,
-            Err(Unanswered::Refused),
+            Err(ReviewFailure::Refused),
         ),
-        (r#"{"allowed":true,"denied":true}"#, ReviewOutcome::Undecided, Err(Unanswered::Refused)),
-        ("{}", ReviewOutcome::Failed, Err(Unanswered::Refused)),
-        ("[", ReviewOutcome::Failed, Err(Unanswered::Refused)),
+        (
+            r#"{"allowed":true,"denied":true}"#,
+            ReviewOutcome::Undecided,
+            Err(ReviewFailure::Refused),
+        ),
+        ("{}", ReviewOutcome::Failed, Err(ReviewFailure::Refused)),
+        ("[", ReviewOutcome::Failed, Err(ReviewFailure::Refused)),
     ];
     for (status, outcome, allowed) in rows {
-        let (judged, verdict) = judge(status);
+        let (counted, decision) = evaluate(status);
         assert_eq!(
-            (judged, verdict.map(|verdict| verdict.allowed)),
+            (counted, decision.map(|decision| decision.allowed)),
             (outcome, allowed),
             "{status}"
         );
     }
 }
 
-fn question(name: usize) -> Question {
-    Question::new(&user("alice", &[]), &attributes(&format!("/api/v1/namespaces/a/secrets/{name}")))
+fn key(name: usize) -> ReviewKey {
+    ReviewKey::new(
+        &user("alice", &[]),
+        &attributes(&format!("/api/v1/namespaces/a/secrets/{name}")),
+    )
 }
 
-/// Asked now.
-fn verdict(allowed: bool) -> Outcome {
-    Outcome { asked: Instant::now(), result: Ok(Verdict { allowed, reason: Arc::default() }) }
+/// Returns the result of a review that is sent now.
+fn result(allowed: bool) -> ReviewResult {
+    let decision = Ok(ReviewDecision { allowed, reason: Arc::default() });
+    ReviewResult { sent_at: Instant::now(), decision }
 }
 
-async fn fresh(decisions: &Decisions, question: &Question) -> Option<bool> {
-    match decisions.find(question, None).await? {
-        Found::Fresh(verdict) => Some(verdict.allowed),
-        Found::Expired(_) => None,
+/// Returns the cached decision that has not expired.
+async fn fresh(cache: &DecisionCache, key: &ReviewKey) -> Option<bool> {
+    match cache.find(key, None).await? {
+        CachedDecision::Fresh(decision) => Some(decision.allowed),
+        CachedDecision::Expired(_) => None,
     }
 }
 
 #[tokio::test]
-async fn denials_evict_no_allows_and_all_have_their_bound() {
-    // They outlast the test on the busiest machine.
+async fn denied_decisions_do_not_evict_allowed_ones() {
+    // Longer than the test on a busy machine.
     let ttl = Duration::from_secs(3600);
-    let decisions =
-        Decisions::new(&AuthorizationConfig { allow_ttl: ttl, deny_ttl: ttl, ..config(0) });
-    decisions.remember(&question(0), &verdict(true)).await;
+    let cache =
+        DecisionCache::new(&AuthorizationConfig { allow_ttl: ttl, deny_ttl: ttl, ..config(0) });
+    cache.store(&key(0), &result(true)).await;
     for name in 1..16_000 {
-        decisions.remember(&question(name), &verdict(false)).await;
+        cache.store(&key(name), &result(false)).await;
     }
-    assert_eq!(fresh(&decisions, &question(0)).await, Some(true));
-    let denied = decisions.bytes(false);
-    assert!(denied > DENIED_MAX_BYTES / 2, "it was full: {denied}");
-    // The cache's housekeeping is behind by some hundred entries at most.
+    assert_eq!(fresh(&cache, &key(0)).await, Some(true));
+    let denied = cache.bytes(false);
+    assert!(denied > DENIED_MAX_BYTES / 2, "the partition was not filled: {denied}");
+    // moka's housekeeping lags behind by some hundred decisions at most.
     assert!(denied < DENIED_MAX_BYTES * 5 / 4, "{denied}");
-    assert!(decisions.bytes(true) < ALLOWED_MAX_BYTES);
+    assert!(cache.bytes(true) < ALLOWED_MAX_BYTES);
 }
 
-/// A selector of many short terms takes a hundred times its text.
+/// The parsed form of a selector with many short terms takes a hundred times the memory of its text.
 #[tokio::test]
-async fn what_is_remembered_is_weighed_with_all_its_parts() {
+async fn the_weight_of_a_decision_includes_all_parts_of_its_attributes() {
     const TERMS: usize = 80;
-    const QUESTIONS: usize = 2000;
+    const REVIEWS: usize = 2000;
     let ttl = Duration::from_secs(3600);
-    let decisions =
-        Decisions::new(&AuthorizationConfig { allow_ttl: ttl, deny_ttl: ttl, ..config(0) });
+    let cache =
+        DecisionCache::new(&AuthorizationConfig { allow_ttl: ttl, deny_ttl: ttl, ..config(0) });
     let selector = vec!["a"; TERMS].join(",");
-    let question = |name: usize| {
+    let key = |name: usize| {
         let list = format!("/api/v1/namespaces/{name}/pods?labelSelector={selector}");
-        Question::new(&user("alice", &[]), &attributes(&list))
+        ReviewKey::new(&user("alice", &[]), &attributes(&list))
     };
-    for name in 0..QUESTIONS {
-        decisions.remember(&question(name), &verdict(false)).await;
+    for name in 0..REVIEWS {
+        cache.store(&key(name), &result(false)).await;
     }
     let mut kept = 0;
-    for name in 0..QUESTIONS {
-        kept += usize::from(fresh(&decisions, &question(name)).await.is_some());
+    for name in 0..REVIEWS {
+        kept += usize::from(fresh(&cache, &key(name)).await.is_some());
     }
     let bytes = kept * TERMS * size_of::<crate::auth::attributes::LabelRequirement>();
     assert!(kept > 0 && bytes as u64 <= DENIED_MAX_BYTES, "{kept}: {bytes}");
 }
 
 #[tokio::test]
-async fn the_later_decision_counts() {
-    let decisions = Decisions::new(&config(60));
-    decisions.remember(&question(0), &verdict(true)).await;
-    decisions.remember(&question(0), &verdict(false)).await;
-    assert_eq!(fresh(&decisions, &question(0)).await, Some(false));
+async fn the_latest_decision_counts() {
+    let cache = DecisionCache::new(&config(60));
+    cache.store(&key(0), &result(true)).await;
+    cache.store(&key(0), &result(false)).await;
+    assert_eq!(fresh(&cache, &key(0)).await, Some(false));
     pass(Duration::from_secs(6)).await;
-    let Some(Found::Expired(known)) = decisions.find(&question(0), None).await else { panic!() };
-    assert!(!known.allowed, "the allow before it is forgotten");
-    decisions.remember(&question(0), &verdict(true)).await;
-    assert_eq!(fresh(&decisions, &question(0)).await, Some(true));
+    let Some(CachedDecision::Expired(decision)) = cache.find(&key(0), None).await else { panic!() };
+    assert!(!decision.allowed, "the earlier decision was removed");
+    cache.store(&key(0), &result(true)).await;
+    assert_eq!(fresh(&cache, &key(0)).await, Some(true));
 }

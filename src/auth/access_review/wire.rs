@@ -1,4 +1,5 @@
-//! A SubjectAccessReview as JSON: Go's own order of fields, and empty ones left out (semantics.md §12.3).
+//! A SubjectAccessReview as JSON, with the fields in Go's order and without empty ones
+//! (`docs/semantics.md` §12.3).
 
 use std::collections::BTreeMap;
 
@@ -8,14 +9,14 @@ use serde::{Deserialize, Serialize};
 use crate::auth::attributes::{Attributes, FieldRequirement, LabelRequirement, ResourceAttributes};
 use crate::auth::user::User;
 
-/// The review that asks whether a user may.
+/// Returns the review that asks whether `user` may do what `attributes` describe.
 pub(super) fn request(user: &User, attributes: &Attributes) -> Bytes {
     let (resource, path) = match attributes {
         Attributes::NonResource(attributes) => {
             let (path, verb) = (attributes.path.as_str(), attributes.verb.as_str());
             (None, Some(NonResource { path, verb }))
         }
-        Attributes::Resource(attributes) => (Some(Resource::of(attributes)), None),
+        Attributes::Resource(attributes) => (Some(Resource::new(attributes)), None),
     };
     let review = Review {
         kind: "SubjectAccessReview",
@@ -29,34 +30,34 @@ pub(super) fn request(user: &User, attributes: &Attributes) -> Bytes {
             extra: &user.extra,
             uid: &user.uid,
         },
-        status: Asked { allowed: false },
+        status: RequestStatus { allowed: false },
     };
-    // Texts, lists and maps of texts: there is nothing in it that JSON cannot write.
+    // Cannot fail: a review has only strings, and lists and maps of strings.
     serde_json::to_vec(&review).unwrap_or_default().into()
 }
 
-/// The status of an answer; `None` if it has none.
+/// Returns the status of a response; `None` if it has none.
 pub(super) fn status(body: &[u8]) -> Option<Status> {
     #[derive(Deserialize)]
-    struct Answer {
+    struct Response {
         status: Status,
     }
-    serde_json::from_slice(body).ok().map(|answer: Answer| answer.status)
+    serde_json::from_slice(body).ok().map(|response: Response| response.status)
 }
 
 /// `SubjectAccessReviewStatus`.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Status {
-    /// Whether somebody allows it.
+    /// Whether an authorizer allows it.
     pub(super) allowed: bool,
-    /// Whether somebody forbids it.
+    /// Whether an authorizer forbids it.
     #[serde(default)]
     pub(super) denied: bool,
-    /// Why.
+    /// The reason.
     #[serde(default)]
     pub(super) reason: String,
-    /// What went wrong on the way; something may be allowed all the same.
+    /// An error of an authorizer. The review may be allowed nevertheless.
     #[serde(default)]
     pub(super) evaluation_error: String,
 }
@@ -68,14 +69,14 @@ struct Review<'a> {
     api_version: &'static str,
     metadata: Empty,
     spec: Spec<'a>,
-    status: Asked,
+    status: RequestStatus,
 }
 
 #[derive(Serialize)]
 struct Empty {}
 
 #[derive(Serialize)]
-struct Asked {
+struct RequestStatus {
     allowed: bool,
 }
 
@@ -141,7 +142,7 @@ struct Requirement<'a> {
 }
 
 impl<'a> Resource<'a> {
-    fn of(attributes: &'a ResourceAttributes) -> Self {
+    fn new(attributes: &'a ResourceAttributes) -> Self {
         Self {
             namespace: &attributes.namespace,
             verb: attributes.verb,
@@ -150,14 +151,14 @@ impl<'a> Resource<'a> {
             resource: &attributes.gvr.resource,
             subresource: &attributes.subresource,
             name: &attributes.name,
-            field_selector: Selector::of(&attributes.fields),
-            label_selector: Selector::of(&attributes.labels),
+            field_selector: Selector::from_requirements(&attributes.fields),
+            label_selector: Selector::from_requirements(&attributes.labels),
         }
     }
 }
 
 impl<'a> Selector<'a> {
-    fn of<R>(requirements: &'a [R]) -> Option<Self>
+    fn from_requirements<R>(requirements: &'a [R]) -> Option<Self>
     where
         Requirement<'a>: From<&'a R>,
     {

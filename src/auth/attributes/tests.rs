@@ -1,13 +1,14 @@
-//! Attributes as kube-apiserver derives them (endpoints/request/requestinfo.go, endpoints/filters/authorization.go).
+//! Attributes as kube-apiserver derives them (`endpoints/request/requestinfo.go`,
+//! `endpoints/filters/authorization.go`).
 
 use http::Method;
 use proptest::prelude::*;
 
 use super::*;
 
-fn of(method: &str, uri: &str) -> Attributes {
+fn attributes(method: &str, uri: &str) -> Attributes {
     let (path, query) = uri.split_once('?').unwrap_or((uri, ""));
-    Attributes::of(&RequestInfo::parse(
+    Attributes::from_request(&RequestInfo::parse(
         &Method::from_bytes(method.as_bytes()).unwrap(),
         path,
         query,
@@ -15,20 +16,20 @@ fn of(method: &str, uri: &str) -> Attributes {
 }
 
 fn resource(uri: &str) -> Arc<ResourceAttributes> {
-    match of("GET", uri) {
+    match attributes("GET", uri) {
         Attributes::Resource(attributes) => attributes,
-        Attributes::NonResource(_) => panic!("{uri} is a resource's"),
+        Attributes::NonResource(_) => panic!("{uri} is a resource"),
     }
 }
 
-/// Verb, group, version, resource, subresource, namespace, name.
-fn words(attributes: &ResourceAttributes) -> [&str; 7] {
+/// Returns verb, group, version, resource, subresource, namespace and name.
+fn fields(attributes: &ResourceAttributes) -> [&str; 7] {
     let ResourceAttributes { verb, gvr, subresource, namespace, name, .. } = attributes;
     [verb, &gvr.group, &gvr.version, &gvr.resource, subresource, namespace, name]
 }
 
 #[test]
-fn names_and_namespaces_are_where_the_upstream_finds_them() {
+fn names_and_namespaces_are_derived_as_in_the_upstream() {
     let rows: &[(&str, [&str; 7])] = &[
         ("/api/v1/namespaces/a", ["get", "", "v1", "namespaces", "", "a", "a"]),
         ("/api/v1/namespaces/a/status", ["get", "", "v1", "namespaces", "status", "a", "a"]),
@@ -51,14 +52,14 @@ fn names_and_namespaces_are_where_the_upstream_finds_them() {
         ),
     ];
     for (uri, expected) in rows {
-        assert_eq!(words(&resource(uri)), *expected, "{uri}");
+        assert_eq!(fields(&resource(uri)), *expected, "{uri}");
     }
-    let Attributes::Resource(options) = of("OPTIONS", "/api/v1/pods") else { panic!() };
+    let Attributes::Resource(options) = attributes("OPTIONS", "/api/v1/pods") else { panic!() };
     assert_eq!(options.verb, "");
-    let Attributes::Resource(collection) = of("DELETE", "/api/v1/namespaces/a/pods") else {
+    let Attributes::Resource(collection) = attributes("DELETE", "/api/v1/namespaces/a/pods") else {
         panic!()
     };
-    assert_eq!(words(&collection), ["deletecollection", "", "v1", "pods", "", "a", ""]);
+    assert_eq!(fields(&collection), ["deletecollection", "", "v1", "pods", "", "a", ""]);
 }
 
 #[test]
@@ -70,7 +71,7 @@ fn other_paths_have_the_path_and_the_method() {
         ("HEAD", "/healthz/a%20b", "/healthz/a b", "head"),
     ] {
         let expected = NonResourceAttributes { path: path.to_owned(), verb: verb.to_owned() };
-        assert_eq!(of(method, uri), Attributes::NonResource(Arc::new(expected)), "{uri}");
+        assert_eq!(attributes(method, uri), Attributes::NonResource(Arc::new(expected)), "{uri}");
     }
 }
 
@@ -79,30 +80,30 @@ fn a_selector_that_cannot_be_parsed_is_left_out() {
     let attributes =
         resource("/api/v1/pods?fieldSelector=a&labelSelector=b%3D1,c%3E5,d+in+(z,y,z)");
     assert_eq!(attributes.fields, []);
-    let [b, d] = attributes.labels.as_slice() else { panic!("c>5 has no operator there") };
+    let [b, d] = attributes.labels.as_slice() else { panic!("there is no operator for c>5") };
     assert_eq!(
         (b.key.as_str(), b.operator, b.values.join(",")),
         ("b", LabelOperator::In, "1".into())
     );
     assert_eq!((d.key.as_str(), d.values.join(",")), ("d", "y,z".into()));
     assert_eq!(resource("/api/v1/pods?labelSelector=a%3D%3D%3D").labels, []);
-    // Other parameters that cannot be decoded leave the selectors alone, but lift no name.
+    // If another parameter cannot be decoded, the selectors stay, but no name is derived from them.
     let undecodable = resource("/api/v1/pods?limit=x&fieldSelector=metadata.name%3Dx");
     assert_eq!((&*undecodable.name, undecodable.fields.len()), ("", 1));
 }
 
 #[test]
-fn selectors_make_questions_differ() {
-    let one = of("GET", "/api/v1/pods?fieldSelector=spec.nodeName%3Dn1");
-    assert_ne!(one, of("GET", "/api/v1/pods?fieldSelector=spec.nodeName%3Dn2"));
-    assert_ne!(one, of("GET", "/api/v1/pods"));
-    assert_eq!(one, of("GET", "/api/v1/pods?limit=5&fieldSelector=spec.nodeName%3D%3Dn1"));
-    assert_ne!(of("GET", "/api/v1/pods"), of("GET", "/api/v1/pods?watch=1"));
+fn selectors_are_part_of_the_attributes() {
+    let one = attributes("GET", "/api/v1/pods?fieldSelector=spec.nodeName%3Dn1");
+    assert_ne!(one, attributes("GET", "/api/v1/pods?fieldSelector=spec.nodeName%3Dn2"));
+    assert_ne!(one, attributes("GET", "/api/v1/pods"));
+    assert_eq!(one, attributes("GET", "/api/v1/pods?limit=5&fieldSelector=spec.nodeName%3D%3Dn1"));
+    assert_ne!(attributes("GET", "/api/v1/pods"), attributes("GET", "/api/v1/pods?watch=1"));
 }
 
 #[test]
-fn what_selectors_take_is_counted() {
-    let weight = |uri: &str| of("GET", uri).weight_bytes();
+fn the_weight_includes_selectors() {
+    let weight = |uri: &str| attributes("GET", uri).weight_bytes();
     let plain = weight("/api/v1/pods");
     assert_eq!(plain, "v1pods".len());
     for (part, size) in [
@@ -123,7 +124,7 @@ fn what_selectors_take_is_counted() {
     assert_eq!((kept.labels.capacity(), kept.fields.capacity()), (4, 3));
 }
 
-/// A request by its parts, from which the model says what its attributes are.
+/// The parts of a request, from which the model derives the attributes.
 #[derive(Clone, Debug)]
 struct Parts {
     method: &'static str,
@@ -193,7 +194,7 @@ impl Parts {
                     set @ ("in" | "notin") => {
                         let operator =
                             if set == "in" { LabelOperator::In } else { LabelOperator::NotIn };
-                        // A gap within a set is another test's.
+                        // Empty values in a set are covered by another test.
                         let given = if values.contains(&"") { &["v"][..] } else { values };
                         (format!("{key} {set} ({})", given.join(",")), Some(operator), given)
                     }
@@ -210,7 +211,8 @@ impl Parts {
                 (text, operator.map(|operator| LabelRequirement { key, operator, values }))
             })
             .collect();
-        // The text has the order of the parts; the requirements are sorted by key, those of one key as they stand.
+        // The text keeps the order of the parts. Requirements are sorted by key; those of one key keep
+        // their order.
         terms.sort_by_key(|(_, term)| term.as_ref().map(|term| term.key.clone()));
         terms
     }
@@ -240,7 +242,7 @@ impl Parts {
         )
     }
 
-    /// What the upstream's code says, in the order in which it says so.
+    /// Derives the attributes in the order of the upstream's code.
     fn expected(&self) -> ResourceAttributes {
         let mut name = self.name.as_ref().map(|(name, _)| name.clone()).unwrap_or_default();
         let mut verb = match self.method {
@@ -282,6 +284,6 @@ proptest! {
     fn any_request_has_the_attributes_of_the_model(parts in parts()) {
         let uri = parts.uri();
         let expected = Attributes::Resource(Arc::new(parts.expected()));
-        prop_assert_eq!(of(parts.method, &uri), expected, "{} {}", parts.method, uri);
+        prop_assert_eq!(attributes(parts.method, &uri), expected, "{} {}", parts.method, uri);
     }
 }

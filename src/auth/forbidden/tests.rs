@@ -1,5 +1,5 @@
-//! 401s and 403s against those that kube-apiserver 1.36.2 with RBAC wrote (`recorded.jsonl`: one answer a line, asked for twice, as JSON and
-//! as protobuf).
+//! Compares 401s and 403s with those of kube-apiserver 1.36.2 with RBAC (`recorded.jsonl`: one response
+//! per line, in JSON and in protobuf).
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -11,7 +11,7 @@ use crate::codec::protobuf;
 
 fn attributes(method: &str, uri: &str) -> Attributes {
     let (path, query) = uri.split_once('?').unwrap_or((uri, ""));
-    Attributes::of(&RequestInfo::parse(
+    Attributes::from_request(&RequestInfo::parse(
         &Method::from_bytes(method.as_bytes()).unwrap(),
         path,
         query,
@@ -23,7 +23,7 @@ fn user(name: &str) -> User {
 }
 
 #[test]
-fn a_403_is_the_upstreams_byte_for_byte() {
+fn a_403_equals_the_upstreams() {
     let mut count = 0;
     for line in include_str!("recorded.jsonl").lines() {
         let row: serde_json::Value = serde_json::from_str(line).unwrap();
@@ -39,7 +39,7 @@ fn a_403_is_the_upstreams_byte_for_byte() {
 }
 
 #[test]
-fn a_401_is_the_upstreams_byte_for_byte() {
+fn a_401_equals_the_upstreams() {
     let json = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"Unauthorized","reason":"Unauthorized","code":401}"#;
     assert_eq!(unauthorized().to_json(), json);
     let bytes = "azhzAAoMCgJ2MRIGU3RhdHVzEjAKBgoAEgAaABIHRmFpbHVyZRoMVW5hdXRob3JpemVkIgxVbmF1dGhvcml6ZWQwkQMaACIA";
@@ -47,7 +47,7 @@ fn a_401_is_the_upstreams_byte_for_byte() {
 }
 
 #[test]
-fn a_reason_follows_as_it_is() {
+fn a_reason_is_not_escaped() {
     let status = forbidden(&user("<a>"), &attributes("GET", "/metrics"), "RBAC: <b> & c\nno");
     assert_eq!(
         status.message,
@@ -56,13 +56,13 @@ fn a_reason_follows_as_it_is() {
 }
 
 #[test]
-fn texts_are_quoted_as_go_does() {
+fn strings_are_quoted_as_in_go() {
     let quoted = |text: &str| {
         let mut out = String::new();
         push_quoted(&mut out, text);
         out
     };
-    // Go's strconv.Quote of the same.
+    // The output of Go's `strconv.Quote` for these strings.
     assert_eq!(
         quoted("\u{1}\u{7}\u{8}\u{b}\u{c}\n\r\t'\"\\\u{7f}"),
         r#""\x01\a\b\v\f\n\r\t'\"\\\x7f""#

@@ -1,13 +1,15 @@
-//! Checks what is allowed here against access reviews, and turns it off when they differ.
+//! Checks decisions of RBAC by access reviews, and disables RBAC when they differ.
 //!
-//! An authorizer that is asked before RBAC may deny what RBAC allows (a webhook, or any in `--authorization-config`), and no discovery tells of it.
-//! So a sample of what is allowed here is put to an access review as well.
+//! An authorizer that comes before RBAC may deny what RBAC allows (a webhook, or any authorizer in
+//! `--authorization-config`), and discovery does not show the authorizers. So a sample of what RBAC
+//! allows is also checked by an access review.
 //!
-//! One denial is no difference yet: a revocation may be on its way here, or a new binding on its way to the API server's authorizer, which is told
-//! of it by a watch as Weir is. So the same is asked once more after a while; until that is settled, everything that is allowed here is checked.
-//! Only a denial that stands turns RBAC off, for the life of the process: what it allowed may have been wrong in many other cases.
+//! A single denial is not a mismatch yet: a revocation may be on its way to Weir, or a new binding on its
+//! way to the API server's authorizer, which also follows a watch. So the same request is checked again
+//! after a delay, and until that is done every allowed request is checked. Only a denial that persists
+//! disables RBAC, for the lifetime of the process: other decisions may have been wrong as well.
 //!
-//! Lock order: `doubts`, alone and never across an await.
+//! Lock order: `mismatches`, alone and never across an await.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -18,102 +20,106 @@ use tokio::time::Instant;
 use crate::auth::attributes::Attributes;
 use crate::auth::user::{User, UserKey};
 
-/// See the module.
+/// The sampling of checks, and the suspected mismatches.
 #[derive(Debug)]
 pub(super) struct Checks {
     one_in: u32,
-    off: AtomicBool,
-    doubts: Mutex<Vec<Doubt>>,
-    doubted: AtomicUsize,
+    is_disabled: AtomicBool,
+    mismatches: Mutex<Vec<Mismatch>>,
+    /// The length of `mismatches`, to be read without the lock.
+    mismatch_count: AtomicUsize,
 }
 
-/// Something that is allowed here and was denied by a review.
+/// A request that RBAC allows and an access review denied.
 #[derive(Debug)]
-struct Doubt {
+struct Mismatch {
     user: UserKey,
     attributes: Attributes,
     since: Instant,
 }
 
-/// What follows from a denial.
+/// What follows from a mismatch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
-    /// It is to be asked again after so long.
-    Doubted(Duration),
-    /// It stands: RBAC is off from now on.
-    Off,
+pub(super) enum MismatchResult {
+    /// The same request must be checked again after this delay.
+    CheckAgain(Duration),
+    /// The mismatch persisted. RBAC is disabled from now on.
+    Disabled,
 }
 
 impl Checks {
-    /// Checks one in so many.
+    /// Creates checks of one in `one_in` allowed requests.
     pub(super) fn new(one_in: u32) -> Self {
         Self {
             one_in: one_in.max(1),
-            off: AtomicBool::new(false),
-            doubts: Mutex::default(),
-            doubted: AtomicUsize::new(0),
+            is_disabled: AtomicBool::new(false),
+            mismatches: Mutex::default(),
+            mismatch_count: AtomicUsize::new(0),
         }
     }
 
-    /// Whether RBAC was turned off.
-    pub(super) fn is_off(&self) -> bool {
-        self.off.load(Ordering::Acquire)
+    /// Returns whether RBAC is disabled.
+    pub(super) fn is_disabled(&self) -> bool {
+        self.is_disabled.load(Ordering::Acquire)
     }
 
-    /// Whether what was just allowed is to be checked.
+    /// Returns whether to check the request that was just allowed.
     pub(super) fn is_due(&self) -> bool {
-        // At random: what comes in a rhythm must not always escape.
-        self.doubted.load(Ordering::Relaxed) > 0 || fastrand::u32(..self.one_in) == 0
+        // Random, so that requests at regular intervals do not always escape the sample.
+        self.mismatch_count.load(Ordering::Relaxed) > 0 || fastrand::u32(..self.one_in) == 0
     }
 
-    /// A review agreed, or it is no longer allowed here either.
-    pub(super) fn settle(&self, user: &User, attributes: &Attributes) {
-        if self.doubted.load(Ordering::Relaxed) > 0 {
-            self.change(|doubts| doubts.retain(|doubt| !doubt.is_of(user, attributes)));
+    /// Notes that a review agreed, or that RBAC no longer allows the request either.
+    pub(super) fn matched(&self, user: &User, attributes: &Attributes) {
+        if self.mismatch_count.load(Ordering::Relaxed) > 0 {
+            self.change(|mismatches| {
+                mismatches.retain(|mismatch| !mismatch.is_for(user, attributes));
+            });
         }
     }
 
-    /// A review denied what is still allowed here.
-    pub(super) fn doubt(&self, user: &User, attributes: &Attributes) -> Verdict {
+    /// Notes that a review denied a request that RBAC still allows.
+    pub(super) fn mismatched(&self, user: &User, attributes: &Attributes) -> MismatchResult {
         let now = Instant::now();
-        self.change(|doubts| {
-            doubts.retain(|doubt| now.duration_since(doubt.since) < FORGET_AFTER);
-            let Some(doubt) = doubts.iter().find(|doubt| doubt.is_of(user, attributes)) else {
-                // Beyond the bound those that are there suffice.
-                if doubts.len() < DOUBTS_MAX {
+        self.change(|mismatches| {
+            mismatches.retain(|mismatch| now.duration_since(mismatch.since) < MISMATCH_TTL);
+            let known = mismatches.iter().find(|mismatch| mismatch.is_for(user, attributes));
+            let Some(mismatch) = known else {
+                // At the limit, those in the list suffice.
+                if mismatches.len() < MISMATCHES_MAX {
                     let (user, attributes) = (user.key(), attributes.clone());
-                    doubts.push(Doubt { user, attributes, since: now });
+                    mismatches.push(Mismatch { user, attributes, since: now });
                 }
-                return Verdict::Doubted(ASK_AGAIN);
+                return MismatchResult::CheckAgain(RECHECK_DELAY);
             };
-            let age = now.duration_since(doubt.since);
-            if age < ASK_AGAIN {
-                return Verdict::Doubted(ASK_AGAIN - age);
+            let age = now.duration_since(mismatch.since);
+            if age < RECHECK_DELAY {
+                return MismatchResult::CheckAgain(RECHECK_DELAY - age);
             }
-            doubts.clear();
-            self.off.store(true, Ordering::Release);
-            Verdict::Off
+            mismatches.clear();
+            self.is_disabled.store(true, Ordering::Release);
+            MismatchResult::Disabled
         })
     }
 
-    fn change<T>(&self, change: impl FnOnce(&mut Vec<Doubt>) -> T) -> T {
-        let mut doubts = self.doubts.lock();
-        let result = change(&mut doubts);
-        self.doubted.store(doubts.len(), Ordering::Relaxed);
+    fn change<T>(&self, change: impl FnOnce(&mut Vec<Mismatch>) -> T) -> T {
+        let mut mismatches = self.mismatches.lock();
+        let result = change(&mut mismatches);
+        self.mismatch_count.store(mismatches.len(), Ordering::Relaxed);
         result
     }
 }
 
-impl Doubt {
-    fn is_of(&self, user: &User, attributes: &Attributes) -> bool {
+impl Mismatch {
+    fn is_for(&self, user: &User, attributes: &Attributes) -> bool {
         self.user == user.key() && self.attributes == *attributes
     }
 }
 
-/// How long a denial must stand. Watches tell of a change in milliseconds, to Weir and to the API server's authorizer; one that had to be
-/// opened anew, in seconds.
-const ASK_AGAIN: Duration = Duration::from_secs(5);
-/// A doubt that nobody came back to is dropped, and the next check of the same begins anew.
-const FORGET_AFTER: Duration = Duration::from_secs(60);
-/// Doubts at once. One that stands is enough.
-const DOUBTS_MAX: usize = 64;
+/// How long a denial must persist. Watches deliver a change to Weir and to the API server's authorizer
+/// within milliseconds, or within seconds if a watch had to be reopened.
+const RECHECK_DELAY: Duration = Duration::from_secs(5);
+/// A mismatch that is not checked again is forgotten after this time.
+const MISMATCH_TTL: Duration = Duration::from_secs(60);
+/// Suspected mismatches at once. A single one that persists is enough to disable RBAC.
+const MISMATCHES_MAX: usize = 64;

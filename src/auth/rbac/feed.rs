@@ -1,16 +1,19 @@
-//! Keeps what is known of one resource equal to the upstream, by a watcher of Weir's own cache of it.
+//! Keeps Weir's copy of one RBAC resource equal to the upstream, by a watcher of Weir's own cache of it.
 //!
-//! An event is applied as the cache is told it, so a revocation counts from then on. What is known may be relied on while it can be shown that the
-//! cache is told everything, and the kinds of silence are told apart so:
+//! An event is applied as soon as the cache receives it, so a revocation takes effect then. The copy is
+//! valid while it can be shown that the cache receives every event. There are two kinds of silence:
 //!
-//! * A watch that is known to be broken counts no longer than it takes to open the next one when it reached its time-out, as it does every few
-//!   minutes. After a longer break everything has to be shown anew.
-//! * A watch that is silent may be dead without knowing. Whatever it tells shows that it is not; after ten seconds without a word a
-//!   second, short watch asks ([`CacheHandle::is_current`]). What that shows is what the authorizer of the instance that answers
-//!   knows as well: it learns of roles and bindings by watches of the same cache.
+//! * A watch that is known to be closed invalidates the copy, unless it is reopened quickly. Watches reach
+//!   their time-out every few minutes, and reopening one takes milliseconds. After a longer gap the copy
+//!   must be verified again.
+//! * An open but silent watch may be dead without anybody noticing. Whatever it delivers shows that it is
+//!   alive. After ten seconds of silence a second, short watch asks whether anything is missing
+//!   ([`CacheHandle::is_current`]). The authorizer of the API server that answers has the same
+//!   information: it follows roles and bindings by watches of the same cache.
 //!
-//! A cache that ends, is replaced by another list, or overtakes the watcher is watched anew. What was known meanwhile is not relied on, and gives way
-//! in one step to the new state. The handle in use keeps the cache from being stopped as idle.
+//! If the cache stops, is replaced by a new list, or overtakes the watcher, the feed starts a new watch.
+//! Until that has delivered the whole state, the old copy is invalid; then it is replaced in one step.
+//! The handle that the feed holds keeps the cache from being stopped as idle.
 
 use std::collections::HashMap;
 use std::pin::pin;
@@ -22,10 +25,10 @@ use futures_util::future::{Fuse, FusedFuture};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::api::resource::Representation;
-use crate::auth::rbac::index::Key;
-use crate::auth::rbac::known::Known;
+use crate::auth::rbac::index::ObjectKey;
 use crate::auth::rbac::policy::Policy;
 use crate::auth::rbac::resource::RbacResource;
+use crate::auth::rbac::state::RbacState;
 use crate::cache::core::event::Event;
 use crate::cache::core::watch_cache::State;
 use crate::cache::core::watcher::{ObjectBatch, WatchFilter, WatchStart, Watcher};
@@ -33,109 +36,119 @@ use crate::cache::handle::{CacheHandle, Refusal};
 use crate::cache::registry::Registry;
 use crate::codec::object::Object;
 
-/// Runs until the registry stops, or the task is dropped.
-pub(super) async fn feed(known: Arc<Known>, registry: Registry, resource: RbacResource) {
-    let mut told = None;
+/// Follows one resource until the registry stops or the task is dropped.
+pub(super) async fn feed(state: Arc<RbacState>, registry: Registry, resource: RbacResource) {
+    let mut logged = None;
     loop {
         let ready = registry.ready(&resource.gvr(), "", Representation::Json, READY_TIMEOUT).await;
         match ready {
             Ok(handle) => {
-                told = None;
-                Feed::new(&known, resource, &handle).follow().await;
-                known.rely_until(resource, None);
-                tracing::debug!(resource = resource.as_str(), "watched anew");
+                logged = None;
+                Feed::new(&state, resource, &handle).follow().await;
+                state.set_valid_until(resource, None);
+                tracing::debug!(resource = resource.as_str(), "starting a new watch");
             }
             Err(Refusal::Stopping) => return,
-            // It may come to be there: the upstream was away, or a right was missing.
-            Err(refusal) if told != Some(refusal) => {
+            // This may change: the upstream was down, or a permission was missing.
+            Err(refusal) if logged != Some(refusal) => {
                 let (resource, reason) = (resource.as_str(), refusal.as_str());
-                tracing::warn!(resource, reason, "RBAC cannot be decided here");
-                told = Some(refusal);
+                tracing::warn!(
+                    resource,
+                    reason,
+                    "cannot decide by the cluster's roles and bindings"
+                );
+                logged = Some(refusal);
             }
             Err(_) => {}
         }
-        sleep(RETRY).await;
+        sleep(RETRY_DELAY).await;
     }
 }
 
-/// One cache being followed.
+/// Follows one cache.
 struct Feed<'a> {
-    known: &'a Known,
+    state: &'a RbacState,
     resource: RbacResource,
     handle: &'a CacheHandle,
-    /// As of when everything is known, once that was shown.
-    shown: Option<Instant>,
-    /// Since when the upstream's watch is not open.
-    broken: Option<Instant>,
-    /// When the upstream was last asked whether everything is known.
-    asked: Option<Instant>,
+    /// The latest time as of which the copy is known to be complete; `None` before the first
+    /// verification.
+    verified_at: Option<Instant>,
+    /// Since when the upstream's watch is closed.
+    closed_since: Option<Instant>,
+    /// When the last verification started.
+    verification_started: Option<Instant>,
 }
 
 impl<'a> Feed<'a> {
-    fn new(known: &'a Known, resource: RbacResource, handle: &'a CacheHandle) -> Self {
-        Self { known, resource, handle, shown: None, broken: None, asked: None }
+    fn new(state: &'a RbacState, resource: RbacResource, handle: &'a CacheHandle) -> Self {
+        let (verified_at, closed_since, verification_started) = (None, None, None);
+        Self { state, resource, handle, verified_at, closed_since, verification_started }
     }
 
-    /// Returns when the watcher has ended.
+    /// Applies events until the watcher has ended.
     async fn follow(mut self) {
         let cache = self.handle.cache();
         let Ok(mut watcher) = cache.watch(WatchFilter::default(), WatchStart::InitialEvents) else {
             return;
         };
         let (mut progress, mut watching) = (cache.progress(), self.handle.watching());
-        let mut asking = pin!(Fuse::terminated());
+        let mut verification = pin!(Fuse::terminated());
         while self.drain(&mut watcher).await {
-            if self.is_reopened(*watching.borrow_and_update()) {
-                // What was asked before tells nothing of what was missed.
-                asking.set(Fuse::terminated());
+            if self.reopened_after_gap(*watching.borrow_and_update()) {
+                // A verification from before the gap does not cover it.
+                verification.set(Fuse::terminated());
             }
-            self.known.rely_until(self.resource, self.reliable_until());
+            self.state.set_valid_until(self.resource, self.valid_until());
             tokio::select! {
                 biased;
                 () = watcher.woken() => {}
                 Ok(()) = progress.changed() => {
-                    self.shown = self.shown.map(|_| Instant::now());
+                    self.verified_at = self.verified_at.map(|_| Instant::now());
                 }
                 Ok(()) = watching.changed() => {}
-                shown = asking.as_mut() => if shown {
-                    self.shown = self.shown.max(self.asked);
+                is_current = verification.as_mut() => if is_current {
+                    self.verified_at = self.verified_at.max(self.verification_started);
                 },
-                () = sleep_until(self.ask_at()), if self.broken.is_none() && asking.is_terminated() => {
-                    self.asked = Some(Instant::now());
-                    asking.set(self.handle.is_current(ASK_TIMEOUT).fuse());
+                () = sleep_until(self.verify_at()),
+                    if self.closed_since.is_none() && verification.is_terminated() =>
+                {
+                    self.verification_started = Some(Instant::now());
+                    verification.set(self.handle.is_current(VERIFY_TIMEOUT).fuse());
                 }
             }
         }
     }
 
-    /// Takes note whether the upstream's watch is open. Returns whether it is again, after so long that something may have been missed.
-    fn is_reopened(&mut self, open: bool) -> bool {
+    /// Notes whether the upstream's watch is open. Returns true if it was reopened after a gap in which
+    /// events may have been missed; the copy must then be verified again.
+    fn reopened_after_gap(&mut self, is_open: bool) -> bool {
         let now = Instant::now();
-        if !open {
-            self.broken.get_or_insert(now);
+        if !is_open {
+            self.closed_since.get_or_insert(now);
             return false;
         }
-        let long = self.broken.take().is_some_and(|since| now.duration_since(since) > REOPEN);
-        if long {
-            (self.shown, self.asked) = (None, None);
+        let closed_since = self.closed_since.take();
+        let has_gap = closed_since.is_some_and(|since| now.duration_since(since) > REOPEN_MAX);
+        if has_gap {
+            (self.verified_at, self.verification_started) = (None, None);
         }
-        long
+        has_gap
     }
 
-    /// Until when what is known may be relied on.
-    fn reliable_until(&self) -> Option<Instant> {
-        let until = self.shown? + RELIABLE;
-        Some(self.broken.map_or(until, |since| until.min(since + REOPEN)))
+    /// Returns until when the copy is valid.
+    fn valid_until(&self) -> Option<Instant> {
+        let until = self.verified_at? + VALIDITY;
+        Some(self.closed_since.map_or(until, |since| until.min(since + REOPEN_MAX)))
     }
 
-    /// When the upstream is to be asked.
-    fn ask_at(&self) -> Instant {
-        let silent = self.shown.map(|shown| shown + ASK_AFTER);
-        let again = self.asked.map(|asked| asked + ASK_AGAIN);
-        silent.max(again).unwrap_or_else(Instant::now)
+    /// Returns when to start the next verification.
+    fn verify_at(&self) -> Instant {
+        let after_silence = self.verified_at.map(|at| at + VERIFY_AFTER);
+        let retry = self.verification_started.map(|started| started + VERIFY_RETRY);
+        after_silence.max(retry).unwrap_or_else(Instant::now)
     }
 
-    /// Applies everything that there is; false once the watcher has ended.
+    /// Applies everything that the watcher has. Returns false once the watcher has ended.
     async fn drain(&self, watcher: &mut Watcher) -> bool {
         loop {
             match watcher.next_objects() {
@@ -147,20 +160,20 @@ impl<'a> Feed<'a> {
         }
     }
 
-    /// Takes a whole state in one step, read beside what is known before.
+    /// Replaces the copy in one step. The objects are parsed before, while the old copy is unchanged.
     async fn replace(&self, state: &State) {
         let mut objects = HashMap::with_capacity(state.len());
         for (count, object) in state.store().iter().enumerate() {
             objects.insert(key(object), self.read(object));
-            if count % READ_AT_ONCE == 0 {
+            if count % READ_BATCH == 0 {
                 tokio::task::yield_now().await;
             }
         }
-        self.known.change(self.resource, |writer| writer.replace(self.resource, objects));
+        self.state.change(self.resource, |writer| writer.replace(self.resource, objects));
     }
 
     fn apply(&self, events: &[Arc<Event>]) {
-        self.known.change(self.resource, |writer| {
+        self.state.change(self.resource, |writer| {
             for event in events {
                 let object = event.object();
                 if event.is_deletion() {
@@ -173,35 +186,38 @@ impl<'a> Feed<'a> {
     }
 
     fn read(&self, object: &Object) -> Policy {
-        let policy = Policy::read(self.resource, object.key.namespace(), &object.body);
+        let policy = Policy::parse(self.resource, object.key.namespace(), &object.body);
         if policy == Policy::Unreadable {
             let resource = self.resource.as_str();
-            tracing::warn!(resource, object = ?object.key, "cannot be read, and grants nothing");
+            tracing::warn!(resource, object = ?object.key, "an RBAC object cannot be read and grants nothing");
         }
         policy
     }
 }
 
-fn key(object: &Object) -> Key {
+fn key(object: &Object) -> ObjectKey {
     (object.key.namespace().into(), object.key.name().into())
 }
 
-/// How long a cache may take to come; then it is asked for again.
+/// How long to wait for a cache to become ready before asking again.
 const READY_TIMEOUT: Duration = Duration::from_secs(30);
-/// How soon a cache that ended or was refused is asked for again. The registry remembers refusals itself, so this costs the upstream nothing.
-const RETRY: Duration = Duration::from_secs(1);
-/// How long what is known may be relied on without a sign that the cache is told everything.
-const RELIABLE: Duration = Duration::from_secs(30);
-/// How long a watch that has reached its time-out may be without a successor: a probe and a watch take some ten milliseconds.
-const REOPEN: Duration = Duration::from_secs(1);
-/// How long the upstream may be silent before it is asked. With the time that takes, there are two attempts within [`RELIABLE`].
-const ASK_AFTER: Duration = Duration::from_secs(10);
-/// How soon it is asked again if nothing came of it.
-const ASK_AGAIN: Duration = Duration::from_secs(10);
-/// A short watch lasts three seconds, and may have to wait for a place.
-const ASK_TIMEOUT: Duration = Duration::from_secs(8);
-/// Objects read before others have their turn: a millisecond's worth.
-const READ_AT_ONCE: usize = 256;
+/// The delay before a cache that stopped or was refused is asked for again. The registry caches refusals,
+/// so this costs the upstream nothing.
+const RETRY_DELAY: Duration = Duration::from_secs(1);
+/// How long the copy is valid after the last sign that the cache receives every event.
+const VALIDITY: Duration = Duration::from_secs(30);
+/// How long the watch may be closed between its time-out and the next watch. A probe and the new watch
+/// take about ten milliseconds.
+const REOPEN_MAX: Duration = Duration::from_secs(1);
+/// How long the watch may be silent before a verification. This leaves time for two verifications within
+/// [`VALIDITY`].
+const VERIFY_AFTER: Duration = Duration::from_secs(10);
+/// The delay between the starts of two verifications.
+const VERIFY_RETRY: Duration = Duration::from_secs(10);
+/// A short watch lasts three seconds, and may have to wait for a connection.
+const VERIFY_TIMEOUT: Duration = Duration::from_secs(8);
+/// Objects parsed before yielding to other tasks, which takes about a millisecond.
+const READ_BATCH: usize = 256;
 
 #[cfg(test)]
 mod tests;

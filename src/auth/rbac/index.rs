@@ -1,62 +1,66 @@
-//! Who may do what, by namespace and subject (kube-apiserver, `pkg/registry/rbac/validation/rule.go`).
+//! The index of roles and bindings, by namespace and subject (kube-apiserver,
+//! `pkg/registry/rbac/validation/rule.go`).
 //!
-//! A question is answered by three look-ups for the user and each of the groups: the roles given in the cluster, those given in the
-//! namespace, and the rules of each such role. What others are given costs nothing. Bindings that give one subject the same role are counted, so
-//! that such a role is looked at once.
+//! A request takes three look-ups for the user and for each group: the roles bound in the cluster, those
+//! bound in the namespace, and the rules of each of these roles. Bindings of other subjects cost nothing.
+//! Bindings that give a subject the same role are counted, so that such a role is evaluated once.
 //!
-//! The maps are persistent: a reader keeps the index that it has, and the next one shares with it all that did not change. [`Writer`] knows what
-//! each object said before, so that a change takes back exactly that.
+//! The maps are persistent: a reader keeps its index, and the next index shares everything that did not
+//! change. [`IndexWriter`] remembers what each object granted before, so that a change removes exactly
+//! that.
 //!
-//! Invariants: an index depends only on the objects that are there, not on how they came to be; a role that is missing allows nothing,
-//! and does from the moment on when it comes, whichever of it and its bindings was first.
+//! Invariants: an index depends only on the present objects, not on their history. A missing role allows
+//! nothing, and allows from the moment when it appears, whichever of it and its bindings came first.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::auth::rbac::policy::{Binding, Policy, RoleRef, Subject};
 use crate::auth::rbac::resource::{PerResource, RbacResource};
-use crate::auth::rbac::rule::{Question, Rule};
+use crate::auth::rbac::rule::{Action, Rule};
 use crate::auth::user::User;
 
-/// See the module. A clone costs nothing.
+/// Who may do what. A clone is cheap.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Index {
-    cluster: Scope,
-    namespaces: imbl::HashMap<Arc<str>, Scope>,
+    cluster: ScopeIndex,
+    namespaces: imbl::HashMap<Arc<str>, ScopeIndex>,
 }
 
-/// What was said in the cluster's roles and bindings, or in those of one namespace.
+/// The roles and bindings of the cluster, or of one namespace.
 #[derive(Clone, Debug, Default, PartialEq)]
-struct Scope {
+struct ScopeIndex {
     roles: imbl::HashMap<Arc<str>, Arc<[Rule]>>,
     users: imbl::HashMap<Arc<str>, Arc<Grants>>,
     groups: imbl::HashMap<Arc<str>, Arc<Grants>>,
 }
 
-/// The roles that one subject is given, sorted, and by how many bindings.
+/// The roles that a subject has, sorted, each with the number of bindings that give it.
 type Grants = Vec<(RoleRef, usize)>;
 
 impl Index {
-    /// Whether RBAC allows it (`Authorize`); what it does not allow, another authorizer may.
+    /// Returns whether RBAC allows the action (`Authorize`). What it does not allow, another authorizer
+    /// may.
     ///
-    /// Members of `system:masters` may do everything: kube-apiserver's first authorizer, ahead of all that can be configured, says so.
-    pub fn allows(&self, user: &User, question: &Question<'_>) -> bool {
+    /// Members of `system:masters` may do everything: kube-apiserver has an authorizer for them before
+    /// all those that can be configured.
+    pub fn allows(&self, user: &User, action: &Action<'_>) -> bool {
         if user.groups.iter().any(|group| group == MASTERS) {
             return true;
         }
-        if self.is_granted(&self.cluster, user, question) {
+        if self.is_granted(&self.cluster, user, action) {
             return true;
         }
-        let namespace = question.namespace();
+        let namespace = action.namespace();
         !namespace.is_empty()
             && self
                 .namespaces
                 .get(namespace)
-                .is_some_and(|scope| self.is_granted(scope, user, question))
+                .is_some_and(|scope| self.is_granted(scope, user, action))
     }
 
-    /// Whether the bindings of a scope give a role that allows it.
-    fn is_granted(&self, scope: &Scope, user: &User, question: &Question<'_>) -> bool {
+    /// Returns whether the bindings of a scope give a role that allows the action.
+    fn is_granted(&self, scope: &ScopeIndex, user: &User, action: &Action<'_>) -> bool {
         let of_user = scope.users.get(user.name.as_str());
         let of_groups = user.groups.iter().filter_map(|group| scope.groups.get(group.as_str()));
         of_user.into_iter().chain(of_groups).any(|grants| {
@@ -65,13 +69,13 @@ impl Index {
                     RoleRef::Role(name) => scope.roles.get(name),
                     RoleRef::ClusterRole(name) => self.cluster.roles.get(name),
                 };
-                rules.is_some_and(|rules| rules.iter().any(|rule| rule.allows(question)))
+                rules.is_some_and(|rules| rules.iter().any(|rule| rule.allows(action)))
             })
         })
     }
 
-    /// Changes a scope, which comes and goes with what is in it.
-    fn change(&mut self, namespace: &Arc<str>, change: impl FnOnce(&mut Scope)) {
+    /// Changes the index of a scope. One of a namespace is created when needed and removed when empty.
+    fn change(&mut self, namespace: &Arc<str>, change: impl FnOnce(&mut ScopeIndex)) {
         if namespace.is_empty() {
             return change(&mut self.cluster);
         }
@@ -83,7 +87,7 @@ impl Index {
     }
 }
 
-impl Scope {
+impl ScopeIndex {
     fn is_empty(&self) -> bool {
         self.roles.is_empty() && self.users.is_empty() && self.groups.is_empty()
     }
@@ -91,7 +95,7 @@ impl Scope {
     fn grant(&mut self, binding: &Binding) {
         let Some(role) = &binding.role else { return };
         for subject in &binding.subjects {
-            let (map, name) = self.of(subject);
+            let (map, name) = self.grants_mut(subject);
             let grants = Arc::make_mut(map.entry(Arc::clone(name)).or_default());
             match grants.binary_search_by(|(own, _)| own.cmp(role)) {
                 Ok(at) => {
@@ -107,7 +111,7 @@ impl Scope {
     fn revoke(&mut self, binding: &Binding) {
         let Some(role) = &binding.role else { return };
         for subject in &binding.subjects {
-            let (map, name) = self.of(subject);
+            let (map, name) = self.grants_mut(subject);
             let Some(grants) = map.get_mut(name) else { continue };
             let grants = Arc::make_mut(grants);
             if let Ok(at) = grants.binary_search_by(|(own, _)| own.cmp(role))
@@ -124,7 +128,8 @@ impl Scope {
         }
     }
 
-    fn of<'a>(
+    /// Returns the map in which the grants of a subject are, and its key.
+    fn grants_mut<'a>(
         &mut self,
         subject: &'a Subject,
     ) -> (&mut imbl::HashMap<Arc<str>, Arc<Grants>>, &'a Arc<str>) {
@@ -135,31 +140,32 @@ impl Scope {
     }
 }
 
-/// Keeps an index equal to the objects. One at a time writes.
+/// Builds indexes from objects. Has a single user at a time.
 #[derive(Debug, Default)]
-pub struct Writer {
+pub struct IndexWriter {
     index: Index,
-    held: PerResource<HashMap<Key, Policy>>,
-    narrowed: bool,
+    objects: PerResource<HashMap<ObjectKey, Policy>>,
+    /// Whether a permission may have been revoked.
+    revoked: bool,
 }
 
-/// An object: namespace (empty for the cluster) and name.
-pub(super) type Key = (Arc<str>, Arc<str>);
+/// The namespace (empty for the cluster) and name of an object.
+pub(super) type ObjectKey = (Arc<str>, Arc<str>);
 
-impl Writer {
-    /// Takes an object's new JSON; that of another key stays as it is.
+impl IndexWriter {
+    /// Adds or replaces an object, given as JSON.
     pub fn put(&mut self, resource: RbacResource, namespace: &str, name: &str, json: &[u8]) {
-        let policy = Policy::read(resource, namespace, json);
+        let policy = Policy::parse(resource, namespace, json);
         self.put_policy(resource, (namespace.into(), name.into()), policy);
     }
 
-    /// The same of what was read before.
-    pub(super) fn put_policy(&mut self, resource: RbacResource, key: Key, policy: Policy) {
-        if self.held.get(resource).get(&key) == Some(&policy) {
+    /// Adds or replaces an object that was parsed before.
+    pub(super) fn put_policy(&mut self, resource: RbacResource, key: ObjectKey, policy: Policy) {
+        if self.objects.get(resource).get(&key) == Some(&policy) {
             return;
         }
-        let old = self.take_back(resource, &key);
-        self.narrowed |= old.is_some_and(|old| !old.is_within(&policy));
+        let old = self.withdraw(resource, &key);
+        self.revoked |= old.is_some_and(|old| !old.is_within(&policy));
         let (namespace, name) = &key;
         self.index.change(namespace, |scope| match &policy {
             Policy::Role(rules) => {
@@ -168,51 +174,53 @@ impl Writer {
             Policy::Binding(binding) => scope.grant(binding),
             Policy::Unreadable => {}
         });
-        self.held.get_mut(resource).insert(key, policy);
+        self.objects.get_mut(resource).insert(key, policy);
     }
 
-    /// Takes note that an object is gone.
+    /// Removes an object.
     pub fn remove(&mut self, resource: RbacResource, namespace: &str, name: &str) {
-        let gone = self.take_back(resource, &(namespace.into(), name.into()));
-        self.narrowed |= gone.is_some();
+        let removed = self.withdraw(resource, &(namespace.into(), name.into()));
+        self.revoked |= removed.is_some();
     }
 
-    /// Has exactly these objects of a resource. What was taken away before they were known is not told by them.
-    pub(super) fn replace(&mut self, resource: RbacResource, objects: HashMap<Key, Policy>) {
-        self.narrowed = true;
-        let held = self.held.get(resource).keys();
-        let gone: Vec<_> = held.filter(|key| !objects.contains_key(*key)).cloned().collect();
-        for key in gone {
-            self.take_back(resource, &key);
+    /// Replaces all objects of a resource. Counts as a revocation: permissions may have been revoked before
+    /// this list.
+    pub(super) fn replace(&mut self, resource: RbacResource, objects: HashMap<ObjectKey, Policy>) {
+        self.revoked = true;
+        let before = self.objects.get(resource).keys();
+        let removed: Vec<_> = before.filter(|key| !objects.contains_key(*key)).cloned().collect();
+        for key in removed {
+            self.withdraw(resource, &key);
         }
         for (key, policy) in objects {
             self.put_policy(resource, key, policy);
         }
     }
 
-    /// Whether something may have been taken from somebody since this was asked last: what is only added takes nothing.
-    pub(super) fn has_narrowed(&mut self) -> bool {
-        std::mem::take(&mut self.narrowed)
+    /// Returns whether a permission may have been revoked since the last call. Additions revoke none.
+    pub(super) fn take_revoked(&mut self) -> bool {
+        std::mem::take(&mut self.revoked)
     }
 
-    /// The index as it is now.
+    /// Returns the index of the present objects.
     pub fn index(&self) -> Index {
         self.index.clone()
     }
 
-    /// How many objects of a resource there are.
+    /// Returns the number of objects of a resource.
     pub fn len(&self, resource: RbacResource) -> usize {
-        self.held.get(resource).len()
+        self.objects.get(resource).len()
     }
 
-    /// How many of them cannot be read, and grant nothing.
+    /// Returns the number of objects of a resource that cannot be read, and therefore grant nothing.
     pub fn unreadable(&self, resource: RbacResource) -> usize {
-        let held = self.held.get(resource).values();
-        held.filter(|policy| **policy == Policy::Unreadable).count()
+        let policies = self.objects.get(resource).values();
+        policies.filter(|policy| **policy == Policy::Unreadable).count()
     }
 
-    fn take_back(&mut self, resource: RbacResource, key: &Key) -> Option<Policy> {
-        let policy = self.held.get_mut(resource).remove(key)?;
+    /// Removes an object and what it granted.
+    fn withdraw(&mut self, resource: RbacResource, key: &ObjectKey) -> Option<Policy> {
+        let policy = self.objects.get_mut(resource).remove(key)?;
         let (namespace, name) = key;
         self.index.change(namespace, |scope| match &policy {
             Policy::Role(_) => {

@@ -1,10 +1,12 @@
-//! Roles and bindings, read out of their JSON.
+//! Roles and bindings, parsed from JSON.
 //!
-//! Fields that are not known are passed over, and `null` is an empty list, as in kube-apiserver. What cannot be read for all that grants
-//! nothing. Of a subject and a roleRef the `apiGroup` is not looked at, since kube-apiserver's authorizer does not either.
+//! Unknown fields are ignored and `null` is an empty list, as in kube-apiserver. An object that cannot be
+//! read grants nothing. The `apiGroup` of a subject or roleRef is ignored, because kube-apiserver's
+//! authorizer ignores it too.
 //!
-//! `aggregationRule` is not evaluated: a controller of the upstream writes what it collects into `rules`, and only those count for the
-//! API server's authorizer. Whoever evaluated it here would allow sooner than the API server does.
+//! `aggregationRule` is not evaluated: a controller of the upstream writes the aggregated rules into
+//! `rules`, and the API server's authorizer uses only those. Evaluating it here would allow requests
+//! earlier than the API server does.
 
 use std::sync::Arc;
 
@@ -13,46 +15,46 @@ use serde::{Deserialize, Deserializer};
 use crate::auth::rbac::resource::RbacResource;
 use crate::auth::rbac::rule::Rule;
 
-/// What one object says.
+/// A role or binding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Policy {
     /// A role's rules.
     Role(Arc<[Rule]>),
-    /// Who is given which role.
+    /// A role given to subjects.
     Binding(Binding),
-    /// Nothing that can be read.
+    /// An object that cannot be read.
     Unreadable,
 }
 
-/// Who is given which role.
+/// A role given to subjects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Binding {
-    /// The role; `None` for a reference that leads nowhere.
+    /// The role; `None` if the reference is invalid.
     pub(super) role: Option<RoleRef>,
-    /// To whom; sorted, each once.
+    /// The subjects, sorted and without duplicates.
     pub(super) subjects: Box<[Subject]>,
 }
 
-/// A role as a binding names it.
+/// A reference to a role.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum RoleRef {
-    /// One of the binding's namespace.
+    /// A role in the namespace of the binding.
     Role(Arc<str>),
-    /// One of the cluster.
+    /// A cluster role.
     ClusterRole(Arc<str>),
 }
 
-/// Somebody as authentication names them; a service account is the user that its tokens stand for.
+/// A user or group. A service account is represented by the user name of its tokens.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Subject {
-    /// A user's name.
+    /// The name of a user.
     User(Arc<str>),
-    /// A group's name.
+    /// The name of a group.
     Group(Arc<str>),
 }
 
 impl Policy {
-    /// Whether `other` in its place takes nothing from anybody.
+    /// Returns whether replacing this by `other` revokes no permission.
     pub(super) fn is_within(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Unreadable, _) => true,
@@ -67,9 +69,9 @@ impl Policy {
         }
     }
 
-    /// Reads an object of this resource, in this namespace (empty for the cluster).
-    pub(super) fn read(resource: RbacResource, namespace: &str, json: &[u8]) -> Self {
-        let read = match resource {
+    /// Parses an object of a resource. `namespace` is empty for a cluster-scoped one.
+    pub(super) fn parse(resource: RbacResource, namespace: &str, json: &[u8]) -> Self {
+        let parsed = match resource {
             RbacResource::Roles | RbacResource::ClusterRoles => {
                 serde_json::from_slice(json).map(|role: RawRole| {
                     Self::Role(role.rules.into_iter().map(RawRule::compile).collect())
@@ -80,7 +82,7 @@ impl Policy {
                     .map(|binding: RawBinding| Self::Binding(binding.compile(namespace)))
             }
         };
-        read.unwrap_or(Self::Unreadable)
+        parsed.unwrap_or(Self::Unreadable)
     }
 }
 
@@ -147,7 +149,7 @@ impl RawBinding {
     fn compile(self, namespace: &str) -> Binding {
         let name = self.role_ref.name;
         let role = match &*self.role_ref.kind {
-            // One of a namespace, which a binding of the cluster has none of.
+            // A cluster role binding has no namespace in which the role could be.
             "Role" if namespace.is_empty() => None,
             "Role" => Some(RoleRef::Role(name)),
             "ClusterRole" => Some(RoleRef::ClusterRole(name)),
@@ -163,7 +165,8 @@ impl RawBinding {
 }
 
 impl RawSubject {
-    /// `appliesToUser`, turned round; `None` for a subject that nobody is.
+    /// Returns the users and groups to whom a subject applies (`appliesToUser`, reversed); `None` if it
+    /// applies to no one.
     fn compile(self, namespace: &str) -> Option<Subject> {
         match &*self.kind {
             "User" => Some(Subject::User(self.name)),

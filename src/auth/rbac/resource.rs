@@ -2,7 +2,7 @@
 
 use crate::api::resource::GroupVersionResource;
 
-/// One of them.
+/// One of these resources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RbacResource {
     /// `roles`.
@@ -16,11 +16,12 @@ pub enum RbacResource {
 }
 
 impl RbacResource {
-    /// All of them: what bindings refer to first, so that a start decides sooner.
+    /// All four resources. Roles come before the bindings that refer to them, so that decisions start
+    /// earlier.
     pub const ALL: [Self; 4] =
         [Self::ClusterRoles, Self::Roles, Self::ClusterRoleBindings, Self::RoleBindings];
 
-    /// The plural word in paths, and in metrics.
+    /// Returns the plural name, used in paths and metrics.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Roles => "roles",
@@ -30,13 +31,13 @@ impl RbacResource {
         }
     }
 
-    /// Where it is served.
+    /// Returns the group, version and resource.
     pub fn gvr(self) -> GroupVersionResource {
         GroupVersionResource::new(GROUP, "v1", self.as_str())
     }
 }
 
-/// Something for each of them.
+/// A value for each resource.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PerResource<T> {
     roles: T,
@@ -46,7 +47,7 @@ pub(super) struct PerResource<T> {
 }
 
 impl<T> PerResource<T> {
-    /// That of one.
+    /// Returns the value of a resource.
     pub(super) fn get(&self, resource: RbacResource) -> &T {
         match resource {
             RbacResource::Roles => &self.roles,
@@ -56,7 +57,7 @@ impl<T> PerResource<T> {
         }
     }
 
-    /// The same, to be changed.
+    /// Returns the mutable value of a resource.
     pub(super) fn get_mut(&mut self, resource: RbacResource) -> &mut T {
         match resource {
             RbacResource::Roles => &mut self.roles,
@@ -66,11 +67,11 @@ impl<T> PerResource<T> {
         }
     }
 
-    /// Whether it holds of all.
+    /// Returns whether `holds` is true for the values of all resources.
     pub(super) fn all(&self, holds: impl Fn(&T) -> bool) -> bool {
         RbacResource::ALL.into_iter().all(|resource| holds(self.get(resource)))
     }
 }
 
-/// Their group.
+/// The API group.
 const GROUP: &str = "rbac.authorization.k8s.io";

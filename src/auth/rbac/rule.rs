@@ -1,20 +1,21 @@
-//! What a rule of a role allows (kube-apiserver, `pkg/apis/rbac/v1/evaluation_helpers.go`).
+//! The rules of a role (kube-apiserver, `pkg/apis/rbac/v1/evaluation_helpers.go`).
 //!
-//! Every comparison is of whole texts, in their case; `*` stands for everything only where it is all of a text, or leads `*/subresource`, or ends a
-//! non-resource URL. A rule that names no resources matches no resource, one that names no URLs no path; one with both counts for either.
+//! All comparisons are case-sensitive and of whole strings. `*` is a wildcard only if it is the whole
+//! string, in `*/subresource`, or at the end of a non-resource URL. A rule without resources matches no
+//! resource, and one without URLs no path. A rule with both applies to either.
 
 use crate::auth::attributes::Attributes;
 
-/// What is asked. Borrowed, since it is asked for every request.
+/// What a user wants to do. It borrows the attributes, because every request is evaluated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Question<'a> {
-    /// About a resource.
+pub enum Action<'a> {
+    /// A verb on a resource.
     Resource {
         /// The verb, such as `list`.
         verb: &'a str,
         /// The API group; empty for the core one.
         group: &'a str,
-        /// The plural word.
+        /// The plural name of the resource.
         resource: &'a str,
         /// The subresource; empty for none.
         subresource: &'a str,
@@ -23,18 +24,19 @@ pub enum Question<'a> {
         /// The object's name; empty for none.
         name: &'a str,
     },
-    /// About a path that belongs to no resource.
+    /// A method on a path that belongs to no resource.
     NonResource {
-        /// The method in small letters, such as `get`.
+        /// The method in lower case, such as `get`.
         verb: &'a str,
         /// The path.
         path: &'a str,
     },
 }
 
-impl<'a> Question<'a> {
-    /// That of a request; `None` for one without a path, which nobody can send. RBAC knows no versions and no selectors.
-    pub fn of(attributes: &'a Attributes) -> Option<Self> {
+impl<'a> Action<'a> {
+    /// Returns the action of a request; `None` if it has neither a resource nor a path, which no client
+    /// can send. RBAC ignores versions and selectors.
+    pub fn from_attributes(attributes: &'a Attributes) -> Option<Self> {
         match attributes {
             Attributes::Resource(attributes) => Some(Self::Resource {
                 verb: attributes.verb,
@@ -45,13 +47,13 @@ impl<'a> Question<'a> {
                 name: &attributes.name,
             }),
             Attributes::NonResource(attributes) => {
-                let question = Self::NonResource { verb: &attributes.verb, path: &attributes.path };
-                (!attributes.path.is_empty()).then_some(question)
+                let action = Self::NonResource { verb: &attributes.verb, path: &attributes.path };
+                (!attributes.path.is_empty()).then_some(action)
             }
         }
     }
 
-    /// The namespace in which it is asked; empty for the cluster.
+    /// Returns the namespace; empty for the cluster.
     pub fn namespace(&self) -> &'a str {
         match self {
             Self::Resource { namespace, .. } => namespace,
@@ -60,77 +62,79 @@ impl<'a> Question<'a> {
     }
 }
 
-/// A PolicyRule. Lists that are left out are empty.
+/// A PolicyRule. Absent lists are empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rule {
-    pub(super) verbs: Words,
-    pub(super) groups: Words,
-    pub(super) resources: Words,
+    pub(super) verbs: Patterns,
+    pub(super) groups: Patterns,
+    pub(super) resources: Patterns,
     pub(super) names: Box<[Box<str>]>,
-    pub(super) urls: Words,
+    pub(super) urls: Patterns,
 }
 
-/// A list in which `*` stands for everything.
+/// A list of strings in which `*` matches everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Words {
-    any: bool,
-    words: Box<[Box<str>]>,
+pub(super) struct Patterns {
+    matches_all: bool,
+    patterns: Box<[Box<str>]>,
 }
 
 impl Rule {
-    /// Whether it allows what is asked (`RuleAllows`).
-    pub fn allows(&self, question: &Question<'_>) -> bool {
-        match question {
-            Question::Resource { verb, group, resource, subresource, name, namespace: _ } => {
-                self.verbs.have(verb)
-                    && self.groups.have(group)
-                    && self.has_resource(resource, subresource)
-                    && self.has_name(name)
+    /// Returns whether the rule allows the action (`RuleAllows`).
+    pub fn allows(&self, action: &Action<'_>) -> bool {
+        match action {
+            Action::Resource { verb, group, resource, subresource, name, namespace: _ } => {
+                self.verbs.contains(verb)
+                    && self.groups.contains(group)
+                    && self.matches_resource(resource, subresource)
+                    && self.matches_name(name)
             }
-            Question::NonResource { verb, path } => self.verbs.have(verb) && self.has_url(path),
+            Action::NonResource { verb, path } => {
+                self.verbs.contains(verb) && self.matches_url(path)
+            }
         }
     }
 
     /// `ResourceMatches`.
-    fn has_resource(&self, resource: &str, subresource: &str) -> bool {
-        let matches = |word: &str| {
+    fn matches_resource(&self, resource: &str, subresource: &str) -> bool {
+        let matches = |pattern: &str| {
             if subresource.is_empty() {
-                return word == resource;
+                return pattern == resource;
             }
-            let rest = word.strip_suffix(subresource).and_then(|rest| rest.strip_suffix('/'));
+            let rest = pattern.strip_suffix(subresource).and_then(|rest| rest.strip_suffix('/'));
             rest.is_some_and(|rest| rest == resource || rest == ALL)
         };
-        self.resources.any || self.resources.words.iter().any(|word| matches(word))
+        self.resources.matches_all || self.resources.patterns.iter().any(|pattern| matches(pattern))
     }
 
-    /// `ResourceNameMatches`: what has no name, such as a list, is not what a rule for names is about.
-    fn has_name(&self, name: &str) -> bool {
+    /// `ResourceNameMatches`. A rule with names does not match a request without one, such as a list.
+    fn matches_name(&self, name: &str) -> bool {
         self.names.is_empty() || self.names.iter().any(|own| **own == *name)
     }
 
     /// `NonResourceURLMatches`.
-    fn has_url(&self, path: &str) -> bool {
+    fn matches_url(&self, path: &str) -> bool {
         let matches = |url: &str| {
             url == path || (url.ends_with('*') && path.starts_with(url.trim_end_matches('*')))
         };
-        self.urls.any || self.urls.words.iter().any(|url| matches(url))
+        self.urls.matches_all || self.urls.patterns.iter().any(|url| matches(url))
     }
 }
 
-impl Words {
+impl Patterns {
     /// `VerbMatches`, `APIGroupMatches`.
-    fn have(&self, word: &str) -> bool {
-        self.any || self.words.iter().any(|own| **own == *word)
+    fn contains(&self, value: &str) -> bool {
+        self.matches_all || self.patterns.iter().any(|pattern| **pattern == *value)
     }
 }
 
-impl From<Vec<Box<str>>> for Words {
-    fn from(words: Vec<Box<str>>) -> Self {
-        // Where everything matches the other words add nothing.
-        if words.iter().any(|word| &**word == ALL) {
-            return Self { any: true, words: Box::default() };
+impl From<Vec<Box<str>>> for Patterns {
+    fn from(patterns: Vec<Box<str>>) -> Self {
+        // Beside a wildcard the other patterns have no effect.
+        if patterns.iter().any(|pattern| &**pattern == ALL) {
+            return Self { matches_all: true, patterns: Box::default() };
         }
-        Self { any: false, words: words.into() }
+        Self { matches_all: false, patterns: patterns.into() }
     }
 }
 

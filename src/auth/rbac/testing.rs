@@ -1,4 +1,4 @@
-//! RBAC that a test tells of roles and bindings, in place of the upstream's watches.
+//! RBAC whose roles and bindings a test sets, without an upstream.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,39 +9,39 @@ use tokio_util::sync::CancellationToken;
 
 use crate::auth::rbac::Rbac;
 use crate::auth::rbac::check::Checks;
-use crate::auth::rbac::known::Known;
+use crate::auth::rbac::metrics::RbacMetrics;
 use crate::auth::rbac::policy::Policy;
 use crate::auth::rbac::resource::RbacResource;
-use crate::telemetry::auth_metrics::rbac::RbacMetrics;
+use crate::auth::rbac::state::RbacState;
 
-/// Nothing is known before [`list`](Told::list). Everything that is allowed is checked.
-pub(crate) struct Told {
+/// Checks every allowed request. Not valid before [`list`](TestRbac::list).
+pub(crate) struct TestRbac {
     pub(crate) rbac: Arc<Rbac>,
 }
 
-impl Told {
+impl TestRbac {
     pub(crate) fn new() -> Self {
         let metrics = RbacMetrics::register(&Registry::new()).unwrap();
-        let known = Arc::new(Known::new(metrics.clone()));
+        let state = Arc::new(RbacState::new(metrics.clone()));
         let tasks = CancellationToken::new().drop_guard();
-        Self { rbac: Arc::new(Rbac { known, checks: Checks::new(1), metrics, _tasks: tasks }) }
+        Self { rbac: Arc::new(Rbac { state, checks: Checks::new(1), metrics, _tasks: tasks }) }
     }
 
-    /// The whole state is known: nobody may do anything.
+    /// Makes the copy valid and empty: no user may do anything.
     pub(crate) fn list(&self) {
         for resource in RbacResource::ALL {
-            self.rbac.known.change(resource, |writer| writer.replace(resource, [].into()));
+            self.rbac.state.change(resource, |writer| writer.replace(resource, [].into()));
             let long = Instant::now() + Duration::from_secs(24 * 3600);
-            self.rbac.known.rely_until(resource, Some(long));
+            self.rbac.state.set_valid_until(resource, Some(long));
         }
     }
 
-    /// What is known may not be relied on any more.
-    pub(crate) fn lose(&self) {
-        self.rbac.known.rely_until(RbacResource::Roles, None);
+    /// Makes the copy invalid.
+    pub(crate) fn invalidate(&self) {
+        self.rbac.state.set_valid_until(RbacResource::Roles, None);
     }
 
-    /// Who of this name may read pods everywhere, from now on.
+    /// Allows a user to read pods everywhere.
     pub(crate) fn grant(&self, user: &str) {
         let role = r#"{"rules":[{"verbs":["*"],"apiGroups":[""],"resources":["pods"]}]}"#;
         self.put(RbacResource::ClusterRoles, "pods", role);
@@ -51,16 +51,16 @@ impl Told {
         self.put(RbacResource::ClusterRoleBindings, user, &binding);
     }
 
-    /// No longer.
+    /// Removes what [`grant`](Self::grant) gave to a user.
     pub(crate) fn revoke(&self, user: &str) {
         let bindings = RbacResource::ClusterRoleBindings;
-        self.rbac.known.change(bindings, |writer| writer.remove(bindings, "", user));
+        self.rbac.state.change(bindings, |writer| writer.remove(bindings, "", user));
     }
 
     fn put(&self, resource: RbacResource, name: &str, json: &str) {
-        let policy = Policy::read(resource, "", json.as_bytes());
+        let policy = Policy::parse(resource, "", json.as_bytes());
         assert_ne!(policy, Policy::Unreadable);
         let key = ("".into(), name.into());
-        self.rbac.known.change(resource, |writer| writer.put_policy(resource, key, policy));
+        self.rbac.state.change(resource, |writer| writer.put_policy(resource, key, policy));
     }
 }

@@ -1,4 +1,5 @@
-//! Decisions: a table of what clusters really have, and the index against a model that has none.
+//! Decisions by the index: a table of real cases, and random ones compared with a model that has no
+//! index.
 
 mod model;
 mod table;
@@ -9,10 +10,10 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::{Value, json};
 
-use crate::auth::rbac::index::{Index, Writer};
+use crate::auth::rbac::index::{Index, IndexWriter};
 use crate::auth::rbac::policy::Policy;
 use crate::auth::rbac::resource::RbacResource;
-use crate::auth::rbac::rule::Question;
+use crate::auth::rbac::rule::Action;
 use crate::auth::user::User;
 
 /// The objects of a cluster by resource, namespace and name.
@@ -27,36 +28,36 @@ fn resource(plural: &str) -> RbacResource {
     RbacResource::ALL.into_iter().find(|resource| resource.as_str() == plural).unwrap()
 }
 
-/// The index of a cluster, built at once.
-fn built(objects: &Objects) -> Writer {
-    let mut writer = Writer::default();
+/// Returns a writer to which all objects were added once.
+fn build(objects: &Objects) -> IndexWriter {
+    let mut writer = IndexWriter::default();
     for ((plural, namespace, name), object) in objects {
         writer.put(resource(plural), namespace, name, object.to_string().as_bytes());
     }
     writer
 }
 
-/// A change: an object comes or becomes another, or goes.
+/// A change: an object is added, replaced, or removed.
 #[derive(Clone, Debug)]
 struct Step {
     key: (&'static str, String, String),
     object: Option<Value>,
 }
 
-fn words(of: &'static [&'static str]) -> impl Strategy<Value = Value> {
+fn patterns(of: &'static [&'static str]) -> impl Strategy<Value = Value> {
     prop_oneof![
-        8 => proptest::collection::vec(select(of), 0..3).prop_map(|words| json!(words)),
+        8 => proptest::collection::vec(select(of), 0..3).prop_map(|patterns| json!(patterns)),
         1 => Just(Value::Null),
     ]
 }
 
 fn rules() -> impl Strategy<Value = Value> {
     let rule = (
-        words(&["get", "list", "*", "watch"]),
-        words(&["", "apps", "*"]),
-        words(&["pods", "pods/log", "*/log", "deployments", "*", "deployments/scale", "pods/*"]),
-        words(&["a", "b", "*"]),
-        words(&["/healthz", "/healthz/*", "*", "/api*", "/apis**", ""]),
+        patterns(&["get", "list", "*", "watch"]),
+        patterns(&["", "apps", "*"]),
+        patterns(&["pods", "pods/log", "*/log", "deployments", "*", "deployments/scale", "pods/*"]),
+        patterns(&["a", "b", "*"]),
+        patterns(&["/healthz", "/healthz/*", "*", "/api*", "/apis**", ""]),
     );
     let rule = rule.prop_map(|(verbs, groups, resources, names, urls)| {
         json!({"verbs": verbs, "apiGroups": groups, "resources": resources, "resourceNames": names, "nonResourceURLs": urls, "later": 1})
@@ -101,14 +102,14 @@ fn step() -> impl Strategy<Value = Step> {
     .prop_map(|(key, object)| Step { key, object })
 }
 
-fn somebody() -> impl Strategy<Value = User> {
+fn any_user() -> impl Strategy<Value = User> {
     const GROUPS: &[&[&str]] = &[&["dev", "dev"], &["system:authenticated"], &[]];
     let names = select(&["alice", "bob", "system:serviceaccount:one:robot", ""][..]);
     let groups = select(GROUPS);
     (names, groups).prop_map(|(name, groups)| user(name, groups))
 }
 
-fn question() -> impl Strategy<Value = Question<'static>> {
+fn action() -> impl Strategy<Value = Action<'static>> {
     let of_resource = (
         select(&["get", "list", ""][..]),
         select(&["", "apps", "batch"][..]),
@@ -119,15 +120,15 @@ fn question() -> impl Strategy<Value = Question<'static>> {
     );
     let of_resource =
         of_resource.prop_map(|(verb, group, resource, subresource, namespace, name)| {
-            Question::Resource { verb, group, resource, subresource, namespace, name }
+            Action::Resource { verb, group, resource, subresource, namespace, name }
         });
     let path = select(&["/healthz", "/healthz/etcd", "/api", "/apis/apps", "/version"][..]);
     let of_none = (select(&["get", "post"][..]), path)
-        .prop_map(|(verb, path)| Question::NonResource { verb, path });
+        .prop_map(|(verb, path)| Action::NonResource { verb, path });
     prop_oneof![4 => of_resource, 1 => of_none]
 }
 
-fn taken(objects: &mut Objects, writer: &mut Writer, step: Step) {
+fn apply(objects: &mut Objects, writer: &mut IndexWriter, step: Step) {
     let (plural, namespace, name) = &step.key;
     match &step.object {
         Some(object) => {
@@ -143,56 +144,56 @@ fn taken(objects: &mut Objects, writer: &mut Writer, step: Step) {
 
 proptest! {
     #[test]
-    fn decides_as_the_definition_does(
+    fn the_index_decides_like_the_model(
         steps in proptest::collection::vec(step(), 0..24),
-        asked in proptest::collection::vec((somebody(), question()), 1..24),
+        requests in proptest::collection::vec((any_user(), action()), 1..24),
     ) {
-        let (mut objects, mut writer) = (Objects::new(), Writer::default());
+        let (mut objects, mut writer) = (Objects::new(), IndexWriter::default());
         for step in steps {
-            taken(&mut objects, &mut writer, step);
+            apply(&mut objects, &mut writer, step);
         }
         let index = writer.index();
-        for (user, question) in asked {
-            let expected = model::allows(&objects, &user, &question);
-            prop_assert_eq!(index.allows(&user, &question), expected, "{:?} {:?}", user, question);
+        for (user, action) in requests {
+            let expected = model::allows(&objects, &user, &action);
+            prop_assert_eq!(index.allows(&user, &action), expected, "{:?} {:?}", user, action);
         }
     }
 
     #[test]
-    fn what_is_said_to_take_nothing_takes_nothing(
+    fn a_change_that_is_no_revocation_revokes_nothing(
         steps in proptest::collection::vec(step(), 0..24),
-        asked in proptest::collection::vec((somebody(), question()), 1..24),
+        requests in proptest::collection::vec((any_user(), action()), 1..24),
     ) {
-        let (mut objects, mut writer) = (Objects::new(), Writer::default());
+        let (mut objects, mut writer) = (Objects::new(), IndexWriter::default());
         for step in steps {
             let before = writer.index();
-            taken(&mut objects, &mut writer, step);
-            let (after, narrowed) = (writer.index(), writer.has_narrowed());
-            for (user, question) in &asked {
-                let lost = before.allows(user, question) && !after.allows(user, question);
-                prop_assert!(narrowed || !lost, "{:?} {:?}", user, question);
+            apply(&mut objects, &mut writer, step);
+            let (after, revoked) = (writer.index(), writer.take_revoked());
+            for (user, action) in &requests {
+                let lost = before.allows(user, action) && !after.allows(user, action);
+                prop_assert!(revoked || !lost, "{:?} {:?}", user, action);
             }
         }
     }
 
     #[test]
-    fn what_came_bit_by_bit_is_what_is_built_at_once(
+    fn changes_lead_to_the_same_index_as_building_it_at_once(
         steps in proptest::collection::vec(step(), 0..48),
         listed in proptest::collection::vec(step(), 0..24),
     ) {
-        let (mut objects, mut writer) = (Objects::new(), Writer::default());
+        let (mut objects, mut writer) = (Objects::new(), IndexWriter::default());
         for step in steps {
-            let (before, kept) = (writer.index(), built(&objects).index());
-            taken(&mut objects, &mut writer, step);
-            prop_assert_eq!(&writer.index(), &built(&objects).index());
-            // Who reads the index from before has it as it was.
-            prop_assert_eq!(&before, &kept);
+            let (before, expected) = (writer.index(), build(&objects).index());
+            apply(&mut objects, &mut writer, step);
+            prop_assert_eq!(&writer.index(), &build(&objects).index());
+            // The index of a reader does not change.
+            prop_assert_eq!(&before, &expected);
         }
-        // Another list takes the place of all.
-        let (mut others, mut other) = (Objects::new(), Writer::default());
-        listed.into_iter().for_each(|step| taken(&mut others, &mut other, step));
+        // A new list replaces everything.
+        let (mut others, mut other) = (Objects::new(), IndexWriter::default());
+        listed.into_iter().for_each(|step| apply(&mut others, &mut other, step));
         for resource in RbacResource::ALL {
-            writer.replace(resource, read(&others, resource));
+            writer.replace(resource, parse(&others, resource));
             prop_assert_eq!(writer.len(resource), other.len(resource));
             prop_assert_eq!(writer.unreadable(resource), other.unreadable(resource));
         }
@@ -205,33 +206,33 @@ proptest! {
 }
 
 #[test]
-fn a_subject_more_takes_nothing_and_one_less_does() {
+fn adding_a_subject_revokes_nothing_and_removing_one_does() {
     let binding = |subjects: &[&str]| {
         let subjects: Vec<_> =
             subjects.iter().map(|name| json!({"kind": "User", "name": name})).collect();
         json!({"subjects": subjects, "roleRef": {"kind": "ClusterRole", "name": "r"}}).to_string()
     };
-    let mut writer = Writer::default();
-    let mut narrows = |subjects: &[&str]| {
+    let mut writer = IndexWriter::default();
+    let mut revokes = |subjects: &[&str]| {
         let bindings = resource("clusterrolebindings");
         writer.put(bindings, "", "b", binding(subjects).as_bytes());
-        writer.has_narrowed()
+        writer.take_revoked()
     };
-    assert!(!narrows(&["a"]));
-    assert!(!narrows(&["a", "b"]));
-    assert!(narrows(&["b"]));
-    assert!(narrows(&["c"]));
+    assert!(!revokes(&["a"]));
+    assert!(!revokes(&["a", "b"]));
+    assert!(revokes(&["b"]));
+    assert!(revokes(&["c"]));
     writer.remove(resource("clusterrolebindings"), "", "b");
-    assert!(writer.has_narrowed());
+    assert!(writer.take_revoked());
 }
 
-fn read(
+fn parse(
     objects: &Objects,
     resource: RbacResource,
-) -> HashMap<crate::auth::rbac::index::Key, Policy> {
+) -> HashMap<crate::auth::rbac::index::ObjectKey, Policy> {
     let own = objects.iter().filter(|((plural, ..), _)| *plural == resource.as_str());
     own.map(|((_, namespace, name), object)| {
-        let policy = Policy::read(resource, namespace, object.to_string().as_bytes());
+        let policy = Policy::parse(resource, namespace, object.to_string().as_bytes());
         ((namespace.as_str().into(), name.as_str().into()), policy)
     })
     .collect()

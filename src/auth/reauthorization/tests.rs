@@ -1,4 +1,4 @@
-//! Open watches and the rights to them.
+//! Re-authorization of open watches.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use prometheus::Registry;
 use tokio::task::JoinHandle;
 
 use super::*;
-use crate::auth::access_review::testing::{Reply, Script, attributes, config, pass, user};
+use crate::auth::access_review::testing::{Reply, ReviewServer, attributes, config, pass, user};
 use crate::auth::metrics::AuthMetrics;
 use crate::auth::user::Credential;
 use crate::auth::x509::testing::TestCa;
@@ -19,18 +19,19 @@ const CLIENTS: &str = "clients.crt";
 const PROXIES: &str = "proxies.crt";
 const PODS: &str = "/api/v1/pods?watch=1";
 
-/// With the CAs of clients and front proxies in files of this directory; without, what they are is never known.
+/// Returns an authenticator that reads the CAs of clients and front proxies from files in `directory`.
+/// Without a directory it never has any CA.
 async fn authenticator(directory: Option<&Path>) -> Arc<Authenticator> {
-    let words = |word: &str| vec![word.to_owned()];
+    let list = |value: &str| vec![value.to_owned()];
     let config = AuthenticationConfig {
         mode: Mode::Gateway,
         client_ca: directory.map(|directory| directory.join(CLIENTS)),
         request_header: directory.map(|directory| RequestHeaderConfig {
             ca: directory.join(PROXIES),
             allowed_names: Vec::new(),
-            username_headers: words("X-Remote-User"),
+            username_headers: list("X-Remote-User"),
             uid_headers: Vec::new(),
-            group_headers: words("X-Remote-Group"),
+            group_headers: list("X-Remote-Group"),
             extra_header_prefixes: Vec::new(),
         }),
         anonymous: Anonymous::Authorize,
@@ -52,7 +53,7 @@ fn identity(not_after: Option<SystemTime>) -> Identity {
 }
 
 async fn watch(
-    script: &Script,
+    server: &ReviewServer,
     not_after: Option<SystemTime>,
     interval: Duration,
 ) -> Reauthorization {
@@ -64,14 +65,15 @@ async fn watch(
         attributes: attributes(PODS),
         interval,
         authenticator: authenticator(None).await,
-        authorizer: Arc::clone(&script.authorizer),
+        authorizer: Arc::clone(&server.authorizer),
     }
 }
 
-/// Lets time pass second by second until a condition holds, and tells how much.
-async fn pass_until(mut condition: impl FnMut() -> bool) -> Duration {
+/// Advances the clock by seconds until a condition holds, at most an hour. Returns the time passed.
+async fn pass_until(what: &str, mut condition: impl FnMut() -> bool) -> Duration {
     let started = Instant::now();
     while !condition() {
+        assert!(started.elapsed() < Duration::from_secs(3600), "not within an hour: {what}");
         pass(Duration::from_secs(1)).await;
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
@@ -79,56 +81,56 @@ async fn pass_until(mut condition: impl FnMut() -> bool) -> Duration {
 }
 
 #[tokio::test]
-async fn a_right_that_is_taken_away_ends_the_watch() {
-    let script = Script::start(&config(0), Reply::Allow).await;
-    let lost: JoinHandle<()> = tokio::spawn(watch(&script, None, INTERVAL).await.until_revoked());
-    pass_until(|| script.asked() == 2).await;
-    assert!(!lost.is_finished());
-    script.reply(Reply::Deny);
-    let took = pass_until(|| lost.is_finished()).await;
+async fn a_revocation_ends_the_watch() {
+    let server = ReviewServer::start(&config(0), Reply::Allow).await;
+    let revoked: JoinHandle<()> =
+        tokio::spawn(watch(&server, None, INTERVAL).await.until_revoked());
+    pass_until("review 2", || server.review_count() == 2).await;
+    assert!(!revoked.is_finished());
+    server.reply(Reply::Deny);
+    let took = pass_until("the end of the watch", || revoked.is_finished()).await;
     assert!(took < INTERVAL + Duration::from_secs(15), "{took:?}");
 }
 
 #[tokio::test]
-async fn an_upstream_that_is_away_ends_nothing() {
-    let script = Script::start(&config(0), Reply::Code(503)).await;
-    let lost = tokio::spawn(watch(&script, None, INTERVAL).await.until_revoked());
-    pass_until(|| script.asked() == 3).await;
-    assert!(!lost.is_finished());
-    lost.abort();
+async fn an_outage_does_not_end_the_watch() {
+    let server = ReviewServer::start(&config(0), Reply::Code(503)).await;
+    let revoked = tokio::spawn(watch(&server, None, INTERVAL).await.until_revoked());
+    pass_until("review 3", || server.review_count() == 3).await;
+    assert!(!revoked.is_finished());
+    revoked.abort();
 }
 
 #[tokio::test]
-async fn many_watches_of_one_question_share_their_reviews() {
-    let script = Script::start(&config(0), Reply::Allow).await;
+async fn equal_watches_share_their_reviews() {
+    let server = ReviewServer::start(&config(0), Reply::Allow).await;
     let mut watches = Vec::new();
     for _ in 0..50 {
-        watches.push(tokio::spawn(watch(&script, None, INTERVAL).await.until_revoked()));
+        watches.push(tokio::spawn(watch(&server, None, INTERVAL).await.until_revoked()));
     }
-    pass_until(|| script.asked() == 1).await;
-    let took = pass_until(|| script.asked() >= 3).await;
+    pass_until("review 1", || server.review_count() == 1).await;
+    let took = pass_until("review 3", || server.review_count() >= 3).await;
     assert!(took >= 2 * INTERVAL - Duration::from_secs(15), "{took:?}");
-    script.reply(Reply::Deny);
-    pass_until(|| watches.iter().all(JoinHandle::is_finished)).await;
-    assert_eq!(script.asked(), 4);
+    server.reply(Reply::Deny);
+    pass_until("the end of all watches", || watches.iter().all(JoinHandle::is_finished)).await;
+    assert_eq!(server.review_count(), 4);
 }
 
 #[tokio::test]
-async fn what_was_just_asked_is_not_the_look() {
-    let script = Script::start(&config(0), Reply::Allow).await;
-    let lost = tokio::spawn(watch(&script, None, INTERVAL).await.until_revoked());
-    pass_until(|| script.asked() == 2).await;
-    // Requests keep the memory of the old right warm; the look waits for its end.
+async fn a_check_does_not_use_a_cached_decision() {
+    let server = ReviewServer::start(&config(0), Reply::Allow).await;
+    let revoked = tokio::spawn(watch(&server, None, INTERVAL).await.until_revoked());
+    pass_until("review 2", || server.review_count() == 2).await;
+    // A request has the decision cached; the check waits until it expires.
     let alice = user("alice", &["g"]);
-    let mut asked = script.authorizer.authorize(&alice, &attributes(PODS)).await.is_ok();
-    script.reply(Reply::Deny);
-    pass_until(|| lost.is_finished()).await;
-    asked &= script.asked() >= 3;
-    assert!(asked);
+    assert!(server.authorizer.authorize(&alice, &attributes(PODS)).await.is_ok());
+    server.reply(Reply::Deny);
+    pass_until("the end of the watch", || revoked.is_finished()).await;
+    assert!(server.review_count() >= 3);
 }
 
 #[tokio::test]
-async fn a_ca_that_is_not_trusted_any_more_ends_its_watches() {
+async fn removing_a_ca_ends_the_watches_of_its_clients() {
     let (clients, proxies) = (TestCa::new("clients"), TestCa::new("proxies"));
     for (file, credential) in [(CLIENTS, "certificate"), (PROXIES, "front-proxy")] {
         let directory = tempfile::tempdir().unwrap();
@@ -137,59 +139,59 @@ async fn a_ca_that_is_not_trusted_any_more_ends_its_watches() {
         };
         write(CLIENTS, &clients);
         write(PROXIES, &proxies);
-        let script = Script::start(&config(0), Reply::Allow).await;
+        let server = ReviewServer::start(&config(0), Reply::Allow).await;
         let authenticator = authenticator(Some(directory.path())).await;
         let ca = if file == CLIENTS { &clients } else { &proxies };
         let peer = Peer::new(Some(&ca.user("alice").chain), None);
-        let said = [("x-remote-user", "alice")].map(|(name, value)| {
+        let headers = [("x-remote-user", "alice")].map(|(name, value)| {
             (http::HeaderName::from_static(name), http::HeaderValue::from_static(value))
         });
-        let presented = authenticator.present(&peer, &said.into_iter().collect());
+        let presented = authenticator.present(&peer, &headers.into_iter().collect());
         let Presented::User(identity) = presented.clone() else { panic!("{presented:?}") };
         assert_eq!(identity.credential.as_str(), credential);
-        let recheck = Reauthorization {
+        let reauthorization = Reauthorization {
             presented,
             peer,
             identity,
             attributes: attributes(PODS),
             interval: INTERVAL,
             authenticator,
-            authorizer: Arc::clone(&script.authorizer),
+            authorizer: Arc::clone(&server.authorizer),
         };
-        let lost = tokio::spawn(recheck.until_revoked());
-        pass_until(|| script.asked() >= 2).await;
-        assert!(!lost.is_finished(), "{credential}");
+        let revoked = tokio::spawn(reauthorization.until_revoked());
+        pass_until("review 2", || server.review_count() >= 2).await;
+        assert!(!revoked.is_finished(), "{credential}");
         write(file, &TestCa::new("another"));
-        let asked = script.asked();
-        let took = pass_until(|| lost.is_finished()).await;
+        let reviews = server.review_count();
+        let took = pass_until("the end of the watch", || revoked.is_finished()).await;
         assert!(took <= 2 * INTERVAL, "{credential}: {took:?}");
         assert!(
-            script.asked() <= asked + 1,
-            "no right is asked about in a name that is not proved"
+            server.review_count() <= reviews + 1,
+            "no review for a user who is not authenticated"
         );
     }
 }
 
 #[tokio::test]
-async fn a_credential_ends_at_its_time() {
-    let script = Script::start(&config(0), Reply::Allow).await;
+async fn an_expired_credential_ends_the_watch() {
+    let server = ReviewServer::start(&config(0), Reply::Allow).await;
     let end = SystemTime::now() + Duration::from_secs(30);
-    let lost = watch(&script, Some(end), Duration::from_secs(3600)).await.until_revoked();
-    let lost = tokio::spawn(lost);
-    let took = pass_until(|| lost.is_finished()).await;
+    let revoked = watch(&server, Some(end), Duration::from_secs(3600)).await.until_revoked();
+    let revoked = tokio::spawn(revoked);
+    let took = pass_until("the end of the watch", || revoked.is_finished()).await;
     assert!(took > Duration::from_secs(28) && took < Duration::from_secs(40), "{took:?}");
-    assert_eq!(script.asked(), 0);
+    assert_eq!(server.review_count(), 0);
     let past = SystemTime::now() - Duration::from_secs(1);
-    watch(&script, Some(past), INTERVAL).await.until_revoked().await;
+    watch(&server, Some(past), INTERVAL).await.until_revoked().await;
 }
 
 #[test]
-fn looks_are_an_interval_apart_whenever_a_watch_began() {
+fn checks_are_an_interval_apart_whenever_the_watch_started() {
     let start = Instant::now();
     let phase = Duration::from_secs(70);
     for passed in [0, 5, 9, 11, 69, 70, 71, 129, 500] {
         let now = start + Duration::from_secs(passed);
-        let next = look_after(start, phase, INTERVAL, now);
+        let next = check_after(start, phase, INTERVAL, now);
         assert!(next > now && next <= now + INTERVAL, "{passed}");
         let since = (next + INTERVAL).duration_since(start + phase).as_nanos();
         assert_eq!(since % INTERVAL.as_nanos(), 0, "{passed}");

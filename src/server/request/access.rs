@@ -17,8 +17,9 @@ use crate::api::request_info::{RequestInfo, Verb};
 use crate::api::status::Status;
 use crate::auth::attributes::Attributes;
 use crate::auth::authenticator::{AuthenticationError, Authenticator, Presented};
-use crate::auth::authorizer::{Authorizer, Decision, Source};
+use crate::auth::authorizer::Authorizer;
 use crate::auth::bearer::BearerToken;
+use crate::auth::decision::{Decision, DecisionSource};
 use crate::auth::forbidden;
 use crate::auth::reauthorization::Reauthorization;
 use crate::auth::user::{Identity, User};
@@ -109,7 +110,10 @@ impl Judged {
     /// Whether something was used beyond its time since the upstream cannot be asked.
     pub(crate) fn is_stale(&self) -> bool {
         self.identity.as_ref().is_some_and(|identity| identity.stale)
-            || self.decision.as_ref().is_some_and(|decision| decision.source == Source::Stale)
+            || self
+                .decision
+                .as_ref()
+                .is_some_and(|decision| decision.source == DecisionSource::Stale)
     }
 
     /// Who asks, if that is known.
@@ -201,7 +205,7 @@ impl Access {
             }
         })?;
         let identity = &*judged.identity.insert(identity);
-        let attributes = Attributes::of(info);
+        let attributes = Attributes::from_request(info);
         let decision = gateway.authorizer.authorize(&identity.user, &attributes).await;
         let decision = decision.map_err(|_| NotAdmitted::Forward(Reason::Authorization))?;
         let decision = judged.decision.insert(decision);

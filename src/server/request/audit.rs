@@ -12,7 +12,7 @@ use http::{HeaderValue, Response, StatusCode};
 use crate::api::request_info::RequestInfo;
 use crate::api::status::Status;
 use crate::auth::audit::{AuditLog, AuditResponse, AuditSubject, Staleness};
-use crate::auth::authorizer::Source;
+use crate::auth::decision::DecisionSource;
 use crate::server::connection::Client;
 use crate::server::http::audit_id::AUDIT_ID;
 use crate::server::http::response::Body;
@@ -101,7 +101,7 @@ fn answer<'a>(
         decision: decision.as_ref().map(|decision| (decision.allowed, &*decision.reason)),
         stale: Staleness {
             identity: identity.as_ref().is_some_and(|identity| identity.stale),
-            decision: decision.as_ref().is_some_and(|it| it.source == Source::Stale),
+            decision: decision.as_ref().is_some_and(|it| it.source == DecisionSource::Stale),
         },
         code,
         status,

@@ -1,109 +1,112 @@
-//! A right that RBAC saw taken away does not live on in what reviews said before.
+//! A permission that RBAC saw revoked is not granted by an older cached review.
 
 use super::*;
-use crate::auth::rbac::testing::Told;
+use crate::auth::rbac::testing::TestRbac;
 
-/// Longer than any of these tests.
+/// Returns a configuration whose decisions outlive these tests.
 fn an_hour() -> AuthorizationConfig {
     AuthorizationConfig { allow_ttl: Duration::from_secs(3600), ..config(3600) }
 }
 
-/// Waits until no check is under way any more.
-async fn checked(script: &Script, asked: usize) {
-    until(|| script.asked() == asked && script.authorizer.checks.available_permits() == CHECKS_MAX)
-        .await;
+/// Waits until `reviews` were sent and no check is in flight.
+async fn checked(server: &ReviewServer, reviews: usize) {
+    until("the end of the checks", || {
+        server.authorizer.checks.available_permits() == CHECKS_MAX
+            && server.review_count() == reviews
+    })
+    .await;
 }
 
 #[tokio::test]
-async fn a_check_does_not_outlive_the_right() {
-    let told = Told::new();
-    let script = Script::with_rbac(&an_hour(), Reply::Allow, &told).await;
-    told.list();
-    told.grant("alice");
+async fn the_result_of_a_check_is_not_cached() {
+    let rbac = TestRbac::new();
+    let server = ReviewServer::with_rbac(&an_hour(), Reply::Allow, &rbac).await;
+    rbac.list();
+    rbac.grant("alice");
     seconds(2).await;
-    assert_eq!(ask(&script, "alice", PODS).await, Ok((true, Source::Rbac)));
-    checked(&script, 1).await;
-    // Nor if nothing can be relied on when the next one asks.
-    told.lose();
-    script.reply(Reply::Deny);
-    assert_eq!(ask(&script, "alice", PODS).await, Ok((false, Source::Review)));
-    assert_eq!(script.asked(), 2);
+    assert_eq!(ask(&server, "alice", PODS).await, Ok((true, DecisionSource::Rbac)));
+    checked(&server, 1).await;
+    // Not even for a request that arrives while the copy is invalid.
+    rbac.invalidate();
+    server.reply(Reply::Deny);
+    assert_eq!(ask(&server, "alice", PODS).await, Ok((false, DecisionSource::Review)));
+    assert_eq!(server.review_count(), 2);
 }
 
 #[tokio::test]
-async fn what_was_allowed_before_a_revocation_does_not_count_after_it() {
-    let told = Told::new();
-    let script = Script::with_rbac(&an_hour(), Reply::Allow, &told).await;
-    told.list();
-    told.grant("alice");
+async fn a_review_from_before_a_revocation_does_not_count_after_it() {
+    let rbac = TestRbac::new();
+    let server = ReviewServer::with_rbac(&an_hour(), Reply::Allow, &rbac).await;
+    rbac.list();
+    rbac.grant("alice");
     seconds(2).await;
-    // As after a watch that was lost: reviews decide.
-    told.lose();
-    assert_eq!(ask(&script, "alice", PODS).await, Ok((true, Source::Review)));
-    script.reply(Reply::Deny);
-    told.revoke("alice");
-    assert_eq!(ask(&script, "alice", PODS).await, Ok((false, Source::Review)));
-    assert_eq!(ask(&script, "alice", PODS).await, Ok((false, Source::Cached)));
+    // Reviews decide, as after the loss of a watch.
+    rbac.invalidate();
+    assert_eq!(ask(&server, "alice", PODS).await, Ok((true, DecisionSource::Review)));
+    server.reply(Reply::Deny);
+    rbac.revoke("alice");
+    assert_eq!(ask(&server, "alice", PODS).await, Ok((false, DecisionSource::Review)));
+    assert_eq!(ask(&server, "alice", PODS).await, Ok((false, DecisionSource::Cached)));
 }
 
 #[tokio::test]
-async fn what_was_allowed_before_anything_was_known_does_not_count_either() {
-    let told = Told::new();
-    let script = Script::with_rbac(&an_hour(), Reply::Allow, &told).await;
-    assert_eq!(ask(&script, "alice", PODS).await, Ok((true, Source::Review)));
-    script.reply(Reply::Deny);
-    told.list();
-    assert_eq!(ask(&script, "alice", PODS).await, Ok((false, Source::Review)));
+async fn a_review_from_before_the_first_list_does_not_count_after_it() {
+    let rbac = TestRbac::new();
+    let server = ReviewServer::with_rbac(&an_hour(), Reply::Allow, &rbac).await;
+    assert_eq!(ask(&server, "alice", PODS).await, Ok((true, DecisionSource::Review)));
+    server.reply(Reply::Deny);
+    rbac.list();
+    assert_eq!(ask(&server, "alice", PODS).await, Ok((false, DecisionSource::Review)));
 }
 
 #[tokio::test]
-async fn a_review_under_way_at_a_revocation_counts_only_for_those_before_it() {
-    let told = Told::new();
-    let script = Arc::new(Script::with_rbac(&an_hour(), Reply::Hold, &told).await);
+async fn a_review_in_flight_at_a_revocation_counts_only_for_earlier_requests() {
+    let rbac = TestRbac::new();
+    let server = Arc::new(ReviewServer::with_rbac(&an_hour(), Reply::Hold, &rbac).await);
     let asking = || {
-        let script = Arc::clone(&script);
-        tokio::spawn(async move { ask(&script, "alice", PODS).await })
+        let server = Arc::clone(&server);
+        tokio::spawn(async move { ask(&server, "alice", PODS).await })
     };
     let before = asking();
-    until(|| script.asked() == 1).await;
+    until("review 1", || server.review_count() == 1).await;
     seconds(1).await;
-    told.list();
+    rbac.list();
     let after = asking();
     tokio::task::yield_now().await;
-    script.reply(Reply::AllowFirst(1));
-    assert_eq!(before.await.unwrap(), Ok((true, Source::Review)));
-    assert_eq!(after.await.unwrap(), Ok((false, Source::Review)));
-    assert_eq!(ask(&script, "alice", PODS).await, Ok((false, Source::Cached)));
-    assert_eq!(script.asked(), 2);
+    server.reply(Reply::AllowFirst(1));
+    assert_eq!(before.await.unwrap(), Ok((true, DecisionSource::Review)));
+    assert_eq!(after.await.unwrap(), Ok((false, DecisionSource::Review)));
+    assert_eq!(ask(&server, "alice", PODS).await, Ok((false, DecisionSource::Cached)));
+    assert_eq!(server.review_count(), 2);
 }
 
 #[tokio::test]
-async fn an_upstream_that_is_away_revives_no_right() {
-    let told = Told::new();
-    let script = Script::with_rbac(&config(3600), Reply::Allow, &told).await;
-    assert_eq!(ask(&script, "alice", PODS).await, Ok((true, Source::Review)));
+async fn an_outage_does_not_restore_a_revoked_permission() {
+    let rbac = TestRbac::new();
+    let server = ReviewServer::with_rbac(&config(3600), Reply::Allow, &rbac).await;
+    assert_eq!(ask(&server, "alice", PODS).await, Ok((true, DecisionSource::Review)));
     seconds(11).await;
-    script.reply(Reply::Code(503));
-    assert_eq!(ask(&script, "alice", PODS).await, Ok((true, Source::Stale)));
-    told.list();
-    assert_eq!(ask(&script, "alice", PODS).await, Err(Unavailable));
+    server.reply(Reply::Code(503));
+    assert_eq!(ask(&server, "alice", PODS).await, Ok((true, DecisionSource::Stale)));
+    rbac.list();
+    assert_eq!(ask(&server, "alice", PODS).await, Err(Unavailable));
 }
 
-/// A webhook, or the node authorizer.
+/// The reviews are allowed by another authorizer, such as a webhook or the node authorizer.
 #[tokio::test]
-async fn what_others_allow_is_remembered_as_long_as_nothing_is_revoked() {
-    let told = Told::new();
-    let script = Script::with_rbac(&an_hour(), Reply::Allow, &told).await;
-    told.list();
-    // The authorizer that answers may not know of a change as soon as Weir does.
-    assert_eq!(ask(&script, "alice", PODS).await, Ok((true, Source::Review)));
-    assert_eq!(ask(&script, "alice", PODS).await, Ok((true, Source::Review)));
+async fn allowed_reviews_are_cached_while_nothing_is_revoked() {
+    let rbac = TestRbac::new();
+    let server = ReviewServer::with_rbac(&an_hour(), Reply::Allow, &rbac).await;
+    rbac.list();
+    // Within a second of the list, the API server may not have seen the same objects as Weir yet.
+    assert_eq!(ask(&server, "alice", PODS).await, Ok((true, DecisionSource::Review)));
+    assert_eq!(ask(&server, "alice", PODS).await, Ok((true, DecisionSource::Review)));
     seconds(2).await;
-    assert_eq!(ask(&script, "alice", PODS).await, Ok((true, Source::Review)));
-    assert_eq!(ask(&script, "alice", PODS).await, Ok((true, Source::Cached)));
-    // What is given to somebody takes nothing from others.
-    told.grant("bob");
-    assert_eq!(ask(&script, "alice", PODS).await, Ok((true, Source::Cached)));
-    told.revoke("nobody");
-    assert_eq!(ask(&script, "alice", PODS).await, Ok((true, Source::Cached)));
+    assert_eq!(ask(&server, "alice", PODS).await, Ok((true, DecisionSource::Review)));
+    assert_eq!(ask(&server, "alice", PODS).await, Ok((true, DecisionSource::Cached)));
+    // Granting a permission revokes no other.
+    rbac.grant("bob");
+    assert_eq!(ask(&server, "alice", PODS).await, Ok((true, DecisionSource::Cached)));
+    rbac.revoke("nobody");
+    assert_eq!(ask(&server, "alice", PODS).await, Ok((true, DecisionSource::Cached)));
 }

@@ -1,4 +1,4 @@
-//! From the upstream's watches to decisions, against scripted upstreams in paused time.
+//! Decisions as they follow the upstream's watches, with scripted upstreams in paused time.
 
 use std::collections::BTreeMap;
 
@@ -9,24 +9,25 @@ use crate::api::resource::GroupVersionResource;
 use crate::api::resource::{ApiResource, built_in};
 use crate::auth::attributes::{Attributes, ResourceAttributes};
 use crate::auth::rbac::Rbac;
+use crate::auth::rbac::metrics::RbacMetrics;
 use crate::auth::user::User;
 use crate::cache::script::{Feed as Upstream, Script, ScriptedSource, bookmark, config, status};
 use crate::codec::json;
 use crate::config::RbacConfig;
-use crate::telemetry::auth_metrics::rbac::RbacMetrics;
 use crate::telemetry::cache_metrics::CacheMetrics;
 use crate::upstream::lister_watcher::UpstreamEvent;
 
 const ALICE: &str = r#","subjects":[{"kind":"User","name":"alice"}],"roleRef":{"kind":"ClusterRole","name":"pods"}"#;
 const PODS: &str = r#","rules":[{"verbs":["get"],"apiGroups":[""],"resources":["pods"]}]"#;
 
-struct Rig {
+/// RBAC with a scripted upstream for each resource.
+struct Harness {
     rbac: Arc<Rbac>,
     scripts: Vec<(RbacResource, Arc<Script>)>,
     metrics: Metrics,
 }
 
-impl Rig {
+impl Harness {
     fn new() -> Self {
         let scripts: Vec<_> =
             RbacResource::ALL.map(|resource| (resource, Arc::new(Script::default()))).into();
@@ -51,45 +52,47 @@ impl Rig {
         &self.scripts.iter().find(|(own, _)| *own == resource).unwrap().1
     }
 
-    /// Queues a watch that begins with these events.
-    fn begins(&self, resource: RbacResource, mut events: Vec<UpstreamEvent>) -> Upstream {
+    /// Queues a watch that starts with these events.
+    fn queue_watch(&self, resource: RbacResource, mut events: Vec<UpstreamEvent>) -> Upstream {
         let feed = self.script(resource).on_watch();
         events.push(bookmark(100, true));
         feed.send(events);
         feed
     }
 
-    /// Queues short watches that show that there is nothing new.
-    fn show(&self, times: usize) {
+    /// Queues `times` short watches for each resource, which verify that no event is missing.
+    fn queue_verifications(&self, times: usize) {
         for (_, script) in &self.scripts {
             (0..times).for_each(|_| script.keep(script.on_watch_at(100)));
         }
     }
 
-    /// All four, with what lets alice get pods in namespace one; the feed of the role bindings and those of the others.
-    fn filled(&self) -> (Upstream, Vec<Upstream>) {
+    /// Queues watches for all four resources. They let alice get pods in namespace one. Returns the feed of
+    /// the role bindings and those of the others.
+    fn queue_all(&self) -> (Upstream, Vec<Upstream>) {
         let role = upsert(RbacResource::ClusterRoles, "pods", PODS, 10);
         let binding = upsert(RbacResource::RoleBindings, "alice", ALICE, 11);
         let others = vec![
-            self.begins(RbacResource::ClusterRoles, vec![role]),
-            self.begins(RbacResource::Roles, Vec::new()),
-            self.begins(RbacResource::ClusterRoleBindings, Vec::new()),
+            self.queue_watch(RbacResource::ClusterRoles, vec![role]),
+            self.queue_watch(RbacResource::Roles, Vec::new()),
+            self.queue_watch(RbacResource::ClusterRoleBindings, Vec::new()),
         ];
-        (self.begins(RbacResource::RoleBindings, vec![binding]), others)
+        (self.queue_watch(RbacResource::RoleBindings, vec![binding]), others)
     }
 
     fn allows(&self) -> Option<bool> {
         self.rbac.allows(&alice(), &get_pods())
     }
 
-    async fn until(&self, expected: Option<bool>) {
+    /// Waits for a decision, at most 100 s of paused time.
+    async fn until_allows(&self, expected: Option<bool>) {
         for _ in 0..10_000 {
             if self.allows() == expected {
                 return;
             }
             sleep(Duration::from_millis(10)).await;
         }
-        panic!("never {expected:?}");
+        panic!("not decided within 100 s: {expected:?}");
     }
 
     fn metric(&self, line: &str) -> bool {
@@ -143,111 +146,111 @@ fn delete(resource: RbacResource, name: &str, rest: &str, at: u64) -> UpstreamEv
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_revocation_counts_with_its_event() {
-    let rig = Rig::new();
-    let (bindings, _others) = rig.filled();
-    rig.show(1);
-    rig.until(Some(true)).await;
-    assert!(rig.metric(r#"weir_rbac_objects{resource="rolebindings"} 1"#));
+async fn a_revocation_takes_effect_with_its_event() {
+    let harness = Harness::new();
+    let (bindings, _others) = harness.queue_all();
+    harness.queue_verifications(1);
+    harness.until_allows(Some(true)).await;
+    assert!(harness.metric(r#"weir_rbac_objects{resource="rolebindings"} 1"#));
 
     bindings.send(vec![delete(RbacResource::RoleBindings, "alice", ALICE, 101)]);
     sleep(Duration::from_millis(1)).await;
-    assert_eq!(rig.allows(), Some(false));
+    assert_eq!(harness.allows(), Some(false));
 
     bindings.send(vec![upsert(RbacResource::RoleBindings, "again", ALICE, 102)]);
     sleep(Duration::from_millis(1)).await;
-    assert_eq!(rig.allows(), Some(true));
+    assert_eq!(harness.allows(), Some(true));
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_known_before_all_four_are() {
-    let rig = Rig::new();
+async fn nothing_is_decided_before_all_four_resources_are_valid() {
+    let harness = Harness::new();
     let role = upsert(RbacResource::ClusterRoles, "pods", PODS, 10);
     let binding = upsert(RbacResource::RoleBindings, "alice", ALICE, 11);
     let _three = [
-        rig.begins(RbacResource::ClusterRoles, vec![role]),
-        rig.begins(RbacResource::Roles, Vec::new()),
-        rig.begins(RbacResource::RoleBindings, vec![binding]),
+        harness.queue_watch(RbacResource::ClusterRoles, vec![role]),
+        harness.queue_watch(RbacResource::Roles, Vec::new()),
+        harness.queue_watch(RbacResource::RoleBindings, vec![binding]),
     ];
     for resource in [RbacResource::ClusterRoles, RbacResource::Roles, RbacResource::RoleBindings] {
-        let script = rig.script(resource);
+        let script = harness.script(resource);
         script.keep(script.on_watch_at(100));
     }
     sleep(Duration::from_secs(5)).await;
-    assert_eq!(rig.allows(), None);
-    assert!(rig.metric(r#"weir_rbac_current{resource="roles"} 1"#));
-    assert!(rig.metric(r#"weir_rbac_current{resource="clusterrolebindings"} 0"#));
+    assert_eq!(harness.allows(), None);
+    assert!(harness.metric(r#"weir_rbac_current{resource="roles"} 1"#));
+    assert!(harness.metric(r#"weir_rbac_current{resource="clusterrolebindings"} 0"#));
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_upstream_that_falls_silent_is_not_relied_on() {
-    let rig = Rig::new();
-    let _feeds = rig.filled();
-    rig.show(2);
-    rig.until(Some(true)).await;
+async fn a_silent_upstream_invalidates_the_copy() {
+    let harness = Harness::new();
+    let _feeds = harness.queue_all();
+    harness.queue_verifications(2);
+    harness.until_allows(Some(true)).await;
     sleep(Duration::from_secs(25)).await;
-    assert_eq!(rig.allows(), Some(true));
+    assert_eq!(harness.allows(), Some(true));
     sleep(Duration::from_secs(20)).await;
-    assert_eq!(rig.allows(), None);
-    rig.show(3);
-    rig.until(Some(true)).await;
+    assert_eq!(harness.allows(), None);
+    harness.queue_verifications(3);
+    harness.until_allows(Some(true)).await;
 }
 
-/// What was revoked while the watch was broken is never allowed from what was known before.
+/// A permission that is revoked while the watch is closed is never allowed from the old copy.
 #[tokio::test(start_paused = true)]
-async fn a_broken_watch_is_not_relied_on() {
-    let rig = Rig::new();
-    let (bindings, _others) = rig.filled();
-    rig.show(1);
-    rig.until(Some(true)).await;
-    rig.script(RbacResource::RoleBindings).on_probe(200);
+async fn a_closed_watch_invalidates_the_copy() {
+    let harness = Harness::new();
+    let (bindings, _others) = harness.queue_all();
+    harness.queue_verifications(1);
+    harness.until_allows(Some(true)).await;
+    harness.script(RbacResource::RoleBindings).on_probe(200);
     bindings.fail(status(500, "away"));
     sleep(Duration::from_secs(3)).await;
-    assert_eq!(rig.allows(), None);
+    assert_eq!(harness.allows(), None);
 
-    let resumed = rig.script(RbacResource::RoleBindings).on_watch();
+    let resumed = harness.script(RbacResource::RoleBindings).on_watch();
     sleep(Duration::from_secs(60)).await;
-    assert_eq!(rig.allows(), None, "nothing shows yet that nothing was missed");
+    assert_eq!(harness.allows(), None, "not verified yet");
     resumed.send(vec![delete(RbacResource::RoleBindings, "alice", ALICE, 150)]);
-    rig.show(8);
-    rig.until(Some(false)).await;
+    harness.queue_verifications(8);
+    harness.until_allows(Some(false)).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_a_denial_that_stands_turns_it_off() {
-    let rig = Rig::new();
-    let _feeds = rig.filled();
-    rig.show(8);
-    rig.until(Some(true)).await;
-    let report = |agreed| rig.rbac.report(agreed, &alice(), &get_pods());
-    assert!(!rig.metric("weir_rbac_differences_total 1"));
-    // A binding that was on its way to the API server's authorizer.
-    let again = report(false).unwrap();
-    assert!(rig.rbac.should_check());
-    sleep(again).await;
+async fn only_a_persistent_mismatch_disables_rbac() {
+    let harness = Harness::new();
+    let _feeds = harness.queue_all();
+    harness.queue_verifications(8);
+    harness.until_allows(Some(true)).await;
+    let report = |agreed| harness.rbac.report(agreed, &alice(), &get_pods());
+    assert!(!harness.metric("weir_rbac_differences_total 1"));
+    // A mismatch that is resolved: the binding was on its way to the API server's authorizer.
+    let delay = report(false).unwrap();
+    assert!(harness.rbac.should_check());
+    sleep(delay).await;
     assert_eq!(report(true), None);
-    // One that stands.
-    let again = report(false).unwrap();
-    assert!(report(false).is_some_and(|left| left <= again));
-    assert_eq!(rig.allows(), Some(true));
-    sleep(again).await;
+    // A mismatch that persists.
+    let delay = report(false).unwrap();
+    assert!(report(false).is_some_and(|left| left <= delay));
+    assert_eq!(harness.allows(), Some(true));
+    sleep(delay).await;
     assert_eq!(report(false), None);
-    assert_eq!(rig.allows(), None);
-    assert!(!rig.rbac.should_check());
-    assert!(rig.metric("weir_rbac_disabled 1"));
+    assert_eq!(harness.allows(), None);
+    assert!(!harness.rbac.should_check());
+    assert!(harness.metric("weir_rbac_disabled 1"));
 }
 
-/// What is no longer allowed here either is no difference.
+/// If RBAC no longer allows the request either, there is no mismatch.
 #[tokio::test(start_paused = true)]
-async fn a_revocation_on_its_way_is_no_difference() {
-    let rig = Rig::new();
-    let (bindings, _others) = rig.filled();
-    rig.show(8);
-    rig.until(Some(true)).await;
-    let again = rig.rbac.report(false, &alice(), &get_pods()).unwrap();
+async fn a_revocation_on_its_way_is_no_mismatch() {
+    let harness = Harness::new();
+    let (bindings, _others) = harness.queue_all();
+    harness.queue_verifications(8);
+    harness.until_allows(Some(true)).await;
+    let delay = harness.rbac.report(false, &alice(), &get_pods()).unwrap();
     bindings.send(vec![delete(RbacResource::RoleBindings, "alice", ALICE, 101)]);
-    sleep(again).await;
-    assert_eq!(rig.rbac.report(false, &alice(), &get_pods()), None);
-    assert_eq!(rig.allows(), Some(false));
-    assert!(rig.metric("weir_rbac_disabled 0"));
+    sleep(delay).await;
+    assert_eq!(harness.rbac.report(false, &alice(), &get_pods()), None);
+    assert_eq!(harness.allows(), Some(false));
+    assert!(harness.metric("weir_rbac_disabled 0"));
 }

@@ -1,30 +1,30 @@
-//! RBAC as kube-apiserver's authorizer has it, written down line by line: every binding is looked at for every question.
+//! A model of kube-apiserver's RBAC authorizer that evaluates every binding for every request.
 
 use serde_json::Value;
 
 use super::Objects;
-use crate::auth::rbac::rule::Question;
+use crate::auth::rbac::rule::Action;
 use crate::auth::user::User;
 
-pub(super) fn allows(objects: &Objects, user: &User, question: &Question<'_>) -> bool {
+pub(super) fn allows(objects: &Objects, user: &User, action: &Action<'_>) -> bool {
     let bindings = |plural: &'static str, namespace: String| {
         let all =
             objects.iter().filter(move |((own, of, _), _)| *own == plural && *of == namespace);
         all.map(|(_, binding)| binding)
     };
-    let gives = |binding: &Value, namespace: &str| {
+    let allows = |binding: &Value, namespace: &str| {
         let applies =
             list(binding, "subjects").iter().any(|subject| applies(user, subject, namespace));
-        applies && rules(objects, binding, namespace).iter().any(|rule| rule_allows(question, rule))
+        applies && rules(objects, binding, namespace).iter().any(|rule| rule_allows(action, rule))
     };
-    let namespace = match question {
-        Question::Resource { namespace, .. } => *namespace,
-        Question::NonResource { .. } => "",
+    let namespace = match action {
+        Action::Resource { namespace, .. } => *namespace,
+        Action::NonResource { .. } => "",
     };
-    bindings("clusterrolebindings", String::new()).any(|binding| gives(binding, ""))
+    bindings("clusterrolebindings", String::new()).any(|binding| allows(binding, ""))
         || (!namespace.is_empty()
             && bindings("rolebindings", namespace.to_owned())
-                .any(|binding| gives(binding, namespace)))
+                .any(|binding| allows(binding, namespace)))
 }
 
 fn applies(user: &User, subject: &Value, namespace: &str) -> bool {
@@ -51,12 +51,12 @@ fn rules(objects: &Objects, binding: &Value, namespace: &str) -> Vec<Value> {
     objects.get(&key).map(|role| list(role, "rules")).unwrap_or_default()
 }
 
-fn rule_allows(question: &Question<'_>, rule: &Value) -> bool {
+fn rule_allows(action: &Action<'_>, rule: &Value) -> bool {
     let has = |field: &str, matches: &dyn Fn(&str) -> bool| {
         list(rule, field).iter().any(|word| matches(word.as_str().unwrap()))
     };
-    match *question {
-        Question::Resource { verb, group, resource, subresource, name, .. } => {
+    match *action {
+        Action::Resource { verb, group, resource, subresource, name, .. } => {
             let combined = if subresource.is_empty() {
                 resource.to_owned()
             } else {
@@ -72,7 +72,7 @@ fn rule_allows(question: &Question<'_>, rule: &Value) -> bool {
                 && (list(rule, "resourceNames").is_empty()
                     || has("resourceNames", &|word| word == name))
         }
-        Question::NonResource { verb, path } => {
+        Action::NonResource { verb, path } => {
             has("verbs", &|word| word == "*" || word == verb)
                 && has("nonResourceURLs", &|word| {
                     word == "*"

@@ -1,11 +1,11 @@
-//! Cases that clusters really have, in the shapes in which `kubectl get -o json` shows them.
+//! Cases from real clusters, in the form in which `kubectl get -o json` shows the objects.
 
 use serde_json::{Value, json};
 
-use super::{Objects, built, user};
-use crate::auth::rbac::index::Writer;
+use super::{Objects, build, user};
+use crate::auth::rbac::index::IndexWriter;
 use crate::auth::rbac::resource::RbacResource;
-use crate::auth::rbac::rule::Question;
+use crate::auth::rbac::rule::Action;
 
 fn key(plural: &'static str, namespace: &str, name: &str) -> (&'static str, String, String) {
     (plural, namespace.to_owned(), name.to_owned())
@@ -15,14 +15,15 @@ fn to(kind: &str, role: &str, subjects: &Value) -> Value {
     json!({"subjects": subjects, "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": role}})
 }
 
-/// `verb group/resource/subresource namespace name`, where `-` stands for nothing, or `verb /path`.
-fn question(text: &str) -> Question<'_> {
+/// Parses `verb group resource/subresource namespace name`, where `-` stands for an empty string, or
+/// `verb /path`.
+fn action(text: &str) -> Action<'_> {
     let words: Vec<_> = text.split(' ').map(|word| if word == "-" { "" } else { word }).collect();
     match words.as_slice() {
-        [verb, path] => Question::NonResource { verb, path },
+        [verb, path] => Action::NonResource { verb, path },
         [verb, group, resource, namespace, name] => {
             let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
-            Question::Resource { verb, group, resource, subresource, namespace, name }
+            Action::Resource { verb, group, resource, subresource, namespace, name }
         }
         _ => panic!("{text}"),
     }
@@ -98,16 +99,16 @@ fn cluster() -> Objects {
 
 #[test]
 fn real_cases() {
-    let index = built(&cluster()).index();
+    let index = build(&cluster()).index();
     let authenticated = ["system:authenticated"];
     let in_one = ["system:serviceaccounts", "system:serviceaccounts:one", "system:authenticated"];
     let cases: &[(&str, &[&str], &str, bool)] = &[
-        // Everything, everywhere.
+        // A cluster administrator.
         ("root", &[], "delete apps deployments/scale one a", true),
         ("root", &[], "post /anything", true),
         ("somebody", &["system:masters"], "delete apps deployments one a", true),
         ("somebody", &["system:mastersx"], "delete apps deployments one a", false),
-        // A cluster's role in a namespace: there, and nothing without one.
+        // A cluster role bound in a namespace applies only there.
         ("boss", &[], "delete apps deployments one a", true),
         ("boss", &[], "delete apps deployments two a", false),
         ("boss", &[], "delete apps deployments - a", false),
@@ -123,50 +124,52 @@ fn real_cases() {
         ("system:serviceaccount:one:scaler", &[], "update apps deployments two a", false),
         ("system:serviceaccount:one:scaler", &[], "update apps deployments/status two a", false),
         ("system:serviceaccount:two:scaler", &[], "update apps deployments/scale two a", false),
-        // Names: only who names the object; `*` is a name like any other.
+        // Resource names: the request must name the object, and `*` is an ordinary name.
         ("alice", &[], "get - configmaps one settings", true),
         ("alice", &[], "list - configmaps one settings", true),
         ("alice", &[], "list - configmaps one -", false),
         ("alice", &[], "get - configmaps one other", false),
         ("alice", &[], "get - secrets one settings", false),
         ("alice", &[], "get - configmaps one *", true),
-        // A role of another namespace, and of none.
+        // A role of another namespace, and a role referred to by a cluster role binding.
         ("alice", &[], "get - configmaps two settings", false),
         ("mallory", &[], "get - configmaps one settings", false),
         ("mallory", &[], "get - pods one a", false),
-        // Collected rules count as the controller wrote them.
+        // Aggregated rules count as the controller wrote them.
         ("alice", &[], "get example.com widgets two a", true),
-        // A service account without a namespace is the binding's own; in a binding of the cluster it is nobody.
+        // A service account without a namespace is in that of the binding. A cluster role binding has none,
+        // so there the subject applies to no one.
         ("system:serviceaccount:one:local", &[], "get - pods one a", true),
         ("system:serviceaccount:one:local", &[], "get - pods two a", false),
         ("system:serviceaccount:two:local", &[], "get - pods two a", true),
         ("system:serviceaccount::scaler", &[], "get - pods two a", false),
-        // Paths, which no namespace has.
+        // Paths have no namespace.
         ("alice", &authenticated, "get /api", true),
         ("alice", &authenticated, "get /api/v1", true),
         ("alice", &authenticated, "get /apis", false),
         ("alice", &authenticated, "get /healthz/etcd", true),
         ("alice", &authenticated, "post /api", false),
         ("alice", &[], "get /api", false),
-        // Names are compared as they are written.
+        // User names are case-sensitive.
         ("Root", &[], "get - pods one a", false),
         ("root", &[], "get - pods one a", true),
-        // A group is no user.
+        // A group name is not a user name.
         ("system:authenticated", &[], "get /api", false),
     ];
-    for &(name, groups, asked, expected) in cases {
-        let allowed = index.allows(&user(name, groups), &question(asked));
-        assert_eq!(allowed, expected, "{name} {groups:?}: {asked}");
+    for &(name, groups, text, expected) in cases {
+        let allowed = index.allows(&user(name, groups), &action(text));
+        assert_eq!(allowed, expected, "{name} {groups:?}: {text}");
     }
 }
 
-/// A binding before its role, two that give the same, a role that goes and comes back, and one that cannot be read any more.
+/// A binding before its role, two bindings that give the same role, a role that is removed and added
+/// again, and one that becomes unreadable.
 #[test]
-fn roles_and_bindings_come_and_go_in_any_order() {
-    let mut writer = Writer::default();
+fn roles_and_bindings_are_added_and_removed_in_any_order() {
+    let mut writer = IndexWriter::default();
     let alice = user("alice", &[]);
-    let asked = question("get - pods one a");
-    let allows = |writer: &Writer| writer.index().allows(&alice, &asked);
+    let get_pods = action("get - pods one a");
+    let allows = |writer: &IndexWriter| writer.index().allows(&alice, &get_pods);
     let (role, binding) = (RbacResource::ClusterRoles, RbacResource::RoleBindings);
     let rules = json!({"rules": [{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}]})
         .to_string();

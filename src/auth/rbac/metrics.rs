@@ -1,4 +1,4 @@
-//! Metrics of the RBAC that is decided here.
+//! Metrics of decisions by the cluster's roles and bindings.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use prometheus::{IntCounter, IntGauge, IntGaugeVec, Registry};
 
 use crate::telemetry::metrics::{counter, counter_vec, gauge, gauge_vec, saturating_i64};
 
-/// See the module. Cheap to clone.
+/// Handles of the metrics. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct RbacMetrics {
     families: Arc<Families>,
@@ -26,50 +26,53 @@ struct Families {
 }
 
 impl RbacMetrics {
-    /// Registers them once.
+    /// Registers the metrics. To be called once for a registry.
     pub fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
         let gauges = |name: &str, help: &str| gauge_vec(registry, name, help, &["resource"]);
         let counter = |name: &str, help: &str| counter(registry, name, help);
         let decisions = counter_vec(
             registry,
             "weir_rbac_decisions_total",
-            "Questions put to the cluster's roles and bindings as known here, by result; all but allowed are asked by access review.",
+            "Requests evaluated by Weir's copy of the cluster's roles and bindings, by result. Requests that are not allowed, or unknown because the copy is not current, go to an access review.",
             &["result"],
         )?;
         let disabled = gauge(
             registry,
             "weir_rbac_disabled",
-            "1 if RBAC is no longer decided here, since an access review denied what it allowed.",
+            "1 if Weir stopped to decide by roles and bindings, because an access review denied what they allow.",
         )?;
         let decided = |result| decisions.with_label_values(&[result]);
         let families = Families {
             allowed: decided("allowed"),
             not_allowed: decided("not-allowed"),
             unknown: decided("unknown"),
-            objects: gauges("weir_rbac_objects", "Roles and bindings known here.")?,
+            objects: gauges(
+                "weir_rbac_objects",
+                "Roles and bindings in Weir's copy, by resource.",
+            )?,
             unreadable: gauges(
                 "weir_rbac_unreadable_objects",
-                "Roles and bindings that cannot be read here, and grant nothing.",
+                "Roles and bindings that Weir cannot read and that therefore grant nothing, by resource.",
             )?,
             current: gauges(
                 "weir_rbac_current",
-                "1 if what is known here of a resource is what the upstream has.",
+                "1 if Weir's copy of the roles or bindings is known to be current, by resource.",
             )?,
             checks: counter(
                 "weir_rbac_checks_total",
-                "Allowed questions that were put to an access review as well.",
+                "Decisions by roles and bindings that were checked by an access review.",
             )?,
             differences: counter(
                 "weir_rbac_differences_total",
-                "Access reviews that denied what was allowed here.",
+                "Access reviews that denied what roles and bindings allow.",
             )?,
             disabled,
         };
         Ok(Self { families: Arc::new(families) })
     }
 
-    /// Counts a decision; `None` for one that could not be made.
-    pub fn decided(&self, allowed: Option<bool>) {
+    /// Counts a decision; `None` if there was none because the copy is not current.
+    pub(super) fn decided(&self, allowed: Option<bool>) {
         match allowed {
             Some(true) => self.families.allowed.inc(),
             Some(false) => self.families.not_allowed.inc(),
@@ -77,30 +80,30 @@ impl RbacMetrics {
         }
     }
 
-    /// Sets how many objects of a resource there are, and how many of them cannot be read.
-    pub fn objects(&self, resource: &'static str, all: usize, unreadable: usize) {
+    /// Sets the number of objects of a resource, and how many of them are unreadable.
+    pub(super) fn set_objects(&self, resource: &'static str, total: usize, unreadable: usize) {
         let set = |gauges: &IntGaugeVec, value| {
             gauges.with_label_values(&[resource]).set(saturating_i64(value));
         };
-        set(&self.families.objects, all);
+        set(&self.families.objects, total);
         set(&self.families.unreadable, unreadable);
     }
 
-    /// Sets whether what is known of a resource is what the upstream has.
-    pub fn current(&self, resource: &'static str, current: bool) {
-        self.families.current.with_label_values(&[resource]).set(current.into());
+    /// Sets whether the copy of a resource is current.
+    pub(super) fn set_current(&self, resource: &'static str, is_current: bool) {
+        self.families.current.with_label_values(&[resource]).set(is_current.into());
     }
 
-    /// Counts a check of an allow.
-    pub fn checked(&self, agreed: bool) {
+    /// Counts a check of an allowed request.
+    pub(super) fn checked(&self, agreed: bool) {
         self.families.checks.inc();
         if !agreed {
             self.families.differences.inc();
         }
     }
 
-    /// Raises the alarm: RBAC is no longer decided here.
-    pub fn disabled(&self) {
+    /// Sets the alarm that Weir no longer decides by roles and bindings.
+    pub(super) fn set_disabled(&self) {
         self.families.disabled.set(1);
     }
 }

@@ -1,0 +1,155 @@
+//! Metrics of access reviews. The counter of each label value is looked up once, so that counting costs
+//! one atomic operation.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use prometheus::{Histogram, IntCounter, IntGauge, Registry};
+
+use crate::telemetry::metrics::{
+    GaugeGuard, counter_vec, gauge, gauge_vec, histogram, saturating_i64,
+};
+
+/// Handles of the metrics. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct AccessReviewMetrics {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    /// By [`ReviewOutcome`].
+    reviews: [IntCounter; 9],
+    duration: Histogram,
+    in_flight: IntGauge,
+    /// Denied and allowed.
+    cached_bytes: [IntGauge; 2],
+}
+
+/// How an access review ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReviewOutcome {
+    /// `allowed`
+    Allowed,
+    /// `denied`
+    Denied,
+    /// `undecided`: an authorizer of the upstream failed, and none allowed the request.
+    Undecided,
+    /// `unreachable`: there was no connection, or it was lost.
+    Unreachable,
+    /// `timeout`
+    Timeout,
+    /// `refused`: Weir's identity may not create access reviews (401, 403).
+    Refused,
+    /// `throttled`: 429.
+    Throttled,
+    /// `failed`: another status, or an unreadable response.
+    Failed,
+    /// `limited`: not sent, because too many reviews were in flight.
+    Limited,
+}
+
+const OUTCOMES: [&str; 9] = [
+    "allowed",
+    "denied",
+    "undecided",
+    "unreachable",
+    "timeout",
+    "refused",
+    "throttled",
+    "failed",
+    "limited",
+];
+const DECISIONS: [&str; 2] = ["deny", "allow"];
+/// In seconds. RBAC in the upstream takes a millisecond, a webhook behind it tens of them. Reviews time
+/// out after 10 s.
+const DURATION_BUCKETS: [f64; 10] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 2.0, 10.0];
+
+impl AccessReviewMetrics {
+    /// Registers the metrics. To be called once for a registry.
+    pub fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
+        let reviews = counter_vec(
+            registry,
+            "weir_access_reviews_total",
+            "Access reviews, by outcome.",
+            &["outcome"],
+        )?;
+        let duration = histogram(
+            registry,
+            "weir_access_review_duration_seconds",
+            "Duration of access reviews, failed ones included.",
+            &DURATION_BUCKETS,
+        )?;
+        let in_flight =
+            gauge(registry, "weir_access_reviews_in_flight", "Access reviews in flight.")?;
+        let cached_bytes = gauge_vec(
+            registry,
+            "weir_authorization_cache_bytes",
+            "Approximate memory of cached authorization decisions.",
+            &["decision"],
+        )?;
+        let inner = Inner {
+            reviews: OUTCOMES.map(|outcome| reviews.with_label_values(&[outcome])),
+            duration,
+            in_flight,
+            cached_bytes: DECISIONS.map(|decision| cached_bytes.with_label_values(&[decision])),
+        };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// Counts a review as in flight until the guard is dropped.
+    pub fn in_flight(&self) -> GaugeGuard {
+        GaugeGuard::new(self.inner.in_flight.clone())
+    }
+
+    /// Counts a review that ended.
+    pub fn reviewed(&self, outcome: ReviewOutcome) {
+        let [allowed, denied, undecided, unreachable, timeout, refused, throttled, failed, limited] =
+            &self.inner.reviews;
+        let counter = match outcome {
+            ReviewOutcome::Allowed => allowed,
+            ReviewOutcome::Denied => denied,
+            ReviewOutcome::Undecided => undecided,
+            ReviewOutcome::Unreachable => unreachable,
+            ReviewOutcome::Timeout => timeout,
+            ReviewOutcome::Refused => refused,
+            ReviewOutcome::Throttled => throttled,
+            ReviewOutcome::Failed => failed,
+            ReviewOutcome::Limited => limited,
+        };
+        counter.inc();
+    }
+
+    /// Observes the duration of a review.
+    pub fn observe_duration(&self, duration: Duration) {
+        self.inner.duration.observe(duration.as_secs_f64());
+    }
+
+    /// Sets the memory of cached decisions.
+    pub fn set_cached_bytes(&self, allowed: bool, bytes: u64) {
+        let [denied, granted] = &self.inner.cached_bytes;
+        let gauge = if allowed { granted } else { denied };
+        gauge.set(saturating_i64(bytes));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_outcome_has_its_label_value() {
+        let registry = Registry::new();
+        let metrics = AccessReviewMetrics::register(&registry).unwrap();
+        metrics.reviewed(ReviewOutcome::Limited);
+        drop(metrics.in_flight());
+        let text = prometheus::TextEncoder::new().encode_to_string(&registry.gather()).unwrap();
+        for line in [
+            r#"weir_access_reviews_total{outcome="limited"} 1"#,
+            r#"weir_access_reviews_total{outcome="allowed"} 0"#,
+            "weir_access_reviews_in_flight 0",
+        ] {
+            assert!(text.contains(line), "{line} in {text}");
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! One access review: its key, its kind, and its result.
+
+use std::sync::Arc;
+
+use tokio::time::Instant;
+
+use crate::auth::attributes::Attributes;
+use crate::auth::decision::{Decision, DecisionSource};
+use crate::auth::user::{User, UserKey};
+
+/// Identifies a review: the user and what the user wants to do. Compared in full, so that two users
+/// never share a decision.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(crate) struct ReviewKey {
+    pub(super) user: UserKey,
+    pub(super) attributes: Attributes,
+}
+
+/// What the upstream decided.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ReviewDecision {
+    /// Whether the user may.
+    pub(crate) allowed: bool,
+    /// The reason; empty for none.
+    pub(crate) reason: Arc<str>,
+}
+
+/// What a review is used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ReviewKind {
+    /// It decides requests, now and from the cache.
+    Decision,
+    /// It is compared with a decision of RBAC. An allowed result is not cached.
+    RbacCheck,
+}
+
+/// The result of a review.
+#[derive(Clone, Debug)]
+pub(crate) struct ReviewResult {
+    /// When the review was sent. The decision is valid as of this moment, however long the answer took.
+    pub(crate) sent_at: Instant,
+    /// The decision.
+    pub(crate) decision: Result<ReviewDecision, ReviewFailure>,
+}
+
+/// Why a review gave no decision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ReviewFailure {
+    /// The upstream is unreachable, silent or broken (5xx).
+    UpstreamDown,
+    /// The upstream answered without a decision: Weir lacks the permission, the upstream throttles (or
+    /// did just now), or its authorizers failed.
+    Refused,
+    /// Not sent: too many reviews are in flight.
+    Limited,
+    /// Not sent: the key is longer than any sensible one.
+    TooLong,
+}
+
+impl ReviewKey {
+    /// Creates the key of a user's request.
+    pub(crate) fn new(user: &User, attributes: &Attributes) -> Self {
+        Self { user: user.key(), attributes: attributes.clone() }
+    }
+}
+
+impl ReviewDecision {
+    /// Returns whether this allows something that may have been revoked after the review was sent.
+    pub(super) fn predates(&self, sent_at: Instant, last_revocation: Option<Instant>) -> bool {
+        self.allowed && last_revocation.is_some_and(|revoked_at| sent_at < revoked_at)
+    }
+
+    /// Adds the source.
+    pub(super) fn with_source(self, source: DecisionSource) -> Decision {
+        Decision { allowed: self.allowed, reason: self.reason, source }
+    }
+}

@@ -1,0 +1,180 @@
+//! Checks which upstream permissions Weir's own identity has, and reports those that are missing.
+//!
+//! The permissions are checked by SelfSubjectAccessReviews, which every authenticated user may create:
+//! at the start and at intervals. A missing permission is only reported: by a log line for each change,
+//! with the rule that would grant it, and by a metric. The check disables nothing. A feature without
+//! its permission stops because the upstream refuses its requests; for example, a token whose review is
+//! forbidden is left to the upstream.
+//!
+//! Lock order: the results, alone and never across an await.
+
+pub mod metrics;
+mod self_review;
+mod spec;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use crate::auth::permission_check::metrics::PermissionMetrics;
+pub use crate::auth::permission_check::spec::Permission;
+use crate::auth::permission_check::spec::PermissionSpec;
+use crate::config::{AuthenticationConfig, AuthorizationConfig};
+use crate::upstream::Upstream;
+use crate::upstream::error::UpstreamError;
+use crate::upstream::review::post_review;
+
+/// The results of the checks. Dropping it ends the checks.
+#[derive(Debug)]
+pub struct PermissionCheck {
+    results: Results,
+    _task: DropGuard,
+}
+
+/// Whether each permission was granted at its last check. Permissions not checked yet are absent.
+type Results = Arc<Mutex<Vec<(Permission, bool)>>>;
+
+/// Posts a review and returns the response.
+type PostReview =
+    Arc<dyn Fn(Bytes) -> BoxFuture<'static, Result<Bytes, UpstreamError>> + Send + Sync>;
+
+impl PermissionCheck {
+    /// Starts to check the permissions that these settings need. Reviews are sent through `upstream`,
+    /// which has Weir's own identity. Must be called within a tokio runtime.
+    pub fn start(
+        authentication: &AuthenticationConfig,
+        authorization: &AuthorizationConfig,
+        upstream: Upstream,
+        metrics: PermissionMetrics,
+    ) -> Arc<Self> {
+        let post = move |body| -> BoxFuture<'static, _> {
+            let upstream = upstream.clone();
+            Box::pin(async move {
+                post_review(&upstream, self_review::PATH, body, RESPONSE_MAX_BYTES).await
+            })
+        };
+        Self::with_post(spec::needed(authentication, authorization), Arc::new(post), metrics)
+    }
+
+    fn with_post(
+        specs: Vec<PermissionSpec>,
+        post: PostReview,
+        metrics: PermissionMetrics,
+    ) -> Arc<Self> {
+        let results = Results::default();
+        let cancel = CancellationToken::new();
+        let checker = Checker { specs, post, metrics, results: results.clone() };
+        tokio::spawn(cancel.clone().run_until_cancelled_owned(checker.run()));
+        Arc::new(Self { results, _task: cancel.drop_guard() })
+    }
+
+    /// Returns whether Weir has a permission. `None` if it was not checked yet, or if the configuration
+    /// does not need it.
+    pub fn is_granted(&self, permission: Permission) -> Option<bool> {
+        let results = self.results.lock();
+        results.iter().find(|(checked, _)| *checked == permission).map(|(_, granted)| *granted)
+    }
+
+    /// Returns the missing permissions.
+    pub fn missing(&self) -> Vec<Permission> {
+        let results = self.results.lock();
+        results.iter().filter(|(_, granted)| !granted).map(|(permission, _)| *permission).collect()
+    }
+}
+
+/// The task that checks the permissions.
+struct Checker {
+    specs: Vec<PermissionSpec>,
+    post: PostReview,
+    metrics: PermissionMetrics,
+    results: Results,
+}
+
+impl Checker {
+    async fn run(self) {
+        let mut is_failing = false;
+        loop {
+            let checked = self.check_all().await;
+            let interval = if checked.is_ok() { INTERVAL } else { INTERVAL_AFTER_FAILURE };
+            if let Err(error) = &checked
+                && !is_failing
+            {
+                tracing::warn!(%error, "cannot check Weir's own permissions on the upstream");
+            }
+            is_failing = checked.is_err();
+            tokio::time::sleep(interval).await;
+        }
+    }
+
+    /// Checks each permission once. Stops at an error and keeps the results so far.
+    async fn check_all(&self) -> Result<(), UpstreamError> {
+        let mut has_changed = false;
+        for spec in &self.specs {
+            has_changed |= self.update(spec, self.is_granted(spec).await?);
+        }
+        let is_missing = |spec: &PermissionSpec| {
+            spec.required && self.results.lock().contains(&(spec.permission, false))
+        };
+        if has_changed && !self.specs.iter().any(is_missing) {
+            tracing::info!("Weir has the upstream permissions that its configuration requires");
+        }
+        Ok(())
+    }
+
+    /// Returns whether all reviews of a permission allow it.
+    async fn is_granted(&self, spec: &PermissionSpec) -> Result<bool, UpstreamError> {
+        for attributes in spec.attributes {
+            let response = (self.post)(self_review::request(attributes)).await?;
+            if !self_review::is_allowed(&response)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Stores a result and logs a change. Returns whether it changed.
+    fn update(&self, spec: &PermissionSpec, granted: bool) -> bool {
+        let before = {
+            let mut results = self.results.lock();
+            match results.iter_mut().find(|(permission, _)| *permission == spec.permission) {
+                Some((_, before)) => Some(std::mem::replace(before, granted)),
+                None => {
+                    results.push((spec.permission, granted));
+                    None
+                }
+            }
+        };
+        let permission = spec.permission.as_str();
+        self.metrics.set_missing(permission, !granted);
+        if before == Some(granted) {
+            return false;
+        }
+        let PermissionSpec { effect, rule, .. } = *spec;
+        match (granted, spec.required) {
+            (true, _) if before.is_some() => {
+                tracing::info!(permission, "an upstream permission was granted")
+            }
+            (true, _) => {}
+            (false, true) => {
+                tracing::warn!(permission, effect, rule, "an upstream permission is missing");
+            }
+            (false, false) => {
+                tracing::info!(permission, effect, rule, "an upstream permission is missing");
+            }
+        }
+        true
+    }
+}
+
+/// A response repeats the request; with managed fields it has less than a kilobyte.
+const RESPONSE_MAX_BYTES: usize = 64 << 10;
+/// Roles rarely change, and the checks only report: Weir reacts to a refusal of the upstream at once.
+const INTERVAL: Duration = Duration::from_secs(600);
+/// The interval after a failed check. The upstream may be starting.
+const INTERVAL_AFTER_FAILURE: Duration = Duration::from_secs(15);

@@ -1,0 +1,29 @@
+//! Metrics of the permissions of Weir's own identity.
+
+use prometheus::{IntGaugeVec, Registry};
+
+use crate::telemetry::metrics::gauge_vec;
+
+/// Handles of the metrics. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct PermissionMetrics {
+    missing: IntGaugeVec,
+}
+
+impl PermissionMetrics {
+    /// Registers the metrics. To be called once for a registry.
+    pub fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
+        let missing = gauge_vec(
+            registry,
+            "weir_missing_permissions",
+            "1 if Weir's own identity lacks an upstream permission that its configuration needs.",
+            &["permission"],
+        )?;
+        Ok(Self { missing })
+    }
+
+    /// Sets whether a permission is missing. `permission` is one of a fixed set of label values.
+    pub(crate) fn set_missing(&self, permission: &'static str, is_missing: bool) {
+        self.missing.with_label_values(&[permission]).set(i64::from(is_missing));
+    }
+}

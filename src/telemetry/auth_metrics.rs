@@ -1,5 +1,0 @@
-//! Metrics of authorization.
-
-pub mod authorization;
-pub mod rbac;
-pub mod rights;
