@@ -1,6 +1,5 @@
 //! The upstream kube-apiserver: credentials, our own connection pools, lists and watches, discovery.
 
-mod again;
 pub(crate) mod bounded;
 mod connect;
 pub mod credentials;
@@ -10,6 +9,8 @@ pub(crate) mod fetch;
 pub mod lister_watcher;
 pub mod metrics;
 pub mod pool;
+mod replay;
+pub mod request_body;
 pub(crate) mod review;
 mod status;
 #[cfg(test)]
@@ -21,24 +22,19 @@ pub mod version;
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use http::uri::Scheme;
 use http::{Request, Response, StatusCode};
-use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt, Empty, Full};
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use self::again::Again;
+use self::replay::Replay;
 use crate::config::{FrontProxyConfig, UpstreamConfig};
 use crate::upstream::credentials::{Credentials, Shown};
 use crate::upstream::error::UpstreamError;
 use crate::upstream::metrics::UpstreamMetrics;
 use crate::upstream::pool::Pool;
+pub use crate::upstream::request_body::{RequestBody, empty_body, full_body};
 pub use crate::upstream::traffic_class::TrafficClass;
-
-/// What is sent: a client's body relayed, or our own bytes.
-pub type RequestBody = UnsyncBoxBody<Bytes, Box<dyn std::error::Error + Send + Sync>>;
 
 /// The connections to one upstream, with one identity (design, section 8): pools of two of these are never mixed. Cheap to clone.
 #[derive(Clone)]
@@ -149,7 +145,7 @@ impl Upstream {
         request: Request<RequestBody>,
     ) -> Result<Response<pool::Body>, UpstreamError> {
         let request = self.complete(request).await?;
-        let (request, again) = Again::of(request);
+        let (request, replay) = Replay::new(request);
         let mut sent = self.inner.pool.send(class, request).await;
         for _ in 1..TRIES_MAX {
             let failure = match sent {
@@ -160,7 +156,7 @@ impl Upstream {
             if failure.error.is_not_sent() || !failure.unprocessed {
                 return Err(failure.error);
             }
-            let Some(request) = again.request() else { return Err(failure.error) };
+            let Some(request) = replay.next_request() else { return Err(failure.error) };
             tracing::debug!(error = %failure.error, "the upstream did not process a request; sending it again");
             sent = self.inner.pool.send(class, request).await;
         }
@@ -204,13 +200,3 @@ impl Upstream {
 
 /// An API server says GOAWAY with each answer to someone whom it does not know, and the next connection may be told so too.
 const TRIES_MAX: usize = 3;
-
-/// A body of nothing.
-pub fn empty_body() -> RequestBody {
-    Empty::new().map_err(|never| match never {}).boxed_unsync()
-}
-
-/// A body of these bytes.
-pub fn full_body(bytes: impl Into<Bytes>) -> RequestBody {
-    Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
-}

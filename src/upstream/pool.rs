@@ -9,9 +9,9 @@
 //! Locks: each group has one, held for a few instructions and never while another is.
 
 mod body;
-mod gets;
 mod http1;
 mod http2;
+mod read_pool;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,7 +22,7 @@ use tokio::sync::Semaphore;
 
 use self::body::Lease;
 pub use self::body::{Body, BodyError};
-use self::gets::Gets;
+use self::read_pool::ReadPool;
 use crate::config::UpstreamConfig;
 use crate::telemetry::metrics::GaugeGuard;
 use crate::upstream::connect::{Io, Offer, connect};
@@ -54,7 +54,7 @@ pub(super) struct SendError {
 pub(super) struct Pool {
     dialer: Arc<Dialer>,
     requests: Group,
-    gets: Arc<Gets>,
+    reads: Arc<ReadPool>,
     streams: Group,
     upgrades: Arc<Semaphore>,
     lists: Arc<Semaphore>,
@@ -125,7 +125,7 @@ impl Pool {
         };
         Self {
             requests: group(http2::REQUESTS, http1::REQUESTS_MAX),
-            gets: Gets::new(dialer.clone()),
+            reads: ReadPool::new(dialer.clone()),
             streams: group(http2::STREAMS, http1::STREAMS_MAX),
             upgrades: Arc::new(Semaphore::new(UPGRADES_MAX)),
             lists: Arc::new(Semaphore::new(LISTS_MAX)),
@@ -151,8 +151,8 @@ impl Pool {
         };
         let gauge = self.dialer.metrics.stream(class);
         let http2 = self.dialer.http2_spoken.load(Ordering::Relaxed);
-        let sent = match http2.then(|| self.gets.lease(class, &request)).flatten() {
-            Some(lease) => self.gets.send(lease, request, gauge).await,
+        let sent = match http2.then(|| self.reads.lease(class, &request)).flatten() {
+            Some(lease) => self.reads.send(lease, request, gauge).await,
             None if http2 => group.send_http2_first(gauge, request).await,
             None => group.send_http1_first(gauge, request).await,
         };
@@ -179,8 +179,8 @@ impl Pool {
     }
 
     #[cfg(test)]
-    pub(super) fn has_idle_for_gets(&self) -> bool {
-        self.gets.is_idle()
+    pub(super) fn has_idle_read_connection(&self) -> bool {
+        self.reads.has_idle()
     }
 
     /// Sends a request over HTTP/1.1 on a connection of its own.

@@ -1,9 +1,9 @@
 //! The way to the upstream, tested against servers in-process.
 
-mod again;
-mod gets;
 mod identities;
+mod read_pool;
 mod refused;
+mod replay;
 mod truncated;
 
 use std::sync::Arc;

@@ -35,7 +35,7 @@ pub(super) struct Connections {
     dialer: Arc<Dialer>,
     permits: Arc<Semaphore>,
     max: usize,
-    life_max: Duration,
+    lifetime_max: Duration,
     headers_max_bytes: usize,
     idle: Mutex<Vec<Idle>>,
     this: Weak<Self>,
@@ -44,25 +44,25 @@ pub(super) struct Connections {
 struct Idle {
     sender: SendRequest<RequestBody>,
     tls_generation: u64,
-    made: Instant,
-    since: Instant,
+    opened_at: Instant,
+    idle_since: Instant,
 }
 
 impl Idle {
     fn new(sender: SendRequest<RequestBody>, tls_generation: u64) -> Self {
         let now = Instant::now();
-        Self { sender, tls_generation, made: now, since: now }
+        Self { sender, tls_generation, opened_at: now, idle_since: now }
     }
 
     fn lease(self, connections: Arc<Connections>, permit: OwnedSemaphorePermit) -> Lease {
-        let Self { sender, tls_generation, made, since: _ } = self;
-        Lease { connections, sender, tls_generation, made, _permit: permit }
+        let Self { sender, tls_generation, opened_at, idle_since: _ } = self;
+        Lease { connections, sender, tls_generation, opened_at, _permit: permit }
     }
 
-    fn is_fresh(&self, life_max: Duration) -> bool {
+    fn is_fresh(&self, lifetime_max: Duration) -> bool {
         !self.sender.is_closed()
-            && self.since.elapsed() < IDLE_MAX_AGE
-            && self.made.elapsed() < life_max
+            && self.idle_since.elapsed() < IDLE_MAX_AGE
+            && self.opened_at.elapsed() < lifetime_max
     }
 }
 
@@ -79,7 +79,7 @@ pub(super) struct Lease {
     connections: Arc<Connections>,
     sender: SendRequest<RequestBody>,
     tls_generation: u64,
-    made: Instant,
+    opened_at: Instant,
     _permit: OwnedSemaphorePermit,
 }
 
@@ -88,14 +88,14 @@ impl Connections {
     pub(super) fn new(
         dialer: Arc<Dialer>,
         max: usize,
-        life_max: Duration,
+        lifetime_max: Duration,
         headers_max_bytes: u32,
     ) -> Arc<Self> {
         Arc::new_cyclic(|this| Self {
             dialer,
             permits: Arc::new(Semaphore::new(max)),
             max,
-            life_max,
+            lifetime_max,
             headers_max_bytes: headers_max_bytes as usize,
             idle: Mutex::new(Vec::new()),
             this: this.clone(),
@@ -133,7 +133,7 @@ impl Connections {
     }
 
     /// Takes a connection that is idle and ready this moment.
-    pub(super) fn take(&self) -> Option<Lease> {
+    pub(super) fn try_acquire(&self) -> Option<Lease> {
         let permit = Arc::clone(&self.permits).try_acquire_owned().ok()?;
         let tls_generation = self.dialer.credentials.current().tls_generation;
         let idle = self.take_idle(tls_generation, SendRequest::is_ready)?;
@@ -141,12 +141,12 @@ impl Connections {
     }
 
     /// Whether there may be one more, idle ones counted.
-    pub(super) fn has_room(&self) -> bool {
+    pub(super) fn has_capacity(&self) -> bool {
         self.permits.available_permits() > self.idle.lock().len()
     }
 
     /// Makes a connection for those to come.
-    pub(super) async fn make(&self) -> Result<(), UpstreamError> {
+    pub(super) async fn dial(&self) -> Result<(), UpstreamError> {
         let identity = self.dialer.credentials.current();
         let io = self.dialer.connect(&identity, Offer::Http1).await?;
         self.put_idle(Idle::new(
@@ -157,7 +157,7 @@ impl Connections {
     }
 
     /// Closes what is idle.
-    pub(super) fn clear(&self) {
+    pub(super) fn close_idle(&self) {
         let idle = std::mem::take(&mut *self.idle.lock());
         drop(idle);
     }
@@ -165,7 +165,7 @@ impl Connections {
     fn take_idle(
         &self,
         tls_generation: u64,
-        suits: impl Fn(&SendRequest<RequestBody>) -> bool,
+        filter: impl Fn(&SendRequest<RequestBody>) -> bool,
     ) -> Option<Idle> {
         let mut idle = self.idle.lock();
         idle.retain(|idle| {
@@ -173,16 +173,16 @@ impl Connections {
             if stale {
                 self.dialer.metrics.retired("credentials");
             }
-            !stale && idle.is_fresh(self.life_max)
+            !stale && idle.is_fresh(self.lifetime_max)
         });
-        let last = idle.iter().rposition(|idle| suits(&idle.sender))?;
+        let last = idle.iter().rposition(|idle| filter(&idle.sender))?;
         Some(idle.remove(last))
     }
 
     fn put_idle(&self, new: Idle) {
         let mut idle = self.idle.lock();
-        idle.retain(|idle| idle.is_fresh(self.life_max));
-        if idle.len() < IDLE_MAX.min(self.max) && new.is_fresh(self.life_max) {
+        idle.retain(|idle| idle.is_fresh(self.lifetime_max));
+        if idle.len() < IDLE_MAX.min(self.max) && new.is_fresh(self.lifetime_max) {
             idle.push(new);
         }
     }
@@ -203,8 +203,13 @@ impl Lease {
 
     /// Gives the connection back after a complete exchange.
     pub(super) fn complete(self) {
-        let Self { connections, sender, tls_generation, made, _permit } = self;
-        connections.put_idle(Idle { sender, tls_generation, made, since: Instant::now() });
+        let Self { connections, sender, tls_generation, opened_at, _permit } = self;
+        connections.put_idle(Idle {
+            sender,
+            tls_generation,
+            opened_at,
+            idle_since: Instant::now(),
+        });
     }
 }
 

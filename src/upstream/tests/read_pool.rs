@@ -40,17 +40,17 @@ async fn gets_that_find_an_idle_connection_go_over_http1_and_all_else_over_http2
     warm_up(&upstream).await;
     assert_eq!(server.accepted(), 2);
     let host = format!("host=Some({:?})", server.address.to_string());
-    eventually("it is idle again", || upstream.inner.pool.has_idle_for_gets()).await;
+    eventually("it is idle again", || upstream.inner.pool.has_idle_read_connection()).await;
     let held = ask(&upstream).await;
     assert!(text(ask(&upstream).await).await.starts_with("HTTP/2"), "the only one is in use");
     assert_eq!(text(held).await, format!("HTTP/1.1 GET /x {host} "));
     for method in ["POST", "HEAD", "DELETE"] {
-        eventually("it is idle again", || upstream.inner.pool.has_idle_for_gets()).await;
+        eventually("it is idle again", || upstream.inner.pool.has_idle_read_connection()).await;
         let request = Request::builder().method(method).uri("/x").body(empty_body()).unwrap();
         let response = upstream.send(TrafficClass::Read, request).await.unwrap();
         assert_eq!(response.version(), Version::HTTP_2, "{method}");
     }
-    eventually("it is idle again", || upstream.inner.pool.has_idle_for_gets()).await;
+    eventually("it is idle again", || upstream.inner.pool.has_idle_read_connection()).await;
     let response = upstream.send(TrafficClass::Request, get("/x")).await.unwrap();
     assert_eq!(response.version(), Version::HTTP_2, "who knows what it does");
     let request = Request::get("/x").body(full_body("hello")).unwrap();
@@ -75,7 +75,7 @@ async fn a_get_that_is_lost_there_is_sent_again_over_http2() {
     .await;
     let upstream = upstream_of(&server, &ca).await;
     warm_up(&upstream).await;
-    eventually("it is idle again", || upstream.inner.pool.has_idle_for_gets()).await;
+    eventually("it is idle again", || upstream.inner.pool.has_idle_read_connection()).await;
     breaks.store(true, Ordering::Relaxed);
     let before = asked.load(Ordering::Relaxed);
     assert!(text(ask(&upstream).await).await.starts_with("HTTP/2"));
@@ -101,7 +101,7 @@ async fn an_answer_too_large_of_head_for_it_is_asked_for_again_over_http2() {
     .await;
     let upstream = upstream_of(&server, &ca).await;
     warm_up(&upstream).await;
-    eventually("it is idle again", || upstream.inner.pool.has_idle_for_gets()).await;
+    eventually("it is idle again", || upstream.inner.pool.has_idle_read_connection()).await;
     large.store(true, Ordering::Relaxed);
     let answer = ask(&upstream).await;
     assert_eq!(answer.headers().get_all("x-large").iter().count(), 10);
@@ -127,13 +127,13 @@ async fn what_is_not_small_comes_whole_there_too() {
     .await;
     let upstream = upstream_of(&server, &ca).await;
     warm_up(&upstream).await;
-    eventually("it is idle again", || upstream.inner.pool.has_idle_for_gets()).await;
+    eventually("it is idle again", || upstream.inner.pool.has_idle_read_connection()).await;
     let answer = upstream.send(TrafficClass::Read, get("/large")).await.unwrap();
     assert_eq!(answer.version(), Version::HTTP_11);
     let body = answer.into_body().collect().await.unwrap().to_bytes();
     let expected: Vec<_> = (0..chunks).flat_map(|number| vec![number; given]).collect();
     assert!(body == expected);
-    eventually("it is idle again", || upstream.inner.pool.has_idle_for_gets()).await;
+    eventually("it is idle again", || upstream.inner.pool.has_idle_read_connection()).await;
     assert_eq!(server.accepted(), 2);
 }
 

@@ -8,7 +8,7 @@
 //! connection before any answer may be sent again (RFC 9110 §9.2.2: whether an idle connection was just being closed can't be told otherwise), and is,
 //! by HTTP/2.
 //!
-//! Connections are used for [`LIFE_MAX`]: an API server that wants to spread its clients (`--goaway-chance`) can tell so in HTTP/2 only.
+//! Connections are used for [`LIFETIME_MAX`]: an API server that wants to spread its clients (`--goaway-chance`) can tell so in HTTP/2 only.
 //!
 //! Lock: that of the making, held for a few instructions, and never together with another.
 
@@ -29,45 +29,45 @@ use crate::upstream::{RequestBody, TrafficClass};
 /// So many connections of one identity: for latency where there is little to do. Where there is much, HTTP/2 carries it.
 const CONNECTIONS_MAX: usize = 8;
 /// GETs that find none idle come one after another if so little time lies between two.
-const OFTEN: Duration = Duration::from_secs(1);
+const DIAL_MISS_WINDOW: Duration = Duration::from_secs(1);
 /// No other is made so soon after one could not be.
-const PAUSE: Duration = Duration::from_secs(60);
+const RETRY_DELAY: Duration = Duration::from_secs(60);
 /// More than any API server's answer has; one with more is asked for again by HTTP/2. What a connection reads at once, and keeps, is bounded by it.
 const HEADERS_MAX_BYTES: u32 = 32 * 1024;
 /// How long a connection is used.
-const LIFE_MAX: Duration = Duration::from_secs(300);
+const LIFETIME_MAX: Duration = Duration::from_secs(300);
 
 /// See the module.
-pub(super) struct Gets {
+pub(super) struct ReadPool {
     connections: Arc<http1::Connections>,
-    making: Mutex<Making>,
+    dial_state: Mutex<DialState>,
 }
 
 #[derive(Default)]
-struct Making {
-    under_way: bool,
+struct DialState {
+    in_progress: bool,
     /// When a GET last found no idle connection.
-    missed: Option<Instant>,
+    last_miss: Option<Instant>,
     /// Until when none is made.
-    paused: Option<Instant>,
+    paused_until: Option<Instant>,
 }
 
-impl Making {
+impl DialState {
     /// Whether one is to be made now, for a GET that found none.
-    fn begins(&mut self, now: Instant) -> bool {
-        let often = self.missed.replace(now).is_some_and(|last| now - last < OFTEN);
-        let paused = self.paused.is_some_and(|until| now < until);
-        let begins = often && !paused && !self.under_way;
-        self.under_way |= begins;
-        begins
+    fn should_dial(&mut self, now: Instant) -> bool {
+        let often = self.last_miss.replace(now).is_some_and(|last| now - last < DIAL_MISS_WINDOW);
+        let paused = self.paused_until.is_some_and(|until| now < until);
+        let dial = often && !paused && !self.in_progress;
+        self.in_progress |= dial;
+        dial
     }
 }
 
-impl Gets {
+impl ReadPool {
     pub(super) fn new(dialer: Arc<Dialer>) -> Arc<Self> {
         let connections =
-            http1::Connections::new(dialer, CONNECTIONS_MAX, LIFE_MAX, HEADERS_MAX_BYTES);
-        Arc::new(Self { connections, making: Mutex::default() })
+            http1::Connections::new(dialer, CONNECTIONS_MAX, LIFETIME_MAX, HEADERS_MAX_BYTES);
+        Arc::new(Self { connections, dial_state: Mutex::default() })
     }
 
     /// A connection for this request of that class, if one is idle.
@@ -80,19 +80,19 @@ impl Gets {
         if class != TrafficClass::Read || !plain || request.uri().scheme() != Some(&Scheme::HTTPS) {
             return None;
         }
-        let lease = self.connections.take();
+        let lease = self.connections.try_acquire();
         if lease.is_none()
-            && self.connections.has_room()
-            && self.making.lock().begins(Instant::now())
+            && self.connections.has_capacity()
+            && self.dial_state.lock().should_dial(Instant::now())
         {
-            tokio::spawn(Begun(Arc::clone(self)).make());
+            tokio::spawn(DialGuard(Arc::clone(self)).dial());
         }
         lease
     }
 
     #[cfg(test)]
-    pub(super) fn is_idle(&self) -> bool {
-        self.connections.take().map(http1::Lease::complete).is_some()
+    pub(super) fn has_idle(&self) -> bool {
+        self.connections.try_acquire().map(http1::Lease::complete).is_some()
     }
 
     /// Sends it there.
@@ -104,26 +104,26 @@ impl Gets {
     ) -> Result<Response<body::Body>, SendError> {
         lease.send(http1_form(request), gauge).await.map_err(|failure| {
             // Whatever closed this one closed the others too.
-            self.connections.clear();
+            self.connections.close_idle();
             SendError { unprocessed: true, ..failure }
         })
     }
 }
 
 /// One is being made; dropped when it is, or is not.
-struct Begun(Arc<Gets>);
+struct DialGuard(Arc<ReadPool>);
 
-impl Begun {
-    async fn make(self) {
-        if let Err(error) = self.0.connections.make().await {
+impl DialGuard {
+    async fn dial(self) {
+        if let Err(error) = self.0.connections.dial().await {
             tracing::debug!(error = chain(&error), "no HTTP/1.1 connection beside HTTP/2");
-            self.0.making.lock().paused = Some(Instant::now() + PAUSE);
+            self.0.dial_state.lock().paused_until = Some(Instant::now() + RETRY_DELAY);
         }
     }
 }
 
-impl Drop for Begun {
+impl Drop for DialGuard {
     fn drop(&mut self) {
-        self.0.making.lock().under_way = false;
+        self.0.dial_state.lock().in_progress = false;
     }
 }
