@@ -1,7 +1,7 @@
-//! One connection to the upstream: TCP, its options, TLS.
+//! Opens one connection to the upstream: TCP, its options, TLS.
 //!
-//! A silent watch is a healthy watch, so nothing here has a read time-out; a peer that is gone is found by TCP keep-alive (and by
-//! HTTP/2 pings, which the pool sets).
+//! A silent watch is a healthy watch, so that there is no read time-out. A dead peer is detected by
+//! TCP keep-alive (and by HTTP/2 pings, which the pool configures).
 
 use std::io;
 use std::pin::Pin;
@@ -12,53 +12,50 @@ use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite, BufReader, ReadBuf};
 use tokio::net::TcpStream;
 
-use crate::telemetry::metrics::GaugeGuard;
 use crate::upstream::credentials::{Endpoint, Identity};
 use crate::upstream::error::{UpstreamError, chain};
 
-/// rustls reads 4 KiB at a time; with this under it a large list costs sixteen times fewer system calls (crates.md, pitfall 10).
+/// rustls reads 4 KiB at a time. With this buffer below it, a large list takes a sixteenth of the
+/// system calls.
 const READ_BUFFER_BYTES: usize = 64 * 1024;
-/// An HTTP/1.1 watch may be silent for minutes. 30 s, then three probes 10 s apart: a dead peer is known after a minute.
+/// An HTTP/1.1 watch may be silent for minutes. Keep-alive sends its first probe after 30 s, and
+/// two more 10 s apart, so that a dead peer is detected after a minute.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 const KEEPALIVE_PROBES: u32 = 3;
-/// How long written bytes may stay unacknowledged, for the case in which keep-alive doesn't probe.
-const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(60);
+/// How long written bytes may stay unacknowledged. Keep-alive does not probe in this case.
+const UNACKNOWLEDGED_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Which protocols to offer.
+/// The protocols that are offered to the upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Offer {
-    /// HTTP/2, and HTTP/1.1 if the upstream can't (over TLS by ALPN; plain: HTTP/2 with prior knowledge).
+    /// HTTP/2, or HTTP/1.1 if the upstream does not support HTTP/2. Negotiated by ALPN over TLS;
+    /// without TLS, HTTP/2 with prior knowledge.
     Http2,
     /// HTTP/1.1 only.
     Http1,
 }
 
-/// A connection that can carry HTTP.
+/// An open connection, on which HTTP can start.
 pub(super) struct Io {
     stream: Pin<Box<dyn Stream>>,
-    /// Whether HTTP/2 is to be spoken on it.
+    /// Whether the connection speaks HTTP/2.
     pub(super) http2: bool,
-    /// Counts the connection until the system has it back, also while it is upgraded.
-    counted: Vec<Box<dyn Send + Sync>>,
+    /// Guards that live as long as the socket, also after an upgrade.
+    guards: Vec<Box<dyn Send + Sync>>,
 }
 
 trait Stream: AsyncRead + AsyncWrite + Send {}
 impl<T: AsyncRead + AsyncWrite + Send> Stream for T {}
 
 impl Io {
-    /// Keeps something for as long as the connection is open.
-    pub(super) fn keep(&mut self, guard: impl Send + Sync + 'static) {
-        self.counted.push(Box::new(guard));
-    }
-
-    /// Keeps a gauge up for as long as the connection is open.
-    pub(super) fn count(&mut self, guard: GaugeGuard) {
-        self.keep(guard);
+    /// Holds `guard` as long as the connection is open.
+    pub(super) fn hold(&mut self, guard: impl Send + Sync + 'static) {
+        self.guards.push(Box::new(guard));
     }
 }
 
-/// Connects within `timeout`, TLS included.
+/// Connects within `timeout`, TLS handshake included.
 pub(super) async fn connect(
     identity: &Identity,
     offer: Offer,
@@ -78,7 +75,7 @@ async fn establish(identity: &Identity, offer: Offer) -> Result<Io, String> {
     let tcp = TcpStream::connect((endpoint.host.as_str(), endpoint.port))
         .await
         .map_err(|error| error.to_string())?;
-    set_options(&tcp).map_err(|error| format!("its socket's options: {error}"))?;
+    set_options(&tcp).map_err(|error| format!("cannot set the socket options: {error}"))?;
     let tls = match offer {
         Offer::Http2 => &identity.tls_http2,
         Offer::Http1 => &identity.tls_http1,
@@ -86,30 +83,31 @@ async fn establish(identity: &Identity, offer: Offer) -> Result<Io, String> {
     let tcp = BufReader::with_capacity(READ_BUFFER_BYTES, tcp);
     let Some(tls) = tls else {
         let http2 = offer == Offer::Http2;
-        return Ok(Io { stream: Box::pin(tcp), http2, counted: Vec::new() });
+        return Ok(Io { stream: Box::pin(tcp), http2, guards: Vec::new() });
     };
     let stream = tokio_rustls::TlsConnector::from(tls.clone())
         .connect(endpoint.server_name.clone(), tcp)
         .await
-        .map_err(|error| tls_text(endpoint, &error))?;
+        .map_err(|error| tls_error(endpoint, &error))?;
     let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-    Ok(Io { stream: Box::pin(stream), http2, counted: Vec::new() })
+    Ok(Io { stream: Box::pin(stream), http2, guards: Vec::new() })
 }
 
-/// What to check when TLS fails.
-fn tls_text(endpoint: &Endpoint, error: &io::Error) -> String {
+/// Returns the message of a TLS error, with a hint at what to check.
+fn tls_error(endpoint: &Endpoint, error: &io::Error) -> String {
     use rustls::{CertificateError, Error};
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
     let hint = match inner {
-        // A wrong signature is what another cluster's CA of the same name gives; kubeadm calls all of them "kubernetes".
+        // Another cluster's CA of the same name causes a bad signature; kubeadm names every CA
+        // "kubernetes".
         Some(Error::InvalidCertificate(
             CertificateError::UnknownIssuer | CertificateError::BadSignature,
-        )) => "; is certificate-authority the one of this cluster?",
+        )) => "; check that certificate-authority belongs to this cluster",
         Some(Error::InvalidCertificate(
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
-        )) => "; tls-server-name can name what the certificate has",
-        Some(Error::InvalidMessage(_)) => "; does it speak TLS?",
-        Some(Error::AlertReceived(_)) => "; is the client certificate valid there?",
+        )) => "; tls-server-name can be set to a name in the certificate",
+        Some(Error::InvalidMessage(_)) => "; check that the upstream speaks TLS",
+        Some(Error::AlertReceived(_)) => "; check that the upstream accepts the client certificate",
         _ => "",
     };
     let name = endpoint.server_name.to_str();
@@ -125,7 +123,7 @@ fn set_options(tcp: &TcpStream) -> io::Result<()> {
     let socket = SockRef::from(tcp);
     socket.set_tcp_keepalive(&keepalive)?;
     #[cfg(target_os = "linux")]
-    socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED_MAX))?;
+    socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED_TIMEOUT))?;
     Ok(())
 }
 

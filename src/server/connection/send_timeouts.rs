@@ -155,7 +155,7 @@ impl http_body::Body for Taken {
             Kept::Entered(_, held) => {
                 let mut held = held.lock();
                 let Some(body) = &mut held.body else {
-                    return Poll::Ready(Some(Err(BodyError::Untaken)));
+                    return Poll::Ready(Some(Err(BodyError::Stalled)));
                 };
                 let polled = Pin::new(&mut *body).poll_frame(context);
                 let bytes = piece_bytes(&polled);
@@ -234,7 +234,7 @@ mod tests {
         sweep(&untaken, TIMEOUT - Duration::from_secs(1)).await;
         body.frame().await.unwrap().unwrap();
         sweep(&untaken, TIMEOUT * 2).await;
-        assert!(matches!(body.frame().await, Some(Err(BodyError::Untaken))));
+        assert!(matches!(body.frame().await, Some(Err(BodyError::Stalled))));
         assert_eq!(untaken.table.lock().bodies.len(), 1);
         drop(body);
         assert_eq!(untaken.table.lock().bodies.len(), 0);

@@ -1,11 +1,13 @@
-//! A response's body, and the place on a connection that it holds.
+//! The body of a response, and the lease of its connection.
 //!
-//! HTTP/2 cancels a body by resetting its stream, and peers close connections that reset too much; HTTP/1.1 can only close the
-//! connection. So what is left of an ordinary response is read and thrown away, within bounds, and what must be reset is counted
-//! against its connection, which is retired in time.
+//! A cancelled HTTP/2 body resets its stream, and peers close connections that reset too many
+//! streams. A cancelled HTTP/1.1 body closes its connection. Therefore the rest of a dropped body
+//! of an ordinary response is read and discarded, within bounds. Resets that remain are counted
+//! against their connection, which is retired in time.
 //!
-//! An answer that breaks off is an error, always: hyper takes what breaks off without an error code (RST_STREAM or GOAWAY with
-//! NO_ERROR, as of an API server that stops) for the end, and half a list would pass for a whole one.
+//! A body that breaks off is always an error. hyper takes a stream that ends without an error code
+//! (RST_STREAM or GOAWAY with NO_ERROR, as a stopping API server sends) for a complete one, and
+//! half a list would look like a whole list.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -18,50 +20,53 @@ use hyper::body::Incoming;
 
 use super::{http1, http2};
 use crate::telemetry::metrics::GaugeGuard;
-use crate::upstream::TrafficClass;
+use crate::upstream::traffic_class::TrafficClass;
 
-/// The most that is read of a body nobody wants: more than most objects and errors, less than a reset is worth.
+/// The most that is read of a dropped body: more than most objects and errors have, and cheaper
+/// than a reset.
 const DRAIN_MAX_BYTES: usize = 256 * 1024;
-/// The longest that is waited for the end of such a body.
-const DRAIN_MAX: Duration = Duration::from_secs(2);
+/// The longest time that a dropped body is read.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Why a body broke off.
+/// The error of a body that broke off.
 #[derive(Debug, thiserror::Error)]
 pub enum BodyError {
     /// The connection or the stream failed.
     #[error(transparent)]
     Http(#[from] hyper::Error),
-    /// The stream or its connection ended without the end of the body.
-    #[error("it broke off before its end")]
+    /// The stream or its connection ended before the body did.
+    #[error("the body broke off before its end")]
     Truncated,
-    /// Its reader took nothing of it for so long that it was dropped.
-    #[error("its reader took nothing of it for too long")]
-    Untaken,
+    /// The client read nothing of the body for too long, so that it was dropped.
+    #[error("the client read nothing of the body for too long")]
+    Stalled,
 }
 
-/// A response body from the upstream. It counts as a stream of its connection until it ends or is dropped; one dropped
-/// unread is drained or paced, so that cancelled bodies never cost a connection (baseline.md, last section).
+/// The body of a response from the upstream. It holds its stream or connection until it ends or is
+/// dropped. A dropped body is drained, or its reset is counted, so that cancelled bodies do not
+/// make the peer close the connection.
 pub struct Body {
     incoming: Option<Incoming>,
     lease: Lease,
     gauge: Option<GaugeGuard>,
+    /// Whether the rest of the body is read after a drop.
     drain: bool,
-    /// Whether only the peer's end of the stream is its end.
+    /// Whether only END_STREAM from the peer ends the body.
     strict: bool,
 }
 
-/// A place on a connection; dropping it says that the exchange was broken off.
+/// The lease of a stream or connection. Dropping it means that the exchange was broken off.
 pub(super) enum Lease {
-    /// One of many streams.
+    /// A stream of an HTTP/2 connection.
     Http2(http2::Lease),
-    /// The connection, whole.
+    /// An HTTP/1.1 connection.
     Http1(Box<http1::Lease>),
-    /// Nothing to give back.
+    /// No lease: the connection is used once.
     None,
 }
 
 impl Lease {
-    /// Gives the place back after an exchange that came to its end.
+    /// Returns the stream or connection to its pool after a complete exchange.
     fn complete(self) {
         match self {
             Self::Http2(lease) => lease.complete(),
@@ -79,14 +84,15 @@ impl Body {
         body
     }
 
-    /// Takes nothing but the end of its HTTP/2 stream for its end. Not for an answer that may come before the request was
-    /// sent whole: the peer then ends the stream and resets it (RFC 9113 §8.1), and the one can't be told from the other.
+    /// Accepts only END_STREAM as the end of the body. Must not be used if the response may come
+    /// before the whole request was sent: the peer then ends the stream and resets it (RFC 9113
+    /// §8.1), which looks like a body that broke off.
     pub(super) fn strict(mut self) -> Self {
         self.strict = true;
         self
     }
 
-    /// Counts it in a gauge until it ends.
+    /// Holds `gauge` until the body ends.
     pub(super) fn counted(mut self, gauge: GaugeGuard) -> Self {
         if self.incoming.is_some() {
             self.gauge = Some(gauge);
@@ -94,8 +100,9 @@ impl Body {
         self
     }
 
-    /// Says whether what is left of it may be worth reading: a watch has no end to read to.
-    pub(super) fn paced(mut self, class: TrafficClass) -> Self {
+    /// Reads the rest of the body if it is dropped, for classes whose bodies end: a watch has no
+    /// end to read to.
+    pub(super) fn with_drain(mut self, class: TrafficClass) -> Self {
         self.drain = matches!(class, TrafficClass::Request | TrafficClass::Read);
         self
     }
@@ -112,12 +119,13 @@ impl Body {
         std::mem::replace(&mut self.lease, Lease::None).complete();
     }
 
-    /// Whether a body that gives no more has not been ended by its peer.
-    fn breaks_off(&self) -> bool {
+    /// Returns whether the body has ended for hyper, but not by an END_STREAM of the peer.
+    fn is_truncated(&self) -> bool {
         self.strict && self.incoming.as_ref().is_some_and(|incoming| !incoming.is_end_stream())
     }
 
-    /// The exchange failed. An HTTP/2 stream that the peer ended needs no reset; an HTTP/1.1 connection is of no more use.
+    /// Ends an exchange that failed. An HTTP/2 stream that the peer ended needs no reset. An
+    /// HTTP/1.1 connection cannot be reused.
     fn fail(&mut self) {
         self.incoming = None;
         self.gauge = None;
@@ -141,7 +149,7 @@ impl http_body::Body for Body {
         match &polled {
             Some(Ok(_)) => self.complete_at_end(),
             Some(Err(_)) => self.fail(),
-            None if self.breaks_off() => {
+            None if self.is_truncated() => {
                 self.fail();
                 return Poll::Ready(Some(Err(BodyError::Truncated)));
             }
@@ -159,7 +167,7 @@ impl http_body::Body for Body {
     }
 }
 
-/// Shows nothing of what it carries.
+/// Leaves out the content.
 impl std::fmt::Debug for Body {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Body").field("ended", &self.incoming.is_none()).finish_non_exhaustive()
@@ -170,22 +178,22 @@ impl Drop for Body {
     fn drop(&mut self) {
         self.complete_at_end();
         let Some(incoming) = self.incoming.take() else { return };
-        let hopeless = incoming.size_hint().lower() > DRAIN_MAX_BYTES as u64;
-        if !self.drain || hopeless {
+        let too_long = incoming.size_hint().lower() > DRAIN_MAX_BYTES as u64;
+        if !self.drain || too_long {
             return;
         }
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let lease = std::mem::replace(&mut self.lease, Lease::None);
         runtime.spawn(async move {
-            if let Ok(true) = tokio::time::timeout(DRAIN_MAX, read_out(incoming)).await {
+            if let Ok(true) = tokio::time::timeout(DRAIN_TIMEOUT, drain(incoming)).await {
                 lease.complete();
             }
         });
     }
 }
 
-/// Reads to the end, or to the bound; tells which.
-async fn read_out(mut incoming: Incoming) -> bool {
+/// Reads a body to its end, and returns whether it ended within [`DRAIN_MAX_BYTES`].
+async fn drain(mut incoming: Incoming) -> bool {
     let mut read = 0;
     while let Some(frame) = incoming.frame().await {
         let Ok(frame) = frame else { return false };

@@ -1,4 +1,5 @@
-//! HTTP/1.1 connections: one exchange at a time, reused only when the response before was read to its end.
+//! HTTP/1.1 connections: one exchange at a time, and reused only after the response's body was read
+//! to its end.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -9,25 +10,22 @@ use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
-use super::{ACQUIRE_TIMEOUT, Dialer, SendError, body};
-use crate::telemetry::metrics::GaugeGuard;
-use crate::upstream::RequestBody;
+use super::dialer::Dialer;
+use super::limits::ACQUIRE_TIMEOUT;
 use crate::upstream::connect::{Io, Offer};
 use crate::upstream::error::{UpstreamError, chain};
-use http::{Request, Response};
+use crate::upstream::request_body::RequestBody;
 
-/// Requests at once; each has a connection. kube-apiserver runs 600 at once by default, for all its clients.
-pub(super) const REQUESTS_MAX: usize = 256;
-/// Watches and other streams at once; each has a connection.
-pub(super) const STREAMS_MAX: usize = 1024;
-/// Idle connections kept for the next request.
+/// The idle connections that are kept for later requests.
 const IDLE_MAX: usize = 32;
-/// kube-apiserver closes idle connections after 90 s. Well before that we do not use them any more, so that a request is hardly ever
-/// written to one that is just being closed: whether it was processed could not be told.
-const IDLE_MAX_AGE: Duration = Duration::from_secs(60);
-/// A connection is ready a moment after its body's last byte; longer, and something is wrong with it.
-const READY_WAIT: Duration = Duration::from_millis(100);
-/// More response headers than any API server sends; hyper's default is 100.
+/// The longest time that a connection is idle and still reused. kube-apiserver closes idle
+/// connections after 90 s. The limit is well below that, so that a request is almost never written
+/// to a connection that is being closed: it would be unknown whether the request was processed.
+const IDLE_TIME_MAX: Duration = Duration::from_secs(60);
+/// A connection is ready immediately after the last byte of a body. If it takes longer, the
+/// connection is broken.
+const READY_TIMEOUT: Duration = Duration::from_millis(100);
+/// The most headers of a response: more than any API server sends. hyper's default is 100.
 const HEADERS_MAX: usize = 256;
 
 /// The HTTP/1.1 connections of a group.
@@ -61,30 +59,32 @@ impl Idle {
 
     fn is_fresh(&self, lifetime_max: Duration) -> bool {
         !self.sender.is_closed()
-            && self.idle_since.elapsed() < IDLE_MAX_AGE
+            && self.idle_since.elapsed() < IDLE_TIME_MAX
             && self.opened_at.elapsed() < lifetime_max
     }
 }
 
-/// What asking for a connection gives.
+/// The result of [`Connections::acquire`].
 pub(super) enum Acquired {
     /// A connection for one exchange.
     Connection(Lease),
-    /// A new connection, on which the upstream chose HTTP/2, and its [`Identity::tls_generation`](crate::upstream::credentials::Identity).
+    /// A new connection on which the upstream chose HTTP/2, and the
+    /// [`tls_generation`](crate::upstream::credentials::Identity::tls_generation) of its identity.
     Http2(Io, u64),
 }
 
-/// A connection in use. Dropping it closes the connection.
+/// A connection in use. Dropping the lease closes the connection.
 pub(super) struct Lease {
     connections: Arc<Connections>,
-    sender: SendRequest<RequestBody>,
+    pub(super) sender: SendRequest<RequestBody>,
     tls_generation: u64,
     opened_at: Instant,
     _permit: OwnedSemaphorePermit,
 }
 
 impl Connections {
-    /// So many in use at once, each for so long, with answers of so much of headers.
+    /// Creates a set of at most `max` connections in use, each used for `lifetime_max`, with
+    /// response heads of at most `headers_max_bytes`.
     pub(super) fn new(
         dialer: Arc<Dialer>,
         max: usize,
@@ -102,7 +102,8 @@ impl Connections {
         })
     }
 
-    /// Takes an idle connection or makes one; waits, bounded, when all that are allowed are in use.
+    /// Returns an idle connection or opens one. Waits up to [`ACQUIRE_TIMEOUT`] while all allowed
+    /// connections are in use.
     pub(super) async fn acquire(&self) -> Result<Acquired, UpstreamError> {
         let identity = self.dialer.credentials.current();
         let permit = tokio::time::timeout(ACQUIRE_TIMEOUT, self.permits.clone().acquire_owned());
@@ -111,11 +112,11 @@ impl Connections {
         };
         let tls_generation = identity.tls_generation;
         while let Some(mut idle) = self.take_idle(tls_generation, |_| true) {
-            if let Ok(Ok(())) = tokio::time::timeout(READY_WAIT, idle.sender.ready()).await {
+            if let Ok(Ok(())) = tokio::time::timeout(READY_TIMEOUT, idle.sender.ready()).await {
                 return Ok(Acquired::Connection(idle.lease(connections, permit)));
             }
         }
-        // Offers HTTP/2 again where that can be negotiated: the upstream may have learnt it by now.
+        // Offer HTTP/2 again if it can be negotiated: the upstream may support it by now.
         let offer = if identity.endpoint.https { self.dialer.offer() } else { Offer::Http1 };
         let io = self.dialer.connect(&identity, offer).await?;
         if io.http2 {
@@ -125,14 +126,14 @@ impl Connections {
         Ok(Acquired::Connection(idle.lease(connections, permit)))
     }
 
-    /// Takes a connection made while HTTP/2 was hoped for.
+    /// Adds a connection on which HTTP/2 was offered and HTTP/1.1 chosen.
     pub(super) async fn adopt(&self, io: Io, tls_generation: u64) {
         if let Ok(sender) = handshake(io, self.headers_max_bytes).await {
             self.put_idle(Idle::new(sender, tls_generation));
         }
     }
 
-    /// Takes a connection that is idle and ready this moment.
+    /// Returns a connection that is idle and ready now.
     pub(super) fn try_acquire(&self) -> Option<Lease> {
         let permit = Arc::clone(&self.permits).try_acquire_owned().ok()?;
         let tls_generation = self.dialer.credentials.current().tls_generation;
@@ -140,12 +141,12 @@ impl Connections {
         Some(idle.lease(self.this.upgrade()?, permit))
     }
 
-    /// Whether there may be one more, idle ones counted.
+    /// Returns whether the limit allows another connection, the idle ones counted.
     pub(super) fn has_capacity(&self) -> bool {
         self.permits.available_permits() > self.idle.lock().len()
     }
 
-    /// Makes a connection for those to come.
+    /// Opens a connection for later requests.
     pub(super) async fn dial(&self) -> Result<(), UpstreamError> {
         let identity = self.dialer.credentials.current();
         let io = self.dialer.connect(&identity, Offer::Http1).await?;
@@ -156,7 +157,7 @@ impl Connections {
         Ok(())
     }
 
-    /// Closes what is idle.
+    /// Closes the idle connections.
     pub(super) fn close_idle(&self) {
         let idle = std::mem::take(&mut *self.idle.lock());
         drop(idle);
@@ -189,19 +190,7 @@ impl Connections {
 }
 
 impl Lease {
-    /// Sends a request; the lease goes into the response's body.
-    pub(super) async fn send(
-        mut self,
-        request: Request<RequestBody>,
-        gauge: GaugeGuard,
-    ) -> Result<Response<body::Body>, SendError> {
-        let response = self.sender.try_send_request(request).await.map_err(SendError::of)?;
-        Ok(response.map(|incoming| {
-            body::Body::new(incoming, body::Lease::Http1(Box::new(self))).counted(gauge)
-        }))
-    }
-
-    /// Gives the connection back after a complete exchange.
+    /// Returns the connection after a complete exchange.
     pub(super) fn complete(self) {
         let Self { connections, sender, tls_generation, opened_at, _permit } = self;
         connections.put_idle(Idle {
@@ -213,8 +202,9 @@ impl Lease {
     }
 }
 
-/// Starts HTTP/1.1 on a connection, with upgrades allowed: what answers 101 hands its connection over. What it reads at once, and keeps room for until it
-/// is closed, is twice the bound on an answer's headers.
+/// Starts HTTP/1.1 on a connection. Upgrades are allowed: a 101 response takes the connection over.
+/// The connection reads up to twice `headers_max_bytes` at once, and keeps a buffer of that size
+/// until it is closed.
 pub(super) async fn handshake(
     io: Io,
     headers_max_bytes: usize,

@@ -1,16 +1,21 @@
-//! A few HTTP/1.1 connections beside those of HTTP/2, for GETs.
+//! A few HTTP/1.1 connections for GETs, beside HTTP/2.
 //!
-//! Go's HTTP/2 server, and an HTTP/2 client too, take longer over one small answer than HTTP/1.1 does: some 50 µs of the latency of a forwarded GET
-//! (benches/README.md). So a GET that finds one of these connections idle goes there, and all others share HTTP/2 connections as ever. No request
-//! waits for one: where GETs come one after another and none is idle, one is made for those to come, by a task of its own.
+//! Go's HTTP/2 server, and an HTTP/2 client as well, need more time for one small response than
+//! HTTP/1.1 does: about 50 µs of the latency of a forwarded GET (benches/README.md). Therefore a
+//! GET uses one of these connections if one is idle; all other requests share HTTP/2 connections.
+//! No request waits for such a connection: if GETs follow each other closely and none is idle, a
+//! task opens one for later requests.
 //!
-//! Only GETs of objects and lists ([`TrafficClass::Read`]) without a body, over TLS (where ALPN lets the upstream refuse). One that is lost on such a
-//! connection before any answer may be sent again (RFC 9110 §9.2.2: whether an idle connection was just being closed can't be told otherwise), and is,
-//! by HTTP/2.
+//! Only GETs of objects and lists ([`TrafficClass::Read`]) without a body qualify, and only over
+//! TLS (where ALPN lets the upstream refuse). A GET that is lost before any response may be sent
+//! again (RFC 9110 §9.2.2), since it is unknown whether the idle connection was being closed. It is
+//! sent again over HTTP/2.
 //!
-//! Connections are used for [`LIFETIME_MAX`]: an API server that wants to spread its clients (`--goaway-chance`) can tell so in HTTP/2 only.
+//! Connections are used for [`LIFETIME_MAX`], because an API server that spreads its clients
+//! (`--goaway-chance`) can do so only over HTTP/2. The measurements are in
+//! `docs/decisions/read-pool.md`.
 //!
-//! Lock: that of the making, held for a few instructions, and never together with another.
+//! Lock: that of the dial state, held for a few instructions, and never together with another.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,23 +26,29 @@ use http_body::Body as _;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::{Dialer, SendError, body, http1, http1_form};
+use super::body::Body;
+use super::dialer::Dialer;
+use super::send_error::SendError;
+use super::{exchange, http1};
 use crate::telemetry::metrics::GaugeGuard;
 use crate::upstream::error::chain;
-use crate::upstream::{RequestBody, TrafficClass};
+use crate::upstream::request_body::RequestBody;
+use crate::upstream::traffic_class::TrafficClass;
 
-/// So many connections of one identity: for latency where there is little to do. Where there is much, HTTP/2 carries it.
+/// The connections of one identity. They serve latency under light load; under heavy load, HTTP/2
+/// carries the requests.
 const CONNECTIONS_MAX: usize = 8;
-/// GETs that find none idle come one after another if so little time lies between two.
+/// A GET that finds no idle connection dials one only if another did within this time.
 const DIAL_MISS_WINDOW: Duration = Duration::from_secs(1);
-/// No other is made so soon after one could not be.
+/// The pause after a failed dial.
 const RETRY_DELAY: Duration = Duration::from_secs(60);
-/// More than any API server's answer has; one with more is asked for again by HTTP/2. What a connection reads at once, and keeps, is bounded by it.
+/// The largest response head: larger than any API server's. A GET with a larger one is sent again
+/// over HTTP/2. The limit also bounds the read buffer of a connection.
 const HEADERS_MAX_BYTES: u32 = 32 * 1024;
 /// How long a connection is used.
 const LIFETIME_MAX: Duration = Duration::from_secs(300);
 
-/// See the module.
+/// The HTTP/1.1 connections for GETs.
 pub(super) struct ReadPool {
     connections: Arc<http1::Connections>,
     dial_state: Mutex<DialState>,
@@ -46,18 +57,19 @@ pub(super) struct ReadPool {
 #[derive(Default)]
 struct DialState {
     in_progress: bool,
-    /// When a GET last found no idle connection.
+    /// The last time that a GET found no idle connection.
     last_miss: Option<Instant>,
-    /// Until when none is made.
+    /// No connection is dialed before this time.
     paused_until: Option<Instant>,
 }
 
 impl DialState {
-    /// Whether one is to be made now, for a GET that found none.
+    /// Notes that a GET found no idle connection, and returns whether to dial one now.
     fn should_dial(&mut self, now: Instant) -> bool {
-        let often = self.last_miss.replace(now).is_some_and(|last| now - last < DIAL_MISS_WINDOW);
+        let frequent =
+            self.last_miss.replace(now).is_some_and(|last| now - last < DIAL_MISS_WINDOW);
         let paused = self.paused_until.is_some_and(|until| now < until);
-        let dial = often && !paused && !self.in_progress;
+        let dial = frequent && !paused && !self.in_progress;
         self.in_progress |= dial;
         dial
     }
@@ -70,14 +82,17 @@ impl ReadPool {
         Arc::new(Self { connections, dial_state: Mutex::default() })
     }
 
-    /// A connection for this request of that class, if one is idle.
+    /// Returns an idle connection if there is one and the request qualifies.
     pub(super) fn lease(
         self: &Arc<Self>,
         class: TrafficClass,
         request: &Request<RequestBody>,
     ) -> Option<http1::Lease> {
-        let plain = request.method() == Method::GET && request.body().is_end_stream();
-        if class != TrafficClass::Read || !plain || request.uri().scheme() != Some(&Scheme::HTTPS) {
+        let is_plain_get = request.method() == Method::GET && request.body().is_end_stream();
+        if class != TrafficClass::Read
+            || !is_plain_get
+            || request.uri().scheme() != Some(&Scheme::HTTPS)
+        {
             return None;
         }
         let lease = self.connections.try_acquire();
@@ -95,28 +110,31 @@ impl ReadPool {
         self.connections.try_acquire().map(http1::Lease::complete).is_some()
     }
 
-    /// Sends it there.
+    /// Sends a request on an acquired connection.
     pub(super) async fn send(
         &self,
         lease: http1::Lease,
         request: Request<RequestBody>,
         gauge: GaugeGuard,
-    ) -> Result<Response<body::Body>, SendError> {
-        lease.send(http1_form(request), gauge).await.map_err(|failure| {
-            // Whatever closed this one closed the others too.
+    ) -> Result<Response<Body>, SendError> {
+        exchange::send_http1(lease, request, gauge).await.map_err(|failure| {
+            // The cause has closed the other connections, too.
             self.connections.close_idle();
             SendError { unprocessed: true, ..failure }
         })
     }
 }
 
-/// One is being made; dropped when it is, or is not.
+/// Ends a dial when dropped, whatever its result.
 struct DialGuard(Arc<ReadPool>);
 
 impl DialGuard {
     async fn dial(self) {
         if let Err(error) = self.0.connections.dial().await {
-            tracing::debug!(error = chain(&error), "no HTTP/1.1 connection beside HTTP/2");
+            tracing::debug!(
+                error = chain(&error),
+                "cannot open an HTTP/1.1 connection for GETs; they use HTTP/2"
+            );
             self.0.dial_state.lock().paused_until = Some(Instant::now() + RETRY_DELAY);
         }
     }

@@ -1,0 +1,77 @@
+//! Opens the connections of a pool.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use super::limits::ACQUIRE_TIMEOUT;
+use crate::config::UpstreamConfig;
+use crate::upstream::connect::{Io, Offer, connect};
+use crate::upstream::credentials::{Credentials, Identity};
+use crate::upstream::error::UpstreamError;
+use crate::upstream::metrics::{ProtocolLabel, UpstreamMetrics};
+
+/// Opens connections with one identity.
+pub(super) struct Dialer {
+    pub(super) credentials: Arc<Credentials>,
+    pub(super) metrics: UpstreamMetrics,
+    pub(super) connect_timeout: Duration,
+    /// Whether the configuration allows HTTP/2.
+    http2_allowed: bool,
+    /// Whether the upstream chose HTTP/2 the last time that it was offered.
+    http2_chosen: AtomicBool,
+}
+
+impl Dialer {
+    pub(super) fn new(
+        config: &UpstreamConfig,
+        credentials: Arc<Credentials>,
+        metrics: UpstreamMetrics,
+    ) -> Self {
+        Self {
+            credentials,
+            metrics,
+            connect_timeout: config.connect_timeout,
+            http2_allowed: config.http2,
+            http2_chosen: AtomicBool::new(config.http2),
+        }
+    }
+
+    /// Opens a connection, TLS included.
+    pub(super) async fn connect(
+        &self,
+        identity: &Identity,
+        offer: Offer,
+    ) -> Result<Io, UpstreamError> {
+        let mut io = connect(identity, offer, self.connect_timeout).await?;
+        if offer == Offer::Http2 {
+            self.http2_chosen.store(io.http2, Ordering::Relaxed);
+        }
+        let protocol = if io.http2 { ProtocolLabel::Http2 } else { ProtocolLabel::Http1 };
+        io.hold(self.metrics.connection(protocol));
+        Ok(io)
+    }
+
+    /// Returns whether requests should use HTTP/2.
+    pub(super) fn speaks_http2(&self) -> bool {
+        self.http2_chosen.load(Ordering::Relaxed)
+    }
+
+    /// Returns the protocols that the configuration allows.
+    pub(super) fn offer(&self) -> Offer {
+        if self.http2_allowed { Offer::Http2 } else { Offer::Http1 }
+    }
+
+    /// Returns the error of a request that got no connection within [`ACQUIRE_TIMEOUT`].
+    pub(super) fn exhausted(&self) -> UpstreamError {
+        UpstreamError::Connect {
+            address: self.address(),
+            cause: format!("every allowed connection is in use for {ACQUIRE_TIMEOUT:?}"),
+        }
+    }
+
+    /// Returns the upstream's address, for messages.
+    pub(super) fn address(&self) -> String {
+        self.credentials.current().endpoint.to_string()
+    }
+}

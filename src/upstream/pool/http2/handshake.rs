@@ -1,0 +1,139 @@
+//! Starts HTTP/2 on a connection and drives it.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use hyper::client::conn::http2::{self, Builder, SendRequest};
+use hyper_util::rt::{TokioIo, TokioTimer};
+
+use crate::streams::{ConnectionTasks, Spawner, Stopped};
+use crate::upstream::connect::Io;
+use crate::upstream::error::{UpstreamError, chain};
+use crate::upstream::pool::limits::{HEADERS_MAX_BYTES, Http2Limits};
+use crate::upstream::request_body::RequestBody;
+
+/// The bytes of one body that a peer may send before they are read. A larger window makes large
+/// lists slightly faster, and costs memory when many clients are slow.
+const STREAM_WINDOW_BYTES: u32 = 1024 * 1024;
+/// The least window of a connection. h2 ends a connection whose small unread frames exceed half of
+/// its window, and a watch is many small frames.
+const CONNECTION_WINDOW_MIN_BYTES: u32 = 4 * 1024 * 1024;
+/// Pings detect a dead peer under silent watches within 45 s.
+const PING_INTERVAL: Duration = Duration::from_secs(30);
+const PING_TIMEOUT: Duration = Duration::from_secs(15);
+/// The bytes of a request body that are buffered for each stream.
+const SEND_BUFFER_BYTES: usize = 256 * 1024;
+/// How long h2 remembers a stream that Weir reset (and how many: `max_concurrent_reset_streams`).
+/// Frames that are still on their way to such a stream are ignored. Without the memory they would
+/// count as errors of the peer, which end the connection with `too_many_internal_resets`.
+const RESET_STREAM_MEMORY: Duration = Duration::from_secs(30);
+/// Futures that hyper may spawn on a connection before they run. There are two for a request (its
+/// response, its body) and one for the connection, far fewer than this.
+const SPAWN_QUEUE_MAX: usize = 1024;
+/// How often a new connection is checked for the peer's SETTINGS.
+const SETTINGS_POLL_INTERVAL: Duration = Duration::from_millis(1);
+/// An initial stream limit that no peer can send. It shows whether the SETTINGS have arrived.
+const SETTINGS_UNKNOWN: usize = usize::MAX - 1;
+
+pub(super) type Sender = SendRequest<RequestBody>;
+type Handshake = Pin<Box<dyn Future<Output = hyper::Result<(Sender, Box<dyn Driver>)>> + Send>>;
+
+/// Runs a connection.
+pub(super) struct ConnectionDriver {
+    driver: Box<dyn Driver>,
+    tasks: ConnectionTasks<Infallible>,
+}
+
+/// hyper's future that runs a connection.
+trait Driver: Future<Output = hyper::Result<()>> + Send + Unpin {
+    /// Returns how many streams the peer allows, or [`SETTINGS_UNKNOWN`].
+    fn peer_streams_max(&self) -> usize;
+}
+
+impl Driver for http2::Connection<TokioIo<Io>, RequestBody, Spawner> {
+    fn peer_streams_max(&self) -> usize {
+        self.current_max_send_streams()
+    }
+}
+
+/// Starts HTTP/2 on a connection. Returns when the peer's SETTINGS have arrived.
+pub(super) async fn handshake(
+    io: Io,
+    limits: Http2Limits,
+    address: &str,
+) -> Result<(Sender, ConnectionDriver), UpstreamError> {
+    let mut tasks = ConnectionTasks::new(SPAWN_QUEUE_MAX);
+    let (sender, mut driver) = start(io, limits, tasks.spawner())
+        .await
+        .map_err(|error| not_http2(address, &chain(&error)))?;
+    while driver.peer_streams_max() == SETTINGS_UNKNOWN {
+        tokio::select! {
+            Stopped::Ended(ended) = tasks.run(&mut driver) => {
+                let cause = ended.map_or_else(|error| chain(&error), |()| "closed".to_owned());
+                return Err(not_http2(address, &cause));
+            }
+            () = tokio::time::sleep(SETTINGS_POLL_INTERVAL) => {}
+        }
+    }
+    Ok((sender, ConnectionDriver { driver, tasks }))
+}
+
+/// Not an `async fn`, in whose future the compiler cannot see that hyper's types are `Send`.
+fn start(io: Io, limits: Http2Limits, spawner: Spawner) -> Handshake {
+    let window = STREAM_WINDOW_BYTES.saturating_mul(limits.connection_streams_max as u32);
+    let handshake = Builder::new(spawner)
+        .timer(TokioTimer::new())
+        .adaptive_window(false)
+        .initial_stream_window_size(STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(window.max(CONNECTION_WINDOW_MIN_BYTES))
+        .initial_max_send_streams(SETTINGS_UNKNOWN)
+        .max_header_list_size(HEADERS_MAX_BYTES)
+        .max_send_buf_size(SEND_BUFFER_BYTES)
+        .max_concurrent_reset_streams(limits.resets_max * 2)
+        .reset_stream_duration(RESET_STREAM_MEMORY)
+        .keep_alive_interval(PING_INTERVAL)
+        .keep_alive_timeout(PING_TIMEOUT)
+        .keep_alive_while_idle(true)
+        .handshake(TokioIo::new(io));
+    Box::pin(async {
+        let (sender, driver) = handshake.await?;
+        Ok((sender, Box::new(driver) as Box<dyn Driver>))
+    })
+}
+
+impl ConnectionDriver {
+    /// Returns how many streams the peer allows.
+    pub(super) fn peer_streams_max(&self) -> usize {
+        self.driver.peer_streams_max()
+    }
+
+    /// Runs the connection to its end, and stores the peer's current limit in `peer_streams_max`.
+    /// Drops `guard` when the connection accepts no more requests; responses in progress are still
+    /// completed.
+    pub(super) async fn run(self, peer_streams_max: &AtomicUsize, guard: impl Send) {
+        let Self { mut driver, mut tasks } = self;
+        let mut driver = std::future::poll_fn(|context| {
+            let polled = Pin::new(&mut driver).poll(context);
+            peer_streams_max.store(driver.peer_streams_max(), Ordering::Relaxed);
+            polled
+        });
+        let Stopped::Ended(ended) = tasks.run(&mut driver).await;
+        if let Err(error) = ended {
+            tracing::debug!(error = chain(&error), "an HTTP/2 connection to the upstream ended");
+        }
+        drop(guard);
+        tasks.finish().await;
+    }
+}
+
+/// Returns the error of a peer that does not complete the handshake.
+pub(super) fn not_http2(address: &str, cause: &str) -> UpstreamError {
+    UpstreamError::Connect {
+        address: address.to_owned(),
+        cause: format!(
+            "it did not respond as HTTP/2 ({cause}); upstream.http2 can be set to false"
+        ),
+    }
+}

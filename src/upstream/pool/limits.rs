@@ -1,0 +1,64 @@
+//! The limits of the pools.
+
+use std::time::Duration;
+
+use crate::upstream::traffic_class::TrafficClass;
+
+/// The longest wait for a stream or connection while every allowed one is in use.
+pub(super) const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Upgraded connections at once: one for each `kubectl exec` or `port-forward`, far more than a
+/// person or a controller opens.
+pub(super) const UPGRADES_MAX: usize = 1024;
+/// Lists of whole collections at once: more than the reflectors of all caches start.
+pub(super) const LISTS_MAX: usize = 64;
+/// The largest response head. kube-apiserver accepts request heads of 1 MiB, and may return as
+/// much.
+pub(super) const HEADERS_MAX_BYTES: u32 = 1024 * 1024;
+/// The largest head of a response to a reflector's list, which has few headers. An HTTP/1.1
+/// connection reads twice as many bytes at once.
+pub(super) const LIST_HEADERS_MAX_BYTES: u32 = 32 * 1024;
+/// Requests over HTTP/1.1 at once. Each has a connection. kube-apiserver by default runs 600
+/// requests at once, those of all its clients.
+pub(super) const HTTP1_REQUESTS_MAX: usize = 256;
+/// Watches and other streams over HTTP/1.1 at once. Each has a connection.
+pub(super) const HTTP1_STREAMS_MAX: usize = 1024;
+
+/// The limits of the HTTP/2 connections of a group.
+#[derive(Clone, Copy)]
+pub(super) struct Http2Limits {
+    /// Streams at once on one connection, if the peer allows as many.
+    pub(super) connection_streams_max: usize,
+    /// Connections at once.
+    pub(super) connections_max: usize,
+    /// A connection that has reset this number of streams accepts no new ones.
+    pub(super) resets_max: usize,
+}
+
+/// The limits for ordinary requests. kube-apiserver allows 100 streams on a connection; the
+/// difference is for streams that are being reset. 16 connections carry 1,440 requests, more than
+/// twice as many as kube-apiserver runs at once.
+pub(super) const HTTP2_REQUESTS: Http2Limits =
+    Http2Limits { connection_streams_max: 90, connections_max: 16, resets_max: 200 };
+/// The limits for watches and other streams. Every cancelled stream is a reset, so that more resets
+/// are allowed than for requests.
+pub(super) const HTTP2_STREAMS: Http2Limits =
+    Http2Limits { connection_streams_max: 64, connections_max: 64, resets_max: 1000 };
+
+impl Http2Limits {
+    /// Returns how many streams all connections carry at once.
+    const fn streams_max(self) -> usize {
+        self.connection_streams_max * self.connections_max
+    }
+}
+
+/// Returns how many exchanges of a class can be in progress at once.
+pub(super) fn streams_max(class: TrafficClass, http2: bool) -> usize {
+    match (class, http2) {
+        (TrafficClass::Request | TrafficClass::Read, true) => HTTP2_REQUESTS.streams_max(),
+        (TrafficClass::Request | TrafficClass::Read, false) => HTTP1_REQUESTS_MAX,
+        (TrafficClass::Stream, true) => HTTP2_STREAMS.streams_max(),
+        (TrafficClass::Stream, false) => HTTP1_STREAMS_MAX,
+        (TrafficClass::Upgrade, _) => UPGRADES_MAX,
+        (TrafficClass::List, _) => LISTS_MAX,
+    }
+}
