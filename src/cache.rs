@@ -6,9 +6,11 @@ pub mod budget;
 pub(crate) mod cached_resource;
 pub mod core;
 pub mod handle;
+pub(crate) mod key;
 pub mod progress;
 pub mod proof;
 pub mod reflector;
+pub mod refusal;
 pub mod registry;
 #[cfg(test)]
 pub(crate) mod script;

@@ -21,37 +21,18 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::api::resource::{ApiResource, GroupVersionResource, Representation, Scope};
+use crate::api::resource::{ApiResource, Scope};
 use crate::api::resource_version::ResourceVersion;
 use crate::cache::budget::{Account, Budget};
 use crate::cache::core::watch_cache::{Change, Now, WatchCache, WindowLimits};
-use crate::cache::handle::{ReadyWaiter, Refusal};
+use crate::cache::handle::ReadyWaiter;
+use crate::cache::key::CacheKey;
 use crate::cache::progress::Probes;
 use crate::cache::proof::{DynListWatch, Proofs};
+use crate::cache::refusal::Refusal;
 use crate::codec::bookmark::BookmarkTemplate;
 use crate::config::CacheConfig;
 use crate::telemetry::cache_metrics::{CacheMetrics, CacheSeries};
-
-/// What a cache is kept under.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(crate) struct CacheKey {
-    /// The resource.
-    pub(crate) gvr: GroupVersionResource,
-    /// The encoding.
-    pub(crate) representation: Representation,
-    /// The cluster or one namespace.
-    pub(crate) scope: Scope,
-}
-
-impl CacheKey {
-    /// The namespace of the scope; empty for the cluster.
-    pub(crate) fn namespace(&self) -> &str {
-        match &self.scope {
-            Scope::Cluster => "",
-            Scope::Namespace(namespace) => namespace,
-        }
-    }
-}
 
 /// What all caches of one upstream have in common.
 pub(crate) struct CacheContext {

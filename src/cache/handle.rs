@@ -18,49 +18,7 @@ use crate::cache::cached_resource::CachedResource;
 use crate::cache::core::watch_cache::{WatchCache, WatchRefusal};
 use crate::cache::core::watcher::{WatchFilter, WatchStart, Watcher};
 use crate::cache::proof::{self, FreshState};
-
-/// Why a cache does not answer; the request is forwarded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Refusal {
-    /// The configuration excludes the resource, or it is one of those never cached (events).
-    Excluded,
-    /// The upstream does not serve it.
-    Unknown,
-    /// An aggregated API server answers for it, or nobody can tell.
-    Aggregated,
-    /// It can't be listed or watched.
-    NotWatchable,
-    /// Weir's identity may not list it.
-    Forbidden,
-    /// Its objects' resourceVersions are not numbers, or its objects can't be read.
-    Unreadable,
-    /// The byte budgets leave no room.
-    OverBudget,
-    /// The cache did not become ready in time.
-    NotReady,
-    /// The cache could not be shown to be as fresh as asked in time.
-    NotFresh,
-    /// Weir is stopping.
-    Stopping,
-}
-
-impl Refusal {
-    /// The word for the `X-Weir-Cache` header and for metrics, such as `not-fresh`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Excluded => "excluded",
-            Self::Unknown => "unknown",
-            Self::Aggregated => "aggregated",
-            Self::NotWatchable => "not-watchable",
-            Self::Forbidden => "forbidden",
-            Self::Unreadable => "unreadable",
-            Self::OverBudget => "over-budget",
-            Self::NotReady => "not-ready",
-            Self::NotFresh => "not-fresh",
-            Self::Stopping => "stopping",
-        }
-    }
-}
+use crate::cache::refusal::Refusal;
 
 /// A cache in use; while one of these lives the cache is not idle. Cheap to clone: each clone is a use of its own.
 pub struct CacheHandle {

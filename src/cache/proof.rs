@@ -33,13 +33,13 @@ use tokio::time::{Instant, timeout};
 
 use crate::api::resource_version::ResourceVersion;
 use crate::cache::cached_resource::CachedResource;
-use crate::cache::handle::Refusal;
 use crate::cache::progress::{CATCH_UP_TIMEOUT, Probe};
 use crate::cache::proof::list::ListProof;
 pub use crate::cache::proof::list::ListedState;
 pub(crate) use crate::cache::proof::short_watch::is_current;
 use crate::cache::proof::single_flight::SingleFlight;
 use crate::cache::reflector;
+use crate::cache::refusal::Refusal;
 use crate::codec::list::ListPage;
 use crate::upstream::error::UpstreamError;
 use crate::upstream::lister_watcher::{

@@ -28,10 +28,12 @@ use tokio::time::Instant;
 
 use crate::api::resource::{ApiResource, GroupVersionResource, Representation, Scope};
 use crate::api::resource_version::ResourceVersion;
-use crate::cache::cached_resource::{CacheContext, CacheKey, CachedResource};
+use crate::cache::cached_resource::{CacheContext, CachedResource};
 use crate::cache::core::watch_cache::EndCause;
-use crate::cache::handle::{CacheHandle, Refusal};
+use crate::cache::handle::CacheHandle;
+use crate::cache::key::CacheKey;
 use crate::cache::reflector::StartOptions;
+use crate::cache::refusal::Refusal;
 use crate::cache::registry::forward_budget::ForwardBudget;
 use crate::cache::registry::high_water_marks::HighWaterMarks;
 use crate::cache::registry::negative_cache::NegativeCache;
@@ -383,7 +385,7 @@ impl Inner {
 
 /// One for a cache of one namespace, none for one of the cluster.
 fn count_namespaced(cached: &CachedResource) -> usize {
-    usize::from(cached.key.scope != Scope::Cluster)
+    usize::from(cached.key.is_namespaced())
 }
 
 /// Whether a resource may have a cache at all.

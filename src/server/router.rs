@@ -19,7 +19,7 @@ use crate::api::request_info::{RequestInfo, ResourceRequest};
 use crate::api::resource::ApiResource;
 use crate::api::status::Status;
 use crate::auth::reauthorization::Reauthorization;
-use crate::cache::handle::Refusal;
+use crate::cache::refusal::Refusal;
 use crate::cache::registry::Registry;
 use crate::server::accept::listener::ListenerKind;
 use crate::server::cached::compress::Compressor;

@@ -32,7 +32,8 @@ use crate::auth::rbac::state::RbacState;
 use crate::cache::core::event::Event;
 use crate::cache::core::watch_cache::State;
 use crate::cache::core::watcher::{ObjectBatch, WatchFilter, WatchStart, Watcher};
-use crate::cache::handle::{CacheHandle, Refusal};
+use crate::cache::handle::CacheHandle;
+use crate::cache::refusal::Refusal;
 use crate::cache::registry::Registry;
 use crate::codec::object::Object;
 

@@ -5,10 +5,11 @@ use tokio::task::JoinHandle;
 
 use super::*;
 use crate::api::resource::{Representation, Scope};
-use crate::cache::cached_resource::{CacheContext, CacheKey};
+use crate::cache::cached_resource::CacheContext;
 use crate::cache::core::watch_cache::WatchRefusal;
 use crate::cache::core::watcher::{Batch, WatchFilter, Watcher};
 use crate::cache::handle::CacheHandle;
+use crate::cache::key::CacheKey;
 use crate::cache::reflector::{Reflector, StartOptions};
 use crate::cache::script::{
     Feed, Script, bookmark, config, config_maps, object, page, status, upsert,

@@ -1,8 +1,8 @@
 //! The objects of a list under way: claimed from the byte budgets as they come, and given back when the list is over, however it ends.
 
 use crate::cache::cached_resource::CachedResource;
-use crate::cache::handle::Refusal;
 use crate::cache::reflector::failure::Failure;
+use crate::cache::refusal::Refusal;
 use crate::codec::object::Object;
 
 /// See the module.

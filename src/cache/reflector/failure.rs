@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http::StatusCode;
 
-use crate::cache::handle::Refusal;
+use crate::cache::refusal::Refusal;
 use crate::upstream::error::UpstreamError;
 
 /// A failure of a list or watch, by what is to be done about it.

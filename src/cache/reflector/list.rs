@@ -10,11 +10,11 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout};
 
 use crate::api::resource_version::ResourceVersion;
-use crate::cache::handle::Refusal;
 use crate::cache::reflector::accumulator::ListAccumulator;
 use crate::cache::reflector::failure::Failure;
 use crate::cache::reflector::watch::{RunningWatch, watch_seconds};
 use crate::cache::reflector::{ListCause, Reflector, State, Verify};
+use crate::cache::refusal::Refusal;
 use crate::codec::list::ListPage;
 use crate::codec::object::Object;
 use crate::upstream::bounded::with_timeout;

@@ -8,9 +8,10 @@ use tokio::sync::Notify;
 
 use super::*;
 use crate::api::resource::{Representation, Scope};
-use crate::cache::cached_resource::{CacheContext, CacheKey};
+use crate::cache::cached_resource::CacheContext;
 use crate::cache::core::watch_cache::WatchRefusal;
 use crate::cache::core::watcher::{Batch, WatchFilter, WatchStart, Watcher};
+use crate::cache::key::CacheKey;
 use crate::cache::script::{bookmark, config, config_maps, object, page, status};
 use crate::codec::list::ListPage;
 use crate::telemetry::cache_metrics::CacheMetrics;

@@ -6,9 +6,10 @@ use tokio::task::JoinHandle;
 
 use super::*;
 use crate::api::resource::{ApiResource, Representation, Scope, Shape};
-use crate::cache::cached_resource::{CacheContext, CacheKey};
+use crate::cache::cached_resource::CacheContext;
 use crate::cache::core::watch_cache::EndCause;
 use crate::cache::core::watcher::{Batch, WatchFilter, WatchStart};
+use crate::cache::key::CacheKey;
 use crate::cache::script::{
     Feed, Script, bookmark, config, config_maps, listed, object, page, rewritten, status, upsert,
 };

@@ -6,7 +6,7 @@
 use dashmap::DashMap;
 
 use crate::api::resource_version::ResourceVersion;
-use crate::cache::cached_resource::CacheKey;
+use crate::cache::key::CacheKey;
 
 /// See the module.
 #[derive(Default)]

@@ -8,7 +8,7 @@ use tokio::time::MissedTickBehavior;
 
 use crate::api::resource::Representation;
 use crate::cache::cached_resource::CachedResource;
-use crate::cache::handle::Refusal;
+use crate::cache::refusal::Refusal;
 use crate::cache::registry::{Inner, check};
 use crate::upstream::version::UpstreamVersion;
 

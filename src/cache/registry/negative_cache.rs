@@ -6,8 +6,8 @@ use std::time::Duration;
 use moka::future::Cache;
 use tokio::time::Instant;
 
-use crate::cache::cached_resource::CacheKey;
-use crate::cache::handle::Refusal;
+use crate::cache::key::CacheKey;
+use crate::cache::refusal::Refusal;
 
 /// See the module.
 pub(crate) struct NegativeCache {

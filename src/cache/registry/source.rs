@@ -8,9 +8,9 @@ use tokio::sync::watch;
 
 use crate::api::resource::{ApiResource, GroupVersionResource, Representation, Scope};
 use crate::cache::cached_resource::CachedResource;
-use crate::cache::handle::Refusal;
 use crate::cache::proof::DynListWatch;
 use crate::cache::reflector::{Reflector, StartOptions};
+use crate::cache::refusal::Refusal;
 use crate::upstream::Upstream;
 use crate::upstream::discovery::Discovery;
 use crate::upstream::error::UpstreamError;

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::cache::handle::Refusal;
+use crate::cache::refusal::Refusal;
 use crate::codec::gzip;
 use crate::codec::gzip::segment_cache::{PendingList, SegmentCache};
 use crate::codec::list::SplicedList;

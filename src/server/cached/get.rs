@@ -4,7 +4,7 @@ use bytes::Bytes;
 use http::Response;
 
 use crate::api::media_type::{Encoding, Form, View};
-use crate::cache::handle::Refusal;
+use crate::cache::refusal::Refusal;
 use crate::codec::object::Key;
 use crate::codec::pretty;
 use crate::server::cached::list::respond;

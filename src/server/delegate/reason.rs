@@ -1,6 +1,6 @@
 //! The reasons for which a request goes to the upstream: a bounded set, since they are label values and a header's words.
 
-use crate::cache::handle::Refusal;
+use crate::cache::refusal::Refusal;
 
 /// Why a request goes to the upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

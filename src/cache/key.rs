@@ -1,0 +1,29 @@
+//! The key of a cache in the registry.
+
+use crate::api::resource::{GroupVersionResource, Representation, Scope};
+
+/// The key of a cache. There is at most one running cache for each key.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct CacheKey {
+    /// The resource.
+    pub(crate) gvr: GroupVersionResource,
+    /// The encoding of the objects.
+    pub(crate) representation: Representation,
+    /// The cluster, or one namespace.
+    pub(crate) scope: Scope,
+}
+
+impl CacheKey {
+    /// Returns the namespace of the scope, or an empty string for the cluster.
+    pub(crate) fn namespace(&self) -> &str {
+        match &self.scope {
+            Scope::Cluster => "",
+            Scope::Namespace(namespace) => namespace,
+        }
+    }
+
+    /// Whether the cache holds a single namespace.
+    pub(crate) fn is_namespaced(&self) -> bool {
+        self.scope != Scope::Cluster
+    }
+}
