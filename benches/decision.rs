@@ -80,7 +80,7 @@ impl Gate {
     }
 
     async fn user(&self, headers: &HeaderMap) -> Arc<User> {
-        let presented = self.authenticator.present(&self.peer, headers);
+        let presented = self.authenticator.presented_credential(&self.peer, headers);
         let found = self.authenticator.authenticate_from(&presented, self.peer.address).await;
         found.expect("the token is good").user
     }

@@ -31,7 +31,7 @@ use crate::upstream::Upstream;
 pub struct Authenticator {
     settings: Arc<Settings>,
     anonymous: Anonymous,
-    nobody: Arc<User>,
+    anonymous_user: Arc<User>,
     reviews: TokenReviews,
     metrics: AuthenticationMetrics,
     /// Ends the task that follows the settings with the last clone.
@@ -40,17 +40,17 @@ pub struct Authenticator {
 
 /// What a request shows of who it is from, as far as that can be told without asking anybody.
 #[derive(Clone, Debug)]
-pub enum Presented {
+pub enum PresentedCredential {
     /// Nothing.
-    Nothing,
+    None,
     /// A token, which nobody looked at yet.
     Token(BearerToken),
     /// A certificate's user, or the one that a front proxy names.
     User(Identity),
     /// A certificate that is not valid, or a token that cannot be one, and nothing else: 401.
-    Wrong,
+    Invalid,
     /// A token of which only the upstream can tell whose it is: forwarded as it came, with no credential of Weir's.
-    Unclear,
+    Ambiguous,
     /// A certificate of which nothing can be told, since the CA is not known yet: 503, and nothing is forwarded. Whoever else the request may
     /// say that it is from, the certificate would come first.
     Unknown,
@@ -92,7 +92,7 @@ impl Authenticator {
         Ok(Arc::new(Self {
             settings,
             anonymous: config.anonymous,
-            nobody: Arc::new(User::anonymous()),
+            anonymous_user: Arc::new(User::anonymous()),
             reviews,
             metrics,
             _following: cancel.drop_guard(),
@@ -110,17 +110,17 @@ impl Authenticator {
     }
 
     /// What a request shows. No I/O.
-    pub fn present(&self, peer: &Peer, headers: &HeaderMap) -> Presented {
-        let by_token = |otherwise| match (BearerToken::of(headers), otherwise) {
-            (Bearer::Token(token), _) => Presented::Token(token),
-            (Bearer::Malformed, _) => Presented::Wrong,
-            (Bearer::Unclear, Presented::Nothing) => Presented::Unclear,
+    pub fn presented_credential(&self, peer: &Peer, headers: &HeaderMap) -> PresentedCredential {
+        let by_token = |otherwise| match (BearerToken::from_headers(headers), otherwise) {
+            (Bearer::Token(token), _) => PresentedCredential::Token(token),
+            (Bearer::Malformed, _) => PresentedCredential::Invalid,
+            (Bearer::Ambiguous, PresentedCredential::None) => PresentedCredential::Ambiguous,
             // Beside a wrong certificate it may be no credential at all, and be taken for nobody's upstream, where the certificate is not seen.
-            (Bearer::Unclear | Bearer::Nothing, otherwise) => otherwise,
+            (Bearer::Ambiguous | Bearer::None, otherwise) => otherwise,
         };
         let trust = self.settings.load();
         let Some(verdict) = peer.verdict(&trust, seconds_since_1970()) else {
-            return by_token(Presented::Nothing);
+            return by_token(PresentedCredential::None);
         };
         if let Some(front_proxy) = &verdict.front_proxy {
             match front_proxy.rights.names.user(headers) {
@@ -132,7 +132,7 @@ impl Authenticator {
                 // Upstream would know somebody by it whom nobody can name here.
                 Err(error) => {
                     tracing::debug!(%error, "a front proxy's request is refused");
-                    return Presented::Wrong;
+                    return PresentedCredential::Invalid;
                 }
             }
         }
@@ -140,41 +140,49 @@ impl Authenticator {
             Certified::User(user, ends) => {
                 presented(Arc::clone(user), Credential::Certificate, *ends)
             }
-            Certified::Nobody => by_token(Presented::Nothing),
-            Certified::Wrong => by_token(Presented::Wrong),
-            Certified::Unknown => Presented::Unknown,
+            Certified::Nobody => by_token(PresentedCredential::None),
+            Certified::Wrong => by_token(PresentedCredential::Invalid),
+            Certified::Unknown => PresentedCredential::Unknown,
         }
     }
 
     /// Who it still is, of an open watch, which nobody waits for: it has its own part of the token reviews.
     pub async fn authenticate(
         &self,
-        presented: &Presented,
+        presented: &PresentedCredential,
     ) -> Result<Identity, AuthenticationError> {
-        self.judge(presented, FlowKey::Watches).await
+        self.authenticate_as(presented, FlowKey::Watches).await
     }
 
     /// Who it is, for a client at an address, for fairness among clients whose tokens are not known yet.
     pub async fn authenticate_from(
         &self,
-        presented: &Presented,
+        presented: &PresentedCredential,
         address: Option<IpAddr>,
     ) -> Result<Identity, AuthenticationError> {
-        self.judge(presented, FlowKey::from_address(address)).await
+        self.authenticate_as(presented, FlowKey::from_address(address)).await
     }
 
-    async fn judge(
+    async fn authenticate_as(
         &self,
-        presented: &Presented,
+        presented: &PresentedCredential,
         asker: FlowKey,
     ) -> Result<Identity, AuthenticationError> {
         let (credential, found) = match presented {
-            Presented::Nothing => (Credential::None, self.nobody()),
-            Presented::Token(token) => (Credential::Token, self.reviews.review(token, asker).await),
-            Presented::User(identity) => (identity.credential, still_good(identity)),
-            Presented::Wrong => (Credential::Certificate, Err(AuthenticationError::Unauthorized)),
-            Presented::Unclear => (Credential::Token, Err(AuthenticationError::Unavailable)),
-            Presented::Unknown => (Credential::Certificate, Err(AuthenticationError::Unavailable)),
+            PresentedCredential::None => (Credential::None, self.anonymous_identity()),
+            PresentedCredential::Token(token) => {
+                (Credential::Token, self.reviews.review(token, asker).await)
+            }
+            PresentedCredential::User(identity) => (identity.credential, still_good(identity)),
+            PresentedCredential::Invalid => {
+                (Credential::Certificate, Err(AuthenticationError::Unauthorized))
+            }
+            PresentedCredential::Ambiguous => {
+                (Credential::Token, Err(AuthenticationError::Unavailable))
+            }
+            PresentedCredential::Unknown => {
+                (Credential::Certificate, Err(AuthenticationError::Unavailable))
+            }
         };
         let result = match &found {
             Ok(_) => AuthenticationResult::Ok,
@@ -189,7 +197,7 @@ impl Authenticator {
 
     /// Whether the certificates of a connection still say what they said: by the settings of now the same user, or a front proxy that may speak
     /// for one. No I/O.
-    pub(crate) fn still(
+    pub(crate) fn recheck_certificate(
         &self,
         peer: &Peer,
         identity: &Identity,
@@ -208,12 +216,12 @@ impl Authenticator {
         still_good(&Identity { not_after: end(ends), ..identity.clone() })
     }
 
-    fn nobody(&self) -> Result<Identity, AuthenticationError> {
+    fn anonymous_identity(&self) -> Result<Identity, AuthenticationError> {
         match self.anonymous {
             Anonymous::Forward => Err(AuthenticationError::Unavailable),
             Anonymous::Refuse => Err(AuthenticationError::Unauthorized),
             Anonymous::Authorize => Ok(Identity {
-                user: Arc::clone(&self.nobody),
+                user: Arc::clone(&self.anonymous_user),
                 credential: Credential::None,
                 not_after: None,
                 stale: false,
@@ -222,8 +230,8 @@ impl Authenticator {
     }
 }
 
-fn presented(user: Arc<User>, credential: Credential, ends: i64) -> Presented {
-    Presented::User(Identity { user, credential, not_after: end(ends), stale: false })
+fn presented(user: Arc<User>, credential: Credential, ends: i64) -> PresentedCredential {
+    PresentedCredential::User(Identity { user, credential, not_after: end(ends), stale: false })
 }
 
 /// A time beyond what the system can count is no end.

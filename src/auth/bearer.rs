@@ -1,7 +1,7 @@
 //! Bearer tokens as they stand in requests, read exactly as kube-apiserver does (`request/bearertoken`, `request/websocket`): the first
 //! `Authorization`, or else, where a WebSocket is asked for, a sub-protocol that carries a token (browsers can set no other header).
 //!
-//! What two readers might take differently is never guessed: it is [`Bearer::Unclear`], the request is forwarded as it came, and the upstream
+//! What two readers might take differently is never guessed: it is [`Bearer::Ambiguous`], the request is forwarded as it came, and the upstream
 //! judges. So it is where the answer would not be the same even for the same user (a Warning about an extra space), and where a
 //! TokenReview would judge another token than the one shown (it splits and trims the token once more).
 
@@ -35,32 +35,32 @@ enum Text {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Bearer {
     /// No token: nothing, another scheme, or nothing after the scheme. kube-apiserver takes it as a request without a credential.
-    Nothing,
+    None,
     /// One token.
     Token(BearerToken),
     /// A token that cannot be one: 401.
     Malformed,
     /// What only the upstream can tell; the request is to be forwarded as it is.
-    Unclear,
+    Ambiguous,
 }
 
 impl BearerToken {
     /// What a request shows.
-    pub fn of(headers: &HeaderMap) -> Bearer {
-        let header = of_authorization(headers);
-        let protocol = of_protocols(headers);
+    pub fn from_headers(headers: &HeaderMap) -> Bearer {
+        let header = from_authorization(headers);
+        let protocol = from_protocols(headers);
         match (header, protocol) {
-            (header, Bearer::Nothing) => header,
-            (Bearer::Nothing, protocol) => protocol,
+            (header, Bearer::None) => header,
+            (Bearer::None, protocol) => protocol,
             // The second counts only if the first is wrong, which nobody here knows yet.
-            _ => Bearer::Unclear,
+            _ => Bearer::Ambiguous,
         }
     }
 
     /// Whether the token that a request shows stands among the sub-protocols of a WebSocket: the upstream takes it out of them.
     pub fn is_in_protocols(headers: &HeaderMap) -> bool {
-        of_authorization(headers) == Bearer::Nothing
-            && matches!(of_protocols(headers), Bearer::Token(_))
+        from_authorization(headers) == Bearer::None
+            && matches!(from_protocols(headers), Bearer::Token(_))
     }
 
     /// Its text.
@@ -82,7 +82,7 @@ impl BearerToken {
 
 /// Whether a token is the one that a TokenReview would look at. It puts the token into a header and reads that: a space ends it, white
 /// space at its end is cut off.
-fn is_whole(token: &str) -> bool {
+fn is_reviewed_unchanged(token: &str) -> bool {
     memchr(b' ', token.as_bytes()).is_none() && !token.ends_with(char::is_whitespace)
 }
 
@@ -113,20 +113,20 @@ impl fmt::Debug for BearerToken {
 }
 
 /// Of the first `Authorization`, even if it is empty and a second one is not.
-fn of_authorization(headers: &HeaderMap) -> Bearer {
-    let Some(value) = headers.get(AUTHORIZATION) else { return Bearer::Nothing };
+fn from_authorization(headers: &HeaderMap) -> Bearer {
+    let Some(value) = headers.get(AUTHORIZATION) else { return Bearer::None };
     let text = lossy(value);
-    let Some((scheme, rest)) = text.trim().split_once(' ') else { return Bearer::Nothing };
+    let Some((scheme, rest)) = text.trim().split_once(' ') else { return Bearer::None };
     if !scheme.eq_ignore_ascii_case("bearer") {
-        return Bearer::Nothing;
+        return Bearer::None;
     }
     let token = memchr(b' ', rest.as_bytes()).and_then(|end| rest.get(..end)).unwrap_or(rest);
     match &text {
         // No credential, but the upstream warns of it in its answer.
-        _ if token.is_empty() => Bearer::Unclear,
+        _ if token.is_empty() => Bearer::Ambiguous,
         // JSON cannot carry it to a review.
-        Cow::Owned(_) => Bearer::Unclear,
-        Cow::Borrowed(_) if !is_whole(token) => Bearer::Unclear,
+        Cow::Owned(_) => Bearer::Ambiguous,
+        Cow::Borrowed(_) if !is_reviewed_unchanged(token) => Bearer::Ambiguous,
         Cow::Borrowed(text) => {
             let start = text.len() - text.trim_start().len() + scheme.len() + 1;
             let span = start..start + token.len();
@@ -142,9 +142,9 @@ fn lossy(value: &HeaderValue) -> Cow<'_, str> {
 }
 
 /// Of the sub-protocols of a WebSocket.
-fn of_protocols(headers: &HeaderMap) -> Bearer {
+fn from_protocols(headers: &HeaderMap) -> Bearer {
     if !headers.contains_key(SEC_WEBSOCKET_PROTOCOL) || !is_websocket(headers) {
-        return Bearer::Nothing;
+        return Bearer::None;
     }
     let mut token = None;
     let mut others = 0_usize;
@@ -166,12 +166,12 @@ fn of_protocols(headers: &HeaderMap) -> Bearer {
         }
     }
     match token {
-        None => Bearer::Nothing,
-        Some(token) if token.is_empty() => Bearer::Nothing,
+        None => Bearer::None,
+        Some(token) if token.is_empty() => Bearer::None,
         // There must be one to answer with.
         Some(_) if others == 0 => Bearer::Malformed,
-        Some(token) if is_whole(&token) => Bearer::Token(token.into()),
-        Some(_) => Bearer::Unclear,
+        Some(token) if is_reviewed_unchanged(&token) => Bearer::Token(token.into()),
+        Some(_) => Bearer::Ambiguous,
     }
 }
 

@@ -23,7 +23,7 @@ use std::time::{Duration, SystemTime};
 use tokio::time::Instant;
 
 use crate::auth::attributes::Attributes;
-use crate::auth::authenticator::{AuthenticationError, Authenticator, Presented};
+use crate::auth::authenticator::{AuthenticationError, Authenticator, PresentedCredential};
 use crate::auth::authorizer::Authorizer;
 use crate::auth::peer::Peer;
 use crate::auth::user::Identity;
@@ -32,7 +32,7 @@ use crate::auth::user::Identity;
 #[derive(Debug)]
 pub struct Reauthorization {
     /// The credential that the client presented.
-    pub presented: Presented,
+    pub presented: PresentedCredential,
     /// The certificates that the client presented, if any.
     pub peer: Peer,
     /// The identity at the start of the watch, then at the last check.
@@ -77,20 +77,29 @@ impl Reauthorization {
     /// Checks once whether the user is still authenticated and authorized.
     async fn is_revoked(&mut self) -> bool {
         match &self.presented {
-            Presented::Wrong => return true,
-            Presented::Token(_) => match self.authenticator.authenticate(&self.presented).await {
-                Ok(identity) => self.identity = identity,
-                Err(AuthenticationError::Unauthorized) => return true,
-                // Keep the last identity.
-                Err(AuthenticationError::Unavailable | AuthenticationError::TooManyRequests) => {}
-            },
+            PresentedCredential::Invalid => return true,
+            PresentedCredential::Token(_) => {
+                match self.authenticator.authenticate(&self.presented).await {
+                    Ok(identity) => self.identity = identity,
+                    Err(AuthenticationError::Unauthorized) => return true,
+                    // Keep the last identity.
+                    Err(
+                        AuthenticationError::Unavailable | AuthenticationError::TooManyRequests,
+                    ) => {}
+                }
+            }
             // The handshake proved possession of the key. Only the CA is checked again.
-            Presented::User(_) => match self.authenticator.still(&self.peer, &self.identity) {
+            PresentedCredential::User(_) => match self
+                .authenticator
+                .recheck_certificate(&self.peer, &self.identity)
+            {
                 Ok(identity) => self.identity = identity,
                 Err(AuthenticationError::Unauthorized) => return true,
                 Err(AuthenticationError::Unavailable | AuthenticationError::TooManyRequests) => {}
             },
-            Presented::Nothing | Presented::Unknown | Presented::Unclear => {}
+            PresentedCredential::None
+            | PresentedCredential::Unknown
+            | PresentedCredential::Ambiguous => {}
         }
         let decision = self.authorizer.authorize(&self.identity.user, &self.attributes).await;
         decision.is_ok_and(|decision| !decision.allowed)

@@ -68,23 +68,25 @@ fn peer(client: &crate::auth::x509::testing::Client) -> Peer {
 }
 
 /// What is presented, in words.
-fn word(presented: &Presented) -> String {
+fn word(presented: &PresentedCredential) -> String {
     match presented {
-        Presented::Nothing => "nothing".to_owned(),
-        Presented::Token(_) => "token".to_owned(),
-        Presented::User(identity) => {
+        PresentedCredential::None => "nothing".to_owned(),
+        PresentedCredential::Token(_) => "token".to_owned(),
+        PresentedCredential::User(identity) => {
             format!("{} by {}", identity.user.name, identity.credential.as_str())
         }
-        Presented::Wrong => "wrong".to_owned(),
-        Presented::Unclear => "unclear".to_owned(),
-        Presented::Unknown => "unknown".to_owned(),
+        PresentedCredential::Invalid => "wrong".to_owned(),
+        PresentedCredential::Ambiguous => "unclear".to_owned(),
+        PresentedCredential::Unknown => "unknown".to_owned(),
     }
 }
 
 #[tokio::test]
 async fn the_first_who_knows_a_user_is_right() {
     let test = fixture(|_| {}).await;
-    let says = |peer: &Peer, all: &[_]| word(&test.authenticator.present(peer, &headers(all)));
+    let says = |peer: &Peer, all: &[_]| {
+        word(&test.authenticator.presented_credential(peer, &headers(all)))
+    };
     let jane = peer(&test.clients.user("jane"));
     let proxy = peer(&test.proxies.user("proxy"));
     let wrong = peer(&TestCa::new("clients").user("jane"));
@@ -119,7 +121,7 @@ async fn those_without_a_credential_are_as_configured() {
         (Anonymous::Authorize, Ok("system:anonymous".to_owned())),
     ] {
         let test = fixture(|config| config.anonymous = anonymous).await;
-        let found = test.authenticator.authenticate(&Presented::Nothing).await;
+        let found = test.authenticator.authenticate(&PresentedCredential::None).await;
         assert_eq!(found.map(|identity| identity.user.name.clone()), expected);
     }
 }
@@ -128,7 +130,7 @@ async fn those_without_a_credential_are_as_configured() {
 async fn a_wrong_certificate_is_never_anonymous() {
     let test = fixture(|config| config.anonymous = Anonymous::Authorize).await;
     let wrong = peer(&TestCa::new("clients").user("jane"));
-    let presented = test.authenticator.present(&wrong, &HeaderMap::new());
+    let presented = test.authenticator.presented_credential(&wrong, &HeaderMap::new());
     let found = test.authenticator.authenticate(&presented).await;
     assert_eq!(found.unwrap_err(), AuthenticationError::Unauthorized);
 }
@@ -136,8 +138,9 @@ async fn a_wrong_certificate_is_never_anonymous() {
 #[tokio::test]
 async fn what_is_not_known_yet_is_not_told() {
     let test = fixture(|config| config.client_ca = None).await;
-    let presented =
-        test.authenticator.present(&peer(&test.clients.user("jane")), &HeaderMap::new());
+    let presented = test
+        .authenticator
+        .presented_credential(&peer(&test.clients.user("jane")), &HeaderMap::new());
     assert_eq!(word(&presented), "unknown");
     let found = test.authenticator.authenticate(&presented).await;
     assert_eq!(found.unwrap_err(), AuthenticationError::Unavailable);
@@ -146,12 +149,14 @@ async fn what_is_not_known_yet_is_not_told() {
 #[tokio::test]
 async fn a_user_is_good_until_the_certificate_ends() {
     let test = fixture(|_| {}).await;
-    let jane = test.authenticator.present(&peer(&test.clients.user("jane")), &HeaderMap::new());
+    let jane = test
+        .authenticator
+        .presented_credential(&peer(&test.clients.user("jane")), &HeaderMap::new());
     let identity = test.authenticator.authenticate(&jane).await.unwrap();
     let end = UNIX_EPOCH + Duration::from_secs(crate::auth::x509::testing::END.unsigned_abs() + 1);
     assert_eq!(identity.not_after, Some(end));
     let over = Identity { not_after: Some(UNIX_EPOCH), ..identity };
-    let found = test.authenticator.authenticate(&Presented::User(over)).await;
+    let found = test.authenticator.authenticate(&PresentedCredential::User(over)).await;
     assert_eq!(found.unwrap_err(), AuthenticationError::Unauthorized);
 }
 
@@ -175,7 +180,7 @@ async fn an_open_watch_has_its_own_part_of_the_reviews() {
     let (config, upstream) = (AuthenticationConfig::default(), server.upstream(false).await);
     let start = Authenticator::start(&config, Duration::ZERO, upstream, &metrics);
     let authenticator = start.await.unwrap();
-    let token = |name: &str| Presented::Token(name.to_owned().into());
+    let token = |name: &str| PresentedCredential::Token(name.to_owned().into());
     for n in 0..256 {
         let (authenticator, client) = (Arc::clone(&authenticator), token(&format!("client{n}")));
         tokio::spawn(async move { authenticator.authenticate_from(&client, None).await });

@@ -20,7 +20,7 @@ fn token(token: &str) -> Bearer {
 
 fn authorization(values: &[&[u8]]) -> Bearer {
     let lines: Vec<_> = values.iter().map(|&value| ("authorization", value)).collect();
-    BearerToken::of(&headers(&lines))
+    BearerToken::from_headers(&headers(&lines))
 }
 
 /// Each as kube-apiserver v1.36 answered it: anonymously (nothing), 200 or 401 (a token), and what is left to it.
@@ -39,16 +39,16 @@ fn authorization_is_read_as_the_api_server_reads_it() {
         assert_eq!(authorization(&[value.as_bytes()]), token("abc"), "{value:?}");
     }
     for value in ["", " ", "Bearer", "Bearer   ", "Bearer\tabc", "Basic abc", "Token abc", "abc"] {
-        assert_eq!(authorization(&[value.as_bytes()]), Bearer::Nothing, "{value:?}");
+        assert_eq!(authorization(&[value.as_bytes()]), Bearer::None, "{value:?}");
     }
     assert_eq!(authorization(&[b"Bearer abc\tx"]), token("abc\tx"));
     assert_eq!(authorization(&[b"Bearer abc,"]), token("abc,"));
     // The first line counts.
-    assert_eq!(authorization(&[b"Basic x", b"Bearer abc"]), Bearer::Nothing);
-    assert_eq!(authorization(&[b"", b"Bearer abc"]), Bearer::Nothing);
+    assert_eq!(authorization(&[b"Basic x", b"Bearer abc"]), Bearer::None);
+    assert_eq!(authorization(&[b"", b"Bearer abc"]), Bearer::None);
     assert_eq!(authorization(&[b"Bearer abc", b"Bearer other"]), token("abc"));
-    assert_eq!(authorization(&[]), Bearer::Nothing);
-    assert_eq!(authorization(&[b"Basic \xff"]), Bearer::Nothing);
+    assert_eq!(authorization(&[]), Bearer::None);
+    assert_eq!(authorization(&[b"Basic \xff"]), Bearer::None);
 }
 
 #[test]
@@ -57,9 +57,12 @@ fn what_only_the_upstream_can_tell_is_left_to_it() {
     for value in
         [&b"Bearer  abc"[..], b"Bearer abc\xa0", b"Bearer \xff\xfe", b"Bearer abc\xc2\xa0 x"]
     {
-        assert_eq!(authorization(&[value]), Bearer::Unclear, "{value:?}");
+        assert_eq!(authorization(&[value]), Bearer::Ambiguous, "{value:?}");
     }
-    assert_eq!(protocols(&["base64url.bearer.authorization.k8s.io.YSBi, other"]), Bearer::Unclear);
+    assert_eq!(
+        protocols(&["base64url.bearer.authorization.k8s.io.YSBi, other"]),
+        Bearer::Ambiguous
+    );
 }
 
 fn websocket(protocols: &[&str], more: &[(&'static str, &[u8])]) -> HeaderMap {
@@ -71,7 +74,7 @@ fn websocket(protocols: &[&str], more: &[(&'static str, &[u8])]) -> HeaderMap {
 const ASKED: [(&str, &[u8]); 2] = [("upgrade", b"websocket"), ("connection", b"Upgrade")];
 
 fn protocols(protocols: &[&str]) -> Bearer {
-    BearerToken::of(&websocket(protocols, &ASKED))
+    BearerToken::from_headers(&websocket(protocols, &ASKED))
 }
 
 /// `abc`.
@@ -106,7 +109,7 @@ fn a_websockets_token_is_a_sub_protocol() {
         format!("{PROTOCOL_TOKEN_PREFIX}, other"),
         format!("{}YWJj, other", PROTOCOL_TOKEN_PREFIX.to_uppercase()),
     ] {
-        assert_eq!(protocols(&[&given]), Bearer::Nothing, "{given}");
+        assert_eq!(protocols(&[&given]), Bearer::None, "{given}");
     }
     // Go does not look at what is over in the last letter.
     assert_eq!(protocols(&[&format!("{PROTOCOL_TOKEN_PREFIX}YWJjYR, other")]), token("abca"));
@@ -117,7 +120,7 @@ fn only_a_websocket_has_sub_protocols() {
     let given = format!("{ABC}, other");
     let read = |more: &[(&'static str, &'static str)]| {
         let more: Vec<_> = more.iter().map(|(name, value)| (*name, value.as_bytes())).collect();
-        BearerToken::of(&websocket(&[&given], &more))
+        BearerToken::from_headers(&websocket(&[&given], &more))
     };
     for more in [
         &[] as &[(&str, &str)],
@@ -128,7 +131,7 @@ fn only_a_websocket_has_sub_protocols() {
         &[("upgrade", "xwebsocketx"), ("connection", "upgrade")],
         &[("upgrade", "websocket"), ("connection", "keep-alive")],
     ] {
-        assert_eq!(read(more), Bearer::Nothing, "{more:?}");
+        assert_eq!(read(more), Bearer::None, "{more:?}");
     }
     for more in [
         &[("upgrade", "WebSocket"), ("connection", "keep-alive, upgrade")] as &[(&str, &str)],
@@ -145,10 +148,10 @@ fn of_two_tokens_the_upstream_chooses() {
     let both = |authorization: &'static [u8]| {
         let mut more = ASKED.to_vec();
         more.push(("authorization", authorization));
-        BearerToken::of(&websocket(&[&format!("{ABC}, other")], &more))
+        BearerToken::from_headers(&websocket(&[&format!("{ABC}, other")], &more))
     };
-    assert_eq!(both(b"Bearer abc"), Bearer::Unclear);
-    assert_eq!(both(b"Bearer  x"), Bearer::Unclear);
+    assert_eq!(both(b"Bearer abc"), Bearer::Ambiguous);
+    assert_eq!(both(b"Bearer  x"), Bearer::Ambiguous);
     assert_eq!(both(b"Basic x"), token("abc"));
 }
 
@@ -168,8 +171,8 @@ proptest! {
         let read = authorization(&[value.as_bytes()]);
         match read {
             Bearer::Token(token) => prop_assert!(bearer && token.as_str() == parts[1] && token.as_bytes() == parts[1].as_bytes() && token.clone() == token && !token.as_str().is_empty()),
-            Bearer::Nothing => prop_assert!(!bearer),
-            Bearer::Unclear => prop_assert!(bearer && (parts[1].is_empty() || parts[1] != parts[1].trim_end())),
+            Bearer::None => prop_assert!(!bearer),
+            Bearer::Ambiguous => prop_assert!(bearer && (parts[1].is_empty() || parts[1] != parts[1].trim_end())),
             Bearer::Malformed => prop_assert!(false),
         }
     }
@@ -182,7 +185,7 @@ proptest! {
                 given.append(name, value);
             }
         }
-        if let Bearer::Token(token) = BearerToken::of(&given) {
+        if let Bearer::Token(token) = BearerToken::from_headers(&given) {
             let token = token.as_str();
             prop_assert!(!token.is_empty() && !token.contains(' '));
         }

@@ -59,7 +59,7 @@ async fn watch(
 ) -> Reauthorization {
     let identity = identity(not_after);
     Reauthorization {
-        presented: Presented::User(identity.clone()),
+        presented: PresentedCredential::User(identity.clone()),
         peer: Peer::new(Some(&TestCa::new("clients").user("alice").chain), None),
         identity,
         attributes: attributes(PODS),
@@ -146,8 +146,10 @@ async fn removing_a_ca_ends_the_watches_of_its_clients() {
         let headers = [("x-remote-user", "alice")].map(|(name, value)| {
             (http::HeaderName::from_static(name), http::HeaderValue::from_static(value))
         });
-        let presented = authenticator.present(&peer, &headers.into_iter().collect());
-        let Presented::User(identity) = presented.clone() else { panic!("{presented:?}") };
+        let presented = authenticator.presented_credential(&peer, &headers.into_iter().collect());
+        let PresentedCredential::User(identity) = presented.clone() else {
+            panic!("{presented:?}")
+        };
         assert_eq!(identity.credential.as_str(), credential);
         let reauthorization = Reauthorization {
             presented,

@@ -16,7 +16,7 @@ use http::{HeaderMap, StatusCode};
 use crate::api::request_info::{RequestInfo, Verb};
 use crate::api::status::Status;
 use crate::auth::attributes::Attributes;
-use crate::auth::authenticator::{AuthenticationError, Authenticator, Presented};
+use crate::auth::authenticator::{AuthenticationError, Authenticator, PresentedCredential};
 use crate::auth::authorizer::Authorizer;
 use crate::auth::bearer::BearerToken;
 use crate::auth::decision::{Decision, DecisionSource};
@@ -63,21 +63,22 @@ pub(crate) enum Caller {
     /// Weir itself: sidecar mode.
     Weir,
     /// A client of its own.
-    Client(Presented),
+    Client(PresentedCredential),
 }
 
 impl Caller {
     /// Who it is, where that can be told without asking.
     pub(crate) fn identity(&self) -> Option<&Identity> {
         match self {
-            Self::Client(Presented::User(identity)) => Some(identity),
+            Self::Client(PresentedCredential::User(identity)) => Some(identity),
             _ => None,
         }
     }
 
     /// Whether it is a token among a WebSocket's sub-protocols that tells who it is.
     pub(crate) fn is_known_by_protocol(&self, headers: &HeaderMap) -> bool {
-        matches!(self, Self::Client(Presented::Token(_))) && BearerToken::is_in_protocols(headers)
+        matches!(self, Self::Client(PresentedCredential::Token(_)))
+            && BearerToken::is_in_protocols(headers)
     }
 }
 
@@ -153,10 +154,10 @@ impl Access {
         headers: &HeaderMap,
     ) -> Result<Caller, (Status, &'static str)> {
         let Some(gateway) = &self.gateway else { return Ok(Caller::Weir) };
-        match gateway.authenticator.present(&client.peer, headers) {
-            Presented::Wrong => Err((forbidden::unauthorized(), UNAUTHENTICATED)),
-            Presented::Unknown => Err((response::not_known_yet(), UNKNOWN)),
-            Presented::Nothing if gateway.anonymous == Anonymous::Refuse => {
+        match gateway.authenticator.presented_credential(&client.peer, headers) {
+            PresentedCredential::Invalid => Err((forbidden::unauthorized(), UNAUTHENTICATED)),
+            PresentedCredential::Unknown => Err((response::not_known_yet(), UNKNOWN)),
+            PresentedCredential::None if gateway.anonymous == Anonymous::Refuse => {
                 Err((forbidden::unauthorized(), UNAUTHENTICATED))
             }
             presented => Ok(Caller::Client(presented)),
@@ -167,7 +168,7 @@ impl Access {
     pub(crate) fn carry(&self, caller: &Caller) -> Result<Carry, Status> {
         let identity = match caller {
             Caller::Weir => return Ok(Carry::Weir),
-            Caller::Client(Presented::User(identity)) => identity,
+            Caller::Client(PresentedCredential::User(identity)) => identity,
             Caller::Client(_) => return Ok(Carry::AsIs),
         };
         let user = Arc::clone(&identity.user);
@@ -224,7 +225,7 @@ impl Gateway {
     fn recheck(
         &self,
         client: &Client,
-        presented: &Presented,
+        presented: &PresentedCredential,
         identity: &Identity,
         attributes: Attributes,
     ) -> Option<Reauthorization> {
