@@ -1,8 +1,9 @@
 //! The admin listener: `/livez`, `/readyz`, `/healthz` and `/metrics`, on an address of its own.
 //!
-//! It is plain HTTP/1.1 (and HTTP/2 with prior knowledge) and serves nothing of the cluster, only Weir's own state; so it may
-//! listen on any address, for the kubelet's probes and for Prometheus. It stays up until the very end of a shutdown, so that
-//! `/readyz` can say no while connections drain.
+//! It is plain HTTP/1.1 (and HTTP/2 with prior knowledge) and serves nothing of the cluster, only
+//! Weir's own state; so it may listen on any address, for the kubelet's probes and for Prometheus.
+//! It stays up until the very end of a shutdown, so that `/readyz` can say no while connections
+//! drain.
 
 pub mod health;
 
@@ -67,7 +68,8 @@ impl Admin {
             };
             match accepted {
                 Ok((stream, _)) => {
-                    // Beyond the limit a connection is closed at once: a prober learns of it rather than waiting.
+                    // Beyond the limit a connection is closed at once: a prober learns of it rather
+                    // than waiting.
                     if let Ok(permit) = permits.clone().try_acquire_owned() {
                         let serve = serve(stream, self.pages.clone(), stop.clone());
                         connections.spawn(async move {
@@ -211,7 +213,8 @@ const CONNECTIONS_MAX: usize = 64;
 /// Requests at once on one HTTP/2 connection.
 const STREAMS_MAX: u32 = 16;
 
-/// A request's head, from its first byte or from the connection's beginning. Probers send it at once.
+/// A request's head, from its first byte or from the connection's beginning. Probers send it at
+/// once.
 const HEADER_READ_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The pause between two scrapes on one connection: longer than Prometheus' usual minute.

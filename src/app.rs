@@ -1,11 +1,13 @@
 //! Builds the components, starts them in order, stops them in reverse.
 //!
-//! The order is that of need: metrics, connections, discovery, caches, listeners, and last what tells others that they may come (the
-//! kubeconfig, readiness). Stopping goes the other way round: first Weir says that it is not ready, then it takes nobody new, drains
-//! whom it has, ends its caches, and answers probes until all that is done.
+//! The order is that of need: metrics, connections, discovery, caches, listeners, and last what
+//! tells others that they may come (the kubeconfig, readiness). Stopping goes the other way round:
+//! first Weir says that it is not ready, then it takes nobody new, drains whom it has, ends its
+//! caches, and answers probes until all that is done.
 //!
-//! An upstream that can't be reached is no reason not to start: Weir says so (log, `/readyz`) and keeps trying, as it would if the
-//! upstream went away later. Credentials that can't be read, or that the upstream refuses at the first request, are.
+//! An upstream that can't be reached is no reason not to start: Weir says so (log, `/readyz`) and
+//! keeps trying, as it would if the upstream went away later. Credentials that can't be read, or
+//! that the upstream refuses at the first request, are.
 
 pub mod build_info;
 mod files;
@@ -63,7 +65,8 @@ struct RunningAdmin {
 }
 
 impl App {
-    /// Builds everything. Errors are final and say what to check: credentials, certificates, addresses in use.
+    /// Builds everything. Errors are final and say what to check: credentials, certificates,
+    /// addresses in use.
     pub async fn start(config: Config) -> anyhow::Result<Self> {
         files::raise_limit();
         let mode = config.authentication.mode;
@@ -151,7 +154,8 @@ impl App {
         Ok(())
     }
 
-    /// Serves until told to stop, then drains within the configured deadline. Returns when everything has ended.
+    /// Serves until told to stop, then drains within the configured deadline. Returns when
+    /// everything has ended.
     pub async fn run(self, stop: CancellationToken) {
         let Self { server, compressor, admin, registry, probe, .. } = self;
         let Self { started, stopping, ended, audit, .. } = self;
@@ -166,7 +170,8 @@ impl App {
                 draining.cancel();
                 serving.await;
             }
-            // It only ends when told to; should it ever do so by itself, the process must not linger.
+            // It only ends when told to; should it ever do so by itself, the process must not
+            // linger.
             () = serving.as_mut() => tracing::error!("the server ended by itself"),
             never = compressor.tidy_up() => match never {},
         }

@@ -1,8 +1,8 @@
 //! The command line: `serve`, `demo`, `check`, `version`.
 //!
-//! Exit codes: 0 for a clean end, 1 for a failure at run time, 2 for a command or configuration that can't be followed
-//! (clap's own code for the former), 130 when a second signal cut a graceful stop short. Results go to standard output,
-//! everything else to standard error.
+//! Exit codes: 0 for a clean end, 1 for a failure at run time, 2 for a command or configuration
+//! that can't be followed (clap's own code for the former), 130 when a second signal cut a graceful
+//! stop short. Results go to standard output, everything else to standard error.
 
 pub mod demo;
 pub mod failure;
@@ -66,13 +66,15 @@ pub struct ServeArgs {
     /// The configuration file (YAML); without it, the defaults
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// The kubeconfig of the API server behind; default: $KUBECONFIG, ~/.kube/config, or the pod's service account
+    /// The kubeconfig of the API server behind; default: $KUBECONFIG, ~/.kube/config, or the pod's
+    /// service account
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
     /// The context in the kubeconfig; default: the current one
     #[arg(long, value_name = "NAME")]
     context: Option<String>,
-    /// Where clients come in: https://127.0.0.1:6440, http://127.0.0.1:8001 or unix:///run/weir.sock; may be repeated
+    /// Where clients come in: https://127.0.0.1:6440, http://127.0.0.1:8001 or
+    /// unix:///run/weir.sock; may be repeated
     #[arg(long, value_name = "URL")]
     listen: Vec<ListenAddress>,
     /// Where health and metrics are served, or "none"

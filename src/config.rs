@@ -1,15 +1,17 @@
-//! The configuration: typed, validated, every default a named constant with its reason ([`defaults`]).
+//! The configuration: typed, validated, every default a named constant with its reason
+//! ([`defaults`]).
 //!
-//! The YAML as written is [`mod@file`]; flags are laid over it and the whole is judged once ([`resolve`]), into the [`Config`] that
-//! the parts use. [`write`](mod@write) goes the other way, for `weir check`.
+//! [`mod@file`] is the YAML file as written. [`resolve`] applies the flags, validates the result
+//! once and returns the [`Config`] that the components use. [`write`](mod@write) turns a [`Config`]
+//! back into a file, for `weir check`.
 
 pub mod defaults;
 pub mod file;
 mod identity;
 pub mod listen;
+mod parse;
 pub mod resolve;
 pub mod units;
-mod words;
 pub mod write;
 
 #[cfg(test)]
@@ -26,48 +28,49 @@ pub use crate::config::identity::{
     RequestHeaderConfig,
 };
 
-/// Everything Weir can be told, validated.
+/// The whole configuration, validated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Where clients come in.
+    /// Listeners, and the limits of their clients.
     pub server: ServerConfig,
-    /// Where health and metrics are served; `None` for nowhere.
+    /// The address of health checks and metrics; `None` for no admin listener.
     pub admin_listen: Option<SocketAddr>,
-    /// The API server behind.
+    /// The API server that Weir reads from and forwards to.
     pub upstream: UpstreamConfig,
-    /// What is cached, and how much.
+    /// Which resources are cached, and limits of memory.
     pub cache: CacheConfig,
-    /// Who clients are.
+    /// How clients are authenticated.
     pub authentication: AuthenticationConfig,
-    /// What they may do.
+    /// How clients are authorized.
     pub authorization: AuthorizationConfig,
-    /// What is told of the reads answered here.
+    /// The audit log of the reads that Weir answers itself.
     pub audit: AuditConfig,
-    /// What is logged.
+    /// Format and filter of the log.
     pub logging: LoggingConfig,
 }
 
-/// Where clients come in, and what they may do there.
+/// Listeners, and the time-outs and limits of their clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerConfig {
     /// The listeners; at least one.
     pub listeners: Vec<ListenerConfig>,
-    /// Names that a request's Host may carry besides `localhost`, loopback addresses and the listeners' own (DNS
-    /// rebinding, design section 9).
+    /// Names that a request's Host may have besides `localhost`, loopback addresses and the
+    /// listeners' own addresses. Protects a sidecar from DNS rebinding.
     pub allowed_hosts: Vec<String>,
-    /// Whether answers carry `X-Weir-Cache`.
+    /// Whether responses have the header `X-Weir-Cache`.
     pub cache_header: bool,
-    /// How long a request's head may take to arrive.
+    /// Time-out for reading the head of a request.
     pub header_read_timeout: Duration,
-    /// How long a freshness wait may last before it ends in forwarding.
+    /// How long a request waits for the cache to become fresh before it is forwarded.
     pub freshness_timeout: Duration,
-    /// How long a request may wait for a cache that is warming.
+    /// How long a request waits for the first state of a cache before it is forwarded.
     pub warmup_timeout: Duration,
     /// The deadline of a graceful shutdown.
     pub shutdown_timeout: Duration,
-    /// How many connections one client address may have open; Unix sockets count as one address.
+    /// Open connections of one client address; all Unix sockets count as one address.
     pub connections_per_address_max: usize,
-    /// How long a client may take none of the bytes that wait for it, or send none of a body that it owes, before its connection is closed.
+    /// How long a client may stall before its connection is closed: it neither reads the bytes that
+    /// wait for it, nor sends the rest of a request body.
     pub stall_timeout: Duration,
 }
 
@@ -102,68 +105,77 @@ pub enum CertificateConfig {
         certificate: PathBuf,
         /// The private key.
         key: PathBuf,
-        /// The CA that clients must trust, for `--write-kubeconfig`; `None` to use the chain itself.
+        /// The CA that clients must trust, for `--write-kubeconfig`; `None` to use the chain
+        /// itself.
         ca: Option<PathBuf>,
     },
-    /// A CA and certificate that Weir makes at start for these DNS names and IP addresses (besides `localhost` and loopback).
+    /// A CA and a certificate that Weir generates at start for these DNS names and IP addresses
+    /// (besides `localhost` and loopback).
     Generated {
         /// The names and addresses.
         names: Vec<String>,
     },
 }
 
-/// The API server behind.
+/// The API server that Weir reads from and forwards to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UpstreamConfig {
-    /// The kubeconfig; `None` for `$KUBECONFIG`, `~/.kube/config`, or the pod's service account, in that order.
+    /// The kubeconfig; `None` for `$KUBECONFIG`, `~/.kube/config`, or the pod's service account, in
+    /// that order.
     pub kubeconfig: Option<PathBuf>,
     /// The context in it; `None` for the current one.
     pub context: Option<String>,
-    /// Addresses that replace the kubeconfig's server; empty to use that one. Only the first is used so far.
+    /// URLs that replace the kubeconfig's server; empty to use the kubeconfig's. Only the first is
+    /// used.
     pub addresses: Vec<String>,
-    /// How long a connection may take to be made, TLS included.
+    /// Time-out for opening a connection, including its TLS handshake.
     pub connect_timeout: Duration,
-    /// Whether HTTP/2 may be used (crates.md section 5).
+    /// Whether HTTP/2 may be used.
     pub http2: bool,
 }
 
-/// What is cached, and how much.
+/// Which resources are cached, and limits of memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CacheConfig {
-    /// Only these are cached, if not empty. A pattern's group or resource may be `*`.
+    /// If not empty, only these resources are cached. A pattern's group or resource may be `*`.
     pub include: Vec<ResourcePattern>,
-    /// These are never cached; stronger than `include`. Holds `events` of both groups by default.
+    /// Resources that are never cached, even if `include` has them. By default `events` of both
+    /// groups.
     pub exclude: Vec<ResourcePattern>,
-    /// These are kept warm from the start, and never stopped for being idle.
+    /// Resources whose caches start with Weir and are never stopped for being idle.
     pub warm: Vec<GroupVersionResource>,
-    /// A cache that nobody used for so long is stopped.
+    /// A cache without any use for this time is stopped.
     pub idle_timeout: Duration,
-    /// The most that one cache may weigh, in bytes.
+    /// Limit of one cache, in bytes.
     pub resource_bytes_max: usize,
-    /// The most that all caches together may weigh, in bytes.
+    /// Limit of all caches together, in bytes.
     pub total_bytes_max: usize,
-    /// The most that one cache's history may weigh, in bytes.
+    /// Limit of the history of one cache, in bytes.
     pub history_bytes_max: usize,
-    /// The most that the compressed parts of lists which are kept may weigh, in bytes; beside all other budgets.
+    /// Limit of the compressed list segments that are kept, in bytes, in addition to the other
+    /// limits.
     pub gzip_bytes_max: usize,
-    /// What becomes of watches when a cache is listed anew, and the upstream cannot tell what came between.
+    /// What happens to watches when a relist replaces the state of a cache.
     pub on_relist: OnRelist,
-    /// How many lists and watches of one resource may be under way upstream for want of a cache (design, section 7).
+    /// Lists and watches of one resource that may be forwarded at once because its cache cannot
+    /// answer.
     pub forward_budget: usize,
-    /// Objects per page when the upstream has no watch-list.
+    /// Objects on a page when the reflector lists in pages.
     pub page_size: u32,
 }
 
-/// What becomes of the watches of a cache when the upstream has lost the events after what it holds (design, section 6).
+/// What happens to the watches of a cache when the upstream no longer has the events after the
+/// cache's resourceVersion, so that the cache lists again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnRelist {
-    /// They live on, and get what changed in between as events.
+    /// They continue, and get the differences between both states as events.
     KeepStreams,
-    /// They end, as the upstream's own would; their clients list anew.
+    /// They end, as the upstream's own watches would; their clients list again.
     EndStreams,
 }
 
-/// Names resources in the configuration: `group/resource`, `resource` for the core group, `*` for any.
+/// Names resources in the configuration: `group/resource`, `resource` for the core group, `*` for
+/// any.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResourcePattern {
     /// The group; `None` for any.
@@ -173,14 +185,14 @@ pub struct ResourcePattern {
 }
 
 impl ResourcePattern {
-    /// Whether it names this resource, of whatever version.
+    /// Whether the pattern matches this resource, in any version.
     pub fn matches(&self, gvr: &GroupVersionResource) -> bool {
         self.group.as_deref().is_none_or(|group| group == &*gvr.group)
             && self.resource.as_deref().is_none_or(|resource| resource == &*gvr.resource)
     }
 }
 
-/// What is logged.
+/// Format and filter of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoggingConfig {
     /// Text or JSON.
@@ -192,8 +204,8 @@ pub struct LoggingConfig {
 /// How a log line is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogFormat {
-    /// For people.
+    /// Text for people.
     Text,
-    /// One JSON object a line.
+    /// One JSON object on each line.
     Json,
 }

@@ -1,7 +1,8 @@
-//! Health checks, in the words and forms of kube-apiserver's `/livez` and `/readyz` (apiserver `pkg/server/healthz`), so
-//! that probes and people who know those know these.
+//! Health checks, in the words and forms of kube-apiserver's `/livez` and `/readyz` (apiserver
+//! `pkg/server/healthz`), so that probes and people who know those know these.
 //!
-//! A check is a closure that looks at state which is there already: it must not wait, nor ask anybody.
+//! A check is a closure that looks at state which is there already: it must not wait, nor ask
+//! anybody.
 
 use std::fmt;
 

@@ -1,4 +1,5 @@
-//! What judges clients and carries their names, built from the configuration: in sidecar mode nothing does.
+//! What judges clients and carries their names, built from the configuration: in sidecar mode
+//! nothing does.
 
 use std::sync::Arc;
 

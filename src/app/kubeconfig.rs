@@ -1,10 +1,12 @@
 //! The kubeconfig for clients of Weir (`--write-kubeconfig`).
 //!
-//! It holds no credential: in sidecar mode there is one identity, Weir's own. Its token is a placeholder that Weir drops, since kubectl
-//! asks for a username wherever a TLS server has no credential (client-go `clientcmd/client_config.go`, `canIdentifyUser`). In gateway
-//! mode there is no user in it at all: a client adds its own (`kubectl config set-credentials`, `--token`), and a placeholder would be a
-//! wrong credential. The file is still nobody else's to change, since it decides where kubectl sends its requests: mode 0600, written aside and renamed, so
-//! that no reader ever sees half of it.
+//! It holds no credential: in sidecar mode there is one identity, Weir's own. Its token is a
+//! placeholder that Weir drops, since kubectl asks for a username wherever a TLS server has no
+//! credential (client-go `clientcmd/client_config.go`, `canIdentifyUser`). In gateway mode there is
+//! no user in it at all: a client adds its own (`kubectl config set-credentials`, `--token`), and a
+//! placeholder would be a wrong credential. The file is still nobody else's to change, since it
+//! decides where kubectl sends its requests: mode 0600, written aside and renamed, so that no
+//! reader ever sees half of it.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -20,7 +22,8 @@ use serde::Serialize;
 use crate::config::Mode;
 use crate::server::{BoundListener, ListenerKind};
 
-/// Writes it for the first TLS listener, or else the first plain one; kubectl can't use a Unix socket.
+/// Writes it for the first TLS listener, or else the first plain one; kubectl can't use a Unix
+/// socket.
 pub fn render(listeners: &[BoundListener], mode: Mode) -> anyhow::Result<String> {
     let of_kind = |kind| listeners.iter().find(|listener| listener.kind == kind);
     let (scheme, listener) = of_kind(ListenerKind::Tls)
@@ -51,7 +54,8 @@ pub fn render(listeners: &[BoundListener], mode: Mode) -> anyhow::Result<String>
     serde_saphyr::to_string(&kubeconfig).context("the kubeconfig cannot be written as YAML")
 }
 
-/// Where clients on this machine reach an address. Those on others know by which name they do, and Weir doesn't.
+/// Where clients on this machine reach an address. Those on others know by which name they do, and
+/// Weir doesn't.
 fn reachable(address: &str) -> String {
     match address.parse::<SocketAddr>() {
         Ok(SocketAddr::V4(every)) if every.ip().is_unspecified() => {

@@ -1,7 +1,7 @@
 //! The metrics of all components, in one registry.
 //!
-//! Names follow Prometheus' conventions and have the prefix `weir_`. The metrics of the process have
-//! the names that every Prometheus client uses (`process_resident_memory_bytes`,
+//! Names follow Prometheus' conventions and have the prefix `weir_`. The metrics of the process
+//! have the names that every Prometheus client uses (`process_resident_memory_bytes`,
 //! `process_start_time_seconds`, ...).
 
 use crate::auth::metrics::AuthMetrics;

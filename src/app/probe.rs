@@ -1,7 +1,9 @@
-//! Whether the upstream answers Weir: asked now and then, remembered for `/readyz`, and logged when it changes.
+//! Whether the upstream answers Weir: asked now and then, remembered for `/readyz`, and logged when
+//! it changes.
 //!
-//! `GET /version` is open to every authenticated identity (the ClusterRole system:public-info-viewer), and cheap. An answer of any
-//! kind but 401 shows that the upstream is there and knows Weir; what Weir may do is learnt per resource.
+//! `GET /version` is open to every authenticated identity (the ClusterRole
+//! system:public-info-viewer), and cheap. An answer of any kind but 401 shows that the upstream is
+//! there and knows Weir; what Weir may do is learnt per resource.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,8 +37,8 @@ impl Probe {
         self.health.lock().clone()
     }
 
-    /// The probe at start: fails if the upstream refuses Weir's credentials, since no retry will mend that. An upstream that is
-    /// not there is logged.
+    /// The probe at start: fails if the upstream refuses Weir's credentials, since no retry will
+    /// mend that. An upstream that is not there is logged.
     pub(crate) async fn first(&self, timeout: Duration) -> anyhow::Result<()> {
         let found = match tokio::time::timeout(timeout, self.ask()).await {
             Ok(found) => found,
@@ -95,7 +97,8 @@ fn judge(found: Result<StatusCode, UpstreamError>) -> Health {
 
 const REFUSED: &str = "the upstream refuses Weir's credentials (401 Unauthorized)";
 
-/// Seldom enough to cost nothing, often enough that `/readyz` is right within a probe period or two of the kubelet's.
+/// Seldom enough to cost nothing, often enough that `/readyz` is right within a probe period or two
+/// of the kubelet's.
 const INTERVAL: Duration = Duration::from_secs(10);
 
 /// While it is away: recovery should be seen soon.

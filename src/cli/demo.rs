@@ -1,7 +1,9 @@
-//! `weir demo`: a simulated cluster that lives, Weir before it, and a screen that says what to try and what comes of it.
+//! `weir demo`: a simulated cluster that lives, Weir before it, and a screen that says what to try
+//! and what comes of it.
 //!
-//! Everything is in this process and ends with it. Nothing is special about this Weir but its upstream: it is the same [`App`] as
-//! that of `weir serve`, reached by a kubeconfig like any other.
+//! Everything is in this process and ends with it. Nothing is special about this Weir but its
+//! upstream: it is the same [`App`] as that of `weir serve`, reached by a kubeconfig like any
+//! other.
 
 mod figures;
 mod tour;
@@ -41,7 +43,8 @@ pub struct DemoArgs {
     /// Changes a second
     #[arg(long, value_name = "RATE", default_value_t = 5, value_parser = clap::value_parser!(u32).range(0..=10_000))]
     churn: u32,
-    /// Where clients come in; may be repeated [default: https://127.0.0.1:6440 and http://127.0.0.1:8001, or free ports]
+    /// Where clients come in; may be repeated [default: https://127.0.0.1:6440 and
+    /// http://127.0.0.1:8001, or free ports]
     #[arg(long, value_name = "URL")]
     listen: Vec<ListenAddress>,
     /// Where the kubeconfig is written, and removed at the end [default: a new directory]

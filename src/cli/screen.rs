@@ -1,6 +1,7 @@
 //! What is written for people: results on standard output, complaints on standard error.
 //!
-//! `print!` panics when the reader has gone (`weir check FILE | head -1`); a broken pipe here ends the output quietly.
+//! `print!` panics when the reader has gone (`weir check FILE | head -1`); a broken pipe here ends
+//! the output quietly.
 
 use std::io::{self, IsTerminal, Write};
 

@@ -31,7 +31,8 @@ impl Signals {
         }
     }
 
-    /// Runs something that stops when told to: tells it at the first signal, and gives it up at the second.
+    /// Runs something that stops when told to: tells it at the first signal, and gives it up at the
+    /// second.
     pub async fn govern(
         &mut self,
         stop: CancellationToken,

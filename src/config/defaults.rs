@@ -1,5 +1,5 @@
-//! The defaults, each with its reason. What the configuration leaves out is taken from here, and nowhere else in the tree
-//! does a setting have a second default.
+//! The defaults, each with its reason. A setting that the configuration omits gets its value here,
+//! and has no other default anywhere in the tree.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -10,110 +10,120 @@ use crate::config::{
     ResourcePattern, ServerConfig, UpstreamConfig,
 };
 
-/// Where clients come in: TLS, since client-go in a pod insists on it; loopback, since clients are not authenticated; one off
-/// kube-apiserver's 6443, so that both fit on one machine.
+/// The listener: TLS, because client-go in a pod insists on it; loopback, because clients are not
+/// authenticated; a port near kube-apiserver's 6443 that leaves 6443 free on the same machine.
 pub const LISTEN: SocketAddr = loopback(6440);
 
-/// Health and metrics: next to [`LISTEN`], so that it is guessed rightly.
+/// Health and metrics: the port after [`LISTEN`], which is easy to guess.
 pub const ADMIN_LISTEN: SocketAddr = loopback(6441);
 
-/// Plain HTTP for curl and browsers, where it is asked for (`weir demo`, the sidecar's example): kubectl proxy's port.
+/// Plain HTTP for curl and browsers, in `weir demo` and the sidecar example: the port of kubectl
+/// proxy.
 pub const PLAIN_LISTEN: SocketAddr = loopback(8001);
 
-/// Answers say where they came from: the first question of everybody who puts a cache in front of something.
+/// On: whether a response came from the cache is the first question of every operator of a cache.
 pub const CACHE_HEADER: bool = true;
 
-/// A request's head: what kube-apiserver allows (`ReadHeaderTimeout`, apiserver `pkg/server/secure_serving.go`).
+/// The head of a request: kube-apiserver's `ReadHeaderTimeout` (apiserver
+/// `pkg/server/secure_serving.go`).
 pub const HEADER_READ_TIMEOUT: Duration = Duration::from_secs(32);
 
-/// A freshness wait, after which Weir forwards rather than answering 504: as long as kube-apiserver waits (`blockTimeout`, semantics.md §2.1).
-/// The slowest proof, a short watch of a large and quiet resource, takes up to 2.3 s.
+/// A freshness wait, after which Weir forwards instead of answering 504: kube-apiserver's
+/// `blockTimeout` (docs/semantics.md §2.1). The slowest proof, a short watch of a large and quiet
+/// resource, takes up to 2.3 s.
 pub const FRESHNESS_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// A cold cache: long enough for the first list of some ten thousand objects, short enough that a client with the common time-out
-/// of 30 s still gets the forwarded answer.
+/// A cold cache: long enough for the first list of ten thousand objects, short enough that a client
+/// with the common time-out of 30 s still gets the forwarded response.
 pub const WARMUP_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A graceful shutdown: within the 30 s that the kubelet gives a pod by default.
 pub const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(25);
 
-/// Connections of one address: more than a node's kubelet, proxy and pods behind one address open (client-go has one for everything), and
-/// few enough that one machine cannot take all file descriptors.
+/// Connections of one address: more than the kubelet, kube-proxy and pods of a node open behind one
+/// address (client-go opens one for everything), and few enough that one machine cannot use all
+/// file descriptors.
 pub const CONNECTIONS_PER_ADDRESS_MAX: usize = 2048;
 
-/// A client that neither takes nor sends what it owes: longer than TCP needs to recover from a loss of some seconds, as long as a kubelet's
-/// node may be paused before it counts as gone.
+/// A stalled client: longer than TCP needs to recover from a few seconds of loss, and as long as a
+/// node may be paused before Kubernetes treats it as gone.
 pub const STALL_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A token that was authenticated: what delegated API servers believe (semantics.md §12.2).
+/// An authenticated token: as long as delegated API servers cache it (docs/semantics.md §12.2).
 pub const TOKEN_TTL: Duration = Duration::from_secs(10);
 
-/// A token that was refused: the same.
+/// A rejected token: the same time.
 pub const TOKEN_FAILURE_TTL: Duration = Duration::from_secs(10);
 
-/// An allowed access: what delegated API servers believe (semantics.md §12.3).
+/// An allowed access: as long as delegated API servers cache it (docs/semantics.md §12.3).
 pub const ALLOW_TTL: Duration = Duration::from_secs(10);
 
-/// A denied access: the same.
+/// A denied access: the same time.
 pub const DENY_TTL: Duration = Duration::from_secs(10);
 
-/// The right to an open watch: who lost it reads no longer than a minute, at a cost of one review a minute for each user and question.
+/// Re-authorization of an open watch: a user who lost the right reads for at most a minute longer,
+/// at a cost of one review a minute for each user and kind of access.
 pub const WATCH_RECHECK: Duration = Duration::from_secs(60);
 
-/// Of the allows by RBAC, so many are one that is checked: a thousandth of the reviews that RBAC saves, and a busy gateway still checks some
-/// every second.
+/// One of this number of RBAC allows is compared with an access review: a thousandth of the reviews
+/// that RBAC saves, and still some every second on a busy gateway.
 pub const RBAC_CHECK_ONE_IN: u32 = 1000;
 
-/// The headers in which front proxies say who a user is: the names that the Kubernetes documentation and its installers use.
+/// The header of a user's name from a front proxy: the name that the Kubernetes documentation and
+/// its installers use.
 pub const USERNAME_HEADER: &str = "X-Remote-User";
-/// See [`USERNAME_HEADER`].
+/// The header of a user's uid from a front proxy.
 pub const UID_HEADER: &str = "X-Remote-Uid";
-/// See [`USERNAME_HEADER`].
+/// The header of a user's groups from a front proxy.
 pub const GROUP_HEADER: &str = "X-Remote-Group";
-/// See [`USERNAME_HEADER`].
+/// The prefix of headers with a user's extra fields from a front proxy.
 pub const EXTRA_HEADER_PREFIX: &str = "X-Remote-Extra-";
 
-/// A new upstream connection: a lost SYN is sent again after 1, 3 and 7 s; who has not answered then is down.
+/// A new upstream connection: a lost SYN is sent again after 1, 3 and 7 s; a server that has not
+/// answered then is down.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// HTTP/2 to the upstream where it offers it: one TLS connection carries many watches.
+/// On: one TLS connection carries many watches, where the upstream offers HTTP/2.
 pub const UPSTREAM_HTTP2: bool = true;
 
-/// An unused cache: longer than the pauses of controllers that resync every few minutes, short enough that a client that once
-/// listed everything does not fill the memory for good.
+/// An unused cache: longer than the pauses of controllers that resync every few minutes, short
+/// enough that a client that listed everything once does not fill the memory permanently.
 pub const IDLE_TIMEOUT: Duration = Duration::from_secs(10 * 60);
 
-/// All caches together: holds the JSON of some 200,000 pods of 10 KiB, and fits on a small machine.
+/// All caches together: about 200,000 pods of 10 KiB in JSON; fits on a small machine.
 pub const TOTAL_BYTES_MAX: usize = 2 << 30;
 
-/// One cache: half of [`TOTAL_BYTES_MAX`], so that one resource can't take everything from the others.
+/// One cache: half of [`TOTAL_BYTES_MAX`], so that one resource cannot displace all others.
 pub const RESOURCE_BYTES_MAX: usize = 1 << 30;
 
-/// One cache's history: the upstream keeps at least 75 s of events (semantics.md §5.9); this holds them at 150 events of 10 KiB
-/// a second.
+/// The history of one cache: the upstream keeps at least 75 s of events (docs/semantics.md §5.9),
+/// which fit at 150 events of 10 KiB a second.
 pub const HISTORY_BYTES_MAX: usize = 128 << 20;
 
-/// Compressed parts of lists: lists of 600 MB compress to about as much, which is more than most clusters have of what is listed whole. What does
-/// not fit is compressed again, no worse than without.
+/// Compressed list segments: enough for lists of about 600 MB, more than most clusters have of
+/// resources that clients list whole. A segment that does not fit is compressed again for each
+/// list.
 pub const GZIP_BYTES_MAX: usize = 64 << 20;
 
-/// Watches live through a relist: a thousand informers that list anew at once are what a cache is there to prevent.
+/// Watches continue through a relist: a cache has to prevent that a thousand informers list at
+/// once.
 pub const ON_RELIST: OnRelist = OnRelist::KeepStreams;
 
-/// Lists and watches forwarded at once for one resource for want of a cache: enough for the controllers of one cluster, too few
-/// for a herd.
+/// Lists and watches of one resource forwarded at once because its cache cannot answer: enough for
+/// the controllers of one cluster, too few for a herd.
 pub const FORWARD_BUDGET: usize = 64;
 
-/// Objects a page: what client-go's pager asks for.
+/// Objects on a page: the page size of client-go's pager.
 pub const PAGE_SIZE: u32 = 500;
 
-/// What is logged: start, stop, failures and recoveries; nothing for each request.
+/// Logs start, stop, failures and recoveries, and nothing for each request.
 pub const LOG_FILTER: &str = "info";
 
-/// Written by people who look at a terminal; collectors ask for JSON.
+/// Text, for people at a terminal; log collectors need `json`.
 pub const LOG_FORMAT: LogFormat = LogFormat::Text;
 
-/// Never cached: kube-apiserver doesn't either, since they change all the time and hardly anybody reads them twice.
+/// Events are not cached, as in kube-apiserver: they change all the time, and clients rarely read
+/// them twice.
 pub fn exclude() -> Vec<ResourcePattern> {
     ["", "events.k8s.io"]
         .into_iter()

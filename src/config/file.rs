@@ -1,8 +1,8 @@
-//! The YAML as written: plain structs that only mirror the file, everything optional. Unknown fields, wrong types and
-//! duplicate keys are refused here, with line and column; what the values mean is judged by [`resolve`](super::resolve), once
-//! flags have been laid over.
+//! The YAML file as written: plain structs that mirror the file, with every field optional. Unknown
+//! fields, wrong types and duplicate keys are errors here, with line and column.
+//! [`resolve`](super::resolve) validates the values, after it applied the flags.
 //!
-//! Durations and sizes stay text here, so that all of those that are wrong are reported together.
+//! Durations and sizes stay text here, so that all wrong values are reported together.
 
 mod identity;
 
@@ -18,10 +18,10 @@ pub use crate::config::file::identity::{
     TokensSection,
 };
 
-/// The `apiVersion` this build reads.
+/// The `apiVersion` that this build reads.
 pub const API_VERSION: &str = "weir.dev/v1alpha1";
 
-/// The `kind` this build reads.
+/// The `kind` that this build reads.
 pub const KIND: &str = "WeirConfiguration";
 
 /// A configuration file.
@@ -32,28 +32,28 @@ pub struct ConfigFile {
     pub api_version: String,
     /// [`KIND`].
     pub kind: String,
-    /// Where clients come in.
+    /// Listeners.
     #[serde(default)]
     pub server: ServerSection,
     /// Health and metrics.
     #[serde(default)]
     pub admin: AdminSection,
-    /// The API server behind.
+    /// The API server.
     #[serde(default)]
     pub upstream: UpstreamSection,
-    /// What is cached.
+    /// Caches.
     #[serde(default)]
     pub cache: CacheSection,
-    /// Who clients are.
+    /// How clients are authenticated.
     #[serde(default)]
     pub authentication: AuthenticationSection,
-    /// What they may do.
+    /// How clients are authorized.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub authorization: Option<AuthorizationSection>,
-    /// What is told of it.
+    /// The audit log.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub audit: Option<AuditSection>,
-    /// What is logged.
+    /// The log.
     #[serde(default)]
     pub logging: LoggingSection,
 }
@@ -66,7 +66,7 @@ pub struct ServerSection {
     pub listeners: Option<Vec<ListenerSection>>,
     /// More names for a request's Host.
     pub allowed_hosts: Option<Vec<String>>,
-    /// Whether answers carry `X-Weir-Cache`.
+    /// Whether responses have the header `X-Weir-Cache`.
     pub cache_header: Option<bool>,
     /// A duration.
     pub header_read_timeout: Option<String>,
@@ -93,7 +93,7 @@ pub struct ListenerSection {
     pub certificate: Option<CertificateSection>,
 }
 
-/// `certificate` of a listener: the files, or the names of one that Weir makes.
+/// `certificate` of a listener: its files, or the names of a certificate that Weir generates.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CertificateSection {
@@ -103,7 +103,7 @@ pub struct CertificateSection {
     /// The private key, PEM.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub private_key_file: Option<PathBuf>,
-    /// What clients must trust, PEM.
+    /// The CA that clients must trust, PEM.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ca_file: Option<PathBuf>,
     /// DNS names and IP addresses of a generated certificate.
@@ -176,7 +176,7 @@ pub struct LoggingSection {
 }
 
 impl ConfigFile {
-    /// A file that leaves everything to the defaults.
+    /// Returns a file that sets nothing.
     pub fn empty() -> Self {
         Self { api_version: API_VERSION.to_owned(), kind: KIND.to_owned(), ..Self::default() }
     }
@@ -194,9 +194,10 @@ impl ConfigFile {
         Self::parse(&name, &text)
     }
 
-    /// Parses the text of a file; the name is for messages.
+    /// Parses the text of a file. `file` is its name in error messages.
     pub fn parse(file: &str, text: &str) -> Result<Self, FileError> {
-        // Other components' files are told apart first: for a Deployment, "unknown field `metadata`" would mislead.
+        // Files of another kind are detected first: for a Deployment, "unknown field `metadata`"
+        // would mislead.
         let meta: TypeMeta = parse_yaml(file, text)?;
         for (field, found, expected) in
             [("apiVersion", meta.api_version, API_VERSION), ("kind", meta.kind, KIND)]
@@ -209,25 +210,25 @@ impl ConfigFile {
         parse_yaml(file, text)
     }
 
-    /// Writes it as YAML.
+    /// Returns the file as YAML.
     pub fn to_yaml(&self) -> Result<String, serde_saphyr::SerializeError> {
         serde_saphyr::to_string(self)
     }
 }
 
-/// Why a file can't be read as a configuration.
+/// Why a file is not a configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
-    /// The system refused.
+    /// The file cannot be read.
     #[error("cannot read {file}: {cause}")]
     Read {
         /// The file.
         file: String,
-        /// What the system said.
+        /// The system's error.
         cause: std::io::Error,
     },
-    /// More than [`FILE_BYTES_MAX`].
-    #[error("{file} has more than the {FILE_BYTES_MAX} bytes that a configuration may have")]
+    /// The file has more than [`FILE_BYTES_MAX`] bytes.
+    #[error("{file} has more than the {FILE_BYTES_MAX} bytes allowed for a configuration")]
     TooLarge {
         /// The file.
         file: String,
@@ -239,28 +240,28 @@ pub enum FileError {
         file: String,
         /// The field.
         field: &'static str,
-        /// What this build reads.
+        /// The value that this build reads.
         expected: &'static str,
-        /// What stands there; empty if nothing does.
+        /// The value in the file; empty if there is none.
         found: String,
     },
-    /// No YAML, or an unknown field, or a value of the wrong type.
+    /// The text is not YAML, or has an unknown field or a value of the wrong type.
     #[error("{file}:{line}:{column}: {cause}{}", if field.is_empty() { String::new() } else { format!(" (field {field})") })]
     Syntax {
         /// The file.
         file: String,
-        /// From 1.
+        /// Counted from 1.
         line: u64,
-        /// From 1.
+        /// Counted from 1.
         column: u64,
-        /// What is wrong.
+        /// The parser's message.
         cause: String,
-        /// The field on that line; empty if none can be told.
+        /// The field on that line; empty if there is none.
         field: String,
     },
 }
 
-/// What tells one kind of file from another; all else is let through.
+/// The fields that identify the kind of a file; all other fields are ignored.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct TypeMeta {
@@ -281,7 +282,8 @@ fn parse_yaml<T: serde::de::DeserializeOwned>(file: &str, text: &str) -> Result<
     })
 }
 
-/// The message on one line, without the parser's drawing of the place, which the caller names.
+/// Returns the parser's message on one line, without its drawing of the location, which the caller
+/// reports.
 fn plain_message(error: &serde_saphyr::Error) -> String {
     let text = error.without_snippet().to_string();
     let text = text.lines().map(str::trim).filter(|line| !line.is_empty());
@@ -292,8 +294,8 @@ fn plain_message(error: &serde_saphyr::Error) -> String {
     }
 }
 
-/// The field on the line of a mistake, whatever the parser says. Its value is not told: what was given by mistake may be a kubeconfig,
-/// with a token on that very line.
+/// Returns the field on the line of an error. Its value is never reported: the file may be a
+/// kubeconfig given by mistake, with a token on that line.
 fn field_at(text: &str, line: u64) -> String {
     let index = usize::try_from(line.saturating_sub(1)).unwrap_or(usize::MAX);
     let line = text.lines().nth(index).unwrap_or_default();
@@ -303,8 +305,8 @@ fn field_at(text: &str, line: u64) -> String {
     if plain { field.to_owned() } else { String::new() }
 }
 
-/// The longest name of a field is shorter.
+/// Longer than the longest field name.
 const FIELD_BYTES_MAX: usize = 40;
 
-/// A configuration of some hundred lines has some kilobytes; more is another file given by mistake.
+/// A configuration has a few kilobytes; a larger file was given by mistake.
 const FILE_BYTES_MAX: u64 = 1 << 20;

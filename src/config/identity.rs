@@ -1,72 +1,77 @@
-//! Who clients are, what they may do, and what is told of it: the typed settings of `authentication`, `authorization` and `audit`.
+//! The typed settings of `authentication`, `authorization` and `audit`.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Whose name a client's request carries.
+/// Whose identity a client's request has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// Everybody who reaches a listener acts with Weir's own identity: loopback and Unix sockets only (design, section 9).
+    /// Every client acts with Weir's own identity; listeners are on loopback and Unix sockets only.
     #[default]
     Sidecar,
-    /// Each client is authenticated and authorized as the API server would, and acts in its own name.
+    /// Each client is authenticated and authorized as by the API server, and acts with its own
+    /// identity.
     Gateway,
 }
 
-/// Who clients are; all but `mode` is for [`Mode::Gateway`].
+/// How clients are authenticated; all but `mode` is for [`Mode::Gateway`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuthenticationConfig {
-    /// See [`Mode`].
+    /// Sidecar or gateway.
     pub mode: Mode,
-    /// The CA of client certificates, PEM, read again when its content changes; `None` for the cluster's own
-    /// (`kube-system/extension-apiserver-authentication`).
+    /// The CA of client certificates, PEM, read again when its content changes; `None` for the
+    /// cluster's own (`kube-system/extension-apiserver-authentication`).
     pub client_ca: Option<PathBuf>,
-    /// The front proxies that may tell who a user is; `None` for the cluster's own setting (as above).
+    /// The front proxies that may assert users; `None` for the cluster's own setting (as above).
     pub request_header: Option<RequestHeaderConfig>,
-    /// What becomes of requests without a credential.
+    /// How requests without a credential are handled.
     pub anonymous: Anonymous,
-    /// The audiences of which a token must be for one; empty for the API server's own.
+    /// A token must be for one of these audiences; empty for the API server's own.
     pub token_audiences: Vec<String>,
-    /// How long an authenticated token is believed without asking again; never beyond its own expiry.
+    /// How long an authenticated token is cached; never beyond its own expiry.
     pub token_ttl: Duration,
-    /// How long a refused token is refused without asking again.
+    /// How long a rejected token is cached.
     pub token_failure_ttl: Duration,
-    /// The certificate with which Weir may tell the API server who a certificate's user is, by X-Remote-* headers.
+    /// The certificate with which Weir asserts users of certificates to the API server, by
+    /// X-Remote-* headers.
     pub front_proxy: Option<FrontProxyConfig>,
-    /// Whether requests of certificates' users are forwarded by impersonation with Weir's own identity; only without `front_proxy`.
+    /// Whether requests of users of certificates are forwarded by impersonation with Weir's own
+    /// identity; only without `front_proxy`.
     pub impersonate: bool,
 }
 
-/// What becomes of requests without a credential.
+/// How requests without a credential are handled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Anonymous {
-    /// They are forwarded without a credential, and the API server's own setting decides.
+    /// Weir forwards them without a credential, and the API server's own setting decides.
     #[default]
     Forward,
-    /// They are authorized as `system:anonymous`, and may be answered from the cache; for an API server that does so.
+    /// Weir authorizes them as `system:anonymous` and may answer them from the cache; for an API
+    /// server that accepts them.
     Authorize,
-    /// They are refused with 401; for an API server that does so.
+    /// Weir rejects them with 401; for an API server that does so.
     Refuse,
 }
 
-/// A front proxy's rights (`--requestheader-*` of kube-apiserver).
+/// Which front proxies are trusted, and their headers (`--requestheader-*` of kube-apiserver).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestHeaderConfig {
     /// The CA of the front proxies' certificates, PEM, read again when its content changes.
     pub ca: PathBuf,
     /// Common names that such a certificate may have; empty for any.
     pub allowed_names: Vec<String>,
-    /// The headers that may carry the user's name; the first that is not empty counts.
+    /// The headers of the user's name; the first that is not empty counts.
     pub username_headers: Vec<String>,
-    /// The headers that may carry the uid.
+    /// The headers of the uid.
     pub uid_headers: Vec<String>,
     /// The headers whose values are groups.
     pub group_headers: Vec<String>,
-    /// What headers with extra fields begin with.
+    /// The prefixes of headers with extra fields.
     pub extra_header_prefixes: Vec<String>,
 }
 
-/// A client certificate of Weir's that kube-apiserver knows as a front proxy's, PEM, read again when its content changes.
+/// A client certificate of Weir's that kube-apiserver trusts as a front proxy's, PEM, read again
+/// when its content changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FrontProxyConfig {
     /// The chain.
@@ -75,49 +80,52 @@ pub struct FrontProxyConfig {
     pub key: PathBuf,
 }
 
-/// What clients may do; for [`Mode::Gateway`].
+/// How clients are authorized; for [`Mode::Gateway`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuthorizationConfig {
-    /// How long an allowed access is believed without asking again.
+    /// How long an allowed access is cached.
     pub allow_ttl: Duration,
-    /// How long a denied one is.
+    /// How long a denied access is cached.
     pub deny_ttl: Duration,
-    /// How often the right to an open watch is looked at again; `None` for never, as the API server does.
+    /// The interval at which open watches are re-authorized; `None` for never, as the API server
+    /// does.
     pub watch_recheck: Option<Duration>,
-    /// How long answers of the API server that have expired may still be used while it cannot be asked; zero for not at all.
+    /// How long expired decisions of the API server may be used while it is unreachable; zero for
+    /// never.
     pub stale_decision_grace: Duration,
-    /// Deciding by the cluster's roles and bindings here, if so.
+    /// Decisions by the cluster's roles and bindings; `None` for access reviews only.
     pub rbac: Option<RbacConfig>,
 }
 
-/// RBAC from Weir's own cache.
+/// RBAC decisions from Weir's own caches of roles and bindings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RbacConfig {
-    /// Of so many of its allows one is checked against an access review; a difference turns it off.
+    /// One of this number of allows is compared with an access review; a difference turns RBAC off.
     pub check_one_in: u32,
 }
 
-/// What is told of the reads answered here.
+/// The audit log of the reads that Weir answers itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuditConfig {
-    /// Where to; `None` for nowhere.
+    /// The destination; `None` for no audit log.
     pub output: Option<AuditOutput>,
-    /// What happens when events come faster than they are written.
+    /// What happens when events arrive faster than they are written.
     pub buffer: AuditBuffer,
-    /// Judged in order, the first that matches decides; without a match nothing is told, as in kube-apiserver's policy.
+    /// The first rule that matches decides; without a match a request is not logged, as in
+    /// kube-apiserver's policy.
     pub rules: Vec<AuditRule>,
 }
 
-/// Where audit events go, one JSON object a line.
+/// The destination of audit events, one JSON object on each line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AuditOutput {
     /// Standard output.
     Stdout,
-    /// A file, appended to, mode 0600; opened again when it was moved away.
+    /// A file, appended to, mode 0600; opened again after a rotation moved it.
     File(PathBuf),
 }
 
-/// What happens when audit events come faster than they are written.
+/// What happens when audit events arrive faster than they are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AuditBuffer {
     /// Requests wait, and nothing is lost (kube-apiserver's default for log files).
@@ -127,15 +135,16 @@ pub enum AuditBuffer {
     Dropping,
 }
 
-/// A rule of the audit policy (audit.k8s.io/v1 Policy). An empty list matches everything; in a rule with `namespaces` or `resources`
-/// only resource requests match, with `non_resource_urls` only others.
+/// A rule of the audit policy (audit.k8s.io/v1 Policy). An empty list matches everything. A rule
+/// with `namespaces` or `resources` matches only resource requests, one with `non_resource_urls`
+/// only other requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AuditRule {
-    /// Whether it is told.
+    /// Whether a matching request is logged.
     pub level: AuditLevel,
     /// User names.
     pub users: Vec<String>,
-    /// Groups, of which the user must be in one.
+    /// Groups; the user must be in one of them.
     pub user_groups: Vec<String>,
     /// Verbs.
     pub verbs: Vec<String>,
@@ -143,7 +152,7 @@ pub struct AuditRule {
     pub namespaces: Vec<String>,
     /// Resources by group.
     pub resources: Vec<AuditResources>,
-    /// Paths; `*` at the end stands for any rest.
+    /// Paths; a final `*` matches any rest.
     pub non_resource_urls: Vec<String>,
 }
 
@@ -152,18 +161,19 @@ pub struct AuditRule {
 pub struct AuditResources {
     /// The group; empty for the core one.
     pub group: String,
-    /// `resource`, `resource/subresource`, `*/subresource`, `resource/*`; empty for all of the group.
+    /// `resource`, `resource/subresource`, `*/subresource`, `resource/*`; empty for all of the
+    /// group.
     pub resources: Vec<String>,
     /// Names; empty for all.
     pub resource_names: Vec<String>,
 }
 
-/// Whether a request is told.
+/// Whether a request is logged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AuditLevel {
-    /// Not at all.
+    /// Not logged.
     None,
-    /// Who, what, when, from where, and how it was answered; never what was in it.
+    /// User, request, time, source address and response code; never a body.
     #[default]
     Metadata,
 }

@@ -1,7 +1,9 @@
-//! Addresses of listeners as they are written: `https://127.0.0.1:6440`, `http://127.0.0.1:8001`, `unix:///run/weir.sock`.
+//! Addresses of listeners: `https://127.0.0.1:6440`, `http://127.0.0.1:8001`,
+//! `unix:///run/weir.sock`.
 //!
-//! Who may come in from another machine is the [`Mode`]'s to say ([`ListenAddress::admit`]): in sidecar mode nobody, since whoever reaches a
-//! listener acts with Weir's own identity; in gateway mode whoever comes by TLS, since credentials do not cross a network in the clear.
+//! The [`Mode`] decides whether an address may be reachable from other machines
+//! ([`ListenAddress::check`]). In sidecar mode none may, because every client acts with Weir's own
+//! identity. In gateway mode those with TLS may: credentials must not cross a network in the clear.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -10,7 +12,7 @@ use std::str::FromStr;
 
 use crate::config::Mode;
 
-/// Where a listener listens, and what it speaks.
+/// The address and protocol of a listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ListenAddress {
     /// TLS on an address; port 0 lets the system choose.
@@ -21,7 +23,7 @@ pub enum ListenAddress {
     Unix(PathBuf),
 }
 
-/// The message says what is expected, for the configuration and for the flag alike.
+/// The error describes the expected form, for the configuration and the flag.
 impl FromStr for ListenAddress {
     type Err = String;
 
@@ -41,8 +43,8 @@ impl FromStr for ListenAddress {
 }
 
 impl ListenAddress {
-    /// Hands the address back if clients may come in there, or says why not.
-    pub fn admit(self, mode: Mode) -> Result<Self, String> {
+    /// Returns the address if the mode allows clients there, else the reason why not.
+    pub fn check(self, mode: Mode) -> Result<Self, String> {
         let (address, tls) = match self {
             Self::Tls(address) => (address, true),
             Self::Plain(address) => (address, false),
@@ -55,14 +57,14 @@ impl ListenAddress {
                 "{address} is not a loopback address, and credentials would cross the network in the clear; use https://"
             )),
             Mode::Sidecar => Err(format!(
-                "{address} is not a loopback address; whoever reaches Weir acts with its identity, so that it listens only on \
-                 loopback addresses and Unix sockets, unless authentication.mode is gateway"
+                "{address} is not a loopback address; in sidecar mode every client acts with Weir's identity, so it listens only on \
+                 loopback addresses and Unix sockets; set authentication.mode to gateway for others"
             )),
         }
     }
 }
 
-/// Whether only this machine reaches an address, however it is written.
+/// Whether only this machine can reach an address, in any notation of it.
 pub fn is_loopback(address: SocketAddr) -> bool {
     address.ip().to_canonical().is_loopback()
 }
@@ -100,7 +102,8 @@ fn socket_path(text: &str) -> Result<PathBuf, String> {
     Ok(PathBuf::from(text))
 }
 
-/// The kernel's: `sockaddr_un` holds 108 bytes on Linux and 104 on macOS, with the terminating NUL.
+/// The kernel's limit: `sockaddr_un` holds 108 bytes on Linux and 104 on macOS, with the
+/// terminating NUL.
 const SOCKET_PATH_MAX: usize = 103;
 
 #[cfg(test)]
@@ -119,20 +122,20 @@ mod tests {
     }
 
     #[test]
-    fn other_machines_come_in_by_tls_and_only_in_gateway_mode() {
-        let admit = |text: &str, mode| text.parse::<ListenAddress>().unwrap().admit(mode);
+    fn other_machines_need_tls_and_gateway_mode() {
+        let check = |text: &str, mode| text.parse::<ListenAddress>().unwrap().check(mode);
         for text in ["https://0.0.0.0:6440", "https://10.0.0.1:80", "https://[::]:80"] {
-            let error = admit(text, Mode::Sidecar).unwrap_err();
+            let error = check(text, Mode::Sidecar).unwrap_err();
             assert!(error.contains("not a loopback address"), "{error}");
-            assert!(admit(text, Mode::Gateway).is_ok(), "{text}");
+            assert!(check(text, Mode::Gateway).is_ok(), "{text}");
         }
         for mode in [Mode::Sidecar, Mode::Gateway] {
             for text in ["http://0.0.0.0:80", "http://10.0.0.1:80", "http://[::ffff:10.0.0.1]:1"] {
-                let error = admit(text, mode).unwrap_err();
+                let error = check(text, mode).unwrap_err();
                 assert!(error.contains("not a loopback address"), "{error}");
             }
             for text in ["https://[::ffff:127.0.0.1]:1", "http://[::1]:1", "unix:///w"] {
-                assert!(admit(text, mode).is_ok(), "{text}");
+                assert!(check(text, mode).is_ok(), "{text}");
             }
         }
     }

@@ -1,34 +1,35 @@
-//! From the file as written, with the flags laid over it, to the [`Config`] that the parts use.
+//! Validates the file, with the flags applied, and returns the [`Config`] that the components use.
 //!
-//! Every value is looked at, and all that is wrong is reported together, each with the path of its field: somebody who
-//! rolls out a configuration should not learn of three mistakes in three attempts.
+//! All values are checked and all problems reported together, each with the path of its field, so
+//! that an operator does not need three attempts to find three mistakes.
 
 mod audit;
 mod cache;
-mod collector;
 mod identity;
+mod problems;
 mod server;
 
-use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
 use crate::config::file::{ConfigFile, LoggingSection, UpstreamSection};
 use crate::config::listen::{ListenAddress, parse_address};
-use crate::config::resolve::collector::Collector;
+use crate::config::parse::upstream_url;
+use crate::config::resolve::problems::Collector;
+pub use crate::config::resolve::problems::{Problem, Problems};
 use crate::config::resolve::server::{generated, listener_of};
-use crate::config::words::upstream_url;
 use crate::config::{Config, ListenerConfig, LogFormat, LoggingConfig, UpstreamConfig};
 
-/// What flags say; each replaces what the file says.
+/// The values of flags; each replaces the file's.
 #[derive(Clone, Debug, Default)]
 pub struct Overrides {
     /// `--kubeconfig`.
     pub kubeconfig: Option<PathBuf>,
     /// `--context`.
     pub context: Option<String>,
-    /// `--listen`; replaces all listeners if not empty. TLS ones take the certificate of the file's first TLS listener.
+    /// `--listen`; replaces all listeners if not empty. TLS ones take the certificate of the file's
+    /// first TLS listener.
     pub listen: Vec<ListenAddress>,
     /// `--admin-listen`.
     pub admin_listen: Option<AdminListen>,
@@ -50,33 +51,8 @@ impl FromStr for AdminListen {
     }
 }
 
-/// Everything that is wrong with a configuration; never empty.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problems(pub Vec<Problem>);
-
-/// One thing that is wrong.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem {
-    /// The field, such as `server.listeners[0].listen`.
-    pub path: String,
-    /// What is wrong with it.
-    pub message: String,
-}
-
-impl std::error::Error for Problems {}
-
-impl fmt::Display for Problems {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, problem) in self.0.iter().enumerate() {
-            let separator = if index == 0 { "" } else { "; " };
-            write!(f, "{separator}{}: {}", problem.path, problem.message)?;
-        }
-        Ok(())
-    }
-}
-
 impl Config {
-    /// Judges a file with the flags laid over it.
+    /// Validates a file after the flags replaced its values.
     pub fn resolve(file: ConfigFile, overrides: Overrides) -> Result<Self, Problems> {
         let mut problems = Collector::default();
         let mode = identity::mode(&file.authentication, &mut problems);
@@ -98,13 +74,13 @@ impl Config {
                 config.admin_listen = a;
             },
         );
-        config.lay_over(overrides, &mut problems);
+        config.apply(overrides, &mut problems);
         check_distinct(&config, &mut problems);
         check_filter(&config.logging.filter, &mut problems);
         if problems.0.is_empty() { Ok(config) } else { Err(Problems(problems.0)) }
     }
 
-    fn lay_over(&mut self, overrides: Overrides, problems: &mut Collector) {
+    fn apply(&mut self, overrides: Overrides, problems: &mut Collector) {
         if !overrides.listen.is_empty() {
             let certificate = self.server.listeners.iter().find_map(|listener| match listener {
                 ListenerConfig::Tls { certificate, .. } => Some(certificate.clone()),
@@ -113,7 +89,7 @@ impl Config {
             let certificate = certificate.unwrap_or_else(generated);
             let mode = self.authentication.mode;
             self.server.listeners = problems
-                .list("--listen", overrides.listen, |address| address.admit(mode))
+                .list("--listen", overrides.listen, |address| address.check(mode))
                 .into_iter()
                 .map(|address| listener_of(address, certificate.clone()))
                 .collect();
@@ -138,7 +114,7 @@ fn upstream(section: UpstreamSection, problems: &mut Collector) -> UpstreamConfi
     };
     if let Some(addresses) = section.addresses {
         if addresses.len() > 1 {
-            problems.add("upstream.addresses", "only one address is used so far");
+            problems.add("upstream.addresses", "only one address is supported");
         }
         config.addresses = problems.list("upstream.addresses", addresses, upstream_url);
     }
@@ -165,7 +141,7 @@ fn logging(section: LoggingSection, problems: &mut Collector) -> LoggingConfig {
     config
 }
 
-/// No two listeners on one address. Port 0 means a port of its own each time.
+/// Reports listeners with the same address. Port 0 is a different port each time.
 fn check_distinct(config: &Config, problems: &mut Collector) {
     let mut seen: Vec<ListenAddress> = Vec::new();
     for (index, listener) in config.server.listeners.iter().enumerate() {
@@ -185,7 +161,7 @@ fn check_distinct(config: &Config, problems: &mut Collector) {
 
 fn check_filter(filter: &str, problems: &mut Collector) {
     if let Err(error) = tracing_subscriber::EnvFilter::try_new(filter) {
-        problems.add("logging.filter", format!("cannot be read: {error}"));
+        problems.add("logging.filter", format!("cannot be parsed: {error}"));
     }
 }
 

@@ -1,4 +1,5 @@
-//! The configuration as a whole: what is read, what is refused and in which words, and that what is printed reads back.
+//! The configuration as a whole: what is read, what is refused and in which words, and that what is
+//! printed reads back.
 
 mod identity;
 

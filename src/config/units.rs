@@ -1,12 +1,14 @@
-//! Durations as Go writes them and byte sizes as Kubernetes quantities: what people who configure Kubernetes components type.
+//! Durations in Go's notation and byte sizes as Kubernetes quantities, as in the configuration of
+//! Kubernetes components.
 //!
-//! Both are parsed and printed exactly: what [`format_duration`] and [`format_bytes`] write, the parsers read back as the
-//! same value, so that the output of `weir check` is itself a configuration.
+//! Both are parsed and printed exactly: the parsers read the output of [`format_duration`] and
+//! [`format_bytes`] as the same value, so that the output of `weir check` is itself a
+//! configuration.
 
 use std::time::Duration;
 
-/// Parses `30s`, `5m`, `1h30m`, `1.5s`, `250ms` or `0`, as Go's `time.ParseDuration` does (without a sign). The message
-/// says what is expected.
+/// Parses `30s`, `5m`, `1h30m`, `1.5s`, `250ms` or `0`, as Go's `time.ParseDuration` does (without
+/// a sign). The error describes the expected form.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let expected = || format!("expected a duration such as 30s, 5m or 1h30m, not {text:?}");
     if text == "0" {
@@ -43,7 +45,8 @@ pub fn format_duration(duration: Duration) -> String {
     if text.is_empty() { "0s".to_owned() } else { text }
 }
 
-/// Parses `512Mi`, `2Gi`, `1.5G` or a plain number of bytes, as a Kubernetes quantity. A part of a byte is refused.
+/// Parses `512Mi`, `2Gi`, `1.5G` or a plain number of bytes, as a Kubernetes quantity. A fraction
+/// of a byte is an error.
 pub fn parse_bytes(text: &str) -> Result<usize, String> {
     let expected = || format!("expected a size such as 512Mi, 2Gi or 1000000, not {text:?}");
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
@@ -65,7 +68,8 @@ pub fn format_bytes(bytes: usize) -> String {
         .map_or_else(|| bytes.to_string(), |(name, unit)| format!("{}{name}", bytes / unit))
 }
 
-/// A decimal number times a unit; `None` if it is no number, has no digits, or the product is not whole.
+/// Multiplies a decimal number by a unit. Returns `None` if the text is not a number, has no
+/// digits, or the product is not whole.
 fn scale(number: &str, unit: u128) -> Option<u128> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     if whole.is_empty() && fraction.is_empty() {
@@ -90,7 +94,7 @@ fn scale(number: &str, unit: u128) -> Option<u128> {
 /// More digits than any sensible setting has, few enough that the product fits 128 bits.
 const DIGITS_MAX: usize = 20;
 
-/// Largest first, as they are printed.
+/// Largest first, which is the order of printing.
 const DURATION_UNITS: [(&str, u128); 6] = [
     ("h", 3_600_000_000_000),
     ("m", 60_000_000_000),

@@ -1,5 +1,5 @@
-//! From the typed [`Config`] back to the file as one would write it, every default spelt out: what `weir check` prints. It
-//! reads back as the same configuration.
+//! Turns the typed [`Config`] back into a file with every default written out, which `weir check`
+//! prints. The file resolves to the same configuration.
 
 mod identity;
 
@@ -32,7 +32,7 @@ impl From<&Config> for ConfigFile {
 }
 
 impl ListenerConfig {
-    /// Where it listens, and what it speaks.
+    /// Returns the address and protocol.
     pub fn address(&self) -> ListenAddress {
         match self {
             Self::Tls { address, .. } => ListenAddress::Tls(*address),

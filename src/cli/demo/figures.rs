@@ -1,5 +1,5 @@
-//! The demo's live line: what clients did, and how little of it reached the upstream. Read from the same metrics that Prometheus
-//! scrapes, so that what is shown here can be had everywhere.
+//! The demo's live line: what clients did, and how little of it reached the upstream. Read from the
+//! same metrics that Prometheus scrapes, so that what is shown here can be had everywhere.
 
 use std::fmt;
 

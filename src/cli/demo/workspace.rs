@@ -1,5 +1,5 @@
-//! The demo's directory: a new one of its own that goes when the demo goes, or one that was given, which stays without the
-//! demo's files: they name servers that are gone.
+//! The demo's directory: a new one of its own that goes when the demo goes, or one that was given,
+//! which stays without the demo's files: they name servers that are gone.
 
 use std::fs::{self, DirBuilder};
 use std::os::unix::fs::DirBuilderExt;
@@ -27,7 +27,8 @@ impl Workspace {
                 (std::env::temp_dir().join(name), true)
             }
         };
-        // One that is there already is refused where it should be new: somebody may have put it there for us.
+        // One that is there already is refused where it should be new: somebody may have put it
+        // there for us.
         DirBuilder::new()
             .mode(0o700)
             .recursive(!temporary)

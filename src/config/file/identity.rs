@@ -1,4 +1,4 @@
-//! The sections `authentication`, `authorization` and `audit` as written.
+//! The sections `authentication`, `authorization` and `audit` of the file.
 
 use std::path::PathBuf;
 
@@ -25,7 +25,7 @@ pub struct AuthenticationSection {
     /// Weir's own front-proxy certificate.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub front_proxy: Option<FrontProxySection>,
-    /// Whether requests of certificates' users are forwarded by impersonation.
+    /// Whether requests of users of certificates are forwarded by impersonation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub impersonate: Option<bool>,
 }
@@ -45,7 +45,7 @@ pub struct RequestHeaderSection {
     pub uid_headers: Option<Vec<String>>,
     /// Header names.
     pub group_headers: Option<Vec<String>>,
-    /// What header names begin with.
+    /// Prefixes of header names.
     pub extra_header_prefixes: Option<Vec<String>>,
 }
 
@@ -86,7 +86,7 @@ pub struct AuthorizationSection {
     pub watch_recheck: Option<String>,
     /// A duration.
     pub stale_decision_grace: Option<String>,
-    /// Deciding by roles and bindings.
+    /// Decisions by roles and bindings.
     pub rbac: Option<RbacSection>,
 }
 
@@ -94,7 +94,7 @@ pub struct AuthorizationSection {
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RbacSection {
-    /// Whether it is done.
+    /// Whether Weir decides by roles and bindings.
     pub enabled: Option<bool>,
     /// A count.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -109,7 +109,7 @@ pub struct AuditSection {
     pub output: Option<String>,
     /// `blocking` or `dropping`.
     pub buffer: Option<String>,
-    /// What is told.
+    /// Which requests are logged.
     pub policy: Option<PolicySection>,
 }
 
@@ -117,11 +117,11 @@ pub struct AuditSection {
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PolicySection {
-    /// Judged in order.
+    /// The first rule that matches decides.
     pub rules: Option<Vec<RuleSection>>,
 }
 
-/// One of `audit.policy.rules`; empty lists are left out.
+/// One of `audit.policy.rules`; empty lists are omitted.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct RuleSection {

@@ -1,12 +1,13 @@
-//! Judges `audit`. The policy is that of audit.k8s.io/v1 (apiserver `pkg/apis/audit/validation`), less what Weir never records.
+//! Validates `audit`. The policy is that of audit.k8s.io/v1 (apiserver
+//! `pkg/apis/audit/validation`), without the levels that Weir never logs.
 
 use crate::config::file::{AuditSection, GroupResourcesSection, RuleSection};
-use crate::config::resolve::collector::Collector;
+use crate::config::parse::identity::audit_output;
 use crate::config::resolve::identity::gateway_only;
-use crate::config::words::identity::audit_output;
+use crate::config::resolve::problems::Collector;
 use crate::config::{AuditConfig, AuditLevel, AuditResources, AuditRule, Mode};
 
-/// Judges `audit`; `None` for a section that is not there.
+/// Validates `audit`; `section` is `None` if the file does not have it.
 pub(super) fn audit(
     section: Option<AuditSection>,
     mode: Mode,
@@ -24,13 +25,13 @@ pub(super) fn audit(
         |text| audit_output(&text),
         |output| config.output = output,
     );
-    problems.word("audit.buffer", section.buffer, &mut config.buffer);
+    problems.parsed("audit.buffer", section.buffer, &mut config.buffer);
     let rules = section.policy.unwrap_or_default().rules.unwrap_or_default();
     for (index, section) in rules.into_iter().enumerate() {
         let path = format!("audit.policy.rules[{index}]");
         config.rules.push(rule(&path, section, problems));
     }
-    // Who names an output wants to see something in it.
+    // An output without rules logs everything: an empty log would surprise the operator.
     if config.output.is_some() && config.rules.is_empty() {
         config.rules.push(AuditRule::default());
     }
@@ -41,13 +42,13 @@ fn rule(path: &str, section: RuleSection, problems: &mut Collector) -> AuditRule
     let mut level = AuditLevel::default();
     match section.level {
         None => problems.add(format!("{path}.level"), "is missing: None or Metadata"),
-        written => problems.word(&format!("{path}.level"), written, &mut level),
+        written => problems.parsed(&format!("{path}.level"), written, &mut level),
     }
     let of_resources = !section.resources.is_empty() || !section.namespaces.is_empty();
     if of_resources && !section.non_resource_urls.is_empty() {
         problems.add(
             format!("{path}.nonResourceURLs"),
-            "a rule is either for resources and namespaces or for other paths",
+            "a rule matches either resources and namespaces, or other paths",
         );
     }
     let mut resources = Vec::with_capacity(section.resources.len());
@@ -76,7 +77,7 @@ fn group_resources(
 ) -> AuditResources {
     let GroupResourcesSection { group, resources, resource_names } = section;
     if group.contains('/') {
-        problems.add(format!("{path}.group"), "is the name of a group, without a version");
+        problems.add(format!("{path}.group"), "must be the name of a group, without a version");
     }
     if !resource_names.is_empty() && resources.is_empty() {
         problems.add(format!("{path}.resourceNames"), "needs resources beside it");

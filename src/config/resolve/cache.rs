@@ -1,11 +1,11 @@
-//! Judges `cache`: what is cached, and how much.
+//! Validates `cache`.
 
 use crate::config::file::CacheSection;
-use crate::config::resolve::collector::Collector;
-use crate::config::words::warm_resource;
+use crate::config::parse::warm_resource;
+use crate::config::resolve::problems::Collector;
 use crate::config::{CacheConfig, ResourcePattern};
 
-/// Judges `cache`.
+/// Validates `cache`.
 pub(super) fn cache(section: CacheSection, problems: &mut Collector) -> CacheConfig {
     let mut config = CacheConfig::default();
     let pattern = |text: String| text.parse::<ResourcePattern>();
@@ -55,7 +55,8 @@ pub(super) fn cache(section: CacheSection, problems: &mut Collector) -> CacheCon
     config
 }
 
-/// Each budget lies within the next larger one: a default shrinks to fit what was set, two that were set must agree.
+/// Checks that each limit lies within the next larger one. A default shrinks to fit the limits that
+/// are set; two limits that are set must agree.
 fn budgets(
     total: Option<usize>,
     resource: Option<usize>,

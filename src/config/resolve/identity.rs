@@ -1,7 +1,7 @@
-//! Judges `authentication` and `authorization`.
+//! Validates `authentication` and `authorization`.
 //!
-//! In sidecar mode nobody is told apart, so that whatever a file says of identity would be without effect: it is refused, lest
-//! somebody believe it.
+//! In sidecar mode clients have no identity, so settings of identity would have no effect. They are
+//! rejected, so that no operator relies on them.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -11,29 +11,29 @@ use crate::config::file::{
     AuthenticationSection, AuthorizationSection, FrontProxySection, RbacSection,
     RequestHeaderSection, TokensSection,
 };
-use crate::config::resolve::collector::{Collector, between};
-use crate::config::words::identity::{identity_header, identity_prefix};
+use crate::config::parse::identity::{identity_header, identity_prefix};
+use crate::config::resolve::problems::{Collector, between};
 use crate::config::{
     AuthenticationConfig, AuthorizationConfig, FrontProxyConfig, Mode, RbacConfig,
     RequestHeaderConfig,
 };
 
-/// The mode, by which everything else is judged.
+/// Returns the mode, on which the validation of other settings depends.
 pub(super) fn mode(section: &AuthenticationSection, problems: &mut Collector) -> Mode {
     let mut mode = Mode::default();
-    problems.word("authentication.mode", section.mode.clone(), &mut mode);
+    problems.parsed("authentication.mode", section.mode.clone(), &mut mode);
     mode
 }
 
-/// Notes a setting that is there without effect.
+/// Adds a problem for a setting that has no effect in sidecar mode.
 pub(super) fn gateway_only(path: &str, problems: &mut Collector) {
     problems.add(
         path,
-        "is for authentication.mode gateway; in sidecar mode clients are not told apart",
+        "is for authentication.mode gateway; in sidecar mode clients are not authenticated",
     );
 }
 
-/// Judges `authentication`.
+/// Validates `authentication`.
 pub(super) fn authentication(
     section: AuthenticationSection,
     mode: Mode,
@@ -57,14 +57,14 @@ pub(super) fn authentication(
     }
     config.client_ca = section.client_ca_file;
     config.request_header = section.request_header.and_then(|it| request_header(it, problems));
-    problems.word("authentication.anonymous", section.anonymous, &mut config.anonymous);
+    problems.parsed("authentication.anonymous", section.anonymous, &mut config.anonymous);
     tokens(section.tokens.unwrap_or_default(), &mut config, problems);
     config.front_proxy = section.front_proxy.and_then(|it| front_proxy(it, problems));
     config.impersonate = section.impersonate.unwrap_or_default();
     if config.impersonate && config.front_proxy.is_some() {
         problems.add(
             "authentication.impersonate",
-            "excludes authentication.frontProxy: a user is told of in one way",
+            "excludes authentication.frontProxy: a user is asserted in one way only",
         );
     }
     config
@@ -94,7 +94,10 @@ fn request_header(
     let allowed_names =
         problems.list(&path("allowedNames"), section.allowed_names.unwrap_or_default(), not_empty);
     let Some(ca) = section.client_ca_file else {
-        problems.add(path("clientCAFile"), "is missing: anybody could pretend to be a front proxy");
+        problems.add(
+            path("clientCAFile"),
+            "is missing: without it every client could act as a front proxy",
+        );
         return None;
     };
     Some(RequestHeaderConfig {
@@ -136,7 +139,7 @@ fn front_proxy(section: FrontProxySection, problems: &mut Collector) -> Option<F
     }
 }
 
-/// Judges `authorization`; `None` for a section that is not there.
+/// Validates `authorization`; `section` is `None` if the file does not have it.
 pub(super) fn authorization(
     section: Option<AuthorizationSection>,
     mode: Mode,
@@ -183,10 +186,11 @@ fn not_empty(text: String) -> Result<String, String> {
     if text.is_empty() { Err("must not be empty".to_owned()) } else { Ok(text) }
 }
 
-/// What the API server said is not believed for longer than an hour, whatever is configured; zero asks every time.
+/// Decisions of the API server are cached for at most an hour; zero asks every time.
 const TTL: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(3600);
-/// A control plane that is away for a day is a matter for people.
+/// An outage of more than a day needs a person.
 const GRACE: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(24 * 3600);
-/// A review for each user and question every second is the most that an API server should be asked; a week's is none.
+/// One review a second for each user and kind of access is the most that an API server should get;
+/// an interval over a week would be no check at all.
 const RECHECK: RangeInclusive<Duration> =
     Duration::from_secs(1)..=Duration::from_secs(7 * 24 * 3600);

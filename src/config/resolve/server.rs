@@ -1,14 +1,14 @@
-//! Judges `server`: listeners, their certificates, time-outs and limits.
+//! Validates `server`: listeners, their certificates, time-outs and limits.
 
 use std::time::Duration;
 
 use crate::config::file::{CertificateSection, ListenerSection, ServerSection};
 use crate::config::listen::ListenAddress;
-use crate::config::resolve::collector::Collector;
-use crate::config::words::host_name;
+use crate::config::parse::host_name;
+use crate::config::resolve::problems::Collector;
 use crate::config::{CertificateConfig, ListenerConfig, Mode, ServerConfig};
 
-/// Judges `server`; the mode says who may come in.
+/// Validates `server`. `mode` decides which addresses are allowed.
 pub(super) fn server(section: ServerSection, mode: Mode, problems: &mut Collector) -> ServerConfig {
     let mut config = ServerConfig::default();
     if let Some(listeners) = section.listeners {
@@ -25,7 +25,7 @@ pub(super) fn server(section: ServerSection, mode: Mode, problems: &mut Collecto
         if mode == Mode::Gateway && !hosts.is_empty() {
             problems.add(
                 "server.allowedHosts",
-                "is for sidecar mode: in gateway mode any Host is answered",
+                "is for sidecar mode; in gateway mode every Host is accepted",
             );
         }
         config.allowed_hosts = problems.list("server.allowedHosts", hosts, host_name);
@@ -63,7 +63,7 @@ fn listener(
     let certificate_path = format!("{path}.certificate");
     let certificate = section.certificate.map(|it| certificate(&certificate_path, it, problems));
     let address = section.listen.parse::<ListenAddress>();
-    match address.and_then(|address| address.admit(mode)) {
+    match address.and_then(|address| address.check(mode)) {
         Ok(address) => {
             if certificate.is_some() && !matches!(address, ListenAddress::Tls(_)) {
                 problems.add(certificate_path, "only an https:// listener has a certificate");
@@ -131,7 +131,7 @@ pub(super) fn generated() -> CertificateConfig {
     CertificateConfig::Generated { names: Vec::new() }
 }
 
-/// A client may lose packets for some seconds and be well again.
+/// A client may lose packets for some seconds and recover.
 const STALL_TIMEOUT_MIN: Duration = Duration::from_secs(1);
-/// Beyond it the setting would no longer bound anything.
+/// A longer time-out would not limit anything.
 const STALL_TIMEOUT_MAX: Duration = Duration::from_secs(3600);

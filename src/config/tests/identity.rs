@@ -224,7 +224,8 @@ audit:
     assert_eq!(paths(resolve("authentication: {mode: open}\n")), ["authentication.mode"]);
 }
 
-/// An output without rules would be an empty log, and whoever looks into it would believe that nothing happened.
+/// An output without rules would be an empty log, and whoever looks into it would believe that
+/// nothing happened.
 #[test]
 fn an_audit_output_without_rules_is_told_everything() {
     let audit = gateway("audit: {output: stdout}\n").unwrap().audit;

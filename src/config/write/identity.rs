@@ -1,5 +1,6 @@
-//! `authentication`, `authorization` and `audit`, written back. In sidecar mode only the mode: all else is without effect there, and
-//! would not be read back.
+//! Writes `authentication`, `authorization` and `audit`. In sidecar mode only the mode is written:
+//! the other settings have no effect there, and [`resolve`](crate::config::resolve) would reject
+//! them.
 
 use crate::config::file::{
     AuditSection, AuthenticationSection, AuthorizationSection, FrontProxySection,

@@ -1,5 +1,5 @@
-//! The words of the configuration: patterns and names of resources, log formats, what a relist does, hosts and URLs. What is printed here is
-//! read back as the same.
+//! Parses and prints the configuration's values: patterns and names of resources, log formats, the
+//! behaviour at a relist, hosts and URLs. A printed value parses to the same value.
 
 pub(super) mod identity;
 
@@ -9,7 +9,8 @@ use std::str::FromStr;
 use crate::api::resource::GroupVersionResource;
 use crate::config::{LogFormat, OnRelist, ResourcePattern};
 
-/// `pods` or `*` for all, `apps/deployments`, `apps/*`, `*/leases`; `/*` is the core group's all.
+/// `pods`, `*` for all, `apps/deployments`, `apps/*`, `*/leases`; `/*` is every resource of the
+/// core group.
 impl FromStr for ResourcePattern {
     type Err = String;
 
@@ -58,7 +59,7 @@ impl FromStr for OnRelist {
     }
 }
 
-/// As it is written in the configuration.
+/// The value in the configuration file.
 impl fmt::Display for OnRelist {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -68,7 +69,7 @@ impl fmt::Display for OnRelist {
     }
 }
 
-/// As it is written in the configuration.
+/// The value in the configuration file.
 impl fmt::Display for ResourcePattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.group.as_deref(), self.resource.as_deref()) {
@@ -80,7 +81,7 @@ impl fmt::Display for ResourcePattern {
     }
 }
 
-/// As it is written in the configuration.
+/// The value in the configuration file.
 impl fmt::Display for LogFormat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -90,7 +91,7 @@ impl fmt::Display for LogFormat {
     }
 }
 
-/// `v1/pods` or `apps/v1/deployments`.
+/// Parses `v1/pods` or `apps/v1/deployments`.
 pub(super) fn warm_resource(text: &str) -> Result<GroupVersionResource, String> {
     let words: Vec<&str> = text.split('/').collect();
     match *words.as_slice() {
@@ -106,13 +107,13 @@ pub(super) fn warm_resource(text: &str) -> Result<GroupVersionResource, String> 
     }
 }
 
-/// What a group, version or resource is made of: RFC 1123, lower-case.
+/// Whether a word has only the characters of groups, versions and resources: RFC 1123, lower-case.
 fn is_name(word: &str) -> bool {
     let allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-' || b == b'.';
     !word.is_empty() && word.bytes().all(allowed)
 }
 
-/// A DNS name or an IP address, without a port.
+/// Parses a DNS name or an IP address, without a port.
 pub(super) fn host_name(text: String) -> Result<String, String> {
     let allowed = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'.' || b == b'_';
     let is_name = !text.is_empty() && text.len() <= HOST_NAME_MAX && text.bytes().all(allowed);
@@ -123,12 +124,12 @@ pub(super) fn host_name(text: String) -> Result<String, String> {
     }
 }
 
-/// A server's URL, perhaps with a path before the API's, without user information.
+/// Parses the URL of a server, which may have a path before the API's, and no user information.
 pub(super) fn upstream_url(text: String) -> Result<String, String> {
     let expected = || format!("expected a URL such as https://10.0.0.1:6443, not {text:?}");
     let uri: http::Uri = text.parse().map_err(|_| {
         if text.contains('@') {
-            "cannot be read as a URL, and is not repeated here since it may hold a password"
+            "cannot be parsed as a URL, and is not repeated here because it may contain a password"
                 .to_owned()
         } else {
             expected()
@@ -138,9 +139,9 @@ pub(super) fn upstream_url(text: String) -> Result<String, String> {
     let has_host = uri.host().is_some_and(|host| !host.is_empty());
     let userinfo = uri.authority().is_some_and(|authority| authority.as_str().contains('@'));
     if userinfo {
-        // Not repeated: it may hold a password.
+        // The message omits the URL, which may contain a password.
         return Err(
-            "holds a user name; put credentials into the kubeconfig, under users".to_owned()
+            "contains a user name; put credentials into the kubeconfig, under users".to_owned()
         );
     }
     if !matches!(scheme, "https" | "http") || !has_host || uri.query().is_some() {

@@ -1,23 +1,48 @@
-//! Gathers what is wrong while sections are judged, so that everything is told at once.
+//! The problems of a configuration, collected while its sections are validated.
 
+use std::fmt;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::config::resolve::Problem;
 use crate::config::units::{format_duration, parse_bytes, parse_duration};
 
-/// What is wrong so far.
+/// All problems of a configuration; never empty.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problems(pub Vec<Problem>);
+
+/// One problem.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// The field, such as `server.listeners[0].listen`.
+    pub path: String,
+    /// The description.
+    pub message: String,
+}
+
+impl std::error::Error for Problems {}
+
+impl fmt::Display for Problems {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, problem) in self.0.iter().enumerate() {
+            let separator = if index == 0 { "" } else { "; " };
+            write!(f, "{separator}{}: {}", problem.path, problem.message)?;
+        }
+        Ok(())
+    }
+}
+
+/// The problems found so far.
 #[derive(Default)]
 pub(super) struct Collector(pub(super) Vec<Problem>);
 
 impl Collector {
-    /// Notes one more.
+    /// Adds a problem.
     pub(super) fn add(&mut self, path: impl Into<String>, message: impl Into<String>) {
         self.0.push(Problem { path: path.into(), message: message.into() });
     }
 
-    /// Parses a value that is there and hands it on, or notes why it can't be.
+    /// Parses a value, if there is one, and passes it to `set`, or adds a problem.
     pub(super) fn take<A, B>(
         &mut self,
         path: &str,
@@ -32,7 +57,7 @@ impl Collector {
         }
     }
 
-    /// A duration that is not zero.
+    /// Parses a duration that is not zero.
     pub(super) fn duration(&mut self, path: &str, value: Option<String>, set: &mut Duration) {
         let parse = |text: String| match parse_duration(&text)? {
             Duration::ZERO => Err("must be more than zero".to_owned()),
@@ -42,7 +67,7 @@ impl Collector {
         self.take(path, value, parse, |duration| *set = duration);
     }
 
-    /// A duration within these bounds, both allowed.
+    /// Parses a duration within `bounds`, which are inclusive.
     pub(super) fn duration_between(
         &mut self,
         path: &str,
@@ -53,8 +78,8 @@ impl Collector {
         self.take(path, value, |text| between(&text, &bounds), |duration| *set = duration);
     }
 
-    /// Parses what a single word or phrase says.
-    pub(super) fn word<T: FromStr<Err = String>>(
+    /// Parses a value of a type with its own parser.
+    pub(super) fn parsed<T: FromStr<Err = String>>(
         &mut self,
         path: &str,
         value: Option<String>,
@@ -63,18 +88,19 @@ impl Collector {
         self.take(path, value, |text| text.parse(), |value| *set = value);
     }
 
-    /// A size that is not zero.
+    /// Parses a size that is not zero.
     pub(super) fn bytes(&mut self, path: &str, value: Option<String>) -> Option<usize> {
         let parse = |text: String| match parse_bytes(&text)? {
             0 => Err("must be more than zero".to_owned()),
             bytes => Ok(bytes),
         };
-        let mut taken = None;
-        self.take(path, value, parse, |bytes| taken = Some(bytes));
-        taken
+        let mut parsed = None;
+        self.take(path, value, parse, |bytes| parsed = Some(bytes));
+        parsed
     }
 
-    /// Parses every element of a list; what can't be parsed is noted and left out.
+    /// Parses every element of a list; an element that cannot be parsed adds a problem and is
+    /// omitted.
     pub(super) fn list<A, B>(
         &mut self,
         path: &str,
@@ -92,7 +118,7 @@ impl Collector {
     }
 }
 
-/// A duration within these bounds, both allowed.
+/// Parses a duration within `bounds`, which are inclusive.
 pub(super) fn between(text: &str, bounds: &RangeInclusive<Duration>) -> Result<Duration, String> {
     let duration = parse_duration(text)?;
     if bounds.contains(&duration) {
@@ -102,5 +128,5 @@ pub(super) fn between(text: &str, bounds: &RangeInclusive<Duration>) -> Result<D
     Err(format!("must be between {least} and {most}"))
 }
 
-/// A week: what is longer is a slip of the pen, and would overflow sums of times.
+/// A week. Longer values are typing errors, and could overflow sums of times.
 const DURATION_MAX: Duration = Duration::from_secs(7 * 24 * 3600);

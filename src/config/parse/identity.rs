@@ -1,4 +1,4 @@
-//! The words of `authentication`, `authorization` and `audit`.
+//! Parses and prints the values of `authentication`, `authorization` and `audit`.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -43,7 +43,7 @@ impl FromStr for AuditBuffer {
     }
 }
 
-/// As audit.k8s.io/v1 has them.
+/// The level in audit.k8s.io/v1.
 impl FromStr for AuditLevel {
     type Err = String;
 
@@ -52,13 +52,13 @@ impl FromStr for AuditLevel {
             "None" => Ok(Self::None),
             "Metadata" => Ok(Self::Metadata),
             _ => Err(format!(
-                "expected None or Metadata, not {text:?}; what requests and answers hold is never recorded"
+                "expected None or Metadata, not {text:?}; bodies of requests and responses are never logged"
             )),
         }
     }
 }
 
-/// `none`, `stdout` or the absolute path of a file.
+/// Parses `none`, `stdout` or the absolute path of a file.
 pub(in crate::config) fn audit_output(text: &str) -> Result<Option<AuditOutput>, String> {
     match text {
         "none" => Ok(None),
@@ -70,7 +70,7 @@ pub(in crate::config) fn audit_output(text: &str) -> Result<Option<AuditOutput>,
     }
 }
 
-/// As it is written in the configuration.
+/// The value in the configuration file.
 impl fmt::Display for Mode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -80,7 +80,7 @@ impl fmt::Display for Mode {
     }
 }
 
-/// As it is written in the configuration.
+/// The value in the configuration file.
 impl fmt::Display for Anonymous {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -91,7 +91,7 @@ impl fmt::Display for Anonymous {
     }
 }
 
-/// As it is written in the configuration.
+/// The value in the configuration file.
 impl fmt::Display for AuditBuffer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -101,7 +101,7 @@ impl fmt::Display for AuditBuffer {
     }
 }
 
-/// As audit.k8s.io/v1 has it.
+/// The level in audit.k8s.io/v1.
 impl fmt::Display for AuditLevel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -111,7 +111,7 @@ impl fmt::Display for AuditLevel {
     }
 }
 
-/// As it is written in the configuration.
+/// The value in the configuration file.
 impl fmt::Display for AuditOutput {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -121,8 +121,9 @@ impl fmt::Display for AuditOutput {
     }
 }
 
-/// The name of a header that may carry a part of an identity. What carries something else is refused: these headers are taken off every
-/// request, and one without its Host or Content-Length would be another request.
+/// Parses the name of a header that carries a part of an identity. Headers with another meaning are
+/// rejected: Weir removes identity headers from every request, and a request without its Host or
+/// Content-Length would be a different request.
 pub(in crate::config) fn identity_header(text: String) -> Result<String, String> {
     let name = header_name(text)?;
     if RESERVED_HEADERS.iter().any(|reserved| reserved.eq_ignore_ascii_case(&name)) {
@@ -131,7 +132,7 @@ pub(in crate::config) fn identity_header(text: String) -> Result<String, String>
     Ok(name)
 }
 
-/// What the names of such headers may begin with.
+/// Parses the prefix of identity headers.
 pub(in crate::config) fn identity_prefix(text: String) -> Result<String, String> {
     let prefix = header_name(text)?;
     let begins = |name: &&&str| {
@@ -150,7 +151,7 @@ fn header_name(text: String) -> Result<String, String> {
     }
 }
 
-/// What frames, routes, authenticates or negotiates a request.
+/// Headers that frame, route, authenticate or negotiate a request.
 const RESERVED_HEADERS: &[&str] = &[
     "Accept",
     "Accept-Encoding",
