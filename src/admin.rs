@@ -1,9 +1,8 @@
 //! The admin listener: `/livez`, `/readyz`, `/healthz` and `/metrics`, on an address of its own.
 //!
-//! It is plain HTTP/1.1 (and HTTP/2 with prior knowledge) and serves nothing of the cluster, only
-//! Weir's own state; so it may listen on any address, for the kubelet's probes and for Prometheus.
-//! It stays up until the very end of a shutdown, so that `/readyz` can say no while connections
-//! drain.
+//! It serves plain HTTP/1.1 (and HTTP/2 with prior knowledge), and only Weir's own state, no data
+//! of the cluster. So it may listen on any address, for the kubelet's probes and for Prometheus. It
+//! serves until the end of a shutdown, so that `/readyz` can fail while connections drain.
 
 pub mod health;
 
@@ -38,7 +37,7 @@ pub struct Admin {
     pages: Arc<Pages>,
 }
 
-/// What is served.
+/// The state that it serves.
 #[derive(Debug)]
 struct Pages {
     checks: Checks,
@@ -46,18 +45,18 @@ struct Pages {
 }
 
 impl Admin {
-    /// Binds the listener. Errors are the system's (address in use, not permitted).
+    /// Binds the listener. Errors are the system's (address in use, permission denied).
     pub async fn bind(address: SocketAddr, checks: Checks, registry: Registry) -> io::Result<Self> {
         let listener = TcpListener::bind(address).await?;
         Ok(Self { listener, pages: Arc::new(Pages { checks, registry }) })
     }
 
-    /// Where it listens, with the port that the system chose.
+    /// Returns the bound address, with the port that the system chose.
     pub fn local_address(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }
 
-    /// Serves until told to stop, then lets answers under way finish, for [`DRAIN_TIMEOUT`].
+    /// Serves until `stop` is cancelled, then waits up to [`DRAIN_TIMEOUT`] for open responses.
     pub async fn run(self, stop: CancellationToken) {
         let connections = TaskTracker::new();
         let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
@@ -68,8 +67,7 @@ impl Admin {
             };
             match accepted {
                 Ok((stream, _)) => {
-                    // Beyond the limit a connection is closed at once: a prober learns of it rather
-                    // than waiting.
+                    // Beyond the limit a connection is closed at once, so that a prober does not wait.
                     if let Ok(permit) = permits.clone().try_acquire_owned() {
                         let serve = serve(stream, self.pages.clone(), stop.clone());
                         connections.spawn(async move {
@@ -107,7 +105,7 @@ impl Pages {
         match (page, check) {
             ("", None) => text(StatusCode::OK, INDEX),
             ("livez", check) => self.health(Endpoint::Live, check, query),
-            // What kube-apiserver kept under this name from before there were two.
+            // kube-apiserver keeps this older name, from before it had two endpoints.
             ("healthz" | "readyz", check) => self.health(Endpoint::Ready, check, query),
             ("metrics", None) => self.metrics(),
             _ => text(StatusCode::NOT_FOUND, "404 page not found\n"),
@@ -167,7 +165,7 @@ async fn serve(stream: TcpStream, pages: Arc<Pages>, stop: CancellationToken) {
     tokio::pin!(connection);
     let result = tokio::select! {
         result = connection.as_mut() => result,
-        // There are few places, and probes need them.
+        // Connections are limited, and probes need them.
         () = head.late(HEADER_READ_TIMEOUT) => return,
         () = stop.cancelled() => {
             connection.as_mut().graceful_shutdown();
@@ -197,7 +195,7 @@ fn respond(
     response
 }
 
-/// For who opens it in a browser.
+/// The page for browsers.
 const INDEX: &str = "\
 Weir, a caching read-through proxy for the Kubernetes API
 
@@ -207,29 +205,30 @@ Weir, a caching read-through proxy for the Kubernetes API
 /metrics          in Prometheus' text format
 ";
 
-/// Probes, a few Prometheus servers and people: far fewer than this.
+/// Open connections. Probes, a few Prometheus servers and people need far fewer.
 const CONNECTIONS_MAX: usize = 64;
 
-/// Requests at once on one HTTP/2 connection.
+/// Concurrent requests on one HTTP/2 connection.
 const STREAMS_MAX: u32 = 16;
 
-/// A request's head, from its first byte or from the connection's beginning. Probers send it at
-/// once.
+/// Time-out for the head of a request, from its first byte or from the start of the connection.
+/// Probers send it at once.
 const HEADER_READ_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The pause between two scrapes on one connection: longer than Prometheus' usual minute.
+/// The idle time-out of a connection: longer than Prometheus' usual scrape interval of a minute.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// Finds dead HTTP/2 peers.
+/// The interval of HTTP/2 pings, which detect dead peers.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Probes and scrapes have small heads.
 const HEADER_BYTES_MAX: usize = 64 << 10;
 
-/// Answers are small; what takes longer is a peer that doesn't read.
+/// Responses are small; only a peer that does not read takes longer.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Accepting fails for want of file descriptors; trying at once would only spin.
+/// The pause after a failed accept, which happens when no file descriptor is left. An immediate
+/// retry would spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 #[cfg(test)]

@@ -1,13 +1,12 @@
 //! Builds the components, starts them in order, stops them in reverse.
 //!
-//! The order is that of need: metrics, connections, discovery, caches, listeners, and last what
-//! tells others that they may come (the kubeconfig, readiness). Stopping goes the other way round:
-//! first Weir says that it is not ready, then it takes nobody new, drains whom it has, ends its
-//! caches, and answers probes until all that is done.
+//! The order follows the dependencies: metrics, connections, discovery, caches, listeners, then the
+//! kubeconfig and readiness, which bring clients. Stopping reverses it: `/readyz` fails, Weir
+//! accepts no connection, drains the open ones, ends its caches, and answers probes until the end.
 //!
-//! An upstream that can't be reached is no reason not to start: Weir says so (log, `/readyz`) and
-//! keeps trying, as it would if the upstream went away later. Credentials that can't be read, or
-//! that the upstream refuses at the first request, are.
+//! Weir starts although the upstream is unreachable: it reports that (log, `/readyz`) and keeps
+//! trying, as it does when the upstream fails later. Weir does not start with credentials that
+//! cannot be read or that the upstream rejects at the first request.
 
 pub mod build_info;
 mod files;
@@ -38,7 +37,7 @@ use crate::server::{BoundListener, Compressor, Server, Services};
 use crate::upstream::Upstream;
 use crate::upstream::discovery::Discovery;
 
-/// A Weir whose listeners are bound; clients that come wait until it [runs](App::run).
+/// A Weir whose listeners are bound; clients that connect wait until it [runs](App::run).
 pub struct App {
     server: Server,
     compressor: Compressor,
@@ -130,17 +129,17 @@ impl App {
         })
     }
 
-    /// Where clients come in, in the order of the configuration.
+    /// Returns the listeners in the order of the configuration.
     pub fn listeners(&self) -> &[BoundListener] {
         &self.listeners
     }
 
-    /// Where health and metrics are served.
+    /// Returns the address of health checks and metrics.
     pub fn admin_address(&self) -> Option<SocketAddr> {
         self.admin.as_ref().map(|admin| admin.address)
     }
 
-    /// What this Weir counts. Cheap to clone.
+    /// Returns the metrics of this Weir. Cheap to clone.
     pub fn metrics(&self) -> &Metrics {
         &self.metrics
     }
@@ -154,7 +153,7 @@ impl App {
         Ok(())
     }
 
-    /// Serves until told to stop, then drains within the configured deadline. Returns when
+    /// Serves until `stop` is cancelled, then drains within the configured deadline. Returns when
     /// everything has ended.
     pub async fn run(self, stop: CancellationToken) {
         let Self { server, compressor, admin, registry, probe, .. } = self;
@@ -170,7 +169,7 @@ impl App {
                 draining.cancel();
                 serving.await;
             }
-            // It only ends when told to; should it ever do so by itself, the process must not
+            // It ends only when cancelled; if it ever ends by itself, the process must not
             // linger.
             () = serving.as_mut() => tracing::error!("the server ended by itself"),
             never = compressor.tidy_up() => match never {},
@@ -190,7 +189,7 @@ impl App {
     }
 }
 
-/// What `/readyz` looks at in the parts.
+/// Returns the checks of `/readyz`.
 fn checks(probe: &Probe, discovery: &Discovery, registry: &Registry) -> Checks {
     let (probe, discovery, registry) = (probe.clone(), discovery.clone(), registry.clone());
     Checks::new()
@@ -205,7 +204,7 @@ fn checks(probe: &Probe, discovery: &Discovery, registry: &Registry) -> Checks {
         })
 }
 
-/// Well while a token is (or is not) cancelled.
+/// Passes while a token is (or is not) cancelled.
 fn when(
     token: &CancellationToken,
     cancelled: bool,
@@ -215,5 +214,5 @@ fn when(
     move || if token.is_cancelled() == cancelled { Ok(()) } else { Err(otherwise.to_owned()) }
 }
 
-/// A start is held up no longer than this by an upstream that doesn't answer.
+/// How long an upstream that does not answer delays the start.
 const FIRST_PROBE_TIMEOUT: Duration = Duration::from_secs(3);

@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::app::{App, build_info};
 use crate::cli::failure::Failure;
-use crate::cli::screen::Screen;
+use crate::cli::screen::Stdout;
 use crate::cli::signals::Signals;
 use crate::config::file::ConfigFile;
 use crate::config::listen::ListenAddress;
@@ -37,9 +37,9 @@ pub struct Cli {
 enum Command {
     /// Serve the Kubernetes API from caches, in front of an API server
     Serve(ServeArgs),
-    /// Show it on a simulated cluster, with nothing else needed
+    /// Run Weir in front of a simulated cluster; needs nothing else
     Demo(demo::DemoArgs),
-    /// Validate a configuration file, and print what is in effect
+    /// Validate a configuration file and print the effective configuration
     Check {
         /// The configuration file
         file: PathBuf,
@@ -49,7 +49,7 @@ enum Command {
 }
 
 impl Cli {
-    /// Does what the command line says.
+    /// Runs the command.
     pub async fn run(self) -> Result<(), Failure> {
         match self.command {
             Command::Serve(args) => serve(args).await,
@@ -60,30 +60,30 @@ impl Cli {
     }
 }
 
-/// Flags of `serve`; each stands above the configuration file.
+/// Flags of `serve`; each overrides the configuration file.
 #[derive(Args, Debug, Default)]
 pub struct ServeArgs {
     /// The configuration file (YAML); without it, the defaults
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// The kubeconfig of the API server behind; default: $KUBECONFIG, ~/.kube/config, or the pod's
+    /// The kubeconfig of the API server; default: $KUBECONFIG, ~/.kube/config, or the pod's
     /// service account
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
     /// The context in the kubeconfig; default: the current one
     #[arg(long, value_name = "NAME")]
     context: Option<String>,
-    /// Where clients come in: https://127.0.0.1:6440, http://127.0.0.1:8001 or
+    /// Listener of clients: https://127.0.0.1:6440, http://127.0.0.1:8001 or
     /// unix:///run/weir.sock; may be repeated
     #[arg(long, value_name = "URL")]
     listen: Vec<ListenAddress>,
-    /// Where health and metrics are served, or "none"
+    /// Address of health checks and metrics, or "none"
     #[arg(long, value_name = "ADDRESS:PORT")]
     admin_listen: Option<AdminListen>,
-    /// How logs are written: text or json
+    /// Format of the log: text or json
     #[arg(long, value_name = "FORMAT")]
     log_format: Option<LogFormat>,
-    /// What is logged, such as info or weir=debug
+    /// Filter of the log, such as info or weir=debug
     #[arg(long, value_name = "FILTER", env = "WEIR_LOG")]
     log_filter: Option<String>,
     /// Write a kubeconfig for clients of Weir to this file
@@ -92,7 +92,7 @@ pub struct ServeArgs {
 }
 
 impl ServeArgs {
-    /// The configuration these flags and their file amount to.
+    /// Returns the configuration of the file with these flags applied, and the kubeconfig to write.
     pub fn resolve(self) -> Result<(Config, Option<PathBuf>), Failure> {
         let (file, name) = match &self.config {
             Some(path) => (read(path)?, path.display().to_string()),
@@ -131,7 +131,7 @@ async fn serve(args: ServeArgs) -> Result<(), Failure> {
     };
     let app = tokio::select! {
         app = start => app.map_err(Failure::runtime)?,
-        // Nobody was served yet, so there is nothing to drain.
+        // Weir served no client yet, so there is nothing to drain.
         () = signals.next() => return Ok(()),
     };
     let stop = CancellationToken::new();
@@ -144,12 +144,12 @@ fn check(path: &Path) -> Result<(), Failure> {
         .with_context(|| path.display().to_string())
         .map_err(Failure::usage)?;
     let yaml = ConfigFile::from(&config).to_yaml().map_err(Failure::runtime)?;
-    Screen::stdout().print(&yaml).map_err(Failure::runtime)
+    Stdout::stdout().print(&yaml).map_err(Failure::runtime)
 }
 
 fn version() -> Result<(), Failure> {
     let line = format!("weir {} ({})\n", build_info::VERSION, build_info::PROFILE);
-    Screen::stdout().print(&line).map_err(Failure::runtime)
+    Stdout::stdout().print(&line).map_err(Failure::runtime)
 }
 
 fn read(path: &Path) -> Result<ConfigFile, Failure> {

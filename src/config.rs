@@ -139,7 +139,7 @@ pub struct UpstreamConfig {
 pub struct CacheConfig {
     /// If not empty, only these resources are cached. A pattern's group or resource may be `*`.
     pub include: Vec<ResourcePattern>,
-    /// Resources that are never cached, even if `include` has them. By default `events` of both
+    /// Resources that are never cached, even if `include` has them. The default is `events` of both
     /// groups.
     pub exclude: Vec<ResourcePattern>,
     /// Resources whose caches start with Weir and are never stopped for being idle.
@@ -155,7 +155,7 @@ pub struct CacheConfig {
     /// Limit of the compressed list segments that are kept, in bytes, in addition to the other
     /// limits.
     pub gzip_bytes_max: usize,
-    /// What happens to watches when a relist replaces the state of a cache.
+    /// The behaviour of watches when a relist replaces the state of a cache.
     pub on_relist: OnRelist,
     /// Lists and watches of one resource that may be forwarded at once because its cache cannot
     /// answer.
@@ -164,7 +164,7 @@ pub struct CacheConfig {
     pub page_size: u32,
 }
 
-/// What happens to the watches of a cache when the upstream no longer has the events after the
+/// The behaviour of a cache's watches when the upstream no longer has the events after the
 /// cache's resourceVersion, so that the cache lists again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnRelist {

@@ -1,13 +1,13 @@
-//! The `weir` command: allocator, arguments, exit codes; nothing is wired here.
+//! The `weir` command: allocator, arguments, exit codes. [`weir::app`] builds everything else.
 //!
-//! The allocator is mimalloc, chosen by measurement (ARCHITECTURE.md, where it differs from the design).
+//! The allocator is mimalloc, chosen by measurement (docs/decisions/allocator.md).
 
 use std::process::ExitCode;
 
 use clap::Parser;
 use weir::cli::Cli;
 use weir::cli::failure::Failure;
-use weir::cli::screen::complain;
+use weir::cli::screen::print_error;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -17,15 +17,16 @@ fn main() -> ExitCode {
     match run(cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            // Causes are chained on one line: that is what a log collector and a person at a terminal can both read.
-            complain(&format!("weir: {failure}"));
+            // One line with all causes suits both a log collector and a person at a terminal.
+            print_error(&format!("weir: {failure}"));
             failure.exit_code()
         }
     }
 }
 
 fn run(cli: Cli) -> Result<(), Failure> {
-    // One process, one cryptography library; a dependency that brought a second would otherwise panic at the first handshake.
+    // The process has one cryptography library. If a dependency brought a second one, the first
+    // handshake would panic.
     if rustls::crypto::aws_lc_rs::default_provider().install_default().is_err() {
         return Err(Failure::runtime(anyhow::anyhow!(
             "a cryptography provider is already installed"
@@ -37,7 +38,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
         .build()
         .map_err(|error| Failure::runtime(anyhow::Error::new(error).context("cannot start")))?;
     let result = runtime.block_on(cli.run());
-    // What still blocks a thread (a name lookup, a plugin) must not hold up the end.
+    // A thread that is still blocked (a name lookup, a plugin) must not delay the end.
     runtime.shutdown_background();
     result
 }

@@ -1,20 +1,19 @@
-//! Health checks, in the words and forms of kube-apiserver's `/livez` and `/readyz` (apiserver
-//! `pkg/server/healthz`), so that probes and people who know those know these.
+//! Health checks with the paths, parameters and texts of kube-apiserver's `/livez` and `/readyz`
+//! (apiserver `pkg/server/healthz`), which probes and people know.
 //!
-//! A check is a closure that looks at state which is there already: it must not wait, nor ask
-//! anybody.
+//! A check is a closure that reads existing state: it must neither wait nor send a request.
 
 use std::fmt;
 
-/// Whether what is checked is well; if not, why.
+/// The result of a check; the error is the reason.
 pub type Health = Result<(), String>;
 
-/// Which question is asked.
+/// One of the endpoints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Endpoint {
-    /// Should the process be restarted?
+    /// `/livez`: fails if the process should be restarted.
     Live,
-    /// Should clients be sent here?
+    /// `/readyz`: fails if clients should not be sent here.
     Ready,
 }
 
@@ -31,17 +30,17 @@ struct Check {
     health: Box<dyn Fn() -> Health + Send + Sync>,
 }
 
-/// What an endpoint says.
+/// The response of an endpoint.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Report {
-    /// Whether every check passed that was not excluded.
+    /// Whether every check that was not excluded passed.
     pub passed: bool,
     /// The body.
     pub text: String,
 }
 
 impl Checks {
-    /// The checks that every process has: both endpoints begin with `ping`.
+    /// Returns the checks of every process: both endpoints begin with `ping`.
     pub fn new() -> Self {
         let ping = || Check { name: "ping", health: Box::new(|| Ok(())) };
         Self { live: vec![ping()], ready: vec![ping()] }
@@ -57,7 +56,7 @@ impl Checks {
         self
     }
 
-    /// Runs the checks of an endpoint, or one of them. `None` if there is no such check.
+    /// Runs the checks of an endpoint, or one of them. Returns `None` if there is no such check.
     pub fn report(&self, endpoint: Endpoint, name: Option<&str>, query: &str) -> Option<Report> {
         let (title, checks) = match endpoint {
             Endpoint::Live => ("livez", &self.live),
@@ -121,12 +120,12 @@ impl fmt::Debug for Checks {
 struct Query<'a> {
     /// `?verbose`, whatever its value.
     verbose: bool,
-    /// `?exclude=NAME`, which may stand several times.
+    /// `?exclude=NAME`, which may be repeated.
     excluded: Vec<&'a str>,
 }
 
 impl<'a> Query<'a> {
-    /// Names of checks need no percent-encoding, so none is undone.
+    /// Parses a query. Names of checks need no percent-encoding, so none is decoded.
     fn parse(query: &'a str) -> Self {
         let mut parsed = Self { verbose: false, excluded: Vec::new() };
         for pair in query.split('&') {
@@ -142,7 +141,7 @@ impl<'a> Query<'a> {
     }
 }
 
-/// More than there are checks.
+/// More than the number of checks.
 const EXCLUDED_MAX: usize = 16;
 
 #[cfg(test)]

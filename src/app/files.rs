@@ -1,12 +1,12 @@
-//! The limit of open files: every client and every connection to the upstream takes one.
+//! The limit of open files: every client and every connection to the upstream needs one.
 //!
-//! The soft limit is usually 1,024, for the sake of programs that use `select`; Weir does not, and
-//! takes what the hard limit allows, as Go programs do.
+//! The soft limit is usually 1,024, for programs that use `select`. Weir does not use `select`, and
+//! raises the soft limit to the hard limit, as Go programs do.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Raises the soft limit to the hard one, and logs what is in effect. Where the system refuses, the
-/// old one stays.
+/// Raises the soft limit to the hard limit, and logs the effective limit. If the system refuses,
+/// the old limit stays.
 pub(crate) fn raise_limit() {
     let before = getrlimit(Resource::Nofile);
     let wanted = Rlimit { current: before.maximum, maximum: before.maximum };

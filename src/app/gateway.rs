@@ -1,5 +1,5 @@
-//! What judges clients and carries their names, built from the configuration: in sidecar mode
-//! nothing does.
+//! Builds the authentication, authorization and forwarded identities of gateway mode from the
+//! configuration. A sidecar has none.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::config::{Config, Mode};
 use crate::server::{Access, Gateway, Upstreams, Vouching};
 use crate::upstream::Upstream;
 
-/// What the server needs of it.
+/// The parts that the server needs.
 pub(super) struct Identities {
     pub(super) access: Access,
     pub(super) upstreams: Upstreams,
@@ -23,7 +23,7 @@ pub(super) struct Identities {
     pub(super) permissions: Option<Arc<PermissionCheck>>,
 }
 
-/// Builds it; `own` has Weir's own identity. Errors say what to check.
+/// Builds the parts; `own` is the upstream with Weir's own identity. Errors name what to check.
 pub(super) async fn build(
     config: &Config,
     own: &Upstream,
@@ -67,7 +67,8 @@ pub(super) async fn build(
     Ok(Identities { access, upstreams, permissions: Some(permissions) })
 }
 
-/// The three sets of connections (design, section 8).
+/// The three sets of connections to the upstream: Weir's own, without a credential, and with the
+/// front-proxy certificate. A request never uses another set than its identity's.
 async fn upstreams(config: &Config, own: &Upstream) -> anyhow::Result<Upstreams> {
     let authentication = &config.authentication;
     if authentication.impersonate && own.impersonates() {

@@ -1,12 +1,11 @@
 //! The kubeconfig for clients of Weir (`--write-kubeconfig`).
 //!
-//! It holds no credential: in sidecar mode there is one identity, Weir's own. Its token is a
-//! placeholder that Weir drops, since kubectl asks for a username wherever a TLS server has no
-//! credential (client-go `clientcmd/client_config.go`, `canIdentifyUser`). In gateway mode there is
-//! no user in it at all: a client adds its own (`kubectl config set-credentials`, `--token`), and a
-//! placeholder would be a wrong credential. The file is still nobody else's to change, since it
-//! decides where kubectl sends its requests: mode 0600, written aside and renamed, so that no
-//! reader ever sees half of it.
+//! The file contains no credential. In sidecar mode its token is a placeholder, which Weir drops:
+//! without a token kubectl asks for a user name (client-go `clientcmd/client_config.go`,
+//! `canIdentifyUser`). In gateway mode it has no user at all: a client adds its own (`kubectl
+//! config set-credentials`, `--token`), and a placeholder would be a wrong credential. The file
+//! decides where kubectl sends its requests, so it has mode 0600. It is written beside the target
+//! and renamed, so that no reader gets a partial file.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -22,8 +21,8 @@ use serde::Serialize;
 use crate::config::Mode;
 use crate::server::{BoundListener, ListenerKind};
 
-/// Writes it for the first TLS listener, or else the first plain one; kubectl can't use a Unix
-/// socket.
+/// Writes the kubeconfig for the first TLS listener, or else the first plain one; kubectl cannot
+/// use a Unix socket.
 pub fn render(listeners: &[BoundListener], mode: Mode) -> anyhow::Result<String> {
     let of_kind = |kind| listeners.iter().find(|listener| listener.kind == kind);
     let (scheme, listener) = of_kind(ListenerKind::Tls)
@@ -54,8 +53,8 @@ pub fn render(listeners: &[BoundListener], mode: Mode) -> anyhow::Result<String>
     serde_saphyr::to_string(&kubeconfig).context("the kubeconfig cannot be written as YAML")
 }
 
-/// Where clients on this machine reach an address. Those on others know by which name they do, and
-/// Weir doesn't.
+/// Returns the address by which clients on this machine reach a listener. Weir does not know the
+/// names by which other machines reach it.
 fn reachable(address: &str) -> String {
     match address.parse::<SocketAddr>() {
         Ok(SocketAddr::V4(every)) if every.ip().is_unspecified() => {
@@ -68,7 +67,7 @@ fn reachable(address: &str) -> String {
     }
 }
 
-/// Puts a file in place with mode 0600, whole or not at all.
+/// Writes a file with mode 0600, atomically.
 pub fn write(path: &Path, text: &str) -> io::Result<()> {
     let mut aside = path.as_os_str().to_owned();
     aside.push(format!(".{}.tmp", std::process::id()));
@@ -81,7 +80,7 @@ pub fn write(path: &Path, text: &str) -> io::Result<()> {
         .and_then(|mut file| file.write_all(text.as_bytes()))
         .and_then(|()| fs::rename(aside, path));
     if result.is_err() {
-        // It may not even be there; what went wrong first is what is told.
+        // The file may not exist; the first error is the one to report.
         drop(fs::remove_file(aside));
     }
     result
@@ -137,10 +136,10 @@ struct User<'a> {
     token: &'a str,
 }
 
-/// Of the cluster, the user and the context.
+/// The name of the cluster, the user and the context.
 const NAME: &str = "weir";
 
-/// Says to who finds it that it opens nothing.
+/// A placeholder whose text shows that it is no credential.
 const PLACEHOLDER: &str = "unused";
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
-//! Whether the upstream answers Weir: asked now and then, remembered for `/readyz`, and logged when
-//! it changes.
+//! Probes periodically whether the upstream answers Weir. `/readyz` uses the latest result, and
+//! every change is logged.
 //!
 //! `GET /version` is open to every authenticated identity (the ClusterRole
-//! system:public-info-viewer), and cheap. An answer of any kind but 401 shows that the upstream is
-//! there and knows Weir; what Weir may do is learnt per resource.
+//! system:public-info-viewer), and cheap. Any response but 401 shows that the upstream is reachable
+//! and accepts Weir's credentials. Weir learns its rights for each resource separately.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::admin::health::Health;
 use crate::upstream::error::UpstreamError;
 use crate::upstream::{RequestBody, TrafficClass, Upstream};
 
-/// See the module. Cheap to clone.
+/// The latest result of the probe. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Probe {
     upstream: Upstream,
@@ -26,19 +26,19 @@ pub(crate) struct Probe {
 }
 
 impl Probe {
-    /// Asks nobody yet.
+    /// Creates a probe without a result.
     pub(crate) fn new(upstream: Upstream) -> Self {
         let health = Err("the upstream was not asked yet".to_owned());
         Self { upstream, health: Arc::new(Mutex::new(health)) }
     }
 
-    /// What the last probe found.
+    /// Returns the result of the latest probe.
     pub(crate) fn health(&self) -> Health {
         self.health.lock().clone()
     }
 
-    /// The probe at start: fails if the upstream refuses Weir's credentials, since no retry will
-    /// mend that. An upstream that is not there is logged.
+    /// Probes at start. Fails if the upstream rejects Weir's credentials, because no retry changes
+    /// that. An unreachable upstream is only logged.
     pub(crate) async fn first(&self, timeout: Duration) -> anyhow::Result<()> {
         let found = match tokio::time::timeout(timeout, self.ask()).await {
             Ok(found) => found,
@@ -51,7 +51,7 @@ impl Probe {
         Ok(())
     }
 
-    /// Asks every [`INTERVAL`], until dropped.
+    /// Probes every [`INTERVAL`] until the future is dropped.
     pub(crate) async fn run(self) {
         loop {
             tokio::time::sleep(if self.health().is_ok() { INTERVAL } else { RETRY_INTERVAL }).await;
@@ -88,7 +88,7 @@ impl Probe {
 fn judge(found: Result<StatusCode, UpstreamError>) -> Health {
     match found {
         Ok(StatusCode::UNAUTHORIZED) => Err(REFUSED.to_owned()),
-        // From a load balancer with nothing behind it.
+        // The response of a load balancer without a server.
         Ok(status) if status.is_server_error() => Err(format!("the upstream answers {status}")),
         Ok(_) => Ok(()),
         Err(error) => Err(error.to_string()),
@@ -97,11 +97,11 @@ fn judge(found: Result<StatusCode, UpstreamError>) -> Health {
 
 const REFUSED: &str = "the upstream refuses Weir's credentials (401 Unauthorized)";
 
-/// Seldom enough to cost nothing, often enough that `/readyz` is right within a probe period or two
-/// of the kubelet's.
+/// Long enough to cost nothing, short enough that `/readyz` is right within two probe periods of
+/// the kubelet.
 const INTERVAL: Duration = Duration::from_secs(10);
 
-/// While it is away: recovery should be seen soon.
+/// While the upstream is unreachable, so that a recovery is noticed soon.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// kube-apiserver answers this within milliseconds.

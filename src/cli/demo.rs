@@ -1,9 +1,8 @@
-//! `weir demo`: a simulated cluster that lives, Weir before it, and a screen that says what to try
-//! and what comes of it.
+//! `weir demo`: a simulated cluster with changes, Weir in front of it, and a screen that shows what
+//! to try and its effect.
 //!
-//! Everything is in this process and ends with it. Nothing is special about this Weir but its
-//! upstream: it is the same [`App`] as that of `weir serve`, reached by a kubeconfig like any
-//! other.
+//! Everything runs in this process and ends with it. Only the upstream of this Weir is special: it
+//! is the same [`App`] as in `weir serve`, and clients reach it with an ordinary kubeconfig.
 
 mod figures;
 mod tour;
@@ -22,7 +21,7 @@ use crate::cli::demo::figures::Figures;
 use crate::cli::demo::tour::Tour;
 use crate::cli::demo::workspace::Workspace;
 use crate::cli::failure::Failure;
-use crate::cli::screen::Screen;
+use crate::cli::screen::Stdout;
 use crate::cli::signals::Signals;
 use crate::config::file::ConfigFile;
 use crate::config::listen::ListenAddress;
@@ -40,17 +39,17 @@ pub struct DemoArgs {
     /// Pods of the simulated cluster
     #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u32).range(0..=100_000))]
     pods: u32,
-    /// Changes a second
+    /// Changes of objects a second
     #[arg(long, value_name = "RATE", default_value_t = 5, value_parser = clap::value_parser!(u32).range(0..=10_000))]
     churn: u32,
-    /// Where clients come in; may be repeated [default: https://127.0.0.1:6440 and
+    /// Listeners of clients; may be repeated [default: https://127.0.0.1:6440 and
     /// http://127.0.0.1:8001, or free ports]
     #[arg(long, value_name = "URL")]
     listen: Vec<ListenAddress>,
-    /// Where the kubeconfig is written, and removed at the end [default: a new directory]
+    /// Directory of the kubeconfig, which is removed at the end [default: a new directory]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
-    /// What is logged, such as info or weir=debug
+    /// Filter of the log, such as info or weir=debug
     #[arg(long, value_name = "FILTER", env = "WEIR_LOG", default_value = "warn")]
     log_filter: String,
 }
@@ -63,7 +62,7 @@ pub async fn run(args: DemoArgs) -> Result<(), Failure> {
         Signals::listen().context("cannot listen to signals").map_err(Failure::runtime)?;
     let demo = tokio::select! {
         demo = Demo::start(&args, config) => demo.map_err(Failure::runtime)?,
-        // What was made so far is dropped, the directory with it.
+        // Drops everything that was created, including the directory.
         () = signals.next() => return Ok(()),
     };
     let stop = CancellationToken::new();
@@ -75,8 +74,8 @@ struct Demo {
     simulator: Simulator,
     cluster: Cluster,
     churn: u32,
-    screen: Screen,
-    /// Its files go when it is dropped.
+    screen: Stdout,
+    /// Removes its files when dropped.
     _workspace: Workspace,
 }
 
@@ -94,7 +93,7 @@ impl Demo {
         let app = App::start(config).await?;
         let kubeconfig = workspace.file("kubeconfig");
         app.write_kubeconfig(&kubeconfig)?;
-        let mut screen = Screen::stdout();
+        let mut screen = Stdout::stdout();
         let tour = Tour {
             nodes: args.nodes,
             pods: args.pods,
@@ -117,7 +116,7 @@ impl Demo {
             )
         };
         let watching = async {
-            // Each figure on a line of its own in a file or a pipe; there, fewer of them.
+            // In a file or a pipe each figure has a line of its own, at a longer interval.
             let terminal = screen.is_terminal();
             let mut ticks =
                 tokio::time::interval(if terminal { REFRESH } else { REFRESH_IN_FILES });
@@ -160,7 +159,7 @@ fn config(args: &DemoArgs) -> Result<Config, Failure> {
     Config::resolve(ConfigFile::empty(), overrides).map_err(Failure::usage)
 }
 
-/// The address if nobody has it, else one with a port that the system chooses.
+/// Returns the address if it is free, else the same address with port 0.
 fn free(address: SocketAddr) -> SocketAddr {
     match std::net::TcpListener::bind(address) {
         Ok(_) => address,
@@ -168,8 +167,8 @@ fn free(address: SocketAddr) -> SocketAddr {
     }
 }
 
-/// As often as a person follows figures.
+/// The interval of the figures on a terminal, which a person can follow.
 const REFRESH: Duration = Duration::from_secs(1);
 
-/// As often as a log is read.
+/// The interval of the figures in a log.
 const REFRESH_IN_FILES: Duration = Duration::from_secs(10);

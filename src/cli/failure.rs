@@ -1,4 +1,4 @@
-//! Why a command failed, and with which exit code. Printed once, by `main`.
+//! The error of a command, with its exit code. `main` prints it once.
 
 use std::fmt;
 use std::process::ExitCode;
@@ -11,7 +11,7 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// What the user wrote can't be followed: exit code 2.
+    /// The command line or the configuration is wrong: exit code 2.
     pub fn usage(cause: impl Into<anyhow::Error>) -> Self {
         Self { code: USAGE, cause: cause.into() }
     }
@@ -21,18 +21,18 @@ impl Failure {
         Self { code: RUNTIME, cause: cause.into() }
     }
 
-    /// A second signal cut a graceful stop short: exit code 130, as a shell would give.
+    /// A second signal cut a graceful shutdown short: exit code 130, as from a shell.
     pub fn interrupted() -> Self {
         Self { code: INTERRUPTED, cause: anyhow::anyhow!("stopped at once by a second signal") }
     }
 
-    /// See the constructors.
+    /// The exit code.
     pub fn exit_code(&self) -> ExitCode {
         ExitCode::from(self.code)
     }
 }
 
-/// The causes, chained on one line.
+/// The chain of causes on one line.
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:#}", self.cause)

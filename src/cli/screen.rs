@@ -1,30 +1,30 @@
-//! What is written for people: results on standard output, complaints on standard error.
+//! Output for people: results on standard output, errors on standard error.
 //!
-//! `print!` panics when the reader has gone (`weir check FILE | head -1`); a broken pipe here ends
-//! the output quietly.
+//! `print!` panics after the reader closed the pipe (`weir check FILE | head -1`); here a broken
+//! pipe ends the output quietly.
 
 use std::io::{self, IsTerminal, Write};
 
 /// Standard output.
 #[derive(Debug)]
-pub struct Screen {
+pub struct Stdout {
     stdout: io::Stdout,
-    /// Whether the reader has gone.
+    /// Whether the reader closed the pipe.
     broken: bool,
 }
 
-impl Screen {
+impl Stdout {
     /// The process' standard output.
     pub fn stdout() -> Self {
         Self { stdout: io::stdout(), broken: false }
     }
 
-    /// Whether a person is likely to look at it.
+    /// Whether it is a terminal.
     pub fn is_terminal(&self) -> bool {
         self.stdout.is_terminal()
     }
 
-    /// Writes text, and flushes it. Does nothing once the reader has gone.
+    /// Writes text and flushes it. Does nothing after the reader closed the pipe.
     pub fn print(&mut self, text: &str) -> io::Result<()> {
         if self.broken {
             return Ok(());
@@ -40,7 +40,7 @@ impl Screen {
     }
 }
 
-/// Writes one line to standard error. If even that fails, there is nobody left to tell.
-pub fn complain(line: &str) {
+/// Writes one line to standard error. A failure is ignored: no other output is left.
+pub fn print_error(line: &str) {
     drop(writeln!(io::stderr().lock(), "{line}"));
 }

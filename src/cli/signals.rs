@@ -1,4 +1,4 @@
-//! SIGTERM and SIGINT: the first asks for a graceful stop, the second ends the process at once.
+//! SIGTERM and SIGINT: the first starts a graceful shutdown, the second ends the process at once.
 
 use std::io;
 
@@ -7,7 +7,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cli::failure::Failure;
 
-/// The process' signals, listened to from its construction on.
+/// The signals of the process, received from construction on.
 #[derive(Debug)]
 pub struct Signals {
     terminate: Signal,
@@ -15,7 +15,7 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Replaces the default of being killed.
+    /// Replaces the default action, which kills the process.
     pub fn listen() -> io::Result<Self> {
         Ok(Self {
             terminate: signal(SignalKind::terminate())?,
@@ -23,7 +23,7 @@ impl Signals {
         })
     }
 
-    /// The next one.
+    /// Waits for the next signal.
     pub async fn next(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => tracing::info!("SIGTERM"),
@@ -31,7 +31,7 @@ impl Signals {
         }
     }
 
-    /// Runs something that stops when told to: tells it at the first signal, and gives it up at the
+    /// Runs `task` until it ends. Cancels `stop` at the first signal, and drops the task at the
     /// second.
     pub async fn govern(
         &mut self,

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Whose identity a client's request has.
+/// The identity that a client's request has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
     /// Every client acts with Weir's own identity; listeners are on loopback and Unix sockets only.
@@ -109,7 +109,7 @@ pub struct RbacConfig {
 pub struct AuditConfig {
     /// The destination; `None` for no audit log.
     pub output: Option<AuditOutput>,
-    /// What happens when events arrive faster than they are written.
+    /// The behaviour when events arrive faster than they are written.
     pub buffer: AuditBuffer,
     /// The first rule that matches decides; without a match a request is not logged, as in
     /// kube-apiserver's policy.
@@ -125,7 +125,7 @@ pub enum AuditOutput {
     File(PathBuf),
 }
 
-/// What happens when audit events arrive faster than they are written.
+/// The behaviour when audit events arrive faster than they are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AuditBuffer {
     /// Requests wait, and nothing is lost (kube-apiserver's default for log files).

@@ -1,5 +1,5 @@
-//! The configuration as a whole: what is read, what is refused and in which words, and that what is
-//! printed reads back.
+//! The configuration as a whole: accepted values, rejected values with their messages, and that a
+//! printed configuration parses to the same one.
 
 mod identity;
 
@@ -45,7 +45,7 @@ fn the_examples_are_read_and_the_first_is_the_defaults() {
     assert_eq!(sidecar.logging.format, LogFormat::Json);
 }
 
-/// Each key that can be written stands in a commented example: the general one, or the gateway's.
+/// Each key is in one of the commented examples: weir.yaml or gateway.yaml.
 #[test]
 fn the_examples_document_every_key() {
     let general = include_str!("../../config/weir.yaml");
@@ -88,7 +88,7 @@ fn syntax_is_refused_with_line_and_column() {
 }
 
 #[test]
-fn other_files_are_told_apart() {
+fn files_of_another_kind_are_rejected() {
     let deployment = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {}\n";
     for (text, message) in [
         (deployment, "x: apiVersion must be \"weir.dev/v1alpha1\", not \"apps/v1\""),
@@ -105,7 +105,7 @@ fn other_files_are_told_apart() {
     assert!(ConfigFile::parse("x", &format!("{HEAD}---\n{HEAD}")).is_err(), "two documents");
 }
 
-/// As it comes about when everything under a key is commented out.
+/// A key whose settings are all commented out has no value.
 #[test]
 fn an_empty_section_is_its_defaults() {
     let body = "server:\nadmin:\nupstream:\ncache:\n  # warm: []\nlogging:\n";
@@ -249,7 +249,7 @@ proptest! {
     }
 }
 
-/// Nothing in it has its default.
+/// No setting in it has its default.
 fn full_config() -> Config {
     Config {
         server: ServerConfig {

@@ -96,7 +96,7 @@ fn the_layer_rule_itself() {
     assert!(may_use("cache::core::store", "codec::object"));
     assert!(may_use("upstream::discovery", "cache::core"));
     assert!(may_use("server", "config"));
-    assert!(may_use("config::words", "api::resource"));
+    assert!(may_use("config::parse", "api::resource"));
     assert!(!may_use("cache::core::store", "cache::handle"));
     assert!(!may_use("cache::core::store", "config"));
     assert!(!may_use("api::resource", "codec"));

@@ -1,12 +1,12 @@
-//! The demo's live line: what clients did, and how little of it reached the upstream. Read from the
-//! same metrics that Prometheus scrapes, so that what is shown here can be had everywhere.
+//! The live line of the demo: the requests of clients, and how few of them reached the upstream.
+//! The figures come from the metrics that Prometheus scrapes, so every Weir has them.
 
 use std::fmt;
 
 use prometheus::Registry;
 use prometheus::proto::{Metric, MetricFamily};
 
-/// As of one moment, since the start.
+/// The totals since the start, at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Figures {
     requests: u64,
@@ -17,7 +17,7 @@ pub(super) struct Figures {
 }
 
 impl Figures {
-    /// Sums over all resources; `upstream` is what the simulator counted.
+    /// Sums over all resources; `upstream` is the simulator's own count of requests.
     pub(super) fn gather(registry: &Registry, upstream: u64) -> Self {
         let families = registry.gather();
         let sum = |name: &str, label: Option<(&str, &str)>| -> u64 {
@@ -43,7 +43,7 @@ impl Figures {
     }
 }
 
-/// Within the 80 columns of a terminal, as long as the figures have six digits.
+/// The line, which fits in 80 columns while the figures have at most six digits.
 impl fmt::Display for Figures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { requests, hits, watches, events, upstream } = self;

@@ -1,4 +1,4 @@
-//! What the demo's screen says once: where everything is, and what to try.
+//! The first screen of the demo: all addresses, and what to try.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crate::server::{BoundListener, ListenerKind};
 
-/// See the module.
+/// The addresses and files that the screen shows.
 pub(super) struct Tour<'a> {
     pub(super) nodes: u32,
     pub(super) pods: u32,

@@ -1,5 +1,5 @@
-//! The demo's directory: a new one of its own that goes when the demo goes, or one that was given,
-//! which stays without the demo's files: they name servers that are gone.
+//! The directory of the demo's files. A new directory is removed at the end. A given directory
+//! stays, without the demo's files, which name servers that no longer exist.
 
 use std::fs::{self, DirBuilder};
 use std::os::unix::fs::DirBuilderExt;
@@ -9,7 +9,7 @@ use anyhow::Context;
 
 use crate::app::kubeconfig;
 
-/// See the module.
+/// The directory, with the files to remove at the end.
 #[derive(Debug)]
 pub(super) struct Workspace {
     path: PathBuf,
@@ -18,7 +18,7 @@ pub(super) struct Workspace {
 }
 
 impl Workspace {
-    /// Makes the directory, mode 0700 if it is new.
+    /// Creates the directory, with mode 0700 if it is new.
     pub(super) fn new(given: Option<&Path>) -> anyhow::Result<Self> {
         let (path, temporary) = match given {
             Some(path) => (path.to_path_buf(), false),
@@ -38,7 +38,7 @@ impl Workspace {
         Ok(Self { path, temporary, files: Vec::new() })
     }
 
-    /// The path of a file in it, which is removed at the end.
+    /// Returns the path of a file in it, which is removed at the end.
     pub(super) fn file(&mut self, name: &str) -> PathBuf {
         let path = self.path.join(name);
         self.files.push(path.clone());

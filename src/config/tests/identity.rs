@@ -1,4 +1,4 @@
-//! The settings of a gateway: what is read, what is refused, and in which mode.
+//! The settings of a gateway: accepted and rejected values, by mode.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ fn paths(found: Result<Config, Problems>) -> Vec<String> {
     problems.into_iter().map(|problem| problem.path).collect()
 }
 
-/// Nothing in it has its default.
+/// No setting in it has its default.
 pub(super) fn full_config() -> Config {
     let full = super::full_config();
     let strings = |texts: &[&str]| texts.iter().map(|&text| text.to_owned()).collect::<Vec<_>>();
@@ -93,7 +93,7 @@ fn the_example_is_a_gateway() {
     assert_eq!(config.audit.output, Some(AuditOutput::Stdout));
     assert_eq!(config.audit.rules.last(), Some(&AuditRule::default()));
 
-    // What is commented out is good as well.
+    // The commented-out settings are valid too.
     let uncommented: String = text
         .lines()
         .map(|line| match line.strip_prefix("  # ") {
@@ -224,10 +224,9 @@ audit:
     assert_eq!(paths(resolve("authentication: {mode: open}\n")), ["authentication.mode"]);
 }
 
-/// An output without rules would be an empty log, and whoever looks into it would believe that
-/// nothing happened.
+/// An output without rules would be an empty log, which looks as if nothing had happened.
 #[test]
-fn an_audit_output_without_rules_is_told_everything() {
+fn an_audit_output_without_rules_gets_everything() {
     let audit = gateway("audit: {output: stdout}\n").unwrap().audit;
     assert_eq!(audit.rules, [AuditRule::default()]);
     assert_eq!(AuditRule::default().level, AuditLevel::Metadata);
