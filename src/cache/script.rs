@@ -1,4 +1,5 @@
-//! A scripted upstream for tests: answers are queued, requests are kept, and a watch is fed by the test.
+//! A scripted upstream for tests. The test queues responses, inspects the requests, and feeds the
+//! watches.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -27,16 +28,17 @@ use crate::upstream::version::UpstreamVersion;
 
 type Read = Result<Option<Vec<UpstreamEvent>>, UpstreamError>;
 
-/// Answers lists and watches as told. One whose answer is not queued yet waits for it.
+/// Answers lists and watches from queues. A request whose response is not queued yet waits for it.
 #[derive(Default)]
 pub(crate) struct Script {
-    /// The lists asked for, probes too.
+    /// All list requests, including probes.
     pub(crate) lists: Mutex<Vec<ListRequest>>,
-    /// The watches asked for.
+    /// All watch requests.
     pub(crate) watches: Mutex<Vec<WatchRequest>>,
     list_answers: Mutex<VecDeque<Result<ListPage, UpstreamError>>>,
     watch_answers: Mutex<VecDeque<Result<ScriptedWatch, UpstreamError>>>,
-    /// What a probe learns, if it is not to be queued like a list.
+    /// The resourceVersion in the response to each probe; `None` if the responses are queued like
+    /// those of lists.
     probe: Mutex<Option<ResourceVersion>>,
     panics: AtomicBool,
     streams_lists: AtomicBool,
@@ -45,13 +47,13 @@ pub(crate) struct Script {
 }
 
 impl Script {
-    /// Queues a list's answer.
+    /// Queues the response to a list.
     pub(crate) fn on_list(&self, answer: Result<ListPage, UpstreamError>) {
         self.list_answers.lock().push_back(answer);
         self.changed.notify_waiters();
     }
 
-    /// Queues a watch, and returns what feeds it.
+    /// Queues a watch and returns its feed.
     pub(crate) fn on_watch(&self) -> Feed {
         let (feed, reads) = mpsc::channel(64);
         self.watch_answers.lock().push_back(Ok(ScriptedWatch { reads }));
@@ -59,40 +61,40 @@ impl Script {
         Feed(feed)
     }
 
-    /// Queues a watch whose initial state is empty, at this resourceVersion.
+    /// Queues a watch with an empty initial state at `resource_version`.
     pub(crate) fn on_watch_at(&self, resource_version: u64) -> Feed {
         let feed = self.on_watch();
         feed.send(vec![bookmark(resource_version, true)]);
         feed
     }
 
-    /// Queues a watch's failure.
+    /// Queues an error as the response to a watch.
     pub(crate) fn on_watch_fail(&self, error: UpstreamError) {
         self.watch_answers.lock().push_back(Err(error));
         self.changed.notify_waiters();
     }
 
-    /// Answers every probe so.
+    /// Answers every probe with `resource_version`.
     pub(crate) fn on_probe(&self, resource_version: u64) {
         *self.probe.lock() = Some(ResourceVersion(resource_version));
     }
 
-    /// Keeps a feed from ending its watch.
+    /// Keeps a feed alive so that its watch does not end.
     pub(crate) fn keep(&self, feed: Feed) {
         self.kept.lock().push(feed);
     }
 
-    /// Lists without pages come as they are read from now on, and are queued like watches.
+    /// Makes lists without pages streamed from now on. Their responses are queued like watches.
     pub(crate) fn stream_lists(&self) {
         self.streams_lists.store(true, Ordering::Relaxed);
     }
 
-    /// Panics on the next watch, as a defect would.
+    /// Panics on the next watch, as a bug would.
     pub(crate) fn panic_on_watch(&self) {
         self.panics.store(true, Ordering::Relaxed);
     }
 
-    /// How many probes and first pages of size 1 were asked for.
+    /// Returns the number of probes and of lists with a page size of 1.
     pub(crate) fn probes(&self) -> usize {
         self.lists.lock().iter().filter(|list| list.limit == Some(1)).count()
     }
@@ -133,13 +135,13 @@ impl ListWatch for Script {
     }
 
     async fn watch(&self, request: WatchRequest) -> Result<ScriptedWatch, UpstreamError> {
-        assert!(!self.panics.load(Ordering::Relaxed), "told to");
+        assert!(!self.panics.load(Ordering::Relaxed), "the test requested a panic");
         self.watches.lock().push(request);
         self.answer(&self.watch_answers).await
     }
 }
 
-/// A watch that a [`Feed`] feeds.
+/// A watch whose events come from a [`Feed`].
 pub(crate) struct ScriptedWatch {
     reads: mpsc::Receiver<Read>,
 }
@@ -150,21 +152,21 @@ impl WatchStream for ScriptedWatch {
     }
 }
 
-/// Feeds a watch; dropping it ends the watch cleanly.
+/// Feeds a watch. Dropping it ends the watch without an error.
 pub(crate) struct Feed(mpsc::Sender<Read>);
 
 impl Feed {
-    /// Sends events as one read.
+    /// Sends events that the watch returns from one read.
     pub(crate) fn send(&self, events: Vec<UpstreamEvent>) {
         self.0.try_send(Ok(Some(events))).unwrap();
     }
 
-    /// Breaks the watch.
+    /// Ends the watch with an error.
     pub(crate) fn fail(&self, error: UpstreamError) {
         self.0.try_send(Err(error)).unwrap();
     }
 
-    /// Whether the reflector still holds the watch.
+    /// Returns whether the reflector still holds the watch.
     pub(crate) fn is_held(&self) -> bool {
         !self.0.is_closed()
     }
@@ -174,18 +176,18 @@ type ScriptOf = dyn Fn(&ApiResource, &Scope) -> Arc<Script> + Send + Sync;
 
 /// Resources and their scripts, for a registry.
 pub(crate) struct ScriptedSource {
-    /// What discovery knows.
+    /// The resources in discovery.
     pub(crate) resources: Mutex<Vec<Arc<ApiResource>>>,
-    /// Counts discovery's changes.
+    /// The number of changes in discovery.
     pub(crate) changes: watch::Sender<u64>,
     /// The upstream's version.
     pub(crate) version: watch::Sender<Option<UpstreamVersion>>,
-    /// The script of each scope.
+    /// Returns the script of a resource and scope.
     script: Box<ScriptOf>,
 }
 
 impl ScriptedSource {
-    /// One resource, and one script a scope.
+    /// Creates a source whose scripts come from `script`.
     pub(crate) fn new(
         resources: Vec<ApiResource>,
         script: impl Fn(&ApiResource, &Scope) -> Arc<Script> + Send + Sync + 'static,
@@ -227,7 +229,7 @@ impl Source for Arc<ScriptedSource> {
     }
 }
 
-/// A page of a list.
+/// Creates a page of a list.
 pub(crate) fn page(resource_version: u64, next: &str, objects: Vec<Object>) -> ListPage {
     ListPage {
         resource_version: ResourceVersion(resource_version),
@@ -236,7 +238,7 @@ pub(crate) fn page(resource_version: u64, next: &str, objects: Vec<Object>) -> L
     }
 }
 
-/// A small object in namespace `ns`.
+/// Creates a small object in the namespace `ns`.
 pub(crate) fn object(name: &str, resource_version: u64) -> Object {
     let body = format!(
         r#"{{"kind":"ConfigMap","apiVersion":"v1","metadata":{{"name":"{name}","namespace":"ns","resourceVersion":"{resource_version}"}}}}"#
@@ -244,19 +246,19 @@ pub(crate) fn object(name: &str, resource_version: u64) -> Object {
     json::object(body.as_bytes(), &config_maps()).unwrap()
 }
 
-/// The same object as another release, or another definition, writes it.
+/// Returns the same object as another release or definition would encode it.
 pub(crate) fn rewritten(object: Object) -> Object {
     let body = [object.body.trim_ascii_end(), b" "].concat().into();
     let Object { key, resource_version, attrs, layout, .. } = object;
     Object::new(key, resource_version, attrs, body, layout)
 }
 
-/// ADDED or MODIFIED.
+/// Creates an ADDED or MODIFIED event.
 pub(crate) fn upsert(name: &str, resource_version: u64) -> UpstreamEvent {
     UpstreamEvent::Upsert(object(name, resource_version))
 }
 
-/// A config map's bookmark.
+/// Creates a bookmark of a config map.
 pub(crate) fn bookmark(resource_version: u64, initial_events_end: bool) -> UpstreamEvent {
     let end = if initial_events_end {
         r#","annotations":{"k8s.io/initial-events-end":"true"}"#
@@ -273,13 +275,13 @@ pub(crate) fn bookmark(resource_version: u64, initial_events_end: bool) -> Upstr
     }
 }
 
-/// The end of a streamed list.
+/// Creates the end of a streamed list.
 pub(crate) fn listed(resource_version: u64) -> UpstreamEvent {
     let resource_version = ResourceVersion(resource_version);
     UpstreamEvent::Bookmark { resource_version, initial_events_end: true, object: Bytes::new() }
 }
 
-/// A failure status.
+/// Creates an error status.
 pub(crate) fn status(code: u16, message: &str) -> UpstreamError {
     UpstreamError::Status {
         code: StatusCode::from_u16(code).unwrap(),
@@ -289,17 +291,17 @@ pub(crate) fn status(code: u16, message: &str) -> UpstreamError {
     }
 }
 
-/// `configmaps` of the core group.
+/// Returns `configmaps` of the core group.
 pub(crate) fn config_maps() -> ApiResource {
     resource("configmaps", "ConfigMap")
 }
 
-/// A namespaced built-in resource of the core group.
+/// Returns a namespaced built-in resource of the core group.
 pub(crate) fn resource(plural: &str, kind: &str) -> ApiResource {
     built_in(GroupVersionResource::new("", "v1", plural), kind)
 }
 
-/// Generous limits, pages of two.
+/// Returns a configuration with high limits and pages of two.
 pub(crate) fn config() -> CacheConfig {
     CacheConfig {
         include: Vec::new(),

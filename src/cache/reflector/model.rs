@@ -1,5 +1,6 @@
-//! The reflector and the watch cache against a model of an upstream that loses connections, compacts its history and fails at random:
-//! the cache must come to equal the truth, and no client may see an event lost, repeated or out of order (design, section 1.3).
+//! Tests the reflector and the watch cache against a model of an upstream that loses connections,
+//! compacts its history and fails at random. In the end the cache must equal the model's state, and
+//! no client may lose an event, or receive one twice or out of order.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -17,14 +18,14 @@ use crate::codec::list::ListPage;
 use crate::telemetry::cache_metrics::CacheMetrics;
 use crate::upstream::lister_watcher::{UpstreamEvent, WatchRequest, WatchStream};
 
-/// An API server with one collection. Every write has a resourceVersion of its own.
+/// An API server with one collection. Every write has its own resourceVersion.
 struct Model {
     truth: Mutex<Truth>,
     changed: Notify,
     lists: Lists,
 }
 
-/// How the state is had.
+/// How the reflector can list.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Lists {
     Streamed,
@@ -34,16 +35,16 @@ enum Lists {
 
 struct Truth {
     random: fastrand::Rng,
-    /// Each write: its resourceVersion, its name, and whether it deleted.
+    /// The writes: resourceVersion, name, and whether the object was deleted.
     log: Vec<(u64, String, bool)>,
     now: u64,
     compacted: u64,
-    /// How many of a hundred calls fail.
+    /// The percentage of calls that fail.
     faults: u32,
 }
 
 impl Truth {
-    fn is_lucky(&mut self) -> bool {
+    fn succeeds(&mut self) -> bool {
         self.random.u32(0..100) >= self.faults
     }
 
@@ -92,7 +93,7 @@ impl Model {
         if request.send_initial_events && self.lists == Lists::Paged {
             return Err(status(422, "no watch-list"));
         }
-        if !truth.is_lucky() {
+        if !truth.succeeds() {
             return Err(UpstreamError::Lost("a fault".to_owned()));
         }
         let mut ready = VecDeque::new();
@@ -114,7 +115,7 @@ impl Model {
     }
 }
 
-/// The model as its clients reach it.
+/// The model's API.
 struct Api(Arc<Model>);
 
 impl ListWatch for Api {
@@ -123,7 +124,7 @@ impl ListWatch for Api {
     async fn list(&self, request: ListRequest) -> Result<ListPage, UpstreamError> {
         tokio::time::sleep(Duration::from_millis(5)).await;
         let mut truth = self.0.truth.lock();
-        if !truth.is_lucky() {
+        if !truth.succeeds() {
             return Err(status(500, "a fault"));
         }
         let (at, from) = match request.continue_token.split_once(':') {
@@ -145,7 +146,7 @@ impl ListWatch for Api {
         self.0.lists == Lists::Streamed
     }
 
-    /// As the initial events of a watch, which this model's ends with them.
+    /// Streams the initial events of a watch. The model's stream ends with them.
     async fn stream_list(&self, request: ListRequest) -> Result<ModelWatch, UpstreamError> {
         let resource_version = request.resource_version;
         let request = WatchRequest {
@@ -160,7 +161,8 @@ impl ListWatch for Api {
     async fn watch(&self, request: WatchRequest) -> Result<ModelWatch, UpstreamError> {
         tokio::time::sleep(Duration::from_millis(5)).await;
         let (watch, pause) = self.0.open(&request)?;
-        // Writes come between what was read and the first frame, so that they may share a read with the end of the initial events.
+        // This pause lets writes happen between reading the state and the first frame, so that one
+        // read can contain them and the end of the initial events.
         tokio::time::sleep(pause).await;
         Ok(watch)
     }
@@ -211,14 +213,14 @@ impl ModelWatch {
     }
 }
 
-/// A client that resumes as client-go does, and remembers the resourceVersions of all events it was told.
+/// A client that resumes as client-go does, and checks the resourceVersions of all its events.
 #[derive(Default)]
 struct Client {
     watcher: Option<Watcher>,
     state: BTreeMap<String, u64>,
     last: Option<u64>,
-    /// Whether it is being given the difference of a relist.
-    relisted: bool,
+    /// Whether the client is receiving the events of a relist.
+    in_relist: bool,
 }
 
 impl Client {
@@ -228,11 +230,15 @@ impl Client {
             Batch::Frames { chunks, .. } => {
                 let text = chunks.concat();
                 for line in text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
-                    self.told(&serde_json::from_slice(line).unwrap(), truth);
+                    self.receive(&serde_json::from_slice(line).unwrap(), truth);
                 }
             }
             Batch::InitialEventsEnd(at) => {
-                assert_eq!(self.state, truth.at(at.0), "the initial state is that of its revision");
+                assert_eq!(
+                    self.state,
+                    truth.at(at.0),
+                    "the initial state differs from the state at its resourceVersion"
+                );
                 self.last = Some(at.0);
             }
             Batch::Yield => {}
@@ -244,7 +250,7 @@ impl Client {
                 if watcher.take_bookmark_due() || fastrand::bool() {
                     self.last = self.last.max(Some(at));
                 }
-                self.relisted = false;
+                self.in_relist = false;
             }
             Batch::Ended(_) => self.watcher = None,
         }
@@ -257,7 +263,7 @@ impl Client {
         };
         match cached.watch_cache.watch(WatchFilter::default(), start) {
             Ok(watcher) => {
-                self.relisted = false;
+                self.in_relist = false;
                 if start == WatchStart::InitialEvents {
                     self.state.clear();
                 }
@@ -268,23 +274,24 @@ impl Client {
         }
     }
 
-    fn told(&mut self, event: &serde_json::Value, truth: &Truth) {
+    fn receive(&mut self, event: &serde_json::Value, truth: &Truth) {
         let metadata = &event["object"]["metadata"];
         let name = metadata["name"].as_str().unwrap().to_owned();
         let at: u64 = metadata["resourceVersion"].as_str().unwrap().parse().unwrap();
-        // What is gone from a list is told as deleted at what was held, which may be its own last.
-        let kept = if event["type"] == "DELETED" {
+        // Deletions by a relist have the resourceVersion before it, which may be the object's own.
+        let is_newer = if event["type"] == "DELETED" {
             self.state.remove(&name) <= Some(at)
         } else {
             self.state.insert(name, at) < Some(at)
         };
-        assert!(kept, "an object went back");
+        assert!(is_newer, "an object went back to an older state");
         if let Some(last) = self.last {
             let next = truth.log.iter().map(|(at, ..)| *at).find(|at| *at > last);
-            // Only where the upstream forgot what came after may some of it be missing; the rest is in order, and the truth at its end.
-            self.relisted |= Some(at) != next && last < truth.compacted;
+            // Events may be missing only if the upstream compacted them. The others are in order,
+            // and the state is right after them.
+            self.in_relist |= Some(at) != next && last < truth.compacted;
             assert!(
-                Some(at) == next || self.relisted,
+                Some(at) == next || self.in_relist,
                 "an event was lost, repeated or out of order"
             );
             assert!(last <= at, "the resourceVersion went back");
@@ -293,7 +300,7 @@ impl Client {
     }
 }
 
-async fn a_history(seed: u64, lists: Lists) {
+async fn run_history(seed: u64, lists: Lists) {
     fastrand::seed(seed);
     let model = Model::new(seed, lists);
     let api = Arc::new(Api(model.clone()));
@@ -337,23 +344,23 @@ async fn a_history(seed: u64, lists: Lists) {
 #[tokio::test(start_paused = true)]
 async fn with_watch_list_the_cache_equals_the_truth() {
     for seed in 0..SEEDS {
-        a_history(seed, Lists::Watched).await;
+        run_history(seed, Lists::Watched).await;
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn with_streamed_lists_the_cache_equals_the_truth() {
     for seed in 0..SEEDS {
-        a_history(seed, Lists::Streamed).await;
+        run_history(seed, Lists::Streamed).await;
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn with_pages_the_cache_equals_the_truth() {
     for seed in 0..SEEDS {
-        a_history(seed, Lists::Paged).await;
+        run_history(seed, Lists::Paged).await;
     }
 }
 
-/// About forty virtual minutes each, and half a second of a CPU in a debug build.
+/// Each seed takes about forty virtual minutes, and half a second of CPU time in a debug build.
 const SEEDS: u64 = 4;

@@ -29,10 +29,14 @@ impl Rig {
     }
 
     fn with(context: Arc<CacheContext>, first_at: Option<u64>) -> Self {
-        Self::of(config_maps(), context, first_at)
+        Self::with_resource(config_maps(), context, first_at)
     }
 
-    fn of(resource: ApiResource, context: Arc<CacheContext>, first_at: Option<u64>) -> Self {
+    fn with_resource(
+        resource: ApiResource,
+        context: Arc<CacheContext>,
+        first_at: Option<u64>,
+    ) -> Self {
         let script = Arc::new(Script::default());
         let resource = Arc::new(resource);
         let key = CacheKey {
@@ -47,13 +51,14 @@ impl Rig {
         Self { script, cached, task: tokio::spawn(reflector.run()) }
     }
 
-    /// One whose state is `a` at 10, over a watch-list that the feed goes on with.
+    /// Creates a reflector whose state is `a` at 10, from a watch list that continues with the
+    /// feed.
     async fn established(context: Arc<CacheContext>) -> (Self, Feed) {
-        Self::established_of(config_maps(), context).await
+        Self::established_with(config_maps(), context).await
     }
 
-    async fn established_of(resource: ApiResource, context: Arc<CacheContext>) -> (Self, Feed) {
-        let rig = Self::of(resource, context, None);
+    async fn established_with(resource: ApiResource, context: Arc<CacheContext>) -> (Self, Feed) {
+        let rig = Self::with_resource(resource, context, None);
         let feed = rig.script.on_watch();
         feed.send(vec![upsert("a", 9), bookmark(10, true)]);
         rig.reaches(10).await;
@@ -71,7 +76,8 @@ impl Rig {
     }
 
     async fn reaches(&self, resource_version: u64) {
-        until(|| self.held() == Some(resource_version)).await;
+        let what = format!("resourceVersion {resource_version}");
+        until(&what, || self.held() == Some(resource_version)).await;
     }
 }
 
@@ -80,15 +86,15 @@ fn context(config: CacheConfig) -> Arc<CacheContext> {
     Arc::new(CacheContext::new(Arc::new(config), metrics))
 }
 
-/// Waits in virtual time, with an end.
-async fn until(condition: impl Fn() -> bool) {
+/// Waits in virtual time, at most 1,000 seconds.
+async fn until(what: &str, condition: impl Fn() -> bool) {
     for _ in 0..100_000 {
         if condition() {
             return;
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    panic!("the condition never came true");
+    panic!("waited 1,000 virtual seconds for {what}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -99,7 +105,7 @@ async fn a_clean_end_resumes_at_once_and_events_wait_for_the_probe() {
     next.send(vec![upsert("b", 11)]);
     let begin = Instant::now();
     drop(feed);
-    until(|| rig.script.probes() == 1).await;
+    until("the probe", || rig.script.probes() == 1).await;
     assert!(begin.elapsed() < Duration::from_millis(100));
     tokio::time::sleep(Duration::from_secs(5)).await;
     assert_eq!(rig.held(), Some(10));
@@ -113,7 +119,7 @@ async fn a_clean_end_resumes_at_once_and_events_wait_for_the_probe() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_ends_at_birth_backs_off() {
+async fn a_watch_that_ends_without_events_backs_off() {
     let (rig, feed) = Rig::established(context(config())).await;
     rig.script.on_probe(10);
     for _ in 0..3 {
@@ -121,12 +127,12 @@ async fn a_watch_that_ends_at_birth_backs_off() {
     }
     let begin = Instant::now();
     drop(feed);
-    until(|| rig.script.watches.lock().len() == 5).await;
+    until("the fifth watch", || rig.script.watches.lock().len() == 5).await;
     assert!(begin.elapsed() >= Duration::from_millis(800 + 1600 + 3200), "{:?}", begin.elapsed());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dead_connection_is_left_after_the_watch_is_overdue() {
+async fn a_watch_past_its_deadline_is_reopened() {
     let (rig, feed) = Rig::established(context(config())).await;
     rig.script.on_probe(10);
     let begin = Instant::now();
@@ -149,11 +155,11 @@ async fn a_rewound_history_drops_every_cache() {
     poisoned.send(vec![upsert("poison", 11)]);
     rig.script.on_probe(4);
     feed.fail(UpstreamError::Lost("reset".to_owned()));
-    until(|| rig.held().is_none() && other.held().is_none()).await;
+    until("both caches to be dropped", || rig.held().is_none() && other.held().is_none()).await;
     assert!(matches!(watcher.next_batch(1 << 20), Batch::Ended(_)));
     for rig in [&rig, &other] {
-        let anew = rig.script.on_watch();
-        anew.send(vec![upsert("old", 3), bookmark(4, true)]);
+        let relisted = rig.script.on_watch();
+        relisted.send(vec![upsert("old", 3), bookmark(4, true)]);
         rig.reaches(4).await;
         assert_eq!(rig.names(), ["old"]);
         assert_eq!(rig.script.watches.lock().last().unwrap().resource_version, None);
@@ -162,20 +168,20 @@ async fn a_rewound_history_drops_every_cache() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_doubt_raised_by_a_reader_is_checked_on_the_open_watch() {
+async fn a_requested_verification_probes_during_the_open_watch() {
     let (rig, feed) = Rig::established(context(config())).await;
     rig.script.on_probe(10);
     rig.cached.verify_requested.notify_one();
-    until(|| rig.script.probes() == 1).await;
+    until("the probe", || rig.script.probes() == 1).await;
     feed.send(vec![upsert("b", 11)]);
     rig.reaches(11).await;
     rig.script.on_probe(5);
     rig.cached.verify_requested.notify_one();
-    until(|| rig.held().is_none()).await;
+    until("the cache to be dropped", || rig.held().is_none()).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_upstream_that_stays_behind_is_found_rewound() {
+async fn an_upstream_that_stays_behind_counts_as_rewound() {
     let (rig, feed) = Rig::established(context(config())).await;
     feed.send(vec![UpstreamEvent::Error(status(410, "too old"))]);
     let begin = Instant::now();
@@ -185,15 +191,15 @@ async fn an_upstream_that_stays_behind_is_found_rewound() {
     {
         rig.script.on_watch_fail(behind());
         let asked = rig.script.watches.lock().len();
-        until(|| rig.script.watches.lock().len() > asked).await;
+        until("the next watch", || rig.script.watches.lock().len() > asked).await;
     }
     assert!(begin.elapsed() >= Duration::from_secs(30));
     assert_eq!(rig.held(), Some(10));
-    // The one answer still queued fails too, and the next is the old history's list.
-    let anew = rig.script.on_watch();
-    anew.send(vec![upsert("old", 3), bookmark(4, true)]);
-    until(|| *rig.cached.context.rewinds.borrow() == 1).await;
-    until(|| rig.held().is_none()).await;
+    // The response that is still queued fails too. The next one is the list of the old history.
+    let relisted = rig.script.on_watch();
+    relisted.send(vec![upsert("old", 3), bookmark(4, true)]);
+    until("the report of the rewind", || *rig.cached.context.rewinds.borrow() == 1).await;
+    until("the cache to be dropped", || rig.held().is_none()).await;
 }
 
 fn widgets() -> ApiResource {
@@ -201,18 +207,19 @@ fn widgets() -> ApiResource {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_of_a_custom_resource_that_breaks_may_have_ended_with_its_definition() {
-    let (rig, feed) = Rig::established_of(widgets(), context(config())).await;
+async fn a_broken_watch_of_a_custom_resource_is_checked_for_a_changed_definition() {
+    let (rig, feed) = Rig::established_with(widgets(), context(config())).await;
     let mut watcher =
         rig.cached.watch_cache.watch(WatchFilter::default(), WatchStart::Now).unwrap();
     rig.script.on_probe(40);
     tokio::time::sleep(Duration::from_secs(60)).await;
 
-    // Still the same: no state in between is lost, and nothing is told before it is known.
+    // The bytes are unchanged, so no event is lost. No event is applied before the check is
+    // complete.
     let same = rig.script.on_watch();
     same.send(vec![upsert("a", 15), upsert("a", 20)]);
     drop(feed);
-    until(|| rig.script.lists.lock().len() == 2).await;
+    until("the second list", || rig.script.lists.lock().len() == 2).await;
     assert_eq!(rig.held(), Some(10));
     let exact = rig.script.lists.lock()[1].clone();
     assert_eq!(exact.resource_version_match, "Exact");
@@ -221,7 +228,7 @@ async fn a_watch_of_a_custom_resource_that_breaks_may_have_ended_with_its_defini
     rig.reaches(20).await;
     assert!(matches!(watcher.next_batch(1 << 20), Batch::Frames { events: 2, .. }));
 
-    // Other bytes under the same resourceVersion; the watch that broke had an error this time.
+    // The bytes differ under the same resourceVersion. This time the watch ends with an error.
     let dropped = rig.script.on_watch();
     rig.script.on_list(Ok(page(20, "", vec![rewritten(object("a", 20))])));
     let other = rig.script.on_watch();
@@ -236,7 +243,7 @@ async fn a_watch_of_a_custom_resource_that_breaks_may_have_ended_with_its_defini
         rig.script.watches.lock().iter().map(|asked| asked.send_initial_events).collect();
     assert_eq!(asked, [true, false, false, true]);
 
-    // At its own time-out it is resumed, as any other.
+    // A watch that ends at its own time-out is resumed, as for other resources.
     let lists = rig.script.lists.lock().len();
     let timeout_seconds = rig.script.watches.lock()[3].timeout_seconds;
     tokio::time::sleep(Duration::from_secs(timeout_seconds.into())).await;
@@ -248,7 +255,7 @@ async fn a_watch_of_a_custom_resource_that_breaks_may_have_ended_with_its_defini
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_release_is_listed_and_compared() {
+async fn a_requested_relist_compares_bytes() {
     let (rig, feed) = Rig::established(context(config())).await;
     let mut watcher =
         rig.cached.watch_cache.watch(WatchFilter::default(), WatchStart::Now).unwrap();
@@ -265,7 +272,7 @@ async fn another_release_is_listed_and_compared() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn streams_end_where_the_configuration_says_so() {
+async fn watches_end_on_a_relist_if_so_configured() {
     let config = CacheConfig { on_relist: OnRelist::EndStreams, ..config() };
     let (rig, feed) = Rig::established(context(config)).await;
     let mut watcher =
@@ -278,7 +285,7 @@ async fn streams_end_where_the_configuration_says_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_leaves_takes_what_its_watch_still_brings() {
+async fn a_retired_cache_applies_the_remaining_events_of_its_watch() {
     let (rig, feed) = Rig::established(context(config())).await;
     rig.cached.retire(Refusal::Unknown);
     feed.send(vec![UpstreamEvent::Delete(object("a", 11))]);
@@ -289,7 +296,7 @@ async fn one_that_leaves_takes_what_its_watch_still_brings() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn answers_without_hope_end_it() {
+async fn permanent_errors_end_the_reflector() {
     for (code, refusal) in
         [(403, Refusal::Forbidden), (404, Refusal::Unknown), (405, Refusal::NotWatchable)]
     {
@@ -313,7 +320,7 @@ async fn a_cache_that_outgrows_its_budget_ends() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_stops_when_told_and_says_why() {
+async fn stop_ends_the_reflector_with_the_first_refusal() {
     let (rig, feed) = Rig::established(context(config())).await;
     rig.cached.stop(Refusal::NotReady);
     rig.cached.stop(Refusal::OverBudget);

@@ -1,9 +1,9 @@
-//! How the state is fetched, and what comes of a list that fails.
+//! Tests of how the reflector lists, and of lists that fail.
 
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_list_gives_the_state_and_goes_on_as_the_watch() {
+async fn a_watch_list_provides_the_state_and_continues_as_the_watch() {
     let rig = Rig::new();
     let feed = rig.script.on_watch();
     feed.send(vec![upsert("a", 9)]);
@@ -23,7 +23,7 @@ async fn a_watch_list_gives_the_state_and_goes_on_as_the_watch() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_lists_are_streamed_one_gives_the_state_and_a_watch_of_nothing_the_bookmark() {
+async fn a_streamed_list_provides_the_state_and_an_empty_watch_the_bookmark() {
     let rig = Rig::new();
     rig.script.stream_lists();
     let list = rig.script.on_watch();
@@ -52,7 +52,7 @@ async fn where_lists_are_streamed_one_gives_the_state_and_a_watch_of_nothing_the
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_relist_by_a_streamed_list_asks_for_not_older_and_no_bookmark() {
+async fn a_streamed_relist_requests_not_older_than_and_no_bookmark() {
     let (rig, feed) = Rig::established(context(config())).await;
     rig.script.stream_lists();
     feed.send(vec![UpstreamEvent::Error(status(410, "too old"))]);
@@ -68,16 +68,16 @@ async fn a_relist_by_a_streamed_list_asks_for_not_older_and_no_bookmark() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_streamed_list_that_breaks_wipes_nothing_and_is_followed_by_a_watch_list() {
+async fn a_broken_streamed_list_keeps_the_state_and_a_watch_list_follows() {
     let (rig, feed) = Rig::established(context(config())).await;
     rig.script.stream_lists();
     feed.send(vec![UpstreamEvent::Error(status(410, "too old"))]);
     let list = rig.script.on_watch();
     list.send(vec![upsert("b", 19)]);
     drop(list);
-    until(|| rig.script.lists.lock().len() == 1).await;
+    until("the list", || rig.script.lists.lock().len() == 1).await;
     let again = rig.script.on_watch();
-    until(|| rig.script.watches.lock().len() == 2).await;
+    until("the second watch", || rig.script.watches.lock().len() == 2).await;
     assert_eq!((rig.held(), rig.names()), (Some(10), vec!["a".to_owned()]));
     assert!(rig.script.watches.lock().last().unwrap().send_initial_events);
     again.send(vec![upsert("c", 19), bookmark(20, true)]);
@@ -86,15 +86,15 @@ async fn a_streamed_list_that_breaks_wipes_nothing_and_is_followed_by_a_watch_li
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_that_a_proof_of_freshness_overtook_is_no_rewound_history() {
+async fn a_list_overtaken_by_a_progress_notification_is_not_a_rewind() {
     let (rig, feed) = Rig::established(context(config())).await;
     feed.send(vec![UpstreamEvent::Error(status(410, "too old"))]);
     let list = rig.script.on_watch();
-    until(|| rig.script.watches.lock().len() == 2).await;
+    until("the second watch", || rig.script.watches.lock().len() == 2).await;
     rig.cached.apply_progress(rig.cached.generation(), ResourceVersion(20));
     list.send(vec![upsert("a", 9), bookmark(15, true)]);
     let again = rig.script.on_watch();
-    until(|| rig.script.watches.lock().len() == 3).await;
+    until("the third watch", || rig.script.watches.lock().len() == 3).await;
     let asked = rig.script.watches.lock().last().cloned().unwrap();
     assert_eq!(asked.resource_version, Some(ResourceVersion(20)));
     again.send(vec![upsert("a", 9), upsert("b", 19), bookmark(25, true)]);
@@ -104,7 +104,7 @@ async fn a_list_that_a_proof_of_freshness_overtook_is_no_rewound_history() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_watch_list_it_pages_and_learns_the_bookmark_by_a_short_watch() {
+async fn without_watch_lists_it_reads_pages_and_gets_the_bookmark_from_a_short_watch() {
     let rig = Rig::new();
     rig.script.on_watch_fail(status(422, "sendInitialEvents is forbidden"));
     rig.script.on_list(Ok(page(10, "next", vec![object("a", 3), object("b", 9)])));
@@ -114,7 +114,7 @@ async fn without_watch_list_it_pages_and_learns_the_bookmark_by_a_short_watch() 
     rig.reaches(10).await;
     assert_eq!(rig.names(), ["a", "b", "c"]);
     assert!(!rig.cached.context.watch_list.is_worth_trying());
-    until(|| rig.script.watches.lock().len() == 2).await;
+    until("the second watch", || rig.script.watches.lock().len() == 2).await;
     let asked = rig.script.watches.lock().last().cloned().unwrap();
     assert_eq!(asked.resource_version, Some(ResourceVersion(10)));
     assert!(!asked.send_initial_events);
@@ -122,7 +122,7 @@ async fn without_watch_list_it_pages_and_learns_the_bookmark_by_a_short_watch() 
     feed.send(vec![bookmark(11, false)]);
     rig.reaches(11).await;
     drop(feed);
-    until(|| rig.script.watches.lock().len() == 3).await;
+    until("the third watch", || rig.script.watches.lock().len() == 3).await;
     assert!(rig.script.watches.lock().last().unwrap().timeout_seconds >= 300);
     let lists = rig.script.lists.lock().clone();
     let pages: Vec<_> = lists.iter().filter(|list| list.limit == Some(2)).collect();
@@ -139,9 +139,9 @@ async fn a_broken_relist_leaves_the_old_state() {
     let broken = rig.script.on_watch();
     broken.send(vec![upsert("x", 15)]);
     feed.send(vec![upsert("b", 12), UpstreamEvent::Error(status(410, "too old"))]);
-    until(|| rig.script.watches.lock().len() == 2).await;
+    until("the second watch", || rig.script.watches.lock().len() == 2).await;
     broken.fail(UpstreamError::Lost("reset".to_owned()));
-    until(|| rig.script.watches.lock().len() == 3).await;
+    until("the third watch", || rig.script.watches.lock().len() == 3).await;
     assert_eq!(rig.held(), Some(12));
     assert!(matches!(watcher.next_batch(1 << 20), Batch::Frames { events: 1, .. }));
     assert!(matches!(watcher.next_batch(1 << 20), Batch::Idle));
@@ -149,7 +149,7 @@ async fn a_broken_relist_leaves_the_old_state() {
     again.send(vec![upsert("y", 19), bookmark(20, true)]);
     rig.reaches(20).await;
     assert_eq!(rig.names(), ["y"]);
-    // `a` and `b` are gone, `y` is new.
+    // `a` and `b` were deleted, `y` was added.
     assert!(matches!(watcher.next_batch(1 << 20), Batch::Frames { events: 3, .. }));
     assert!(matches!(watcher.next_batch(1 << 20), Batch::Idle));
     assert!(watcher.take_bookmark_due());
@@ -160,7 +160,7 @@ async fn a_broken_relist_leaves_the_old_state() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_that_expires_between_pages_is_fetched_at_once() {
+async fn a_list_that_expires_between_pages_is_repeated_without_pages() {
     let rig = Rig::new();
     rig.script.on_watch_fail(status(400, "unknown"));
     rig.script.on_list(Ok(page(10, "next", vec![object("a", 3)])));
@@ -172,7 +172,7 @@ async fn a_list_that_expires_between_pages_is_fetched_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_silent_watch_list_is_given_up_for_pages() {
+async fn a_silent_watch_list_is_replaced_by_pages() {
     let rig = Rig::new();
     let _silent = [rig.script.on_watch(), rig.script.on_watch()];
     rig.script.on_list(Ok(page(10, "", vec![object("a", 3)])));
@@ -181,7 +181,7 @@ async fn a_silent_watch_list_is_given_up_for_pages() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_first_watcher_gets_its_resource_version_into_the_history() {
+async fn the_first_list_is_at_the_requested_resource_version() {
     let context = context(config());
     context.watch_list.set_supported();
     let rig = Rig::with(context, Some(5));
@@ -200,7 +200,7 @@ async fn a_first_watcher_gets_its_resource_version_into_the_history() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_the_exact_list_is_gone_it_starts_as_usual() {
+async fn an_expired_exact_list_falls_back_to_a_watch_list() {
     let context = context(config());
     context.watch_list.set_supported();
     let rig = Rig::with(context, Some(5));
@@ -212,7 +212,7 @@ async fn where_the_exact_list_is_gone_it_starts_as_usual() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_first_cache_of_all_begins_there_too_and_then_finds_out_about_watch_lists() {
+async fn the_very_first_cache_lists_exactly_and_then_tries_a_watch_list() {
     let rig = Rig::with(context(config()), Some(5));
     rig.script.on_list(Ok(page(5, "", vec![object("a", 3)])));
     rig.script.on_probe(8);
@@ -232,18 +232,18 @@ async fn the_first_cache_of_all_begins_there_too_and_then_finds_out_about_watch_
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_first_cache_without_watch_lists_still_begins_where_its_watcher_does() {
+async fn the_very_first_cache_lists_exactly_without_watch_lists() {
     let rig = Rig::with(context(config()), Some(5));
     rig.script.on_watch_fail(status(422, "sendInitialEvents is forbidden"));
     rig.script.on_list(Ok(page(5, "", vec![object("a", 3)])));
     rig.reaches(5).await;
     let exact = rig.script.lists.lock().first().cloned().unwrap();
     assert_eq!(exact.resource_version_match, "Exact");
-    until(|| !rig.cached.context.watch_list.is_worth_trying()).await;
+    until("the refusal of watch lists", || !rig.cached.context.watch_list.is_worth_trying()).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_over_budget_is_given_up_as_it_comes() {
+async fn a_list_over_budget_is_aborted_while_it_is_read() {
     let context = context(CacheConfig { resource_bytes_max: 1000, ..config() });
     let rig = Rig::with(context.clone(), None);
     let feed = rig.script.on_watch();
@@ -254,7 +254,7 @@ async fn a_list_over_budget_is_given_up_as_it_comes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_page_that_is_longer_than_the_budget_is_over_it() {
+async fn a_page_larger_than_the_budget_ends_the_reflector() {
     let rig = Rig::new();
     rig.script.on_watch_fail(status(422, "sendInitialEvents is forbidden"));
     rig.script.on_list(Err(UpstreamError::TooLong(1000)));
