@@ -16,7 +16,6 @@ use bytes::Bytes;
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body::Body as _;
-use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -28,7 +27,10 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::admin::health::{Checks, Endpoint};
-use crate::server::connection::activity::{Head, Watched};
+use crate::server::connection::activity::ConnActivity;
+use crate::server::connection::cork::Cork;
+use crate::server::connection::guarded_body::GuardedBody;
+use crate::server::http::body::Body;
 
 /// The bound listener.
 #[derive(Debug)]
@@ -90,7 +92,7 @@ impl Admin {
 }
 
 impl Pages {
-    fn answer<B>(&self, request: &Request<B>) -> Response<Full<Bytes>> {
+    fn answer<B>(&self, request: &Request<B>) -> Response<Body> {
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
             let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "method not allowed\n");
             response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
@@ -112,12 +114,7 @@ impl Pages {
         }
     }
 
-    fn health(
-        &self,
-        endpoint: Endpoint,
-        check: Option<&str>,
-        query: &str,
-    ) -> Response<Full<Bytes>> {
+    fn health(&self, endpoint: Endpoint, check: Option<&str>, query: &str) -> Response<Body> {
         match self.checks.report(endpoint, check, query) {
             Some(report) => {
                 let ok = StatusCode::OK;
@@ -130,7 +127,7 @@ impl Pages {
         }
     }
 
-    fn metrics(&self) -> Response<Full<Bytes>> {
+    fn metrics(&self) -> Response<Body> {
         match TextEncoder::new().encode_to_string(&self.registry.gather()) {
             Ok(metrics) => respond(StatusCode::OK, TEXT_FORMAT, metrics),
             Err(error) => {
@@ -153,20 +150,20 @@ async fn serve(stream: TcpStream, pages: Arc<Pages>, stop: CancellationToken) {
         .timer(TokioTimer::new())
         .keep_alive_interval(PING_INTERVAL)
         .max_concurrent_streams(STREAMS_MAX);
-    let head = Head::new();
-    let heads = head.clone();
+    let activity = ConnActivity::new();
+    let requests = activity.clone();
     let service = service_fn(move |request: Request<Incoming>| {
-        let under_way = heads.request(!request.body().is_end_stream());
-        let response = pages.answer(&request).map(|body| under_way.until_end_of(body));
+        let guard = requests.begin_request(!request.body().is_end_stream());
+        let response = pages.answer(&request).map(|body| GuardedBody::new(body, None, guard));
         async move { Ok::<_, Infallible>(response) }
     });
-    let io = TokioIo::new(Watched::new(stream, head.clone()));
+    let io = TokioIo::new(Cork::new(stream, activity.clone()));
     let connection = builder.serve_connection(io, service);
     tokio::pin!(connection);
     let result = tokio::select! {
         result = connection.as_mut() => result,
         // Connections are limited, and probes need them.
-        () = head.late(HEADER_READ_TIMEOUT) => return,
+        () = activity.header_timeout(HEADER_READ_TIMEOUT) => return,
         () = stop.cancelled() => {
             connection.as_mut().graceful_shutdown();
             connection.await
@@ -177,7 +174,7 @@ async fn serve(stream: TcpStream, pages: Arc<Pages>, stop: CancellationToken) {
     }
 }
 
-fn text(status: StatusCode, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
+fn text(status: StatusCode, body: impl Into<Bytes>) -> Response<Body> {
     respond(status, "text/plain; charset=utf-8", body)
 }
 
@@ -185,8 +182,8 @@ fn respond(
     status: StatusCode,
     content_type: &'static str,
     body: impl Into<Bytes>,
-) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::new(body.into()));
+) -> Response<Body> {
+    let mut response = Response::new(Body::chunks(vec![body.into()]));
     *response.status_mut() = status;
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));

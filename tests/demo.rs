@@ -45,7 +45,8 @@ fn what_the_screen_says_can_be_followed() {
     assert!(get(url("/readyz")).contains("readyz check passed"));
     // What the figures are read from.
     let metrics = get(url("/metrics"));
-    for part in ["weir_watchers{", "weir_watch_events_total{", "weir_requests_total{answer=\"hit\""]
+    for part in
+        ["weir_watchers{", "weir_watch_events_total{", "weir_requests_total{cache_status=\"hit\""]
     {
         assert!(metrics.contains(part), "{part}: {metrics}");
     }

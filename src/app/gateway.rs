@@ -12,7 +12,7 @@ use crate::auth::permission_check::PermissionCheck;
 use crate::auth::rbac::Rbac;
 use crate::cache::registry::Registry;
 use crate::config::{Config, Mode};
-use crate::server::{Access, Gateway, Upstreams, Vouching};
+use crate::server::{Access, Gateway, Upstreams, UserAssertion};
 use crate::upstream::Upstream;
 
 /// The parts that the server needs.
@@ -46,9 +46,9 @@ pub(super) async fn build(
         .map(|rbac| Rbac::start(rbac, registry, metrics.auth.rbac.clone()));
     let authorizer =
         Authorizer::new(authorization, own.clone(), rbac, metrics.auth.authorization.clone());
-    let vouching = match (&upstreams.front_proxy, authentication.impersonate) {
-        (Some(_), _) => Some(Vouching::FrontProxy),
-        (None, true) => Some(Vouching::Impersonate),
+    let user_assertion = match (&upstreams.front_proxy, authentication.impersonate) {
+        (Some(_), _) => Some(UserAssertion::FrontProxy),
+        (None, true) => Some(UserAssertion::Impersonate),
         (None, false) => None,
     };
     let access = Access::gateway(Gateway {
@@ -56,7 +56,7 @@ pub(super) async fn build(
         authorizer,
         anonymous: authentication.anonymous,
         watch_recheck: authorization.watch_recheck,
-        vouching,
+        user_assertion,
     });
     let permissions = PermissionCheck::start(
         authentication,

@@ -1,9 +1,14 @@
 //! Responses from a watch cache: GET, LIST and WATCH.
+//!
+//! [`read`] is the request on its way to a cache, [`respond`] builds the response head. [`page`] selects the objects of a list, [`compress`] compresses,
+//! [`watch_stream`] is the body of a watch, which [`websocket`] sends over a WebSocket.
 
 pub(crate) mod compress;
 pub(crate) mod get;
 pub(crate) mod list;
 mod page;
+pub(crate) mod read;
+mod respond;
 pub(crate) mod watch;
-pub(crate) mod watch_stream;
+mod watch_stream;
 pub(crate) mod websocket;

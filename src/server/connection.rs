@@ -1,13 +1,20 @@
-//! One client connection: HTTP/1.1 or HTTP/2, as ALPN or its first bytes tell, with every limit set on purpose
-//! (crates.md, pitfall 7), and ended gracefully when Weir drains (pitfall 8).
+//! Serving one client connection: HTTP/1.1 or HTTP/2, with time-outs, and a graceful end when Weir drains.
+//!
+//! [`http_limits`] has the limits that hyper enforces. The time-outs that hyper lacks are those of
+//! [`activity`] (request heads and idle connections), [`send_timeouts`] (stalled response bodies) and [`permitted_io`]
+//! (stalled sockets). [`cork`] coalesces writes, [`permits`] limits connections per client.
 
 pub(crate) mod activity;
-mod cork;
+pub(crate) mod client;
+pub(crate) mod cork;
+pub(crate) mod guarded_body;
+mod http_limits;
 pub(crate) mod permits;
+pub(crate) mod permitted_io;
 pub(crate) mod send_timeouts;
+pub(crate) mod stall_timeout;
 
 use std::error::Error;
-use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -18,71 +25,45 @@ use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use hyper_util::server::conn::auto;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::auth::peer::Peer;
 use crate::config::ServerConfig;
-use crate::server::accept::listener::ListenerKind;
-use crate::server::connection::activity::{Head, Watched};
+use crate::server::connection::activity::ConnActivity;
+use crate::server::connection::client::Client;
 use crate::server::connection::cork::Cork;
-use crate::server::connection::send_timeouts::{Taken, Untaken};
+use crate::server::connection::guarded_body::GuardedBody;
+use crate::server::connection::http_limits::{IDLE_TIMEOUT, SPAWN_QUEUE_MAX};
+use crate::server::connection::send_timeouts::SendTimeouts;
+use crate::server::request::framing::HEADERS_MAX;
 use crate::server::router::Router;
-use crate::streams::{ConnectionTasks, Spawner, Stopped};
+use crate::streams::{ConnectionTasks, Stopped};
 
-/// The limits of HTTP/1.1, for either of hyper's builders.
-macro_rules! bound_http1 {
-    ($connections:expr, $builder:expr) => {
-        $builder
-            .timer(TokioTimer::new())
-            .header_read_timeout($connections.header_read_timeout.max(IDLE_TIMEOUT))
-            .max_headers(HEADERS_MAX)
-            .max_buf_size(HEADER_BYTES_MAX + REQUEST_LINE_BYTES_MAX)
-    };
-}
-
-/// The limits of HTTP/2, as well.
-macro_rules! bound_http2 {
-    ($builder:expr) => {
-        $builder
-            .timer(TokioTimer::new())
-            .max_header_list_size(HEADER_BYTES_MAX as u32)
-            .max_concurrent_streams(STREAMS_MAX)
-            .max_pending_accept_reset_streams(PENDING_RESETS_MAX)
-            .max_local_error_reset_streams(LOCAL_RESETS_MAX)
-            .max_frame_size(FRAME_BYTES_MAX)
-            .initial_stream_window_size(STREAM_WINDOW_BYTES)
-            .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
-            .max_send_buf_size(SEND_BUFFER_BYTES)
-    };
-}
-
-/// What the router may know of the connection that a request came on.
-#[derive(Debug)]
-pub(crate) struct Client {
-    /// The listener.
-    pub(crate) listener: ListenerKind,
-    /// The client's address; `None` on a Unix socket.
-    pub(crate) address: Option<IpAddr>,
-    /// What the connection tells of who the client is.
-    pub(crate) peer: Peer,
-    /// Cancelled when Weir begins to drain. One of each connection, so that its watches contend with no others.
-    pub(crate) draining: CancellationToken,
-}
-
-/// Serves connections of any kind.
+/// Serves connections of all listeners. Cheap to clone.
 #[derive(Clone)]
-pub(crate) struct Connections {
+pub(crate) struct ConnectionServer {
     router: Arc<Router>,
     header_read_timeout: Duration,
     stall_timeout: Duration,
     abort: CancellationToken,
 }
 
-impl Connections {
+/// The application protocol of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Protocol {
+    /// HTTP/1.1, selected by ALPN.
+    Http1,
+    /// HTTP/2, selected by ALPN.
+    Http2,
+    /// Detected from the first bytes: only HTTP/2 begins with its preface.
+    Detect,
+}
+
+impl ConnectionServer {
+    /// Creates a server. Cancelling `abort` ends connections that are draining.
     pub(crate) fn new(
         router: Arc<Router>,
         config: &ServerConfig,
@@ -92,107 +73,98 @@ impl Connections {
         Self { router, header_read_timeout, stall_timeout, abort }
     }
 
-    /// For a connection whose protocol its first bytes tell, and whose streams go where this says.
-    fn builder(&self, spawner: Spawner) -> auto::Builder<Spawner> {
-        let mut builder = auto::Builder::new(spawner);
-        bound_http1!(self, builder.http1());
-        bound_http2!(builder.http2());
-        builder
-    }
-
-    /// Serves one connection to its end, as a task of its own: what came before, a handshake with all it needs, does not lie beside what every event
-    /// is sent through, nor in memory for as long. Its errors are the client's affair, and are told at debug.
+    /// Spawns the task of one connection, which serves it to its end. The task that accepted the connection, with the state of
+    /// its handshake, ends meanwhile: that state would take memory, and would lie beside the state that every event
+    /// touches. Errors are logged at debug level, since they concern only the client.
     ///
-    /// Where ALPN has told the protocol the first bytes are not asked: put back before the others, they would make hyper read a head of HTTP/1.1 in
-    /// two steps and keep a buffer of 16 KiB for it in place of 8, and HTTP/2 would have a layer more.
-    pub(crate) fn serve<I>(self, io: I, client: Client, spoken: Spoken, tasks: &TaskTracker)
+    /// A protocol that ALPN selected is not detected again. Detection puts the first bytes back in front of the others, so that hyper would
+    /// read a head of HTTP/1.1 in two steps and keep a buffer of 16 KiB for it instead of 8, and HTTP/2 would pass through another layer
+    /// (`docs/decisions/alpn.md`).
+    pub(crate) fn serve<I>(self, io: I, client: Client, protocol: Protocol, tasks: &TaskTracker)
     where
         I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let client = Arc::new(client);
-        let head = Head::new();
-        let cork = Cork::new(Watched::new(io, head.clone()));
+        let activity = ConnActivity::new();
+        let cork = Cork::new(io, activity.clone());
         let io = TokioIo::new(cork.clone());
         let router = Arc::clone(&self.router);
         let draining = client.draining.clone();
-        let heads = head.clone();
-        let untaken = Untaken::new(self.stall_timeout, router.metrics.clone());
-        let bodies = untaken.clone();
+        let send_timeouts = SendTimeouts::new(self.stall_timeout, router.metrics.clone());
+        let (requests, timeouts) = (activity.clone(), send_timeouts.clone());
         let service = service_fn(move |mut request: Request<Incoming>| {
-            shorten(request.headers_mut());
-            let under_way = heads.request(!request.body().is_end_stream());
-            let bodies = (request.version() == Version::HTTP_2).then(|| bodies.clone());
-            let answer = Arc::clone(&router).handle(Arc::clone(&client), request);
+            truncate_headers(request.headers_mut());
+            let guard = requests.begin_request(!request.body().is_end_stream());
+            let timeouts = (request.version() == Version::HTTP_2).then(|| timeouts.clone());
+            let response = Arc::clone(&router).handle(Arc::clone(&client), request);
             Box::pin(async move {
-                let answered = answer.await;
-                answered.map(|response| {
-                    response.map(|body| under_way.until_end_of(Taken::new(body, bodies)))
-                })
+                let response = response.await;
+                response.map(|it| it.map(|body| GuardedBody::new(body, timeouts, guard)))
             })
         });
+        let Self { header_read_timeout, abort, .. } = self;
         let mut streams = ConnectionTasks::new(SPAWN_QUEUE_MAX);
-        watch_over(&mut streams, self.header_read_timeout, untaken, head, draining);
-        let abort = self.abort.clone();
-        match spoken {
-            Spoken::Http1 => {
-                let mut builder = http1::Builder::new();
-                let connection = bound_http1!(self, builder).serve_connection(io, service);
+        spawn_timeouts(&mut streams, header_read_timeout, send_timeouts, activity, draining);
+        match protocol {
+            Protocol::Http1 => {
+                let connection =
+                    http_limits::http1(header_read_timeout).serve_connection(io, service);
                 let connection = Box::pin(connection.with_upgrades());
-                let leave = http1::UpgradeableConnection::graceful_shutdown;
-                tasks.spawn(Driven { connection, streams, cork, leave, abort });
+                let graceful_shutdown = http1::UpgradeableConnection::graceful_shutdown;
+                tasks.spawn(ConnectionTask { connection, streams, cork, graceful_shutdown, abort });
             }
-            Spoken::Http2 => {
-                let mut builder = http2::Builder::new(streams.spawner());
-                let connection = bound_http2!(builder).serve_connection(io, service);
-                let connection = Box::pin(connection);
-                let leave = http2::Connection::graceful_shutdown;
-                tasks.spawn(Driven { connection, streams, cork, leave, abort });
+            Protocol::Http2 => {
+                let builder = http_limits::http2(streams.spawner());
+                let connection = Box::pin(builder.serve_connection(io, service));
+                let graceful_shutdown = http2::Connection::graceful_shutdown;
+                tasks.spawn(ConnectionTask { connection, streams, cork, graceful_shutdown, abort });
             }
-            Spoken::Unknown => {
-                let builder = self.builder(streams.spawner());
+            Protocol::Detect => {
+                let builder = http_limits::detecting(streams.spawner(), header_read_timeout);
                 let connection = builder.serve_connection_with_upgrades(io, service).into_owned();
                 let connection = Box::pin(connection);
-                let leave = auto::UpgradeableConnection::graceful_shutdown;
-                tasks.spawn(Driven { connection, streams, cork, leave, abort });
+                let graceful_shutdown = auto::UpgradeableConnection::graceful_shutdown;
+                tasks.spawn(ConnectionTask { connection, streams, cork, graceful_shutdown, abort });
             }
         }
     }
 }
 
-/// Runs what bounds a connection beside its streams.
-fn watch_over(
-    streams: &mut ConnectionTasks<Told>,
+/// Runs the time-outs of a connection, and its drain, beside its streams.
+fn spawn_timeouts(
+    streams: &mut ConnectionTasks<CloseReason>,
     header_read_timeout: Duration,
-    untaken: Untaken,
-    head: Head,
+    send_timeouts: SendTimeouts,
+    activity: ConnActivity,
     draining: CancellationToken,
 ) {
-    streams.spawn_aux(async move { match untaken.sweep().await {} });
-    let late = head.clone();
+    streams.spawn_aux(async move { match send_timeouts.sweep().await {} });
+    let heads = activity.clone();
     streams.spawn_aux(async move {
-        late.late(header_read_timeout).await;
-        Told::Late
+        heads.header_timeout(header_read_timeout).await;
+        CloseReason::HeaderTimeout
     });
     streams.spawn_aux(async move {
         tokio::select! {
             () = draining.cancelled() => {}
-            () = head.unused(IDLE_TIMEOUT) => {}
+            () = activity.idle_timeout(IDLE_TIMEOUT) => {}
         }
-        Told::Leave
+        CloseReason::Graceful
     });
 }
 
-/// A connection and its streams, run by turns until it ends or must.
-struct Driven<I, C> {
+/// The task of a connection: polls the connection and its streams until it ends or is closed. After the handshake this is one flat
+/// future, so that an event touches few cache lines of a connection (`docs/decisions/connection-memory.md`).
+struct ConnectionTask<I, C> {
     /// Dropped before its streams.
     connection: Pin<Box<C>>,
-    streams: ConnectionTasks<Told>,
+    streams: ConnectionTasks<CloseReason>,
     cork: Cork<I>,
-    leave: fn(Pin<&mut C>),
+    graceful_shutdown: fn(Pin<&mut C>),
     abort: CancellationToken,
 }
 
-impl<I, C, E> Future for Driven<I, C>
+impl<I, C, E> Future for ConnectionTask<I, C>
 where
     I: AsyncRead + AsyncWrite + Unpin,
     C: Future<Output = Result<(), E>>,
@@ -202,8 +174,8 @@ where
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let this = self.get_mut();
-        let turn = this.turn(context);
-        let ended = match this.cork.end_turn(turn, context) {
+        let polled = this.poll_streams(context);
+        let ended = match this.cork.end_poll(polled, context) {
             Poll::Pending => return Poll::Pending,
             Poll::Ready(Ok(ended)) => ended.map_err(Into::into),
             Poll::Ready(Err(error)) => Err(error.into()),
@@ -215,92 +187,51 @@ where
     }
 }
 
-impl<I, C, E> Driven<I, C>
+impl<I, C, E> ConnectionTask<I, C>
 where
     I: AsyncRead + AsyncWrite + Unpin,
     C: Future<Output = Result<(), E>>,
 {
-    /// One turn, and what is told beside it.
-    fn turn(&mut self, context: &Context<'_>) -> Poll<Result<(), E>> {
-        let Self { connection, streams, cork, leave, abort } = self;
+    /// Polls the connection and its streams, and closes it where there is a reason to.
+    fn poll_streams(&mut self, context: &Context<'_>) -> Poll<Result<(), E>> {
+        let Self { connection, streams, cork, graceful_shutdown, abort } = self;
         loop {
-            let share = |open| cork.share(open > 1);
-            match ready!(streams.poll(connection, share, context)) {
+            let set_shared = |open| cork.set_shared(open > 1);
+            match ready!(streams.poll(connection, set_shared, context)) {
                 Stopped::Ended(ended) => return Poll::Ready(ended),
-                Stopped::Event(Told::Late) => {
-                    tracing::debug!("a client did not finish the head of its request in time");
+                Stopped::Event(CloseReason::HeaderTimeout) => {
+                    tracing::debug!("a client did not send the head of its request in time");
                     return Poll::Ready(Ok(()));
                 }
-                Stopped::Event(Told::Leave) => {
-                    leave(connection.as_mut());
+                Stopped::Event(CloseReason::Graceful) => {
+                    graceful_shutdown(connection.as_mut());
                     let abort = abort.clone();
                     streams.spawn_aux(async move {
                         abort.cancelled().await;
-                        Told::Abort
+                        CloseReason::Abort
                     });
                 }
-                Stopped::Event(Told::Abort) => return Poll::Ready(Ok(())),
+                Stopped::Event(CloseReason::Abort) => return Poll::Ready(Ok(())),
             }
         }
     }
 }
 
-/// What is known of a connection's protocol before its first byte.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Spoken {
-    /// ALPN has chosen HTTP/1.1.
-    Http1,
-    /// ALPN has chosen HTTP/2.
-    Http2,
-    /// HTTP/2 begins with a preface that nothing else begins with.
-    Unknown,
-}
-
-/// What is told beside a connection.
-enum Told {
+/// Why Weir closes a connection.
+enum CloseReason {
     /// The head of a request took too long.
-    Late,
-    /// Weir drains; or a client that is there has nothing to ask, which is told to go as by Go's server (`IdleTimeout`).
-    Leave,
-    /// Weir ends.
+    HeaderTimeout,
+    /// Weir drains, or an HTTP/2 connection was idle for too long. The client gets a GOAWAY, as from Go's server (`IdleTimeout`).
+    Graceful,
+    /// The shutdown's deadline has passed.
     Abort,
 }
 
-/// Leaves of a head that will be refused for its many fields just as many as it takes to refuse it: they cost far more here than on the wire,
-/// and requests may wait for their turn.
-fn shorten(headers: &mut HeaderMap) {
+/// Drops header fields beyond those that are needed to reject the request for their number: they take far more memory than on
+/// the wire, and requests may wait for their turn.
+fn truncate_headers(headers: &mut HeaderMap) {
     if headers.len() > HEADERS_MAX {
         let few = headers.iter().take(HEADERS_MAX + 1);
         *headers = few.map(|(name, value)| (name.clone(), value.clone())).collect();
     }
 }
-
-/// kube-apiserver's own limit; bearer tokens and Impersonate-Extra can be large.
-const HEADER_BYTES_MAX: usize = 1 << 20;
-/// Room for the request line beside the headers: HTTP/1.1 has one buffer for both.
-const REQUEST_LINE_BYTES_MAX: usize = 64 << 10;
-/// More than a client-go process opens watches on its one connection, and few enough that one client cannot hold too much.
-const STREAMS_MAX: u32 = 250;
-/// So many streams may wait for their first turn; more are reset. A client may have half as many open, but those that it reset itself count no more
-/// while they still wait here.
-const SPAWN_QUEUE_MAX: usize = 2 * STREAMS_MAX as usize;
-/// Streams that a client opened and reset before Weir looked at them: hyper's own figure (CVE-2023-44487). An honest client that cancels in
-/// a burst has fewer; more end the connection with ENHANCE_YOUR_CALM.
-const PENDING_RESETS_MAX: usize = 20;
-/// Streams that Weir reset for a client's errors: h2's own figure (CVE-2025-8671). An honest client makes none.
-const LOCAL_RESETS_MAX: usize = 1024;
-/// The least that HTTP/2 allows: request bodies are small, and what is held of one frame is bounded by it. With [`HEADER_BYTES_MAX`] it
-/// also bounds the CONTINUATION frames of one head.
-const FRAME_BYTES_MAX: u32 = 16 << 10;
-/// kube-apiserver's; only request bodies flow in.
-const STREAM_WINDOW_BYTES: u32 = 256 << 10;
-/// A few uploads at once.
-const CONNECTION_WINDOW_BYTES: u32 = 2 << 20;
-/// What a stream buffers for a slow reader. There are many watches, and each lives on the shared history.
-const SEND_BUFFER_BYTES: usize = 64 << 10;
-/// Between two requests on a connection: longer than the 90 s after which Go's clients close it, so that none is ever
-/// written to a connection that Weir is just closing.
-const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
-/// Header fields of a request, in both protocols ([`crate::server::request::framing`]). kube-apiserver limits their bytes alone; hyper's default of 100 is
-/// less than a user with many groups has `Impersonate-Group`s.
-pub(crate) const HEADERS_MAX: usize = 1024;

@@ -8,30 +8,21 @@ mod get;
 mod list;
 mod reason;
 mod target;
+mod version;
 mod watch;
 
-use http::{HeaderMap, Method, header};
+use http::request::Parts;
+use http::{Method, header};
 
 use crate::api::list_options::ListOptions;
 use crate::api::query::Query;
 use crate::api::request_info::{RequestInfo, Verb};
-use crate::api::resource_version::ResourceVersion;
-use crate::server::cached::websocket;
-pub(crate) use crate::server::delegate::list::{At, ListPlan};
-pub use crate::server::delegate::reason::Reason;
+pub(crate) use crate::server::delegate::list::{ListPlan, ReadAt};
+pub(crate) use crate::server::delegate::reason::Reason;
 pub(crate) use crate::server::delegate::target::Target;
+pub(crate) use crate::server::delegate::version::Freshness;
 pub(crate) use crate::server::delegate::watch::{Start, WatchPlan};
-use crate::server::http::headers;
-use crate::server::http::response::{BYPASS, CACHE_HEADER};
-
-/// How fresh an answer must be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Freshness {
-    /// Whatever the cache has.
-    Any,
-    /// Not older than this.
-    NotOlderThan(ResourceVersion),
-}
+use crate::server::http::headers::{self, bypasses_cache};
 
 /// What becomes of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,57 +37,21 @@ pub(crate) enum Decision {
     Forward(Reason),
 }
 
-/// What `resourceVersion` says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Asked {
-    /// Absent or empty.
-    Unset,
-    /// `0`.
-    Any,
-    /// A number above 0.
-    At(ResourceVersion),
-}
-
-impl Asked {
-    /// What is written otherwise than the upstream writes it is refused there, or (`00`) read as neither `0` nor a number (L13, L14).
-    fn read(text: &str) -> Result<Self, Reason> {
-        if text.is_empty() {
-            return Ok(Self::Unset);
-        }
-        match ResourceVersion::parse(text) {
-            Some(ResourceVersion(0)) => Ok(Self::Any),
-            Some(at) => Ok(Self::At(at)),
-            None => Err(Reason::Options),
-        }
-    }
-}
-
-/// Decides by the request alone. `has_body` says whether the request carries a body.
-pub(crate) fn decide(
-    method: &Method,
-    path: &str,
-    headers: &HeaderMap,
-    has_body: bool,
-    info: &RequestInfo,
-) -> Decision {
-    match read(method, path, headers, has_body, info) {
+/// Decides from the request alone.
+pub(crate) fn decide(parts: &Parts, has_body: bool, info: &RequestInfo) -> Decision {
+    match decide_read(parts, has_body, info) {
         Ok(decision) => decision,
         Err(reason) => Decision::Forward(reason),
     }
 }
 
-fn read(
-    method: &Method,
-    path: &str,
-    headers: &HeaderMap,
-    has_body: bool,
-    info: &RequestInfo,
-) -> Result<Decision, Reason> {
+fn decide_read(parts: &Parts, has_body: bool, info: &RequestInfo) -> Result<Decision, Reason> {
+    let (path, headers) = (parts.uri.path(), &parts.headers);
     let resource = info.resource.as_ref().ok_or(Reason::NonResource)?;
     if !matches!(info.verb, Verb::Get | Verb::List | Verb::Watch) {
         return Err(Reason::Write);
     }
-    if headers.get(CACHE_HEADER).is_some_and(|value| value.as_bytes() == BYPASS) {
+    if bypasses_cache(headers) {
         return Err(Reason::Bypass);
     }
     if !resource.subresource.is_empty() {
@@ -107,7 +62,7 @@ fn read(
     }
     // A watch over a WebSocket is one like any other (see `server::cached::websocket`).
     if let Some(protocol) = headers::upgrade(headers)
-        && !(info.verb == Verb::Watch && websocket::is_named(&protocol))
+        && !(info.verb == Verb::Watch && headers::is_websocket(&protocol))
     {
         return Err(Reason::Upgrade);
     }
@@ -115,7 +70,9 @@ fn read(
         return Err(Reason::Impersonation);
     }
     // A custom resource answers HEAD as it answers GET, a built-in one says 405; nobody asks often enough to tell them apart here.
-    if method != Method::GET || has_body || CONDITIONS.iter().any(|name| headers.contains_key(name))
+    if parts.method != Method::GET
+        || has_body
+        || CONDITIONS.iter().any(|name| headers.contains_key(name))
     {
         return Err(Reason::Request);
     }

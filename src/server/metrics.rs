@@ -18,19 +18,19 @@ use crate::telemetry::metrics::{
     GaugeGuard, counter, counter_vec, gauge, gauge_vec, histogram_vec, saturating_i64,
 };
 
-/// How a request was answered.
+/// The cache status of a response: where it comes from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
-pub enum Answer {
-    /// From a cache.
+pub enum CacheStatus {
+    /// A cache.
     Hit,
-    /// By the upstream.
+    /// The upstream.
     Forward,
-    /// By an error of Weir's own.
+    /// An error of Weir's own.
     Error,
 }
 
-impl Answer {
-    /// The label's value.
+impl CacheStatus {
+    /// Returns the label value.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Hit => "hit",
@@ -53,7 +53,7 @@ struct Inner {
     in_flight: IntGauge,
     connections: IntGaugeVec,
     connections_refused: IntCounterVec,
-    answers_untaken: IntCounter,
+    responses_stalled: IntCounter,
     upgrades: IntGauge,
     watchers: IntGaugeVec,
     watch_events: IntCounterVec,
@@ -73,13 +73,13 @@ impl ServerMetrics {
                 registry,
                 "weir_requests_total",
                 "Requests by what was asked, how it was answered and why.",
-                &["verb", "group", "version", "resource", "answer", "reason", "code"],
+                &["verb", "group", "version", "resource", "cache_status", "reason", "code"],
             )?,
             duration: histogram_vec(
                 registry,
                 "weir_request_duration_seconds",
                 "Time from a request's head to its response's head.",
-                &["verb", "answer"],
+                &["verb", "cache_status"],
                 DURATION_BUCKETS_SECONDS,
             )?,
             in_flight: gauge(
@@ -99,9 +99,9 @@ impl ServerMetrics {
                 "Client connections that were closed as soon as they came, by cause.",
                 &["cause"],
             )?,
-            answers_untaken: counter(
+            responses_stalled: counter(
                 registry,
-                "weir_answers_untaken_total",
+                "weir_responses_stalled_total",
                 "Answers over HTTP/2 that were dropped since their client took nothing of them for too long.",
             )?,
             upgrades: gauge(
@@ -182,8 +182,8 @@ impl ServerMetrics {
     }
 
     /// Counts an answer that its client did not take.
-    pub fn answer_untaken(&self) {
-        self.inner.answers_untaken.inc();
+    pub fn response_stalled(&self) {
+        self.inner.responses_stalled.inc();
     }
 
     /// Counts a spliced connection until the guard is dropped.
@@ -233,7 +233,7 @@ impl ResourceMetrics {
     pub fn request(
         &self,
         verb: &'static str,
-        answer: Answer,
+        cache_status: CacheStatus,
         reason: &'static str,
         code: u16,
         duration: Duration,
@@ -246,11 +246,11 @@ impl ResourceMetrics {
         };
         let resolved;
         let (count, seconds) = match hit {
-            Some(hit) if answer == Answer::Hit && code == 200 => {
-                hit.get_or_init(|| self.resolve(verb, answer, reason, "200"))
+            Some(hit) if cache_status == CacheStatus::Hit && code == 200 => {
+                hit.get_or_init(|| self.resolve(verb, cache_status, reason, "200"))
             }
             _ => {
-                resolved = self.resolve(verb, answer, reason, &code.to_string());
+                resolved = self.resolve(verb, cache_status, reason, &code.to_string());
                 &resolved
             }
         };
@@ -279,15 +279,15 @@ impl ResourceMetrics {
     fn resolve(
         &self,
         verb: &str,
-        answer: Answer,
+        cache_status: CacheStatus,
         reason: &str,
         code: &str,
     ) -> (IntCounter, Histogram) {
         let [group, version, resource] = &self.labels;
-        let labels = [verb, group, version, resource, answer.as_str(), reason, code];
+        let labels = [verb, group, version, resource, cache_status.as_str(), reason, code];
         (
             self.metrics.inner.requests.with_label_values(&labels),
-            self.metrics.inner.duration.with_label_values(&[verb, answer.as_str()]),
+            self.metrics.inner.duration.with_label_values(&[verb, cache_status.as_str()]),
         )
     }
 

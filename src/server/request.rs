@@ -1,6 +1,10 @@
-//! Checks of a request before it is answered: framing, host, authentication and authorization, audit.
+//! A request from its parse to the decision whether its client may read from a cache: framing, host,
+//! authentication, authorization and audit.
 
 pub(crate) mod access;
 pub(crate) mod audit;
+pub(crate) mod auth;
+pub(crate) mod bypass;
+pub(crate) mod context;
 pub(crate) mod framing;
 pub(crate) mod host;

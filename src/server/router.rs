@@ -1,14 +1,11 @@
-//! One request from its head to its response's head: parsed once, judged, answered from the cache or forwarded,
-//! counted.
+//! One request from its head to the head of its response: parsed once, checked, answered from the cache or forwarded, counted.
 //!
-//! After an upgrade that came to nothing, whoever refused it, the client's connection is closed: it may have sent bytes of the protocol that it hoped
-//! for, and they must never be taken for another request (CVE-2018-1002105).
+//! After a failed upgrade the client's connection is closed, whoever refused the upgrade. The client may have sent bytes of the new protocol,
+//! which must never be parsed as another request (CVE-2018-1002105).
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::Duration;
 
-use http::request::Parts;
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body::Body as _;
 use hyper::body::Incoming;
@@ -16,31 +13,34 @@ use tokio::time::Instant;
 use tracing::Instrument;
 
 use crate::api::request_info::{RequestInfo, ResourceRequest};
-use crate::api::resource::ApiResource;
 use crate::api::status::Status;
-use crate::auth::reauthorization::Reauthorization;
 use crate::cache::refusal::Refusal;
-use crate::cache::registry::Registry;
 use crate::server::accept::listener::ListenerKind;
-use crate::server::cached::compress::Compressor;
+use crate::server::cached::read::{CacheServices, CachedRead};
 use crate::server::cached::websocket::{Handshake, Sockets};
 use crate::server::cached::{get, list, watch};
-use crate::server::connection::Client;
+use crate::server::connection::client::Client;
 use crate::server::delegate::{self, Decision, Reason, Target};
-use crate::server::forward::documents::{Ask, Documents};
-use crate::server::forward::{self, Carried, Forwarder};
+use crate::server::forward::documents::{DocumentRequest, Documents};
+use crate::server::forward::forwarder::{Forwarder, PreparedRequest};
+use crate::server::forward::upgrade::{close_if_not_upgraded, requested_upgrade};
 use crate::server::http::audit_id::AUDIT_ID;
-use crate::server::http::headers;
-use crate::server::http::response::{self, Body, CACHE_HEADER, Outcome};
-use crate::server::metrics::{Answer, ResourceMetrics, ServerMetrics};
-use crate::server::request::access::{Access, Caller, Judged, NotAdmitted};
-use crate::server::request::audit::{Asked, Auditor};
+use crate::server::http::body::Body;
+use crate::server::http::headers::{self, CACHE_HEADER};
+use crate::server::http::refusal;
+use crate::server::http::response::Reply;
+use crate::server::metrics::{CacheStatus, ServerMetrics};
+use crate::server::request::access::Access;
+use crate::server::request::audit::Auditor;
+use crate::server::request::auth::{AuthContext, Caller};
+use crate::server::request::bypass::{Bypass, Rejection};
+use crate::server::request::context::RequestContext;
 use crate::server::request::framing;
 use crate::server::request::host::HostPolicy;
 
-/// Answers requests. One for all connections.
+/// Answers the requests of all connections.
 pub(crate) struct Router {
-    pub(crate) registry: Registry,
+    pub(crate) caches: CacheServices,
     pub(crate) forwarder: Forwarder,
     pub(crate) documents: Documents,
     pub(crate) sockets: Sockets,
@@ -48,63 +48,12 @@ pub(crate) struct Router {
     pub(crate) hosts: HostPolicy,
     pub(crate) access: Access,
     pub(crate) auditor: Auditor,
-    pub(crate) compressor: Compressor,
-    pub(crate) limits: Limits,
-    /// Whether answers carry `X-Weir-Cache`.
+    /// Whether responses have the header `X-Weir-Cache`.
     pub(crate) cache_header: bool,
 }
 
-/// How long a request may wait.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Limits {
-    /// For proof of freshness.
-    pub(crate) freshness: Duration,
-    /// For a cache that is warming.
-    pub(crate) warmup: Duration,
-    /// Within how much of it watches end, spread out, when Weir drains.
-    pub(crate) drain: Duration,
-}
-
-/// A read on its way through the cache.
-pub(crate) struct Read<'a> {
-    pub(crate) parts: &'a Parts,
-    pub(crate) request: &'a ResourceRequest,
-    /// What the target is bound to.
-    pub(crate) resource: &'a Arc<ApiResource>,
-    pub(crate) target: Target,
-    pub(crate) limits: Limits,
-    pub(crate) registry: &'a Registry,
-    pub(crate) compressor: &'a Compressor,
-    pub(crate) metrics: &'a Arc<ResourceMetrics>,
-    /// How the right to a watch is looked at again.
-    pub(crate) recheck: Option<Reauthorization>,
-}
-
-/// Why a request is not answered from a cache.
-enum NotServed {
-    /// It goes to the upstream.
-    Forward(Reason),
-    /// It is refused here, with this word in metrics.
-    Refuse(Box<Status>, &'static str),
-}
-
-impl From<Reason> for NotServed {
-    fn from(reason: Reason) -> Self {
-        Self::Forward(reason)
-    }
-}
-
-impl From<NotAdmitted> for NotServed {
-    fn from(not: NotAdmitted) -> Self {
-        match not {
-            NotAdmitted::Forward(reason) => Self::Forward(reason),
-            NotAdmitted::Refuse(status, reason) => Self::Refuse(Box::new(status), reason),
-        }
-    }
-}
-
 impl Router {
-    /// Answers a request. Never fails: what goes wrong is an answer too.
+    /// Answers a request. Never fails: an error is a response as well.
     pub(crate) async fn handle(
         self: Arc<Self>,
         client: Arc<Client>,
@@ -113,244 +62,210 @@ impl Router {
         let start = Instant::now();
         let in_flight = self.metrics.in_flight();
         let (parts, body) = request.into_parts();
-        let info = RequestInfo::parse(
-            &parts.method,
-            parts.uri.path(),
-            parts.uri.query().unwrap_or_default(),
-        );
         let span = tracing::debug_span!("request", method = %parts.method, path = parts.uri.path());
-        let known = info
-            .resource
-            .as_ref()
-            .map(|resource| &resource.gvr)
-            .filter(|gvr| self.registry.peek(gvr).is_some());
-        let metrics = self.metrics.resource(known);
-        let verb = info.verb.as_str();
+        let query = parts.uri.query().unwrap_or_default();
+        let info = RequestInfo::parse(&parts.method, parts.uri.path(), query);
+        let gvr = info.resource.as_ref().map(|resource| &resource.gvr);
+        let resource = gvr.and_then(|gvr| self.caches.registry.peek(gvr));
+        // Clients choose the names of unknown resources, which must not become label values.
+        let metrics = self.metrics.resource(gvr.filter(|_| resource.is_some()));
+        let has_body = !body.is_end_stream();
+        let auth = AuthContext::new();
+        let upgrade_requested = requested_upgrade(&parts).is_some();
+        let client = &*client;
+        let mut context = RequestContext { client, parts, has_body, info, resource, metrics, auth };
 
-        let mut judged = Judged::now();
-        let hoped = forward::upgrade_of(&parts).is_some();
-        let answered =
-            self.answer(&client, parts, body, info, &metrics, &mut judged).instrument(span.clone());
-        let Outcome { mut response, answer, reason } = Box::pin(answered).await;
-        forward::close_if_not_upgraded(hoped, &mut response);
+        let reply = self.reply(&mut context, body).instrument(span.clone());
+        let Reply { mut response, cache_status, reason } = Box::pin(reply).await;
+        close_if_not_upgraded(upgrade_requested, &mut response);
         let duration = start.elapsed();
         let code = response.status().as_u16();
-        metrics.request(verb, answer, reason, code, duration);
-        span.in_scope(|| tracing::debug!(code, answer = answer.as_str(), reason, ?duration));
+        let verb = context.info.verb.as_str();
+        context.metrics.request(verb, cache_status, reason, code, duration);
+        let status = cache_status.as_str();
+        span.in_scope(|| tracing::debug!(code, cache_status = status, reason, ?duration));
         if self.cache_header {
-            mark(&mut response, answer, reason, judged.is_stale());
+            set_cache_header(&mut response, cache_status, reason, context.auth.is_stale());
         }
         drop(in_flight);
         Ok(response)
     }
 
-    async fn answer(
-        &self,
-        client: &Client,
-        parts: Parts,
-        body: Incoming,
-        info: RequestInfo,
-        metrics: &Arc<ResourceMetrics>,
-        judged: &mut Judged,
-    ) -> Outcome {
+    async fn reply(&self, context: &mut RequestContext<'_>, body: Incoming) -> Reply {
+        let parts = &context.parts;
         if parts.method == Method::CONNECT {
             let message = "weir is not a proxy for CONNECT".to_owned();
-            let status =
-                response::refusal(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message);
-            return Outcome::error(&parts.headers, &status, "connect");
+            let code = StatusCode::METHOD_NOT_ALLOWED;
+            let status = refusal::refusal(code, "MethodNotAllowed", message);
+            return Reply::error(&parts.headers, &status, "connect");
         }
-        if let Err(status) = framing::check(&parts, body.is_end_stream()) {
-            return framing::refused(&parts, &status);
+        if let Err(status) = framing::check(parts, context.has_body) {
+            return framing::rejected(parts, &status);
         }
-        if client.listener != ListenerKind::Unix
-            && let Err(status) = self.hosts.check(&parts)
+        if context.client.listener != ListenerKind::Unix
+            && let Err(status) = self.hosts.check(parts)
         {
-            return Outcome::error(&parts.headers, &status, "host");
+            return Reply::error(&parts.headers, &status, "host");
         }
-        let caller = match self.access.caller(client, &parts.headers) {
+        let caller = match self.access.caller(context) {
             Ok(caller) => caller,
-            Err((status, reason)) => {
-                return self.refuse(client, &parts, &info, judged, &status, reason).await;
-            }
+            Err(rejection) => return self.reject(context, &rejection).await,
         };
-        judged.identity = caller.identity().cloned();
-        if let Some(ask) = Ask::of(&parts, !body.is_end_stream(), &info) {
-            let carried = match self.carried(client, &caller, &parts, &info) {
-                Ok(carried) => carried,
-                Err((status, reason)) => {
-                    return self.refuse(client, &parts, &info, judged, &status, reason).await;
-                }
+        context.auth.identity = caller.identity().cloned();
+        let RequestContext { parts, has_body, info, .. } = &*context;
+        if let Some(document) = DocumentRequest::parse(parts, *has_body, info) {
+            let prepared = match self.prepare(context, &caller) {
+                Ok(prepared) => prepared,
+                Err(rejection) => return self.reject(context, &rejection).await,
             };
-            let request = Request::from_parts(parts, body);
-            let served =
-                self.documents.serve(&self.forwarder, client, carried, request, &info, ask);
-            return Box::pin(served).await;
+            let reply = self.documents.serve(&self.forwarder, prepared, context, body, document);
+            return Box::pin(reply).await;
         }
-        let has_body = !body.is_end_stream();
-        let served = self.serve(client, &caller, &parts, has_body, &info, metrics, judged).await;
-        let reason = match served {
-            Ok(response) => return Outcome::hit(response),
-            Err(NotServed::Refuse(status, reason)) => {
-                return self.refuse(client, &parts, &info, judged, &status, reason).await;
-            }
-            Err(NotServed::Forward(reason)) => reason,
+        let reason = match self.serve_cached(context, &caller).await {
+            Ok(response) => return Reply::hit(response),
+            Err(Bypass::Refuse(rejection)) => return self.reject(context, &rejection).await,
+            Err(Bypass::Forward(reason)) => reason,
         };
-        let carried = match self.carried(client, &caller, &parts, &info) {
-            Ok(carried) => carried,
-            Err((status, reason)) => {
-                return self.refuse(client, &parts, &info, judged, &status, reason).await;
-            }
+        let prepared = match self.prepare(context, &caller) {
+            Ok(prepared) => prepared,
+            Err(rejection) => return self.reject(context, &rejection).await,
         };
-        let permit = match permit_for(&info, reason) {
+        let budget = match budgeted(&context.info, reason) {
             None => None,
-            Some(request) => match self.registry.forward_permit(&request.gvr) {
+            Some(request) => match self.caches.registry.forward_permit(&request.gvr) {
                 Some(permit) => Some(permit),
                 None => {
-                    let (status, reason) = (Status::initializing(), reason.as_str());
-                    return self.refuse(client, &parts, &info, judged, &status, reason).await;
+                    let rejection = Rejection::new(Status::initializing(), reason.as_str());
+                    return self.reject(context, &rejection).await;
                 }
             },
         };
-        let request = Request::from_parts(parts, body);
-        Box::pin(self.forwarder.forward(client, carried, request, &info, reason, permit)).await
+        Box::pin(self.forwarder.forward(context, body, prepared, reason, budget)).await
     }
 
-    /// Makes a request ready to go on in the name of who sent it. The error is the answer, and its word in metrics.
-    fn carried(
+    /// Prepares a request to be forwarded with the identity of its sender.
+    fn prepare(
         &self,
-        client: &Client,
+        context: &RequestContext<'_>,
         caller: &Caller,
-        parts: &Parts,
-        info: &RequestInfo,
-    ) -> Result<Carried<'_>, (Status, &'static str)> {
-        let carried = self.access.carry(caller);
-        let carried = carried.and_then(|carry| self.forwarder.carried(client, &carry, parts, info));
-        carried.map_err(|status| {
-            let share = status.code == StatusCode::TOO_MANY_REQUESTS;
-            (status, if share { SHARE } else { IDENTITY })
+    ) -> Result<PreparedRequest<'_>, Rejection> {
+        let identity = self.access.forwarded_identity(caller);
+        let prepared = identity.and_then(|identity| self.forwarder.prepare(&identity, context));
+        prepared.map_err(|status| {
+            let throttled = status.code == StatusCode::TOO_MANY_REQUESTS;
+            Rejection::new(status, if throttled { QUOTA } else { IDENTITY })
         })
     }
 
-    /// Answers from the cache, or tells why not.
-    #[expect(clippy::too_many_arguments, reason = "one request from several sides")]
-    async fn serve(
+    /// Returns the response of a cache, or why there is none.
+    async fn serve_cached(
         &self,
-        client: &Client,
+        context: &mut RequestContext<'_>,
         caller: &Caller,
-        parts: &Parts,
-        has_body: bool,
-        info: &RequestInfo,
-        metrics: &Arc<ResourceMetrics>,
-        judged: &mut Judged,
-    ) -> Result<Response<Body>, NotServed> {
-        let path = parts.uri.path();
-        let decision = delegate::decide(&parts.method, path, &parts.headers, has_body, info);
+    ) -> Result<Response<Body>, Bypass> {
+        let decision = delegate::decide(&context.parts, context.has_body, &context.info);
         let options = match &decision {
             Decision::Forward(reason) => return Err((*reason).into()),
             Decision::Get(_) => None,
             Decision::List(_, options) | Decision::Watch(_, options) => Some(options),
         };
-        // Only watches come here with one.
-        let handshake = match headers::upgrade(&parts.headers) {
+        // Only a watch can ask for an upgrade here.
+        let handshake = match headers::upgrade(&context.parts.headers) {
             None => None,
             Some(_) => {
-                let by_token = caller.is_known_by_protocol(&parts.headers);
-                Some(Handshake::of(parts, by_token).ok_or(Reason::Upgrade)?)
+                let by_token = caller.has_protocol_token(&context.parts.headers);
+                Some(Handshake::parse(&context.parts, by_token).ok_or(Reason::Upgrade)?)
             }
         };
-        let request = info.resource.as_ref().ok_or(Reason::NonResource)?;
-        let resource = match self.find(request).await {
-            Ok(resource) => resource,
-            Err(reason) => {
-                // Who may not read it draws on no budget for it.
-                if reason.wants_cache() {
-                    self.access.admit(client, caller, info, judged).await?;
-                }
-                return Err(reason.into());
+        if let Err(reason) = self.find_resource(context).await {
+            // A client that may not read the resource uses none of its forward budget.
+            if reason.wants_cache() {
+                self.access.admit(context, caller).await?;
             }
-        };
-        let target = Target::resolve(path, &parts.headers, info, request, options, &resource)?;
-        let recheck = self.access.admit(client, caller, info, judged).await?;
-        let read = Read {
-            parts,
-            request,
-            resource: &resource,
+            return Err(reason.into());
+        }
+        let resource = context.resource.as_deref().ok_or(NOT_FOUND)?;
+        let target = Target::resolve(&context.parts, &context.info, options, resource)?;
+        let reauthorization = self.access.admit(context, caller).await?;
+        let context = &*context;
+        let read = CachedRead {
+            context,
+            services: &self.caches,
+            request: context.info.resource.as_ref().ok_or(Reason::NonResource)?,
+            resource: context.resource.as_ref().ok_or(NOT_FOUND)?,
             target,
-            limits: self.limits,
-            registry: &self.registry,
-            compressor: &self.compressor,
-            metrics,
-            recheck,
+            reauthorization,
         };
         let encoding = read.target.form.encoding;
         let response = match decision {
             Decision::Forward(reason) => return Err(reason.into()),
             Decision::Get(freshness) => get::serve(&read, freshness).await?,
             Decision::List(plan, _) => list::serve(&read, plan).await?,
-            Decision::Watch(plan, _) => watch::serve(read, &plan, client).await?,
+            Decision::Watch(plan, _) => watch::serve(read, &plan).await?,
         };
-        let asked = Asked { client, parts, info, judged };
         let Some(handshake) = handshake else {
             let code = response.status();
-            return Ok(self.auditor.answered(asked, response, code).await);
+            return Ok(self.auditor.log_response(context, response, code).await);
         };
         let code = StatusCode::SWITCHING_PROTOCOLS;
-        let response = self.auditor.answered(asked, response, code).await;
+        let response = self.auditor.log_response(context, response, code).await;
         Ok(self.sockets.open(handshake, response, encoding)?)
     }
 
-    /// An answer of Weir's own, told to the audit log.
-    async fn refuse(
-        &self,
-        client: &Client,
-        parts: &Parts,
-        info: &RequestInfo,
-        judged: &Judged,
-        status: &Status,
-        reason: &'static str,
-    ) -> Outcome {
-        let outcome = Outcome::refusal(&parts.headers, &info.query, status, reason);
-        let asked = Asked { client, parts, info, judged };
-        let audit_id = outcome.response.headers().get(AUDIT_ID).cloned();
-        self.auditor.refused(asked, status, audit_id).await;
-        outcome
+    /// Returns a refusal of Weir's own, and logs it to the audit log.
+    async fn reject(&self, context: &RequestContext<'_>, rejection: &Rejection) -> Reply {
+        let Rejection { status, reason } = rejection;
+        let (parts, info) = (&context.parts, &context.info);
+        let reply = Reply::refusal(&parts.headers, &info.query, status, reason);
+        let audit_id = reply.response.headers().get(AUDIT_ID).cloned();
+        self.auditor.log_refusal(context, status, audit_id).await;
+        reply
     }
 
-    /// What discovery says of a resource. A request that will be forwarded for its form must not start a cache, so
-    /// this comes before the registry.
-    async fn find(&self, request: &ResourceRequest) -> Result<Arc<ApiResource>, Reason> {
-        if let Some(known) = self.registry.peek(&request.gvr) {
-            return Ok(known);
+    /// Asks discovery for the requested resource, unless it is known. This does not use the registry of caches: a request that is forwarded
+    /// because of its format must not start a cache.
+    async fn find_resource(&self, context: &mut RequestContext<'_>) -> Result<(), Reason> {
+        if context.resource.is_some() {
+            return Ok(());
         }
-        match self.registry.find(&request.gvr).await {
-            Ok(Some(resource)) => Ok(resource),
-            Ok(None) => Err(Reason::Refused(Refusal::Unknown)),
-            Err(_) => Err(Reason::Refused(Refusal::NotReady)),
+        let request = context.info.resource.as_ref().ok_or(Reason::NonResource)?;
+        match self.caches.registry.find(&request.gvr).await {
+            Ok(Some(resource)) => context.resource = Some(resource),
+            Ok(None) => return Err(NOT_FOUND),
+            Err(_) => return Err(Reason::Refused(Refusal::NotReady)),
         }
+        Ok(())
     }
 }
 
-/// The request whose forwarding draws on the forward budget, if it does: lists and watches for want of a cache.
-fn permit_for(info: &RequestInfo, reason: Reason) -> Option<&ResourceRequest> {
+/// Returns the resource whose forward budget a forwarded request uses: that of lists and watches that a cache would have answered.
+fn budgeted(info: &RequestInfo, reason: Reason) -> Option<&ResourceRequest> {
     let request = info.resource.as_ref()?;
     let single = !request.name.is_empty() && !request.name_lifted;
     (reason.wants_cache() && !single).then_some(request)
 }
 
-fn mark(response: &mut Response<Body>, answer: Answer, reason: &'static str, stale: bool) {
-    let value = match answer {
-        Answer::Hit if stale => HeaderValue::from_static("hit; decision=stale"),
-        Answer::Hit => HeaderValue::from_static("hit"),
-        Answer::Forward => {
+fn set_cache_header(
+    response: &mut Response<Body>,
+    cache_status: CacheStatus,
+    reason: &'static str,
+    stale: bool,
+) {
+    let value = match cache_status {
+        CacheStatus::Hit if stale => HeaderValue::from_static("hit; decision=stale"),
+        CacheStatus::Hit => HeaderValue::from_static("hit"),
+        CacheStatus::Forward => {
             let text = format!("forward; reason={reason}");
             HeaderValue::from_str(&text).unwrap_or_else(|_| HeaderValue::from_static("forward"))
         }
-        Answer::Error => return,
+        CacheStatus::Error => return,
     };
     response.headers_mut().insert(CACHE_HEADER, value);
 }
 
-/// The word in metrics of a request that cannot go on in its client's name.
+/// Discovery does not know the resource.
+const NOT_FOUND: Reason = Reason::Refused(Refusal::Unknown);
+/// The label value of a request that cannot be forwarded with its client's identity.
 const IDENTITY: &str = "identity";
-/// One address has too much under way already.
-const SHARE: &str = "share";
+/// The label value of a request whose client is at its upstream quota.
+const QUOTA: &str = "quota";

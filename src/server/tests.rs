@@ -1,13 +1,13 @@
 //! The whole server in-process, between clients on real sockets and a fake upstream.
 
 mod cached;
-mod carries;
 mod certificates;
 mod connections;
 mod documents;
 mod forwarded;
 mod framing;
 mod harness;
+mod identities;
 mod limits;
 mod recorder;
 mod shared;

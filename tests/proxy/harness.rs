@@ -117,7 +117,7 @@ impl Proxy {
         self.admin
     }
 
-    /// The sum of a metric over the series that carry all of the labels, such as `answer="hit"`.
+    /// The sum of a metric over the series that carry all of the labels, such as `cache_status="hit"`.
     pub(crate) async fn metric(&self, name: &str, labels: &[&str]) -> f64 {
         let text = self.admin("/metrics").await.text();
         text.lines()

@@ -31,7 +31,9 @@ pub(crate) fn while_objects_churn() {
         world.churn(1000, 300).await;
         world.converges().await;
     });
-    assert!(weir.metric("weir_requests_total", &[r#"verb="watch""#, r#"answer="hit""#]) >= 1.0);
+    assert!(
+        weir.metric("weir_requests_total", &[r#"verb="watch""#, r#"cache_status="hit""#]) >= 1.0
+    );
     assert_eq!(weir.stop(), Some(0));
 }
 

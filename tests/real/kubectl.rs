@@ -96,7 +96,7 @@ pub(crate) fn reads_and_writes() {
     kubectl.ok(&["version"]);
     assert!(kubectl.ok(&["auth", "can-i", "list", "pods"]).contains("yes"));
     // The same read at any resourceVersion is answered here.
-    let hits = || weir.metric("weir_requests_total", &[r#"answer="hit""#]);
+    let hits = || weir.metric("weir_requests_total", &[r#"cache_status="hit""#]);
     let before = hits();
     assert!(
         kubectl

@@ -83,7 +83,7 @@ pub(crate) fn through_weir() {
             weir.metric("weir_requests_total", &[r#"verb="watch""#, &resource, answer])
         };
         // kubectl's own of one object may be forwarded; the informers' come from the cache.
-        assert!(watches(r#"answer="hit""#) >= 1.0, "{resource}");
+        assert!(watches(r#"cache_status="hit""#) >= 1.0, "{resource}");
         let proofs = |step: &str| weir.metric("weir_freshness_proofs_total", &[&resource, step]);
         assert_eq!(proofs(r#"step="forwarded""#), 0.0, "{resource}");
         if plane.has_watch_list() {

@@ -61,7 +61,7 @@ pub(crate) fn consistent() {
         let labels = [r#"verb="watch""#, r#"resource="configmaps""#];
         let watches =
             |answer| weir.metric("weir_requests_total", &[&labels[..], &[answer]].concat());
-        assert_eq!(watches(r#"answer="forward""#), 0.0);
+        assert_eq!(watches(r#"cache_status="forward""#), 0.0);
     });
 }
 

@@ -96,7 +96,7 @@ impl Weir {
         http_get(self.admin_port, path)
     }
 
-    /// The sum of a metric over all series whose labels contain every one of `labels`, such as `answer="hit"`.
+    /// The sum of a metric over all series whose labels contain every one of `labels`, such as `cache_status="hit"`.
     pub(crate) fn metric(&self, name: &str, labels: &[&str]) -> f64 {
         let (_, text) = self.admin("/metrics").expect("metrics are served");
         sum_metric(&text, name, labels)

@@ -35,7 +35,7 @@ impl Figures {
         };
         Self {
             requests: sum("weir_requests_total", None),
-            hits: sum("weir_requests_total", Some(("answer", "hit"))),
+            hits: sum("weir_requests_total", Some(("cache_status", "hit"))),
             watches: sum("weir_watchers", None),
             events: sum("weir_watch_events_total", None),
             upstream,
@@ -64,7 +64,8 @@ mod tests {
     fn metrics_are_summed() {
         let registry = Registry::new();
         let requests =
-            IntCounterVec::new(Opts::new("weir_requests_total", "x"), &["answer", "code"]).unwrap();
+            IntCounterVec::new(Opts::new("weir_requests_total", "x"), &["cache_status", "code"])
+                .unwrap();
         registry.register(Box::new(requests.clone())).unwrap();
         requests.with_label_values(&["hit", "200"]).inc_by(3);
         requests.with_label_values(&["hit", "304"]).inc_by(2);

@@ -1,4 +1,4 @@
-//! GET from the cache (semantics.md §4.1). A missing object is the upstream's 404 to word.
+//! GET from the cache (`docs/semantics.md` §4.1). If the object is missing, the API server returns its own 404.
 
 use bytes::Bytes;
 use http::Response;
@@ -7,29 +7,26 @@ use crate::api::media_type::{Encoding, Form, View};
 use crate::cache::refusal::Refusal;
 use crate::codec::object::Key;
 use crate::codec::pretty;
-use crate::server::cached::list::respond;
+use crate::server::cached::read::CachedRead;
+use crate::server::cached::respond::respond;
 use crate::server::delegate::{Freshness, Reason};
-use crate::server::http::response::Body;
-use crate::server::router::Read;
+use crate::server::http::body::Body;
 
-/// Answers, or tells why not.
+/// Returns the response, or the reason to forward the request.
 ///
-/// A cold cache is started but not waited for: one object costs the upstream less than the wait costs the client.
-pub(crate) async fn serve(read: &Read<'_>, freshness: Freshness) -> Result<Response<Body>, Reason> {
-    let request = read.request;
-    let namespace = read.target.filter.namespace.as_deref().unwrap_or_default();
-    let handle = read
-        .registry
-        .get(&request.gvr, namespace, read.representation())
-        .await
-        .map_err(Reason::Refused)?;
-    let handle = read.check(handle)?;
+/// A cold cache is started but not waited for: the wait would cost the client more than one object costs the upstream.
+pub(crate) async fn serve(
+    read: &CachedRead<'_>,
+    freshness: Freshness,
+) -> Result<Response<Body>, Reason> {
+    let handle = read.cache().await?;
     if handle.cache().state().is_none() {
         return Err(Reason::Refused(Refusal::NotReady));
     }
-    read.wait_until(&handle, freshness).await?;
+    read.wait_until_fresh(&handle, freshness).await?;
+    let namespace = read.target.filter.namespace.as_deref().unwrap_or_default();
     let state = handle.cache().state().ok_or(Reason::Refused(Refusal::NotReady))?;
-    let object = state.get(&Key::new(namespace, &request.name)).ok_or(Reason::NotFound)?;
+    let object = state.get(&Key::new(namespace, &read.request.name)).ok_or(Reason::NotFound)?;
     let Form { encoding, view, pretty } = read.target.form;
     let shown = match view {
         View::Full => object.body.clone(),

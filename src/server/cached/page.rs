@@ -1,19 +1,15 @@
 //! Which objects a list shows, of which state, and what the list says of itself (semantics.md §3.1 to §3.4).
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::api::continue_token::ContinueToken;
 use crate::api::resource::ApiResource;
-use crate::api::resource_version::ResourceVersion;
 use crate::cache::core::snapshot::{PageRange, Snapshot};
 use crate::cache::core::watch_cache::State;
 use crate::cache::core::watcher::WatchFilter;
-use crate::cache::handle::CacheHandle;
 use crate::codec::list::ListMeta;
 use crate::codec::object::Object;
-use crate::server::delegate::{At, ListPlan, Reason, Target};
-use crate::server::router::Read;
+use crate::server::delegate::{ListPlan, ReadAt, Reason, Target};
 
 /// What a list shows.
 pub(crate) struct Selected {
@@ -28,11 +24,11 @@ pub(crate) fn select(
     filter: &WatchFilter,
     plan: &ListPlan,
 ) -> Option<Selected> {
-    let (snapshot, indexed) = match plan.at {
-        At::Newest(_) => (Snapshot::latest(state), resource.selectable.indexed()),
-        At::Exact(at) => (Snapshot::at(state, at)?, None),
+    let (snapshot, indexed) = match plan.read_at {
+        ReadAt::Newest(_) => (Snapshot::latest(state), resource.selectable.indexed()),
+        ReadAt::Exact(at) => (Snapshot::at(state, at)?, None),
     };
-    let from = plan.from.as_deref().unwrap_or_default();
+    let from = plan.start_key.as_deref().unwrap_or_default();
     let page = snapshot.page(filter, &PageRange { from, limit: plan.limit, indexed });
     let resource_version = snapshot.resource_version();
     let mut meta = ListMeta { resource_version, ..ListMeta::default() };
@@ -46,8 +42,12 @@ pub(crate) fn select(
 impl ListPlan {
     /// The plan for what the request turned out to mean: of a single object there are no pages, and L5 is another row (semantics.md
     /// §1.6.2). A continue token makes a list of it again.
-    pub(crate) fn of_target(self, target: &Target, resource: &ApiResource) -> Result<Self, Reason> {
-        if self.from.is_some() || !target.is_single(resource) {
+    pub(crate) fn for_target(
+        self,
+        target: &Target,
+        resource: &ApiResource,
+    ) -> Result<Self, Reason> {
+        if self.start_key.is_some() || !target.is_single(resource) {
             return Ok(self);
         }
         if self.collection_only {
@@ -57,44 +57,16 @@ impl ListPlan {
     }
 }
 
-impl Read<'_> {
-    /// A cache that holds everything up to a resourceVersion and can go back to it; `None` if it can't be had soon.
-    ///
-    /// A cold cache is started but not waited for, since it will begin after that resourceVersion; one that lags is given only a moment,
-    /// since the upstream is there already and answers faster than the wait would.
-    pub(crate) async fn holding(
-        &self,
-        at: ResourceVersion,
-    ) -> Result<Option<(CacheHandle, Arc<State>)>, Reason> {
-        let (gvr, namespace) = (&self.request.gvr, &self.request.namespace);
-        let found = self.registry.get(gvr, namespace, self.representation()).await;
-        let handle = self.check(found.map_err(Reason::Refused)?)?;
-        if handle.cache().state().is_none() {
-            return Ok(None);
-        }
-        let patience = CATCH_UP.min(self.limits.freshness);
-        if handle.wait_until_fresh(at, patience).await.is_err() {
-            return Ok(None);
-        }
-        let state = handle
-            .cache()
-            .state()
-            .filter(|state| (state.exact_from()..=state.resource_version()).contains(&at));
-        Ok(state.map(|state| (handle, state)))
-    }
-}
-
-/// How long a cache may take to come to a resourceVersion that the upstream already has.
-const CATCH_UP: Duration = Duration::from_millis(50);
-
 #[cfg(test)]
 mod tests {
     use std::num::NonZeroUsize;
+    use std::time::Duration;
 
     use proptest::collection::{btree_set, vec};
     use proptest::prelude::*;
 
     use super::*;
+    use crate::api::resource_version::ResourceVersion;
     use crate::cache::core::watch_cache::{Change, Now, WatchCache, WindowLimits};
     use crate::cache::script::{config_maps, object};
     use crate::server::delegate::Freshness;
@@ -130,9 +102,9 @@ mod tests {
             let filter = WatchFilter { namespace, ..WatchFilter::default() };
             let (mut seen, mut revision) = (Vec::new(), 10);
             let mut plan = ListPlan {
-                at: At::Newest(Freshness::Any),
+                read_at: ReadAt::Newest(Freshness::Any),
                 limit: None,
-                from: None,
+                start_key: None,
                 collection_only: false,
             };
             for (limit, etcd, name, delete) in steps.iter().cycle() {
@@ -149,7 +121,7 @@ mod tests {
                 prop_assert_eq!(page.meta.remaining_item_count, Some(left as u64));
                 let token = if *etcd { from_etcd(&token) } else { token };
                 let token = ContinueToken::decode(&token).unwrap();
-                (plan.at, plan.from) = (At::Exact(token.at.unwrap()), Some(token.from));
+                (plan.read_at, plan.start_key) = (ReadAt::Exact(token.at.unwrap()), Some(token.from));
                 revision += 1;
                 let changed = object(name, revision);
                 let change = if *delete { Change::Delete(changed) } else { Change::Upsert(changed) };

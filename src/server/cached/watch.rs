@@ -14,24 +14,24 @@ use crate::cache::handle::CacheHandle;
 use crate::cache::proof::FreshState;
 use crate::cache::refusal::Refusal;
 use crate::codec::frame;
-use crate::server::cached::watch_stream::{CacheBookmarks, Drain, Revoked, Schedule, WatchStream};
-use crate::server::connection::Client;
+use crate::server::cached::read::CachedRead;
+use crate::server::cached::watch_stream::{CacheBookmarks, Revoked, Schedule, WatchStream};
 use crate::server::delegate::{Freshness, Reason, Start, WatchPlan};
-use crate::server::http::response::{self, Body};
-use crate::server::router::Read;
+use crate::server::drain::Drain;
+use crate::server::http::body::Body;
+use crate::server::http::response;
 
 /// Answers, or tells why not; nothing has been sent then.
 pub(crate) async fn serve(
-    mut read: Read<'_>,
+    mut read: CachedRead<'_>,
     plan: &WatchPlan,
-    client: &Client,
 ) -> Result<Response<Body>, Reason> {
     let began = Instant::now();
     // Of one name in all namespaces such an upstream looks up an object without a namespace, and so shows none (seen on 1.31).
     if matches!(plan.start, Start::State(_))
         && read.target.filter.name.is_some()
         && !read.target.is_single(read.resource)
-        && !read.registry.upstream_has_snapshots()
+        && !read.services.registry.upstream_has_snapshots()
     {
         return Err(Reason::Selector);
     }
@@ -66,7 +66,7 @@ pub(crate) async fn serve(
         }
         Start::Now => (WatchStart::Now, handle.cache().watch(filter, WatchStart::Now)),
         Start::ConsistentNow => {
-            let revision = handle.upstream_resource_version(read.limits.freshness).await;
+            let revision = handle.upstream_resource_version(read.services.freshness_timeout).await;
             begin_after(&handle, filter, revision.map_err(Reason::Refused)?)
         }
     };
@@ -78,15 +78,15 @@ pub(crate) async fn serve(
         }
         Err(WatchRefusal::Expired { began_after: true, .. }) => return Err(Reason::BeforeCache),
         Err(WatchRefusal::Expired { oldest, .. }) => {
-            read.metrics.watcher_ended("expired");
+            read.context.metrics.watcher_ended("expired");
             return Ok(ok(&read, expired(start, oldest, form.encoding), &warnings));
         }
     };
     // Asked after the watch has begun, so that no rewind falls between.
     if let WatchStart::After(after) = start
-        && handle.is_lost(after, read.limits.freshness).await
+        && handle.is_lost(after, read.services.freshness_timeout).await
     {
-        read.metrics.watcher_ended("expired");
+        read.context.metrics.watcher_ended("expired");
         let body = expired(start, watcher.resource_version(), form.encoding);
         return Ok(ok(&read, body, &warnings));
     }
@@ -103,21 +103,21 @@ pub(crate) async fn serve(
         CacheBookmarks(handle, form.view),
         schedule,
         end_bookmark,
-        Drain { begins: client.draining.clone(), over: read.limits.drain },
-        read.metrics.clone(),
+        Drain { started: read.context.client.draining.clone(), spread: read.services.drain_spread },
+        read.context.metrics.clone(),
     )
-    .until(read.recheck.take().map(|recheck| Box::pin(recheck.until_revoked()) as Revoked));
+    .until(read.reauthorization.take().map(|it| Box::pin(it.until_revoked()) as Revoked));
     Ok(ok(&read, Body::Watch(Box::pin(stream)), &warnings))
 }
 
 /// A state to begin with that is not older than `asked`, or for `None` than `since`, when the request had arrived.
 async fn fresh_state(
-    read: &Read<'_>,
+    read: &CachedRead<'_>,
     handle: &CacheHandle,
     asked: Option<ResourceVersion>,
     since: Instant,
 ) -> Result<FreshState, Reason> {
-    handle.fresh_state(asked, since, read.limits.freshness).await.map_err(Reason::Refused)
+    handle.fresh_state(asked, since, read.services.freshness_timeout).await.map_err(Reason::Refused)
 }
 
 /// Begins after a revision that the upstream has just told. Until the cache is there the watch is silent; and where the history has
@@ -140,7 +140,7 @@ fn begin_after(
 /// The answer for want of a cache: after a rewind of the upstream's history not even the upstream may be asked to watch from what it
 /// has lost, since it would be silent.
 async fn lost_meanwhile(
-    read: &Read<'_>,
+    read: &CachedRead<'_>,
     plan: &WatchPlan,
     reason: Reason,
 ) -> Result<Response<Body>, Reason> {
@@ -148,20 +148,25 @@ async fn lost_meanwhile(
         return Err(reason);
     };
     let (gvr, namespace) = (&read.request.gvr, &read.request.namespace);
-    let cold = read.registry.get(gvr, namespace, read.representation()).await;
+    let cold = read.services.registry.get(gvr, namespace, read.representation()).await;
     let Ok(handle) = cold else { return Err(reason) };
-    if !handle.is_lost(after, read.limits.freshness).await {
+    if !handle.is_lost(after, read.services.freshness_timeout).await {
         return Err(reason);
     }
-    read.metrics.watcher_ended("expired");
+    read.context.metrics.watcher_ended("expired");
     let start = WatchStart::After(after);
     let body = expired(start, after, read.target.form.encoding);
     Ok(ok(read, body, &handle.warnings()))
 }
 
 /// A 200 with a stream in the form that the client negotiated.
-fn ok(read: &Read<'_>, body: Body, warnings: &[HeaderValue]) -> Response<Body> {
-    response::ok(&read.parts.headers, read.target.form.encoding.content_type(true), body, warnings)
+fn ok(read: &CachedRead<'_>, body: Body, warnings: &[HeaderValue]) -> Response<Body> {
+    response::ok(
+        &read.context.parts.headers,
+        read.target.form.encoding.content_type(true),
+        body,
+        warnings,
+    )
 }
 
 /// Whether a bookmark must end the initial events. Known before anything is sent: a client that waits for one

@@ -28,13 +28,14 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use futures_util::Stream;
 use tokio::time::{Instant, Sleep, sleep_until};
-use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use crate::api::media_type::View;
 use crate::api::resource_version::ResourceVersion;
 use crate::cache::core::watch_cache::EndCause;
 use crate::cache::core::watcher::{Batch, Chunks, Watcher};
 use crate::cache::handle::CacheHandle;
+use crate::server::drain::Drain;
 use crate::server::metrics::ResourceMetrics;
 use crate::telemetry::metrics::GaugeGuard;
 
@@ -66,20 +67,6 @@ impl Schedule {
         let last = self.ends - BOOKMARK_BEFORE_END;
         let next = (now + BOOKMARK_INTERVAL + jitter).min(last);
         self.bookmark = Some(next).filter(|next| *next > now);
-    }
-}
-
-/// When and over how long the streams of a server end when it drains.
-#[derive(Clone, Debug)]
-pub(crate) struct Drain {
-    pub(crate) begins: CancellationToken,
-    pub(crate) over: Duration,
-}
-
-impl Drain {
-    /// When a stream that knows this moment ends. Not all clients of a Weir that stops shall come to the next one in the same moment.
-    pub(crate) fn moment(&self) -> Instant {
-        Instant::now() + self.over.mul_f64(fastrand::f64())
     }
 }
 
@@ -297,7 +284,7 @@ impl Alarms {
         Self {
             unset: true,
             revoked: None,
-            draining: Some(Box::pin(drain.begins.clone().cancelled_owned())),
+            draining: Some(Box::pin(drain.started.clone().cancelled_owned())),
             drain,
             drains: false,
             timer: None,
@@ -323,7 +310,7 @@ impl Alarms {
         {
             self.draining = None;
             self.drains = true;
-            schedule.ends = schedule.ends.min(self.drain.moment());
+            schedule.ends = schedule.ends.min(self.drain.random_end());
         }
         let now = Instant::now();
         while !self.over {

@@ -32,15 +32,10 @@ use tokio_util::task::TaskTracker;
 
 use crate::api::media_type::Encoding;
 use crate::server::delegate::Reason;
-use crate::server::http::headers::PROTOCOL_TOKEN_PREFIX;
-use crate::server::http::response::Body;
+use crate::server::http::body::Body;
+use crate::server::http::headers::{PROTOCOL_TOKEN_PREFIX, is_websocket};
 
 type Frames = Pin<Box<dyn Stream<Item = Bytes> + Send>>;
-
-/// Whether an `Upgrade` header asks for a WebSocket.
-pub(crate) fn is_named(protocol: &HeaderValue) -> bool {
-    protocol.as_bytes().eq_ignore_ascii_case(b"websocket")
-}
 
 /// A client's half of the handshake, found good.
 #[derive(Debug)]
@@ -53,10 +48,10 @@ pub(crate) struct Handshake {
 impl Handshake {
     /// Reads it; `None` if it is not the plain form of a handshake that the upstream accepts. `by_token`: the client is known by the token among its
     /// sub-protocols, and by nothing else.
-    pub(crate) fn of(parts: &Parts, by_token: bool) -> Option<Self> {
+    pub(crate) fn parse(parts: &Parts, by_token: bool) -> Option<Self> {
         let headers = &parts.headers;
         if parts.version != Version::HTTP_11
-            || !is_named(only(headers, &UPGRADE)?)
+            || !is_websocket(only(headers, &UPGRADE)?)
             || only(headers, &SEC_WEBSOCKET_VERSION)? != "13"
         {
             return None;
@@ -77,7 +72,7 @@ impl Handshake {
     }
 
     /// The 101. It has none of the headers of other answers.
-    fn answer(&self) -> Response<Body> {
+    fn response(&self) -> Response<Body> {
         let mut response = Response::new(Body::empty());
         *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
         let headers = response.headers_mut();
@@ -143,7 +138,7 @@ impl Sockets {
         encoding: Encoding,
     ) -> Result<Response<Body>, Reason> {
         let Body::Watch(frames) = watch.into_body() else { return Err(Reason::Upgrade) };
-        let answer = handshake.answer();
+        let answer = handshake.response();
         let abort = self.abort.clone();
         self.tasks.spawn(async move {
             abort.run_until_cancelled(serve(handshake.upgrade, frames, encoding)).await

@@ -1,46 +1,50 @@
-//! How long a client may take: over the head of a request, over doing nothing on HTTP/2, and over taking or sending what it owes.
+//! Activity of a client connection, and the time-outs that follow from it.
 //!
-//! hyper's own time-out does not run while the first bytes do not yet tell which protocol comes, and later it counts an idle
-//! connection like a head that never ends: a bound that is right for the one is wrong for the other. So the bytes are
-//! watched as they are read: from the first of a head to its last a client has little time, and between two requests much.
+//! hyper's own header time-out does not run while the first bytes do not yet show the protocol.
+//! Later it treats an idle connection like a request head that never ends, although one needs a
+//! long bound and the other a short one. Weir therefore observes the bytes as they are read: from
+//! the first byte of a head to its last the client has little time, between two requests it has
+//! much.
 //!
-//! HTTP/2 is let be once its preface is complete, and told to go when it had no request for long.
+//! After the preface, HTTP/2 connections are subject only to the idle time-out, which sends GOAWAY.
+//!
+//! Lock: that of the phase, held for a few instructions. HTTP/2 connections do not take it after
+//! their preface.
 
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::Buf;
-use http_body::{Body, Frame, SizeHint};
 use parking_lot::Mutex;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::time::{Instant, Sleep};
+use tokio::time::Instant;
 
-/// What a connection is busy with. Cheap to clone.
+/// Tracks what a connection is busy with. Cheap to clone: clones share one state.
 #[derive(Clone, Debug)]
-pub(crate) struct Head(Arc<Use>);
+pub(crate) struct ConnActivity(Arc<ConnState>);
 
-/// The requests of a connection, of whatever protocol.
 #[derive(Debug)]
-struct Use {
+struct ConnState {
     phase: Mutex<Phase>,
-    /// Whether the phase is HTTP/2, which it stays: with each read and request this is looked at, and the lock let be.
+    /// Whether the phase is [`Phase::Http2`], which never changes again. Every read and every
+    /// request checks this flag instead of taking the lock.
     http2: AtomicBool,
-    open: AtomicUsize,
+    open_requests: AtomicUsize,
     accepted: Instant,
-    /// When the last request ended, in milliseconds since then. Written before `open` is.
-    ended: AtomicU64,
+    /// When the last request ended, in milliseconds since `accepted`. Written before
+    /// `open_requests` is decremented.
+    last_ended_ms: AtomicU64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// So many bytes of HTTP/2's preface have come; anything else begins a head of HTTP/1.1.
+    /// The first `matched` bytes of the HTTP/2 preface have arrived. Any other byte begins a head
+    /// of HTTP/1.1.
     Opening { matched: usize, since: Instant },
-    /// A head is coming. `whole` says whether what was read last ends like one.
-    Head { since: Instant, whole: bool },
-    /// A request is being answered. `more` says whether bytes of the next one came with its head.
+    /// A request head is arriving. `complete` tells whether the last read ended like a complete
+    /// head.
+    Head { since: Instant, complete: bool },
+    /// A request is being answered. `more` is set if bytes of the next request came with the head
+    /// of this one.
     Busy { more: bool },
     /// Between two requests.
     Idle,
@@ -48,42 +52,43 @@ enum Phase {
     Http2,
 }
 
-impl Head {
-    /// Of a connection that was just accepted.
+impl ConnActivity {
+    /// Creates the state of a connection that was just accepted.
     pub(crate) fn new() -> Self {
         let accepted = Instant::now();
-        Self(Arc::new(Use {
+        Self(Arc::new(ConnState {
             phase: Mutex::new(Phase::Opening { matched: 0, since: accepted }),
             http2: AtomicBool::new(false),
-            open: AtomicUsize::new(0),
+            open_requests: AtomicUsize::new(0),
             accepted,
-            ended: AtomicU64::new(0),
+            last_ended_ms: AtomicU64::new(0),
         }))
     }
 
-    /// A head is complete. The request goes on until what is returned is dropped.
-    pub(crate) fn request(&self, has_body: bool) -> Request {
-        self.0.open.fetch_add(1, Ordering::Relaxed);
+    /// Notes that the head of a request is complete. The request counts as open until the guard is
+    /// dropped.
+    pub(crate) fn begin_request(&self, has_body: bool) -> RequestGuard {
+        self.0.open_requests.fetch_add(1, Ordering::Relaxed);
         if !self.is_http2() {
             let mut phase = self.0.phase.lock();
-            let more = matches!(*phase, Phase::Head { whole: false, .. }) && !has_body;
+            let more = matches!(*phase, Phase::Head { complete: false, .. }) && !has_body;
             *phase = Phase::Busy { more };
         }
-        Request { head: self.clone() }
+        RequestGuard { activity: self.clone() }
     }
 
     fn is_http2(&self) -> bool {
         self.0.http2.load(Ordering::Relaxed)
     }
 
-    /// Resolves when a head has been coming for longer than this.
-    pub(crate) async fn late(&self, timeout: Duration) {
+    /// Resolves once a request head has been arriving for `timeout`. Never resolves for HTTP/2.
+    pub(crate) async fn header_timeout(&self, timeout: Duration) {
         loop {
             let now = Instant::now();
             let until = match *self.0.phase.lock() {
                 Phase::Http2 => break,
                 Phase::Opening { since, .. } | Phase::Head { since, .. } => since + timeout,
-                // A head that begins from now on is not late any sooner.
+                // A head that begins after this moment cannot time out earlier.
                 Phase::Busy { .. } | Phase::Idle => now + timeout,
             };
             if until <= now {
@@ -94,38 +99,39 @@ impl Head {
         std::future::pending().await
     }
 
-    /// Resolves when an HTTP/2 connection has had no request for so long.
-    pub(crate) async fn unused(&self, timeout: Duration) {
+    /// Resolves once an HTTP/2 connection has had no open request for `timeout`. Never resolves for
+    /// HTTP/1.1.
+    pub(crate) async fn idle_timeout(&self, timeout: Duration) {
         loop {
             let now = Instant::now();
-            let open = self.0.open.load(Ordering::Acquire);
-            let since =
-                self.0.accepted + Duration::from_millis(self.0.ended.load(Ordering::Relaxed));
-            let until = if open == 0 { since + timeout } else { now + timeout };
+            let open = self.0.open_requests.load(Ordering::Acquire);
+            let last_ended = Duration::from_millis(self.0.last_ended_ms.load(Ordering::Relaxed));
+            let idle_since = self.0.accepted + last_ended;
+            let until = if open == 0 { idle_since + timeout } else { now + timeout };
             if until > now {
                 tokio::time::sleep_until(until).await;
             } else if self.is_http2() {
                 return;
             } else {
-                // HTTP/1.1 has a bound of its own.
+                // hyper has an idle time-out for HTTP/1.1.
                 tokio::time::sleep(timeout).await;
             }
         }
     }
 
-    /// Takes note of bytes that were read.
-    fn read(&self, bytes: &[u8]) {
+    /// Updates the phase with bytes that were read from the connection.
+    pub(crate) fn observe_read(&self, bytes: &[u8]) {
         if self.is_http2() {
             return;
         }
         let mut phase = self.0.phase.lock();
-        let whole = bytes.ends_with(HEAD_END);
+        let complete = bytes.ends_with(HEAD_END);
         *phase = match *phase {
             Phase::Opening { matched, since } => {
                 let expected = PREFACE.get(matched..).unwrap_or_default();
                 let length = expected.len().min(bytes.len());
                 if expected.get(..length) != bytes.get(..length) {
-                    Phase::Head { since, whole }
+                    Phase::Head { since, complete }
                 } else if length == expected.len() {
                     self.0.http2.store(true, Ordering::Relaxed);
                     Phase::Http2
@@ -133,39 +139,32 @@ impl Head {
                     Phase::Opening { matched: matched + length, since }
                 }
             }
-            Phase::Head { since, .. } => Phase::Head { since, whole },
-            Phase::Idle => Phase::Head { since: Instant::now(), whole },
+            Phase::Head { since, .. } => Phase::Head { since, complete },
+            Phase::Idle => Phase::Head { since: Instant::now(), complete },
             other => other,
         };
     }
 }
 
-/// A request under way.
+/// Keeps a request counted as open until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Request {
-    head: Head,
+pub(crate) struct RequestGuard {
+    activity: ConnActivity,
 }
 
-impl Request {
-    /// Holds on to a response's body until that ends.
-    pub(crate) fn until_end_of<B>(self, body: B) -> Answering<B> {
-        Answering { body, _request: self }
-    }
-}
-
-impl Drop for Request {
+impl Drop for RequestGuard {
     fn drop(&mut self) {
-        let used = &*self.head.0;
-        let ended = u64::try_from(used.accepted.elapsed().as_millis()).unwrap_or(u64::MAX);
-        used.ended.store(ended, Ordering::Relaxed);
-        used.open.fetch_sub(1, Ordering::Release);
-        if self.head.is_http2() {
+        let state = &*self.activity.0;
+        let ended = u64::try_from(state.accepted.elapsed().as_millis()).unwrap_or(u64::MAX);
+        state.last_ended_ms.store(ended, Ordering::Relaxed);
+        state.open_requests.fetch_sub(1, Ordering::Release);
+        if self.activity.is_http2() {
             return;
         }
-        let mut phase = used.phase.lock();
+        let mut phase = state.phase.lock();
         if let Phase::Busy { more } = *phase {
             *phase = if more {
-                Phase::Head { since: Instant::now(), whole: false }
+                Phase::Head { since: Instant::now(), complete: false }
             } else {
                 Phase::Idle
             };
@@ -173,140 +172,9 @@ impl Drop for Request {
     }
 }
 
-/// The body of a response, and the request that it answers.
-#[derive(Debug)]
-pub(crate) struct Answering<B> {
-    body: B,
-    _request: Request,
-}
-
-impl<B: Body<Data: Buf> + Unpin> Body for Answering<B> {
-    type Data = B::Data;
-    type Error = B::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
-        Pin::new(&mut self.body).poll_frame(context)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
-}
-
-/// A client's connection whose bytes are watched.
-#[derive(Debug)]
-pub(crate) struct Watched<I> {
-    io: I,
-    head: Head,
-}
-
-impl<I> Watched<I> {
-    /// Tells `head` of what is read.
-    pub(crate) fn new(io: I, head: Head) -> Self {
-        Self { io, head }
-    }
-}
-
-impl<I: AsyncRead + Unpin> AsyncRead for Watched<I> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<std::io::Result<()>> {
-        let before = buffer.filled().len();
-        let polled = Pin::new(&mut self.io).poll_read(context, buffer);
-        if let Some(bytes) = buffer.filled().get(before..)
-            && !bytes.is_empty()
-        {
-            self.head.read(bytes);
-        }
-        polled
-    }
-}
-
-impl<I: AsyncWrite + Unpin> AsyncWrite for Watched<I> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<std::io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write(context, bytes)
-    }
-
-    fn poll_flush(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<std::io::Result<()>> {
-        Pin::new(&mut self.io).poll_flush(context)
-    }
-
-    fn poll_shutdown(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<std::io::Result<()>> {
-        Pin::new(&mut self.io).poll_shutdown(context)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffers: &[std::io::IoSlice<'_>],
-    ) -> Poll<std::io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write_vectored(context, buffers)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.io.is_write_vectored()
-    }
-}
-
-/// Ends what a client owes and does not do: the time-out runs while nothing moves.
-#[derive(Debug)]
-pub(crate) struct Stall {
-    timeout: Duration,
-    sleep: Option<Pin<Box<Sleep>>>,
-}
-
-/// A client did nothing of what it owes for too long.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the client neither took nor sent what it owes for too long")]
-pub(crate) struct Stalled;
-
-impl Stall {
-    /// For something that may pause for so long.
-    pub(crate) fn new(timeout: Duration) -> Self {
-        Self { timeout, sleep: None }
-    }
-
-    /// Hands on what a poll came to, or an error if that has been `Pending` for too long. The task is woken at that time.
-    pub(crate) fn judge<T>(
-        &mut self,
-        context: &mut Context<'_>,
-        polled: Poll<T>,
-    ) -> Result<Poll<T>, Stalled> {
-        if polled.is_ready() {
-            self.sleep = None;
-            return Ok(polled);
-        }
-        let timeout = self.timeout;
-        let sleep = self.sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep(timeout)));
-        match sleep.as_mut().poll(context) {
-            Poll::Ready(()) => Err(Stalled),
-            Poll::Pending => Ok(Poll::Pending),
-        }
-    }
-}
-
-/// RFC 9113 §3.4.
+/// The connection preface of HTTP/2 (RFC 9113 §3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// Of HTTP/1.1.
+/// The end of a request head of HTTP/1.1.
 const HEAD_END: &[u8] = b"\r\n\r\n";
 
 #[cfg(test)]
@@ -314,72 +182,72 @@ mod tests {
     use super::*;
 
     const TIMEOUT: Duration = Duration::from_secs(32);
+    const JUST_OVER: Duration = Duration::from_millis(32_001);
 
-    /// Whether a head is late after so long.
-    async fn late_after(head: &Head, wait: Duration) -> bool {
-        tokio::time::timeout(wait, head.late(TIMEOUT)).await.is_ok()
+    /// Whether the header time-out passes within `wait`.
+    async fn header_times_out(activity: &ConnActivity, wait: Duration) -> bool {
+        tokio::time::timeout(wait, activity.header_timeout(TIMEOUT)).await.is_ok()
+    }
+
+    /// Whether the idle time-out passes within `wait`.
+    async fn idle_times_out(activity: &ConnActivity, wait: Duration) -> bool {
+        tokio::time::timeout(wait, activity.idle_timeout(TIMEOUT)).await.is_ok()
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_begins_must_end_and_what_is_idle_may_stay() {
-        let just_over = TIMEOUT + Duration::from_millis(1);
+    async fn an_incomplete_head_times_out_and_an_idle_connection_does_not() {
         for begun in [&b""[..], b"P", b"PRI * HTTP/2.0\r\n", b"PUT /", b"GET / HT"] {
-            let head = Head::new();
+            let activity = ConnActivity::new();
             if !begun.is_empty() {
-                head.read(begun);
+                activity.observe_read(begun);
             }
-            assert!(late_after(&head, just_over).await, "{begun:?}");
+            assert!(header_times_out(&activity, JUST_OVER).await, "{begun:?}");
         }
-        let head = Head::new();
-        head.read(&PREFACE[..10]);
-        head.read(&PREFACE[10..]);
-        assert!(!late_after(&head, TIMEOUT * 9).await, "HTTP/2");
+        let activity = ConnActivity::new();
+        activity.observe_read(&PREFACE[..10]);
+        activity.observe_read(&PREFACE[10..]);
+        assert!(!header_times_out(&activity, TIMEOUT * 9).await, "HTTP/2");
 
-        let head = Head::new();
-        head.read(b"GET / HTTP/1.1\r\n\r\n");
-        let request = head.request(false);
-        assert!(!late_after(&head, TIMEOUT * 9).await, "a slow answer");
+        let activity = ConnActivity::new();
+        activity.observe_read(b"GET / HTTP/1.1\r\n\r\n");
+        let request = activity.begin_request(false);
+        assert!(!header_times_out(&activity, TIMEOUT * 9).await, "a slow response");
         drop(request);
-        assert!(!late_after(&head, TIMEOUT * 9).await, "idle");
-        // A byte now and then does not put it off.
-        head.read(b"G");
+        assert!(!header_times_out(&activity, TIMEOUT * 9).await, "idle");
+        // A byte now and then does not extend the time-out.
+        activity.observe_read(b"G");
         tokio::time::sleep(TIMEOUT - Duration::from_secs(1)).await;
-        head.read(b"E");
-        assert!(late_after(&head, Duration::from_secs(2)).await);
+        activity.observe_read(b"E");
+        assert!(header_times_out(&activity, Duration::from_secs(2)).await);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn bytes_that_came_with_the_head_before_are_a_head_too() {
-        let just_over = TIMEOUT + Duration::from_millis(1);
-        let head = Head::new();
-        head.read(b"GET / HTTP/1.1\r\n\r\nGET /ver");
-        drop(head.request(false));
-        assert!(late_after(&head, just_over).await);
+    async fn bytes_after_a_head_begin_the_next_head() {
+        let activity = ConnActivity::new();
+        activity.observe_read(b"GET / HTTP/1.1\r\n\r\nGET /ver");
+        drop(activity.begin_request(false));
+        assert!(header_times_out(&activity, JUST_OVER).await);
 
-        let head = Head::new();
-        head.read(b"POST / HTTP/1.1\r\nContent-Length: 4\r\n\r\nbody");
-        drop(head.request(true));
-        assert!(!late_after(&head, just_over).await);
+        let activity = ConnActivity::new();
+        activity.observe_read(b"POST / HTTP/1.1\r\nContent-Length: 4\r\n\r\nbody");
+        drop(activity.begin_request(true));
+        assert!(!header_times_out(&activity, JUST_OVER).await);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn http2_without_a_request_is_unused() {
-        let unused_after = async |head: &Head, wait| {
-            tokio::time::timeout(wait, head.unused(TIMEOUT)).await.is_ok()
-        };
-        let just_over = TIMEOUT + Duration::from_millis(1);
-        let head = Head::new();
-        head.read(PREFACE);
-        let (one, two) = (head.request(false), head.request(false));
+    async fn http2_without_an_open_request_is_idle() {
+        let activity = ConnActivity::new();
+        activity.observe_read(PREFACE);
+        let (one, two) = (activity.begin_request(false), activity.begin_request(false));
         drop(one);
-        assert!(!unused_after(&head, TIMEOUT * 9).await, "a watch");
+        assert!(!idle_times_out(&activity, TIMEOUT * 9).await, "a watch is open");
         drop(two);
-        assert!(!unused_after(&head, TIMEOUT - Duration::from_secs(1)).await);
-        assert!(unused_after(&head, Duration::from_secs(2)).await);
+        assert!(!idle_times_out(&activity, TIMEOUT - Duration::from_secs(1)).await);
+        assert!(idle_times_out(&activity, Duration::from_secs(2)).await);
 
-        let head = Head::new();
-        head.read(b"GET / HTTP/1.1\r\n\r\n");
-        drop(head.request(false));
-        assert!(!unused_after(&head, just_over * 9).await, "HTTP/1.1");
+        let activity = ConnActivity::new();
+        activity.observe_read(b"GET / HTTP/1.1\r\n\r\n");
+        drop(activity.begin_request(false));
+        assert!(!idle_times_out(&activity, JUST_OVER * 9).await, "HTTP/1.1");
     }
 }

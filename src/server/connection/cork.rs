@@ -1,16 +1,25 @@
-//! Gathers what an HTTP/2 connection writes in one turn of its task, so that the frames of many streams share TLS records and system calls.
+//! Coalesces what an HTTP/2 connection writes in one poll of its task, so that the frames of many
+//! streams share TLS records and system calls.
 //!
-//! h2 writes and flushes each DATA frame on its own: of fifty watches that get one event, each frame would be a record and a write of its own. So while
-//! several requests are open on a connection, what a turn of its task writes is gathered, and written when the turn ends, whatever it came to. No byte
-//! waits for a timer or for another turn, unless the socket is full. One turn ([`crate::streams`]) collects what all its streams have to say.
+//! h2 writes and flushes each DATA frame separately: an event for fifty watches of one connection
+//! would make fifty TLS records and fifty writes. So while several requests are open on a
+//! connection, the writes of one poll of its task are buffered, and are written when the poll ends,
+//! whatever its result. No byte waits for a timer or for another poll, unless the socket is full.
+//! One poll of [`crate::streams`] collects the output of all streams.
 //!
-//! It stands above TLS: below it there would be as many records. A lone request and a whole frame go straight through, for there is nothing to join
-//! and a copy to lose; and so does HTTP/1.1, with all that it is upgraded to.
+//! The cork stands above TLS: below it there would be as many records as before. A single request
+//! and a whole frame bypass the buffer, since there is nothing to join and a copy to save. So does
+//! HTTP/1.1, with every protocol that it is upgraded to.
 //!
-//! A full socket is felt as before: once [`GATHERED_BYTES_MAX`] lie here, writes are `Pending`; the write that waits is the socket's own, so that
-//! [`crate::server::connection::permits`] sees it stall; and an error of the last write of a turn ends the connection at once. An idle connection holds no buffer.
+//! Back-pressure works as without a cork: once [`BUFFER_BYTES_MAX`] are buffered, writes are
+//! `Pending`. The pending write is the socket's own, so that the stall time-out of
+//! [`crate::server::connection::permitted_io`] sees it. An error of the last write of a poll ends
+//! the connection at once. An idle connection holds no buffer.
 //!
-//! Locks: the connection's, for one poll; nobody contends for it. A thread's spare buffer is taken and given back under it.
+//! The cork also reports the bytes that are read to [`ConnActivity`].
+//!
+//! Lock: that of the connection, held during one I/O call and never contended. A thread's spare
+//! buffer is taken and returned under it.
 
 use std::cell::Cell;
 use std::io::{self, IoSlice};
@@ -21,9 +30,12 @@ use std::task::{Context, Poll, ready};
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// A client's connection; see the module. Cheap to clone.
+use crate::server::connection::activity::ConnActivity;
+
+/// The byte stream of a client connection, with coalesced writes. Cheap to clone: clones share the
+/// stream.
 #[derive(Debug)]
-pub(crate) struct Cork<I>(Arc<Mutex<Gathering<I>>>);
+pub(crate) struct Cork<I>(Arc<Mutex<CorkedIo<I>>>);
 
 impl<I> Clone for Cork<I> {
     fn clone(&self) -> Self {
@@ -32,31 +44,34 @@ impl<I> Clone for Cork<I> {
 }
 
 #[derive(Debug)]
-struct Gathering<I> {
+struct CorkedIo<I> {
     io: I,
-    /// Whether several requests share the connection.
+    activity: ConnActivity,
+    /// Whether several requests are open on the connection.
     shared: bool,
-    gathered: Vec<u8>,
-    /// So much of `gathered` was written.
+    buffer: Vec<u8>,
+    /// How many bytes of `buffer` were written.
     written: usize,
-    /// Whether the last flush is still to be finished.
-    unflushed: bool,
+    /// Whether a flush must follow, or is still pending.
+    needs_flush: bool,
 }
 
 impl<I: AsyncRead + AsyncWrite + Unpin> Cork<I> {
-    /// Over `io`.
-    pub(crate) fn new(io: I) -> Self {
-        let (gathered, written, unflushed) = (Vec::new(), 0, false);
-        Self(Arc::new(Mutex::new(Gathering { io, shared: false, gathered, written, unflushed })))
+    /// Wraps `io`, and reports what is read from it to `activity`.
+    pub(crate) fn new(io: I, activity: ConnActivity) -> Self {
+        let (buffer, written, needs_flush) = (Vec::new(), 0, false);
+        let corked = CorkedIo { io, activity, shared: false, buffer, written, needs_flush };
+        Self(Arc::new(Mutex::new(corked)))
     }
 
-    /// Tells whether several requests share the connection from now on.
-    pub(crate) fn share(&self, shared: bool) {
+    /// Sets whether several requests are open on the connection. Only then are writes buffered.
+    pub(crate) fn set_shared(&self, shared: bool) {
         self.0.lock().shared = shared;
     }
 
-    /// To be called with what a turn of the connection's task came to. The error is one of the last write of the turn.
-    pub(crate) fn end_turn<T>(
+    /// Writes what was buffered. Call this at the end of each poll of the connection's task, with
+    /// its result. The error is that of the write.
+    pub(crate) fn end_poll<T>(
         &self,
         polled: Poll<T>,
         context: &mut Context<'_>,
@@ -69,32 +84,32 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Cork<I> {
     }
 }
 
-impl<I: AsyncWrite + Unpin> Gathering<I> {
-    /// Writes all that was gathered.
+impl<I: AsyncWrite + Unpin> CorkedIo<I> {
+    /// Writes and flushes the whole buffer.
     fn drain(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        while let Some(rest) = self.gathered.get(self.written..).filter(|rest| !rest.is_empty()) {
-            self.unflushed = true;
+        while let Some(rest) = self.buffer.get(self.written..).filter(|rest| !rest.is_empty()) {
+            self.needs_flush = true;
             let written = ready!(Pin::new(&mut self.io).poll_write(context, rest))?;
             if written == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
             self.written += written;
         }
-        give_back(std::mem::take(&mut self.gathered));
+        return_spare(std::mem::take(&mut self.buffer));
         self.written = 0;
-        if self.unflushed {
+        if self.needs_flush {
             ready!(Pin::new(&mut self.io).poll_flush(context))?;
-            self.unflushed = false;
+            self.needs_flush = false;
         }
         Poll::Ready(Ok(()))
     }
 
-    fn gather(&mut self, buffers: &[IoSlice<'_>]) {
-        if self.gathered.capacity() == 0 {
-            self.gathered = take_spare();
+    fn append(&mut self, slices: &[IoSlice<'_>]) {
+        if self.buffer.capacity() == 0 {
+            self.buffer = take_spare();
         }
-        for buffer in buffers {
-            self.gathered.extend_from_slice(buffer);
+        for slice in slices {
+            self.buffer.extend_from_slice(slice);
         }
     }
 }
@@ -105,7 +120,15 @@ impl<I: AsyncRead + Unpin> AsyncRead for Cork<I> {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0.lock().io).poll_read(context, buffer)
+        let this = &mut *self.0.lock();
+        let before = buffer.filled().len();
+        let polled = Pin::new(&mut this.io).poll_read(context, buffer);
+        if let Some(bytes) = buffer.filled().get(before..)
+            && !bytes.is_empty()
+        {
+            this.activity.observe_read(bytes);
+        }
+        polled
     }
 }
 
@@ -121,18 +144,18 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for Cork<I> {
     fn poll_write_vectored(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
-        buffers: &[IoSlice<'_>],
+        slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let this = &mut *self.0.lock();
-        let length: usize = buffers.iter().map(|buffer| buffer.len()).sum();
-        let straight = length >= STRAIGHT_BYTES_MIN || !this.shared;
-        if straight || this.gathered.len() + length > GATHERED_BYTES_MAX {
+        let length: usize = slices.iter().map(|slice| slice.len()).sum();
+        let bypass = length >= BYPASS_BYTES_MIN || !this.shared;
+        if bypass || this.buffer.len() + length > BUFFER_BYTES_MAX {
             ready!(this.drain(context))?;
         }
-        if straight {
-            return Pin::new(&mut this.io).poll_write_vectored(context, buffers);
+        if bypass {
+            return Pin::new(&mut this.io).poll_write_vectored(context, slices);
         }
-        this.gather(buffers);
+        this.append(slices);
         Poll::Ready(Ok(length))
     }
 
@@ -140,14 +163,14 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for Cork<I> {
         self.0.lock().io.is_write_vectored()
     }
 
-    /// What is gathered is flushed when the turn ends.
+    /// Flushes only if nothing is buffered: the buffer is flushed at the end of the poll.
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self.0.lock();
-        if !this.gathered.is_empty() {
+        if !this.buffer.is_empty() {
             return Poll::Ready(Ok(()));
         }
         ready!(Pin::new(&mut this.io).poll_flush(context))?;
-        this.unflushed = false;
+        this.needs_flush = false;
         Poll::Ready(Ok(()))
     }
 
@@ -159,27 +182,29 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for Cork<I> {
 }
 
 thread_local! {
-    /// An empty buffer of [`GATHERED_BYTES_MAX`]: a turn is over before the thread begins another, so that one serves all its connections whose sockets
-    /// are not full, and stays in the processor's cache.
+    /// An empty buffer with a capacity of [`BUFFER_BYTES_MAX`]. A thread ends one poll before it
+    /// begins another, so one buffer serves all of its connections whose sockets are not full, and
+    /// stays in the processor's cache.
     static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
 fn take_spare() -> Vec<u8> {
     let spare = SPARE.take();
-    if spare.capacity() == 0 { Vec::with_capacity(GATHERED_BYTES_MAX) } else { spare }
+    if spare.capacity() == 0 { Vec::with_capacity(BUFFER_BYTES_MAX) } else { spare }
 }
 
-fn give_back(mut buffer: Vec<u8>) {
+fn return_spare(mut buffer: Vec<u8>) {
     if buffer.capacity() > 0 {
         buffer.clear();
         SPARE.set(buffer);
     }
 }
 
-/// What a connection may hold here while its socket is full: four TLS records, as much as rustls takes at once and buffers itself.
-const GATHERED_BYTES_MAX: usize = 64 << 10;
-/// A whole frame and TLS record by itself.
-const STRAIGHT_BYTES_MIN: usize = 16 << 10;
+/// The limit of what a connection buffers while its socket is full: four TLS records, which is as
+/// much as rustls accepts at once and buffers itself.
+const BUFFER_BYTES_MAX: usize = 64 << 10;
+/// A write of this size is a whole frame and fills a TLS record.
+const BYPASS_BYTES_MIN: usize = 16 << 10;
 
 #[cfg(test)]
 mod tests;

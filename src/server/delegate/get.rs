@@ -1,6 +1,7 @@
 //! The rows of semantics.md §1.6.3. `resourceVersionMatch`, `limit`, `watch` and selectors do not count on a GET.
 
-use crate::server::delegate::{Asked, Freshness, Reason};
+use crate::server::delegate::reason::Reason;
+use crate::server::delegate::version::{Freshness, RequestedVersion};
 
 /// | resourceVersion | here | why |
 /// |---|---|---|
@@ -9,9 +10,9 @@ use crate::server::delegate::{Asked, Freshness, Reason};
 /// | N | the cache, once it is at N | |
 /// | anything else | forward | the upstream's 500 |
 pub(super) fn decide(resource_version: &str) -> Result<Freshness, Reason> {
-    match Asked::read(resource_version)? {
-        Asked::Unset => Err(Reason::Consistent),
-        Asked::Any => Ok(Freshness::Any),
-        Asked::At(at) => Ok(Freshness::NotOlderThan(at)),
+    match RequestedVersion::parse(resource_version)? {
+        RequestedVersion::Unset => Err(Reason::Consistent),
+        RequestedVersion::Any => Ok(Freshness::Any),
+        RequestedVersion::At(at) => Ok(Freshness::NotOlderThan(at)),
     }
 }

@@ -5,24 +5,25 @@ use std::num::NonZeroUsize;
 use crate::api::continue_token::ContinueToken;
 use crate::api::list_options::ListOptions;
 use crate::api::resource_version::ResourceVersion;
-use crate::server::delegate::{Asked, Freshness, Reason};
+use crate::server::delegate::reason::Reason;
+use crate::server::delegate::version::{Freshness, RequestedVersion};
 
 /// How a list is answered from the cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ListPlan {
     /// Which state it shows.
-    pub(crate) at: At,
+    pub(crate) read_at: ReadAt,
     /// The most objects that it shows; a list of a single object has no pages.
     pub(crate) limit: Option<NonZeroUsize>,
     /// Of a next page: the first key that it may show, relative to the list's root.
-    pub(crate) from: Option<String>,
+    pub(crate) start_key: Option<String>,
     /// Whether the list of a single object is another row: L5, whose exactness holds for collections only.
     pub(crate) collection_only: bool,
 }
 
 /// Which state a list shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum At {
+pub(crate) enum ReadAt {
     /// The newest, once it is so fresh.
     Newest(Freshness),
     /// That of this very resourceVersion.
@@ -70,53 +71,65 @@ impl ListPlan {
         if options.send_initial_events.is_some() {
             return Err(Reason::Options);
         }
-        let asked = Asked::read(&options.resource_version)?;
+        let requested = RequestedVersion::parse(&options.resource_version)?;
         // A negative limit is none.
         let limit = usize::try_from(options.limit).ok().and_then(NonZeroUsize::new);
         if !options.continue_token.is_empty() {
-            return Self::next_page(asked, matched, limit, &options.continue_token);
+            return Self::next_page(requested, matched, limit, &options.continue_token);
         }
         let newest = |freshness, limit| {
-            Ok(Self { at: At::Newest(freshness), limit, from: None, collection_only: false })
+            Ok(Self {
+                read_at: ReadAt::Newest(freshness),
+                limit,
+                start_key: None,
+                collection_only: false,
+            })
         };
         let exact = |at, collection_only| {
-            Ok(Self { at: At::Exact(at), limit, from: None, collection_only })
+            Ok(Self { read_at: ReadAt::Exact(at), limit, start_key: None, collection_only })
         };
-        match (asked, matched) {
-            (Asked::Unset, Match::Absent) => Err(Reason::Consistent),
-            (Asked::Unset, _) | (Asked::Any, Match::Exact) => Err(Reason::Options),
-            (Asked::Any, _) => newest(Freshness::Any, None),
-            (Asked::At(at), Match::Absent) if limit.is_some() => exact(at, true),
-            (Asked::At(at), Match::Absent | Match::NotOlderThan) => {
+        match (requested, matched) {
+            (RequestedVersion::Unset, Match::Absent) => Err(Reason::Consistent),
+            (RequestedVersion::Unset, _) | (RequestedVersion::Any, Match::Exact) => {
+                Err(Reason::Options)
+            }
+            (RequestedVersion::Any, _) => newest(Freshness::Any, None),
+            (RequestedVersion::At(at), Match::Absent) if limit.is_some() => exact(at, true),
+            (RequestedVersion::At(at), Match::Absent | Match::NotOlderThan) => {
                 newest(Freshness::NotOlderThan(at), limit)
             }
-            (Asked::At(at), Match::Exact) => exact(at, false),
+            (RequestedVersion::At(at), Match::Exact) => exact(at, false),
         }
     }
 
     fn next_page(
-        asked: Asked,
+        requested: RequestedVersion,
         matched: Match,
         limit: Option<NonZeroUsize>,
         token: &str,
     ) -> Result<Self, Reason> {
-        let limit = match (asked, matched) {
-            (Asked::Unset, Match::Absent) => limit,
-            (Asked::Any, Match::Absent) => None,
+        let limit = match (requested, matched) {
+            (RequestedVersion::Unset, Match::Absent) => limit,
+            (RequestedVersion::Any, Match::Absent) => None,
             _ => return Err(Reason::Options),
         };
         let token = ContinueToken::decode(token).ok_or(Reason::Token)?;
         let at = token.at.ok_or(Reason::Consistent)?;
-        Ok(Self { at: At::Exact(at), limit, from: Some(token.from), collection_only: false })
+        Ok(Self {
+            read_at: ReadAt::Exact(at),
+            limit,
+            start_key: Some(token.from),
+            collection_only: false,
+        })
     }
 
     /// Whether it is a part of a list, with a token of its own, or made by one.
     pub(crate) fn is_page(&self) -> bool {
-        self.limit.is_some() || self.from.is_some()
+        self.limit.is_some() || self.start_key.is_some()
     }
 
     /// Why it is forwarded when the cache does not have the state that it shows.
-    pub(crate) fn not_held(&self) -> Reason {
-        if self.from.is_some() { Reason::Continue } else { Reason::Exact }
+    pub(crate) fn unavailable(&self) -> Reason {
+        if self.start_key.is_some() { Reason::Continue } else { Reason::Exact }
     }
 }

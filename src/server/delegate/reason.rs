@@ -4,7 +4,7 @@ use crate::cache::refusal::Refusal;
 
 /// Why a request goes to the upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Reason {
+pub(crate) enum Reason {
     /// The client asked for it by `X-Weir-Cache: bypass`.
     Bypass,
     /// Not a read.
@@ -53,7 +53,7 @@ pub enum Reason {
 
 impl Reason {
     /// The word in the `X-Weir-Cache` header and in metrics.
-    pub fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Bypass => "bypass",
             Self::Write => "write",
@@ -82,7 +82,7 @@ impl Reason {
 
     /// Whether a list or watch with this reason would have been served, had there been a cache: those draw on the forward budget
     /// (design, section 7).
-    pub fn wants_cache(self) -> bool {
+    pub(crate) fn wants_cache(self) -> bool {
         match self {
             Self::BeforeCache | Self::NoBookmark => true,
             Self::Refused(refusal) => {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use http::HeaderMap;
+use http::request::Parts;
 
 use crate::api::list_options::ListOptions;
 use crate::api::media_type::{self, Form};
@@ -11,7 +11,7 @@ use crate::api::resource::ApiResource;
 use crate::api::selector::field::FieldSelector;
 use crate::api::selector::label::LabelSelector;
 use crate::cache::core::watcher::WatchFilter;
-use crate::server::delegate::Reason;
+use crate::server::delegate::reason::Reason;
 
 /// What a read is about, once its resource is known.
 #[derive(Debug)]
@@ -23,20 +23,19 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// Binds a read to its resource; `options` are those of a list or watch, `None` for a get.
+    /// Binds a read to its resource. `options` are those of a list or watch, and `None` for a get.
     pub(crate) fn resolve(
-        path: &str,
-        headers: &HeaderMap,
+        parts: &Parts,
         info: &RequestInfo,
-        request: &ResourceRequest,
         options: Option<&ListOptions>,
         resource: &ApiResource,
     ) -> Result<Self, Reason> {
-        if !is_canonical(path, request, resource) {
+        let request = info.resource.as_ref().ok_or(Reason::NonResource)?;
+        if !is_canonical(parts.uri.path(), request, resource) {
             return Err(Reason::Path);
         }
         let watch = info.verb == Verb::Watch;
-        let form = media_type::negotiate(headers, &info.query, resource.shape, info.verb)
+        let form = media_type::negotiate(&parts.headers, &info.query, resource.shape, info.verb)
             .ok_or(Reason::Form)?;
         let (labels, fields) = match options {
             None => Default::default(),

@@ -2,18 +2,23 @@
 
 use std::time::Duration;
 
-use http::HeaderValue;
+use http::{HeaderValue, Request};
 
 use super::*;
+use crate::api::resource_version::ResourceVersion;
 
 fn decide_with(method: &Method, uri: &str, given: &[(&'static str, &'static str)]) -> Decision {
-    let (path, query) = uri.split_once('?').unwrap_or((uri, ""));
-    let mut headers = HeaderMap::new();
+    let mut request = Request::builder().method(method).uri(uri);
     for (name, value) in given {
-        headers.append(*name, HeaderValue::from_static(value));
+        request = request.header(*name, HeaderValue::from_static(value));
     }
-    let info = RequestInfo::parse(method, path, query);
-    decide(method, path, &headers, false, &info)
+    let (parts, ()) = request.body(()).unwrap().into_parts();
+    let info = info_of(&parts);
+    decide(&parts, false, &info)
+}
+
+fn info_of(parts: &Parts) -> RequestInfo {
+    RequestInfo::parse(&parts.method, parts.uri.path(), parts.uri.query().unwrap_or_default())
 }
 
 fn decision(uri: &str) -> Decision {
@@ -78,14 +83,14 @@ fn gets() {
 }
 
 /// How a list is read: the state, the limit that counts, whether from a key on, and whether a single object is another row.
-type Listed = (At, usize, bool, bool);
+type Listed = (ReadAt, usize, bool, bool);
 
 #[test]
 fn lists() {
     use Reason::{Consistent, Options, Token};
-    let any = At::Newest(ANY);
-    let at_7 = At::Newest(AT_7);
-    let exact = At::Exact(SEVEN);
+    let any = ReadAt::Newest(ANY);
+    let at_7 = ReadAt::Newest(AT_7);
+    let exact = ReadAt::Exact(SEVEN);
     let (next, newest) = (format!("continue={}", token(7)), format!("continue={}", token(-1)));
     let rows: &[(&str, &[&str], Result<Listed, Reason>)] = &[
         ("L1", &[""], Err(Consistent)),
@@ -145,8 +150,8 @@ fn lists() {
         let plan = |decision| match decision {
             Decision::List(plan, _) => {
                 let limit = plan.limit.map_or(0, std::num::NonZero::get);
-                assert!(plan.from.as_deref().is_none_or(|from| from == "a/p\0"), "{name}");
-                Some((plan.at, limit, plan.from.is_some(), plan.collection_only))
+                assert!(plan.start_key.as_deref().is_none_or(|key| key == "a/p\0"), "{name}");
+                Some((plan.read_at, limit, plan.start_key.is_some(), plan.collection_only))
             }
             _ => None,
         };
@@ -336,7 +341,8 @@ fn headers_that_ask_for_the_upstream() {
 
 #[test]
 fn a_body_is_forwarded() {
-    let info = RequestInfo::parse(&Method::GET, "/api/v1/pods", "resourceVersion=0");
-    let decided = decide(&Method::GET, "/api/v1/pods", &HeaderMap::new(), true, &info);
+    let request = Request::get("/api/v1/pods?resourceVersion=0").body(()).unwrap();
+    let (parts, ()) = request.into_parts();
+    let decided = decide(&parts, true, &info_of(&parts));
     assert_eq!(decided, Decision::Forward(Reason::Request));
 }

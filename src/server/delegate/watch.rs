@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use crate::api::list_options::ListOptions;
 use crate::api::resource_version::ResourceVersion;
-use crate::server::delegate::{Asked, Freshness, Reason};
+use crate::server::delegate::reason::Reason;
+use crate::server::delegate::version::{Freshness, RequestedVersion};
 
 /// How a watch begins and ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,8 +63,9 @@ impl WatchPlan {
     ///
     /// A limit does not count. A negative time-out is forwarded: the upstream ends such a watch at once, in its own way.
     pub(super) fn decide(options: &ListOptions) -> Result<Self, Reason> {
-        let asked = Asked::read(&options.resource_version)?;
-        let start = if options.watch { plain(asked, options) } else { by_prefix(asked, options) }?;
+        let requested = RequestedVersion::parse(&options.resource_version)?;
+        let start =
+            if options.watch { plain(requested, options) } else { by_prefix(requested, options) }?;
         let timeout = match options.timeout_seconds {
             None | Some(0) => None,
             Some(seconds) => {
@@ -81,37 +83,37 @@ impl WatchPlan {
     }
 }
 
-fn plain(asked: Asked, options: &ListOptions) -> Result<Start, Reason> {
+fn plain(requested: RequestedVersion, options: &ListOptions) -> Result<Start, Reason> {
     let token = !options.continue_token.is_empty();
-    match (options.send_initial_events, options.resource_version_match.as_str(), asked) {
-        (None, "", Asked::At(after)) => Ok(Start::After(after)),
-        (None, "", Asked::Unset) if !token => Ok(Start::ConsistentState),
-        (None, "", Asked::Any) if !token => Ok(Start::State(Freshness::Any)),
-        (Some(true), "NotOlderThan", asked) if !token => Ok(match asked {
-            Asked::Unset => Start::ConsistentState,
-            Asked::Any => Start::State(Freshness::Any),
-            Asked::At(at) => Start::State(Freshness::NotOlderThan(at)),
+    match (options.send_initial_events, options.resource_version_match.as_str(), requested) {
+        (None, "", RequestedVersion::At(after)) => Ok(Start::After(after)),
+        (None, "", RequestedVersion::Unset) if !token => Ok(Start::ConsistentState),
+        (None, "", RequestedVersion::Any) if !token => Ok(Start::State(Freshness::Any)),
+        (Some(true), "NotOlderThan", requested) if !token => Ok(match requested {
+            RequestedVersion::Unset => Start::ConsistentState,
+            RequestedVersion::Any => Start::State(Freshness::Any),
+            RequestedVersion::At(at) => Start::State(Freshness::NotOlderThan(at)),
         }),
-        (Some(false), "NotOlderThan", asked) if !token => Ok(match asked {
-            Asked::Unset => Start::ConsistentNow,
-            Asked::Any => Start::Now,
-            Asked::At(after) => Start::After(after),
+        (Some(false), "NotOlderThan", requested) if !token => Ok(match requested {
+            RequestedVersion::Unset => Start::ConsistentNow,
+            RequestedVersion::Any => Start::Now,
+            RequestedVersion::At(after) => Start::After(after),
         }),
         _ => Err(Reason::Options),
     }
 }
 
-fn by_prefix(asked: Asked, options: &ListOptions) -> Result<Start, Reason> {
+fn by_prefix(requested: RequestedVersion, options: &ListOptions) -> Result<Start, Reason> {
     let token = !options.continue_token.is_empty();
-    let valid = match (options.resource_version_match.as_str(), asked) {
+    let valid = match (options.resource_version_match.as_str(), requested) {
         ("", _) => true,
-        (_, Asked::Unset) => false,
-        ("NotOlderThan", _) | ("Exact", Asked::At(_)) => !token,
+        (_, RequestedVersion::Unset) => false,
+        ("NotOlderThan", _) | ("Exact", RequestedVersion::At(_)) => !token,
         _ => false,
     };
-    match asked {
+    match requested {
         _ if !valid || options.send_initial_events.is_some() => Err(Reason::Options),
-        Asked::Unset | Asked::Any => Ok(Start::State(Freshness::Any)),
-        Asked::At(after) => Ok(Start::After(after)),
+        RequestedVersion::Unset | RequestedVersion::Any => Ok(Start::State(Freshness::Any)),
+        RequestedVersion::At(after) => Ok(Start::After(after)),
     }
 }

@@ -9,221 +9,231 @@
 //! Requests that miss together share one fetch; all but the first then ask for a 304 of their own, since the fetch may
 //! have been answered before they came. What the upstream answers but 200 and 304 is relayed as it is.
 
-mod ask;
 mod document;
+mod request;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::ETAG;
-use http::request::Parts;
-use http::{HeaderValue, Request, Response, StatusCode};
+use http::{HeaderValue, Response, StatusCode};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use moka::future::Cache;
 use tokio::sync::Semaphore;
 
-use crate::api::request_info::RequestInfo;
 use crate::api::status::Status;
-use crate::server::connection::Client;
 use crate::server::delegate::Reason;
-pub(crate) use crate::server::forward::documents::ask::Ask;
-use crate::server::forward::documents::ask::Key;
-use crate::server::forward::documents::document::Document;
-use crate::server::forward::{Carried, Forwarder, relay_answer};
+use crate::server::forward::documents::document::StoredDocument;
+pub(crate) use crate::server::forward::documents::request::DocumentRequest;
+use crate::server::forward::documents::request::Key;
+use crate::server::forward::forwarder::{Forwarder, PreparedRequest};
+use crate::server::forward::relay::relay_response;
 use crate::server::http::headers;
-use crate::server::http::response::Outcome;
-use crate::server::metrics::{Answer, ServerMetrics};
+use crate::server::http::response::Reply;
+use crate::server::metrics::{CacheStatus, ServerMetrics};
+use crate::server::request::context::RequestContext;
 use crate::upstream::bounded::read_body;
 use crate::upstream::error::UpstreamError;
 use crate::upstream::pool;
 
-/// See the module.
+/// The discovery and OpenAPI documents in memory.
 pub(crate) struct Documents {
-    kept: Cache<Key, Kept>,
-    /// Who may read a document into memory.
+    documents: Cache<Key, Document>,
+    /// Permits to read a document into memory.
     fetches: Semaphore,
     metrics: ServerMetrics,
 }
 
-/// A request and whom it is from.
-struct From<'a> {
+/// Fetches a document with the identity of a request.
+struct Fetcher<'a> {
     forwarder: &'a Forwarder,
-    carried: &'a Carried<'a>,
-    parts: &'a Parts,
+    prepared: &'a PreparedRequest<'a>,
+    context: &'a RequestContext<'a>,
 }
 
-impl From<'_> {
-    async fn ask(&self, known: Option<&HeaderValue>) -> Result<Response<pool::Body>, Outcome> {
-        self.forwarder.ask(self.carried, self.parts, known, REASON).await
+impl Fetcher<'_> {
+    async fn fetch(&self, known: Option<&HeaderValue>) -> Result<Response<pool::Body>, Reply> {
+        self.forwarder.fetch(self.prepared, self.context, known, REASON).await
     }
 }
 
-/// What is known of a key.
+/// The value of a key.
 #[derive(Clone)]
-enum Kept {
-    Document(Arc<Document>),
-    /// The upstream's answer has no ETag, or is too large: not worth trying again for a while.
-    Passed,
+enum Document {
+    Stored(Arc<StoredDocument>),
+    /// The upstream's response has no ETag, or is too large. It is not fetched again for a while.
+    Uncacheable,
 }
 
-/// What became of the upstream's answer to a request without a condition.
-enum Taken {
-    /// Kept; the outcome is for the request that it answers.
-    Document(Arc<Document>, Outcome),
-    /// Never to be kept; relayed, unless it was too large to be read.
-    Passed(Option<Outcome>),
-    /// Relayed, or an error.
-    Other(Outcome),
+/// The result of the upstream's response to a request without a condition.
+enum FetchOutcome {
+    /// A document to store, and the reply to the request that fetched it.
+    Stored(Arc<StoredDocument>, Reply),
+    /// A response that cannot be stored. It is relayed, unless it was too large to be read.
+    Uncacheable(Option<Reply>),
+    /// A response that was relayed, or an error.
+    Other(Reply),
 }
 
-/// Nothing was kept by a fetch.
+/// The error of a fetch that stored nothing.
 #[derive(Debug)]
-struct NotKept;
+struct NotStored;
 
 impl Documents {
     pub(crate) fn new(metrics: ServerMetrics) -> Self {
-        let weigh = |key: &Key, kept: &Kept| {
-            let document = match kept {
-                Kept::Document(document) => document.weight(),
-                Kept::Passed => 0,
+        let weigh = |key: &Key, document: &Document| {
+            let document = match document {
+                Document::Stored(document) => document.weight(),
+                Document::Uncacheable => 0,
             };
             u32::try_from(key.weight() + document).unwrap_or(u32::MAX)
         };
-        let kept = Cache::builder()
+        let documents = Cache::builder()
             .name("documents")
-            .max_capacity(KEPT_BYTES_MAX)
+            .max_capacity(DOCUMENTS_BYTES_MAX)
             .weigher(weigh)
-            .time_to_live(KEPT_MAX)
+            .time_to_live(TIME_TO_LIVE)
             .build();
-        Self { kept, fetches: Semaphore::new(FETCHES_MAX), metrics }
+        Self { documents, fetches: Semaphore::new(FETCHES_MAX), metrics }
     }
 
-    /// Answers from memory as far as the upstream confirms it, else from the upstream.
+    /// Replies from memory if the upstream revalidates the document, else with the upstream's response.
     pub(crate) async fn serve(
         &self,
         forwarder: &Forwarder,
-        client: &Client,
-        carried: Carried<'_>,
-        request: Request<Incoming>,
-        info: &RequestInfo,
-        ask: Ask,
-    ) -> Outcome {
-        let (parts, body) = request.into_parts();
-        let from = From { forwarder, carried: &carried, parts: &parts };
-        let answered = match self.kept.get(&ask.key).await {
-            Some(Kept::Passed) => None,
-            Some(Kept::Document(document)) => self.revalidate(&from, &ask, &document).await,
-            None => self.fetch(&from, &ask).await,
-        };
-        match answered {
-            Some(outcome) => outcome,
-            None => {
-                let request = Request::from_parts(parts, body);
-                forwarder.forward(client, carried, request, info, REASON, None).await
+        prepared: PreparedRequest<'_>,
+        context: &mut RequestContext<'_>,
+        body: Incoming,
+        request: DocumentRequest,
+    ) -> Reply {
+        let fetcher = Fetcher { forwarder, prepared: &prepared, context };
+        let reply = match self.documents.get(&request.key).await {
+            Some(Document::Uncacheable) => None,
+            Some(Document::Stored(document)) => {
+                self.revalidate(&fetcher, &request, &document).await
             }
+            None => self.fetch(&fetcher, &request).await,
+        };
+        match reply {
+            Some(reply) => reply,
+            None => forwarder.forward(context, body, prepared, REASON, None).await,
         }
     }
 
-    /// Asks whether a document is still the current one. `None`: to be forwarded.
-    async fn revalidate(&self, from: &From<'_>, ask: &Ask, document: &Document) -> Option<Outcome> {
-        let known = ask.known.as_ref() == Some(&document.etag);
-        let mut answer = match from.ask(Some(&document.etag)).await {
-            Ok(answer) => answer,
-            Err(outcome) => return Some(outcome),
+    /// Asks the upstream whether a document is current. `None`: the request must be forwarded.
+    async fn revalidate(
+        &self,
+        fetcher: &Fetcher<'_>,
+        request: &DocumentRequest,
+        document: &StoredDocument,
+    ) -> Option<Reply> {
+        let known = request.known.as_ref() == Some(&document.etag);
+        let mut response = match fetcher.fetch(Some(&document.etag)).await {
+            Ok(response) => response,
+            Err(reply) => return Some(reply),
         };
-        if answer.status() == StatusCode::NOT_MODIFIED {
-            if answer.headers().get(ETAG).is_some_and(|etag| *etag != document.etag) {
+        if response.status() == StatusCode::NOT_MODIFIED {
+            if response.headers().get(ETAG).is_some_and(|etag| *etag != document.etag) {
                 return None;
             }
-            let mut fresh = std::mem::take(answer.headers_mut());
+            let mut fresh = std::mem::take(response.headers_mut());
             let _kept = headers::remove_hop_by_hop(&mut fresh);
-            let response = document.confirmed(fresh, known);
-            return Some(Outcome { response, answer: Answer::Hit, reason: "revalidated" });
+            let response = document.revalidated(fresh, known);
+            let (cache_status, reason) = (CacheStatus::Hit, "revalidated");
+            return Some(Reply { response, cache_status, reason });
         }
-        match self.take(from, answer, ask).await {
-            Taken::Document(document, outcome) => {
-                self.keep(&ask.key, Kept::Document(document)).await;
-                Some(outcome)
+        match self.read(fetcher, response, request).await {
+            FetchOutcome::Stored(document, reply) => {
+                self.store(&request.key, Document::Stored(document)).await;
+                Some(reply)
             }
-            Taken::Passed(outcome) => {
-                self.keep(&ask.key, Kept::Passed).await;
-                outcome
+            FetchOutcome::Uncacheable(reply) => {
+                self.store(&request.key, Document::Uncacheable).await;
+                reply
             }
-            Taken::Other(outcome) => Some(outcome),
+            FetchOutcome::Other(reply) => Some(reply),
         }
     }
 
-    /// Fetches a document that is not kept, together with all who want it. `None`: to be forwarded.
-    async fn fetch(&self, from: &From<'_>, ask: &Ask) -> Option<Outcome> {
-        // What the fetch brought to this very request, if it is the one that fetched.
+    /// Fetches a document that is not in memory, once for all concurrent requests. `None`: the request must be forwarded.
+    async fn fetch(&self, fetcher: &Fetcher<'_>, request: &DocumentRequest) -> Option<Reply> {
+        // The reply to this request, if it is the one that fetches.
         let mut own = None;
         let fetch = async {
-            match from.ask(None).await {
-                Err(outcome) => own = Some(outcome),
-                Ok(answer) => match self.take(from, answer, ask).await {
-                    Taken::Document(document, outcome) => {
-                        own = Some(outcome);
-                        return Ok(Kept::Document(document));
+            match fetcher.fetch(None).await {
+                Err(reply) => own = Some(reply),
+                Ok(response) => match self.read(fetcher, response, request).await {
+                    FetchOutcome::Stored(document, reply) => {
+                        own = Some(reply);
+                        return Ok(Document::Stored(document));
                     }
-                    Taken::Passed(outcome) => {
-                        own = outcome;
-                        return Ok(Kept::Passed);
+                    FetchOutcome::Uncacheable(reply) => {
+                        own = reply;
+                        return Ok(Document::Uncacheable);
                     }
-                    Taken::Other(outcome) => own = Some(outcome),
+                    FetchOutcome::Other(reply) => own = Some(reply),
                 },
             }
-            Err(NotKept)
+            Err(NotStored)
         };
-        let got = Box::pin(self.kept.try_get_with_by_ref(&ask.key, fetch)).await;
+        let fetched = Box::pin(self.documents.try_get_with_by_ref(&request.key, fetch)).await;
         if own.is_some() {
-            self.metrics.documents(self.kept.weighted_size());
+            self.metrics.documents(self.documents.weighted_size());
             return own;
         }
-        match got {
-            Ok(Kept::Document(document)) => self.revalidate(from, ask, &document).await,
-            Ok(Kept::Passed) | Err(_) => None,
+        match fetched {
+            Ok(Document::Stored(document)) => self.revalidate(fetcher, request, &document).await,
+            Ok(Document::Uncacheable) | Err(_) => None,
         }
     }
 
-    /// Reads what may be kept of an answer that is not a 304.
-    async fn take(&self, from: &From<'_>, answer: Response<pool::Body>, ask: &Ask) -> Taken {
-        let relay = |answer| Outcome {
-            response: relay_answer(answer, from.carried.hold(), None),
-            answer: Answer::Forward,
-            reason: REASON.as_str(),
+    /// Reads a response that is not a 304 into memory, if it may be stored.
+    async fn read(
+        &self,
+        fetcher: &Fetcher<'_>,
+        response: Response<pool::Body>,
+        request: &DocumentRequest,
+    ) -> FetchOutcome {
+        let relay = |response| {
+            let response = relay_response(response, fetcher.prepared.guards(), None);
+            Reply::forwarded(response, REASON.as_str())
         };
-        let large = answer.body().size_hint().lower() > DOCUMENT_BYTES_MAX as u64;
-        let etag = Document::etag(answer.status(), answer.headers()).cloned();
+        let large = response.body().size_hint().lower() > DOCUMENT_BYTES_MAX as u64;
+        let etag = StoredDocument::etag(response.status(), response.headers()).cloned();
         let Some(etag) = etag.filter(|_| !large) else {
-            let lasting = answer.status() == StatusCode::OK;
-            let outcome = relay(answer);
-            return if lasting { Taken::Passed(Some(outcome)) } else { Taken::Other(outcome) };
+            let is_ok = response.status() == StatusCode::OK;
+            let reply = relay(response);
+            return if is_ok {
+                FetchOutcome::Uncacheable(Some(reply))
+            } else {
+                FetchOutcome::Other(reply)
+            };
         };
-        let Ok(_permit) = self.fetches.try_acquire() else { return Taken::Other(relay(answer)) };
-        let (mut parts, body) = answer.into_parts();
+        let Ok(_permit) = self.fetches.try_acquire() else {
+            return FetchOutcome::Other(relay(response));
+        };
+        let (mut parts, body) = response.into_parts();
         let _kept = headers::remove_hop_by_hop(&mut parts.headers);
         match read_body(body, DOCUMENT_BYTES_MAX).await {
             Ok(bytes) => {
-                let known = ask.known.as_ref() == Some(&etag);
-                let document = Arc::new(Document::new(etag, &parts.headers, bytes));
+                let known = request.known.as_ref() == Some(&etag);
+                let document = Arc::new(StoredDocument::new(etag, &parts.headers, bytes));
                 let response = document.first(parts.headers, known);
-                let outcome =
-                    Outcome { response, answer: Answer::Forward, reason: REASON.as_str() };
-                Taken::Document(document, outcome)
+                FetchOutcome::Stored(document, Reply::forwarded(response, REASON.as_str()))
             }
-            Err(UpstreamError::TooLong(_)) => Taken::Passed(None),
+            Err(UpstreamError::TooLong(_)) => FetchOutcome::Uncacheable(None),
             Err(error) => {
                 tracing::debug!(%error, "a document broke off");
                 let status = Status::upstream_lost();
-                Taken::Other(Outcome::error(&parts.headers, &status, REASON.as_str()))
+                FetchOutcome::Other(Reply::error(&parts.headers, &status, REASON.as_str()))
             }
         }
     }
 
-    async fn keep(&self, key: &Key, kept: Kept) {
-        self.kept.insert(key.clone(), kept).await;
-        self.metrics.documents(self.kept.weighted_size());
+    async fn store(&self, key: &Key, document: Document) {
+        self.documents.insert(key.clone(), document).await;
+        self.metrics.documents(self.documents.weighted_size());
     }
 }
 
@@ -231,10 +241,10 @@ impl Documents {
 const REASON: Reason = Reason::NonResource;
 
 /// kubectl, client-go and a few others each ask in their own form: some megabytes for each in an ordinary cluster.
-const KEPT_BYTES_MAX: u64 = 64 << 20;
+const DOCUMENTS_BYTES_MAX: u64 = 64 << 20;
 /// `/openapi/v2` of a cluster with hundreds of CRDs; a larger document is forwarded.
 const DOCUMENT_BYTES_MAX: usize = 16 << 20;
 /// What reads into memory at a time; whoever comes beyond is forwarded, as a stream.
 const FETCHES_MAX: usize = 4;
 /// How long what nobody asks for is kept at most, and how long what was too large is not tried again.
-const KEPT_MAX: Duration = Duration::from_secs(600);
+const TIME_TO_LIVE: Duration = Duration::from_secs(600);

@@ -1,76 +1,72 @@
-//! How much of the ways to the upstream one client may take up at once.
+//! The upstream quota: the limit of one client on upstream concurrency.
 //!
-//! Before kube-apiserver itself each client has connections of its own; behind Weir all share the same, and whoever held every place on them would
-//! keep all others out. So one address has at most half of each kind. It is told by its address and not by its user, since of what is
-//! forwarded nobody asks here whose it is, and one user may have any number of tokens.
+//! Each client of kube-apiserver has connections of its own. Behind Weir all clients share connections, so that a client with all
+//! of their streams would keep the others out. One address therefore gets at most half of each kind of stream. The key is the client's address
+//! and not its user, since Weir does not authenticate forwarded requests, and one user may have any number of tokens
+//! (`docs/decisions/upstream-quota.md`).
 //!
-//! In sidecar mode all clients are one, and have all of it.
+//! In sidecar mode all clients are one client, and there is no quota.
 
-use crate::server::connection::Client;
-use crate::server::connection::permits::{Addresses, Seat};
+use std::net::IpAddr;
+
+use crate::server::connection::permits::{ClientPermit, PerClientLimiter};
 use crate::upstream::TrafficClass;
 
-/// See the module.
+/// Limits the open upstream requests of each client.
 #[derive(Debug)]
-pub(crate) struct Shares {
-    requests: Addresses,
-    streams: Addresses,
-    upgrades: Addresses,
+pub(crate) struct UpstreamQuota {
+    requests: PerClientLimiter,
+    streams: PerClientLimiter,
+    upgrades: PerClientLimiter,
 }
 
-/// A place on the way to the upstream, given back when dropped.
-pub(crate) type Share = Seat;
+/// The right of a client to one open upstream request, released when dropped.
+pub(crate) type QuotaPermit = ClientPermit;
 
-impl Shares {
-    /// Nobody has anything yet.
+impl UpstreamQuota {
+    /// Creates a quota that no client has used.
     pub(crate) fn new() -> Self {
         Self {
-            requests: Addresses::new("forwarded requests"),
-            streams: Addresses::new("forwarded streams"),
-            upgrades: Addresses::new("upgrades"),
+            requests: PerClientLimiter::new("forwarded requests"),
+            streams: PerClientLimiter::new("forwarded streams"),
+            upgrades: PerClientLimiter::new("upgrades"),
         }
     }
 
-    /// One more of a client, where there are so many for all; `None` if it has half of them already.
-    pub(crate) fn take(&self, client: &Client, class: TrafficClass, all: usize) -> Option<Share> {
-        let addresses = match class {
+    /// Acquires a permit for `address`, where `streams_max` are available to all clients. Returns `None` if the client has half
+    /// of them.
+    pub(crate) fn try_acquire(
+        &self,
+        address: Option<IpAddr>,
+        class: TrafficClass,
+        streams_max: usize,
+    ) -> Option<QuotaPermit> {
+        let limiter = match class {
             TrafficClass::Request | TrafficClass::Read | TrafficClass::List => &self.requests,
             TrafficClass::Stream => &self.streams,
             TrafficClass::Upgrade => &self.upgrades,
         };
-        addresses.seat(client.address, all / 2, ())
+        limiter.try_acquire(address, streams_max / 2, ())
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::net::IpAddr;
-
-    use tokio_util::sync::CancellationToken;
-
     use super::*;
-    use crate::auth::peer::Peer;
-    use crate::server::accept::listener::ListenerKind;
 
     #[test]
     fn one_client_leaves_half_to_the_others() {
-        let client = |address: [u8; 4]| Client {
-            listener: ListenerKind::Tls,
-            address: Some(IpAddr::from(address)),
-            peer: Peer::default(),
-            draining: CancellationToken::new(),
-        };
-        let (greedy, other) = (client([192, 0, 2, 1]), client([192, 0, 2, 2]));
-        let shares = Shares::new();
+        let [greedy, other] = [1, 2].map(|last| Some(IpAddr::from([192, 0, 2, last])));
+        let quota = UpstreamQuota::new();
         for class in [TrafficClass::Request, TrafficClass::Stream, TrafficClass::Upgrade] {
-            let mut taken = Vec::new();
-            while let Some(share) = shares.take(&greedy, class, 9) {
-                taken.push(share);
+            let mut permits = Vec::new();
+            while let Some(permit) = quota.try_acquire(greedy, class, 9) {
+                permits.push(permit);
             }
-            assert_eq!(taken.len(), 4);
-            assert!(shares.take(&other, class, 9).is_some());
-            taken.pop();
-            assert!(shares.take(&greedy, class, 9).is_some());
+            assert_eq!(permits.len(), 4);
+            assert!(quota.try_acquire(other, class, 9).is_some());
+            permits.pop();
+            assert!(quota.try_acquire(greedy, class, 9).is_some());
         }
     }
 }

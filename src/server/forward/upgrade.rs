@@ -7,16 +7,17 @@
 use std::sync::Arc;
 
 use http::header::{CONNECTION, UPGRADE};
-use http::{Response, StatusCode};
+use http::request::Parts;
+use http::{HeaderValue, Response, StatusCode, Version};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use tokio::io::copy_bidirectional_with_sizes;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::server::forward::quota::Share;
+use crate::server::forward::quota::QuotaPermit;
+use crate::server::http::body::Body;
 use crate::server::http::headers;
-use crate::server::http::response::Body;
 use crate::server::metrics::ServerMetrics;
 use crate::upstream::pool;
 
@@ -31,12 +32,12 @@ pub(crate) struct Splicer {
 }
 
 impl Splicer {
-    /// Relays a 101, and from then on bytes; `share` is held to their end. `None` if one of the sides can't be upgraded after all.
+    /// Relays a 101, and from then on bytes; `quota` is held to their end. `None` if one of the sides can't be upgraded after all.
     pub(crate) fn splice(
         &self,
         client: Option<OnUpgrade>,
         mut answer: Response<pool::Body>,
-        share: Option<Arc<Share>>,
+        quota: Option<Arc<QuotaPermit>>,
     ) -> Option<Response<Body>> {
         let client = client?;
         let upstream = answer.extensions_mut().remove::<OnUpgrade>()?;
@@ -48,7 +49,7 @@ impl Splicer {
             if let Some(Err(error)) = joined {
                 tracing::debug!(%error, "an upgraded connection ended");
             }
-            drop((guard, share));
+            drop((guard, quota));
         });
 
         let mut response = Response::new(Body::empty());
@@ -64,6 +65,18 @@ impl Splicer {
         }
         *response.headers_mut() = relayed;
         Some(response)
+    }
+}
+
+/// Returns the protocol of the upgrade that a request asks for. HTTP/2 has no upgrades, and HTTP/1.0 ignores the header.
+pub(crate) fn requested_upgrade(request: &Parts) -> Option<HeaderValue> {
+    (request.version == Version::HTTP_11).then(|| headers::upgrade(&request.headers)).flatten()
+}
+
+/// Makes hyper close the client's connection if a requested upgrade failed.
+pub(crate) fn close_if_not_upgraded(upgrade_requested: bool, response: &mut Response<Body>) {
+    if upgrade_requested && response.status() != StatusCode::SWITCHING_PROTOCOLS {
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
 }
 

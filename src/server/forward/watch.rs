@@ -12,7 +12,7 @@ use http::HeaderMap;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use http_body::{Body, Frame, SizeHint};
 
-use crate::server::cached::watch_stream::Drain;
+use crate::server::drain::Drain;
 use crate::upstream::pool;
 
 /// See the module.
@@ -35,8 +35,8 @@ impl ForwardedWatch {
     /// Relays `body` until it ends, or until Weir drains.
     pub(crate) fn new(body: pool::Body, drain: Drain) -> Self {
         let end = Box::pin(async move {
-            drain.begins.cancelled().await;
-            tokio::time::sleep_until(drain.moment()).await;
+            drain.started.cancelled().await;
+            tokio::time::sleep_until(drain.random_end()).await;
         });
         Self { body, end, due: false, whole: true }
     }

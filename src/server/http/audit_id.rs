@@ -1,20 +1,20 @@
-//! The `Audit-ID` of an answer: what the request itself gave, else a random UUID, as upstream.
+//! The `Audit-ID` of a response: that of the request if it has one, else a random UUID, as in the API server.
 //!
-//! The UUIDs must be unique in an audit log, and nobody may foresee them: a client may name its own, and would otherwise put its requests under the
-//! one that somebody else's is about to get. So they are made of what the provider of TLS's keys draws, and a general purpose generator won't do; but
-//! a draw costs as much for one as for many, so that each thread draws many at once.
+//! The UUIDs must be unique in an audit log and unpredictable: a client may choose the id of its own requests, and could otherwise log them
+//! under the id that another request is about to get. They are therefore drawn from the cryptographic generator that also makes TLS keys. A draw of many
+//! costs as much as one, so each thread draws many at once.
 //!
-//! The header is marked as sensitive, which here means only that HPACK never puts it into its table of recent values: no two are alike, each would
-//! push out a header that does come again, and the table would be searched for it in vain.
+//! The header is marked as sensitive, which here only keeps it out of HPACK's table of recent values: no two are alike, so each would
+//! evict a header that is sent again, and the table would be searched for it without a match.
 
 use std::cell::RefCell;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-/// The header of an identity that the upstream gives each request.
+/// The header with the id of a request in the audit log.
 pub(crate) const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 
-/// The request's own, verbatim, else a random UUID.
+/// Returns the id in the request's headers unchanged, or a random UUID.
 pub(crate) fn audit_id(request: &HeaderMap) -> HeaderValue {
     let given = request.get(AUDIT_ID).filter(|given| !given.is_empty());
     let mut id = given.cloned().unwrap_or_else(random);
@@ -45,12 +45,12 @@ fn uuid() -> uuid::Uuid {
 }
 
 thread_local! {
-    /// Drawn and not used yet; each is handed out once.
+    /// Random bytes that were drawn and not used yet. Each element is used once.
     static DRAWN: RefCell<Vec<[u8; UUID_BYTES]>> = const { RefCell::new(Vec::new()) };
 }
 
 const UUID_BYTES: usize = 16;
-/// 1 KB a thread; the draw is a hundredth of what it is for one then.
+/// 1 KB per thread. A UUID then costs a hundredth of a single draw.
 const DRAWN_AT_ONCE: usize = 64;
 
 #[cfg(test)]
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_is_another_uuid_of_version_4() {
+    fn each_id_is_a_new_uuid_of_version_4() {
         let all: HashSet<_> = (0..DRAWN_AT_ONCE * 3)
             .map(|_| {
                 let id = audit_id(&HeaderMap::new());
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn a_given_one_is_kept_and_none_is_for_hpack_to_remember() {
+    fn the_id_of_a_request_is_kept_and_all_ids_are_sensitive() {
         let mut request = HeaderMap::new();
         assert!(audit_id(&request).is_sensitive());
         request.insert(AUDIT_ID, HeaderValue::from_static("given"));

@@ -1,8 +1,10 @@
-//! Which headers cross Weir: hop-by-hop ones end here, and a client's own credential where another identity is carried
-//! ([`crate::server::forward::identity`]; design, sections 8 and 9).
+//! Request and response headers: which of them cross Weir, and those that Weir itself reads.
 //!
-//! Invariant: hop-by-hop headers are removed first, and `Connection` may not name an identity header, so that nobody
-//! can have the impersonation of a request removed on its way.
+//! Hop-by-hop headers end at Weir, and so does a client's credential where another identity is forwarded
+//! ([`crate::server::forward::identity`]).
+//!
+//! Invariant: hop-by-hop headers are removed first, and `Connection` may not name an identity header, so that no client
+//! can have the impersonation headers of a request removed on the way.
 
 use std::net::IpAddr;
 
@@ -14,18 +16,26 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 pub(crate) use crate::auth::bearer::PROTOCOL_TOKEN_PREFIX;
 
-/// A `Connection` header that names an identity header; such a request is refused.
+/// The error for a `Connection` header that names this identity header. Such a request is refused.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct IdentityNamed(pub(crate) String);
 
-/// Removes what belongs to one connection only, including what `Connection` names.
+/// Names how a response was made and why. As a request header with the value `bypass` it asks for the upstream's response.
+pub(crate) const CACHE_HEADER: HeaderName = HeaderName::from_static("x-weir-cache");
+
+/// Whether a request asks for the upstream's response.
+pub(crate) fn bypasses_cache(headers: &HeaderMap) -> bool {
+    headers.get(CACHE_HEADER).is_some_and(|value| value.as_bytes() == b"bypass")
+}
+
+/// Removes the headers that belong to one connection only, including those that `Connection` names.
 pub(crate) fn remove_hop_by_hop(headers: &mut HeaderMap) -> Result<(), IdentityNamed> {
     let named: Vec<HeaderName> = connection_names(headers).collect();
     for name in named {
         if is_identity(&name) {
             return Err(IdentityNamed(name.to_string()));
         }
-        // Framing is hyper's: a request without its length would be read differently by the next reader.
+        // hyper needs these for framing and routing: without its length, the upstream would read the request differently.
         if name != CONTENT_LENGTH && name != http::header::HOST {
             headers.remove(name);
         }
@@ -39,30 +49,31 @@ pub(crate) fn remove_hop_by_hop(headers: &mut HeaderMap) -> Result<(), IdentityN
     Ok(())
 }
 
-/// The headers that `Connection` names.
+/// Returns the headers that `Connection` names.
 pub(crate) fn connection_names(headers: &HeaderMap) -> impl Iterator<Item = HeaderName> {
     connection_tokens(headers).filter_map(|token| HeaderName::from_bytes(token.as_bytes()).ok())
 }
 
-/// Removes a client's credentials, wherever they stand. `Impersonate-*` is none: the upstream judges it by the rights of who is carried.
+/// Removes a client's credentials from all headers. `Impersonate-*` is not a credential: the upstream checks it against the rights of
+/// the forwarded identity.
 pub(crate) fn remove_credentials(headers: &mut HeaderMap) {
     headers.remove(AUTHORIZATION);
     remove_proxy_credentials(headers);
     remove_protocol_token(headers);
 }
 
-/// Removes what is meant for a proxy: no API server reads it.
+/// Removes credentials for a proxy, which no API server reads.
 pub(crate) fn remove_proxy_credentials(headers: &mut HeaderMap) {
     headers.remove(PROXY_AUTHORIZATION);
 }
 
-/// Whether a request wants to act as somebody else.
+/// Whether a request asks for impersonation.
 pub(crate) fn impersonates(headers: &HeaderMap) -> bool {
     headers.keys().any(|name| name.as_str().starts_with(IMPERSONATE_PREFIX))
 }
 
-/// The protocol that an HTTP/1.1 request asks to be upgraded to. `h2c` is none: Java's client offers it on every plain
-/// connection, and means it for this connection only.
+/// Returns the protocol of an upgrade that an HTTP/1.1 request asks for. `h2c` does not count: Java's client offers it on every plain
+/// connection, and it concerns that connection only.
 pub(crate) fn upgrade(headers: &HeaderMap) -> Option<HeaderValue> {
     if !connection_tokens(headers).any(|token| token.eq_ignore_ascii_case("upgrade")) {
         return None;
@@ -70,7 +81,12 @@ pub(crate) fn upgrade(headers: &HeaderMap) -> Option<HeaderValue> {
     headers.get(UPGRADE).filter(|value| !value.as_bytes().eq_ignore_ascii_case(b"h2c")).cloned()
 }
 
-/// Adds the client's address to `X-Forwarded-For`, as every proxy on the way does.
+/// Whether the protocol of an upgrade is WebSocket.
+pub(crate) fn is_websocket(protocol: &HeaderValue) -> bool {
+    protocol.as_bytes().eq_ignore_ascii_case(b"websocket")
+}
+
+/// Appends the client's address to `X-Forwarded-For`, as every proxy does.
 pub(crate) fn append_forwarded_for(headers: &mut HeaderMap, client: IpAddr) {
     let mut value = Vec::new();
     for given in headers.get_all(FORWARDED_FOR) {
@@ -79,7 +95,7 @@ pub(crate) fn append_forwarded_for(headers: &mut HeaderMap, client: IpAddr) {
     }
     value.extend_from_slice(client.to_string().as_bytes());
     if let Ok(value) = HeaderValue::from_maybe_shared(bytes::Bytes::from(value)) {
-        // It tells of the way only, and a request with as many headers as fit goes without it.
+        // The header is informative only: a request whose header map is full is forwarded without it.
         drop(headers.try_insert(FORWARDED_FOR, value));
     }
 }
@@ -98,13 +114,13 @@ fn is_identity(name: &HeaderName) -> bool {
     let name = name.as_str();
     name == "authorization"
         || name == FORWARDED_FOR.as_str()
-        // It may hold a token.
+        // The header may hold a token.
         || name == PROTOCOL.as_str()
         || name.starts_with(REMOTE_PREFIX)
         || name.starts_with(IMPERSONATE_PREFIX)
 }
 
-/// A browser's WebSocket carries its bearer token as a sub-protocol; it is an `Authorization` like any other.
+/// Removes the bearer token that a browser's WebSocket carries as a sub-protocol. It is a credential like `Authorization`.
 fn remove_protocol_token(headers: &mut HeaderMap) {
     if !headers.contains_key(PROTOCOL) {
         return;
@@ -125,8 +141,8 @@ fn remove_protocol_token(headers: &mut HeaderMap) {
     }
 }
 
-/// RFC 9110 section 7.6.1 and what Go's reverse proxy removes. `Trailer` stays, since trailers are relayed; `Expect` goes,
-/// since Weir itself says 100 when it begins to read the body.
+/// The headers of RFC 9110 section 7.6.1, and those that Go's reverse proxy removes. `Trailer` stays, since trailers are relayed. `Expect` is
+/// removed, since Weir itself sends the 100 when it begins to read the body.
 const HOP_BY_HOP: [HeaderName; 9] = [
     CONNECTION,
     HeaderName::from_static("keep-alive"),
@@ -175,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn connection_may_not_name_an_identity() {
+    fn connection_may_not_name_an_identity_header() {
         for name in [
             "Impersonate-User",
             "x-remote-user",
@@ -218,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn an_upgrade_needs_both_headers_and_h2c_is_none() {
+    fn an_upgrade_needs_both_headers_and_h2c_does_not_count() {
         let websocket = headers(&[("connection", "keep-alive, Upgrade"), ("upgrade", "websocket")]);
         assert_eq!(upgrade(&websocket), Some(HeaderValue::from_static("websocket")));
         assert_eq!(upgrade(&headers(&[("upgrade", "websocket")])), None);
@@ -227,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn the_client_is_appended_to_those_before_it() {
+    fn the_client_is_appended_to_the_addresses_before_it() {
         let mut given =
             headers(&[("x-forwarded-for", "10.0.0.1"), ("x-forwarded-for", "10.0.0.2")]);
         append_forwarded_for(&mut given, IpAddr::from([127, 0, 0, 1]));

@@ -7,19 +7,19 @@ fn text(registry: &Registry) -> String {
 }
 
 #[test]
-fn requests_are_counted_by_resource_answer_and_reason() {
+fn requests_are_counted_by_resource_cache_status_and_reason() {
     let registry = Registry::new();
     let metrics = ServerMetrics::register(&registry).unwrap();
     let pods = metrics.resource(Some(&GroupVersionResource::new("", "v1", "pods")));
-    pods.request("list", Answer::Hit, "", 200, Duration::from_millis(1));
-    pods.request("list", Answer::Forward, "consistent", 200, Duration::from_millis(1));
-    metrics.resource(None).request("other", Answer::Error, "host", 403, Duration::ZERO);
+    pods.request("list", CacheStatus::Hit, "", 200, Duration::from_millis(1));
+    pods.request("list", CacheStatus::Forward, "consistent", 200, Duration::from_millis(1));
+    metrics.resource(None).request("other", CacheStatus::Error, "host", 403, Duration::ZERO);
     let text = text(&registry);
     for line in [
-        r#"weir_requests_total{answer="hit",code="200",group="",reason="",resource="pods",verb="list",version="v1"} 1"#,
-        r#"weir_requests_total{answer="forward",code="200",group="",reason="consistent",resource="pods",verb="list",version="v1"} 1"#,
-        r#"weir_requests_total{answer="error",code="403",group="",reason="host",resource="other",verb="other",version=""} 1"#,
-        r#"weir_request_duration_seconds_count{answer="hit",verb="list"} 1"#,
+        r#"weir_requests_total{cache_status="hit",code="200",group="",reason="",resource="pods",verb="list",version="v1"} 1"#,
+        r#"weir_requests_total{cache_status="forward",code="200",group="",reason="consistent",resource="pods",verb="list",version="v1"} 1"#,
+        r#"weir_requests_total{cache_status="error",code="403",group="",reason="host",resource="other",verb="other",version=""} 1"#,
+        r#"weir_request_duration_seconds_count{cache_status="hit",verb="list"} 1"#,
     ] {
         assert!(text.contains(line), "{line} is missing in\n{text}");
     }

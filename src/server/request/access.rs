@@ -1,228 +1,163 @@
-//! The gate before the caches: who asks, whether they may, and in whose name a request goes on (semantics.md §12; design, section 8).
+//! Access control in front of the caches: authentication, authorization, and the identity of forwarded requests
+//! (`docs/semantics.md` §12).
 //!
-//! In sidecar mode there is none: every client is Weir. In gateway mode nothing is answered from memory before [`Access::admit`] has said yes, and
-//! nothing is forwarded but in the name that [`Access::carry`] says. What a request is about comes from the one parse of its path
-//! ([`RequestInfo`]), so that what is authorized is what is served.
+//! In sidecar mode there is none: every client acts as Weir. In gateway mode no response comes from a cache before [`Access::admit`] has
+//! allowed it, and no request is forwarded but with the identity that [`Access::forwarded_identity`] returns. Both use the one parse
+//! of the request's path ([`RequestContext::info`]), so that what is authorized is what is served.
 //!
-//! What cannot be told here (a review that is not answered) is never a yes and never a no: the request goes to the upstream with its own
-//! credential. A wrong credential is a 401 wherever it would not be seen upstream: a certificate ends at Weir's own TLS, so that its request
-//! would arrive as nobody's.
+//! If a review fails, the request is neither allowed nor denied here. It is forwarded with the client's own credential, and the API server
+//! decides. A wrong credential is a 401 wherever the API server would not see it: a client certificate ends at Weir's own TLS, so that
+//! its request would arrive without a credential.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use http::{HeaderMap, StatusCode};
-
-use crate::api::request_info::{RequestInfo, Verb};
+use crate::api::request_info::Verb;
 use crate::api::status::Status;
 use crate::auth::attributes::Attributes;
 use crate::auth::authenticator::{AuthenticationError, Authenticator, PresentedCredential};
 use crate::auth::authorizer::Authorizer;
-use crate::auth::bearer::BearerToken;
-use crate::auth::decision::{Decision, DecisionSource};
 use crate::auth::forbidden;
 use crate::auth::reauthorization::Reauthorization;
-use crate::auth::user::{Identity, User};
+use crate::auth::user::Identity;
 use crate::auth::x509::handshake::Hints;
 use crate::config::Anonymous;
-use crate::server::connection::Client;
+use crate::server::connection::client::Client;
 use crate::server::delegate::Reason;
-use crate::server::forward::identity::{Carry, IdentityNames};
-use crate::server::http::response;
+use crate::server::forward::identity::{ForwardedIdentity, IdentityNames};
+use crate::server::http::refusal;
+use crate::server::request::auth::Caller;
+use crate::server::request::bypass::{Bypass, Rejection};
+use crate::server::request::context::RequestContext;
 
-/// See the module.
+/// The access control of a server.
 pub struct Access {
+    /// `None` in sidecar mode.
     gateway: Option<Gateway>,
 }
 
-/// What judges clients in gateway mode.
+/// The access control of gateway mode.
 pub struct Gateway {
-    /// Tells who they are.
+    /// Authenticates clients.
     pub authenticator: Arc<Authenticator>,
-    /// Tells what they may.
+    /// Authorizes requests.
     pub authorizer: Arc<Authorizer>,
-    /// What becomes of requests without a credential.
+    /// How requests without a credential are treated.
     pub anonymous: Anonymous,
-    /// How often the right to an open watch is looked at again.
+    /// How often an open watch is authorized again; `None` for never.
     pub watch_recheck: Option<Duration>,
-    /// How users go on whose credential cannot be relayed.
-    pub vouching: Option<Vouching>,
+    /// How users are asserted upstream whose credential cannot be forwarded.
+    pub user_assertion: Option<UserAssertion>,
 }
 
-/// How the upstream is told of a user whose credential ends at Weir (a certificate, a front proxy's word).
+/// How a user is asserted upstream whose credential ends at Weir (a certificate, or the headers of a front proxy).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Vouching {
-    /// By X-Remote-* headers on connections with Weir's front-proxy certificate.
+pub enum UserAssertion {
+    /// By `X-Remote-*` headers on connections with Weir's front-proxy certificate.
     FrontProxy,
     /// By impersonation with Weir's own identity.
     Impersonate,
 }
 
-/// Who asks, as far as that can be told without asking anybody.
-pub(crate) enum Caller {
-    /// Weir itself: sidecar mode.
-    Weir,
-    /// A client of its own.
-    Client(PresentedCredential),
-}
-
-impl Caller {
-    /// Who it is, where that can be told without asking.
-    pub(crate) fn identity(&self) -> Option<&Identity> {
-        match self {
-            Self::Client(PresentedCredential::User(identity)) => Some(identity),
-            _ => None,
-        }
-    }
-
-    /// Whether it is a token among a WebSocket's sub-protocols that tells who it is.
-    pub(crate) fn is_known_by_protocol(&self, headers: &HeaderMap) -> bool {
-        matches!(self, Self::Client(PresentedCredential::Token(_)))
-            && BearerToken::is_in_protocols(headers)
-    }
-}
-
-/// What was found out about a request on its way to a cache; for the audit log too.
-#[derive(Debug)]
-pub(crate) struct Judged {
-    /// Who asks.
-    pub(crate) identity: Option<Identity>,
-    /// Whether they may.
-    pub(crate) decision: Option<Decision>,
-    /// When the request's head was read.
-    pub(crate) received: SystemTime,
-}
-
-/// Why a request is not answered from a cache.
-#[derive(Debug)]
-pub(crate) enum NotAdmitted {
-    /// The upstream will judge.
-    Forward(Reason),
-    /// The upstream's own no, worded here.
-    Refuse(Status, &'static str),
-}
-
-impl Judged {
-    /// Nothing is known yet.
-    pub(crate) fn now() -> Self {
-        Self { identity: None, decision: None, received: SystemTime::now() }
-    }
-
-    /// Whether something was used beyond its time since the upstream cannot be asked.
-    pub(crate) fn is_stale(&self) -> bool {
-        self.identity.as_ref().is_some_and(|identity| identity.stale)
-            || self
-                .decision
-                .as_ref()
-                .is_some_and(|decision| decision.source == DecisionSource::Stale)
-    }
-
-    /// Who asks, if that is known.
-    pub(crate) fn user(&self) -> Option<&User> {
-        self.identity.as_ref().map(|identity| &*identity.user)
-    }
-}
-
 impl Access {
-    /// Sidecar mode.
+    /// Returns the access control of sidecar mode.
     pub fn sidecar() -> Self {
         Self { gateway: None }
     }
 
-    /// Gateway mode.
+    /// Returns the access control of gateway mode.
     pub fn gateway(gateway: Gateway) -> Self {
         Self { gateway: Some(gateway) }
     }
 
-    /// Whose certificates are asked for; `None` in sidecar mode, where none are.
+    /// Returns the CAs that clients are asked for certificates of; `None` in sidecar mode, where clients are asked for none.
     pub(crate) fn hints(&self) -> Option<Hints> {
         self.gateway.as_ref().map(|gateway| gateway.authenticator.hints())
     }
 
-    /// What clients may not say of themselves.
+    /// Returns the names of the identity headers that clients may not send.
     pub(crate) fn identity_names(&self) -> IdentityNames {
         match &self.gateway {
-            Some(gateway) => IdentityNames::of(gateway.authenticator.proxy_headers()),
+            Some(gateway) => IdentityNames::new(gateway.authenticator.proxy_headers()),
             None => IdentityNames::default(),
         }
     }
 
-    /// Who asks. The error is the answer, and its word in metrics.
-    pub(crate) fn caller(
-        &self,
-        client: &Client,
-        headers: &HeaderMap,
-    ) -> Result<Caller, (Status, &'static str)> {
+    /// Returns the sender of a request, without a review.
+    pub(crate) fn caller(&self, context: &RequestContext<'_>) -> Result<Caller, Rejection> {
         let Some(gateway) = &self.gateway else { return Ok(Caller::Weir) };
-        match gateway.authenticator.presented_credential(&client.peer, headers) {
-            PresentedCredential::Invalid => Err((forbidden::unauthorized(), UNAUTHENTICATED)),
-            PresentedCredential::Unknown => Err((response::not_known_yet(), UNKNOWN)),
-            PresentedCredential::None if gateway.anonymous == Anonymous::Refuse => {
-                Err((forbidden::unauthorized(), UNAUTHENTICATED))
+        let unauthorized = || Err(Rejection::new(forbidden::unauthorized(), UNAUTHENTICATED));
+        match gateway
+            .authenticator
+            .presented_credential(&context.client.peer, &context.parts.headers)
+        {
+            PresentedCredential::Invalid => unauthorized(),
+            PresentedCredential::Unknown => {
+                Err(Rejection::new(refusal::settings_unknown(), UNKNOWN))
             }
+            PresentedCredential::None if gateway.anonymous == Anonymous::Refuse => unauthorized(),
             presented => Ok(Caller::Client(presented)),
         }
     }
 
-    /// In whose name a request goes on. The error is the answer.
-    pub(crate) fn carry(&self, caller: &Caller) -> Result<Carry, Status> {
+    /// Returns the identity with which a request is forwarded.
+    pub(crate) fn forwarded_identity(&self, caller: &Caller) -> Result<ForwardedIdentity, Status> {
         let identity = match caller {
-            Caller::Weir => return Ok(Carry::Weir),
+            Caller::Weir => return Ok(ForwardedIdentity::Weir),
             Caller::Client(PresentedCredential::User(identity)) => identity,
-            Caller::Client(_) => return Ok(Carry::AsIs),
+            Caller::Client(_) => return Ok(ForwardedIdentity::AsIs),
         };
         let user = Arc::clone(&identity.user);
-        match self.gateway.as_ref().and_then(|gateway| gateway.vouching) {
-            Some(Vouching::FrontProxy) => Ok(Carry::FrontProxy(user)),
-            Some(Vouching::Impersonate) => Ok(Carry::Impersonate(user)),
-            None => Err(cannot_vouch()),
+        match self.gateway.as_ref().and_then(|gateway| gateway.user_assertion) {
+            Some(UserAssertion::FrontProxy) => Ok(ForwardedIdentity::FrontProxy(user)),
+            Some(UserAssertion::Impersonate) => Ok(ForwardedIdentity::Impersonate(user)),
+            None => Err(cannot_assert_user()),
         }
     }
 
-    /// Whether a request may be answered from a cache, and for a watch how its right is looked at again. To be asked before a cache is touched,
-    /// so that none is started by somebody who may not use it.
+    /// Authenticates and authorizes a request that a cache could answer. For a watch it returns how the watch is authorized again. Call this
+    /// before a cache is used, so that no client starts a cache that it may not read.
     pub(crate) async fn admit(
         &self,
-        client: &Client,
+        context: &mut RequestContext<'_>,
         caller: &Caller,
-        info: &RequestInfo,
-        judged: &mut Judged,
-    ) -> Result<Option<Reauthorization>, NotAdmitted> {
+    ) -> Result<Option<Reauthorization>, Bypass> {
+        let RequestContext { client, info, auth, .. } = context;
         let (gateway, presented) = match (&self.gateway, caller) {
             (Some(gateway), Caller::Client(presented)) => (gateway, presented),
             (None, Caller::Weir) => return Ok(None),
-            // Cannot be: callers come from `caller`.
-            _ => return Err(NotAdmitted::Forward(Reason::Identity)),
+            // Unreachable: `caller` returns `Caller::Weir` only in sidecar mode.
+            _ => return Err(Reason::Identity.into()),
         };
         let authenticator = &gateway.authenticator;
         let identity = authenticator.authenticate_from(presented, client.peer.address).await;
         let identity = identity.map_err(|error| match error {
             AuthenticationError::Unauthorized => {
-                NotAdmitted::Refuse(forbidden::unauthorized(), UNAUTHENTICATED)
+                Rejection::new(forbidden::unauthorized(), UNAUTHENTICATED).into()
             }
-            AuthenticationError::Unavailable => NotAdmitted::Forward(Reason::Identity),
+            AuthenticationError::Unavailable => Bypass::Forward(Reason::Identity),
             AuthenticationError::TooManyRequests => {
-                NotAdmitted::Refuse(response::too_many(TOO_MANY), CROWDED)
+                Rejection::new(refusal::too_many_requests(TOO_MANY), THROTTLED).into()
             }
         })?;
-        let identity = &*judged.identity.insert(identity);
+        let identity = &*auth.identity.insert(identity);
         let attributes = Attributes::from_request(info);
         let decision = gateway.authorizer.authorize(&identity.user, &attributes).await;
-        let decision = decision.map_err(|_| NotAdmitted::Forward(Reason::Authorization))?;
-        let decision = judged.decision.insert(decision);
+        let decision = decision.map_err(|_| Reason::Authorization)?;
+        let decision = auth.decision.insert(decision);
         if !decision.allowed {
             let status = forbidden::forbidden(&identity.user, &attributes, &decision.reason);
-            return Err(NotAdmitted::Refuse(status, FORBIDDEN));
+            return Err(Rejection::new(status, FORBIDDEN).into());
         }
         if info.verb != Verb::Watch {
             return Ok(None);
         }
-        Ok(gateway.recheck(client, presented, identity, attributes))
+        Ok(gateway.reauthorization(client, presented, identity, attributes))
     }
 }
 
 impl Gateway {
-    fn recheck(
+    fn reauthorization(
         &self,
         client: &Client,
         presented: &PresentedCredential,
@@ -242,16 +177,16 @@ impl Gateway {
     }
 }
 
-fn cannot_vouch() -> Status {
+fn cannot_assert_user() -> Status {
     let message = "weir: a request of a certificate's user that is not answered from the cache can't be passed on; \
                    weir's configuration needs authentication.frontProxy or authentication.impersonate for that";
-    response::refusal(StatusCode::FORBIDDEN, "Forbidden", message.to_owned())
+    refusal::forbidden(message.to_owned())
 }
 
-/// The words of Weir's refusals in metrics.
+/// The label values of Weir's refusals in metrics.
 const UNAUTHENTICATED: &str = "unauthenticated";
 const FORBIDDEN: &str = "forbidden";
-const CROWDED: &str = "crowded";
+const THROTTLED: &str = "throttled";
 const UNKNOWN: &str = "identity";
 /// Of one address, which are not known yet.
 const TOO_MANY: &str = "weir: too many tokens of this address are being looked at";

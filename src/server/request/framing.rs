@@ -1,14 +1,14 @@
-//! What Weir and whoever stands before or behind it could read differently in a request's target or framing is refused, before anything else is
-//! looked at.
+//! Rejects requests whose target or framing another proxy or the API server could parse differently (request smuggling). This check comes
+//! before all others.
 //!
-//! hyper and h2 take a request apart, and Weir writes a new one from the parts, so bytes never reach the upstream that were not understood
-//! here. Left to be refused is what they understand more generously than Go's server does: codings before `chunked` (the body would arrive without
-//! its coding being told), a length that no body follows, targets that are no path. A fragment (`#`) is cut off by them before anybody looks, so
-//! that Weir and the upstream see the same path without it; a bare LF ends a line for both.
+//! hyper and h2 parse a request, and Weir writes a new one from the parts, so that the upstream never receives bytes that were not understood
+//! here. This module rejects what they accept more generously than Go's server: codings before `chunked` (the body would be forwarded without
+//! its coding), a length that no body follows, and targets that are not a path. They cut off a fragment (`#`) themselves, so
+//! that Weir and the upstream see the same path without it, and a bare LF ends a line for both.
 //!
-//! So are more header fields than anybody sends in earnest.
+//! It also rejects requests with more than [`HEADERS_MAX`] header fields.
 //!
-//! The client's connection is closed after it, for what follows on it is of doubtful origin.
+//! The client's connection is closed after a rejection, since the bytes that follow cannot be trusted.
 
 use http::header::{CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::request::Parts;
@@ -16,16 +16,16 @@ use http::uri::PathAndQuery;
 use http::{HeaderValue, StatusCode, Version};
 
 use crate::api::status::Status;
-use crate::server::connection::HEADERS_MAX;
-use crate::server::http::response::{self, Outcome};
+use crate::server::http::refusal;
+use crate::server::http::response::Reply;
 
-/// Judges a request. `ended` says whether it is known to have no body (left).
-pub(crate) fn check(request: &Parts, ended: bool) -> Result<(), Status> {
-    // hyper counts those of HTTP/1.1 only. A map that is full cannot be added to, and panics in who tries.
+/// Checks the target and the framing of a request.
+pub(crate) fn check(request: &Parts, has_body: bool) -> Result<(), Status> {
+    // hyper limits only the fields of HTTP/1.1. Inserting into a full map panics.
     if request.headers.len() > HEADERS_MAX {
         let message = format!("weir takes at most {HEADERS_MAX} header fields");
         let code = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
-        return Err(response::refusal(code, "RequestHeaderFieldsTooLarge", message));
+        return Err(refusal::refusal(code, "RequestHeaderFieldsTooLarge", message));
     }
     target(request)?;
     let codings = request.headers.get_all(TRANSFER_ENCODING).iter().collect::<Vec<_>>();
@@ -43,22 +43,22 @@ pub(crate) fn check(request: &Parts, ended: bool) -> Result<(), Status> {
     if chunked {
         return Err(bad_request("it has a Content-Length and a Transfer-Encoding"));
     }
-    if ended && digits.iter().any(|digit| *digit != b'0') {
+    if !has_body && digits.iter().any(|digit| *digit != b'0') {
         return Err(bad_request("its Content-Length is not that of its body"));
     }
     Ok(())
 }
 
-/// Weir's answer to it.
-pub(crate) fn refused(request: &Parts, status: &Status) -> Outcome {
-    let mut outcome = Outcome::error(&request.headers, status, "framing");
+/// Returns the response to a rejected request.
+pub(crate) fn rejected(request: &Parts, status: &Status) -> Reply {
+    let mut reply = Reply::error(&request.headers, status, "framing");
     if request.version < Version::HTTP_2 {
-        outcome.response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        reply.response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
-    outcome
+    reply
 }
 
-/// A path, or `*`. Everything else Go reads as something that is neither.
+/// Accepts a path, or `*`. Go parses any other target as neither.
 fn target(request: &Parts) -> Result<(), Status> {
     let path = request.uri.path_and_query().map_or("", PathAndQuery::as_str);
     if path.starts_with('/') || path == "*" {
@@ -69,5 +69,9 @@ fn target(request: &Parts) -> Result<(), Status> {
 
 fn bad_request(why: &str) -> Status {
     let message = format!("weir does not understand this request: {why}");
-    response::refusal(StatusCode::BAD_REQUEST, "BadRequest", message)
+    refusal::bad_request(message)
 }
+
+/// The limit on header fields of a request, in both protocols. kube-apiserver limits only their bytes; hyper's default of 100 is
+/// less than the number of `Impersonate-Group` fields of a user with many groups.
+pub(crate) const HEADERS_MAX: usize = 1024;

@@ -1,41 +1,41 @@
-//! The Host allow-list: a web page that rebinds its name to a loopback address must not reach the API (design, section 9).
+//! Checks of the `Host` and `Origin` headers: a web page that rebinds its name to a loopback address must not reach the API.
 //!
-//! Nor may one that needs no such trick: a browser lets any page open a WebSocket to any address, and so to `exec`, and send
-//! simple POSTs, but it says in `Origin` whose page it is.
+//! `Host` alone does not suffice. A browser lets any page open a WebSocket to any address, and so to `exec`, and send
+//! simple POSTs, but it names the page in `Origin` (`docs/decisions/origin-check.md`).
 //!
-//! Both matter where whoever reaches Weir is let in, in sidecar mode. In gateway mode a client shows who it is, and any name will do, as for
-//! kube-apiserver; only a Host that is no Host is refused, as Go's server does.
+//! Both checks matter in sidecar mode, where clients are not authenticated. In gateway mode clients are, and every name is allowed, as by
+//! kube-apiserver. Only an invalid `Host` is rejected, as by Go's server.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
 
 use http::request::Parts;
 use http::uri::Authority;
-use http::{HeaderValue, StatusCode, Uri, Version, header};
+use http::{HeaderValue, Uri, Version, header};
 
 use crate::api::status::Status;
-use crate::server::http::response::refusal;
+use crate::server::http::refusal;
 
-/// The names that a request may be addressed to. Names are kept in lower case.
+/// The host names that requests may name, in lower case.
 #[derive(Debug)]
 pub(crate) struct HostPolicy {
-    /// `None` for any.
+    /// `None` for all names.
     allowed: Option<HashSet<String>>,
 }
 
 impl HostPolicy {
-    /// Allows these besides `localhost` and loopback addresses.
+    /// Allows `names` besides `localhost` and loopback addresses.
     pub(crate) fn new<'a>(names: impl Iterator<Item = &'a str>) -> Self {
         Self { allowed: Some(names.map(str::to_ascii_lowercase).collect()) }
     }
 
-    /// Allows every name, and web pages of every origin.
+    /// Allows all names, and web pages of all origins.
     pub(crate) fn any() -> Self {
         Self { allowed: None }
     }
 
-    /// Judges both places where a request names its host: they may differ, and whoever is behind may
-    /// look at either. Errors are Weir's own answers.
+    /// Checks both places where a request names its host: they may differ, and the upstream may
+    /// use either. Errors are Weir's own responses.
     pub(crate) fn check(&self, request: &Parts) -> Result<(), Status> {
         let mut hosts = request.headers.get_all(header::HOST).iter();
         let host = hosts.next();
@@ -56,7 +56,7 @@ impl HostPolicy {
         for origin in request.headers.get_all(header::ORIGIN) {
             self.check_origin(origin)?;
         }
-        // Before HTTP/1.1 there was none to send, and no browser speaks that any more.
+        // HTTP/1.0 has no Host header, and browsers no longer use it.
         if named || request.version < Version::HTTP_11 {
             Ok(())
         } else {
@@ -71,8 +71,8 @@ impl HostPolicy {
         Err(forbidden(&format!("for host {host:?}")))
     }
 
-    /// Only pages of names that Weir answers for, whatever their port. What has no name (`null`: a sandboxed frame, a file)
-    /// may be anybody's.
+    /// Accepts pages of allowed names, with any port. An origin without a name (`null`: a sandboxed frame, a file)
+    /// may be any page.
     fn check_origin(&self, origin: &HeaderValue) -> Result<(), Status> {
         if self.allowed.is_none() {
             return Ok(());
@@ -97,11 +97,11 @@ fn forbidden(whom: &str) -> Status {
     let message = format!(
         "weir does not answer {whom}; if that is intended, add the name to server.allowedHosts in weir's configuration"
     );
-    refusal(StatusCode::FORBIDDEN, "Forbidden", message)
+    refusal::forbidden(message)
 }
 
 fn bad_request(message: &str) -> Status {
-    refusal(StatusCode::BAD_REQUEST, "BadRequest", message.to_owned())
+    refusal::bad_request(message.to_owned())
 }
 
 #[cfg(test)]
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn both_places_are_judged() {
+    fn both_places_are_checked() {
         assert_eq!(code("http://localhost/api", &[]), 200);
         assert_eq!(code("http://evil.example/api", &["localhost"]), 403);
         assert_eq!(code("http://localhost/api", &["evil.example"]), 403);
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn any_name_is_a_name_but_there_is_one() {
+    fn in_gateway_mode_any_one_valid_name_is_allowed() {
         let code = |hosts: &[&str]| {
             let mut request =
                 Request::builder().uri("/api").header("origin", "https://evil.example");

@@ -84,7 +84,7 @@ async fn lists_and_gets() {
     let fresh = weir.get("/api/v1/namespaces/ns/configmaps/z?resourceVersion=9").await;
     assert_eq!(fresh.header("x-weir-cache"), "hit", "it waits for what it needs");
     let text = weir.scrape();
-    assert!(text.contains(r#"weir_requests_total{answer="hit",code="200",group="",reason="",resource="configmaps",verb="list",version="v1"} 2"#), "{text}");
+    assert!(text.contains(r#"weir_requests_total{cache_status="hit",code="200",group="",reason="",resource="configmaps",verb="list",version="v1"} 2"#), "{text}");
     assert!(text.contains(r#"resource="other""#), "nodes are unknown here");
 }
 

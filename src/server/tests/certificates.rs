@@ -16,8 +16,8 @@ use crate::auth::peer::Peer;
 use crate::auth::x509::handshake::Hints;
 use crate::auth::x509::testing::{Client, TestCa, user_params};
 use crate::config::CertificateConfig;
-use crate::server::accept::tls::{Accepting, Serving};
-use crate::server::handshake;
+use crate::server::accept::handshake;
+use crate::server::accept::tls::{TlsAcceptors, TlsSetup};
 
 /// Shows a certificate whatever is asked for, as client-go does, and keeps the hints.
 #[derive(Debug)]
@@ -48,7 +48,7 @@ fn shows(client: Option<&Client>) -> Arc<Shows> {
 }
 
 fn connector(
-    serving: &Serving,
+    serving: &TlsSetup,
     shows: &Arc<Shows>,
     version: &'static SupportedProtocolVersion,
     alpn: &str,
@@ -65,13 +65,13 @@ fn connector(
     TlsConnector::from(Arc::new(config))
 }
 
-fn serving(hints: Option<Hints>) -> Serving {
-    Serving::new(&CertificateConfig::Generated { names: Vec::new() }, hints).unwrap()
+fn serving(hints: Option<Hints>) -> TlsSetup {
+    TlsSetup::new(&CertificateConfig::Generated { names: Vec::new() }, hints).unwrap()
 }
 
 /// Connects once; what the server knows of the client, and how the handshake went.
 async fn connect(
-    accepting: &mut Accepting,
+    acceptors: &mut TlsAcceptors,
     connector: &TlsConnector,
 ) -> Option<(Peer, HandshakeKind)> {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -88,7 +88,7 @@ async fn connect(
     };
     let server = async {
         let (tcp, from) = listener.accept().await.unwrap();
-        let (mut stream, peer, _) = handshake(accepting.acceptor(), tcp, from).await?;
+        let (mut stream, peer, _) = handshake(acceptors.current(), tcp, from).await?;
         stream.write_all(b"x").await.ok()?;
         stream.flush().await.ok()?;
         Some(peer)
@@ -106,7 +106,7 @@ async fn certificates_come_whoever_signed_them() {
         for alpn in ["h2", "http/1.1"] {
             let mut serving = serving(Some(Hints::default()));
             let connector = connector(&serving, &shows(Some(&client)), version, alpn);
-            let (peer, _) = connect(&mut serving.accepting, &connector).await.unwrap();
+            let (peer, _) = connect(&mut serving.acceptors, &connector).await.unwrap();
             assert_eq!(peer.certificates.as_deref(), Some(&client.chain[..]));
             assert!(peer.address.unwrap().is_loopback());
         }
@@ -123,7 +123,7 @@ async fn a_resumed_session_keeps_its_own_certificates() {
             [0, 1].map(|at: usize| connector(&serving, &shows(Some(&clients[at])), version, "h2"));
         for expected in [HandshakeKind::Full, HandshakeKind::Resumed, HandshakeKind::Resumed] {
             for (client, connector) in clients.iter().zip(&connectors) {
-                let (peer, kind) = connect(&mut serving.accepting, connector).await.unwrap();
+                let (peer, kind) = connect(&mut serving.acceptors, connector).await.unwrap();
                 assert_eq!(kind, expected);
                 assert_eq!(peer.certificates.as_deref(), Some(&client.chain[..]));
             }
@@ -142,7 +142,7 @@ async fn a_certificate_is_worth_nothing_without_its_key() {
             let thief = Client { chain: stolen.chain.clone(), key: joe.key.clone_key() };
             let mut serving = serving(Some(Hints::default()));
             let connector = connector(&serving, &shows(Some(&thief)), version, "h2");
-            assert!(connect(&mut serving.accepting, &connector).await.is_none());
+            assert!(connect(&mut serving.acceptors, &connector).await.is_none());
         }
     }
 }
@@ -153,7 +153,7 @@ async fn certificates_of_version_1_come_too() {
     for version in VERSIONS {
         let mut serving = serving(Some(Hints::default()));
         let connector = connector(&serving, &shows(Some(&client)), version, "h2");
-        let (peer, _) = connect(&mut serving.accepting, &connector).await.unwrap();
+        let (peer, _) = connect(&mut serving.acceptors, &connector).await.unwrap();
         assert_eq!(peer.certificates.as_deref(), Some(&client.chain[..]));
     }
 }
@@ -164,13 +164,13 @@ async fn nobody_must_show_one_and_a_sidecar_does_not_ask() {
     for version in VERSIONS {
         let mut gateway = serving(Some(Hints::default()));
         let connector = connector(&gateway, &shows(None), version, "h2");
-        let (peer, _) = connect(&mut gateway.accepting, &connector).await.unwrap();
+        let (peer, _) = connect(&mut gateway.acceptors, &connector).await.unwrap();
         assert!(peer.certificates.is_none());
 
         let mut sidecar = serving(None);
         let shows = shows(Some(&client));
         let connector = super::certificates::connector(&sidecar, &shows, version, "h2");
-        let (peer, _) = connect(&mut sidecar.accepting, &connector).await.unwrap();
+        let (peer, _) = connect(&mut sidecar.acceptors, &connector).await.unwrap();
         assert!(peer.certificates.is_none());
     }
 }
@@ -186,7 +186,7 @@ async fn the_names_of_cas_are_told_as_they_are_now() {
             hints.store(vec![name.clone()]);
             let shows = shows(Some(&client));
             let connector = connector(&serving, &shows, version, "h2");
-            connect(&mut serving.accepting, &connector).await.unwrap();
+            connect(&mut serving.acceptors, &connector).await.unwrap();
             assert_eq!(*shows.hints.lock(), [name.as_ref().to_vec()]);
         }
     }

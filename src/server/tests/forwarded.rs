@@ -147,7 +147,7 @@ async fn an_upstream_that_is_away_is_a_503() {
     assert!(got.text().starts_with(r#"{"kind":"Status","apiVersion":"v1""#), "{}", got.text());
     assert!(got.text().ends_with("}\n"));
     assert!(!got.header("audit-id").is_empty());
-    assert!(weir.scrape().contains(r#"answer="error",code="503""#));
+    assert!(weir.scrape().contains(r#"cache_status="error",code="503""#));
 }
 
 #[tokio::test]

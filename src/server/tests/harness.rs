@@ -19,10 +19,8 @@ use crate::cache::script::{
     Feed, Script, ScriptedSource, bookmark, config as cache_config, config_maps, upsert,
 };
 use crate::config::{CertificateConfig, ListenerConfig, ServerConfig};
-use crate::server::cached::compress::metrics::GzipMetrics;
-use crate::server::metrics::ServerMetrics;
 use crate::server::{Access, Compressor, Upstreams};
-use crate::server::{BoundListener, Server, Services};
+use crate::server::{BoundListener, GzipMetrics, Server, ServerMetrics, Services};
 use crate::telemetry::cache_metrics::CacheMetrics;
 use crate::upstream::Upstream;
 use crate::upstream::testing::{Answer, Speaks, TestServer, config as upstream_config, metrics};

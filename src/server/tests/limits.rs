@@ -132,7 +132,7 @@ async fn an_answer_whose_window_stays_shut_is_dropped_and_its_connection_lives()
     bytes.extend(frame(4, 0, 0, &[0, 4, 0, 0, 0, 1]));
     bytes.extend(frame(1, 0x4 | 0x1, 1, &version_head()));
     client.write_all(&bytes).await.unwrap();
-    super::harness::until(|| weir.scrape().contains("weir_answers_untaken_total 1")).await;
+    super::harness::until(|| weir.scrape().contains("weir_responses_stalled_total 1")).await;
     assert!(weir.scrape().contains("weir_connections{listener=\"plain\"} 1"));
     client.write_all(&frame(6, 0, 0, b"pingpong")).await.unwrap();
     let pong = async {

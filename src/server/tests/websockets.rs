@@ -66,7 +66,7 @@ async fn each_event_is_a_message() {
     .await;
     let ended = r#"weir_watchers_ended_total{cause="client",group="",resource="configmaps",version="v1"} 1"#;
     assert!(weir.scrape().contains(ended));
-    assert!(weir.scrape().contains(r#"weir_requests_total{answer="hit",code="101""#));
+    assert!(weir.scrape().contains(r#"weir_requests_total{cache_status="hit",code="101""#));
 }
 
 #[tokio::test]

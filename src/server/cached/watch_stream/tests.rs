@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Wake, Waker};
 
 use futures_util::{FutureExt, StreamExt};
+use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::api::resource::{GroupVersionResource, built_in};
@@ -60,7 +61,7 @@ fn open(cache: &WatchCache, start: WatchStart, timeout_s: Option<u64>, end: bool
     let timeout = timeout_s.map(Duration::from_secs);
     let schedule = Schedule::new(Instant::now(), timeout, true);
     let draining = CancellationToken::new();
-    let drain = Drain { begins: draining.clone(), over: Duration::from_secs(8) };
+    let drain = Drain { started: draining.clone(), spread: Duration::from_secs(8) };
     let stream = WatchStream::new(watcher, above, Fake, schedule, end, drain, metrics);
     Opened { stream, draining, registry }
 }

@@ -29,18 +29,18 @@ fn accepted_of(changes: &[(&str, &str)], by_token: bool) -> Option<Handshake> {
     let upgrade = hyper::upgrade::on(&mut request);
     let (mut parts, ()) = request.into_parts();
     parts.extensions.insert(upgrade);
-    Handshake::of(&parts, by_token)
+    Handshake::parse(&parts, by_token)
 }
 
 #[test]
 fn only_a_plain_handshake_is_answered_here() {
-    let answer = accepted(&[]).unwrap().answer();
+    let answer = accepted(&[]).unwrap().response();
     assert_eq!(answer.status(), 101);
     let mut names: Vec<_> = answer.headers().keys().map(HeaderName::as_str).collect();
     names.sort_unstable();
     assert_eq!(names, ["connection", "sec-websocket-accept", "upgrade"]);
     assert_eq!(answer.headers()[SEC_WEBSOCKET_ACCEPT], "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
-    let answer = accepted(&[("sec-websocket-protocol", "v4.channel.k8s.io")]).unwrap().answer();
+    let answer = accepted(&[("sec-websocket-protocol", "v4.channel.k8s.io")]).unwrap().response();
     assert_eq!(answer.headers()[SEC_WEBSOCKET_PROTOCOL], "v4.channel.k8s.io");
     assert!(accepted(&[("upgrade", "WebSocket"), ("connection", "keep-alive, upgrade")]).is_some());
     for changes in [
@@ -63,7 +63,7 @@ fn a_token_among_the_sub_protocols_is_never_sent_back() {
     let token = "base64url.bearer.authorization.k8s.io.eA";
     let answered = |offered: &str| {
         let handshake = accepted_of(&[("sec-websocket-protocol", offered)], true)?;
-        handshake.answer().headers().get(SEC_WEBSOCKET_PROTOCOL).cloned()
+        handshake.response().headers().get(SEC_WEBSOCKET_PROTOCOL).cloned()
     };
     for offered in [format!("{token}, v4.channel.k8s.io"), format!("v4.channel.k8s.io,{token}")] {
         assert_eq!(answered(&offered).unwrap(), "v4.channel.k8s.io", "{offered}");

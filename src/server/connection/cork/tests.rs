@@ -1,4 +1,4 @@
-//! What reaches the socket, and in how many writes.
+//! The bytes that reach the socket, and the number of writes.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 
 use super::*;
 
-/// A socket that tells of its writes, and takes only so many bytes until it is given more room.
+/// A socket that counts its writes and accepts at most `room` bytes.
 #[derive(Clone, Debug, Default)]
 struct Socket(Arc<Mutex<State>>);
 
@@ -96,19 +96,19 @@ impl AsyncWrite for Socket {
     }
 }
 
-/// A connection that several requests share, or not.
+/// A cork over `socket` that buffers if `shared`.
 fn cork(socket: &Socket, shared: bool) -> Cork<Socket> {
-    let cork = Cork::new(socket.clone());
-    cork.share(shared);
+    let cork = Cork::new(socket.clone(), ConnActivity::new());
+    cork.set_shared(shared);
     cork
 }
 
-/// Drives what reads and writes here, by turns.
-async fn turns<F: Future>(cork: &Cork<Socket>, connection: F) -> io::Result<F::Output> {
+/// Polls `connection` and ends each poll with the cork, as the task of a connection does.
+async fn drive<F: Future>(cork: &Cork<Socket>, connection: F) -> io::Result<F::Output> {
     let mut connection = pin!(connection);
     poll_fn(|context| {
         let polled = connection.as_mut().poll(context);
-        cork.end_turn(polled, context)
+        cork.end_poll(polled, context)
     })
     .await
 }
@@ -123,26 +123,26 @@ async fn write(mut cork: Cork<Socket>, pieces: &[Vec<u8>]) -> io::Result<()> {
 }
 
 #[tokio::test]
-async fn what_a_turn_writes_goes_out_at_its_end_in_one_write() {
+async fn the_writes_of_one_poll_are_one_write_at_its_end() {
     let socket = Socket::default();
     let cork = cork(&socket, true);
     let pieces = vec![vec![b'x'; 1000]; 50];
-    let turn = async {
+    let poll = async {
         write(cork.clone(), &pieces).await.unwrap();
         assert_eq!(socket.0.lock().writes, 0);
         std::future::pending::<()>().await
     };
-    let mut turns = pin!(turns(&cork, turn));
-    assert!(futures_util::poll!(turns.as_mut()).is_pending());
+    let mut driven = pin!(drive(&cork, poll));
+    assert!(futures_util::poll!(driven.as_mut()).is_pending());
     let state = socket.0.lock();
     assert_eq!((state.written.len(), state.writes, state.flushes), (50_000, 1, 1));
     drop(state);
-    assert_eq!(cork.0.lock().gathered.capacity(), 0, "an idle connection holds nothing");
+    assert_eq!(cork.0.lock().buffer.capacity(), 0, "an idle connection holds nothing");
 }
 
 #[tokio::test]
-async fn lone_requests_and_whole_frames_go_straight_through() {
-    for (shared, length) in [(false, 1000), (true, STRAIGHT_BYTES_MIN)] {
+async fn single_requests_and_whole_frames_bypass_the_buffer() {
+    for (shared, length) in [(false, 1000), (true, BYPASS_BYTES_MIN)] {
         let socket = Socket::default();
         let cork = cork(&socket, shared);
         write(cork, &vec![vec![b'x'; length]; 5]).now_or_never().unwrap().unwrap();
@@ -152,7 +152,7 @@ async fn lone_requests_and_whole_frames_go_straight_through() {
 }
 
 #[tokio::test]
-async fn a_full_socket_is_felt_and_nothing_is_lost() {
+async fn a_full_socket_causes_back_pressure_and_loses_nothing() {
     let socket = Socket::with_room(0);
     let cork = cork(&socket, true);
     let pieces: Vec<Vec<u8>> = (0..200_u8).map(|number| vec![number; 1000]).collect();
@@ -161,7 +161,7 @@ async fn a_full_socket_is_felt_and_nothing_is_lost() {
     let wrote = Arc::clone(&done);
     let expected = pieces.concat();
     let driver = tokio::spawn(async move {
-        let turns = turns(&cork, async move {
+        let driven = drive(&cork, async move {
             for piece in &pieces {
                 write(writer.clone(), std::slice::from_ref(piece)).await.unwrap();
                 count.fetch_add(1, Ordering::Relaxed);
@@ -169,12 +169,12 @@ async fn a_full_socket_is_felt_and_nothing_is_lost() {
             wrote.notify_one();
             std::future::pending::<()>().await
         });
-        turns.await
+        driven.await
     });
     for _ in 0..10 {
         tokio::task::yield_now().await;
     }
-    assert_eq!(taken.load(Ordering::Relaxed), GATHERED_BYTES_MAX / 1000, "no more is taken");
+    assert_eq!(taken.load(Ordering::Relaxed), BUFFER_BYTES_MAX / 1000, "no more is accepted");
     while socket.0.lock().written.len() < expected.len() {
         socket.change(|state| state.room = Some(777));
         tokio::task::yield_now().await;
@@ -185,36 +185,36 @@ async fn a_full_socket_is_felt_and_nothing_is_lost() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_error_at_a_turns_end_ends_the_connection() {
+async fn an_error_at_the_end_of_a_poll_ends_the_connection() {
     let socket = Socket::with_room(10);
     let cork = cork(&socket, true);
     let writer = cork.clone();
-    let turns = turns(&cork, async move {
+    let driven = drive(&cork, async move {
         write(writer, &[vec![b'x'; 1000]]).await.unwrap();
         std::future::pending::<()>().await
     });
-    let mut turns = pin!(turns);
-    let early = tokio::time::timeout(Duration::from_secs(9), turns.as_mut()).await;
+    let mut driven = pin!(driven);
+    let early = tokio::time::timeout(Duration::from_secs(9), driven.as_mut()).await;
     assert!(early.is_err(), "a full socket is no error");
     socket.change(|state| state.failing = true);
-    assert_eq!(turns.await.unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+    assert_eq!(driven.await.unwrap_err().kind(), io::ErrorKind::BrokenPipe);
 }
 
 #[tokio::test]
-async fn what_was_gathered_goes_out_before_the_end() {
+async fn buffered_bytes_are_written_before_the_end() {
     let socket = Socket::default();
     let cork = cork(&socket, true);
     let mut writer = cork.clone();
-    let turns = turns(&cork, async move {
+    let driven = drive(&cork, async move {
         writer.write_all(b"goodbye").await?;
         writer.shutdown().await
     });
-    turns.await.unwrap().unwrap();
+    driven.await.unwrap().unwrap();
     assert_eq!(socket.0.lock().written, b"goodbye");
 
     let cork = self::cork(&socket, true);
     let mut writer = cork.clone();
-    self::turns(&cork, async move { writer.write_all(b", really").await }).await.unwrap().unwrap();
+    drive(&cork, async move { writer.write_all(b", really").await }).await.unwrap().unwrap();
     assert_eq!(socket.0.lock().written, b"goodbye, really");
 }
 
@@ -223,7 +223,7 @@ enum Step {
     Write(usize),
     Room(usize),
     Share(bool),
-    Turn,
+    EndPoll,
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -231,12 +231,12 @@ fn step() -> impl Strategy<Value = Step> {
         4 => (1..40_000_usize).prop_map(Step::Write),
         3 => (0..50_000_usize).prop_map(Step::Room),
         1 => any::<bool>().prop_map(Step::Share),
-        3 => Just(Step::Turn),
+        3 => Just(Step::EndPoll),
     ]
 }
 
 proptest! {
-    /// Whatever comes between: all bytes, once, in order.
+    /// All bytes are written once and in order, whatever happens in between.
     #[test]
     fn bytes_keep_their_order(steps in prop::collection::vec(step(), 1..60)) {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
@@ -256,16 +256,16 @@ proptest! {
                         cork.flush().now_or_never();
                     }
                     Step::Room(room) => socket.change(|state| state.room = Some(room)),
-                    Step::Share(shared) => cork.share(shared),
-                    Step::Turn => {
+                    Step::Share(shared) => cork.set_shared(shared),
+                    Step::EndPoll => {
                         let mut context = Context::from_waker(Waker::noop());
                         let _ready = cork.0.lock().drain(&mut context).is_ready();
                     }
                 }
-                prop_assert!(cork.0.lock().gathered.capacity() <= GATHERED_BYTES_MAX);
+                prop_assert!(cork.0.lock().buffer.capacity() <= BUFFER_BYTES_MAX);
             }
             socket.change(|state| state.room = None);
-            turns(&cork, async {}).await.unwrap();
+            drive(&cork, async {}).await.unwrap();
             prop_assert!(socket.0.lock().written == expected);
             Ok(())
         })?;

@@ -1,6 +1,6 @@
 //! Paths, names, namespaces and selectors bound to a resource (semantics.md §3.7, §6.1, §6.2).
 
-use http::Method;
+use http::{Method, Request};
 
 use super::*;
 use crate::api::resource::{GroupVersionResource, built_in};
@@ -17,8 +17,8 @@ fn resolve(uri: &str, resource: &ApiResource) -> Result<Target, Reason> {
         Verb::Get => None,
         _ => Some(ListOptions::decode(&info.query).unwrap()),
     };
-    let request = info.resource.as_ref().unwrap();
-    Target::resolve(path, &HeaderMap::new(), &info, request, options.as_ref(), resource)
+    let (parts, ()) = Request::builder().uri(uri).body(()).unwrap().into_parts();
+    Target::resolve(&parts, &info, options.as_ref(), resource)
 }
 
 #[test]

@@ -10,19 +10,19 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 
-use super::ask::is_strong;
+use crate::server::forward::documents::request::is_strong;
 use crate::server::http::audit_id::AUDIT_ID;
-use crate::server::http::response::Body;
+use crate::server::http::body::Body;
 
 /// A document and the headers that belong to it.
 #[derive(Debug)]
-pub(super) struct Document {
+pub(super) struct StoredDocument {
     pub(super) etag: HeaderValue,
     headers: HeaderMap,
     body: Bytes,
 }
 
-impl Document {
+impl StoredDocument {
     /// The ETag of an answer that may be kept.
     pub(super) fn etag(status: StatusCode, headers: &HeaderMap) -> Option<&HeaderValue> {
         // Whoever sets a cookie means one client.
@@ -47,13 +47,13 @@ impl Document {
     /// The first answer, with the upstream's own headers.
     pub(super) fn first(&self, mut headers: HeaderMap, known: bool) -> Response<Body> {
         headers.remove(CONTENT_LENGTH);
-        self.answer(headers, known)
+        self.response(headers, known)
     }
 
     /// An answer confirmed by the upstream's 304, whose headers are given.
-    pub(super) fn confirmed(&self, fresh: HeaderMap, known: bool) -> Response<Body> {
+    pub(super) fn revalidated(&self, fresh: HeaderMap, known: bool) -> Response<Body> {
         if known {
-            return response_of(StatusCode::NOT_MODIFIED, fresh, Body::empty());
+            return build_response(StatusCode::NOT_MODIFIED, fresh, Body::empty());
         }
         let mut headers = self.headers.clone();
         // A 304 leaves out or words differently what describes the body.
@@ -65,22 +65,22 @@ impl Document {
                 headers.append(&name, value.clone());
             }
         }
-        self.answer(headers, false)
+        self.response(headers, false)
     }
 
     /// `known`: the client has it already.
-    fn answer(&self, mut headers: HeaderMap, known: bool) -> Response<Body> {
+    fn response(&self, mut headers: HeaderMap, known: bool) -> Response<Body> {
         if !known {
-            return response_of(StatusCode::OK, headers, Body::chunks(vec![self.body.clone()]));
+            return build_response(StatusCode::OK, headers, Body::chunks(vec![self.body.clone()]));
         }
         for name in NOT_OF_304 {
             headers.remove(name);
         }
-        response_of(StatusCode::NOT_MODIFIED, headers, Body::empty())
+        build_response(StatusCode::NOT_MODIFIED, headers, Body::empty())
     }
 }
 
-fn response_of(status: StatusCode, headers: HeaderMap, body: Body) -> Response<Body> {
+fn build_response(status: StatusCode, headers: HeaderMap, body: Body) -> Response<Body> {
     let mut response = Response::new(body);
     *response.status_mut() = status;
     *response.headers_mut() = headers;
@@ -119,7 +119,7 @@ mod tests {
         headers
     }
 
-    fn document() -> Document {
+    fn document() -> StoredDocument {
         let given = headers(&[
             ("audit-id", "theirs"),
             ("cache-control", "public"),
@@ -131,11 +131,11 @@ mod tests {
             ("content-length", "2"),
             ("x-kubernetes-pf-flowschema-uid", "1"),
         ]);
-        Document::new(HeaderValue::from_static("\"AB\""), &given, Bytes::from_static(b"{}"))
+        StoredDocument::new(HeaderValue::from_static("\"AB\""), &given, Bytes::from_static(b"{}"))
     }
 
     #[test]
-    fn a_confirmed_answer_has_the_headers_of_now() {
+    fn a_revalidated_response_has_the_headers_of_now() {
         let document = document();
         let fresh = headers(&[
             ("audit-id", "now"),
@@ -144,7 +144,7 @@ mod tests {
             ("expires", "Mon, 22 Nov 2027 12:00:31 UTC"),
             ("vary", "Accept-Encoding"),
         ]);
-        let response = document.confirmed(fresh.clone(), false);
+        let response = document.revalidated(fresh.clone(), false);
         for (name, value) in [
             ("audit-id", "now"),
             ("cache-control", "no-cache, private"),
@@ -156,17 +156,17 @@ mod tests {
             assert_eq!(response.headers()[name], value);
         }
         assert!(!response.headers().contains_key("x-kubernetes-pf-flowschema-uid"));
-        assert_eq!(document.confirmed(fresh.clone(), true).headers(), &fresh);
+        assert_eq!(document.revalidated(fresh.clone(), true).headers(), &fresh);
     }
 
     #[test]
     fn only_plain_successes_are_kept() {
         let good = headers(&[("etag", "\"AB\"")]);
-        assert!(Document::etag(StatusCode::OK, &good).is_some());
-        assert!(Document::etag(StatusCode::MOVED_PERMANENTLY, &good).is_none());
-        assert!(Document::etag(StatusCode::OK, &headers(&[("etag", "W/\"AB\"")])).is_none());
-        assert!(Document::etag(StatusCode::OK, &headers(&[])).is_none());
+        assert!(StoredDocument::etag(StatusCode::OK, &good).is_some());
+        assert!(StoredDocument::etag(StatusCode::MOVED_PERMANENTLY, &good).is_none());
+        assert!(StoredDocument::etag(StatusCode::OK, &headers(&[("etag", "W/\"AB\"")])).is_none());
+        assert!(StoredDocument::etag(StatusCode::OK, &headers(&[])).is_none());
         let cookie = headers(&[("etag", "\"AB\""), ("set-cookie", "a=b")]);
-        assert!(Document::etag(StatusCode::OK, &cookie).is_none());
+        assert!(StoredDocument::etag(StatusCode::OK, &cookie).is_none());
     }
 }

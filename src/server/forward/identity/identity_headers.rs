@@ -4,12 +4,12 @@
 //! What would be read back as somebody else is refused: an empty name (to a front proxy's request the API server would then answer as to the
 //! proxy itself, to one without `Impersonate-User` as to Weir), control characters, and blanks at an end, which every HTTP server takes off.
 
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::api::status::Status;
 use crate::auth::cluster::RemoteUserHeaders;
 use crate::auth::user::{AUTHENTICATED, User};
-use crate::server::http::response;
+use crate::server::http::refusal;
 use crate::upstream::credentials::escape_extra_key;
 
 /// Sets the headers that the upstream listens to, `X-Remote-*` in most clusters. All groups are told: the API server adds `system:authenticated` to
@@ -21,9 +21,9 @@ pub(super) fn as_front_proxy(
     headers: &mut HeaderMap,
 ) -> Result<(), Status> {
     if by.group.is_empty() && user.groups.iter().any(|group| group != AUTHENTICATED) {
-        return Err(untellable("groups have no header that the API server listens to"));
+        return Err(unrepresentable("groups have no header that the API server listens to"));
     }
-    tell(user, user.groups.iter(), by, headers)
+    append_user(user, user.groups.iter(), by, headers)
 }
 
 /// Sets `Impersonate-*`. `system:authenticated` is left out, since the API server adds it itself and would ask whether Weir may impersonate
@@ -41,17 +41,17 @@ pub(super) fn as_impersonated(user: &User, headers: &mut HeaderMap) -> Result<()
         group: &[group],
         extra_prefixes: &["impersonate-extra-".to_owned()],
     };
-    tell(user, groups, by, headers)
+    append_user(user, groups, by, headers)
 }
 
-fn tell<'a>(
+fn append_user<'a>(
     user: &User,
     groups: impl Iterator<Item = &'a String> + Clone,
     by: RemoteUserHeaders<'_>,
     headers: &mut HeaderMap,
 ) -> Result<(), Status> {
     if user.name.is_empty() {
-        return Err(untellable("name is empty"));
+        return Err(unrepresentable("name is empty"));
     }
     for name in by.username {
         add(headers, name.clone(), &user.name)?;
@@ -68,7 +68,7 @@ fn tell<'a>(
     for prefix in by.extra_prefixes {
         for (key, values) in &user.extra {
             let name = HeaderName::try_from(format!("{prefix}{}", escape_extra_key(key)))
-                .map_err(|_| untellable("extra field's name cannot be a header's"))?;
+                .map_err(|_| unrepresentable("extra field's name cannot be a header's"))?;
             for value in values {
                 add(headers, name.clone(), value)?;
             }
@@ -81,28 +81,26 @@ fn tell<'a>(
 fn add(headers: &mut HeaderMap, name: HeaderName, value: &str) -> Result<(), Status> {
     let blank = [' ', '\t'];
     if value.starts_with(blank) || value.ends_with(blank) {
-        return Err(untellable("name, group or field begins or ends with a blank"));
+        return Err(unrepresentable("name, group or field begins or ends with a blank"));
     }
     let value = HeaderValue::from_bytes(value.as_bytes())
-        .map_err(|_| untellable("name, group or field has control characters"))?;
+        .map_err(|_| unrepresentable("name, group or field has control characters"))?;
     match headers.try_append(name, value) {
         Ok(_) => Ok(()),
-        Err(_) => Err(untellable("groups and fields are too many")),
+        Err(_) => Err(unrepresentable("groups and fields are too many")),
     }
 }
 
 /// The cluster's settings name no front proxy, or no header for a user's name: without one the API server would take Weir's certificate for
 /// the user's.
-pub(super) fn nobody_listens() -> Status {
-    forbidden("weir cannot tell the API server who this user is: its settings know no front proxy")
+pub(super) fn no_front_proxy() -> Status {
+    refusal::forbidden(
+        "weir cannot tell the API server who this user is: its settings know no front proxy"
+            .to_owned(),
+    )
 }
 
 /// Without the value: what it holds is not for a log or a terminal.
-fn untellable(why: &str) -> Status {
-    forbidden(&format!("weir cannot tell the API server who this user is: its {why}"))
-}
-
-/// A refusal of Weir's own.
-pub(super) fn forbidden(message: &str) -> Status {
-    response::refusal(StatusCode::FORBIDDEN, "Forbidden", message.to_owned())
+fn unrepresentable(why: &str) -> Status {
+    refusal::forbidden(format!("weir cannot tell the API server who this user is: its {why}"))
 }

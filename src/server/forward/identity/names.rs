@@ -4,7 +4,7 @@
 //! `X-Remote-*` always are such; others are the cluster's setting (`--requestheader-*-headers`), followed while Weir runs ([`ProxyHeaders`]).
 //!
 //! Until the settings are known only `X-Remote-*` can be told from other headers. Then nothing goes on by a way on which more could be believed:
-//! the request gets 503 ([`Names::are_known`]). What is carried without a credential of Weir's ([`crate::server::forward::identity::Carry::AsIs`]) goes on, since an API
+//! the request gets 503 ([`Names::are_known`]). What is carried without a credential of Weir's ([`crate::server::forward::identity::ForwardedIdentity::AsIs`]) goes on, since an API
 //! server believes such headers only beside a front proxy's certificate, and its connections have none.
 
 use std::sync::Arc;
@@ -27,7 +27,7 @@ pub(crate) struct Names(Option<Guard<Arc<Setting<request_header::Names>>>>);
 
 impl IdentityNames {
     /// Those of the settings besides `X-Remote-*`.
-    pub(crate) fn of(configured: ProxyHeaders) -> Self {
+    pub(crate) fn new(configured: ProxyHeaders) -> Self {
         Self { configured: Some(configured) }
     }
 
@@ -49,7 +49,7 @@ impl IdentityNames {
     pub(crate) fn set(names: request_header::Names) -> Self {
         let configured = ProxyHeaders::default();
         configured.store(Setting::Set(Arc::new(names)));
-        Self::of(configured)
+        Self::new(configured)
     }
 
     /// As of now.

@@ -4,13 +4,10 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use http::{HeaderName, HeaderValue};
-use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::auth::cluster::{ProxyHeaders, Setting};
-use crate::auth::peer::Peer;
 use crate::auth::request_header::Names;
-use crate::server::accept::listener::ListenerKind;
 
 fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
     let mut headers = HeaderMap::new();
@@ -35,9 +32,9 @@ fn jane() -> Arc<User> {
     Arc::new(User::new("jane".to_owned(), "u-1".to_owned(), groups, extra))
 }
 
-fn apply(carry: &Carry, given: HeaderMap) -> Result<HeaderMap, Status> {
+fn apply(identity: &ForwardedIdentity, given: HeaderMap) -> Result<HeaderMap, Status> {
     // Whatever is listed, the usual ones are never a client's.
-    apply_with(&IdentityNames::set(listed(&["X-Proxy-"])), carry, given)
+    apply_with(&IdentityNames::set(listed(&["X-Proxy-"])), identity, given)
 }
 
 /// What a cluster lists: headers that begin so.
@@ -47,16 +44,14 @@ fn listed(heads: &[&str]) -> Names {
     Names::new(Vec::new(), &all("User"), &all("Uid"), &all("Group"), &prefixes)
 }
 
-fn apply_with(names: &IdentityNames, carry: &Carry, given: HeaderMap) -> Result<HeaderMap, Status> {
+fn apply_with(
+    names: &IdentityNames,
+    identity: &ForwardedIdentity,
+    given: HeaderMap,
+) -> Result<HeaderMap, Status> {
     let address = Some(IpAddr::from([10, 0, 0, 1]));
-    let client = Client {
-        listener: ListenerKind::Tls,
-        address,
-        peer: Peer::default(),
-        draining: CancellationToken::new(),
-    };
     let mut given = given;
-    carry.apply(names, &client, &mut given).map(|()| given)
+    identity.apply(names, address, &mut given).map(|()| given)
 }
 
 /// What a client may try.
@@ -91,12 +86,12 @@ const WITHOUT_TOKEN: (&str, &str) = ("sec-websocket-protocol", "v5.channel.k8s.i
 
 #[test]
 fn weir_drops_what_clients_say_of_themselves() {
-    assert_eq!(apply(&Carry::Weir, given()).unwrap(), expect(&[WITHOUT_TOKEN]));
+    assert_eq!(apply(&ForwardedIdentity::Weir, given()).unwrap(), expect(&[WITHOUT_TOKEN]));
 }
 
 #[test]
 fn as_is_keeps_credentials_but_no_front_proxys_headers() {
-    let carried = apply(&Carry::AsIs, given()).unwrap();
+    let carried = apply(&ForwardedIdentity::AsIs, given()).unwrap();
     assert_eq!(
         carried,
         expect(&[
@@ -117,7 +112,7 @@ fn a_front_proxy_tells_the_user_and_nothing_of_the_clients() {
     for name in ["user", "group", "uid", "extra-a"] {
         claimed.remove(format!("x-proxy-{name}"));
     }
-    let carried = apply_with(&names, &Carry::FrontProxy(jane()), claimed).unwrap();
+    let carried = apply_with(&names, &ForwardedIdentity::FrontProxy(jane()), claimed).unwrap();
     assert_eq!(carried, expect(&[&[WITHOUT_TOKEN], &told("x-remote")[..]].concat()));
 }
 
@@ -144,7 +139,7 @@ fn a_front_proxy_tells_it_by_all_that_the_upstream_may_listen_to() {
         if heads.len() > 1 {
             claimed.insert("x-other-user", HeaderValue::from_static("admin"));
         }
-        let carried = apply_with(&names, &Carry::FrontProxy(jane()), claimed).unwrap();
+        let carried = apply_with(&names, &ForwardedIdentity::FrontProxy(jane()), claimed).unwrap();
         let mut all = vec![WITHOUT_TOKEN];
         all.extend(heads.iter().flat_map(|head| told(head.to_lowercase().trim_end_matches('-'))));
         assert_eq!(carried, expect(&all));
@@ -152,14 +147,15 @@ fn a_front_proxy_tells_it_by_all_that_the_upstream_may_listen_to() {
     // As kube-apiserver has it by default: no header for the uid.
     let (name, group) = (["X-Remote-User".to_owned()], ["X-Remote-Group".to_owned()]);
     let names = IdentityNames::set(Names::new(Vec::new(), &name, &[], &group, &[]));
-    let carried = apply_with(&names, &Carry::FrontProxy(jane()), given()).unwrap();
+    let carried = apply_with(&names, &ForwardedIdentity::FrontProxy(jane()), given()).unwrap();
     let told: Vec<_> = carried.keys().filter(|name| name.as_str().starts_with("x-r")).collect();
     assert_eq!(told, ["x-remote-user", "x-remote-group"]);
     // Without their groups users would be others, and without a name all would be Weir.
     let alone = Names::new(Vec::new(), &name, &[], &[], &[]);
     let refused = |names, who| {
         let names = IdentityNames::set(names);
-        apply_with(&names, &Carry::FrontProxy(who), given()).map_err(|status| status.code.as_u16())
+        apply_with(&names, &ForwardedIdentity::FrontProxy(who), given())
+            .map_err(|status| status.code.as_u16())
     };
     let plain = user("jane", &["system:authenticated"]);
     assert!(refused(alone.clone(), plain.clone()).is_ok());
@@ -170,14 +166,19 @@ fn a_front_proxy_tells_it_by_all_that_the_upstream_may_listen_to() {
 #[test]
 fn names_are_the_settings_of_the_moment() {
     let settings = ProxyHeaders::default();
-    let names = IdentityNames::of(settings.clone());
+    let names = IdentityNames::new(settings.clone());
     let claims = || headers(&[("x-corp-user", "admin"), ("x-remote-user", "admin")]);
-    let told = |carry: &Carry| {
-        let carried = apply_with(&names, carry, claims()).map_err(|status| status.code.as_u16())?;
+    let told = |identity: &ForwardedIdentity| {
+        let carried =
+            apply_with(&names, identity, claims()).map_err(|status| status.code.as_u16())?;
         let names = carried.keys().map(HeaderName::as_str).filter(|name| name.ends_with("-user"));
         Ok(names.map(str::to_owned).collect::<Vec<_>>())
     };
-    let ways = [Carry::AsIs, Carry::FrontProxy(jane()), Carry::Impersonate(jane())];
+    let ways = [
+        ForwardedIdentity::AsIs,
+        ForwardedIdentity::FrontProxy(jane()),
+        ForwardedIdentity::Impersonate(jane()),
+    ];
     // Nothing is known: what others than the usual ones are cannot be told, and passes only where no upstream listens to it.
     let words = |words: &[&str]| Ok(words.iter().map(|&word| word.to_owned()).collect());
     assert_eq!(ways.each_ref().map(told), [words(&["x-corp-user"]), Err(503), Err(503)]);
@@ -196,7 +197,7 @@ fn names_are_the_settings_of_the_moment() {
 
 #[test]
 fn impersonation_tells_the_user_and_leaves_to_the_upstream_what_it_adds() {
-    let carried = apply(&Carry::Impersonate(jane()), given()).unwrap();
+    let carried = apply(&ForwardedIdentity::Impersonate(jane()), given()).unwrap();
     assert_eq!(
         carried,
         expect(&[
@@ -212,20 +213,23 @@ fn impersonation_tells_the_user_and_leaves_to_the_upstream_what_it_adds() {
     );
     // Told without groups, this one would be given those of its namespace.
     let account = user("system:serviceaccount:a:b", &["system:authenticated"]);
-    let carried = apply(&Carry::Impersonate(account), HeaderMap::new()).unwrap();
+    let carried = apply(&ForwardedIdentity::Impersonate(account), HeaderMap::new()).unwrap();
     assert_eq!(carried["impersonate-group"], "system:authenticated");
 }
 
 #[test]
 fn a_clients_impersonation_is_judged_by_its_own_rights_or_refused() {
     let name = ("impersonate-user", "root");
-    for carry in [Carry::Weir, Carry::AsIs, Carry::FrontProxy(jane())] {
-        let carried = apply(&carry, headers(&[name])).unwrap();
+    for identity in
+        [ForwardedIdentity::Weir, ForwardedIdentity::AsIs, ForwardedIdentity::FrontProxy(jane())]
+    {
+        let carried = apply(&identity, headers(&[name])).unwrap();
         assert_eq!(carried.get_all("impersonate-user").iter().count(), 1);
         assert_eq!(carried["impersonate-user"], "root");
     }
     for header in [name, ("impersonate-group", "g"), ("impersonate-extra-x", "y")] {
-        let refused = apply(&Carry::Impersonate(jane()), headers(&[header])).unwrap_err();
+        let refused =
+            apply(&ForwardedIdentity::Impersonate(jane()), headers(&[header])).unwrap_err();
         assert_eq!((refused.code.as_u16(), refused.reason), (403, "Forbidden"));
         assert!(refused.message.contains("cannot be combined"), "{}", refused.message);
     }
@@ -233,7 +237,12 @@ fn a_clients_impersonation_is_judged_by_its_own_rights_or_refused() {
 
 #[test]
 fn connection_may_not_name_what_tells_an_identity() {
-    for carry in [Carry::Weir, Carry::AsIs, Carry::FrontProxy(jane()), Carry::Impersonate(jane())] {
+    for identity in [
+        ForwardedIdentity::Weir,
+        ForwardedIdentity::AsIs,
+        ForwardedIdentity::FrontProxy(jane()),
+        ForwardedIdentity::Impersonate(jane()),
+    ] {
         for name in [
             "X-Remote-User",
             "authorization",
@@ -244,8 +253,8 @@ fn connection_may_not_name_what_tells_an_identity() {
         ] {
             let mut given = HeaderMap::new();
             given.insert("connection", HeaderValue::from_str(name).unwrap());
-            let refused = apply(&carry, given).unwrap_err();
-            assert_eq!(refused.code.as_u16(), 400, "{carry:?} {name}");
+            let refused = apply(&identity, given).unwrap_err();
+            assert_eq!(refused.code.as_u16(), 400, "{identity:?} {name}");
         }
     }
 }
@@ -263,8 +272,11 @@ fn what_would_be_read_as_somebody_else_is_refused() {
         user("jane", &["system:masters\t"]),
         user("jane", &["\u{7f}"]),
     ] {
-        for carry in [Carry::FrontProxy(odd.clone()), Carry::Impersonate(odd.clone())] {
-            let refused = apply(&carry, HeaderMap::new()).unwrap_err();
+        for identity in [
+            ForwardedIdentity::FrontProxy(odd.clone()),
+            ForwardedIdentity::Impersonate(odd.clone()),
+        ] {
+            let refused = apply(&identity, HeaderMap::new()).unwrap_err();
             assert_eq!((refused.code.as_u16(), refused.reason), (403, "Forbidden"), "{odd:?}");
             assert!(!refused.message.contains("masters"));
         }
@@ -281,6 +293,6 @@ fn as_many_headers_as_fit_are_no_panic() {
     {
         number += 1;
     }
-    assert!(apply(&Carry::AsIs, given.clone()).is_ok());
-    assert!(apply(&Carry::FrontProxy(jane()), given).is_err());
+    assert!(apply(&ForwardedIdentity::AsIs, given.clone()).is_ok());
+    assert!(apply(&ForwardedIdentity::FrontProxy(jane()), given).is_err());
 }

@@ -14,7 +14,6 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use crate::api::media_type::is_interactive_client;
 use crate::api::request_info::RequestInfo;
 use crate::server::http::headers;
-use crate::server::http::response::{BYPASS, CACHE_HEADER};
 
 /// Under which a document is kept. Not by whom it is asked for: the upstream judges every one of its readers (see the module above).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -38,25 +37,24 @@ impl Key {
 
 /// A request for a document.
 #[derive(Debug)]
-pub(crate) struct Ask {
+pub(crate) struct DocumentRequest {
     pub(super) key: Key,
     /// The ETag of what the client has already.
     pub(super) known: Option<HeaderValue>,
 }
 
-impl Ask {
+impl DocumentRequest {
     /// What a request asks for; `None` if it is to be forwarded.
-    pub(crate) fn of(parts: &Parts, has_body: bool, info: &RequestInfo) -> Option<Self> {
+    pub(crate) fn parse(parts: &Parts, has_body: bool, info: &RequestInfo) -> Option<Self> {
         let (path, given) = (parts.uri.path(), &parts.headers);
         let discovery = matches!(path, "/api" | "/apis");
         let schema = path == "/openapi/v2" || path.starts_with("/openapi/v3/");
         if !(discovery || schema) || !info.plain_path || path.len() > TEXT_BYTES_MAX {
             return None;
         }
-        let bypass = given.get(CACHE_HEADER).is_some_and(|value| value.as_bytes() == BYPASS);
         if parts.method != Method::GET
             || has_body
-            || bypass
+            || headers::bypasses_cache(given)
             || headers::impersonates(given)
             || headers::upgrade(given).is_some()
             || FORWARDED_HEADERS.iter().any(|name| given.contains_key(name))
@@ -136,7 +134,7 @@ mod tests {
 
     const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
-    fn ask(uri: &str, headers: &[(&str, &str)]) -> Option<Ask> {
+    fn ask(uri: &str, headers: &[(&str, &str)]) -> Option<DocumentRequest> {
         let mut request = Request::builder().uri(uri);
         for (name, value) in headers {
             request = request.header(*name, *value);
@@ -144,7 +142,7 @@ mod tests {
         let (parts, ()) = request.body(()).unwrap().into_parts();
         let query = parts.uri.query().unwrap_or_default();
         let info = RequestInfo::parse(&parts.method, parts.uri.path(), query);
-        Ask::of(&parts, false, &info)
+        DocumentRequest::parse(&parts, false, &info)
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Each carry on its own connections, to the byte; and an upgrade that fails leaves nothing behind on which somebody could send more
-//! (CVE-2018-1002105).
+//! Each identity is forwarded on its own connections, byte for byte, and a failed upgrade leaves no connection behind on which a client could send
+//! more (CVE-2018-1002105).
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -21,12 +21,16 @@ use crate::api::request_info::RequestInfo;
 use crate::auth::peer::Peer;
 use crate::auth::user::User;
 use crate::server::accept::listener::ListenerKind;
-use crate::server::connection::Client;
+use crate::server::connection::client::Client;
 use crate::server::delegate::Reason;
-use crate::server::forward::identity::{Carry, IdentityNames, Upstreams};
-use crate::server::forward::upgrade::Splicer;
-use crate::server::forward::{FailureLog, Forwarder, close_if_not_upgraded, upgrade_of};
+use crate::server::forward::failure_log::FailureLog;
+use crate::server::forward::forwarder::Forwarder;
+use crate::server::forward::identity::{ForwardedIdentity, IdentityNames, Upstreams};
+use crate::server::forward::upgrade::{Splicer, close_if_not_upgraded, requested_upgrade};
+use crate::server::http::body::Body;
 use crate::server::metrics::ServerMetrics;
+use crate::server::request::auth::AuthContext;
+use crate::server::request::context::RequestContext;
 use crate::upstream::Upstream;
 use crate::upstream::testing::{config, metrics};
 
@@ -34,16 +38,16 @@ const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 const FORBIDDEN: &str =
     "HTTP/1.1 403 Forbidden\r\nConnection: keep-alive\r\nContent-Length: 2\r\n\r\nno";
 
-/// What forwards everything with one carry, before an upstream for each pool.
-struct Way {
+/// A server that forwards everything with one identity, with an upstream for each pool.
+struct Proxy {
     address: std::net::SocketAddr,
     own: Recorder,
     bare: Recorder,
     front_proxy: Recorder,
 }
 
-impl Way {
-    async fn start(carry: Carry, answer: &'static str) -> Self {
+impl Proxy {
+    async fn start(identity: ForwardedIdentity, answer: &'static str) -> Self {
         let [own, bare, front_proxy] = [
             Recorder::start(answer).await,
             Recorder::start(answer).await,
@@ -61,7 +65,7 @@ impl Way {
                 front_proxy: Some(upstream(&front_proxy).await),
             },
             names: IdentityNames::usual(),
-            shares: None,
+            quota: None,
             splicer: Splicer {
                 metrics,
                 tasks: TaskTracker::new(),
@@ -69,11 +73,11 @@ impl Way {
             },
             stall_timeout: Duration::from_secs(60),
             failures: FailureLog::new(),
-            drain: Duration::from_secs(1),
+            drain_spread: Duration::from_secs(1),
         };
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let shared = Arc::new((forwarder, carry));
+        let shared = Arc::new((forwarder, identity));
         tokio::spawn(async move {
             while let Ok((tcp, _)) = listener.accept().await {
                 let shared = Arc::clone(&shared);
@@ -90,7 +94,7 @@ impl Way {
         Self { address, own, bare, front_proxy }
     }
 
-    /// What arrived in each pool: own, bare, front proxy.
+    /// Returns the requests that arrived in each pool: own, bare, front proxy.
     fn seen(&self) -> [Vec<Recorded>; 3] {
         [self.own.seen(), self.bare.seen(), self.front_proxy.seen()]
     }
@@ -106,25 +110,29 @@ impl Way {
 }
 
 async fn forward(
-    (forwarder, carry): &(Forwarder, Carry),
+    (forwarder, identity): &(Forwarder, ForwardedIdentity),
     request: Request<Incoming>,
-) -> http::Response<crate::server::http::response::Body> {
-    let info = RequestInfo::parse(
-        request.method(),
-        request.uri().path(),
-        request.uri().query().unwrap_or_default(),
-    );
-    let draining = CancellationToken::new();
-    let peer = Peer::default();
-    let client = Client { listener: ListenerKind::Tls, address: None, peer, draining };
-    let reason = Reason::NonResource;
+) -> http::Response<Body> {
     let (parts, body) = request.into_parts();
-    let hoped = upgrade_of(&parts).is_some();
-    let carried = forwarder.carried(&client, carry, &parts, &info).unwrap();
-    let request = Request::from_parts(parts, body);
-    let forwarded = forwarder.forward(&client, carried, request, &info, reason, None);
+    let query = parts.uri.query().unwrap_or_default();
+    let info = RequestInfo::parse(&parts.method, parts.uri.path(), query);
+    let (peer, draining) = (Peer::default(), CancellationToken::new());
+    let client = Client { listener: ListenerKind::Tls, peer, draining };
+    let upgrade_requested = requested_upgrade(&parts).is_some();
+    let metrics = ServerMetrics::register(&prometheus::Registry::new()).unwrap();
+    let mut context = RequestContext {
+        client: &client,
+        parts,
+        has_body: !http_body::Body::is_end_stream(&body),
+        info,
+        resource: None,
+        metrics: metrics.resource(None),
+        auth: AuthContext::new(),
+    };
+    let prepared = forwarder.prepare(identity, &context).unwrap();
+    let forwarded = forwarder.forward(&mut context, body, prepared, Reason::NonResource, None);
     let mut response = Box::pin(forwarded).await.response;
-    close_if_not_upgraded(hoped, &mut response);
+    close_if_not_upgraded(upgrade_requested, &mut response);
     response
 }
 
@@ -133,13 +141,13 @@ fn jane() -> Arc<User> {
     Arc::new(User::new("jane".to_owned(), String::new(), groups, BTreeMap::new()))
 }
 
-/// Every carry, the number of its pool, and what it puts on a request.
-fn carries() -> [(Carry, usize, Vec<&'static str>); 4] {
+/// Every identity, the number of its pool, and the headers that it adds.
+fn identities() -> [(ForwardedIdentity, usize, Vec<&'static str>); 4] {
     [
-        (Carry::Weir, 0, vec![]),
-        (Carry::AsIs, 1, vec!["authorization: Bearer theirs"]),
+        (ForwardedIdentity::Weir, 0, vec![]),
+        (ForwardedIdentity::AsIs, 1, vec!["authorization: Bearer theirs"]),
         (
-            Carry::FrontProxy(jane()),
+            ForwardedIdentity::FrontProxy(jane()),
             2,
             vec![
                 "x-remote-group: dev",
@@ -147,24 +155,28 @@ fn carries() -> [(Carry, usize, Vec<&'static str>); 4] {
                 "x-remote-user: jane",
             ],
         ),
-        (Carry::Impersonate(jane()), 0, vec!["impersonate-group: dev", "impersonate-user: jane"]),
+        (
+            ForwardedIdentity::Impersonate(jane()),
+            0,
+            vec!["impersonate-group: dev", "impersonate-user: jane"],
+        ),
     ]
 }
 
 #[tokio::test]
-async fn each_carry_goes_its_own_way() {
-    for (carry, pool, mut carried) in carries() {
-        let way = Way::start(carry.clone(), OK).await;
-        let answer = way
+async fn each_identity_has_its_own_connections() {
+    for (identity, pool, mut carried) in identities() {
+        let proxy = Proxy::start(identity.clone(), OK).await;
+        let answer = proxy
             .raw(
                 "GET /x HTTP/1.1\r\nHost: weir\r\nAuthorization: Bearer theirs\r\nX-Remote-User: admin\r\n\
                  X-Remote-Group: system:masters\r\nConnection: close, X-Hop\r\nX-Hop: 1\r\nX-Mine: kept\r\n\r\n",
             )
             .await;
-        assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{carry:?}: {answer}");
-        let seen = way.seen();
+        assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{identity:?}: {answer}");
+        let seen = proxy.seen();
         for (number, requests) in seen.iter().enumerate() {
-            assert_eq!(requests.len(), usize::from(number == pool), "{carry:?}: {seen:?}");
+            assert_eq!(requests.len(), usize::from(number == pool), "{identity:?}: {seen:?}");
         }
         let mut headers: Vec<&str> = seen[pool][0]
             .head
@@ -175,7 +187,7 @@ async fn each_carry_goes_its_own_way() {
         headers.sort_unstable();
         carried.push("x-mine: kept");
         carried.sort_unstable();
-        assert_eq!(headers, carried, "{carry:?}");
+        assert_eq!(headers, carried, "{identity:?}");
     }
 }
 
@@ -184,11 +196,12 @@ async fn what_has_no_connections_of_its_own_gets_no_others() {
     let own = Recorder::start(OK).await;
     let config = config(Some(format!("http://{}", own.address)), None, false);
     let upstreams = Upstreams::own(Upstream::new(&config, metrics()).await.unwrap());
-    for carry in [Carry::AsIs, Carry::FrontProxy(jane())] {
-        assert_eq!(upstreams.of(&carry).err().unwrap().code.as_u16(), 500);
+    for identity in [ForwardedIdentity::AsIs, ForwardedIdentity::FrontProxy(jane())] {
+        assert_eq!(upstreams.for_identity(&identity).err().unwrap().code.as_u16(), 500);
     }
     assert!(
-        upstreams.of(&Carry::Weir).is_ok() && upstreams.of(&Carry::Impersonate(jane())).is_ok()
+        upstreams.for_identity(&ForwardedIdentity::Weir).is_ok()
+            && upstreams.for_identity(&ForwardedIdentity::Impersonate(jane())).is_ok()
     );
 }
 
@@ -196,9 +209,9 @@ async fn what_has_no_connections_of_its_own_gets_no_others() {
 /// connection, on which the upstream would take it for the carried user's.
 #[tokio::test]
 async fn after_a_failed_upgrade_nothing_more_is_sent_by_anybody() {
-    for (carry, pool, _) in carries() {
-        let way = Way::start(carry.clone(), FORBIDDEN).await;
-        let [own, bare, front_proxy] = [&way.own, &way.bare, &way.front_proxy];
+    for (identity, pool, _) in identities() {
+        let proxy = Proxy::start(identity.clone(), FORBIDDEN).await;
+        let [own, bare, front_proxy] = [&proxy.own, &proxy.bare, &proxy.front_proxy];
         let recorder = [own, bare, front_proxy][pool];
         let exec = "GET /api/v1/namespaces/a/pods/p/exec HTTP/1.1\r\nHost: weir\r\n";
         let upgrade = format!("{exec}Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n");
@@ -206,16 +219,16 @@ async fn after_a_failed_upgrade_nothing_more_is_sent_by_anybody() {
 
         // An idle connection of the pool, which the upgrade must not take.
         let plain = "GET /plain HTTP/1.1\r\nHost: weir\r\nConnection: close\r\n\r\n";
-        assert!(way.raw(plain).await.starts_with("HTTP/1.1 403 "));
-        let answer = way.raw(&format!("{upgrade}{next}")).await;
-        assert!(answer.starts_with("HTTP/1.1 403 Forbidden\r\n"), "{carry:?}: {answer}");
+        assert!(proxy.raw(plain).await.starts_with("HTTP/1.1 403 "));
+        let answer = proxy.raw(&format!("{upgrade}{next}")).await;
+        assert!(answer.starts_with("HTTP/1.1 403 Forbidden\r\n"), "{identity:?}: {answer}");
         assert!(answer.contains("connection: close\r\n") && answer.ends_with("no"), "{answer}");
-        assert_eq!(answer.matches("HTTP/1.1").count(), 1, "{carry:?}: {answer}");
+        assert_eq!(answer.matches("HTTP/1.1").count(), 1, "{identity:?}: {answer}");
 
         // Its connection upstream is closed, and was nobody else's before or after.
         let connection = recorder.seen()[1].connection;
         until(|| recorder.has_ended(connection)).await;
-        assert!(way.raw(plain).await.starts_with("HTTP/1.1 403 "));
+        assert!(proxy.raw(plain).await.starts_with("HTTP/1.1 403 "));
         let seen: Vec<_> = recorder
             .seen()
             .iter()
@@ -229,7 +242,7 @@ async fn after_a_failed_upgrade_nothing_more_is_sent_by_anybody() {
                 line("/api/v1/namespaces/a/pods/p/exec", true),
                 line("/plain", false)
             ],
-            "{carry:?}"
+            "{identity:?}"
         );
     }
 }
@@ -239,9 +252,9 @@ async fn after_a_failed_upgrade_nothing_more_is_sent_by_anybody() {
 async fn an_upgrade_that_nobody_asked_for_is_a_lost_answer() {
     let switched = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n";
     for more in ["", "Connection: Upgrade\r\nUpgrade: h2c\r\n"] {
-        let way = Way::start(Carry::AsIs, switched).await;
+        let proxy = Proxy::start(ForwardedIdentity::AsIs, switched).await;
         let request = format!("GET /x HTTP/1.1\r\nHost: weir\r\n{more}\r\n");
-        let mut tcp = TcpStream::connect(way.address).await.unwrap();
+        let mut tcp = TcpStream::connect(proxy.address).await.unwrap();
         tcp.write_all(request.as_bytes()).await.unwrap();
         let mut start = [0; 13];
         tcp.read_exact(&mut start).await.unwrap();

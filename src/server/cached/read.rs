@@ -1,0 +1,122 @@
+//! A read that a cache may answer: the request, its target, and the search for a cache that is ready and fresh enough.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::api::request_info::ResourceRequest;
+use crate::api::resource::{ApiResource, Representation};
+use crate::api::resource_version::ResourceVersion;
+use crate::auth::reauthorization::Reauthorization;
+use crate::cache::core::watch_cache::State;
+use crate::cache::handle::CacheHandle;
+use crate::cache::progress::CATCH_UP_TIMEOUT;
+use crate::cache::refusal::Refusal;
+use crate::cache::registry::Registry;
+use crate::server::cached::compress::Compressor;
+use crate::server::delegate::{Freshness, Reason, Target};
+use crate::server::request::context::RequestContext;
+
+/// What all reads from caches share.
+pub(crate) struct CacheServices {
+    pub(crate) registry: Registry,
+    pub(crate) compressor: Compressor,
+    /// The longest wait for proof of freshness.
+    pub(crate) freshness_timeout: Duration,
+    /// The longest wait for a cache that is not ready yet.
+    pub(crate) warmup_timeout: Duration,
+    /// The interval over which the ends of watches are spread when Weir drains.
+    pub(crate) drain_spread: Duration,
+}
+
+/// A read that a cache may answer.
+pub(crate) struct CachedRead<'a> {
+    pub(crate) context: &'a RequestContext<'a>,
+    pub(crate) services: &'a CacheServices,
+    /// The resource in the request's path.
+    pub(crate) request: &'a ResourceRequest,
+    /// The resource as discovery describes it. The target is bound to this description.
+    pub(crate) resource: &'a Arc<ApiResource>,
+    pub(crate) target: Target,
+    /// How a watch is authorized again.
+    pub(crate) reauthorization: Option<Reauthorization>,
+}
+
+impl CachedRead<'_> {
+    /// Returns the representation of the objects that the response is made from.
+    pub(super) fn representation(&self) -> Representation {
+        self.resource.representation(self.target.form)
+    }
+
+    /// Returns the cache of the collection, started if need be, ready or not.
+    pub(super) async fn cache(&self) -> Result<CacheHandle, Reason> {
+        let namespace = self.target.filter.namespace.as_deref().unwrap_or_default();
+        self.cache_of(namespace).await
+    }
+
+    /// Returns the cache of the collection once it has a state. A watch that does not begin with the state begins after `first_at`.
+    pub(super) async fn ready_cache(
+        &self,
+        first_at: Option<ResourceVersion>,
+    ) -> Result<CacheHandle, Reason> {
+        let (gvr, namespace) = (&self.request.gvr, &self.request.namespace);
+        let (representation, timeout) = (self.representation(), self.services.warmup_timeout);
+        let registry = &self.services.registry;
+        let ready = registry.ready_at(gvr, namespace, representation, first_at, timeout);
+        self.check_definition(ready.await.map_err(Reason::Refused)?)
+    }
+
+    /// Returns the cache, and its state, that can go back to `at`. Returns `None` if no cache reaches that resourceVersion soon.
+    ///
+    /// A cold cache is started but not waited for, since it will begin after that resourceVersion. A cache that lags gets only a moment,
+    /// since the upstream has the state already and answers faster.
+    pub(super) async fn cache_holding(
+        &self,
+        at: ResourceVersion,
+    ) -> Result<Option<(CacheHandle, Arc<State>)>, Reason> {
+        let handle = self.cache_of(&self.request.namespace).await?;
+        if handle.cache().state().is_none() {
+            return Ok(None);
+        }
+        let timeout = EXACT_CATCH_UP_TIMEOUT.min(self.services.freshness_timeout);
+        if handle.wait_until_fresh(at, timeout).await.is_err() {
+            return Ok(None);
+        }
+        let state = handle
+            .cache()
+            .state()
+            .filter(|state| (state.exact_from()..=state.resource_version()).contains(&at));
+        Ok(state.map(|state| (handle, state)))
+    }
+
+    /// Waits briefly until a cache is as fresh as requested: the upstream answers sooner than an event that is not on its way yet.
+    pub(super) async fn wait_until_fresh(
+        &self,
+        handle: &CacheHandle,
+        freshness: Freshness,
+    ) -> Result<(), Reason> {
+        let timeout = self.services.freshness_timeout.min(CATCH_UP_TIMEOUT);
+        match freshness {
+            Freshness::Any => Ok(()),
+            Freshness::NotOlderThan(requested) => {
+                handle.wait_until_fresh(requested, timeout).await.map_err(Reason::Refused)
+            }
+        }
+    }
+
+    async fn cache_of(&self, namespace: &str) -> Result<CacheHandle, Reason> {
+        let registry = &self.services.registry;
+        let handle = registry.get(&self.request.gvr, namespace, self.representation()).await;
+        self.check_definition(handle.map_err(Reason::Refused)?)
+    }
+
+    /// Ensures that a cache has the same definition of the resource as the request's target. While a changed definition spreads they
+    /// differ for a moment, and a field selector of one would read other fields of the other's objects.
+    fn check_definition(&self, handle: CacheHandle) -> Result<CacheHandle, Reason> {
+        // Both are the same `Arc` of discovery until the definition changes. The fields are compared only where the pointers differ.
+        let same = handle.resource() == self.resource;
+        if same { Ok(handle) } else { Err(Reason::Refused(Refusal::NotReady)) }
+    }
+}
+
+/// How long a cache may take to reach a resourceVersion that the upstream already has.
+const EXACT_CATCH_UP_TIMEOUT: Duration = Duration::from_millis(50);

@@ -1,0 +1,202 @@
+//! The body of a response as hyper polls it: guarded by the activity of its connection, and by a send time-out.
+//!
+//! One wrapper does both, since every frame of every watch passes through it.
+//!
+//! A body that ends with its first piece, as most do, is never tracked by [`SendTimeouts`]: once its last piece is handed out, it is
+//! dropped.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Buf;
+use http_body::{Frame, SizeHint};
+use parking_lot::Mutex;
+
+use crate::codec::rope::Rope;
+use crate::server::connection::activity::RequestGuard;
+use crate::server::connection::send_timeouts::{SendTimeouts, TrackedBody};
+use crate::server::http::body::Body;
+use crate::upstream::pool::BodyError;
+
+/// A response body that keeps its request open, and that a send time-out may drop.
+#[derive(Debug)]
+pub(crate) struct GuardedBody {
+    body: Source,
+    /// `None` for HTTP/1.1.
+    timeouts: Option<SendTimeouts>,
+    _request: RequestGuard,
+}
+
+#[derive(Debug)]
+enum Source {
+    /// A body before its first piece, or one without a time-out.
+    Own(Body),
+    /// A body that [`SendTimeouts`] tracks by its number, and may drop.
+    Tracked(u64, Arc<Mutex<TrackedBody>>),
+}
+
+impl GuardedBody {
+    /// Wraps `body`. Without `timeouts` it never times out.
+    pub(crate) fn new(body: Body, timeouts: Option<SendTimeouts>, request: RequestGuard) -> Self {
+        Self { body: Source::Own(body), timeouts, _request: request }
+    }
+
+    /// Returns `read` of the body, or `default` if the body timed out.
+    fn read<T>(&self, read: impl FnOnce(&Body) -> T, default: T) -> T {
+        match &self.body {
+            Source::Own(body) => read(body),
+            Source::Tracked(_, tracked) => tracked.lock().body.as_ref().map_or(default, read),
+        }
+    }
+}
+
+impl http_body::Body for GuardedBody {
+    type Data = Rope;
+    type Error = BodyError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Rope>, BodyError>>> {
+        let this = self.get_mut();
+        match &mut this.body {
+            Source::Own(body) => {
+                let polled = Pin::new(&mut *body).poll_frame(context);
+                if let Some(bytes) = piece_bytes(&polled) {
+                    let rest = std::mem::replace(body, Body::empty());
+                    match &this.timeouts {
+                        // The last piece: hyper keeps the body until it is sent, but nothing of it is needed any more.
+                        _ if rest.is_end_stream() => drop(rest),
+                        Some(timeouts) => {
+                            let (id, tracked) = timeouts.insert(rest, timeouts.deadline(bytes));
+                            this.body = Source::Tracked(id, tracked);
+                        }
+                        None => *body = rest,
+                    }
+                }
+                polled
+            }
+            Source::Tracked(_, tracked) => {
+                let mut tracked = tracked.lock();
+                let Some(body) = &mut tracked.body else {
+                    return Poll::Ready(Some(Err(BodyError::Stalled)));
+                };
+                let polled = Pin::new(&mut *body).poll_frame(context);
+                let bytes = piece_bytes(&polled);
+                let ended = bytes.is_some() && body.is_end_stream();
+                if ended {
+                    *body = Body::empty();
+                }
+                let unsent = this.timeouts.as_ref().zip(bytes).filter(|_| !ended);
+                tracked.deadline = unsent.map(|(timeouts, bytes)| timeouts.deadline(bytes));
+                polled
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.read(http_body::Body::is_end_stream, false)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.read(http_body::Body::size_hint, SizeHint::default())
+    }
+}
+
+impl Drop for GuardedBody {
+    fn drop(&mut self) {
+        if let (Source::Tracked(id, _), Some(timeouts)) = (&self.body, &self.timeouts) {
+            timeouts.remove(*id);
+        }
+    }
+}
+
+/// Returns the length of a piece that was handed out.
+fn piece_bytes(polled: &Poll<Option<Result<Frame<Rope>, BodyError>>>) -> Option<usize> {
+    match polled {
+        Poll::Ready(Some(Ok(frame))) => Some(frame.data_ref().map_or(0, Rope::remaining)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use bytes::Bytes;
+    use futures_util::FutureExt;
+    use http_body::Body as _;
+    use http_body_util::BodyExt;
+
+    use super::*;
+    use crate::codec::rope::PIECE_BYTES;
+    use crate::server::connection::activity::ConnActivity;
+    use crate::server::metrics::ServerMetrics;
+
+    const TIMEOUT: Duration = Duration::from_secs(60);
+
+    fn guarded(body: Body) -> (SendTimeouts, GuardedBody) {
+        let metrics = ServerMetrics::register(&prometheus::Registry::new()).unwrap();
+        let timeouts = SendTimeouts::new(TIMEOUT, metrics);
+        let request = ConnActivity::new().begin_request(false);
+        (timeouts.clone(), GuardedBody::new(body, Some(timeouts), request))
+    }
+
+    fn pieces(count: usize) -> Body {
+        Body::chunks(vec![Bytes::from(vec![7; PIECE_BYTES]); count])
+    }
+
+    /// Sweeps for `time`.
+    async fn sweep(timeouts: &SendTimeouts, time: Duration) {
+        assert!(tokio::time::timeout(time, timeouts.sweep()).await.is_err());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_is_not_read_is_dropped_and_then_an_error() {
+        let (timeouts, mut body) = guarded(pieces(3));
+        body.frame().await.unwrap().unwrap();
+        sweep(&timeouts, TIMEOUT - Duration::from_secs(1)).await;
+        body.frame().await.unwrap().unwrap();
+        sweep(&timeouts, TIMEOUT * 2).await;
+        assert!(matches!(body.frame().await, Some(Err(BodyError::Stalled))));
+        assert_eq!(timeouts.tracked(), 1);
+        drop(body);
+        assert_eq!(timeouts.tracked(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_may_be_silent_for_any_time() {
+        let frames = futures_util::stream::iter([Bytes::from_static(b"event")]);
+        let frames = futures_util::StreamExt::chain(frames, futures_util::stream::pending());
+        let (timeouts, mut body) = guarded(Body::Watch(Box::pin(frames)));
+        body.frame().await.unwrap().unwrap();
+        assert!(body.frame().now_or_never().is_none());
+        sweep(&timeouts, TIMEOUT * 9).await;
+        assert!(body.frame().now_or_never().is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_of_one_piece_is_not_tracked() {
+        let (timeouts, mut body) = guarded(pieces(1));
+        body.frame().await.unwrap().unwrap();
+        assert!(body.is_end_stream());
+        assert_eq!(timeouts.tracked(), 0);
+    }
+
+    /// hyper keeps a body until the client has read its last piece, which may never happen.
+    #[tokio::test(start_paused = true)]
+    async fn a_body_is_released_with_its_last_piece() {
+        for count in 1..4 {
+            let (timeouts, mut body) = guarded(pieces(count));
+            for _ in 0..count {
+                body.frame().await.unwrap().unwrap();
+            }
+            assert!(body.is_end_stream(), "{count}");
+            let released = |body: &Body| matches!(body, Body::Chunks(all) if all.is_released());
+            assert!(body.read(released, false));
+            sweep(&timeouts, TIMEOUT * 9).await;
+            assert!(body.frame().await.is_none(), "{count}");
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! The socket of a client connection, with its permit and a time-out for stalled writes.
+//!
+//! A stall is detected where bytes leave: while the socket accepts none of the bytes that are written, a timer runs, and a write after
+//! it has elapsed fails. A connection with nothing to write, such as that of an idle watch, never stalls. A single HTTP/2 stream whose window
+//! stays shut, on a connection that is alive, is not detected here but by
+//! [`crate::server::connection::send_timeouts`].
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::server::connection::stall_timeout::StallTimeout;
+
+/// A client's socket, with the permits that it holds until it is closed.
+#[derive(Debug)]
+pub(crate) struct PermittedIo<I, P> {
+    io: I,
+    stall: StallTimeout,
+    _permits: P,
+}
+
+impl<I, P> PermittedIo<I, P> {
+    /// Wraps `io`. Writes fail once the socket has accepted nothing for `stall_timeout`.
+    pub(crate) fn new(io: I, permits: P, stall_timeout: Duration) -> Self {
+        Self { io, stall: StallTimeout::new(stall_timeout), _permits: permits }
+    }
+
+    /// Replaces `Pending` by an error once the time-out has elapsed.
+    fn check_timeout<T>(
+        &mut self,
+        context: &mut Context<'_>,
+        polled: Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        match self.stall.check_timeout(context, polled) {
+            Ok(polled) => polled,
+            Err(stalled) => Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, stalled))),
+        }
+    }
+}
+
+impl<I: AsyncRead + Unpin, P: Unpin> AsyncRead for PermittedIo<I, P> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_read(context, buffer)
+    }
+}
+
+impl<I: AsyncWrite + Unpin, P: Unpin> AsyncWrite for PermittedIo<I, P> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let polled = Pin::new(&mut self.io).poll_write(context, bytes);
+        self.check_timeout(context, polled)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffers: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let polled = Pin::new(&mut self.io).poll_write_vectored(context, buffers);
+        self.check_timeout(context, polled)
+    }
+
+    /// A socket has nothing to flush, so that a flush never shows a stall.
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(context)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::time::Instant;
+
+    use super::*;
+
+    const TIMEOUT: Duration = Duration::from_secs(60);
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stalled_client_is_disconnected_and_a_slow_one_is_not() {
+        let (client, mut server) = tokio::io::duplex(8);
+        let mut permitted = PermittedIo::new(client, (), TIMEOUT);
+        permitted.write_all(b"12345678").await.unwrap();
+        tokio::time::sleep(TIMEOUT * 9).await;
+        let slow = tokio::spawn(async move {
+            for _ in 0..8 {
+                tokio::time::sleep(TIMEOUT - Duration::from_secs(1)).await;
+                server.read_u8().await.unwrap();
+            }
+            server
+        });
+        permitted.write_all(b"abcdefgh").await.unwrap();
+        let _server = slow.await.unwrap();
+        let started = Instant::now();
+        let error = permitted.write_all(b"!").await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        assert_eq!(started.elapsed().as_secs(), TIMEOUT.as_secs());
+    }
+}

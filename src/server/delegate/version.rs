@@ -1,0 +1,39 @@
+//! The `resourceVersion` parameter, and the freshness that it asks for.
+
+use crate::api::resource_version::ResourceVersion;
+use crate::server::delegate::reason::Reason;
+
+/// How fresh a response must be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Freshness {
+    /// Any state of the cache.
+    Any,
+    /// A state that is not older than this.
+    NotOlderThan(ResourceVersion),
+}
+
+/// The `resourceVersion` parameter of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RequestedVersion {
+    /// Absent or empty.
+    Unset,
+    /// `0`.
+    Any,
+    /// A number above 0.
+    At(ResourceVersion),
+}
+
+impl RequestedVersion {
+    /// Parses the parameter. Non-canonical values are left to the API server: it rejects most of them, and treats `00`
+    /// as neither 0 nor a number (docs/semantics.md, rows L13 and L14).
+    pub(super) fn parse(text: &str) -> Result<Self, Reason> {
+        if text.is_empty() {
+            return Ok(Self::Unset);
+        }
+        match ResourceVersion::parse(text) {
+            Some(ResourceVersion(0)) => Ok(Self::Any),
+            Some(at) => Ok(Self::At(at)),
+            None => Err(Reason::Options),
+        }
+    }
+}

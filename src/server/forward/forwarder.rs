@@ -1,0 +1,190 @@
+//! Sends requests to the upstream, and relays the responses.
+//!
+//! A request and its response pass through unchanged, but for what belongs to a connection or carries an identity
+//! ([`crate::server::forward::identity`]). Bodies are streamed both ways without being buffered.
+//!
+//! A request is prepared first ([`Forwarder::prepare`]), so that everything that Weir refuses is known before anything is sent. After a
+//! failed upgrade the connection to the upstream is closed, since it is unknown what was written to it. The client's connection
+//! is closed by [`crate::server::router`].
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use http::header::{CONNECTION, IF_NONE_MATCH, UPGRADE};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
+use hyper::body::Incoming;
+
+use crate::api::request_info::Verb;
+use crate::api::status::Status;
+use crate::cache::registry::ForwardPermit;
+use crate::server::connection::stall_timeout::StallTimeout;
+use crate::server::delegate::Reason;
+use crate::server::drain::Drain;
+use crate::server::forward::failure_log::FailureLog;
+use crate::server::forward::guards::BodyGuards;
+use crate::server::forward::identity::{ForwardedIdentity, IdentityNames, Upstreams};
+use crate::server::forward::quota::{QuotaPermit, UpstreamQuota};
+use crate::server::forward::relay::{path_only, relay_request_body, relay_response};
+use crate::server::forward::traffic_class::traffic_class;
+use crate::server::forward::upgrade::{Splicer, requested_upgrade};
+use crate::server::http::refusal;
+use crate::server::http::response::Reply;
+use crate::server::request::context::RequestContext;
+use crate::upstream::error::UpstreamError;
+use crate::upstream::{TrafficClass, Upstream, empty_body, pool};
+
+/// Sends requests to the upstream.
+pub(crate) struct Forwarder {
+    pub(crate) upstreams: Upstreams,
+    /// The identity headers that a client may not send.
+    pub(crate) names: IdentityNames,
+    /// The limit of one client; `None` for no limit.
+    pub(crate) quota: Option<UpstreamQuota>,
+    pub(crate) splicer: Splicer,
+    /// The longest pause of a client within a request body.
+    pub(crate) stall_timeout: Duration,
+    pub(crate) failures: FailureLog,
+    /// The interval over which the ends of watches are spread when Weir drains.
+    pub(crate) drain_spread: Duration,
+}
+
+/// A request that is ready to be sent: its headers, its connections, and its permit for them.
+pub(crate) struct PreparedRequest<'a> {
+    upstream: &'a Upstream,
+    headers: HeaderMap,
+    class: TrafficClass,
+    /// The protocol of the upgrade that it asks for.
+    upgrade: Option<HeaderValue>,
+    quota: Option<Arc<QuotaPermit>>,
+}
+
+impl PreparedRequest<'_> {
+    /// Returns the guards of a relayed response to it.
+    pub(super) fn guards(&self) -> BodyGuards {
+        BodyGuards { _budget: None, _quota: self.quota.clone() }
+    }
+}
+
+impl Forwarder {
+    /// Prepares a request that is forwarded with `identity`. Nothing is sent. Errors are Weir's own responses.
+    pub(crate) fn prepare(
+        &self,
+        identity: &ForwardedIdentity,
+        context: &RequestContext<'_>,
+    ) -> Result<PreparedRequest<'_>, Status> {
+        let address = context.client.peer.address;
+        let mut headers = context.parts.headers.clone();
+        identity.apply(&self.names, address, &mut headers)?;
+        let upstream = self.upstreams.for_identity(identity)?;
+        let upgrade = requested_upgrade(&context.parts);
+        let class = traffic_class(&context.info, upgrade.is_some());
+        let quota = match &self.quota {
+            None => None,
+            Some(quota) => {
+                let permit = quota.try_acquire(address, class, upstream.streams_max(class));
+                let permit = permit.ok_or_else(|| refusal::too_many_requests(TOO_MANY))?;
+                Some(Arc::new(permit))
+            }
+        };
+        Ok(PreparedRequest { upstream, headers, class, upgrade, quota })
+    }
+
+    /// Sends a request, and relays the response. `budget` is held until the response's body ends. Takes the head of the request
+    /// out of `context`.
+    pub(crate) async fn forward(
+        &self,
+        context: &mut RequestContext<'_>,
+        body: Incoming,
+        prepared: PreparedRequest<'_>,
+        reason: Reason,
+        budget: Option<ForwardPermit>,
+    ) -> Reply {
+        let (empty, ()) = Request::new(()).into_parts();
+        let mut parts = std::mem::replace(&mut context.parts, empty);
+        let PreparedRequest { upstream, headers, class, upgrade, quota } = prepared;
+        let original = std::mem::replace(&mut parts.headers, headers);
+        let refuse = |status: &Status| Reply::error(&original, status, reason.as_str());
+        if let Some(protocol) = upgrade {
+            parts.headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+            parts.headers.insert(UPGRADE, protocol);
+        }
+        parts.uri = path_only(parts.uri);
+        let version = std::mem::take(&mut parts.version);
+        let client_upgrade = parts.extensions.remove::<hyper::upgrade::OnUpgrade>();
+        parts.extensions.clear();
+
+        let broken = Arc::new(AtomicBool::new(false));
+        let stall = StallTimeout::new(self.stall_timeout);
+        let body = relay_request_body(body, version, &broken, stall);
+        match upstream.send(class, Request::from_parts(parts, body)).await {
+            Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
+                // A 101 without a requested upgrade is a protocol error.
+                let client_upgrade = client_upgrade.filter(|_| class == TrafficClass::Upgrade);
+                match self.splicer.splice(client_upgrade, response, quota) {
+                    Some(response) => Reply::forwarded(response, reason.as_str()),
+                    None => refuse(&Status::upstream_lost()),
+                }
+            }
+            Ok(response) => {
+                let drain = (context.info.verb == Verb::Watch).then(|| Drain {
+                    started: context.client.draining.clone(),
+                    spread: self.drain_spread,
+                });
+                let guards = BodyGuards { _budget: budget, _quota: quota };
+                Reply::forwarded(relay_response(response, guards, drain), reason.as_str())
+            }
+            // The client caused the error, so only the client is informed. After a broken body HTTP/2 resets its stream and hides the cause.
+            Err(mut error) if error.is_request_error() || broken.load(Ordering::Relaxed) => {
+                if !error.is_request_error() {
+                    error = UpstreamError::Request("its body broke off".to_owned());
+                }
+                tracing::debug!(%error, "a request could not be forwarded");
+                refuse(&request_error(&error))
+            }
+            Err(error) => {
+                self.failures.log(&error);
+                refuse(&upstream_error(&error))
+            }
+        }
+    }
+
+    /// Sends a GET without its body, with `if_none_match` instead of the client's own condition. Errors are Weir's own responses.
+    pub(super) async fn fetch(
+        &self,
+        prepared: &PreparedRequest<'_>,
+        context: &RequestContext<'_>,
+        if_none_match: Option<&HeaderValue>,
+        reason: Reason,
+    ) -> Result<Response<pool::Body>, Reply> {
+        let parts = &context.parts;
+        let refuse = |status: &Status| Reply::error(&parts.headers, status, reason.as_str());
+        let mut request = Request::new(empty_body());
+        request.headers_mut().clone_from(&prepared.headers);
+        request.headers_mut().remove(IF_NONE_MATCH);
+        if let Some(etag) = if_none_match {
+            request.headers_mut().insert(IF_NONE_MATCH, etag.clone());
+        }
+        *request.uri_mut() = path_only(parts.uri.clone());
+        prepared.upstream.send(TrafficClass::Request, request).await.map_err(|error| {
+            if error.is_request_error() {
+                return refuse(&request_error(&error));
+            }
+            self.failures.log(&error);
+            refuse(&upstream_error(&error))
+        })
+    }
+}
+
+/// Returns the status for an error that the client caused.
+fn request_error(error: &UpstreamError) -> Status {
+    refusal::bad_request(format!("weir: {error}"))
+}
+
+/// Returns the status for a failure of the upstream. If nothing was sent, the client may retry. If the request was sent and lost, only the client
+/// knows whether it may.
+fn upstream_error(error: &UpstreamError) -> Status {
+    if error.is_not_sent() { Status::upstream_unreachable() } else { Status::upstream_lost() }
+}
+
+const TOO_MANY: &str = "weir: this address has too many requests open to the API server";

@@ -1,0 +1,15 @@
+//! The guards that a forwarded response holds until its body ends.
+
+use std::sync::Arc;
+
+use crate::cache::registry::ForwardPermit;
+use crate::server::forward::quota::QuotaPermit;
+
+/// The guards that a forwarded response holds until its body ends.
+#[derive(Debug, Default)]
+pub(crate) struct BodyGuards {
+    /// A permit of the forward budget.
+    pub(crate) _budget: Option<ForwardPermit>,
+    /// The client's part of the upstream quota.
+    pub(crate) _quota: Option<Arc<QuotaPermit>>,
+}

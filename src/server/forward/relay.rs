@@ -1,0 +1,112 @@
+//! Bodies and heads that pass through Weir unchanged, but for what belongs to one connection.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::uri::PathAndQuery;
+use http::{Response, Uri, Version};
+use http_body::{Body as _, Frame, SizeHint};
+use http_body_util::{BodyExt, Empty};
+use hyper::body::Incoming;
+
+use crate::server::connection::stall_timeout::StallTimeout;
+use crate::server::drain::Drain;
+use crate::server::forward::guards::BodyGuards;
+use crate::server::forward::watch::ForwardedWatch;
+use crate::server::http::body::Body;
+use crate::server::http::headers;
+use crate::upstream::{RequestBody, pool};
+
+/// Returns the upstream's response as it is sent to the client. The body holds `guards` until its end. A watch ends with `drain`, where its format allows
+/// it.
+pub(super) fn relay_response(
+    response: Response<pool::Body>,
+    guards: BodyGuards,
+    drain: Option<Drain>,
+) -> Response<Body> {
+    let (mut parts, body) = response.into_parts();
+    // The Connection header of a response cannot name an identity header that matters to a client.
+    let _kept = headers::remove_hop_by_hop(&mut parts.headers);
+    parts.version = Version::default();
+    parts.extensions.clear();
+    let body = match drain.filter(|_| ForwardedWatch::understands(&parts.headers)) {
+        Some(drain) => {
+            let body = Box::new(ForwardedWatch::new(body, drain));
+            Body::ForwardedWatch { body, _guards: guards }
+        }
+        None => Body::Upstream { body: Box::new(body), _guards: guards },
+    };
+    Response::from_parts(parts, body)
+}
+
+/// Returns path and query unchanged, from whatever form of target the client used.
+pub(super) fn path_only(uri: Uri) -> Uri {
+    let path = uri.into_parts().path_and_query;
+    Uri::from(path.unwrap_or_else(|| PathAndQuery::from_static("/")))
+}
+
+/// Returns the client's body as it is sent upstream. `broken` is set when the body breaks off.
+pub(super) fn relay_request_body(
+    body: Incoming,
+    version: Version,
+    broken: &Arc<AtomicBool>,
+    stall: StallTimeout,
+) -> RequestBody {
+    if body.is_end_stream() {
+        return Empty::new().map_err(|never| match never {}).boxed_unsync();
+    }
+    let streamed = version == Version::HTTP_2;
+    RelayedBody { body, streamed, broken: Arc::clone(broken), stall }.boxed_unsync()
+}
+
+/// A client's request body. That of an HTTP/2 stream ends only where the stream does: hyper treats a reset without an error code
+/// as the end too, and half a body must not reach the upstream as a whole one.
+struct RelayedBody {
+    body: Incoming,
+    /// Whether it is the body of an HTTP/2 stream.
+    streamed: bool,
+    /// Set when the body breaks off.
+    broken: Arc<AtomicBool>,
+    /// Ends a body of which no more data comes.
+    stall: StallTimeout,
+}
+
+impl http_body::Body for RelayedBody {
+    type Data = Bytes;
+    type Error = Box<dyn std::error::Error + Send + Sync>;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        let polled = Pin::new(&mut self.body).poll_frame(context);
+        let polled = match self.stall.check_timeout(context, polled) {
+            Ok(polled) => polled,
+            Err(stalled) => {
+                self.broken.store(true, Ordering::Relaxed);
+                return Poll::Ready(Some(Err(stalled.into())));
+            }
+        };
+        let frame = match std::task::ready!(polled) {
+            None if self.streamed && !self.body.is_end_stream() => {
+                Some(Err(pool::BodyError::Truncated))
+            }
+            frame => frame.map(|frame| frame.map_err(pool::BodyError::Http)),
+        };
+        if let Some(Err(_)) = frame {
+            self.broken.store(true, Ordering::Relaxed);
+        }
+        Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

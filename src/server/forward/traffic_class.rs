@@ -1,0 +1,59 @@
+//! The traffic class of a forwarded request.
+
+use crate::api::list_options::decode_bool;
+use crate::api::request_info::{RequestInfo, Verb};
+use crate::upstream::TrafficClass;
+
+/// Returns the traffic class of a request. Long-lived streams use their own connections. Reads of objects may use the HTTP/1.1 side pool.
+pub(super) fn traffic_class(info: &RequestInfo, upgrade: bool) -> TrafficClass {
+    if upgrade {
+        return TrafficClass::Upgrade;
+    }
+    let subresource = info.resource.as_ref().map(|resource| &*resource.subresource);
+    let long_lived = match (info.verb, subresource) {
+        (Verb::Watch | Verb::Proxy, _) => true,
+        (_, Some("proxy" | "attach" | "exec" | "portforward")) => true,
+        (_, Some("log")) => decode_bool(info.query.first("follow")),
+        _ => false,
+    };
+    match (info.verb, subresource) {
+        _ if long_lived => TrafficClass::Stream,
+        (Verb::Get | Verb::List, Some("" | "status" | "scale")) => TrafficClass::Read,
+        _ => TrafficClass::Request,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Method;
+
+    use super::*;
+
+    #[test]
+    fn only_reads_of_objects_may_be_repeated() {
+        let of =
+            |method, path, query| traffic_class(&RequestInfo::parse(&method, path, query), false);
+        let pod = "/api/v1/namespaces/a/pods/x";
+        let of_pod = |rest| format!("{pod}/{rest}");
+        let [log, proxy, exec, other] = ["log", "proxy/fire", "exec", "unheard-of"].map(of_pod);
+        for (path, query, expected) in [
+            (pod, "", TrafficClass::Read),
+            ("/apis/apps/v1/deployments", "limit=5", TrafficClass::Read),
+            ("/apis/apps/v1/namespaces/a/deployments/x/scale", "", TrafficClass::Read),
+            (&*log, "", TrafficClass::Request),
+            (&*log, "follow=true", TrafficClass::Stream),
+            (&*proxy, "", TrafficClass::Stream),
+            ("/api/v1/proxy/namespaces/a/pods/x/fire", "", TrafficClass::Stream),
+            (&*exec, "command=ls", TrafficClass::Stream),
+            (&*other, "", TrafficClass::Request),
+            ("/apis/apps/v1/deployments", "watch=1", TrafficClass::Stream),
+            ("/apis", "", TrafficClass::Request),
+            ("/logs/kubelet.log", "", TrafficClass::Request),
+        ] {
+            assert_eq!(of(Method::GET, path, query), expected, "{path}?{query}");
+        }
+        for method in [Method::POST, Method::PUT, Method::PATCH, Method::DELETE] {
+            assert_eq!(of(method.clone(), pod, ""), TrafficClass::Request, "{method}");
+        }
+    }
+}

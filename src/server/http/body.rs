@@ -1,0 +1,203 @@
+//! The body of a response: bytes in memory, a list, an upstream body, or the frames of a watch.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::vec;
+
+use bytes::{Buf, Bytes};
+use futures_util::Stream;
+use http_body::{Frame, SizeHint};
+
+use crate::codec::list::{Pieces, SplicedList};
+use crate::codec::rope::{PIECE_BYTES, Rope, RopeBuilder, SHARED_BYTES_MIN};
+use crate::server::forward::guards::BodyGuards;
+use crate::server::forward::watch::ForwardedWatch;
+use crate::upstream::pool;
+
+/// The body of a response, of any origin.
+pub(crate) enum Body {
+    /// Bytes in memory.
+    Chunks(Chunks),
+    /// A list, spliced piece by piece while it is sent.
+    List(Box<Pieces>),
+    /// A body of the upstream, with the guards that it holds until its end.
+    Upstream { body: Box<pool::Body>, _guards: BodyGuards },
+    /// A watch of the upstream, with the guards that it holds until its end.
+    ForwardedWatch { body: Box<ForwardedWatch>, _guards: BodyGuards },
+    /// A watch of a cache.
+    Watch(Pin<Box<dyn Stream<Item = Bytes> + Send>>),
+}
+
+impl Body {
+    /// Returns a body without bytes.
+    pub(crate) fn empty() -> Self {
+        Self::chunks(Vec::new())
+    }
+
+    /// Returns a body of `chunks`, one after the other.
+    pub(crate) fn chunks(chunks: Vec<Bytes>) -> Self {
+        Self::Chunks(Chunks::new(chunks))
+    }
+
+    /// Returns a body that splices `list` while it is sent.
+    pub(crate) fn list(list: SplicedList) -> Self {
+        Self::List(Box::new(list.into_iter()))
+    }
+}
+
+/// Bytes in memory, handed out in pieces. hyper holds a piece until the client has read it, and Weir cannot drop it; so
+/// pieces are small.
+#[derive(Debug)]
+pub(crate) struct Chunks {
+    chunk: Bytes,
+    /// The original length of the chunk: a part of it keeps all of it in memory.
+    chunk_bytes: usize,
+    rest: vec::IntoIter<Bytes>,
+    /// The number of bytes that were not handed out yet.
+    left: usize,
+}
+
+impl Chunks {
+    fn new(chunks: Vec<Bytes>) -> Self {
+        let left = chunks.iter().map(Bytes::len).sum();
+        Self { chunk: Bytes::new(), chunk_bytes: 0, rest: chunks.into_iter(), left }
+    }
+
+    /// Returns the next piece, of at most [`PIECE_BYTES`]. Small parts, and parts of much larger chunks, are copied.
+    fn next_piece(&mut self) -> Rope {
+        let mut piece = RopeBuilder::default();
+        while piece.len() < PIECE_BYTES {
+            if self.chunk.is_empty() {
+                let Some(next) = self.rest.next() else { break };
+                self.chunk_bytes = next.len();
+                self.chunk = next;
+            }
+            let room = PIECE_BYTES - piece.len();
+            let part = self.chunk.split_to(room.min(self.chunk.len()));
+            if part.len() < SHARED_BYTES_MIN || part.len() < self.chunk_bytes / 2 {
+                piece.buffer().extend_from_slice(&part);
+            } else {
+                piece.push_shared(part);
+            }
+        }
+        piece.finish()
+    }
+
+    /// Whether it holds no more bytes.
+    #[cfg(test)]
+    pub(crate) fn is_released(&self) -> bool {
+        self.rest.as_slice().is_empty() && self.chunk.is_empty()
+    }
+}
+
+impl Iterator for Chunks {
+    type Item = Rope;
+
+    fn next(&mut self) -> Option<Rope> {
+        let piece = if self.chunk.is_empty() && self.left <= PIECE_BYTES {
+            // Most bodies are one piece, and are not copied.
+            Rope::from(std::mem::take(&mut self.rest))
+        } else {
+            self.next_piece()
+        };
+        self.left = self.left.saturating_sub(piece.remaining());
+        piece.has_remaining().then_some(piece)
+    }
+}
+
+impl std::fmt::Debug for Body {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Chunks(..) => "Chunks",
+            Self::List(..) => "List",
+            Self::Upstream { .. } => "Upstream",
+            Self::ForwardedWatch { .. } => "ForwardedWatch",
+            Self::Watch(..) => "Watch",
+        })
+    }
+}
+
+impl http_body::Body for Body {
+    type Data = Rope;
+    type Error = pool::BodyError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Rope>, pool::BodyError>>> {
+        let upstream = match self.get_mut() {
+            Self::Chunks(chunks) => {
+                return Poll::Ready(chunks.next().map(|it| Ok(Frame::data(it))));
+            }
+            Self::List(list) => return Poll::Ready(list.next().map(|it| Ok(Frame::data(it)))),
+            Self::Watch(stream) => {
+                let next = stream.as_mut().poll_next(context);
+                return next.map(|next| next.map(|chunk| Ok(Frame::data(chunk.into()))));
+            }
+            Self::Upstream { body, .. } => Pin::new(body).poll_frame(context),
+            Self::ForwardedWatch { body, .. } => Pin::new(body).poll_frame(context),
+        };
+        upstream.map_ok(|frame| frame.map_data(Rope::from))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Chunks(chunks) => chunks.left == 0,
+            Self::List(list) => list.is_empty(),
+            Self::Upstream { body, .. } => body.is_end_stream(),
+            Self::ForwardedWatch { body, .. } => body.is_end_stream(),
+            Self::Watch(_) => false,
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Chunks(chunks) => SizeHint::with_exact(chunks.left as u64),
+            Self::List(list) => SizeHint::with_exact(list.len() as u64),
+            Self::Upstream { body, .. } => body.size_hint(),
+            Self::ForwardedWatch { body, .. } => body.size_hint(),
+            Self::Watch(_) => SizeHint::default(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pieces(chunks: Vec<Bytes>) -> Vec<Rope> {
+        Chunks::new(chunks).collect()
+    }
+
+    fn joined(pieces: Vec<Rope>) -> Vec<u8> {
+        pieces.into_iter().flat_map(|mut it| it.copy_to_bytes(it.remaining())).collect()
+    }
+
+    #[test]
+    fn a_short_body_is_one_piece_and_not_copied() {
+        let body = Bytes::from(vec![7; 100]);
+        let mut pieces = pieces(vec![body.clone(), Bytes::from_static(b"\n")]);
+        assert_eq!(pieces.len(), 1);
+        assert_eq!(pieces[0].chunk().as_ptr(), body.as_ptr());
+        assert_eq!(pieces[0].copy_to_bytes(101), [&body[..], b"\n"].concat());
+        assert!(Chunks::new(vec![Bytes::new()]).next().is_none());
+    }
+
+    #[test]
+    fn the_pieces_of_a_long_body_keep_little_alive() {
+        let chunks = [3 * PIECE_BYTES, 10, PIECE_BYTES - 10, PIECE_BYTES / 2];
+        let chunks: Vec<_> = chunks.iter().map(|length| Bytes::from(vec![7; *length])).collect();
+        let pieces = pieces(chunks.clone());
+        assert!(pieces.iter().all(|piece| piece.remaining() <= PIECE_BYTES));
+        let shares = |chunk: &Bytes| {
+            let own = chunk.as_ptr_range();
+            pieces.iter().any(|piece| {
+                let mut slices = [std::io::IoSlice::new(&[]); 64];
+                let count = piece.chunks_vectored(&mut slices);
+                slices[..count].iter().any(|slice| own.contains(&slice.as_ptr()))
+            })
+        };
+        assert_eq!(chunks.iter().map(shares).collect::<Vec<_>>(), [false, false, true, true]);
+        assert_eq!(joined(pieces), chunks.concat());
+    }
+}

@@ -1,0 +1,43 @@
+//! Statuses of requests that Weir itself refuses.
+
+use http::StatusCode;
+
+use crate::api::status::Status;
+
+/// Returns a status for a fault in the request itself, because of which Weir does not forward it.
+pub(crate) fn refusal(code: StatusCode, reason: &'static str, message: String) -> Status {
+    Status { code, reason, message, details: None, retry_after_seconds: None }
+}
+
+/// Returns a 400.
+pub(crate) fn bad_request(message: String) -> Status {
+    refusal(StatusCode::BAD_REQUEST, "BadRequest", message)
+}
+
+/// Returns a 403.
+pub(crate) fn forbidden(message: String) -> Status {
+    refusal(StatusCode::FORBIDDEN, "Forbidden", message)
+}
+
+/// Returns a 429 for a client that has too many requests open. It is the code of an overloaded API server, after which clients retry.
+pub(crate) fn too_many_requests(message: &str) -> Status {
+    Status {
+        retry_after_seconds: Some(BUSY_RETRY_AFTER_SECONDS),
+        ..refusal(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", message.to_owned())
+    }
+}
+
+/// Returns a 503 for the time until Weir has read the cluster's settings for client certificates and front proxies. Without them
+/// it can neither authenticate the client nor forward its identity.
+pub(crate) fn settings_unknown() -> Status {
+    let message = "weir: the cluster's settings for client certificates are not known yet";
+    Status {
+        retry_after_seconds: Some(SETTINGS_RETRY_AFTER_SECONDS),
+        ..refusal(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", message.to_owned())
+    }
+}
+
+/// The settings arrive with the first response of the upstream.
+const SETTINGS_RETRY_AFTER_SECONDS: u32 = 1;
+/// Queues are short, and permits are released as responses end.
+const BUSY_RETRY_AFTER_SECONDS: u32 = 1;

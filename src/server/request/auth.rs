@@ -1,0 +1,66 @@
+//! The results of authentication and authorization of a request.
+
+use std::time::SystemTime;
+
+use http::HeaderMap;
+
+use crate::auth::authenticator::PresentedCredential;
+use crate::auth::bearer::BearerToken;
+use crate::auth::decision::{Decision, DecisionSource};
+use crate::auth::user::{Identity, User};
+
+/// The sender of a request, as far as it is known without a review.
+pub(crate) enum Caller {
+    /// Weir itself: sidecar mode.
+    Weir,
+    /// A client with the credential that it presented.
+    Client(PresentedCredential),
+}
+
+impl Caller {
+    /// Returns the identity, if no review is needed for it.
+    pub(crate) fn identity(&self) -> Option<&Identity> {
+        match self {
+            Self::Client(PresentedCredential::User(identity)) => Some(identity),
+            _ => None,
+        }
+    }
+
+    /// Whether the credential is a token among a WebSocket's sub-protocols.
+    pub(crate) fn has_protocol_token(&self, headers: &HeaderMap) -> bool {
+        matches!(self, Self::Client(PresentedCredential::Token(_)))
+            && BearerToken::is_in_protocols(headers)
+    }
+}
+
+/// The identity and the decision of a request, as far as they are known. The audit log reads them.
+#[derive(Debug)]
+pub(crate) struct AuthContext {
+    /// The authenticated client.
+    pub(crate) identity: Option<Identity>,
+    /// Whether the client is allowed to read from a cache.
+    pub(crate) decision: Option<Decision>,
+    /// When the request's head was read.
+    pub(crate) received: SystemTime,
+}
+
+impl AuthContext {
+    /// Returns the context of a request that was just received.
+    pub(crate) fn new() -> Self {
+        Self { identity: None, decision: None, received: SystemTime::now() }
+    }
+
+    /// Whether the identity or the decision was used beyond its time because the upstream is unavailable.
+    pub(crate) fn is_stale(&self) -> bool {
+        self.identity.as_ref().is_some_and(|identity| identity.stale)
+            || self
+                .decision
+                .as_ref()
+                .is_some_and(|decision| decision.source == DecisionSource::Stale)
+    }
+
+    /// Returns the authenticated user.
+    pub(crate) fn user(&self) -> Option<&User> {
+        self.identity.as_ref().map(|identity| &*identity.user)
+    }
+}
