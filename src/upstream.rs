@@ -29,7 +29,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use self::replay::Replay;
 use crate::config::{FrontProxyConfig, UpstreamConfig};
-use crate::upstream::credentials::{Credentials, Shown};
+use crate::upstream::credentials::{Credentials, PoolIdentity};
 use crate::upstream::error::UpstreamError;
 use crate::upstream::metrics::UpstreamMetrics;
 use crate::upstream::pool::Pool;
@@ -64,18 +64,18 @@ impl Upstream {
     /// Connections to the same upstream, trusted by the same authority now and later, that show nothing of Weir's own: no client certificate, no
     /// `Authorization`, no impersonation, whatever the kubeconfig has. Who sends is in each request.
     pub async fn bare(&self) -> Result<Self, UpstreamError> {
-        self.showing(Shown::Bare).await
+        self.showing(PoolIdentity::Bare).await
     }
 
     /// Connections to the same upstream that show the certificate of a front proxy and nothing else; who sends is in the headers that a front
     /// proxy may set. The files are read again when their content changes. Refused for an upstream without TLS.
     pub async fn front_proxy(&self, certificate: &FrontProxyConfig) -> Result<Self, UpstreamError> {
-        self.showing(Shown::FrontProxy(certificate.clone())).await
+        self.showing(PoolIdentity::FrontProxy(certificate.clone())).await
     }
 
-    async fn showing(&self, shown: Shown) -> Result<Self, UpstreamError> {
+    async fn showing(&self, shown: PoolIdentity) -> Result<Self, UpstreamError> {
         let Inner { credentials, config, metrics, .. } = &*self.inner;
-        Ok(Self::with(Credentials::beside(credentials, shown).await?, config, metrics))
+        Ok(Self::with(Credentials::derive(credentials, shown).await?, config, metrics))
     }
 
     fn with(
@@ -83,7 +83,7 @@ impl Upstream {
         config: &UpstreamConfig,
         metrics: &UpstreamMetrics,
     ) -> Self {
-        let metrics = metrics.for_identity(credentials.shown().as_str());
+        let metrics = metrics.for_identity(credentials.pool_identity().as_str());
         let cancel = CancellationToken::new();
         tokio::spawn(credentials.clone().follow(cancel.clone()));
         let pool = Pool::new(config, credentials.clone(), metrics.clone());
@@ -191,7 +191,7 @@ impl Upstream {
                 headers.append(name.clone(), value.clone());
             }
         }
-        if let Some(value) = identity.authorizer.header().await? {
+        if let Some(value) = identity.token_source.header().await? {
             request.headers_mut().insert(http::header::AUTHORIZATION, value);
         }
         Ok(request)

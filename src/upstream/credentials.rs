@@ -1,140 +1,127 @@
-//! Weir's own identity: from a kubeconfig, `$KUBECONFIG` or the pod it runs in, with everything that rotates
-//! (token files, exec plugins, certificate authorities).
+//! The credentials for the upstream: Weir's own from a kubeconfig, `$KUBECONFIG` or the pod, and
+//! those of the other pools. All of them can rotate: token files, exec plugins, certificate
+//! authorities.
 //!
-//! Connections are our own, so what is kept here is what they need: an [`Identity`] of address, TLS configuration and
-//! headers. A task compares the *content* of every file behind it (a mounted Secret changes by a symlink swap
-//! that file watches miss) and puts a new one in place; requests take the current one as they start, and a changed
-//! [`Identity::tls_generation`] tells the pools to let old connections drain.
+//! Weir opens its own connections. Therefore this module provides an [`Identity`] of address, TLS
+//! configuration and headers, instead of a client. A task compares the *content* of every file that
+//! an identity comes from (a mounted Secret changes by a symlink swap, which file watches miss) and
+//! replaces the identity. Requests use the current identity when they start. A changed
+//! [`Identity::tls_generation`] makes the pools drain older connections.
 //!
-//! Connections that carry a client's credential ([`Shown`]) are made of the same address and authority without Weir's own: not read once more, but
-//! taken from the identity in use, so that no change of a kubeconfig could ever lead them to another cluster than the one that is cached.
+//! Connections that carry a client's credential ([`PoolIdentity`]) have the same address and
+//! authority, without Weir's own credentials. Their configuration is not read again, but derived
+//! from the identity in use. A change of a kubeconfig can therefore never lead them to another
+//! cluster than the one that is cached.
 //!
-//! No credential is ever in an error or a log: what kube-client says of an exec plugin would hold its environment and its output.
+//! No error or log contains a credential: kube-client's messages about an exec plugin would contain
+//! its environment and its output.
 
-mod authorizer;
 mod endpoint;
 mod errors;
-mod shown;
+mod identity;
+mod pool_identity;
 mod source;
 #[cfg(test)]
 mod tests;
+mod token_source;
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use http::{HeaderMap, HeaderName, HeaderValue};
-use kube_client::Config;
-use kube_client::client::ConfigExt;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use self::authorizer::Authorizer;
 pub(crate) use self::endpoint::Endpoint;
-pub(crate) use self::shown::Shown;
-use self::source::{FilesDigest, Loaded, Source};
+use self::identity::build;
+pub(crate) use self::identity::{Identity, escape_extra_key};
+pub(crate) use self::pool_identity::PoolIdentity;
+use self::source::{FilesDigest, Source};
+use self::token_source::EXEC_TIMEOUT;
 use crate::config::UpstreamConfig;
 use crate::upstream::error::UpstreamError;
 
-/// How often the files are compared. A kubelet refreshes mounted tokens and ConfigMaps about once a minute, long before they
-/// expire, so this adds little to it.
+/// How often the files are compared. A kubelet refreshes mounted tokens and ConfigMaps about once a
+/// minute, long before they expire, so that this interval adds little delay.
 const POLL_INTERVAL: Duration = Duration::from_secs(10);
-/// An exec plugin that gave a certificate is asked again so often, since kube-client keeps its expiry to itself.
-/// Plugins cache, and certificates of less than twice this would be unusual.
+/// How often an exec plugin that returned a certificate is run again, since kube-client does not
+/// expose the certificate's expiry. Plugins have caches, and a certificate that lives less than
+/// twice this interval would be unusual.
 const EXEC_CERTIFICATE_INTERVAL: Duration = Duration::from_secs(600);
-/// A 401 asks an exec plugin again (as client-go does), but no oftener than this.
+/// The least time between two reloads that follow a 401. Like client-go, Weir runs an exec plugin
+/// again after a 401.
 const UNAUTHORIZED_INTERVAL: Duration = Duration::from_secs(10);
-/// A plugin that hangs must not hold requests for ever; interactive ones are refused anyway.
-const EXEC_TIMEOUT: Duration = Duration::from_secs(60);
-
-/// What a connection and a request need, as of one moment.
-pub(crate) struct Identity {
-    /// Where the upstream is.
-    pub(crate) endpoint: Endpoint,
-    /// TLS for connections that may speak HTTP/2 (by ALPN); `None` for plain HTTP.
-    pub(crate) tls_http2: Option<Arc<rustls::ClientConfig>>,
-    /// TLS for connections that must speak HTTP/1.1.
-    pub(crate) tls_http1: Option<Arc<rustls::ClientConfig>>,
-    /// Counts up when certificates or authorities changed.
-    pub(crate) tls_generation: u64,
-    /// Impersonation that the kubeconfig asks for; empty for none.
-    pub(crate) impersonation: HeaderMap,
-    /// The `Authorization` of each request.
-    pub(crate) authorizer: Authorizer,
-    /// The namespace of the context, or of the pod.
-    pub(crate) default_namespace: String,
-    /// What of it is the upstream's own.
-    cluster: Arc<Loaded>,
-}
-
-/// The current identity and where it comes from.
+/// The current identity and its source.
 pub(crate) struct Credentials {
     source: Source,
-    /// Whose upstream this is, if it is not of the source itself.
-    own: Option<Arc<Self>>,
-    shown: Shown,
+    /// Weir's own credentials, if these are derived from them.
+    base: Option<Arc<Self>>,
+    pool_identity: PoolIdentity,
     address: Option<String>,
     current: ArcSwap<Identity>,
     digests: Mutex<FilesDigest>,
     reload: Notify,
-    /// Tells those beside it that a new identity is in place.
+    /// Notifies derived credentials of a new identity.
     changed: Notify,
     last_unauthorized: Mutex<Option<Instant>>,
 }
 
 impl Credentials {
-    /// Weir's own: reads everything once.
+    /// Loads Weir's own credentials: reads all files and runs the exec plugin, if any.
     pub(crate) async fn load(config: &UpstreamConfig) -> Result<Arc<Self>, UpstreamError> {
-        // Which provider rustls uses must not depend on which features other crates happen to turn on; an
-        // error means that somebody chose one already.
+        // The provider must not depend on the features that other crates enable. An error means
+        // that a provider was installed before.
         drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
-        let source = Source::choose(config)?;
+        let source = Source::from_environment(config)?;
         let address = config.addresses.first().cloned();
         let (identity, digests, source) = {
             let address = address.clone();
-            blocking(move || {
+            run_blocking(move || {
                 let mut source = source;
                 let (loaded, digests) = source.load_with_digest()?;
-                source.pin(&loaded);
+                source.pin_context(&loaded);
                 Ok((build(&loaded, address.as_deref(), 0)?, digests, source))
             })
             .await?
         };
-        // Tells of an unusable plugin or token now rather than with the first request.
-        identity.authorizer.header().await?;
-        Ok(Self::new(source, None, Shown::Own, address, identity, digests))
+        // Report an unusable plugin or token now instead of with the first request.
+        identity.token_source.header().await?;
+        Ok(Self::new(source, None, PoolIdentity::Own, address, identity, digests))
     }
 
-    /// For the same upstream as Weir's own, which it follows; but only this is shown.
-    pub(crate) async fn beside(own: &Arc<Self>, shown: Shown) -> Result<Arc<Self>, UpstreamError> {
-        let loaded = shown.beside(&own.current().cluster);
-        let (address, checked) = (own.address.clone(), shown.clone());
-        let (identity, digests) = blocking(move || {
-            let digests = FilesDigest::of(&loaded);
+    /// Derives credentials for the same upstream, with the identity of another pool. They follow
+    /// `base`.
+    pub(crate) async fn derive(
+        base: &Arc<Self>,
+        pool_identity: PoolIdentity,
+    ) -> Result<Arc<Self>, UpstreamError> {
+        let loaded = pool_identity.apply_to(&base.current().cluster);
+        let (address, checked) = (base.address.clone(), pool_identity.clone());
+        let (identity, digests) = run_blocking(move || {
+            let digests = FilesDigest::new(&loaded);
             let identity = build(&loaded, address.as_deref(), 0)?;
             checked.check(&identity.endpoint)?;
             Ok((identity, digests))
         })
         .await?;
-        let (source, address) = (own.source.clone(), own.address.clone());
-        Ok(Self::new(source, Some(Arc::clone(own)), shown, address, identity, digests))
+        let (source, address) = (base.source.clone(), base.address.clone());
+        Ok(Self::new(source, Some(Arc::clone(base)), pool_identity, address, identity, digests))
     }
 
     fn new(
         source: Source,
-        own: Option<Arc<Self>>,
-        shown: Shown,
+        base: Option<Arc<Self>>,
+        pool_identity: PoolIdentity,
         address: Option<String>,
         identity: Identity,
         digests: FilesDigest,
     ) -> Arc<Self> {
         Arc::new(Self {
             source,
-            own,
-            shown,
+            base,
+            pool_identity,
             address,
             current: ArcSwap::from_pointee(identity),
             digests: Mutex::new(digests),
@@ -144,20 +131,21 @@ impl Credentials {
         })
     }
 
-    /// What connections with it show.
-    pub(crate) fn shown(&self) -> &Shown {
-        &self.shown
+    /// Returns the identity of the pool that uses these credentials.
+    pub(crate) fn pool_identity(&self) -> &PoolIdentity {
+        &self.pool_identity
     }
 
-    /// The identity as of now.
+    /// Returns the current identity.
     pub(crate) fn current(&self) -> Arc<Identity> {
         self.current.load_full()
     }
 
-    /// The upstream answered 401. If that was to Weir's own credential, an exec plugin is asked again, and token files are read, soon;
-    /// what a client sent in its own name says nothing of Weir's.
+    /// Handles a 401 of the upstream. If the request used Weir's own credential, the files are read
+    /// and an exec plugin is run again soon. A 401 for a client's credential has no consequence
+    /// here.
     pub(crate) fn unauthorized(&self) {
-        if self.shown != Shown::Own {
+        if self.pool_identity != PoolIdentity::Own {
             return;
         }
         let mut last = self.last_unauthorized.lock();
@@ -168,17 +156,17 @@ impl Credentials {
         }
     }
 
-    /// Follows the files until cancelled.
+    /// Reloads the credentials when they change, until cancelled.
     pub(crate) async fn follow(self: Arc<Self>, cancel: CancellationToken) {
         let mut warned = false;
         let mut loaded_at = Instant::now();
         loop {
             let forced = tokio::select! {
                 () = cancel.cancelled() => return,
-                () = self.reload.notified() => self.current().authorizer.is_exec(),
-                () = self.own_changed() => false,
+                () = self.reload.notified() => self.current().token_source.is_exec(),
+                () = self.base_changed() => false,
                 () = tokio::time::sleep(POLL_INTERVAL) => {
-                    self.current().authorizer.is_exec_certificate()
+                    self.current().token_source.is_exec_certificate()
                         && loaded_at.elapsed() >= EXEC_CERTIFICATE_INTERVAL
                 }
             };
@@ -186,67 +174,69 @@ impl Credentials {
                 Ok(true) => {
                     loaded_at = Instant::now();
                     warned = false;
-                    tracing::info!(source = %self.source, "credentials for the upstream were read again");
+                    tracing::info!(source = %self.source, "reloaded the credentials for the upstream");
                 }
                 Ok(false) => warned = false,
                 Err(error) if !warned => {
                     warned = true;
-                    tracing::warn!(%error, "changed credentials cannot be used; the old ones are kept");
+                    tracing::warn!(%error, "cannot use the changed credentials; keeping the previous ones");
                 }
                 Err(_) => {}
             }
         }
     }
 
-    /// When there is something new beside Weir's own identity; never for that itself. What is missed between two waits, the poll finds.
-    async fn own_changed(&self) {
-        match &self.own {
-            Some(own) => own.changed.notified().await,
+    /// Waits for a new identity of the base credentials; for ever if there are none. A change
+    /// between two waits is found by the next poll.
+    async fn base_changed(&self) {
+        match &self.base {
+            Some(base) => base.changed.notified().await,
             None => std::future::pending().await,
         }
     }
 
-    /// Reads everything again if a file changed (or `forced`); tells whether it did. On an error the old identity stays.
+    /// Reloads the credentials if a file changed, or if `forced`. Returns whether it did. On an
+    /// error the current identity stays in use.
     pub(crate) async fn refresh(&self, forced: bool) -> Result<bool, UpstreamError> {
         let old_digests = self.digests.lock().clone();
         let paths = old_digests.paths();
-        let now = blocking(move || Ok(FilesDigest::of_paths(paths))).await?;
+        let now = run_blocking(move || Ok(FilesDigest::from_paths(paths))).await?;
         let old = self.current();
-        // What Weir's own identity could not take is not taken here either.
-        let cluster = self.own.as_ref().map(|own| own.current().cluster.clone());
+        // A change that the base credentials rejected does not take effect here, either.
+        let cluster = self.base.as_ref().map(|base| base.current().cluster.clone());
         let moved = cluster.as_ref().is_some_and(|new| !new.is_same_cluster(&old.cluster));
         if now == old_digests && !moved && !forced {
             return Ok(false);
         }
         let source = self.source.clone();
-        let (address, shown) = (self.address.clone(), self.shown.clone());
-        let (identity, digests) = blocking(move || {
+        let (address, pool_identity) = (self.address.clone(), self.pool_identity.clone());
+        let (identity, digests) = run_blocking(move || {
             let (loaded, digests) = match cluster {
                 None => source.load_with_digest()?,
                 Some(cluster) => {
-                    let loaded = shown.beside(&cluster);
-                    let digests = FilesDigest::of(&loaded);
+                    let loaded = pool_identity.apply_to(&cluster);
+                    let digests = FilesDigest::new(&loaded);
                     (loaded, digests)
                 }
             };
             let same_tls =
-                digests.tls == old_digests.tls && !moved && !old.authorizer.is_exec_certificate();
+                digests.tls == old_digests.tls && !moved && !old.token_source.is_exec_certificate();
             let generation = old.tls_generation + u64::from(!same_tls);
             let mut identity = build(&loaded, address.as_deref(), generation)?;
             if identity.endpoint != old.endpoint {
                 return Err(UpstreamError::Credentials(format!(
-                    "{source} now names another server; restart Weir if that is meant"
+                    "{source} now names another server; restart Weir if this is intended"
                 )));
             }
             if same_tls {
-                // The same configuration also keeps its TLS sessions for resumption.
+                // Reuse the configuration, which also keeps the TLS sessions for resumption.
                 identity.tls_http2.clone_from(&old.tls_http2);
                 identity.tls_http1.clone_from(&old.tls_http1);
             }
             Ok((identity, digests))
         })
         .await?;
-        identity.authorizer.header().await?;
+        identity.token_source.header().await?;
         self.current.store(Arc::new(identity));
         *self.digests.lock() = digests;
         self.changed.notify_waiters();
@@ -254,97 +244,13 @@ impl Credentials {
     }
 }
 
-/// Makes an identity of a configuration. Blocks: kube-client runs exec plugins in here.
-fn build(
-    loaded: &Loaded,
-    address: Option<&str>,
-    tls_generation: u64,
-) -> Result<Identity, UpstreamError> {
-    let config = &loaded.config;
-    let server = config.cluster_url.to_string();
-    let endpoint = Endpoint::parse(address.unwrap_or(&server), config.tls_server_name.as_deref())
-        .map_err(|problem| {
-        UpstreamError::Credentials(format!("{}: {problem}", loaded.origin))
-    })?;
-    let authorizer = Authorizer::new(config, &loaded.origin)?;
-    let (tls_http2, tls_http1) = if endpoint.https {
-        let tls = config
-            .rustls_client_config()
-            .map_err(|error| errors::credentials(&loaded.origin, &config.auth_info, &error))?;
-        (Some(with_alpn(tls.clone(), &[b"h2", b"http/1.1"])), Some(with_alpn(tls, &[b"http/1.1"])))
-    } else {
-        (None, None)
-    };
-    Ok(Identity {
-        endpoint,
-        tls_http2,
-        tls_http1,
-        tls_generation,
-        impersonation: impersonation(config, &loaded.origin)?,
-        authorizer,
-        default_namespace: config.default_namespace.clone(),
-        cluster: Arc::new(loaded.cluster()),
-    })
-}
-
-fn with_alpn(mut tls: rustls::ClientConfig, protocols: &[&[u8]]) -> Arc<rustls::ClientConfig> {
-    tls.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
-    Arc::new(tls)
-}
-
-/// `as`, `as-uid`, `as-groups` and `as-user-extra` of the kubeconfig, as client-go sends them.
-fn impersonation(config: &Config, origin: &str) -> Result<HeaderMap, UpstreamError> {
-    let refuse = |what: &str| {
-        UpstreamError::Credentials(format!("{origin}: {what} cannot be written as a header"))
-    };
-    let mut headers = HeaderMap::new();
-    let mut append = |name: &str, value: &str| {
-        let name = HeaderName::try_from(name).map_err(|_| refuse("as-user-extra"))?;
-        let value = HeaderValue::try_from(value).map_err(|_| refuse(name.as_str()))?;
-        headers.append(name, value);
-        Ok::<(), UpstreamError>(())
-    };
-    let auth = &config.auth_info;
-    if let Some(user) = auth.impersonate.as_deref().filter(|user| !user.is_empty()) {
-        append("impersonate-user", user)?;
-    }
-    if let Some(uid) = auth.impersonate_uid.as_deref().filter(|uid| !uid.is_empty()) {
-        append("impersonate-uid", uid)?;
-    }
-    for group in auth.impersonate_groups.iter().flatten() {
-        append("impersonate-group", group)?;
-    }
-    for (key, values) in auth.impersonate_user_extra.iter().flatten() {
-        let name = format!("impersonate-extra-{}", escape_extra_key(key));
-        for value in values {
-            append(&name, value)?;
-        }
-    }
-    Ok(headers)
-}
-
-/// Percent-escapes what a header name may not hold, and `%` itself (client-go, `transport/round_trippers.go`).
-pub(crate) fn escape_extra_key(key: &str) -> String {
-    key.bytes().fold(String::new(), |mut escaped, byte| {
-        if byte.is_ascii_alphanumeric() || b"!#$&'*+-.^_`|~".contains(&byte) {
-            escaped.push(char::from(byte.to_ascii_lowercase()));
-        } else {
-            escaped.push_str(&format!("%{byte:02X}"));
-        }
-        escaped
-    })
-}
-
-/// The path of a file that was read, for digests.
-type Paths = Vec<PathBuf>;
-
-/// Runs what reads files or plugins off the workers.
-async fn blocking<T: Send + 'static>(
+/// Runs work that reads files or runs plugins on a blocking thread, for at most [`EXEC_TIMEOUT`].
+async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, UpstreamError> + Send + 'static,
 ) -> Result<T, UpstreamError> {
     match tokio::time::timeout(EXEC_TIMEOUT, tokio::task::spawn_blocking(work)).await {
         Ok(Ok(result)) => result,
-        Ok(Err(_)) => Err(UpstreamError::Credentials("reading them failed".to_owned())),
+        Ok(Err(_)) => Err(UpstreamError::Credentials("the task that reads them failed".to_owned())),
         Err(_) => Err(UpstreamError::Credentials(format!(
             "the exec plugin or a file did not answer within {EXEC_TIMEOUT:?}"
         ))),

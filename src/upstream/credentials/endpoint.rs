@@ -1,4 +1,4 @@
-//! Where the upstream is: a server URL taken apart once.
+//! The address of the upstream: a server URL, parsed once.
 
 use std::fmt;
 
@@ -15,23 +15,25 @@ pub(crate) struct Endpoint {
     pub(crate) host: String,
     /// The port to connect to.
     pub(crate) port: u16,
-    /// What goes into `Host` and `:authority`: host and port as the URL has them.
+    /// The value of `Host` and `:authority`: host and port as the URL has them.
     pub(crate) authority: Authority,
-    /// What precedes every path; empty, or begins with `/` and does not end with one.
+    /// The prefix of every path. Empty, or starts with `/` and does not end with one.
     pub(crate) path_prefix: String,
-    /// The name that the certificate must bear.
+    /// The name that the certificate must be valid for.
     pub(crate) server_name: ServerName<'static>,
 }
 
 impl Endpoint {
-    /// Takes a URL apart. The error says what is wrong with it.
+    /// Parses a URL. The error is a message.
     pub(crate) fn parse(url: &str, tls_server_name: Option<&str>) -> Result<Self, String> {
         if url.contains('@') {
-            // Before anything that would repeat it: it may hold a password.
-            return Err("the server URL holds a user name; put credentials under users".to_owned());
+            // Checked before any error that quotes the URL, which may contain a password.
+            return Err(
+                "the server URL contains a user name; put credentials under users".to_owned()
+            );
         }
         let refuse = |problem: &str| format!("the server URL {url:?} {problem}");
-        // Addresses may come without a scheme; a bare `host:port` is taken for https, as kubectl does.
+        // An address without a scheme is taken for https, as kubectl does.
         let with_scheme =
             if url.contains("://") { url.to_owned() } else { format!("https://{url}") };
         let uri: Uri = with_scheme.parse().map_err(|_| refuse("cannot be parsed"))?;
@@ -40,7 +42,7 @@ impl Endpoint {
             Some("http") => false,
             _ => return Err(refuse("is neither https:// nor http://")),
         };
-        let authority = uri.authority().ok_or_else(|| refuse("names no host"))?;
+        let authority = uri.authority().ok_or_else(|| refuse("has no host"))?;
         if uri.query().is_some() {
             return Err(refuse("has a query"));
         }
@@ -48,13 +50,13 @@ impl Endpoint {
         let port = authority.port_u16().unwrap_or(if https { 443 } else { 80 });
         let name = tls_server_name.filter(|name| !name.is_empty()).unwrap_or(&host).to_owned();
         let server_name = ServerName::try_from(name.clone())
-            .map_err(|_| format!("{name:?} cannot stand in a certificate"))?;
+            .map_err(|_| format!("{name:?} is not a valid server name"))?;
         let path_prefix = uri.path().trim_end_matches('/').to_owned();
         Ok(Self { https, host, port, authority: authority.clone(), path_prefix, server_name })
     }
 
-    /// The path and query to send for one that a client sent. The raw bytes are kept as they are. The error says why it
-    /// can't be sent.
+    /// Returns a client's path and query with the prefix. The bytes of the path are not changed.
+    /// The error is a message.
     pub(crate) fn path_and_query(
         &self,
         path_and_query: Option<&PathAndQuery>,
@@ -63,16 +65,18 @@ impl Endpoint {
         if self.path_prefix.is_empty() {
             return Ok(own);
         }
-        // Who resolves them would leave the prefix, for another cluster of a shared gateway, with Weir's credential.
-        if !own.as_str().starts_with('/') || climbs(own.path()) {
+        // A server that resolves dot segments would leave the prefix, and reach another cluster of
+        // a shared gateway with Weir's credential.
+        if !own.as_str().starts_with('/') || has_parent_segment(own.path()) {
             return Err("its path has dot segments, and the upstream's address has a path");
         }
         PathAndQuery::try_from(format!("{}{own}", self.path_prefix)).map_err(|_| "it is too long")
     }
 }
 
-/// Whether a path has a segment that leads upwards, however it is written: escaped, escaped again, or between backslashes.
-fn climbs(path: &str) -> bool {
+/// Returns whether a path has a `..` segment, in any notation: escaped, escaped repeatedly, or
+/// between backslashes.
+fn has_parent_segment(path: &str) -> bool {
     let mut plain = path.to_ascii_lowercase();
     for _ in 0..ESCAPES_MAX {
         if !plain.contains("%25") {
@@ -80,7 +84,7 @@ fn climbs(path: &str) -> bool {
         }
         plain = plain.replace("%25", "%");
     }
-    // Nobody in earnest escapes so often, and each level takes a pass.
+    // No real path is escaped more often, and each level costs a pass.
     if plain.contains("%25") {
         return true;
     }
@@ -88,7 +92,7 @@ fn climbs(path: &str) -> bool {
     plain.split(['/', '\\']).any(|segment| segment.split(';').next() == Some(".."))
 }
 
-/// Levels of escaping that are looked through.
+/// The levels of escaping that are decoded.
 const ESCAPES_MAX: usize = 4;
 
 impl fmt::Display for Endpoint {
@@ -103,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn takes_urls_apart() {
+    fn urls_are_parsed() {
         let endpoint = Endpoint::parse("https://[::1]:6443/k8s/clusters/c-1/", None).unwrap();
         assert_eq!((endpoint.host.as_str(), endpoint.port), ("::1", 6443));
         assert_eq!(endpoint.authority.as_str(), "[::1]:6443");
@@ -117,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_leads_out_of_the_prefix() {
+    fn no_path_leaves_the_prefix() {
         let endpoint = Endpoint::parse("https://host/k8s/clusters/c-1", None).unwrap();
         let bare = Endpoint::parse("https://host", None).unwrap();
         for path in [
@@ -144,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_it_cannot_use_without_repeating_a_password() {
+    fn unusable_urls_are_refused_without_quoting_a_password() {
         for url in ["ftp://host", "https://", "https://host?x=1", "https://h h"] {
             assert!(Endpoint::parse(url, None).is_err(), "{url}");
         }

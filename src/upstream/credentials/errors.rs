@@ -1,5 +1,5 @@
-//! kube-client's errors in words of our own: theirs may hold an exec plugin's environment, its output with a token in it, or
-//! lines of the kubeconfig.
+//! Messages for kube-client's errors. Its own messages may contain an exec plugin's environment,
+//! its output with a token, or lines of the kubeconfig.
 
 use kube_client::Error;
 use kube_client::client::AuthError;
@@ -7,18 +7,18 @@ use kube_client::config::{AuthInfo, KubeconfigError, LoadDataError};
 
 use crate::upstream::error::{UpstreamError, chain};
 
-/// An error in making TLS or an `Authorization` of what was read.
+/// Returns the error of creating a TLS configuration or an `Authorization` from a kubeconfig.
 pub(super) fn credentials(origin: &str, auth: &AuthInfo, failure: &Error) -> UpstreamError {
     let text = match failure {
         Error::Auth(failure) => auth_text(auth, failure),
         Error::InferKubeconfig(failure) => kubeconfig_text(failure),
         Error::RustlsTls(failure) => chain(failure),
-        _ => "they cannot be used".to_owned(),
+        _ => "the credentials cannot be used".to_owned(),
     };
     UpstreamError::Credentials(format!("{origin}: {text}"))
 }
 
-/// An error of an exec plugin or a token.
+/// Returns the message of an error of an exec plugin or token.
 pub(super) fn auth_text(auth: &AuthInfo, failure: &AuthError) -> String {
     let plugin = auth
         .exec
@@ -34,47 +34,47 @@ pub(super) fn auth_text(auth: &AuthInfo, failure: &AuthError) -> String {
             format!("the exec plugin {plugin} failed ({}); run it by hand to see why", out.status)
         }
         AuthError::AuthExecParse(_) | AuthError::ParseTokenKey(_) => {
-            format!("the exec plugin {plugin} wrote something that is not an ExecCredential")
+            format!("the exec plugin {plugin} wrote no valid ExecCredential")
         }
         AuthError::ExecPluginFailed => {
             format!("the exec plugin {plugin} wrote an ExecCredential without a status")
         }
         AuthError::UnrefreshableTokenResponse => {
-            format!("the exec plugin {plugin} gave no token this time")
+            format!("the exec plugin {plugin} returned no token")
         }
         AuthError::MalformedTokenExpirationDate(_) => {
             format!("the exec plugin {plugin} wrote an expirationTimestamp that is not a time")
         }
         AuthError::MissingCommand => "exec has no command".to_owned(),
         AuthError::InvalidBasicAuth(_) => {
-            "the user name or password cannot stand in a header".to_owned()
+            "the user name or password is not a valid header value".to_owned()
         }
         AuthError::InvalidBearerToken(_) => {
-            "the token cannot stand in a header; look for line breaks in it".to_owned()
+            "the token is not a valid header value; check it for line breaks".to_owned()
         }
         AuthError::ReadTokenFile(failure, path) => format!("{}: {failure}", path.display()),
         AuthError::ExecMissingClusterInfo => {
-            format!("the exec plugin {plugin} wants cluster info, and there is none")
+            format!("the exec plugin {plugin} requires cluster info, which is not configured")
         }
         _ => format!("{plugin} cannot be used as an auth provider"),
     }
 }
 
-/// An error of a kubeconfig.
+/// Returns the message of an error of a kubeconfig.
 pub(super) fn kubeconfig_text(failure: &KubeconfigError) -> String {
     match failure {
         KubeconfigError::CurrentContextNotSet => {
-            "it has no current-context, and no context is configured".to_owned()
+            "it has no current-context, and upstream.context is not set".to_owned()
         }
         KubeconfigError::LoadContext(name) => format!("it has no context {name:?}"),
         KubeconfigError::LoadClusterOfContext(name) => format!("it has no cluster {name:?}"),
         KubeconfigError::ReadConfig(failure, path) => format!("{}: {failure}", path.display()),
         KubeconfigError::Parse(failure) => match failure.location() {
-            // The library's own text quotes the lines around, which may hold a token.
+            // The library's own message quotes the surrounding lines, which may contain a token.
             Some(at) => {
-                format!("it is not a kubeconfig: line {}, column {}", at.line(), at.column())
+                format!("it is not a valid kubeconfig: line {}, column {}", at.line(), at.column())
             }
-            None => "it is not a kubeconfig".to_owned(),
+            None => "it is not a valid kubeconfig".to_owned(),
         },
         KubeconfigError::MissingClusterUrl => "the cluster has no server".to_owned(),
         KubeconfigError::ParseClusterUrl(_) => "the cluster's server is not a URL".to_owned(),
@@ -90,7 +90,7 @@ pub(super) fn kubeconfig_text(failure: &KubeconfigError) -> String {
         KubeconfigError::KindMismatch | KubeconfigError::ApiVersionMismatch => {
             "its files cannot be merged: kind or apiVersion differ".to_owned()
         }
-        KubeconfigError::FindPath => "there is no home directory to look in".to_owned(),
+        KubeconfigError::FindPath => "found no home directory".to_owned(),
     }
 }
 

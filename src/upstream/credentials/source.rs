@@ -1,4 +1,4 @@
-//! Where credentials come from, and whether it changed.
+//! The sources of the credentials, and digests that detect their changes.
 
 use std::fmt;
 use std::hash::{DefaultHasher, Hasher};
@@ -7,45 +7,48 @@ use std::path::PathBuf;
 use kube_client::Config;
 use kube_client::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
 
-use super::authorizer::never_interactive;
-use super::{Paths, errors};
+use super::errors;
+use super::token_source::never_interactive;
 use crate::config::UpstreamConfig;
 use crate::upstream::error::UpstreamError;
 
-/// Where a pod finds its token and CA.
+/// The directory of a pod's token and CA.
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
-/// One of the places.
+pub(super) type Paths = Vec<PathBuf>;
+
+/// The source of Weir's own credentials.
 #[derive(Clone, Debug)]
 pub(super) enum Source {
-    /// Kubeconfig files, merged as kubectl does. The context is pinned once it was read, so that
-    /// `kubectl config use-context` doesn't move a running Weir to another cluster.
+    /// Kubeconfig files, merged as kubectl does. The context is pinned after the first read, so
+    /// that `kubectl config use-context` does not move a running Weir to another cluster.
     Kubeconfig { paths: Paths, context: Option<String> },
     /// The pod's service account.
     InCluster,
-    /// A plain-HTTP address and no kubeconfig: no credentials at all. What a kubeconfig that happens to lie around holds must
-    /// not be sent to it unencrypted.
+    /// A plain-HTTP address and no kubeconfig: no credentials. Those of a kubeconfig in the default
+    /// location must not be sent unencrypted.
     Anonymous { address: String },
 }
 
-/// What was read.
+/// A configuration that was read from a source.
 #[derive(Clone)]
-pub(super) struct Loaded {
+pub(super) struct LoadedConfig {
     pub(super) config: Config,
-    /// For messages: files and context.
+    /// Files and context, for messages.
     pub(super) origin: String,
     pub(super) context: Option<String>,
-    /// The kubeconfig, which holds the rest by name or by value.
+    /// The kubeconfig files, which contain everything else by name or by value.
     pub(super) source_files: Paths,
-    /// The upstream's authority.
+    /// The upstream's certificate authority.
     pub(super) authority_files: Paths,
     /// A client certificate and its key.
     pub(super) certificate_files: Paths,
     pub(super) token_files: Paths,
 }
 
-impl Loaded {
-    /// What of it is the upstream's own: nothing of Weir's identity, and no file to be read again.
+impl LoadedConfig {
+    /// Returns the part that describes the cluster, without Weir's credentials and without files to
+    /// read again.
     pub(super) fn cluster(&self) -> Self {
         let mut config = self.config.clone();
         config.auth_info = AuthInfo::default();
@@ -60,7 +63,7 @@ impl Loaded {
         }
     }
 
-    /// Whether connections lead to the same place, trusted by the same authority.
+    /// Returns whether both have the same address and trust the same authority.
     pub(super) fn is_same_cluster(&self, other: &Self) -> bool {
         let [one, two] = [&self.config, &other.config];
         one.cluster_url == two.cluster_url
@@ -72,8 +75,9 @@ impl Loaded {
 }
 
 impl Source {
-    /// Decides by configuration and environment; the first place that exists counts, and errors in it are errors.
-    pub(super) fn choose(config: &UpstreamConfig) -> Result<Self, UpstreamError> {
+    /// Returns the first source that exists, by configuration and environment. Later sources are
+    /// not tried if it is unusable.
+    pub(super) fn from_environment(config: &UpstreamConfig) -> Result<Self, UpstreamError> {
         let context = config.context.clone();
         if let Some(path) = &config.kubeconfig {
             return Ok(Self::Kubeconfig { paths: vec![path.clone()], context });
@@ -98,19 +102,19 @@ impl Source {
             return Ok(Self::InCluster);
         }
         Err(UpstreamError::Credentials(
-            "there is no kubeconfig (--kubeconfig, $KUBECONFIG, ~/.kube/config), and this is not a pod"
+            "found no kubeconfig (--kubeconfig, $KUBECONFIG, ~/.kube/config), and Weir does not run in a pod"
                 .to_owned(),
         ))
     }
 
-    /// Reads it, with digests that are not younger than what was read: a file that changes meanwhile is seen as changed by the
-    /// next comparison. Blocks.
-    pub(super) fn load_with_digest(&self) -> Result<(Loaded, FilesDigest), UpstreamError> {
-        let digests = FilesDigest::of(&self.load()?);
+    /// Reads the configuration, and digests that are not newer: a file that changes meanwhile
+    /// differs at the next comparison. Blocks.
+    pub(super) fn load_with_digest(&self) -> Result<(LoadedConfig, FilesDigest), UpstreamError> {
+        let digests = FilesDigest::new(&self.load()?);
         Ok((self.load()?, digests))
     }
 
-    fn load(&self) -> Result<Loaded, UpstreamError> {
+    fn load(&self) -> Result<LoadedConfig, UpstreamError> {
         match self {
             Self::Kubeconfig { paths, context } => self.load_kubeconfig(paths, context.as_deref()),
             Self::InCluster => load_in_cluster(),
@@ -118,7 +122,7 @@ impl Source {
                 let url = address.parse().map_err(|_| {
                     UpstreamError::Credentials(format!("the address {address:?} is not a URL"))
                 })?;
-                Ok(Loaded {
+                Ok(LoadedConfig {
                     config: Config::new(url),
                     origin: "the configured address".to_owned(),
                     context: None,
@@ -131,8 +135,8 @@ impl Source {
         }
     }
 
-    /// Keeps to the context that was read first.
-    pub(super) fn pin(&mut self, loaded: &Loaded) {
+    /// Pins the context that was read first.
+    pub(super) fn pin_context(&mut self, loaded: &LoadedConfig) {
         if let Self::Kubeconfig { context, .. } = self {
             context.clone_from(&loaded.context);
         }
@@ -142,7 +146,7 @@ impl Source {
         &self,
         paths: &[PathBuf],
         context: Option<&str>,
-    ) -> Result<Loaded, UpstreamError> {
+    ) -> Result<LoadedConfig, UpstreamError> {
         let refuse = |text: String| UpstreamError::Credentials(format!("{self}: {text}"));
         let kubeconfig = paths
             .iter()
@@ -166,11 +170,11 @@ impl Source {
             ));
         }
         let options = KubeConfigOptions { context: name.clone(), ..Default::default() };
-        // The future does no I/O of its own and never waits; it is only declared async.
+        // The function is declared async, but does no asynchronous I/O and never waits.
         let mut config = futures_util::FutureExt::now_or_never(Config::from_custom_kubeconfig(
             kubeconfig, &options,
         ))
-        .ok_or_else(|| refuse("reading it would wait".to_owned()))?
+        .ok_or_else(|| refuse("reading it did not complete at once".to_owned()))?
         .map_err(|error| refuse(errors::kubeconfig_text(&error)))?;
         never_interactive(&mut config.auth_info);
         let auth = &config.auth_info;
@@ -183,7 +187,7 @@ impl Source {
             Some(name) => format!("{self}, context {name:?}"),
             None => self.to_string(),
         };
-        Ok(Loaded {
+        Ok(LoadedConfig {
             config,
             origin,
             context: name,
@@ -208,17 +212,18 @@ impl fmt::Display for Source {
     }
 }
 
-fn load_in_cluster() -> Result<Loaded, UpstreamError> {
+fn load_in_cluster() -> Result<LoadedConfig, UpstreamError> {
     let mut config = Config::incluster_env().map_err(|error| {
         UpstreamError::Credentials(format!(
-            "the pod's service account cannot be used ({error}); look at automountServiceAccountToken"
+            "cannot use the pod's service account ({error}); check automountServiceAccountToken"
         ))
     })?;
     let file = |name: &str| PathBuf::from(format!("{SERVICE_ACCOUNT}/{name}"));
-    // kube-client would read the file again within a TLS handshake, on a worker; the poll does it for us.
+    // kube-client would read the file again during a TLS handshake, on a runtime worker. The poll
+    // of this module reads it instead.
     let ca = config.root_cert_file.take().unwrap_or_else(|| file("ca.crt"));
     let token = config.auth_info.token_file.as_ref().map(PathBuf::from);
-    Ok(Loaded {
+    Ok(LoadedConfig {
         config,
         origin: "the pod's service account".to_owned(),
         context: None,
@@ -229,25 +234,25 @@ fn load_in_cluster() -> Result<Loaded, UpstreamError> {
     })
 }
 
-/// The content of every file that matters, hashed; never the content itself.
+/// Hashes of the content of all relevant files, without the content.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct FilesDigest {
-    /// Of the files that TLS is made of, and of the kubeconfig as a whole.
+    /// The certificate files, authority files and kubeconfigs.
     pub(super) tls: Vec<(PathBuf, u64)>,
-    /// Of the token files.
+    /// The token files.
     pub(super) tokens: Vec<(PathBuf, u64)>,
 }
 
 impl FilesDigest {
-    /// Hashes the files of what was read. Blocks.
-    pub(super) fn of(loaded: &Loaded) -> Self {
+    /// Hashes the files of a configuration. Blocks.
+    pub(super) fn new(loaded: &LoadedConfig) -> Self {
         let tls = [&loaded.source_files, &loaded.authority_files, &loaded.certificate_files];
         let tls = tls.into_iter().flatten().cloned().collect();
-        Self::of_paths((tls, loaded.token_files.clone()))
+        Self::from_paths((tls, loaded.token_files.clone()))
     }
 
     /// Hashes files. Blocks.
-    pub(super) fn of_paths((tls, tokens): (Paths, Paths)) -> Self {
+    pub(super) fn from_paths((tls, tokens): (Paths, Paths)) -> Self {
         let hash = |path: PathBuf| {
             let hash = hash_file(&path);
             (path, hash)
@@ -258,14 +263,14 @@ impl FilesDigest {
         }
     }
 
-    /// The same files, to be hashed anew.
+    /// Returns the paths, for a new digest of the same files.
     pub(super) fn paths(&self) -> (Paths, Paths) {
         let paths = |files: &[(PathBuf, u64)]| files.iter().map(|(path, _)| path.clone()).collect();
         (paths(&self.tls), paths(&self.tokens))
     }
 }
 
-/// A file that can't be read hashes to its own value, so that its coming back is a change.
+/// Hashes a file. A file that cannot be read has a hash of its own, so that its return is a change.
 fn hash_file(path: &PathBuf) -> u64 {
     let mut hasher = DefaultHasher::new();
     match std::fs::read(path) {

@@ -1,4 +1,4 @@
-//! What is read, what is refused, and what rotates.
+//! Tests of reading, refusing and rotating credentials.
 
 use std::path::{Path, PathBuf};
 
@@ -41,7 +41,7 @@ fn script(directory: &Path, text: &str) -> PathBuf {
 }
 
 async fn header(credentials: &Credentials) -> String {
-    let header = credentials.current().authorizer.header().await.unwrap().unwrap();
+    let header = credentials.current().token_source.header().await.unwrap().unwrap();
     assert!(header.is_sensitive());
     header.to_str().unwrap().to_owned()
 }
@@ -96,7 +96,7 @@ async fn exec_plugins_are_run_and_their_failures_tell_no_secret() {
     let plugin = script(path, &format!("echo '{credential}'"));
     let credentials = load(write(path, "", &exec("sh", &plugin, ""))).await.unwrap();
     assert_eq!(header(&credentials).await, "Bearer abc");
-    assert!(credentials.current().authorizer.is_exec());
+    assert!(credentials.current().token_source.is_exec());
 
     let terminal =
         refused(write(path, "", &exec("sh", &plugin, ", interactiveMode: Always"))).await;
@@ -117,7 +117,8 @@ async fn a_failing_plugin_is_run_once_for_all_who_wait_for_it() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();
     let runs = path.join("runs");
-    // Its token has always expired; it works while the credentials are loaded, and fails from then on.
+    // Its token has always expired; it works while the credentials are loaded, and fails from then
+    // on.
     let credential = r#"{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"abc","expirationTimestamp":"2000-01-01T00:00:00Z"}}"#;
     let text = format!(
         "echo run >> '{runs}'; [ $(wc -l < '{runs}') -le 2 ] || exit 1; echo '{credential}'",
@@ -130,7 +131,7 @@ async fn a_failing_plugin_is_run_once_for_all_who_wait_for_it() {
     );
     let credentials = load(write(path, "", &user)).await.unwrap();
     let identity = credentials.current();
-    let headers = (0..20).map(|_| identity.authorizer.header());
+    let headers = (0..20).map(|_| identity.token_source.header());
     let headers = futures_util::future::join_all(headers).await;
     assert!(headers.iter().all(Result::is_err));
     assert_eq!(std::fs::read_to_string(&runs).unwrap().lines().count(), 3);
@@ -170,7 +171,7 @@ async fn a_running_weir_stays_with_its_context_and_server() {
 async fn a_plain_address_without_kubeconfig_gets_no_credentials() {
     let config = testing::config(Some("http://127.0.0.1:1".to_owned()), None, true);
     let credentials = Credentials::load(&config).await.unwrap();
-    assert!(credentials.current().authorizer.header().await.unwrap().is_none());
+    assert!(credentials.current().token_source.header().await.unwrap().is_none());
 }
 
 #[tokio::test]
@@ -208,7 +209,7 @@ async fn a_new_authority_is_for_new_connections() {
 async fn a_clients_wrong_credential_says_nothing_of_weirs() {
     let config = testing::config(Some("http://127.0.0.1:1".to_owned()), None, true);
     let own = Credentials::load(&config).await.unwrap();
-    let bare = Credentials::beside(&own, Shown::Bare).await.unwrap();
+    let bare = Credentials::derive(&own, PoolIdentity::Bare).await.unwrap();
     for (credentials, told) in [(own, true), (bare, false)] {
         credentials.unauthorized();
         assert_eq!(credentials.last_unauthorized.lock().is_some(), told);
@@ -231,7 +232,7 @@ async fn what_is_beside_is_never_elsewhere() {
         String::new(),
     ] {
         std::fs::write(&path, changed).unwrap();
-        let bare = Credentials::beside(&own, Shown::Bare).await.unwrap();
+        let bare = Credentials::derive(&own, PoolIdentity::Bare).await.unwrap();
         for _ in 0..2 {
             assert_eq!(bare.current().endpoint, own.current().endpoint);
             drop(own.refresh(false).await);
@@ -252,7 +253,7 @@ async fn what_is_beside_trusts_what_weir_trusts() {
     let text = std::fs::read_to_string(&path).unwrap().replace("http://", "https://");
     std::fs::write(&path, text).unwrap();
     let own = load(path).await.unwrap();
-    let bare = Credentials::beside(&own, Shown::Bare).await.unwrap();
+    let bare = Credentials::derive(&own, PoolIdentity::Bare).await.unwrap();
     let trusted =
         |credentials: &Credentials| credentials.current().cluster.config.root_cert.clone().unwrap();
     let generations = || [&own, &bare].map(|credentials| credentials.current().tls_generation);
@@ -281,10 +282,10 @@ async fn what_is_beside_learns_of_it_at_once() {
     let directory = tempfile::tempdir().unwrap();
     let path = write(directory.path(), "", "token: one");
     let own = load(path.clone()).await.unwrap();
-    let bare = Credentials::beside(&own, Shown::Bare).await.unwrap();
+    let bare = Credentials::derive(&own, PoolIdentity::Bare).await.unwrap();
     let woken = tokio::spawn({
         let bare = bare.clone();
-        async move { bare.own_changed().await }
+        async move { bare.base_changed().await }
     });
     tokio::task::yield_now().await;
     let text = std::fs::read_to_string(&path).unwrap();

@@ -1,10 +1,11 @@
-//! The `Authorization` of Weir's own requests.
+//! The source of the `Authorization` of Weir's own requests.
 //!
-//! Token files are read here rather than by kube-client, which keeps a trailing newline that no header may hold.
-//! Exec plugins and auth providers are kube-client's: its layer is asked for the header around a service that only looks at it.
+//! Weir reads token files itself: kube-client keeps a trailing newline, which no header may
+//! contain. Exec plugins and auth providers are kube-client's. Its layer wraps a service that only
+//! returns the header.
 //!
-//! Lock: [`Plugin::failed`] is held while the layer is asked, so that a thousand requests which find a token expired run one
-//! plugin, and all learn of its failure at once.
+//! Lock: [`Plugin::last_failure`] is held while the layer runs, so that a thousand requests which
+//! find a token expired run one plugin, and all learn of its failure at once.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,35 +23,42 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 use tower::{BoxError, Layer, ServiceExt};
 
-use super::{EXEC_TIMEOUT, errors};
+use super::errors;
 use crate::upstream::error::UpstreamError;
 
-/// See the module.
-pub(crate) enum Authorizer {
-    /// Nothing is sent: anonymous, or a client certificate from files.
+/// The time-out of an exec plugin: one that hangs must not block requests for ever. Interactive
+/// plugins are rejected.
+pub(super) const EXEC_TIMEOUT: Duration = Duration::from_secs(60);
+/// A plugin that failed is not run again within this time. Each run is a process, and one that
+/// hangs occupies a thread.
+const FAILURE_INTERVAL: Duration = Duration::from_secs(2);
+
+/// The source of the `Authorization` header.
+pub(crate) enum TokenSource {
+    /// No header: Weir is anonymous or has a client certificate.
     None,
-    /// The same value until the files change.
+    /// A value that is valid until the files change.
     Static(HeaderValue),
-    /// An exec plugin or provider whose token expires.
+    /// An exec plugin or auth provider, whose token expires.
     Plugin(Arc<Plugin>),
-    /// An exec plugin that gave a client certificate.
+    /// An exec plugin that returned a client certificate.
     ExecCertificate,
 }
 
-/// See [`Authorizer::Plugin`].
+/// An exec plugin or auth provider.
 pub(crate) struct Plugin {
     /// kube-client's own refreshing layer.
     layer: AuthLayer,
-    /// For messages.
+    /// Used in messages.
     auth: AuthInfo,
-    /// For messages.
+    /// Used in messages.
     origin: String,
-    /// When it failed last, and why; `None` after a success.
-    failed: Mutex<Option<(Instant, UpstreamError)>>,
+    /// The time and error of the last run; `None` after a success.
+    last_failure: Mutex<Option<(Instant, UpstreamError)>>,
 }
 
-impl Authorizer {
-    /// Reads or runs what is needed once. Blocks.
+impl TokenSource {
+    /// Reads the token file or runs the exec plugin, if there is one. Blocks.
     pub(super) fn new(config: &Config, origin: &str) -> Result<Self, UpstreamError> {
         let auth = &config.auth_info;
         let own_file = auth.token.is_none()
@@ -74,33 +82,34 @@ impl Authorizer {
                 layer,
                 auth: auth.clone(),
                 origin: origin.to_owned(),
-                failed: Mutex::new(None),
+                last_failure: Mutex::new(None),
             })),
             None if auth.exec.is_some() => Self::ExecCertificate,
             None => Self::None,
         })
     }
 
-    /// The header's value for a request sent now.
+    /// Returns the value for a request that is sent now.
     pub(crate) async fn header(&self) -> Result<Option<HeaderValue>, UpstreamError> {
         let plugin = match self {
             Self::None | Self::ExecCertificate => return Ok(None),
             Self::Static(value) => return Ok(Some(value.clone())),
             Self::Plugin(plugin) => Arc::clone(plugin),
         };
-        // A task of its own: a plugin runs on when a client goes away, and the next one must not start another beside it.
-        let asked = tokio::spawn(async move { plugin.header().await });
-        asked.await.unwrap_or_else(|_| {
-            Err(UpstreamError::Credentials("the task that asks for a token failed".to_owned()))
+        // The plugin runs in its own task. It continues when the client is gone, and the next
+        // request must not start a second one.
+        let header = tokio::spawn(async move { plugin.header().await });
+        header.await.unwrap_or_else(|_| {
+            Err(UpstreamError::Credentials("the task that gets a token failed".to_owned()))
         })
     }
 
-    /// Whether a 401 should ask a plugin again.
+    /// Returns whether a 401 should run a plugin again.
     pub(super) fn is_exec(&self) -> bool {
         matches!(self, Self::Plugin(_) | Self::ExecCertificate)
     }
 
-    /// Whether a plugin gave a certificate.
+    /// Returns whether a plugin returned a certificate.
     pub(super) fn is_exec_certificate(&self) -> bool {
         matches!(self, Self::ExecCertificate)
     }
@@ -108,42 +117,40 @@ impl Authorizer {
 
 impl Plugin {
     async fn header(&self) -> Result<Option<HeaderValue>, UpstreamError> {
-        let mut failed = self.failed.lock().await;
-        if let Some((at, error)) = &*failed
+        let mut last_failure = self.last_failure.lock().await;
+        if let Some((at, error)) = &*last_failure
             && at.elapsed() < FAILURE_INTERVAL
         {
             return Err(error.clone());
         }
         let refuse = |text: String| UpstreamError::Credentials(format!("{}: {text}", self.origin));
-        let asked = match tokio::time::timeout(EXEC_TIMEOUT, ask(&self.layer)).await {
+        let header = match tokio::time::timeout(EXEC_TIMEOUT, request_header(&self.layer)).await {
             Ok(Ok(mut response)) => Ok(response.headers_mut().remove(AUTHORIZATION)),
             Ok(Err(error)) => Err(refuse(match error.downcast_ref::<AuthError>() {
                 Some(failure) => errors::auth_text(&self.auth, failure),
-                None => "no token could be had".to_owned(),
+                None => "the plugin returned no token".to_owned(),
             })),
-            Err(_) => Err(refuse(format!("no token could be had within {EXEC_TIMEOUT:?}"))),
+            Err(_) => Err(refuse(format!("the plugin returned no token within {EXEC_TIMEOUT:?}"))),
         };
-        *failed = asked.as_ref().err().map(|error| (Instant::now(), error.clone()));
-        asked
+        *last_failure = header.as_ref().err().map(|error| (Instant::now(), error.clone()));
+        header
     }
 }
 
-/// A plugin that failed is not asked again for so long: each run is a process, and one that hangs keeps a thread.
-const FAILURE_INTERVAL: Duration = Duration::from_secs(2);
-
-/// What kube-client puts into a request. Boxed: the compiler can't see through the layer's service that the future is `Send`.
-fn ask(layer: &AuthLayer) -> BoxFuture<'static, Result<Response<()>, BoxError>> {
-    let look = tower::service_fn(|mut request: Request<Empty<Bytes>>| {
+/// Returns the header that kube-client adds to a request. Boxed, because the compiler does not see
+/// through the layer's service that the future is `Send`.
+fn request_header(layer: &AuthLayer) -> BoxFuture<'static, Result<Response<()>, BoxError>> {
+    let service = tower::service_fn(|mut request: Request<Empty<Bytes>>| {
         let mut response = Response::new(());
         if let Some(value) = request.headers_mut().remove(AUTHORIZATION) {
             response.headers_mut().insert(AUTHORIZATION, value);
         }
         std::future::ready(Ok::<_, BoxError>(response))
     });
-    Box::pin(layer.layer(look).oneshot(Request::new(Empty::new())))
+    Box::pin(layer.layer(service).oneshot(Request::new(Empty::new())))
 }
 
-/// Makes plugins run without a terminal, where they allow it: a server has none.
+/// Makes plugins run without a terminal if they allow it: a server has none.
 pub(super) fn never_interactive(auth: &mut AuthInfo) {
     if let Some(exec) = &mut auth.exec
         && exec.interactive_mode != Some(ExecInteractiveMode::Always)
@@ -160,7 +167,7 @@ fn token_file(path: &str, origin: &str) -> Result<HeaderValue, UpstreamError> {
         return Err(refuse("the token is empty".to_owned()));
     }
     let mut value = HeaderValue::try_from(format!("Bearer {token}"))
-        .map_err(|_| refuse("the token cannot stand in a header".to_owned()))?;
+        .map_err(|_| refuse("the token is not a valid header value".to_owned()))?;
     value.set_sensitive(true);
     Ok(value)
 }
