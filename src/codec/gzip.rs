@@ -1,6 +1,5 @@
 //! gzip as the upstream does it: level 1, one member, only above a threshold (semantics.md §8.7). Lists have [`segments`] that are kept.
 
-mod checksum;
 mod member;
 mod run;
 mod segment;

@@ -7,8 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::checksum::Checksum;
-use super::segment::Segment;
+use super::segment::{Segment, checksum};
 use crate::codec::list::SplicedList;
 
 /// The list, whose segments these are.
@@ -20,19 +19,22 @@ pub(super) fn build(list: &SplicedList, segments: &[Arc<Segment>]) -> Vec<Bytes>
     chunks.push(Bytes::from(first));
     let mut between = Vec::new();
     store(separator, false, &mut between);
-    let (between, between_checksum) = (Bytes::from(between), Checksum::new(separator));
-    let mut checksum = Checksum::new(head);
+    let (between, between_checksum) = (Bytes::from(between), checksum(separator));
+    let mut whole = checksum(head);
     for (index, segment) in segments.iter().enumerate() {
         if index > 0 && !separator.is_empty() {
             chunks.push(between.clone());
-            checksum = checksum.append(between_checksum);
+            whole.combine(&between_checksum);
         }
         chunks.push(segment.deflated.clone());
-        checksum = checksum.append(segment.checksum);
+        whole.combine(&segment.checksum);
     }
     let mut last = Vec::new();
     store(tail, true, &mut last);
-    last.extend_from_slice(&checksum.append(Checksum::new(tail)).trailer());
+    whole.combine(&checksum(tail));
+    last.extend_from_slice(&whole.sum().to_le_bytes());
+    // The length modulo 2^32.
+    last.extend_from_slice(&whole.amount().to_le_bytes());
     chunks.push(Bytes::from(last));
     chunks
 }

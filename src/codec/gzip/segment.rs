@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use flate2::{Compress, Compression, FlushCompress};
+use flate2::{Compress, Compression, Crc, FlushCompress};
 
-use super::checksum::Checksum;
 use crate::codec::list::ItemFormat;
 use crate::codec::object::Object;
 
@@ -13,7 +12,7 @@ use crate::codec::object::Object;
 #[derive(Debug)]
 pub(super) struct Segment {
     pub(super) deflated: Bytes,
-    pub(super) checksum: Checksum,
+    pub(super) checksum: Crc,
 }
 
 /// What is used again from run to run.
@@ -43,7 +42,7 @@ impl Deflater {
         }
         self.deflate()?;
         let deflated = Bytes::copy_from_slice(&self.deflated);
-        Some(Segment { deflated, checksum: Checksum::new(&self.plain) })
+        Some(Segment { deflated, checksum: checksum(&self.plain) })
     }
 
     fn deflate(&mut self) -> Option<()> {
@@ -61,6 +60,13 @@ impl Deflater {
             }
         }
     }
+}
+
+/// Returns the CRC-32 and the length of `bytes`.
+pub(super) fn checksum(bytes: &[u8]) -> Crc {
+    let mut checksum = Crc::new();
+    checksum.update(bytes);
+    checksum
 }
 
 /// The upstream's is 1 (semantics.md §8.7), as it compresses for each client. What is kept is sent often: 5,000 pods take 40 % fewer bytes by this level than
