@@ -1,8 +1,9 @@
-//! Kubernetes' vocabulary: what a request asks for and what an answer says, without any I/O.
+//! The vocabulary of the Kubernetes API: requests, their options and selectors, and the parts of
+//! responses.
 //!
-//! Everything here is pure: bytes and strings in, values out ([`memo`] saves allocations, which no value
-//! shows). One parser reads the path, one the query, one each selector, so that Weir's decision, its
-//! authorization and its cache keys can never disagree with one another (design, section 1.4).
+//! Everything here is pure: bytes and strings in, values out ([`memo`] only saves allocations). One
+//! parser reads the path, one the query, and one each kind of selector. Routing, authorization and
+//! cache keys use their results, so they cannot disagree about a request.
 
 pub mod continue_token;
 pub mod list_options;

@@ -1,4 +1,5 @@
-//! Bytes to objects and back. Objects stay as the upstream encoded them; only metadata is extracted.
+//! The encodings of objects, lists and watch frames. Objects stay as the API server encoded them;
+//! only metadata and selectable fields are extracted (`docs/decisions/upstream-bytes.md`).
 
 pub mod attrs;
 pub mod bookmark;

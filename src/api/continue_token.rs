@@ -1,8 +1,10 @@
-//! Continue tokens: minted and read as the upstream's watch cache does (semantics.md §3.4).
+//! Continue tokens, encoded and decoded as the API server's watch cache does (`docs/semantics.md`
+//! §3.4).
 //!
-//! A client may be moved between Weir and the upstream at any page, so a token of either must mean the same to both.
-//! Only what either of them mints is read here: a token whose text would come out otherwise if it were minted again (other
-//! spaces, other keys, another order, padding) is left to the upstream, which may read it otherwise or refuse it in its own words.
+//! A walk through pages may change between Weir and the API server at any page, so a token must
+//! mean the same to both. Weir decodes only tokens in the form that it or the API server encodes. A
+//! token whose text would change if it were encoded again (other spaces, other keys, another order,
+//! padding) is forwarded, because the API server may read it differently or reject it.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -11,23 +13,25 @@ use serde::Deserialize;
 use crate::api::resource_version::ResourceVersion;
 use crate::api::status::push_string;
 
-/// Where the next page of a list begins, and of which state it is.
+/// The start of the next page of a list, and the state that it shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContinueToken {
-    /// The state that all pages show; `None` for a token that goes on in the newest one (`-1`).
+    /// The state that all pages show; `None` for a token that continues in the newest state (`-1`).
     pub at: Option<ResourceVersion>,
-    /// The first key that the page may hold, relative to the list's root and without a leading slash.
+    /// The first key that the page may contain, relative to the list's root and without a leading
+    /// slash.
     pub from: String,
 }
 
 impl ContinueToken {
-    /// The text of a token for what follows `last`, a key relative to the list's root: its namespace in a list of one, nothing in a
-    /// list of all. With the leading slash that the watch cache's own tokens have, and etcd's lack.
+    /// Encodes a token that continues after `last`, a key relative to the list's root (the root is
+    /// the namespace in a list of one namespace). It has the leading slash that the watch cache's
+    /// tokens have and etcd's lack.
     pub fn encode(at: ResourceVersion, last: &str) -> String {
         encode_payload(&at.to_string(), &format!("/{last}\0"))
     }
 
-    /// Reads a token of either form; `None` where only the upstream can tell what it means.
+    /// Decodes a token of either form; `None` if only the API server knows what it means.
     pub fn decode(text: &str) -> Option<Self> {
         let json = URL_SAFE_NO_PAD.decode(text).ok()?;
         let Payload { v, rv, start } = serde_json::from_slice(&json).ok()?;
@@ -60,8 +64,8 @@ fn encode_payload(resource_version: &str, start: &str) -> String {
     URL_SAFE_NO_PAD.encode(json)
 }
 
-/// Whether Go's `path.Clean` leaves it as it is; the upstream refuses what could climb out of the list's root. A lone slash is the
-/// root itself.
+/// Whether Go's `path.Clean` would not change the key: the API server rejects keys that could leave
+/// the list's root. A single slash is the root itself.
 fn is_clean(from: &str, start: &str) -> bool {
     let plain = |segment: &str| !matches!(segment, "" | "." | "..");
     start == "/" || from.split('/').all(plain)
@@ -77,7 +81,7 @@ mod tests {
         URL_SAFE_NO_PAD.encode(json)
     }
 
-    /// Seen on kube-apiserver 1.36.2: page one of the namespaces, from its watch cache.
+    /// From kube-apiserver 1.36.2: page one of the namespaces, from its watch cache.
     const GOLDEN: &str = "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MjU1LCJzdGFydCI6Ii9hMVx1MDAwMCJ9";
 
     #[test]

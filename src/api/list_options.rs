@@ -1,35 +1,38 @@
-//! The options of a list or watch, decoded as the upstream decodes them (semantics.md §1.2).
+//! The options of a list or watch, decoded as kube-apiserver decodes them (`docs/semantics.md`
+//! §1.2).
 
 use crate::api::query::Query;
 
-/// `metav1.ListOptions`. Strings are as given: empty stands for absent, except where `Option` says so.
+/// `metav1.ListOptions`. Strings are as given. Unless a field is an `Option`, an empty string means
+/// absent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ListOptions {
     /// The label selector's text.
     pub label_selector: String,
     /// The field selector's text.
     pub field_selector: String,
-    /// Whether the query asks for a watch.
+    /// Whether the request is a watch.
     pub watch: bool,
-    /// Whether bookmarks are wanted.
+    /// Whether to send bookmarks.
     pub allow_watch_bookmarks: bool,
     /// The resourceVersion's text; empty when unset.
     pub resource_version: String,
-    /// `""`, `Exact`, `NotOlderThan`, or what the client wrote.
+    /// `""`, `Exact`, `NotOlderThan`, or another text.
     pub resource_version_match: String,
-    /// In seconds; `None` when absent.
+    /// The time-out in seconds; `None` when absent.
     pub timeout_seconds: Option<i64>,
-    /// Page size; 0 when absent; negative means none.
+    /// The page size; 0 when absent; a negative value means no limit.
     pub limit: i64,
     /// The continue token; empty when absent.
     pub continue_token: String,
-    /// Whether a watch begins with the state; `None` when absent (before defaulting, §1.4).
+    /// Whether a watch begins with the current state; `None` when absent, before the default of
+    /// `docs/semantics.md` §1.4 applies.
     pub send_initial_events: Option<bool>,
 }
 
 impl ListOptions {
-    /// Decodes them; `None` when the upstream would answer 400, in its own words: forward. Selectors are
-    /// taken as text, and parsed by [`crate::api::selector`].
+    /// Decodes the options; `None` if the API server would respond 400: forward the request.
+    /// Selectors stay text; [`crate::api::selector`] parses them.
     pub fn decode(query: &Query) -> Option<Self> {
         let text = |name| query.first(name).unwrap_or_default().to_owned();
         let flag = |name| decode_bool(query.first(name));
@@ -50,14 +53,14 @@ impl ListOptions {
     }
 }
 
-/// A boolean parameter: absent, `0` and any case of `false` are false, all else is true, the empty string
-/// too (semantics.md §1.2).
+/// Decodes a boolean parameter: false if it is absent, `0` or `false` in any case; otherwise true,
+/// also if it is empty (`docs/semantics.md` §1.2).
 pub fn decode_bool(value: Option<&str>) -> bool {
     value.is_some_and(|value| value != "0" && !value.eq_ignore_ascii_case("false"))
 }
 
-/// A numeric parameter: `None` if it is present and not what Go's `ParseInt(…, 10, 64)` takes, which is what
-/// Rust takes as well: a sign of either kind, digits, nothing else, and not the empty string.
+/// Decodes a numeric parameter; `None` if it is present and not accepted by Go's `ParseInt(…, 10,
+/// 64)`. Rust accepts the same: a sign of either kind and digits, and not the empty string.
 fn decode_int64(value: Option<&str>) -> Option<Option<i64>> {
     match value {
         None => Some(None),

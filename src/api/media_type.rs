@@ -1,8 +1,5 @@
-//! Which form of answer a request's `Accept` asks for (semantics.md §8.1, §8.2, §8.6).
-//!
-//! The upstream sorts the clauses with an unstable sort and a comparison that is no order, so where
-//! wildcards are among clauses of different candidate and quality, its choice hangs on its sorting algorithm. Such a header is
-//! not decided here but forwarded, and so is any whose syntax is not the plain one.
+//! The form of a response, negotiated from a request's `Accept` header (`docs/semantics.md` §8.1,
+//! §8.2, §8.6).
 
 mod accept;
 mod form;

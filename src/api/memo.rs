@@ -1,9 +1,10 @@
-//! What requests name again and again, kept by each thread so that it is not made anew for each of them: groups, versions and
+//! Reuses the allocations of names that many requests have in common: groups, versions and
 //! resources, and the empty text.
 //!
-//! By thread, so that those who share one count it on a cache line of their own. It only saves memory being allocated: what comes out
-//! is equal to what would be made, whatever was asked before. Names that clients make up drive others out, and cost what they would cost
-//! without it. Bounded: [`SLOTS`] a thread, of [`BYTES_MAX`] each.
+//! Each thread has its own, so that reference counts stay in the caches of one processor. The memo
+//! only saves allocations: its results equal newly created values. Names that clients invent
+//! replace others and cost as much as without the memo. Memory is bounded: [`SLOTS`] names a
+//! thread, of [`BYTES_MAX`] each.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -15,7 +16,7 @@ thread_local! {
     static EMPTY: Arc<str> = Arc::from("");
 }
 
-/// Equal to [`GroupVersionResource::new`].
+/// Returns a value equal to that of [`GroupVersionResource::new`].
 pub(super) fn resource(group: &str, version: &str, resource: &str) -> GroupVersionResource {
     let make = || GroupVersionResource::new(group, version, resource);
     if group.len() + version.len() + resource.len() > BYTES_MAX {
@@ -30,21 +31,22 @@ pub(super) fn resource(group: &str, version: &str, resource: &str) -> GroupVersi
     })
 }
 
-/// A text to be shared; the empty one is not allocated.
+/// Returns a shared text. The empty text is not allocated.
 pub(super) fn text(text: &str) -> Arc<str> {
     if text.is_empty() { EMPTY.with(Arc::clone) } else { text.into() }
 }
 
-/// Where one may stand. Versions of one resource are seldom asked for by turns.
+/// Returns the slot of a resource. Its versions share one, because clients rarely alternate between
+/// them.
 fn slot(group: &str, resource: &str) -> usize {
     let fold = |hash: usize, byte: u8| (hash ^ usize::from(byte)).wrapping_mul(FNV_PRIME);
     group.bytes().chain(resource.bytes()).fold(0, fold) % SLOTS
 }
 
 const FNV_PRIME: usize = 0x0100_0193;
-/// Of those that a cluster serves, some sixty in a fresh one, a few make up nearly all requests.
+/// A fresh cluster serves about sixty resources; a few of them make up nearly all requests.
 const SLOTS: usize = 64;
-/// No name that a cluster serves is longer: a group has at most 253 bytes, a resource or version 63.
+/// The longest name that a cluster serves: a group has at most 253 bytes, a resource or version 63.
 const BYTES_MAX: usize = 384;
 
 #[cfg(test)]
@@ -54,9 +56,9 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Few and short names, so that slots are fought for.
+        /// Few and short names, so that they compete for slots.
         #[test]
-        fn what_comes_out_is_what_was_asked_for(
+        fn a_result_equals_a_new_value(
             names in prop::collection::vec(("[ab]{0,3}", "v[12]", "[ab]{0,3}"), 0..200),
         ) {
             for (group, version, resource) in names {
@@ -68,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn names_do_not_run_into_each_other() {
+    fn names_are_not_confused_by_concatenation() {
         let all =
             [("a", "b", "c"), ("ab", "", "c"), ("a", "bc", ""), ("", "ab", "c"), ("", "", "abc")];
         for (index, one) in all.iter().enumerate() {
@@ -79,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn long_names_are_not_kept() {
+    fn long_names_are_not_stored() {
         let long = "x".repeat(BYTES_MAX + 1);
         assert!(resource("", "v1", &long).is(["", "v1", &long]));
         RESOURCES.with_borrow(|slots| {

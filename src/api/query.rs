@@ -1,27 +1,27 @@
-//! Query strings as Go's `url.ParseQuery` reads them (semantics.md §1.2).
+//! Query strings, parsed as Go's `url.ParseQuery` does (`docs/semantics.md` §1.2).
 //!
-//! A generic URL library would not do: what Go drops silently must be dropped here as well, or Weir
-//! would decide by a parameter that the upstream never saw.
+//! A general URL library would drop other pairs than Go does, and Weir would decide by a parameter
+//! that the API server never saw.
 
 use std::borrow::Cow;
 
 use memchr::{memchr, memchr2};
 use smallvec::SmallVec;
 
-/// The pairs of a query in their order. A pair with a bad percent-escape or a literal `;` is dropped,
-/// names are case-sensitive, the first value of a repeated name counts.
+/// The pairs of a query in their order. A pair with a bad percent-escape or a literal `;` is
+/// dropped. Names are case-sensitive, and the first value of a repeated name counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Query {
-    /// All names and values, decoded, one after the other: one allocation, and none for a request without a query.
+    /// All decoded names and values, concatenated: one allocation, and none for an empty query.
     text: String,
-    /// Where each pair's name and value end in `text`; it begins where the one before ends.
+    /// The end of each pair's name and value in `text`. A pair begins where the previous one ends.
     ends: SmallVec<[(u32, u32); PAIRS_USUAL]>,
     lossy: bool,
 }
 
 impl Query {
-    /// Parses a raw query, without its `?`. Never fails. Values that are not UTF-8 after decoding
-    /// make the whole query [`lossy`](Self::is_lossy), and so do more than [`MAX_PAIRS`] pairs.
+    /// Parses a raw query, without its `?`. Never fails. A pair that is not UTF-8 after decoding
+    /// makes the query [`lossy`](Self::is_lossy), and so do more than [`MAX_PAIRS`] pairs.
     pub fn parse(raw: &str) -> Self {
         let mut query = Self::default();
         query.text.reserve_exact(raw.len());
@@ -42,18 +42,18 @@ impl Query {
         query
     }
 
-    /// The first value of a name, as Go's `Values.Get`.
+    /// Returns the first value of a name, as Go's `Values.Get` does.
     pub fn first(&self, name: &str) -> Option<&str> {
         self.pairs().find(|(key, _)| *key == name).map(|(_, value)| value)
     }
 
-    /// Whether it has no other names than these, and each at most once.
+    /// Whether the query has no other names than `names`, and each at most once.
     pub fn has_only(&self, names: &[&str]) -> bool {
         let count = |name: &str| self.pairs().filter(|(key, _)| *key == name).count();
         self.pairs().all(|(key, _)| names.contains(&key) && count(key) == 1)
     }
 
-    /// Whether Go could read it otherwise than we did; such a request is forwarded.
+    /// Whether Go could read the query differently; such a request is forwarded.
     pub fn is_lossy(&self) -> bool {
         self.lossy
     }
@@ -67,7 +67,7 @@ impl Query {
         })
     }
 
-    /// Takes a pair in. `None` if it is to be dropped: the text may be longer then.
+    /// Appends a pair. Returns `None` if the pair must be dropped; `text` may be longer then.
     fn push(&mut self, name: &str, value: &str) -> Option<()> {
         let odd_name = decode_onto(&mut self.text, name)?;
         let end = self.text.len();
@@ -75,14 +75,15 @@ impl Query {
         self.lossy |= odd_name || odd_value;
         match (u32::try_from(end), u32::try_from(self.text.len())) {
             (Ok(name), Ok(value)) => self.ends.push((name, value)),
-            // Nobody sends so much.
+            // No request is larger than 4 GiB.
             _ => self.lossy = true,
         }
         Some(())
     }
 }
 
-/// Appends a text decoded; whether it was not UTF-8 then, and so is not quite what was meant. `None` for a bad escape.
+/// Appends the decoded text. Returns whether a part of it was replaced because it was not UTF-8;
+/// `None` for a bad escape.
 fn decode_onto(text: &mut String, raw: &str) -> Option<bool> {
     if memchr2(b'%', b'+', raw.as_bytes()).is_none() {
         text.push_str(raw);
@@ -94,15 +95,16 @@ fn decode_onto(text: &mut String, raw: &str) -> Option<bool> {
     Some(matches!(decoded, Cow::Owned(_)))
 }
 
-/// As many pairs as nearly all queries have stand in the query itself.
+/// How many pairs are stored inline: as many as nearly all queries have.
 const PAIRS_USUAL: usize = 8;
 
-/// How many pairs are read. Go read any number until its releases of January 2026, and refuses the whole
-/// query above ten thousand since; between the two Weir cannot know, and no client comes near.
+/// How many pairs are read. Go releases before January 2026 read any number; later ones reject a
+/// query of more than ten thousand. Weir cannot know which one the API server has; real clients
+/// send far fewer.
 pub const MAX_PAIRS: usize = 10_000;
 
-/// Decodes percent-escapes, and `+` as a space if asked, as Go's `QueryUnescape` and `PathUnescape` do; `None` if a
-/// `%` is not followed by two hexadecimal digits.
+/// Decodes percent-escapes, and `+` as a space if `plus_is_space`, as Go's `QueryUnescape` and
+/// `PathUnescape` do; `None` if a `%` is not followed by two hexadecimal digits.
 pub(crate) fn percent_decode(text: &[u8], plus_is_space: bool) -> Option<Vec<u8>> {
     let mut decoded = Vec::with_capacity(text.len());
     let mut bytes = text.iter().copied();
@@ -166,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_go_might_read_otherwise_is_lossy() {
+    fn pairs_that_go_might_read_differently_are_lossy() {
         assert!(Query::parse("a=%ff").is_lossy());
         assert!(Query::parse("%c3=a").is_lossy());
         for dropped in ["a=%ff%zz", "%ff=%zz", "%ff%zz=a", "a=%ff;"] {
@@ -184,7 +186,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_escaped_comes_back(value in any::<String>()) {
+        fn an_escaped_value_is_decoded(value in any::<String>()) {
             let escaped: String = value.bytes().map(|byte| format!("%{byte:02X}")).collect();
             let query = Query::parse(&format!("x={escaped}"));
             prop_assert_eq!(query.first("x"), Some(value.as_str()));

@@ -1,9 +1,10 @@
-//! What a request asks for, derived from its method, path and query as kube-apiserver's
-//! `RequestInfo` is (semantics.md §1.1).
+//! The verb and the subject of a request, derived from its method, path and query as
+//! kube-apiserver's `RequestInfo` is (`docs/semantics.md` §1.1).
 //!
-//! This is the only place that reads a path. Routing, authorization, cache keys and metrics all use its result,
-//! so they cannot disagree. A path that two parsers could read differently is still parsed as the upstream
-//! parses it, but [`RequestInfo::plain_path`] is false then, and nothing is answered from the cache.
+//! This is the only parser of paths. Routing, authorization, cache keys and metrics all use its
+//! result, so they cannot disagree. A path that two parsers could read differently is parsed as the
+//! API server parses it, but [`RequestInfo::plain_path`] is false and nothing is served from the
+//! cache.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -18,12 +19,12 @@ use crate::api::resource::GroupVersionResource;
 use crate::api::selector::field::parse_terms;
 use crate::api::selector::label::LabelSelector;
 
-/// The verb that authorization, metrics and routing see.
+/// The verb of a request, for authorization, metrics and routing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Verb {
-    /// One object.
+    /// A read of one object.
     Get,
-    /// A collection.
+    /// A read of a collection.
     List,
     /// A stream of events.
     Watch,
@@ -44,7 +45,7 @@ pub enum Verb {
 }
 
 impl Verb {
-    /// The lower-case word Kubernetes uses; `other` for [`Verb::Other`].
+    /// Returns the lower-case word that Kubernetes uses; `other` for [`Verb::Other`].
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Get => "get",
@@ -60,7 +61,7 @@ impl Verb {
         }
     }
 
-    /// The verb of a resource request before its name is looked at.
+    /// Returns the verb of a resource request before its name is considered.
     fn from_method(method: &Method) -> Self {
         match *method {
             Method::GET | Method::HEAD => Self::Get,
@@ -78,10 +79,12 @@ impl Verb {
 pub struct ResourceRequest {
     /// Group, version and resource as in the path.
     pub gvr: GroupVersionResource,
-    /// The namespace of the path; empty for none. `namespaces/<ns>` has it twice: here and as `name`. Shared, as the name is, with all that is
-    /// made of the request on its way (what authorization asks, what a cache is asked for).
+    /// The namespace of the path; empty for none. `namespaces/<ns>` has it twice: here and as
+    /// `name`. Namespace and name are shared with everything that is derived from the request (the
+    /// attributes for authorization, the cache key).
     pub namespace: Arc<str>,
-    /// The name of the path, or the one lifted from `metadata.name=`; empty for none.
+    /// The name in the path, or the one that the field selector `metadata.name=` gives; empty for
+    /// none.
     pub name: Arc<str>,
     /// Whether `name` came from the field selector.
     pub name_lifted: bool,
@@ -91,35 +94,36 @@ pub struct ResourceRequest {
     pub watch_prefix: bool,
 }
 
-/// A request of a non-resource path, as authorization sees it.
+/// A request for a non-resource path, as authorization sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NonResourceRequest {
-    /// The path with its percent-escapes decoded, slashes at its end included.
+    /// The path with its percent-escapes decoded, including trailing slashes.
     pub path: String,
     /// The method in lower case.
     pub verb: String,
 }
 
-/// A request, parsed once.
+/// A parsed request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestInfo {
     /// The verb.
     pub verb: Verb,
-    /// The resource asked for; `None` for a non-resource path.
+    /// The requested resource; `None` for a non-resource path.
     pub resource: Option<ResourceRequest>,
-    /// The non-resource path asked for: there whenever `resource` is not.
+    /// The requested non-resource path; present if `resource` is not.
     pub non_resource: Option<NonResourceRequest>,
     /// The decoded query.
     pub query: Query,
-    /// Whether the path is written plainly: no percent-escape, no empty or dot segment, no `;`. One trailing slash is plain too, since
-    /// the upstream takes it off for all its readers of the path (semantics.md §1.1). Only such a request may be answered from the cache; what Weir and the upstream could read
-    /// differently is forwarded untouched (design, section 1.4).
+    /// Whether the path has a plain form: no percent-escape, no empty or dot segment, no `;`. One
+    /// trailing slash is plain, since the API server removes it before any of its parsers read the
+    /// path (`docs/semantics.md` §1.1). Only such a request may be served from the cache. A path
+    /// that Weir and the API server could read differently is forwarded unchanged.
     pub plain_path: bool,
 }
 
 impl RequestInfo {
-    /// Parses a request's method, raw path and raw query. Never fails: what is not understood is
-    /// not a resource request, and is forwarded.
+    /// Parses a request's method, raw path and raw query. Never fails: a path that is not
+    /// understood is a non-resource request, and is forwarded.
     pub fn parse(method: &Method, path: &str, raw_query: &str) -> Self {
         let query = Query::parse(raw_query);
         let plain_path = is_plain(path);
@@ -136,8 +140,9 @@ impl RequestInfo {
         }
     }
 
-    /// The verb for a metric's label: [`Verb::as_str`], but `connect` for the subresources whose requests last as
-    /// long as someone talks through them. One of eleven words, whatever a client sends.
+    /// Returns the verb for a metric's label: [`Verb::as_str`], but `connect` for subresources
+    /// whose requests are long-lived connections. It is one of eleven words, whatever a client
+    /// sends.
     pub fn verb_label(&self) -> &'static str {
         match &self.resource {
             Some(resource) if CONNECT.contains(&resource.subresource.as_str()) => "connect",
@@ -145,7 +150,8 @@ impl RequestInfo {
         }
     }
 
-    /// Whether the upstream lets it last beyond the request deadline (semantics.md §8.8).
+    /// Whether the API server lets the request last longer than the request time-out
+    /// (`docs/semantics.md` §8.8).
     pub fn is_long_running(&self) -> bool {
         let subresource = self.resource.as_ref().map_or("", |resource| &resource.subresource);
         matches!(self.verb, Verb::Watch | Verb::Proxy)
@@ -154,13 +160,13 @@ impl RequestInfo {
     }
 }
 
-/// Subresources that are connections rather than objects.
+/// Subresources whose requests are connections.
 const CONNECT: [&str; 4] = ["attach", "exec", "portforward", "proxy"];
 
-/// Subresources of a namespace; any other word in their place is a resource within it.
+/// The subresources of a namespace. Any other word in their position is a resource within it.
 const NAMESPACE_SUBRESOURCES: [&str; 2] = ["finalize", "status"];
 
-/// The resource part of a decoded path and the verb; `None` for a non-resource path.
+/// Returns the verb and the resource part of a decoded path; `None` for a non-resource path.
 fn parse_resource(method: &Method, path: &str, query: &Query) -> Option<(Verb, ResourceRequest)> {
     let path = path.trim_matches('/');
     let (group, rest) = match path.split_once('/')? {
@@ -180,7 +186,7 @@ fn parse_resource(method: &Method, path: &str, query: &Query) -> Option<(Verb, R
     if prefix_verb.is_some() {
         segments = segments.get(1..)?;
     }
-    // `/api/v1/watch` alone is an error upstream, so there is no resource in it.
+    // `/api/v1/watch` alone is an error of the API server: it names no resource.
     let first = *segments.first()?;
     let namespace = if first == "namespaces" { segments.get(1).copied() } else { None };
     let within = segments.get(2).is_some_and(|third| !NAMESPACE_SUBRESOURCES.contains(third));
@@ -204,8 +210,8 @@ fn parse_resource(method: &Method, path: &str, query: &Query) -> Option<(Verb, R
     Some((verb, request))
 }
 
-/// Whether a `get` without a name is a list or a watch, and whether its field selector gives it a name
-/// after all. A query that the upstream cannot decode gives none.
+/// Returns whether a `get` without a name is a list or a watch, and sets the name that its field
+/// selector gives. A query that the API server cannot decode gives none.
 fn collection_verb(request: &mut ResourceRequest, query: &Query) -> Verb {
     let verb = if decode_bool(query.first("watch")) { Verb::Watch } else { Verb::List };
     if let Some(name) = lifted_name(query) {
@@ -215,8 +221,8 @@ fn collection_verb(request: &mut ResourceRequest, query: &Query) -> Verb {
     verb
 }
 
-/// The name that `metadata.name=` requires, if it may stand in a path. The selector is read as written, before
-/// its labels are looked up, since the upstream does so too (semantics.md §6.1).
+/// Returns the name that `metadata.name=` requires, if it may be part of a path. Like the API
+/// server, reads the selector before its labels are resolved (`docs/semantics.md` §6.1).
 fn lifted_name(query: &Query) -> Option<String> {
     let options = ListOptions::decode(query)?;
     LabelSelector::parse(&options.label_selector)?;
@@ -228,13 +234,13 @@ fn lifted_name(query: &Query) -> Option<String> {
     legal.then_some(name)
 }
 
-/// Whether no two parsers could read a path differently. The characters are those that RFC 3986 lets stand
-/// bare in a segment, but `;`, at which some servers cut parameters off.
+/// Whether all parsers read a path in the same way. RFC 3986 allows these characters unescaped in a
+/// segment; `;` is left out, because some servers treat it as the start of parameters.
 fn is_plain(path: &str) -> bool {
     let Some(rest) = path.strip_prefix('/') else {
         return false;
     };
-    // Of the segment that is being read: its bytes, and those that are dots.
+    // The number of bytes of the current segment, and how many of them are dots.
     let (mut length, mut dots) = (0_usize, 0_usize);
     let is_name = |length, dots| length > 0 && (length > 2 || dots < length);
     for byte in rest.strip_suffix('/').unwrap_or(rest).bytes() {
@@ -250,12 +256,12 @@ fn is_plain(path: &str) -> bool {
     is_name(length, dots)
 }
 
-/// Segments of a path below its version that stand without an allocation: `namespaces`, its name, the resource, its name, a subresource and
-/// what may come before and after.
+/// How many segments below the version are stored without an allocation: `namespaces`, its name,
+/// the resource, its name, a subresource and some more.
 const SEGMENTS_USUAL: usize = 8;
 
-/// Decodes percent-escapes as Go's `URL.Path` has them. What Go would refuse stays as it is, for it is
-/// forwarded and refused there.
+/// Decodes percent-escapes as Go's `URL.Path` has them. A path that Go would reject is returned
+/// unchanged; it is forwarded and rejected there.
 fn decode_path(path: &str) -> Cow<'_, str> {
     match percent_decode(path.as_bytes(), false) {
         Some(bytes) => Cow::Owned(String::from_utf8_lossy(&bytes).into_owned()),

@@ -1,4 +1,4 @@
-//! What a resource is: its group, version and plural name, and its properties from discovery.
+//! A resource: its group, version and plural name, and its properties from discovery.
 
 mod api_resource;
 mod gvr;

@@ -1,15 +1,16 @@
-//! A resourceVersion: opaque to clients, a `u64` inside.
+//! The resourceVersion: opaque to clients, a `u64` inside.
 
 use std::fmt;
 
-/// A resourceVersion of the upstream's store. Only compared between values of one resource: two
-/// resources may live in two stores (design, section 5).
+/// A resourceVersion of the API server's store. Compare only values of one resource: two resources
+/// may be in different stores.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub struct ResourceVersion(pub u64);
 
 impl ResourceVersion {
-    /// Parses the decimal form that the upstream writes; anything else (a sign, a leading zero, an empty
-    /// string, more than 64 bits) is `None`, and whoever asked with it is forwarded (semantics.md §1.6.1, L13 and L14).
+    /// Parses the decimal form that the API server writes. Anything else (a sign, a leading zero,
+    /// an empty string, more than 64 bits) gives `None`; the request is then forwarded
+    /// (`docs/semantics.md` §1.6.1, rows L13 and L14).
     pub fn parse(text: &str) -> Option<Self> {
         let canonical = !text.is_empty()
             && text.bytes().all(|byte| byte.is_ascii_digit())
@@ -29,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_canonical_form_is_taken() {
+    fn only_the_canonical_form_is_parsed() {
         let rows = [
             ("0", Some(0)),
             ("1", Some(1)),

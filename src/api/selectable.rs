@@ -1,13 +1,13 @@
-//! Which field labels a kind's field selectors may name, and where their values stand in an object
-//! (semantics.md §7.2).
+//! The field labels that a field selector of a resource may name, and where an object has their
+//! values (`docs/semantics.md` §7.2).
 //!
-//! The same values stand in protobuf under numbers ([`protobuf`]).
+//! A value is read from the object's JSON as the API server wrote it, by a path of object keys and
+//! a rule ([`Rule`]), or from its protobuf by field numbers ([`protobuf`]). No object is decoded as
+//! a whole for it. Where the API server's internal field and the served one differ, the table names
+//! the served one (`status.podIP` always equals the first of `status.podIPs`).
 //!
-//! A value is read from the object's JSON as the upstream wrote it, by a path of object keys and a rule: no
-//! object is decoded whole for it. Where the upstream's internal field and the served one differ, the table here
-//! names the served one (`status.podIP` always equals the first of `status.podIPs`).
-//!
-//! What is missing here costs speed, never truth: a selector with an unknown label is forwarded.
+//! A label that is missing here costs speed, not correctness: a selector with an unknown label is
+//! forwarded.
 
 mod built_in;
 mod protobuf;
@@ -17,44 +17,45 @@ use self::built_in::{BUILT_IN, INDEXED};
 pub use self::rule::{Rule, Scalar};
 use crate::api::resource::{GroupVersionResource, Representation};
 
-/// The selectable fields of one resource besides `metadata.name` and `metadata.namespace`, in a fixed order.
-/// An object's values are kept in the same order ([`Attrs::fields`](crate::codec::attrs::Attrs::fields)). The default has none.
+/// The selectable fields of one resource besides `metadata.name` and `metadata.namespace`, in a
+/// fixed order. The values of an object have the same order
+/// ([`Attrs::fields`](crate::codec::attrs::Attrs::fields)). The default has no fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SelectableFields {
     sources: Vec<FieldSource>,
-    /// Whether `metadata.namespace` is refused.
+    /// Whether a selector by `metadata.namespace` is invalid.
     without_namespace: bool,
-    /// Older labels and those that they are rewritten to.
+    /// Older labels, each with the label that replaces it.
     aliases: &'static [(&'static str, &'static str)],
     indexed: Option<usize>,
 }
 
-/// Where the value of one field label stands in an object's JSON.
+/// The source of one field label's value in an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldSource {
     /// The label, such as `spec.nodeName`.
     pub label: Box<str>,
-    /// The object keys that lead to the value from the root; never empty.
+    /// The object keys from the root to the value; never empty.
     pub path: Vec<Box<str>>,
-    /// The field numbers that lead to it in protobuf; `None` if they are not known.
+    /// The protobuf field numbers to the value; `None` if they are not known.
     pub protobuf: Option<&'static [u32]>,
-    /// How the JSON there becomes the value.
+    /// How the value is derived from the JSON at the path.
     pub rule: Rule,
 }
 
-/// What a field label means.
+/// The meaning of a field label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Field {
     /// `metadata.name`.
     Name,
     /// `metadata.namespace`; empty for cluster-scoped objects.
     Namespace,
-    /// The value at this index.
+    /// The selectable field at this index.
     Value(usize),
 }
 
 impl SelectableFields {
-    /// The fields of a built-in resource.
+    /// Returns the fields of a built-in resource.
     pub fn built_in(gvr: &GroupVersionResource) -> Self {
         let row =
             BUILT_IN.iter().find(|row| row.group == &*gvr.group && row.resource == &*gvr.resource);
@@ -76,8 +77,9 @@ impl SelectableFields {
         Self { sources, without_namespace: !row.namespaced, aliases: row.aliases, indexed }
     }
 
-    /// The fields of a custom resource: the `selectableFields[].jsonPath` of its CRD's version, such as `.spec.color`.
-    /// Only plain dotted paths are understood; a selector by any other is refused here, and so forwarded.
+    /// Returns the fields of a custom resource: the `selectableFields[].jsonPath` of its CRD's
+    /// version, such as `.spec.color`. Only plain dotted paths are understood; a selector by any
+    /// other path is forwarded.
     pub fn custom(namespaced: bool, json_paths: &[String]) -> Self {
         let sources = json_paths
             .iter()
@@ -88,29 +90,30 @@ impl SelectableFields {
         Self { sources, without_namespace: !namespaced, ..Self::default() }
     }
 
-    /// How many values an object of this resource carries.
+    /// Returns the number of fields.
     pub fn len(&self) -> usize {
         self.sources.len()
     }
 
-    /// Whether there are none besides name and namespace.
+    /// Whether there are no fields besides name and namespace.
     pub fn is_empty(&self) -> bool {
         self.sources.is_empty()
     }
 
-    /// Where the values stand, in their order.
+    /// Returns the sources of the values, in their order.
     pub fn sources(&self) -> &[FieldSource] {
         &self.sources
     }
 
-    /// The field over which the upstream's watch cache keeps an index. It shows in pages: where a list of the newest state requires a
-    /// value of it, objects with another value do not make a page have a next one. Seen on 1.36.2, absent from semantics.md.
+    /// Returns the field over which the API server's watch cache has an index. The index affects
+    /// pages: if a list of the newest state requires a value of this field, objects with another
+    /// value do not cause a next page. Observed on 1.36.2; not described in `docs/semantics.md`.
     pub fn indexed(&self) -> Option<usize> {
         self.indexed
     }
 
-    /// Whether the value at this index can be read from objects in this representation; where it can't, a selector by it is not to be
-    /// evaluated.
+    /// Whether the value at this index can be read from objects in this representation. If not, a
+    /// selector by this field must not be evaluated.
     pub fn is_readable(&self, index: usize, representation: Representation) -> bool {
         let Some(source) = self.sources.get(index) else { return false };
         match representation {
@@ -121,7 +124,7 @@ impl SelectableFields {
         }
     }
 
-    /// What a label means for this resource; `None` if the upstream refuses it.
+    /// Returns the meaning of a label for this resource; `None` if the API server rejects it.
     pub fn find(&self, label: &str) -> Option<Field> {
         match label {
             "metadata.name" => return Some(Field::Name),
@@ -141,7 +144,7 @@ impl FieldSource {
     }
 }
 
-/// Whether a step of a JSON path needs no quoting anywhere, so that all readers agree on it.
+/// Whether a step of a JSON path needs no quoting, so that all parsers agree on it.
 fn is_plain_key(key: &str) -> bool {
     !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte))
 }

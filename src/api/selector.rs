@@ -1,7 +1,7 @@
-//! Label and field selectors: their grammar to the letter, and matching (semantics.md §7).
+//! Label and field selectors: their exact grammar, and matching (`docs/semantics.md` §7).
 //!
-//! What does not parse, or names a field that the kind does not have, is not an error here: the
-//! request is forwarded and the upstream words the answer.
+//! A selector that cannot be parsed, or that names an unknown field, is not an error here: the
+//! request is forwarded and the API server writes the error.
 
 pub mod field;
 pub mod label;

@@ -1,12 +1,12 @@
-//! `Status` objects that Weir itself writes: the few errors of its own (design, section 7), and the
-//! 410 inside its watch streams (semantics.md §5.8). All else is the upstream's to word.
+//! `Status` objects that Weir writes: its few own errors (`docs/decisions/own-errors.md`), and the
+//! 410 in its watch streams (`docs/semantics.md` §5.8). All other errors come from the API server.
 
 use bytes::Bytes;
 use http::StatusCode;
 
 use crate::api::resource_version::ResourceVersion;
 
-/// A failure as Kubernetes writes it.
+/// A failure in Kubernetes' form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
     /// The HTTP status.
@@ -15,26 +15,28 @@ pub struct Status {
     pub reason: &'static str,
     /// The message for people.
     pub message: String,
-    /// What it is about; a default one makes empty `details`.
+    /// The object or resource of the failure; a default value gives empty `details`.
     pub details: Option<Box<StatusDetails>>,
-    /// Seconds after which a retry may help; goes to `details` and to the `Retry-After` header.
+    /// Seconds after which a retry may succeed. Written to `details` and to the `Retry-After`
+    /// header.
     pub retry_after_seconds: Option<u32>,
 }
 
-/// What a failure is about; empty for nothing.
+/// The object or resource of a failure; absent parts are empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StatusDetails {
     /// The object's name.
     pub name: String,
     /// The resource's group.
     pub group: String,
-    /// The resource, for most errors in place of its kind.
+    /// The resource; most errors have it in place of the kind.
     pub kind: String,
 }
 
 impl Status {
-    /// Too old a resourceVersion for a watch: `requested`, and the oldest from which it could begin, which is the
-    /// one before the history's oldest event (semantics.md §5.8).
+    /// Returns the 410 for a resourceVersion that is too old for a watch. `oldest` is the oldest
+    /// one from which a watch could begin, which is the one before the oldest event of the history
+    /// (`docs/semantics.md` §5.8).
     pub fn expired(requested: ResourceVersion, oldest: ResourceVersion) -> Self {
         Self {
             code: StatusCode::GONE,
@@ -45,7 +47,8 @@ impl Status {
         }
     }
 
-    /// A cache that still initializes and a spent forward budget: the upstream's own 429 (semantics.md §2.5).
+    /// Returns the API server's 429 for a cache that is not ready; Weir uses it when the forward
+    /// budget is exhausted, too (`docs/semantics.md` §2.5).
     pub fn initializing() -> Self {
         Self {
             code: StatusCode::TOO_MANY_REQUESTS,
@@ -56,7 +59,7 @@ impl Status {
         }
     }
 
-    /// The upstream could not be reached before anything was sent: 503.
+    /// Returns the 503 for an API server that could not be reached. No request was sent.
     pub fn upstream_unreachable() -> Self {
         Self {
             code: StatusCode::SERVICE_UNAVAILABLE,
@@ -68,8 +71,8 @@ impl Status {
         }
     }
 
-    /// The upstream's answer was lost after the request was sent: 502. Kubernetes has no reason for it, and no time
-    /// after which a retry is safe is known.
+    /// Returns the 502 for a response that was lost after the request had been sent. Kubernetes has
+    /// no reason for it, and there is no time after which a retry is known to be safe.
     pub fn upstream_lost() -> Self {
         Self {
             code: StatusCode::BAD_GATEWAY,
@@ -82,7 +85,7 @@ impl Status {
         }
     }
 
-    /// The compact JSON object, byte for byte as Go writes it, without a trailing newline.
+    /// Returns the compact JSON, byte for byte as Go writes it, without a trailing newline.
     pub fn to_json(&self) -> Bytes {
         let mut json =
             r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure""#.to_owned();
@@ -122,11 +125,11 @@ impl Status {
     }
 }
 
-/// What the upstream says when its own cache has just begun to initialize.
+/// The value that the API server sends while its own cache initializes.
 const RETRY_AFTER_SECONDS: u32 = 1;
 
-/// Appends a JSON string as Go's encoder writes it by default: `<`, `>`, `&`, U+2028 and U+2029 are escaped, so
-/// that the text is safe in HTML and JavaScript.
+/// Appends a JSON string as Go's encoder writes it by default: `<`, `>`, `&`, U+2028 and U+2029 are
+/// escaped, so that the text is safe in HTML and JavaScript.
 pub(crate) fn push_string(json: &mut String, text: &str) {
     json.push('"');
     for character in text.chars() {
@@ -174,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn weirs_own_errors_say_whose_they_are() {
+    fn weirs_own_errors_name_weir() {
         let unreachable = text(&Status::upstream_unreachable());
         assert!(unreachable.contains(r#""message":"weir: "#));
         assert!(unreachable.ends_with(

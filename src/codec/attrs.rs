@@ -1,26 +1,31 @@
-//! What selectors look at in an object: its labels and the values of its kind's selectable fields (upstream's `AttrFunc`).
+//! The attributes of an object that selectors match: its labels and the values of its selectable
+//! fields (kube-apiserver's `AttrFunc`).
 //!
-//! A cache holds them beside each object's bytes, and they are many short strings, each of which would cost an allocation and two words. So all
-//! of an object stand in one allocation, each after its length: first the number of fields and the fields in the order of
-//! [`SelectableFields`](crate::api::selectable::SelectableFields), then the labels as pairs, sorted by key. A look-up walks over
-//! what stands before, which for a few dozen bytes is as fast as anything else. But nothing bounds the number of labels, and those who choose them
-//! would choose how long a look takes: where there are many, where each key stands is kept too, and a look-up is a binary search.
+//! A cache holds attributes with each object's bytes. They are many short strings, each of which
+//! would cost an allocation and two words. So all attributes of an object are in one allocation,
+//! each string after its length: first the number of fields, then the fields in the order of
+//! [`SelectableFields`](crate::api::selectable::SelectableFields), then the labels as pairs, sorted
+//! by key. A look-up scans the strings before the one it needs; for a few dozen bytes this is as
+//! fast as any other way. The number of labels is unbounded, though, and clients choose it. So for
+//! many labels the position of each key is stored too, and a look-up is a binary search.
 
 use std::borrow::Cow;
 use std::fmt;
 
 use prost::encoding::{decode_varint, encode_varint, encoded_len_varint};
 
-/// See the module. `==` compares all of them.
+/// The labels and selectable fields of an object. `==` compares all of them.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Attrs {
     bytes: Box<[u8]>,
-    /// Where each label's key begins, with its length, if there are more than [`LABELS_SCANNED_MAX`].
+    /// The position of each label's key (of its length prefix), if there are more than
+    /// [`LABELS_SCANNED_MAX`] labels.
     keys: Box<[u32]>,
 }
 
 impl Attrs {
-    /// Of these fields, and of labels sorted by key, each there once.
+    /// Creates the attributes from `fields` and from `labels`, which must be sorted by key, each
+    /// key once.
     pub fn new<'a>(
         fields: &[Cow<'_, str>],
         labels: impl Iterator<Item = (&'a str, &'a str)> + Clone,
@@ -51,18 +56,18 @@ impl Attrs {
         Self { bytes: bytes.into(), keys: keys.into() }
     }
 
-    /// The value of the selectable field of this number; one that is not there counts as empty.
+    /// Returns the value of the selectable field at this index; empty if there is none.
     pub fn field(&self, number: usize) -> &str {
         self.fields().nth(number).unwrap_or_default()
     }
 
-    /// The values of the selectable fields.
+    /// Returns the values of the selectable fields.
     pub fn fields(&self) -> impl Iterator<Item = &str> {
         let (count, strings) = self.strings();
         strings.take(count).map(text)
     }
 
-    /// The value of a label; `None` if it is not there.
+    /// Returns the value of a label; `None` if the object has no such label.
     pub fn label(&self, key: &str) -> Option<&str> {
         if !self.keys.is_empty() {
             let at =
@@ -73,17 +78,17 @@ impl Attrs {
         pairs.find_map(|(own, value)| (own == key.as_bytes()).then(|| text(value)))
     }
 
-    /// The labels, sorted by key.
+    /// Returns the labels, sorted by key.
     pub fn labels(&self) -> impl Iterator<Item = (&str, &str)> {
         self.pairs().map(|(key, value)| (text(key), text(value)))
     }
 
-    /// What they take, in bytes.
+    /// Returns their size in bytes.
     pub fn len(&self) -> usize {
         self.bytes.len() + size_of_val(&*self.keys)
     }
 
-    /// Whether there are none.
+    /// Whether there are no fields and no labels.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
@@ -100,7 +105,7 @@ impl Attrs {
         Strings(self.bytes.get(start as usize..).unwrap_or_default())
     }
 
-    /// The number of fields, and everything.
+    /// Returns the number of fields, and all strings.
     fn strings(&self) -> (usize, Strings<'_>) {
         let mut strings = Strings(&self.bytes);
         (strings.number().unwrap_or_default(), strings)
@@ -113,7 +118,7 @@ impl fmt::Debug for Attrs {
     }
 }
 
-/// The strings from some place on.
+/// An iterator over the strings from a position on.
 struct Strings<'a>(&'a [u8]);
 
 impl Strings<'_> {
@@ -133,10 +138,10 @@ impl<'a> Iterator for Strings<'a> {
     }
 }
 
-/// More than objects of controllers have.
+/// More labels than objects of controllers have.
 const LABELS_SCANNED_MAX: usize = 16;
 
-/// Only strings were put in.
+/// `Attrs::new` only stores valid UTF-8.
 fn text(string: &[u8]) -> &str {
     std::str::from_utf8(string).unwrap_or_default()
 }
@@ -151,7 +156,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_put_in_is_there(
+        fn all_fields_and_labels_are_found(
             fields in prop::collection::vec("\\PC{0,300}", 0..12),
             labels in prop::collection::btree_map("\\PC{0,9}", "\\PC{0,200}", 0..40),
             other in "\\PC{0,2}",

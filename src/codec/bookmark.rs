@@ -1,5 +1,5 @@
-//! Bookmark objects: typed zero objects that differ by resource and upstream version, and so are learnt from
-//! the upstream (semantics.md §5.6, Appendix A).
+//! Bookmark objects. They are typed zero objects that differ by resource and API server release, so
+//! Weir learns them from the API server (`docs/semantics.md` §5.6, Appendix A).
 
 mod annotation;
 mod parse;
@@ -12,7 +12,7 @@ use crate::api::resource_version::ResourceVersion;
 use crate::codec::frame;
 use crate::codec::object::Layout;
 
-/// A bookmark of one resource, in both forms, to be given a resourceVersion.
+/// The template of a resource's bookmarks, in both forms. Only the resourceVersion is replaced.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BookmarkTemplate {
     /// A periodic bookmark.
@@ -21,7 +21,7 @@ pub struct BookmarkTemplate {
     initial_events_end: Template,
 }
 
-/// A bookmark object with the resourceVersion that it was learnt with.
+/// A bookmark object with its original resourceVersion.
 #[derive(Clone, Debug)]
 struct Template {
     object: Box<[u8]>,
@@ -29,9 +29,10 @@ struct Template {
 }
 
 impl BookmarkTemplate {
-    /// Learns from a bookmark object of the upstream in either encoding, which may carry the initial-events-end annotation or not; the
-    /// other form is derived (typed objects put `annotations` after `resourceVersion`, custom resources sort their keys;
-    /// DaemonSets carry another annotation). `None` if it can't be understood.
+    /// Creates a template from a bookmark object of the API server in either encoding, with or
+    /// without the initial-events-end annotation. The other form is derived: typed objects have
+    /// `annotations` after `resourceVersion`, custom resources sort their keys, and DaemonSets have
+    /// another annotation. `None` if the object cannot be understood.
     pub fn from_bookmark(object: &[u8]) -> Option<Self> {
         let read = parse_bookmark(object)?;
         let (plain, end) = if read.initial_events_end {
@@ -44,7 +45,7 @@ impl BookmarkTemplate {
         (!plain_ends && end_ends).then_some(Self { plain, initial_events_end: end })
     }
 
-    /// The whole BOOKMARK frame, in JSON with its newline.
+    /// Returns a BOOKMARK frame, in JSON with its newline.
     pub fn frame(
         &self,
         resource_version: ResourceVersion,
@@ -58,20 +59,20 @@ impl BookmarkTemplate {
 }
 
 impl Template {
-    /// Also whether it ends the initial events.
+    /// Also returns whether the bookmark ends the initial events.
     fn new(object: Vec<u8>) -> Option<(Self, bool)> {
         let read = parse_bookmark(&object)?;
         Some((Self { layout: read.layout, object: object.into() }, read.initial_events_end))
     }
 
-    /// The same for all bookmarks of one form.
+    /// Returns the object with a fixed resourceVersion, for comparison.
     fn canonical(&self) -> Vec<u8> {
         let none = ResourceVersion(0);
         crate::codec::splice::with_resource_version(&self.object, self.layout, none).0
     }
 }
 
-/// Whatever resourceVersion each was learnt with.
+/// Ignores the resourceVersions.
 impl PartialEq for Template {
     fn eq(&self, other: &Self) -> bool {
         self.canonical() == other.canonical()
@@ -80,7 +81,7 @@ impl PartialEq for Template {
 
 impl Eq for Template {}
 
-/// What is read out of a bookmark: its resourceVersion and whether it ends the initial events.
+/// Reads a bookmark: its resourceVersion, and whether it ends the initial events.
 pub fn read(object: &[u8]) -> Option<(ResourceVersion, bool)> {
     let read = parse_bookmark(object)?;
     Some((read.resource_version, read.initial_events_end))
@@ -93,7 +94,7 @@ mod tests {
     use crate::codec::protobuf;
     use crate::codec::protobuf::wire::push_head;
 
-    /// Both forms of bookmarks as kube-apiserver 1.36 writes them (semantics.md, Appendix A).
+    /// Both forms of bookmarks as kube-apiserver 1.36 writes them (`docs/semantics.md` Appendix A).
     const PAIRS: [(&str, &str); 4] = [
         (
             r#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"resourceVersion":"365"}}"#,
@@ -114,7 +115,7 @@ mod tests {
     ];
 
     #[test]
-    fn either_form_teaches_both() {
+    fn a_template_has_both_forms_from_either() {
         for (plain, end) in PAIRS {
             let template = BookmarkTemplate::from_bookmark(end.as_bytes()).unwrap();
             assert_eq!(
@@ -145,9 +146,10 @@ mod tests {
         }
     }
 
-    /// Both forms of a pod's bookmark as kube-apiserver 1.36 writes them, and of a kind that has an annotation of its own.
+    /// Both forms of a pod's bookmark as kube-apiserver 1.36 writes them, and of a kind that has
+    /// its own annotation.
     #[test]
-    fn either_form_in_protobuf_teaches_both() {
+    fn a_template_in_protobuf_has_both_forms_from_either() {
         let end = b"\x0a\x36\x0a\0\x12\0\x1a\0\x22\0*\0\x32\x03219\x38\0B\0b!\x0a\x19k8s.io/initial-events-end\x12\x04true";
         let plain = b"\x0a\x13\x0a\0\x12\0\x1a\0\x22\0*\0\x32\x03219\x38\0B\0";
         let other = b"b-\x0a(deprecated.daemonset.template.generation\x12\x010";

@@ -1,4 +1,5 @@
-//! Watch frames: in JSON one event a line (semantics.md §5.2), in protobuf each after its length (§5.3).
+//! Watch frames: in JSON one event a line (`docs/semantics.md` §5.2), in protobuf each with a
+//! length prefix (§5.3).
 
 mod split;
 
@@ -19,12 +20,12 @@ pub enum EventType {
     Added,
     /// The object changed and was known to the watcher.
     Modified,
-    /// The object is gone, or left the watcher's selector.
+    /// The object was deleted, or left the watcher's selector.
     Deleted,
 }
 
 impl EventType {
-    /// The word on the wire.
+    /// Returns the word in the frame.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Added => "ADDED",
@@ -34,7 +35,7 @@ impl EventType {
     }
 }
 
-/// A frame with what a view shows of the object.
+/// Encodes a frame with an object in a view.
 pub fn encode(event: EventType, object: &Object, view: View) -> Bytes {
     let mut buffer = Vec::with_capacity(object.body.len() + FRAME_OVERHEAD_BYTES);
     encode_into(&mut buffer, event, object, view);
@@ -44,12 +45,13 @@ pub fn encode(event: EventType, object: &Object, view: View) -> Bytes {
     buffer.into()
 }
 
-/// Appends such a frame to a buffer, for many in one write.
+/// Appends a frame with an object in a view to a buffer, so that many frames are one write.
 pub fn encode_into(buffer: &mut Vec<u8>, event: EventType, object: &Object, view: View) {
     frame_into(buffer, event.as_str(), object.layout.encoding, &object.in_view(view));
 }
 
-/// A DELETED frame of an object that left a selector: the old body, the event's resourceVersion.
+/// Encodes the DELETED frame of an object that left a selector: the old body with the event's
+/// resourceVersion.
 pub fn encode_left_selector(
     object: &Object,
     resource_version: ResourceVersion,
@@ -64,7 +66,7 @@ pub fn encode_left_selector(
     )
 }
 
-/// An ERROR frame around a Status, which no view changes.
+/// Encodes an ERROR frame with a Status, which is the same in all views.
 pub fn encode_error(status: &Status, encoding: Encoding) -> Bytes {
     let object = match encoding {
         Encoding::Json => status.to_json(),
@@ -76,7 +78,7 @@ pub fn encode_error(status: &Status, encoding: Encoding) -> Bytes {
     buffer.into()
 }
 
-/// A frame of any type around an object with another resourceVersion than its own.
+/// Encodes a frame of any type with an object whose resourceVersion is replaced.
 pub(super) fn with_resource_version(
     event: &str,
     body: &[u8],
@@ -102,7 +104,7 @@ fn frame_into(buffer: &mut Vec<u8>, event: &str, encoding: Encoding, object: &Sp
         Encoding::Protobuf => {
             let extension = wire::field_len(object.len());
             let length = wire::field_len(event.len()) + wire::field_len(extension);
-            // Objects are far below 4 GiB.
+            // Objects are far smaller than 4 GiB.
             buffer.extend_from_slice(&u32::try_from(length).unwrap_or(u32::MAX).to_be_bytes());
             wire::push_head(buffer, EVENT_TYPE_TAG, event.len());
             buffer.extend_from_slice(event.as_bytes());
@@ -137,14 +139,14 @@ mod tests {
     }
 
     #[test]
-    fn an_error_is_a_status_whatever_the_encoding() {
+    fn an_error_is_a_status_in_both_encodings() {
         let status = Status::expired(ResourceVersion(30), ResourceVersion(450));
         let json = String::from_utf8(status.to_json().to_vec()).unwrap();
         assert_eq!(
             encode_error(&status, Encoding::Json),
             format!("{{\"type\":\"ERROR\",\"object\":{json}}}\n")
         );
-        // The example of semantics.md §5.3.
+        // The example of `docs/semantics.md` §5.3.
         let frame = encode_error(&status, Encoding::Protobuf);
         let message = b"too old resource version: 30 (450)";
         let expected = [
@@ -157,7 +159,8 @@ mod tests {
         assert_eq!(frame, fix_lengths(expected));
     }
 
-    /// Writes the three outer lengths of the example anew, so that the message above may be of any length below 128.
+    /// Replaces the outer lengths of the example, so that the message may have any length below
+    /// 128.
     fn fix_lengths(mut frame: Vec<u8>) -> Vec<u8> {
         let total = frame.len();
         frame[3] = u8::try_from(total - 4).unwrap();

@@ -1,4 +1,5 @@
-//! gzip as the upstream does it: level 1, one member, only above a threshold (semantics.md §8.7). Lists have [`segments`] that are kept.
+//! gzip as kube-apiserver does it: level 1, one member, only above a threshold (`docs/semantics.md`
+//! §8.7). Lists are joined from cached segments ([`segment_cache`]).
 
 mod member;
 mod run;
@@ -13,11 +14,12 @@ use flate2::write::GzEncoder;
 
 use crate::codec::rope::PIECE_BYTES;
 
-/// Bodies larger than this are compressed for those who accept gzip; in bytes (semantics.md §8.7).
+/// The API server compresses bodies larger than this, in bytes, for clients that accept gzip
+/// (`docs/semantics.md` §8.7).
 pub const THRESHOLD_BYTES: usize = 131_072;
 
-/// Compresses chunks into one gzip member. Takes about 10 ms of CPU per megabyte: not for an async worker when the body is large.
-/// Fails only if the compressor does.
+/// Compresses chunks into one gzip member. Takes about 10 ms of CPU per megabyte: do not call it on
+/// an async worker for a large body. Fails only if the compressor does.
 pub fn compress(chunks: &[Bytes]) -> io::Result<Vec<Bytes>> {
     let mut encoder = GzEncoder::new(Chunks::default(), Compression::fast());
     for chunk in chunks {
@@ -26,7 +28,7 @@ pub fn compress(chunks: &[Bytes]) -> io::Result<Vec<Bytes>> {
     encoder.finish().map(Chunks::into_bytes)
 }
 
-/// Gathers what the encoder writes into chunks, so that a large body is never copied to grow.
+/// Collects the encoder's output in chunks, so that a large body is never copied to grow.
 #[derive(Default)]
 struct Chunks {
     full: Vec<Bytes>,
@@ -55,7 +57,7 @@ impl Write for Chunks {
     }
 }
 
-/// As much as is handed out at once.
+/// The size of a piece of a response body.
 const CHUNK_BYTES: usize = PIECE_BYTES;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! From the upstream's bytes to an [`Object`], whatever their encoding.
+//! Creates an [`Object`] from the API server's bytes in any representation.
 
 pub(super) mod error;
 pub(super) mod key;
@@ -8,7 +8,7 @@ use crate::api::resource::{ApiResource, Representation};
 use crate::codec::object::Object;
 use crate::codec::{json, protobuf};
 
-/// Takes an object as GET and WATCH show it in this representation, copying the bytes into an allocation of its own.
+/// Reads an object in the form of GET and WATCH. Copies the bytes into their own allocation.
 pub fn object(
     bytes: &[u8],
     resource: &ApiResource,
@@ -23,7 +23,7 @@ pub fn object(
     }
 }
 
-/// Takes an object as a LIST shows it, giving it back what list items lack.
+/// Reads an object in the form of a LIST, and adds the parts that list items lack.
 pub fn list_item(
     bytes: &[u8],
     resource: &ApiResource,
@@ -31,7 +31,7 @@ pub fn list_item(
 ) -> Result<Object, IngestError> {
     match representation {
         Representation::Json => json::list_item(bytes, resource),
-        // The items of a metadata-only list are whole.
+        // The items of a metadata-only list are complete objects.
         Representation::MetadataJson => json::partial_object(bytes, resource),
         Representation::Protobuf | Representation::MetadataProtobuf => {
             protobuf::object::list_item(bytes, resource, representation)

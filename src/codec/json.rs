@@ -1,7 +1,8 @@
-//! Reads out of an object's JSON what the cache needs, and nothing more.
+//! Reads objects and bookmarks in JSON.
 //!
-//! One pass over the bytes, which also makes sure that they are JSON, reads `metadata` and the selectable fields; nothing is decoded that is
-//! not kept. Bodies are copied into allocations of their own here and nowhere else.
+//! One pass over the bytes validates the JSON and extracts `metadata` and the selectable fields
+//! ([`extract`](self::extract::extract)); nothing else is decoded. Bodies are copied into their own
+//! allocations only here.
 
 mod extract;
 mod metadata_position;
@@ -22,13 +23,14 @@ use crate::codec::ingest::error::IngestError;
 use crate::codec::ingest::key::key;
 use crate::codec::object::{Layout, Object};
 
-/// Takes an object as GET and WATCH show it, copying the bytes into an allocation of its own.
+/// Reads an object in the form of GET and WATCH. Copies the bytes into their own allocation.
 pub fn object(bytes: &[u8], resource: &ApiResource) -> Result<Object, IngestError> {
     let bytes = bytes.trim_ascii();
     let skip = match resource.shape {
         Shape::BuiltIn => {
             let prefix = type_prefix(&resource.kind, &resource.gvr.api_version());
-            // Another order of keys would break the splice of list items; such a resource is not cached.
+            // List items are spliced by this prefix. A resource with another order of keys is not
+            // cached.
             if !bytes.starts_with(prefix.as_bytes()) {
                 return Err(IngestError::Malformed);
             }
@@ -39,7 +41,8 @@ pub fn object(bytes: &[u8], resource: &ApiResource) -> Result<Object, IngestErro
     ingest(Bytes::copy_from_slice(bytes), skip, resource, resource.selectable.sources())
 }
 
-/// Takes a `PartialObjectMetadata`, which stands in lists as everywhere else. It has none of the selectable fields' values.
+/// Reads a `PartialObjectMetadata`, which has the same form in lists. Its selectable fields are
+/// empty.
 pub fn partial_object(bytes: &[u8], resource: &ApiResource) -> Result<Object, IngestError> {
     let bytes = bytes.trim_ascii();
     if !bytes.starts_with(type_prefix(PARTIAL_OBJECT_METADATA, META_V1).as_bytes()) {
@@ -48,12 +51,13 @@ pub fn partial_object(bytes: &[u8], resource: &ApiResource) -> Result<Object, In
     ingest(Bytes::copy_from_slice(bytes), 0, resource, &[])
 }
 
-/// Takes an object as a LIST shows it, giving it back the `kind` and `apiVersion` that built-in list items lack.
+/// Reads an object in the form of a LIST, and adds the `kind` and `apiVersion` that built-in list
+/// items lack.
 pub fn list_item(bytes: &[u8], resource: &ApiResource) -> Result<Object, IngestError> {
     match resource.shape {
         Shape::BuiltIn => {
             let prefix = type_prefix(&resource.kind, &resource.gvr.api_version());
-            // An item that does carry them is not a typed list's: not ours to splice.
+            // An item that has them is not from a typed list; Weir cannot splice it.
             let members = bytes.strip_prefix(b"{").ok_or(IngestError::Malformed)?;
             if members.starts_with(br#""kind":"#) || members.starts_with(br#""apiVersion":"#) {
                 return Err(IngestError::Malformed);
@@ -67,7 +71,7 @@ pub fn list_item(bytes: &[u8], resource: &ApiResource) -> Result<Object, IngestE
     }
 }
 
-/// What leads every typed object, up to and with the comma.
+/// Returns the beginning of every typed object, including the comma.
 fn type_prefix(kind: &str, api_version: &str) -> String {
     format!(r#"{{"kind":"{kind}","apiVersion":"{api_version}","#)
 }
@@ -78,7 +82,7 @@ fn ingest(
     resource: &ApiResource,
     sources: &[FieldSource],
 ) -> Result<Object, IngestError> {
-    // A frame is a line: what is indented can't be spliced into one.
+    // A frame is one line, so an indented object cannot be spliced into one.
     if memchr::memchr(b'\n', &body).is_some() {
         return Err(IngestError::Malformed);
     }
@@ -98,7 +102,7 @@ fn ingest(
     Ok(Object::new(key, resource_version, attrs, body, layout))
 }
 
-/// Where a bookmark's parts stand, its resourceVersion, and its annotations.
+/// Reads a bookmark: its layout, its resourceVersion and its annotations.
 pub(crate) fn read_bookmark(body: &[u8]) -> Option<(Layout, ResourceVersion, Annotations<'_>)> {
     let found = extract(body, &[], &mut [])?;
     let layout = found.layout(body, 0).ok()?;

@@ -1,4 +1,4 @@
-//! Lists: taken apart when they come from the upstream, spliced together for a client.
+//! Lists: parsed when they come from the API server, and spliced for clients.
 
 mod encode;
 mod item_format;

@@ -1,4 +1,4 @@
-//! One object as the cache keeps it: the upstream's bytes and the little that was read out of them.
+//! An object as a cache stores it: the API server's bytes and the few values extracted from them.
 
 mod key;
 mod layout;
@@ -15,25 +15,27 @@ use crate::api::resource_version::ResourceVersion;
 use crate::codec::attrs::Attrs;
 use crate::codec::splice::Splice;
 
-/// An object, immutable once made. `Debug` shows no part of the body. A clone is another object, with a number of its own.
+/// An immutable object. `Debug` shows no part of the body. A clone is another object with its own
+/// id.
 pub struct Object {
-    /// Its place in the store.
+    /// Its key in the store.
     pub key: Key,
     /// Its `metadata.resourceVersion`.
     pub resource_version: ResourceVersion,
     /// Its labels and the values of its kind's selectable fields.
     pub attrs: Attrs,
-    /// The object as GET and WATCH show it: in JSON with `kind` and `apiVersion` and without the trailing newline, in protobuf with its
-    /// envelope. An allocation of its own: a slice of a list's body would pin the whole list.
+    /// The object in the form of GET and WATCH: in JSON with `kind` and `apiVersion` and without
+    /// the trailing newline, in protobuf with its envelope. In its own allocation: a slice of a
+    /// list's body would keep the whole list in memory.
     pub body: Bytes,
-    /// Where the parts of `body` stand.
+    /// The positions of the parts of `body`.
     pub layout: Layout,
     key_hash: u32,
     id: u64,
 }
 
 impl Object {
-    /// Made of its parts.
+    /// Creates an object from its parts.
     pub fn new(
         key: Key,
         resource_version: ResourceVersion,
@@ -46,27 +48,27 @@ impl Object {
         Self { key, resource_version, attrs, body, layout, key_hash, id }
     }
 
-    /// What tells it from every other object that this process ever made, others of its key among them.
+    /// Returns a number that no other object of this process has, not even one with the same key.
     pub fn id(&self) -> u64 {
         self.id
     }
 
-    /// A hash of the key: the same for all objects of the key, in every process.
+    /// Returns a hash of the key, which is the same in every process.
     pub fn key_hash(&self) -> u32 {
         self.key_hash
     }
 
-    /// What it weighs against a byte budget: the body and everything kept beside it, in bytes.
+    /// Returns its weight for a byte budget, in bytes: the body and everything stored with it.
     pub fn weight(&self) -> usize {
         OVERHEAD_BYTES + self.body.len() + self.key.as_str().len() + self.attrs.len()
     }
 
-    /// As GET and WATCH show it in a view.
+    /// Returns the object in a view, in the form of GET and WATCH.
     pub fn in_view(&self, view: View) -> Splice<'_> {
         Splice::in_view(&self.body, self.layout, view)
     }
 
-    /// As a LIST shows it in a view.
+    /// Returns the object in a view, in the form of a LIST.
     pub fn list_item(&self, view: View) -> Splice<'_> {
         Splice::list_item(&self.body, self.layout, view)
     }
@@ -93,8 +95,8 @@ impl fmt::Debug for Object {
     }
 }
 
-/// FNV-1a, and murmur3's end to spread it over all bits. Whoever chooses names can choose hashes: nothing here depends on their being
-/// unlike.
+/// FNV-1a, with murmur3's finalizer to distribute it over all bits. Not collision resistant: users
+/// choose names. Collisions only affect the boundaries of compressed runs.
 fn hash(bytes: &[u8]) -> u32 {
     let mut hash = bytes
         .iter()
@@ -104,9 +106,10 @@ fn hash(bytes: &[u8]) -> u32 {
     hash ^ (hash >> 16)
 }
 
-/// Of the next object.
+/// The id of the next object.
 static NEXT_ID: AtomicU64 = AtomicU64::new(0);
 
-/// What an object costs besides its strings: itself, two reference counts, the body's shared header, its place in the
-/// ordered map and the allocator's rounding. Measured generously, since a budget that is too low is kept and one that is too high is not.
+/// The cost of an object besides its strings: itself, two reference counts, the shared header of
+/// its body, its node in the ordered map, and the allocator's rounding. An overestimate, as
+/// measured: overestimating wastes some budget, underestimating exceeds it.
 const OVERHEAD_BYTES: usize = size_of::<Object>() + 160;

@@ -1,14 +1,16 @@
-//! JSON re-indented as Go's `json.Indent` does with two spaces (semantics.md §8.6), for curl and browsers.
+//! JSON indented as Go's `json.Indent` does with two spaces (`docs/semantics.md` §8.6), for curl
+//! and browsers.
 
-/// Indents compact JSON; the trailing newline of the compact form is left out, as upstream. Bytes of strings and numbers are
-/// never changed.
+/// Indents compact JSON. The trailing newline of the compact form is left out, as the API server
+/// does. Bytes of strings and numbers never change.
 pub fn indent(compact: &[u8]) -> Vec<u8> {
     let compact = compact.trim_ascii_end();
     let mut out = Vec::with_capacity(compact.len() * 2);
     let mut depth = 0usize;
     let mut in_string = false;
     let mut escaped = false;
-    // Set after `{` or `[`: the line break comes only if something follows, so that empty ones stay `{}`.
+    // Set after `{` or `[`: the line break is written only if something follows, so that empty ones
+    // stay `{}`.
     let mut opened = false;
     for &byte in compact {
         if in_string {
@@ -76,7 +78,8 @@ mod tests {
     }
 
     proptest! {
-        /// serde_json's pretty form is Go's with the same two spaces, but for characters that Go escapes.
+        /// serde_json's pretty form is Go's with the same two spaces, except for characters that Go
+        /// escapes.
         #[test]
         fn agrees_with_serde_json(keys in prop::collection::vec("[ -~\u{e9}]{0,6}", 0..6), depth in 0usize..4) {
             let mut value = serde_json::json!(keys);

@@ -1,9 +1,10 @@
-//! Kubernetes' protobuf (semantics.md §5.3): the envelope around every object, and the few messages that Weir
-//! decodes or writes itself.
+//! Kubernetes' protobuf (`docs/semantics.md` §5.3): the envelope around every object, and the few
+//! messages that Weir decodes or writes.
 //!
-//! The messages are declared as the upstream's encoder treats them: of proto2, where a field that is no pointer in Go is written
-//! even if it is empty. So each is `optional` here, and `Some` of an empty value where Weir writes one. Objects are never decoded into
-//! messages: [`object`] finds the few fields that the cache needs with the reader in [`wire`].
+//! The messages are declared as the API server's encoder treats them, as proto2: it writes a field
+//! that is not a pointer in Go even if it is empty. So each field is `optional` here, and Weir
+//! writes `Some` of an empty value. Objects are never decoded into messages: [`object`] finds the
+//! few fields that the cache needs with the parser in [`wire`].
 
 mod envelope;
 mod messages;

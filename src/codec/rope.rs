@@ -1,29 +1,32 @@
-//! Bytes in several pieces that are written as one: what is large is shared with its owner, what is small is copied together between.
+//! A buffer of several pieces that is written as one. Large pieces are shared with their owner;
+//! small ones are copied between them (`docs/decisions/lists-are-ropes.md`).
 //!
-//! HTTP/2 and TLS take a [`Rope`] as it is ([`Buf::chunks_vectored`]): its bytes are copied once, into the records that are encrypted. h2 asks
-//! for the slices of one frame of 16 KiB at a time and takes sixteen of them; a frame that has more is written in parts, each with a
-//! record and a system call of its own. So what is shared has [`SHARED_BYTES_MIN`] at least.
+//! HTTP/2 and TLS read a [`Rope`] by its slices ([`Buf::chunks_vectored`]): its bytes are copied
+//! once, into the records that are encrypted. h2 requests the slices of one frame of 16 KiB at a
+//! time, at most sixteen. A frame with more slices is written in parts, each with its own record
+//! and system call. So a shared piece has at least [`SHARED_BYTES_MIN`].
 //!
-//! A shared piece keeps its owner alive for as long as a client does not take it. So [`RopeBuilder`] shares only what is half of its
-//! owner or more: what a rope keeps alive is never more than twice of what it holds.
+//! A shared piece keeps its owner alive until the client has read it. So [`RopeBuilder`] shares a
+//! part only if it is at least half of its owner: a rope keeps at most twice its own bytes alive.
 
 use std::io::IoSlice;
 use std::vec;
 
 use bytes::{Buf, Bytes};
 
-/// As much of a body as is handed out at once, where the body can be cut: as much as a stream buffers for a slow reader.
+/// The length of a piece of a body that can be cut: as much as a stream buffers for a slow client.
 pub const PIECE_BYTES: usize = 64 << 10;
 
-/// What is smaller is copied, which costs about as much as another slice. Wherever a frame of 16 KiB begins, sixteen slices hold it: at
-/// least seven of them are whole shared pieces, the others what stands between them and the end of one that was begun before.
+/// Smaller parts are copied, which costs about as much as another slice. Wherever a frame of 16 KiB
+/// begins, sixteen slices hold it: at least seven of them are whole shared pieces; the others are
+/// the copied bytes between them, and the end of a piece that began before.
 pub const SHARED_BYTES_MIN: usize = (16 << 10) / 7 + 1;
 
-/// See the module. One made of a single `Bytes` allocates nothing, and is little more than that: HTTP/2 keeps room for three of them in each
-/// connection.
+/// A buffer of several pieces. A rope of a single `Bytes` allocates nothing and is little larger
+/// than that: HTTP/2 reserves room for three ropes in each connection.
 #[derive(Clone, Debug, Default)]
 pub struct Rope {
-    /// Not empty unless all is taken.
+    /// Not empty unless everything was read.
     first: Bytes,
     rest: Option<Box<Rest>>,
 }
@@ -31,7 +34,7 @@ pub struct Rope {
 #[derive(Clone, Debug)]
 struct Rest {
     pieces: vec::IntoIter<Bytes>,
-    /// Bytes in all.
+    /// The total length of `pieces` in bytes.
     left: usize,
 }
 
@@ -114,33 +117,33 @@ impl Buf for Rope {
     }
 }
 
-/// Makes a [`Rope`].
+/// Builds a [`Rope`].
 #[derive(Debug, Default)]
 pub struct RopeBuilder {
-    /// All that is copied. One allocation, of which the pieces between what is shared are slices.
+    /// The copied bytes: one allocation. The pieces between shared ones are slices of it.
     copied: Vec<u8>,
-    /// What is shared, each with how much was copied before it.
+    /// The shared pieces, each with the number of bytes copied before it.
     shared: Vec<(usize, Bytes)>,
     shared_bytes: usize,
 }
 
 impl RopeBuilder {
-    /// How many bytes there are.
+    /// Returns the number of bytes.
     pub fn len(&self) -> usize {
         self.copied.len() + self.shared_bytes
     }
 
-    /// Whether there are none.
+    /// Whether there are no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Where small things are appended.
+    /// Returns the buffer for bytes to be copied.
     pub fn buffer(&mut self) -> &mut Vec<u8> {
         &mut self.copied
     }
 
-    /// Appends a part of `owner`.
+    /// Appends a part of `owner`, shared if it is large enough.
     pub fn push_part(&mut self, owner: &Bytes, part: &[u8]) {
         if part.len() < SHARED_BYTES_MIN || part.len() < owner.len() / 2 {
             self.copied.extend_from_slice(part);
@@ -155,7 +158,7 @@ impl RopeBuilder {
         self.shared.push((self.copied.len(), bytes));
     }
 
-    /// All of it.
+    /// Returns the rope.
     pub fn finish(self) -> Rope {
         let copied = Bytes::from(self.copied);
         if self.shared.is_empty() {
@@ -185,7 +188,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// However it is read, it is its pieces in their order.
+        /// A rope reads as its pieces in their order, whichever methods read it.
         #[test]
         fn a_rope_reads_as_its_pieces(
             pieces in vec(vec(any::<u8>(), 0..5), 0..8),
@@ -214,7 +217,7 @@ mod tests {
             prop_assert_eq!(read, all);
         }
 
-        /// What is gathered is all of it in its order, and keeps little else alive.
+        /// The rope has all parts in their order, and shares only large parts of their owners.
         #[test]
         fn a_builder_keeps_the_order(
             parts in vec((0..3 * SHARED_BYTES_MIN, 0..3 * SHARED_BYTES_MIN, any::<u8>()), 0..9),

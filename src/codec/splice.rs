@@ -1,7 +1,7 @@
-//! What is shown of an object, made of its bytes and little around them: all of it or its metadata, alone or as a list item, as it is
-//! or with another resourceVersion.
+//! An object in one of its forms, cut from its stored bytes: all of it or its metadata, alone or as
+//! a list item, with its own resourceVersion or another one.
 //!
-//! Nothing is decoded: a [`Layout`] tells where the parts stand.
+//! Nothing is decoded: a [`Layout`] has the positions of the parts.
 
 use smallvec::SmallVec;
 
@@ -11,7 +11,7 @@ use crate::codec::object::{Layout, Span};
 use crate::codec::protobuf::wire::{field_len, length_len, push_head};
 use crate::codec::protobuf::{UNKNOWN_RAW_TAG, UNKNOWN_TAIL, envelope_head};
 
-/// Bytes in three pieces, in their order.
+/// Bytes in three pieces.
 #[derive(Clone, Debug)]
 pub struct Splice<'a> {
     head: SmallVec<[u8; HEAD_BYTES]>,
@@ -20,7 +20,7 @@ pub struct Splice<'a> {
 }
 
 impl<'a> Splice<'a> {
-    /// An object as GET and WATCH show it (in JSON without a newline).
+    /// Returns an object in a view, in the form of GET and WATCH (in JSON without a newline).
     pub fn in_view(body: &'a [u8], layout: Layout, view: View) -> Self {
         let metadata = layout.metadata.slice(body);
         match (layout.encoding, view) {
@@ -48,14 +48,14 @@ impl<'a> Splice<'a> {
         }
     }
 
-    /// An object as a LIST shows it.
+    /// Returns an object in a view, in the form of a LIST.
     pub fn list_item(body: &'a [u8], layout: Layout, view: View) -> Self {
         match (layout.encoding, view) {
             (Encoding::Json, View::Full) => {
                 let head = if layout.item.start == 0 { &b""[..] } else { b"{" };
                 Self { head: head.into(), middle: layout.item.slice(body), tail: b"" }
             }
-            // The items of a metadata-only list are whole.
+            // The items of a metadata-only list are complete objects.
             (Encoding::Json, View::Metadata) => Self::in_view(body, layout, view),
             (Encoding::Protobuf, View::Full) => {
                 Self { head: SmallVec::new(), middle: layout.item.slice(body), tail: b"" }
@@ -69,22 +69,22 @@ impl<'a> Splice<'a> {
         }
     }
 
-    /// What stands before the object's own bytes.
+    /// Returns the bytes before the object's own.
     pub fn head(&self) -> &[u8] {
         &self.head
     }
 
-    /// The object's own bytes.
+    /// Returns the object's own bytes.
     pub fn middle(&self) -> &'a [u8] {
         self.middle
     }
 
-    /// What stands after them.
+    /// Returns the bytes after the object's own.
     pub fn tail(&self) -> &'static [u8] {
         self.tail
     }
 
-    /// How many bytes it is.
+    /// Returns its length in bytes.
     pub fn len(&self) -> usize {
         self.head.len() + self.middle.len() + self.tail.len()
     }
@@ -94,14 +94,14 @@ impl<'a> Splice<'a> {
         self.len() == 0
     }
 
-    /// Appends it.
+    /// Appends its bytes to `out`.
     pub fn write(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.head);
         out.extend_from_slice(self.middle);
         out.extend_from_slice(self.tail);
     }
 
-    /// It alone.
+    /// Returns its bytes.
     pub fn to_vec(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.len());
         self.write(&mut out);
@@ -109,8 +109,9 @@ impl<'a> Splice<'a> {
     }
 }
 
-/// The bytes with another resourceVersion in place of their own, for a DELETED event of an object that left a selector
-/// (semantics.md §5.5), and for bookmarks. In protobuf the lengths of all that holds it may change.
+/// Replaces the resourceVersion in an object, for the DELETED event of an object that left a
+/// selector (`docs/semantics.md` §5.5) and for bookmarks. In protobuf the lengths of all fields
+/// that contain it may change.
 pub fn with_resource_version(
     body: &[u8],
     layout: Layout,
@@ -137,7 +138,7 @@ fn replace_in_json(body: &[u8], layout: Layout, digits: &[u8]) -> (Vec<u8>, Layo
 
 fn replace_in_protobuf(body: &[u8], layout: Layout, digits: &[u8]) -> (Vec<u8>, Layout) {
     let (at, metadata) = (layout.resource_version, layout.metadata);
-    // The length of up to 20 digits is one byte before them, which changes with them.
+    // The length of at most 20 digits is the byte before them. It changes with them.
     let in_metadata = relative_to(at, metadata);
     let with_length =
         Span { start: in_metadata.start.saturating_sub(1), length: in_metadata.length + 1 };
@@ -148,12 +149,12 @@ fn replace_in_protobuf(body: &[u8], layout: Layout, digits: &[u8]) -> (Vec<u8>, 
     (new, Layout { resource_version: Span::new(start, digits.len()).unwrap_or_default(), ..layout })
 }
 
-/// An object in protobuf with another `ObjectMeta` in place of its own.
+/// Replaces the `ObjectMeta` of an object in protobuf.
 pub(super) fn with_metadata(body: &[u8], layout: Layout, metadata: &[u8]) -> Vec<u8> {
     replace_metadata_in_protobuf(body, layout, metadata).0
 }
 
-/// Where the resourceVersion stands is left to the caller.
+/// The caller must set the position of the resourceVersion.
 fn replace_metadata_in_protobuf(body: &[u8], layout: Layout, new: &[u8]) -> (Vec<u8>, Layout) {
     let (metadata, item) = (layout.metadata, layout.item);
     let (new_item, metadata_at) =
@@ -168,8 +169,8 @@ fn replace_metadata_in_protobuf(body: &[u8], layout: Layout, new: &[u8]) -> (Vec
     (new_body, layout)
 }
 
-/// Replaces a field's value with its tag and length, which stand before it in as few bytes as possible. Returns also where the new value
-/// begins.
+/// Replaces a field's value, and its tag and length, which must have the shortest encoding. Also
+/// returns the offset of the new value.
 fn replace_field(bytes: &[u8], value: Span, tag: u8, new: &[u8]) -> (Vec<u8>, usize) {
     let start = (value.start as usize).saturating_sub(1 + length_len(value.length as usize));
     let mut out = Vec::with_capacity(bytes.len() + new.len());
@@ -199,7 +200,7 @@ fn relative_to(inner: Span, outer: Span) -> Span {
 
 /// The tag of every object's `metadata`.
 const METADATA_TAG: u8 = 0x0a;
-/// The longest head: that of a metadata-only object in either encoding.
+/// The longest head, which is that of a metadata-only object in either encoding.
 const HEAD_BYTES: usize = 96;
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! Reads an object's uid out of its metadata. Only a relist asks for it, and only of objects that changed, so it is not kept beside them.
+//! Reads the uid of an object from its metadata. It is not stored with the object, because only a
+//! relist needs it, and only for objects that changed.
 
 use std::borrow::Cow;
 
@@ -8,7 +9,7 @@ use crate::api::media_type::Encoding;
 use crate::codec::object::Object;
 use crate::codec::protobuf::wire::Fields;
 
-/// The `metadata.uid` of an object; `None` if there is none to be found.
+/// Returns the `metadata.uid` of an object; `None` if it has none.
 pub fn read(object: &Object) -> Option<Cow<'_, str>> {
     let metadata = object.layout.metadata.slice(&object.body);
     match object.layout.encoding {
@@ -34,7 +35,7 @@ struct Metadata<'a> {
     uid: Option<Cow<'a, str>>,
 }
 
-/// The field of `ObjectMeta`.
+/// The number of `ObjectMeta.uid`.
 const UID: u32 = 5;
 
 #[cfg(test)]

@@ -55,6 +55,6 @@ mod tests {
         sender.send(7).unwrap();
         assert_eq!(poll!(&mut future), Poll::Ready(Ok(7)));
         assert_eq!(polls.get(), 2);
-        assert!(poll!(&mut future).is_pending(), "never again");
+        assert!(poll!(&mut future).is_pending(), "a completed future stays pending");
     }
 }

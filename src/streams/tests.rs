@@ -74,7 +74,7 @@ fn a_client_that_never_stops_sending_does_not_occupy_the_thread() {
     for turn in 1..9 {
         let context = Context::from_waker(&waker);
         assert!(tasks.poll(&mut connection, |_| {}, &context).is_pending());
-        assert!(woken.0.swap(false, Ordering::Relaxed), "it goes on");
+        assert!(woken.0.swap(false, Ordering::Relaxed), "the task wakes itself");
         let done = done.load(Ordering::Relaxed);
         assert!((turn..=2 * TURN_MAX * turn).contains(&done), "{done} in {turn} turns");
     }
@@ -202,7 +202,7 @@ async fn an_auxiliary_future_is_polled_after_its_own_wake_up_and_stops_the_run()
     assert_eq!(polls.load(Ordering::Relaxed), 1, "not with every turn");
     sender.send(7).unwrap();
     assert!(matches!(tasks.run(&mut never).await, Stopped::Event(7)));
-    assert!(tasks.run(&mut never).now_or_never().is_none(), "and it goes on");
+    assert!(tasks.run(&mut never).now_or_never().is_none(), "the run continues");
 }
 
 /// A stream that always has more to write to a socket that accepts everything does not occupy the
@@ -227,7 +227,7 @@ fn a_turn_ends_while_stream_and_connection_are_always_ready() {
     for turn in 1..5 {
         let context = Context::from_waker(&waker);
         assert!(tasks.poll(&mut connection, |_| {}, &context).is_pending());
-        assert!(woken.0.swap(false, Ordering::Relaxed), "it goes on");
+        assert!(woken.0.swap(false, Ordering::Relaxed), "the task wakes itself");
         assert!((turn..=turn * ROUNDS_MAX).contains(&polls.load(Ordering::Relaxed)));
     }
 }

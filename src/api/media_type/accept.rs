@@ -1,8 +1,9 @@
-//! Which form of answer a request's `Accept` asks for (semantics.md §8.1, §8.2, §8.6).
+//! Negotiates a form from the text of an `Accept` header (`docs/semantics.md` §8.1, §8.2).
 //!
-//! The upstream sorts the clauses with an unstable sort and a comparison that is no order, so where
-//! wildcards are among clauses of different candidate and quality, its choice hangs on its sorting algorithm. Such a header is
-//! not decided here but forwarded, and so is any whose syntax is not the plain one.
+//! The API server sorts the clauses with an unstable sort and a comparison that is not an order.
+//! Where a header has wildcards and its clauses differ in form and quality, the result therefore
+//! depends on the sorting algorithm. Such a header is forwarded, as is any header whose syntax is
+//! unusual.
 
 use std::cmp::Ordering;
 
@@ -12,7 +13,8 @@ use super::form::{Encoding, Form, PARTIAL_OBJECT_METADATA, PARTIAL_OBJECT_METADA
 use crate::api::request_info::Verb;
 use crate::api::resource::Shape;
 
-/// The form that a header asks for; `None` if it asks for anything that Weir does not serve, or may.
+/// Returns the form that `accept` negotiates; `None` if Weir does not serve it, or cannot know
+/// which form the API server would choose.
 pub(super) fn negotiate_accept(accept: &str, shape: Shape, verb: Verb) -> Option<Form> {
     if shape == Shape::BuiltIn && !passes_prefilter(accept) {
         return None;
@@ -46,14 +48,14 @@ pub(super) fn negotiate_accept(accept: &str, shape: Shape, verb: Verb) -> Option
     }
 }
 
-/// What one clause comes to by itself.
+/// The form that one clause would give on its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Candidate {
     /// A form that Weir serves.
     Form(Form),
-    /// Something that Weir does not serve itself.
+    /// A form that Weir does not serve.
     NotServed,
-    /// Nothing: the upstream goes on to the next clause.
+    /// No form: the API server ignores the clause.
     Skip,
 }
 
@@ -62,7 +64,7 @@ struct Clause<'a> {
     kind: &'a str,
     subtype: &'a str,
     params: Vec<(&'a str, &'a str)>,
-    /// `None` if it is not written as a plain decimal fraction.
+    /// `None` if it is not a plain decimal fraction.
     quality: Option<f32>,
 }
 
@@ -76,7 +78,7 @@ impl Clause<'_> {
     }
 
     fn candidate(&self, shape: Shape, verb: Verb) -> Candidate {
-        // Later parameters of one name replace the earlier ones.
+        // A later parameter replaces an earlier one of the same name.
         let param = |name| self.params.iter().rev().find(|(key, _)| *key == name).map(|(_, v)| *v);
         let conversion = [param("as"), param("g"), param("v")];
         let converts = conversion.iter().any(Option::is_some);
@@ -107,16 +109,16 @@ impl Clause<'_> {
     }
 }
 
-/// What `as`, `g` and `v` come to (semantics.md §8.1).
+/// The conversion that the parameters `as`, `g` and `v` request (`docs/semantics.md` §8.1).
 enum Conversion {
     /// The metadata-only view that Weir serves.
     Metadata,
-    /// A Table, which JSON and YAML have.
+    /// A Table, which exists in JSON and YAML only.
     Table,
-    /// A metadata-only view that Weir leaves to the upstream: one of the older `v1beta1`, or one
-    /// whose kind does not fit the verb (a list's for a get, or the reverse), which ends in 406.
+    /// A metadata-only view that Weir does not serve: one of the older `v1beta1`, or one whose kind
+    /// does not fit the verb (a list's for a get, or the reverse), which ends in 406.
     OtherMetadata,
-    /// No target that the upstream knows: it passes over the clause.
+    /// A target that the API server does not know. It ignores the clause.
     None,
 }
 
@@ -137,13 +139,13 @@ fn convert(conversion: [Option<&str>; 3], verb: Verb) -> Conversion {
     }
 }
 
-/// Clauses that stand without an allocation: as many as Kubernetes' own clients send.
+/// How many clauses are stored without an allocation: as many as Kubernetes' own clients send.
 const CLAUSES_USUAL: usize = 3;
 
-/// Up to here Go's sort is an insertion sort, and so keeps the order of equal clauses.
+/// Up to this number Go's sort is an insertion sort, which keeps the order of equal clauses.
 const STABLE_CLAUSES_MAX: usize = 12;
 
-/// go-restful's own look at the header, which knows no wildcard but `*/*` (semantics.md §8.2).
+/// Applies go-restful's filter, which knows no wildcard but `*/*` (`docs/semantics.md` §8.2).
 fn passes_prefilter(accept: &str) -> bool {
     accept.split(',').any(|clause| {
         let media_type = clause.split(';').next().unwrap_or_default().trim_matches(' ');
@@ -154,8 +156,8 @@ fn passes_prefilter(accept: &str) -> bool {
     })
 }
 
-/// Parses a clause: `None` if the upstream drops it, `Some(None)` if it is not written plainly, so that releases of
-/// the upstream may read it in different ways.
+/// Parses a clause. Returns `None` if the API server drops it, and `Some(None)` if its syntax is
+/// unusual, so that releases of the API server may read it differently.
 fn parse_clause(clause: &str) -> Option<Option<Clause<'_>>> {
     let mut parts = clause.split(';');
     let media_type = parts.next().unwrap_or_default().trim_matches(' ');
@@ -171,7 +173,7 @@ fn parse_clause(clause: &str) -> Option<Option<Clause<'_>>> {
     let mut parsed = Clause { kind, subtype, params: Vec::new(), quality: Some(1.0) };
     for part in parts {
         let Some((name, value)) = part.split_once('=') else {
-            // A parameter without a value is passed over.
+            // A parameter without a value is ignored.
             continue;
         };
         let name = name.trim_matches(' ');
@@ -186,13 +188,13 @@ fn parse_clause(clause: &str) -> Option<Option<Clause<'_>>> {
     Some(Some(parsed))
 }
 
-/// The quality where no reader can doubt it: digits and at most one point.
+/// Returns the quality if it is unambiguous: digits and at most one point.
 fn parse_quality(value: &str) -> Option<f32> {
     let plain = value.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
     if plain { value.parse().ok() } else { None }
 }
 
-/// A token of RFC 9110: no blanks, quotes or separators.
+/// Whether `text` is a token (RFC 9110): no blanks, quotes or separators.
 fn is_token(text: &str) -> bool {
     let mark = |byte: u8| matches!(byte, b'!' | b'#'..=b'\'' | b'*' | b'+' | b'-' | b'.' | b'^'..=b'`' | b'|' | b'~');
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || mark(byte))

@@ -1,17 +1,17 @@
 //! The forms of a response that Weir serves: encoding, view and indentation.
 
-/// How the bytes of an answer are made.
+/// The encoding of a response body.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Encoding {
     /// `application/json`.
     #[default]
     Json,
-    /// `application/vnd.kubernetes.protobuf` (semantics.md §5.3).
+    /// `application/vnd.kubernetes.protobuf` (`docs/semantics.md` §5.3).
     Protobuf,
 }
 
 impl Encoding {
-    /// The `Content-Type` of answers, of watches or others (semantics.md §8.3).
+    /// Returns the `Content-Type` of a response (`docs/semantics.md` §8.3).
     pub fn content_type(self, watch: bool) -> &'static str {
         match (self, watch) {
             (Self::Json, _) => "application/json",
@@ -21,23 +21,24 @@ impl Encoding {
     }
 }
 
-/// What of an object an answer shows.
+/// Which part of an object a response shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum View {
-    /// All of it.
+    /// The whole object.
     Full,
-    /// `PartialObjectMetadata` of `meta.k8s.io/v1` (semantics.md §9.2).
+    /// `PartialObjectMetadata` of `meta.k8s.io/v1` (`docs/semantics.md` §9.2).
     Metadata,
 }
 
-/// A form that Weir serves itself.
+/// The form of a response that Weir serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Form {
-    /// Its bytes.
+    /// The encoding of the body.
     pub encoding: Encoding,
-    /// What it shows.
+    /// The part of each object that it shows.
     pub view: View,
-    /// Whether JSON is indented by two spaces (curl, browsers, `?pretty=`). Never for watches, never for protobuf.
+    /// Whether JSON is indented by two spaces (for curl, browsers and `?pretty=`). Always false for
+    /// watches and for protobuf.
     pub pretty: bool,
 }
 
@@ -46,9 +47,9 @@ impl Form {
     pub const JSON: Self = Self { encoding: Encoding::Json, view: View::Full, pretty: false };
 }
 
-/// The version of metadata-only objects that Weir asks for.
+/// The version of metadata-only objects that Weir requests and serves.
 pub const META_V1: &str = "meta.k8s.io/v1";
 /// The kind of metadata-only objects.
 pub const PARTIAL_OBJECT_METADATA: &str = "PartialObjectMetadata";
-/// The kind of lists of such.
+/// The kind of lists of metadata-only objects.
 pub const PARTIAL_OBJECT_METADATA_LIST: &str = "PartialObjectMetadataList";

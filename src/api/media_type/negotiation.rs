@@ -9,15 +9,16 @@ use crate::api::query::Query;
 use crate::api::request_info::Verb;
 use crate::api::resource::Shape;
 
-/// The form a get, list or watch negotiates, or `None` for any other (Table, YAML, CBOR, or what ends in 406): forward. Follows the
-/// upstream's algorithm including go-restful's pre-filter for built-in types.
+/// Returns the form that a get, list or watch negotiates. Returns `None` for all other forms
+/// (Table, YAML, CBOR, or a 406): forward the request. Follows the API server's algorithm,
+/// including go-restful's filter for built-in types.
 pub fn negotiate(headers: &HeaderMap, query: &Query, shape: Shape, verb: Verb) -> Option<Form> {
     let accept = match headers.get(ACCEPT) {
         None => "",
         Some(value) => value.to_str().ok()?,
     };
     let form = match accept {
-        // An empty header is as good as none to both of the upstream's negotiations.
+        // Both of the API server's negotiations treat an empty header as an absent one.
         "" => Form::JSON,
         accept => negotiate_accept(accept, shape, verb)?,
     };
@@ -27,14 +28,14 @@ pub fn negotiate(headers: &HeaderMap, query: &Query, shape: Shape, verb: Verb) -
     Some(Form { pretty: form.pretty || wants_pretty(headers, query), ..form })
 }
 
-/// The form of an error, in whose negotiation conversions have no part (semantics.md §8.5): an `Accept` of nothing else gets indented JSON, as what
-/// can't be had does.
+/// Returns the form of an error (`docs/semantics.md` §8.5). Clauses with a conversion do not count.
+/// An `Accept` header with only such clauses, or with unavailable types, gives indented JSON.
 pub fn error_form(headers: &HeaderMap, query: &Query) -> Form {
     let accept = headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let plain: Vec<_> = accept.split(',').filter(|clause| !clause.contains("as=")).collect();
     let form = match plain.join(",").as_str() {
         "" if accept.is_empty() => Some(Form::JSON),
-        // A Status is typed, whoever's error it is.
+        // A Status is a built-in type, even in an error about a custom resource.
         plain => negotiate_accept(plain, Shape::BuiltIn, Verb::Get),
     };
     match form {
@@ -44,7 +45,7 @@ pub fn error_form(headers: &HeaderMap, query: &Query) -> Form {
     }
 }
 
-/// Whether JSON is to be indented, by query or by who asks (semantics.md §8.6).
+/// Whether the query or the user agent requests indented JSON (`docs/semantics.md` §8.6).
 fn wants_pretty(headers: &HeaderMap, query: &Query) -> bool {
     match query.first("pretty") {
         None | Some("") => is_interactive_client(headers),
@@ -52,8 +53,8 @@ fn wants_pretty(headers: &HeaderMap, query: &Query) -> bool {
     }
 }
 
-/// Whether `Accept-Encoding` has the exact token `gzip`, all headers' values considered as Go's
-/// `Header.Get` does: the first line only (semantics.md §8.7).
+/// Whether `Accept-Encoding` has the exact token `gzip`. Only the first header line counts, as in
+/// Go's `Header.Get` (`docs/semantics.md` §8.7).
 pub fn accepts_gzip(headers: &HeaderMap) -> bool {
     headers
         .get(ACCEPT_ENCODING)
@@ -61,7 +62,7 @@ pub fn accepts_gzip(headers: &HeaderMap) -> bool {
         .is_some_and(|value| value.split(',').any(|token| token.trim() == "gzip"))
 }
 
-/// Whether the upstream takes a client for someone who reads the answer with their own eyes.
+/// Whether the API server treats the client as a tool whose output people read.
 pub(crate) fn is_interactive_client(headers: &HeaderMap) -> bool {
     let agent = headers.get(USER_AGENT).map_or(&[][..], HeaderValue::as_bytes);
     ["curl", "Wget", "Mozilla/5.0"].iter().any(|prefix| agent.starts_with(prefix.as_bytes()))

@@ -1,4 +1,4 @@
-//! Request paths parsed, the odd ones included.
+//! Tests of parsing request paths, including unusual ones.
 
 use proptest::prelude::*;
 
@@ -8,7 +8,8 @@ fn get(path: &str, query: &str) -> RequestInfo {
     RequestInfo::parse(&Method::GET, path, query)
 }
 
-/// `verb group/version/resource namespace/name/subresource`, with marks for what else is notable.
+/// Formats `verb group/version/resource namespace/name/subresource`, and whether the name was
+/// lifted from a selector or the path has a prefix.
 fn show(info: &RequestInfo) -> String {
     let Some(resource) = &info.resource else {
         return info.verb.as_str().to_owned();
@@ -86,7 +87,7 @@ fn paths_are_read_as_upstream() {
 }
 
 #[test]
-fn odd_paths_are_read_as_upstream_but_are_not_plain() {
+fn unusual_paths_are_read_as_upstream_but_are_not_plain() {
     let rows = [
         ("//api/v1/pods", "list /v1/pods //"),
         ("/api/v1/pods//", "list /v1/pods //"),
@@ -181,7 +182,7 @@ fn methods_become_verbs() {
 }
 
 #[test]
-fn connections_have_a_label_of_their_own() {
+fn connections_have_their_own_verb_label() {
     let rows = [
         ("/api/v1/namespaces/ns/pods/p/exec", "connect", true),
         ("/api/v1/namespaces/ns/pods/p/portforward", "connect", true),
@@ -213,7 +214,7 @@ proptest! {
         }
     }
 
-    /// Against the same rule said segment by segment.
+    /// Compares with a second implementation that checks each segment.
     #[test]
     fn plain_paths_have_whole_segments(path in "(/|\\.|a|~|-|%|;|é){0,8}") {
         let segments = path.strip_prefix('/').map(|rest| rest.strip_suffix('/').unwrap_or(rest));
@@ -222,7 +223,7 @@ proptest! {
         prop_assert_eq!(get(&path, "").plain_path, expected, "{}", path);
     }
 
-    /// A plain path and its parsed form name each other, so that a cache key can stand for a path.
+    /// A plain path can be rebuilt from its parsed form, so that a cache key can stand for a path.
     #[test]
     fn a_plain_collection_path_survives_its_parsing(
         group in "(|apps|example\\.com)",

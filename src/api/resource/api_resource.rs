@@ -7,41 +7,46 @@ use super::representation::Representation;
 use crate::api::media_type::{Encoding, Form, View};
 use crate::api::selectable::SelectableFields;
 
-/// How the upstream writes lists and objects of a resource (semantics.md §3.6).
+/// How the API server writes lists and objects of a resource (`docs/semantics.md` §3.6).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Shape {
-    /// Typed Go structs: `kind` and `apiVersion` lead an object and are absent from list items.
+    /// Typed Go structs: `kind` and `apiVersion` come first in an object and are absent from list
+    /// items.
     BuiltIn,
-    /// Unstructured: all keys sorted, list items keep `apiVersion` and `kind`, `continue` is always there.
+    /// Unstructured: all keys are sorted, list items keep `apiVersion` and `kind`, and `continue`
+    /// is always present.
     Custom,
 }
 
-/// What discovery says of one resource, with what is needed to read its objects.
+/// The description of one resource from discovery, with everything that is needed to read its
+/// objects.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ApiResource {
-    /// Where it is served.
+    /// Its group, version and plural name.
     pub gvr: GroupVersionResource,
     /// The kind of its objects, such as `Pod`.
     pub kind: Arc<str>,
     /// The kind of its lists, such as `PodList`.
     pub list_kind: Arc<str>,
-    /// Whether its objects live in namespaces.
+    /// Whether its objects are in namespaces.
     pub namespaced: bool,
     /// Whether `list` and `watch` are both among its verbs.
     pub list_watchable: bool,
-    /// Who serves it, as far as discovery tells.
+    /// How its objects are written, which depends on the server behind it.
     pub shape: Shape,
-    /// Whether an aggregated API server serves it; such a resource is never cached (design, section 4).
+    /// Whether an aggregated API server serves it. Such a resource is never cached
+    /// (`docs/decisions/uncached-resources.md`).
     pub aggregated: bool,
-    /// Changes with everything that can change an object's bytes without its resourceVersion: a custom resource's
-    /// definition (design, section 4). Zero for built-in resources.
+    /// A hash of the definition of a custom resource: it changes with everything that can change an
+    /// object's bytes without its resourceVersion (`docs/decisions/changed-definitions.md`). Zero
+    /// for built-in resources.
     pub revision: u64,
     /// The field labels that a field selector may name.
     pub selectable: Arc<SelectableFields>,
 }
 
 impl ApiResource {
-    /// The one from which a form of a resource's answers is made.
+    /// Returns the representation from which Weir makes a form of response.
     pub fn representation(&self, form: Form) -> Representation {
         let splices = self.shape == Shape::BuiltIn && !self.converts_metadata();
         match (form.encoding, form.view) {
@@ -52,8 +57,9 @@ impl ApiResource {
         }
     }
 
-    /// Whether the version that clients see adds to the metadata (annotations that carry what it has no field for), so that the metadata
-    /// of the full object is not what a metadata-only view shows: that one the upstream makes before the conversion.
+    /// Whether a version conversion changes the metadata (by annotations for values that a version
+    /// has no field for). The API server makes a metadata-only view before the conversion, so the
+    /// view is not part of the whole object.
     fn converts_metadata(&self) -> bool {
         let of = |(group, resource): &(&str, &str)| {
             *group == &*self.gvr.group && *resource == &*self.gvr.resource
@@ -62,7 +68,7 @@ impl ApiResource {
     }
 }
 
-/// The built-in resources of which some version's conversion touches the metadata.
+/// The built-in resources with a version whose conversion changes the metadata.
 const METADATA_CONVERTED: &[(&str, &str)] = &[
     ("apps", "daemonsets"),
     ("apps", "deployments"),
@@ -70,7 +76,7 @@ const METADATA_CONVERTED: &[(&str, &str)] = &[
     ("flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations"),
 ];
 
-/// What other modules' tests make their resources from: a namespaced built-in one.
+/// Returns a namespaced built-in resource, for the tests of other modules.
 #[cfg(test)]
 pub(crate) fn built_in(gvr: GroupVersionResource, kind: &str) -> ApiResource {
     ApiResource {

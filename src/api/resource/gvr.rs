@@ -6,25 +6,26 @@ use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 use std::ops::Deref;
 use std::sync::{Arc, LazyLock};
 
-/// Group, version and plural resource name, as they stand in the URL. The core group is `""`. Cheap to clone, to compare and to
-/// hash: the parts of it that every request needs are computed when it is made.
+/// Group, version and plural resource name, as in the URL. The core group is `""`. Cheap to clone,
+/// to compare and to hash: the parts that every request needs are computed once.
 #[derive(Clone)]
 pub struct GroupVersionResource(Arc<Names>);
 
-/// What a [`GroupVersionResource`] names; read through it.
+/// The three names of a [`GroupVersionResource`], which dereferences to it.
 pub struct Names {
     /// The API group; empty for the core group.
     pub group: Box<str>,
     /// The version within the group, such as `v1`.
     pub version: Box<str>,
-    /// The plural path word, such as `pods`.
+    /// The plural name in the path, such as `pods`.
     pub resource: Box<str>,
-    /// Of the three, keyed: clients choose the names, and must not be able to choose names whose hashes are alike.
+    /// A keyed hash of the three names: clients choose them and must not be able to cause
+    /// collisions.
     hash: u64,
 }
 
 impl GroupVersionResource {
-    /// Builds one from its three path words.
+    /// Creates a value from its three names in the path.
     pub fn new(group: &str, version: &str, resource: &str) -> Self {
         static KEY: LazyLock<RandomState> = LazyLock::new(RandomState::new);
         let hash = KEY.hash_one((group, version, resource));
@@ -36,12 +37,12 @@ impl GroupVersionResource {
         [&self.group, &self.version, &self.resource]
     }
 
-    /// Whether it is made of these three.
+    /// Whether it consists of these three names.
     pub(crate) fn is(&self, names: [&str; 3]) -> bool {
         self.names() == names
     }
 
-    /// `v1` for the core group, else `group/version`: the `apiVersion` of its objects.
+    /// Returns the `apiVersion` of its objects: `v1` for the core group, otherwise `group/version`.
     pub fn api_version(&self) -> String {
         if self.group.is_empty() {
             self.version.to_string()
@@ -50,7 +51,7 @@ impl GroupVersionResource {
         }
     }
 
-    /// The collection's URL path, of all namespaces or of one.
+    /// Returns the URL path of the collection, in all namespaces or in one.
     pub fn collection_path(&self, scope: &Scope) -> String {
         let prefix = if self.group.is_empty() { "/api/" } else { "/apis/" };
         let api_version = self.api_version();
@@ -103,7 +104,7 @@ impl fmt::Debug for GroupVersionResource {
     }
 }
 
-/// `pods.v1` or `deployments.v1.apps`: the form of `kubectl get`, used in logs and metrics.
+/// Writes `pods.v1` or `deployments.v1.apps`: the form of `kubectl get`, for logs and metrics.
 impl fmt::Display for GroupVersionResource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}", self.resource, self.version)?;
@@ -111,8 +112,8 @@ impl fmt::Display for GroupVersionResource {
     }
 }
 
-/// How much of a resource a cache holds: all of it, or one namespace where the rights of Weir's
-/// identity end there (design, section 4).
+/// How much of a resource a cache holds: the whole cluster, or one namespace if Weir's identity may
+/// not list more (`docs/decisions/uncached-resources.md`).
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Scope {
     /// All objects of the cluster.

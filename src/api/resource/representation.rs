@@ -2,23 +2,24 @@
 
 use crate::api::media_type::Encoding;
 
-/// Which of its encodings of an object a cache holds. Each has its own reflector and its own cache,
-/// since both encodings come from the upstream as they are (design, section 4).
+/// The encoding in which a cache holds objects. Each has its own reflector and cache, since both
+/// encodings come from the API server as they are (`docs/decisions/upstream-bytes.md`).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Representation {
-    /// `application/json`, the full object.
+    /// The whole object as `application/json`.
     Json,
-    /// `application/vnd.kubernetes.protobuf`, the full object; built-in resources only.
+    /// The whole object as `application/vnd.kubernetes.protobuf`; built-in resources only.
     Protobuf,
-    /// `PartialObjectMetadata` in JSON: of custom resources, whose metadata it re-orders (semantics.md §9.2), and of the few built-in
-    /// ones whose metadata their version changes. That of all others is a splice of the full object.
+    /// `PartialObjectMetadata` in JSON: for custom resources, in whose metadata the API server
+    /// changes the order, and for the few built-in ones whose metadata a version conversion changes
+    /// (`docs/semantics.md` §9.2). Views of all other resources are splices of the whole object.
     MetadataJson,
-    /// The same in protobuf.
+    /// `PartialObjectMetadata` in protobuf.
     MetadataProtobuf,
 }
 
 impl Representation {
-    /// How its bytes are made.
+    /// Returns the encoding of its bytes.
     pub fn encoding(self) -> Encoding {
         match self {
             Self::Json | Self::MetadataJson => Encoding::Json,
@@ -26,7 +27,7 @@ impl Representation {
         }
     }
 
-    /// The word in metrics and logs, such as `json`.
+    /// Returns the word for metrics and logs, such as `json`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Json => "json",

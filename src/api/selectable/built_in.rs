@@ -2,8 +2,8 @@
 
 use super::rule::Rule;
 
-/// The built-in kinds that differ from the default. `Event` is not among them: events are not cached, and a
-/// selector by any of their many labels is forwarded.
+/// The built-in resources with fields of their own. `Event` is not among them: events are not
+/// cached, so a selector by any of their many labels is forwarded.
 pub(super) const BUILT_IN: &[BuiltInFields] = &[
     BuiltInFields {
         aliases: &[("spec.host", "spec.nodeName")],
@@ -66,11 +66,11 @@ pub(super) const BUILT_IN: &[BuiltInFields] = &[
     ),
 ];
 
-/// The upstream's indexes: group, resource and label.
+/// The indexes of the API server: group, resource and label.
 pub(super) const INDEXED: [(&str, &str, &str); 2] =
     [("", "pods", "spec.nodeName"), ("resource.k8s.io", "resourceslices", "spec.nodeName")];
 
-/// A row of the table. Its fields are label, path in the served JSON, and rule.
+/// A row of the table. `fields` has a label, its path in the served JSON, and its rule.
 pub(super) struct BuiltInFields {
     pub(super) group: &'static str,
     pub(super) resource: &'static str,

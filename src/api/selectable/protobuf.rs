@@ -1,11 +1,11 @@
-//! Where the selectable fields' values stand in protobuf: the numbers of the API's `generated.proto` files.
+//! The protobuf paths of the selectable fields, from the API's `generated.proto` files.
 //!
-//! A number never changes within a version, but another version may have other ones, so each is named. A selector by a field that
-//! is missing here is forwarded.
+//! A field number never changes within a version, but another version may have other ones, so each
+//! version is named. A selector by a field that is missing here is forwarded.
 
 use crate::api::resource::GroupVersionResource;
 
-/// The field numbers that lead from an object to the value of a label.
+/// Returns the field numbers from an object to the value of a label.
 pub(super) fn path(gvr: &GroupVersionResource, label: &str) -> Option<&'static [u32]> {
     let known = FIELD_PATHS.iter().find(|known| {
         known.group == &*gvr.group

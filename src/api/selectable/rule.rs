@@ -1,33 +1,34 @@
-//! How a field's value is derived from an object's JSON or protobuf.
+//! How the value of a field is derived from an object's JSON or protobuf.
 
 use std::borrow::Cow;
 
-/// How the JSON at a path becomes a field's value. JSON of another type than expected counts as absent.
+/// How the JSON at a path becomes the value of a field. JSON of another type than expected counts
+/// as absent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
     /// A boolean; `false` when absent.
     Bool,
-    /// The label is accepted, but its value is always empty.
+    /// Always empty, although the label is valid.
     Empty,
     /// An integer; `0` when absent.
     Number,
-    /// The printed form of a scalar, as custom resources have it; empty when absent.
+    /// The printed form of a scalar, for custom resources; empty when absent.
     Printed,
     /// A string; empty when absent.
     Text,
 }
 
-/// A value in protobuf.
+/// A scalar value in protobuf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scalar<'a> {
-    /// An integer, as the 64 bits of its varint, or a boolean.
+    /// An integer as the 64 bits of its varint, or a boolean.
     Number(u64),
     /// A string.
     Text(&'a str),
 }
 
 impl Rule {
-    /// The field's value, from the JSON text that stands at the path, or `None` if nothing does.
+    /// Returns the value of the field from the JSON at its path; `raw` is `None` if there is none.
     pub fn value_of(self, raw: Option<&str>) -> Cow<'_, str> {
         let raw = raw.map(str::trim).filter(|raw| *raw != "null");
         match self {
@@ -43,12 +44,13 @@ impl Rule {
         }
     }
 
-    /// The same of a value in protobuf. Of another type than expected it counts as absent.
+    /// Returns the value of the field from a protobuf value. A value of another type than expected
+    /// counts as absent.
     pub fn value_of_scalar(self, scalar: Option<Scalar<'_>>) -> Cow<'_, str> {
         match (self, scalar) {
             (Self::Bool, Some(Scalar::Number(number))) if number != 0 => "true".into(),
             (Self::Bool, _) => "false".into(),
-            // Negative ones come as 64 bits too.
+            // Negative numbers have 64 bits as well.
             (Self::Number, Some(Scalar::Number(number))) => number.cast_signed().to_string().into(),
             (Self::Number, _) => "0".into(),
             (Self::Text, Some(Scalar::Text(text))) => text.into(),
@@ -62,7 +64,7 @@ fn is_integer(raw: &str) -> bool {
     !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// The content of a JSON string; empty for any other JSON.
+/// Returns the content of a JSON string; empty for any other JSON.
 fn text(raw: &str) -> Cow<'_, str> {
     let plain = raw.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
     match plain {

@@ -1,4 +1,4 @@
-//! Selectable fields of built-in and custom kinds.
+//! Tests of the selectable fields of built-in and custom resources.
 
 use super::*;
 
@@ -146,7 +146,7 @@ fn values_follow_their_rule() {
 }
 
 #[test]
-fn a_job_succeeds_under_another_name() {
+fn a_job_has_its_successes_under_another_name() {
     let jobs = built_in("batch", "jobs");
     assert_eq!(&*jobs.sources()[0].path, ["status".into(), "succeeded".into()]);
 }

@@ -1,14 +1,14 @@
-//! Field selectors (semantics.md §7.1, §7.2).
+//! Field selectors (`docs/semantics.md` §7.1, §7.2).
 
 use crate::api::selectable::{Field, SelectableFields};
 
-/// A parsed field selector bound to the fields of one kind. The default one matches everything.
+/// A parsed field selector, bound to the fields of one resource. The default matches everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FieldSelector {
     requirements: Vec<Requirement>,
 }
 
-/// One term, its label resolved to where the value is found.
+/// One term with its resolved label.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Requirement {
     field: Field,
@@ -17,8 +17,8 @@ struct Requirement {
 }
 
 impl FieldSelector {
-    /// Parses the text of `fieldSelector` and binds each term to the kind's fields (rewriting
-    /// `spec.host` and the like); `None` if the upstream would refuse it.
+    /// Parses the text of `fieldSelector` and binds each term to a field of the resource (older
+    /// labels such as `spec.host` are rewritten); `None` if the API server would reject it.
     pub fn parse(text: &str, fields: &SelectableFields) -> Option<Self> {
         let requirements = parse_terms(text)?
             .into_iter()
@@ -30,12 +30,12 @@ impl FieldSelector {
         Some(Self { requirements })
     }
 
-    /// Whether it matches everything by having no requirement.
+    /// Whether it has no requirement and so matches everything.
     pub fn is_empty(&self) -> bool {
         self.requirements.is_empty()
     }
 
-    /// The indices of the kind's own fields that it asks for.
+    /// Returns the indices of the resource's own fields that it names.
     pub fn values(&self) -> impl Iterator<Item = usize> {
         self.requirements.iter().filter_map(|requirement| match requirement.field {
             Field::Value(index) => Some(index),
@@ -43,8 +43,9 @@ impl FieldSelector {
         })
     }
 
-    /// Whether an object of this name, namespace (empty for none) and field values matches. `value_of` tells one by its number in
-    /// the [`SelectableFields`] it was bound to; a missing one counts as empty.
+    /// Whether an object with this name, namespace (empty for none) and field values matches.
+    /// `value_of` returns the value at an index of the [`SelectableFields`] that the selector is
+    /// bound to; empty if the object has none.
     pub fn matches<'a>(
         &self,
         name: &'a str,
@@ -61,25 +62,26 @@ impl FieldSelector {
         })
     }
 
-    /// How many comparisons it may take to see whether an object matches.
+    /// Returns the maximum number of comparisons for one object.
     pub fn terms(&self) -> usize {
         self.requirements.len()
     }
 
-    /// The one name it requires by `metadata.name=`, if it does. It may be one that no object can have: the
-    /// empty one, or one with a `/`. Of several, the first in the order of the terms, as upstream; the
-    /// others still count in [`matches`](Self::matches).
+    /// Returns the name that it requires by `metadata.name=`, if any. The name may be one that no
+    /// object can have: the empty one, or one with a `/`. If there are several, returns the first
+    /// in the order of the terms, as the API server does; [`matches`](Self::matches) checks all.
     pub fn required_name(&self) -> Option<&str> {
         self.required(|field| field == Field::Name)
     }
 
-    /// The one namespace it requires by `metadata.namespace=`, if it does.
+    /// Returns the namespace that it requires by `metadata.namespace=`, if any.
     pub fn required_namespace(&self) -> Option<&str> {
         self.required(|field| field == Field::Namespace)
     }
 
-    /// An equality it requires of one of the kind's own fields: the field's index and value. Watchers are
-    /// indexed by it, so that an event wakes only those whom it may concern.
+    /// Returns a value that it requires of one of the resource's own fields: the field's index and
+    /// the value. Watchers are indexed by it, so that an event wakes only the watchers that may
+    /// match.
     pub fn required_value(&self) -> Option<(usize, &str)> {
         self.requirements.iter().find_map(|requirement| match requirement.field {
             Field::Value(index) if requirement.equal => Some((index, &*requirement.value)),
@@ -87,7 +89,7 @@ impl FieldSelector {
         })
     }
 
-    /// The value it requires of one of the kind's own fields, if it does.
+    /// Returns the value that it requires of the field at `index`, if any.
     pub fn required_value_of(&self, index: usize) -> Option<&str> {
         self.required(|field| field == Field::Value(index))
     }
@@ -100,25 +102,26 @@ impl FieldSelector {
     }
 }
 
-/// A term as written, before its label is looked up.
+/// A parsed term before its label is resolved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Term<'a> {
     /// The left side.
     pub(crate) label: &'a str,
-    /// Whether the operator is `=` or `==`, and not `!=`.
+    /// Whether the operator is `=` or `==`; otherwise it is `!=`.
     pub(crate) equal: bool,
     /// The right side without its escapes.
     pub(crate) value: String,
 }
 
-/// Parses the grammar alone, in the order in which the upstream evaluates the terms; `None` if it refuses them.
+/// Parses the terms without resolving their labels, in the order in which the API server evaluates
+/// them; `None` if it rejects them.
 pub(crate) fn parse_terms(text: &str) -> Option<Vec<Term<'_>>> {
     let mut terms = split_terms(text);
     terms.sort_unstable();
     terms.into_iter().filter(|term| !term.is_empty()).map(parse_term).collect()
 }
 
-/// Splits at the commas that no backslash precedes.
+/// Splits at commas without a backslash before them.
 fn split_terms(text: &str) -> Vec<&str> {
     let mut escaped = false;
     text.split(|character| match character {
@@ -135,7 +138,8 @@ fn split_terms(text: &str) -> Vec<&str> {
     .collect()
 }
 
-/// Splits at the first operator. `!` alone is none, so the first `=` decides, with what stands beside it.
+/// Splits at the first operator. `!` alone is not an operator, so the first `=` and its neighbours
+/// decide.
 fn parse_term(term: &str) -> Option<Term<'_>> {
     let (left, right) = term.split_once('=')?;
     let (label, equal, right) = match left.strip_suffix('!') {
@@ -145,7 +149,8 @@ fn parse_term(term: &str) -> Option<Term<'_>> {
     Some(Term { label, equal, value: unescape(right)? })
 }
 
-/// Removes the escapes of `\`, `,` and `=`; `None` for any other escape, and for those characters bare.
+/// Removes the escapes of `\`, `,` and `=`; `None` for any other escape, and for an unescaped `,`
+/// or `=`.
 fn unescape(text: &str) -> Option<String> {
     let mut value = String::with_capacity(text.len());
     let mut characters = text.chars();

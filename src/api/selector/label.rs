@@ -1,45 +1,47 @@
-//! Label selectors (semantics.md §7.3).
+//! Label selectors (`docs/semantics.md` §7.3).
 //!
-//! The lexer and the parser take the turns that the upstream's take, odd ones included: `a in (b,c,)` selects
-//! the empty value as well, and `a in (b,,)` is refused.
+//! Lexer and parser follow those of the API server in unusual cases, too: `a in (b,c,)` also
+//! selects the empty value, and `a in (b,,)` is rejected.
 
 use smallvec::SmallVec;
 
-/// A parsed label selector: a conjunction of requirements. The default one matches everything.
+/// A parsed label selector: a conjunction of requirements. The default matches everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LabelSelector {
     requirements: Vec<Requirement>,
 }
 
 impl LabelSelector {
-    /// Parses the text of `labelSelector`; `None` if the upstream would refuse it.
+    /// Parses the text of `labelSelector`; `None` if the API server would reject it.
     pub fn parse(text: &str) -> Option<Self> {
-        // The upstream's lexer takes a NUL for the end of a token; nobody needs that, so it is forwarded.
+        // The API server's lexer ends a token at a NUL byte. No real selector has one, so it is
+        // forwarded.
         if text.contains('\0') {
             return None;
         }
         Parser::new(text).selector()
     }
 
-    /// Whether it matches everything by having no requirement.
+    /// Whether it has no requirement and so matches everything.
     pub fn is_empty(&self) -> bool {
         self.requirements.is_empty()
     }
 
-    /// How many comparisons it may take to see whether labels match.
+    /// Returns the maximum number of comparisons for one object.
     pub fn terms(&self) -> usize {
         self.requirements.iter().map(|requirement| requirement.condition.terms()).sum()
     }
 
-    /// Whether labels match, of which `value_of` tells one by its key.
+    /// Whether the labels match; `value_of` returns the value of a key.
     pub fn matches<'a>(&self, value_of: impl Fn(&str) -> Option<&'a str>) -> bool {
         self.requirements
             .iter()
             .all(|requirement| requirement.condition.holds(value_of(&requirement.key)))
     }
 
-    /// The requirements as authorization knows them, in the order in which they were written: a key, an operator, and values sorted and
-    /// without repetition. `>` and `<`, for which it has no operator, are left out (semantics.md §12.3).
+    /// Returns the requirements in the form of authorization and in the order of the text: a key,
+    /// an operator, and sorted values without duplicates. `>` and `<`, for which authorization has
+    /// no operator, are left out (`docs/semantics.md` §12.3).
     pub(crate) fn for_authorization(
         &self,
     ) -> impl Iterator<Item = (&str, LabelOperator, &[Box<str>])> {
@@ -70,7 +72,7 @@ pub enum LabelOperator {
 }
 
 impl LabelOperator {
-    /// The word in Kubernetes' objects.
+    /// Returns the word that Kubernetes' objects use.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::DoesNotExist => "DoesNotExist",
@@ -81,14 +83,15 @@ impl LabelOperator {
     }
 }
 
-/// What one key must satisfy.
+/// A condition on the value of one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Requirement {
     key: Box<str>,
     condition: Condition,
 }
 
-/// The operators that differ in meaning: `=` and `==` are `In` of one value, `!=` is `NotIn` of one.
+/// The operators with different meanings: `=` and `==` are `In` with one value, `!=` is `NotIn`
+/// with one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Condition {
     Absent,
@@ -121,7 +124,8 @@ impl Condition {
     }
 }
 
-/// Keywords are words to the lexer; the parser knows them where an operator may stand.
+/// The tokens. Keywords are words for the lexer; the parser knows them in the position of an
+/// operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Token<'a> {
     Close,
@@ -138,7 +142,7 @@ enum Token<'a> {
 
 struct Parser<'a> {
     rest: &'a str,
-    /// The next token, already taken off `rest`.
+    /// The next token, already removed from `rest`.
     next: Token<'a>,
 }
 
@@ -196,7 +200,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// The one value of `=` and its like; nothing stands for the empty string.
+    /// Parses the value of `=`, `==`, `!=`, `>` or `<`. A missing value is the empty string.
     fn value(&mut self) -> Option<Box<str>> {
         match self.next {
             Token::End | Token::Comma => Some("".into()),
@@ -208,7 +212,8 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// `(a,b)`, where a gap stands for the empty string. Two commas are one gap, so that a third token must follow.
+    /// Parses `(a,b)`, where a gap stands for the empty string. Two commas are one gap and must be
+    /// followed by another token than `)`.
     fn values(&mut self) -> Option<SmallVec<[Box<str>; 1]>> {
         if self.advance() != Token::Open {
             return None;
@@ -246,7 +251,7 @@ impl<'a> Parser<'a> {
         Some(values)
     }
 
-    /// Takes the next token and reads the one after it.
+    /// Returns the next token and reads the one after it.
     fn advance(&mut self) -> Token<'a> {
         self.rest = self.rest.trim_start_matches([' ', '\t', '\r', '\n']);
         let (token, length) = scan(self.rest);
@@ -255,7 +260,7 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// The token at the front of a text, and its length in bytes. The longest symbol wins.
+/// Returns the token at the start of a text, and its length in bytes. The longest symbol wins.
 fn scan(text: &str) -> (Token<'_>, usize) {
     match text.as_bytes() {
         [] => (Token::End, 0),
@@ -277,7 +282,7 @@ fn scan(text: &str) -> (Token<'_>, usize) {
 
 const END_OF_WORD: [char; 11] = ['=', '!', '(', ')', ',', '>', '<', ' ', '\t', '\r', '\n'];
 
-/// A label key: a name, or a DNS subdomain, a slash and a name.
+/// Whether `key` is a label key: a name, or a DNS subdomain, a slash and a name.
 fn is_qualified_name(key: &str) -> bool {
     match key.split_once('/') {
         None => is_name(key),
@@ -285,12 +290,13 @@ fn is_qualified_name(key: &str) -> bool {
     }
 }
 
-/// A label value: a name or nothing.
+/// Whether `value` is a label value: a name or empty.
 fn is_label_value(value: &str) -> bool {
     value.is_empty() || is_name(value)
 }
 
-/// Letters, digits and `-_.` within, at most [`NAME_BYTES_MAX`].
+/// Whether `name` begins and ends with a letter or digit, has only these and `-_.` between, and at
+/// most [`NAME_BYTES_MAX`] bytes.
 fn is_name(name: &str) -> bool {
     let bytes = name.as_bytes();
     let (Some(first), Some(last)) = (bytes.first(), bytes.last()) else {
@@ -302,7 +308,8 @@ fn is_name(name: &str) -> bool {
         && bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(byte))
 }
 
-/// Dotted lower-case parts, at most [`SUBDOMAIN_BYTES_MAX`] together.
+/// Whether `domain` consists of dotted lower-case parts with at most [`SUBDOMAIN_BYTES_MAX`] bytes
+/// in total.
 fn is_dns_subdomain(domain: &str) -> bool {
     let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     domain.len() <= SUBDOMAIN_BYTES_MAX
@@ -313,10 +320,10 @@ fn is_dns_subdomain(domain: &str) -> bool {
         })
 }
 
-/// Kubernetes' limit on names and values in labels.
+/// Kubernetes' limit for names and values in labels, in bytes.
 const NAME_BYTES_MAX: usize = 63;
 
-/// Kubernetes' limit on the prefix of a label's key (RFC 1123).
+/// Kubernetes' limit for the prefix of a label's key (RFC 1123), in bytes.
 const SUBDOMAIN_BYTES_MAX: usize = 253;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The annotation that ends the initial events, put into a bookmark and taken out of it.
+//! Adds the initial-events-end annotation to a bookmark, or removes it.
 
 use std::cmp::Ordering;
 
@@ -6,7 +6,7 @@ use super::parse::{ANNOTATION, parse_bookmark};
 use crate::codec::protobuf::wire::{Field, Fields, push_head};
 use crate::codec::{protobuf, splice};
 
-/// Takes the annotation out.
+/// Removes the annotation.
 pub(super) fn remove(object: &[u8]) -> Option<Vec<u8>> {
     if protobuf::is_protobuf(object) {
         remove_from_protobuf(object)
@@ -15,12 +15,12 @@ pub(super) fn remove(object: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-/// Puts the annotation in where the upstream's encoder would.
+/// Adds the annotation in the position in which the API server's encoder would write it.
 pub(super) fn add(object: &[u8]) -> Option<Vec<u8>> {
     if protobuf::is_protobuf(object) { add_to_protobuf(object) } else { add_to_json(object) }
 }
 
-/// With the annotation goes the whole `annotations` if nothing else was in it.
+/// Also removes `annotations` if the annotation was the only one.
 fn remove_from_json(object: &[u8]) -> Option<Vec<u8>> {
     let text = std::str::from_utf8(object).ok()?;
     let lone = format!(r#""annotations":{{{ANNOTATION_PAIR}}}"#);
@@ -34,7 +34,7 @@ fn remove_from_json(object: &[u8]) -> Option<Vec<u8>> {
 fn add_to_json(object: &[u8]) -> Option<Vec<u8>> {
     let text = std::str::from_utf8(object).ok()?;
     if let Some((before, after)) = text.split_once(r#""annotations":{"#) {
-        // Keys of a map are sorted; the annotations a zero object carries are few.
+        // The keys of a map are sorted. A zero object has few annotations.
         let (pairs, rest) = after.split_once('}')?;
         let mut pairs: Vec<_> = pairs.split(',').filter(|pair| !pair.is_empty()).collect();
         pairs.push(ANNOTATION_PAIR);
@@ -47,7 +47,7 @@ fn add_to_json(object: &[u8]) -> Option<Vec<u8>> {
     let end = if text.starts_with(r#"{"apiVersion":"#) {
         text.replacen(r#""metadata":{"#, &format!(r#""metadata":{{{annotations},"#), 1)
     } else {
-        // Past the closing quote of the digits.
+        // The position after the closing quote of the digits.
         let digits_end = parse_bookmark(object)?.layout.resource_version.end() + 1;
         let (before, after) = text.split_at_checked(digits_end)?;
         format!("{before},{annotations}{after}")
@@ -76,7 +76,8 @@ fn remove_from_protobuf(object: &[u8]) -> Option<Vec<u8>> {
 fn add_to_protobuf(object: &[u8]) -> Option<Vec<u8>> {
     let layout = parse_bookmark(object)?.layout;
     let metadata = layout.metadata.slice(object);
-    // Before the first field of a higher number, or annotation of a greater key: the upstream sorts both.
+    // Before the first field with a higher number, or the first annotation with a greater key: the
+    // API server sorts both.
     let mut at = metadata.len();
     for field in Fields::new(metadata) {
         let field = field.ok()?;
@@ -121,7 +122,7 @@ fn key_of(pair: &[u8]) -> Option<&[u8]> {
     Some(key)
 }
 
-/// The field of `ObjectMeta`, and the tags of it and of a map's pairs.
+/// The number of `ObjectMeta.annotations`, its tag, and the tags of a map's pairs.
 const ANNOTATIONS: u32 = 12;
 const ANNOTATIONS_TAG: u8 = 0x62;
 const KEY_TAG: u8 = 0x0a;

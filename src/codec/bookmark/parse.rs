@@ -1,10 +1,11 @@
-//! Reads a bookmark.
+//! Parses bookmarks in either encoding.
 
 use crate::api::resource_version::ResourceVersion;
 use crate::codec::object::Layout;
 use crate::codec::protobuf::object::ParsedObject;
 use crate::codec::{json, protobuf};
 
+/// A parsed bookmark.
 pub(super) struct ParsedBookmark {
     pub(super) layout: Layout,
     pub(super) resource_version: ResourceVersion,
@@ -25,4 +26,5 @@ pub(super) fn parse_bookmark(object: &[u8]) -> Option<ParsedBookmark> {
     Some(ParsedBookmark { layout, resource_version, initial_events_end })
 }
 
+/// The annotation that ends the initial events.
 pub(super) const ANNOTATION: &str = "k8s.io/initial-events-end";

@@ -1,4 +1,4 @@
-//! Takes a stream of watch frames apart, wherever its chunks may be cut.
+//! Splits a stream of watch frames, wherever its chunks may be cut.
 
 use bytes::{Buf, Bytes, BytesMut};
 use serde::Deserialize;
@@ -7,13 +7,14 @@ use serde_json::value::RawValue;
 use crate::api::media_type::Encoding;
 use crate::codec::protobuf::wire::Fields;
 
-/// One event as the upstream framed it. `Debug` shows no part of the object.
+/// One event as the API server framed it. `Debug` shows no part of the object.
 #[derive(Clone, PartialEq, Eq)]
 pub struct RawFrame {
     /// `ADDED`, `MODIFIED`, `DELETED`, `BOOKMARK`, `ERROR`, or anything a future upstream may send.
     pub event: Box<str>,
-    /// The bytes of `object`, in protobuf with their envelope; a slice of the frame, to be copied by whoever keeps it. In JSON it may
-    /// be anything that stood where the object should: whoever reads it must not take it for one value before it has come to its end.
+    /// The bytes of `object`, in protobuf with their envelope. A slice of the frame: copy it to
+    /// keep it. In JSON it may be any text in the position of the object; its parser must check
+    /// that it is exactly one value.
     pub object: Bytes,
 }
 
@@ -23,13 +24,13 @@ impl std::fmt::Debug for RawFrame {
     }
 }
 
-/// Why a stream of frames cannot be read on.
+/// Why a stream of frames ended with an error.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum FrameError {
     /// A frame is not a watch event.
     #[error("the upstream sent a watch frame that cannot be read")]
     Malformed,
-    /// A frame is longer than the limit.
+    /// A frame is longer than the limit, in bytes.
     #[error("the upstream sent a watch frame of more than {0} bytes")]
     TooLong(usize),
     /// The stream ended within a frame.
@@ -37,22 +38,22 @@ pub enum FrameError {
     Truncated,
 }
 
-/// Splits a byte stream into frames, wherever the stream's chunks may be cut.
+/// Splits a byte stream into frames, wherever its chunks may be cut.
 #[derive(Debug)]
 pub struct FrameSplitter {
     encoding: Encoding,
     max_bytes: usize,
-    /// The beginning of a frame whose end has not come yet.
+    /// The beginning of an incomplete frame.
     partial: BytesMut,
 }
 
 impl FrameSplitter {
-    /// One that refuses frames of more than `max_bytes`.
+    /// Creates a splitter that rejects frames of more than `max_bytes`.
     pub fn new(encoding: Encoding, max_bytes: usize) -> Self {
         Self { encoding, max_bytes, partial: BytesMut::new() }
     }
 
-    /// Takes the next chunk and appends the frames that it completes.
+    /// Reads the next chunk and appends the frames that it completes.
     pub fn push(&mut self, chunk: Bytes, frames: &mut Vec<RawFrame>) -> Result<(), FrameError> {
         match self.encoding {
             Encoding::Json => self.push_lines(chunk, frames),
@@ -60,7 +61,7 @@ impl FrameSplitter {
         }
     }
 
-    /// Ends the stream: an error if it ended within a frame.
+    /// Ends the stream. Returns an error if it ended within a frame.
     pub fn finish(&self) -> Result<(), FrameError> {
         let rest = match self.encoding {
             Encoding::Json => self.partial.trim_ascii(),
@@ -99,7 +100,7 @@ impl FrameSplitter {
         self.partial.extend_from_slice(chunk);
         while let Some(length) = self.partial.first_chunk().copied() {
             let length = usize::try_from(u32::from_be_bytes(length)).unwrap_or(usize::MAX);
-            // Before anything is kept for a frame that is too long.
+            // Check the length before buffering any of the frame.
             self.check(length)?;
             if self.partial.len() - size_of::<u32>() < length {
                 break;
@@ -115,7 +116,8 @@ impl FrameSplitter {
     }
 }
 
-/// A frame as every API server writes it is known by its ends, and its object is left to be read, once, by whoever takes it.
+/// Parses a JSON frame. The usual form, which every API server writes, is recognized by its
+/// beginning and end. Its object is not parsed here, so that it is parsed once.
 fn parse_line(line: &Bytes) -> Result<RawFrame, FrameError> {
     if let Some((event, object)) = parse_canonical_line(line) {
         return Ok(RawFrame { event: event.into(), object: line.slice_ref(object) });
@@ -132,9 +134,9 @@ fn parse_canonical_line(line: &[u8]) -> Option<(&str, &[u8])> {
     std::str::from_utf8(event).ok().filter(|_| is_plain && is_object).zip(Some(object))
 }
 
-/// A frame in any other words.
+/// Parses a JSON frame in any other form.
 fn parse_any_line(line: &Bytes) -> Result<RawFrame, FrameError> {
-    // What is not known here would be lost on the way.
+    // Reject unknown members: Weir would lose them.
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
     struct Frame<'a> {
@@ -154,7 +156,8 @@ fn parse_event(message: Bytes) -> Result<RawFrame, FrameError> {
     Ok(RawFrame { event: event.into(), object: message.slice_ref(object) })
 }
 
-/// The first `N` fields of a message that has each of them once, and no other: what is not known here would be lost on the way.
+/// Returns the first `N` fields of a message that has each of them once and no other: Weir would
+/// lose unknown fields.
 fn exact_fields<const N: usize>(message: &[u8]) -> Option<[&[u8]; N]> {
     let mut found = [None; N];
     for field in Fields::new(message) {

@@ -1,7 +1,8 @@
-//! One gzip member put together from segments (RFC 1951, RFC 1952).
+//! Joins segments to one gzip member (RFC 1951, RFC 1952).
 //!
-//! A segment is a sequence of deflate's blocks of which none is the last, none refers to what stands before the segment, and
-//! which ends on the boundary of a byte. What stands between segments goes into stored blocks.
+//! A segment is a sequence of deflate blocks. None of them is marked as the last block, none refers
+//! to bytes before the segment, and the segment ends on a byte boundary. The bytes between segments
+//! go into stored blocks.
 
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use bytes::Bytes;
 use super::segment::{Segment, checksum};
 use crate::codec::list::SplicedList;
 
-/// The list, whose segments these are.
+/// Builds the gzip member of `list`, whose runs are compressed in `segments`.
 pub(super) fn build(list: &SplicedList, segments: &[Arc<Segment>]) -> Vec<Bytes> {
     let (head, tail, separator) = (list.head(), list.tail(), list.item_format().separator());
     let mut chunks = Vec::with_capacity(segments.len() * 2 + 2);
@@ -39,7 +40,7 @@ pub(super) fn build(list: &SplicedList, segments: &[Arc<Segment>]) -> Vec<Bytes>
     chunks
 }
 
-/// Appends stored blocks, of which the last one may be the member's last.
+/// Appends stored blocks; `is_last` marks the last one as the last of the member.
 fn store(bytes: &[u8], is_last: bool, out: &mut Vec<u8>) {
     let mut blocks = bytes.chunks(usize::from(u16::MAX)).peekable();
     if blocks.peek().is_none() && is_last {
@@ -51,7 +52,7 @@ fn store(bytes: &[u8], is_last: bool, out: &mut Vec<u8>) {
 }
 
 fn store_block(bytes: &[u8], is_last: bool, out: &mut Vec<u8>) {
-    // Of at most so many.
+    // A block has at most `u16::MAX` bytes.
     let length = u16::try_from(bytes.len()).unwrap_or(u16::MAX);
     out.push(u8::from(is_last));
     out.extend_from_slice(&length.to_le_bytes());
@@ -59,5 +60,5 @@ fn store_block(bytes: &[u8], is_last: bool, out: &mut Vec<u8>) {
     out.extend_from_slice(bytes);
 }
 
-/// Of the fastest compression on an unknown system, as the upstream writes it.
+/// The header for the fastest compression on an unknown system, as the API server writes it.
 const HEADER: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 4, 255];

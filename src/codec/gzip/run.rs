@@ -1,4 +1,13 @@
-//! Runs: neighbouring items of a list that are compressed together.
+//! Runs of neighbouring items of a list, which are compressed together.
+//!
+//! **Ends of runs.** The objects decide where runs end. An object of n bytes ends a run with a
+//! probability of n in [`RUN_BYTES_MEAN`], by the hash of its key, and never before
+//! [`RUN_BYTES_MIN`] or after [`RUN_BYTES_MAX`]. So an object that is added or deleted moves only
+//! the boundaries next to it, and runs of small objects are as long as runs of large ones.
+//!
+//! **Identity.** A run is identified by the format of its items and the ids of its objects, which
+//! no two objects of this process have in common ([`Object::id`]). Two runs are equal only if all
+//! of these are; no hash decides, and no object is kept alive for the comparison.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -6,7 +15,7 @@ use std::sync::Arc;
 use crate::codec::list::ItemFormat;
 use crate::codec::object::Object;
 
-/// What a segment is of.
+/// The identity of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Run {
     format: ItemFormat,
@@ -20,7 +29,7 @@ impl Run {
     }
 }
 
-/// Cuts a list's objects into runs.
+/// Splits a list's objects into runs.
 pub(super) fn runs(
     format: ItemFormat,
     objects: &[Arc<Object>],
@@ -40,15 +49,16 @@ pub(super) fn runs(
     })
 }
 
-/// Whether an object of so many bytes is one that ends runs.
+/// Whether an object of this size ends a run.
 fn is_boundary(object: &Object, bytes: usize) -> bool {
     u64::from(object.key_hash()) < ((bytes as u64) << 32) / RUN_BYTES_MEAN
 }
 
-/// Of plain bytes: what is deflated anew when one of its objects changed, against what each run costs. They come to 145 KiB in the mean, and 5,000
-/// pods to a sixth more bytes than without runs, 96 KiB to a quarter more, 256 KiB to a tenth.
+/// Uncompressed bytes. A smaller mean compresses less again when an object changes; a larger one
+/// needs fewer bytes in total. Runs have 145 KiB on average: 5,000 pods then need a sixth more
+/// bytes than without runs, with 96 KiB a quarter more, and with 256 KiB a tenth more.
 const RUN_BYTES_MEAN: u64 = 96 << 10;
-/// See [`RUN_BYTES_MEAN`].
+/// The minimum length of a run that an object ends, in uncompressed bytes.
 const RUN_BYTES_MIN: usize = 64 << 10;
-/// Runs that no object ends.
+/// The length at which a run ends that no object ended, in uncompressed bytes.
 const RUN_BYTES_MAX: usize = 256 << 10;

@@ -1,19 +1,15 @@
-//! Lists compressed once: runs of neighbouring items are deflated and kept, and lists are put together from them.
+//! A cache of compressed parts of lists, from which compressed lists are joined.
 //!
-//! A list is cut into runs of items. A run is deflated from a fresh state and ends with a sync flush, on the boundary of a byte, so that any runs make
-//! one gzip member together ([`super::member`]). A list of which a few objects changed has all runs but theirs in common with the one before; so have
-//! lists of one namespace, by other selectors, or by pages, as far as they show the same objects side by side.
+//! A list is split into runs of items ([`super::run`]). Each run is deflated once
+//! ([`super::segment`]), and the segments are joined to one gzip member ([`super::member`]). A list
+//! of which a few objects changed has all other runs in common with the previous one. Lists of one
+//! namespace, by other selectors or by pages share runs as far as they have the same objects next
+//! to each other (`docs/decisions/gzip-segments.md`).
 //!
-//! **Where runs end** is decided by the objects themselves: one of n bytes ends a run with a probability of n in [`RUN_BYTES_MEAN`], by the hash of
-//! its key, and never before [`RUN_BYTES_MIN`] or after [`RUN_BYTES_MAX`]. So an object that comes or goes moves no boundary but those beside it, and
-//! runs are as long for small objects as for large ones.
-//!
-//! **What a run is** is told exactly: by how its items are written and by the numbers of its objects, which no two objects of this
-//! process have in common ([`Object::id`]). Two runs are the same only if all of these are; no hash decides, and no object is
-//! kept alive to compare it with.
-//!
-//! **What is kept** is bounded in bytes, and what was not used for longest goes first: the runs of objects that were replaced are
-//! never asked for again. They go after [`IDLE_MAX`] at the latest, as long as somebody calls [`SegmentCache::totals`] now and then. A run is deflated once however many lists want it at the same time.
+//! The cached bytes are bounded, and the least recently used segments are evicted first: runs with
+//! replaced objects are never requested again. A segment is evicted after [`IDLE_MAX`] at the
+//! latest, as long as [`SegmentCache::totals`] is called now and then. A run is deflated once, even
+//! if several lists need it at the same time.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -28,20 +24,20 @@ use super::run::{Run, runs};
 use super::segment::{Deflater, Segment};
 use crate::codec::list::SplicedList;
 
-/// The runs that are kept. Cheap to clone.
+/// The cached segments, by run. Cheap to clone.
 #[derive(Clone)]
 pub struct SegmentCache {
     cache: Cache<Run, Arc<Segment>>,
 }
 
-/// A list of which some segments may be missing.
+/// A list of which some segments may still be missing.
 pub struct PendingList {
     list: SplicedList,
     runs: Vec<(Range<usize>, Option<Arc<Segment>>)>,
 }
 
 impl SegmentCache {
-    /// Keeps so many bytes.
+    /// Creates a cache of at most `bytes_max`.
     pub fn new(bytes_max: usize) -> Self {
         let weigh = |run: &Run, segment: &Arc<Segment>| {
             let bytes =
@@ -51,20 +47,21 @@ impl SegmentCache {
         let cache = Cache::builder()
             .max_capacity(bytes_max as u64)
             .weigher(weigh)
-            // What is new is wanted more than what was wanted often: that may be of objects which are no more.
+            // New segments matter more than frequently used ones, whose objects may no longer
+            // exist.
             .eviction_policy(EvictionPolicy::lru())
             .time_to_idle(IDLE_MAX)
             .build();
         Self { cache }
     }
 
-    /// How many segments are kept, and their bytes with all that is kept beside them.
+    /// Returns the number of cached segments and their bytes, including the overhead.
     pub fn totals(&self) -> (u64, u64) {
         self.cache.run_pending_tasks();
         (self.cache.entry_count(), self.cache.weighted_size())
     }
 
-    /// Looks up what is kept of a list.
+    /// Looks up the segments of a list.
     pub fn look_up(&self, list: SplicedList) -> PendingList {
         let (format, objects) = (list.item_format(), list.objects());
         let runs = runs(format, objects)
@@ -76,8 +73,8 @@ impl SegmentCache {
         PendingList { list, runs }
     }
 
-    /// Deflates what is missing of a list, which is then kept. Takes some milliseconds of CPU per megabyte: not for an async worker. `None` if
-    /// the compressor fails.
+    /// Deflates the missing segments of a list and caches them. Takes some milliseconds of CPU per
+    /// megabyte: do not call it on an async worker. Returns `None` if the compressor fails.
     pub fn complete(&self, pending: &mut PendingList) -> Option<()> {
         let mut deflater = Deflater::new();
         let (format, objects) = (pending.list.item_format(), pending.list.objects());
@@ -93,24 +90,25 @@ impl SegmentCache {
 }
 
 impl PendingList {
-    /// How many segments it has, and how many of them are missing.
+    /// Returns the number of segments, and how many of them are missing.
     pub fn segment_counts(&self) -> (usize, usize) {
         let missing = self.runs.iter().filter(|(_, segment)| segment.is_none()).count();
         (self.runs.len(), missing)
     }
 
-    /// The gzip member; `None` while segments are missing.
+    /// Returns the gzip member; `None` while segments are missing.
     pub fn member(self) -> Option<Vec<Bytes>> {
         let segments: Option<Vec<_>> = self.runs.into_iter().map(|(_, segment)| segment).collect();
         Some(member::build(&self.list, &segments?))
     }
 }
 
-/// How long what nobody asks for is kept: clients that list again after a while find it, and what was deleted does not stay for good.
+/// How long an unused segment is cached. Clients that list again after a while still find it, and
+/// deleted objects do not stay for ever.
 const IDLE_MAX: Duration = Duration::from_secs(600);
 
-/// What a kept segment costs beside its bytes and its objects' numbers: the entry, its place in the order of use, and the allocator's rounding.
-/// Measured generously.
+/// The cost of a cached segment besides its bytes and its objects' ids: the map's node, its place
+/// in the order of use, and the allocator's rounding. An overestimate, as measured.
 const SEGMENT_OVERHEAD_BYTES: usize = 320;
 
 #[cfg(test)]

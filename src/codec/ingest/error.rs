@@ -1,9 +1,9 @@
-//! The error of reading an object of the upstream's.
+//! The error of reading an object from the API server.
 
-/// Why bytes from the upstream could not be taken for an object. Never carries any of the bytes.
+/// Why bytes from the API server are not a usable object. Never contains any of the bytes.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum IngestError {
-    /// Not of the encoding, or not of the expected shape.
+    /// The bytes have another encoding or shape than expected.
     #[error("the upstream sent an object that cannot be read")]
     Malformed,
     /// `metadata.resourceVersion` is missing or not a `u64`: such a resource is never cached.

@@ -1,17 +1,18 @@
-//! The key of an object that was read.
+//! Checks the names of an object that was read.
 
 use super::error::IngestError;
 use crate::api::resource::ApiResource;
 use crate::codec::object::Key;
 
-/// The key of an object, if it has names that a path can have.
+/// Returns the key of an object, if its names can be part of a path.
 pub(in crate::codec) fn key(
     name: &str,
     namespace: &str,
     resource: &ApiResource,
 ) -> Result<Key, IngestError> {
     let named = !name.is_empty() && !name.contains('/') && !namespace.contains('/');
-    // A namespaced resource's object without a namespace would have another key than a client asks for.
+    // Without its namespace, an object of a namespaced resource would have another key than the one
+    // that clients request.
     if named && namespace.is_empty() != resource.namespaced {
         Ok(Key::new(namespace, name))
     } else {

@@ -15,7 +15,7 @@ use crate::api::selectable::FieldSource;
 use crate::codec::ingest::error::IngestError;
 use crate::codec::object::{Layout, Span};
 
-/// The metadata of an object, and where it stands if that was seen on the way.
+/// The metadata of an object, and its position if the pass has found it.
 pub(super) struct FoundMetadata<'a> {
     pub(super) metadata: Metadata<'a>,
     at: Option<Span>,
@@ -38,7 +38,7 @@ impl FoundMetadata<'_> {
     }
 }
 
-/// Where `metadata` stands in an object in which that could not be seen on the way: by a walk of its own.
+/// Finds the position of `metadata` in a pass of its own, if the first pass could not.
 fn find_metadata(body: &[u8]) -> Option<Span> {
     #[derive(Deserialize)]
     struct Located<'a> {
@@ -58,15 +58,16 @@ pub(super) struct Metadata<'a> {
     pub(super) namespace: Option<Text<'a>>,
     #[serde(borrow, rename = "resourceVersion")]
     pub(super) resource_version: Option<&'a RawValue>,
-    /// Sorted, as [`Attrs`] wants them.
+    /// Sorted, as [`Attrs`](crate::codec::attrs::Attrs) requires.
     #[serde(borrow)]
     pub(super) labels: Option<BTreeMap<Text<'a>, Text<'a>>>,
-    /// Of interest in bookmarks only; skipped in objects, where they can be long.
+    /// Only needed in bookmarks. Objects can have long annotations, so they are not parsed.
     #[serde(borrow)]
     pub(super) annotations: Option<&'a RawValue>,
 }
 
-/// A string that is copied only where it has escapes. A bare `Cow` always is, whatever its lifetime.
+/// A string that is copied only if it has escapes. serde always copies a bare `Cow`, whatever its
+/// lifetime.
 #[derive(Deserialize, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Text<'a>(#[serde(borrow)] pub(super) Cow<'a, str>);
 
@@ -74,13 +75,13 @@ pub(super) fn text_or_empty<'a>(text: &'a Option<Text<'_>>) -> &'a str {
     text.as_ref().map_or("", |text| &text.0)
 }
 
-/// Finds the `metadata` of an object, and the raw value of each source that is there, in one pass over its bytes.
+/// Extracts the `metadata` of an object, and the raw value of each source that it has, in one pass.
 pub(super) fn extract<'a>(
     body: &'a [u8],
     sources: &[FieldSource],
     values: &mut [Option<&'a RawValue>],
 ) -> Option<FoundMetadata<'a>> {
-    // What is passed over is not looked at otherwise.
+    // serde_json does not validate UTF-8 in skipped values, so all bytes are checked here.
     let body = std::str::from_utf8(body).ok()?;
     let paths = sources.iter().enumerate().map(|(n, source)| (n, &*source.path)).collect();
     let mut top = MetadataCollector { body, metadata: None, position: MetadataPosition::Unknown };
@@ -92,24 +93,24 @@ pub(super) fn extract<'a>(
     Some(FoundMetadata { metadata: top.metadata?, at })
 }
 
-/// What is found at the top level only.
+/// The state for the top level of an object, where `metadata` is.
 struct MetadataCollector<'a> {
     body: &'a str,
     metadata: Option<Metadata<'a>>,
     position: MetadataPosition,
 }
 
-/// One level of an object, walked for those paths that lead through it.
+/// Visits one level of an object, and descends into the members that paths lead through.
 struct FieldVisitor<'w, 'p, 'a> {
-    /// The paths that remain from here, each with the index of its value.
+    /// The remaining paths from this level, each with the index of its value.
     paths: Paths<'p>,
     values: &'w mut [Option<&'a RawValue>],
-    /// At the top level, where `metadata` goes.
+    /// Set at the top level only.
     top: Option<&'w mut MetadataCollector<'a>>,
 }
 
 impl<'p, 'a> FieldVisitor<'_, 'p, 'a> {
-    /// What remains of the paths through this key, and whether one ends there.
+    /// Returns the rest of the paths through `key`, and whether a path ends there.
     fn descend(&self, key: &str) -> (Paths<'p>, bool) {
         let (mut deeper, mut ends) = (Paths::new(), false);
         for (index, path) in &self.paths {
@@ -122,7 +123,7 @@ impl<'p, 'a> FieldVisitor<'_, 'p, 'a> {
         (deeper, ends)
     }
 
-    /// Hands a value to the paths that end at this key.
+    /// Stores the value of the paths that end at `key`.
     fn store(&mut self, key: &str, raw: &'a RawValue) {
         for (index, path) in &self.paths {
             if let ([step], Some(value)) = (path, self.values.get_mut(*index))
@@ -133,7 +134,8 @@ impl<'p, 'a> FieldVisitor<'_, 'p, 'a> {
         }
     }
 
-    /// A value that no path expects, be it of a type that has no members: what stands below it stays absent.
+    /// Accepts a scalar where a path expects an object: the values below it stay absent. The top
+    /// level must be an object.
     fn skip_scalar<E: Error>(&self) -> Result<(), E> {
         if self.top.is_some() { Err(E::custom("not an object")) } else { Ok(()) }
     }
@@ -201,7 +203,8 @@ impl<'de> Visitor<'de> for FieldVisitor<'_, '_, 'de> {
     }
 }
 
-/// The value of one key, or the first of an array, read only as far as a path leads through it.
+/// The value of one key, or the first element of an array. It is parsed only if a path leads
+/// through it.
 struct ValueSeed<'m, 'w, 'p, 'a> {
     visitor: &'m mut FieldVisitor<'w, 'p, 'a>,
     key: &'m str,
@@ -223,12 +226,13 @@ impl<'de> DeserializeSeed<'de> for ValueSeed<'_, '_, '_, 'de> {
         self.visitor.store(self.key, raw);
         if !paths.is_empty() {
             let visitor = FieldVisitor { paths, values: self.visitor.values, top: None };
-            // It was read once, so it can be read again.
+            // The value has been parsed once, so this cannot fail.
             drop(visitor.deserialize(&mut serde_json::Deserializer::from_str(raw.get())));
         }
         Ok(())
     }
 }
 
-/// What remains of paths, each with the index of its value. No kind has more of them than stand here without an allocation.
+/// The rest of paths, each with the index of its value. No kind has more of them than are stored
+/// without an allocation.
 type Paths<'p> = SmallVec<[(usize, &'p [Box<str>]); 10]>;

@@ -2,18 +2,19 @@
 
 use crate::codec::object::Span;
 
-/// Where `metadata` stands, told by the keys before and after it: a value of serde's that is read does not tell where it stood, and
-/// one that is kept raw to be read later would be passed over twice. Told only where no space stands between, as no upstream writes any.
+/// The position of `metadata`, derived from the keys before and after it. serde does not report the
+/// position of a value that it parses, and a value that is first kept raw would be scanned twice.
+/// Found only if there is no white space between, which no API server writes.
 #[derive(Clone, Copy)]
 pub(super) enum MetadataPosition {
     Unknown,
-    /// Its first byte; what follows it was not seen yet.
+    /// The first byte is known, the end is not.
     From(usize),
     Known(Span),
 }
 
 impl MetadataPosition {
-    /// Of the value of this key, which is one of `body`.
+    /// Returns the position of the value of `key`, a slice of `body`.
     pub(super) fn after_key(body: &str, key: &str) -> Self {
         let begin = offset_in(body.as_bytes(), key).map(|at| at + key.len() + "\":".len());
         let begin = begin.filter(|begin| {
@@ -23,7 +24,7 @@ impl MetadataPosition {
         begin.map_or(Self::Unknown, Self::From)
     }
 
-    /// The same, once the next key was read.
+    /// Returns the position after the next key was parsed.
     pub(super) fn before_key(self, body: &str, key: &str) -> Self {
         let Self::From(begin) = self else { return self };
         let end = offset_in(body.as_bytes(), key).and_then(|at| at.checked_sub(",\"".len()));
@@ -33,7 +34,7 @@ impl MetadataPosition {
         }))
     }
 
-    /// The same, where no key followed.
+    /// Returns the position if no key followed.
     pub(super) fn at_the_end_of(self, body: &str) -> Option<Span> {
         let Self::From(begin) = self else {
             return if let Self::Known(span) = self { Some(span) } else { None };
@@ -53,7 +54,7 @@ impl MetadataPosition {
     }
 }
 
-/// Where a part of `whole` begins in it; `None` if it is not a part of it.
+/// Returns the offset of `part` in `whole`; `None` if it is not a slice of it.
 pub(super) fn offset_in(whole: &[u8], part: &str) -> Option<usize> {
     let offset = (part.as_ptr() as usize).checked_sub(whole.as_ptr() as usize)?;
     (offset + part.len() <= whole.len()).then_some(offset)

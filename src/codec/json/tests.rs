@@ -1,4 +1,4 @@
-//! Tests of the extraction, and the objects that other modules' tests are made with.
+//! Tests of reading objects in JSON, and the objects and resources for the tests of other modules.
 
 use std::sync::Arc;
 
@@ -46,7 +46,7 @@ fn an_indented_object_is_refused() {
 }
 
 #[test]
-fn what_is_read_of_a_pod() {
+fn a_pod_is_read() {
     let pod = object(POD.as_bytes(), &pods()).unwrap();
     assert_eq!(pod.key.as_str(), "ns1/p");
     assert_eq!(pod.resource_version, ResourceVersion(9999));
@@ -95,7 +95,7 @@ fn custom_resources_keep_their_bytes() {
 }
 
 #[test]
-fn metadata_is_found_however_it_is_written() {
+fn metadata_is_found_in_any_form() {
     let metadata = r#"{"name":"w","namespace":"n","resourceVersion":"5","labels":{"a":"{\"}}"}}"#;
     for text in [
         r#"{"apiVersion":"example.com/v1","metadata":@,"spec":{"color":"red","n":3}}"#,
@@ -131,7 +131,7 @@ fn fields_of_another_type_are_absent() {
 }
 
 #[test]
-fn what_is_not_one_object_is_refused() {
+fn bytes_that_are_not_one_object_are_rejected() {
     let text = String::from_utf8(config_map("a", 1).body.to_vec()).unwrap();
     let invalid = text.replace("\"a\"", "\"a\",\"x\":\"\u{e9}\"").into_bytes();
     let invalid: Vec<u8> = invalid.into_iter().filter(|byte| *byte != 0xa9).collect();
@@ -168,7 +168,8 @@ fn unusable_objects_are_refused() {
         refuse(r#"{"name":"a/b","namespace":"n","resourceVersion":"1"}"#),
         IngestError::Name
     );
-    // A namespaced resource's object without a namespace would have another key than a client asks for.
+    // Without its namespace, an object of a namespaced resource would have another key than the one
+    // that clients request.
     assert_eq!(refuse(r#"{"name":"p","resourceVersion":"1"}"#), IngestError::Name);
     assert_eq!(refuse("3"), IngestError::Malformed);
     let other_order =
@@ -178,7 +179,8 @@ fn unusable_objects_are_refused() {
 }
 
 proptest! {
-    /// The metadata is spliced as it stands: what another reader finds in either is the same.
+    /// The metadata is spliced unchanged: another parser finds the same in the object and in the
+    /// view.
     #[test]
     fn spliced_metadata_is_that_of_the_object(
         name in "[a-z]{1,9}",

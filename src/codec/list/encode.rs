@@ -1,4 +1,4 @@
-//! Lists spliced together for a client.
+//! Encodes lists for clients.
 
 use std::sync::Arc;
 
@@ -13,8 +13,9 @@ use crate::codec::object::Object;
 use crate::codec::protobuf::wire::{field_len, push_head};
 use crate::codec::protobuf::{self, UNKNOWN_RAW_TAG, UNKNOWN_TAIL};
 
-/// Splices a list, in JSON compact and with its trailing newline, exactly as the upstream writes it for the resource's shape
-/// (semantics.md §3.6, §5.3). What is returned makes the bytes as they are taken.
+/// Encodes a list, in JSON compact and with its trailing newline, as the API server writes it for
+/// the shape of the resource (`docs/semantics.md` §3.6, §5.3). The result creates its bytes when
+/// they are read.
 pub fn encode(
     resource: &ApiResource,
     form: Form,
@@ -33,7 +34,8 @@ pub fn encode(
     SplicedList::new(format, head, objects, items_bytes, tail)
 }
 
-/// What stands before the first object, the length of all among it, and after the last.
+/// Returns the bytes before the first object, including the length of all objects, and after the
+/// last.
 fn protobuf_envelope(
     resource: &ApiResource,
     format: ItemFormat,
@@ -51,7 +53,7 @@ fn protobuf_envelope(
     (head, UNKNOWN_TAIL.to_vec())
 }
 
-/// A list's metadata as the upstream encodes it.
+/// Encodes the metadata of a list as the API server does.
 fn encode_meta(meta: &ListMeta) -> Vec<u8> {
     let message = protobuf::ListMeta {
         self_link: Some(String::new()),
@@ -64,7 +66,7 @@ fn encode_meta(meta: &ListMeta) -> Vec<u8> {
     message.encode_to_vec()
 }
 
-/// What stands before the first object and after the last.
+/// Returns the bytes before the first object and after the last.
 fn envelope(
     resource: &ApiResource,
     view: View,
@@ -74,7 +76,7 @@ fn envelope(
     let api_version = resource.gvr.api_version();
     let list_kind = &resource.list_kind;
     match (view, resource.shape) {
-        // A typed nil slice, unlike the objects' own lists.
+        // The API server writes a typed nil slice here, unlike in lists of whole objects.
         (View::Metadata, _) if is_empty => {
             let head = typed_head(PARTIAL_OBJECT_METADATA_LIST, META_V1, meta);
             (head + "null", "}\n".to_owned())
@@ -100,9 +102,9 @@ fn envelope(
     }
 }
 
-/// Up to the value of `items`.
+/// Returns the beginning of a typed list, up to the value of `items`.
 fn typed_head(list_kind: &str, api_version: &str, meta: &ListMeta) -> String {
-    // A token is base64url: nothing in it needs an escape.
+    // A token is base64url, so it needs no escapes.
     let ListMeta { resource_version, continue_token, .. } = meta;
     let token = if continue_token.is_empty() {
         String::new()

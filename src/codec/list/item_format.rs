@@ -1,4 +1,4 @@
-//! How a list writes its items.
+//! The format of a list's items.
 
 use bytes::Bytes;
 
@@ -7,7 +7,7 @@ use crate::codec::object::Object;
 use crate::codec::protobuf::wire::{field_len, push_head};
 use crate::codec::rope::RopeBuilder;
 
-/// How a list writes its items.
+/// The encoding and the view in which a list writes its items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ItemFormat {
     pub(crate) encoding: Encoding,
@@ -15,7 +15,7 @@ pub struct ItemFormat {
 }
 
 impl ItemFormat {
-    /// What stands between two items.
+    /// Returns the bytes between two items.
     pub(crate) fn separator(self) -> &'static [u8] {
         match self.encoding {
             Encoding::Json => b",",
@@ -23,7 +23,7 @@ impl ItemFormat {
         }
     }
 
-    /// How long an item is, separators aside.
+    /// Returns the length of an item without separators.
     pub(crate) fn len(self, object: &Object) -> usize {
         let length = object.list_item(self.view).len();
         match self.encoding {
@@ -45,7 +45,7 @@ impl ItemFormat {
         item.write(out);
     }
 
-    /// Appends an item, or only its beginning if it is to be cut; what must follow is returned.
+    /// Appends an item, or only its beginning if `is_cut`. Returns the rest.
     pub(super) fn append_to(
         self,
         object: &Object,
@@ -64,7 +64,7 @@ impl ItemFormat {
     }
 }
 
-/// The rest of an item that does not go into one piece.
+/// The rest of an item that does not fit into one piece.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PartialItem {
     pub(super) middle: Bytes,

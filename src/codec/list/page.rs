@@ -1,4 +1,4 @@
-//! A list as Weir reads and writes it.
+//! The contents of a list that was read, and the metadata of one to be written.
 
 use crate::api::resource_version::ResourceVersion;
 use crate::codec::object::Object;
@@ -10,17 +10,17 @@ pub struct ListPage {
     pub resource_version: ResourceVersion,
     /// The token for the next page; empty on the last.
     pub continue_token: String,
-    /// The objects, each in an allocation of its own.
+    /// The objects, each in its own allocation.
     pub objects: Vec<Object>,
 }
 
-/// What a list says of itself (semantics.md §3.2).
+/// The metadata of a list (`docs/semantics.md` §3.2).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ListMeta {
     /// The list's resourceVersion.
     pub resource_version: ResourceVersion,
     /// The token for the next page; empty on the last.
     pub continue_token: String,
-    /// How many objects follow this page; only with a token and without selectors.
+    /// How many objects follow this page; present only with a token and without selectors.
     pub remaining_item_count: Option<u64>,
 }

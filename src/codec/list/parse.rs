@@ -1,4 +1,4 @@
-//! Parses a whole list.
+//! Parses lists as a whole.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -17,7 +17,8 @@ use crate::codec::ingest::{self, IngestError};
 use crate::codec::protobuf;
 use crate::codec::protobuf::wire::Fields;
 
-/// Takes a whole list body apart. The order of its keys or fields does not matter, but one that is not known does: it would be lost.
+/// Parses the whole body of a list. The order of its keys or fields does not matter. An unknown key
+/// or field is an error, since Weir would lose it.
 pub fn parse(
     body: &Bytes,
     resource: &ApiResource,
@@ -112,7 +113,7 @@ impl<'de> Visitor<'de> for RawListVisitor {
                 "kind" | "apiVersion" => {
                     map.next_value::<IgnoredAny>()?;
                 }
-                // What a list made here would lack.
+                // Weir would lose it.
                 _ => return Err(A::Error::custom("not a member of a list")),
             }
         }
@@ -120,6 +121,6 @@ impl<'de> Visitor<'de> for RawListVisitor {
     }
 }
 
-/// The fields of every list, but of one kind that is never asked for upstream.
+/// The fields of every list that Weir requests.
 const LIST_META: u32 = 1;
 const ITEMS: u32 = 2;

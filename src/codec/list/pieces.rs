@@ -1,4 +1,4 @@
-//! The bytes of a list, in pieces.
+//! The bytes of a list, created piece by piece.
 
 use std::sync::Arc;
 use std::vec;
@@ -9,7 +9,7 @@ use super::item_format::{ItemFormat, PartialItem};
 use crate::codec::object::Object;
 use crate::codec::rope::{PIECE_BYTES, Rope, RopeBuilder};
 
-/// A list's bytes, in ropes of at most [`PIECE_BYTES`].
+/// An iterator over a list's bytes, in ropes of at most [`PIECE_BYTES`].
 #[derive(Clone, Debug)]
 pub struct Pieces {
     format: ItemFormat,
@@ -17,7 +17,7 @@ pub struct Pieces {
     objects: vec::IntoIter<Arc<Object>>,
     tail: Vec<u8>,
     partial: PartialItem,
-    /// Whether an item stands before the next one.
+    /// Whether a separator comes before the next item.
     needs_separator: bool,
     remaining: usize,
 }
@@ -34,21 +34,21 @@ impl Pieces {
         Self { format, head, objects, tail, partial, needs_separator: false, remaining }
     }
 
-    /// How many bytes were not handed out yet.
+    /// Returns the number of bytes that were not returned yet.
     pub fn len(&self) -> usize {
         self.remaining
     }
 
-    /// Whether all was handed out.
+    /// Whether all bytes were returned.
     pub fn is_empty(&self) -> bool {
         self.remaining == 0
     }
 
-    /// Appends the next item if there is room for it.
+    /// Appends the next item if it fits. Returns whether it did.
     fn push_item(&mut self, object: &Object, builder: &mut RopeBuilder) -> bool {
         let separator = if self.needs_separator { self.format.separator() } else { b"" };
         let bytes = separator.len() + self.format.len(object);
-        // One that does not go into any piece is copied from piece to piece.
+        // An item that is larger than a piece is copied piece by piece.
         let is_cut = bytes > PIECE_BYTES;
         let needed = if is_cut { HEADS_BYTES_MAX } else { bytes };
         if !builder.is_empty() && builder.len() + needed > PIECE_BYTES {
@@ -60,12 +60,12 @@ impl Pieces {
         true
     }
 
-    /// Appends what there is room for of the item that was cut; whether there was any.
+    /// Appends as much of the partial item as fits. Returns whether there was room.
     fn push_partial(&mut self, builder: &mut RopeBuilder) -> bool {
-        // What needs_separator the last part goes with it.
+        // The tail goes into the same piece as the last part.
         let room = PIECE_BYTES.saturating_sub(builder.len() + self.partial.tail.len());
         let part = self.partial.middle.split_to(room.min(self.partial.middle.len()));
-        // A shared part would keep all of it.
+        // A shared part would keep the whole object alive.
         builder.buffer().extend_from_slice(&part);
         if self.partial.middle.is_empty() {
             let PartialItem { tail, .. } = std::mem::take(&mut self.partial);
@@ -104,5 +104,6 @@ impl Iterator for Pieces {
     }
 }
 
-/// Room for what stands before an item's own bytes: a separator, tags, lengths, and the kind of a metadata-only view.
+/// Room for the bytes before an item's own bytes: a separator, tags, lengths, and the kind of a
+/// metadata-only view.
 const HEADS_BYTES_MAX: usize = 256;

@@ -1,7 +1,9 @@
-//! Takes a list in JSON apart while it comes, wherever its chunks may be cut, so that neither the whole of it nor its end is waited for.
+//! Parses a list in JSON while it arrives, wherever its chunks may be cut, without buffering all of
+//! it.
 //!
-//! What is found out here is only where items begin and end, by brackets and strings. An item is then read, to its end, by who takes it
-//! ([`ingest::list_item`]), and what stands around the items as a list without any: nothing is believed that was not parsed.
+//! The reader itself only finds where items begin and end, by counting brackets and strings. Each
+//! item is then parsed completely ([`ingest::list_item`]), and the bytes around the items are
+//! parsed as a list without items. So no byte is accepted that was not parsed.
 
 use super::page::ListPage;
 use super::parse::parse_json;
@@ -9,30 +11,30 @@ use crate::api::resource::{ApiResource, Representation};
 use crate::codec::ingest::{self, IngestError};
 use crate::codec::object::Object;
 
-/// Why a list cannot be read on. Never carries any of it.
+/// Why reading a list failed. Never contains any of its bytes.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum ListError {
-    /// Not a list, or one of its items is no object.
+    /// The bytes are not a list, or an item is not an object.
     #[error(transparent)]
     Ingest(#[from] IngestError),
-    /// An item, or what stands around them, is longer than the limit.
+    /// An item, or the part around the items, is longer than the limit, in bytes.
     #[error("the upstream sent a list item of more than {0} bytes")]
     TooLong(usize),
 }
 
-/// See the module.
+/// Parses a list while it arrives.
 #[derive(Debug)]
 pub struct ListReader {
     item_bytes_max: usize,
     position: Position,
     value: ValueScanner,
-    /// The list without its items.
+    /// The bytes of the list without its items.
     envelope: Vec<u8>,
-    /// The beginning of an item whose end has not come yet.
+    /// The beginning of an incomplete item.
     partial: Vec<u8>,
 }
 
-/// Where in the list the next byte stands.
+/// The position of the next byte in the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Position {
     /// Before the items or after them.
@@ -47,7 +49,7 @@ enum Position {
     Next,
 }
 
-/// How deep within a value of JSON the next byte stands.
+/// The nesting of the next byte within a JSON value.
 #[derive(Debug, Default)]
 struct ValueScanner {
     depth: usize,
@@ -56,7 +58,7 @@ struct ValueScanner {
 }
 
 impl ListReader {
-    /// One that refuses items of more than so many bytes.
+    /// Creates a reader that rejects items of more than `item_bytes_max`.
     pub fn new(item_bytes_max: usize) -> Self {
         Self {
             item_bytes_max,
@@ -67,7 +69,7 @@ impl ListReader {
         }
     }
 
-    /// Takes the next chunk and gives the objects that it completes.
+    /// Reads the next chunk and passes each object that it completes to `take`.
     pub fn push(
         &mut self,
         mut chunk: &[u8],
@@ -86,10 +88,11 @@ impl ListReader {
         Ok(())
     }
 
-    /// Ends the list: what it says of itself, without any objects. An error if it ended before its end.
+    /// Ends the list and returns its metadata, without objects. Returns an error if the list is
+    /// incomplete.
     pub fn finish(&self, resource: &ApiResource) -> Result<ListPage, ListError> {
         let page = parse_json(&self.envelope, resource, Representation::Json)?;
-        // An array of another name was taken for what it is not.
+        // Objects here would be from an array that was not `items`.
         if self.position == Position::Envelope && page.objects.is_empty() {
             Ok(page)
         } else {
@@ -97,7 +100,7 @@ impl ListReader {
         }
     }
 
-    /// Keeps what stands around the items, up to where they begin.
+    /// Buffers the bytes around the items, up to the first item.
     fn read_envelope<'a>(&mut self, chunk: &'a [u8]) -> Result<&'a [u8], ListError> {
         let mut rest = chunk;
         while let Some((byte, after)) = rest.split_first() {
@@ -116,7 +119,7 @@ impl ListReader {
         Ok(&[])
     }
 
-    /// One byte between two items.
+    /// Reads one byte between two items.
     fn read_separator<'a>(&mut self, chunk: &'a [u8]) -> Result<&'a [u8], ListError> {
         let Some((byte, rest)) = chunk.split_first() else { return Ok(chunk) };
         self.position = match (byte, self.position) {
@@ -167,18 +170,18 @@ impl ValueScanner {
             (true, b'\\') => self.escaped = true,
             (_, b'"') => self.in_string = !self.in_string,
             (false, b'{' | b'[') => self.depth += 1,
-            // One too many is found by who reads it.
+            // The parser of the item finds a bracket too many.
             (false, b'}' | b']') => self.depth = self.depth.saturating_sub(1),
             _ => {}
         }
     }
 
-    /// How many of the next bytes belong to the value, if it ends in them.
+    /// Returns how many of `bytes` belong to the value, if it ends in them.
     fn end(&mut self, bytes: &[u8]) -> Option<usize> {
         let mut rest = bytes;
         while let Some((byte, mut after)) = rest.split_first() {
             if self.in_string && !self.escaped {
-                // Most of an object is strings.
+                // Most bytes of an object are in strings.
                 (_, after) = rest.split_at_checked(memchr::memchr2(b'"', b'\\', rest)?)?;
                 let (found, beyond) = after.split_first()?;
                 self.take(*found);
@@ -195,14 +198,15 @@ impl ValueScanner {
     }
 }
 
-/// Whether the bracket at the end opens the value of a key `items`. One that only ends so, written with an escape, is not known to a list either.
+/// Whether the bracket at the end opens the value of a key `items`. A key that is written with an
+/// escape and only ends in `items` is rejected when the envelope is parsed.
 fn opens_items(envelope: &[u8]) -> bool {
     let key = envelope.strip_suffix(b"[").map(<[u8]>::trim_ascii_end);
     let key = key.and_then(|key| key.strip_suffix(b":")).map(<[u8]>::trim_ascii_end);
     key.is_some_and(|key| key.ends_with(br#""items""#))
 }
 
-/// A list says little of itself: its kind and version, its resourceVersion and perhaps a token.
+/// The limit for the part around the items: kind, version, resourceVersion and perhaps a token.
 const ENVELOPE_BYTES_MAX: usize = 64 * 1024;
 
 #[cfg(test)]
@@ -213,7 +217,7 @@ mod tests {
     use crate::codec::json::tests::{config_maps, widgets};
     use crate::codec::list::tests::WIDGET_LIST;
 
-    /// What comes of a text that is cut at these places: the names, and how it ended.
+    /// Reads a text that is cut at these positions. Returns the objects and the page.
     fn read(
         text: &str,
         cuts: &[usize],
@@ -255,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_of_nothing_is_one() {
+    fn an_empty_list_is_read() {
         for items in ["[]", "null", "[ ]", "\n[\n]\n"] {
             let text = format!(r#"{{"metadata":{{"resourceVersion":"7"}},"items" : {items}}}"#);
             let (objects, page) = read(&text, &[], &config_maps()).unwrap();
@@ -264,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_list_is_refused() {
+    fn malformed_lists_are_rejected() {
         let one = r#"{"metadata":{"name":"a","namespace":"n","resourceVersion":"9"}}"#;
         let list =
             |items: &str| format!(r#"{{"metadata":{{"resourceVersion":"7"}},"items":[{items}]}}"#);
@@ -299,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_kept_without_a_bound() {
+    fn buffers_are_bounded() {
         let long = "x".repeat(1024);
         let item = format!(r#"{{"items":[{{"k":"{long}"#);
         assert_eq!(read(&item, &[], &config_maps()).unwrap_err(), ListError::TooLong(1024));
@@ -310,7 +314,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_reads_what_the_whole_is_read_as(
+        fn a_list_in_chunks_reads_like_the_whole(
             values in prop::collection::vec(r#"[a-z"\\\[\]{},: é]{0,12}"#, 0..6),
             cuts in prop::collection::vec(any::<usize>(), 0..12),
         ) {

@@ -1,9 +1,10 @@
-//! A list put together from what stands before its items, the items, and what stands after; and its bytes, made as they are taken.
+//! A list of references to objects, whose bytes are created when they are read.
 //!
-//! What waits for a client are references to the objects and the few bytes around them, no copy of the list; a piece is spliced when the
-//! connection has room for it, and shares the objects' own bytes. So the same list for many clients is in memory once, and a client that takes
-//! long holds on to no more than the objects that it was promised and that were replaced since. That is at most what a copy would
-//! be, and [`crate::codec::rope`] keeps it so for what was handed out.
+//! While a list waits for a client, it holds references to the objects and the few bytes around
+//! them, not a copy. A piece is spliced when the connection has room for it, and shares the
+//! objects' own bytes. So the same list for many clients is in memory once, and a slow client keeps
+//! alive only the objects of its list that were replaced meanwhile. That is at most the size of a
+//! copy; for pieces that were returned already, [`crate::codec::rope`] keeps the same bound.
 
 use std::sync::Arc;
 
@@ -14,7 +15,7 @@ use super::pieces::Pieces;
 use crate::codec::object::Object;
 use crate::codec::rope::Rope;
 
-/// A list; see the module.
+/// An encoded list: the bytes before and after its items, and references to its objects.
 #[derive(Clone, Debug)]
 pub struct SplicedList {
     format: ItemFormat,
@@ -25,7 +26,7 @@ pub struct SplicedList {
 }
 
 impl SplicedList {
-    /// Of items whose lengths come to `items_bytes`, separators aside.
+    /// Creates a list. `items_bytes` is the length of all items without separators.
     pub(super) fn new(
         format: ItemFormat,
         head: Vec<u8>,
@@ -38,33 +39,33 @@ impl SplicedList {
         Self { format, head, objects, tail, length }
     }
 
-    /// How many bytes it has. Never none.
+    /// Returns its length in bytes, which is never zero.
     #[expect(clippy::len_without_is_empty, reason = "there is always an envelope")]
     pub fn len(&self) -> usize {
         self.length
     }
 
-    /// How its items are written.
+    /// Returns the format of its items.
     pub fn item_format(&self) -> ItemFormat {
         self.format
     }
 
-    /// The objects that are its items.
+    /// Returns the objects that are its items.
     pub fn objects(&self) -> &[Arc<Object>] {
         &self.objects
     }
 
-    /// What stands before the first item.
+    /// Returns the bytes before the first item.
     pub fn head(&self) -> &[u8] {
         &self.head
     }
 
-    /// What stands after the last item.
+    /// Returns the bytes after the last item.
     pub fn tail(&self) -> &[u8] {
         &self.tail
     }
 
-    /// All of it in one.
+    /// Returns all bytes in one vector.
     pub fn concat(self) -> Vec<u8> {
         let mut all = Vec::with_capacity(self.length);
         for mut piece in self {
@@ -102,7 +103,7 @@ mod tests {
     use crate::codec::list::{ListMeta, encode};
     use crate::codec::rope::{PIECE_BYTES, SHARED_BYTES_MIN};
 
-    /// Mostly of some KB, some tiny, some larger than a piece.
+    /// Mostly some KB, some tiny, some larger than a piece.
     fn size() -> impl Strategy<Value = usize> {
         prop_oneof![0..200_usize, 1_000..6_000_usize, 30_000..70_000_usize, 130_000..300_000_usize]
     }
@@ -141,7 +142,7 @@ mod tests {
                 prop_assert!(piece.remaining() <= PIECE_BYTES);
                 length += piece.remaining();
                 prop_assert_eq!(left.len(), expected.len() - length);
-                // However large its frames are, what h2 asks for at a time is one.
+                // h2 reads one frame at a time, whatever the size of its frames.
                 while piece.has_remaining() {
                     let mut slices = [IoSlice::new(&[]); 16];
                     let count = piece.chunks_vectored(&mut slices);

@@ -1,4 +1,4 @@
-//! Tests of parsing and encoding whole lists.
+//! Tests of parsing and encoding whole lists, and objects for the tests of other modules.
 
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ fn a_built_in_list_goes_through_unchanged() {
     assert_eq!(joined(&config_maps(), page), text);
 }
 
-/// As custom resources are listed: keys in order, so that the list's metadata stands at its end.
+/// The list of a custom resource: its keys are sorted, so that its metadata is at the end.
 pub(super) const WIDGET_LIST: &str = concat!(
     r#"{"apiVersion":"example.com/v1","items":[{"apiVersion":"example.com/v1","kind":"Widget","#,
     r#""metadata":{"name":"w","namespace":"n","resourceVersion":"5"},"spec":{"color":"red"}}],"#,
@@ -70,7 +70,7 @@ fn an_empty_list_has_empty_items() {
 }
 
 #[test]
-fn metadata_lists_are_typed_whatever_the_resource() {
+fn metadata_lists_are_typed_for_all_resources() {
     let item = r#"{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"name":"w","namespace":"n","resourceVersion":"5"}}"#;
     let one = format!("[{item}]");
     for items in ["null", &one] {
@@ -113,7 +113,7 @@ fn a_list_without_a_numeric_resource_version_is_refused() {
     }
 }
 
-/// A list's item whose name and resourceVersion are made of a number.
+/// Returns a list item whose name and resourceVersion are made from a number.
 pub(crate) fn config_map(encoding: Encoding, number: usize, data: &str) -> Arc<Object> {
     let (name, version) = (format!("n{number:06}"), (number + 1).to_string());
     let object = match encoding {

@@ -5,44 +5,44 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-/// `namespace/name`, or `name` for a cluster-scoped object. Its byte order is the order of every list
-/// (semantics.md §3.1: `-` and `.` sort before `/`, so this is not the order of the tuple). A clone shares it, as the
-/// store's maps do.
+/// `namespace/name`, or `name` for a cluster-scoped object. Lists are in the byte order of their
+/// keys (`docs/semantics.md` §3.1: `-` and `.` sort before `/`, so this is not the order of the
+/// tuple). A clone shares the allocation.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key(Arc<str>);
 
 impl Key {
-    /// Joins the two; an empty namespace stands for none.
+    /// Joins namespace and name; an empty namespace means none.
     pub fn new(namespace: &str, name: &str) -> Self {
         if namespace.is_empty() {
             Self(name.into())
         } else {
-            // On the stack, so that the key is the only allocation.
+            // Joined on the stack, so that the key is the only allocation.
             let mut joined = SmallVec::<[u8; JOINED_BYTES]>::new();
             joined.extend_from_slice(namespace.as_bytes());
             joined.push(b'/');
             joined.extend_from_slice(name.as_bytes());
-            // What is joined of strings is one.
+            // The joined bytes are valid UTF-8, as both parts are.
             Self(std::str::from_utf8(&joined).unwrap_or_default().into())
         }
     }
 
-    /// The joined form, shared.
+    /// Returns the shared joined form.
     pub fn shared(&self) -> &Arc<str> {
         &self.0
     }
 
-    /// The joined form.
+    /// Returns the joined form.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The namespace; empty for a cluster-scoped object.
+    /// Returns the namespace; empty for a cluster-scoped object.
     pub fn namespace(&self) -> &str {
         self.0.split_once('/').map_or("", |(namespace, _)| namespace)
     }
 
-    /// The name.
+    /// Returns the name.
     pub fn name(&self) -> &str {
         self.0.split_once('/').map_or(&*self.0, |(_, name)| name)
     }
@@ -54,5 +54,5 @@ impl fmt::Debug for Key {
     }
 }
 
-/// A namespace of up to 63 bytes and a name of the usual length; the longest has 253.
+/// Enough for a namespace of 63 bytes and a name of usual length; the longest name has 253.
 const JOINED_BYTES: usize = 256;

@@ -1,14 +1,15 @@
-//! Where the parts of an object's bytes are.
+//! The positions of the parts of an object's bytes.
 
 use crate::api::media_type::Encoding;
 
-/// Where the parts of an object's bytes stand.
+/// The positions of the parts of an object's bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Layout {
-    /// What the bytes are.
+    /// The encoding of the bytes.
     pub encoding: Encoding,
-    /// What a list item is made of. In JSON the rest after `{"kind":"Pod","apiVersion":"v1",`, to be led by `{`, or all of a custom
-    /// resource; in protobuf the object within its envelope.
+    /// The part that a list item contains. In JSON the rest after
+    /// `{"kind":"Pod","apiVersion":"v1",`, to be preceded by `{`, or all of a custom resource; in
+    /// protobuf the object within its envelope.
     pub item: Span,
     /// The value of `metadata`: an object in JSON, an `ObjectMeta` in protobuf.
     pub metadata: Span,
@@ -16,27 +17,27 @@ pub struct Layout {
     pub resource_version: Span,
 }
 
-/// A part of an object's bytes. Neither number is above 4 GiB, which no object comes near.
+/// A part of an object's bytes. Objects are far smaller than 4 GiB.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Span {
-    /// Where it begins, in bytes.
+    /// The offset of its first byte.
     pub start: u32,
-    /// How long it is, in bytes.
+    /// Its length in bytes.
     pub length: u32,
 }
 
 impl Span {
-    /// `None` if a number is too large.
+    /// Creates a span; `None` if a number is too large.
     pub fn new(start: usize, length: usize) -> Option<Self> {
         Some(Self { start: u32::try_from(start).ok()?, length: u32::try_from(length).ok()? })
     }
 
-    /// The part of these bytes; empty if it is none.
+    /// Returns this part of `bytes`; empty if it is out of range.
     pub fn slice(self, bytes: &[u8]) -> &[u8] {
         bytes.get(self.start as usize..self.end()).unwrap_or_default()
     }
 
-    /// Where it ends.
+    /// Returns the offset after its last byte.
     pub fn end(self) -> usize {
         self.start as usize + self.length as usize
     }

@@ -3,12 +3,12 @@
 use bytes::Bytes;
 use prost::Message;
 
-/// Whether these bytes are an object in protobuf.
+/// Whether `bytes` are an object in protobuf.
 pub fn is_protobuf(bytes: &[u8]) -> bool {
     bytes.starts_with(MAGIC)
 }
 
-/// What stands in the envelope before the tag of the raw object.
+/// Returns the bytes of the envelope before the tag of the raw object.
 pub fn envelope_head(api_version: &str, kind: &str) -> Vec<u8> {
     let type_meta =
         TypeMeta { api_version: Some(api_version.to_owned()), kind: Some(kind.to_owned()) };
@@ -16,7 +16,8 @@ pub fn envelope_head(api_version: &str, kind: &str) -> Vec<u8> {
     [MAGIC, &unknown.encode_to_vec()].concat()
 }
 
-/// Reads an envelope: its kind, and the object in it without a copy; `None` if it is none.
+/// Decodes an envelope. Returns its type and the object in it without a copy; `None` if the bytes
+/// are not an envelope.
 pub fn decode_envelope(bytes: &Bytes) -> Option<(TypeMeta, Bytes)> {
     let message = bytes.strip_prefix(MAGIC)?;
     let unknown = Unknown::decode(bytes.slice_ref(message)).ok()?;
@@ -34,10 +35,10 @@ pub struct TypeMeta {
     pub kind: Option<String>,
 }
 
-/// `runtime.Unknown`: the envelope's message.
+/// `runtime.Unknown`, the message of the envelope.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct Unknown {
-    /// What `raw` is.
+    /// The type of `raw`.
     #[prost(message, optional, tag = "1")]
     pub type_meta: Option<TypeMeta>,
     /// The encoded object.
@@ -51,9 +52,9 @@ pub struct Unknown {
     pub content_type: Option<String>,
 }
 
-/// What leads every object.
+/// The first bytes of every object.
 pub const MAGIC: &[u8] = b"k8s\0";
-/// What ends every object: empty `contentEncoding` and `contentType` of [`Unknown`].
+/// The last bytes of every object: empty `contentEncoding` and `contentType` of [`Unknown`].
 pub const UNKNOWN_TAIL: &[u8] = &[0x1a, 0x00, 0x22, 0x00];
 /// The tag of [`Unknown::raw`].
 pub const UNKNOWN_RAW_TAG: u8 = 0x12;

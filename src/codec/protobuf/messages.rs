@@ -14,7 +14,7 @@ pub struct ListMeta {
     /// The token for the next page.
     #[prost(string, optional, tag = "3")]
     pub continue_token: Option<String>,
-    /// A pointer in Go: absent where there is none.
+    /// A pointer in Go, so it may be absent.
     #[prost(int64, optional, tag = "4")]
     pub remaining_item_count: Option<i64>,
 }
@@ -28,13 +28,13 @@ pub struct Status {
     /// `Failure`.
     #[prost(string, optional, tag = "2")]
     pub status: Option<String>,
-    /// For people.
+    /// The message for people.
     #[prost(string, optional, tag = "3")]
     pub message: Option<String>,
-    /// For programs.
+    /// The machine-readable reason.
     #[prost(string, optional, tag = "4")]
     pub reason: Option<String>,
-    /// What it is about.
+    /// The object or resource of the failure.
     #[prost(message, optional, tag = "5")]
     pub details: Option<StatusDetails>,
     /// The HTTP status.
@@ -54,7 +54,7 @@ pub struct StatusDetails {
     /// The resource's kind.
     #[prost(string, optional, tag = "3")]
     pub kind: Option<String>,
-    /// Why, one by one.
+    /// The single causes.
     #[prost(message, repeated, tag = "4")]
     pub causes: Vec<StatusCause>,
     /// Seconds after which a retry may help.
@@ -68,10 +68,10 @@ pub struct StatusDetails {
 /// `metav1.StatusCause`.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct StatusCause {
-    /// The kind of cause.
+    /// The machine-readable reason of the cause.
     #[prost(string, optional, tag = "1")]
     pub reason: Option<String>,
-    /// For people.
+    /// The message for people.
     #[prost(string, optional, tag = "2")]
     pub message: Option<String>,
     /// The field that caused it.

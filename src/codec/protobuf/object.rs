@@ -1,7 +1,8 @@
-//! Reads out of an object's protobuf what the cache needs, and nothing more.
+//! Reads objects in protobuf.
 //!
-//! Every object of Kubernetes has its `ObjectMeta` as field 1. What can't be spliced later (an envelope that is not the
-//! expected one, a metadata twice, lengths written longer than needed) is refused here.
+//! Only the values that a cache needs are extracted. Every object of Kubernetes has its
+//! `ObjectMeta` as field 1. An object that could not be spliced later (another envelope than
+//! expected, a second metadata field, lengths that are encoded longer than needed) is an error.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -26,7 +27,7 @@ impl From<Malformed> for IngestError {
     }
 }
 
-/// Takes an object as GET and WATCH show it, copying the bytes into an allocation of its own.
+/// Reads an object in the form of GET and WATCH. Copies the bytes into their own allocation.
 pub(crate) fn object(
     bytes: &[u8],
     resource: &ApiResource,
@@ -35,14 +36,14 @@ pub(crate) fn object(
     ingest(Bytes::copy_from_slice(bytes), resource, representation)
 }
 
-/// Takes an object as a LIST shows it, giving it the envelope that list items lack.
+/// Reads an object in the form of a LIST, and adds the envelope that list items lack.
 pub(crate) fn list_item(
     raw: &[u8],
     resource: &ApiResource,
     representation: Representation,
 ) -> Result<Object, IngestError> {
     let head = expected_head(resource, representation);
-    // To the byte: what is over would be kept with the object.
+    // The exact capacity: any excess would be kept with the object.
     let mut body = Vec::with_capacity(head.len() + field_len(raw.len()) + UNKNOWN_TAIL.len());
     body.extend_from_slice(&head);
     push_head(&mut body, UNKNOWN_RAW_TAG, raw.len());
@@ -69,7 +70,7 @@ fn ingest(
         return Err(IngestError::Malformed);
     }
     let read = ParsedObject::parse(&body)?;
-    // Nothing may stand between, or a list item would lack it.
+    // Nothing may be between head and item, since a list item would lack it.
     let item = read.layout.item;
     if item.start as usize != head.len() + 1 + length_len(item.length as usize) {
         return Err(IngestError::Malformed);
@@ -87,7 +88,7 @@ fn ingest(
     Ok(Object::new(key, resource_version, attrs, body, layout))
 }
 
-/// What is read of an object or bookmark.
+/// The values that are extracted from an object or bookmark.
 pub(crate) struct ParsedObject<'a> {
     pub(crate) layout: Layout,
     name: &'a str,
@@ -98,7 +99,7 @@ pub(crate) struct ParsedObject<'a> {
 }
 
 impl<'a> ParsedObject<'a> {
-    /// Reads an object in its envelope.
+    /// Parses an object in its envelope.
     pub(crate) fn parse(body: &'a [u8]) -> Result<Self, Malformed> {
         let message = body.strip_prefix(MAGIC).ok_or(Malformed)?;
         let (raw, raw_at) = single_field(message, UNKNOWN_RAW)?.ok_or(Malformed)?;
@@ -141,7 +142,8 @@ impl<'a> ParsedObject<'a> {
     }
 }
 
-/// The bytes of a field that must stand there once at most, written as a splice writes it, and where they begin.
+/// Returns the bytes of a field that must occur at most once and be encoded as a splice encodes it,
+/// and their offset.
 fn single_field(message: &[u8], number: u32) -> Result<Option<(&[u8], usize)>, Malformed> {
     let mut found = None;
     for field in Fields::new(message) {
@@ -156,7 +158,7 @@ fn single_field(message: &[u8], number: u32) -> Result<Option<(&[u8], usize)>, M
     Ok(found)
 }
 
-/// A pair of a `map<string, string>`.
+/// Parses a pair of a `map<string, string>`.
 fn map_pair(message: &[u8]) -> Result<(&str, &str), Malformed> {
     let (mut key, mut value) = ("", "");
     for field in Fields::new(message) {
@@ -170,7 +172,8 @@ fn map_pair(message: &[u8]) -> Result<(&str, &str), Malformed> {
     Ok((key, value))
 }
 
-/// The values of the selectable fields, in one walk. Of one whose path is not known it is empty, and never asked for.
+/// Returns the values of the selectable fields, found in one pass. A field whose path is not known
+/// is empty and never used.
 fn fields<'a>(raw: &'a [u8], sources: &[FieldSource]) -> Result<Vec<Cow<'a, str>>, Malformed> {
     let mut values = vec![None; sources.len()];
     let paths = sources.iter().enumerate();
@@ -180,7 +183,7 @@ fn fields<'a>(raw: &'a [u8], sources: &[FieldSource]) -> Result<Vec<Cow<'a, str>
     Ok(values.map(|(source, value)| source.rule.value_of_scalar(value)).collect())
 }
 
-/// What remains of paths of field numbers, each with the index of its value.
+/// The rest of paths of field numbers, each with the index of its value.
 type Paths<'p> = SmallVec<[(usize, &'p [u32]); 10]>;
 
 /// Finds the last value at each path.
@@ -220,11 +223,11 @@ fn walk<'a>(
     Ok(())
 }
 
-/// `raw` of `Unknown`.
+/// The field `raw` of `Unknown`.
 const UNKNOWN_RAW: u32 = 2;
-/// `metadata` of every object.
+/// The field `metadata` of every object.
 const METADATA: u32 = 1;
-/// Of `ObjectMeta`.
+/// Fields of `ObjectMeta`.
 const NAME: u32 = 1;
 const NAMESPACE: u32 = 3;
 const RESOURCE_VERSION: u32 = 6;

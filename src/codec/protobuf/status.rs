@@ -7,7 +7,7 @@ use super::envelope::{MAGIC, TypeMeta, Unknown, decode_envelope};
 use super::messages::{ListMeta, Status, StatusDetails};
 use crate::api::status;
 
-/// A Status as the upstream encodes it, in its envelope.
+/// Encodes a Status in its envelope, as the API server does.
 pub fn encode_status(status: &status::Status) -> Bytes {
     let empty = || Some(String::new());
     let seconds = status.retry_after_seconds.filter(|seconds| *seconds > 0);
@@ -46,7 +46,7 @@ pub fn encode_status(status: &status::Status) -> Bytes {
     [MAGIC, &unknown.encode_to_vec()].concat().into()
 }
 
-/// Reads a Status in its envelope.
+/// Decodes a Status in its envelope.
 pub fn decode_status(bytes: &[u8]) -> Option<Status> {
     let (type_meta, raw) = decode_envelope(&Bytes::copy_from_slice(bytes))?;
     if type_meta.kind.as_deref() != Some("Status") {

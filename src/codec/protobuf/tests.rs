@@ -1,4 +1,4 @@
-//! Objects in protobuf against an encoder of the tests' own, and the bytes of a real API server.
+//! Tests of protobuf, against an encoder of their own and the bytes of a real API server.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::codec::list;
 use crate::codec::object::Object;
 use crate::codec::splice;
 
-/// `ObjectMeta` as far as the tests need it; its maps are sorted, as the upstream sorts them.
+/// The part of `ObjectMeta` that the tests need. Its maps are sorted, as the API server sorts them.
 #[derive(Clone, PartialEq, Message)]
 struct ObjectMeta {
     #[prost(string, optional, tag = "1")]
@@ -64,12 +64,12 @@ fn config_map(metadata: ObjectMeta, data: &str) -> Vec<u8> {
     ConfigMap { metadata: Some(metadata), data }.encode_to_vec()
 }
 
-/// A list's item.
+/// Returns a list item.
 pub(crate) fn config_map_item(name: &str, resource_version: &str, data: &str) -> Vec<u8> {
     config_map(meta(name, resource_version), data)
 }
 
-/// The envelope as the upstream writes it.
+/// Encodes an envelope as the API server does.
 fn envelope(api_version: &str, kind: &str, raw: &[u8]) -> Vec<u8> {
     let type_meta =
         TypeMeta { api_version: Some(api_version.to_owned()), kind: Some(kind.to_owned()) };
@@ -130,7 +130,8 @@ fn list_items_and_objects_become_the_same() {
     assert_eq!(object.list_item(METADATA).to_vec(), partial(&meta("a", "9999")));
 }
 
-/// The number's length changes those of all that holds it, also where they cross the sizes of a length's own encoding.
+/// The length of the number changes the lengths of all fields that contain it, also where they
+/// cross the sizes of a length's own encoding.
 #[test]
 fn an_object_that_left_gets_the_events_resource_version() {
     for length in (0..200).chain(16_150..16_400) {
@@ -155,7 +156,7 @@ fn an_object_that_left_gets_the_events_resource_version() {
 }
 
 #[test]
-fn metadata_that_crosses_the_size_of_a_length_is_spliced_too() {
+fn metadata_that_crosses_the_size_of_a_length_is_spliced() {
     for length in (0..130).chain(16_200..16_400) {
         let with = |number: &str| ObjectMeta {
             annotations: BTreeMap::from([("a".to_owned(), "y".repeat(length))]),
@@ -175,7 +176,7 @@ fn metadata_that_crosses_the_size_of_a_length_is_spliced_too() {
 
 #[test]
 fn lists_go_through_unchanged() {
-    // semantics.md §5.3.
+    // The example of `docs/semantics.md` §5.3.
     let empty = b"k8s\0\x0a\x13\x0a\x02v1\x12\x0dConfigMapList\x12\x0c\x0a\x0a\x0a\0\x12\x041234\x1a\0\x1a\0\x22\0";
     let pages: &[(&[u8], usize)] = &[(empty, 0), (&two(), 2)];
     for (body, count) in pages {
@@ -228,7 +229,7 @@ fn the_order_of_a_lists_fields_does_not_matter() {
     };
     let page = parse(&raw).unwrap();
     assert_eq!((page.resource_version, page.objects.len()), (ResourceVersion(12), 1));
-    // What a list made here would lack: another field, and metadata twice.
+    // Weir would lose these: another field, and a second metadata field.
     for more in [&b"\x1a\x01x"[..], b"\x0a\x03\x1a\x01t"] {
         let refused = parse(&[&raw, more].concat()).unwrap_err();
         assert_eq!(refused, IngestError::Malformed);
@@ -255,13 +256,13 @@ fn metadata_lists_are_of_bare_objects() {
     };
     let expected = envelope("meta.k8s.io/v1", "PartialObjectMetadataList", &raw.encode_to_vec());
     assert_eq!(encoded, expected);
-    // As such they are read of custom resources.
+    // The metadata of custom resources is read in this form.
     let read = list::parse(&encoded.into(), &widgets(), Representation::MetadataProtobuf).unwrap();
     assert_eq!(read.objects[0].in_view(METADATA).to_vec(), read.objects[0].body);
 }
 
 #[test]
-fn what_cannot_be_spliced_is_refused() {
+fn objects_that_cannot_be_spliced_are_rejected() {
     let good = envelope("v1", "ConfigMap", &config_map(meta("a", "9"), "v"));
     assert!(read(&good, &config_maps()).is_ok());
     let refused = |bytes: &[u8]| read(bytes, &config_maps()).unwrap_err();
@@ -272,17 +273,17 @@ fn what_cannot_be_spliced_is_refused() {
     let raw = config_map(meta("a", "9"), "v");
     let twice = envelope("v1", "ConfigMap", &[&raw[..], &raw].concat());
     assert_eq!(refused(&twice), IngestError::Malformed);
-    // Something between the kind and the object: another kind, a field of no number that a decoder takes.
+    // Fields between the kind and the object: another kind, and a field number that is invalid.
     let (head, rest) = good.split_at(envelope_head("v1", "ConfigMap").len());
     let other = Unknown { type_meta: Some(TypeMeta::default()), ..Unknown::default() };
     for between in [&other.encode_to_vec()[..], b"\x1a\0", b"\x80\x80\x80\x80\x20\0"] {
         assert_eq!(refused(&[head, between, rest].concat()), IngestError::Malformed);
     }
-    // A length of two bytes where one would do.
+    // A length of two bytes where one suffices.
     let metadata = meta("a", "9").encode_to_vec();
     let long = [&[0x0a, 0x80 | metadata.len() as u8, 0][..], &metadata].concat();
     assert_eq!(refused(&envelope("v1", "ConfigMap", &long)), IngestError::Malformed);
-    // Fields of the envelope between the kind and the object, known and unknown ones.
+    // Fields of the envelope between the kind and the object, known and unknown.
     for between in [&b"\x1a\0"[..], b"\x4a\x01x", b"\x0a\x04\x0a\x02v2"] {
         let mut body = [&envelope_head("v1", "ConfigMap"), between].concat();
         wire::push_head(&mut body, UNKNOWN_RAW_TAG, raw.len());
@@ -353,7 +354,7 @@ fn statuses_are_read_as_they_are_written() {
     assert_eq!(read.message.as_deref(), Some(written.message.as_str()));
     assert_eq!(read.details.unwrap().retry_after_seconds, Some(1));
     assert_eq!(decode_status(b"{}"), None);
-    // As kube-apiserver 1.36 wrote it.
+    // From kube-apiserver 1.36.
     let real = b"k8s\0\x0a\x0c\x0a\x02v1\x12\x06Status\x12U\x0a\x06\x0a\0\x12\0\x1a\0\x12\x07Failure\x1a\x1bconfigmaps \"nope\" not found\x22\x08NotFound*\x18\x0a\x04nope\x12\0\x1a\x0aconfigmaps(\0\x32\0\x30\x94\x03\x1a\0\x22\0";
     let read = decode_status(real).unwrap();
     assert_eq!((read.code, read.reason.as_deref()), (Some(404), Some("NotFound")));
@@ -384,7 +385,7 @@ proptest! {
         let left = frame::encode_left_selector(&object, ResourceVersion(number), View::Full);
         let expected = envelope("v1", "ConfigMap", &config_map(moved, &data));
         prop_assert_eq!(&left[..], &watch_event("DELETED", expected)[..]);
-        // The frame is taken apart again.
+        // The splitter returns the object of the frame.
         let mut frames = Vec::new();
         let mut splitter = FrameSplitter::new(Encoding::Protobuf, 1 << 20);
         let frame = frame::encode(EventType::Modified, &object, METADATA);

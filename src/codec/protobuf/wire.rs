@@ -1,9 +1,10 @@
-//! A reader of protobuf's wire format that tells where each field stands, and the writing of lengths.
+//! A parser of protobuf's wire format that reports the position of each field, and functions that
+//! write lengths.
 //!
-//! It reads any bytes without panic and without allocation. Positions are what the splices of [`crate::codec::splice`] need, and
-//! what no decoder of messages tells.
+//! The parser accepts any bytes without panicking and without allocating. The splices of
+//! [`crate::codec::splice`] need positions, which decoders of messages do not report.
 
-/// Bytes that are no protobuf message, or not the expected one.
+/// The bytes are not a protobuf message, or not the expected one.
 #[derive(Clone, Copy, Debug, thiserror::Error, PartialEq, Eq)]
 #[error("not a protobuf message")]
 pub struct Malformed;
@@ -15,7 +16,7 @@ pub enum Value<'a> {
     Varint(u64),
     /// A string, bytes or message.
     Bytes(&'a [u8]),
-    /// Eight or four bytes, of which Kubernetes has none that Weir reads.
+    /// Eight or four bytes. Weir reads no such field.
     Fixed,
 }
 
@@ -26,14 +27,14 @@ pub struct Field<'a> {
     pub number: u32,
     /// Its value.
     pub value: Value<'a>,
-    /// Where its tag stands in the message.
+    /// The offset of its tag in the message.
     pub start: usize,
-    /// Where its value stands: of [`Value::Bytes`] the first byte after the length.
+    /// The offset of its value; for [`Value::Bytes`], of the first byte after the length.
     pub value_start: usize,
 }
 
 impl<'a> Field<'a> {
-    /// The bytes of a string, bytes or message.
+    /// Returns the bytes of a string, bytes or message.
     pub fn bytes(&self) -> Result<&'a [u8], Malformed> {
         match self.value {
             Value::Bytes(bytes) => Ok(bytes),
@@ -41,19 +42,19 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// A string.
+    /// Returns a string.
     pub fn text(&self) -> Result<&'a str, Malformed> {
         std::str::from_utf8(self.bytes()?).map_err(|_| Malformed)
     }
 
-    /// Whether tag and length are written in as few bytes as possible, so that a splice may write them anew.
+    /// Whether tag and length have the shortest encoding, which is the one that a splice writes.
     pub fn is_minimal(&self) -> bool {
         let Value::Bytes(bytes) = self.value else { return false };
         self.number < 16 && self.value_start - self.start == 1 + length_len(bytes.len())
     }
 }
 
-/// The fields of a message, in the order in which they stand. Ends after an error.
+/// An iterator over the fields of a message, in their order. It ends after an error.
 #[derive(Clone, Debug)]
 pub struct Fields<'a> {
     message: &'a [u8],
@@ -61,7 +62,7 @@ pub struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    /// The fields of this message.
+    /// Creates an iterator over the fields of `message`.
     pub fn new(message: &'a [u8]) -> Self {
         Self { message, at: 0 }
     }
@@ -83,7 +84,7 @@ impl<'a> Fields<'a> {
                 Value::Bytes(self.take(length)?)
             }
             5 => self.skip(4)?,
-            // Groups, which Kubernetes never had, and what does not exist.
+            // Groups, which Kubernetes never used, and undefined wire types.
             _ => return Err(Malformed),
         };
         Ok(Field { number, value, start, value_start })
@@ -106,7 +107,7 @@ impl<'a> Fields<'a> {
             let byte = *self.message.get(self.at).ok_or(Malformed)?;
             self.at += 1;
             let bits = u64::from(byte & 0x7f);
-            // The tenth byte has room for one bit.
+            // The tenth byte has one significant bit.
             if shift == 63 && bits > 1 {
                 return Err(Malformed);
             }
@@ -134,12 +135,12 @@ impl<'a> Iterator for Fields<'a> {
     }
 }
 
-/// How many bytes a length takes.
+/// Returns the number of bytes that encode a length.
 pub fn length_len(length: usize) -> usize {
     prost::length_delimiter_len(length)
 }
 
-/// Appends the tag (one byte) and the length of a field whose value follows.
+/// Appends the tag (one byte) and the length of a field; its value must follow.
 pub fn push_head(out: &mut impl Extend<u8>, tag: u8, length: usize) {
     out.extend([tag]);
     let mut rest = length;
@@ -154,7 +155,8 @@ fn low_bits(length: usize) -> u8 {
     u8::try_from(length & 0x7f).unwrap_or_default()
 }
 
-/// How long a field of this value's length is with its tag (one byte) and length.
+/// Returns the length of a field with a value of this length, including its tag (one byte) and
+/// length.
 pub fn field_len(length: usize) -> usize {
     1 + length_len(length) + length
 }

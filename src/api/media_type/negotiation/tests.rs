@@ -1,4 +1,4 @@
-//! Media types negotiated, against semantics.md.
+//! Tests of content negotiation, with expectations from `docs/semantics.md` §8.
 
 use proptest::prelude::*;
 
@@ -118,7 +118,7 @@ fn accept_is_negotiated_as_upstream() {
 }
 
 #[test]
-fn metadata_only_kinds_are_bound_to_their_verb() {
+fn metadata_only_kinds_must_fit_the_verb() {
     let list = METADATA.replace("Metadata;", "MetadataList;");
     for (accept, get, listed) in
         [(METADATA, METADATA_JSON, None), (list.as_str(), None, METADATA_JSON)]
@@ -162,7 +162,7 @@ fn errors_are_encoded_as_the_first_clause_without_a_conversion() {
         let form = error_form(&headers(&[(ACCEPT, accept)]), &Query::parse(query));
         (form.encoding, form.pretty)
     };
-    // Nothing that an error can be.
+    // An error has no metadata-only form.
     assert_eq!(form(METADATA, ""), (Encoding::Json, true));
     assert_eq!(form(&format!("{METADATA},application/json"), ""), (Encoding::Json, false));
     assert_eq!(form("application/json", "pretty=1"), (Encoding::Json, true));
@@ -200,7 +200,7 @@ fn only_the_first_line_counts() {
 }
 
 #[test]
-fn people_get_indented_json() {
+fn curl_and_browsers_get_indented_json() {
     let rows = [
         ("", "curl/8.5.0", PRETTY),
         ("", "Wget/1.21", PRETTY),
@@ -272,7 +272,7 @@ proptest! {
         );
     }
 
-    /// JSON alone, in whatever order and quality, is JSON.
+    /// Clauses that all mean JSON give JSON, in any order and with any quality.
     #[test]
     fn clauses_that_all_mean_json_are_json(
         clauses in proptest::collection::vec(

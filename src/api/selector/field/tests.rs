@@ -1,4 +1,4 @@
-//! Field selectors parsed and matched.
+//! Tests of parsing and matching field selectors.
 
 use proptest::prelude::*;
 
@@ -60,7 +60,7 @@ fn terms_are_read_as_upstream() {
 }
 
 #[test]
-fn what_the_upstream_refuses_is_none() {
+fn a_selector_that_the_upstream_rejects_is_none() {
     for text in [
         "a", "a!", "a=b,c", "a=b=c", "a===b", "a!==b", "a=!=b", r"a=\x", r"a=b\", "a in (b)", " ",
         r"a=b\ ", "a>1",
@@ -71,7 +71,7 @@ fn what_the_upstream_refuses_is_none() {
 }
 
 #[test]
-fn labels_must_be_the_kinds() {
+fn a_label_must_be_one_of_the_resource() {
     let fields = pods();
     for text in ["spec.color=x", "=x", " metadata.name=x", "Metadata.name=x", "status=x", "a!=b"] {
         assert_eq!(FieldSelector::parse(text, &fields), None, "{text}");
@@ -127,7 +127,7 @@ fn a_missing_value_counts_as_empty_and_a_cluster_scoped_object_has_no_namespace(
 }
 
 #[test]
-fn requirements_are_told() {
+fn requirements_are_returned() {
     let parse = |text| FieldSelector::parse(text, &pods()).unwrap();
     assert!(parse(",").is_empty());
     assert!(FieldSelector::default().is_empty());
@@ -153,7 +153,7 @@ proptest! {
     }
 
     #[test]
-    fn an_escaped_value_comes_back(value in any::<String>()) {
+    fn an_escaped_value_is_unescaped(value in any::<String>()) {
         let escaped = value.replace('\\', r"\\").replace(',', r"\,").replace('=', r"\=");
         let text = format!("metadata.name={escaped}");
         let selector = FieldSelector::parse(&text, &pods()).unwrap();

@@ -1,4 +1,4 @@
-//! Label selectors parsed and matched.
+//! Tests of parsing and matching label selectors.
 
 use proptest::prelude::*;
 
@@ -95,7 +95,7 @@ fn selectors_match_as_upstream() {
 }
 
 #[test]
-fn what_the_upstream_refuses_is_none() {
+fn a_selector_that_the_upstream_rejects_is_none() {
     let long = "a".repeat(64);
     let long_prefix = format!("{}/x", "a.".repeat(127));
     for text in [
@@ -168,7 +168,7 @@ fn what_the_upstream_refuses_is_none() {
 }
 
 #[test]
-fn the_longest_names_are_taken() {
+fn the_longest_names_are_accepted() {
     let name = "a".repeat(63);
     let prefix = format!("{}a", "a.".repeat(126));
     assert_eq!(prefix.len(), 253);
@@ -198,7 +198,7 @@ proptest! {
         values in proptest::collection::vec("[a-c]{0,1}", 1..4),
         value in proptest::option::of("[a-c]{0,1}"),
     ) {
-        // A list of values with a gap at its end is spelled otherwise, so gaps go to the front.
+        // A list that ends with a gap has another spelling, so gaps go to the front.
         let mut values = values;
         values.sort();
         values.dedup();

@@ -16,7 +16,7 @@ fn frame(encoding: Encoding, object: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn what_is_no_frame_is_refused() {
+fn malformed_frames_are_rejected() {
     let push = |text: &'static str| {
         FrameSplitter::new(Encoding::Json, 64)
             .push(Bytes::from_static(text.as_bytes()), &mut Vec::new())
@@ -25,7 +25,11 @@ fn what_is_no_frame_is_refused() {
     assert_eq!(push("{\"type\":\"ADDED\"}\n"), Err(FrameError::Malformed));
     let more = "{\"type\":\"ADDED\",\"object\":{},\"more\":1}\n";
     assert_eq!(push(more), Err(FrameError::Malformed));
-    assert_eq!(push("{\"type\":\"ADDED\",\"object\":{}}}\n"), Ok(()), "told by who reads it");
+    assert_eq!(
+        push("{\"type\":\"ADDED\",\"object\":{}}}\n"),
+        Ok(()),
+        "found by the parser of the object"
+    );
     assert_eq!(push("\n\r\n"), Ok(()));
     let long = Bytes::from("x".repeat(65));
     assert_eq!(
@@ -35,7 +39,7 @@ fn what_is_no_frame_is_refused() {
 }
 
 #[test]
-fn a_frame_in_other_words_reads_the_same() {
+fn a_frame_in_another_form_reads_the_same() {
     for text in [
         "{\"type\":\"ADDED\",\"object\":{\"a\":{}}}\n",
         "{\"type\":\"ADDED\",\"object\":{\"a\":{}}}\r\n",
@@ -52,14 +56,14 @@ fn a_frame_in_other_words_reads_the_same() {
 }
 
 #[test]
-fn a_stream_that_ends_within_a_frame_says_so() {
+fn a_stream_that_ends_within_a_frame_is_truncated() {
     let mut splitter = FrameSplitter::new(Encoding::Json, 64);
     splitter.push(Bytes::from_static(b"{\"type\":\"A"), &mut Vec::new()).unwrap();
     assert_eq!(splitter.finish(), Err(FrameError::Truncated));
 }
 
 #[test]
-fn what_is_no_frame_in_protobuf_is_refused() {
+fn malformed_frames_in_protobuf_are_rejected() {
     let push = |bytes: &'static [u8]| {
         let mut splitter = FrameSplitter::new(Encoding::Protobuf, 64);
         let pushed = splitter.push(Bytes::from_static(bytes), &mut Vec::new());
@@ -74,7 +78,7 @@ fn what_is_no_frame_in_protobuf_is_refused() {
         &b"\0\0\0\0"[..],
         b"\0\0\0\x01\xff",
         b"\0\0\0\x04\x0a\x02AB",
-        // A member more, one twice, one of another type, and a group.
+        // One field too many, one twice, one of another type, and a group.
         b"\0\0\0\x0b\x0a\x01A\x12\x03\x0a\x01o\x1a\x01x",
         b"\0\0\0\x0b\x0a\x01A\x0a\x01B\x12\x03\x0a\x01o",
         b"\0\0\0\x0a\x0a\x01A\x12\x05\x0a\x01o\x10\x01",

@@ -1,4 +1,4 @@
-//! Compressed lists against the plain ones, read by a decoder that takes one member and no more.
+//! Compares compressed lists with the plain ones, using a decoder that reads exactly one member.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -22,7 +22,7 @@ fn spliced(form: Form, objects: Vec<Arc<Object>>) -> SplicedList {
     list::encode(&config_maps(), form, &meta, objects)
 }
 
-/// The member, and how many segments it has and had to be deflated.
+/// Returns the member, the number of its segments and how many of these were missing.
 fn compressed(segments: &SegmentCache, list: SplicedList) -> (Vec<Bytes>, (usize, usize)) {
     let mut pending = segments.look_up(list);
     let counted = pending.segment_counts();
@@ -39,7 +39,7 @@ fn decoded(member: &[Bytes]) -> Vec<u8> {
     plain
 }
 
-/// Text of so many bytes that compresses about as well as objects do.
+/// Returns a text of this length that compresses about as well as objects do.
 fn data(seed: usize, bytes: usize) -> String {
     let word = |n: usize| (seed * 31 + n).wrapping_mul(0x9e37_79b9) % 0xffff;
     let text: String = (0..=bytes / 12).map(|n| format!("key: {:06x};", word(n))).collect();
@@ -70,9 +70,9 @@ fn step() -> impl Strategy<Value = Step> {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(12))]
-    /// Whatever was listed before, by whatever selectors, and however little is kept.
+    /// Holds after any earlier lists with any selectors, and for any size of the cache.
     #[test]
-    fn what_is_decoded_is_the_plain_list(
+    fn the_decoded_member_is_the_plain_list(
         encoding in prop_oneof![Just(Encoding::Json), Just(Encoding::Protobuf)],
         kept in prop_oneof![Just(0), Just(100_000), Just(usize::MAX)],
         steps in vec(step(), 1..40),
@@ -118,27 +118,27 @@ fn a_change_costs_the_segments_around_it() {
     for number in [1, 801, 1_501, 2_001, 2_999] {
         present.extend(objects([number].into_iter()));
         let (_, missing) = list(&present);
-        // Its own, and those that it cuts otherwise.
-        assert!((1..=3).contains(&missing), "{missing} for {number} that came");
+        // The run of the object, and those whose boundaries it moves.
+        assert!((1..=3).contains(&missing), "{missing} for added {number}");
         present.insert(number, config_map(Encoding::Json, number, &data(1, 1_000)));
-        assert_eq!(list(&present).1, 1, "for {number} that changed");
+        assert_eq!(list(&present).1, 1, "for changed {number}");
         present.remove(&number);
-        assert!(list(&present).1 <= 3, "for {number} that went");
+        assert!(list(&present).1 <= 3, "for deleted {number}");
     }
 }
 
 #[test]
-fn lists_share_what_they_show_alike() {
+fn lists_share_segments_of_equal_runs() {
     let segments = SegmentCache::new(usize::MAX);
     let present = objects(0..2_000);
     let part =
         |range: Range<usize>| spliced(FULL, present.range(range).map(|it| it.1.clone()).collect());
     let (_, (_, missing)) = compressed(&segments, part(0..2_000));
-    // As a namespace, or a page.
+    // A part, such as a namespace or a page.
     let (_, (of_part, missing_of_part)) = compressed(&segments, part(500..1_500));
     assert!(of_part > missing / 3, "{of_part} of {missing}");
     assert!(missing_of_part <= 3, "{missing_of_part}");
-    // Another view has nothing in common with it.
+    // Another view has no segment in common with it.
     let metadata = Form { view: View::Metadata, ..FULL };
     let (_, (all, missing)) =
         compressed(&segments, spliced(metadata, present.values().cloned().collect()));
@@ -154,7 +154,7 @@ fn an_equal_object_is_not_the_same() {
 }
 
 #[test]
-fn what_several_lists_lack_is_deflated_once() {
+fn a_segment_that_two_lists_need_is_deflated_once() {
     let segments = SegmentCache::new(usize::MAX);
     let present: Vec<_> = objects(0..500).into_values().collect();
     let pending_lists = [(); 2].map(|()| segments.look_up(spliced(FULL, present.clone())));
@@ -163,7 +163,7 @@ fn what_several_lists_lack_is_deflated_once() {
         segments.complete(&mut pending).unwrap();
         pending.member().unwrap()
     });
-    // But for the first and last chunks, which are the list's own.
+    // All chunks but the first and the last, which belong to one list.
     let shared = |member: &[Bytes]| -> Vec<_> {
         member.iter().filter(|it| it.len() > 1_000).map(|it| it.as_ptr()).collect()
     };
@@ -172,7 +172,7 @@ fn what_several_lists_lack_is_deflated_once() {
 }
 
 #[test]
-fn what_is_kept_is_bounded_and_the_newest() {
+fn the_cache_is_bounded_and_keeps_the_newest() {
     let bytes_max = 200_000;
     let segments = SegmentCache::new(bytes_max);
     let mut last = Vec::new();
