@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::auth::outage::OutageDetector;
+use crate::upstream::error::UpstreamError;
 
 /// Remembers the failures of one kind of review. `K` identifies a review.
 #[derive(Debug)]
@@ -69,6 +70,11 @@ impl<K: PartialEq> ReviewBackoff<K> {
         std::mem::take(&mut state.is_failing)
     }
 
+    /// Ends a pause early.
+    pub(super) fn resume(&self) {
+        self.state.lock().paused_until = None;
+    }
+
     /// Notes that the review `key` failed. Returns whether this is the first failure since a review was
     /// answered.
     pub(super) fn failed(&self, key: K, failure: Failure) -> bool {
@@ -82,6 +88,19 @@ impl<K: PartialEq> ReviewBackoff<K> {
             state.paused_until = state.paused_until.max(Some(now + pause));
         }
         !std::mem::replace(&mut state.is_failing, true)
+    }
+}
+
+/// Returns whether a review failed because the upstream is down. Otherwise the upstream refused it, or
+/// Weir could not send it.
+pub(super) fn is_outage(error: &UpstreamError) -> bool {
+    match error {
+        UpstreamError::Connect { .. } | UpstreamError::Lost(_) | UpstreamError::Timeout(_) => true,
+        UpstreamError::Status { code, .. } => code.is_server_error(),
+        UpstreamError::Credentials(_)
+        | UpstreamError::TooLong(_)
+        | UpstreamError::Request(_)
+        | UpstreamError::Malformed(_) => false,
     }
 }
 
@@ -118,6 +137,9 @@ mod tests {
         tokio::time::advance(Duration::from_secs(9)).await;
         assert!(backoff.is_paused());
         tokio::time::advance(Duration::from_secs(1)).await;
+        assert!(!backoff.is_paused());
+        backoff.failed("a", pause(10));
+        backoff.resume();
         assert!(!backoff.is_paused());
     }
 }

@@ -12,7 +12,7 @@
 //!
 //! If a review fails, the token is neither accepted nor refused
 //! ([`AuthenticationError::Unavailable`]): the request is forwarded with its token, and the
-//! upstream decides. The failure is remembered for [`PAUSE`], so that not every request adds to the
+//! upstream decides. The failure is remembered for [`BACKOFF`], so that not every request adds to the
 //! load of a failing upstream. It always applies to this token, and to all tokens if the token
 //! cannot be the cause (no connection, a missing permission, too many requests). Otherwise one
 //! token that makes the upstream fail would disable reviews of the others.
@@ -25,18 +25,17 @@
 //! [`TOKEN_BYTES_MAX`] each (32 MiB together), and the same again for tokens that were recently
 //! good, and for open watches, which hold their tokens anyway.
 //!
-//! Lock order: `in_flight`, then the lock of the admission. The lock of [`trouble`] is never held
-//! together with another one. No lock is held across an await.
+//! Lock order: `in_flight`, then the lock of the admission. The lock of [`ReviewBackoff`] is never
+//! held together with another one. No lock is held across an await.
 
 mod admission;
 mod answer;
 mod cache;
+mod failure;
 pub mod metrics;
 #[cfg(test)]
 mod tests;
-mod trouble;
 
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,12 +43,11 @@ use std::time::Duration;
 use aws_lc_rs::hmac;
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
-use parking_lot::Mutex;
-use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::auth::authenticator::AuthenticationError;
 use crate::auth::bearer::BearerToken;
+use crate::auth::review_backoff::{BACKOFF, ReviewBackoff};
 pub(crate) use crate::auth::token_review::admission::FlowKey;
 use crate::auth::token_review::admission::{Admission, QueueFull, QueueSlot};
 use crate::auth::token_review::answer::ReviewStatus;
@@ -57,9 +55,9 @@ use crate::auth::token_review::cache::{CachedIdentity, Lookup, TokenCache, Token
 use crate::auth::token_review::metrics::{
     LookupResult, ReviewLimit, ReviewResult, TokenReviewMetrics,
 };
-use crate::auth::token_review::trouble::{PAUSE, Trouble};
 use crate::auth::user::{Identity, random_key};
 use crate::config::AuthenticationConfig;
+use crate::tasks::single_flight::{InFlightGuard, SharedOutcome, SingleFlight};
 use crate::upstream::Upstream;
 use crate::upstream::error::UpstreamError;
 use crate::upstream::review::post_review;
@@ -75,9 +73,9 @@ struct Inner {
     audiences: Vec<String>,
     key: hmac::Key,
     cache: TokenCache,
-    in_flight: Mutex<HashMap<TokenKey, watch::Sender<Option<TokenVerdict>>>>,
+    in_flight: SingleFlight<TokenKey, TokenVerdict>,
     admission: Arc<Admission>,
-    trouble: Trouble,
+    backoff: ReviewBackoff<TokenKey>,
     metrics: TokenReviewMetrics,
 }
 
@@ -124,9 +122,9 @@ impl TokenReviews {
             audiences: config.token_audiences.clone(),
             key: random_key(),
             cache: TokenCache::new(config.token_ttl, config.token_failure_ttl, stale_grace),
-            in_flight: Mutex::default(),
+            in_flight: SingleFlight::default(),
             admission: Arc::default(),
-            trouble: Trouble::default(),
+            backoff: ReviewBackoff::default(),
             metrics,
         };
         Self { inner: Arc::new(inner) }
@@ -168,8 +166,8 @@ impl TokenReviews {
             }
             flow => flow,
         };
-        let mut receiver = match Inner::join_or_start(inner, key, token, flow) {
-            Ok(receiver) => receiver,
+        let outcome = match Inner::join_or_start(inner, key, token, flow) {
+            Ok(outcome) => outcome,
             Err(full) => {
                 let resolved = inner.resolve(&key, inner.not_reviewed()).await;
                 return resolved.map_err(|error| match full {
@@ -180,10 +178,7 @@ impl TokenReviews {
                 });
             }
         };
-        let verdict = match receiver.wait_for(Option::is_some).await {
-            Ok(verdict) => verdict.clone(),
-            Err(_) => None,
-        };
+        let verdict = outcome.wait().await;
         inner.resolve(&key, verdict.unwrap_or(TokenVerdict::Unanswered { is_down: false })).await
     }
 }
@@ -195,29 +190,60 @@ impl fmt::Debug for TokenReviews {
 }
 
 impl Inner {
-    /// Returns the receiver of this token's review. Starts a review if none is in flight, unless
+    /// Returns the outcome of this token's review. Starts a review if none is in flight, unless
     /// too many are waiting already.
     fn join_or_start(
         self: &Arc<Self>,
         key: TokenKey,
         token: &BearerToken,
         flow: FlowKey,
-    ) -> Result<watch::Receiver<Option<TokenVerdict>>, QueueFull> {
-        let mut in_flight = self.in_flight.lock();
-        if let Some(sender) = in_flight.get(&key) {
-            return Ok(sender.subscribe());
+    ) -> Result<SharedOutcome<TokenVerdict>, QueueFull> {
+        let enqueue = || {
+            self.admission.enqueue(flow).inspect_err(|full| {
+                self.metrics.limited(match full {
+                    QueueFull::Flow => ReviewLimit::Address,
+                    QueueFull::Total => ReviewLimit::Total,
+                });
+            })
+        };
+        let (outcome, run) = self.in_flight.try_join(&key, enqueue)?;
+        if let Some((guard, slot)) = run {
+            tokio::spawn(Arc::clone(self).run(guard, key, token.clone(), slot));
         }
-        let slot = self.admission.enqueue(flow).inspect_err(|full| {
-            self.metrics.limited(match full {
-                QueueFull::Flow => ReviewLimit::Address,
-                QueueFull::Total => ReviewLimit::Total,
-            });
-        })?;
-        let (sender, receiver) = watch::channel(None);
-        in_flight.insert(key, sender.clone());
-        let task = ReviewTask { inner: self.clone(), key, sender, is_listed: true };
-        tokio::spawn(task.run(token.clone(), slot));
-        Ok(receiver)
+        Ok(outcome)
+    }
+
+    /// Runs one review: waits for its permit, sends it, and delivers the verdict.
+    async fn run(
+        self: Arc<Self>,
+        mut guard: InFlightGuard<TokenKey, TokenVerdict>,
+        key: TokenKey,
+        token: BearerToken,
+        slot: QueueSlot,
+    ) {
+        let permit = tokio::select! {
+            permit = tokio::time::timeout(WAIT_MAX, slot.acquire()) => permit,
+            // A review that still waits is dropped with its last request. A review that was sent
+            // runs to its end: a cancelled request costs the upstream more than a completed one.
+            () = guard.abandoned() => return,
+        };
+        let verdict = match permit {
+            // Another review of this token may have ended just before this one was created, or
+            // while it waited.
+            Ok(_permit) => match self.cache.get(&key).await {
+                Lookup::Fresh(identity) => TokenVerdict::Authenticated(identity),
+                Lookup::Refused => TokenVerdict::Refused,
+                Lookup::Unanswered { is_down } => TokenVerdict::Unanswered { is_down },
+                Lookup::Miss if self.backoff.is_paused() => self.not_reviewed(),
+                Lookup::Miss => self.send_review(key, &token).await,
+            },
+            Err(_) => {
+                self.metrics.limited(ReviewLimit::WaitTime);
+                self.not_reviewed()
+            }
+        };
+        self.metrics.set_cached(self.cache.counts());
+        guard.complete(verdict);
     }
 
     /// Turns a verdict into the result for a request. Uses an expired identity if the upstream is
@@ -251,7 +277,7 @@ impl Inner {
         let status = body.and_then(|body| answer::parse(&body, &self.audiences));
         match status {
             Ok(ReviewStatus::Authenticated(user)) => {
-                self.trouble.answered();
+                self.answered();
                 self.metrics.reviewed(ReviewResult::Authenticated);
                 match CachedIdentity::new(user, answer::expiry(token.as_str())) {
                     Ok(identity) => TokenVerdict::Authenticated(
@@ -260,91 +286,47 @@ impl Inner {
                     // The upstream's clock is behind, or it is lenient (a minute for service
                     // accounts). Only the upstream may accept such a token.
                     Err(cache::Expired) => {
-                        self.cache.insert_unanswered(key, false, PAUSE).await;
+                        self.cache.insert_unanswered(key, false, BACKOFF).await;
                         TokenVerdict::Unanswered { is_down: false }
                     }
                 }
             }
             Ok(ReviewStatus::Refused) => {
-                self.trouble.answered();
+                self.answered();
                 self.metrics.reviewed(ReviewResult::Refused);
                 self.cache.insert_refused(key, requested_at).await;
                 TokenVerdict::Refused
             }
             Err(error) => {
                 self.metrics.reviewed(ReviewResult::Unavailable);
-                let is_down = self.trouble.failed(key, &error);
-                self.cache.insert_unanswered(key, is_down, PAUSE).await;
+                let is_down = self.failed(key, &error);
+                self.cache.insert_unanswered(key, is_down, BACKOFF).await;
                 TokenVerdict::Unanswered { is_down }
             }
         }
     }
 
+    /// Notes that the upstream answered a review.
+    fn answered(&self) {
+        self.backoff.resume();
+        if self.backoff.answered() {
+            tracing::info!("the upstream answers token reviews again");
+        }
+    }
+
+    /// Notes that a review failed. Returns whether the upstream was down for it.
+    fn failed(&self, key: TokenKey, error: &UpstreamError) -> bool {
+        let failure = failure::backoff(error);
+        if self.backoff.failed(key, failure) {
+            failure::log(error);
+        }
+        failure.outage.is_some()
+    }
+
     /// Returns the verdict on a token whose review is not sent because of a limit or a pause.
     fn not_reviewed(&self) -> TokenVerdict {
         self.metrics.reviewed(ReviewResult::Unavailable);
-        TokenVerdict::Unanswered { is_down: self.trouble.is_away() }
-    }
-}
-
-/// One review in flight. While it is listed, requests find it in `in_flight`.
-struct ReviewTask {
-    inner: Arc<Inner>,
-    key: TokenKey,
-    sender: watch::Sender<Option<TokenVerdict>>,
-    is_listed: bool,
-}
-
-impl ReviewTask {
-    async fn run(mut self, token: BearerToken, slot: QueueSlot) {
-        let inner = self.inner.clone();
-        let acquire = tokio::time::timeout(WAIT_MAX, slot.acquire());
-        tokio::pin!(acquire);
-        let permit = loop {
-            tokio::select! {
-                permit = &mut acquire => break permit,
-                // A review that still waits is dropped with its last request. A review that was
-                // sent runs to its end: a cancelled request costs the upstream more than a
-                // completed one.
-                () = self.sender.closed() => if self.unlist_if_unused() { return },
-            }
-        };
-        let verdict = match permit {
-            // Another review of this token may have ended just before this one was created, or
-            // while it waited.
-            Ok(_permit) => match inner.cache.get(&self.key).await {
-                Lookup::Fresh(identity) => TokenVerdict::Authenticated(identity),
-                Lookup::Refused => TokenVerdict::Refused,
-                Lookup::Unanswered { is_down } => TokenVerdict::Unanswered { is_down },
-                Lookup::Miss if inner.trouble.is_paused() => inner.not_reviewed(),
-                Lookup::Miss => inner.send_review(self.key, &token).await,
-            },
-            Err(_) => {
-                inner.metrics.limited(ReviewLimit::WaitTime);
-                inner.not_reviewed()
-            }
-        };
-        inner.metrics.set_cached(inner.cache.counts());
-        self.sender.send_replace(Some(verdict));
-    }
-
-    /// Removes the review from `in_flight` and returns true, unless a request joined it meanwhile.
-    fn unlist_if_unused(&mut self) -> bool {
-        let mut in_flight = self.inner.in_flight.lock();
-        if self.sender.receiver_count() > 0 {
-            return false;
-        }
-        in_flight.remove(&self.key);
-        self.is_listed = false;
-        true
-    }
-}
-
-impl Drop for ReviewTask {
-    fn drop(&mut self) {
-        if self.is_listed {
-            self.inner.in_flight.lock().remove(&self.key);
-        }
+        TokenVerdict::Unanswered { is_down: self.backoff.is_down() }
     }
 }
 

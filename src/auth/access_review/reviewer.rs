@@ -14,7 +14,9 @@ use crate::auth::access_review::review::{
     ReviewDecision, ReviewFailure, ReviewKey, ReviewKind, ReviewResult,
 };
 use crate::auth::access_review::wire;
-use crate::auth::review_backoff::{BACKOFF, Failure, Outage, ReviewBackoff, throttle_pause};
+use crate::auth::review_backoff::{
+    BACKOFF, Failure, Outage, ReviewBackoff, is_outage, throttle_pause,
+};
 use crate::auth::user::User;
 use crate::config::AuthorizationConfig;
 use crate::upstream::Upstream;
@@ -91,11 +93,12 @@ impl Reviewer {
                 evaluate(&body)
             }
             Err(error) => {
-                let (outcome, failure) = classify(&error);
-                let is_down = failure == ReviewFailure::UpstreamDown;
-                self.backoff.failed(key.clone(), backoff(&error, is_down, started.elapsed()));
+                self.backoff.failed(key.clone(), backoff(&error, started.elapsed()));
                 tracing::debug!(%error, "an access review failed");
-                (outcome, Err(failure))
+                let is_down = is_outage(&error);
+                let failure =
+                    if is_down { ReviewFailure::UpstreamDown } else { ReviewFailure::Refused };
+                (outcome(&error), Err(failure))
             }
         }
     }
@@ -115,33 +118,29 @@ pub(super) fn evaluate(body: &Bytes) -> (ReviewOutcome, Result<ReviewDecision, R
     (outcome, Ok(ReviewDecision { allowed, reason: status.reason.into() }))
 }
 
-fn classify(error: &UpstreamError) -> (ReviewOutcome, ReviewFailure) {
+fn outcome(error: &UpstreamError) -> ReviewOutcome {
     match error {
-        UpstreamError::Connect { .. } | UpstreamError::Lost(_) => {
-            (ReviewOutcome::Unreachable, ReviewFailure::UpstreamDown)
-        }
-        UpstreamError::Timeout(_) => (ReviewOutcome::Timeout, ReviewFailure::UpstreamDown),
+        UpstreamError::Connect { .. } | UpstreamError::Lost(_) => ReviewOutcome::Unreachable,
+        UpstreamError::Timeout(_) => ReviewOutcome::Timeout,
         UpstreamError::Status { code, .. } => match *code {
-            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
-                (ReviewOutcome::Refused, ReviewFailure::Refused)
-            }
-            StatusCode::TOO_MANY_REQUESTS => (ReviewOutcome::Throttled, ReviewFailure::Refused),
-            code if code.is_server_error() => (ReviewOutcome::Failed, ReviewFailure::UpstreamDown),
-            _ => (ReviewOutcome::Failed, ReviewFailure::Refused),
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => ReviewOutcome::Refused,
+            StatusCode::TOO_MANY_REQUESTS => ReviewOutcome::Throttled,
+            _ => ReviewOutcome::Failed,
         },
         UpstreamError::Credentials(_)
         | UpstreamError::TooLong(_)
         | UpstreamError::Request(_)
-        | UpstreamError::Malformed(_) => (ReviewOutcome::Failed, ReviewFailure::Refused),
+        | UpstreamError::Malformed(_) => ReviewOutcome::Failed,
     }
 }
 
 /// Returns how to back off after a review that failed after `elapsed`. The outage is remembered for at
 /// least that time, so that the next caller does not wait that long again. Only throttling pauses all
 /// reviews: it is not about this review alone.
-fn backoff(error: &UpstreamError, is_down: bool, elapsed: Duration) -> Failure {
+fn backoff(error: &UpstreamError, elapsed: Duration) -> Failure {
     let is_certain = matches!(error, UpstreamError::Connect { .. });
-    let outage = is_down.then(|| Outage { is_certain, remember_for: elapsed.max(BACKOFF) });
+    let outage =
+        is_outage(error).then(|| Outage { is_certain, remember_for: elapsed.max(BACKOFF) });
     let pause = match error {
         UpstreamError::Status { code: StatusCode::TOO_MANY_REQUESTS, retry_after, .. } => {
             Some(throttle_pause(*retry_after))
@@ -175,7 +174,7 @@ mod tests {
                 message: String::new(),
                 retry_after: Some(Duration::from_secs(5)),
             };
-            backoff(&error, false, Duration::ZERO).pause
+            backoff(&error, Duration::ZERO).pause
         };
         assert_eq!(pause(StatusCode::TOO_MANY_REQUESTS), Some(Duration::from_secs(5)));
         assert_eq!(pause(StatusCode::FORBIDDEN), None);

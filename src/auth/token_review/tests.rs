@@ -10,6 +10,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use futures::FutureExt;
 use futures::future::join_all;
 use http::StatusCode;
+use parking_lot::Mutex;
 use prometheus::Registry;
 use tokio::time::{advance, sleep};
 
@@ -173,7 +174,7 @@ async fn requests_with_one_token_share_a_review() {
     let requests = (0..100).map(|_| review(&reviews, "good"));
     assert!(join_all(requests).await.iter().all(Result::is_ok));
     assert_eq!(script.reviews(), 1);
-    assert!(reviews.inner.in_flight.lock().is_empty());
+    assert!(reviews.inner.in_flight.is_empty());
 }
 
 #[tokio::test(start_paused = true)]
@@ -203,9 +204,9 @@ async fn a_cancelled_request_removes_its_waiting_review() {
     assert_eq!(script.reviews(), admission::ADDRESS_REVIEWS_MAX);
     waiting.iter().for_each(tokio::task::JoinHandle::abort);
     sleep(Duration::from_millis(10)).await;
-    assert_eq!(reviews.inner.in_flight.lock().len(), admission::ADDRESS_REVIEWS_MAX);
+    assert_eq!(reviews.inner.in_flight.len(), admission::ADDRESS_REVIEWS_MAX);
     sleep(Duration::from_secs(1)).await;
-    assert!(reviews.inner.in_flight.lock().is_empty());
+    assert!(reviews.inner.in_flight.is_empty());
     assert_eq!(reviews.inner.admission.flow_count(), 0);
     // The reviews that were sent ran to their end, and their results are cached.
     assert_eq!(script.reviews(), admission::ADDRESS_REVIEWS_MAX);
@@ -222,7 +223,7 @@ async fn a_failed_review_is_repeated_soon() {
         assert_eq!(review(&reviews, "good").await, UNAVAILABLE);
         assert_eq!(script.reviews(), 1);
         *script.error.lock() = None;
-        advance(PAUSE).await;
+        advance(BACKOFF).await;
         assert_eq!(review(&reviews, "good").await, Ok("good".to_owned()));
     }
 }
@@ -321,7 +322,7 @@ async fn one_address_does_not_delay_others() {
     let flood: Vec<_> = flood.collect();
     sleep(Duration::from_millis(1)).await;
     assert_eq!(script.running.load(Ordering::SeqCst), admission::ADDRESS_REVIEWS_MAX);
-    assert_eq!(reviews.inner.in_flight.lock().len(), admission::ADDRESS_SLOTS_MAX);
+    assert_eq!(reviews.inner.in_flight.len(), admission::ADDRESS_SLOTS_MAX);
     let started = Instant::now();
     let other = reviews
         .review(&token("good"), FlowKey::from_address(Some(IpAddr::from([10, 0, 0, 2]))))
@@ -333,7 +334,7 @@ async fn one_address_does_not_delay_others() {
         .iter()
         .filter(|result| matches!(result, Ok(Err(AuthenticationError::TooManyRequests))));
     assert_eq!(rejected.count(), 2000 - admission::ADDRESS_SLOTS_MAX);
-    assert!(reviews.inner.in_flight.lock().is_empty());
+    assert!(reviews.inner.in_flight.is_empty());
 }
 
 /// A flood must not keep a revoked token's watch open.
@@ -349,7 +350,7 @@ async fn a_flood_does_not_delay_open_watches() {
         }
     }
     sleep(Duration::from_millis(1)).await;
-    assert_eq!(reviews.inner.in_flight.lock().len(), admission::SLOTS_MAX);
+    assert_eq!(reviews.inner.in_flight.len(), admission::SLOTS_MAX);
     let (other, socket) = (token("good"), token("good too"));
     let (watch, client) = tokio::join!(
         reviews.review(&other, FlowKey::Watches),
@@ -393,7 +394,7 @@ async fn a_flood_of_bad_tokens_does_not_delay_good_ones() {
     assert_eq!(identities, good.len() as u64);
     assert!(failures <= cache::FAILURES_MAX, "{failures}");
     assert!(bytes <= cache::IDENTITIES_BYTES_MAX, "{bytes}");
-    assert!(reviews.inner.in_flight.lock().is_empty());
+    assert!(reviews.inner.in_flight.is_empty());
     assert_eq!(reviews.inner.admission.flow_count(), 0);
 }
 
