@@ -5,17 +5,17 @@
 //! and only of such a one: whoever comes while a probe is in flight waits for the next, together with all who come
 //! until that one is sent. However many wait, at most one probe is in flight and one is due.
 //!
-//! Lock order: `state`, alone and never across an await.
+//! Lock order: the map of the [`SingleFlight`], alone and never across an await.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use parking_lot::Mutex;
-use tokio::sync::watch;
+use tokio::sync::Mutex;
 use tokio_util::task::TaskTracker;
 
 use crate::api::resource_version::ResourceVersion;
+use crate::tasks::single_flight::{InFlightGuard, SingleFlight};
 use crate::telemetry::cache_metrics::CacheMetrics;
 use crate::upstream::error::UpstreamError;
 
@@ -30,71 +30,45 @@ pub(crate) struct Probes {
     probe: Arc<dyn Probe>,
     tasks: TaskTracker,
     metrics: CacheMetrics,
-    state: Mutex<ProbeState>,
+    /// The next probe to be sent.
+    due: SingleFlight<(), ProbeResult>,
+    /// Locked while a probe is in flight.
+    in_flight: Mutex<()>,
 }
 
-/// What a probe learnt: `None` while it is due or in flight.
-type ProbeResult = Option<Result<ResourceVersion, ProbeFailed>>;
+type ProbeResult = Result<ResourceVersion, ProbeFailed>;
 
 /// The probe failed or took too long; the cause is logged where it happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the probe of the upstream's resourceVersion failed")]
 pub(crate) struct ProbeFailed;
 
-#[derive(Default)]
-struct ProbeState {
-    in_flight: bool,
-    due: Option<watch::Sender<ProbeResult>>,
-}
-
 impl Probes {
     /// Probes that run as tasks of the tracker.
     pub(crate) fn new(probe: Arc<dyn Probe>, tasks: TaskTracker, metrics: CacheMetrics) -> Self {
-        Self { probe, tasks, metrics, state: Mutex::default() }
+        Self { probe, tasks, metrics, due: SingleFlight::default(), in_flight: Mutex::default() }
     }
 
     /// The upstream's resourceVersion as of some moment after this call. Cancel safe: the probe goes on for the others.
-    pub(crate) async fn resource_version(self: &Arc<Self>) -> Result<ResourceVersion, ProbeFailed> {
-        let mut result = self.next_probe();
-        let probed = result.wait_for(Option::is_some).await.map_err(|_closed| ProbeFailed)?;
-        probed.unwrap_or(Err(ProbeFailed))
+    pub(crate) async fn resource_version(self: &Arc<Self>) -> ProbeResult {
+        let (outcome, guard) = self.due.join(&());
+        if let Some(guard) = guard {
+            self.tasks.spawn(Arc::clone(self).run(guard));
+        }
+        outcome.wait().await.unwrap_or(Err(ProbeFailed))
     }
 
-    /// A place on the next probe to be sent; sends it if none is in flight.
-    fn next_probe(self: &Arc<Self>) -> watch::Receiver<ProbeResult> {
-        let mut state = self.state.lock();
-        if let Some(due) = &state.due {
-            return due.subscribe();
-        }
-        let (sender, receiver) = watch::channel(None);
-        if state.in_flight {
-            state.due = Some(sender);
-        } else {
-            state.in_flight = true;
-            self.tasks.spawn(Arc::clone(self).run(sender));
-        }
-        receiver
-    }
-
-    /// Sends a probe, and then the one that came due meanwhile, until none is.
-    async fn run(self: Arc<Self>, mut result: watch::Sender<ProbeResult>) {
-        loop {
-            // Nobody is left to tell: a client that gave up must cost the upstream nothing.
-            if !result.is_closed() {
-                result.send_replace(Some(self.send().await));
-            }
-            let mut state = self.state.lock();
-            match state.due.take() {
-                Some(due) => result = due,
-                None => {
-                    state.in_flight = false;
-                    return;
-                }
-            }
+    /// Sends a probe once no other is in flight. Requests that arrive after that wait for the next one.
+    async fn run(self: Arc<Self>, mut guard: InFlightGuard<(), ProbeResult>) {
+        let _in_flight = self.in_flight.lock().await;
+        guard.close();
+        // A probe whose requests have all gone is not sent.
+        if !guard.is_abandoned() {
+            guard.complete(self.send().await);
         }
     }
 
-    async fn send(&self) -> Result<ResourceVersion, ProbeFailed> {
+    async fn send(&self) -> ProbeResult {
         match tokio::time::timeout(PROBE_TIMEOUT, self.probe.probe()).await {
             Ok(Ok(resource_version)) => {
                 self.metrics.probe("success");

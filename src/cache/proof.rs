@@ -20,7 +20,6 @@
 
 mod list;
 mod short_watch;
-mod single_flight;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -37,10 +36,10 @@ use crate::cache::progress::{CATCH_UP_TIMEOUT, Probe};
 use crate::cache::proof::list::ListProof;
 pub use crate::cache::proof::list::ListedState;
 pub(crate) use crate::cache::proof::short_watch::is_current;
-use crate::cache::proof::single_flight::SingleFlight;
 use crate::cache::reflector;
 use crate::cache::refusal::Refusal;
 use crate::codec::list::ListPage;
+use crate::tasks::single_flight::{RunLost, SharedOutcome, SingleFlight};
 use crate::upstream::error::UpstreamError;
 use crate::upstream::lister_watcher::{
     ListRequest, ListWatch, UpstreamEvent, WatchRequest, WatchStream,
@@ -102,9 +101,9 @@ impl<W: WatchStream> DynWatchStream for W {
 /// The proofs of one cache.
 pub(crate) struct Proofs {
     upstream: Arc<dyn DynListWatch>,
-    lists: SingleFlight<ListProof>,
+    lists: SingleFlight<(), ListProof>,
     /// Whether a short watch told how far the upstream is.
-    watches: SingleFlight<bool>,
+    watches: SingleFlight<(), bool>,
     /// How far short watches have brought the cache.
     proven_by_watch: AtomicU64,
 }
@@ -112,7 +111,7 @@ pub(crate) struct Proofs {
 impl Proofs {
     /// None yet, from this upstream.
     pub(crate) fn new(upstream: Arc<dyn DynListWatch>) -> Self {
-        let (lists, watches) = (SingleFlight::new(), SingleFlight::new());
+        let (lists, watches) = (SingleFlight::default(), SingleFlight::default());
         Self { upstream, lists, watches, proven_by_watch: AtomicU64::new(0) }
     }
 }
@@ -171,22 +170,22 @@ pub(crate) async fn probe(cached: &CachedResource) -> Result<ResourceVersion, Re
 async fn by_list(cached: &Arc<CachedResource>, needed: ResourceVersion) -> ProofResult {
     let mut progress = cached.watch_cache.progress();
     loop {
-        let mut listing =
-            cached.proofs.lists.join(cached, || list::list(Arc::clone(cached), needed));
+        let list = || list::list(Arc::clone(cached), needed);
+        let listing = join(cached, &cached.proofs.lists, list);
         let listed = tokio::select! {
             biased;
             Ok(_) = progress.wait_for(|held| *held >= Some(needed)) => {
                 return Ok((FreshState::Held, "event"));
             }
-            listed = listing.wait_for(Option::is_some) => listed.map_or(None, |listed| listed.clone()),
+            listed = listing.wait() => listed,
         };
         match listed {
-            Some(ListProof::Listed(listed)) if listed.resource_version() >= needed => {
+            Ok(ListProof::Listed(listed)) if listed.resource_version() >= needed => {
                 return Ok((FreshState::Listed(listed), "list"));
             }
             // It was asked for by somebody who came before; the next is new enough.
-            Some(ListProof::Listed(_) | ListProof::Overtaken) => {}
-            Some(ListProof::Failed) | None => return Err(Refusal::NotFresh),
+            Ok(ListProof::Listed(_) | ListProof::Overtaken) => {}
+            Ok(ListProof::Failed) | Err(RunLost) => return Err(Refusal::NotFresh),
         }
     }
 }
@@ -198,21 +197,40 @@ async fn by_watch(cached: &Arc<CachedResource>, needed: ResourceVersion) -> Proo
         return Ok((FreshState::Held, "event"));
     }
     loop {
-        let mut watching =
-            cached.proofs.watches.join(cached, || short_watch::short_watch(Arc::clone(cached)));
+        let watch = || short_watch::short_watch(Arc::clone(cached));
+        let watching = join(cached, &cached.proofs.watches, watch);
         let proven = tokio::select! {
             biased;
             Ok(_) = progress.wait_for(|held| *held >= Some(needed)) => {
                 let proven = cached.proofs.proven_by_watch.load(Ordering::Relaxed) >= needed.0;
                 return Ok((FreshState::Held, if proven { "short-watch" } else { "event" }));
             }
-            outcome = watching.wait_for(Option::is_some) => outcome.is_ok_and(|proven| *proven == Some(true)),
+            outcome = watching.wait() => outcome == Ok(true),
         };
         // A bookmark from before the probe does not reach; the next one does, if the time lasts.
         if !proven && *progress.borrow() < Some(needed) {
             return Err(Refusal::NotFresh);
         }
     }
+}
+
+/// Joins the work in flight, or starts it as a task that is cancelled with the cache.
+fn join<T, F>(
+    cached: &CachedResource,
+    flights: &SingleFlight<(), T>,
+    start: impl FnOnce() -> F,
+) -> SharedOutcome<T>
+where
+    T: Send + Sync + 'static,
+    F: Future<Output = T> + Send + 'static,
+{
+    let (outcome, guard) = flights.join(&());
+    if let Some(guard) = guard {
+        let (work, cancel) = (start(), cached.cancel.clone());
+        let work = async move { guard.complete(work.await) };
+        cached.context.tasks.spawn(cancel.run_until_cancelled_owned(work));
+    }
+    outcome
 }
 
 /// Whether the cache comes to be there so soon.
