@@ -8,5 +8,5 @@ mod negotiation;
 pub use self::form::{
     Encoding, Form, META_V1, PARTIAL_OBJECT_METADATA, PARTIAL_OBJECT_METADATA_LIST, View,
 };
-pub(crate) use self::negotiation::is_interactive_client;
-pub use self::negotiation::{accepts_gzip, error_form, negotiate};
+
+pub use self::negotiation::{accepts_gzip, error_form, is_interactive_client, negotiate};

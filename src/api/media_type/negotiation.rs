@@ -63,7 +63,7 @@ pub fn accepts_gzip(headers: &HeaderMap) -> bool {
 }
 
 /// Whether the API server treats the client as a tool whose output people read.
-pub(crate) fn is_interactive_client(headers: &HeaderMap) -> bool {
+pub fn is_interactive_client(headers: &HeaderMap) -> bool {
     let agent = headers.get(USER_AGENT).map_or(&[][..], HeaderValue::as_bytes);
     ["curl", "Wget", "Mozilla/5.0"].iter().any(|prefix| agent.starts_with(prefix.as_bytes()))
 }

@@ -5,11 +5,7 @@ use crate::api::resource::ApiResource;
 use crate::codec::object::Key;
 
 /// Returns the key of an object, if its names can be part of a path.
-pub(in crate::codec) fn key(
-    name: &str,
-    namespace: &str,
-    resource: &ApiResource,
-) -> Result<Key, IngestError> {
+pub(crate) fn key(name: &str, namespace: &str, resource: &ApiResource) -> Result<Key, IngestError> {
     let named = !name.is_empty() && !name.contains('/') && !namespace.contains('/');
     // Without its namespace, an object of a namespaced resource would have another key than the one
     // that clients request.
