@@ -1,4 +1,4 @@
-//! The binary as its users run it: results, messages and exit codes, what a bad start says, and how it ends.
+//! The binary as its users run it: results, messages, exit codes, failed starts and the end.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that fails says so by a panic")]
 
@@ -51,7 +51,7 @@ fn mistakes_are_told_on_one_line_with_exit_code_2() {
             assert!(message.starts_with("weir: ") && message.contains(part), "{args:?}: {message}");
         }
     }
-    // clap's own, which prints how to use it.
+    // clap's own message, with the usage.
     for args in [&["serve", "--listen", "https://0.0.0.0:6440"][..], &["serve", "-x"], &[]] {
         assert_eq!(weir(args).status.code(), Some(2), "{args:?}");
     }
@@ -107,7 +107,8 @@ fn an_upstream_that_is_away_is_waited_for() {
     assert!(ready.starts_with("HTTP/1.1 500 "), "{ready}");
     assert!(ready.contains("[-]upstream failed: cannot connect to the upstream"), "{ready}");
     assert!(ready.contains("[+]shutdown ok"), "{ready}");
-    // The admin listener is there before the file is; the line of the log that tells of it comes after it.
+    // The admin listener is bound before the file is written; the log line about it follows the
+    // file.
     weir.wait_for_log("kubeconfig for clients written");
     assert!(std::fs::read_to_string(&written).unwrap().contains("server: http://127.0.0.1:"));
     weir.signal("TERM");
@@ -173,7 +174,7 @@ async fn a_second_signal_ends_it_at_once() {
     let mut weir = Weir::serve(&["--kubeconfig", &upstream, &listen]);
     weir.wait_until_ready().await;
 
-    // A watch of events is forwarded; it lasts, and so does the drain.
+    // A watch of events is forwarded. It stays open, which delays the drain.
     let mut stream = UnixStream::connect(&socket).unwrap();
     let request = "GET /api/v1/events?watch=1 HTTP/1.1\r\nHost: localhost\r\n\r\n";
     stream.write_all(request.as_bytes()).unwrap();
@@ -196,7 +197,7 @@ struct Weir {
 }
 
 impl Weir {
-    /// Starts one and waits until its admin listener is there.
+    /// Starts Weir and waits until its admin listener is bound.
     fn serve(args: &[&str]) -> Self {
         let mut child = command(&["serve", "--admin-listen=127.0.0.1:0", "--log-format=json"])
             .args(args)
@@ -215,7 +216,7 @@ impl Weir {
         panic!("weir ended: {:?}", child.wait());
     }
 
-    /// Reads the log up to the line that has `text`.
+    /// Reads the log up to the line that contains `text`.
     fn wait_for_log(&mut self, text: &str) {
         let mut line = String::new();
         while self.log.read_line(&mut line).unwrap() > 0 {
@@ -227,7 +228,7 @@ impl Weir {
         panic!("weir ended without saying {text:?}: {:?}", self.child.wait());
     }
 
-    /// What the admin listener answers.
+    /// Returns the response of the admin listener.
     fn get(&self, path: &str) -> String {
         let mut stream = TcpStream::connect(&self.admin).unwrap();
         let request = format!("GET {path} HTTP/1.1\r\nHost: weir\r\nConnection: close\r\n\r\n");
@@ -250,7 +251,7 @@ impl Weir {
 
     fn wait(&mut self) -> Option<i32> {
         let mut rest = String::new();
-        // The log ends when the process does.
+        // The log ends with the process.
         self.log.read_to_string(&mut rest).unwrap();
         self.child.wait().unwrap().code()
     }

@@ -1,4 +1,4 @@
-//! `weir demo` as a newcomer runs it: what it prints can be followed, and nothing is left of it afterwards.
+//! `weir demo` as a newcomer runs it: the printed steps work, and no file is left afterwards.
 
 #![expect(clippy::unwrap_used, reason = "a test that fails says so by a panic")]
 
@@ -43,7 +43,7 @@ fn what_the_screen_says_can_be_followed() {
         assert!(watch.read_line(&mut line).unwrap() > 0, "the watch ended");
     }
     assert!(get(url("/readyz")).contains("readyz check passed"));
-    // What the figures are read from.
+    // The metrics behind the figures.
     let metrics = get(url("/metrics"));
     for part in
         ["weir_watchers{", "weir_watch_events_total{", "weir_requests_total{cache_status=\"hit\""]

@@ -1,4 +1,5 @@
-//! The manifests: readable, consistent with each other and with Weir's configuration, and with no right that Weir doesn't need.
+//! The manifests: valid, consistent with each other and with Weir's configuration, and without any
+//! right that Weir does not need.
 
 #![expect(clippy::unwrap_used, reason = "it reads the repository itself")]
 
@@ -24,7 +25,8 @@ fn the_role_has_no_more_than_the_cache_needs() {
     }
 }
 
-/// What Weir looks for when it starts, and tells of if it is missing (`src/auth/permission_check/spec.rs`).
+/// The permissions that Weir checks at start and reports if missing
+/// (`src/auth/permission_check/spec.rs`).
 #[test]
 fn the_rights_that_weir_looks_for_are_granted() {
     let roles = |file: &str| -> Vec<String> {

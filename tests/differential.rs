@@ -1,7 +1,8 @@
-//! While nothing changes, an answer through Weir is the upstream's own, and comes from the cache where the tables give it to one; while
-//! something does, streams and pages are. Here against the simulator; `tests/real` runs the same against a real kube-apiserver.
+//! While nothing changes, a response through Weir equals the upstream's, and comes from the cache
+//! where the tables say so. During changes, streams and pages are compared. Here against the
+//! simulator; `tests/real` runs the same against a real kube-apiserver.
 //!
-//! A seed picks what is sampled: `DIFFERENTIAL_SEED`.
+//! `DIFFERENTIAL_SEED` is the seed of the sampled requests.
 
 #![expect(
     clippy::unwrap_used,
@@ -38,7 +39,7 @@ async fn answers_equal_the_upstreams() {
     let sides = world.sides(0);
     let marks = prepare(&sides.direct, std::slice::from_ref(&sides.through), false).await;
     let report = run(&sides, cases(&marks, SAMPLED)).await;
-    // The corpus reaches what it is meant to reach.
+    // The corpus reaches the cases that it is made for.
     for (status, cache) in [
         (200, true),
         (200, false),
@@ -59,7 +60,8 @@ async fn answers_equal_the_upstreams() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn answers_through_two_weirs_equal_the_upstreams() {
     let world = World::chain().await;
-    // The bookmark that would level the outer one comes from the inner one, once a minute.
+    // The bookmark that brings the outer Weir to the same resourceVersion comes from the inner one,
+    // once a minute.
     let sides = Sides { moves: true, ..world.sides(1) };
     let weirs = [world.sides(0).through, sides.through.clone()];
     let marks = prepare(&sides.direct, &weirs, true).await;
@@ -86,7 +88,8 @@ async fn pages_may_come_from_any_side() {
     walks(&sides, &PAGED, seed(), WALKS).await;
 }
 
-/// Enough of everything for an order to go wrong; the upstream's own streams are counted, not its time.
+/// Enough requests of each kind for an error of order to show; the upstream's streams are counted,
+/// not its time.
 fn plan() -> Plan {
     Plan { seed: seed(), writers: 3, writes: 300, clients: 74 }
 }
@@ -98,7 +101,7 @@ const PAGED: [&str; 4] = [
     "/apis/example.com/v1/namespaces/a/widgets",
 ];
 
-/// A simulator and Weirs before it.
+/// A simulator and Weirs in front of it.
 struct World {
     upstream: Simulator,
     weirs: Vec<Weir>,
@@ -106,7 +109,7 @@ struct World {
 }
 
 impl World {
-    /// So many Weirs, side by side.
+    /// Starts `count` Weirs beside each other.
     async fn start(count: usize) -> Self {
         let (upstream, dir) = upstream().await;
         let kubeconfig = dir.path().join("upstream.kubeconfig");
@@ -115,7 +118,7 @@ impl World {
         Self { upstream, weirs, _dir: dir }
     }
 
-    /// One before the other before the simulator; the outer one is the last.
+    /// Starts one Weir in front of another; the outer one is the last.
     async fn chain() -> Self {
         let mut world = Self::start(1).await;
         let outer = Weir::spawn(&world.weirs[0].kubeconfig(), CONFIG);
@@ -123,7 +126,7 @@ impl World {
         world
     }
 
-    /// The upstream, then every Weir.
+    /// Returns the upstream, then every Weir.
     fn all(&self) -> Vec<Endpoint> {
         let mut sides = vec![self.sides(0).direct];
         sides.extend((0..self.weirs.len()).map(|weir| self.sides(weir).through));
@@ -139,9 +142,9 @@ impl World {
 
 async fn upstream() -> (Simulator, TempDir) {
     let options = SimulatorOptions {
-        // A wait for what will never come need not take long.
+        // A short time-out: some requests wait for a state that never comes.
         freshness_timeout: Duration::from_millis(50),
-        // Weir's caches learn soon how far the upstream's are; no watch of the corpus is so long.
+        // Weir's caches learn of progress soon; no watch of the corpus lasts longer.
         bookmark_interval: Duration::from_secs(3),
         ..SimulatorOptions::default()
     };
@@ -151,7 +154,7 @@ async fn upstream() -> (Simulator, TempDir) {
     (upstream, dir)
 }
 
-/// Waits, while the simulator goes on in this very process.
+/// Waits while the simulator runs in this process.
 async fn ready(weirs: Vec<Weir>) -> Vec<Weir> {
     let wait = move || {
         weirs.iter().for_each(Weir::wait_until_ready);
@@ -160,7 +163,7 @@ async fn ready(weirs: Vec<Weir>) -> Vec<Weir> {
     tokio::task::spawn_blocking(wait).await.unwrap()
 }
 
-/// Hundreds of watches at once want what only the upstream has; and what never comes is not waited for long.
+/// Room for hundreds of forwarded watches at once, and a short wait for a state that never comes.
 const CONFIG: &str = "cache: {forwardBudget: 4096}\nserver: {freshnessTimeout: 2s}\n";
 
 const SAMPLED: usize = 2500;

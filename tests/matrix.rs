@@ -1,5 +1,6 @@
-//! Weir in gateway mode allows exactly what the upstream allows, with the same bodies: a matrix of users, verbs, resources and encodings, sent
-//! both ways. Here against the simulator; `tests/real` runs the same against a real kube-apiserver with RBAC.
+//! A gateway allows exactly the requests that the upstream allows, with the same bodies: a matrix
+//! of users, verbs, resources and encodings, sent both ways. Here against the simulator;
+//! `tests/real` runs the same against a real kube-apiserver with RBAC.
 
 #![expect(
     clippy::unwrap_used,
@@ -79,7 +80,7 @@ async fn nothing_secret_is_told() {
     secrecy::nothing_is_told(&world).await;
 }
 
-/// A simulator that knows the certificates and tokens, and a Weir before it.
+/// A simulator that knows the certificates and tokens, and a Weir in front of it.
 async fn world(setting: Setting) -> (Simulator, World) {
     let credentials = Credentials::new();
     let holder = |(number, (name, group)): (usize, &(&str, &str))| User {
@@ -97,7 +98,8 @@ async fn world(setting: Setting) -> (Simulator, World) {
             request_header_ca: Some(credentials.pki.proxies.pem()),
             request_header_allowed_names: vec![PROXY.to_owned()],
         }),
-        // A wait for what will never come need not take long, and Weir's caches learn soon how far the upstream's are.
+        // Short time-outs: some requests wait for a state that never comes, and Weir's caches learn
+        // of progress soon.
         freshness_timeout: Duration::from_millis(50),
         bookmark_interval: Duration::from_secs(3),
         ..SimulatorOptions::default()
@@ -116,10 +118,10 @@ const SETTING: Setting = Setting {
     authorization: "",
 };
 
-/// In which what was told is believed for a short time.
+/// Settings with short TTLs.
 const SHORT: Duration = Duration::from_secs(2);
 
-/// Roles are kept here, all that they allow is checked, and what was told is believed for longer than anything may take.
+/// RBAC decisions by Weir, with every allow checked, and TTLs longer than any test.
 const BY_ROLES: Setting = Setting {
     belief: Duration::from_secs(60),
     recheck: SHORT,

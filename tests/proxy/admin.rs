@@ -52,7 +52,8 @@ async fn what_clients_make_up_makes_no_series() {
     }
     let after = series(&proxy.admin("/metrics").await.text());
     let new: Vec<_> = after.difference(&before).collect();
-    // Upstream connections and codes may differ a little with the load; names never come in.
+    // Counts of upstream connections and status codes may differ a little with the load; clients'
+    // names never appear.
     assert!(new.len() < 10, "{new:#?}");
     assert!(after.iter().all(|line| !line.contains(".example") && !line.contains("VERB")));
 }
@@ -102,7 +103,7 @@ async fn metrics_keep_prometheus_conventions() {
     promtool(&text);
 }
 
-/// Where promtool is at hand it judges too; the checks above stand by themselves.
+/// promtool checks the metrics too, where it is installed; the checks above do not depend on it.
 fn promtool(text: &str) {
     let command = Command::new("promtool")
         .args(["check", "metrics"])
@@ -115,12 +116,12 @@ fn promtool(text: &str) {
     let output = child.wait_with_output().unwrap();
     let told = String::from_utf8_lossy(&output.stderr).into_owned()
         + &String::from_utf8_lossy(&output.stdout);
-    // What the process collector of the client library names is its own affair.
+    // The client library chooses the names of its process collector.
     let ours: Vec<_> = told.lines().filter(|line| line.starts_with("weir_")).collect();
     assert!(ours.is_empty(), "{ours:#?}");
 }
 
-/// The series without their values.
+/// Returns the series without their values.
 fn series(text: &str) -> BTreeSet<String> {
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     lines.filter_map(|line| Some(line.rsplit_once(' ')?.0.to_owned())).collect()

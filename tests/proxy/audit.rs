@@ -1,4 +1,5 @@
-//! The audit log of a gateway: each answer of Weir's own is told once, with who asked and what came of it, and nothing that the upstream tells.
+//! The audit log of a gateway: each response of Weir's own is logged once, with user and result,
+//! and no response of the upstream is.
 
 use std::path::Path;
 
@@ -34,7 +35,7 @@ fn call(path: &str, token: &str, id: &str) -> Call {
     Call::get(path).header("authorization", &format!("Bearer {token}")).header("audit-id", id)
 }
 
-/// The events with an Audit-ID, once there are so many.
+/// Waits for `count` events and returns those with an Audit-ID.
 async fn events(log: &Path, id: &str, count: usize) -> Vec<Value> {
     let read = || {
         let text = std::fs::read_to_string(log).unwrap_or_default();
@@ -76,7 +77,7 @@ async fn what_is_answered_here_is_told_once() {
     }
     assert_eq!(event["responseStatus"]["code"], 200);
 
-    // A watch is told at its head and at its end.
+    // A watch is logged at its head and at its end.
     let mut watch = Watch::open(proxy.plain(), &call(WATCH, "alices", "a-watch")).await;
     watch.rest().await;
     let stages: Vec<_> = events(&log, "a-watch", 2).await;
@@ -93,13 +94,13 @@ async fn what_is_answered_here_is_told_once() {
         assert_eq!(told[0]["user"]["username"].as_str(), user, "{id}");
     }
 
-    // What Weir refuses before it would be forwarded; nobody else could tell of it.
+    // Weir rejects these itself, so only Weir can log them.
     let odd = call(LIST, "alices", "a-trick").header("connection", "x-remote-user");
     let odd = odd.header("x-weir-cache", "bypass");
     assert_eq!(proxy.call(&odd).await.status, 400);
     assert_eq!(events(&log, "a-trick", 1).await[0]["responseStatus"]["code"], 400);
 
-    // What is forwarded is in the upstream's log.
+    // Forwarded requests are in the upstream's log.
     let consistent = "/api/v1/namespaces/ns1/configmaps";
     assert_eq!(proxy.call(&call(consistent, "alices", "not-here")).await.status, 200);
     assert_eq!(proxy.call(&call(LIST, "alices", "the-last")).await.cache(), "hit");

@@ -1,4 +1,4 @@
-//! Byte budgets bind, requests are then forwarded, and the metrics say so; idle caches go.
+//! When a byte budget is reached, requests are forwarded and metrics show it; idle caches stop.
 
 use std::time::Duration;
 

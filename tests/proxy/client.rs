@@ -1,5 +1,5 @@
-//! A small HTTP client that hides nothing: one connection a request, the very bytes of path and headers, streams
-//! that can be read frame by frame or abandoned.
+//! A small HTTP client without abstractions: one connection for each request, the exact bytes of
+//! path and headers, streams that can be read frame by frame or abandoned.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -61,7 +61,7 @@ impl Call {
     }
 }
 
-/// A whole answer.
+/// A whole response.
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
@@ -78,12 +78,13 @@ impl Answer {
         serde_json::from_slice(&self.body).unwrap_or(Value::Null)
     }
 
-    /// How Weir says that it answered; empty for an upstream's own answer and for Weir's errors.
+    /// Returns the value of `X-Weir-Cache`; empty for the upstream's own response and for Weir's
+    /// errors.
     pub(crate) fn cache(&self) -> &str {
         cache_header(&self.headers)
     }
 
-    /// Collects an answer whose head is here.
+    /// Collects the body of a response.
     pub(crate) async fn collect(response: Response<Incoming>) -> Result<Self, hyper::Error> {
         let (parts, body) = response.into_parts();
         let body = body.collect().await?.to_bytes();
@@ -95,13 +96,13 @@ pub(crate) fn cache_header(headers: &HeaderMap) -> &str {
     headers.get("x-weir-cache").map_or("", |value| value.to_str().unwrap())
 }
 
-/// Sends a request on a new HTTP/1.1 connection and waits for the answer's head.
+/// Sends a request on a new HTTP/1.1 connection and waits for the head of the response.
 pub(crate) async fn send(address: SocketAddr, call: &Call) -> Response<Incoming> {
     let stream = TcpStream::connect(address).await.unwrap();
     try_send(stream, call).await.unwrap()
 }
 
-/// The same on any connection.
+/// Sends a request on any connection and waits for the head of the response.
 pub(crate) async fn try_send<S>(io: S, call: &Call) -> Result<Response<Incoming>, hyper::Error>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -123,7 +124,7 @@ where
     sender.send_request(call.request(Some("localhost"))).await
 }
 
-/// Sends a request and reads the whole answer.
+/// Sends a request and reads the whole response.
 pub(crate) async fn fetch(address: SocketAddr, call: &Call) -> Answer {
     let response = send(address, call).await;
     let whole = Answer::collect(response);
@@ -139,7 +140,7 @@ pub(crate) struct Watch {
     buffer: Vec<u8>,
 }
 
-/// How a stream went on.
+/// What a stream returned next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     /// A frame, without its newline.
@@ -164,12 +165,12 @@ impl Watch {
         cache_header(&self.headers)
     }
 
-    /// The next frame or the end; fails the test if neither comes.
+    /// Returns the next frame or the end; fails the test if neither arrives.
     pub(crate) async fn next(&mut self) -> Next {
         tokio::time::timeout(PATIENCE, self.read()).await.expect("a frame or an end in time")
     }
 
-    /// The next frame, parsed.
+    /// Returns the next frame, parsed.
     pub(crate) async fn event(&mut self) -> Value {
         match self.next().await {
             Next::Frame(line) => serde_json::from_str(&line).unwrap(),
@@ -177,7 +178,7 @@ impl Watch {
         }
     }
 
-    /// Frames up to and including the first that contains a text.
+    /// Returns all frames up to the first that contains `text`, inclusive.
     pub(crate) async fn until(&mut self, text: &str) -> Vec<String> {
         let mut frames = Vec::new();
         loop {
@@ -194,7 +195,7 @@ impl Watch {
         }
     }
 
-    /// All frames to the clean end.
+    /// Returns all frames up to the clean end.
     pub(crate) async fn rest(&mut self) -> Vec<String> {
         let mut frames = Vec::new();
         loop {
@@ -206,7 +207,7 @@ impl Watch {
         }
     }
 
-    /// The next frame or the end, however long it takes.
+    /// Waits for the next frame or the end without a time-out.
     pub(crate) async fn read(&mut self) -> Next {
         loop {
             if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
@@ -224,5 +225,5 @@ impl Watch {
     }
 }
 
-/// Longer than anything here takes on a busy machine.
+/// Longer than any step takes on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);

@@ -1,4 +1,5 @@
-//! A cold or failing cache never turns into a herd on the upstream, and words no 410 of its own (design, section 7).
+//! A cold or failing cache never causes a herd of requests upstream, and never answers with a 410
+//! of its own (docs/decisions/cold-caches.md).
 
 use std::time::Duration;
 
@@ -31,7 +32,8 @@ async fn a_crowd_before_a_cold_cache_costs_one_list_and_one_watch() {
         assert_eq!(client::cache_header(answer.headers()), "hit");
     }
     let requests = proxy.upstream.requests();
-    // And one of no objects, over at once, which tells how the upstream begins a watch. All can be answered before the reflector's own is opened.
+    // One watch of no objects ends at once; it shows how the upstream begins a watch. All clients
+    // can have their responses before the reflector's own watch is open.
     until("the reflector watches", async || requests.count("watch", "configmaps") >= 2).await;
     assert_eq!(requests.count("watch", "configmaps"), 2);
     assert!(requests.count("list", "configmaps") <= 1, "{:?}", requests.counts());
@@ -48,7 +50,7 @@ async fn a_cache_that_does_not_come_is_waited_for_and_forwarded_within_the_budge
     })
     .await;
     proxy.upstream.faults().add("watch", "configmaps", 1000, Action::Hang);
-    // All lists must come while the first are under way, also on a busy machine.
+    // All lists must arrive while the first are in progress, also on a busy machine.
     proxy.upstream.faults().add("list", "configmaps", 1000, Action::Delay(Duration::from_secs(5)));
     let begun = tokio::time::Instant::now();
     let plain = proxy.plain();
@@ -76,7 +78,7 @@ async fn a_cache_that_does_not_come_is_waited_for_and_forwarded_within_the_budge
         assert_eq!(answer.text().trim_end(), status);
     }
     assert!(proxy.metric("weir_forward_budget_exhausted_total", &[]).await >= 18.0);
-    // Those who were forwarded have given their places back.
+    // The forwarded requests have released their permits.
     proxy.upstream.faults().clear();
     let again = proxy.get("/api/v1/configmaps?resourceVersion=0").await;
     assert_eq!(again.status, 200, "{}", again.text());
@@ -106,7 +108,7 @@ async fn a_watch_from_before_the_cache_is_the_upstreams() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_first_watch_builds_the_cache_where_it_begins() {
     let proxy = Proxy::seeded().await;
-    // The very first cache finds out whether the upstream has watch-lists, and begins at the present.
+    // The very first cache detects whether the upstream has watch-lists, and starts at the present.
     proxy.warm("/api/v1/nodes").await;
     let before = proxy.upstream.store().revision();
     for number in 0..20 {
@@ -124,7 +126,7 @@ async fn a_first_watch_builds_the_cache_where_it_begins() {
         assert_eq!(watch.cache(), "hit");
         assert_eq!(watch.until("new-19").await, direct);
     }
-    // One of Weir's and the one past it.
+    // One through Weir and one directly.
     assert_eq!(proxy.upstream.requests().count("watch", "configmaps"), 2);
     until("the upstream's watch of this test is closed", async || {
         proxy.upstream.requests().count("list", "configmaps") <= 2

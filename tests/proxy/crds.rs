@@ -1,4 +1,5 @@
-//! Resources that come, change, go and come again while Weir runs; and those that another API server answers for.
+//! Resources that appear, change, disappear and reappear while Weir runs; and resources of another
+//! API server.
 
 use serde_json::json;
 
@@ -20,7 +21,7 @@ async fn a_custom_resource_comes_changes_goes_and_comes_again() {
     proxy.warm(GADGETS).await;
     assert_eq!(names(&proxy, &list).await, ["first"]);
 
-    // A new selectable field makes a selector valid that was not.
+    // A new selectable field makes a selector valid.
     let blue = format!("{list}&fieldSelector=spec.color%3Dblue");
     assert_eq!(proxy.get(&blue).await.status, 400);
     let mut watch = proxy.watch(&format!("{GADGETS}?watch=1&resourceVersion=0")).await;
@@ -52,7 +53,8 @@ async fn a_custom_resource_comes_changes_goes_and_comes_again() {
     assert_eq!(names(&proxy, &list).await, ["second"]);
 }
 
-/// Whoever watches a custom resource whose definition changes is ended as by the upstream, and comes back to a cache that is filled once.
+/// Watches of a custom resource whose definition changes end as at the upstream, and resume on a
+/// cache that is filled once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_definition_changes_under_many_watches() {
     const WATCHES: usize = 30;
@@ -69,7 +71,7 @@ async fn a_definition_changes_under_many_watches() {
         watches.push(watch);
     }
 
-    // What only the status says disturbs nobody.
+    // A change of the status alone affects no client.
     let mut same = gadgets();
     same["metadata"]["labels"] = json!({"some": "label"});
     proxy.upstream.store().update(same).unwrap();
@@ -99,7 +101,7 @@ async fn a_definition_changes_under_many_watches() {
     assert!(after <= before + 3.0, "{before} {after}");
 }
 
-/// Other resources are not disturbed by what happens to one.
+/// A change of one resource does not affect others.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_changed_definition_disturbs_no_other_resource() {
     let proxy = Proxy::seeded().await;
@@ -144,7 +146,7 @@ async fn aggregated_and_broken_groups_are_the_upstreams() {
     assert_eq!(proxy.get(&watch).await.cache(), "forward; reason=aggregated");
     let broken = proxy.get("/apis/broken.example.com/v1/things?resourceVersion=0").await;
     assert!(broken.cache().starts_with("forward; reason="), "{}", broken.cache());
-    // All else is served as ever, also what comes later.
+    // All other resources are still served, including new ones.
     proxy.warm("/api/v1/pods").await;
     proxy.upstream.store().create(gadgets()).unwrap();
     proxy.warm(GADGETS).await;

@@ -1,4 +1,5 @@
-//! Discovery and OpenAPI through Weir equal the upstream's own, the first time, from memory, and after they changed.
+//! Discovery and OpenAPI through Weir equal the upstream's own documents: the first time, from
+//! memory, and after they changed.
 
 use crate::client::{Answer, Call, cache_header};
 use crate::harness::{Proxy, widget, widgets};
@@ -11,14 +12,15 @@ fn discovery(path: &str) -> Call {
     Call::get(path).header("accept", AGGREGATED)
 }
 
-/// What must be the same, whoever answers.
+/// The headers that must be equal.
 fn content(answer: &Answer) -> (u16, Vec<Option<&str>>, String) {
     let header = |name: &str| answer.headers.get(name).map(|value| value.to_str().unwrap());
     let names = ["cache-control", "content-type", "etag", "vary", "last-modified"];
     (answer.status.as_u16(), names.map(header).to_vec(), answer.text())
 }
 
-/// Asks Weir and the upstream, which must agree; returns how Weir answered.
+/// Sends a request to Weir and to the upstream, which must answer alike. Returns Weir's
+/// `X-Weir-Cache`.
 async fn compare(proxy: &Proxy, call: &Call) -> String {
     let (through, direct) = (proxy.call(call).await, proxy.direct(call).await);
     assert_eq!(content(&through), content(&direct), "{call:?}");
@@ -38,18 +40,18 @@ async fn documents_come_from_memory_and_follow_the_upstream() {
         assert_eq!(compare(&proxy, &call).await, fetched);
         assert_eq!(compare(&proxy, &call).await, "hit");
     }
-    // A new kind is seen at once: what is kept is never older than the upstream's.
+    // A new kind is visible at once: a document from memory is never older than the upstream's.
     proxy.upstream.store().create(widgets()).unwrap();
     proxy.upstream.store().create(widget("ns1", "w1", "red")).unwrap();
     let found = proxy.call(&discovery("/apis?timeout=32s")).await;
     assert!(found.text().contains("widgets"), "{}", found.text());
     assert_eq!(compare(&proxy, &discovery("/apis?timeout=32s")).await, "hit");
-    // The client has it already.
+    // The client has the document already.
     let etag = found.headers["etag"].to_str().unwrap().to_owned();
     let known = discovery("/apis").header("if-none-match", &etag);
     let answer = proxy.call(&known).await;
     assert_eq!((answer.status.as_u16(), answer.cache(), answer.body.len()), (304, "hit", 0));
-    // The legacy documents tell each client its own addresses, and have no ETag.
+    // The legacy documents contain addresses for each client, and have no ETag.
     assert_eq!(compare(&proxy, &Call::get("/api")).await, fetched);
     assert_eq!(compare(&proxy, &Call::get("/api")).await, fetched);
 }
@@ -66,7 +68,7 @@ async fn schemas_by_their_hash_are_confirmed_too() {
     assert_eq!((again.cache(), again.json()["openapi"].clone()), ("hit", Value::from("3.0.0")));
     let served = proxy.metric("weir_requests_total", &[r#"reason="revalidated""#]).await;
     assert!(served >= 2.0, "{served}");
-    // A hash that is not the current one is the upstream's to answer.
+    // The upstream answers a hash that is not current.
     let (path, _) = url.split_once('?').unwrap();
     let wrong = Call::get(&format!("{path}?hash=00"));
     assert_eq!(compare(&proxy, &wrong).await, "forward; reason=non-resource");

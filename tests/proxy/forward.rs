@@ -1,4 +1,4 @@
-//! What is forwarded passes through unchanged, both ways and as it comes.
+//! Forwarded requests and responses pass through unchanged, and without buffering.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ async fn writes_reach_the_upstream_and_its_refusals_the_client() {
         Call::new(Method::PATCH, &object).header("content-type", "application/merge-patch+json");
     patch.body = Bytes::from_static(br#"{"data":{"n":"4"}}"#);
     assert_eq!(proxy.call(&patch).await.json()["data"]["n"], "4");
-    // Read your writes: by the resourceVersion of the answer, and consistently.
+    // Read your writes: by the resourceVersion of the response, and consistently.
     let at = proxy.upstream.store().revision();
     let read = proxy.get(&format!("{object}?resourceVersion={at}")).await;
     assert_eq!(read.json()["data"]["n"], "4");
@@ -63,7 +63,7 @@ async fn a_followed_log_streams_and_ends_with_its_client() {
     let connections = proxy.upstream.requests().connections();
     drop(log);
     until("the first stream upstream is cancelled", async || open().await == before + 1.0).await;
-    // The other goes on, on the same connection.
+    // The other request continues on the same connection.
     let mut other = other.into_body();
     for _ in 0..2 {
         assert!(other.frame().await.unwrap().is_ok());
@@ -91,7 +91,8 @@ async fn large_bodies_pass_both_ways() {
     }
 }
 
-/// Weir and the upstream must never read a path differently: what is not plain is forwarded as it is.
+/// Weir and the upstream must never parse a path differently: unusual paths are forwarded
+/// unchanged.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn odd_paths_are_forwarded_untouched() {
     let proxy = Proxy::seeded().await;
@@ -118,7 +119,7 @@ async fn odd_paths_are_forwarded_untouched() {
         "/api/v1/namespaces/ns1/configmaps/cm-a%00",
         "/API/v1/configmaps",
     ] {
-        // No query of Weir's own is this one.
+        // None of Weir's own requests has this query.
         let query = "resourceVersion=0&timeoutSeconds=1";
         let path = format!("{path}?{query}");
         let call = Call::get(&path);
@@ -129,7 +130,7 @@ async fn odd_paths_are_forwarded_untouched() {
         let seen: Vec<_> = recent.iter().rev().filter(|seen| seen.query == query).take(2).collect();
         assert_eq!(seen[0].path, seen[1].path, "{path}");
     }
-    // A collection's trailing slash is harmless, and either way the bytes are the same.
+    // The trailing slash of a collection is harmless, and the bytes are the same either way.
     let (slash, plain) =
         ("/api/v1/configmaps/?resourceVersion=0", "/api/v1/configmaps?resourceVersion=0");
     assert_eq!(proxy.get(slash).await.text(), proxy.get(plain).await.text());

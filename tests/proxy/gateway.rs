@@ -1,4 +1,5 @@
-//! Gateway mode before users with tokens: what a browser's WebSocket shows of its user, and documents that are kept once for all of them.
+//! Gateway mode with token users: a browser's WebSocket with a token, and documents that Weir keeps
+//! once for all users.
 
 use base64::Engine;
 use futures::StreamExt;
@@ -18,7 +19,7 @@ const LIST: &str = "/api/v1/namespaces/ns1/configmaps?resourceVersion=0";
 const WATCH: &str = "/api/v1/namespaces/ns1/configmaps?watch=1&resourceVersion=0";
 const DISCOVERY: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
-/// Alice may read config maps and execute in pods, bob nothing.
+/// Alice may read config maps and exec in pods, bob has no rights.
 async fn gateway() -> Proxy {
     let read = Rule::new(&["get", "list", "watch"], &["configmaps", "pods"], &["ns1"]);
     let execute = Rule::new(&["*"], &["pods/exec", "pods/attach"], &["ns1"]);
@@ -45,7 +46,7 @@ fn protocol(token: &str) -> String {
 
 type Opened = (WebSocketStream<TcpStream>, Response<Option<Vec<u8>>>);
 
-/// Asks for a WebSocket; what refuses it is the error.
+/// Requests a WebSocket; the error is the response that rejects it.
 async fn open(
     address: std::net::SocketAddr,
     path: &str,
@@ -85,7 +86,7 @@ async fn a_browsers_token_opens_a_watch_from_the_cache() {
             }
             let mut texts = Vec::new();
             while let Some(Ok(Message::Text(text))) = socket.next().await {
-                // The bookmark at the end tells how far each cache is.
+                // The bookmark at the end shows the resourceVersion of each cache.
                 if !text.contains(r#""type":"BOOKMARK""#) {
                     texts.push(text.to_string());
                 }
@@ -95,7 +96,7 @@ async fn a_browsers_token_opens_a_watch_from_the_cache() {
         assert_eq!(messages[0].len(), 4);
         assert_eq!(messages[0], messages[1]);
     }
-    // Nobody else gets in by it, and the answers are the upstream's own.
+    // Other users are rejected, with the upstream's own responses.
     let too_many = format!("{alice}, v1.example, v2.example");
     for (offered, code) in [
         (format!("{}, v1.example", protocol("bobs")), 403),
@@ -135,7 +136,7 @@ async fn a_browsers_token_goes_on_untouched_with_an_upgrade() {
     assert_eq!(refused.err().unwrap().status(), 403);
 }
 
-/// What an answer is, but for what each request has of its own.
+/// The response without the headers that differ in every request.
 fn content(answer: &Answer) -> (u16, Option<&HeaderValue>, String) {
     (answer.status.as_u16(), answer.headers.get("etag"), answer.text())
 }
@@ -163,7 +164,7 @@ async fn kept_documents_are_only_for_those_who_may() {
             assert_eq!(content(&through), content(&direct), "{token} {path}");
             (through.status.as_u16(), through.cache().to_owned(), through.headers)
         };
-        // Who may not is refused before anything is kept, and what is refused is not kept.
+        // A user without the right is rejected before a document is kept, and an error is not kept.
         assert_eq!(ask("bobs").await.0, 403, "{path}");
         let first = ask("alices").await;
         assert_eq!((first.0, first.1.as_str()), (200, "forward; reason=non-resource"), "{path}");
@@ -171,12 +172,13 @@ async fn kept_documents_are_only_for_those_who_may() {
             let refused = ask(token).await;
             assert_eq!(refused.0, code, "{token} {path}");
             assert_ne!(refused.1, "hit", "{token} {path}");
-            // Nor by knowing what it would be.
+            // Knowing the ETag does not help.
             let known = as_user(call.clone(), token)
                 .header("if-none-match", first.2["etag"].to_str().unwrap());
             assert!(proxy.call(&known).await.status.as_u16() >= 401, "{token} {path}");
         }
-        // One copy for all: another who may gets what was fetched for the first.
+        // One copy serves all users: another allowed user gets the document that was fetched for
+        // the first.
         assert_eq!((ask("alices").await.1, ask("weirs-own").await.1), ("hit".into(), "hit".into()));
     }
 }

@@ -29,14 +29,14 @@ pub(crate) struct Proxy {
 }
 
 impl Proxy {
-    /// One with the usual settings, before a seeded upstream.
+    /// Starts Weir with the usual settings in front of a seeded upstream.
     pub(crate) async fn seeded() -> Self {
         let upstream = Simulator::start(SimulatorOptions::default()).await.unwrap();
         seed(&upstream);
         Self::before(upstream, "", |_| {}).await
     }
 
-    /// One before this upstream, with the holder of a token as Weir's identity.
+    /// Starts Weir in front of this upstream; the token is Weir's identity.
     pub(crate) async fn before(
         upstream: Simulator,
         token: &str,
@@ -71,53 +71,54 @@ impl Proxy {
         proxy
     }
 
-    /// The plain listener.
+    /// Returns the address of the plain listener.
     pub(crate) fn plain(&self) -> SocketAddr {
         self.address(ListenerKind::Plain)
     }
 
-    /// The first listener of a kind that has an address.
+    /// Returns the first listener of a kind that has an address.
     pub(crate) fn address(&self, kind: ListenerKind) -> SocketAddr {
         let found = self.listeners.iter().find(|listener| listener.kind == kind).unwrap();
         found.address.parse().unwrap()
     }
 
-    /// A GET through Weir.
+    /// Sends a GET through Weir.
     pub(crate) async fn get(&self, path: &str) -> Answer {
         self.call(&Call::get(path)).await
     }
 
-    /// Any request through Weir.
+    /// Sends a request through Weir.
     pub(crate) async fn call(&self, call: &Call) -> Answer {
         client::fetch(self.plain(), call).await
     }
 
-    /// The same past Weir.
+    /// Sends a request to the upstream directly.
     pub(crate) async fn direct(&self, call: &Call) -> Answer {
         client::fetch(self.upstream.address(), call).await
     }
 
-    /// A watch through Weir.
+    /// Opens a watch through Weir.
     pub(crate) async fn watch(&self, path: &str) -> Watch {
         Watch::open(self.plain(), &Call::get(path)).await
     }
 
-    /// A watch past Weir.
+    /// Opens a watch at the upstream directly.
     pub(crate) async fn watch_direct(&self, path: &str) -> Watch {
         Watch::open(self.upstream.address(), &Call::get(path)).await
     }
 
-    /// Asks the admin listener.
+    /// Sends a GET to the admin listener.
     pub(crate) async fn admin(&self, path: &str) -> Answer {
         client::fetch(self.admin, &Call::get(path)).await
     }
 
-    /// Where the admin listener is.
+    /// Returns the address of the admin listener.
     pub(crate) fn admin_address(&self) -> SocketAddr {
         self.admin
     }
 
-    /// The sum of a metric over the series that carry all of the labels, such as `cache_status="hit"`.
+    /// Returns the sum of a metric over the series that have all of the labels, such as
+    /// `cache_status="hit"`.
     pub(crate) async fn metric(&self, name: &str, labels: &[&str]) -> f64 {
         let text = self.admin("/metrics").await.text();
         text.lines()
@@ -134,13 +135,14 @@ impl Proxy {
         until("the cache is warm", async || self.get(&list).await.cache() == "hit").await;
     }
 
-    /// Waits until the cache of a collection has all that was written to the upstream; its last write must be to it.
+    /// Waits until the cache of a collection has the upstream's last write, which must be one of
+    /// that collection.
     pub(crate) async fn catch_up(&self, path: &str) {
         let list = format!("{path}?resourceVersion={}", self.upstream.store().revision());
         until("weir has it all", async || self.get(&list).await.cache() == "hit").await;
     }
 
-    /// Tells Weir to stop and waits for it.
+    /// Stops Weir and waits for its end.
     pub(crate) async fn stop(&mut self) {
         self.stop.cancel();
         let running = self.running.take().unwrap();
@@ -154,7 +156,7 @@ impl Drop for Proxy {
     }
 }
 
-/// Waits for a condition.
+/// Waits until `condition` holds, at most [`PATIENCE`].
 pub(crate) async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !condition().await {
@@ -163,7 +165,8 @@ pub(crate) async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) 
     }
 }
 
-/// A Weir with the usual settings whose upstream is reached by TLS: it speaks HTTP/2, and all streams share connections.
+/// Starts a Weir with the usual settings whose upstream uses TLS: it speaks HTTP/2, and all streams
+/// share connections.
 pub(crate) async fn over_tls() -> Proxy {
     let options = SimulatorOptions { tls: true, ..SimulatorOptions::default() };
     let upstream = Simulator::start(options).await.unwrap();
@@ -171,7 +174,8 @@ pub(crate) async fn over_tls() -> Proxy {
     Proxy::before(upstream, "", |_| {}).await
 }
 
-/// Objects whose names, labels and namespaces tell orders and selectors apart (semantics.md §3.1).
+/// Objects whose names, labels and namespaces show errors of order and selection (docs/semantics.md
+/// §3.1).
 pub(crate) fn seed(upstream: &Simulator) {
     let api = upstream.store();
     for namespace in ["ns1", "ns1-a", "ns2"] {

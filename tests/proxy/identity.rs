@@ -1,4 +1,5 @@
-//! Whom a request acts for: Weir alone, or whom the upstream lets Weir impersonate; never whom the client says it is.
+//! The identity of a request: Weir's own, or a user whom the upstream lets Weir impersonate; never
+//! the user that the client claims.
 
 use serde_json::json;
 use weir::simulator::{Rule, Simulator, SimulatorOptions, User};
@@ -20,7 +21,7 @@ async fn identities_of_clients_end_at_weir() {
         .header("proxy-authorization", "Basic eDp5")
         .header("x-mine", "kept");
     assert_eq!(proxy.call(&call).await.status, 200);
-    // Weir asks for things of its own meanwhile, but never for this.
+    // Weir sends requests of its own meanwhile, but never for this path.
     let recent = proxy.upstream.requests().recent();
     let seen = recent.iter().find(|seen| seen.path == path).unwrap();
     assert_eq!(seen.user, "weir");
@@ -68,7 +69,8 @@ async fn impersonation_is_judged_upstream_and_never_cached() {
     assert_eq!(proxy.call(&bypass).await.cache(), "forward; reason=bypass");
 }
 
-/// Weir is somebody who may read and write everything but impersonate nobody; there is an administrator besides.
+/// Weir's user may read and write everything but impersonate nobody; the other user is an
+/// administrator.
 async fn with_users() -> Proxy {
     let all = Rule::new(&["*"], &["*"], &["*", ""]);
     let users =

@@ -1,5 +1,5 @@
-//! A client that lists and watches as client-go's reflector does, and complains of every event that does not follow
-//! from what it has seen before.
+//! A client that lists and watches like client-go's reflector, and reports every event that does
+//! not follow from the events before it.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -12,16 +12,16 @@ use tokio::task::JoinHandle;
 
 use crate::client::{Call, Next, Watch, fetch};
 
-/// What is known: `namespace/name` to resourceVersion.
+/// The known objects: `namespace/name` to resourceVersion.
 pub(crate) type Known = BTreeMap<String, u64>;
 
-/// A running informer. Dropping it ends it.
+/// A running informer. Dropping it stops it.
 pub(crate) struct Informer {
     seen: Arc<Mutex<Seen>>,
     task: JoinHandle<()>,
 }
 
-/// What an informer has seen so far.
+/// The state of an informer.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Seen {
     pub(crate) known: Known,
@@ -40,7 +40,8 @@ impl Informer {
         let seen = Arc::new(Mutex::new(Seen::default()));
         let (path, shared) = (format!("{collection}?{selector}"), Arc::clone(&seen));
         let task = tokio::spawn(async move {
-            // What client-go's `relistResourceVersion` says: any at first, then not older than what was seen, consistent once that is gone.
+            // As client-go's `relistResourceVersion`: 0 at first, then not older than the latest,
+            // and consistent after a 410.
             let mut from = "0".to_owned();
             loop {
                 let Some(at) = list(address, &path, &from, &shared).await else {
@@ -77,7 +78,7 @@ async fn list(address: SocketAddr, path: &str, from: &str, seen: &Mutex<Seen>) -
     Some(number(&list["metadata"]["resourceVersion"]))
 }
 
-/// Watches until the history is gone; returns where to list next.
+/// Watches until a 410; returns the resourceVersion for the next list.
 async fn follow(address: SocketAddr, path: &str, mut at: u64, seen: &Mutex<Seen>) -> String {
     loop {
         let call =
@@ -89,7 +90,7 @@ async fn follow(address: SocketAddr, path: &str, mut at: u64, seen: &Mutex<Seen>
             continue;
         }
         seen.lock().watches += 1;
-        // A watch without events may be silent for as long as it likes.
+        // A watch without events may be silent for any time.
         while let Next::Frame(frame) = watch.read().await {
             let event: Value = serde_json::from_str(&frame).unwrap();
             if event["type"] == "ERROR" {
@@ -110,7 +111,7 @@ fn apply(event: &Value, at: &mut u64, seen: &mut Seen) {
     let follows = match kind {
         "ADDED" => !known && revision > *at,
         "MODIFIED" => known && revision > *at,
-        // What a relist finds gone is deleted at what was held before.
+        // A relist deletes a missing object at the resourceVersion that it had before.
         "DELETED" => known && revision >= *at,
         "BOOKMARK" => revision >= *at,
         _ => false,
@@ -127,7 +128,7 @@ fn apply(event: &Value, at: &mut u64, seen: &mut Seen) {
     seen.events += 1;
 }
 
-/// The key and resourceVersion of an object.
+/// Returns the key and resourceVersion of an object.
 pub(crate) fn key(object: &Value) -> (String, u64) {
     let metadata = &object["metadata"];
     let text = |name: &str| metadata[name].as_str().unwrap_or_default().to_owned();
@@ -138,5 +139,5 @@ fn number(value: &Value) -> u64 {
     value.as_str().unwrap().parse().unwrap()
 }
 
-/// Between tries; client-go's back-off in small.
+/// The delay between tries: client-go's back-off, shortened.
 const PAUSE: Duration = Duration::from_millis(20);

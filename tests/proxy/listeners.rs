@@ -1,7 +1,8 @@
-//! Every way in: TLS, plain and Unix listeners with both versions of HTTP, and what is refused at the door.
+//! Every listener: TLS, plain and Unix, with both versions of HTTP, and the requests that they
+//! reject.
 //!
-//! kube-rs' in-cluster inference reads fixed paths below `/var/run/secrets`, which a test has no business to write. What
-//! it makes of them is tried here: the HTTPS listener, trusted by a CA file alone.
+//! kube-rs' in-cluster configuration reads fixed paths below `/var/run/secrets`, which a test must
+//! not write. The test uses the parts of it: the HTTPS listener, trusted by a CA file alone.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -53,7 +54,7 @@ async fn every_listener_speaks_both_versions() {
     assert_eq!(mode & 0o777, 0o600);
 }
 
-/// Mounted certificates are replaced while Weir runs; a broken one never replaces one that works.
+/// Mounted certificates are replaced while Weir runs; an invalid one never replaces a valid one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_replaced_certificate_is_taken() {
     let files = tempfile::tempdir().unwrap();
@@ -149,7 +150,7 @@ async fn who_dawdles_over_a_head_is_dropped() {
         let told = String::from_utf8_lossy(&rest).into_owned();
         assert!(rest.is_empty() || told.starts_with("HTTP/1.1 408"), "{start:?}: {told}");
     }
-    // Silence after a request is another matter.
+    // The time-out does not apply to silence after a request.
     let watch = proxy
         .watch("/api/v1/pods?watch=1&resourceVersion=0&labelSelector=no%3Dne&timeoutSeconds=2")
         .await;
@@ -164,7 +165,8 @@ async fn kube_rs_comes_in_by_the_written_kubeconfig() {
     let config = kube::Config::from_custom_kubeconfig(written, &options).await.unwrap();
     works(&proxy, config).await;
 
-    // What in-cluster inference comes to: the address from the environment, the CA from a mounted file, a token.
+    // The in-cluster configuration: the address from the environment, the CA from a mounted file, a
+    // token.
     let tls = proxy.listeners.iter().find(|listener| listener.kind == ListenerKind::Tls).unwrap();
     let mut config = kube::Config::new(format!("https://{}", tls.address).parse().unwrap());
     let ca =
@@ -185,12 +187,12 @@ async fn works(proxy: &Proxy, config: kube::Config) {
     assert_eq!(api.get(&name).await.unwrap().metadata.name, Some(name));
 }
 
-/// Sends bytes and returns the answer's code.
+/// Sends bytes and returns the status code.
 async fn raw(proxy: &Proxy, request: &[u8]) -> u16 {
     let stream = TcpStream::connect(proxy.plain()).await.unwrap();
     let (mut read, mut write) = stream.into_split();
     let request = request.to_vec();
-    // An answer may come before all is written, and the rest then fails.
+    // The response may arrive before all bytes are written; the rest then fails.
     let writing = tokio::spawn(async move {
         drop(write.write_all(&request).await);
         write
@@ -207,7 +209,7 @@ async fn connect_to(address: std::net::SocketAddr) -> TcpStream {
     TcpStream::connect(address).await.unwrap()
 }
 
-/// A TLS connection that trusts this CA alone.
+/// Opens a TLS connection that trusts this CA alone.
 async fn secure(stream: TcpStream, ca: &str, alpn: &str) -> std::io::Result<TlsStream<TcpStream>> {
     let mut roots = rustls::RootCertStore::empty();
     for certificate in rustls_pki_types::CertificateDer::pem_slice_iter(ca.as_bytes()) {

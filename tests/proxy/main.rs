@@ -1,6 +1,7 @@
-//! The whole proxy before the simulator, over real sockets: one file a capability.
+//! The whole proxy in front of the simulator, over real sockets; one file for each capability.
 //!
-//! Nothing here sleeps for luck: tests wait for conditions, and fail when those never come true.
+//! No test sleeps for luck: tests wait for conditions, and fail when a condition does not become
+//! true in time.
 
 #![expect(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "this is a test")]
 

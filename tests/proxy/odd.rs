@@ -1,4 +1,4 @@
-//! Requests that are off the usual ways, and long answers: through Weir as past it.
+//! Unusual requests and long responses: the same through Weir as directly.
 
 use std::time::Duration;
 
@@ -72,7 +72,8 @@ async fn odd_requests_equal_the_upstreams() {
     }
 }
 
-/// A list beyond 128 KiB is compressed for who takes gzip, and its bytes are the same (semantics.md §8.7).
+/// A list over 128 KiB is compressed for clients that accept gzip, with the same bytes
+/// (docs/semantics.md §8.7).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn long_lists_are_compressed_as_the_upstreams() {
     let upstream = Simulator::start(SimulatorOptions::default()).await.unwrap();
@@ -106,7 +107,7 @@ fn unpack(bytes: &[u8]) -> Vec<u8> {
     whole
 }
 
-/// A Weir whose caches are warm and at the revision of the upstream's.
+/// Starts a Weir whose caches are warm and at the upstream's revision.
 async fn quiet() -> Proxy {
     let options = SimulatorOptions {
         freshness_timeout: Duration::from_millis(3),
@@ -124,12 +125,12 @@ async fn quiet() -> Proxy {
     proxy
 }
 
-/// Sends a request both ways, compares, and returns what came through Weir.
+/// Sends a request both ways, compares the responses, and returns Weir's.
 async fn same(proxy: &Proxy, call: &Call) -> Answer {
     let mut direct = proxy.direct(call).await;
     let mut through = proxy.call(call).await;
-    // The ages in a Table go on from one answer to the next. Only where the upstream's are the same before and after Weir's
-    // does a difference mean anything.
+    // The ages in a Table change from one response to the next. A difference counts only where the
+    // upstream's response is the same before and after Weir's.
     for _ in 0..AGES_TICK {
         if through.body == direct.body || direct.json()["kind"] != "Table" {
             break;
@@ -159,7 +160,7 @@ fn heads(answer: &Answer) -> Vec<(String, String)> {
     heads
 }
 
-/// What may differ.
+/// The headers that may differ.
 const IGNORED: [&str; 8] = [
     "date",
     "audit-id",
@@ -171,7 +172,7 @@ const IGNORED: [&str; 8] = [
     "connection",
 ];
 
-/// What is asked for.
+/// The requests.
 const COLLECTIONS: [&str; 5] = [
     "/api/v1/configmaps",
     "/api/v1/pods",
@@ -180,5 +181,6 @@ const COLLECTIONS: [&str; 5] = [
     "/apis/example.com/v1/widgets",
 ];
 
-/// How often the ages of a Table may tick over while it is compared; they do once a second, and less often later.
+/// How many times the ages of a Table may change during the comparison; they change once a second
+/// at first, and less often later.
 const AGES_TICK: usize = 20;

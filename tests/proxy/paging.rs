@@ -1,6 +1,7 @@
-//! A walk in pages may change hands at any page: between the upstream, a Weir and another Weir.
+//! The pages of one list may come from the upstream, from a Weir and from another Weir.
 //!
-//! What the tokens look like is not asserted here, only that every hand takes every other's.
+//! The tests do not check the form of the tokens, only that each server accepts those of the
+//! others.
 
 use std::net::SocketAddr;
 
@@ -12,7 +13,7 @@ use weir::config::{Config, ListenerConfig};
 use crate::client::{self, Answer, Call};
 use crate::harness::{Proxy, configmap, until};
 
-/// Another Weir before the upstream of a [`Proxy`].
+/// Another Weir in front of the upstream of a [`Proxy`].
 struct Sibling {
     address: SocketAddr,
     stop: CancellationToken,
@@ -86,7 +87,7 @@ async fn pages_are_of_one_state_whatever_is_written_meanwhile() {
         let whole = items(&proxy.direct(&Call::get(&query)).await);
         let store = proxy.upstream.store();
         let walked = walk(&proxy, &sibling, &query, "", &mut random, async |page| {
-            // Objects before, in and after the pages that are still to come.
+            // Objects before, within and after the pages that follow.
             let name = format!("round-{round}-{page}");
             for namespace in ["ns1", "ns2"] {
                 store.create(configmap(namespace, &name, page)).unwrap();
@@ -103,7 +104,7 @@ async fn pages_are_of_one_state_whatever_is_written_meanwhile() {
     }
 }
 
-/// A token that is older than the cache goes to the upstream, which still has what it means.
+/// A token older than the cache goes to the upstream, which still has that history.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_token_from_before_the_cache_is_the_upstreams() {
     let proxy = Proxy::seeded().await;
@@ -118,7 +119,7 @@ async fn a_token_from_before_the_cache_is_the_upstreams() {
     assert_eq!(through.text(), proxy.direct(&Call::get(&next)).await.text());
 }
 
-/// Walks from a first page on, each page at another hand. Every page from a Weir must come from its cache.
+/// Reads all pages, each from another server. Every page of a Weir must come from its cache.
 async fn walk(
     proxy: &Proxy,
     sibling: &Sibling,
@@ -128,7 +129,7 @@ async fn walk(
     between: impl AsyncFn(usize),
 ) -> Vec<Value> {
     let (collection, _) = first.split_once('?').unwrap();
-    // A single object is never paged, and not exact with a limit.
+    // A single object is never paged, and a limit excludes Exact.
     let one_key = ["/namespaces/", "/nodes"].iter().any(|place| first.contains(place));
     let single = one_key && first.contains("metadata.name");
     let mut walked = Vec::new();
@@ -167,7 +168,7 @@ fn items(answer: &Answer) -> Vec<Value> {
     answer.json()["items"].as_array().unwrap().clone()
 }
 
-/// Waits until both Weirs have all that was written, and returns the revision that they have.
+/// Waits until both Weirs have all writes, and returns their revision.
 async fn caught_up(proxy: &Proxy, sibling: &Sibling, collection: &str) -> u64 {
     let current = proxy.direct(&Call::get(collection)).await.json();
     let revision = current["metadata"]["resourceVersion"].as_str().unwrap().to_owned();

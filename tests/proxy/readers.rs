@@ -1,4 +1,4 @@
-//! Watches of clients that differ in what they read, how fast, and from what kind of upstream.
+//! Watches of clients that differ in selection, speed and version of the upstream.
 
 use std::time::Duration;
 
@@ -10,7 +10,8 @@ use crate::harness::{Proxy, configmap, pod, seed, until};
 
 const CONFIGMAPS: &str = "/api/v1/configmaps";
 
-/// Before watch-lists there were no unasked end bookmarks, and `sendInitialEvents` was refused (semantics.md §0.2, §1.5).
+/// Before watch-lists, no bookmark came unrequested at the end, and `sendInitialEvents` was invalid
+/// (docs/semantics.md §0.2, §1.5).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_upstream_without_watch_lists_is_imitated_as_it_is() {
     let options = SimulatorOptions { minor: 31, ..SimulatorOptions::default() };
@@ -48,7 +49,8 @@ async fn an_upstream_without_watch_lists_is_imitated_as_it_is() {
     assert_eq!((through.status, through.text()), (direct.status, direct.text()));
 }
 
-/// Writes of other resources move the upstream's revision past what the cache can prove; the answer stays consistent.
+/// Writes of other resources move the upstream's revision past the cache's; the response stays
+/// consistent.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_consistent_watch_sees_every_write_before_it() {
     let proxy = Proxy::seeded().await;
@@ -69,8 +71,8 @@ async fn a_consistent_watch_sees_every_write_before_it() {
     }
 }
 
-/// A client that does not read costs only itself: it is cut off when the history has passed it, and its next watch learns
-/// that its resourceVersion is gone.
+/// A client that does not read affects only itself: its watch ends when the history no longer has
+/// its position, and its next watch gets 410.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_does_not_read_is_cut_off() {
     let upstream = Simulator::start(SimulatorOptions::default()).await.unwrap();
@@ -83,8 +85,8 @@ async fn a_client_that_does_not_read_is_cut_off() {
     let slow = send(proxy.plain(), &call).await;
     let mut quick = Watch::open(proxy.plain(), &call).await;
     let ended = async || proxy.metric("weir_watchers_ended_total", &[r#"cause="slow""#]).await;
-    // A few events at a time, which the history holds, until they are more than the sockets' buffers do. The one that reads
-    // misses nothing.
+    // A few events at a time, which the history holds, until they exceed the sockets' buffers. The
+    // reading client misses none.
     let mut written = 0;
     while written < 160 && ended().await == 0.0 {
         for _ in 0..5 {
@@ -99,7 +101,7 @@ async fn a_client_that_does_not_read_is_cut_off() {
             assert_eq!(event["object"]["data"]["n"], number.to_string());
         }
     }
-    // What the slow one still finds in its buffers is in order, and then the stream ends cleanly.
+    // The events in the slow client's buffers are in order, and then the stream ends cleanly.
     let mut slow = Watch::new(slow);
     let mut last = first;
     loop {
@@ -119,7 +121,7 @@ async fn a_client_that_does_not_read_is_cut_off() {
     assert!(again.text().contains("too old resource version"), "{}", again.text());
 }
 
-/// Tables are made upstream, also as streams (design, section 9).
+/// The upstream makes Tables, also as streams.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tables_are_watched_upstream() {
     let proxy = Proxy::seeded().await;
@@ -137,12 +139,12 @@ async fn tables_are_watched_upstream() {
     assert_eq!(frames.len(), direct.until(r#""new""#).await.len());
 }
 
-/// Clients that come and go leave nothing behind.
+/// Clients that connect and disconnect leave nothing behind.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn clients_that_leave_are_forgotten() {
     let proxy = Proxy::seeded().await;
     proxy.warm(CONFIGMAPS).await;
-    // The cache's, and those by which Weir follows the CRDs and the API services, which may come after it.
+    // The cache's watch, and those of CRDs and API services, which may start after it.
     until("weir's own watches are open", async || proxy.upstream.requests().watches_open() == 3)
         .await;
     let before = 3;

@@ -1,5 +1,5 @@
-//! Whatever happens to the upstream and its streams, informers through Weir see every event once and in order, and end
-//! up with the truth.
+//! Whatever fails at the upstream and its streams, informers through Weir get every event once and
+//! in order, and end with the true state.
 
 use std::time::Duration;
 
@@ -58,7 +58,7 @@ async fn informers_converge_after_their_history_is_gone() {
     let relists = proxy.metric("weir_reflector_relists_total", &[r#"cause="expired""#]).await;
     assert!(relists >= 1.0, "the upstream said 410");
 
-    // The event that says so in the middle of a stream.
+    // The 410 event in the middle of a stream.
     proxy.upstream.faults().add("watch", "configmaps", 1, Action::Gone);
     proxy.upstream.faults().cut_watches(Some("configmaps"), Cut::Clean);
     (0..50).for_each(|_| write(&proxy, &mut random));
@@ -68,7 +68,8 @@ async fn informers_converge_after_their_history_is_gone() {
     informers.assert_content();
 }
 
-/// Who watches through Weir does not learn that the upstream forgot: what changed comes as events, and a bookmark to go on from.
+/// A client that watches through Weir does not notice that the upstream lost its history: it gets
+/// the changes as events, and a bookmark to resume from.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn watches_live_through_a_relist_and_get_the_difference() {
     const WATCHES: usize = 50;
@@ -90,7 +91,7 @@ async fn watches_live_through_a_relist_and_get_the_difference() {
         watches.push(watch);
     }
 
-    // Nothing of it reaches Weir but by the list.
+    // Weir learns of these changes only by the list.
     proxy.upstream.faults().add("watch", "configmaps", 1, Action::TooManyRequests(1));
     proxy.upstream.faults().cut_watches(Some("configmaps"), Cut::Reset);
     let store = proxy.upstream.store();
@@ -112,7 +113,7 @@ async fn watches_live_through_a_relist_and_get_the_difference() {
         }
         assert_eq!(told, ["DELETED gone", "MODIFIED changed", "ADDED new", "BOOKMARK "]);
     }
-    // From the bookmark it goes on, also on a watch of its own; from within the relist it does not.
+    // A watch can resume from the bookmark, but not from within the relist.
     let last: u64 = last.unwrap().parse().unwrap();
     let from = |from: u64| format!("{path}?watch=1&resourceVersion={from}");
     let mut again = proxy.watch(&from(last)).await;
@@ -150,7 +151,7 @@ async fn informers_converge_over_a_restart_and_reads_go_on_meanwhile() {
     proxy.upstream.restart().await.unwrap();
     informers.converge(&proxy).await;
     informers.assert_content();
-    // The watch lived through all of it.
+    // The watch survived all of it.
     let mut news = configmap("ns1", "news", 0);
     news["metadata"]["labels"] = json!({"x": "y"});
     proxy.upstream.store().create(news).unwrap();
@@ -173,7 +174,7 @@ async fn unreadable_and_hanging_watches_harm_nobody() {
     proxy.upstream.faults().cut_watches(Some("configmaps"), Cut::Reset);
     let list = proxy.get("/api/v1/configmaps?resourceVersion=0").await;
     assert_eq!((list.status.as_u16(), list.cache()), (200, "hit"));
-    // What the cache cannot know comes from the upstream.
+    // The upstream answers what the cache cannot know.
     proxy.upstream.store().create(configmap("ns1", "unseen", 1)).unwrap();
     let at = proxy.upstream.store().revision();
     let list = proxy.get(&format!("/api/v1/configmaps?resourceVersion={at}")).await;
@@ -214,17 +215,17 @@ async fn a_rewound_history_ends_every_stream_and_raises_the_alarm() {
         list.cache() == "hit" && known(&list.json()) == truth
     })
     .await;
-    // The new history is followed, also by clients that had seen more of the lost one.
+    // The cache follows the new history, also for clients that had seen more of the lost one.
     proxy.upstream.store().create(configmap("ns1", "after", 1)).unwrap();
     proxy.catch_up(CONFIGMAPS).await;
     informers.converge(&proxy).await;
     informers.assert_content();
 }
 
-/// Followers of the whole, of a namespace, and of what a label selects.
+/// Informers of all objects, of a namespace, and of a label selector.
 struct Informers(Vec<(Informer, Wanted)>);
 
-/// Whether an informer wants an object.
+/// Whether an informer selects an object.
 type Wanted = fn(&Value) -> bool;
 
 impl Informers {
@@ -241,7 +242,7 @@ impl Informers {
         ])
     }
 
-    /// Waits until all of them hold the truth, and nobody has cause for complaint.
+    /// Waits until all informers have the true state, and checks that no event was wrong.
     async fn converge(&self, proxy: &Proxy) {
         for (informer, wanted) in &self.0 {
             let truth = truth(proxy, *wanted);

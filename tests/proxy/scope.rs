@@ -1,4 +1,5 @@
-//! An identity whose rights end at a namespace: that one is served from a cache of its own, the rest is the upstream's 403.
+//! An identity with rights in one namespace: a cache of that namespace serves it, and the upstream
+//! answers the rest with 403.
 
 use weir::simulator::{Rule, Simulator, SimulatorOptions, User};
 

@@ -1,4 +1,5 @@
-//! Gateway mode while the cluster's settings for certificates and front proxies are not known, and once they are.
+//! Gateway mode before and after the cluster's settings of certificates and front proxies are
+//! known.
 
 use std::sync::Arc;
 
@@ -14,13 +15,13 @@ use weir::simulator::{LoggedRequest, Simulator, SimulatorOptions, User};
 use crate::client::{Answer, Call, try_send};
 use crate::harness::{Proxy, until};
 
-/// A certificate that signed itself, of somebody.
+/// A self-signed certificate.
 struct Shown {
     pem: String,
     key: String,
 }
 
-/// A request on a connection on which a certificate is shown.
+/// Sends a request on a connection with a client certificate.
 async fn with_certificate(proxy: &Proxy, shown: &Shown, call: &Call) -> Answer {
     let listener = proxy.listeners.iter().find(|one| one.kind == ListenerKind::Tls).unwrap();
     let mut roots = rustls::RootCertStore::empty();
@@ -54,7 +55,7 @@ fn claims(call: Call) -> Call {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_unknown_goes_on_in_a_certificates_name() {
-    // It publishes no settings.
+    // The upstream publishes no settings.
     let users = vec![User::admin("weirs-own", "weir"), User::admin("alices", "alice")];
     let options = SimulatorOptions { users, ..SimulatorOptions::default() };
     let upstream = Simulator::start(options).await.unwrap();
@@ -63,7 +64,8 @@ async fn nothing_unknown_goes_on_in_a_certificates_name() {
     let made = rcgen::generate_simple_self_signed(vec!["jane".to_owned()]).unwrap();
     let jane = Shown { pem: made.cert.pem(), key: made.signing_key.serialize_pem() };
 
-    // Whose a certificate is cannot be told: neither by it nor by what else is shown does anything go on.
+    // Weir cannot verify a certificate yet, so it forwards nothing on that connection, whatever
+    // else the client presents.
     let call = claims(Call::get("/api/v1/nodes/a"));
     for call in [call.clone(), call.header("authorization", "Bearer alices")] {
         let refused = with_certificate(&proxy, &jane, &call).await;
@@ -71,14 +73,14 @@ async fn nothing_unknown_goes_on_in_a_certificates_name() {
         assert_eq!(refused.headers["retry-after"], "1");
     }
     assert!(forwarded(&proxy, "/api/v1/nodes/a").is_empty());
-    // A token is its own client's; what goes with it is believed by nobody.
+    // A token identifies its client; the identity headers beside it have no effect.
     let call = claims(Call::get("/api/v1/nodes/b")).header("authorization", "Bearer alices");
     assert_eq!(proxy.call(&call).await.status, 404);
     let seen = forwarded(&proxy, "/api/v1/nodes/b");
     assert_eq!((seen.len(), seen[0].user.as_str()), (1, "alice"));
     assert!(!seen[0].headers.contains_key("x-remote-user"));
 
-    // Then they are known.
+    // Then the settings are known.
     let ca = rcgen::generate_simple_self_signed(vec!["ca".to_owned()]).unwrap().cert.pem();
     let api = proxy.upstream.store();
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap",

@@ -1,4 +1,5 @@
-//! An orderly end: unready first, nobody new, watches ended cleanly, connections told, and all within the deadline.
+//! A graceful shutdown: unready first, no new connection, watches end cleanly, connections get
+//! GOAWAY, all within the deadline.
 
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use weir::simulator::{Simulator, SimulatorOptions};
 use crate::client::{Call, Next, send};
 use crate::harness::{Proxy, seed, until};
 
-/// Long enough for a busy machine to do what must be done before it.
+/// Long enough for a busy machine.
 const DEADLINE: Duration = Duration::from_secs(5);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -26,7 +27,7 @@ async fn everything_ends_in_order() {
         }
         watches.push(watch);
     }
-    // This one never ends by itself, and so holds the drain until the deadline.
+    // This request never ends by itself, and so delays the drain until the deadline.
     let log = Call::get("/api/v1/namespaces/ns1/pods/pod-0/log?follow=true");
     let log = send(proxy.plain(), &log).await;
 

@@ -1,5 +1,5 @@
-//! Consistent starts of watches: what an informer of client-go since 0.35 asks first is answered from the cache, with proof that it
-//! is fresh.
+//! Consistent starts of watches: the first watch of an informer of client-go since 0.35 is answered
+//! from the cache, with proof that it is fresh.
 
 use weir::simulator::{Simulator, SimulatorOptions};
 
@@ -15,14 +15,14 @@ async fn proofs(proxy: &Proxy, step: &str) -> f64 {
     proxy.metric("weir_freshness_proofs_total", &labels).await
 }
 
-/// Both are sent the same from their start on.
+/// Both get the same events from their start on.
 async fn assert_same(proxy: &Proxy, through: &mut Watch, direct: &mut Watch, start: &str) {
     let frames = through.until(start).await;
     assert_eq!(frames, direct.until(start).await);
     let api = proxy.upstream.store();
     api.create(configmap("ns1", "after", 1)).unwrap();
     api.delete("v1", "configmaps", "ns1", "after").unwrap();
-    // Bookmarks come when they come.
+    // The time of bookmarks is not defined.
     let events = |mut frames: Vec<String>| {
         frames.retain(|frame| !frame.contains("BOOKMARK"));
         frames
@@ -64,13 +64,14 @@ async fn an_informer_starts_on_a_large_quiet_resource() {
     let mut through = proxy.watch(WATCH_LIST).await;
     assert_eq!(through.cache(), "hit");
     let mut direct = proxy.watch_direct(WATCH_LIST).await;
-    // Whichever bookmark is the first: one of the cache's own watch, which is young, or the one that was asked for.
+    // Either bookmark may be first: one of the cache's own young watch, or the requested one.
     let told = proofs(&proxy, "short-watch").await + proofs(&proxy, "event").await;
     assert_eq!(told, 1.0);
     assert_same(&proxy, &mut through, &mut direct, "initial-events-end").await;
 }
 
-/// There the second list is one that such an upstream understands, and no bookmark ends the initial events.
+/// For an older upstream the second list has parameters that it knows, and no bookmark ends the
+/// initial events.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_watch_starts_before_an_upstream_without_watch_list() {
     let options = SimulatorOptions { minor: 30, ..SimulatorOptions::default() };
@@ -88,7 +89,7 @@ async fn a_watch_starts_before_an_upstream_without_watch_list() {
     assert_same(&proxy, &mut through, &mut direct, last).await;
 }
 
-/// What starts a cold cache is answered by its first list, whatever is written meanwhile.
+/// The first list of a cold cache answers the watch that started it, whatever is written meanwhile.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cold_cache_needs_no_other_proof() {
     let proxy = Proxy::seeded().await;

@@ -1,4 +1,5 @@
-//! Upgraded connections (exec, attach, port-forward) are spliced: bytes go both ways untouched, and either half may end first.
+//! Upgraded connections (exec, attach, port-forward) are spliced: bytes pass both ways unchanged,
+//! and either half may close first.
 
 use http::Method;
 use hyper_util::rt::TokioIo;
@@ -46,7 +47,7 @@ async fn upgrades_are_spliced_with_half_close() {
             let expected = sent.clone();
             let writing = tokio::spawn(async move {
                 write.write_all(&sent).await.unwrap();
-                // Half of the connection is closed while the other still carries the echo.
+                // One half of the connection is closed while the other still carries the echo.
                 write.shutdown().await.unwrap();
                 write
             });

@@ -1,4 +1,4 @@
-//! The frames of a watch through Weir are those of the same watch past it.
+//! The frames of a watch through Weir equal those of the same watch at the upstream.
 
 use std::time::Duration;
 
@@ -55,7 +55,7 @@ async fn frames_equal_the_upstreams_from_every_start() {
             }
         }
     }
-    // The sentinel matches the selectors one after the other, and in the end every watch has seen it.
+    // The last object matches each selector in turn, so that every watch gets it in the end.
     change(&proxy);
     let mut last = configmap("ns1", SENTINEL, 0);
     proxy.upstream.store().create(last.clone()).unwrap();
@@ -116,7 +116,8 @@ async fn a_deadline_ends_a_watch_cleanly_after_a_bookmark() {
     let mut through = proxy.watch(path).await;
     let mut direct = proxy.watch_direct(path).await;
     assert_eq!(through.event().await, direct.event().await, "the end of the initial events");
-    // Nothing of interest, but progress; both know it well before their bookmarks, which come two seconds before the end.
+    // No event matches, but both servers make progress; both know it before their bookmarks, two
+    // seconds before the end.
     proxy.upstream.store().create(configmap("ns1", "unseen", 1)).unwrap();
     let mut frames = through.rest().await;
     assert!(begun.elapsed() >= Duration::from_secs(6), "it lasts as long as asked");
@@ -159,7 +160,7 @@ async fn refused_watches_equal_the_upstreams() {
     }
 }
 
-/// Weir's own 410, when its history is the one that was too short.
+/// Weir's own 410, where Weir's history is the shorter one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_left_the_history_is_gone_as_the_upstream_words_it() {
     let upstream = Simulator::start(SimulatorOptions::default()).await.unwrap();
@@ -189,7 +190,7 @@ async fn what_left_the_history_is_gone_as_the_upstream_words_it() {
     let oldest = frames[0].strip_prefix(&start).and_then(|rest| rest.strip_suffix(end));
     let oldest: u64 = oldest.unwrap_or_else(|| panic!("{frames:?}")).parse().unwrap();
     assert!(first < oldest && oldest < last);
-    // The number in the message is one to resume from.
+    // A watch can resume from the resourceVersion in the message.
     let resumed = format!("{CONFIGMAPS}?watch=1&resourceVersion={oldest}");
     let end = format!("\"resourceVersion\":\"{last}\"");
     let mut through = proxy.watch(&resumed).await;
@@ -198,7 +199,7 @@ async fn what_left_the_history_is_gone_as_the_upstream_words_it() {
     assert_eq!(frames, proxy.watch_direct(&resumed).await.until(&end).await);
 }
 
-/// Something of everything: an object that changes its labels, one that goes, one that comes.
+/// One change of each kind: an object whose labels change, a deleted object, a new object.
 fn change(proxy: &Proxy) {
     let api = proxy.upstream.store();
     let stamp = api.revision().to_string();

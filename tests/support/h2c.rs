@@ -1,4 +1,5 @@
-//! Many requests over few connections: HTTP/2 in clear text with prior knowledge, which Weir's plain listeners speak.
+//! Many requests over few connections: HTTP/2 in clear text with prior knowledge, which Weir's
+//! plain listeners support.
 
 use bytes::Bytes;
 use http::{Request, Response};

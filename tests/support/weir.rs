@@ -15,15 +15,15 @@ pub(crate) struct Weir {
 }
 
 impl Weir {
-    /// Starts one in front of the upstream of a kubeconfig and waits until it is ready. `config` is YAML that is
-    /// added to the configuration file.
+    /// Starts Weir in front of the upstream of a kubeconfig and waits until it is ready. `config`
+    /// is YAML that is appended to the configuration file.
     pub(crate) fn start(upstream: &Path, config: &str) -> Self {
         let weir = Self::spawn(upstream, config);
         weir.wait_until_ready();
         weir
     }
 
-    /// The same without waiting.
+    /// Starts Weir without waiting.
     pub(crate) fn spawn(upstream: &Path, config: &str) -> Self {
         let plain_port = free_port();
         let dir = tempfile::tempdir().expect("a directory for Weir");
@@ -36,7 +36,8 @@ impl Weir {
         Self::launch(dir, upstream, config, &arguments, "info,weir=debug", plain_port)
     }
 
-    /// One in gateway mode, whose configuration names its listeners, one of them at `port`; `log` is its filter. Does not wait.
+    /// Starts Weir in gateway mode without waiting. `config` has its listeners, one of them at
+    /// `port`; `log` is its log filter.
     pub(crate) fn spawn_gateway(upstream: &Path, config: &str, port: u16, log: &str) -> Self {
         let dir = tempfile::tempdir().expect("a directory for Weir");
         Self::launch(dir, upstream, config, &[], log, port)
@@ -71,32 +72,33 @@ impl Weir {
         Self { child, dir, admin_port, plain_port }
     }
 
-    /// Waits until `/readyz` says so.
+    /// Waits until `/readyz` succeeds.
     pub(crate) fn wait_until_ready(&self) {
         eventually("weir is ready", || self.admin("/readyz").is_some_and(|(code, _)| code == 200));
     }
 
-    /// The kubeconfig that it wrote.
+    /// Returns the path of the kubeconfig that Weir wrote.
     pub(crate) fn kubeconfig(&self) -> PathBuf {
         self.dir.path().join("kubeconfig")
     }
 
-    /// The port of its plain HTTP listener on 127.0.0.1.
+    /// Returns the port of its plain HTTP listener on 127.0.0.1.
     pub(crate) fn plain_port(&self) -> u16 {
         self.plain_port
     }
 
-    /// What it logged so far, and whatever else it wrote to stdout or stderr.
+    /// Returns its standard output and standard error so far.
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
     }
 
-    /// Asks its admin listener: status and body.
+    /// Sends a GET to its admin listener; returns status and body.
     pub(crate) fn admin(&self, path: &str) -> Option<(u16, String)> {
         http_get(self.admin_port, path)
     }
 
-    /// The sum of a metric over all series whose labels contain every one of `labels`, such as `cache_status="hit"`.
+    /// Returns the sum of a metric over all series that have all of `labels`, such as
+    /// `cache_status="hit"`.
     pub(crate) fn metric(&self, name: &str, labels: &[&str]) -> f64 {
         let (_, text) = self.admin("/metrics").expect("metrics are served");
         sum_metric(&text, name, labels)
@@ -141,7 +143,7 @@ impl Drop for Weir {
     }
 }
 
-/// Sums a metric of a Prometheus text over the series that carry all the labels.
+/// Sums a metric of a Prometheus text over the series that have all the labels.
 pub(crate) fn sum_metric(text: &str, name: &str, labels: &[&str]) -> f64 {
     text.lines()
         .filter(|line| {
@@ -152,7 +154,7 @@ pub(crate) fn sum_metric(text: &str, name: &str, labels: &[&str]) -> f64 {
         .sum()
 }
 
-/// Waits for a condition, a minute at the most.
+/// Waits until `condition` holds, at most a minute.
 pub(crate) fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while !condition() {
@@ -161,13 +163,13 @@ pub(crate) fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// A port that was free a moment ago.
+/// Returns a port that was free a moment before.
 pub(crate) fn free_port() -> u16 {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
     listener.local_addr().expect("it has an address").port()
 }
 
-/// A plain GET to a loopback port.
+/// Sends a plain GET to a loopback port.
 pub(crate) fn http_get(port: u16, path: &str) -> Option<(u16, String)> {
     use std::io::{Read, Write};
     let mut stream = std::net::TcpStream::connect(("127.0.0.1", port)).ok()?;
