@@ -132,7 +132,7 @@ impl<L: ListWatch> Reflector<L> {
         let request = WatchRequest {
             resource_version: Some(at),
             send_initial_events: true,
-            of_nothing: true,
+            match_nothing: true,
             timeout_seconds: LEARNING_WATCH_SECONDS,
         };
         let initial = async {

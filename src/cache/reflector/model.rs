@@ -98,8 +98,8 @@ impl Model {
         }
         let mut ready = VecDeque::new();
         let from = if request.send_initial_events {
-            let of_nothing = request.of_nothing;
-            let state = if of_nothing { BTreeMap::new() } else { truth.at(truth.now) };
+            let match_nothing = request.match_nothing;
+            let state = if match_nothing { BTreeMap::new() } else { truth.at(truth.now) };
             ready.extend(state.iter().map(|(name, at)| UpstreamEvent::Upsert(object(name, *at))));
             ready.push_back(bookmark(truth.now, true));
             truth.now

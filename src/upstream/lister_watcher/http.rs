@@ -7,8 +7,8 @@ use http::{HeaderMap, Response};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
+use super::list_watch::{ListRequest, ListWatch, WatchRequest};
 use super::stream::HttpWatch;
-use super::{ListRequest, ListWatch, WatchRequest};
 use crate::api::resource::{ApiResource, Representation, Scope};
 use crate::codec::list::{self, ListPage};
 use crate::upstream::bounded::read_body;
@@ -17,11 +17,12 @@ use crate::upstream::fetch::{self, Get, encode_query};
 use crate::upstream::version::UpstreamVersion;
 use crate::upstream::{TrafficClass, Upstream, pool};
 
-/// A watch is answered at once, or after the 3 s that the upstream waits to become fresh; ten times that means that it is stuck.
+/// The time-out of a watch's response head. The upstream responds at once, or after waiting up to 3
+/// s for freshness. After ten times as long, it hangs.
 const WATCH_HEAD_TIMEOUT: Duration = Duration::from_secs(30);
-/// Lists larger than this are taken apart on a thread of their own, so that no worker stalls for milliseconds.
+/// Larger lists are parsed on a blocking thread, so that no runtime worker stalls for milliseconds.
 const PARSE_INLINE_MAX_BYTES: usize = 1024 * 1024;
-/// The most warnings that are kept of an answer; the upstream sends one for a deprecated API.
+/// The most warnings that are kept of a response. The upstream sends one for a deprecated API.
 const WARNINGS_MAX: usize = 16;
 
 /// Lists and watches one resource in one representation and scope.
@@ -36,8 +37,8 @@ pub struct HttpListWatch {
 }
 
 impl HttpListWatch {
-    /// `max_list_bytes` bounds what one page of a list may weigh as it comes; more is an [`UpstreamError::TooLong`]. `version` is what is known of
-    /// the upstream's.
+    /// A list or page of more than `max_list_bytes` is an [`UpstreamError::TooLong`]. `version` is
+    /// the upstream's, once known.
     pub fn new(
         upstream: Upstream,
         resource: Arc<ApiResource>,
@@ -87,7 +88,7 @@ impl ListWatch for HttpListWatch {
         parsed.map_err(|error| malformed(&error))
     }
 
-    /// In protobuf a watch-list is the sooner.
+    /// Protobuf is excluded: a watch-list is faster there.
     fn streams_lists(&self) -> bool {
         let version = self.version.borrow();
         self.representation == Representation::Json
@@ -112,7 +113,8 @@ impl ListWatch for HttpListWatch {
     }
 }
 
-/// The kind of a metadata-only answer differs between lists and watches (semantics.md §8.1).
+/// Returns the `Accept` header. The kind of a metadata-only response differs between lists and
+/// watches (`docs/semantics.md` §8.1).
 fn accept(representation: Representation, class: TrafficClass) -> &'static str {
     let watch = matches!(class, TrafficClass::Stream);
     match (representation, watch) {
@@ -159,8 +161,8 @@ fn watch_query(request: &WatchRequest) -> String {
     if request.send_initial_events {
         query.push_str("&sendInitialEvents=true&resourceVersionMatch=NotOlderThan");
     }
-    if request.of_nothing {
-        query.push_str(OF_NOTHING);
+    if request.match_nothing {
+        query.push_str(MATCH_NOTHING);
     }
     query
 }
@@ -178,5 +180,5 @@ fn warnings_of(headers: &HeaderMap) -> Vec<String> {
     warnings
 }
 
-/// `weir.dev/none,!weir.dev/none`: a label that is there and is not.
-const OF_NOTHING: &str = "&labelSelector=weir.dev%2Fnone%2C%21weir.dev%2Fnone";
+/// `weir.dev/none,!weir.dev/none`: a selector that no object matches.
+const MATCH_NOTHING: &str = "&labelSelector=weir.dev%2Fnone%2C%21weir.dev%2Fnone";

@@ -1,10 +1,11 @@
-//! An upstream watch as events, and a list in JSON as it comes, which reads like the initial events of one.
+//! Decodes the body of a watch into events, or the body of a list in JSON, while it arrives, into
+//! events like the initial events of a watch.
 //!
-//! A task of its own reads the body, splits it into frames or items and ingests them into a buffer, whatever the reflector is
-//! doing: small frames that nobody reads count against the whole connection (crates.md, pitfall 2). The buffer is bounded in bytes;
-//! beyond that the stream's flow control holds the upstream back.
+//! A task reads the body, splits it into frames or list items, and ingests them into a buffer,
+//! independently of the reflector: h2 ends a connection with too many small unread frames. The
+//! buffer is bounded in bytes; when it is full, the stream's flow control stops the upstream.
 //!
-//! Lock: the buffer's, for a few instructions.
+//! Lock: that of the buffer, held for a few instructions.
 
 use std::sync::Arc;
 
@@ -16,7 +17,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
-use super::{UpstreamEvent, WatchStream};
+use super::list_watch::{UpstreamEvent, WatchStream};
 use crate::api::resource::{ApiResource, Representation};
 use crate::codec::frame::{FrameSplitter, RawFrame};
 use crate::codec::list::ListReader;
@@ -25,17 +26,19 @@ use crate::upstream::error::{UpstreamError, chain};
 use crate::upstream::pool;
 use crate::upstream::status::status_error;
 
-/// etcd takes objects of up to 1.5 MiB and is often set to 3 MiB; escaped as JSON they grow a few times over.
+/// The largest object. etcd accepts 1.5 MiB by default and is often configured for 3 MiB; escaping
+/// in JSON multiplies the size.
 const OBJECT_MAX_BYTES: usize = 16 * 1024 * 1024;
-/// Ingested bytes that may wait for the reflector. The initial events of a large collection come faster than they are applied.
+/// The most ingested bytes that wait for the reflector. The initial events of a large collection
+/// arrive faster than they are applied.
 const BUFFER_MAX_BYTES: usize = 16 * 1024 * 1024;
-/// The most that is ingested before the events are handed over.
+/// The most bytes that are ingested before the events are passed on.
 const BATCH_MAX_BYTES: usize = 1024 * 1024;
 
-/// See the module. Dropping it cancels the watch.
+/// The events of a watch or list. Dropping it cancels the request.
 pub struct HttpWatch {
     buffer: Arc<Buffer>,
-    reader: AbortHandle,
+    task: AbortHandle,
 }
 
 #[derive(Default)]
@@ -60,25 +63,25 @@ impl HttpWatch {
         representation: Representation,
     ) -> Self {
         let splitter = FrameSplitter::new(representation.encoding(), OBJECT_MAX_BYTES);
-        Self::start(body, resource, representation, Form::Watch(splitter, Vec::new()))
+        Self::start(body, resource, representation, BodyFormat::Watch(splitter, Vec::new()))
     }
 
     /// Reads a list in JSON.
     pub(super) fn list(body: pool::Body, resource: Arc<ApiResource>) -> Self {
-        let form = Form::List(ListReader::new(OBJECT_MAX_BYTES));
-        Self::start(body, resource, Representation::Json, form)
+        let format = BodyFormat::List(ListReader::new(OBJECT_MAX_BYTES));
+        Self::start(body, resource, Representation::Json, format)
     }
 
     fn start(
         body: pool::Body,
         resource: Arc<ApiResource>,
         representation: Representation,
-        form: Form,
+        format: BodyFormat,
     ) -> Self {
         let buffer = Arc::new(Buffer::default());
-        let reader = Reader { resource, representation, form };
-        let reader = tokio::spawn(run(body, reader, buffer.clone())).abort_handle();
-        Self { buffer, reader }
+        let decoder = Decoder { resource, representation, format };
+        let task = tokio::spawn(run(body, decoder, buffer.clone())).abort_handle();
+        Self { buffer, task }
     }
 }
 
@@ -98,7 +101,8 @@ impl WatchStream for HttpWatch {
                     None => {}
                 }
             }
-            // One reader: a notification that came since the lock was released is kept.
+            // `Notify` keeps a notification that came after the lock was released. There is only
+            // one waiter.
             self.buffer.filled.notified().await;
         }
     }
@@ -106,65 +110,65 @@ impl WatchStream for HttpWatch {
 
 impl Drop for HttpWatch {
     fn drop(&mut self) {
-        self.reader.abort();
+        self.task.abort();
     }
 }
 
-/// Says how a watch ended even if its reader panics or is aborted.
-struct Ending(Arc<Buffer>);
+/// Sets the end of the stream, even if the task panics or is aborted.
+struct EndGuard(Arc<Buffer>);
 
-impl Ending {
+impl EndGuard {
     fn set(&self, end: Result<(), UpstreamError>) {
         self.0.state.lock().end.get_or_insert(end);
         self.0.filled.notify_one();
     }
 }
 
-impl Drop for Ending {
+impl Drop for EndGuard {
     fn drop(&mut self) {
-        self.set(Err(UpstreamError::Lost("its reader stopped".to_owned())));
+        self.set(Err(UpstreamError::Lost("the task that reads it stopped".to_owned())));
     }
 }
 
-/// Turns a body's chunks into events.
-struct Reader {
+/// Decodes the chunks of a body into events.
+struct Decoder {
     resource: Arc<ApiResource>,
     representation: Representation,
-    form: Form,
+    format: BodyFormat,
 }
 
-/// What a body is.
-enum Form {
-    /// A watch; what was split and is not read yet.
+/// The format of a body.
+enum BodyFormat {
+    /// A watch, and the frames that are not decoded yet.
     Watch(FrameSplitter, Vec<RawFrame>),
     /// A list in JSON.
     List(ListReader),
 }
 
-async fn run(body: pool::Body, reader: Reader, buffer: Arc<Buffer>) {
-    let ending = Ending(buffer.clone());
-    let end = read(body, reader, &buffer).await;
-    ending.set(end);
+async fn run(body: pool::Body, decoder: Decoder, buffer: Arc<Buffer>) {
+    let guard = EndGuard(buffer.clone());
+    let end = read(body, decoder, &buffer).await;
+    guard.set(end);
 }
 
 async fn read(
     mut body: pool::Body,
-    mut reader: Reader,
+    mut decoder: Decoder,
     buffer: &Buffer,
 ) -> Result<(), UpstreamError> {
     let mut events = Vec::new();
     loop {
         let mut next = body.frame().await;
         let mut bytes = 0;
-        // All that is there already goes into the same batch.
-        let outcome = loop {
+        // Everything that has already arrived goes into the same batch.
+        let end = loop {
             let chunk = match next {
                 Some(Ok(frame)) => frame.into_data().unwrap_or_else(|_| Bytes::new()),
                 Some(Err(error)) => break Some(Err(UpstreamError::Lost(chain(&error)))),
-                None => break Some(reader.finish(&mut events)),
+                None => break Some(decoder.finish(&mut events)),
             };
             bytes += chunk.len();
-            if let Err(error) = reader.push(chunk, &mut events) {
+            if let Err(error) = decoder.push(chunk, &mut events) {
                 break Some(Err(error));
             }
             if bytes >= BATCH_MAX_BYTES {
@@ -176,7 +180,7 @@ async fn read(
             }
         };
         buffer.put(&mut events, bytes);
-        if let Some(end) = outcome {
+        if let Some(end) = end {
             return end;
         }
         while buffer.state.lock().bytes >= BUFFER_MAX_BYTES {
@@ -186,7 +190,7 @@ async fn read(
 }
 
 impl Buffer {
-    /// Hands over what was read, if it is anything.
+    /// Appends `events`, if there are any, and wakes the reflector.
     fn put(&self, events: &mut Vec<UpstreamEvent>, bytes: usize) {
         if events.is_empty() {
             return;
@@ -199,33 +203,33 @@ impl Buffer {
     }
 }
 
-impl Reader {
-    /// Appends the events of a chunk, up to the first that can't be read.
+impl Decoder {
+    /// Appends the events of a chunk, up to the first that cannot be decoded.
     fn push(&mut self, chunk: Bytes, events: &mut Vec<UpstreamEvent>) -> Result<(), UpstreamError> {
-        let Self { resource, representation, form } = self;
-        match form {
-            Form::Watch(splitter, frames) => {
+        let Self { resource, representation, format } = self;
+        match format {
+            BodyFormat::Watch(splitter, frames) => {
                 let split = splitter.push(chunk, frames);
                 for frame in frames.drain(..) {
                     events.push(event(&frame, resource, *representation)?);
                 }
                 split.map_err(|error| malformed(&error))
             }
-            Form::List(reader) => {
+            BodyFormat::List(reader) => {
                 let take = |object| events.push(UpstreamEvent::Upsert(object));
                 reader.push(&chunk, resource, take).map_err(|error| malformed(&error))
             }
         }
     }
 
-    /// Ends the body, a list by the event that says so.
+    /// Checks that the body is complete. Appends a bookmark at the end of a list.
     fn finish(&self, events: &mut Vec<UpstreamEvent>) -> Result<(), UpstreamError> {
-        match &self.form {
-            Form::Watch(splitter, _) => splitter.finish().map_err(|error| malformed(&error)),
-            Form::List(reader) => {
+        match &self.format {
+            BodyFormat::Watch(splitter, _) => splitter.finish().map_err(|error| malformed(&error)),
+            BodyFormat::List(reader) => {
                 let page = reader.finish(&self.resource).map_err(|error| malformed(&error))?;
                 if !page.continue_token.is_empty() {
-                    return Err(malformed(&"a page of a list, though all of it was asked for"));
+                    return Err(malformed(&"a page instead of the whole list"));
                 }
                 let resource_version = page.resource_version;
                 let object = Bytes::new();
@@ -244,7 +248,7 @@ fn malformed(error: &dyn std::fmt::Display) -> UpstreamError {
     UpstreamError::Malformed(error.to_string())
 }
 
-/// What a frame says.
+/// Decodes a frame.
 fn event(
     frame: &RawFrame,
     resource: &ApiResource,
@@ -259,7 +263,7 @@ fn event(
         "BOOKMARK" => {
             let (resource_version, initial_events_end) =
                 bookmark::read(&frame.object).ok_or_else(|| malformed(&"a bookmark"))?;
-            // Copied: a slice would keep the whole chunk that it came in.
+            // Copied, because a slice would keep the whole chunk in memory.
             let object = Bytes::copy_from_slice(&frame.object);
             Ok(UpstreamEvent::Bookmark { resource_version, initial_events_end, object })
         }

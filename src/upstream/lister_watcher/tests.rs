@@ -1,4 +1,4 @@
-//! Lists and watches against servers in-process.
+//! Tests of lists and watches, against servers in the test's process.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,6 +8,8 @@ use parking_lot::Mutex;
 
 use super::*;
 use crate::api::resource::{ApiResource, GroupVersionResource, Representation, Scope, built_in};
+use crate::api::resource_version::ResourceVersion;
+use crate::upstream::error::UpstreamError;
 use crate::upstream::testing::{Answer, Speaks, TestServer, answer, channel_body};
 use crate::upstream::version::UpstreamVersion;
 
@@ -35,7 +37,7 @@ fn frame(event: &str, object: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_list_asks_for_a_page_and_learns_warnings() {
+async fn a_list_requests_a_page_and_returns_warnings() {
     let asked = Arc::new(Mutex::new(String::new()));
     let seen = asked.clone();
     let server = TestServer::start(Speaks::http2(), move |request| {
@@ -78,7 +80,7 @@ async fn a_list_that_is_too_long_or_broken_is_an_error() {
 }
 
 #[tokio::test]
-async fn a_failure_status_is_read() {
+async fn a_failure_status_is_decoded() {
     let server = TestServer::start(Speaks::http2(), |_| async {
         let body = r#"{"kind":"Status","message":"nobody may","reason":"Forbidden","code":403}"#;
         let mut answer = answer(403, body);
@@ -94,7 +96,8 @@ async fn a_failure_status_is_read() {
     assert_eq!(retry_after, Some(Duration::from_secs(4)));
 }
 
-/// A server whose only watch sends what the test writes, however it is cut.
+/// Starts a server whose only watch sends the chunks that the test writes. Also returns the query
+/// of the request.
 async fn watch_server(
     speaks: Speaks,
 ) -> (TestServer, tokio::sync::mpsc::Sender<Bytes>, Arc<Mutex<String>>) {
@@ -118,7 +121,7 @@ async fn a_watch_is_read_as_events_to_its_clean_end() {
         resource_version: Some(ResourceVersion(7)),
         send_initial_events: true,
         timeout_seconds: 300,
-        of_nothing: false,
+        match_nothing: false,
     };
     let mut watch = lister(&server, 1).await.watch(request).await.unwrap();
     assert_eq!(
@@ -153,10 +156,10 @@ async fn a_watch_is_read_as_events_to_its_clean_end() {
         matches!(&events[3], UpstreamEvent::Error(UpstreamError::Status { code, .. }) if code.as_u16() == 410)
     );
     assert_eq!(events.len(), 4);
-    assert!(watch.next().await.unwrap().is_none(), "the end stays the end");
+    assert!(watch.next().await.unwrap().is_none(), "an ended watch stays ended");
 }
 
-/// What a list that is read as it comes gives: the objects' names, and how it ended.
+/// Streams a list. Returns the names of its objects, and its end.
 async fn stream_list(text: &str) -> (Vec<String>, Result<Option<ResourceVersion>, UpstreamError>) {
     let (server, sender, asked) = watch_server(Speaks::http1()).await;
     let request = ListRequest::not_older(Some(ResourceVersion(7)));
@@ -187,7 +190,7 @@ async fn stream_list(text: &str) -> (Vec<String>, Result<Option<ResourceVersion>
 }
 
 #[tokio::test]
-async fn a_list_is_read_as_it_comes_to_its_end() {
+async fn a_streamed_list_ends_with_its_resource_version() {
     let list = |meta: &str| {
         format!(
             r#"{{"kind":"ConfigMapList","apiVersion":"v1","metadata":{{"resourceVersion":"9"{meta}}},"items":[{{"metadata":{{"name":"a","namespace":"team","resourceVersion":"8"}}}},{{"metadata":{{"name":"b","namespace":"team","resourceVersion":"9"}}}}]}}"#
@@ -204,7 +207,7 @@ async fn a_list_is_read_as_it_comes_to_its_end() {
 }
 
 #[tokio::test]
-async fn lists_are_streamed_in_json_by_those_that_write_them_so() {
+async fn lists_are_streamed_in_json_since_1_34() {
     let server = TestServer::start(Speaks::http2(), |_| async { answer(200, "") }).await;
     let upstream = server.upstream(true).await;
     let known = |minor| UpstreamVersion { major: 1, minor, git_version: String::new() };
@@ -235,7 +238,7 @@ async fn events_before_a_broken_frame_are_delivered() {
 }
 
 #[tokio::test]
-async fn a_watch_cut_by_the_connection_is_lost_and_within_a_frame_is_malformed() {
+async fn a_watch_that_breaks_off_is_lost_or_malformed() {
     let (server, sender, _) = watch_server(Speaks::http2()).await;
     let mut watch = lister(&server, 1).await.watch(WatchRequest::default()).await.unwrap();
     sender.send(frame("ADDED", &object("a", 8)).into()).await.unwrap();
@@ -259,7 +262,7 @@ async fn a_dropped_watch_is_cancelled_upstream() {
 }
 
 #[tokio::test]
-async fn many_small_frames_that_nobody_takes_do_not_end_the_watch() {
+async fn many_small_unread_frames_do_not_end_the_watch() {
     let (server, sender, _) = watch_server(Speaks::http2()).await;
     let mut watch = lister(&server, 1).await.watch(WatchRequest::default()).await.unwrap();
     const COUNT: u64 = 20_000;

@@ -43,7 +43,7 @@ async fn a_streamed_list_provides_the_state_and_an_empty_watch_the_bookmark() {
     assert_eq!((list.limit, list.resource_version, list.resource_version_match), (None, None, ""));
     let watches = rig.script.watches.lock().clone();
     let [nothing, watch] = watches.as_slice() else { panic!("{watches:?}") };
-    assert!(nothing.of_nothing && nothing.send_initial_events);
+    assert!(nothing.match_nothing && nothing.send_initial_events);
     assert_eq!(
         (watch.resource_version, watch.send_initial_events),
         (Some(ResourceVersion(10)), false)
@@ -227,7 +227,7 @@ async fn the_very_first_cache_lists_exactly_and_then_tries_a_watch_list() {
     assert!(rig.cached.context.watch_list.is_supported());
     assert!(rig.cached.bookmark_template.load().is_some());
     assert!(!nothing.is_held());
-    let asked: Vec<_> = rig.script.watches.lock().iter().map(|asked| asked.of_nothing).collect();
+    let asked: Vec<_> = rig.script.watches.lock().iter().map(|asked| asked.match_nothing).collect();
     assert_eq!(asked, [true, false]);
 }
 

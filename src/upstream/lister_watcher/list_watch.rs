@@ -1,0 +1,112 @@
+//! The traits of lists and watches upstream, with their requests and events.
+
+use std::future::Future;
+
+use bytes::Bytes;
+
+use crate::api::resource_version::ResourceVersion;
+use crate::codec::list::ListPage;
+use crate::codec::object::Object;
+use crate::upstream::error::UpstreamError;
+
+/// The request of a list or of a page of it.
+#[derive(Clone, Debug, Default)]
+pub struct ListRequest {
+    /// Page size; `None` for no limit.
+    pub limit: Option<u32>,
+    /// The continue token of the previous page; empty for the first page.
+    pub continue_token: String,
+    /// `resourceVersion`; `None` for a consistent list.
+    pub resource_version: Option<ResourceVersion>,
+    /// `resourceVersionMatch`; empty for none.
+    pub resource_version_match: &'static str,
+}
+
+impl ListRequest {
+    /// Requests the whole list: the state at `resource_version` or later, or a consistent list.
+    pub fn not_older(resource_version: Option<ResourceVersion>) -> Self {
+        let resource_version_match = if resource_version.is_some() { "NotOlderThan" } else { "" };
+        Self { resource_version, resource_version_match, ..Self::default() }
+    }
+}
+
+/// The request of a watch.
+#[derive(Clone, Debug, Default)]
+pub struct WatchRequest {
+    /// `resourceVersion`; `None` for unset.
+    pub resource_version: Option<ResourceVersion>,
+    /// Whether to request a watch-list: `sendInitialEvents=true&resourceVersionMatch=NotOlderThan`.
+    pub send_initial_events: bool,
+    /// Whether to add a label selector that no object matches. The caller wants only the bookmarks
+    /// of the watch.
+    pub match_nothing: bool,
+    /// `timeoutSeconds`.
+    pub timeout_seconds: u32,
+}
+
+/// An event of an upstream watch, with its object ingested.
+#[derive(Debug)]
+pub enum UpstreamEvent {
+    /// ADDED or MODIFIED.
+    Upsert(Object),
+    /// DELETED.
+    Delete(Object),
+    /// BOOKMARK.
+    Bookmark {
+        /// Its resourceVersion.
+        resource_version: ResourceVersion,
+        /// Whether the bookmark ends the initial events.
+        initial_events_end: bool,
+        /// The bytes of its object, which serve as the template of Weir's own bookmarks; empty at
+        /// the end of a list.
+        object: Bytes,
+    },
+    /// ERROR: its Status, as an [`UpstreamError::Status`].
+    Error(UpstreamError),
+}
+
+/// A running upstream watch. Dropping the stream cancels the watch.
+pub trait WatchStream: Send {
+    /// Returns all events that have arrived, at least one; `None` at a clean end. Cancel safe.
+    fn next(
+        &mut self,
+    ) -> impl Future<Output = Result<Option<Vec<UpstreamEvent>>, UpstreamError>> + Send;
+}
+
+/// The upstream calls of a reflector, for one resource, representation and scope. A trait, so that
+/// tests can replace the upstream by a script.
+pub trait ListWatch: Send + Sync + 'static {
+    /// The type of a running watch.
+    type Watch: WatchStream;
+
+    /// Fetches a list or one page of it.
+    fn list(
+        &self,
+        request: ListRequest,
+    ) -> impl Future<Output = Result<ListPage, UpstreamError>> + Send;
+
+    /// Returns whether the upstream sends a list without pages object by object, and faster than a
+    /// watch-list.
+    fn streams_lists(&self) -> bool {
+        false
+    }
+
+    /// Starts such a list; resolves when the response's head has arrived. The stream has the form
+    /// of a watch's initial events, and ends after them.
+    fn stream_list(
+        &self,
+        request: ListRequest,
+    ) -> impl Future<Output = Result<Self::Watch, UpstreamError>> + Send;
+
+    /// Starts a watch; resolves when the response's head has arrived.
+    fn watch(
+        &self,
+        request: WatchRequest,
+    ) -> impl Future<Output = Result<Self::Watch, UpstreamError>> + Send;
+
+    /// Returns the values of the `Warning` headers of the last response. Lists and watches that are
+    /// served from the cache must have them, too (`docs/semantics.md` §8.8).
+    fn warnings(&self) -> Vec<String> {
+        Vec::new()
+    }
+}
