@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::OwnedSemaphorePermit;
-use tokio::time::Instant;
 
 use crate::auth::peer::client_key;
+use crate::telemetry::log_throttle::LogThrottle;
 
 /// Counts by client address how many permits are held. Cheap to clone: clones share the counts.
 #[derive(Clone, Debug)]
@@ -24,17 +24,18 @@ pub(crate) struct PerClientLimiter {
     resource: &'static str,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Table {
     /// Never holds zero: an address without permits is not in the table. Bounded by the number of permits.
     held: HashMap<Option<IpAddr>, usize>,
-    last_logged: Option<Instant>,
+    refusals: LogThrottle,
 }
 
 impl PerClientLimiter {
     /// Creates a limiter. `resource` names what it limits in the log.
     pub(crate) fn new(resource: &'static str) -> Self {
-        Self { table: Arc::default(), resource }
+        let table = Table { held: HashMap::new(), refusals: LogThrottle::new(LOG_INTERVAL) };
+        Self { table: Arc::new(Mutex::new(table)), resource }
     }
 
     /// Acquires a permit for `address`, which holds at most `max` (`None`: all Unix sockets together). The permit
@@ -49,9 +50,7 @@ impl PerClientLimiter {
         let mut table = self.table.lock();
         let held = table.held.entry(key).or_default();
         if *held >= max {
-            let silent = table.last_logged.is_some_and(|last| last.elapsed() < LOG_INTERVAL);
-            if !silent {
-                table.last_logged = Some(Instant::now());
+            if table.refusals.try_acquire().is_some() {
                 drop(table);
                 let address = address.map_or_else(|| "unix".to_owned(), |it| it.to_string());
                 let resource = self.resource;

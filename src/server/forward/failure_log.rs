@@ -1,44 +1,29 @@
 //! The log of failed forwards, limited to one line a second.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
-use tokio::time::Instant;
-
+use crate::telemetry::log_throttle::LogThrottle;
 use crate::upstream::error::UpstreamError;
 
 /// Logs upstream failures, at most one line per interval.
 #[derive(Debug)]
 pub(crate) struct FailureLog {
-    start: Instant,
-    /// When the next line may be logged, in milliseconds since `start`.
-    next_ms: AtomicU64,
-    /// The failures since the last line.
-    suppressed: AtomicU64,
+    throttle: LogThrottle,
 }
 
 impl FailureLog {
     /// Creates a log that has logged nothing yet.
     pub(crate) fn new() -> Self {
-        Self { start: Instant::now(), next_ms: AtomicU64::new(0), suppressed: AtomicU64::new(0) }
+        Self { throttle: LogThrottle::new(LOG_INTERVAL) }
     }
 
     /// Logs `error`, or counts it for the next line.
     pub(super) fn log(&self, error: &UpstreamError) {
-        let now = u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX);
-        let next = self.next_ms.load(Ordering::Relaxed);
-        let may_log = now >= next
-            && self
-                .next_ms
-                .compare_exchange(next, now + LOG_INTERVAL_MS, Ordering::Relaxed, Ordering::Relaxed)
-                .is_ok();
-        if may_log {
-            let suppressed = self.suppressed.swap(0, Ordering::Relaxed);
+        if let Some(suppressed) = self.throttle.try_acquire() {
             tracing::warn!(%error, suppressed, "a request could not be forwarded");
-        } else {
-            self.suppressed.fetch_add(1, Ordering::Relaxed);
         }
     }
 }
 
 /// One line a second informs an operator as well as a thousand.
-const LOG_INTERVAL_MS: u64 = 1000;
+const LOG_INTERVAL: Duration = Duration::from_secs(1);
