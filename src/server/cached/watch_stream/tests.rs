@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Wake, Waker};
+use std::time::Duration;
 
 use futures_util::{FutureExt, StreamExt};
 use tokio_util::sync::CancellationToken;
@@ -12,6 +13,7 @@ use crate::cache::core::watch_cache::{Change, Now, WatchCache, WindowLimits};
 use crate::cache::core::watcher::{WatchFilter, WatchStart};
 use crate::codec::json;
 use crate::codec::object::Object;
+use crate::server::cached::watch_stream::coalesce::JOINED_BYTES_MAX;
 use crate::server::metrics::ServerMetrics;
 
 struct Fake;
@@ -160,33 +162,16 @@ async fn a_relist_ends_it_after_what_was_owed() {
     assert_eq!(ended(opened), "relist");
 }
 
-#[test]
-fn small_frames_are_joined_and_large_ones_are_not_copied() {
-    let large = Bytes::from(vec![b'l'; JOINED_BYTES_MAX]);
-    let small = Bytes::from_static(b"s");
-    let mut gathered = VecDeque::new();
-    let given = [&small, &small, &large, &small, &large, &large, &small, &small];
-    let first = gather(given.into_iter().cloned().collect(), &mut gathered).unwrap();
-    gathered.push_front(first);
-    let lengths: Vec<_> = gathered.iter().map(Bytes::len).collect();
-    assert_eq!(lengths, [2, JOINED_BYTES_MAX, 1, JOINED_BYTES_MAX, JOINED_BYTES_MAX, 2]);
-    assert_eq!(gathered[1].as_ptr(), large.as_ptr());
-    assert_eq!(
-        gathered.iter().flatten().count(),
-        given.iter().map(|chunk| chunk.len()).sum::<usize>()
-    );
-}
-
-/// A right that is lost when the sender says so, and how often it was looked at.
-fn right() -> (tokio::sync::oneshot::Sender<()>, Revoked, Arc<AtomicUsize>) {
-    let (lose, mut lost) = tokio::sync::oneshot::channel::<()>();
-    let looks = Arc::new(AtomicUsize::new(0));
-    let counted = Arc::clone(&looks);
+/// Returns a revocation that the sender triggers, and the number of its polls.
+fn revocation() -> (tokio::sync::oneshot::Sender<()>, Revoked, Arc<AtomicUsize>) {
+    let (revoke, mut revoked) = tokio::sync::oneshot::channel::<()>();
+    let polls = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&polls);
     let revoked = std::future::poll_fn(move |context| {
         counted.fetch_add(1, Ordering::Relaxed);
-        lost.poll_unpin(context).map(drop)
+        revoked.poll_unpin(context).map(drop)
     });
-    (lose, Box::pin(revoked), looks)
+    (revoke, Box::pin(revoked), polls)
 }
 
 /// Counts how often its task was woken.
@@ -204,9 +189,9 @@ fn poll(stream: &mut WatchStream<Fake>, task: &Arc<Task>) -> Poll<Option<Bytes>>
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_event_comes_after_the_right_was_lost() {
+async fn no_event_comes_after_the_revocation() {
     let cache = cache();
-    let (lose, revoked, looks) = right();
+    let (revoke, revoked, polls) = revocation();
     let mut opened = open(&cache, WatchStart::Now, None, false);
     opened.stream = opened.stream.until(Some(revoked));
     // The client always finds an event when it comes back, so that its watch never waits.
@@ -214,18 +199,18 @@ async fn no_event_comes_after_the_right_was_lost() {
         cache.apply(vec![Change::Upsert(object("z", at))], Now::default());
         assert!(text(&mut opened.stream).await.unwrap().contains(&format!("\"{at}\"")));
     }
-    assert_eq!(looks.load(Ordering::Relaxed), 1, "it is looked at when it is due");
+    assert_eq!(polls.load(Ordering::Relaxed), 1, "it is polled only when it is woken");
     cache.apply(vec![Change::Upsert(object("z", 100))], Now::default());
-    lose.send(()).unwrap();
+    revoke.send(()).unwrap();
     assert_eq!(text(&mut opened.stream).await, None);
     assert_eq!(text(&mut opened.stream).await, None);
     assert_eq!(ended(opened), "forbidden");
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_taken_is_dropped_with_the_right_too() {
+async fn pending_frames_are_dropped_at_the_revocation() {
     let cache = cache();
-    let (lose, revoked, _) = right();
+    let (revoke, revoked, _) = revocation();
     let mut opened = open(&cache, WatchStart::After(ResourceVersion(7)), None, false);
     opened.stream = opened.stream.until(Some(revoked));
     // Two pieces at least.
@@ -233,14 +218,14 @@ async fn what_was_taken_is_dropped_with_the_right_too() {
     cache.apply(vec![Change::Upsert(object(&long, 8))], Now::default());
     cache.apply(vec![Change::Upsert(object("z", 9))], Now::default());
     assert!(text(&mut opened.stream).await.unwrap().contains(&long));
-    lose.send(()).unwrap();
+    revoke.send(()).unwrap();
     assert_eq!(text(&mut opened.stream).await, None);
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_polled_last_is_woken_by_events_and_alarms() {
+async fn the_last_task_that_polled_is_woken_by_events_and_timers() {
     let cache = cache();
-    let (lose, revoked, _) = right();
+    let (revoke, revoked, _) = revocation();
     let mut opened = open(&cache, WatchStart::Now, Some(3), false);
     opened.stream = opened.stream.until(Some(revoked));
     let tasks = [(); 4].map(|()| Arc::new(Task::default()));
@@ -248,30 +233,30 @@ async fn whoever_polled_last_is_woken_by_events_and_alarms() {
     assert!(poll(&mut opened.stream, &tasks[0]).is_pending());
     assert!(poll(&mut opened.stream, &tasks[1]).is_pending());
     cache.apply(vec![Change::Upsert(object("z", 8))], Now::default());
-    // One that does not come back is not called again.
+    // A task that does not poll again is not woken again.
     cache.apply(vec![Change::Upsert(object("z", 9))], Now::default());
     assert_eq!(woken(), [0, 1, 0, 0]);
     assert!(poll(&mut opened.stream, &tasks[2]).is_ready());
     assert!(poll(&mut opened.stream, &tasks[2]).is_pending());
     tokio::time::sleep(Duration::from_secs(2)).await;
-    assert_eq!(woken(), [0, 1, 1, 0], "the bookmark's time");
+    assert_eq!(woken(), [0, 1, 1, 0], "the bookmark is due");
     assert!(poll(&mut opened.stream, &tasks[2]).is_ready());
     assert!(poll(&mut opened.stream, &tasks[3]).is_pending());
-    lose.send(()).unwrap();
+    revoke.send(()).unwrap();
     assert_eq!(woken(), [0, 1, 1, 1]);
     assert_eq!(poll(&mut opened.stream, &tasks[3]), Poll::Ready(None));
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_end_comes_in_time_though_events_never_pause() {
+async fn the_end_comes_in_time_even_if_events_never_pause() {
     let cache = cache();
     let start = Instant::now();
     let mut opened = open(&cache, WatchStart::Now, Some(200), false);
     let mut at = 8;
     loop {
         cache.apply(vec![Change::Upsert(object("z", at))], Now::default());
-        let Some(told) = text(&mut opened.stream).await else { break };
-        assert!(told.contains(&format!("\"{at}\"")), "{told}");
+        let Some(event) = text(&mut opened.stream).await else { break };
+        assert!(event.contains(&format!("\"{at}\"")), "{event}");
         tokio::time::advance(Duration::from_secs(1)).await;
         at += 1;
     }
