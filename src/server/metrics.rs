@@ -1,8 +1,9 @@
 //! Metrics of the server. All names begin with `weir_`.
 //!
-//! Labels that a client can choose are bounded: group, version and resource are those that discovery
-//! knows (the caller sees to that, and passes `None` for any other), all else comes from enums of Weir.
-//! What a served request counts is resolved once per resource; no label is looked up on that path.
+//! The number of label values that clients can cause is bounded. Group, version and resource are
+//! those of resources that discovery knows; the caller passes `None` for all others. All other
+//! label values are constants of Weir. The counters of a request that a cache answered are resolved
+//! once per resource, so that this path looks up no label.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
@@ -18,7 +19,7 @@ use crate::telemetry::metrics::{
     GaugeGuard, counter, counter_vec, gauge, gauge_vec, histogram_vec, saturating_i64,
 };
 
-/// The cache status of a response: where it comes from.
+/// The cache status of a response: its origin.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum CacheStatus {
     /// A cache.
@@ -40,7 +41,7 @@ impl CacheStatus {
     }
 }
 
-/// See the module. Cheap to clone.
+/// The metrics of the server. Cheap to clone: clones share the metrics.
 #[derive(Clone, Debug)]
 pub struct ServerMetrics {
     inner: Arc<Inner>,
@@ -60,49 +61,51 @@ struct Inner {
     watch_bytes: IntCounterVec,
     watchers_ended: IntCounterVec,
     documents_bytes: IntGauge,
-    /// Replaced as a whole when a resource is first asked for, so that no request waits for another.
+    /// Replaced as a whole at the first request for a resource, so that no request waits for
+    /// another.
     resources: ArcSwap<HashMap<GroupVersionResource, Arc<ResourceMetrics>>>,
+    /// The metrics of all requests without a known resource.
     other: OnceLock<Arc<ResourceMetrics>>,
 }
 
 impl ServerMetrics {
-    /// Registers them once.
+    /// Registers the metrics. May be called once per registry.
     pub fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
         let inner = Inner {
             requests: counter_vec(
                 registry,
                 "weir_requests_total",
-                "Requests by what was asked, how it was answered and why.",
+                "Client requests, by verb, resource, cache status, reason and status code.",
                 &["verb", "group", "version", "resource", "cache_status", "reason", "code"],
             )?,
             duration: histogram_vec(
                 registry,
                 "weir_request_duration_seconds",
-                "Time from a request's head to its response's head.",
+                "Time from the head of a request to the head of its response.",
                 &["verb", "cache_status"],
                 DURATION_BUCKETS_SECONDS,
             )?,
             in_flight: gauge(
                 registry,
                 "weir_requests_in_flight",
-                "Requests whose response head has not been sent yet.",
+                "Client requests whose response head has not been sent yet.",
             )?,
             connections: gauge_vec(
                 registry,
                 "weir_connections",
-                "Open client connections by kind of listener.",
+                "Open client connections, by kind of listener.",
                 &["listener"],
             )?,
             connections_refused: counter_vec(
                 registry,
                 "weir_connections_refused_total",
-                "Client connections that were closed as soon as they came, by cause.",
+                "Client connections closed right after they were accepted, by cause.",
                 &["cause"],
             )?,
             responses_stalled: counter(
                 registry,
                 "weir_responses_stalled_total",
-                "Answers over HTTP/2 that were dropped since their client took nothing of them for too long.",
+                "HTTP/2 responses dropped because the client read nothing of them within the stall time-out.",
             )?,
             upgrades: gauge(
                 registry,
@@ -112,31 +115,31 @@ impl ServerMetrics {
             watchers: gauge_vec(
                 registry,
                 "weir_watchers",
-                "Watches being served from a cache.",
+                "Open watches served from a cache.",
                 RESOURCE_LABELS,
             )?,
             watch_events: counter_vec(
                 registry,
                 "weir_watch_events_total",
-                "Events delivered to watches served from a cache.",
+                "Events sent to watches served from a cache.",
                 RESOURCE_LABELS,
             )?,
             watch_bytes: counter_vec(
                 registry,
                 "weir_watch_bytes_total",
-                "Bytes delivered to watches served from a cache, before compression and framing.",
+                "Bytes sent to watches served from a cache, before compression and framing.",
                 RESOURCE_LABELS,
             )?,
             watchers_ended: counter_vec(
                 registry,
                 "weir_watchers_ended_total",
-                "Watches served from a cache that ended, by cause.",
+                "Ended watches served from a cache, by cause.",
                 &["group", "version", "resource", "cause"],
             )?,
             documents_bytes: gauge(
                 registry,
                 "weir_documents_bytes",
-                "Discovery and OpenAPI documents kept in memory.",
+                "Bytes of discovery and OpenAPI documents kept in memory.",
             )?,
             resources: ArcSwap::default(),
             other: OnceLock::new(),
@@ -144,7 +147,8 @@ impl ServerMetrics {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// The handles of one resource; `None` for all that discovery does not know, and for what is no resource.
+    /// Returns the metrics of a resource. Pass `None` for a resource that discovery does not know,
+    /// and for a request without a resource.
     pub fn resource(&self, gvr: Option<&GroupVersionResource>) -> Arc<ResourceMetrics> {
         let Some(gvr) = gvr else { return self.other() };
         let known = self.inner.resources.load();
@@ -153,16 +157,16 @@ impl ServerMetrics {
             None if known.len() >= RESOURCES_MAX => return self.other(),
             None => {}
         }
-        let made = ResourceMetrics::new(self, &gvr.group, &gvr.version, &gvr.resource);
-        let made = Arc::new(made);
+        let new = ResourceMetrics::new(self, &gvr.group, &gvr.version, &gvr.resource);
+        let new = Arc::new(new);
         self.inner.resources.rcu(|known| {
             let mut more = HashMap::clone(known);
             if more.len() < RESOURCES_MAX {
-                more.entry(gvr.clone()).or_insert_with(|| Arc::clone(&made));
+                more.entry(gvr.clone()).or_insert_with(|| Arc::clone(&new));
             }
             more
         });
-        // Somebody else's, if they came first.
+        // A concurrent request may have inserted its own first.
         self.inner.resources.load().get(gvr).map_or_else(|| self.other(), Arc::clone)
     }
 
@@ -176,12 +180,12 @@ impl ServerMetrics {
         GaugeGuard::new(self.inner.connections.with_label_values(&[listener]))
     }
 
-    /// Counts a connection that was closed as soon as it came.
+    /// Counts a connection that was closed right after it was accepted.
     pub fn connection_refused(&self, cause: &'static str) {
         self.inner.connections_refused.with_label_values(&[cause]).inc();
     }
 
-    /// Counts an answer that its client did not take.
+    /// Counts a response that was dropped because its client did not read it.
     pub fn response_stalled(&self) {
         self.inner.responses_stalled.inc();
     }
@@ -191,7 +195,7 @@ impl ServerMetrics {
         GaugeGuard::new(self.inner.upgrades.clone())
     }
 
-    /// Tells how many bytes of documents are kept.
+    /// Sets the size of the documents in memory.
     pub fn documents(&self, bytes: u64) {
         self.inner.documents_bytes.set(saturating_i64(bytes));
     }
@@ -202,12 +206,12 @@ impl ServerMetrics {
     }
 }
 
-/// The handles of one resource.
+/// The metrics of one resource.
 #[derive(Debug)]
 pub struct ResourceMetrics {
     metrics: ServerMetrics,
     labels: [Box<str>; 3],
-    /// Of get, list and watch: what a request that was served counts.
+    /// The counter and the histogram of cache hits with status 200, for get, list and watch.
     hits: [OnceLock<(IntCounter, Histogram)>; 3],
     watch: OnceLock<WatchHandles>,
 }
@@ -229,7 +233,8 @@ impl ResourceMetrics {
         }
     }
 
-    /// Counts a request when its response head is known. `duration` reaches from the request's head to the response's.
+    /// Counts a request when the head of its response is known. `duration` is the time from the
+    /// request's head to the response's.
     pub fn request(
         &self,
         verb: &'static str,
@@ -263,7 +268,7 @@ impl ResourceMetrics {
         GaugeGuard::new(self.watch().watchers.clone())
     }
 
-    /// Counts what was delivered to a watch.
+    /// Counts events and bytes that were sent to a watch.
     pub fn delivered(&self, events: usize, bytes: usize) {
         self.watch().events.inc_by(events as u64);
         self.watch().bytes.inc_by(bytes as u64);
@@ -305,7 +310,8 @@ impl ResourceMetrics {
 
 const RESOURCE_LABELS: &[&str] = &["group", "version", "resource"];
 
-/// CRDs that come and go must not fill the registry of metrics for good; what comes later counts as `other`.
+/// CRDs that come and go must not fill the registry of metrics for good; what comes later counts as
+/// `other`.
 const RESOURCES_MAX: usize = 4096;
 
 /// From a cached GET (some tens of microseconds) to the upstream's request deadline of 60 s.
