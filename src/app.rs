@@ -172,7 +172,7 @@ impl App {
             // It ends only when cancelled; if it ever ends by itself, the process must not
             // linger.
             () = serving.as_mut() => tracing::error!("the server ended by itself"),
-            never = compressor.tidy_up() => match never {},
+            never = compressor.report_size() => match never {},
         }
         registry.shutdown().await;
         if let Some(audit) = audit {

@@ -32,20 +32,20 @@ impl Compressor {
     }
 
     /// Lets go, now and then, of what nobody asks for any more. Without end.
-    pub async fn tidy_up(self) -> Infallible {
+    pub async fn report_size(self) -> Infallible {
         loop {
             tokio::time::sleep(TICK).await;
-            self.count_kept();
+            self.update_metrics();
         }
     }
 
-    fn count_kept(&self) {
+    fn update_metrics(&self) {
         let (count, bytes) = self.segments.totals();
         self.metrics.kept(count, bytes);
     }
 
     /// Begins a list with what is kept of it.
-    pub(crate) fn begin(&self, list: SplicedList) -> PendingList {
+    pub(crate) fn look_up(&self, list: SplicedList) -> PendingList {
         let pending = self.segments.look_up(list);
         let (segments, missing) = pending.segment_counts();
         self.metrics.looked_up(segments, missing);
@@ -53,7 +53,7 @@ impl Compressor {
     }
 
     /// Ends it.
-    pub(crate) async fn end(&self, mut pending: PendingList) -> Result<Vec<Bytes>, Reason> {
+    pub(crate) async fn complete(&self, mut pending: PendingList) -> Result<Vec<Bytes>, Reason> {
         let (_, missing) = pending.segment_counts();
         if missing == 0 {
             return pending.member().ok_or(FAILED);
@@ -61,7 +61,7 @@ impl Compressor {
         let this = self.clone();
         let completed = tokio::task::spawn_blocking(move || {
             this.segments.complete(&mut pending)?;
-            this.count_kept();
+            this.update_metrics();
             pending.member()
         });
         completed.await.ok().flatten().ok_or(FAILED)
@@ -69,7 +69,7 @@ impl Compressor {
 }
 
 /// Compresses chunks.
-pub(crate) async fn chunks(chunks: Vec<Bytes>) -> Result<Vec<Bytes>, Reason> {
+pub(crate) async fn compress(chunks: Vec<Bytes>) -> Result<Vec<Bytes>, Reason> {
     let compressed = tokio::task::spawn_blocking(move || gzip::compress(&chunks)).await;
     compressed.ok().and_then(Result::ok).ok_or(FAILED)
 }

@@ -1,4 +1,5 @@
-//! GET from the cache (`docs/semantics.md` §4.1). If the object is missing, the API server returns its own 404.
+//! GET from the cache (`docs/semantics.md` §4.1). If the object is missing, the API server returns
+//! its own 404.
 
 use bytes::Bytes;
 use http::Response;
@@ -14,7 +15,8 @@ use crate::server::http::body::Body;
 
 /// Returns the response, or the reason to forward the request.
 ///
-/// A cold cache is started but not waited for: the wait would cost the client more than one object costs the upstream.
+/// A cold cache is started but not waited for: the wait would cost the client more than one object
+/// costs the upstream.
 pub(crate) async fn serve(
     read: &CachedRead<'_>,
     freshness: Freshness,

@@ -1,9 +1,10 @@
 //! LIST from the cache: spliced from the cached bytes, indented or compressed as requested
 //! (`docs/semantics.md` §3.6, §8.6, §8.7).
 //!
-//! A list of whole objects is not copied. An uncompressed list shares the objects' own bytes, a compressed one the cached segments, so that
-//! the same list for many clients is in memory once. A list of metadata alone is copied: references would keep whole objects
-//! in memory for a small part of each.
+//! A list of whole objects is not copied. An uncompressed list shares the objects' own bytes, a
+//! compressed one the cached segments, so that the same list for many clients is in memory once. A
+//! list of metadata alone is copied: references would keep whole objects in memory for a small part
+//! of each.
 
 use std::sync::Arc;
 
@@ -68,7 +69,8 @@ pub(crate) async fn serve(read: &CachedRead<'_>, plan: ListPlan) -> Result<Respo
         EncodedList::Spliced(list) if form.view == View::Full => {
             Ok(plain(read, &handle, Body::list(list)))
         }
-        // While a list of references waits for its client, it would keep whole objects in memory for a small part of each.
+        // While a list of references waits for its client, it would keep whole objects in memory
+        // for a small part of each.
         EncodedList::Spliced(list) if list.len() > INLINE_COPY_BYTES_MAX => {
             let copied = tokio::task::spawn_blocking(move || copy(list)).await;
             let copied = copied.map_err(|_| Reason::Refused(Refusal::Stopping))?;
@@ -77,7 +79,7 @@ pub(crate) async fn serve(read: &CachedRead<'_>, plan: ListPlan) -> Result<Respo
         EncodedList::Spliced(list) => Ok(plain(read, &handle, Body::chunks(copy(list)))),
         EncodedList::Copied(body) => respond(read, &handle, body).await,
         EncodedList::Compressed(pending) => {
-            let member = services.compressor.end(pending).await?;
+            let member = services.compressor.complete(pending).await?;
             Ok(compressed(read, &handle, member))
         }
     }
@@ -102,7 +104,7 @@ fn encode(
     let list = list::encode(resource, form, &selected.meta, selected.objects);
     match gzip.filter(|_| list.len() > gzip::THRESHOLD_BYTES) {
         _ if form.pretty => EncodedList::Copied(vec![pretty::indent(&list.concat()).into()]),
-        Some(compressor) => EncodedList::Compressed(compressor.begin(list)),
+        Some(compressor) => EncodedList::Compressed(compressor.look_up(list)),
         None => EncodedList::Spliced(list),
     }
 }
@@ -111,8 +113,9 @@ fn copy(list: SplicedList) -> Vec<Bytes> {
     list.into_iter().map(|mut piece| piece.copy_to_bytes(piece.remaining())).collect()
 }
 
-/// The scans of an object, one for each term of a selector, that are done on the connection's own worker. They take some tens of microseconds. More
-/// would delay other requests there, and one connection may ask for hundreds of lists at once.
+/// The scans of an object, one for each term of a selector, that are done on the connection's own
+/// worker. They take some tens of microseconds. More would delay other requests there, and one
+/// connection may ask for hundreds of lists at once.
 const INLINE_SCANS_MAX: usize = 1_000;
 /// The bytes that are copied on the connection's own worker, in some tens of microseconds.
 const INLINE_COPY_BYTES_MAX: usize = 256 << 10;

@@ -1,4 +1,5 @@
-//! A read that a cache may answer: the request, its target, and the search for a cache that is ready and fresh enough.
+//! A read that a cache may answer: the request, its target, and the search for a cache that is
+//! ready and fresh enough.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,7 +54,8 @@ impl CachedRead<'_> {
         self.cache_of(namespace).await
     }
 
-    /// Returns the cache of the collection once it has a state. A watch that does not begin with the state begins after `first_at`.
+    /// Returns the cache of the collection once it has a state. A watch that does not begin with
+    /// the state begins after `first_at`.
     pub(super) async fn ready_cache(
         &self,
         first_at: Option<ResourceVersion>,
@@ -65,10 +67,12 @@ impl CachedRead<'_> {
         self.check_definition(ready.await.map_err(Reason::Refused)?)
     }
 
-    /// Returns the cache, and its state, that can go back to `at`. Returns `None` if no cache reaches that resourceVersion soon.
+    /// Returns the cache, and its state, that can go back to `at`. Returns `None` if no cache
+    /// reaches that resourceVersion soon.
     ///
-    /// A cold cache is started but not waited for, since it will begin after that resourceVersion. A cache that lags gets only a moment,
-    /// since the upstream has the state already and answers faster.
+    /// A cold cache is started but not waited for, since it will begin after that resourceVersion.
+    /// A cache that lags gets only a moment, since the upstream has the state already and answers
+    /// faster.
     pub(super) async fn cache_holding(
         &self,
         at: ResourceVersion,
@@ -88,7 +92,8 @@ impl CachedRead<'_> {
         Ok(state.map(|state| (handle, state)))
     }
 
-    /// Waits briefly until a cache is as fresh as requested: the upstream answers sooner than an event that is not on its way yet.
+    /// Waits briefly until a cache is as fresh as requested: the upstream answers sooner than an
+    /// event that is not on its way yet.
     pub(super) async fn wait_until_fresh(
         &self,
         handle: &CacheHandle,
@@ -109,10 +114,12 @@ impl CachedRead<'_> {
         self.check_definition(handle.map_err(Reason::Refused)?)
     }
 
-    /// Ensures that a cache has the same definition of the resource as the request's target. While a changed definition spreads they
-    /// differ for a moment, and a field selector of one would read other fields of the other's objects.
+    /// Ensures that a cache has the same definition of the resource as the request's target. While
+    /// a changed definition spreads they differ for a moment, and a field selector of one would
+    /// read other fields of the other's objects.
     fn check_definition(&self, handle: CacheHandle) -> Result<CacheHandle, Reason> {
-        // Both are the same `Arc` of discovery until the definition changes. The fields are compared only where the pointers differ.
+        // Both are the same `Arc` of discovery until the definition changes. The fields are
+        // compared only where the pointers differ.
         let same = handle.resource() == self.resource;
         if same { Ok(handle) } else { Err(Reason::Refused(Refusal::NotReady)) }
     }

@@ -21,7 +21,7 @@ pub(super) async fn respond(
 ) -> Result<Response<Body>, Reason> {
     let length: usize = body.iter().map(Bytes::len).sum();
     if length > gzip::THRESHOLD_BYTES && accepts_gzip(read) {
-        return Ok(compressed(read, handle, compress::chunks(body).await?));
+        return Ok(compressed(read, handle, compress::compress(body).await?));
     }
     Ok(plain(read, handle, Body::chunks(body)))
 }

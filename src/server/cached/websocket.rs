@@ -149,13 +149,13 @@ impl Sockets {
 
 async fn serve(upgrade: OnUpgrade, frames: Frames, encoding: Encoding) {
     match upgrade.await {
-        Ok(io) => speak(TokioIo::new(io), frames, encoding).await,
+        Ok(io) => send_watch(TokioIo::new(io), frames, encoding).await,
         Err(error) => tracing::debug!(%error, "a client went away before its WebSocket began"),
     }
 }
 
 /// Sends a watch to its end or to the client's.
-async fn speak<I>(io: I, frames: Frames, encoding: Encoding)
+async fn send_watch<I>(io: I, frames: Frames, encoding: Encoding)
 where
     I: AsyncRead + AsyncWrite + Unpin,
 {
@@ -167,19 +167,19 @@ where
     let mut socket = WebSocketStream::from_raw_socket(io, Role::Server, Some(config)).await;
     let sent = send_all(&mut socket, frames, encoding).await;
     let end = async {
-        let _told = match sent {
+        let _closed = match sent {
             Ok(()) => {
                 let normal = CloseFrame { code: CloseCode::Normal, reason: "".into() };
                 socket.close(Some(normal)).await
             }
             // The library's reply to it is still to be sent.
-            Err(Ended::Client) => socket.flush().await,
-            Err(Ended::Lost(error)) => {
+            Err(EarlyEnd::Client) => socket.flush().await,
+            Err(EarlyEnd::Lost(error)) => {
                 tracing::debug!(%error, "a watch over a WebSocket ended");
                 return;
             }
         };
-        let _shut = socket.get_mut().shutdown().await;
+        let _shut_down = socket.get_mut().shutdown().await;
         // What is still unread when a socket closes resets it, and the close frame might be lost with it.
         while let Some(Ok(_)) = socket.next().await {}
     };
@@ -190,7 +190,7 @@ where
 
 /// Why a watch ended before its time.
 #[derive(Debug)]
-enum Ended {
+enum EarlyEnd {
     /// The client said that it has enough.
     Client,
     /// The connection is gone, or carried what is no WebSocket.
@@ -201,25 +201,25 @@ async fn send_all<I>(
     socket: &mut WebSocketStream<I>,
     mut frames: Frames,
     encoding: Encoding,
-) -> Result<(), Ended>
+) -> Result<(), EarlyEnd>
 where
     I: AsyncRead + AsyncWrite + Unpin,
 {
     loop {
         tokio::select! {
             received = socket.next() => match received {
-                None | Some(Ok(Message::Close(_))) => return Err(Ended::Client),
+                None | Some(Ok(Message::Close(_))) => return Err(EarlyEnd::Client),
                 // Pings are answered by the library.
                 Some(Ok(_)) => {}
-                Some(Err(error)) => return Err(Ended::Lost(error)),
+                Some(Err(error)) => return Err(EarlyEnd::Lost(error)),
             },
             chunk = frames.next() => {
                 let Some(mut chunk) = chunk else { return Ok(()) };
                 while let Some(event) = take_event(&mut chunk, encoding) {
                     let message = message(event, encoding);
-                    socket.feed(message).await.map_err(Ended::Lost)?;
+                    socket.feed(message).await.map_err(EarlyEnd::Lost)?;
                 }
-                socket.flush().await.map_err(Ended::Lost)?;
+                socket.flush().await.map_err(EarlyEnd::Lost)?;
             }
         }
     }

@@ -53,8 +53,8 @@ struct Fetcher<'a> {
 }
 
 impl Fetcher<'_> {
-    async fn fetch(&self, known: Option<&HeaderValue>) -> Result<Response<pool::Body>, Reply> {
-        self.forwarder.fetch(self.prepared, self.context, known, REASON).await
+    async fn fetch(&self, etag: Option<&HeaderValue>) -> Result<Response<pool::Body>, Reply> {
+        self.forwarder.fetch(self.prepared, self.context, etag, REASON).await
     }
 }
 
@@ -128,7 +128,7 @@ impl Documents {
         request: &DocumentRequest,
         document: &StoredDocument,
     ) -> Option<Reply> {
-        let known = request.known.as_ref() == Some(&document.etag);
+        let not_modified = request.client_etag.as_ref() == Some(&document.etag);
         let mut response = match fetcher.fetch(Some(&document.etag)).await {
             Ok(response) => response,
             Err(reply) => return Some(reply),
@@ -139,7 +139,7 @@ impl Documents {
             }
             let mut fresh = std::mem::take(response.headers_mut());
             let _kept = headers::remove_hop_by_hop(&mut fresh);
-            let response = document.revalidated(fresh, known);
+            let response = document.revalidated(fresh, not_modified);
             let (cache_status, reason) = (CacheStatus::Hit, "revalidated");
             return Some(Reply { response, cache_status, reason });
         }
@@ -217,9 +217,9 @@ impl Documents {
         let _kept = headers::remove_hop_by_hop(&mut parts.headers);
         match read_body(body, DOCUMENT_BYTES_MAX).await {
             Ok(bytes) => {
-                let known = request.known.as_ref() == Some(&etag);
+                let not_modified = request.client_etag.as_ref() == Some(&etag);
                 let document = Arc::new(StoredDocument::new(etag, &parts.headers, bytes));
-                let response = document.first(parts.headers, known);
+                let response = document.fetched(parts.headers, not_modified);
                 FetchOutcome::Stored(document, Reply::forwarded(response, REASON.as_str()))
             }
             Err(UpstreamError::TooLong(_)) => FetchOutcome::Uncacheable(None),

@@ -1,11 +1,13 @@
 //! Sends requests to the upstream, and relays the responses.
 //!
-//! A request and its response pass through unchanged, but for what belongs to a connection or carries an identity
-//! ([`crate::server::forward::identity`]). Bodies are streamed both ways without being buffered.
+//! A request and its response pass through unchanged, but for what belongs to a connection or
+//! carries an identity ([`crate::server::forward::identity`]). Bodies are streamed both ways
+//! without being buffered.
 //!
-//! A request is prepared first ([`Forwarder::prepare`]), so that everything that Weir refuses is known before anything is sent. After a
-//! failed upgrade the connection to the upstream is closed, since it is unknown what was written to it. The client's connection
-//! is closed by [`crate::server::router`].
+//! A request is prepared first ([`Forwarder::prepare`]), so that everything that Weir refuses is
+//! known before anything is sent. After a failed upgrade the connection to the upstream is closed,
+//! since it is unknown what was written to it. The client's connection is closed by
+//! [`crate::server::router`].
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -67,7 +69,8 @@ impl PreparedRequest<'_> {
 }
 
 impl Forwarder {
-    /// Prepares a request that is forwarded with `identity`. Nothing is sent. Errors are Weir's own responses.
+    /// Prepares a request that is forwarded with `identity`. Nothing is sent. Errors are Weir's own
+    /// responses.
     pub(crate) fn prepare(
         &self,
         identity: &ForwardedIdentity,
@@ -90,8 +93,8 @@ impl Forwarder {
         Ok(PreparedRequest { upstream, headers, class, upgrade, quota })
     }
 
-    /// Sends a request, and relays the response. `budget` is held until the response's body ends. Takes the head of the request
-    /// out of `context`.
+    /// Sends a request, and relays the response. `budget` is held until the response's body ends.
+    /// Takes the head of the request out of `context`.
     pub(crate) async fn forward(
         &self,
         context: &mut RequestContext<'_>,
@@ -134,7 +137,8 @@ impl Forwarder {
                 let guards = BodyGuards { _budget: budget, _quota: quota };
                 Reply::forwarded(relay_response(response, guards, drain), reason.as_str())
             }
-            // The client caused the error, so only the client is informed. After a broken body HTTP/2 resets its stream and hides the cause.
+            // The client caused the error, so only the client is informed. After a broken body
+            // HTTP/2 resets its stream and hides the cause.
             Err(mut error) if error.is_request_error() || broken.load(Ordering::Relaxed) => {
                 if !error.is_request_error() {
                     error = UpstreamError::Request("its body broke off".to_owned());
@@ -149,7 +153,8 @@ impl Forwarder {
         }
     }
 
-    /// Sends a GET without its body, with `if_none_match` instead of the client's own condition. Errors are Weir's own responses.
+    /// Sends a GET without its body, with `if_none_match` instead of the client's own condition.
+    /// Errors are Weir's own responses.
     pub(super) async fn fetch(
         &self,
         prepared: &PreparedRequest<'_>,
@@ -181,8 +186,8 @@ fn request_error(error: &UpstreamError) -> Status {
     refusal::bad_request(format!("weir: {error}"))
 }
 
-/// Returns the status for a failure of the upstream. If nothing was sent, the client may retry. If the request was sent and lost, only the client
-/// knows whether it may.
+/// Returns the status for a failure of the upstream. If nothing was sent, the client may retry. If
+/// the request was sent and lost, only the client knows whether it may.
 fn upstream_error(error: &UpstreamError) -> Status {
     if error.is_not_sent() { Status::upstream_unreachable() } else { Status::upstream_lost() }
 }

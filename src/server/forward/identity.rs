@@ -108,7 +108,7 @@ impl ForwardedIdentity {
                 headers::remove_credentials(given);
                 let by =
                     names.remote_user_headers().ok_or_else(identity_headers::no_front_proxy)?;
-                identity_headers::as_front_proxy(user, by, given)?;
+                identity_headers::append_remote_user(user, by, given)?;
             }
             Self::Impersonate(user) => {
                 if headers::impersonates(given) {
@@ -116,7 +116,7 @@ impl ForwardedIdentity {
                     return Err(refusal::forbidden(message.to_owned()));
                 }
                 headers::remove_credentials(given);
-                identity_headers::as_impersonated(user, given)?;
+                identity_headers::append_impersonation(user, given)?;
             }
         }
         if let Some(address) = address {

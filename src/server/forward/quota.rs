@@ -1,9 +1,10 @@
 //! The upstream quota: the limit of one client on upstream concurrency.
 //!
-//! Each client of kube-apiserver has connections of its own. Behind Weir all clients share connections, so that a client with all
-//! of their streams would keep the others out. One address therefore gets at most half of each kind of stream. The key is the client's address
-//! and not its user, since Weir does not authenticate forwarded requests, and one user may have any number of tokens
-//! (`docs/decisions/upstream-quota.md`).
+//! Each client of kube-apiserver has connections of its own. Behind Weir all clients share
+//! connections, so that a client with all of their streams would keep the others out. One address
+//! therefore gets at most half of each kind of stream. The key is the client's address and not its
+//! user, since Weir does not authenticate forwarded requests, and one user may have any number of
+//! tokens (`docs/decisions/upstream-quota.md`).
 //!
 //! In sidecar mode all clients are one client, and there is no quota.
 
@@ -33,8 +34,8 @@ impl UpstreamQuota {
         }
     }
 
-    /// Acquires a permit for `address`, where `streams_max` are available to all clients. Returns `None` if the client has half
-    /// of them.
+    /// Acquires a permit for `address`, where `streams_max` are available to all clients. Returns
+    /// `None` if the client has half of them.
     pub(crate) fn try_acquire(
         &self,
         address: Option<IpAddr>,

@@ -20,8 +20,8 @@ use crate::server::http::body::Body;
 use crate::server::http::headers;
 use crate::upstream::{RequestBody, pool};
 
-/// Returns the upstream's response as it is sent to the client. The body holds `guards` until its end. A watch ends with `drain`, where its format allows
-/// it.
+/// Returns the upstream's response as it is sent to the client. The body holds `guards` until its
+/// end. A watch ends with `drain`, where its format allows it.
 pub(super) fn relay_response(
     response: Response<pool::Body>,
     guards: BodyGuards,
@@ -32,7 +32,7 @@ pub(super) fn relay_response(
     let _kept = headers::remove_hop_by_hop(&mut parts.headers);
     parts.version = Version::default();
     parts.extensions.clear();
-    let body = match drain.filter(|_| ForwardedWatch::understands(&parts.headers)) {
+    let body = match drain.filter(|_| ForwardedWatch::is_supported(&parts.headers)) {
         Some(drain) => {
             let body = Box::new(ForwardedWatch::new(body, drain));
             Body::ForwardedWatch { body, _guards: guards }
@@ -62,8 +62,9 @@ pub(super) fn relay_request_body(
     RelayedBody { body, streamed, broken: Arc::clone(broken), stall }.boxed_unsync()
 }
 
-/// A client's request body. That of an HTTP/2 stream ends only where the stream does: hyper treats a reset without an error code
-/// as the end too, and half a body must not reach the upstream as a whole one.
+/// A client's request body. That of an HTTP/2 stream ends only where the stream does: hyper treats
+/// a reset without an error code as the end too, and half a body must not reach the upstream as a
+/// whole one.
 struct RelayedBody {
     body: Incoming,
     /// Whether it is the body of an HTTP/2 stream.

@@ -4,7 +4,8 @@ use crate::api::list_options::decode_bool;
 use crate::api::request_info::{RequestInfo, Verb};
 use crate::upstream::TrafficClass;
 
-/// Returns the traffic class of a request. Long-lived streams use their own connections. Reads of objects may use the HTTP/1.1 side pool.
+/// Returns the traffic class of a request. Long-lived streams use their own connections. Reads of
+/// objects may use the HTTP/1.1 side pool.
 pub(super) fn traffic_class(info: &RequestInfo, upgrade: bool) -> TrafficClass {
     if upgrade {
         return TrafficClass::Upgrade;

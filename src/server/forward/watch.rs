@@ -20,14 +20,14 @@ pub(crate) struct ForwardedWatch {
     body: pool::Body,
     end: Pin<Box<dyn Future<Output = ()> + Send>>,
     /// Whether the moment has come.
-    due: bool,
+    ending: bool,
     /// Whether what was relayed so far ends with an event.
-    whole: bool,
+    at_event_end: bool,
 }
 
 impl ForwardedWatch {
     /// Whether the end of an event can be told in an answer with these headers.
-    pub(crate) fn understands(headers: &HeaderMap) -> bool {
+    pub(crate) fn is_supported(headers: &HeaderMap) -> bool {
         let json = headers.get(CONTENT_TYPE).is_some_and(|form| form == "application/json");
         json && !headers.contains_key(CONTENT_ENCODING)
     }
@@ -38,7 +38,7 @@ impl ForwardedWatch {
             drain.started.cancelled().await;
             tokio::time::sleep_until(drain.random_end()).await;
         });
-        Self { body, end, due: false, whole: true }
+        Self { body, end, ending: false, at_event_end: true }
     }
 }
 
@@ -50,8 +50,8 @@ impl Body for ForwardedWatch {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, pool::BodyError>>> {
-        self.due = self.due || self.end.as_mut().poll(context).is_ready();
-        if self.due && self.whole {
+        self.ending = self.ending || self.end.as_mut().poll(context).is_ready();
+        if self.ending && self.at_event_end {
             return Poll::Ready(None);
         }
         let frame = std::task::ready!(Pin::new(&mut self.body).poll_frame(context));
@@ -59,7 +59,7 @@ impl Body for ForwardedWatch {
             && let Some(data) = frame.data_ref()
             && let Some(last) = data.last()
         {
-            self.whole = *last == b'\n';
+            self.at_event_end = *last == b'\n';
         }
         Poll::Ready(frame)
     }

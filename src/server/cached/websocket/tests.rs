@@ -98,7 +98,7 @@ fn speaking(chunks: Vec<&'static [u8]>, encoding: Encoding, open: bool) -> Duple
     let chunks = stream::iter(chunks.into_iter().map(Bytes::from_static));
     let frames: Frames =
         if open { Box::pin(chunks.chain(stream::pending())) } else { Box::pin(chunks) };
-    tokio::spawn(speak(server, frames, encoding));
+    tokio::spawn(send_watch(server, frames, encoding));
     client
 }
 
@@ -149,7 +149,7 @@ async fn a_slow_client_is_waited_for() {
         count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         Bytes::from_static(b"{\"type\":\"ADDED\"}\n")
     });
-    tokio::spawn(speak(server, Box::pin(frames), Encoding::Json));
+    tokio::spawn(send_watch(server, Box::pin(frames), Encoding::Json));
     tokio::time::sleep(Duration::from_secs(60)).await;
     let taken = taken.load(std::sync::atomic::Ordering::Relaxed);
     assert!((10..200).contains(&taken), "{taken}");

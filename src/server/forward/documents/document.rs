@@ -45,21 +45,21 @@ impl StoredDocument {
     }
 
     /// The first answer, with the upstream's own headers.
-    pub(super) fn first(&self, mut headers: HeaderMap, known: bool) -> Response<Body> {
+    pub(super) fn fetched(&self, mut headers: HeaderMap, not_modified: bool) -> Response<Body> {
         headers.remove(CONTENT_LENGTH);
-        self.response(headers, known)
+        self.response(headers, not_modified)
     }
 
     /// An answer confirmed by the upstream's 304, whose headers are given.
-    pub(super) fn revalidated(&self, fresh: HeaderMap, known: bool) -> Response<Body> {
-        if known {
+    pub(super) fn revalidated(&self, fresh: HeaderMap, not_modified: bool) -> Response<Body> {
+        if not_modified {
             return build_response(StatusCode::NOT_MODIFIED, fresh, Body::empty());
         }
         let mut headers = self.headers.clone();
         // A 304 leaves out or words differently what describes the body.
-        let told: Vec<HeaderName> =
+        let newer: Vec<HeaderName> =
             fresh.keys().filter(|name| !OF_THE_BODY.contains(name)).cloned().collect();
-        for name in told {
+        for name in newer {
             headers.remove(&name);
             for value in fresh.get_all(&name) {
                 headers.append(&name, value.clone());
@@ -68,9 +68,9 @@ impl StoredDocument {
         self.response(headers, false)
     }
 
-    /// `known`: the client has it already.
-    fn response(&self, mut headers: HeaderMap, known: bool) -> Response<Body> {
-        if !known {
+    /// Returns a 304 if the client has the document, else a 200.
+    fn response(&self, mut headers: HeaderMap, not_modified: bool) -> Response<Body> {
+        if !not_modified {
             return build_response(StatusCode::OK, headers, Body::chunks(vec![self.body.clone()]));
         }
         for name in NOT_OF_304 {

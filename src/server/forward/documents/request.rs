@@ -24,7 +24,7 @@ pub(super) struct Key {
     accept: Box<str>,
     accept_encoding: Box<str>,
     /// Discovery is indented for curl and browsers under the same ETag.
-    for_people: bool,
+    interactive: bool,
 }
 
 impl Key {
@@ -40,7 +40,7 @@ impl Key {
 pub(crate) struct DocumentRequest {
     pub(super) key: Key,
     /// The ETag of what the client has already.
-    pub(super) known: Option<HeaderValue>,
+    pub(super) client_etag: Option<HeaderValue>,
 }
 
 impl DocumentRequest {
@@ -83,15 +83,15 @@ impl DocumentRequest {
             },
             accept: accept.into(),
             accept_encoding: only(given, &ACCEPT_ENCODING)?.into(),
-            for_people: discovery && is_interactive_client(given),
+            interactive: discovery && is_interactive_client(given),
         };
-        let known = match given.get(IF_NONE_MATCH) {
+        let client_etag = match given.get(IF_NONE_MATCH) {
             None => None,
             Some(value) => {
                 Some(value.clone()).filter(|tag| is_strong(tag) && !is_repeated(given))?.into()
             }
         };
-        Some(Self { key, known })
+        Some(Self { key, client_etag })
     }
 }
 
@@ -134,7 +134,7 @@ mod tests {
 
     const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
-    fn ask(uri: &str, headers: &[(&str, &str)]) -> Option<DocumentRequest> {
+    fn parse(uri: &str, headers: &[(&str, &str)]) -> Option<DocumentRequest> {
         let mut request = Request::builder().uri(uri);
         for (name, value) in headers {
             request = request.header(*name, *value);
@@ -148,9 +148,9 @@ mod tests {
     #[test]
     fn documents_with_an_etag_are_asked_for() {
         for uri in ["/api", "/apis", "/apis?timeout=32s"] {
-            assert!(ask(uri, &[("accept", AGGREGATED)]).is_some(), "{uri}");
-            assert!(ask(uri, &[("accept", "application/json")]).is_none(), "{uri}: legacy");
-            assert!(ask(uri, &[]).is_none(), "{uri}: legacy");
+            assert!(parse(uri, &[("accept", AGGREGATED)]).is_some(), "{uri}");
+            assert!(parse(uri, &[("accept", "application/json")]).is_none(), "{uri}: legacy");
+            assert!(parse(uri, &[]).is_none(), "{uri}: legacy");
         }
         for uri in [
             "/openapi/v2",
@@ -158,7 +158,7 @@ mod tests {
             "/openapi/v3/api/v1",
             "/openapi/v3/apis/apps/v1?hash=AB",
         ] {
-            assert!(ask(uri, &[]).is_some(), "{uri}");
+            assert!(parse(uri, &[]).is_some(), "{uri}");
         }
         for uri in [
             "/openapi/v3",
@@ -171,7 +171,7 @@ mod tests {
             "/version",
             "/apis/apps/v1",
         ] {
-            assert!(ask(uri, &[("accept", AGGREGATED)]).is_none(), "{uri}");
+            assert!(parse(uri, &[("accept", AGGREGATED)]).is_none(), "{uri}");
         }
     }
 
@@ -187,10 +187,10 @@ mod tests {
             ("origin", "http://localhost"),
             ("x-weir-cache", "bypass"),
         ] {
-            assert!(ask("/openapi/v2", &[(name, value)]).is_none(), "{name}: {value}");
+            assert!(parse("/openapi/v2", &[(name, value)]).is_none(), "{name}: {value}");
         }
-        assert!(ask("/openapi/v2", &[("accept", "a/b"), ("accept", "c/d")]).is_none());
-        let known = ask("/openapi/v2", &[("if-none-match", "\"A\"")]).unwrap().known;
+        assert!(parse("/openapi/v2", &[("accept", "a/b"), ("accept", "c/d")]).is_none());
+        let known = parse("/openapi/v2", &[("if-none-match", "\"A\"")]).unwrap().client_etag;
         assert_eq!(known.unwrap(), "\"A\"");
     }
 
@@ -199,14 +199,14 @@ mod tests {
         let key = |headers: &[(&str, &str)]| {
             let mut all = vec![("accept", AGGREGATED)];
             all.extend(headers);
-            ask("/apis", &all).unwrap().key
+            parse("/apis", &all).unwrap().key
         };
         let plain = key(&[]);
         assert_eq!(plain, key(&[("user-agent", "kubectl/v1.36"), ("authorization", "Bearer x")]));
         assert_ne!(plain, key(&[("user-agent", "curl/8")]));
         assert_ne!(plain, key(&[("accept-encoding", "gzip")]));
         let profile = format!("{AGGREGATED};profile=nopeer");
-        assert_ne!(plain, ask("/apis", &[("accept", &profile)]).unwrap().key);
-        assert_ne!(plain, ask("/api", &[("accept", AGGREGATED)]).unwrap().key);
+        assert_ne!(plain, parse("/apis", &[("accept", &profile)]).unwrap().key);
+        assert_ne!(plain, parse("/api", &[("accept", AGGREGATED)]).unwrap().key);
     }
 }

@@ -15,7 +15,7 @@ use crate::upstream::credentials::escape_extra_key;
 /// Sets the headers that the upstream listens to, `X-Remote-*` in most clusters. All groups are told: the API server adds `system:authenticated` to
 /// those of a front proxy's user unless it is there. A uid and extra fields for which it has no header are left out: RBAC asks for neither. But
 /// without its groups a user would be another.
-pub(super) fn as_front_proxy(
+pub(super) fn append_remote_user(
     user: &User,
     by: RemoteUserHeaders<'_>,
     headers: &mut HeaderMap,
@@ -28,7 +28,7 @@ pub(super) fn as_front_proxy(
 
 /// Sets `Impersonate-*`. `system:authenticated` is left out, since the API server adds it itself and would ask whether Weir may impersonate
 /// that group; but not for service accounts, to which it would give their usual groups if they are told without any.
-pub(super) fn as_impersonated(user: &User, headers: &mut HeaderMap) -> Result<(), Status> {
+pub(super) fn append_impersonation(user: &User, headers: &mut HeaderMap) -> Result<(), Status> {
     let added = !user.name.starts_with("system:serviceaccount:")
         && user.name != "system:anonymous"
         && !user.groups.iter().any(|group| group == "system:unauthenticated");
