@@ -1,11 +1,12 @@
 //! The server: accepts clients, and answers their requests from the caches or the upstream.
 //!
-//! The modules in the order of a request's way: [`accept`] takes connections, [`connection`] serves HTTP on them,
-//! [`router`] parses each request and has it checked ([`request`]), and [`delegate`] decides between the
-//! caches ([`cached`]) and the upstream ([`forward`]). [`http`] holds what both share.
+//! The modules in the order of a request's way: [`accept`] takes connections, [`connection`] serves
+//! HTTP on them, [`router`] parses each request and has it checked ([`request`]), and [`delegate`]
+//! decides between the caches ([`cached`]) and the upstream ([`forward`]). [`http`] holds what both
+//! share.
 //!
-//! A shutdown stops accepting, closes connections gracefully (GOAWAY), ends watches spread over a part of the deadline, and aborts what
-//! remains at the deadline.
+//! A shutdown stops accepting, closes connections gracefully (GOAWAY), ends watches spread over a
+//! part of the deadline, and aborts what remains at the deadline.
 
 mod accept;
 mod cached;
@@ -74,8 +75,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Binds every listener. From then on clients may connect, but wait until [`Server::serve`]. Must be called in a tokio
-    /// runtime. In gateway mode TLS clients are asked for certificates.
+    /// Binds every listener. From then on clients may connect, but wait until [`Server::serve`].
+    /// Must be called in a tokio runtime. In gateway mode TLS clients are asked for certificates.
     pub fn bind(config: &ServerConfig, services: Services) -> Result<Self, BindError> {
         let hints = services.access.hints();
         let mode = if hints.is_some() { Mode::Gateway } else { Mode::Sidecar };
@@ -103,7 +104,8 @@ impl Server {
         self.listeners.iter().map(|listener| listener.bound.clone()).collect()
     }
 
-    /// Serves until `shutdown` is cancelled, then drains. Returns when every connection has ended or was aborted.
+    /// Serves until `shutdown` is cancelled, then drains. Returns when every connection has ended
+    /// or was aborted.
     pub async fn serve(self, shutdown: CancellationToken) {
         let Self { listeners, acceptor, shutdown_timeout } = self;
         let loops = TaskTracker::new();

@@ -51,7 +51,8 @@ pub(crate) struct Acceptor {
 type Permits = (ConnectionPermit, GaugeGuard);
 
 impl Acceptor {
-    /// Spawns the accept loop of a listener, and the task that reloads its certificate, onto `loops`. They end when `stop` is cancelled.
+    /// Spawns the accept loop of a listener, and the task that reloads its certificate, onto
+    /// `loops`. They end when `stop` is cancelled.
     pub(crate) fn spawn_loop(&self, socket: Socket, loops: &TaskTracker, stop: CancellationToken) {
         let acceptor = self.clone();
         match socket {
@@ -114,8 +115,8 @@ impl Acceptor {
         }
     }
 
-    /// Acquires a permit for the client's address, and wraps the socket. Returns `None` if the address is at its
-    /// limit; the caller closes the connection.
+    /// Acquires a permit for the client's address, and wraps the socket. Returns `None` if the
+    /// address is at its limit; the caller closes the connection.
     fn try_permit<I>(
         &self,
         io: I,
@@ -132,8 +133,8 @@ impl Acceptor {
         Some(PermittedIo::new(io, (permit, open), self.stall_timeout))
     }
 
-    /// Returns the next connection, or `None` once `stop` is cancelled. Errors never end the loop: they concern one client (it disconnected), or
-    /// are temporary (no file descriptors left).
+    /// Returns the next connection, or `None` once `stop` is cancelled. Errors never end the loop:
+    /// they concern one client (it disconnected), or are temporary (no file descriptors left).
     async fn next<S, A, F>(
         &self,
         stop: &CancellationToken,
@@ -177,8 +178,8 @@ impl Acceptor {
         });
     }
 
-    /// Closes all connections gracefully, and aborts those that remain after `timeout`. Returns when
-    /// all have ended.
+    /// Closes all connections gracefully, and aborts those that remain after `timeout`. Returns
+    /// when all have ended.
     pub(crate) async fn drain(self, timeout: Duration) {
         self.tasks.close();
         self.draining.cancel();
@@ -194,12 +195,14 @@ impl Acceptor {
     }
 }
 
-/// Returns the connection limit of one listener. Each listener has its own, so that the clients of one cannot exhaust another's.
+/// Returns the connection limit of one listener. Each listener has its own, so that the clients of
+/// one cannot exhaust another's.
 fn connection_slots() -> Arc<Semaphore> {
     Arc::new(Semaphore::new(CONNECTIONS_MAX))
 }
 
-/// Performs a TLS handshake. Returns the stream with the client's certificates and the protocol that ALPN selected.
+/// Performs a TLS handshake. Returns the stream with the client's certificates and the protocol
+/// that ALPN selected.
 pub(super) async fn handshake<I>(
     tls: TlsAcceptor,
     stream: I,
@@ -227,8 +230,9 @@ where
     }
 }
 
-/// Sets the options of a client's socket. Events are small and must not wait for an acknowledgement. Keep-alive detects a client whose machine is
-/// gone while nothing is sent, and the user time-out while something is; it also covers a window that stays shut.
+/// Sets the options of a client's socket. Events are small and must not wait for an
+/// acknowledgement. Keep-alive detects a client whose machine is gone while nothing is sent, and
+/// the user time-out while something is; it also covers a window that stays shut.
 fn set_options(stream: &TcpStream, stall_timeout: Duration) {
     let keepalive = TcpKeepalive::new()
         .with_time(KEEPALIVE_IDLE)
@@ -255,15 +259,18 @@ fn is_client_error(error: &std::io::Error) -> bool {
     )
 }
 
-/// The first keep-alive probe is sent after 30 s, since a watch may be silent for minutes. With three probes 10 s apart, a dead peer is
-/// detected after a minute. HTTP/2 keep-alive pings are off: like kube-apiserver, Weir does not drop a client that is alive but too busy to
-/// answer a ping.
+/// The first keep-alive probe is sent after 30 s, since a watch may be silent for minutes. With
+/// three probes 10 s apart, a dead peer is detected after a minute. HTTP/2 keep-alive pings are
+/// off: like kube-apiserver, Weir does not drop a client that is alive but too busy to answer a
+/// ping.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 const KEEPALIVE_PROBES: u32 = 3;
-/// Connections of one listener. This exceeds the usual limits on file descriptors; further clients wait in the backlog.
+/// Connections of one listener. This exceeds the usual limits on file descriptors; further clients
+/// wait in the backlog.
 const CONNECTIONS_MAX: usize = 65_536;
 /// A handshake takes two round trips.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Long enough not to spin while no file descriptor is left, and short enough to go unnoticed afterwards.
+/// Long enough not to spin while no file descriptor is left, and short enough to go unnoticed
+/// afterwards.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);

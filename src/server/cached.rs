@@ -1,7 +1,8 @@
 //! Responses from a watch cache: GET, LIST and WATCH.
 //!
-//! [`read`] is the request on its way to a cache, [`respond`] builds the response head. [`page`] selects the objects of a list, [`compress`] compresses,
-//! [`watch_stream`] is the body of a watch, which [`websocket`] sends over a WebSocket.
+//! [`read`] is the request on its way to a cache, [`respond`] builds the response head. [`page`]
+//! selects the objects of a list, [`compress`] compresses, [`watch_stream`] is the body of a watch,
+//! which [`websocket`] sends over a WebSocket.
 
 pub(crate) mod compress;
 pub(crate) mod get;

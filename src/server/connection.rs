@@ -1,8 +1,10 @@
-//! Serving one client connection: HTTP/1.1 or HTTP/2, with time-outs, and a graceful end when Weir drains.
+//! Serving one client connection: HTTP/1.1 or HTTP/2, with time-outs, and a graceful end when Weir
+//! drains.
 //!
 //! [`http_limits`] has the limits that hyper enforces. The time-outs that hyper lacks are those of
-//! [`activity`] (request heads and idle connections), [`send_timeouts`] (stalled response bodies) and [`permitted_io`]
-//! (stalled sockets). [`cork`] coalesces writes, [`permits`] limits connections per client.
+//! [`activity`] (request heads and idle connections), [`send_timeouts`] (stalled response bodies)
+//! and [`permitted_io`] (stalled sockets). [`cork`] coalesces writes, [`permits`] limits
+//! connections per client.
 
 pub(crate) mod activity;
 pub(crate) mod client;
@@ -73,12 +75,14 @@ impl ConnectionServer {
         Self { router, header_read_timeout, stall_timeout, abort }
     }
 
-    /// Spawns the task of one connection, which serves it to its end. The task that accepted the connection, with the state of
-    /// its handshake, ends meanwhile: that state would take memory, and would lie beside the state that every event
-    /// touches. Errors are logged at debug level, since they concern only the client.
+    /// Spawns the task of one connection, which serves it to its end. The task that accepted the
+    /// connection, with the state of its handshake, ends meanwhile: that state would take memory,
+    /// and would lie beside the state that every event touches. Errors are logged at debug level,
+    /// since they concern only the client.
     ///
-    /// A protocol that ALPN selected is not detected again. Detection puts the first bytes back in front of the others, so that hyper would
-    /// read a head of HTTP/1.1 in two steps and keep a buffer of 16 KiB for it instead of 8, and HTTP/2 would pass through another layer
+    /// A protocol that ALPN selected is not detected again. Detection puts the first bytes back in
+    /// front of the others, so that hyper would read a head of HTTP/1.1 in two steps and keep a
+    /// buffer of 16 KiB for it instead of 8, and HTTP/2 would pass through another layer
     /// (`docs/decisions/alpn.md`).
     pub(crate) fn serve<I>(self, io: I, client: Client, protocol: Protocol, tasks: &TaskTracker)
     where
@@ -153,8 +157,9 @@ fn spawn_timeouts(
     });
 }
 
-/// The task of a connection: polls the connection and its streams until it ends or is closed. After the handshake this is one flat
-/// future, so that an event touches few cache lines of a connection (`docs/decisions/connection-memory.md`).
+/// The task of a connection: polls the connection and its streams until it ends or is closed. After
+/// the handshake this is one flat future, so that an event touches few cache lines of a connection
+/// (`docs/decisions/connection-memory.md`).
 struct ConnectionTask<I, C> {
     /// Dropped before its streams.
     connection: Pin<Box<C>>,
@@ -221,14 +226,15 @@ where
 enum CloseReason {
     /// The head of a request took too long.
     HeaderTimeout,
-    /// Weir drains, or an HTTP/2 connection was idle for too long. The client gets a GOAWAY, as from Go's server (`IdleTimeout`).
+    /// Weir drains, or an HTTP/2 connection was idle for too long. The client gets a GOAWAY, as
+    /// from Go's server (`IdleTimeout`).
     Graceful,
     /// The shutdown's deadline has passed.
     Abort,
 }
 
-/// Drops header fields beyond those that are needed to reject the request for their number: they take far more memory than on
-/// the wire, and requests may wait for their turn.
+/// Drops header fields beyond those that are needed to reject the request for their number: they
+/// take far more memory than on the wire, and requests may wait for their turn.
 fn truncate_headers(headers: &mut HeaderMap) {
     if headers.len() > HEADERS_MAX {
         let few = headers.iter().take(HEADERS_MAX + 1);

@@ -1,8 +1,9 @@
 //! Cache or upstream, and the reason: the one place where that is decided.
 //!
-//! Two steps, both pure. [`decide`] looks at the request alone, by the tables in [`get`], [`list`] and [`watch`] (semantics.md §1.4 to
-//! §1.6). [`Target::resolve`] needs what discovery says of the resource: its scope, the form of its answers, its selectable fields.
-//! What either does not fully understand goes to the upstream, which words the answer (design, section 1.1).
+//! Two steps, both pure. [`decide`] looks at the request alone, by the tables in [`get`], [`list`]
+//! and [`watch`] (semantics.md §1.4 to §1.6). [`Target::resolve`] needs what discovery says of the
+//! resource: its scope, the form of its answers, its selectable fields. What either does not fully
+//! understand goes to the upstream, which words the answer (design, section 1.1).
 
 mod get;
 mod list;
@@ -69,7 +70,8 @@ fn decide_read(parts: &Parts, has_body: bool, info: &RequestInfo) -> Result<Deci
     if headers::impersonates(headers) {
         return Err(Reason::Impersonation);
     }
-    // A custom resource answers HEAD as it answers GET, a built-in one says 405; nobody asks often enough to tell them apart here.
+    // A custom resource answers HEAD as it answers GET, a built-in one says 405; nobody asks often
+    // enough to tell them apart here.
     if parts.method != Method::GET
         || has_body
         || CONDITIONS.iter().any(|name| headers.contains_key(name))
@@ -100,7 +102,8 @@ fn decide_read(parts: &Parts, has_body: bool, info: &RequestInfo) -> Result<Deci
     }
 }
 
-/// client-go sends its own time-out along. One that Go can't read is a 400, which the upstream words (semantics.md §1.3).
+/// client-go sends its own time-out along. One that Go can't read is a 400, which the upstream
+/// words (semantics.md §1.3).
 fn check_timeout(query: &Query) -> Result<(), Reason> {
     match query.first("timeout") {
         Some(text) if !matches!(text, "" | "0") && !is_go_duration(text) => Err(Reason::Options),
@@ -108,7 +111,8 @@ fn check_timeout(query: &Query) -> Result<(), Reason> {
     }
 }
 
-/// The plain forms of Go's durations, such as `30s`, `1m30s` and `1.5s`. What else Go may read is forwarded.
+/// The plain forms of Go's durations, such as `30s`, `1m30s` and `1.5s`. What else Go may read is
+/// forwarded.
 fn is_go_duration(text: &str) -> bool {
     let mut rest = text;
     while !rest.is_empty() {
@@ -127,7 +131,8 @@ fn is_go_duration(text: &str) -> bool {
     !text.is_empty()
 }
 
-/// The upstream ignores these on resources; a client that sends one gets the upstream's own idea of it.
+/// The upstream ignores these on resources; a client that sends one gets the upstream's own idea of
+/// it.
 const CONDITIONS: [header::HeaderName; 6] = [
     header::RANGE,
     header::IF_RANGE,

@@ -15,8 +15,8 @@ pub(crate) struct Drain {
 }
 
 impl Drain {
-    /// Chooses when a stream ends, after the drain has started. The ends are random, so that not all clients connect to
-    /// the next Weir at the same moment.
+    /// Chooses when a stream ends, after the drain has started. The ends are random, so that not
+    /// all clients connect to the next Weir at the same moment.
     pub(crate) fn random_end(&self) -> Instant {
         Instant::now() + self.spread.mul_f64(fastrand::f64())
     }

@@ -1,8 +1,9 @@
 //! Forwarding requests to the upstream.
 //!
-//! [`identity`] sets the identity of a request, [`quota`] limits what one client has open, [`forwarder`] sends the
-//! request and relays the response. [`upgrade`] splices upgraded connections, [`watch`] ends forwarded watches when Weir drains, and
-//! [`documents`] serves discovery and OpenAPI documents that the upstream revalidates.
+//! [`identity`] sets the identity of a request, [`quota`] limits what one client has open,
+//! [`forwarder`] sends the request and relays the response. [`upgrade`] splices upgraded
+//! connections, [`watch`] ends forwarded watches when Weir drains, and [`documents`] serves
+//! discovery and OpenAPI documents that the upstream revalidates.
 
 pub(crate) mod documents;
 pub(crate) mod failure_log;

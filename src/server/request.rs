@@ -1,5 +1,5 @@
-//! A request from its parse to the decision whether its client may read from a cache: framing, host,
-//! authentication, authorization and audit.
+//! A request from its parse to the decision whether its client may read from a cache: framing,
+//! host, authentication, authorization and audit.
 
 pub(crate) mod access;
 pub(crate) mod audit;

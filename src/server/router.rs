@@ -1,7 +1,9 @@
-//! One request from its head to the head of its response: parsed once, checked, answered from the cache or forwarded, counted.
+//! One request from its head to the head of its response: parsed once, checked, answered from the
+//! cache or forwarded, counted.
 //!
-//! After a failed upgrade the client's connection is closed, whoever refused the upgrade. The client may have sent bytes of the new protocol,
-//! which must never be parsed as another request (CVE-2018-1002105).
+//! After a failed upgrade the client's connection is closed, whoever refused the upgrade. The
+//! client may have sent bytes of the new protocol, which must never be parsed as another request
+//! (CVE-2018-1002105).
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -222,8 +224,9 @@ impl Router {
         reply
     }
 
-    /// Asks discovery for the requested resource, unless it is known. This does not use the registry of caches: a request that is forwarded
-    /// because of its format must not start a cache.
+    /// Asks discovery for the requested resource, unless it is known. This does not use the
+    /// registry of caches: a request that is forwarded because of its format must not start a
+    /// cache.
     async fn find_resource(&self, context: &mut RequestContext<'_>) -> Result<(), Reason> {
         if context.resource.is_some() {
             return Ok(());
@@ -238,7 +241,8 @@ impl Router {
     }
 }
 
-/// Returns the resource whose forward budget a forwarded request uses: that of lists and watches that a cache would have answered.
+/// Returns the resource whose forward budget a forwarded request uses: that of lists and watches
+/// that a cache would have answered.
 fn budgeted(info: &RequestInfo, reason: Reason) -> Option<&ResourceRequest> {
     let request = info.resource.as_ref()?;
     let single = !request.name.is_empty() && !request.name_lifted;

@@ -1,7 +1,8 @@
 //! Serving certificates: read from files that may be replaced at any time, or generated at start.
 //!
-//! Files are polled and compared by content, since a mounted Secret is replaced by renaming a directory above the
-//! file, which file watches miss. A broken new file never replaces a working certificate.
+//! Files are polled and compared by content, since a mounted Secret is replaced by renaming a
+//! directory above the file, which file watches miss. A broken new file never replaces a working
+//! certificate.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -219,7 +220,8 @@ fn read(path: &Path) -> Result<Vec<u8>, CertificateError> {
     std::fs::read(path).map_err(|source| CertificateError::Read { path: path.to_owned(), source })
 }
 
-/// A rotated Secret is mounted about a minute before the old certificate expires, so that seconds suffice.
+/// A rotated Secret is mounted about a minute before the old certificate expires, so that seconds
+/// suffice.
 const POLL_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The names of every generated certificate.

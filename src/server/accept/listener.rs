@@ -1,7 +1,8 @@
 //! The listeners: TCP with or without TLS, and Unix sockets.
 //!
-//! In sidecar mode every client acts with Weir's own identity, so that no client of another machine may connect: any
-//! address but loopback is refused. In gateway mode clients of other machines may connect, by TLS.
+//! In sidecar mode every client acts with Weir's own identity, so that no client of another machine
+//! may connect: any address but loopback is refused. In gateway mode clients of other machines may
+//! connect, by TLS.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -74,7 +75,8 @@ pub(crate) enum Socket {
 }
 
 impl Listener {
-    /// Binds a listener, if `mode` allows it. With `hints`, TLS clients are asked for certificates. Must be called in a tokio runtime.
+    /// Binds a listener, if `mode` allows it. With `hints`, TLS clients are asked for certificates.
+    /// Must be called in a tokio runtime.
     pub(crate) fn bind(
         config: &ListenerConfig,
         mode: Mode,
@@ -106,8 +108,8 @@ impl Listener {
     }
 }
 
-/// Refuses an address that `mode` does not allow. The configuration is checked by the same rule ([`crate::config::listen`]); this check has the
-/// last word.
+/// Refuses an address that `mode` does not allow. The configuration is checked by the same rule
+/// ([`crate::config::listen`]); this check has the last word.
 fn check_address(config: &ListenerConfig, mode: Mode) -> Result<(), BindError> {
     match (config, mode) {
         (ListenerConfig::Unix { .. }, _) | (ListenerConfig::Tls { .. }, Mode::Gateway) => Ok(()),
@@ -137,7 +139,8 @@ fn bind_tcp(address: SocketAddr) -> Result<(TcpListener, String), BindError> {
     bind().map_err(|source| BindError::listen(address.to_string(), source))
 }
 
-/// A thousand clients that connect at once, after a restart of Weir, must not have to retry their SYN.
+/// A thousand clients that connect at once, after a restart of Weir, must not have to retry their
+/// SYN.
 const BACKLOG: u32 = 4096;
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! TLS of a listener.
 //!
-//! In gateway mode clients are asked for certificates, which are verified with each request. A resumed session
-//! keeps the certificates of its first handshake (rustls stores them with the session), and they are verified like any others.
+//! In gateway mode clients are asked for certificates, which are verified with each request. A
+//! resumed session keeps the certificates of its first handshake (rustls stores them with the
+//! session), and they are verified like any others.
 
 use std::sync::Arc;
 

@@ -34,8 +34,9 @@ pub(super) fn bind(path: &Path) -> Result<(UnixListener, SocketFile), BindError>
     bind().map_err(|source| BindError::listen(address, source))
 }
 
-/// Whether the process at the other end runs as root or as Weir's own user. The mode of the socket ensures the same, but only from shortly after
-/// it was bound, and only on file systems that have modes.
+/// Whether the process at the other end runs as root or as Weir's own user. The mode of the socket
+/// ensures the same, but only from shortly after it was bound, and only on file systems that have
+/// modes.
 pub(crate) fn is_trusted(stream: &UnixStream) -> bool {
     let own = rustix::process::geteuid().as_raw();
     stream.peer_cred().is_ok_and(|peer| trusts(own, peer.uid()))
@@ -45,7 +46,8 @@ fn trusts(own: u32, peer: u32) -> bool {
     peer == 0 || peer == own
 }
 
-/// Refuses a directory in which every user may replace the socket, and warns of one whose owner is another user, who may.
+/// Refuses a directory in which every user may replace the socket, and warns of one whose owner is
+/// another user, who may.
 fn check_directory(path: &Path) -> Result<(), BindError> {
     let Some(Ok(directory)) = path.parent().map(std::fs::metadata) else {
         // Binding reports what is wrong with the directory.

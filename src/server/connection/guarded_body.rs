@@ -1,9 +1,10 @@
-//! The body of a response as hyper polls it: guarded by the activity of its connection, and by a send time-out.
+//! The body of a response as hyper polls it: guarded by the activity of its connection, and by a
+//! send time-out.
 //!
 //! One wrapper does both, since every frame of every watch passes through it.
 //!
-//! A body that ends with its first piece, as most do, is never tracked by [`SendTimeouts`]: once its last piece is handed out, it is
-//! dropped.
+//! A body that ends with its first piece, as most do, is never tracked by [`SendTimeouts`]: once
+//! its last piece is handed out, it is dropped.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -66,7 +67,8 @@ impl http_body::Body for GuardedBody {
                 if let Some(bytes) = piece_bytes(&polled) {
                     let rest = std::mem::replace(body, Body::empty());
                     match &this.timeouts {
-                        // The last piece: hyper keeps the body until it is sent, but nothing of it is needed any more.
+                        // The last piece: hyper keeps the body until it is sent, but nothing of it
+                        // is needed any more.
                         _ if rest.is_end_stream() => drop(rest),
                         Some(timeouts) => {
                             let (id, tracked) = timeouts.insert(rest, timeouts.deadline(bytes));

@@ -1,4 +1,5 @@
-//! The limits that hyper enforces on a client connection. Each is set explicitly: hyper's defaults differ between its versions, and some of them are unlimited.
+//! The limits that hyper enforces on a client connection. Each is set explicitly: hyper's defaults
+//! differ between its versions, and some of them are unlimited.
 
 use std::time::Duration;
 
@@ -58,30 +59,35 @@ pub(super) fn detecting(spawner: Spawner, header_read_timeout: Duration) -> auto
     builder
 }
 
-/// The time between two requests on a connection. It is longer than the 90 s after which Go's clients close a connection, so that a client
-/// does not write a request while Weir closes the connection.
+/// The time between two requests on a connection. It is longer than the 90 s after which Go's
+/// clients close a connection, so that a client does not write a request while Weir closes the
+/// connection.
 pub(super) const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
-/// How many streams may wait for their first poll; more are reset. A client may have half as many open. Streams that it reset
-/// itself no longer count for that limit, but may still wait here.
+/// How many streams may wait for their first poll; more are reset. A client may have half as many
+/// open. Streams that it reset itself no longer count for that limit, but may still wait here.
 pub(super) const SPAWN_QUEUE_MAX: usize = 2 * STREAMS_MAX as usize;
 
 /// The limit of kube-apiserver. Bearer tokens and `Impersonate-Extra-` headers can be large.
 const HEADER_BYTES_MAX: usize = 1 << 20;
 /// Space for the request line beside the headers: HTTP/1.1 has one buffer for both.
 const REQUEST_LINE_BYTES_MAX: usize = 64 << 10;
-/// More than the watches that a client-go process opens on its one connection, and few enough to bound what one client can hold.
+/// More than the watches that a client-go process opens on its one connection, and few enough to
+/// bound what one client can hold.
 const STREAMS_MAX: u32 = 250;
-/// Streams that a client opened and reset before Weir polled them. This is hyper's default (CVE-2023-44487). An honest client that cancels a
-/// burst of requests has fewer; more end the connection with ENHANCE_YOUR_CALM.
+/// Streams that a client opened and reset before Weir polled them. This is hyper's default
+/// (CVE-2023-44487). An honest client that cancels a burst of requests has fewer; more end the
+/// connection with ENHANCE_YOUR_CALM.
 const PENDING_RESETS_MAX: usize = 20;
-/// Streams that Weir reset because of a client's errors. This is h2's default (CVE-2025-8671). An honest client causes none.
+/// Streams that Weir reset because of a client's errors. This is h2's default (CVE-2025-8671). An
+/// honest client causes none.
 const LOCAL_RESETS_MAX: usize = 1024;
-/// The minimum of HTTP/2: request bodies are small, and this bounds what is held of one frame. Together with [`HEADER_BYTES_MAX`] it
-/// also bounds the CONTINUATION frames of one head.
+/// The minimum of HTTP/2: request bodies are small, and this bounds what is held of one frame.
+/// Together with [`HEADER_BYTES_MAX`] it also bounds the CONTINUATION frames of one head.
 const FRAME_BYTES_MAX: u32 = 16 << 10;
 /// The window of kube-apiserver. Only request bodies flow in.
 const STREAM_WINDOW_BYTES: u32 = 256 << 10;
 /// Enough for a few uploads at once.
 const CONNECTION_WINDOW_BYTES: u32 = 2 << 20;
-/// The send buffer of one stream for a slow client. It is small because there are many watches, and each reads from the shared history.
+/// The send buffer of one stream for a slow client. It is small because there are many watches, and
+/// each reads from the shared history.
 const SEND_BUFFER_BYTES: usize = 64 << 10;

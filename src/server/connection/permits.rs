@@ -26,7 +26,8 @@ pub(crate) struct PerClientLimiter {
 
 #[derive(Debug)]
 struct Table {
-    /// Never holds zero: an address without permits is not in the table. Bounded by the number of permits.
+    /// Never holds zero: an address without permits is not in the table. Bounded by the number of
+    /// permits.
     held: HashMap<Option<IpAddr>, usize>,
     refusals: LogThrottle,
 }
@@ -38,8 +39,9 @@ impl PerClientLimiter {
         Self { table: Arc::new(Mutex::new(table)), resource }
     }
 
-    /// Acquires a permit for `address`, which holds at most `max` (`None`: all Unix sockets together). The permit
-    /// also holds `slot`, its share of a limit on all clients. Returns `None` if the address is at its limit.
+    /// Acquires a permit for `address`, which holds at most `max` (`None`: all Unix sockets
+    /// together). The permit also holds `slot`, its share of a limit on all clients. Returns `None`
+    /// if the address is at its limit.
     pub(crate) fn try_acquire<S>(
         &self,
         address: Option<IpAddr>,

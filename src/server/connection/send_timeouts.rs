@@ -1,14 +1,14 @@
 //! Send time-outs of response bodies whose client does not read, on a connection that is alive.
 //!
-//! HTTP/2 has a flow-control window for each stream, and hyper polls a body no further while the window is shut. A stalled body keeps
-//! its resources: list data, an upstream connection slot, a permit of the forward budget. So each piece
-//! of a response must be sent within a time-out. A body that stalls longer is dropped here, and hyper resets its stream once
-//! the client opens the window again. The connection stays open, since a proxy may send the requests of
-//! many clients over it.
+//! HTTP/2 has a flow-control window for each stream, and hyper polls a body no further while the
+//! window is shut. A stalled body keeps its resources: list data, an upstream connection slot, a
+//! permit of the forward budget. So each piece of a response must be sent within a time-out. A body
+//! that stalls longer is dropped here, and hyper resets its stream once the client opens the window
+//! again. The connection stays open, since a proxy may send the requests of many clients over it.
 //!
-//! This bounds what Weir itself holds. hyper holds one more piece of each stream, which [`Body`] keeps small. HTTP/1.1 has
-//! no such windows: there a socket that accepts nothing ends its connection
-//! ([`crate::server::connection::permitted_io`]).
+//! This bounds what Weir itself holds. hyper holds one more piece of each stream, which [`Body`]
+//! keeps small. HTTP/1.1 has no such windows: there a socket that accepts nothing ends its
+//! connection ([`crate::server::connection::permitted_io`]).
 //!
 //! Locks: the table, then a body. Neither is held while a body is dropped.
 
@@ -87,8 +87,8 @@ impl SendTimeouts {
         drop(removed);
     }
 
-    /// Returns when a piece of `piece_bytes` must be sent, if hyper takes it now. Large pieces get proportionally more time, so that
-    /// a slow but steady client is not disconnected.
+    /// Returns when a piece of `piece_bytes` must be sent, if hyper takes it now. Large pieces get
+    /// proportionally more time, so that a slow but steady client is not disconnected.
     pub(super) fn deadline(&self, piece_bytes: usize) -> Instant {
         Instant::now() + self.timeout + Duration::from_secs((piece_bytes / RATE_BYTES_MIN) as u64)
     }
@@ -106,6 +106,6 @@ impl TrackedBody {
     }
 }
 
-/// The least that a client must read of a piece in each second after the time-out: the rate of a modem. A client that opens
-/// its window in large steps seems to read nothing during a step.
+/// The least that a client must read of a piece in each second after the time-out: the rate of a
+/// modem. A client that opens its window in large steps seems to read nothing during a step.
 const RATE_BYTES_MIN: usize = 4 << 10;

@@ -24,8 +24,8 @@ pub(super) enum RequestedVersion {
 }
 
 impl RequestedVersion {
-    /// Parses the parameter. Non-canonical values are left to the API server: it rejects most of them, and treats `00`
-    /// as neither 0 nor a number (docs/semantics.md, rows L13 and L14).
+    /// Parses the parameter. Non-canonical values are left to the API server: it rejects most of
+    /// them, and treats `00` as neither 0 nor a number (docs/semantics.md, rows L13 and L14).
     pub(super) fn parse(text: &str) -> Result<Self, Reason> {
         if text.is_empty() {
             return Ok(Self::Unset);

@@ -1,11 +1,14 @@
-//! The `Audit-ID` of a response: that of the request if it has one, else a random UUID, as in the API server.
+//! The `Audit-ID` of a response: that of the request if it has one, else a random UUID, as in the
+//! API server.
 //!
-//! The UUIDs must be unique in an audit log and unpredictable: a client may choose the id of its own requests, and could otherwise log them
-//! under the id that another request is about to get. They are therefore drawn from the cryptographic generator that also makes TLS keys. A draw of many
-//! costs as much as one, so each thread draws many at once.
+//! The UUIDs must be unique in an audit log and unpredictable: a client may choose the id of its
+//! own requests, and could otherwise log them under the id that another request is about to get.
+//! They are therefore drawn from the cryptographic generator that also makes TLS keys. A draw of
+//! many costs as much as one, so each thread draws many at once.
 //!
-//! The header is marked as sensitive, which here only keeps it out of HPACK's table of recent values: no two are alike, so each would
-//! evict a header that is sent again, and the table would be searched for it without a match.
+//! The header is marked as sensitive, which here only keeps it out of HPACK's table of recent
+//! values: no two are alike, so each would evict a header that is sent again, and the table would
+//! be searched for it without a match.
 
 use std::cell::RefCell;
 

@@ -45,8 +45,8 @@ impl Body {
     }
 }
 
-/// Bytes in memory, handed out in pieces. hyper holds a piece until the client has read it, and Weir cannot drop it; so
-/// pieces are small.
+/// Bytes in memory, handed out in pieces. hyper holds a piece until the client has read it, and
+/// Weir cannot drop it; so pieces are small.
 #[derive(Debug)]
 pub(crate) struct Chunks {
     chunk: Bytes,
@@ -63,7 +63,8 @@ impl Chunks {
         Self { chunk: Bytes::new(), chunk_bytes: 0, rest: chunks.into_iter(), left }
     }
 
-    /// Returns the next piece, of at most [`PIECE_BYTES`]. Small parts, and parts of much larger chunks, are copied.
+    /// Returns the next piece, of at most [`PIECE_BYTES`]. Small parts, and parts of much larger
+    /// chunks, are copied.
     fn next_piece(&mut self) -> Rope {
         let mut piece = RopeBuilder::default();
         while piece.len() < PIECE_BYTES {

@@ -1,10 +1,10 @@
 //! Request and response headers: which of them cross Weir, and those that Weir itself reads.
 //!
-//! Hop-by-hop headers end at Weir, and so does a client's credential where another identity is forwarded
-//! ([`crate::server::forward::identity`]).
+//! Hop-by-hop headers end at Weir, and so does a client's credential where another identity is
+//! forwarded ([`crate::server::forward::identity`]).
 //!
-//! Invariant: hop-by-hop headers are removed first, and `Connection` may not name an identity header, so that no client
-//! can have the impersonation headers of a request removed on the way.
+//! Invariant: hop-by-hop headers are removed first, and `Connection` may not name an identity
+//! header, so that no client can have the impersonation headers of a request removed on the way.
 
 use std::net::IpAddr;
 
@@ -20,7 +20,8 @@ pub(crate) use crate::auth::bearer::PROTOCOL_TOKEN_PREFIX;
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct IdentityNamed(pub(crate) String);
 
-/// Names how a response was made and why. As a request header with the value `bypass` it asks for the upstream's response.
+/// Names how a response was made and why. As a request header with the value `bypass` it asks for
+/// the upstream's response.
 pub(crate) const CACHE_HEADER: HeaderName = HeaderName::from_static("x-weir-cache");
 
 /// Whether a request asks for the upstream's response.
@@ -35,7 +36,8 @@ pub(crate) fn remove_hop_by_hop(headers: &mut HeaderMap) -> Result<(), IdentityN
         if is_identity(&name) {
             return Err(IdentityNamed(name.to_string()));
         }
-        // hyper needs these for framing and routing: without its length, the upstream would read the request differently.
+        // hyper needs these for framing and routing: without its length, the upstream would read
+        // the request differently.
         if name != CONTENT_LENGTH && name != http::header::HOST {
             headers.remove(name);
         }
@@ -54,8 +56,8 @@ pub(crate) fn connection_names(headers: &HeaderMap) -> impl Iterator<Item = Head
     connection_tokens(headers).filter_map(|token| HeaderName::from_bytes(token.as_bytes()).ok())
 }
 
-/// Removes a client's credentials from all headers. `Impersonate-*` is not a credential: the upstream checks it against the rights of
-/// the forwarded identity.
+/// Removes a client's credentials from all headers. `Impersonate-*` is not a credential: the
+/// upstream checks it against the rights of the forwarded identity.
 pub(crate) fn remove_credentials(headers: &mut HeaderMap) {
     headers.remove(AUTHORIZATION);
     remove_proxy_credentials(headers);
@@ -72,8 +74,8 @@ pub(crate) fn impersonates(headers: &HeaderMap) -> bool {
     headers.keys().any(|name| name.as_str().starts_with(IMPERSONATE_PREFIX))
 }
 
-/// Returns the protocol of an upgrade that an HTTP/1.1 request asks for. `h2c` does not count: Java's client offers it on every plain
-/// connection, and it concerns that connection only.
+/// Returns the protocol of an upgrade that an HTTP/1.1 request asks for. `h2c` does not count:
+/// Java's client offers it on every plain connection, and it concerns that connection only.
 pub(crate) fn upgrade(headers: &HeaderMap) -> Option<HeaderValue> {
     if !connection_tokens(headers).any(|token| token.eq_ignore_ascii_case("upgrade")) {
         return None;
@@ -95,7 +97,8 @@ pub(crate) fn append_forwarded_for(headers: &mut HeaderMap, client: IpAddr) {
     }
     value.extend_from_slice(client.to_string().as_bytes());
     if let Ok(value) = HeaderValue::from_maybe_shared(bytes::Bytes::from(value)) {
-        // The header is informative only: a request whose header map is full is forwarded without it.
+        // The header is informative only: a request whose header map is full is forwarded without
+        // it.
         drop(headers.try_insert(FORWARDED_FOR, value));
     }
 }
@@ -120,7 +123,8 @@ fn is_identity(name: &HeaderName) -> bool {
         || name.starts_with(IMPERSONATE_PREFIX)
 }
 
-/// Removes the bearer token that a browser's WebSocket carries as a sub-protocol. It is a credential like `Authorization`.
+/// Removes the bearer token that a browser's WebSocket carries as a sub-protocol. It is a
+/// credential like `Authorization`.
 fn remove_protocol_token(headers: &mut HeaderMap) {
     if !headers.contains_key(PROTOCOL) {
         return;
@@ -141,8 +145,9 @@ fn remove_protocol_token(headers: &mut HeaderMap) {
     }
 }
 
-/// The headers of RFC 9110 section 7.6.1, and those that Go's reverse proxy removes. `Trailer` stays, since trailers are relayed. `Expect` is
-/// removed, since Weir itself sends the 100 when it begins to read the body.
+/// The headers of RFC 9110 section 7.6.1, and those that Go's reverse proxy removes. `Trailer`
+/// stays, since trailers are relayed. `Expect` is removed, since Weir itself sends the 100 when it
+/// begins to read the body.
 const HOP_BY_HOP: [HeaderName; 9] = [
     CONNECTION,
     HeaderName::from_static("keep-alive"),

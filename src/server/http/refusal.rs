@@ -19,7 +19,8 @@ pub(crate) fn forbidden(message: String) -> Status {
     refusal(StatusCode::FORBIDDEN, "Forbidden", message)
 }
 
-/// Returns a 429 for a client that has too many requests open. It is the code of an overloaded API server, after which clients retry.
+/// Returns a 429 for a client that has too many requests open. It is the code of an overloaded API
+/// server, after which clients retry.
 pub(crate) fn too_many_requests(message: &str) -> Status {
     Status {
         retry_after_seconds: Some(BUSY_RETRY_AFTER_SECONDS),
@@ -27,8 +28,8 @@ pub(crate) fn too_many_requests(message: &str) -> Status {
     }
 }
 
-/// Returns a 503 for the time until Weir has read the cluster's settings for client certificates and front proxies. Without them
-/// it can neither authenticate the client nor forward its identity.
+/// Returns a 503 for the time until Weir has read the cluster's settings for client certificates
+/// and front proxies. Without them it can neither authenticate the client nor forward its identity.
 pub(crate) fn settings_unknown() -> Status {
     let message = "weir: the cluster's settings for client certificates are not known yet";
     Status {

@@ -1,4 +1,5 @@
-//! Responses that Weir makes itself, with the headers that the API server sets (`docs/semantics.md` §8.8).
+//! Responses that Weir makes itself, with the headers that the API server sets (`docs/semantics.md`
+//! §8.8).
 
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WARNING, X_CONTENT_TYPE_OPTIONS};
@@ -37,7 +38,8 @@ impl Reply {
         Self::refusal(request, &Query::default(), status, reason)
     }
 
-    /// Returns an error that the API server would return as well, in the form that this request negotiates, its query included.
+    /// Returns an error that the API server would return as well, in the form that this request
+    /// negotiates, its query included.
     pub(crate) fn refusal(
         request: &HeaderMap,
         query: &Query,
@@ -64,7 +66,8 @@ pub(crate) fn ok(
     response
 }
 
-/// Returns a `Status` in the form that the request negotiates for errors: protobuf, compact JSON with a newline, or indented JSON without one.
+/// Returns a `Status` in the form that the request negotiates for errors: protobuf, compact JSON
+/// with a newline, or indented JSON without one.
 fn error_response(request: &HeaderMap, query: &Query, status: &Status) -> Response<Body> {
     let Form { encoding, pretty, .. } = media_type::error_form(request, query);
     let body = match encoding {

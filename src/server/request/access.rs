@@ -1,13 +1,15 @@
-//! Access control in front of the caches: authentication, authorization, and the identity of forwarded requests
-//! (`docs/semantics.md` §12).
+//! Access control in front of the caches: authentication, authorization, and the identity of
+//! forwarded requests (`docs/semantics.md` §12).
 //!
-//! In sidecar mode there is none: every client acts as Weir. In gateway mode no response comes from a cache before [`Access::admit`] has
-//! allowed it, and no request is forwarded but with the identity that [`Access::forwarded_identity`] returns. Both use the one parse
-//! of the request's path ([`RequestContext::info`]), so that what is authorized is what is served.
+//! In sidecar mode there is none: every client acts as Weir. In gateway mode no response comes from
+//! a cache before [`Access::admit`] has allowed it, and no request is forwarded but with the
+//! identity that [`Access::forwarded_identity`] returns. Both use the one parse of the request's
+//! path ([`RequestContext::info`]), so that what is authorized is what is served.
 //!
-//! If a review fails, the request is neither allowed nor denied here. It is forwarded with the client's own credential, and the API server
-//! decides. A wrong credential is a 401 wherever the API server would not see it: a client certificate ends at Weir's own TLS, so that
-//! its request would arrive without a credential.
+//! If a review fails, the request is neither allowed nor denied here. It is forwarded with the
+//! client's own credential, and the API server decides. A wrong credential is a 401 wherever the
+//! API server would not see it: a client certificate ends at Weir's own TLS, so that its request
+//! would arrive without a credential.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -50,7 +52,8 @@ pub struct Gateway {
     pub user_assertion: Option<UserAssertion>,
 }
 
-/// How a user is asserted upstream whose credential ends at Weir (a certificate, or the headers of a front proxy).
+/// How a user is asserted upstream whose credential ends at Weir (a certificate, or the headers of
+/// a front proxy).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UserAssertion {
     /// By `X-Remote-*` headers on connections with Weir's front-proxy certificate.
@@ -70,7 +73,8 @@ impl Access {
         Self { gateway: Some(gateway) }
     }
 
-    /// Returns the CAs that clients are asked for certificates of; `None` in sidecar mode, where clients are asked for none.
+    /// Returns the CAs that clients are asked for certificates of; `None` in sidecar mode, where
+    /// clients are asked for none.
     pub(crate) fn hints(&self) -> Option<Hints> {
         self.gateway.as_ref().map(|gateway| gateway.authenticator.hints())
     }
@@ -115,8 +119,9 @@ impl Access {
         }
     }
 
-    /// Authenticates and authorizes a request that a cache could answer. For a watch it returns how the watch is authorized again. Call this
-    /// before a cache is used, so that no client starts a cache that it may not read.
+    /// Authenticates and authorizes a request that a cache could answer. For a watch it returns how
+    /// the watch is authorized again. Call this before a cache is used, so that no client starts a
+    /// cache that it may not read.
     pub(crate) async fn admit(
         &self,
         context: &mut RequestContext<'_>,

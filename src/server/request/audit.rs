@@ -1,7 +1,9 @@
-//! The audit log of the responses that Weir gives itself. The API server's own audit log cannot contain them.
+//! The audit log of the responses that Weir gives itself. The API server's own audit log cannot
+//! contain them.
 //!
-//! A response is logged completely just before it is sent, a watch at its head and at its end. A request that is forwarded, or served after the
-//! upstream has revalidated a document, is in the upstream's log.
+//! A response is logged completely just before it is sent, a watch at its head and at its end. A
+//! request that is forwarded, or served after the upstream has revalidated a document, is in the
+//! upstream's log.
 
 use std::sync::Arc;
 

@@ -50,7 +50,8 @@ impl AuthContext {
         Self { identity: None, decision: None, received: SystemTime::now() }
     }
 
-    /// Whether the identity or the decision was used beyond its time because the upstream is unavailable.
+    /// Whether the identity or the decision was used beyond its time because the upstream is
+    /// unavailable.
     pub(crate) fn is_stale(&self) -> bool {
         self.identity.as_ref().is_some_and(|identity| identity.stale)
             || self

@@ -1,14 +1,17 @@
-//! Rejects requests whose target or framing another proxy or the API server could parse differently (request smuggling). This check comes
-//! before all others.
+//! Rejects requests whose target or framing another proxy or the API server could parse differently
+//! (request smuggling). This check comes before all others.
 //!
-//! hyper and h2 parse a request, and Weir writes a new one from the parts, so that the upstream never receives bytes that were not understood
-//! here. This module rejects what they accept more generously than Go's server: codings before `chunked` (the body would be forwarded without
-//! its coding), a length that no body follows, and targets that are not a path. They cut off a fragment (`#`) themselves, so
-//! that Weir and the upstream see the same path without it, and a bare LF ends a line for both.
+//! hyper and h2 parse a request, and Weir writes a new one from the parts, so that the upstream
+//! never receives bytes that were not understood here. This module rejects what they accept more
+//! generously than Go's server: codings before `chunked` (the body would be forwarded without its
+//! coding), a length that no body follows, and targets that are not a path. They cut off a fragment
+//! (`#`) themselves, so that Weir and the upstream see the same path without it, and a bare LF ends
+//! a line for both.
 //!
 //! It also rejects requests with more than [`HEADERS_MAX`] header fields.
 //!
-//! The client's connection is closed after a rejection, since the bytes that follow cannot be trusted.
+//! The client's connection is closed after a rejection, since the bytes that follow cannot be
+//! trusted.
 
 use http::header::{CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::request::Parts;
@@ -72,6 +75,7 @@ fn bad_request(why: &str) -> Status {
     refusal::bad_request(message)
 }
 
-/// The limit on header fields of a request, in both protocols. kube-apiserver limits only their bytes; hyper's default of 100 is
-/// less than the number of `Impersonate-Group` fields of a user with many groups.
+/// The limit on header fields of a request, in both protocols. kube-apiserver limits only their
+/// bytes; hyper's default of 100 is less than the number of `Impersonate-Group` fields of a user
+/// with many groups.
 pub(crate) const HEADERS_MAX: usize = 1024;

@@ -1,10 +1,13 @@
-//! Checks of the `Host` and `Origin` headers: a web page that rebinds its name to a loopback address must not reach the API.
+//! Checks of the `Host` and `Origin` headers: a web page that rebinds its name to a loopback
+//! address must not reach the API.
 //!
-//! `Host` alone does not suffice. A browser lets any page open a WebSocket to any address, and so to `exec`, and send
-//! simple POSTs, but it names the page in `Origin` (`docs/decisions/origin-check.md`).
+//! `Host` alone does not suffice. A browser lets any page open a WebSocket to any address, and so
+//! to `exec`, and send simple POSTs, but it names the page in `Origin`
+//! (`docs/decisions/origin-check.md`).
 //!
-//! Both checks matter in sidecar mode, where clients are not authenticated. In gateway mode clients are, and every name is allowed, as by
-//! kube-apiserver. Only an invalid `Host` is rejected, as by Go's server.
+//! Both checks matter in sidecar mode, where clients are not authenticated. In gateway mode clients
+//! are, and every name is allowed, as by kube-apiserver. Only an invalid `Host` is rejected, as by
+//! Go's server.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -71,8 +74,8 @@ impl HostPolicy {
         Err(forbidden(&format!("for host {host:?}")))
     }
 
-    /// Accepts pages of allowed names, with any port. An origin without a name (`null`: a sandboxed frame, a file)
-    /// may be any page.
+    /// Accepts pages of allowed names, with any port. An origin without a name (`null`: a sandboxed
+    /// frame, a file) may be any page.
     fn check_origin(&self, origin: &HeaderValue) -> Result<(), Status> {
         if self.allowed.is_none() {
             return Ok(());
