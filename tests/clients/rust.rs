@@ -1,7 +1,9 @@
-//! kube-rs through Weir: lists, pages, watches and informs in both of its ways, and sees what it sees without Weir.
+//! kube-rs through Weir: lists, pages, watches and informers of both kinds, compared with kube-rs
+//! without Weir.
 //!
-//! Before a simulator of its own, or with `WEIR_CLIENTS_KUBECONFIG` and `WEIR_CLIENTS_DIRECT` before what those name, as
-//! `tests/clients/run` has it. What churn and failures do to its informers is in `tests/real/churn.rs`.
+//! Uses a simulator of its own, or the servers of `WEIR_CLIENTS_KUBECONFIG` and
+//! `WEIR_CLIENTS_DIRECT`, which `tests/clients/run` sets. `tests/real/churn.rs` tests informers
+//! under churn and failures.
 
 #![expect(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "this is a test")]
 
@@ -44,7 +46,7 @@ async fn kube_rs_sees_through_weir_what_it_sees_without() {
 
     let all = (Api::all(weir.clone()), Api::all(direct.clone()));
     let ours = (Api::namespaced(weir, &name), Api::namespaced(direct, &name));
-    // A test that fails leaves the namespace behind, to be looked at.
+    // A failed test leaves the namespace behind for inspection.
     for name in ["a", "b", "c", "d"] {
         create(&ours.0, name).await;
     }
@@ -62,7 +64,7 @@ async fn lists(through: &Api<ConfigMap>, direct: &Api<ConfigMap>) {
     }
 }
 
-/// Through Weir alone, then by turns: a token of one is good at the other, whoever has begun.
+/// Through Weir alone, then alternating: each server accepts the tokens of the other.
 async fn pages(through: &Api<ConfigMap>, direct: &Api<ConfigMap>) {
     for turns in [[through, through], [through, direct], [direct, through]] {
         let params = ListParams::default().limit(3);
@@ -100,7 +102,7 @@ async fn watches(api: &Api<ConfigMap>) {
         }
     }
     assert_eq!(seen, ["added", "modified", "deleted"]);
-    // The history from the beginning is either there or gone, and says which.
+    // The history from the beginning exists, or the error says that it is gone.
     let mut first = pin!(api.watch(&WatchParams::default(), "1").await.unwrap());
     let event = tokio::time::timeout(PATIENCE, first.try_next()).await.unwrap().unwrap();
     match event.expect("an event or an error") {
@@ -146,7 +148,7 @@ async fn informs(through: &Api<ConfigMap>, direct: &Api<ConfigMap>) {
     }
 }
 
-/// A simulator with Weir before it, and the kubeconfigs of Weir and of the simulator.
+/// A simulator with Weir in front of it, and the kubeconfigs of both.
 async fn start(dir: &Path, stop: CancellationToken) -> (Simulator, PathBuf, PathBuf) {
     let options = SimulatorOptions { tls: true, ..SimulatorOptions::default() };
     let simulator = Simulator::start(options).await.unwrap();
@@ -171,7 +173,7 @@ async fn client(kubeconfig: &Path) -> Client {
     Client::try_from(config).unwrap()
 }
 
-/// The list at the very resourceVersion of another.
+/// Lists at the exact resourceVersion of another list.
 async fn at(api: &Api<ConfigMap>, seen: &ObjectList<ConfigMap>) -> ObjectList<ConfigMap> {
     let version = seen.metadata.resource_version.as_deref().unwrap();
     let params = ListParams::default().at(version).matching(kube::api::VersionMatch::Exact);
@@ -199,5 +201,5 @@ async fn delete(api: &Api<ConfigMap>, name: &str) {
     api.delete(name, &DeleteParams::default()).await.unwrap();
 }
 
-/// Longer than anything takes on a machine that is busy with other things.
+/// Longer than any step takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);

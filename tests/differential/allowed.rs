@@ -1,4 +1,5 @@
-//! What may differ between an answer of the upstream and one through Weir (design, section 1.1). All of it is here, each with its reason.
+//! The differences that are allowed between a response of the upstream and one through Weir, each
+//! with its reason.
 
 use super::progress;
 use super::wire::{Answer, Call};
@@ -19,10 +20,12 @@ const HEADERS: [(&str, &str); 9] = [
     ("keep-alive", "the same"),
 ];
 
-/// How often a comparison is made anew where the ages in a Table tick over (once a second, and less often later), or a number is drawn.
+/// How many times a comparison is repeated when the ages in a Table change (once a second, and less
+/// often later), or a random number differs.
 pub(crate) const AGES_TICK: usize = 20;
 
-/// What is compared: without the headers above, and with the body unpacked, since the same bytes have many deflated forms.
+/// Prepares a response for the comparison: without the headers above, and with the body
+/// decompressed, because the same bytes have many deflated forms.
 pub(crate) fn compared(answer: &Answer) -> Answer {
     let mut answer = answer.clone();
     if answer.header("content-encoding") == "gzip" {
@@ -31,7 +34,7 @@ pub(crate) fn compared(answer: &Answer) -> Answer {
             &mut flate2::read::GzDecoder::new(&*answer.body),
             &mut plain,
         );
-        // One member, and nothing after it: some clients stop there.
+        // One gzip member and nothing after it: some clients stop there.
         answer.broken = answer.broken.or(read.is_err().then_some("its gzip is broken"));
         answer.body = plain.into();
     }
@@ -39,16 +42,18 @@ pub(crate) fn compared(answer: &Answer) -> Answer {
     answer
 }
 
-/// Whether an answer changes by itself: the ages in a Table are relative to now, and the time after which to ask etcd again for a
-/// resourceVersion of the future is drawn by lot. It is then compared until two are the same.
+/// Whether a response changes by itself: the ages in a Table are relative to now, and the delay in
+/// the error for a future resourceVersion is random. Such a response is compared until two are
+/// equal.
 pub(crate) fn ticks(answer: &Answer) -> bool {
     let says = |text: &str| memchr::memmem::find(&answer.body, text.as_bytes()).is_some();
     says("columnDefinitions") || (says("ResourceVersionTooLarge") && says("retryAfterSeconds"))
 }
 
-/// Where the upstream goes on writing to itself (a real one renews its lease every ten seconds), each cache of it has its own
-/// progress, and lists "not older than" or "at any" resourceVersion carry that of the cache that made them. These two are then equal
-/// if they are so but for the resourceVersion of the list and of bookmarks, and for that within a token.
+/// Normalizes responses while the upstream writes to itself (a real one renews its lease every ten
+/// seconds). Each cache has its own progress, and a list "not older than" or "at any"
+/// resourceVersion contains that of its cache. Two responses are equal if they differ only in the
+/// resourceVersion of the list, of bookmarks, and within a token.
 pub(crate) fn same_but_for_progress(call: &Call, seen: &Answer, expected: &Answer) -> bool {
     if (seen.status, &seen.headers, seen.broken)
         != (expected.status, &expected.headers, expected.broken)
@@ -59,8 +64,9 @@ pub(crate) fn same_but_for_progress(call: &Call, seen: &Answer, expected: &Answe
     progress::masked(&seen.body) == progress::masked(&expected.body)
 }
 
-/// A watch whose time is over before it begins: the upstream ends it at whichever event it finds this out, so that of two such answers one
-/// only begins as the other does. Weir never answers one from its cache.
+/// A watch whose time-out is over before it begins: the upstream ends it at whichever event it
+/// notices this, so one of two responses may be a prefix of the other. Weir never answers one from
+/// its cache.
 pub(crate) fn over_at_once(call: &Call, seen: &Answer, expected: &Answer) -> bool {
     let [mut seen, mut expected] = [seen, expected].map(Answer::clone);
     let bodies = [&mut seen, &mut expected].map(|answer| std::mem::take(&mut answer.body));
@@ -70,7 +76,7 @@ pub(crate) fn over_at_once(call: &Call, seen: &Answer, expected: &Answer) -> boo
         && bodies[0].get(..shared) == bodies[1].get(..shared)
 }
 
-/// Only what does not ask for one very resourceVersion.
+/// Only requests that do not name one exact resourceVersion.
 fn may_progress(call: &Call) -> bool {
     !call.path.contains("resourceVersionMatch=Exact")
 }

@@ -1,5 +1,5 @@
-//! A read, taken apart into what the tables of semantics.md §1 decide by. Everything in it is data: how it is written as a
-//! request stands here, who should answer it in `expected`.
+//! A read as the parameters by which the tables of docs/semantics.md §1 decide. This file writes it
+//! as a request; `expected` says which server should answer it.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use super::forms::{Accept, JSON};
 use super::selectors::{Fields, Labels, NO_FIELDS, NO_LABELS};
 use super::wire::Call;
 
-/// What is asked for.
+/// The object or collection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verb {
     /// One object.
@@ -19,7 +19,7 @@ pub(crate) enum Verb {
     Watch(WatchForm),
 }
 
-/// The ways to ask for a watch (semantics.md §1.1, §6).
+/// The ways to request a watch (docs/semantics.md §1.1, §6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WatchForm {
     /// A `watch` parameter.
@@ -44,9 +44,9 @@ pub(crate) enum Version {
     Old,
     /// From after the caches began, with another state than the present one.
     Recent,
-    /// That of the resource's last write.
+    /// The resourceVersion of the resource's last write.
     Current,
-    /// Not yet there.
+    /// A future resourceVersion.
     Future,
     Bad(&'static str),
 }
@@ -55,13 +55,13 @@ pub(crate) enum Version {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Token {
     None,
-    /// The upstream's own, at this resourceVersion, after its first page.
+    /// The upstream's own token, at this resourceVersion, after its first page.
     Minted(Version),
-    /// The same with the start as etcd's pages have it: without its leading slash.
+    /// The same with the start of etcd's pages: without its leading slash.
     FromEtcd(Version),
-    /// One that says "at latest".
+    /// A token for the latest state.
     Latest,
-    /// One of another resource.
+    /// A token of another resource.
     Foreign,
     /// The text itself.
     Bad(&'static str),
@@ -73,7 +73,7 @@ pub(crate) struct Ask {
     pub(crate) verb: Verb,
     pub(crate) collection: &'static Collection,
     pub(crate) version: Version,
-    /// `resourceVersionMatch`; like the other texts, left out if it is empty.
+    /// `resourceVersionMatch`; like the other texts, omitted if empty.
     pub(crate) matched: &'static str,
     pub(crate) limit: &'static str,
     pub(crate) token: Token,
@@ -90,14 +90,15 @@ pub(crate) struct Ask {
     pub(crate) head: bool,
     /// A slash at the end of the path.
     pub(crate) slash: bool,
-    /// Parameters that change nothing, as they are written.
+    /// Parameters without effect, as written.
     pub(crate) idle: &'static str,
 }
 
 impl Ask {
-    /// The plainest of its kind; the rest is changed by the one who asks.
+    /// Returns the simplest read of its kind, which callers change.
     pub(crate) fn new(verb: Verb, collection: &'static Collection, version: Version) -> Self {
-        // Short enough for thousands; from two seconds down there are no bookmarks before the end (semantics.md §5.6).
+        // Short enough for thousands; with at most two seconds there are no bookmarks before the
+        // end (docs/semantics.md §5.6).
         let timeout = if matches!(verb, Verb::Watch(_)) { "1" } else { "" };
         Self {
             verb,
@@ -121,7 +122,7 @@ impl Ask {
         }
     }
 
-    /// What it asks for in truth: a `watch` parameter may say no.
+    /// Returns the effective kind of read: a `watch` parameter may be false.
     pub(crate) fn meaning(&self) -> Verb {
         match self.verb {
             Verb::Watch(WatchForm::Parameter("0" | "false")) => Verb::List,
@@ -129,7 +130,7 @@ impl Ask {
         }
     }
 
-    /// The request, with the marks of this upstream put in.
+    /// Returns the request, with the resourceVersions and tokens of this upstream.
     pub(crate) fn call(&self, marks: &Marks) -> Call {
         let mut query = Vec::new();
         let mut put = |name: &str, value: &str| {
@@ -191,14 +192,14 @@ impl Ask {
     }
 }
 
-/// What only the running upstream knows: the resourceVersions of its writes, and its tokens.
+/// Values that only the running upstream has: the resourceVersions of its writes, and its tokens.
 #[derive(Default)]
 pub(crate) struct Marks {
     /// By resource and version.
     pub(crate) versions: HashMap<(&'static str, &'static str), u64>,
-    /// By path and version: the token of a first page of one object, of the collection at that path.
+    /// By path and version: the token of a first page of one object of the collection at that path.
     pub(crate) tokens: HashMap<(&'static str, &'static str), String>,
-    /// Whether the upstream reads its pages from a cache, as their tokens tell, and not from its store.
+    /// Whether the upstream reads pages from its cache instead of its store, as its tokens show.
     pub(crate) pages_cached: bool,
 }
 

@@ -1,8 +1,10 @@
-//! Watches while objects come, change and go: what a client gets through Weir, over as many connections as it takes and wherever it
-//! reconnects, is frame by frame what one undisturbed direct watch of the same form got. Bookmarks aside.
+//! Watches while objects are created, changed and deleted: the frames that a client gets through
+//! Weir, over any number of connections and reconnects, equal those of one uninterrupted direct
+//! watch of the same form. Bookmarks are not compared.
 //!
-//! The direct watch begins before the first write, with the state then. So its events are all that any watcher may get, and the state at
-//! any later resourceVersion is what they add up to: the same objects as ADDED frames, in the order of their keys.
+//! The direct watch begins before the first write. Its events are therefore all that any watcher
+//! may get, and the state at any later resourceVersion is their sum: the same objects as ADDED
+//! frames, in the order of their keys.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,17 +23,18 @@ use super::frames::{Frame, Frames};
 use super::objects::create;
 use super::wire::{Call, Connection, Endpoint, PATIENCE};
 
-/// How much.
+/// The size of a run.
 pub(crate) struct Plan {
     pub(crate) seed: u64,
-    /// Writers and the writes of each.
+    /// Writers, and the writes of each.
     pub(crate) writers: u64,
     pub(crate) writes: usize,
     /// Clients, spread over collections and forms.
     pub(crate) clients: usize,
 }
 
-/// Runs it: `sides[0]` is the upstream, the others are Weirs. `disturb` is called now and then while writers write, to cut connections.
+/// Runs it: `sides[0]` is the upstream, the others are Weirs. `disturb` is called repeatedly while
+/// writers write, to cut connections.
 pub(crate) async fn churn(sides: Vec<Endpoint>, plan: Plan, mut disturb: impl FnMut(&mut Rng)) {
     prepare(&sides[0]).await;
     let world = Arc::new(World::begin(sides).await);
@@ -47,7 +50,7 @@ pub(crate) async fn churn(sides: Vec<Endpoint>, plan: Plan, mut disturb: impl Fn
     }
     let mut rng = Rng::with_seed(plan.seed + 500);
     while !writers.is_empty() {
-        // A pause between cuts, not a wait for anything.
+        // A pause between cuts, not a wait for a condition.
         let pause = tokio::time::timeout(Duration::from_millis(900), writers.join_next()).await;
         match pause {
             Ok(Some(done)) => done.unwrap(),
@@ -81,19 +84,20 @@ struct Truth {
 struct World {
     sides: Vec<Endpoint>,
     truths: Vec<Truth>,
-    /// All that will ever happen has happened, and every truth has it.
+    /// Whether all writes are done and every direct watch has them.
     over: AtomicBool,
     hits: AtomicUsize,
 }
 
-/// What a client got since it last began anew.
+/// The frames of a client since it last started over.
 #[derive(Default)]
 struct Run {
-    /// Everything up to here was its own before; with an initial state, the resourceVersion of that.
+    /// The position before the first frame; with an initial state, the resourceVersion of that
+    /// state.
     from: u64,
     state: Option<Vec<Frame>>,
     events: Vec<Frame>,
-    /// What it may claim to know.
+    /// The resourceVersion that the frames prove.
     known: u64,
 }
 
@@ -102,7 +106,7 @@ impl World {
         let mut truths = Vec::new();
         for (path, selectors) in COLLECTIONS {
             for accept in accepts(path) {
-                // With the state that is there already, such as what a real upstream keeps for itself.
+                // With the existing state, such as objects that a real upstream keeps for itself.
                 let query = format!("watch=1&allowWatchBookmarks=1{selectors}");
                 let call = Call::get(format!("{path}?{query}")).header("accept", accept);
                 let response = sides[0].open(&call).await.expect("the upstream answers");
@@ -132,7 +136,8 @@ impl World {
         Self { sides, truths, over: AtomicBool::new(false), hits: AtomicUsize::new(0) }
     }
 
-    /// Writes one last object that every collection sees come, and waits until the direct watches have it.
+    /// Writes one last object that every collection selects, and waits until the direct watches
+    /// have it.
     async fn finish(&self) {
         let mut connection = self.sides[0].connection();
         for (path, kind) in WRITTEN {
@@ -150,7 +155,7 @@ impl World {
         self.over.store(true, Ordering::Release);
     }
 
-    /// Watches as an informer does until it has everything; returns how often it began.
+    /// Watches like an informer until it has everything; returns how many times it started.
     async fn client(self: Arc<Self>, truth: usize, mut rng: Rng) -> usize {
         let truth = &self.truths[truth];
         let (mut runs, mut run) = (0, Self::begin_run(truth, &mut rng));
@@ -179,7 +184,7 @@ impl World {
         }
     }
 
-    /// With an initial state, or with the events since the beginning of everything or some time ago.
+    /// Starts with an initial state, or with the events since the beginning or a recent point.
     fn begin_run(truth: &Truth, rng: &mut Rng) -> Run {
         let from = match rng.u8(..3) {
             0 => 0,
@@ -193,7 +198,8 @@ impl World {
         Run { from, known: from, ..Run::default() }
     }
 
-    /// One connection, to any side; whether the run is over since its resourceVersion is.
+    /// Opens one connection to any side. Returns whether the run is over because its
+    /// resourceVersion is gone.
     async fn watch(&self, truth: &Truth, run: &mut Run, rng: &mut Rng) -> bool {
         // Mostly through Weir.
         let side = if rng.u8(..4) == 0 { 0 } else { rng.usize(1..self.sides.len()) };
@@ -201,7 +207,7 @@ impl World {
         let initial = if run.known > 0 {
             format!("resourceVersion={}", run.known)
         } else {
-            // Cut within its initial state, it begins anew.
+            // If cut within its initial state, it starts over.
             let begin = *rng.choice(&["resourceVersion=0", ""]).unwrap();
             format!("{begin}&sendInitialEvents=true&resourceVersionMatch=NotOlderThan")
         };
@@ -224,7 +230,7 @@ impl World {
         }
         let mut frames = Frames::new(response);
         let mut state = (run.known == 0).then(Vec::new);
-        // Now and then a client goes away in the middle.
+        // Sometimes a client disconnects in the middle.
         let mut left = if rng.u8(..3) == 0 { rng.usize(1..40) } else { usize::MAX };
         while let Some(frame) = frames.next().await {
             match (frame.event.as_str(), &mut state) {
@@ -267,9 +273,9 @@ impl Truth {
         format!("{} {} as {}", self.path, self.selectors, self.accept)
     }
 
-    /// A run is a stretch of the truth without a gap.
+    /// Checks that the frames are a contiguous part of the direct watch.
     async fn check(&self, run: &Run) {
-        // The direct watch may be a moment behind the one through Weir.
+        // The direct watch may lag behind the one through Weir.
         let newest = run.events.last().map_or(0, |frame| frame.revision);
         let deadline = Instant::now() + PATIENCE;
         while newest > 0 && self.frames.lock().last().is_none_or(|last| last.revision < newest) {
@@ -294,7 +300,8 @@ impl Truth {
             let expected: Vec<(&str, &Bytes)> = expected.into_iter().collect();
             assert!(seen == expected, "{}: another state at {}", self.name(), run.from);
         }
-        // Past the last event the run may know of later ones only by a bookmark, and those the truth has or will never have.
+        // Past the last event a client may know a later resourceVersion only by a bookmark; the
+        // direct watch has it or never will.
         let within = |frame: &&Frame| {
             frame.revision > run.from && frame.revision <= run.known.min(newest.max(run.from))
         };
@@ -324,7 +331,7 @@ impl Truth {
     }
 }
 
-/// Creates, changes and deletes, the same few names again and again.
+/// Creates, changes and deletes the same few names.
 async fn write(mut connection: Connection, count: usize, mut rng: Rng) {
     for number in 0..count {
         let (path, kind) = WRITTEN[rng.usize(..WRITTEN.len())];
@@ -390,7 +397,7 @@ fn object(kind: &str, name: &str, number: usize, rng: &mut Rng) -> Value {
     object
 }
 
-/// Two labels that come, change and go; a patch removes those that are null.
+/// Two labels that appear, change and disappear; a patch removes those that are null.
 fn labels(rng: &mut Rng) -> Value {
     let mut value = || match rng.u8(..3) {
         0 => Value::Null,
@@ -416,7 +423,7 @@ const WRITTEN: [(&str, &str); 3] = [
     ("/apis/example.com/v1/namespaces/NS/widgets", "Widget"),
 ];
 
-/// Each sees the last object come.
+/// Each selects the last object.
 const COLLECTIONS: [(&str, &str); 10] = [
     ("/api/v1/configmaps", ""),
     ("/api/v1/configmaps", "&labelSelector=a%3D1"),

@@ -1,4 +1,5 @@
-//! The corpus as cases: the fixed core, the sample of a seed, what is off the tables, discovery and OpenAPI.
+//! The corpus as cases: the fixed core, the samples of a seed, unusual requests, discovery and
+//! OpenAPI.
 
 use super::ask::Marks;
 use super::expected::Expect;
@@ -7,7 +8,7 @@ use super::run::{Case, Sides};
 use super::sample::sample;
 use super::tables::core;
 
-/// `$DIFFERENTIAL_SEED`, or always the same.
+/// `$DIFFERENTIAL_SEED`, or a constant.
 pub(crate) fn seed() -> u64 {
     let given = std::env::var("DIFFERENTIAL_SEED").ok().and_then(|text| text.parse().ok());
     let seed = given.unwrap_or(20);
@@ -15,21 +16,21 @@ pub(crate) fn seed() -> u64 {
     seed
 }
 
-/// The core and so many sampled requests.
+/// The core and `count` sampled requests.
 pub(crate) fn cases(marks: &Marks, sampled: usize) -> Vec<Case> {
     let mut cases: Vec<_> = core().iter().map(|ask| Case::of(ask, marks)).collect();
     cases.extend(some_cases(marks, sampled));
     cases
 }
 
-/// Only what is sampled.
+/// The sampled requests only.
 pub(crate) fn some_cases(marks: &Marks, count: usize) -> Vec<Case> {
     let mut cases: Vec<_> = sample(seed(), count).iter().map(|ask| Case::of(ask, marks)).collect();
     cases.extend(odd().into_iter().map(|(call, expect)| Case::new(call, expect)));
     cases
 }
 
-/// Documents, once as they are and once with the ETag that they came with (semantics.md §10).
+/// Documents, each once plain and once with the ETag that it came with (docs/semantics.md §10).
 pub(crate) async fn document_cases(sides: &Sides) -> Vec<Case> {
     let mut connection = sides.direct.connection();
     let mut calls = documents();
@@ -48,7 +49,7 @@ pub(crate) async fn document_cases(sides: &Sides) -> Vec<Case> {
     for call in calls {
         let answer = connection.ask(&call).await;
         let etag = answer.header("etag").to_owned();
-        // The first through Weir fills its cache; the comparison comes with the second.
+        // The first request through Weir fills its cache; the second one is compared.
         drop(sides.through.ask(&call).await);
         let expect = if etag.is_empty() { Expect::Either } else { Expect::Cache };
         if !etag.is_empty() {

@@ -1,23 +1,23 @@
-//! Who must answer, by the tables of semantics.md §1.4 to §1.6 and what design says of each. Written down here once more, apart from
-//! the proxy's own table, to be held against it line by line.
+//! The server that must answer, by the tables of docs/semantics.md §1.4 to §1.6. This is a second
+//! table, independent of the proxy's own, to check it line by line.
 
 use super::ask::{Ask, Token, Verb, Version, WatchForm};
 use super::forms::Form;
 
-/// Who answers.
+/// The server that answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Expect {
-    /// The cache, if there is something to answer with: of one object that is not there, the upstream says so.
+    /// The cache, if it has the object; the upstream answers for an object that does not exist.
     Cache,
-    /// The upstream: it words the answer, or makes its form.
+    /// The upstream: it writes the error, or makes the form.
     Upstream,
-    /// Either: the tables give it to a cache, but not to one that sees as little as Weir's may.
+    /// Either: the tables allow a cache, but Weir's may lack the history.
     Either,
 }
 
 use Expect::{Cache, Either, Upstream};
 
-/// See the module.
+/// Returns the server that must answer a read.
 pub(crate) fn expected(ask: &Ask) -> Expect {
     if !ask.collection.cached || ask.head || form(ask) == Form::Upstream {
         return Upstream;
@@ -29,7 +29,7 @@ pub(crate) fn expected(ask: &Ask) -> Expect {
         Verb::Watch(_) if !ask.labels.good || !ask.fields.good => Upstream,
         Verb::Watch(way) => watch(ask, way),
     };
-    // What can be read in more than one way may always be left to the upstream.
+    // A request that can be parsed in more than one way may always be forwarded.
     let protobuf = matches!(form(ask), Form::Protobuf | Form::PartialProtobuf);
     let may_lack = ask.collection.json_only && protobuf;
     if answer == Cache && (is_odd(ask) || may_lack) { Either } else { answer }
@@ -40,7 +40,7 @@ fn is_odd(ask: &Ask) -> bool {
     ask.slash || escaped || ask.idle.contains(['%', ';'])
 }
 
-/// The form of the answer.
+/// The form of the response.
 pub(crate) fn form(ask: &Ask) -> Form {
     let forms = if ask.collection.custom { &ask.accept.custom } else { &ask.accept.built_in };
     let [object, list, watch] = *forms;
@@ -71,30 +71,30 @@ fn list(ask: &Ask) -> Expect {
     let limited = matches!(ask.limit, "1" | "2" | "500");
     let single = ask.fields.named && ask.collection.one_scope;
     match (ask.version, ask.matched) {
-        // L1, L2: the upstream's barrier is against etcd's revision; Weir's own comes with later work (design, section 10).
+        // L1, L2: the upstream compares with etcd's revision; Weir forwards consistent lists.
         (Version::Unset | Version::Empty, "") => Either,
         (Version::Unset | Version::Empty, _) => Upstream,
         (Version::Future | Version::Bad(_), _) => Upstream,
         (_, matched) if !matches!(matched, "" | "Exact" | "NotOlderThan") => Upstream,
-        // L3: the limit does not count.
+        // L3: the limit has no effect.
         (Version::Zero, "" | "NotOlderThan") => Cache,
         (Version::Zero, _) => Upstream,
         // L14
         (Version::ZeroZero, _) => Either,
-        // §1.6.2: of a single object, etcd's latest.
+        // §1.6.2: etcd's latest state of a single object.
         (_, "") if limited && single => Either,
         // L5
         (_, "") if limited => exact(ask),
         // L4, L6, L7
         (Version::Old | Version::Recent | Version::Current, "" | "NotOlderThan") => Cache,
-        // §1.6.2: of a single object, etcd at that revision.
+        // §1.6.2: a single object at that revision of etcd.
         (_, "Exact") if single => Either,
         // L8
         _ => exact(ask),
     }
 }
 
-/// The state at one very resourceVersion: from the history, as far as it goes.
+/// The state at one exact resourceVersion: from the history, as far as it goes.
 fn exact(ask: &Ask) -> Expect {
     match ask.version {
         Version::Recent | Version::Current if ask.collection.touched => Cache,
@@ -111,11 +111,12 @@ fn page(ask: &Ask) -> Expect {
     }
     match ask.token {
         Token::Minted(version) | Token::FromEtcd(version) => {
-            // Of a collection whose first page was its last there is no token.
+            // A collection whose first page was its last has no token.
             let known = ask.collection.touched && version != Version::Old;
             if known { Cache } else { Either }
         }
-        // A revision of another resource, or the present one: provable in some states of the cache.
+        // The revision of another resource, or the present one: provable in some states of the
+        // cache.
         Token::Foreign | Token::Latest | Token::None => Either,
         Token::Bad(_) => Upstream,
     }
@@ -126,7 +127,7 @@ fn watch(ask: &Ask, way: WatchForm) -> Expect {
     if is_bad_number(ask.limit) || is_bad_number(ask.timeout) || ask.timeout == "-1" {
         return Upstream;
     }
-    // Without a match it is ignored, which hardly anyone relies on.
+    // Without a match it has no effect, and clients rarely send it.
     if ask.token != Token::None {
         return Either;
     }
@@ -144,7 +145,7 @@ fn watch(ask: &Ask, way: WatchForm) -> Expect {
         _ => return Upstream,
     }
     match (ask.version, asks) {
-        // Consistent starts: design, section 5.
+        // Consistent starts of watches.
         (Version::Unset | Version::Empty, None | Some(true)) => Cache,
         // "From now", by etcd's clock.
         (Version::Unset | Version::Empty, Some(false)) => Either,
@@ -154,13 +155,14 @@ fn watch(ask: &Ask, way: WatchForm) -> Expect {
         (Version::Old | Version::Recent | Version::Current, Some(true)) => Cache,
         // An ERROR event after three seconds, or silence.
         (Version::Future, _) => Either,
-        // The history began before it, or the upstream is asked.
+        // The history began before it, or the upstream answers.
         (Version::Recent | Version::Current, _) if ask.collection.touched => Cache,
         (Version::Old | Version::Recent | Version::Current, _) => Either,
     }
 }
 
-/// §6.2: without the parameter it is judged as a list would be, nothing is defaulted, and no bookmark ends the state.
+/// §6.2: without the parameter the options are validated as a list's, nothing is defaulted, and no
+/// bookmark ends the state.
 fn plain_path(ask: &Ask) -> Expect {
     if !ask.initial.is_empty() || !matches!(ask.matched, "") {
         return Either;
@@ -173,7 +175,7 @@ fn plain_path(ask: &Ask) -> Expect {
     }
 }
 
-/// §1.2: what Go's ParseInt refuses.
+/// §1.2: values that Go's ParseInt rejects.
 fn is_bad_number(text: &str) -> bool {
     !text.is_empty() && text.parse::<i64>().is_err()
 }

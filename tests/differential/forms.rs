@@ -1,7 +1,7 @@
-//! How an answer is wanted: Accept headers with the form that the upstream's negotiation ends at (semantics.md §8.1 to §8.4), written down by
-//! hand; user agents, `pretty`, Accept-Encoding.
+//! Forms of responses: Accept headers with the form that the upstream negotiates (docs/semantics.md
+//! §8.1 to §8.4), written by hand; user agents, `pretty`, Accept-Encoding.
 
-/// What an answer looks like.
+/// The form of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Form {
     /// JSON, compact or indented.
@@ -11,17 +11,17 @@ pub(crate) enum Form {
     PartialJson,
     /// Metadata only, in protobuf.
     PartialProtobuf,
-    /// One that is made upstream (Table, YAML, CBOR), or a 406.
+    /// A form that the upstream makes (Table, YAML, CBOR), or a 406.
     Upstream,
 }
 
-/// Accept, as its header lines.
+/// An Accept header, with its header lines.
 #[derive(Debug)]
 pub(crate) struct Accept {
     pub(crate) texts: &'static [&'static str],
     /// The forms of a built-in resource's object, list and watch.
     pub(crate) built_in: [Form; 3],
-    /// The same of a custom resource.
+    /// The forms of a custom resource.
     pub(crate) custom: [Form; 3],
 }
 
@@ -41,7 +41,7 @@ const fn each(texts: &'static [&'static str], built_in: [Form; 3], custom: [Form
     Accept { texts, built_in, custom }
 }
 
-/// All that is tried.
+/// All Accept headers of the corpus.
 pub(crate) static ACCEPTS: [Accept; 53] = [
     both(&["application/json"], [J, J, J]),
     both(&["*/*"], [J, J, J]),
@@ -70,7 +70,7 @@ pub(crate) static ACCEPTS: [Accept; 53] = [
     both(&["application/json;q=0.9,application/yaml;q=0.8"], [J, J, J]),
     both(&["application/yaml;q=0.9,application/json;q=0.8"], [U, U, U]),
     both(&["application/cbor"], [U, U, U]),
-    // Whether it has CBOR, only the upstream knows.
+    // Only the upstream knows whether it supports CBOR.
     both(&["application/cbor,application/json"], [U, U, U]),
     each(&["application/vnd.kubernetes.protobuf"], [P, P, P], [U, U, U]),
     each(&["application/vnd.kubernetes.protobuf,application/json"], [P, P, P], [J, J, J]),
@@ -90,7 +90,8 @@ pub(crate) static ACCEPTS: [Accept; 53] = [
     both(&["application/json;as=Table;g=meta.k8s.io;v=v2,application/json"], [J, J, J]),
     both(&["application/json;as=Nonsense;g=meta.k8s.io;v=v1,application/json"], [J, J, J]),
     both(&["application/json;as=Table;g=example.com;v=v1"], [U, U, U]),
-    // The kind belongs to the endpoint: no second choice is made where it does not fit. Metadata of `v1beta1` is forwarded.
+    // The endpoint determines the kind: no second choice is made if it does not fit. Metadata of
+    // `v1beta1` is forwarded.
     both(&["application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"], [M, U, M]),
     both(&["application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1beta1"], [U, U, U]),
     both(&["application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"], [U, M, U]),
@@ -121,7 +122,7 @@ pub(crate) static ACCEPTS: [Accept; 53] = [
         ],
         [U, U, U],
     ),
-    // As metadata informers of client-go ask.
+    // The requests of client-go's metadata informers.
     both(
         &[
             "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json",
@@ -136,12 +137,12 @@ pub(crate) static ACCEPTS: [Accept; 53] = [
     ),
 ];
 
-/// An Accept of the table by its first line.
+/// Returns an Accept header of the table by its first line.
 pub(crate) fn accept(text: &str) -> &'static Accept {
     ACCEPTS.iter().find(|accept| accept.texts == [text]).expect("it is in the table")
 }
 
-/// §8.6: what begins so is answered with indented JSON.
+/// §8.6: user agents with this prefix get indented JSON.
 pub(crate) static AGENTS: [&str; 7] = [
     "",
     "kubectl/v1.36.2 (linux/amd64) kubernetes/0000000",

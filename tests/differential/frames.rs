@@ -1,4 +1,4 @@
-//! Frames of watches as they came, in JSON and in protobuf, with what must be known of them read by a parser that is not Weir's.
+//! Frames of watches in JSON and in protobuf, parsed by a parser that is independent of Weir's.
 
 use bytes::Bytes;
 use http::Response;
@@ -19,13 +19,14 @@ pub(crate) struct Frame {
     pub(crate) ends_state: bool,
     /// `namespace/name`, which is the order of lists.
     pub(crate) key: String,
-    /// All of the frame after its type: the object in its envelope.
+    /// The rest of the frame after its type: the object in its envelope.
     pub(crate) object: Bytes,
     /// The frame with its framing, for messages and for errors.
     pub(crate) bytes: Bytes,
 }
 
-/// The frames of a watch's body. A cut connection ends them like a clean end; half a frame is none.
+/// Splits the body of a watch into frames. A cut connection counts as a clean end; a partial frame
+/// is dropped.
 pub(crate) struct Frames {
     body: Incoming,
     buffer: Vec<u8>,
@@ -51,7 +52,7 @@ impl Frames {
         }
     }
 
-    /// The length of the first frame, if all of it is here.
+    /// Returns the length of the first frame, if it is complete.
     fn whole(&self) -> Option<usize> {
         if !self.protobuf {
             return Some(self.buffer.iter().position(|byte| *byte == b'\n')? + 1);
@@ -77,7 +78,7 @@ fn json(bytes: Bytes) -> Frame {
     }
 }
 
-/// `WatchEvent{type, RawExtension{"k8s\0" Unknown{TypeMeta, object}}}` (semantics.md §5.3).
+/// `WatchEvent{type, RawExtension{"k8s\0" Unknown{TypeMeta, object}}}` (docs/semantics.md §5.3).
 fn protobuf(bytes: Bytes) -> Frame {
     let (_, event, rest) = field(&bytes[4..]).unwrap();
     let event = String::from_utf8(event.to_vec()).unwrap();
@@ -99,7 +100,8 @@ fn protobuf(bytes: Bytes) -> Frame {
     }
 }
 
-/// A string field of ObjectMeta. Those that are asked for stand before the first number in it, or one byte numbers apart.
+/// Returns a string field of ObjectMeta. The fields in question stand before the first number, or
+/// between numbers of one byte.
 fn find(mut message: &[u8], number: u8) -> Option<&[u8]> {
     while !message.is_empty() {
         if let Some((tag, value, rest)) = field(message) {

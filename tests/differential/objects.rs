@@ -1,4 +1,5 @@
-//! What there is to read: objects of many kinds, some with what is hard to write; and the writes after the caches have begun.
+//! The objects to read: many kinds, some with values that are hard to encode; and the writes after
+//! the caches have begun.
 
 use std::collections::HashMap;
 
@@ -11,7 +12,8 @@ use super::wire::{Answer, Call, Connection, Endpoint};
 /// A resource's collection path, its name in `Marks`, and an object of it.
 type Object = (String, &'static str, Value);
 
-/// Creates everything, and returns the marks `old`: the first write to each resource, or for what is not written to, the last of all.
+/// Creates all objects, and returns the marks `old`: the first write to each resource, or the last
+/// of all for resources that are not written again.
 pub(crate) async fn fill(direct: &Endpoint, marks: &mut Marks) {
     let mut connection = direct.connection();
     let mut last = 0;
@@ -27,7 +29,7 @@ pub(crate) async fn fill(direct: &Endpoint, marks: &mut Marks) {
     }
 }
 
-/// Writes twice to each resource: `recent` is another state than `current`.
+/// Writes twice to each resource, so that `recent` is another state than `current`.
 pub(crate) async fn touch(direct: &Endpoint, marks: &mut Marks) {
     let mut connection = direct.connection();
     let mut first = HashMap::new();
@@ -47,7 +49,7 @@ pub(crate) async fn touch(direct: &Endpoint, marks: &mut Marks) {
     }
 }
 
-/// Creates an object, which a definition that is not served yet may delay.
+/// Creates an object; a definition that is not served yet may delay this.
 pub(crate) async fn create(connection: &mut Connection, path: &str, object: &Value) -> Answer {
     for _ in 0..CREATE_TRIES {
         let made = connection.ask(&Call::json(Method::POST, path, object)).await;
@@ -60,7 +62,7 @@ pub(crate) async fn create(connection: &mut Connection, path: &str, object: &Val
     panic!("{path} is not served");
 }
 
-/// An object's resourceVersion.
+/// Returns an object's resourceVersion.
 pub(crate) fn revision(object: &Value) -> u64 {
     let digits = object["metadata"]["resourceVersion"].as_str();
     digits.unwrap_or_else(|| panic!("no object: {object}")).parse().unwrap()
@@ -152,7 +154,8 @@ fn objects() -> Vec<Object> {
             json!({"metadata": meta("l"), "spec": spec}),
         );
     }
-    // Long enough to be compressed, and not quite (semantics.md §8.7); apart, since it is slow to read.
+    // Just long enough to be compressed, and just too short (docs/semantics.md §8.7); in a
+    // namespace of its own, because it is slow to read.
     for (namespace, size) in [("long", 133_000), ("short", 129_000)] {
         let path = format!("/api/v1/namespaces/{namespace}/configmaps");
         let data = json!({"t": "y".repeat(size)});
@@ -174,12 +177,13 @@ fn meta(name: &str) -> Value {
         "annotations": {"z": "<&>\u{2028}", "a": "\u{e9}"}})
 }
 
-/// Two versions, the older one deprecated; fields to select by in one of them.
+/// Two versions, the older one deprecated; selectable fields in one of them.
 pub(crate) fn definition(plural: &str, kind: &str, scope: &str) -> Value {
     let schema = json!({"openAPIV3Schema": {"type": "object", "properties": {"spec": {"type": "object",
         "x-kubernetes-preserve-unknown-fields": true,
         "properties": {"color": {"type": "string"}, "n": {"type": "integer"}}}}}});
-    // Were the two schemas equal, they would count as one of all versions, beside which there may be no selectable fields.
+    // If both schemas were equal, they would count as one schema of all versions, which allows no
+    // selectable fields of a version.
     let mut older = schema.clone();
     older["openAPIV3Schema"]["description"] = "older".into();
     json!({
@@ -194,7 +198,7 @@ pub(crate) fn definition(plural: &str, kind: &str, scope: &str) -> Value {
     })
 }
 
-/// Read, but not written to once the caches have begun.
+/// Read, but not written after the caches have begun.
 const UNTOUCHED: [&str; 6] = [
     "limitranges",
     "persistentvolumes",

@@ -1,11 +1,11 @@
-//! Requests that are off the tables: other paths, other methods, discovery and OpenAPI.
+//! Requests outside the tables: other paths, other methods, discovery and OpenAPI.
 
 use http::Method;
 
 use super::expected::Expect::{self, Cache, Either, Upstream};
 use super::wire::Call;
 
-/// With each, who must answer.
+/// The requests, each with the server that must answer.
 pub(crate) fn odd() -> Vec<(Call, Expect)> {
     let mut calls = Vec::new();
     for (path, expect) in PATHS {
@@ -25,7 +25,8 @@ pub(crate) fn odd() -> Vec<(Call, Expect)> {
     calls
 }
 
-/// Discovery and OpenAPI, with the forms that have an ETag (semantics.md §10); each is to be asked for again with the ETag that it came with.
+/// Discovery and OpenAPI, with the forms that have an ETag (docs/semantics.md §10); each is
+/// requested again with the ETag that it came with.
 pub(crate) fn documents() -> Vec<Call> {
     let mut calls = Vec::new();
     for path in ["/api", "/apis"] {
@@ -86,7 +87,7 @@ const HEADERS: [(&str, &str, Expect); 12] = [
     ("cookie", "a=b", Cache),
     ("te", "trailers", Cache),
     ("accept-encoding", "identity", Cache),
-    // Only a watch is one over a WebSocket.
+    // Over a WebSocket only a watch is served.
     ("upgrade", "websocket", Either),
     ("content-type", "application/json", Cache),
 ];

@@ -1,5 +1,6 @@
-//! Pages that come from changing sides: the upstream and any number of Weirs, in any order, while objects come and go. All pages of a
-//! walk together are the list at the revision of their token (semantics.md §3.4, §3.10).
+//! Pages from alternating servers: the upstream and any number of Weirs, in any order, while
+//! objects are created and deleted. All pages of one list together are the list at the revision of
+//! their token (docs/semantics.md §3.4, §3.10).
 
 use fastrand::Rng;
 use http::Method;
@@ -7,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::wire::{Call, Endpoint};
 
-/// Walks many lists over all sides; the first side is the upstream itself.
+/// Reads many lists in pages over all servers; the first one is the upstream itself.
 pub(crate) async fn walks(sides: &[Endpoint], collections: &[&str], seed: u64, count: usize) {
     let mut rng = Rng::with_seed(seed);
     for number in 0..count {
@@ -34,7 +35,7 @@ async fn walk(
     }
     let (mut items, mut at, mut pages) = (Vec::new(), String::new(), 0);
     loop {
-        // Whoever made the token, everyone reads it.
+        // Every server reads the tokens of all others.
         let side = rng.usize(..sides.len());
         let call = Call::get(format!("{collection}?{query}"));
         let answer = sides[side].ask(&call).await;
@@ -49,7 +50,7 @@ async fn walk(
         let here = page["items"].as_array().cloned().unwrap_or_default();
         assert!(here.len() <= usize::from(limit), "{call}");
         items.extend(here);
-        // The state moves on under the walk.
+        // The state changes between pages.
         if rng.bool() {
             disturb(&sides[0], collection, number, pages).await;
         }
@@ -77,7 +78,8 @@ async fn at_least(direct: &Endpoint, collection: &str) -> String {
     list["metadata"]["resourceVersion"].as_str().unwrap().to_owned()
 }
 
-/// Comes, changes or goes: an object of the collection's namespace, before or after where the walk is.
+/// Creates, changes or deletes an object in the collection's namespace, before or after the current
+/// page.
 async fn disturb(direct: &Endpoint, collection: &str, number: usize, pages: usize) {
     let path = if collection.contains("/namespaces/") {
         collection.to_owned()

@@ -1,7 +1,7 @@
-//! The places in a body where a cache's own progress shows: the resourceVersion of a list, of bookmarks, and within a token. Objects' own
-//! resourceVersions stay.
+//! The parts of a body that show a cache's own progress: the resourceVersion of a list, of
+//! bookmarks, and within a token. The resourceVersions of objects are kept.
 
-/// The body without them.
+/// Returns the body without them.
 pub(crate) fn masked(body: &[u8]) -> Vec<u8> {
     if let Some(rest) = body.strip_prefix(b"k8s\0") {
         return protobuf(rest);
@@ -19,7 +19,7 @@ pub(crate) fn masked(body: &[u8]) -> Vec<u8> {
     json(&text).into_bytes()
 }
 
-/// The list's own metadata stands before its items, or after them in custom resources.
+/// The list's metadata stands before its items, or after them in custom resources.
 fn json(text: &str) -> String {
     let head = text.get(..text.len().min(64)).unwrap_or(text);
     if !text.contains("\"items\":") && !text.contains("\"rows\":") {
@@ -37,7 +37,7 @@ fn json(text: &str) -> String {
     format!("{before}{metadata}{after}")
 }
 
-/// Without the string after a key; that it is there, and whether it is empty, stays.
+/// Removes the string after a key; its presence, and whether it is empty, stay.
 fn without(text: &str, key: &str) -> String {
     let Some((before, rest)) = text.split_once(key) else { return text.to_owned() };
     let Some((blank, rest)) = rest.split_once('"') else { return text.to_owned() };
@@ -46,7 +46,8 @@ fn without(text: &str, key: &str) -> String {
     format!("{before}{key}{blank}\"{mark}\"{after}")
 }
 
-/// Frames of a watch: of bookmarks that end the state all but the resourceVersion; others come when progress does.
+/// Frames of a watch: a bookmark that ends the state loses only its resourceVersion; other
+/// bookmarks are removed, because they come with progress.
 fn stream(text: &str) -> String {
     let mut lines = Vec::new();
     for line in text.lines() {
@@ -59,7 +60,7 @@ fn stream(text: &str) -> String {
     lines.join("\n")
 }
 
-/// The same of length-delimited frames; of the bookmark that ends the state its length stays.
+/// Length-delimited frames; the length of the bookmark that ends the state is kept.
 fn frames(mut body: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     while let Some((length, rest)) = body.split_first_chunk::<4>() {
@@ -77,7 +78,8 @@ fn frames(mut body: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The same of the messages of a WebSocket, each one frame that is not masked (RFC 6455, section 5.2); of a message its length goes.
+/// Messages of a WebSocket, each one frame without a mask (RFC 6455 §5.2); the length of a message
+/// is removed.
 fn messages(mut body: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     while let Some(([first, short], rest)) = body.split_first_chunk::<2>() {
@@ -101,7 +103,7 @@ fn messages(mut body: &[u8]) -> Vec<u8> {
     out
 }
 
-/// `Unknown{TypeMeta, raw}` of a list: its ListMeta goes. What is no list is left whole.
+/// `Unknown{TypeMeta, raw}` of a list: removes its ListMeta. Other messages are kept.
 fn protobuf(unknown: &[u8]) -> Vec<u8> {
     let mut rest = unknown;
     let mut out = Vec::new();
@@ -113,7 +115,8 @@ fn protobuf(unknown: &[u8]) -> Vec<u8> {
                 beta = value.windows(BETA.len()).any(|word| word == BETA);
             }
             0x12 if list => {
-                // ListMeta: field 1 of the list, but for `meta.k8s.io/v1beta1` the last, number 2.
+                // ListMeta: field 1 of the list, but in `meta.k8s.io/v1beta1` the last field,
+                // number 2.
                 let mut members = value;
                 while let Some((tag, member, more)) = field(members) {
                     if tag != if beta { 0x12 } else { 0x0a } {
@@ -136,7 +139,7 @@ fn protobuf(unknown: &[u8]) -> Vec<u8> {
 
 const BETA: &[u8] = b"meta.k8s.io/v1beta1";
 
-/// A field with a length: its tag, its bytes, and what follows.
+/// Returns a length-delimited field: its tag, its bytes, and the rest.
 pub(crate) fn field(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (tag, rest) = bytes.split_first()?;
     let (mut length, mut shift, mut rest) = (0_usize, 0, rest);

@@ -1,4 +1,5 @@
-//! Sends a corpus both ways and compares. Also what comes before: objects, warm caches, a little history, tokens.
+//! Prepares objects, warm caches, a short history and tokens, then sends a corpus both ways and
+//! compares the responses.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -16,16 +17,16 @@ use super::forms::{ACCEPTS, Accept, accept};
 use super::objects::{fill, revision, touch};
 use super::wire::{Answer, Call, Connection, Endpoint, PATIENCE};
 
-/// The two ways to one upstream.
+/// The connections to Weir and to its upstream.
 #[derive(Clone)]
 pub(crate) struct Sides {
     pub(crate) direct: Endpoint,
     pub(crate) through: Endpoint,
-    /// Whether the upstream goes on writing to itself, as a real one does.
+    /// Whether the upstream writes to itself, as a real one does.
     pub(crate) moves: bool,
 }
 
-/// One request, and who must answer it.
+/// One request, and the server that must answer it.
 #[derive(Clone, Debug)]
 pub(crate) struct Case {
     pub(crate) call: Call,
@@ -40,7 +41,8 @@ impl Case {
         let none = ask.token != Token::None && marks.token(ask.collection, ask.token).is_empty();
         let ask = &Ask { token: if none { Token::None } else { ask.token }, ..*ask };
         let mut expect = expected(ask);
-        // Such an upstream also looks for an object without a namespace where a watch names one in all.
+        // Such an upstream also looks for an object without a namespace when a watch names one in
+        // all namespaces.
         let own_way = match ask.meaning() {
             Verb::List => !ask.limit.is_empty() || ask.token != Token::None,
             Verb::Watch(_) => ask.fields.named && !ask.collection.one_scope,
@@ -58,8 +60,8 @@ impl Case {
     }
 }
 
-/// Fills the upstream, warms the caches of all Weirs, and makes a little history that they see. Where nothing moves by itself all caches end at
-/// the same resourceVersion.
+/// Fills the upstream, warms the caches of all Weirs, and makes a short history that they see.
+/// Where nothing changes by itself, all caches end at the same resourceVersion.
 pub(crate) async fn prepare(direct: &Endpoint, weirs: &[Endpoint], moves: bool) -> Marks {
     let mut marks = Marks::default();
     fill(direct, &mut marks).await;
@@ -77,7 +79,8 @@ pub(crate) async fn prepare(direct: &Endpoint, weirs: &[Endpoint], moves: bool) 
     marks
 }
 
-/// Brings every cache to the upstream's revision: its own by a consistent read, Weir's by the bookmark that follows.
+/// Brings every cache to the upstream's revision: the upstream's by a consistent read, Weir's by
+/// the bookmark that follows.
 async fn level(direct: &Endpoint, weirs: &[Endpoint]) {
     let mut connection = direct.connection();
     let mut levels = Vec::new();
@@ -115,7 +118,8 @@ async fn warm(weir: &Endpoint, marks: Option<&Marks>) {
             let version = if marks.is_some() { Version::Current } else { Version::Zero };
             let ask = Ask { accept, ..Ask::new(Verb::List, collection, version) };
             let call = ask.call(marks.unwrap_or(&Marks::default()));
-            // What is not written to comes so far by a bookmark, of which a real upstream sends one a minute.
+            // A resource without writes advances by a bookmark, which a real upstream sends once a
+            // minute.
             let deadline = Instant::now() + 3 * PATIENCE;
             while connection.ask(&call).await.cache() != HIT {
                 assert!(Instant::now() < deadline, "{call} never comes from the cache");
@@ -125,7 +129,7 @@ async fn warm(weir: &Endpoint, marks: Option<&Marks>) {
     }
 }
 
-/// One Accept for each cache that a resource may have.
+/// One Accept header for each cache that a resource may have.
 fn representations(collection: &Collection) -> Vec<&'static Accept> {
     let mut accepts = vec![&ACCEPTS[0]];
     if collection.custom {
@@ -160,17 +164,17 @@ async fn tokens(direct: &Endpoint, marks: &mut Marks) {
     });
 }
 
-/// What came of a corpus.
+/// The result of a corpus.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
-    /// Requests and what was wrong, in full.
+    /// Requests with their differences, in full.
     wrong: Vec<String>,
-    /// How often which status came from where.
+    /// How often each status came from each server.
     seen: BTreeMap<(u16, String), usize>,
 }
 
 impl Report {
-    /// Prints what was seen, and fails if anything was wrong.
+    /// Prints the result, and fails if there was a difference.
     pub(crate) fn finish(self, what: &str) {
         let total: usize = self.seen.values().sum();
         eprintln!("{what}: {total} requests");
@@ -182,12 +186,12 @@ impl Report {
         assert!(self.wrong.is_empty(), "{what}: {} wrong\n{}", self.wrong.len(), shown.join("\n"));
     }
 
-    /// What was wrong, and how often which status came from where.
+    /// The differences, and how often each status came from each server.
     pub(crate) fn into_parts(self) -> (Vec<String>, BTreeMap<(u16, String), usize>) {
         (self.wrong, self.seen)
     }
 
-    /// How many answers had this status and came from the cache, or not.
+    /// Returns the number of responses with this status from the cache, or not from it.
     pub(crate) fn count(&self, status: u16, cache: bool) -> usize {
         let fits = |(seen, from): &(u16, String)| *seen == status && (from == HIT) == cache;
         self.seen.iter().filter(|(key, _)| fits(key)).map(|(_, count)| count).sum()
@@ -199,7 +203,7 @@ pub(crate) async fn run(sides: &Sides, cases: Vec<Case>) -> Report {
     run_by(sides, cases, [SLOW_WORKERS, QUICK_WORKERS]).await
 }
 
-/// By so many at a time of those that take a while, and of the others.
+/// Sends `slow` of the slow requests at a time, and `fast` of the others.
 pub(crate) async fn run_by(
     sides: &Sides,
     cases: Vec<Case>,
@@ -249,7 +253,7 @@ async fn judge(
     report.wrong.extend(wrong);
 }
 
-/// What is wrong with an answer, if anything is.
+/// Returns the difference of a response, if there is one.
 fn difference(case: &Case, seen: &Answer, expected: &Answer, moves: bool) -> Option<String> {
     let hit = seen.cache() == HIT;
     let (seen, expected) = (compared(seen), compared(expected));
@@ -272,7 +276,7 @@ fn difference(case: &Case, seen: &Answer, expected: &Answer, moves: bool) -> Opt
     (!right).then(|| format!("{} must come from {:?}, and came {from}", case.call, case.expect))
 }
 
-/// Both, as far as they tell the difference.
+/// Both responses, shortened to the difference.
 fn shown(seen: &Answer, expected: &Answer) -> (String, String) {
     let at = (0..).find(|at| {
         let bytes = (seen.body.get(*at), expected.body.get(*at));
@@ -294,7 +298,7 @@ fn shown(seen: &Answer, expected: &Answer) -> (String, String) {
     (one(seen), one(expected))
 }
 
-/// The word of `X-Weir-Cache`.
+/// The first word of `X-Weir-Cache`.
 pub(crate) const HIT: &str = "hit";
 
 pub(crate) const PARTIAL_JSON: &str =
@@ -302,9 +306,11 @@ pub(crate) const PARTIAL_JSON: &str =
 pub(crate) const PARTIAL_PROTOBUF: &str =
     "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
 
-/// A second try tells a difference from an accident, such as a connection that was just closed.
+/// A second try distinguishes a difference from an accident, such as a connection that was just
+/// closed.
 const TRIES: usize = 2;
-/// Moving on, an upstream is caught between two of its own writes.
+/// The number of tries while the upstream changes: the two requests may fall on both sides of one
+/// of its own writes.
 const TRIES_MOVING: usize = 5;
 const PAUSE: Duration = Duration::from_millis(100);
 const SLOW_WORKERS: usize = 150;

@@ -1,5 +1,5 @@
-//! The sampled part of the corpus: anything with anything, most requests leaving most parameters alone, since nearly every one would be an
-//! error otherwise.
+//! The sampled part of the corpus: random combinations. Most requests leave most parameters unset,
+//! because nearly every combination is an error.
 
 use fastrand::Rng;
 
@@ -9,7 +9,7 @@ use super::forms::{ACCEPTS, AGENTS, JSON, PACKINGS, PRETTIES};
 use super::selectors::{FIELDS, Fields, LABELS, Labels, NO_FIELDS, NO_LABELS};
 use super::tables::{IDLE, LIMITS, MATCHES, TOKENS, VERSIONS, WATCH_FORMS};
 
-/// So many, from this seed.
+/// Returns `count` requests of this seed.
 pub(crate) fn sample(seed: u64, count: usize) -> Vec<Ask> {
     let mut rng = Rng::with_seed(seed);
     (0..count).map(|_| one(&mut rng)).collect()
@@ -47,7 +47,7 @@ fn one(rng: &mut Rng) -> Ask {
         maybe(rng, if watch { 12 } else { 4 }, "", |rng| *rng.choice(&MATCHES).unwrap())
     };
     let idle = maybe(rng, 10, "", |rng| *rng.choice(&IDLE).unwrap());
-    // The first of two counts, and here it would be the only one.
+    // The first of two parameters counts, and here it would be the only one.
     let lone = matches!(version, Version::Unset) && idle.starts_with("resourceVersion");
     Ask {
         matched,
@@ -68,7 +68,7 @@ fn one(rng: &mut Rng) -> Ask {
     }
 }
 
-/// Something else than usual, once in so many.
+/// Returns an unusual value once in `one_in`.
 fn maybe<T>(rng: &mut Rng, one_in: u8, usual: T, other: impl FnOnce(&mut Rng) -> T) -> T {
     if rng.u8(..one_in) == 0 { other(rng) } else { usual }
 }

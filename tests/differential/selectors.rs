@@ -1,5 +1,6 @@
-//! Selectors by the grammar of semantics.md §7, escaped for a query; with each, whether the upstream understands it. What it does not, it
-//! answers in its own words, and so is never answered from a cache.
+//! Selectors by the grammar of docs/semantics.md §7, escaped for a query; with each, whether the
+//! upstream accepts it. The upstream writes the error for the others, so these are never answered
+//! from a cache.
 
 /// A label selector.
 #[derive(Debug)]
@@ -13,7 +14,7 @@ pub(crate) struct Labels {
 pub(crate) struct Fields {
     pub(crate) text: &'static str,
     pub(crate) good: bool,
-    /// Whether it requires one legal `metadata.name` (semantics.md §6.1).
+    /// Whether it requires one legal `metadata.name` (docs/semantics.md §6.1).
     pub(crate) named: bool,
 }
 
@@ -53,7 +54,7 @@ pub(crate) static LABELS: [Labels; 44] = [
     yes("app%09in%0A(x)"),
     yes("n%3E4"),
     yes("n%3C4"),
-    // Its value must be a label's, too.
+    // Its value must be a label value too.
     no("n+%3E+-5"),
     yes("app%3Dx,n%3D5"),
     yes("app%3Dx,app!%3Dz,n"),

@@ -1,5 +1,5 @@
-//! The differential suite: what is sent both ways, what is expected, and how it is compared. Used against the simulator by
-//! `tests/differential.rs` and against a real kube-apiserver by `tests/real`.
+//! The differential suite: requests, expected servers, and the comparison. `tests/differential.rs`
+//! runs it against the simulator and `tests/real` against a real kube-apiserver.
 
 pub(crate) mod allowed;
 pub(crate) mod ask;

@@ -1,12 +1,13 @@
-//! The fixed core of the corpus: the tables of semantics.md §1.5 and §1.6 row by row with every value of every parameter, on a built-in and
-//! a custom collection; and every form, selector and path form once at least on each kind of collection.
+//! The fixed core of the corpus: the tables of docs/semantics.md §1.5 and §1.6 row by row with
+//! every value of every parameter, on a built-in and a custom collection; and every form, selector
+//! and path form at least once on each kind of collection.
 
 use super::ask::{Ask, Token, Verb, Version, WatchForm};
 use super::collections::{COLLECTIONS, Collection, at};
 use super::forms::{ACCEPTS, AGENTS, PACKINGS, PRETTIES, accept};
 use super::selectors::{FIELDS, LABELS};
 
-/// All of it.
+/// All rows.
 pub(crate) fn core() -> Vec<Ask> {
     let mut asks = Vec::new();
     for collection in PLAIN.map(at) {
@@ -180,7 +181,7 @@ fn gets(asks: &mut Vec<Ask>) {
     }
 }
 
-/// §8, §9: each Accept with each verb on each kind of collection, empty ones among them.
+/// §8, §9: each Accept header with each verb on each kind of collection, empty ones included.
 fn forms(asks: &mut Vec<Ask>) {
     let watch = Verb::Watch(WatchForm::Parameter("1"));
     for path in FORMED {
@@ -219,7 +220,7 @@ fn forms(asks: &mut Vec<Ask>) {
     }
 }
 
-/// §8.7: just beyond the size from which on an answer is compressed, just below it, and far below.
+/// §8.7: sizes just over the threshold of compression, just below it, and far below.
 const PACKED: [&str; 3] = [
     "/api/v1/namespaces/long/configmaps",
     "/api/v1/namespaces/short/configmaps",
@@ -236,7 +237,7 @@ const FORMED: [&str; 7] = [
     "/apis/example.com/v1/trinkets",
 ];
 
-/// §7, on lists and, where they are understood, on watches.
+/// §7, on lists and, where they are accepted, on watches.
 fn selectors(asks: &mut Vec<Ask>) {
     for collection in &COLLECTIONS {
         let fields = FIELDS.iter().filter(|_| PLAIN.contains(&collection.path));
@@ -268,7 +269,7 @@ fn selectors(asks: &mut Vec<Ask>) {
     }
 }
 
-/// Ways to write the same.
+/// Equivalent spellings of one request.
 fn shapes(asks: &mut Vec<Ask>) {
     for collection in &COLLECTIONS {
         let ask = Ask::new(Verb::List, collection, Version::Zero);
@@ -280,7 +281,7 @@ fn shapes(asks: &mut Vec<Ask>) {
     }
 }
 
-/// Parameters without effect (§1.2): unknown, repeated, badly written.
+/// Parameters without effect (§1.2): unknown, repeated, malformed.
 pub(crate) const IDLE: [&str; 9] = [
     "timeout=10s",
     "timeout=1m30s",

@@ -1,5 +1,6 @@
-//! A small HTTP client that hides nothing: the very bytes of path and headers go out, and what comes back is kept with how it
-//! ended. One connection is used again and again, as most clients do; HTTP/1.1, where every difference in framing would show.
+//! A small HTTP client without abstractions: it sends the exact bytes of path and headers, and
+//! returns the response with the way it ended. One connection is reused, as by most clients;
+//! HTTP/1.1, where every difference in framing shows.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-/// Where requests go.
+/// An address with its TLS and token.
 #[derive(Clone)]
 pub(crate) struct Endpoint {
     address: SocketAddr,
@@ -26,17 +27,17 @@ pub(crate) struct Endpoint {
 }
 
 impl Endpoint {
-    /// Plain HTTP, as whoever the other side takes us for.
+    /// Plain HTTP, without a credential.
     pub(crate) fn plain(address: SocketAddr) -> Self {
         Self { address, tls: None, token: String::new() }
     }
 
-    /// TLS with a certificate of this CA, as the holder of a token.
+    /// TLS with a certificate of this CA, and a token.
     pub(crate) fn tls(address: SocketAddr, ca_pem: &str, token: &str) -> Self {
         Self::tls_with(address, ca_pem, None, token)
     }
 
-    /// The same with a client's own certificate and key, PEM.
+    /// TLS with a client certificate and key too, PEM.
     pub(crate) fn tls_with(
         address: SocketAddr,
         ca_pem: &str,
@@ -63,17 +64,18 @@ impl Endpoint {
         Self { address, tls: Some(Arc::new(config).into()), token: token.to_owned() }
     }
 
-    /// A connection that is opened when it is needed.
+    /// Returns a connection that opens with its first request.
     pub(crate) fn connection(&self) -> Connection {
         Connection { endpoint: self.clone(), sender: None }
     }
 
-    /// One request on a connection of its own.
+    /// Sends one request on a connection of its own.
     pub(crate) async fn ask(&self, call: &Call) -> Answer {
         self.connection().ask(call).await
     }
 
-    /// The response with its body still to come, on a connection of its own; `None` if there is no way.
+    /// Returns the response before its body is read, on a connection of its own; `None` if no
+    /// connection opens.
     pub(crate) async fn open(&self, call: &Call) -> Option<Response<Incoming>> {
         let mut sender = self.connect().await?;
         tokio::time::timeout(PATIENCE, sender.send_request(self.request(call))).await.ok()?.ok()
@@ -154,25 +156,25 @@ impl std::fmt::Display for Call {
     }
 }
 
-/// A whole answer.
+/// A whole response.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
     /// Sorted by name.
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: Bytes,
-    /// How it ended, if not well.
+    /// How it ended, if not cleanly.
     pub(crate) broken: Option<&'static str>,
 }
 
 impl Answer {
-    /// The value of a header; empty if there is none.
+    /// Returns the value of a header; empty if there is none.
     pub(crate) fn header(&self, name: &str) -> &str {
         let found = self.headers.iter().find(|(known, _)| known == name);
         found.map_or("", |(_, value)| value)
     }
 
-    /// How Weir says that it answered.
+    /// Returns Weir's `X-Weir-Cache`.
     pub(crate) fn cache(&self) -> &str {
         self.header("x-weir-cache")
     }
@@ -186,14 +188,14 @@ impl Answer {
     }
 }
 
-/// See the module.
+/// A connection that is opened with the first request and reused.
 pub(crate) struct Connection {
     endpoint: Endpoint,
     sender: Option<SendRequest<Full<Bytes>>>,
 }
 
 impl Connection {
-    /// Sends a request and reads all that comes.
+    /// Sends a request and reads the whole response.
     pub(crate) async fn ask(&mut self, call: &Call) -> Answer {
         let asked = tokio::time::timeout(PATIENCE, self.try_ask(call)).await;
         if !matches!(asked, Ok(Answer { broken: None, .. })) {
@@ -219,7 +221,7 @@ impl Connection {
                 }
                 return whole(response).await;
             }
-            // It may have been closed after its last answer.
+            // The server may have closed it after its last response.
             self.sender = None;
         }
         Answer::broken("no answer")
@@ -243,13 +245,14 @@ async fn whole(response: Response<Incoming>) -> Answer {
     answer
 }
 
-/// What the server says after a 101, to the end. Its WebSocket frames are not masked, so that they can be compared as they come.
+/// Returns all bytes after a 101 until the end. The server's WebSocket frames are not masked, so
+/// they can be compared as they are.
 async fn upgraded(response: Response<Incoming>) -> Answer {
     let mut answer = head(&response);
     let Ok(io) = hyper::upgrade::on(response).await else { return Answer::broken("no upgrade") };
     let mut bytes = Vec::new();
     let read = TokioIo::new(io).read_to_end(&mut bytes).await;
-    // Who closes the connection under the last frame makes no difference.
+    // It does not matter which side closes the connection after the last frame.
     drop(read);
     answer.body = bytes.into();
     answer
@@ -266,6 +269,6 @@ fn head(response: &Response<Incoming>) -> Answer {
     Answer { status: response.status().as_u16(), headers, ..Answer::default() }
 }
 
-/// Longer than anything here takes on a busy machine.
+/// Longer than any step takes on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 const STALE_TRIES: u32 = 3;

@@ -1,5 +1,5 @@
-//! Whoever may read `configmaps/x` never gets `secrets/x`, however the path is written: no answer holds the canary of the Secrets, and each
-//! is what the upstream itself says.
+//! A user who may read `configmaps/x` never gets `secrets/x`, in any spelling of the path: no
+//! response contains the canary of the Secrets, and each equals the upstream's own.
 
 use std::time::Duration;
 
@@ -11,12 +11,12 @@ use super::world::World;
 use crate::suite::allowed::{compared, same_but_for_progress};
 use crate::suite::wire::{Answer, Call};
 
-/// Sends them all in the name of everybody who may read no Secret.
+/// Sends all paths as each user who may read no Secret.
 pub(crate) async fn paths(world: &World) {
     paths_of(world, &WHO).await;
 }
 
-/// In the name of these.
+/// Sends all paths as these users.
 pub(crate) async fn paths_of(world: &World, who: &[&str]) {
     let canary = Canary::new(&world.tokens.canary);
     let all = users(&world.pki, &world.tokens);
@@ -30,7 +30,7 @@ pub(crate) async fn paths_of(world: &World, who: &[&str]) {
     reaches(world, &canary).await;
 }
 
-/// One user's.
+/// Sends all paths as one user.
 async fn wrongs(world: &World, user: &User, canary: &Canary) -> Vec<String> {
     let mut wrong = Vec::new();
     let sides = world.sides(user);
@@ -60,7 +60,7 @@ async fn wrongs(world: &World, user: &User, canary: &Canary) -> Vec<String> {
     wrong
 }
 
-/// The canary would be seen if it were told.
+/// Checks that the canary would be found in a response.
 async fn reaches(world: &World, canary: &Canary) {
     let all = users(&world.pki, &world.tokens);
     let reader: &User = all.iter().find(|user| user.secrets && user.name == "sven").unwrap();
@@ -75,7 +75,7 @@ async fn reaches(world: &World, canary: &Canary) {
     }
 }
 
-/// What no answer may hold: the value, and its form in JSON.
+/// Texts that no response may contain: the value, and its form in JSON.
 struct Canary([String; 2]);
 
 impl Canary {
@@ -104,7 +104,7 @@ fn calls() -> Vec<Call> {
             } else {
                 format!("{path}{separator}{query}")
             };
-            // What cannot be written in a request line at all is nobody's confusion.
+            // A path that no request line can contain cannot confuse a server.
             if path.parse::<http::Uri>().is_ok() {
                 calls.push(Call::get(path));
             }
@@ -136,7 +136,7 @@ fn calls() -> Vec<Call> {
     calls
 }
 
-/// One of each kind of right.
+/// One user of each kind of permission.
 const WHO: [&str; 8] = [
     "tom",
     "nina",

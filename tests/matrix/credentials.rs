@@ -1,4 +1,4 @@
-//! The certificates of a world: its CAs, those of its clients, and Weir's own.
+//! The certificates of a test world: its CAs, those of its clients, and Weir's own.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -32,7 +32,7 @@ impl Authority {
         self.0.pem()
     }
 
-    /// A client's, for so long from now.
+    /// Issues a client certificate that is valid for `lifetime` from now.
     pub(crate) fn client(&self, name: &str, group: &str, good: Duration) -> Certificate {
         let mut params = client(name, group);
         params.not_before = (SystemTime::now() - Duration::from_secs(60)).into();
@@ -40,7 +40,7 @@ impl Authority {
         self.sign(params)
     }
 
-    /// A client's, whose time is over.
+    /// Issues a client certificate that has expired.
     pub(crate) fn expired(&self, name: &str, group: &str) -> Certificate {
         let mut params = client(name, group);
         params.not_before = rcgen::date_time_ymd(2000, 1, 1);
@@ -72,15 +72,15 @@ fn client(name: &str, group: &str) -> CertificateParams {
 
 /// All CAs, and a directory with the files that Weir and the upstream read.
 pub(crate) struct Pki {
-    /// Of users.
+    /// The CA of users.
     pub(crate) clients: Authority,
-    /// Of front proxies; the upstream believes those named [`PROXY`].
+    /// The CA of front proxies; the upstream trusts those named [`PROXY`].
     pub(crate) proxies: Authority,
-    /// Which nobody believes.
+    /// A CA that no server trusts.
     pub(crate) others: Authority,
-    /// Of Weir's listener.
+    /// The CA of Weir's listener.
     pub(crate) weir: Authority,
-    /// All private keys but the CAs', PEM; nothing may ever tell them.
+    /// All private keys but the CAs', PEM; no output may contain one.
     keys: Mutex<Vec<String>>,
     dir: TempDir,
 }
@@ -107,29 +107,29 @@ impl Pki {
         pki
     }
 
-    /// That of a user of the cluster, for so long from now.
+    /// Issues a certificate of a user of the cluster, valid for `lifetime` from now.
     pub(crate) fn client(&self, name: &str, group: &str, good: Duration) -> Certificate {
         let certificate = self.clients.client(name, group, good);
         self.remember(&certificate);
         certificate
     }
 
-    /// Nothing may tell its key.
+    /// Adds the key to the secrets that no output may contain.
     pub(crate) fn remember(&self, certificate: &Certificate) {
         self.keys.lock().push(certificate.key.clone());
     }
 
-    /// All private keys so far.
+    /// Returns all private keys so far.
     pub(crate) fn keys(&self) -> Vec<String> {
         self.keys.lock().clone()
     }
 
-    /// The path of a file.
+    /// Returns the path of a file.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    /// Puts a file beside the others.
+    /// Writes a file beside the others.
     pub(crate) fn write(&self, name: &str, text: &str) -> PathBuf {
         let path = self.path(name);
         std::fs::write(&path, text).unwrap();

@@ -1,4 +1,4 @@
-//! What is there, and who may what: objects with a canary in every Secret, roles and bindings.
+//! The objects and the grants: objects with a canary in every Secret, roles and bindings.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use super::users::WEIR;
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 
-/// Everything by the path of its collection, in the order of creation.
+/// All objects by the path of their collection, in the order of creation.
 pub(crate) fn objects(canary: &str, impersonate: bool) -> Vec<(String, Value)> {
     let mut all =
         vec![("/apis/apiextensions.k8s.io/v1/customresourcedefinitions".to_owned(), widgets())];
@@ -82,7 +82,7 @@ fn grants(impersonate: bool) -> Vec<(String, Value)> {
     all.extend(role("", "subresources", subresources, &[user("sue")]));
     let paths = json!([{"verbs": ["get"], "nonResourceURLs": ["/nope", "/logs/*"]}]);
     all.extend(role("", "paths", paths, &[user("nora")]));
-    // All that is, but no Secret: `*` does not go with an exception.
+    // Every resource but Secrets, by name: `*` allows no exception.
     let gets = json!([rule(
         &["get"],
         "*",
@@ -103,13 +103,13 @@ fn grants(impersonate: bool) -> Vec<(String, Value)> {
         &[user("ida")],
     ));
     all.extend(role("", "odd", json!([rule(&["list"], "", &["pods"])]), &[user("<&>\"")]));
-    // The binding of a role that is not there: the 403 says so.
+    // A binding of a role that does not exist, which the 403 mentions.
     let gone = role("", "gone", json!([]), &[user("mia")]);
     all.extend(gone.into_iter().skip(1));
     all
 }
 
-/// What Weir itself needs, and no more: what it keeps, reviews, and whose certificates are believed.
+/// Exactly the rights that Weir needs: resources to cache, reviews, and the cluster's CAs.
 fn weir(impersonate: bool) -> Value {
     let rule = |verbs: &[&str], group: &str, resources: &[&str]| json!({"verbs": verbs, "apiGroups": [group], "resources": resources});
     let read = ["list", "watch"];
@@ -125,7 +125,7 @@ fn weir(impersonate: bool) -> Value {
         rule(&read, RBAC, &["roles", "rolebindings", "clusterroles", "clusterrolebindings"]),
     ]);
     if impersonate {
-        // That of every certificate, and the one that the front proxy tells.
+        // The extra field of every certificate, and the one that the front proxy sends.
         let extras = ["userextras/authentication.kubernetes.io/credential-id", "userextras/a/b"];
         let more = [
             rule(&["impersonate"], "", &["users", "groups"]),
@@ -136,7 +136,7 @@ fn weir(impersonate: bool) -> Value {
     rules
 }
 
-/// A role and its binding, in a namespace or without.
+/// A role and its binding, in a namespace or for the cluster.
 pub(crate) fn role(
     namespace: &str,
     name: &str,

@@ -1,4 +1,4 @@
-//! What each of them asks for: verbs, resources and encodings, and what is no resource.
+//! The requests of each user: verbs, resources and encodings, and non-resource paths.
 
 use http::Method;
 use serde_json::json;
@@ -35,12 +35,12 @@ const RESOURCES: [Resource; 7] = [
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 const TABLE: &str = "application/json;as=Table;g=meta.k8s.io;v=v1,application/json";
 
-/// All of them, with who must answer somebody who may ask so.
+/// All requests, with the server that must answer an allowed user.
 pub(crate) fn cases(traits: Traits) -> Vec<Case> {
     let mut cases = Vec::new();
     for resource in &RESOURCES {
         for (accept, form) in [("", ""), (PROTOBUF, ""), ("application/json", AS), (PROTOBUF, AS)] {
-            // Who takes only protobuf gets none of a custom resource; only its metadata has that form.
+            // A custom resource has no protobuf form; only its metadata has.
             if accept == PROTOBUF && resource.custom {
                 continue;
             }
@@ -99,7 +99,7 @@ fn reads(resource: &Resource, accept: &str, form: &str, traits: Traits) -> Vec<C
     cases
 }
 
-/// What is forwarded, once each.
+/// The forwarded requests, once each.
 fn others(resource: &Resource) -> Vec<Case> {
     let (collection, name) = (resource.collection(), resource.name);
     let table = Call::get(format!("{collection}?resourceVersion=0")).header("accept", TABLE);
@@ -116,7 +116,7 @@ fn others(resource: &Resource) -> Vec<Case> {
         Call::get(format!("{collection}?limit=1")),
         Call::get(format!("{collection}?resourceVersion=0&labelSelector=app%3Dx")),
     ];
-    // A pod says when it will be gone.
+    // The response to the deletion of a pod contains the time of its end.
     if resource.plural == "pods" {
         calls.remove(3);
     }
@@ -136,13 +136,13 @@ impl Resource {
         }
     }
 
-    /// A subresource, or what is none.
+    /// A subresource, existing or not.
     fn other(&self) -> &str {
         if self.subresource.is_empty() { "status" } else { self.subresource }
     }
 }
 
-/// Discovery, documents, and paths that are there or not; questions about oneself.
+/// Discovery, documents, paths that exist and paths that do not, and reviews of the user itself.
 fn paths() -> Vec<Case> {
     const AGGREGATED: &str =
         "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json";

@@ -1,5 +1,6 @@
-//! Who loses a right loses it here, too: to get, to list, and to an open watch; each within the time that SECURITY.md says ("How long what was lost
-//! still works"), counted from when the upstream itself refuses. And who is given one has it.
+//! A user who loses a right loses it at Weir too, for get, for list, and for an open watch, within
+//! the times in SECURITY.md ("Revocation latency"), counted from the upstream's own refusal. A new
+//! right takes effect too.
 
 use std::time::{Duration, Instant};
 
@@ -19,7 +20,7 @@ const LIST: &str = "/api/v1/namespaces/a/configmaps?resourceVersion=0";
 const WATCH: &str = "/api/v1/namespaces/a/configmaps?resourceVersion=0&watch=1";
 const BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/namespaces/a/rolebindings";
 
-/// A binding goes: 403.
+/// A binding is deleted: 403.
 pub(crate) async fn revoked_binding(world: &World) {
     let admin = world.admin();
     bind(&admin, "User", "rita").await;
@@ -34,7 +35,8 @@ pub(crate) async fn revoked_binding(world: &World) {
     held.lost(403, "a revoked binding", bounds).await;
 }
 
-/// A binding comes: what was refused is allowed, once the denial is no longer believed; by roles kept here, with the event.
+/// A binding is created: the request is allowed once the cached denial has expired, and with
+/// `authorization.rbac` with the event.
 pub(crate) async fn given_binding(world: &World) {
     let user = holder("otto", world.tokens.of("otto"));
     let (mut through, mut direct) =
@@ -49,7 +51,7 @@ pub(crate) async fn given_binding(world: &World) {
     within("a right given is seen", given.elapsed(), belief + SLACK);
 }
 
-/// A service account goes: 401.
+/// A service account is deleted: 401.
 pub(crate) async fn deleted_service_account(world: &World) {
     let admin = world.admin();
     let accounts = "/api/v1/namespaces/a/serviceaccounts";
@@ -61,7 +63,7 @@ pub(crate) async fn deleted_service_account(world: &World) {
     held.lost(401, "a deleted service account", Bounds::with_belief(world.setting)).await;
 }
 
-/// A certificate's time is over, while its connections stay: 401.
+/// A certificate expires while its connections stay open: 401.
 pub(crate) async fn expired_certificate(world: &World) {
     let certificate = world.pki.client("carl", "devs", CERTIFICATE_LIFE);
     let user = User { certificate: Some(certificate), ..holder("carl", String::new()) };
@@ -69,22 +71,23 @@ pub(crate) async fn expired_certificate(world: &World) {
     Held::all(world, &user).await.lost(401, "an expired certificate", bounds).await;
 }
 
-/// How long what was lost may still work.
+/// How long a revoked right may still work.
 #[derive(Clone, Copy)]
 struct Bounds {
-    /// A get and a list from the cache.
+    /// For a get and a list from the cache.
     read: Duration,
-    /// An open watch.
+    /// For an open watch.
     watch: Duration,
 }
 
 impl Bounds {
-    /// Where Weir believes what it was told. A watch is looked at each `watchRecheck`, the first time after up to half of it more.
+    /// Where Weir caches decisions. A watch is re-authorized every `watchRecheck`, the first time
+    /// after up to half an interval more.
     fn with_belief(Setting { belief, recheck, .. }: Setting) -> Self {
         Self { read: belief + SLACK, watch: recheck.mul_f64(1.5) + belief + SLACK }
     }
 
-    /// Where an event tells it.
+    /// Where a watch event revokes the right.
     fn without_belief(Setting { recheck, .. }: Setting) -> Self {
         Self { read: SLACK, watch: recheck.mul_f64(1.5) + SLACK }
     }
@@ -99,7 +102,7 @@ fn holder(name: &'static str, token: String) -> User {
     User { name, certificate, token, headers: Vec::new(), hits: true, secrets: false }
 }
 
-/// Three ways to read, on connections that stay open; the watch as the task that ends with it.
+/// Three ways to read, on connections that stay open; the watch is the task that ends with it.
 struct Held {
     connection: Connection,
     watch: tokio::task::JoinHandle<Instant>,
@@ -107,7 +110,7 @@ struct Held {
 }
 
 impl Held {
-    /// Waits until all three are allowed, and come from the cache.
+    /// Waits until all three are allowed and come from the cache.
     async fn all(world: &World, user: &User) -> Self {
         let (through, direct) = (world.through.of(user), world.direct.of(user));
         let mut connection = through.connection();
@@ -186,7 +189,8 @@ async fn delete(admin: &Endpoint, path: &str) {
 
 /// Long enough to read with it first.
 const CERTIFICATE_LIFE: Duration = Duration::from_secs(20);
-/// What a busy machine adds to each; less than the settings' defaults, so that one which does not count would show.
+/// The delay that a busy machine adds to each time; less than the default settings, so that a
+/// setting without effect shows.
 const SLACK: Duration = Duration::from_secs(7);
-/// Generous: what is documented is much less.
+/// A generous bound; the documented times are much shorter.
 const DEADLINE: Duration = Duration::from_secs(60);

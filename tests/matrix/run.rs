@@ -1,4 +1,4 @@
-//! Sends every request in everybody's name both ways.
+//! Sends every request of every user both ways.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use super::world::World;
 use crate::suite::expected::Expect;
 use crate::suite::run::{Case, HIT, run_by};
 
-/// Compares everything, or of the requests one in so many, each user beginning with another.
+/// Compares all requests, or one of every `stride`, where each user starts at another one.
 pub(crate) async fn matrix(world: &World, one_in: usize) {
     let (mut wrong, mut seen) = (Vec::new(), BTreeMap::<(u16, String), usize>::new());
     let everybody = users(&world.pki, &world.tokens);
@@ -45,7 +45,7 @@ pub(crate) async fn matrix(world: &World, one_in: usize) {
     }
     let shown: Vec<_> = wrong.iter().take(SHOWN_MAX).map(String::as_str).collect();
     assert!(wrong.is_empty(), "{} wrong\n{}", wrong.len(), shown.join("\n"));
-    // It reaches what it is meant to reach.
+    // The run reaches the cases that it is made for.
     for (status, hit) in [(200, true), (200, false), (401, false), (403, false), (404, false)] {
         let fits = |(known, from): &(u16, String)| *known == status && (from == HIT) == hit;
         let count: usize = seen.iter().filter(|(key, _)| fits(key)).map(|(_, count)| count).sum();
@@ -67,7 +67,7 @@ fn cases_of(world: &World, user: &User) -> Vec<Case> {
     cases
 }
 
-/// Who shows only what is wrong.
+/// Users who present only wrong credentials.
 const NOBODY: [&str; 6] = [
     "expired certificate",
     "expired masters certificate",
@@ -77,8 +77,9 @@ const NOBODY: [&str; 6] = [
     "front proxy, silent",
 ];
 
-/// Users whose requests are under way together: those who may watch wait for their watches to end.
+/// Users whose requests run at the same time: watches take time to end.
 const AT_ONCE: usize = 8;
-/// Each user's, for watches and for all else. Each has two connections, whose handshakes cost more here than anything else.
+/// Requests of one user at the same time, for watches and for all others. Each user has two
+/// connections, because handshakes cost more than anything else here.
 const WORKERS: [usize; 2] = [20, 4];
 const SHOWN_MAX: usize = 40;

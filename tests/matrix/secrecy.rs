@@ -1,4 +1,5 @@
-//! Nothing secret is told: not in a log at any level or whatever else Weir writes, not in metrics, not in audit events, not in errors.
+//! No output contains a secret: no log line at any level, no other output of Weir, no metric, audit
+//! event or error.
 
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD, URL_SAFE_NO_PAD};
@@ -9,7 +10,7 @@ use super::users::{HOLDERS, WEIR, users};
 use super::world::World;
 use crate::suite::wire::Call;
 
-/// Looks through all that a Weir has told; a matrix has been run with its log at `trace`.
+/// Searches all output of a Weir that ran a matrix with its log at `trace`.
 pub(crate) async fn nothing_is_told(world: &World) {
     let errors = errors(world).await;
     let (log, audit) = (world.weir.log(), world.audit());
@@ -24,7 +25,7 @@ pub(crate) async fn nothing_is_told(world: &World) {
             assert!(line.is_none(), "{what} is told in {place}: {}", line.unwrap_or_default());
         }
     }
-    // There was something to look through.
+    // The search covered some output.
     assert!(log.lines().count() > 100, "the log is nearly empty");
     assert!(log.contains("TRACE"), "the log is not at its lowest level");
     assert!(
@@ -39,7 +40,8 @@ pub(crate) async fn nothing_is_told(world: &World) {
     }
 }
 
-/// What everybody is told who asks for what is wrong: the upstream's words and Weir's own, with their headers.
+/// The responses to wrong credentials and bad requests, the upstream's and Weir's own, with their
+/// headers.
 async fn errors(world: &World) -> String {
     let get = |path: &str| Call::get(path);
     let calls = [
@@ -47,7 +49,7 @@ async fn errors(world: &World) -> String {
         get("/api/v1/namespaces/a/configmaps?limit=x&resourceVersion=0"),
         get("/api/v1/namespaces/a/configmaps/x?resourceVersion=0").header("accept", "text/x"),
         get("/apis/nope.com/v1/things"),
-        // Weir's own words.
+        // Weir's own responses.
         get("/api/v1/namespaces/a/pods").header("connection", "close, x-remote-user"),
         get("/api/v1/namespaces/a/pods").header("connection", "close, authorization"),
         get("/api/v1/namespaces/a/pods").header("connection", "close, cookie"),
@@ -71,11 +73,11 @@ async fn errors(world: &World) -> String {
     told
 }
 
-/// Every text that is a secret, in every form in which it is sent or kept.
+/// Every secret text, in every form in which it is sent or stored.
 fn secrets(world: &World) -> Vec<(&'static str, String)> {
     let tokens = &world.tokens;
     let mut secrets = vec![
-        // It is in every token, cookie and Secret.
+        // The marker in every token, cookie and Secret.
         ("a token, a cookie or a secret", tokens.canary.clone()),
         ("a service account's token", tokens.robot.clone()),
         ("Weir's own token", tokens.of(WEIR)),
@@ -90,7 +92,7 @@ fn secrets(world: &World) -> Vec<(&'static str, String)> {
             [STANDARD, STANDARD_NO_PAD, URL_SAFE_NO_PAD].map(|code| (what, code.encode(&text))),
         );
     }
-    // A token in parts is no less one: its last is the signature.
+    // A part of a token is secret too: the last part is the signature.
     let signature = tokens.robot.rsplit('.').next().unwrap_or_default();
     assert!(signature.len() > 20, "the token has a signature");
     secrets.push(("a signature", signature.to_owned()));
@@ -105,5 +107,5 @@ fn secrets(world: &World) -> Vec<(&'static str, String)> {
     secrets
 }
 
-/// The last line of a key may be so short that it stands elsewhere by chance.
+/// The last line of a key may be short enough to appear elsewhere by chance.
 const KEY_LINE: usize = 16;

@@ -1,5 +1,6 @@
-//! The matrix of users, verbs, resources and encodings: Weir allows exactly what the upstream allows, with the same bodies. Used against the
-//! simulator by `tests/matrix.rs` and against a real kube-apiserver by `tests/real`.
+//! The matrix of users, verbs, resources and encodings: Weir allows exactly the requests that the
+//! upstream allows, with the same bodies. `tests/matrix.rs` runs it against the simulator and
+//! `tests/real` against a real kube-apiserver.
 
 pub(crate) mod confusion;
 pub(crate) mod credentials;

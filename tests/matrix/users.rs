@@ -1,19 +1,20 @@
-//! Who comes: every way to show who one is, right, wrong and mixed, and every way to have a right or to lack it.
+//! The users: every kind of credential, valid, invalid and combined, and every way to have a right
+//! or to lack it.
 
 use super::credentials::{Certificate, LONG, PROXY, Pki};
 
-/// Somebody with what is shown of it.
+/// A user with its credentials.
 #[derive(Clone)]
 pub(crate) struct User {
-    /// For messages.
+    /// The name in messages.
     pub(crate) name: &'static str,
     pub(crate) certificate: Option<Certificate>,
-    /// Empty for none.
+    /// The token; empty for none.
     pub(crate) token: String,
     pub(crate) headers: Vec<(&'static str, String)>,
-    /// Whether the cache must answer what it can and the user may.
+    /// Whether the cache must answer the allowed requests that it can answer.
     pub(crate) hits: bool,
-    /// Whether some Secret may be read.
+    /// Whether the user may read some Secret.
     pub(crate) secrets: bool,
 }
 
@@ -37,31 +38,31 @@ pub(crate) const HOLDERS: [(&str, &str); 16] = [
     ("<&>\"", ""),
 ];
 
-/// Who comes in another way, or not in the matrix.
+/// Users with other credentials, or outside the matrix.
 const APART: [&str; 4] = [ADMIN, WEIR, "sven", "otto"];
-/// Who may everything.
+/// The user with all rights.
 pub(crate) const ADMIN: &str = "admin";
 /// Weir's own identity.
 pub(crate) const WEIR: &str = "weir";
 
-/// The tokens of this run. Each has a text that stands nowhere else.
+/// The tokens of this run. Each contains a text that appears nowhere else.
 #[derive(Clone)]
 pub(crate) struct Tokens {
-    /// In every secret text of this run.
+    /// The marker in every secret text of this run.
     pub(crate) canary: String,
-    /// That of the service account `a/robot`.
+    /// The token of the service account `a/robot`.
     pub(crate) robot: String,
 }
 
 impl Tokens {
-    /// The static token of a user.
+    /// Returns the static token of a user.
     pub(crate) fn of(&self, name: &str) -> String {
         let number = HOLDERS.iter().position(|(known, _)| *known == name).unwrap();
         format!("t{number}-{}", self.canary)
     }
 }
 
-/// All of them.
+/// All users.
 pub(crate) fn users(pki: &Pki, tokens: &Tokens) -> Vec<User> {
     let nobody = User {
         name: "nobody",
@@ -94,7 +95,7 @@ pub(crate) fn users(pki: &Pki, tokens: &Tokens) -> Vec<User> {
     let wrong = || format!("wrong-{}", tokens.canary);
     let remote = [("x-remote-user", ADMIN), ("x-remote-group", "system:masters")];
     let as_tom = [("impersonate-user", "tom")];
-    // What else a client may send that is nobody's business.
+    // Further headers that clients may send, and that must have no effect.
     let (cookie, basic) =
         (format!("session={}", tokens.canary), format!("Basic {}", tokens.canary));
     let told = [remote[0], remote[1], ("cookie", &cookie), ("proxy-authorization", &basic)];

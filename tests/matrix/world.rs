@@ -1,4 +1,5 @@
-//! One upstream with a Weir in gateway mode before it: who may what is set up, and both can be asked in anybody's name.
+//! One upstream with a gateway in front of it: objects and grants are created, and every user can
+//! send requests to both.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -17,21 +18,21 @@ use crate::suite::run::{HIT, Sides};
 use crate::suite::wire::{Call, Endpoint, PATIENCE};
 use crate::support::{Weir, free_port};
 
-/// Where a side listens, and whose certificate it shows.
+/// The address of a server, and the CA of its certificate.
 #[derive(Clone)]
 pub(crate) struct Side {
     pub(crate) address: SocketAddr,
     pub(crate) ca: String,
 }
 
-/// How Weir forwards the requests of certificates' users.
+/// How Weir forwards the requests of users of certificates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Carry {
     FrontProxy,
     Impersonation,
 }
 
-/// What of Weir is set, besides what every world sets.
+/// The settings of Weir that differ between worlds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setting {
     pub(crate) carry: Carry,
@@ -46,13 +47,13 @@ pub(crate) struct Setting {
 }
 
 impl Setting {
-    /// Whether roles are kept here.
+    /// Whether `authorization.rbac` is on.
     pub(crate) fn rbac(&self) -> bool {
         self.authorization.contains("rbac")
     }
 }
 
-/// See the module.
+/// The upstream and the gateway.
 pub(crate) struct World {
     pub(crate) direct: Side,
     pub(crate) through: Side,
@@ -63,18 +64,19 @@ pub(crate) struct World {
     pub(crate) traits: Traits,
 }
 
-/// What upstreams differ in.
+/// Differences between upstreams.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Traits {
-    /// Whether its cache pages, and watches one name in all namespaces: since 1.34 (`ListFromCacheSnapshot`). What an older one has its own way
-    /// for, Weir forwards.
+    /// Whether its cache serves pages, and watches of one name in all namespaces: since 1.34
+    /// (`ListFromCacheSnapshot`). Weir forwards these requests to an older one.
     pub(crate) pages_cached: bool,
-    /// Whether it gives the user of a certificate the extra field `authentication.kubernetes.io/credential-id`: since 1.32. Weir tells it to every
-    /// upstream, and an older one repeats it to the user in a SelfSubjectReview, where it would have none of its own.
+    /// Whether it adds the extra field `authentication.kubernetes.io/credential-id` to users of
+    /// certificates: since 1.32. Weir sends it to every upstream, and an older one returns it in a
+    /// SelfSubjectReview, where it would have none of its own.
     pub(crate) credential_ids: bool,
 }
 
-/// What an upstream must be told before it starts: certificates and tokens.
+/// The certificates and tokens that an upstream needs at its start.
 pub(crate) struct Credentials {
     pub(crate) pki: Arc<Pki>,
     pub(crate) tokens: Tokens,
@@ -87,7 +89,7 @@ impl Credentials {
         Self { pki: Arc::new(Pki::new()), tokens }
     }
 
-    /// A file for `--token-auth-file`, after these lines.
+    /// Writes a file for `--token-auth-file` that starts with these lines.
     fn token_file(&self, lines: &str) -> PathBuf {
         let line = |(number, (name, group)): (usize, &(&str, &str))| {
             let quoted = name.replace('"', "\"\"");
@@ -97,7 +99,7 @@ impl Credentials {
         self.pki.write("tokens.csv", &format!("{lines}{text}"))
     }
 
-    /// Further arguments of a kube-apiserver, which knows the tokens of these lines, too.
+    /// Returns further arguments of a kube-apiserver that also accepts the tokens of these lines.
     pub(crate) fn arguments(&self, lines: &str) -> Vec<String> {
         let file = |flag: &str, path: PathBuf| format!("--{flag}={}", path.display());
         vec![
@@ -113,7 +115,7 @@ impl Credentials {
 }
 
 impl World {
-    /// Fills the upstream, starts a Weir before it, and waits until its caches are warm.
+    /// Fills the upstream, starts a Weir in front of it, and waits until its caches are warm.
     pub(crate) async fn start(credentials: Credentials, direct: Side, setting: Setting) -> Self {
         let Credentials { pki, mut tokens } = credentials;
         let admin = direct.as_token(&tokens.of(ADMIN));
@@ -140,24 +142,24 @@ impl World {
         world
     }
 
-    /// Both ways for one user.
+    /// Returns the connections of one user, to Weir and to the upstream.
     pub(crate) fn sides(&self, user: &User) -> Sides {
         Sides { direct: self.direct.of(user), through: self.through.of(user), moves: true }
     }
 
-    /// Everything, past Weir.
+    /// Returns a connection with all rights to the upstream.
     pub(crate) fn admin(&self) -> Endpoint {
         self.direct.as_token(&self.tokens.of(ADMIN))
     }
 
-    /// Where Weir writes its audit events.
+    /// Returns the path of Weir's audit log.
     pub(crate) fn audit(&self) -> String {
         std::fs::read_to_string(self.pki.path(AUDIT)).unwrap_or_default()
     }
 
     async fn warm(&self) {
         if self.setting.rbac() {
-            // Of roles and cluster roles, and of the bindings of both.
+            // Roles, cluster roles, and the bindings of both.
             let current = async || self.weir.metric("weir_rbac_current", &[]) >= 4.0;
             until("all roles and bindings are known", current).await;
         }
@@ -200,7 +202,7 @@ impl Side {
     }
 }
 
-/// A token of a service account.
+/// Requests a token of a service account.
 pub(crate) async fn mint(admin: &Endpoint, namespace: &str, name: &str) -> String {
     let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token");
     let asked =
@@ -209,7 +211,7 @@ pub(crate) async fn mint(admin: &Endpoint, namespace: &str, name: &str) -> Strin
     answer["status"]["token"].as_str().unwrap_or_else(|| panic!("no token: {answer}")).to_owned()
 }
 
-/// Waits for a condition.
+/// Waits until `condition` holds, at most [`PATIENCE`].
 pub(crate) async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
     let deadline = tokio::time::Instant::now() + PATIENCE;
     while !condition().await {
@@ -218,7 +220,7 @@ pub(crate) async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) 
     }
 }
 
-/// Waits until the upstream knows the roles; it learns of all of them in order.
+/// Waits until the upstream knows the roles; it learns them in order.
 async fn granted(direct: &Side, tokens: &Tokens) {
     let calls = [
         ("nina", "/api/v1/namespaces/a/configmaps/x"),
@@ -234,7 +236,7 @@ async fn granted(direct: &Side, tokens: &Tokens) {
     }
 }
 
-/// Weir's way to the upstream.
+/// Weir's kubeconfig for the upstream.
 fn kubeconfig(pki: &Pki, direct: &Side, token: &str) -> PathBuf {
     let ca = pki.write("upstream.crt", &direct.ca);
     let text = format!(
