@@ -1,14 +1,17 @@
-//! Who clients are, what they may do, and what is told of it (semantics.md §12; design, section 8).
+//! Authentication, authorization and audit of clients (`docs/semantics.md` §12).
 //!
-//! For the gateway mode alone: in sidecar mode every client acts with Weir's own identity, and nothing here is used.
+//! Only the gateway mode uses this module. In sidecar mode every client acts with Weir's own
+//! identity.
 //!
-//! Two questions, asked apart, since most requests need only the first half of the first. [`authenticator`] tells what a client *presents*
-//! (pure, no I/O: enough to forward its request in its own name) and, if something is to be answered from a cache, *who it is* (perhaps after
-//! a token review). [`authorizer`] tells whether that user *may*. What cannot be told here (the upstream does not answer a review, Weir
-//! lacks the right to ask for one) is no answer: the request is forwarded, and the upstream judges.
+//! Authentication and authorization are separate steps, because most requests need only the first
+//! part of the first. [`authenticator`] reads the *presented credential* (no I/O; enough to forward
+//! the request in the client's name). Only if the request is to be answered from a cache does it
+//! find the *identity*, which may need a token review. [`authorizer`] decides whether that user is
+//! *allowed*. If Weir cannot decide (the upstream does not answer a review, or Weir lacks the
+//! permission to send one), the request is forwarded, and the upstream decides.
 //!
-//! Invariants: a wrong credential is never anonymous; the identity of Weir itself never answers for a client; nothing here is ever logged
-//! that could be used as a credential.
+//! Invariants: an invalid credential never makes a request anonymous; Weir never answers a client
+//! with its own identity's rights; nothing that could be used as a credential is logged.
 
 pub mod access_review;
 pub mod attributes;
@@ -16,7 +19,6 @@ pub mod audit;
 pub mod authenticator;
 pub mod authorizer;
 pub mod bearer;
-pub mod cluster;
 pub mod decision;
 pub mod forbidden;
 pub mod metrics;
@@ -28,5 +30,6 @@ pub mod reauthorization;
 pub mod request_header;
 mod review_backoff;
 pub mod token_review;
+pub mod trust;
 pub mod user;
 pub mod x509;

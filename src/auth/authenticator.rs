@@ -1,9 +1,11 @@
-//! Who a client is (semantics.md §12.1).
+//! Authenticates clients (`docs/semantics.md` §12.1).
 //!
-//! As upstream, in this order: what a front proxy says, a client certificate, a bearer token, nothing. The first that knows a user is right. One
-//! that finds fault ends in 401 unless a later one knows a user: a wrong credential is never anonymous. So a good certificate wins over any token,
-//! and beside a bad one the token decides.
+//! The order is that of upstream: the headers of a front proxy, a client certificate, a bearer
+//! token, no credential. The first one that names a user counts. An invalid credential ends in
+//! status 401 unless a later one names a user; it never makes the request anonymous. So a valid
+//! certificate takes precedence over any token, and beside an invalid one the token decides.
 
+pub mod error;
 pub mod metrics;
 #[cfg(test)]
 mod tests;
@@ -15,63 +17,53 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use http::HeaderMap;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+pub use crate::auth::authenticator::error::{AuthSetupError, AuthenticationError};
 use crate::auth::authenticator::metrics::{AuthenticationMetrics, AuthenticationResult};
 use crate::auth::bearer::{Bearer, BearerToken};
-use crate::auth::cluster::{Certified, Follower, ProxyHeaders, Settings};
 use crate::auth::metrics::AuthMetrics;
 use crate::auth::peer::Peer;
 use crate::auth::token_review::{FlowKey, TokenReviews};
+use crate::auth::trust::{CertificateIdentity, ProxyHeaders, Reloader, TrustStore};
 use crate::auth::user::{Credential, Identity, User};
 use crate::auth::x509::handshake::Hints;
 use crate::config::{Anonymous, AuthenticationConfig};
 use crate::upstream::Upstream;
 
-/// See the module.
+/// Authenticates clients by certificate, front-proxy headers or token.
 #[derive(Debug)]
 pub struct Authenticator {
-    settings: Arc<Settings>,
+    trust: Arc<TrustStore>,
     anonymous: Anonymous,
     anonymous_user: Arc<User>,
     reviews: TokenReviews,
     metrics: AuthenticationMetrics,
-    /// Ends the task that follows the settings with the last clone.
-    _following: DropGuard,
+    /// Stops the task that reloads the settings when the authenticator is dropped.
+    _reloading: DropGuard,
 }
 
-/// What a request shows of who it is from, as far as that can be told without asking anybody.
+/// The credential of a request, verified as far as possible without I/O.
 #[derive(Clone, Debug)]
 pub enum PresentedCredential {
-    /// Nothing.
+    /// No credential.
     None,
-    /// A token, which nobody looked at yet.
+    /// A token that was not reviewed yet.
     Token(BearerToken),
-    /// A certificate's user, or the one that a front proxy names.
+    /// The user of a valid certificate, or the one that a front proxy names.
     User(Identity),
-    /// A certificate that is not valid, or a token that cannot be one, and nothing else: 401.
+    /// An invalid certificate or a malformed token, and no other credential: status 401.
     Invalid,
-    /// A token of which only the upstream can tell whose it is: forwarded as it came, with no credential of Weir's.
+    /// A token that only the upstream can read the same way as itself. The request is forwarded
+    /// unchanged, without Weir's own credential.
     Ambiguous,
-    /// A certificate of which nothing can be told, since the CA is not known yet: 503, and nothing is forwarded. Whoever else the request may
-    /// say that it is from, the certificate would come first.
+    /// A certificate that cannot be verified, since the CA is not known yet: status 503. The
+    /// request is not forwarded even if it has another credential, because the certificate would
+    /// take precedence.
     Unknown,
 }
 
-/// Why it is not told who a client is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum AuthenticationError {
-    /// The credential is wrong: 401.
-    #[error("the credential is wrong")]
-    Unauthorized,
-    /// It cannot be told here; the upstream will judge.
-    #[error("who it is cannot be told here")]
-    Unavailable,
-    /// Too many who are not known yet ask at once: 429.
-    #[error("too many tokens are being looked at")]
-    TooManyRequests,
-}
-
 impl Authenticator {
-    /// Reads what it needs; what must come from the upstream comes later, if need be. `stale_grace` is `staleDecisionGrace`.
+    /// Creates an authenticator and starts the task that reloads its settings. Settings that come
+    /// from the upstream are read by that task. `stale_grace` is `staleDecisionGrace`.
     #[expect(
         clippy::unused_async,
         reason = "the files may have to be read off the workers one day"
@@ -81,72 +73,75 @@ impl Authenticator {
         stale_grace: Duration,
         upstream: Upstream,
         metrics: &AuthMetrics,
-    ) -> Result<Arc<Self>, AuthError> {
+    ) -> Result<Arc<Self>, AuthSetupError> {
         let reviews = metrics.token_review.clone();
         let reviews = TokenReviews::new(config, stale_grace, upstream.clone(), reviews);
         let metrics = metrics.authentication.clone();
-        let settings = Arc::new(Settings::new(metrics.clone()));
-        let follower = Follower::new(config, Arc::clone(&settings), upstream)?;
+        let trust = Arc::new(TrustStore::new(metrics.clone()));
+        let reloader = Reloader::new(config, Arc::clone(&trust), upstream)?;
         let cancel = CancellationToken::new();
-        tokio::spawn(follower.run(cancel.clone()));
+        tokio::spawn(reloader.run(cancel.clone()));
         Ok(Arc::new(Self {
-            settings,
+            trust,
             anonymous: config.anonymous,
             anonymous_user: Arc::new(User::anonymous()),
             reviews,
             metrics,
-            _following: cancel.drop_guard(),
+            _reloading: cancel.drop_guard(),
         }))
     }
 
-    /// The names of the CAs whose certificates are good, for handshakes.
+    /// Returns the names of the accepted CAs, for TLS handshakes.
     pub fn hints(&self) -> Hints {
-        self.settings.hints().clone()
+        self.trust.hints().clone()
     }
 
-    /// The headers that only front proxies may send.
+    /// Returns the headers that only front proxies may send.
     pub fn proxy_headers(&self) -> ProxyHeaders {
-        self.settings.proxy_headers().clone()
+        self.trust.proxy_headers().clone()
     }
 
-    /// What a request shows. No I/O.
+    /// Returns the credential of a request. Does no I/O.
     pub fn presented_credential(&self, peer: &Peer, headers: &HeaderMap) -> PresentedCredential {
-        let by_token = |otherwise| match (BearerToken::from_headers(headers), otherwise) {
+        let token_or = |otherwise| match (BearerToken::from_headers(headers), otherwise) {
             (Bearer::Token(token), _) => PresentedCredential::Token(token),
             (Bearer::Malformed, _) => PresentedCredential::Invalid,
             (Bearer::Ambiguous, PresentedCredential::None) => PresentedCredential::Ambiguous,
-            // Beside a wrong certificate it may be no credential at all, and be taken for nobody's upstream, where the certificate is not seen.
+            // Beside an invalid certificate an ambiguous token is not forwarded: upstream may read
+            // it as no credential, and would then treat the request as anonymous, because it does
+            // not see the certificate.
             (Bearer::Ambiguous | Bearer::None, otherwise) => otherwise,
         };
-        let trust = self.settings.load();
+        let trust = self.trust.load();
         let Some(verdict) = peer.verdict(&trust, seconds_since_1970()) else {
-            return by_token(PresentedCredential::None);
+            return token_or(PresentedCredential::None);
         };
         if let Some(front_proxy) = &verdict.front_proxy {
-            match front_proxy.rights.names.user(headers) {
+            match front_proxy.rules.names.user(headers) {
                 Ok(Some(user)) => {
-                    let user = Arc::new(user);
-                    return presented(user, Credential::FrontProxy, front_proxy.ends);
+                    let (user, until) = (Arc::new(user), front_proxy.trusted_until);
+                    return user_credential(user, Credential::FrontProxy, until);
                 }
                 Ok(None) => {}
-                // Upstream would know somebody by it whom nobody can name here.
+                // Upstream would accept a user whose name Weir cannot represent.
                 Err(error) => {
-                    tracing::debug!(%error, "a front proxy's request is refused");
+                    tracing::debug!(%error, "refused a request of a front proxy");
                     return PresentedCredential::Invalid;
                 }
             }
         }
-        match &verdict.certified {
-            Certified::User(user, ends) => {
-                presented(Arc::clone(user), Credential::Certificate, *ends)
+        match &verdict.identity {
+            CertificateIdentity::User { user, trusted_until } => {
+                user_credential(Arc::clone(user), Credential::Certificate, *trusted_until)
             }
-            Certified::Nobody => by_token(PresentedCredential::None),
-            Certified::Wrong => by_token(PresentedCredential::Invalid),
-            Certified::Unknown => PresentedCredential::Unknown,
+            CertificateIdentity::None => token_or(PresentedCredential::None),
+            CertificateIdentity::Invalid => token_or(PresentedCredential::Invalid),
+            CertificateIdentity::Unknown => PresentedCredential::Unknown,
         }
     }
 
-    /// Who it still is, of an open watch, which nobody waits for: it has its own part of the token reviews.
+    /// Authenticates the client of an open watch again. Such token reviews have a limit of their
+    /// own.
     pub async fn authenticate(
         &self,
         presented: &PresentedCredential,
@@ -154,7 +149,7 @@ impl Authenticator {
         self.authenticate_as(presented, FlowKey::Watches).await
     }
 
-    /// Who it is, for a client at an address, for fairness among clients whose tokens are not known yet.
+    /// Authenticates a client. Its address decides which limit applies to its token reviews.
     pub async fn authenticate_from(
         &self,
         presented: &PresentedCredential,
@@ -166,14 +161,14 @@ impl Authenticator {
     async fn authenticate_as(
         &self,
         presented: &PresentedCredential,
-        asker: FlowKey,
+        flow: FlowKey,
     ) -> Result<Identity, AuthenticationError> {
-        let (credential, found) = match presented {
+        let (credential, identity) = match presented {
             PresentedCredential::None => (Credential::None, self.anonymous_identity()),
             PresentedCredential::Token(token) => {
-                (Credential::Token, self.reviews.review(token, asker).await)
+                (Credential::Token, self.reviews.review(token, flow).await)
             }
-            PresentedCredential::User(identity) => (identity.credential, still_good(identity)),
+            PresentedCredential::User(identity) => (identity.credential, unexpired(identity)),
             PresentedCredential::Invalid => {
                 (Credential::Certificate, Err(AuthenticationError::Unauthorized))
             }
@@ -184,7 +179,7 @@ impl Authenticator {
                 (Credential::Certificate, Err(AuthenticationError::Unavailable))
             }
         };
-        let result = match &found {
+        let result = match &identity {
             Ok(_) => AuthenticationResult::Ok,
             Err(AuthenticationError::Unauthorized) => AuthenticationResult::Unauthorized,
             Err(AuthenticationError::Unavailable | AuthenticationError::TooManyRequests) => {
@@ -192,28 +187,30 @@ impl Authenticator {
             }
         };
         self.metrics.authenticated(credential, result);
-        found
+        identity
     }
 
-    /// Whether the certificates of a connection still say what they said: by the settings of now the same user, or a front proxy that may speak
-    /// for one. No I/O.
+    /// Verifies the certificates of a connection again by the current settings: they must still
+    /// name the same user, or belong to a front proxy. Does no I/O.
     pub(crate) fn recheck_certificate(
         &self,
         peer: &Peer,
         identity: &Identity,
     ) -> Result<Identity, AuthenticationError> {
-        let Some(verdict) = peer.verdict(&self.settings.load(), seconds_since_1970()) else {
+        let Some(verdict) = peer.verdict(&self.trust.load(), seconds_since_1970()) else {
             return Err(AuthenticationError::Unauthorized);
         };
-        let ends = match (identity.credential, &verdict.certified, &verdict.front_proxy) {
-            (_, Certified::Unknown, _) => return Err(AuthenticationError::Unavailable),
-            (Credential::FrontProxy, _, Some(front_proxy)) => front_proxy.ends,
-            (Credential::Certificate, Certified::User(user, ends), _) if *user == identity.user => {
-                *ends
+        let until = match (identity.credential, &verdict.identity, &verdict.front_proxy) {
+            (_, CertificateIdentity::Unknown, _) => return Err(AuthenticationError::Unavailable),
+            (Credential::FrontProxy, _, Some(front_proxy)) => front_proxy.trusted_until,
+            (Credential::Certificate, CertificateIdentity::User { user, trusted_until }, _)
+                if *user == identity.user =>
+            {
+                *trusted_until
             }
             _ => return Err(AuthenticationError::Unauthorized),
         };
-        still_good(&Identity { not_after: end(ends), ..identity.clone() })
+        unexpired(&Identity { not_after: system_time(until), ..identity.clone() })
     }
 
     fn anonymous_identity(&self) -> Result<Identity, AuthenticationError> {
@@ -230,38 +227,27 @@ impl Authenticator {
     }
 }
 
-fn presented(user: Arc<User>, credential: Credential, ends: i64) -> PresentedCredential {
-    PresentedCredential::User(Identity { user, credential, not_after: end(ends), stale: false })
+fn user_credential(user: Arc<User>, credential: Credential, until: i64) -> PresentedCredential {
+    let not_after = system_time(until);
+    PresentedCredential::User(Identity { user, credential, not_after, stale: false })
 }
 
-/// A time beyond what the system can count is no end.
-fn end(seconds: i64) -> Option<SystemTime> {
+/// Converts seconds since 1970. Returns `None`, which means no expiry, beyond the range of the
+/// system's clock.
+fn system_time(seconds: i64) -> Option<SystemTime> {
     UNIX_EPOCH.checked_add(Duration::from_secs(u64::try_from(seconds).unwrap_or(0)))
 }
 
-/// A user that was found before: an open watch outlives the request's certificate.
-fn still_good(identity: &Identity) -> Result<Identity, AuthenticationError> {
+/// Returns the identity if it has not expired: an open watch may outlive its client's certificate.
+fn unexpired(identity: &Identity) -> Result<Identity, AuthenticationError> {
     match identity.not_after {
         Some(end) if SystemTime::now() >= end => Err(AuthenticationError::Unauthorized),
         _ => Ok(identity.clone()),
     }
 }
 
-/// The clock that certificates are made for.
+/// Returns the current time on the clock that certificates use.
 fn seconds_since_1970() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
-}
-
-/// Why authentication cannot be set up. Each names what to check.
-#[derive(Debug, thiserror::Error)]
-pub enum AuthError {
-    /// A file of the configuration is unusable.
-    #[error("{path}: {cause}")]
-    File {
-        /// Which.
-        path: std::path::PathBuf,
-        /// What is wrong with it.
-        cause: String,
-    },
 }

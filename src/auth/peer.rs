@@ -1,4 +1,4 @@
-//! What a connection tells of its client, before any request.
+//! The client of a connection: its address and its certificates.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
@@ -6,21 +6,24 @@ use std::sync::Arc;
 use arc_swap::ArcSwapOption;
 use rustls_pki_types::CertificateDer;
 
-use crate::auth::cluster::{Trust, Verdict};
+use crate::auth::trust::{CertificateVerdict, TrustSnapshot};
 
-/// The other end of a connection. Cheap to clone; clones share what was found out about the certificates.
+/// The client of a connection. Cheap to clone; clones share the cached verdict on the certificates.
 #[derive(Clone, Debug, Default)]
 pub struct Peer {
-    /// The certificates that it showed, its own first; the handshake proved that it has the key, and nothing else. `None` for none.
+    /// The certificates that the client presented, its own first; `None` if there are none. The
+    /// handshake proved only that the client has the private key.
     pub certificates: Option<Arc<[CertificateDer<'static>]>>,
-    /// Its address; `None` on a Unix socket.
+    /// The client's address; `None` on a Unix socket.
     pub address: Option<IpAddr>,
-    /// What was last found out about the certificates, so that a request on a kept connection costs no signature checks. It belongs to these
-    /// certificates: who changes them makes a new `Peer`.
-    pub(crate) verdict: Arc<ArcSwapOption<Verdict>>,
+    /// The last verdict on the certificates, cached so that requests on a kept-alive connection
+    /// verify no signatures. It belongs to these certificates: a caller that changes them must
+    /// create a new `Peer`.
+    pub(crate) verdict: Arc<ArcSwapOption<CertificateVerdict>>,
 }
 
-/// Who counts as one client by its address: an IPv6 host has a /64 of its own to choose addresses from (RFC 4291 §2.5.4).
+/// Returns the key by which limits count a client. An IPv6 host can choose among the addresses of
+/// its /64 (RFC 4291 §2.5.4), so all of them have the same key.
 pub(crate) fn client_key(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) if !address.is_loopback() => {
@@ -31,7 +34,7 @@ pub(crate) fn client_key(address: IpAddr) -> IpAddr {
 }
 
 impl Peer {
-    /// With the certificates of a TLS connection, as rustls has them.
+    /// Creates a peer with the certificates of a TLS connection, as rustls returns them.
     pub fn new(certificates: Option<&[CertificateDer<'_>]>, address: Option<IpAddr>) -> Self {
         let owned = |all: &[CertificateDer<'_>]| {
             all.iter().map(|certificate| certificate.clone().into_owned()).collect()
@@ -40,14 +43,19 @@ impl Peer {
         Self { certificates, address, verdict: Arc::default() }
     }
 
-    /// What is thought of the certificates at a time (seconds since 1970); `None` if there are none.
-    pub(crate) fn verdict(&self, trust: &Trust, now: i64) -> Option<Arc<Verdict>> {
+    /// Returns the verdict on the certificates at `now` (seconds since 1970); `None` if there are
+    /// none.
+    pub(crate) fn verdict(
+        &self,
+        trust: &TrustSnapshot,
+        now: i64,
+    ) -> Option<Arc<CertificateVerdict>> {
         let certificates = self.certificates.as_deref()?;
         if let Some(verdict) = self.verdict.load_full().filter(|last| last.holds(trust, now)) {
             return Some(verdict);
         }
-        // Two requests at once may both look; they find the same.
-        let verdict = Arc::new(trust.judge(certificates, now));
+        // Two concurrent requests may both verify the certificates; the verdicts are equal.
+        let verdict = Arc::new(trust.verify(certificates, now));
         self.verdict.store(Some(Arc::clone(&verdict)));
         Some(verdict)
     }

@@ -1,85 +1,105 @@
-//! What a front proxy says about its user (semantics.md §12.1; apiserver `request/headerrequest`).
+//! Authenticates users by the headers of a front proxy (`docs/semantics.md` §12.1; apiserver
+//! `request/headerrequest`).
 //!
-//! Only a peer whose certificate chains to the CA of front proxies, and has a name that is allowed, is asked here. From anybody else these headers
-//! mean nothing, and are removed before a request goes on.
+//! The headers count only if the peer's certificate chains to the CA of front proxies and has an
+//! allowed name. From any other peer they have no meaning, and are removed before the request is
+//! forwarded.
 
 use std::collections::BTreeMap;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use crate::auth::cluster::RemoteUserHeaders;
 use crate::auth::user::User;
 use crate::auth::x509::{Bundle, PresentedChain, add_authenticated, common_name};
 
-/// Who may tell who a user is, and by which headers.
+/// Which peers are front proxies, and by which headers they name a user.
 #[derive(Debug)]
-pub(crate) struct RequestHeader {
+pub(crate) struct RequestHeaderRules {
     /// The CA of the front proxies.
-    pub(crate) bundle: Bundle,
-    /// Their names.
-    pub(crate) names: Names,
+    pub(crate) ca: Bundle,
+    /// The allowed common names, and the names of the headers.
+    pub(crate) names: RequestHeaderNames,
 }
 
-/// The names in a front proxy's rights. What cannot be a header's name is in no request either, and left out.
+/// The names in the rules for front proxies. Strings that are not valid header names are left out:
+/// they cannot occur in a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Names {
-    /// Common names that a front proxy may have; empty for any.
-    allowed: Vec<String>,
+pub(crate) struct RequestHeaderNames {
+    /// The common names that a front proxy may have; empty if any name is allowed.
+    allowed_names: Vec<String>,
     username: Vec<HeaderName>,
     uid: Vec<HeaderName>,
     group: Vec<HeaderName>,
-    /// In lower case, as names of headers are here.
+    /// In lower case, as header names are in `http`.
     extra_prefixes: Vec<String>,
 }
 
-/// A header's value is no UTF-8: nobody here can be named so.
+/// A header's value is not UTF-8, so it cannot be the name of a user in Weir.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("what a front proxy says of its user is not UTF-8")]
-pub(crate) struct NotText;
+#[error("a header of the front proxy is not UTF-8")]
+pub(crate) struct NotUtf8;
 
-impl RequestHeader {
-    /// Whether a chain is a front proxy's at a time (seconds since 1970).
+/// All headers that are listed for each part of a user. Not only the first of each part:
+/// kube-apiserver adds its own headers to those in the config map and removes none, so the first
+/// may be one that no API server reads any more. An API server that reads several gets groups and
+/// extra fields more than once, which grants nothing more.
+#[derive(Clone, Copy, Debug)]
+pub struct RemoteUserHeaders<'a> {
+    /// The headers for the user's name.
+    pub username: &'a [HeaderName],
+    /// The headers for the uid.
+    pub uid: &'a [HeaderName],
+    /// The headers for each group.
+    pub group: &'a [HeaderName],
+    /// The prefixes of the headers for extra fields, in lower case.
+    pub extra_prefixes: &'a [String],
+}
+
+impl RequestHeaderRules {
+    /// Returns whether the chain belongs to a front proxy at `now` (seconds since 1970).
     pub(crate) fn allows(&self, chain: &PresentedChain<'_>, now: i64) -> bool {
-        self.bundle.trusts(chain, now) && self.names.allow(chain)
+        self.ca.trusts(chain, now) && self.names.allows(chain)
     }
 }
 
-impl Names {
+impl RequestHeaderNames {
+    /// Creates the names from those in the settings.
     pub(crate) fn new(
-        allowed: Vec<String>,
+        allowed_names: Vec<String>,
         username: &[String],
         uid: &[String],
         group: &[String],
         extra_prefixes: &[String],
     ) -> Self {
         let names = |names: &[String]| {
-            once(names.iter().filter_map(|name| name.trim().parse::<HeaderName>().ok()))
+            distinct(names.iter().filter_map(|name| name.trim().parse::<HeaderName>().ok()))
         };
         let prefixes = extra_prefixes.iter().map(|prefix| prefix.trim().to_ascii_lowercase());
         Self {
-            allowed,
+            allowed_names,
             username: names(username),
             uid: names(uid),
             group: names(group),
-            // An empty one would make a field of every header; upstream refuses it.
-            extra_prefixes: once(prefixes.filter(|prefix| !prefix.is_empty())),
+            // An empty prefix would turn every header into an extra field; upstream refuses it.
+            extra_prefixes: distinct(prefixes.filter(|prefix| !prefix.is_empty())),
         }
     }
 
-    fn allow(&self, chain: &PresentedChain<'_>) -> bool {
-        self.allowed.is_empty()
-            || common_name(chain.leaf()).is_ok_and(|name| self.allowed.contains(&name))
+    fn allows(&self, chain: &PresentedChain<'_>) -> bool {
+        self.allowed_names.is_empty()
+            || common_name(chain.leaf()).is_ok_and(|name| self.allowed_names.contains(&name))
     }
 
-    /// Whether a header is one of them.
-    pub(crate) fn contain(&self, name: &HeaderName) -> bool {
+    /// Returns whether a header is one by which a front proxy names a user.
+    pub(crate) fn contains(&self, name: &HeaderName) -> bool {
         self.username.contains(name)
             || self.uid.contains(name)
             || self.group.contains(name)
             || self.extra_prefixes.iter().any(|prefix| name.as_str().starts_with(prefix.as_str()))
     }
 
-    /// By which a front proxy tells; `None` if no header can carry a user's name, so that it would be believed nothing.
+    /// Returns the headers by which a front proxy names a user; `None` if there is none for the
+    /// user's name, in which case upstream ignores the others.
     pub(crate) fn remote_user_headers(&self) -> Option<RemoteUserHeaders<'_>> {
         (!self.username.is_empty()).then_some(RemoteUserHeaders {
             username: &self.username,
@@ -89,8 +109,8 @@ impl Names {
         })
     }
 
-    /// Whom a front proxy's request is from; `None` if it does not say.
-    pub(crate) fn user(&self, headers: &HeaderMap) -> Result<Option<User>, NotText> {
+    /// Returns the user that a front proxy's request names, if any.
+    pub(crate) fn user(&self, headers: &HeaderMap) -> Result<Option<User>, NotUtf8> {
         let Some(name) = first(headers, &self.username)? else { return Ok(None) };
         let uid = first(headers, &self.uid)?.unwrap_or_default();
         let groups = self.group.iter().flat_map(|name| headers.get_all(name));
@@ -101,7 +121,7 @@ impl Names {
         Ok(Some(User::new(name, uid, groups, extra)))
     }
 
-    fn extra(&self, headers: &HeaderMap) -> Result<BTreeMap<String, Vec<String>>, NotText> {
+    fn extra(&self, headers: &HeaderMap) -> Result<BTreeMap<String, Vec<String>>, NotUtf8> {
         let mut extra = BTreeMap::<String, Vec<String>>::new();
         for prefix in &self.extra_prefixes {
             for (name, value) in headers {
@@ -114,28 +134,29 @@ impl Names {
     }
 }
 
-/// Each once: a list may have one in several spellings.
-fn once<T: PartialEq>(all: impl Iterator<Item = T>) -> Vec<T> {
-    all.fold(Vec::new(), |mut seen, one| {
-        if !seen.contains(&one) {
-            seen.push(one);
+/// Removes duplicates: a list may contain a header in several spellings.
+fn distinct<T: PartialEq>(all: impl Iterator<Item = T>) -> Vec<T> {
+    all.fold(Vec::new(), |mut distinct, value| {
+        if !distinct.contains(&value) {
+            distinct.push(value);
         }
-        seen
+        distinct
     })
 }
 
-/// The first value that is not empty among the first values of these headers.
-fn first(headers: &HeaderMap, names: &[HeaderName]) -> Result<Option<String>, NotText> {
+/// Returns the first non-empty value among the first values of these headers.
+fn first(headers: &HeaderMap, names: &[HeaderName]) -> Result<Option<String>, NotUtf8> {
     let values = names.iter().filter_map(|name| headers.get(name));
     values.filter(|value| !value.is_empty()).map(text).next().transpose()
 }
 
-fn text(value: &HeaderValue) -> Result<String, NotText> {
-    std::str::from_utf8(value.as_bytes()).map(str::to_owned).map_err(|_| NotText)
+fn text(value: &HeaderValue) -> Result<String, NotUtf8> {
+    std::str::from_utf8(value.as_bytes()).map(str::to_owned).map_err(|_| NotUtf8)
 }
 
-/// Decodes percent signs; a key with a broken one stays as it is (Go's `url.PathUnescape` and what upstream makes of its error).
-fn unescape(key: &str) -> Result<String, NotText> {
+/// Decodes percent escapes. A key with an invalid one is returned unchanged (Go's
+/// `url.PathUnescape`, and upstream's handling of its error).
+fn unescape(key: &str) -> Result<String, NotUtf8> {
     let mut decoded = Vec::with_capacity(key.len());
     let mut rest = key.as_bytes();
     while let Some((&byte, after)) = rest.split_first() {
@@ -149,16 +170,16 @@ fn unescape(key: &str) -> Result<String, NotText> {
         decoded.extend(u8::try_from(high << 4 | low));
         rest = after.get(2..).unwrap_or_default();
     }
-    String::from_utf8(decoded).map_err(|_| NotText)
+    String::from_utf8(decoded).map_err(|_| NotUtf8)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn names() -> Names {
+    fn names() -> RequestHeaderNames {
         let list = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
-        Names::new(
+        RequestHeaderNames::new(
             Vec::new(),
             &list(&["X-Remote-User", " x-other-user "]),
             &list(&["X-Remote-Uid"]),
@@ -177,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_is_read_as_upstream_reads_it() {
+    fn a_user_is_read_as_upstream() {
         let user = names()
             .user(&headers(&[
                 ("X-Remote-User", b""),
@@ -204,28 +225,28 @@ mod tests {
     }
 
     #[test]
-    fn without_a_name_it_is_no_such_request() {
-        let said = headers(&[("X-Remote-Group", b"system:masters"), ("X-Remote-User", b"")]);
-        assert_eq!(names().user(&said), Ok(None));
+    fn without_a_username_there_is_no_user() {
+        let sent = headers(&[("X-Remote-Group", b"system:masters"), ("X-Remote-User", b"")]);
+        assert_eq!(names().user(&sent), Ok(None));
     }
 
     #[test]
-    fn groups_that_say_it_already_are_left_alone() {
-        let said = [("X-Remote-User", &b"a"[..]), ("X-Remote-Group", b"system:unauthenticated")];
-        let user = names().user(&headers(&said)).unwrap().unwrap();
+    fn the_authenticated_group_is_not_added_twice() {
+        let sent = [("X-Remote-User", &b"a"[..]), ("X-Remote-Group", b"system:unauthenticated")];
+        let user = names().user(&headers(&sent)).unwrap().unwrap();
         assert_eq!(user.groups, ["system:unauthenticated"]);
         let user = names().user(&headers(&[("X-Remote-User", b"system:anonymous")]));
         assert!(user.unwrap().unwrap().groups.is_empty());
     }
 
     #[test]
-    fn what_is_no_text_names_nobody() {
-        for said in [
+    fn a_value_that_is_not_utf8_is_an_error() {
+        for sent in [
             [("X-Remote-User", &b"\xff"[..]), ("X-Remote-Uid", b"7")],
             [("X-Remote-User", b"a"), ("X-Remote-Group", b"\xff")],
             [("X-Remote-User", b"a"), ("X-Remote-Extra-%ff", b"b")],
         ] {
-            assert_eq!(names().user(&headers(&said)), Err(NotText));
+            assert_eq!(names().user(&headers(&sent)), Err(NotUtf8));
         }
     }
 }

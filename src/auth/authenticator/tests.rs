@@ -1,4 +1,4 @@
-//! The order of credentials, as upstream's.
+//! The order of credentials is that of upstream.
 
 use std::path::Path;
 
@@ -19,17 +19,17 @@ struct Fixture {
 }
 
 fn config(directory: &Path) -> AuthenticationConfig {
-    let words = |word: &str| vec![word.to_owned()];
+    let list = |name: &str| vec![name.to_owned()];
     AuthenticationConfig {
         mode: Mode::Gateway,
         client_ca: Some(directory.join("client.crt")),
         request_header: Some(RequestHeaderConfig {
             ca: directory.join("proxy.crt"),
-            allowed_names: words("proxy"),
-            username_headers: words("X-Remote-User"),
-            uid_headers: words("X-Remote-Uid"),
-            group_headers: words("X-Remote-Group"),
-            extra_header_prefixes: words("X-Remote-Extra-"),
+            allowed_names: list("proxy"),
+            username_headers: list("X-Remote-User"),
+            uid_headers: list("X-Remote-Uid"),
+            group_headers: list("X-Remote-Group"),
+            extra_header_prefixes: list("X-Remote-Extra-"),
         }),
         anonymous: Anonymous::Forward,
         token_audiences: Vec::new(),
@@ -67,87 +67,87 @@ fn peer(client: &crate::auth::x509::testing::Client) -> Peer {
     Peer::new(Some(&client.chain), None)
 }
 
-/// What is presented, in words.
-fn word(presented: &PresentedCredential) -> String {
+/// Describes a credential.
+fn describe(presented: &PresentedCredential) -> String {
     match presented {
-        PresentedCredential::None => "nothing".to_owned(),
+        PresentedCredential::None => "none".to_owned(),
         PresentedCredential::Token(_) => "token".to_owned(),
         PresentedCredential::User(identity) => {
             format!("{} by {}", identity.user.name, identity.credential.as_str())
         }
-        PresentedCredential::Invalid => "wrong".to_owned(),
-        PresentedCredential::Ambiguous => "unclear".to_owned(),
+        PresentedCredential::Invalid => "invalid".to_owned(),
+        PresentedCredential::Ambiguous => "ambiguous".to_owned(),
         PresentedCredential::Unknown => "unknown".to_owned(),
     }
 }
 
 #[tokio::test]
-async fn the_first_who_knows_a_user_is_right() {
+async fn the_first_credential_that_names_a_user_counts() {
     let test = fixture(|_| {}).await;
-    let says = |peer: &Peer, all: &[_]| {
-        word(&test.authenticator.presented_credential(peer, &headers(all)))
+    let credential = |peer: &Peer, all: &[_]| {
+        describe(&test.authenticator.presented_credential(peer, &headers(all)))
     };
     let jane = peer(&test.clients.user("jane"));
     let proxy = peer(&test.proxies.user("proxy"));
-    let wrong = peer(&TestCa::new("clients").user("jane"));
+    let invalid = peer(&TestCa::new("clients").user("jane"));
     let claim = ("x-remote-user", "root");
 
-    assert_eq!(says(&Peer::default(), &[]), "nothing");
-    assert_eq!(says(&jane, &[]), "jane by certificate");
-    assert_eq!(says(&wrong, &[]), "wrong");
-    assert_eq!(says(&proxy, &[claim]), "root by front-proxy");
-    assert_eq!(says(&proxy, &[]), "wrong", "its certificate is no client's");
-    // A token decides where no certificate does.
+    assert_eq!(credential(&Peer::default(), &[]), "none");
+    assert_eq!(credential(&jane, &[]), "jane by certificate");
+    assert_eq!(credential(&invalid, &[]), "invalid");
+    assert_eq!(credential(&proxy, &[claim]), "root by front-proxy");
+    assert_eq!(credential(&proxy, &[]), "invalid", "its certificate is not of the client CA");
+    // A token decides if no certificate names a user.
     let (token, odd) = (("authorization", "Bearer abc"), ("authorization", "Bearer  abc"));
-    assert_eq!(says(&Peer::default(), &[token]), "token");
-    assert_eq!(says(&wrong, &[token]), "token");
-    assert_eq!(says(&jane, &[token]), "jane by certificate");
-    assert_eq!(says(&proxy, &[claim, token]), "root by front-proxy");
-    assert_eq!(says(&Peer::default(), &[odd]), "unclear");
-    assert_eq!(says(&wrong, &[odd]), "wrong");
-    // Nobody else is believed.
-    assert_eq!(says(&jane, &[claim]), "jane by certificate");
-    assert_eq!(says(&wrong, &[claim]), "wrong");
-    assert_eq!(says(&Peer::default(), &[claim]), "nothing");
-    assert_eq!(says(&peer(&test.proxies.user("other")), &[claim]), "wrong");
-    assert_eq!(says(&peer(&test.clients.user("proxy")), &[claim]), "proxy by certificate");
+    assert_eq!(credential(&Peer::default(), &[token]), "token");
+    assert_eq!(credential(&invalid, &[token]), "token");
+    assert_eq!(credential(&jane, &[token]), "jane by certificate");
+    assert_eq!(credential(&proxy, &[claim, token]), "root by front-proxy");
+    assert_eq!(credential(&Peer::default(), &[odd]), "ambiguous");
+    assert_eq!(credential(&invalid, &[odd]), "invalid");
+    // The headers of other peers are ignored.
+    assert_eq!(credential(&jane, &[claim]), "jane by certificate");
+    assert_eq!(credential(&invalid, &[claim]), "invalid");
+    assert_eq!(credential(&Peer::default(), &[claim]), "none");
+    assert_eq!(credential(&peer(&test.proxies.user("other")), &[claim]), "invalid");
+    assert_eq!(credential(&peer(&test.clients.user("proxy")), &[claim]), "proxy by certificate");
 }
 
 #[tokio::test]
-async fn those_without_a_credential_are_as_configured() {
+async fn requests_without_a_credential_are_handled_as_configured() {
     for (anonymous, expected) in [
         (Anonymous::Forward, Err(AuthenticationError::Unavailable)),
         (Anonymous::Refuse, Err(AuthenticationError::Unauthorized)),
         (Anonymous::Authorize, Ok("system:anonymous".to_owned())),
     ] {
         let test = fixture(|config| config.anonymous = anonymous).await;
-        let found = test.authenticator.authenticate(&PresentedCredential::None).await;
-        assert_eq!(found.map(|identity| identity.user.name.clone()), expected);
+        let identity = test.authenticator.authenticate(&PresentedCredential::None).await;
+        assert_eq!(identity.map(|identity| identity.user.name.clone()), expected);
     }
 }
 
 #[tokio::test]
-async fn a_wrong_certificate_is_never_anonymous() {
+async fn an_invalid_certificate_is_never_anonymous() {
     let test = fixture(|config| config.anonymous = Anonymous::Authorize).await;
-    let wrong = peer(&TestCa::new("clients").user("jane"));
-    let presented = test.authenticator.presented_credential(&wrong, &HeaderMap::new());
-    let found = test.authenticator.authenticate(&presented).await;
-    assert_eq!(found.unwrap_err(), AuthenticationError::Unauthorized);
+    let invalid = peer(&TestCa::new("clients").user("jane"));
+    let presented = test.authenticator.presented_credential(&invalid, &HeaderMap::new());
+    let identity = test.authenticator.authenticate(&presented).await;
+    assert_eq!(identity.unwrap_err(), AuthenticationError::Unauthorized);
 }
 
 #[tokio::test]
-async fn what_is_not_known_yet_is_not_told() {
+async fn a_certificate_is_unknown_until_the_settings_are_known() {
     let test = fixture(|config| config.client_ca = None).await;
     let presented = test
         .authenticator
         .presented_credential(&peer(&test.clients.user("jane")), &HeaderMap::new());
-    assert_eq!(word(&presented), "unknown");
-    let found = test.authenticator.authenticate(&presented).await;
-    assert_eq!(found.unwrap_err(), AuthenticationError::Unavailable);
+    assert_eq!(describe(&presented), "unknown");
+    let identity = test.authenticator.authenticate(&presented).await;
+    assert_eq!(identity.unwrap_err(), AuthenticationError::Unavailable);
 }
 
 #[tokio::test]
-async fn a_user_is_good_until_the_certificate_ends() {
+async fn an_identity_expires_with_its_certificate() {
     let test = fixture(|_| {}).await;
     let jane = test
         .authenticator
@@ -155,14 +155,14 @@ async fn a_user_is_good_until_the_certificate_ends() {
     let identity = test.authenticator.authenticate(&jane).await.unwrap();
     let end = UNIX_EPOCH + Duration::from_secs(crate::auth::x509::testing::END.unsigned_abs() + 1);
     assert_eq!(identity.not_after, Some(end));
-    let over = Identity { not_after: Some(UNIX_EPOCH), ..identity };
-    let found = test.authenticator.authenticate(&PresentedCredential::User(over)).await;
-    assert_eq!(found.unwrap_err(), AuthenticationError::Unauthorized);
+    let expired = Identity { not_after: Some(UNIX_EPOCH), ..identity };
+    let identity = test.authenticator.authenticate(&PresentedCredential::User(expired)).await;
+    assert_eq!(identity.unwrap_err(), AuthenticationError::Unauthorized);
 }
 
-/// Looks at open watches are not turned away for what clients ask.
+/// Requests of clients do not use up the reviews for open watches.
 #[tokio::test]
-async fn an_open_watch_has_its_own_part_of_the_reviews() {
+async fn open_watches_have_their_own_limit_of_reviews() {
     let (release, held) = tokio::sync::watch::channel(false);
     let server = TestServer::start(Speaks::http1(), move |request| {
         let mut held = held.clone();
@@ -198,11 +198,11 @@ async fn an_open_watch_has_its_own_part_of_the_reviews() {
 }
 
 #[tokio::test]
-async fn following_ends_with_the_last_authenticator() {
+async fn reloading_ends_with_the_last_authenticator() {
     let test = fixture(|_| {}).await;
-    let settings = Arc::downgrade(&test.authenticator.settings);
+    let trust = Arc::downgrade(&test.authenticator.trust);
     drop(test.authenticator);
-    while settings.strong_count() > 0 {
+    while trust.strong_count() > 0 {
         tokio::task::yield_now().await;
     }
 }

@@ -7,7 +7,7 @@
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::api::status::Status;
-use crate::auth::cluster::RemoteUserHeaders;
+use crate::auth::request_header::RemoteUserHeaders;
 use crate::auth::user::{AUTHENTICATED, User};
 use crate::server::http::refusal;
 use crate::upstream::credentials::escape_extra_key;

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use arc_swap::Guard;
 use http::{HeaderMap, HeaderName};
 
-use crate::auth::cluster::{ProxyHeaders, RemoteUserHeaders, Setting};
-use crate::auth::request_header;
+use crate::auth::request_header::{RemoteUserHeaders, RequestHeaderNames};
+use crate::auth::trust::{ProxyHeaders, Setting};
 
 /// See the module. Cheap to clone.
 #[derive(Clone, Debug, Default)]
@@ -23,7 +23,7 @@ pub(crate) struct IdentityNames {
 }
 
 /// Those of one moment: what is removed from a request and what is put on it must be of the same.
-pub(crate) struct Names(Option<Guard<Arc<Setting<request_header::Names>>>>);
+pub(crate) struct Names(Option<Guard<Arc<Setting<RequestHeaderNames>>>>);
 
 impl IdentityNames {
     /// Those of the settings besides `X-Remote-*`.
@@ -35,7 +35,7 @@ impl IdentityNames {
     #[cfg(test)]
     pub(crate) fn usual() -> Self {
         let one = |name: &str| vec![name.to_owned()];
-        Self::set(request_header::Names::new(
+        Self::set(RequestHeaderNames::new(
             Vec::new(),
             &one("X-Remote-User"),
             &one("X-Remote-Uid"),
@@ -46,7 +46,7 @@ impl IdentityNames {
 
     /// With settings that list these.
     #[cfg(test)]
-    pub(crate) fn set(names: request_header::Names) -> Self {
+    pub(crate) fn set(names: RequestHeaderNames) -> Self {
         let configured = ProxyHeaders::default();
         configured.store(Setting::Set(Arc::new(names)));
         Self::new(configured)
@@ -72,14 +72,14 @@ impl Names {
         }
     }
 
-    fn setting(&self) -> &Setting<request_header::Names> {
+    fn setting(&self) -> &Setting<RequestHeaderNames> {
         self.0.as_deref().map_or(&Setting::Unset, |setting| &**setting)
     }
 
     /// Whether a header is one of them.
     pub(super) fn contain(&self, name: &HeaderName) -> bool {
         name.as_str().starts_with(REMOTE_PREFIX)
-            || matches!(self.setting(), Setting::Set(names) if names.contain(name))
+            || matches!(self.setting(), Setting::Set(names) if names.contains(name))
     }
 
     /// Removes all of them.

@@ -6,8 +6,8 @@ use std::net::IpAddr;
 use http::{HeaderName, HeaderValue};
 
 use super::*;
-use crate::auth::cluster::{ProxyHeaders, Setting};
-use crate::auth::request_header::Names;
+use crate::auth::request_header::RequestHeaderNames;
+use crate::auth::trust::{ProxyHeaders, Setting};
 
 fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
     let mut headers = HeaderMap::new();
@@ -38,10 +38,10 @@ fn apply(identity: &ForwardedIdentity, given: HeaderMap) -> Result<HeaderMap, St
 }
 
 /// What a cluster lists: headers that begin so.
-fn listed(heads: &[&str]) -> Names {
+fn listed(heads: &[&str]) -> RequestHeaderNames {
     let all = |name: &str| heads.iter().map(|head| format!(" {head}{name} ")).collect::<Vec<_>>();
     let prefixes = [all("Extra-"), vec![String::new()]].concat();
-    Names::new(Vec::new(), &all("User"), &all("Uid"), &all("Group"), &prefixes)
+    RequestHeaderNames::new(Vec::new(), &all("User"), &all("Uid"), &all("Group"), &prefixes)
 }
 
 fn apply_with(
@@ -146,12 +146,12 @@ fn a_front_proxy_tells_it_by_all_that_the_upstream_may_listen_to() {
     }
     // As kube-apiserver has it by default: no header for the uid.
     let (name, group) = (["X-Remote-User".to_owned()], ["X-Remote-Group".to_owned()]);
-    let names = IdentityNames::set(Names::new(Vec::new(), &name, &[], &group, &[]));
+    let names = IdentityNames::set(RequestHeaderNames::new(Vec::new(), &name, &[], &group, &[]));
     let carried = apply_with(&names, &ForwardedIdentity::FrontProxy(jane()), given()).unwrap();
     let told: Vec<_> = carried.keys().filter(|name| name.as_str().starts_with("x-r")).collect();
     assert_eq!(told, ["x-remote-user", "x-remote-group"]);
     // Without their groups users would be others, and without a name all would be Weir.
-    let alone = Names::new(Vec::new(), &name, &[], &[], &[]);
+    let alone = RequestHeaderNames::new(Vec::new(), &name, &[], &[], &[]);
     let refused = |names, who| {
         let names = IdentityNames::set(names);
         apply_with(&names, &ForwardedIdentity::FrontProxy(who), given())
@@ -160,7 +160,10 @@ fn a_front_proxy_tells_it_by_all_that_the_upstream_may_listen_to() {
     let plain = user("jane", &["system:authenticated"]);
     assert!(refused(alone.clone(), plain.clone()).is_ok());
     assert_eq!(refused(alone, jane()), Err(403));
-    assert_eq!(refused(Names::new(Vec::new(), &[], &[], &group, &[]), plain), Err(403));
+    assert_eq!(
+        refused(RequestHeaderNames::new(Vec::new(), &[], &[], &group, &[]), plain),
+        Err(403)
+    );
 }
 
 #[test]

@@ -1,81 +1,83 @@
 //! The config map `kube-system/extension-apiserver-authentication`, as kube-apiserver writes it
-//! (`clusterauthenticationtrust`): CAs in PEM, lists as JSON in texts.
+//! (`clusterauthenticationtrust`): CAs in PEM, lists as JSON in strings.
 //!
-//! Its two parts are judged apart, so that one which cannot be read does not keep the other from being followed.
+//! Its two parts are parsed separately, so that an invalid one does not prevent updates of the
+//! other.
 
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use crate::auth::request_header::{Names, RequestHeader};
+use crate::auth::request_header::{RequestHeaderNames, RequestHeaderRules};
 use crate::auth::x509::{Bundle, BundleError};
 
-/// Where it is.
+/// The path of the config map.
 pub(crate) const PATH: &str =
     "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication";
 
-/// The most that is read of it: an object in etcd has 1.5 MiB at most, and JSON escapes its line ends.
+/// The maximum size of the response: an object in etcd has at most 1.5 MiB, and JSON escapes its
+/// line ends.
 pub(crate) const BYTES_MAX: usize = 4 << 20;
 
-/// Why a part of it cannot be used.
+/// Why a part of the config map cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ConfigMapError {
-    /// It is no config map.
+    /// The response is not a config map.
     #[error("it is not a config map")]
     Malformed,
-    /// A CA is unusable.
+    /// A bundle of CA certificates is invalid.
     #[error("{key}: {error}")]
     Bundle {
-        /// Under which key.
+        /// The key of the bundle.
         key: &'static str,
-        /// Why.
+        /// The defect of the bundle.
         error: BundleError,
     },
-    /// A list is none.
-    #[error("{0}: it is not a list of texts in JSON")]
+    /// The value of the key is not a list.
+    #[error("{0}: it is not a JSON list of strings")]
     List(&'static str),
 }
 
-/// What is in it; compared to see whether it changed.
+/// The content, which is compared to detect a change.
 #[derive(Debug, Default, PartialEq, Eq, Deserialize)]
 pub(crate) struct ConfigMap {
-    /// Always told; an answer without it is of something else, and must not count as a config map without CAs.
+    /// Required: a response of another kind must not count as a config map without CAs.
     kind: String,
     #[serde(default)]
     data: BTreeMap<String, String>,
 }
 
 impl ConfigMap {
-    /// Reads it from JSON.
-    pub(crate) fn read(body: &[u8]) -> Result<Self, ConfigMapError> {
+    /// Parses JSON.
+    pub(crate) fn parse(body: &[u8]) -> Result<Self, ConfigMapError> {
         let map: Self = serde_json::from_slice(body).map_err(|_| ConfigMapError::Malformed)?;
         if map.kind == "ConfigMap" { Ok(map) } else { Err(ConfigMapError::Malformed) }
     }
 
-    /// The CA of clients; `None` for none.
-    pub(crate) fn client(&self) -> Result<Option<Bundle>, ConfigMapError> {
+    /// Returns the CA of clients, if the cluster has one.
+    pub(crate) fn client_ca(&self) -> Result<Option<Bundle>, ConfigMapError> {
         self.bundle("client-ca-file")
     }
 
-    /// The rights of front proxies; `None` for none.
-    pub(crate) fn front_proxy(&self) -> Result<Option<RequestHeader>, ConfigMapError> {
-        let Some(bundle) = self.bundle("requestheader-client-ca-file")? else { return Ok(None) };
-        let names = Names::new(
+    /// Returns the rules for front proxies, if the cluster has any.
+    pub(crate) fn front_proxy(&self) -> Result<Option<RequestHeaderRules>, ConfigMapError> {
+        let Some(ca) = self.bundle("requestheader-client-ca-file")? else { return Ok(None) };
+        let names = RequestHeaderNames::new(
             self.list("requestheader-allowed-names")?,
             &self.list("requestheader-username-headers")?,
             &self.list("requestheader-uid-headers")?,
             &self.list("requestheader-group-headers")?,
             &self.list("requestheader-extra-headers-prefix")?,
         );
-        Ok(Some(RequestHeader { bundle, names }))
+        Ok(Some(RequestHeaderRules { ca, names }))
     }
 
-    /// What the part with the CA of clients is made of.
+    /// Returns the source text of the CA of clients.
     pub(crate) fn client_text(&self) -> Vec<&str> {
         self.data.get("client-ca-file").map(String::as_str).into_iter().collect()
     }
 
-    /// What the part of front proxies is made of.
+    /// Returns the source text of the rules for front proxies.
     pub(crate) fn front_proxy_text(&self) -> Vec<(&str, &str)> {
         let part = self.data.iter().filter(|(key, _)| key.starts_with("requestheader-"));
         part.map(|(key, value)| (key.as_str(), value.as_str())).collect()
