@@ -1,8 +1,8 @@
-//! The audit log's cost for a read that is answered from the cache: with a file, a policy of five rules of which the last fits, and a
-//! user as a service account is.
+//! Measures the audit log for a read that the cache answers. The log is a file, the policy has five
+//! rules of which the last one matches, and the user is a service account.
 //!
-//! `hit` is the part of the request: the policy asked, the line composed and queued. `written` is all of it, until a thousand
-//! events are in the file, by the event.
+//! `hit` is the work in the request: it evaluates the policy, formats the line and queues it.
+//! `written` is the time per event until a thousand events are in the file.
 
 #![expect(clippy::unwrap_used, reason = "a bench")]
 
@@ -24,14 +24,14 @@ use weir::auth::peer::Peer;
 use weir::auth::user::User;
 use weir::config::{AuditBuffer, AuditConfig, AuditLevel, AuditOutput, AuditRule};
 
-struct Hit {
+struct CachedRead {
     parts: Parts,
     info: RequestInfo,
     peer: Peer,
     user: User,
 }
 
-impl Hit {
+impl CachedRead {
     fn new() -> Self {
         let (parts, ()) =
             Request::get("/api/v1/namespaces/kube-system/configmaps/kube-root-ca.crt")
@@ -55,7 +55,7 @@ impl Hit {
         Self { parts, info, peer, user }
     }
 
-    async fn tell(&self, log: &AuditLog) {
+    async fn log(&self, log: &AuditLog) {
         let subject = AuditSubject { parts: &self.parts, info: &self.info, user: Some(&self.user) };
         if log.should_log(&subject) {
             log.response_complete(&AuditResponse {
@@ -98,24 +98,24 @@ fn runtime() -> Runtime {
     Builder::new_current_thread().enable_all().build().unwrap()
 }
 
-/// An event of a hit, as its request pays for it.
+/// Measures the part of an event's cost that delays its request.
 fn hit(criterion: &mut Criterion) {
-    let (runtime, dir, hit) = (runtime(), tempfile::tempdir().unwrap(), Hit::new());
+    let (runtime, dir, hit) = (runtime(), tempfile::tempdir().unwrap(), CachedRead::new());
     let log = start(&dir);
     let mut group = criterion.benchmark_group("audit");
-    // Else the file grows to gigabytes.
+    // Criterion's default times would let the file grow to gigabytes.
     group.warm_up_time(Duration::from_millis(500)).measurement_time(Duration::from_secs(2));
     group.bench_function("hit", |bencher| {
-        bencher.iter(|| runtime.block_on(black_box(&hit).tell(&log)));
+        bencher.iter(|| runtime.block_on(black_box(&hit).log(&log)));
     });
     group.finish();
     runtime.block_on(log.close());
 }
 
-/// Events until they are in the file.
+/// Measures events until they are in the file.
 fn written(criterion: &mut Criterion) {
     const EVENTS: u64 = 1000;
-    let (runtime, hit) = (runtime(), Hit::new());
+    let (runtime, hit) = (runtime(), CachedRead::new());
     let mut group = criterion.benchmark_group("audit");
     group.throughput(Throughput::Elements(EVENTS)).sample_size(20);
     group.bench_function("written", |bencher| {
@@ -124,7 +124,7 @@ fn written(criterion: &mut Criterion) {
             let log = start(&dir);
             runtime.block_on(async {
                 for _ in 0..EVENTS {
-                    hit.tell(&log).await;
+                    hit.log(&log).await;
                 }
                 log.close().await;
             });

@@ -1,10 +1,12 @@
-//! How many instructions and allocations the main paths take: figures that no load of the machine changes, so that CI can hold them to bounds.
+//! Counts the instructions and allocations of the main paths. The load of the machine does not
+//! change these counts, so CI can check them against bounds.
 //!
-//! `cargo bench --bench counts` runs itself under valgrind's callgrind, which counts what happens within [`measured_from_here`], one dump a
-//! case. CI does so in the build that `counts/run` makes, and compares with `counts/bounds.tsv`, which `counts/run --write` takes anew.
+//! `cargo bench --bench counts` runs itself under valgrind's callgrind, which counts what happens
+//! in [`measured_from_here`] and writes one dump per case. CI uses the build of `counts/run` and
+//! compares with `counts/bounds.tsv`; `counts/run --write` writes new bounds.
 //!
-//! A count is not a time: a cache miss costs a hundred instructions, and a system call is one. What a change does to times is for the other
-//! benches to tell; this one notices what nobody meant to change.
+//! A count is not a time: a cache miss costs as much as a hundred instructions, and a system call
+//! counts as one. The other benches measure times. This one detects unintended changes.
 
 #![expect(
     clippy::expect_used,
@@ -33,25 +35,25 @@ use std::process::ExitCode;
 use crate::bounds::Bounds;
 use crate::cases::Case;
 
-/// What is asked on the command line.
+/// The mode that the command line selects.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Role {
-    /// To be counted: the cases, one after the other. For valgrind.
+enum Mode {
+    /// Runs all cases. The other modes start this one under valgrind.
     Run,
-    /// To count and compare.
+    /// Counts, and compares with the bounds.
     Check,
-    /// To count and write the bounds anew.
+    /// Counts, and writes new bounds.
     Write,
 }
 
 fn main() -> ExitCode {
     let has = |word: &str| std::env::args().any(|it| it == word);
-    let role = match (has("--run"), has("--write")) {
-        (true, _) => Role::Run,
-        (_, true) => Role::Write,
-        _ => Role::Check,
+    let mode = match (has("--run"), has("--write")) {
+        (true, _) => Mode::Run,
+        (_, true) => Mode::Write,
+        _ => Mode::Check,
     };
-    if role == Role::Run {
+    if mode == Mode::Run {
         for case in cases::all() {
             println!("{}\t{}", case.name, case.times);
             let Case { mut run, .. } = case;
@@ -60,25 +62,26 @@ fn main() -> ExitCode {
         }
         return ExitCode::SUCCESS;
     }
-    if !valgrind::is_here() {
+    if !valgrind::is_installed() {
         println!("skipped: valgrind is not installed");
         return ExitCode::SUCCESS;
     }
-    let counted = valgrind::count();
-    if role == Role::Write {
-        bounds::write(&counted);
+    let counts = valgrind::count();
+    if mode == Mode::Write {
+        bounds::write(&counts);
         return ExitCode::SUCCESS;
     }
-    Bounds::read().compare(&counted)
+    Bounds::read().compare(&counts)
 }
 
-/// By this name, and the next one, callgrind knows where to begin and where to end.
+/// Marks the end of a case's set-up. Callgrind writes a dump when a function with this name
+/// returns, and another after [`measured_from_here`].
 #[inline(never)]
 fn set_up_until_here() {
     std::hint::black_box(());
 }
 
-/// See [`set_up_until_here`].
+/// Runs the measured part of a case, which ends with a dump.
 #[inline(never)]
 fn measured_from_here(run: &mut dyn FnMut()) {
     run();

@@ -1,10 +1,13 @@
-//! What it costs to know who somebody is and that they may, once both are remembered, and the 403 of one who may not.
+//! Measures authentication and authorization of a request whose token and decision are cached, and
+//! the encoding of a 403 response.
 //!
-//! `request` is what a request pays: the token read from its head and hashed, its user looked up, the question made, its decision looked
-//! up. It must cost less than 2 µs, with the caches full as well, and with eight threads at once.
+//! `request` is the whole cost for a request: it reads and hashes the token, looks up its user,
+//! constructs the attributes and looks up the decision. It must cost less than 2 µs, also with full
+//! caches and with eight threads at once.
 //!
-//! Not by criterion: it is CPU time that is counted, of the threads that ask. More threads than processors have to wait for each other, and
-//! so has anybody on a machine that does other things, too.
+//! The figures are CPU time of the measured threads, which criterion cannot measure. Wall time
+//! would include waiting: for each other, since there are more threads than processors, and for
+//! other programs.
 
 #![expect(
     clippy::expect_used,
@@ -44,24 +47,26 @@ use weir::upstream::metrics::UpstreamMetrics;
 const PATH: &str = "/api/v1/namespaces/kube-system/pods";
 const QUERY: &str = "fieldSelector=spec.nodeName%3Dnode-17&labelSelector=app%3Dweb&limit=500";
 const ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 7));
-/// Tokens and decisions that are held besides: more than there is room for.
+/// The number of other tokens and decisions that are looked up to fill the caches: more than they
+/// hold.
 const OTHERS: usize = 100_000;
 const THREADS: usize = 8;
 const ROUNDS: usize = 15;
-/// The scheduler counts by the millisecond or so; a round has many.
+/// Operations per round. A round takes many times the scheduler's resolution of about a
+/// millisecond.
 const COUNT: u32 = 40_000;
-/// Nothing expires meanwhile.
+/// Longer than the run, so that nothing expires.
 const TTL: Duration = Duration::from_secs(3600);
 
-/// What judges, and one client.
-struct Gate {
+/// Authenticator, authorizer, and the address and headers of one client.
+struct Fixture {
     authenticator: Arc<Authenticator>,
     authorizer: Arc<Authorizer>,
     peer: Peer,
     headers: HeaderMap,
 }
 
-impl Gate {
+impl Fixture {
     async fn new() -> Self {
         let registry = Registry::new();
         let metrics = UpstreamMetrics::register(&registry).expect("metrics");
@@ -75,7 +80,7 @@ impl Gate {
             authenticator: authenticator.expect("no files are read"),
             authorizer: Authorizer::new(&config, upstream, None, metrics.authorization),
             peer: Peer::new(None, Some(ADDRESS)),
-            headers: showing("one"),
+            headers: bearer_headers("one"),
         }
     }
 
@@ -85,27 +90,27 @@ impl Gate {
         found.expect("the token is good").user
     }
 
-    /// As a request does it; where its decision came from.
-    async fn admit(&self, info: &RequestInfo) -> DecisionSource {
+    /// Authenticates and authorizes a request, and returns the source of the decision.
+    async fn authorize(&self, info: &RequestInfo) -> DecisionSource {
         let user = self.user(&self.headers).await;
         let decision = self.authorizer.authorize(&user, &Attributes::from_request(info)).await;
         decision.expect("it is answered").source
     }
 
-    async fn remember(&self, info: &RequestInfo) {
-        // A cache that is full takes in what is asked for more than once.
+    async fn ensure_cached(&self, info: &RequestInfo) {
+        // A full cache only admits a key that is looked up repeatedly.
         for _ in 0..100 {
-            self.admit(info).await;
+            self.authorize(info).await;
         }
-        assert_eq!(self.admit(info).await, DecisionSource::Cached);
+        assert_eq!(self.authorize(info).await, DecisionSource::Cached);
     }
 
-    /// Other tokens and decisions, until there is no more room.
-    async fn fill(&self) {
+    /// Looks up other tokens and decisions until the caches are full.
+    async fn fill_caches(&self) {
         const AT_ONCE: usize = 64;
         let user = &self.user(&self.headers).await;
         let others = stream::iter(0..OTHERS).map(|n| async move {
-            self.user(&showing(&n.to_string())).await;
+            self.user(&bearer_headers(&n.to_string())).await;
             let info = RequestInfo::parse(&Method::GET, &format!("{PATH}/pod-{n}"), "");
             self.authorizer
                 .authorize(user, &Attributes::from_request(&info))
@@ -115,16 +120,16 @@ impl Gate {
         others.buffer_unordered(AT_ONCE).for_each(|()| std::future::ready(())).await;
     }
 
-    /// [`COUNT`] requests.
-    async fn many(&self, info: &RequestInfo) {
+    /// Authorizes [`COUNT`] requests.
+    async fn authorize_repeatedly(&self, info: &RequestInfo) {
         for _ in 0..COUNT {
-            assert_eq!(black_box(self).admit(black_box(info)).await, DecisionSource::Cached);
+            assert_eq!(black_box(self).authorize(black_box(info)).await, DecisionSource::Cached);
         }
     }
 }
 
-/// A head with a token of a service account's length.
-fn showing(name: &str) -> HeaderMap {
+/// Returns headers with a token of the length of a service account's.
+fn bearer_headers(name: &str) -> HeaderMap {
     let value = HeaderValue::try_from(format!("Bearer {}", token::token(name)));
     HeaderMap::from_iter([(http::header::AUTHORIZATION, value.expect("it is ASCII"))])
 }
@@ -132,13 +137,13 @@ fn showing(name: &str) -> HeaderMap {
 fn main() {
     let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build();
     let runtime = &runtime.expect("a runtime");
-    let gate = &runtime.block_on(Gate::new());
+    let fixture = &runtime.block_on(Fixture::new());
     let plain = &RequestInfo::parse(&Method::GET, PATH, "");
     let selecting = &RequestInfo::parse(&Method::GET, PATH, QUERY);
-    println!("CPU time of one, median of {ROUNDS} rounds of {COUNT}");
-    let user = runtime.block_on(gate.user(&gate.headers));
+    println!("CPU time per operation, median of {ROUNDS} rounds of {COUNT}");
+    let user = runtime.block_on(fixture.user(&fixture.headers));
     for (name, info) in [("plain", plain), ("selectors", selecting)] {
-        runtime.block_on(gate.remember(info));
+        runtime.block_on(fixture.ensure_cached(info));
         let attributes = Attributes::from_request(info);
         measure(&format!("attributes, {name}"), 1, &|| {
             for _ in 0..COUNT {
@@ -149,7 +154,7 @@ fn main() {
             runtime.block_on(async {
                 for _ in 0..COUNT {
                     let decision =
-                        gate.authorizer.authorize(black_box(&user), black_box(&attributes));
+                        fixture.authorizer.authorize(black_box(&user), black_box(&attributes));
                     assert!(
                         decision.await.is_ok_and(|found| found.source == DecisionSource::Cached)
                     );
@@ -160,16 +165,16 @@ fn main() {
     measure("token", 1, &|| {
         runtime.block_on(async {
             for _ in 0..COUNT {
-                black_box(gate.user(black_box(&gate.headers)).await);
+                black_box(fixture.user(black_box(&fixture.headers)).await);
             }
         });
     });
-    let requests = || runtime.block_on(gate.many(plain));
+    let requests = || runtime.block_on(fixture.authorize_repeatedly(plain));
     measure("request", 1, &requests);
     measure(&format!("request, {THREADS} threads"), THREADS, &requests);
     runtime.block_on(async {
-        gate.fill().await;
-        gate.remember(plain).await;
+        fixture.fill_caches().await;
+        fixture.ensure_cached(plain).await;
     });
     measure("request, caches full", 1, &requests);
     measure(&format!("request, caches full, {THREADS} threads"), THREADS, &requests);
@@ -181,19 +186,20 @@ fn main() {
     });
 }
 
-/// What `work`, which does something [`COUNT`] times, costs by one, done by so many threads at once.
+/// Measures `work`, which runs an operation [`COUNT`] times, on `threads` threads at once, and
+/// prints the CPU time per operation.
 fn measure(name: &str, threads: usize, work: &(dyn Fn() + Sync)) {
     let round = || -> Duration {
         let together = Barrier::new(threads);
         let one = || {
             together.wait();
-            let before = cpu::of("/proc/thread-self");
+            let before = cpu::time_of("/proc/thread-self");
             work();
-            cpu::of("/proc/thread-self").saturating_sub(before)
+            cpu::time_of("/proc/thread-self").saturating_sub(before)
         };
         std::thread::scope(|scope| {
             let all: Vec<_> = (0..threads).map(|_| scope.spawn(one)).collect();
-            all.into_iter().map(|thread| thread.join().expect("it ends")).sum()
+            all.into_iter().map(|thread| thread.join().expect("a thread ends")).sum()
         })
     };
     round();

@@ -1,11 +1,13 @@
-//! 100,000 distinct bad tokens before a whole Weir: what it holds, what the upstream is asked, and what others notice. `cargo bench --bench
-//! flood`.
+//! Sends 100,000 distinct bad tokens to a Weir process and measures its memory, its requests to the
+//! upstream and the effect on other users. Run `cargo bench --bench flood`.
 //!
-//! Weir is a process of its own, before a simulator in this one. A known user asks steadily from an address of their own, beside
-//! newcomers, whose tokens nobody has seen yet, from a third; the flood comes from a second one.
+//! Weir is a separate process in front of a simulator in this one. A known user sends requests at a
+//! steady rate from a first address. The flood comes from a second address. Newcomers, whose tokens
+//! Weir has not seen, come from a third address.
 //!
-//! Flood, clients, simulator and Weir share the machine, and each flood takes all of it that it gets. So for what others
-//! notice, the measure of a flood is not quiet but `good`: as many connections that ask as fast with one good token.
+//! Flood, clients, simulator and Weir share the machine, and each flood takes as much of it as it
+//! can. The effect on others is therefore compared not with an idle machine but with the phase
+//! `good`: the same number of connections with one good token.
 
 #![expect(
     clippy::expect_used,
@@ -42,22 +44,23 @@ use crate::weir_process::{Weir, free_address};
 const WEIR: &str = "weirs-own";
 const PATH: &str = "/api/v1/namespaces/default/configmaps/cm?resourceVersion=0";
 const FLOOD: usize = 100_000;
-/// Users whom Weir has not seen yet, in all.
+/// The number of users that Weir has not seen.
 const NEWCOMERS: usize = 4_000;
-/// How often the known user asks, and how often somebody new comes.
-const PACE: Duration = Duration::from_millis(4);
-const NEW_PACE: Duration = Duration::from_millis(25);
-/// What a flood may do a second where it does not take what it gets.
-const PACED: u32 = 2_000;
+/// The interval between requests of the known user.
+const KNOWN_USER_INTERVAL: Duration = Duration::from_millis(4);
+/// The interval between newcomers.
+const NEWCOMER_INTERVAL: Duration = Duration::from_millis(25);
+/// The rate of a paced flood, in requests per second.
+const PACED_RATE: u32 = 2_000;
 
 /// One kind of load.
 struct Phase {
     name: &'static str,
     requests: usize,
     connections: usize,
-    /// With a token of its own for each request, which is nobody's.
+    /// Whether each request has a different, invalid token.
     bad: bool,
-    /// Requests a second, if it does not take what it gets.
+    /// Requests per second. `None` is as fast as possible.
     pace: Option<u32>,
 }
 
@@ -71,7 +74,7 @@ async fn main() {
     let upstream = Simulator::start(options).await.expect("a simulator");
     let object = serde_json::json!({"apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"name": "cm", "namespace": "default"}, "data": {"key": "x".repeat(1024)}});
-    upstream.store().create(object).expect("it is created");
+    upstream.store().create(object).expect("the object is created");
     let admin = free_address();
     let gateway = serde_json::json!({"authentication": {"mode": "gateway"},
         "admin": {"listen": admin.to_string()}});
@@ -86,38 +89,38 @@ async fn main() {
         phase("bad, 64 connections", FLOOD, 64, true, None),
         phase("good, 1000 connections", FLOOD, 1000, false, None),
         phase("bad, 1000 connections", FLOOD, 1000, true, None),
-        phase("good, 2000/s", FLOOD / 5, 64, false, Some(PACED)),
-        phase("bad, 2000/s", FLOOD / 5, 64, true, Some(PACED)),
+        phase("good, 2000/s", FLOOD / 5, 64, false, Some(PACED_RATE)),
+        phase("bad, 2000/s", FLOOD / 5, 64, true, Some(PACED_RATE)),
         phase("quiet again", 0, 0, false, None),
     ];
-    let mut stage = Stage { weir, admin, upstream, newcomers: Arc::default(), sent: 0 };
+    let mut testbed = Testbed { weir, admin, upstream, newcomers: Arc::default(), sent: 0 };
     for phase in phases {
-        stage.play(&phase).await;
+        testbed.run(&phase).await;
     }
 }
 
-struct Stage {
+struct Testbed {
     weir: Weir,
-    /// Where its metrics are.
+    /// The address of Weir's admin listener, which serves metrics.
     admin: SocketAddr,
     upstream: Simulator,
-    /// How many came.
+    /// The number of newcomers in all phases.
     newcomers: Arc<AtomicUsize>,
-    /// Bad tokens.
+    /// The number of tokens that were used, so that each phase uses others.
     sent: usize,
 }
 
-/// What is counted before and after.
+/// Figures before or after a phase.
 struct Counts {
     resident: f64,
     cpu: Duration,
-    asked: u64,
+    reviews: u64,
     good: f64,
     forwarded: f64,
 }
 
-impl Stage {
-    async fn play(&mut self, phase: &Phase) {
+impl Testbed {
+    async fn run(&mut self, phase: &Phase) {
         let before = self.counts().await;
         let ended = CancellationToken::new();
         let known = tokio::spawn(known(self.weir.address, ended.clone()));
@@ -128,9 +131,9 @@ impl Stage {
         ended.cancel();
         let (known, new) = (known.await.expect("it ends"), new.await.expect("it ends"));
         let after = self.counts().await;
-        println!("\n{}: {:.1} s, answers {codes:?}", phase.name, took.as_secs_f64());
+        println!("\n{}: {:.1} s, responses by status {codes:?}", phase.name, took.as_secs_f64());
         println!(
-            "  Weir: resident {:.0} -> {:.0} MiB, CPU {:.1} s; remembered: {} good, {} failed",
+            "  Weir: resident {:.0} -> {:.0} MiB, CPU {:.1} s; cached tokens: {} good, {} failed",
             before.resident,
             after.resident,
             (after.cpu.saturating_sub(before.cpu)).as_secs_f64(),
@@ -139,7 +142,7 @@ impl Stage {
         );
         println!(
             "  upstream: {} token reviews ({} of good tokens), {} requests forwarded",
-            after.asked - before.asked,
+            after.reviews - before.reviews,
             after.good - before.good,
             after.forwarded - before.forwarded,
         );
@@ -151,13 +154,13 @@ impl Stage {
         Counts {
             resident: resident(&self.weir),
             cpu: self.weir.cpu(),
-            asked: self.upstream.requests().count("create", "tokenreviews"),
+            reviews: self.upstream.requests().count("create", "tokenreviews"),
             good: metric(self.admin, "weir_token_reviews_total{result=\"authenticated\"}").await,
             forwarded: self.upstream.requests().count("get", "configmaps") as f64,
         }
     }
 
-    /// Its answers, by status.
+    /// Sends the phase's requests and returns the number of responses by status code.
     async fn load(&mut self, phase: &Phase) -> BTreeMap<u16, usize> {
         if phase.requests == 0 {
             sleep(Duration::from_secs(12)).await;
@@ -184,7 +187,7 @@ impl Stage {
                         tokio::time::sleep_until(started + due).await;
                     }
                     let name = if bad { format!("bad{}.", first + n) } else { "load".to_owned() };
-                    *codes.entry(connection.ask(&token(&name)).await.code).or_default() += 1;
+                    *codes.entry(connection.send(&token(&name)).await.code).or_default() += 1;
                 }
             });
         }
@@ -198,69 +201,69 @@ impl Stage {
     }
 }
 
-/// Its memory as the kernel counts it, in MiB.
+/// Returns Weir's resident memory in MiB.
 fn resident(weir: &Weir) -> f64 {
     let status = std::fs::read_to_string(format!("{}/status", weir.proc()));
-    let status = status.expect("it runs");
+    let status = status.expect("weir runs");
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a line");
     let kib: f64 = line.trim().trim_end_matches(" kB").parse().expect("a number");
     kib / 1024.0
 }
 
-/// The sum of its metrics whose lines begin so.
-async fn metric(admin: SocketAddr, begins: &str) -> f64 {
+/// Returns the sum of the metrics whose lines begin with `prefix`.
+async fn metric(admin: SocketAddr, prefix: &str) -> f64 {
     let mut tcp = TcpStream::connect(admin).await.expect("it listens");
     let request = "GET /metrics HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
     tcp.write_all(request.as_bytes()).await.expect("it is taken");
     let mut text = String::new();
     tcp.read_to_string(&mut text).await.expect("an answer");
-    let lines = text.lines().filter(|line| line.starts_with(begins));
+    let lines = text.lines().filter(|line| line.starts_with(prefix));
     lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
 }
 
-/// Until the cache answers.
+/// Waits until Weir answers from its cache.
 async fn warm(weir: &Weir) {
     let deadline = Instant::now() + Duration::from_secs(20);
     let mut connection = Connection::open(1, weir.address).await;
-    while !connection.ask(&token("known")).await.hit {
-        assert!(Instant::now() < deadline, "nothing comes from the cache");
+    while !connection.send(&token("known")).await.hit {
+        assert!(Instant::now() < deadline, "no response from the cache within 20 s");
         sleep(Duration::from_millis(50)).await;
     }
 }
 
-/// One who asks steadily.
+/// Sends requests of the known user at a steady rate and returns their latencies.
 async fn known(address: SocketAddr, ended: CancellationToken) -> Vec<Duration> {
     let mut connection = Connection::open(1, address).await;
-    let mut ticks = interval(PACE);
+    let mut ticks = interval(KNOWN_USER_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let (token, mut times) = (token("known"), Vec::new());
     while !ended.is_cancelled() {
         ticks.tick().await;
         let started = Instant::now();
-        let answer = connection.ask(&token).await;
+        let answer = connection.send(&token).await;
         times.push(started.elapsed());
-        assert!(answer.hit, "a known user was not answered from the cache");
+        assert!(answer.hit, "a response to the known user was not from the cache");
     }
     times
 }
 
-/// Many who ask once.
+/// Sends one request for each newcomer and returns their latencies.
 async fn newcomers(
     address: SocketAddr,
-    came: Arc<AtomicUsize>,
+    count: Arc<AtomicUsize>,
     ended: CancellationToken,
 ) -> Vec<Duration> {
     let mut connection = Connection::open(3, address).await;
-    let mut ticks = interval(NEW_PACE);
+    let mut ticks = interval(NEWCOMER_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut times = Vec::new();
     while !ended.is_cancelled() {
         ticks.tick().await;
-        let token = token(&new_name(came.fetch_add(1, Ordering::Relaxed) % NEWCOMERS));
+        let token = token(&new_name(count.fetch_add(1, Ordering::Relaxed) % NEWCOMERS));
         let started = Instant::now();
-        let answer = connection.ask(&token).await;
+        let answer = connection.send(&token).await;
         times.push(started.elapsed());
-        assert_eq!(answer.code, 200, "a newcomer was not answered");
+        assert_eq!(answer.code, 200, "a newcomer's request failed");
     }
     times
 }
@@ -269,28 +272,28 @@ fn new_name(n: usize) -> String {
     format!("new{n}.")
 }
 
-/// A connection to Weir.
+/// An HTTP/1.1 connection to Weir.
 struct Connection {
     tcp: TcpStream,
     read: Vec<u8>,
 }
 
 impl Connection {
-    /// From the loopback's address that ends so.
+    /// Connects from the loopback address 127.0.0.`last`.
     async fn open(last: u8, address: SocketAddr) -> Self {
         let socket = TcpSocket::new_v4().expect("a socket");
         let own = IpAddr::from(Ipv4Addr::new(127, 0, 0, last));
-        socket.bind(SocketAddr::from((own, 0))).expect("the whole network is here");
+        socket.bind(SocketAddr::from((own, 0))).expect("an address of the loopback network");
         let tcp = socket.connect(address).await.expect("it listens");
         tcp.set_nodelay(true).expect("a socket");
         Self { tcp, read: Vec::new() }
     }
 
-    async fn ask(&mut self, token: &str) -> Answer {
+    async fn send(&mut self, token: &str) -> Answer {
         self.tcp.write_all(&get(PATH, token)).await.expect("it is taken");
         loop {
             let read = self.tcp.read_buf(&mut self.read).await.expect("it answers");
-            assert!(read > 0, "the connection was closed");
+            assert!(read > 0, "weir closed the connection");
             if let Some(answer) = Answer::parse(&self.read) {
                 self.read.drain(..answer.bytes);
                 return answer;

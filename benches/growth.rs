@@ -1,9 +1,10 @@
-//! How cost grows: with objects, with watchers, with namespaces, with the rate of events. `cargo bench --bench growth`, and then
-//! `python3 benches/plot.py` for the plots.
+//! Measures how cost grows with objects, watchers, namespaces and the rate of events. Run `cargo
+//! bench --bench growth`, then `python3 benches/plot.py` for the plots.
 //!
-//! Each curve has a law, and the bench fails where what was measured grows faster. CPU time is counted, in this process for the parts and of a
-//! whole Weir before a simulator for the rest, so that other work on the machine adds little. `-- NAME...` takes only the curves whose
-//! names contain one of these; the others stay in the file as they were.
+//! Each series has a law, and the bench fails if its figures grow faster. The figures are CPU time,
+//! so that other work on the machine adds little: of threads of this process for the parts, and of
+//! a Weir process in front of a simulator for the rest. `-- NAME...` measures only the curves whose
+//! names contain one of these words; the file keeps the others.
 
 #![expect(
     clippy::expect_used,
@@ -35,8 +36,8 @@ mod objects;
 mod pods;
 #[path = "growth/rates.rs"]
 mod rates;
-#[path = "growth/stage.rs"]
-mod stage;
+#[path = "growth/testbed.rs"]
+mod testbed;
 #[path = "growth/timing.rs"]
 mod timing;
 #[path = "growth/upstream.rs"]
@@ -54,11 +55,11 @@ use crate::curve::{Curve, Results};
 type Measure = fn() -> Curve;
 
 fn main() -> ExitCode {
-    let words: Vec<String> = std::env::args().skip(1).filter(|it| it != "--bench").collect();
-    if let [role, count] = words.as_slice()
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|it| it != "--bench").collect();
+    if let [role, count] = arguments.as_slice()
         && role == memory::ROLE
     {
-        memory::tell(count.parse().expect("a number"));
+        memory::print_memory_per_object(count.parse().expect("a number"));
         return ExitCode::SUCCESS;
     }
     let curves: [(&str, Measure); 10] = [
@@ -76,7 +77,8 @@ fn main() -> ExitCode {
     let mut results = Results::read();
     let mut holds = true;
     for (name, measure) in curves {
-        if words.is_empty() || words.iter().any(|word| name.contains(word.as_str())) {
+        if arguments.is_empty() || arguments.iter().any(|argument| name.contains(argument.as_str()))
+        {
             let curve = measure();
             holds &= curve.report(name);
             results.set(name, &curve);
@@ -86,7 +88,7 @@ fn main() -> ExitCode {
     if holds {
         ExitCode::SUCCESS
     } else {
-        println!("\nsomething grows faster than its law");
+        println!("\nat least one series grows faster than its law");
         ExitCode::FAILURE
     }
 }

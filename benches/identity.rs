@@ -1,11 +1,14 @@
-//! What identity costs: Weir's CPU time and the wall time of one cached GET in sidecar mode, in gateway mode with a token whose review and
-//! decision are remembered, and the same with the audit log on. `cargo bench --bench identity`.
+//! Measures the cost of authentication, authorization and audit: Weir's CPU time and the wall time
+//! of one cached GET in sidecar mode, in gateway mode with a token whose review and decision are
+//! cached, and in gateway mode with the audit log. Run `cargo bench --bench identity`.
 //!
-//! Not by criterion: the figure asked for is CPU time, and the ways are compared by turns in one run, so that what else the machine does falls
-//! on all alike. Each Weir is a process of its own; the client's time and the simulator's are not counted.
+//! Criterion cannot measure the CPU time of another process. The modes are alternated in one run,
+//! so that other load affects all of them alike. Each Weir is a separate process; the time of the
+//! client and of the simulator is not counted.
 //!
-//! Twice: one request at a time, of which most is the sleeping and waking of a connection without work; and pipelined, [`DEPTH`] at once, as
-//! it is where there is much to do, so that identity's share is the largest.
+//! There are two measurements. With one request at a time, most of the cost is the suspending and
+//! waking of an idle connection. With [`DEPTH`] pipelined requests, as under load, the share of
+//! identity is largest.
 
 #![expect(
     clippy::expect_used,
@@ -36,7 +39,8 @@ use crate::weir_process::Weir;
 const WEIR: &str = "weirs-own";
 const PATH: &str = "/api/v1/namespaces/default/configmaps/cm?resourceVersion=0";
 const ROUNDS: usize = 7;
-/// A process' CPU time is told in ticks of 10 ms: they should be few against what this many take.
+/// Requests per round. The CPU time of a process has a resolution of 10 ms, which must be small in
+/// comparison with the time of a round.
 const REQUESTS: u32 = 48_000;
 const DEPTH: u32 = 16;
 
@@ -50,14 +54,14 @@ fn main() {
     let upstream = runtime.block_on(Simulator::start(options)).expect("a simulator");
     let object = serde_json::json!({"apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"name": "cm", "namespace": "default"}, "data": {"key": "x".repeat(1024)}});
-    upstream.store().create(object).expect("it is created");
+    upstream.store().create(object).expect("the object is created");
     let dir = tempfile::tempdir().expect("a directory");
     let kubeconfig = upstream.kubeconfig(WEIR);
-    let open = |name, sections| Way::open(&runtime, name, &kubeconfig, &alice, sections);
+    let open = |name, sections| Setup::open(&runtime, name, &kubeconfig, &alice, sections);
     let gateway = serde_json::json!({"mode": "gateway"});
     let audit = serde_json::json!({"output": dir.path().join("audit.log"),
         "policy": {"rules": [{"level": "Metadata"}]}});
-    let mut ways = [
+    let mut setups = [
         open("sidecar", serde_json::json!({})),
         open("gateway, token", serde_json::json!({"authentication": gateway})),
         open(
@@ -65,43 +69,43 @@ fn main() {
             serde_json::json!({"authentication": gateway, "audit": audit}),
         ),
     ];
-    println!("one GET of 1 KiB from the cache, HTTP/1.1; median of {ROUNDS} rounds of {REQUESTS}");
+    println!("one cached GET of 1 KiB over HTTP/1.1; median of {ROUNDS} rounds of {REQUESTS}");
     for depth in [1, DEPTH] {
-        compare(&mut ways, depth);
+        compare(&mut setups, depth);
     }
 }
 
-/// All ways by turns.
-fn compare(ways: &mut [Way], depth: u32) {
+/// Measures all set-ups in alternation and prints the medians.
+fn compare(setups: &mut [Setup], depth: u32) {
     for round in 0..=ROUNDS {
-        for way in &mut *ways {
-            let cost = way.requests(depth);
+        for setup in &mut *setups {
+            let cost = setup.requests(depth);
             if round > 0 {
-                way.costs.push(cost);
+                setup.costs.push(cost);
             }
         }
     }
-    let base = ways.first().map_or(0.0, |way| way.median(|cost| cost.0));
+    let base = setups.first().map_or(0.0, |setup| setup.median(|cost| cost.0));
     println!("\n{:24} {:>12} {:>12} {:>8}", format!("{depth} at once"), "CPU us", "wall us", "CPU");
-    for way in &mut *ways {
-        let (cpu, wall) = (way.median(|cost| cost.0), way.median(|cost| cost.1));
-        println!("{:24} {cpu:>12.1} {wall:>12.1} {:>7.2}x", way.name, cpu / base);
-        way.costs.clear();
+    for setup in &mut *setups {
+        let (cpu, wall) = (setup.median(|cost| cost.0), setup.median(|cost| cost.1));
+        println!("{:24} {cpu:>12.1} {wall:>12.1} {:>7.2}x", setup.name, cpu / base);
+        setup.costs.clear();
     }
 }
 
-/// A Weir, and a connection to it.
-struct Way {
+/// A Weir in one mode, and a connection to it.
+struct Setup {
     name: &'static str,
     connection: TcpStream,
     read: Vec<u8>,
     request: Vec<u8>,
-    /// CPU and wall time of a request, in microseconds.
+    /// CPU and wall time per request in microseconds, by round.
     costs: Vec<(f64, f64)>,
     weir: Weir,
 }
 
-impl Way {
+impl Setup {
     fn open(
         runtime: &Runtime,
         name: &'static str,
@@ -110,32 +114,32 @@ impl Way {
         sections: serde_json::Value,
     ) -> Self {
         let weir = runtime.block_on(Weir::start(kubeconfig, sections));
-        let connection = TcpStream::connect(weir.address).expect("it listens");
+        let connection = TcpStream::connect(weir.address).expect("weir listens");
         connection.set_nodelay(true).expect("a socket");
         let request = answer::get(PATH, token);
         let (read, costs) = (Vec::new(), Vec::new());
-        let mut way = Self { name, connection, read, request, costs, weir };
+        let mut setup = Self { name, connection, read, request, costs, weir };
         let deadline = Instant::now() + Duration::from_secs(10);
-        while !way.ask(1) {
-            assert!(Instant::now() < deadline, "{name}: nothing comes from the cache");
+        while !setup.send(1) {
+            assert!(Instant::now() < deadline, "{name}: no response from the cache within 10 s");
             std::thread::yield_now();
         }
-        way
+        setup
     }
 
     fn requests(&mut self, depth: u32) -> (f64, f64) {
         let (cpu, wall) = (self.weir.cpu(), Instant::now());
         for _ in 0..REQUESTS / depth {
-            assert!(self.ask(depth), "{}: not from the cache", self.name);
+            assert!(self.send(depth), "{}: a response was not from the cache", self.name);
         }
         let each = |time: Duration| time.as_secs_f64() * 1e6 / f64::from(REQUESTS);
         (each(self.weir.cpu().saturating_sub(cpu)), each(wall.elapsed()))
     }
 
-    /// So many requests at once; whether the cache answered all.
-    fn ask(&mut self, depth: u32) -> bool {
-        let requests = self.request.repeat(usize::try_from(depth).expect("it is small"));
-        self.connection.write_all(&requests).expect("it is taken");
+    /// Sends `depth` pipelined requests. Returns whether the cache answered all of them.
+    fn send(&mut self, depth: u32) -> bool {
+        let requests = self.request.repeat(usize::try_from(depth).expect("a small number"));
+        self.connection.write_all(&requests).expect("the requests are sent");
         (0..depth).fold(true, |all, _| {
             let answer = self.answer();
             answer.hit && answer.code == 200 && all
@@ -149,8 +153,8 @@ impl Way {
                 return answer;
             }
             let mut more = [0; 16 << 10];
-            let read = self.connection.read(&mut more).expect("it answers");
-            self.read.extend_from_slice(more.get(..read).expect("what was read"));
+            let read = self.connection.read(&mut more).expect("a response");
+            self.read.extend_from_slice(more.get(..read).expect("at most the buffer's length"));
         }
     }
 

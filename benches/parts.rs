@@ -1,6 +1,8 @@
-//! What the parts cost, each alone, by criterion: `cargo bench --bench parts`, or of one, `-- gzip`.
+//! Measures the parts of Weir separately with criterion. `cargo bench --bench parts` runs all of
+//! them, `-- gzip` only one.
 //!
-//! Wall time: on a busy machine believe the instructions that `counts` counts instead.
+//! The figures are wall time. On a busy machine the instruction counts of the bench `counts` are
+//! more reliable.
 
 #[path = "support/caches.rs"]
 mod caches;

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Draws the growth curves: benches/plots/growth.json, which `cargo bench --bench growth` writes, becomes one SVG a curve.
+"""Draws one SVG per curve of benches/plots/growth.json, which `cargo bench --bench growth` writes.
 
-Needs nothing but Python. Both axes are logarithmic. The law of a series is a thin dashed line from its first point: where the
-measured line is steeper, the law does not hold.
+It needs only Python's standard library. Both axes are logarithmic. The law of a series is a thin
+dashed line from its first point; where the measured line is steeper, the law does not hold.
 """
 
 import json
@@ -15,7 +15,7 @@ PLOTS = pathlib.Path(__file__).parent / "plots"
 WIDTH, HEIGHT = 640, 400
 LEFT, RIGHT, TOP, BOTTOM = 72, 36, 44, 52
 
-# Told apart by those who see few colours, too: on white, and on black.
+# Distinguishable with colour blindness too: for a white and for a black background.
 COLOURS = [("#0072b2", "#56b4e9"), ("#d55e00", "#e69f00"), ("#009e73", "#2fcf9f")]
 SERIES = ".s{0} {{ stroke: {1}; }} circle.s{0} {{ fill: {1}; }}"
 LIGHT, DARK = ("\n".join(SERIES.format(n, pair[i]) for n, pair in enumerate(COLOURS)) for i in (0, 1))
@@ -23,14 +23,14 @@ LIGHT, DARK = ("\n".join(SERIES.format(n, pair[i]) for n, pair in enumerate(COLO
 STYLE = f"""
 text {{ font: 12px system-ui, sans-serif; fill: #1f2328; }}
 text.title {{ font-size: 15px; font-weight: 600; }}
-rect.ground {{ fill: #ffffff; }}
+rect.background {{ fill: #ffffff; }}
 line.grid {{ stroke: #d1d9e0; stroke-width: 1; }}
 polyline {{ fill: none; stroke-width: 2; }}
 polyline.law {{ stroke-width: 1; stroke-dasharray: 5 4; }}
 {LIGHT}
 @media (prefers-color-scheme: dark) {{
 text {{ fill: #f0f6fc; }}
-rect.ground {{ fill: #0d1117; }}
+rect.background {{ fill: #0d1117; }}
 line.grid {{ stroke: #3d444d; }}
 {DARK}
 }}
@@ -52,14 +52,14 @@ def main():
 
 
 def svg(curve):
-    """One plot."""
+    """Returns one plot."""
     points = [point for series in curve["series"] for point in series["points"]]
     across = Axis([x for x, _ in points], LEFT, WIDTH - RIGHT)
     up = Axis([y for _, y in points], HEIGHT - BOTTOM, TOP + 18 * len(curve["series"]) + 8)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" role="img">',
         f"<title>{escape(curve['title'])}</title><style>{STYLE}</style>",
-        f'<rect class="ground" width="{WIDTH}" height="{HEIGHT}"/>',
+        f'<rect class="background" width="{WIDTH}" height="{HEIGHT}"/>',
         text(LEFT, 24, curve["title"], "start", "title"),
     ]
     for value in across.ticks():
@@ -81,7 +81,7 @@ def svg(curve):
 
 
 def drawn(series, colour, legend, across, up):
-    """A series, of the class of its colour, with its law and its line of the legend."""
+    """Returns a series with its law and its line in the legend, in the class of its colour."""
     at = lambda points: " ".join(f"{across.at(x):.1f},{up.at(y):.1f}" for x, y in points)
     label = series["name"]
     parts = []
@@ -107,7 +107,7 @@ def drawn(series, colour, legend, across, up):
 
 
 class Axis:
-    """From the decade or half decade below the smallest value to the one above the largest."""
+    """A logarithmic axis. Its ends are the nearest 1, 2 or 5 times a power of ten."""
 
     def __init__(self, values, start, end):
         self.start, self.end = start, end
@@ -115,17 +115,17 @@ class Axis:
         steps = [mantissa * 10.0**decade for decade in range(-6, 12) for mantissa in (1, 2, 5)]
         self.low = max(step for step in steps if step <= low * 1.0001)
         self.high = min(step for step in steps if step >= high * 0.9999)
-        # Something flat is shown as flat.
+        # Widens a short axis, so that a nearly constant series looks flat.
         if self.high / self.low < 10:
             self.low, self.high = self.low / 2, self.high * 2
 
     def at(self, value):
-        """Where a value is drawn."""
+        """Returns the coordinate of a value."""
         share = math.log(value / self.low) / math.log(self.high / self.low)
         return self.start + share * (self.end - self.start)
 
     def ticks(self):
-        """Decades; of a short axis halves of them, too."""
+        """Returns powers of ten; on a short axis also their multiples by two and five."""
         mantissas = (1,) if self.high / self.low >= 1000 else (1, 2, 5)
         all_of = [mantissa * 10.0**decade for decade in range(-6, 12) for mantissa in mantissas]
         return [tick for tick in all_of if self.low * 0.999 <= tick <= self.high * 1.001]

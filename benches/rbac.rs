@@ -1,4 +1,4 @@
-//! What a decision by RBAC costs, with 10,000 bindings of 1,000 roles, and what a change of one binding does.
+//! Measures a local RBAC decision with 10,000 bindings of 1,000 roles, and a change of one binding.
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
@@ -13,7 +13,8 @@ const BINDINGS: usize = 10_000;
 const ROLES: usize = 1_000;
 const NAMESPACES: usize = 100;
 
-/// A tenth of the bindings is the cluster's; each role has five rules of ten resources, of which the last allows what is asked.
+/// Returns an index in which a tenth of the bindings are ClusterRoleBindings. Each role has five
+/// rules with ten resources; the last one allows the measured request.
 fn cluster() -> IndexWriter {
     let mut writer = IndexWriter::default();
     let resources: Vec<_> = (0..10).map(|n| format!(r#""resource{n}""#)).collect();

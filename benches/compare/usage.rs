@@ -63,7 +63,7 @@ impl Usage {
 
 /// CPU seconds of this process.
 pub(crate) fn own_cpu() -> f64 {
-    cpu::of("/proc/self").as_secs_f64()
+    cpu::time_of("/proc/self").as_secs_f64()
 }
 
 fn of_process(pid: u32) -> Used {
@@ -72,7 +72,7 @@ fn of_process(pid: u32) -> Used {
     let resident = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
     let kibibytes = resident.and_then(|it| it.trim().trim_end_matches(" kB").parse::<f64>().ok());
     Used {
-        cpu: cpu::of(&directory).as_secs_f64(),
+        cpu: cpu::time_of(&directory).as_secs_f64(),
         waited: waited(&directory).unwrap_or(f64::NAN),
         resident: kibibytes.map_or(f64::NAN, |it| it * 1024.0),
         coarse: false,

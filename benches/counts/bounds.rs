@@ -1,28 +1,30 @@
-//! What each case may take.
+//! The upper bounds of the counts of each case.
 
 use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use crate::valgrind::Counted;
+use crate::valgrind::CaseCounts;
 
-/// In hundredths. The same source and compiler count the same to a few in ten thousand (hashes are seeded anew each time); another C
-/// library copies and allocates a little otherwise.
+/// The allowed excess, as a fraction of the bound. Counts of the same source and compiler differ by
+/// a few hundredths of a percent, because hashes are seeded at random. Another C library copies and
+/// allocates slightly differently.
 const SLACK: f64 = 0.1;
-/// So many more are never too many: of few, one is many hundredths.
+/// The excess that is always allowed, because one more is a large fraction of a small count.
 const INSTRUCTIONS_LEAST: f64 = 50.0;
 const ALLOCATIONS_LEAST: f64 = 0.1;
 
-/// Counts mean nothing beyond the build and the kind of processor that they were taken on: libraries choose their code by what it has.
+/// Returns whether this build and processor are like those of the bounds. Other counts are not
+/// comparable, since libraries select their code by the processor's features.
 fn is_comparable() -> bool {
     #[cfg(all(debug_assertions, target_arch = "x86_64", target_env = "gnu"))]
-    let is_alike = std::is_x86_feature_detected!("avx2");
+    let is_comparable = std::is_x86_feature_detected!("avx2");
     #[cfg(not(all(debug_assertions, target_arch = "x86_64", target_env = "gnu")))]
-    let is_alike = false;
-    is_alike
+    let is_comparable = false;
+    is_comparable
 }
 
-/// The file's lines.
+/// The contents of `bounds.tsv`.
 pub(crate) struct Bounds {
     cases: Vec<(String, f64, f64)>,
 }
@@ -39,11 +41,11 @@ impl Bounds {
         Self { cases: text.lines().filter_map(line).collect() }
     }
 
-    /// Prints all, and fails if one is above its bound or has none.
-    pub(crate) fn compare(&self, counted: &[Counted]) -> ExitCode {
-        println!("{:34} {:>14} {:>8} {:>12}", "each", "instructions", "", "allocations");
-        let mut complaints = Vec::new();
-        for case in counted {
+    /// Prints all counts. Fails if one exceeds its bound or has no bound.
+    pub(crate) fn compare(&self, counts: &[CaseCounts]) -> ExitCode {
+        println!("{:34} {:>14} {:>8} {:>12}", "per operation", "instructions", "", "allocations");
+        let mut failures = Vec::new();
+        for case in counts {
             let bound = self.cases.iter().find(|(name, ..)| *name == case.name);
             let bound = bound.filter(|_| is_comparable());
             let share = bound.map_or(f64::NAN, |bound| case.instructions / bound.1 * 100.0);
@@ -52,53 +54,53 @@ impl Bounds {
                 case.name, case.instructions, case.allocations
             );
             match bound {
-                Some(bound) => complaints.extend(case.beyond(bound.1, bound.2)),
-                None => complaints.push(format!("{}: has no bound", case.name)),
+                Some(bound) => failures.extend(case.exceeded_bounds(bound.1, bound.2)),
+                None => failures.push(format!("{}: no bound", case.name)),
             }
         }
         if !is_comparable() {
             println!(
-                "\nnot compared: the bounds are of benches/counts/run on x86-64 with AVX2 and glibc"
+                "\nnot compared: the bounds require benches/counts/run on x86-64 with AVX2 and glibc"
             );
             return ExitCode::SUCCESS;
         }
-        let gone = |name: &str| counted.iter().all(|case| case.name != name);
-        let gone = self.cases.iter().filter(|(name, ..)| gone(name));
-        complaints.extend(gone.map(|(name, ..)| format!("{name}: has a bound, but is no case")));
-        if complaints.is_empty() {
+        let is_missing = |name: &str| counts.iter().all(|case| case.name != name);
+        let missing = self.cases.iter().filter(|(name, ..)| is_missing(name));
+        failures.extend(missing.map(|(name, ..)| format!("{name}: a bound without a case")));
+        if failures.is_empty() {
             return ExitCode::SUCCESS;
         }
-        println!("\n{}", complaints.join("\n"));
+        println!("\n{}", failures.join("\n"));
         println!(
-            "\nIf that is meant, take the bounds anew and say why in the commit: benches/counts/run --write"
+            "\nIf this is intended, run benches/counts/run --write and explain it in the commit"
         );
         ExitCode::FAILURE
     }
 }
 
-impl Counted {
-    fn beyond(&self, instructions: f64, allocations: f64) -> Vec<String> {
-        let mut complaints = Vec::new();
+impl CaseCounts {
+    fn exceeded_bounds(&self, instructions: f64, allocations: f64) -> Vec<String> {
+        let mut failures = Vec::new();
         let mut check = |what: &str, is: f64, bound: f64, least: f64| {
             if is > (bound * (1.0 + SLACK)).max(bound + least) {
                 let more = (is / bound - 1.0) * 100.0;
-                complaints.push(format!(
-                    "{}: {is:.1} {what}, {more:.0} % more than the {bound} of benches/counts/bounds.tsv",
+                failures.push(format!(
+                    "{}: {is:.1} {what}, {more:.0} % above the bound of {bound} in benches/counts/bounds.tsv",
                     self.name
                 ));
             }
         };
         check("instructions", self.instructions, instructions, INSTRUCTIONS_LEAST);
         check("allocations", self.allocations, allocations, ALLOCATIONS_LEAST);
-        complaints
+        failures
     }
 }
 
-/// Takes what was counted for the bounds from now on.
-pub(crate) fn write(counted: &[Counted]) {
-    assert!(is_comparable(), "by benches/counts/run, on x86-64 with AVX2 and glibc");
+/// Writes the counts as the new bounds.
+pub(crate) fn write(counts: &[CaseCounts]) {
+    assert!(is_comparable(), "bounds require benches/counts/run on x86-64 with AVX2 and glibc");
     let mut text = "case\tinstructions\tallocations\n".to_owned();
-    for case in counted {
+    for case in counts {
         let line = format!("{}\t{:.0}\t{:.2}\n", case.name, case.instructions, case.allocations);
         text.push_str(&line);
     }

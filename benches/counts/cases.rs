@@ -1,4 +1,4 @@
-//! The main paths, each with what it needs ready before it is counted.
+//! The counted cases: the main paths. Each case prepares its data before counting starts.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -17,26 +17,26 @@ use weir::codec::gzip::segment_cache::SegmentCache;
 use weir::codec::ingest;
 use weir::codec::object::Object;
 
-use crate::caches::{NOW, cache, of_half, of_node, take, watch};
+use crate::caches::{NOW, cache, half_filter, next_frames, node_filter, watch};
 use crate::lists;
-use crate::pods::{Pods, Which};
+use crate::pods::{PodId, Pods};
 
-/// Something to be counted, done so many times.
+/// A path whose counts are divided by `times`, its number of operations.
 pub(crate) struct Case {
     pub(crate) name: &'static str,
     pub(crate) times: usize,
     pub(crate) run: Box<dyn FnMut()>,
 }
 
-/// What cases are made of.
+/// The data that cases share.
 struct Fixture {
     json: Pods,
     protobuf: Pods,
-    /// To be cloned: each takes long to make where instructions are counted.
+    /// Cases clone these, since constructing a pod is slow under callgrind.
     objects: Vec<Object>,
 }
 
-/// Each is made when it is its turn.
+/// Constructs the cases one by one, so that only one of them is in memory.
 pub(crate) fn all() -> impl Iterator<Item = Case> {
     let (json, protobuf) = (Pods::json(), Pods::protobuf());
     let fixture = Fixture { objects: json.objects(OBJECTS), json, protobuf };
@@ -46,8 +46,8 @@ pub(crate) fn all() -> impl Iterator<Item = Case> {
         |it| decode(&it.protobuf, "decode a pod, protobuf"),
         split,
         |it| apply(it, "apply an event, no watch", |_| Vec::new()),
-        |it| apply(it, "apply an event, 2000 by node, 20 want it", by_node),
-        |it| apply(it, "apply an event, 1000 of all", of_all),
+        |it| apply(it, "apply an event, 2000 by node, 20 want it", watch_by_node),
+        |it| apply(it, "apply an event, 1000 of all", watch_all),
         frame,
         deliver,
         register,
@@ -61,7 +61,7 @@ pub(crate) fn all() -> impl Iterator<Item = Case> {
     makers.into_iter().map(move |make| make(&fixture))
 }
 
-/// Enough that what is done once does not show.
+/// Enough repetitions to make the cost of one-time work negligible.
 const TIMES: usize = 100;
 const OBJECTS: usize = 1_000;
 
@@ -85,20 +85,20 @@ fn request(_: &Fixture) -> Case {
     })
 }
 
-/// As the kubelet's informer asks.
+/// The headers and query of a kubelet's informer.
 const ACCEPTED: &str = "application/vnd.kubernetes.protobuf,application/json";
 const PATH: &str = "/api/v1/pods";
 const QUERY: &str =
     "fieldSelector=spec.nodeName%3Dnode-0017&labelSelector=app%3Dweb&limit=500&resourceVersion=0";
 
 fn decode(pods: &Pods, name: &'static str) -> Case {
-    let body = pods.bytes(Which::nth(0));
+    let body = pods.bytes(PodId::nth(0));
     let (resource, representation) = (Arc::clone(&pods.resource), pods.representation);
     repeated(name, move || drop(black_box(ingest::object(&body, &resource, representation))))
 }
 
 fn split(fixture: &Fixture) -> Case {
-    let object = fixture.json.object(Which::nth(0));
+    let object = fixture.json.object(PodId::nth(0));
     let frame = frame::encode(EventType::Modified, &object, View::Full);
     let (mut splitter, mut frames) = (FrameSplitter::new(Encoding::Json, 1 << 20), Vec::new());
     case("split a frame, JSON", TIMES, move || {
@@ -120,8 +120,8 @@ fn apply(
     let cache = cache(fixture.objects.clone());
     let watchers = watchers(&(&cache, pods));
     let mut changes: Vec<_> = (1..=TIMES)
-        .map(|number| Which::nth(number * 37 % OBJECTS).at(number as u64))
-        .map(|which| Change::Upsert(pods.object(which)))
+        .map(|number| PodId::nth(number * 37 % OBJECTS).at(number as u64))
+        .map(|id| Change::Upsert(pods.object(id)))
         .collect();
     case(name, TIMES, move || {
         black_box(&watchers);
@@ -131,44 +131,44 @@ fn apply(
     })
 }
 
-fn by_node((cache, pods): &(&WatchCache, &Pods)) -> Watchers {
-    (0..2_000).map(|number| watch(cache, of_node(pods, number % 100))).collect()
+fn watch_by_node((cache, pods): &(&WatchCache, &Pods)) -> Watchers {
+    (0..2_000).map(|number| watch(cache, node_filter(pods, number % 100))).collect()
 }
 
-fn of_all((cache, _): &(&WatchCache, &Pods)) -> Watchers {
+fn watch_all((cache, _): &(&WatchCache, &Pods)) -> Watchers {
     (0..1_000).map(|_| watch(cache, WatchFilter::default())).collect()
 }
 
 fn frame(fixture: &Fixture) -> Case {
-    let object = fixture.json.object(Which::nth(0));
+    let object = fixture.json.object(PodId::nth(0));
     repeated("encode a frame", move || {
         black_box(frame::encode(EventType::Modified, &object, View::Full));
     })
 }
 
-/// To watchers that find the frame encoded, as all but the first do.
+/// Delivers an event to watchers that find its frame encoded, as all but the first watcher do.
 fn deliver(fixture: &Fixture) -> Case {
     let cache = cache(fixture.objects.clone());
-    let mut watchers = of_all(&(&cache, &fixture.json));
-    let event = fixture.json.object(Which::nth(0).at(1));
+    let mut watchers = watch_all(&(&cache, &fixture.json));
+    let event = fixture.json.object(PodId::nth(0).at(1));
     cache.apply(vec![Change::Upsert(event)], NOW);
-    assert_eq!(watchers.pop().map_or(0, |mut first| take(&mut first).len()), 1);
+    assert_eq!(watchers.pop().map_or(0, |mut first| next_frames(&mut first).len()), 1);
     case("deliver an event to a watch", watchers.len(), move || {
         for watcher in &mut watchers {
-            black_box(take(watcher));
+            black_box(next_frames(watcher));
         }
     })
 }
 
 fn register(fixture: &Fixture) -> Case {
     let cache = cache(fixture.objects.clone());
-    let filter = of_node(&fixture.json, 17);
+    let filter = node_filter(&fixture.json, 17);
     repeated("begin and end a watch", move || drop(watch(&cache, filter.clone())))
 }
 
 fn get(fixture: &Fixture) -> Case {
     let cache = cache(fixture.objects.clone());
-    let key = fixture.json.object(Which::nth(500)).key;
+    let key = fixture.json.object(PodId::nth(500)).key;
     repeated("get an object", move || {
         let state = cache.state().expect("it is ready");
         black_box(state.get(&key));
@@ -176,11 +176,11 @@ fn get(fixture: &Fixture) -> Case {
 }
 
 fn node(fixture: &Fixture) -> Case {
-    select(fixture, "select 10 of 1000 by node", of_node(&fixture.json, 17))
+    select(fixture, "select 10 of 1000 by node", node_filter(&fixture.json, 17))
 }
 
 fn label(fixture: &Fixture) -> Case {
-    select(fixture, "select 500 of 1000 by label", of_half())
+    select(fixture, "select 500 of 1000 by label", half_filter())
 }
 
 fn select(fixture: &Fixture, name: &'static str, filter: WatchFilter) -> Case {
@@ -199,14 +199,14 @@ fn select(fixture: &Fixture, name: &'static str, filter: WatchFilter) -> Case {
 fn encode(pods: &Pods, name: &'static str) -> Case {
     let objects = lists::shared(pods, 200);
     let times = objects.len();
-    // Nothing of it is kept.
+    // The list is consumed, so the deallocation counts too.
     let mut list = Some(lists::encode(pods, objects));
     case(name, times, move || {
-        black_box(list.take().map(lists::take));
+        black_box(list.take().map(lists::consume));
     })
 }
 
-/// A list of about as many bytes as are compressed at least.
+/// Compresses a list that is slightly larger than the minimum size for compression.
 fn deflate(fixture: &Fixture) -> Case {
     let objects = lists::shared(&fixture.json, 30);
     let times = objects.len();

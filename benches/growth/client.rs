@@ -1,4 +1,4 @@
-//! A client of many watches: HTTP/2 without TLS, frames counted as they come.
+//! A client with many watches, over HTTP/2 without TLS. It counts events when they arrive.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,18 +18,18 @@ use tokio::time::Instant;
 
 use crate::pods::{CHANGED, CHANGED_DIGITS};
 
-/// What Weir allows on one connection.
+/// The limit of Weir for streams on one connection.
 const STREAMS: usize = 250;
 
-/// What watches have seen.
+/// Events that all watches have received, and their lags.
 #[derive(Default)]
-pub(crate) struct Seen {
+pub(crate) struct Observations {
     events: AtomicUsize,
-    /// In milliseconds, from the change.
+    /// Milliseconds from each change until the client reads it.
     lags: Mutex<Vec<f64>>,
 }
 
-impl Seen {
+impl Observations {
     pub(crate) fn events(&self) -> usize {
         self.events.load(Ordering::Relaxed)
     }
@@ -39,93 +39,99 @@ impl Seen {
     }
 }
 
-/// Watches of all pods, which end with this.
+/// Watches of all pods, which end on drop.
 pub(crate) struct Watches {
-    pub(crate) seen: Arc<Seen>,
+    pub(crate) observations: Arc<Observations>,
     _tasks: JoinSet<()>,
 }
 
 impl Watches {
-    /// From a revision on; times are counted from `epoch`, as the changes' are.
+    /// Opens `count` watches that start after revision `from`. Times are relative to `epoch`, as
+    /// those in the changes are.
     pub(crate) async fn open(weir: SocketAddr, count: usize, from: u64, epoch: Instant) -> Self {
-        let seen = Arc::new(Seen::default());
+        let observations = Arc::new(Observations::default());
         let mut tasks = JoinSet::new();
         let path = format!("/api/v1/pods?watch=1&resourceVersion={from}&timeoutSeconds=3600");
         for first in (0..count).step_by(STREAMS) {
             let connection = connect(weir).await;
             for index in first..count.min(first + STREAMS) {
-                let response = ask(&connection, weir, &path).await;
+                let response = send(&connection, weir, &path).await;
                 assert!(is_hit(&response), "{:?}", response.headers());
-                // One is enough to tell the lag.
+                // One watch is enough to measure the lag.
                 let lag = (index == 0).then_some(epoch);
-                tasks.spawn(read(response, Arc::clone(&seen), lag));
+                tasks.spawn(read(response, Arc::clone(&observations), lag));
             }
         }
-        Self { seen, _tasks: tasks }
+        Self { observations, _tasks: tasks }
     }
 }
 
-async fn read(mut response: Response<Incoming>, seen: Arc<Seen>, lag: Option<Instant>) {
+async fn read(
+    mut response: Response<Incoming>,
+    observations: Arc<Observations>,
+    lag: Option<Instant>,
+) {
     while let Some(frame) = response.body_mut().frame().await {
-        let data = frame.expect("a watch goes on").into_data().unwrap_or_default();
-        seen.events.fetch_add(memchr::memchr_iter(b'\n', &data).count(), Ordering::Relaxed);
+        let data = frame.expect("the watch continues").into_data().unwrap_or_default();
+        observations.events.fetch_add(memchr::memchr_iter(b'\n', &data).count(), Ordering::Relaxed);
         let Some(epoch) = lag else { continue };
         let now = epoch.elapsed().as_secs_f64() * 1e3;
         let changed = memmem::find_iter(&data, CHANGED);
         let sent = changed.filter_map(|at| sent(&data, at + CHANGED.len() + 3));
-        seen.lags.lock().extend(sent.map(|sent| now - sent));
+        observations.lags.lock().extend(sent.map(|sent| now - sent));
     }
     unreachable!("a watch ended");
 }
 
-/// The time in the annotation's value, in milliseconds; what is cut between two frames is passed over.
+/// Parses the time in the annotation's value, in milliseconds. Returns `None` if the value is split
+/// between two frames.
 fn sent(data: &Bytes, at: usize) -> Option<f64> {
     let digits = std::str::from_utf8(data.get(at..at + CHANGED_DIGITS)?).ok()?;
     Some(digits.parse::<f64>().ok()? / 1e3)
 }
 
-/// Waits until the cache answers.
+/// Waits until Weir answers from its cache.
 pub(crate) async fn warm(weir: SocketAddr) {
     let connection = connect(weir).await;
     let deadline = Instant::now() + std::time::Duration::from_secs(30);
     loop {
-        let response = ask(&connection, weir, "/api/v1/pods?resourceVersion=0&limit=1").await;
-        let (hit, told) = (is_hit(&response), response.headers().clone());
+        let response = send(&connection, weir, "/api/v1/pods?resourceVersion=0&limit=1").await;
+        let (hit, headers) = (is_hit(&response), response.headers().clone());
         response.into_body().collect().await.expect("a body");
         if hit {
             return;
         }
-        assert!(Instant::now() < deadline, "nothing comes from the cache: {told:?}");
+        assert!(Instant::now() < deadline, "no response from the cache within 30 s: {headers:?}");
         tokio::time::sleep(std::time::Duration::from_millis(50)).await;
     }
 }
 
 fn is_hit(response: &Response<Incoming>) -> bool {
-    let told = response.headers().get("x-weir-cache").map(|it| it.as_bytes());
-    response.status().is_success() && told.is_some_and(|it| it.starts_with(b"hit"))
+    let cache_status = response.headers().get("x-weir-cache").map(|it| it.as_bytes());
+    response.status().is_success() && cache_status.is_some_and(|it| it.starts_with(b"hit"))
 }
 
 type Connection = SendRequest<Empty<Bytes>>;
 
 async fn connect(weir: SocketAddr) -> Connection {
-    let tcp = TcpStream::connect(weir).await.expect("it listens");
+    let tcp = TcpStream::connect(weir).await.expect("weir listens");
     tcp.set_nodelay(true).expect("a socket");
     let handshake = Builder::new(TokioExecutor::new())
         .initial_stream_window_size(WINDOW_BYTES)
         .initial_connection_window_size(WINDOW_BYTES)
         .handshake(TokioIo::new(tcp));
     let (sender, connection) = handshake.await.expect("HTTP/2");
-    // It ends with its last sender; what fails, fails there.
+    // The connection ends with its last sender. Its errors also reach the sender.
     tokio::spawn(async move { drop(connection.await) });
     sender
 }
 
-async fn ask(connection: &Connection, weir: SocketAddr, path: &str) -> Response<Incoming> {
+async fn send(connection: &Connection, weir: SocketAddr, path: &str) -> Response<Incoming> {
     let request = Request::get(format!("http://{weir}{path}")).body(Empty::new());
     let mut connection = connection.clone();
-    connection.ready().await.expect("a stream is free");
-    connection.send_request(request.expect("a request")).await.expect("an answer")
+    connection.ready().await.expect("a free stream");
+    connection.send_request(request.expect("a request")).await.expect("a response")
 }
 
-/// Nobody has to wait for window updates.
+/// Large enough that Weir never waits for window updates.
 const WINDOW_BYTES: u32 = (1 << 30) - 1;

@@ -1,24 +1,26 @@
-//! Curves, their laws, and the file from which they are plotted.
+//! Curves, their laws, and the file that the plots are drawn from.
 
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-/// How a cost may grow.
+/// The upper limit of a cost's growth.
 #[derive(Clone, Copy)]
 pub(crate) enum Law {
-    /// Not at all.
+    /// The cost does not depend on the size.
     Constant,
-    /// With the logarithm.
+    /// The cost grows with the logarithm of the size.
     Logarithm,
-    /// In proportion.
+    /// The cost is proportional to the size.
     Linear,
 }
 
 impl Law {
-    /// The largest exponent of a power that is no worse. A logarithm's own over two decades is about 0.1. The rest is for the processor: what is
-    /// large is not in its caches, where a look costs five times as much, which over two decades is 0.35. What is worse by its
-    /// algorithm is beyond that: by a square root, or by one power.
+    /// Returns the largest exponent of a fitted power that satisfies the law. A logarithm's
+    /// exponent over two decades is about 0.1. The rest allows for the processor's caches: an
+    /// access outside of them costs five times as much, which is an exponent of 0.35 over two
+    /// decades. An algorithm of a worse class exceeds this, since its exponent is larger by a half
+    /// or by one.
     fn exponent_max(self) -> f64 {
         match self {
             Self::Constant => 0.15,
@@ -36,10 +38,10 @@ impl Law {
     }
 }
 
-/// What one thing costs, at each size.
+/// The cost of one operation by size.
 pub(crate) struct Series {
     name: &'static str,
-    /// `None` for what is only shown.
+    /// `None` if the series is shown but not checked.
     law: Option<Law>,
     points: Vec<(f64, f64)>,
 }
@@ -49,7 +51,7 @@ impl Series {
         Self { name, law, points }
     }
 
-    /// The exponent of the power that fits best.
+    /// Returns the exponent of the power function that fits best.
     fn exponent(points: &[(f64, f64)]) -> f64 {
         let logs: Vec<_> = points.iter().map(|(x, y)| (x.ln(), y.ln())).collect();
         let count = logs.len() as f64;
@@ -59,7 +61,8 @@ impl Series {
         covariance / logs.iter().map(|(x, _)| (x - mean_x).powi(2)).sum::<f64>()
     }
 
-    /// Over all of it, and over the end, where a fixed cost hides nothing.
+    /// Returns the exponent over all points, and over the last points, where a fixed cost hides
+    /// less of the growth.
     fn exponents(&self) -> (f64, f64) {
         let end = self.points.get(self.points.len().saturating_sub(END)..).unwrap_or_default();
         (Self::exponent(&self.points), Self::exponent(end))
@@ -72,11 +75,12 @@ impl Series {
     }
 }
 
-/// So many points are the end of a curve, whose exponent may be so much larger, since they are few.
+/// The number of last points that are also checked by themselves. Their exponent may exceed the
+/// limit by [`END_SLACK`], since they are few.
 const END: usize = 3;
 const END_SLACK: f64 = 0.2;
 
-/// What is in one plot.
+/// The contents of one plot.
 pub(crate) struct Curve {
     pub(crate) title: &'static str,
     pub(crate) x: &'static str,
@@ -85,7 +89,7 @@ pub(crate) struct Curve {
 }
 
 impl Curve {
-    /// Prints it; whether each law holds.
+    /// Prints the curve and returns whether every law holds.
     pub(crate) fn report(&self, name: &str) -> bool {
         println!("\n{name}: {} ({}, by {})", self.title, self.y, self.x);
         for series in &self.series {
@@ -95,7 +99,7 @@ impl Curve {
             let (all, end) = series.exponents();
             let verdict = if series.holds() { "holds" } else { "GROWS FASTER" };
             println!(
-                "    grows as x^{all:.2}, at the end x^{end:.2}; law: {}, at most x^{:.2}: {verdict}",
+                "    grows as x^{all:.2}, over the last points x^{end:.2}; law: {}, at most x^{:.2}: {verdict}",
                 law.as_str(),
                 law.exponent_max()
             );
@@ -113,7 +117,7 @@ impl Curve {
     }
 }
 
-/// With three digits that count.
+/// Formats a value with about three significant digits.
 fn figure(value: f64) -> String {
     match value {
         _ if value >= 100.0 => format!("{value:.0}"),
@@ -122,7 +126,7 @@ fn figure(value: f64) -> String {
     }
 }
 
-/// The file of all curves, by name.
+/// The contents of the file: all curves by name.
 pub(crate) struct Results(serde_json::Map<String, Value>);
 
 impl Results {

@@ -1,4 +1,4 @@
-//! By the number of objects: one change, one read, and lists.
+//! The cost by the number of objects: a change, reads of a few objects, and lists.
 
 use std::hint::black_box;
 
@@ -7,27 +7,27 @@ use weir::cache::core::watch_cache::{Change, State, WatchCache};
 use weir::cache::core::watcher::WatchFilter;
 use weir::codec::list::SplicedList;
 
-use crate::caches::{NOW, cache, of_node};
+use crate::caches::{NOW, cache, node_filter};
 use crate::curve::{Curve, Law, Series};
 use crate::lists;
-use crate::pods::{Pods, Which};
+use crate::pods::{PodId, Pods};
 use crate::timing::{Timer, cost};
 
 const COUNTS: [usize; 5] = [1_000, 3_000, 10_000, 30_000, 100_000];
-/// Those of a node, however many there are in all.
+/// Pods per node, independent of the total.
 const OF_NODE: usize = 50;
-/// Events a round.
+/// Events per round.
 const EVENTS: usize = 300;
 
-fn which(index: usize) -> Which {
-    Which { node: index / OF_NODE, ..Which::nth(index) }
+fn id(index: usize) -> PodId {
+    PodId { node: index / OF_NODE, ..PodId::nth(index) }
 }
 
 fn filled(pods: &Pods, count: usize) -> WatchCache {
-    cache((0..count).map(|index| pods.object(which(index))).collect())
+    cache((0..count).map(|index| pods.object(id(index))).collect())
 }
 
-/// An event's way into the cache.
+/// Measures the application of an event to the cache.
 pub(crate) fn update() -> Curve {
     let pods = Pods::json();
     let point = |count: usize| {
@@ -38,7 +38,7 @@ pub(crate) fn update() -> Curve {
                 .map(|_| {
                     made += 1;
                     let index = made * 7_919 % count;
-                    Change::Upsert(pods.object(which(index).at(made as u64)))
+                    Change::Upsert(pods.object(id(index).at(made as u64)))
                 })
                 .collect();
             timer.time(|| changes.into_iter().for_each(|it| cache.apply(vec![it], NOW)));
@@ -55,7 +55,7 @@ pub(crate) fn update() -> Curve {
     }
 }
 
-/// What a few objects cost among many.
+/// Measures reads of a few objects: a GET, and a list by node.
 pub(crate) fn read() -> Curve {
     let pods = Pods::json();
     let (mut get, mut node) = (Vec::new(), Vec::new());
@@ -63,7 +63,7 @@ pub(crate) fn read() -> Curve {
         let cache = filled(&pods, count);
         let state = cache.state().expect("it is ready");
         let keys: Vec<_> =
-            (0..EVENTS).map(|number| pods.object(which(number * 7_919 % count)).key).collect();
+            (0..EVENTS).map(|number| pods.object(id(number * 7_919 % count)).key).collect();
         let one = cost(|timer| {
             timer.time(|| {
                 for key in keys.iter().cycle().take(EVENTS * 20) {
@@ -74,11 +74,12 @@ pub(crate) fn read() -> Curve {
         });
         get.push((count as f64, one));
         let nodes = count / OF_NODE;
-        let filters: Vec<_> = (0..10).map(|number| of_node(&pods, number * nodes / 10)).collect();
+        let filters: Vec<_> =
+            (0..10).map(|number| node_filter(&pods, number * nodes / 10)).collect();
         let one = cost(|timer| {
             timer.time(|| {
                 for filter in &filters {
-                    black_box(lists::take(encoded(&pods, &state, filter)));
+                    black_box(lists::consume(encoded(&pods, &state, filter)));
                 }
             });
             filters.len()
@@ -90,13 +91,13 @@ pub(crate) fn read() -> Curve {
         x: "objects",
         y: "µs of CPU",
         series: vec![
-            Series::new("50 of a node, listed", Some(Law::Logarithm), node),
-            Series::new("one", Some(Law::Logarithm), get),
+            Series::new("list of the 50 pods of a node", Some(Law::Logarithm), node),
+            Series::new("GET", Some(Law::Logarithm), get),
         ],
     }
 }
 
-/// A list's cost by its bytes.
+/// Measures a list of everything by its size in bytes.
 pub(crate) fn list() -> Curve {
     let (mut json, mut protobuf, mut deflated) = (Vec::new(), Vec::new(), Vec::new());
     let everything = WatchFilter::default();
@@ -106,12 +107,12 @@ pub(crate) fn list() -> Curve {
             let cache = filled(&pods, count);
             let state = cache.state().expect("it is ready");
             let length = encoded(&pods, &state, &everything).len();
-            // Of short ones several.
+            // Short lists are encoded several times in a round.
             let times = 1_000 / count + 1;
             let list = |timer: &mut Timer| {
                 timer.time(|| {
                     for _ in 0..times {
-                        black_box(lists::take(encoded(&pods, &state, &everything)));
+                        black_box(lists::consume(encoded(&pods, &state, &everything)));
                     }
                 });
                 times
@@ -144,7 +145,7 @@ pub(crate) fn list() -> Curve {
     }
 }
 
-/// A list, not taken yet.
+/// Returns a list that is encoded but not consumed.
 pub(crate) fn encoded(pods: &Pods, state: &State, filter: &WatchFilter) -> SplicedList {
     let indexed = pods.resource.selectable.indexed();
     let range = PageRange { indexed, ..PageRange::default() };

@@ -1,28 +1,33 @@
-//! By the rate of events, with ten watches of all pods: what a whole Weir spends on one, and how late it comes.
+//! The cost by the rate of events, for a Weir process with ten watches of all pods: CPU time per
+//! event, and its lag.
 
 use std::time::Duration;
 
 use crate::curve::{Curve, Law, Series};
-use crate::stage::{Stage, block_on};
+use crate::testbed::{Testbed, block_on};
 
 const RATES: [usize; 6] = [1, 10, 100, 500, 2_000, 5_000];
 const WATCHES: usize = 10;
-/// Enough of them to be counted, in a time that one can wait.
+/// The number of events to aim for, within the limits of [`SECONDS`].
 const EVENTS: usize = 500;
 const SECONDS: (usize, usize) = (5, 20);
 
 pub(crate) fn cost() -> Curve {
     block_on(async {
-        let stage = Stage::set().await;
-        let watches = stage.watch(WATCHES).await;
+        let testbed = Testbed::start().await;
+        let watches = testbed.watch(WATCHES).await;
         let (mut event, mut delivery, mut lag) = (Vec::new(), Vec::new(), Vec::new());
         for rate in RATES {
             let seconds = (EVENTS / rate).clamp(SECONDS.0, SECONDS.1);
             let time = Duration::from_secs(seconds as u64);
-            let spent = stage.change(rate, time, &watches).await;
-            // As many as there were: a busy machine may not make more.
+            let spent = testbed.change(rate, time, &watches).await;
+            // The actual rate, which is lower on a busy machine.
             let rate = spent.events / seconds as f64;
-            assert_eq!(spent.deliveries, spent.events * WATCHES as f64, "none is lost or doubled");
+            assert_eq!(
+                spent.deliveries,
+                spent.events * WATCHES as f64,
+                "an event was lost or duplicated"
+            );
             event.push((rate, spent.cpu_us / spent.events));
             delivery.push((rate, spent.cpu_us / spent.deliveries));
             let late = spent.lags.get(spent.lags.len() * 99 / 100).copied();

@@ -1,16 +1,17 @@
-//! What something costs in this process: the CPU time of the thread that does it.
+//! Measures the cost of an operation in this process, as CPU time of its thread.
 
 use std::time::Duration;
 
 use crate::cpu;
 
-/// As many rounds as take so long, at least so many and at most so many.
+/// The total time of all rounds, within [`ROUNDS_MIN`] and [`ROUNDS_MAX`].
 const TIME: Duration = Duration::from_millis(300);
 const ROUNDS_MIN: usize = 5;
 const ROUNDS_MAX: usize = 200;
 
-/// In microseconds of CPU time: what one of the things that a round does costs. A round makes what it needs, has the rest timed, and tells how
-/// many it did. Of all rounds the lower quartile, since other work on the machine only adds.
+/// Returns the CPU time per operation in microseconds. `round` prepares its data, runs its
+/// operations in the timer and returns their number. The result is the lower quartile of all
+/// rounds, since other work on the machine only adds time.
 pub(crate) fn cost(mut round: impl FnMut(&mut Timer) -> usize) -> f64 {
     let (mut costs, mut total) = (Vec::new(), Duration::ZERO);
     while costs.len() < ROUNDS_MIN || (total < TIME && costs.len() < ROUNDS_MAX) {
@@ -23,20 +24,20 @@ pub(crate) fn cost(mut round: impl FnMut(&mut Timer) -> usize) -> f64 {
     costs.get(costs.len() / 4).copied().unwrap_or(f64::NAN)
 }
 
-/// Times a part of a round.
+/// The sum of the timed parts of a round.
 pub(crate) struct Timer(Duration);
 
 impl Timer {
     pub(crate) fn time<T>(&mut self, run: impl FnOnce() -> T) -> T {
-        let before = used();
+        let before = thread_time();
         let value = run();
-        self.0 += used().saturating_sub(before);
+        self.0 += thread_time().saturating_sub(before);
         value
     }
 }
 
-fn used() -> Duration {
-    // The scheduler counts exactly only for who gives up the processor.
+fn thread_time() -> Duration {
+    // The scheduler updates the exact time of a thread when the thread gives up the processor.
     std::thread::park_timeout(Duration::from_micros(1));
-    cpu::of("/proc/thread-self")
+    cpu::time_of("/proc/thread-self")
 }

@@ -1,5 +1,6 @@
-//! An upstream that can tell of thousands of changes a second: a simulator, behind one that adds changes of pods to its watches of them. The
-//! simulator itself would have to make each, and could do some hundreds.
+//! An upstream that sends thousands of changes per second: a proxy in front of a simulator, which
+//! adds changes of pods to watches of pods. The simulator itself would have to apply each change
+//! and manages only some hundreds per second.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -21,13 +22,15 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use weir::simulator::{Simulator, SimulatorOptions};
 
-use crate::pods::{self, Pods, Which};
+use crate::pods::{self, PodId, Pods};
 
-/// What is on its way to Weir; beyond it, the writer waits.
+/// The number of frames queued for a watch. The writer blocks when the queue is full.
 const FRAMES_MAX: usize = 10_000;
-/// The simulator's bookmarks would be of revisions long past.
+/// Disables the simulator's bookmarks, whose revisions would be older than those of the added
+/// changes.
 const NEVER: Duration = Duration::from_secs(24 * 3600);
-/// Those that Weir makes to find out how far the upstream is, with a selector that nothing matches.
+/// Marks the watches by which Weir finds out the upstream's current revision. They have a selector
+/// that matches nothing, so no changes are added to them.
 const PROBE: &str = "labelSelector";
 
 pub(crate) struct Upstream {
@@ -41,21 +44,22 @@ pub(crate) struct Upstream {
 type Watches = Mutex<Vec<mpsc::Sender<Bytes>>>;
 
 impl Upstream {
-    /// With so many pods; `pods` has been made before, since it needs a runtime of its own.
+    /// Starts the upstream with `count` pods. The caller constructs `pods`, because that needs
+    /// another runtime.
     pub(crate) async fn start(pods: Pods, count: usize) -> Self {
         let options = SimulatorOptions { bookmark_interval: NEVER, ..SimulatorOptions::default() };
         let simulator = Simulator::start(options).await.expect("a simulator");
         let create = |object: Value| {
-            simulator.store().create(object).expect("it is created");
+            simulator.store().create(object).expect("the object is created");
         };
         for number in 0..10 {
             create(json!({"apiVersion": "v1", "kind": "Namespace",
                 "metadata": {"name": pods::namespace(number)}}));
         }
-        for which in (0..count).map(Which::nth) {
-            let (namespace, node) = (pods::namespace(which.namespace), pods::node(which.node));
-            let half = format!("half-{}", which.index % 2);
-            create(pods::pod(&format!("{:06}", which.index), &namespace, &node, &half));
+        for id in (0..count).map(PodId::nth) {
+            let (namespace, node) = (pods::namespace(id.namespace), pods::node(id.node));
+            let half = format!("half-{}", id.index % 2);
+            create(pods::pod(&format!("{:06}", id.index), &namespace, &node, &half));
         }
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a port");
         let address = listener.local_addr().expect("its address");
@@ -69,7 +73,7 @@ impl Upstream {
         self.simulator.kubeconfig("").replace(&old, &format!("http://{}", self.address))
     }
 
-    /// Of the last change.
+    /// Returns the revision of the last change.
     pub(crate) fn resource_version(&self) -> u64 {
         match self.made.load(Ordering::Relaxed) {
             0 => self.simulator.store().revision(),
@@ -77,14 +81,15 @@ impl Upstream {
         }
     }
 
-    /// Tells of a change of a pod, which says when it was made. Blocks while Weir is far behind.
+    /// Sends a change of a pod that contains its time `micros`. Blocks while a watch's queue is
+    /// full.
     pub(crate) fn change(&self, index: usize, micros: u128) {
         let made = self.made.fetch_add(1, Ordering::Relaxed) + 1;
         let mut frame = br#"{"type":"MODIFIED","object":"#.to_vec();
-        frame.extend(self.pods.changed(Which::nth(index).at(made), micros));
+        frame.extend(self.pods.changed(PodId::nth(index).at(made), micros));
         frame.extend(b"}\n");
         let frame = Bytes::from(frame);
-        // Who has gone, has gone.
+        // Removes watches that have ended.
         self.watches.lock().retain(|watch| watch.blocking_send(frame.clone()).is_ok());
     }
 }
@@ -100,7 +105,7 @@ async fn serve(listener: TcpListener, simulator: SocketAddr, watches: Arc<Watche
     }
 }
 
-/// Forwards a request, and adds the changes to a watch of pods.
+/// Forwards a request. Adds the changes to the response if it is a watch of pods.
 async fn answer(
     request: Request<Incoming>,
     simulator: SocketAddr,
@@ -109,7 +114,7 @@ async fn answer(
     let query = request.uri().query().unwrap_or_default();
     let is_watch = request.uri().path() == "/api/v1/pods" && query.contains("watch=");
     let is_watch = is_watch && !query.contains(PROBE);
-    let tcp = TcpStream::connect(simulator).await.expect("it listens");
+    let tcp = TcpStream::connect(simulator).await.expect("the simulator listens");
     let (mut sender, connection) =
         hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(tcp)).await?;
     tokio::spawn(async move { drop(connection.await) });
@@ -117,10 +122,11 @@ async fn answer(
     if !is_watch {
         return Ok(response.map(BodyExt::boxed_unsync));
     }
-    let (changes, told) = mpsc::channel(FRAMES_MAX);
+    let (changes, receiver) = mpsc::channel(FRAMES_MAX);
     watches.lock().push(changes);
-    let told = stream::unfold(told, |mut told| async { Some((told.recv().await?, told)) });
-    let told = told.map(|bytes| Ok(Frame::data(bytes)));
-    let body = response.map(|body| stream::select(BodyStream::new(body), told));
+    let receiver =
+        stream::unfold(receiver, |mut receiver| async { Some((receiver.recv().await?, receiver)) });
+    let receiver = receiver.map(|bytes| Ok(Frame::data(bytes)));
+    let body = response.map(|body| stream::select(BodyStream::new(body), receiver));
     Ok(body.map(|stream| StreamBody::new(stream).boxed_unsync()))
 }

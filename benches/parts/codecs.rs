@@ -1,21 +1,21 @@
-//! Bytes to objects and back, in both encodings: objects, lists of 500, frames.
+//! Decoding and encoding of objects, lists of 500 and watch frames, in both encodings.
 
 use criterion::{BatchSize, Criterion, Throughput};
 use weir::api::media_type::View;
 use weir::codec::frame::{self, EventType, FrameSplitter};
 use weir::codec::{ingest, list};
 
-use crate::lists::{encode, shared, take};
-use crate::pods::{Pods, Which};
+use crate::lists::{consume, encode, shared};
+use crate::pods::{PodId, Pods};
 
-/// A page as Weir asks for it.
+/// The page size of Weir's own lists.
 const PAGE: usize = 500;
 
 pub(crate) fn bench(criterion: &mut Criterion) {
     for (name, pods) in [("JSON", Pods::json()), ("protobuf", Pods::protobuf())] {
         let mut group = criterion.benchmark_group(format!("codecs, {name}"));
         let (resource, representation) = (&pods.resource, pods.representation);
-        let one = pods.object(Which::nth(0));
+        let one = pods.object(PodId::nth(0));
         group.throughput(Throughput::Bytes(one.body.len() as u64));
         group.bench_function("decode an object", |bencher| {
             bencher.iter(|| ingest::object(&one.body, resource, representation));
@@ -41,7 +41,7 @@ pub(crate) fn bench(criterion: &mut Criterion) {
         });
         group.bench_function("encode a list", |bencher| {
             let objects = || objects.clone();
-            let list = |objects| take(encode(&pods, objects));
+            let list = |objects| consume(encode(&pods, objects));
             bencher.iter_batched(objects, list, BatchSize::SmallInput);
         });
         group.finish();

@@ -1,11 +1,12 @@
-//! An event among 5,000 objects: applied, with the watchers marked that it may concern, and taken by one of them.
+//! Dispatch of an event with 5,000 objects: applying it, which wakes the matching watchers, and
+//! reading it by one of them.
 
 use criterion::{BatchSize, Criterion};
 use weir::cache::core::watch_cache::{Change, WatchCache};
 use weir::cache::core::watcher::{WatchFilter, Watcher};
 
-use crate::caches::{NOW, cache, of_node, take, watch};
-use crate::pods::{Pods, Which};
+use crate::caches::{NOW, cache, next_frames, node_filter, watch};
+use crate::pods::{PodId, Pods};
 
 const OBJECTS: usize = 5_000;
 
@@ -27,7 +28,7 @@ pub(crate) fn bench(criterion: &mut Criterion) {
     };
     apply("apply, no watch", &|_| Vec::new());
     apply("apply, 20,000 watches by node, 200 want it", &|cache| {
-        (0..20_000).map(|number| watch(cache, of_node(&pods, number % 100))).collect()
+        (0..20_000).map(|number| watch(cache, node_filter(&pods, number % 100))).collect()
     });
     apply("apply, 1,000 watches of all", &|cache| {
         (0..1_000).map(|_| watch(cache, WatchFilter::default())).collect()
@@ -36,24 +37,24 @@ pub(crate) fn bench(criterion: &mut Criterion) {
     let mut events = Events { pods: &pods, made: 0 };
     let (mut watcher, mut first) =
         (watch(&cache, WatchFilter::default()), watch(&cache, WatchFilter::default()));
-    group.bench_function("take, once encoded", |bencher| {
+    group.bench_function("next batch, already encoded", |bencher| {
         bencher.iter_batched(
             || {
                 cache.apply(vec![events.next()], NOW);
-                take(&mut first)
+                next_frames(&mut first)
             },
-            |_| take(&mut watcher),
+            |_| next_frames(&mut watcher),
             BatchSize::PerIteration,
         );
     });
-    let filter = of_node(&pods, 17);
+    let filter = node_filter(&pods, 17);
     group.bench_function("begin and end a watch", |bencher| {
         bencher.iter(|| watch(&cache, filter.clone()));
     });
     group.finish();
 }
 
-/// Changes, each of another object than the one before.
+/// A source of changes. Consecutive changes are of different objects.
 struct Events<'a> {
     pods: &'a Pods,
     made: usize,
@@ -62,7 +63,7 @@ struct Events<'a> {
 impl Events<'_> {
     fn next(&mut self) -> Change {
         self.made += 1;
-        let which = Which::nth(self.made * 37 % OBJECTS).at(self.made as u64);
-        Change::Upsert(self.pods.object(which))
+        let id = PodId::nth(self.made * 37 % OBJECTS).at(self.made as u64);
+        Change::Upsert(self.pods.object(id))
     }
 }

@@ -1,4 +1,5 @@
-//! Compression of a list of 500 objects: anew, after one of them changed, and from what is kept.
+//! Compression of a list of 500 objects: without cached segments, after a change of one object, and
+//! with all segments cached.
 
 use std::sync::Arc;
 
@@ -28,7 +29,7 @@ pub(crate) fn bench(criterion: &mut Criterion) {
     group.bench_function("the same, one changed", |bencher| {
         let list = || {
             let mut objects = objects.clone();
-            // A clone is another object, as one that came with an event is.
+            // The cache identifies objects by their `Arc`, so a clone counts as a changed object.
             if let Some(changed) = objects.get_mut(250) {
                 *changed = Arc::new((**changed).clone());
             }

@@ -1,18 +1,18 @@
-//! Selectors: read, and asked of one object.
+//! Parsing of selectors, and matching of one object.
 
 use criterion::Criterion;
 use weir::api::selector::field::FieldSelector;
 use weir::api::selector::label::LabelSelector;
 
-use crate::caches::{of_half, of_node};
-use crate::pods::{Pods, Which};
+use crate::caches::{half_filter, node_filter};
+use crate::pods::{PodId, Pods};
 
 const LABELS: &str = "app.kubernetes.io/part-of=shop,half in (half-0,half-1),!canary";
 const FIELDS: &str = "spec.nodeName=node-0017,status.phase!=Failed";
 
 pub(crate) fn bench(criterion: &mut Criterion) {
     let pods = Pods::json();
-    let object = pods.object(Which::nth(1));
+    let object = pods.object(PodId::nth(1));
     let mut group = criterion.benchmark_group("selectors");
     group.bench_function("read three labels", |bencher| {
         bencher.iter(|| LabelSelector::parse(LABELS));
@@ -20,7 +20,7 @@ pub(crate) fn bench(criterion: &mut Criterion) {
     group.bench_function("read two fields", |bencher| {
         bencher.iter(|| FieldSelector::parse(FIELDS, &pods.resource.selectable));
     });
-    for (name, filter) in [("one label", of_half()), ("one field", of_node(&pods, 17))] {
+    for (name, filter) in [("one label", half_filter()), ("one field", node_filter(&pods, 17))] {
         group.bench_function(format!("match {name}"), |bencher| {
             bencher.iter(|| filter.matches(&object));
         });

@@ -1,4 +1,4 @@
-//! What is made of an object's bytes without decoding them.
+//! Operations on an object's bytes that do not decode them.
 
 use std::hint::black_box;
 
@@ -6,12 +6,12 @@ use criterion::Criterion;
 use weir::api::media_type::View;
 use weir::codec::splice;
 
-use crate::pods::{Pods, Which, resource_version};
+use crate::pods::{PodId, Pods, resource_version};
 
 pub(crate) fn bench(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("splice");
     for (name, pods) in [("JSON", Pods::json()), ("protobuf", Pods::protobuf())] {
-        let object = pods.object(Which::nth(0));
+        let object = pods.object(PodId::nth(0));
         let mut out = Vec::with_capacity(object.body.len() * 2);
         for (what, view) in [("all", View::Full), ("metadata", View::Metadata)] {
             group.bench_function(format!("list item, {what}, {name}"), |bencher| {

@@ -1,17 +1,16 @@
-//! The end of an HTTP/1.1 answer, found in what was read so far.
+//! A minimal parser of HTTP/1.1 responses, which finds the end of a response in a read buffer.
 
-/// An answer that is whole.
+/// A complete response.
 pub(crate) struct Answer {
-    /// The status.
     pub(crate) code: u16,
     /// Whether it came from Weir's cache.
     pub(crate) hit: bool,
-    /// How much of what was read it takes.
+    /// The length of head and body, which the caller removes from the buffer.
     pub(crate) bytes: usize,
 }
 
 impl Answer {
-    /// `None` as long as something is missing.
+    /// Returns `None` while the response is incomplete.
     pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
         let body = bytes.windows(4).position(|four| four == b"\r\n\r\n")? + 4;
         let head = std::str::from_utf8(bytes.get(..body)?).expect("a head is ASCII");
@@ -23,7 +22,7 @@ impl Answer {
         let hit = value("x-weir-cache").is_some_and(|value| value.starts_with("hit"));
         let end = match value("content-length") {
             Some(length) => body + length.parse::<usize>().expect("a length"),
-            // In chunks: nobody asked for the next one yet.
+            // Chunked. There is no pipelined response after it, so the buffer ends with it.
             None if bytes.ends_with(b"0\r\n\r\n") => bytes.len(),
             None => return None,
         };
@@ -31,7 +30,7 @@ impl Answer {
     }
 }
 
-/// A GET with a token.
+/// Encodes a GET with a bearer token.
 pub(crate) fn get(path: &str, token: &str) -> Vec<u8> {
     format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {token}\r\n\r\n")
         .into()

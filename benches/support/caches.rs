@@ -1,4 +1,4 @@
-//! Watch caches with pods in them, and those who watch.
+//! Watch caches that hold pods, and their watchers.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use weir::codec::object::Object;
 
 use crate::pods::{Pods, namespace, node, resource_version};
 
-/// As a reflector's of a resource with many changes.
+/// The limits that a reflector uses for a resource with frequent changes.
 const LIMITS: WindowLimits = WindowLimits {
     events_min: 100,
     events_max: 1_000,
@@ -21,7 +21,7 @@ const LIMITS: WindowLimits = WindowLimits {
     bytes_max: 128 << 20,
 };
 
-/// No event is older than another.
+/// The time of every event: none expires by age.
 pub(crate) const NOW: Now = Now(Duration::ZERO);
 
 pub(crate) fn cache(objects: Vec<Object>) -> WatchCache {
@@ -31,29 +31,29 @@ pub(crate) fn cache(objects: Vec<Object>) -> WatchCache {
     cache
 }
 
-pub(crate) fn of_node(pods: &Pods, number: usize) -> WatchFilter {
+pub(crate) fn node_filter(pods: &Pods, number: usize) -> WatchFilter {
     let text = format!("spec.nodeName={}", node(number));
     let fields = FieldSelector::parse(&text, &pods.resource.selectable).expect("a selector");
     WatchFilter { fields, ..WatchFilter::default() }
 }
 
-pub(crate) fn of_namespace(number: usize) -> WatchFilter {
+pub(crate) fn namespace_filter(number: usize) -> WatchFilter {
     WatchFilter { namespace: Some(namespace(number).into()), ..WatchFilter::default() }
 }
 
-/// Half of all.
-pub(crate) fn of_half() -> WatchFilter {
+/// Matches half of all pods.
+pub(crate) fn half_filter() -> WatchFilter {
     let labels = LabelSelector::parse("half=half-1").expect("a selector");
     WatchFilter { labels, ..WatchFilter::default() }
 }
 
-/// Of what comes from now on.
+/// Starts a watch of the events after the current state.
 pub(crate) fn watch(cache: &WatchCache, filter: WatchFilter) -> Watcher {
-    cache.watch(filter, WatchStart::Now).expect("it is ready")
+    cache.watch(filter, WatchStart::Now).expect("the cache is ready")
 }
 
-/// What is due, in frames.
-pub(crate) fn take(watcher: &mut Watcher) -> Vec<Bytes> {
+/// Returns the frames of all pending events.
+pub(crate) fn next_frames(watcher: &mut Watcher) -> Vec<Bytes> {
     match watcher.next_batch(1 << 20) {
         Batch::Frames { chunks, .. } => chunks.into_vec(),
         Batch::Idle => Vec::new(),

@@ -1,4 +1,5 @@
-//! Lists as the server makes them. The benches touch their encoding and compression here alone.
+//! Encodes and compresses lists as the server does. No other file of the benches uses these
+//! interfaces.
 
 use std::sync::Arc;
 
@@ -16,8 +17,8 @@ pub(crate) fn encode(pods: &Pods, objects: Vec<Arc<Object>>) -> SplicedList {
     list::encode(&pods.resource, form, &meta, objects)
 }
 
-/// Takes a list as a connection does, piece by piece; its length.
-pub(crate) fn take(list: SplicedList) -> usize {
+/// Consumes a list chunk by chunk, as a connection does, and returns its length.
+pub(crate) fn consume(list: SplicedList) -> usize {
     let mut length = 0;
     for mut piece in list {
         while piece.has_remaining() {
@@ -29,19 +30,19 @@ pub(crate) fn take(list: SplicedList) -> usize {
     length
 }
 
-/// Compresses a list of which nothing was kept.
+/// Compresses a list without cached segments.
 pub(crate) fn compress(list: SplicedList) -> Vec<Bytes> {
     compress_from(&SegmentCache::new(0), list)
 }
 
-/// Compresses a list with what is kept of it.
+/// Compresses a list and uses the cached segments.
 pub(crate) fn compress_from(segments: &SegmentCache, list: SplicedList) -> Vec<Bytes> {
     let mut pending = segments.look_up(list);
-    segments.complete(&mut pending).expect("it is deflated");
-    pending.member().expect("it is complete")
+    segments.complete(&mut pending).expect("compression succeeds");
+    pending.member().expect("all segments are compressed")
 }
 
-/// The first so many pods, as a cache holds them.
+/// Returns the first `count` pods as a cache holds them.
 pub(crate) fn shared(pods: &Pods, count: usize) -> Vec<Arc<Object>> {
     pods.objects(count).into_iter().map(Arc::new).collect()
 }

@@ -1,7 +1,8 @@
-//! Pods as an API server sends them, of 4.9 KB in JSON and 3.4 in protobuf.
+//! Pods as an API server sends them, with 4.9 KB in JSON and 3.4 KB in protobuf.
 //!
-//! One is asked of a simulator in both encodings; all others are it with other digits in its names, as many as the first one has, so that every
-//! length in protobuf holds.
+//! A template is read from a simulator in either encoding. All pods are copies of it with other
+//! digits in their names. The number of digits is the same, so that the length prefixes of protobuf
+//! stay valid.
 
 use std::sync::Arc;
 
@@ -16,32 +17,32 @@ use weir::codec::object::Object;
 use weir::codec::{ingest, splice};
 use weir::simulator::{Simulator, SimulatorOptions};
 
-/// In bytes of JSON.
+/// The intended size of a pod in JSON.
 const BYTES: usize = 4_900;
-/// Nothing else in a pod has these digits.
+/// A placeholder in the template. Nothing else in a pod contains these digits.
 const INDEX: &str = "424242";
 const NAMESPACE: &str = "team-5353";
 const NODE: &str = "node-6464";
 const HALF: &str = "half-7";
 const RESOURCE_VERSION: &str = "818181818";
 
-/// Which pod.
+/// Identifies a pod and its version.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Which {
+pub(crate) struct PodId {
     pub(crate) index: usize,
     pub(crate) namespace: usize,
     pub(crate) node: usize,
-    /// Counted from the first that [`Pods`] gives, so that all have as many digits.
+    /// Counted from the first one that [`Pods`] uses, so that all have the same number of digits.
     pub(crate) resource_version: u64,
 }
 
-impl Which {
-    /// One of five thousand or so: in ten namespaces, on a hundred nodes.
+impl PodId {
+    /// Returns pod `index` of a cluster with ten namespaces and a hundred nodes.
     pub(crate) fn nth(index: usize) -> Self {
         Self { index, namespace: index % 10, node: index / 10 % 100, resource_version: 0 }
     }
 
-    /// The same, later.
+    /// Returns a later version of the same pod.
     pub(crate) fn at(self, resource_version: u64) -> Self {
         Self { resource_version, ..self }
     }
@@ -55,34 +56,34 @@ pub(crate) fn node(number: usize) -> String {
     format!("node-{number:04}")
 }
 
-/// The resourceVersion of a number, as [`Which`] counts.
+/// Converts a version number of [`PodId`] to a resourceVersion.
 pub(crate) fn resource_version(number: u64) -> ResourceVersion {
     ResourceVersion(100_000_000 + number)
 }
 
-/// See the module.
+/// The template of all pods in one encoding.
 pub(crate) struct Pods {
     pub(crate) resource: Arc<ApiResource>,
     pub(crate) representation: Representation,
     body: Vec<u8>,
-    /// Where the digits of each name stand.
-    places: [(Vec<usize>, &'static str); 5],
-    /// Where the digits of [`CHANGED`] stand in JSON.
+    /// The offsets of each placeholder.
+    offsets: [(Vec<usize>, &'static str); 5],
+    /// The offset of the value of [`CHANGED`] in JSON.
     changed_at: usize,
 }
 
 impl Pods {
     pub(crate) fn json() -> Self {
-        Self::of(Representation::Json, "application/json")
+        Self::new(Representation::Json, "application/json")
     }
 
     pub(crate) fn protobuf() -> Self {
-        Self::of(Representation::Protobuf, "application/vnd.kubernetes.protobuf")
+        Self::new(Representation::Protobuf, "application/vnd.kubernetes.protobuf")
     }
 
-    fn of(representation: Representation, accept: &str) -> Self {
+    fn new(representation: Representation, accept: &str) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let sent = runtime.expect("a runtime").block_on(ask(accept));
+        let fetched = runtime.expect("a runtime").block_on(fetch(accept));
         let gvr = GroupVersionResource::new("", "v1", "pods");
         let resource = ApiResource {
             kind: "Pod".into(),
@@ -95,63 +96,66 @@ impl Pods {
             selectable: Arc::new(SelectableFields::built_in(&gvr)),
             gvr,
         };
-        let read = ingest::object(sent.trim_ascii_end(), &resource, representation);
-        let read = read.expect("a pod");
+        let decoded = ingest::object(fetched.trim_ascii_end(), &resource, representation);
+        let decoded = decoded.expect("a pod");
         let number = ResourceVersion(RESOURCE_VERSION.parse().expect("a number"));
-        let (body, _) = splice::with_resource_version(&read.body, read.layout, number);
-        let place = |mark: &'static str| {
-            let found: Vec<_> = memchr::memmem::find_iter(&body, mark).collect();
-            assert!(!found.is_empty(), "{mark}");
-            (found, mark)
+        let (body, _) = splice::with_resource_version(&decoded.body, decoded.layout, number);
+        let offset = |placeholder: &'static str| {
+            let found: Vec<_> = memchr::memmem::find_iter(&body, placeholder).collect();
+            assert!(!found.is_empty(), "{placeholder}");
+            (found, placeholder)
         };
-        let places = [INDEX, NAMESPACE, NODE, HALF, RESOURCE_VERSION].map(place);
-        let changed = memchr::memmem::find(&body, CHANGED.as_bytes()).expect("it is there");
+        let offsets = [INDEX, NAMESPACE, NODE, HALF, RESOURCE_VERSION].map(offset);
+        let changed =
+            memchr::memmem::find(&body, CHANGED.as_bytes()).expect("the pod has the annotation");
         let changed_at = changed + CHANGED.len() + r#"":""#.len();
-        Self { resource: Arc::new(resource), representation, body, places, changed_at }
+        Self { resource: Arc::new(resource), representation, body, offsets, changed_at }
     }
 
-    /// As GET and WATCH show it.
-    pub(crate) fn bytes(&self, which: Which) -> Vec<u8> {
-        let words = [
-            format!("{:06}", which.index),
-            namespace(which.namespace),
-            node(which.node),
-            format!("half-{}", which.index % 2),
-            resource_version(which.resource_version).to_string(),
+    /// Returns the pod as GET and WATCH send it.
+    pub(crate) fn bytes(&self, id: PodId) -> Vec<u8> {
+        let names = [
+            format!("{:06}", id.index),
+            namespace(id.namespace),
+            node(id.node),
+            format!("half-{}", id.index % 2),
+            resource_version(id.resource_version).to_string(),
         ];
         let mut body = self.body.clone();
-        for ((places, mark), word) in self.places.iter().zip(&words) {
-            assert_eq!(mark.len(), word.len(), "{word}");
-            for place in places {
-                let part = body.get_mut(*place..place + word.len()).expect("it was found there");
-                part.copy_from_slice(word.as_bytes());
+        for ((offsets, placeholder), name) in self.offsets.iter().zip(&names) {
+            assert_eq!(placeholder.len(), name.len(), "{name}");
+            for offset in offsets {
+                let part = body
+                    .get_mut(*offset..offset + name.len())
+                    .expect("the offset is inside the body");
+                part.copy_from_slice(name.as_bytes());
             }
         }
         body
     }
 
-    /// The same in JSON, with the time of the last change.
-    pub(crate) fn changed(&self, which: Which, micros: u128) -> Vec<u8> {
-        let mut body = self.bytes(which);
+    /// Returns the pod in JSON with the time of its last change, in microseconds.
+    pub(crate) fn changed(&self, id: PodId, micros: u128) -> Vec<u8> {
+        let mut body = self.bytes(id);
         let at = self.changed_at;
         let digits = format!("{micros:0CHANGED_DIGITS$}");
         body.get_mut(at..at + digits.len())
-            .expect("it is there")
+            .expect("the annotation is inside the body")
             .copy_from_slice(digits.as_bytes());
         body
     }
 
-    pub(crate) fn object(&self, which: Which) -> Object {
-        ingest::object(&self.bytes(which), &self.resource, self.representation).expect("a pod")
+    pub(crate) fn object(&self, id: PodId) -> Object {
+        ingest::object(&self.bytes(id), &self.resource, self.representation).expect("a pod")
     }
 
-    /// The first so many.
+    /// Returns the first `count` pods.
     pub(crate) fn objects(&self, count: usize) -> Vec<Object> {
-        (0..count).map(|index| self.object(Which::nth(index))).collect()
+        (0..count).map(|index| self.object(PodId::nth(index))).collect()
     }
 }
 
-/// What a simulator has at first of the pod that all are made of.
+/// Returns a pod to be created in a simulator.
 pub(crate) fn pod(index: &str, namespace: &str, node: &str, half: &str) -> Value {
     let (spec, status) = (spec(node), status());
     let manager = |name: &str, fields: Value| {
@@ -176,15 +180,15 @@ pub(crate) fn pod(index: &str, namespace: &str, node: &str, half: &str) -> Value
         "spec": spec, "status": status})
 }
 
-/// With what its name begins.
+/// The prefix of every pod's name.
 pub(crate) const NAME: &str = "service-5d4f8c7b9-";
-/// What makes it as long as it should be.
+/// The length of an annotation that fills the pod up to [`BYTES`].
 const PADDING: usize = 121;
-/// An annotation that can be changed without another length.
+/// An annotation whose value has a fixed length.
 pub(crate) const CHANGED: &str = "weir.dev/changed";
 pub(crate) const CHANGED_DIGITS: usize = 16;
 
-/// Who manages what, as `managedFields` tell: a third of a real pod.
+/// Returns the `fieldsV1` of `managedFields`, which is a third of a real pod.
 fn fields(value: &Value) -> Value {
     match value {
         Value::Object(map) => {
@@ -235,26 +239,29 @@ fn status() -> Value {
             "state": {"running": {"startedAt": start}}, "lastState": {}}]})
 }
 
-async fn ask(accept: &str) -> Bytes {
+async fn fetch(accept: &str) -> Bytes {
     let upstream = Simulator::start(SimulatorOptions::default()).await.expect("a simulator");
     let namespace =
         json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
-    upstream.store().create(namespace).expect("it is created");
-    let made = upstream.store().create(pod(INDEX, NAMESPACE, NODE, HALF)).expect("it is created");
-    let name = made.pointer("/metadata/name").and_then(Value::as_str).expect("it has one");
-    let mut connection = TcpStream::connect(upstream.address()).await.expect("it listens");
+    upstream.store().create(namespace).expect("the namespace is created");
+    let created =
+        upstream.store().create(pod(INDEX, NAMESPACE, NODE, HALF)).expect("the pod is created");
+    let name =
+        created.pointer("/metadata/name").and_then(Value::as_str).expect("the pod has a name");
+    let mut connection =
+        TcpStream::connect(upstream.address()).await.expect("the simulator listens");
     let request = format!(
         "GET /api/v1/namespaces/{NAMESPACE}/pods/{name} HTTP/1.1\r\nhost: localhost\r\naccept: {accept}\r\nconnection: close\r\n\r\n"
     );
-    connection.write_all(request.as_bytes()).await.expect("it is taken");
+    connection.write_all(request.as_bytes()).await.expect("the request is sent");
     let mut answer = Vec::new();
-    connection.read_to_end(&mut answer).await.expect("an answer");
+    connection.read_to_end(&mut answer).await.expect("a response");
     assert!(answer.starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&answer));
-    let body = memchr::memmem::find(&answer, b"\r\n\r\n").expect("a head") + 4;
+    let body = memchr::memmem::find(&answer, b"\r\n\r\n").expect("a response head") + 4;
     let body = Bytes::from(answer).split_off(body);
     if accept == "application/json" {
         let short = BYTES.abs_diff(body.len());
-        assert!(short < 20, "pods of {} bytes: adapt PADDING", body.len());
+        assert!(short < 20, "a pod has {} bytes: change PADDING", body.len());
     }
     body
 }

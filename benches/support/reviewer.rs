@@ -1,4 +1,5 @@
-//! An upstream that knows every token and allows everything, at little cost; all else is not found.
+//! A cheap upstream that authenticates every token and allows every access. It answers all other
+//! requests with 404.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -12,7 +13,7 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpListener;
 use weir::config::UpstreamConfig;
 
-/// As a service account is told.
+/// The review of a service account's token.
 const TOKEN_REVIEW: &str = r#"{"kind":"TokenReview","status":{"authenticated":true,"user":{
     "username":"system:serviceaccount:apps:controller","uid":"0da57b8d-9045-4653-aa5e-7ee52be0dccd",
     "groups":["system:serviceaccounts","system:serviceaccounts:apps","system:authenticated"],
@@ -20,7 +21,7 @@ const TOKEN_REVIEW: &str = r#"{"kind":"TokenReview","status":{"authenticated":tr
              "authentication.kubernetes.io/pod-name":["controller-5d4f8c7b9-x2x7q"]}}}}"#;
 const ACCESS_REVIEW: &str = r#"{"kind":"SubjectAccessReview","status":{"allowed":true,"reason":"RBAC: allowed by ClusterRoleBinding \"controller\" of ClusterRole \"controller\" to ServiceAccount \"controller/apps\""}}"#;
 
-/// Starts it, on the calling runtime.
+/// Starts the upstream on the calling runtime.
 pub(crate) async fn start() -> UpstreamConfig {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("its address");
@@ -51,7 +52,7 @@ async fn answer(request: Request<Incoming>) -> Result<Response<Full<&'static [u8
         Some("subjectaccessreviews") => (StatusCode::CREATED, ACCESS_REVIEW),
         _ => (StatusCode::NOT_FOUND, ""),
     };
-    // What is not read would be in the way of the next request.
+    // An unread body would precede the next request on the connection.
     request.into_body().collect().await.expect("a body");
     let mut response = Response::new(Full::new(body.as_bytes()));
     *response.status_mut() = code;

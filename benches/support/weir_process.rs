@@ -1,6 +1,7 @@
-//! A whole Weir in a process of its own, before a simulator of the bench's, so that its memory and its CPU time are its own.
+//! Starts Weir as a separate process, so that its memory and CPU time can be measured alone.
 //!
-//! It is the one that was built with the bench, or another by `WEIR_BENCH_BINARY`, to compare two.
+//! The binary is the one that cargo built with the bench, or the one that `WEIR_BENCH_BINARY`
+//! names, so that two builds can be compared.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -11,21 +12,22 @@ use tempfile::TempDir;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep};
 
-/// Ends with its value.
+/// A running process, which is killed on drop.
 pub(crate) struct Weir {
     child: Child,
-    /// Where its clients come in.
+    /// The address of its listener for clients.
     pub(crate) address: SocketAddr,
     _dir: TempDir,
 }
 
 impl Weir {
-    /// Starts it with this kubeconfig and these sections of its configuration, and waits until it listens.
+    /// Starts Weir with this kubeconfig and these sections of its configuration, and waits until it
+    /// listens.
     pub(crate) async fn start(kubeconfig: &str, sections: serde_json::Value) -> Self {
         Self::start_at(free_address(), kubeconfig, sections).await
     }
 
-    /// The same at an address, where the sections may have a listener of their own.
+    /// Starts Weir at a given address. `sections` may replace the listener, for example to use TLS.
     pub(crate) async fn start_at(
         address: SocketAddr,
         kubeconfig: &str,
@@ -50,28 +52,28 @@ impl Weir {
             .args(["serve".as_ref(), "--config".as_ref(), file.as_os_str()])
             .stdout(Stdio::null())
             .spawn()
-            .expect("it starts");
-        // Ends it even if it never listens.
+            .expect("weir starts");
+        // Constructed before the wait, so that the process is killed if it never listens.
         let weir = Self { child, address, _dir: dir };
         let deadline = Instant::now() + Duration::from_secs(20);
         while TcpStream::connect(address).await.is_err() {
-            assert!(Instant::now() < deadline, "it does not listen");
+            assert!(Instant::now() < deadline, "weir does not listen within 20 s");
             sleep(Duration::from_millis(50)).await;
         }
         weir
     }
 
-    /// Its CPU time so far.
+    /// Returns the CPU time that it has used.
     pub(crate) fn cpu(&self) -> Duration {
-        crate::cpu::of(&self.proc())
+        crate::cpu::time_of(&self.proc())
     }
 
-    /// Its process.
+    /// Returns its process ID.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// The directory in `/proc` that tells of it.
+    /// Returns its directory in `/proc`.
     pub(crate) fn proc(&self) -> String {
         format!("/proc/{}", self.pid())
     }
@@ -79,13 +81,14 @@ impl Weir {
 
 impl Drop for Weir {
     fn drop(&mut self) {
-        self.child.kill().expect("it runs");
-        self.child.wait().expect("it ends");
+        self.child.kill().expect("the process runs");
+        self.child.wait().expect("the process ends");
     }
 }
 
-/// Nobody's just now; whoever takes it meanwhile makes the bench fail, which is no harm.
+/// Returns an address that is free now. If another program binds it first, the bench fails and can
+/// be repeated.
 pub(crate) fn free_address() -> SocketAddr {
     let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
-    listener.local_addr().expect("its address")
+    listener.local_addr().expect("a bound address")
 }
