@@ -1,4 +1,4 @@
-//! What is read: collections with what is in them. The objects themselves are in `objects`.
+//! The collections to read. The objects are in `objects`.
 
 use super::selectors::{Fields, bad, good, one};
 
@@ -6,20 +6,22 @@ use super::selectors::{Fields, bad, good, one};
 #[derive(Debug)]
 pub(crate) struct Collection {
     pub(crate) path: &'static str,
-    /// Its resource, as `marks` know it; versions of one resource share it.
+    /// Its resource in `marks`; versions of one resource share it.
     pub(crate) resource: &'static str,
-    /// Whether it is declared by a CustomResourceDefinition: JSON in another shape, and no protobuf.
+    /// Whether a CustomResourceDefinition declares it: its JSON differs, and it has no protobuf.
     pub(crate) custom: bool,
-    /// Whether an upstream may lack it in protobuf: the simulator has no table of the fields of definitions.
+    /// Whether an upstream may lack it in protobuf: the simulator has no field table of
+    /// definitions.
     pub(crate) json_only: bool,
-    /// Whether all of its objects are in one namespace or in none, so that a name means one object.
+    /// Whether all of its objects are in one namespace or in none, so that a name identifies one
+    /// object.
     pub(crate) one_scope: bool,
-    /// Whether the upstream has a watch cache of it (semantics.md §3.9), and so has Weir.
+    /// Whether the upstream has a watch cache of it (docs/semantics.md §3.9), and so has Weir.
     pub(crate) cached: bool,
     /// Whether it is written to after the caches have begun, so that they have a history.
     pub(crate) touched: bool,
     pub(crate) names: &'static [&'static str],
-    /// Field selectors of its kind, besides those that every kind has.
+    /// Field selectors of its kind, besides those of every kind.
     pub(crate) fields: &'static [Fields],
 }
 
@@ -52,7 +54,7 @@ const fn custom(path: &'static str, resource: &'static str) -> Collection {
 }
 
 impl Collection {
-    /// In one namespace, or without any; with some names, known and unknown.
+    /// In one namespace, or without any; with some names, existing and not.
     const fn scoped(self, names: &'static [&'static str]) -> Self {
         Self { one_scope: true, names, ..self }
     }
@@ -66,7 +68,8 @@ impl Collection {
     }
 }
 
-/// All of them. `a-b` sorts before `a` (semantics.md §3.1), and there is nothing in `none`, nor such a namespace.
+/// All collections. `a-b` sorts before `a` (docs/semantics.md §3.1); `none` has no object, and its
+/// namespace does not exist.
 pub(crate) static COLLECTIONS: [Collection; 35] = [
     built_in("/api/v1/configmaps", "configmaps").fields(&[good("metadata.namespace%3Da")]),
     built_in("/api/v1/namespaces/a/configmaps", "configmaps")
@@ -148,7 +151,7 @@ pub(crate) static COLLECTIONS: [Collection; 35] = [
     custom("/apis/example.com/v1/namespaces/a/trinkets", "trinkets").scoped(&["x"]).untouched(),
 ];
 
-/// The collection of a path.
+/// Returns the collection of a path.
 pub(crate) fn at(path: &str) -> &'static Collection {
     COLLECTIONS.iter().find(|collection| collection.path == path).expect("it is in the table")
 }

@@ -1,4 +1,4 @@
-//! Requests with errors in them get the upstream's own answers, and Weir goes on.
+//! Malformed requests get the upstream's own responses, and Weir keeps serving.
 
 use tokio::runtime::Runtime;
 
@@ -32,7 +32,8 @@ pub(crate) fn answers() {
     assert_eq!(weir.stop(), Some(0));
 }
 
-/// Releases differ in the codes too: an unreadable resourceVersion of a list is 500 in 1.31 and 400 in 1.36.
+/// Releases differ in the codes: an unreadable resourceVersion of a list is 500 in 1.31 and 400 in
+/// 1.36.
 const QUERIES: [&str; 9] = [
     "labelSelector=a%3Db%3Dc&resourceVersion=0",
     "fieldSelector=spec.x%3D1&resourceVersion=0",

@@ -1,5 +1,5 @@
-//! Real informers (kube-rs' watcher and reflector) through Weir stay equal to the truth, whatever
-//! happens to the upstream.
+//! Real informers (kube-rs' watcher and reflector) through Weir stay equal to the true state,
+//! whatever happens to the upstream.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -41,7 +41,7 @@ pub(crate) fn killed_upstream() {
     let (mut plane, _weir, runtime, world) = converged(100);
 
     plane.kill_apiserver();
-    // Any reads go on without the upstream.
+    // Reads at any resourceVersion work without the upstream.
     let cached = runtime.block_on(async {
         let list = ListParams::default().match_any();
         world.through.0.list(&list).await.map(|list| list.items.len())
@@ -55,8 +55,9 @@ pub(crate) fn killed_upstream() {
 pub(crate) fn compaction() {
     let (mut plane, weir, runtime, world) = converged(100);
 
-    // Weir is cut off and frozen while history passes it by, is compacted, and the upstream's own window is lost. Cut off first:
-    // what waits in the buffers of an open connection would reach it all the same.
+    // Weir is disconnected and stopped while the history moves past it and is compacted, and the
+    // upstream loses its own window. Disconnected first: otherwise it would still get the events in
+    // the buffers of an open connection.
     plane.kill_apiserver();
     weir.signal("STOP");
     plane.start_apiserver();
@@ -87,14 +88,15 @@ pub(crate) fn restored_etcd() {
     plane.restore_etcd("saved");
     plane.start_etcd();
     plane.start_apiserver();
-    // The old state is the truth again, with lower resourceVersions.
+    // The old state is true again, with lower resourceVersions.
     runtime.block_on(world.converges());
     runtime.block_on(world.churn(2000, 20));
     runtime.block_on(world.converges());
     assert!(weir.metric("weir_history_rewound_total", &[]) >= 1.0, "the alarm was raised");
 }
 
-/// A control plane, a Weir before it and informers that hold what came of so much churn.
+/// Starts a control plane, a Weir in front of it and informers, and waits until they have the
+/// result of some churn.
 fn converged(churn: usize) -> (ControlPlane, Weir, Runtime, World) {
     let plane = ControlPlane::start();
     let weir = Weir::start(&plane.kubeconfig(ADMIN), "");
@@ -105,7 +107,8 @@ fn converged(churn: usize) -> (ControlPlane, Weir, Runtime, World) {
     (plane, weir, runtime, world)
 }
 
-/// Three resources, seen directly and through Weir, with informers of both kinds on each as far as the upstream knows them.
+/// Three resources, seen directly and through Weir, with informers of both kinds on each as far as
+/// the upstream supports them.
 struct World {
     direct: Vec<Api<DynamicObject>>,
     through: (Api<DynamicObject>, Vec<Api<DynamicObject>>),
@@ -160,7 +163,7 @@ impl World {
         }
     }
 
-    /// Waits until every informer holds exactly what a consistent list of the upstream shows.
+    /// Waits until every informer holds exactly the objects of a consistent list of the upstream.
     async fn converges(&self) {
         let deadline = Instant::now() + Duration::from_secs(120);
         loop {

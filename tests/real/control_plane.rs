@@ -13,14 +13,14 @@ use crate::matrix_suite::world::Side;
 use crate::suite::wire::{Call, Endpoint};
 use crate::support::{eventually, free_port};
 
-/// The directory of the binaries, if all that are needed are there.
+/// Returns the directory of the binaries, if all required ones are there.
 pub(crate) fn assets() -> Option<PathBuf> {
     let dir = std::env::var_os("KUBEBUILDER_ASSETS")
         .map_or_else(|| PathBuf::from("/usr/local/kubebuilder/bin"), PathBuf::from);
     ["etcd", "kube-apiserver"].iter().all(|name| dir.join(name).is_file()).then_some(dir)
 }
 
-/// Whether the API server has watch-list switched on of itself, as it says itself.
+/// Whether the API server enables watch-list by default, by its own help text.
 pub(crate) fn has_watch_list() -> bool {
     let help = assets()
         .and_then(|dir| Command::new(dir.join("kube-apiserver")).arg("--help").output().ok());
@@ -30,7 +30,7 @@ pub(crate) fn has_watch_list() -> bool {
         .any(|line| line.contains("WatchList=true|false") && line.contains("default=true"))
 }
 
-/// kubectl beside the other binaries, or on the path.
+/// Returns kubectl beside the other binaries, or on the path.
 pub(crate) fn kubectl() -> Option<PathBuf> {
     let beside = assets()?.join("kubectl");
     if beside.exists() {
@@ -42,7 +42,7 @@ pub(crate) fn kubectl() -> Option<PathBuf> {
 
 /// The token of the user `admin` in `system:masters`.
 pub(crate) const ADMIN: &str = "admin-token";
-/// The token of the user `alice`, who has what RBAC gives her.
+/// The token of the user `alice`, whose rights come from RBAC.
 pub(crate) const ALICE: &str = "alice-token";
 
 /// etcd and kube-apiserver on loopback, killed when dropped.
@@ -64,7 +64,7 @@ impl ControlPlane {
         Self::start_with(&[])
     }
 
-    /// The same with further arguments for the API server.
+    /// Starts both, with further arguments for the API server.
     pub(crate) fn start_with(arguments: &[&str]) -> Self {
         let dir = tempfile::tempdir().expect("a directory for the control plane");
         write_credentials(dir.path());
@@ -83,7 +83,7 @@ impl ControlPlane {
         plane
     }
 
-    /// One that knows watch-list: where the API server has it switched off, it is switched on.
+    /// Starts both with watch-list, which is enabled where it is off by default.
     pub(crate) fn start_with_watch_list() -> Self {
         let mut plane = Self::start();
         if !plane.has_watch_list() {
@@ -147,28 +147,28 @@ impl ControlPlane {
         eventually("kube-apiserver is ready", || self.get("/readyz").as_deref() == Some("ok"));
     }
 
-    /// Kills the API server as a crash would.
+    /// Kills the API server like a crash.
     pub(crate) fn kill_apiserver(&mut self) {
         kill(&mut self.apiserver);
     }
 
-    /// Kills etcd as a crash would.
+    /// Kills etcd like a crash.
     pub(crate) fn kill_etcd(&mut self) {
         kill(&mut self.etcd);
     }
 
-    /// Copies etcd's data aside, while it is stopped.
+    /// Copies etcd's data while it is stopped.
     pub(crate) fn save_etcd(&self, name: &str) {
         copy_dir(&self.dir.path().join("etcd"), &self.dir.path().join(name));
     }
 
-    /// Puts data saved earlier back, while etcd is stopped.
+    /// Restores data saved earlier while etcd is stopped.
     pub(crate) fn restore_etcd(&self, name: &str) {
         fs::remove_dir_all(self.dir.path().join("etcd")).expect("the data is there");
         copy_dir(&self.dir.path().join(name), &self.dir.path().join("etcd"));
     }
 
-    /// A kubeconfig for a token, written into the plane's directory.
+    /// Writes a kubeconfig for a token into the plane's directory, and returns its path.
     pub(crate) fn kubeconfig(&self, token: &str) -> PathBuf {
         let path = self.dir.path().join(format!("kubeconfig-{token}"));
         let ca = self.dir.path().join("ca.crt");
@@ -184,13 +184,13 @@ impl ControlPlane {
         path
     }
 
-    /// The API server itself, for the holder of a token.
+    /// Returns the API server itself, for the holder of a token.
     pub(crate) fn endpoint(&self, token: &str) -> Endpoint {
         let ca = fs::read_to_string(self.dir.path().join("ca.crt")).expect("the CA was written");
         Endpoint::tls(([127, 0, 0, 1], self.port).into(), &ca, token)
     }
 
-    /// The API server as the matrix knows it.
+    /// Returns the API server as a side of the matrix.
     pub(crate) fn side(&self) -> Side {
         let ca = fs::read_to_string(self.dir.path().join("ca.crt")).expect("the CA was written");
         Side { address: ([127, 0, 0, 1], self.port).into(), ca }
@@ -202,7 +202,7 @@ impl ControlPlane {
         fetch(&self.endpoint(ADMIN), &Call::get(path))
     }
 
-    /// Whether the API server knows watch-list: it refuses one as invalid otherwise.
+    /// Whether the API server supports watch-list: otherwise it rejects one as invalid.
     pub(crate) fn has_watch_list(&self) -> bool {
         let query = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan";
         let path = format!("/api/v1/configmaps?{query}&timeoutSeconds=1");

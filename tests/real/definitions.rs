@@ -1,5 +1,5 @@
-//! Definitions that change, go and come again under watches, and an aggregated API that nobody serves: what comes through Weir is what comes
-//! directly, soon after.
+//! Definitions that change, disappear and reappear under watches, and an aggregated API without a
+//! server: soon after each change, responses through Weir equal direct ones.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,8 @@ use crate::suite::objects::create;
 use crate::suite::wire::{Call, Endpoint};
 use crate::support::Weir;
 
-/// New defaults, a new version, an old one that is served no more, deletion, and another definition of the same name.
+/// New defaults, a new version, an old version that is no longer served, deletion, and another
+/// definition of the same name.
 pub(crate) fn change() {
     let plane = ControlPlane::start();
     let weir = Weir::start(&plane.kubeconfig(ADMIN), "");
@@ -30,7 +31,8 @@ pub(crate) fn change() {
         }
         same(&direct, &through, "v1", "\"name\":\"b\"").await;
 
-        // Whether a stream goes on when the schema changes or a version comes or goes, and what it says until then, is the upstream's to say.
+        // The upstream decides whether a stream continues when the schema changes or a version
+        // appears or disappears, and what it sends until then.
         let defaults = json!({"size": {"type": "integer", "default": 7}});
         let streams = Streams::open(&direct, &through, "v1").await;
         define(&direct, defaults.clone(), &[("v1", true)]).await;
@@ -56,7 +58,7 @@ pub(crate) fn change() {
             assert_eq!(direct.ask(&gone).await.status, 200);
         }
 
-        // Deleted under watches: each event comes both ways, and both streams end.
+        // Deletion under watches: each event arrives both ways, and both streams end.
         let list = direct.ask(&Call::get("/apis/example.com/v1/things?limit=1")).await.json();
         let at = list["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
         let path = format!("/apis/example.com/v1/things?watch=1&resourceVersion={at}");
@@ -77,7 +79,7 @@ pub(crate) fn change() {
     });
 }
 
-/// An APIService that points to nowhere fails alone.
+/// An APIService without a server fails alone.
 pub(crate) fn nowhere() {
     let plane = ControlPlane::start();
     let weir = Weir::start(&plane.kubeconfig(ADMIN), "");
@@ -110,7 +112,8 @@ pub(crate) fn nowhere() {
     });
 }
 
-/// Waits until a list at any resourceVersion says this directly, and the same through Weir but for the list's own resourceVersion.
+/// Waits until a list at any resourceVersion has this content directly, and the same through Weir
+/// but for the list's own resourceVersion.
 async fn same(direct: &Endpoint, through: &Endpoint, version: &str, says: &str) {
     let call = Call::get(format!("/apis/example.com/{version}/things?resourceVersion=0"));
     eventually(&format!("{version} says {says}"), async || {
@@ -127,7 +130,7 @@ async fn same(direct: &Endpoint, through: &Endpoint, version: &str, says: &str) 
     .await;
 }
 
-/// All events but bookmarks, to the end of the stream; it is opened as often as it takes to be there.
+/// Returns all events but bookmarks, up to the end of the stream; opens it again until it exists.
 async fn collect(side: Endpoint, path: String) -> Vec<Frame> {
     let response = side.open(&Call::get(path)).await.expect("a watch");
     assert_eq!(response.status(), 200);
@@ -143,7 +146,7 @@ async fn collect(side: Endpoint, path: String) -> Vec<Frame> {
     seen
 }
 
-/// What a watch has shown but bookmarks, and whether it has ended.
+/// The events of a watch without bookmarks, and whether it has ended.
 type Shown = Arc<Mutex<(Vec<Frame>, bool)>>;
 
 /// A watch of each side that begins with the state.
@@ -153,7 +156,8 @@ struct Streams {
 }
 
 impl Streams {
-    /// While a definition spreads, a stream may begin with what is about to end: both are opened anew until they show the same state.
+    /// While a definition spreads, a stream may begin with a definition that is about to end: both
+    /// streams are opened again until they have the same state.
     async fn open(direct: &Endpoint, through: &Endpoint, version: &str) -> Self {
         let mut opened = None;
         eventually("both show the state", async || {
@@ -193,14 +197,15 @@ impl Streams {
         Self { tasks: tasks.try_into().unwrap(), seen }
     }
 
-    /// Whether both are open and show the same objects.
+    /// Whether both are open and have the same objects.
     fn is_same_state(&self) -> bool {
         let [directly, by_weir] = &self.seen;
         let (directly, by_weir) = (directly.lock(), by_weir.lock());
         directly.0.len() >= 2 && *directly == *by_weir && !directly.1
     }
 
-    /// After another object has come both have ended, or both show it; and they have shown the same.
+    /// Waits until, after a new object, both have ended or both have it, and checks that they had
+    /// the same events.
     async fn agree(self, direct: &Endpoint, name: &str) {
         create(&mut direct.connection(), OBJECTS, &object(name)).await;
         let key = format!("default/{name}");
@@ -225,7 +230,7 @@ impl Streams {
     }
 }
 
-/// Creates the definition, or replaces what it says.
+/// Creates the definition, or replaces it.
 async fn define(direct: &Endpoint, properties: Value, versions: &[(&str, bool)]) {
     let mut spec = json!({"type": "object", "properties": properties});
     spec["default"] = json!({});
@@ -257,7 +262,7 @@ fn object(name: &str) -> Value {
     json!({"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": name}})
 }
 
-/// How often two streams are looked at before they are opened anew.
+/// How often two streams are compared before they are opened again.
 const LOOKS: usize = 50;
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const NAME: &str = "things.example.com";

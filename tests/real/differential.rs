@@ -1,4 +1,4 @@
-//! The differential suite before a real kube-apiserver: see `tests/differential.rs`.
+//! The differential suite against a real kube-apiserver; see `tests/differential.rs`.
 
 use fastrand::Rng;
 use tokio::runtime::Runtime;
@@ -41,9 +41,10 @@ pub(crate) fn answers_through_two() {
     });
 }
 
-/// Watches in every form while objects churn and the way to the upstream is cut, through one Weir and through two.
+/// Watches in every form while objects change and connections to the upstream are cut, through one
+/// Weir and through two.
 pub(crate) fn watches() {
-    // Only the bookmark that ends an initial state tells which state it was.
+    // Only the bookmark that ends an initial state shows which state it was.
     let plane = ControlPlane::start_with_watch_list();
     Runtime::new().unwrap().block_on(async {
         let relay = Relay::start(&plane.kubeconfig(ADMIN)).await;
@@ -77,7 +78,7 @@ fn through(weir: &Weir) -> Endpoint {
     Endpoint::plain(([127, 0, 0, 1], weir.plain_port()).into())
 }
 
-/// Hundreds of watches at once want what only the upstream has.
+/// Room for hundreds of forwarded watches at once.
 const CONFIG: &str = "cache: {forwardBudget: 4096}\n";
 
 const PAGED: [&str; 4] = [

@@ -1,4 +1,4 @@
-//! What a thousand clients cost the upstream, told by the upstream's own metrics.
+//! What a thousand clients cost the upstream, by the upstream's own metrics.
 
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
@@ -9,7 +9,7 @@ use crate::h2c::H2c;
 use crate::support::{Weir, eventually, sum_metric};
 
 const CLIENTS: usize = 1_000;
-/// kube-apiserver's own limit of streams on a connection, so a likely number for a client to keep to.
+/// kube-apiserver's own limit of streams on a connection, so a likely number for a client.
 const PER_CONNECTION: usize = 100;
 const WATCH: &str =
     "/api/v1/configmaps?watch=1&resourceVersion=0&allowWatchBookmarks=true&timeoutSeconds=300";
@@ -20,7 +20,7 @@ pub(crate) fn warm() {
     let before = Cost::of(&plane);
     Runtime::new().unwrap().block_on(async {
         let watches = open(&weir).await;
-        // Warming is a part of the cost: one watch-list, no list beside it.
+        // Warming is a part of the cost: one watch-list and no list.
         let cost = Cost::of(&plane);
         assert_eq!(cost.watches, 1.0, "watches of configmaps upstream");
         assert!(cost.lists - before.lists <= 1.0, "{} lists upstream", cost.lists - before.lists);
@@ -31,7 +31,8 @@ pub(crate) fn warm() {
 pub(crate) fn cold() {
     let plane = ControlPlane::start();
     let weir = Weir::start(&plane.kubeconfig(ADMIN), "");
-    // Without watch-list it takes a list, and one of a single object, upon which the upstream tells the form of its bookmarks.
+    // Without watch-list it takes a list, and one of a single object, which shows the form of the
+    // upstream's bookmarks.
     let lists_max = if plane.has_watch_list() { 1.0 } else { 2.0 };
     let before = Cost::of(&plane);
     Runtime::new().unwrap().block_on(async {
@@ -80,7 +81,7 @@ async fn everyone_sees_a_change(plane: &ControlPlane, watches: Vec<Incoming>) {
     assert!(seen.iter().all(|seen| *seen), "every watch delivered the event");
 }
 
-/// What the upstream counted for configmaps.
+/// The upstream's counts for config maps.
 struct Cost {
     watches: f64,
     lists: f64,
@@ -93,7 +94,8 @@ impl Cost {
             metrics = plane.get("/metrics").unwrap_or_default();
             metrics.contains("apiserver_longrunning_requests")
         });
-        // The API server's own informers watch configmaps of kube-system; only Weir watches them all.
+        // The API server's own informers watch config maps of kube-system; only Weir watches all of
+        // them.
         let of_cluster = [r#"resource="configmaps""#, r#"scope="cluster""#];
         let sum = |name: &str, verb: &str| {
             let labels: Vec<&str> = of_cluster.into_iter().chain([verb]).collect();

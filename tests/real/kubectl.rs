@@ -1,4 +1,4 @@
-//! kubectl through Weir: what people type all day.
+//! kubectl through Weir: the commands that people use all day.
 
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
@@ -32,7 +32,7 @@ impl Kubectl {
         self.command(arguments).output().unwrap()
     }
 
-    /// Runs it, insists on success, returns what it printed.
+    /// Runs it, requires success, returns its output.
     pub(crate) fn ok(&self, arguments: &[&str]) -> String {
         let output = self.run(arguments);
         let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
@@ -40,14 +40,14 @@ impl Kubectl {
         stdout
     }
 
-    /// Runs it, insists on failure, returns the error.
+    /// Runs it, requires failure, returns the error.
     fn fails(&self, arguments: &[&str]) -> String {
         let output = self.run(arguments);
         assert!(!output.status.success(), "kubectl {arguments:?} succeeded");
         text(&output.stderr)
     }
 
-    /// Feeds a manifest to `apply` or `create`.
+    /// Passes a manifest to `apply` or `create`.
     pub(crate) fn feed(&self, verb: &str, manifest: &str) -> String {
         let file = self.cache.path().join("manifest.yaml");
         std::fs::write(&file, manifest).unwrap();
@@ -95,7 +95,7 @@ pub(crate) fn reads_and_writes() {
     kubectl.ok(&["explain", "pods.spec"]);
     kubectl.ok(&["version"]);
     assert!(kubectl.ok(&["auth", "can-i", "list", "pods"]).contains("yes"));
-    // The same read at any resourceVersion is answered here.
+    // Weir answers the same read at any resourceVersion itself.
     let hits = || weir.metric("weir_requests_total", &[r#"cache_status="hit""#]);
     let before = hits();
     assert!(
@@ -125,7 +125,7 @@ pub(crate) fn watches_and_waits() {
     watch.wait().unwrap();
     assert!(seen, "the watch showed the new configmap");
 
-    // There is no deployment controller here: the test plays its part.
+    // No deployment controller runs here: the test acts as it.
     let mut rollout = kubectl.command(&["rollout", "status", "deployment/web", "--timeout=60s"]);
     let rollout = rollout.stdout(Stdio::piped()).spawn().unwrap();
     let wait = ["wait", "--for=condition=Available", "deployment/web", "--timeout=60s"];
@@ -143,7 +143,7 @@ pub(crate) fn watches_and_waits() {
     assert_eq!(weir.stop(), Some(0));
 }
 
-/// Watches of deployments that went to the upstream.
+/// Watches of deployments that were forwarded.
 fn forwarded(weir: &Weir) -> f64 {
     weir.metric("weir_requests_total", &[r#"verb="watch""#, r#"resource="deployments""#])
 }

@@ -1,7 +1,8 @@
 //! Weir in front of a real kube-apiserver and etcd, with real clients.
 //!
 //! The binaries are those of envtest's convention: in `$KUBEBUILDER_ASSETS`, or in
-//! `/usr/local/kubebuilder/bin`. Where they are missing each test says so and is counted as ignored.
+//! `/usr/local/kubebuilder/bin`. Where they are missing each test says so and is counted as
+//! ignored.
 
 #![expect(
     clippy::unwrap_used,
@@ -39,7 +40,7 @@ use std::time::{Duration, Instant};
 
 use libtest_mimic::{Arguments, Failed, Trial};
 
-/// Waits for a condition, a minute at the most.
+/// Waits until `condition` holds, at most a minute.
 async fn eventually(what: &str, mut condition: impl AsyncFnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while !condition().await {
@@ -56,7 +57,8 @@ fn main() -> std::process::ExitCode {
         );
     }
     let no_kubectl = missing || control_plane::kubectl().is_none();
-    // Where it is still an alpha feature, other events may come before the bookmark that ends an initial state, which then cannot be judged.
+    // Where it is still an alpha feature, other events may precede the bookmark that ends an
+    // initial state, so its content cannot be checked.
     let no_watch_list = missing || !control_plane::has_watch_list();
     let trial = |name: &str, ignored: bool, test: fn()| {
         let run = move || -> Result<(), Failed> {

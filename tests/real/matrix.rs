@@ -1,4 +1,4 @@
-//! The matrix before a real kube-apiserver with RBAC: see `tests/matrix.rs`.
+//! The matrix against a real kube-apiserver with RBAC; see `tests/matrix.rs`.
 
 use std::time::Duration;
 
@@ -70,10 +70,10 @@ const SETTING: Setting = Setting {
     authorization: "",
 };
 
-/// In which what was told is believed for a short time.
+/// Settings with short TTLs.
 const SHORT: Duration = Duration::from_secs(2);
 
-/// Roles are kept here, all that they allow is checked, and what was told is believed for longer than anything may take.
+/// RBAC decisions by Weir, with every allow checked, and TTLs longer than any test.
 const BY_ROLES: Setting = Setting {
     belief: Duration::from_secs(60),
     recheck: SHORT,

@@ -1,4 +1,4 @@
-//! An identity whose rights end at one namespace is enough for that namespace.
+//! An identity with rights in one namespace is enough for that namespace.
 
 use tokio::runtime::Runtime;
 
@@ -32,7 +32,7 @@ pub(crate) fn one_namespace() {
         let watch = clear.get("/api/v1/namespaces/team/configmaps?watch=1&resourceVersion=0").await;
         assert_eq!(watch.headers()["x-weir-cache"], "hit");
 
-        // Beyond it the upstream answers, in its own words.
+        // The upstream answers requests outside of it.
         for path in [
             "/api/v1/configmaps?resourceVersion=0",
             "/api/v1/namespaces/kube-system/configmaps?resourceVersion=0",

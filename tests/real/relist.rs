@@ -1,5 +1,6 @@
-//! A relist without a herd: the history passes Weir by and is compacted while its way to the upstream is cut. A hundred watches through it
-//! stay open all the while and come to the present state, for one list upstream.
+//! A relist without a herd: the history moves past Weir and is compacted while its connection to
+//! the upstream is cut. A hundred watches through Weir stay open and reach the present state, for
+//! one list upstream.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -44,7 +45,7 @@ pub(crate) fn no_herd() {
         }
     });
     plane.compact();
-    // Its own window of the history goes with it.
+    // This also drops the API server's own window of the history.
     plane.kill_apiserver();
     plane.start_apiserver();
     relay.open();
@@ -58,8 +59,9 @@ pub(crate) fn no_herd() {
     assert_eq!(relists, 1.0, "lists for what was lost");
     assert_eq!(weir.metric("weir_watchers", &[CONFIGMAPS]), WATCHES as f64, "open watches");
     assert_eq!(watches.ended(), 0);
-    // The API server's own informers watch config maps of kube-system; only Weir reads them all. Since it began anew there were the watch that
-    // had expired, the list or watch-list with its proof and bookmark, and the watch that is open.
+    // The API server's own informers watch config maps of kube-system; only Weir reads all of them.
+    // Since its restart there were the watch that expired, the list or watch-list with its proof
+    // and bookmark, and the open watch.
     let metrics = plane.get("/metrics").unwrap();
     let sum = |name: &str, verb: &str| {
         sum_metric(&metrics, name, &[r#"resource="configmaps""#, r#"scope="cluster""#, verb])
@@ -71,7 +73,7 @@ pub(crate) fn no_herd() {
     assert!(reads <= READS_MAX, "{reads} lists and watches for {WATCHES} watches");
 }
 
-/// What each of the watches has seen, name to resourceVersion, and whether it has ended.
+/// The objects that each watch has seen, name to resourceVersion, and whether it has ended.
 struct Watches {
     seen: Vec<Arc<Mutex<Seen>>>,
     _tasks: JoinSet<()>,
@@ -96,7 +98,7 @@ async fn open(weir: &Weir) -> Watches {
     Watches { seen, _tasks: tasks }
 }
 
-/// Applies events as an informer does.
+/// Applies events like an informer.
 async fn follow(mut body: Incoming, seen: Arc<Mutex<Seen>>) {
     let mut buffer = Vec::new();
     while let Some(Ok(frame)) = body.frame().await {
@@ -126,7 +128,7 @@ async fn follow(mut body: Incoming, seen: Arc<Mutex<Seen>>) {
 }
 
 impl Watches {
-    /// Waits until every one has what the upstream has.
+    /// Waits until every watch has the upstream's objects.
     async fn converge(&self, direct: &Endpoint) {
         let list = direct.ask(&Call::get(OBJECTS)).await.json();
         let text = |item: &Value, name: &str| item["metadata"][name].as_str().unwrap().to_owned();
@@ -163,7 +165,7 @@ async fn write(direct: &Endpoint, numbers: std::ops::Range<usize>) {
     }
 }
 
-/// As many as one connection may have.
+/// The most that one connection may have.
 const WATCHES: usize = 100;
 const READS_MAX: f64 = 8.0;
 const OBJECTS: &str = "/api/v1/namespaces/default/configmaps";

@@ -1,8 +1,9 @@
-//! Every resource that a real API server lets list and watch, in every form that a cache answers in: a list, some objects and a watch of
-//! each are the upstream's bytes, and come from the cache.
+//! Every resource that a real API server lets clients list and watch, in every form that a cache
+//! serves: a list, some objects and a watch of each have the upstream's bytes, and come from the
+//! cache.
 //!
-//! Which resources there are is asked of the server, with all of its versions switched on. Those without objects get one where it is easy
-//! to say what one looks like.
+//! The server itself returns the resources, with all of its versions enabled. Resources without
+//! objects get one where its form is simple.
 
 use std::collections::BTreeSet;
 
@@ -25,7 +26,7 @@ mod objects;
 
 use objects::OBJECTS;
 
-/// See the module.
+/// Compares every resource in every form.
 pub(crate) fn every_form() {
     let plane = ControlPlane::start_with(&["--runtime-config=api/all=true"]);
     let weir = Weir::start(&plane.kubeconfig(ADMIN), "cache: {forwardBudget: 4096}\n");
@@ -63,7 +64,8 @@ pub(crate) fn every_form() {
     });
 }
 
-/// The metadata of an object is that of its metadata-only view, but for the kinds of which Weir knows better.
+/// The metadata of an object equals that of its metadata-only view, except for the kinds that Weir
+/// converts.
 pub(crate) fn metadata() {
     let plane = ControlPlane::start_with(&["--runtime-config=api/all=true"]);
     Runtime::new().unwrap().block_on(async {
@@ -102,11 +104,11 @@ pub(crate) fn metadata() {
     });
 }
 
-/// A resource that can be listed and watched.
+/// A resource with list and watch.
 struct Resource {
     /// The path of all of its objects.
     path: String,
-    /// Where the objects are: the path of the group and version.
+    /// The path of the group and version, under which new objects are created.
     group_version: String,
     plural: String,
     /// Whether a definition declares it.
@@ -114,7 +116,7 @@ struct Resource {
 }
 
 impl Resource {
-    /// The path of an object of it.
+    /// The path of one of its objects.
     fn object(&self, object: &Value) -> String {
         let text = |name: &str| object["metadata"][name].as_str().map(str::to_owned);
         let name = text("name").unwrap();
@@ -145,7 +147,7 @@ impl Resource {
     }
 }
 
-/// All that can be listed and watched, of every group and version.
+/// All resources with list and watch, of every group and version.
 async fn discover(direct: &Endpoint) -> Vec<Resource> {
     let mut group_versions = vec!["/api/v1".to_owned()];
     let groups = direct.ask(&Call::get("/apis")).await.json();
@@ -173,7 +175,7 @@ async fn discover(direct: &Endpoint) -> Vec<Resource> {
     resources
 }
 
-/// Makes the objects of the table, of what the server has.
+/// Creates the objects of the table, for the resources that the server has.
 async fn make(direct: &Endpoint, resources: &[Resource]) {
     let mut connection = direct.connection();
     for (group_version, namespace, plural, text) in OBJECTS {
@@ -192,7 +194,7 @@ async fn make(direct: &Endpoint, resources: &[Resource]) {
         }
         create(&mut connection, &path, &object).await;
     }
-    // What has no field in v1 becomes annotations there.
+    // Values without a field in v1 become annotations there.
     let status = json!({"status": {"currentReplicas": 1, "desiredReplicas": 1, "conditions":
         [{"type": "AbleToScale", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}});
     let path = "/apis/autoscaling/v2/namespaces/a/horizontalpodautoscalers/scales/status";
@@ -228,7 +230,7 @@ const FORMS: [&str; 4] = [
 const WATCH: &str = "watch=1&resourceVersion=0&allowWatchBookmarks=1&timeoutSeconds=1";
 const WATCH_LIST: &str = "watch=1&resourceVersion=0&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=1&timeoutSeconds=1";
 
-/// Of the kinds that `api::resource` lists, the versions that are converted with a change of the metadata.
+/// Of the kinds in `api::resource`'s list, the versions whose conversion changes the metadata.
 const CONVERTED: [&str; 4] = [
     "/apis/apps/v1/daemonsets",
     "/apis/apps/v1/deployments",

@@ -1,4 +1,5 @@
-//! A controller manager whose every read and write goes through Weir, and people who wait for what it does.
+//! A controller manager whose every read and write goes through Weir, and kubectl commands that
+//! wait for its work.
 
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -15,7 +16,7 @@ pub(crate) fn manager() -> Option<PathBuf> {
 struct Manager(Child);
 
 impl Manager {
-    /// With the controllers of deployments and replica sets, through Weir.
+    /// Starts it with the controllers of deployments and replica sets, through Weir.
     fn start(weir: &Weir, dir: &std::path::Path) -> Self {
         let log = std::fs::File::create(dir.join("manager.log")).unwrap();
         let child = Command::new(manager().unwrap())
@@ -39,7 +40,8 @@ impl Drop for Manager {
     }
 }
 
-/// A deployment is made, rolled out, scaled, changed and waited for; the test plays the kubelet.
+/// A deployment is created, rolled out, scaled, changed and waited for; the test acts as the
+/// kubelet.
 pub(crate) fn through_weir() {
     let plane = ControlPlane::start();
     let weir = Weir::start(&plane.kubeconfig(ADMIN), "");
@@ -63,7 +65,7 @@ pub(crate) fn through_weir() {
     assert!(text(&rollout.stdout).contains("successfully rolled out"), "{rollout:?}");
     assert!(text(&wait.stdout).contains("condition met"), "{wait:?}");
 
-    // Another image: new pods come, and the old ones go as they are replaced.
+    // Another image: new pods appear, and the old ones disappear as they are replaced.
     let ready = ["wait", "--for=jsonpath={.status.readyReplicas}=3", "deployment/web"];
     kubectl.ok(&["scale", "deployment/web", "--replicas=3"]);
     make_ready(&kubectl, "web", 3);
@@ -82,7 +84,7 @@ pub(crate) fn through_weir() {
         let watches = |answer: &str| {
             weir.metric("weir_requests_total", &[r#"verb="watch""#, &resource, answer])
         };
-        // kubectl's own of one object may be forwarded; the informers' come from the cache.
+        // kubectl's watches of one object may be forwarded; those of informers come from the cache.
         assert!(watches(r#"cache_status="hit""#) >= 1.0, "{resource}");
         let proofs = |step: &str| weir.metric("weir_freshness_proofs_total", &[&resource, step]);
         assert_eq!(proofs(r#"step="forwarded""#), 0.0, "{resource}");
@@ -92,7 +94,7 @@ pub(crate) fn through_weir() {
     }
 }
 
-/// What a kubelet would say of the pods, once there are so many.
+/// Sets the status of the pods like a kubelet, once there are `count`.
 fn make_ready(kubectl: &Kubectl, app: &str, count: usize) {
     let mut pods = Vec::new();
     eventually("the pods are there", || {
@@ -102,7 +104,7 @@ fn make_ready(kubectl: &Kubectl, app: &str, count: usize) {
         pods.len() >= count
     });
     for pod in pods {
-        // One that goes meanwhile needs no status.
+        // A pod that is deleted meanwhile needs no status.
         drop(kubectl.run(&["patch", &pod, "--subresource=status", "--type=merge", "-p", READY]));
     }
 }

@@ -1,5 +1,6 @@
-//! Watches that must begin with the state of now, as informers of client-go since 0.35 and of kube-rs do, on resources that nobody writes to
-//! while others are written to: they come from the cache, with a proof that it is fresh.
+//! Watches that must begin with the present state, like those of informers of client-go since 0.35
+//! and of kube-rs, on resources without writes while others are written: they come from the cache,
+//! with a proof that it is fresh.
 
 use futures::TryStreamExt;
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -14,7 +15,8 @@ use crate::control_plane::{ADMIN, ControlPlane};
 use crate::eventually;
 use crate::support::Weir;
 
-/// A small resource is listed a second time; of a large one a short watch tells that there is nothing new.
+/// A small resource is listed a second time; for a large one, a short watch shows that there is
+/// nothing new.
 pub(crate) fn consistent() {
     let plane = ControlPlane::start_with_watch_list();
     let weir = Weir::start(&plane.kubeconfig(ADMIN), "");
@@ -45,7 +47,7 @@ pub(crate) fn consistent() {
             assert!(proofs(step) > before, "no {step} in {}", weir.admin("/metrics").unwrap().1);
             assert_eq!(proofs("forwarded"), 0.0);
 
-            // kube-rs' own way, which begins anywhere, reaches the same.
+            // kube-rs' own way, which begins at any resourceVersion, reaches the same state.
             let informer = watcher(configmaps, watcher::Config::default().streaming_lists());
             let mut informer = std::pin::pin!(informer);
             let mut seen = Vec::new();
@@ -65,7 +67,7 @@ pub(crate) fn consistent() {
     });
 }
 
-/// What a consistent watch begins with, and its resourceVersion.
+/// Returns the initial objects of a consistent watch, and its resourceVersion.
 async fn state(configmaps: &Api<ConfigMap>) -> (Vec<String>, u64) {
     let params = WatchParams::default().initial_events();
     let stream = configmaps.watch(&params, "").await.unwrap();
@@ -115,6 +117,6 @@ async fn write_elsewhere(direct: &Client, name: &str) -> u64 {
     made.resource_version().unwrap().parse().unwrap()
 }
 
-/// More than is listed a second time.
+/// More objects than are listed a second time.
 const LARGE: usize = 1100;
 const STARTS: usize = 5;

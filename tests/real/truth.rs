@@ -1,11 +1,13 @@
-//! The truth under stress: what clients get through Weir while objects churn and Weir's connections to the
-//! upstream are cut, compared event by event and byte by byte with what the upstream sends directly.
+//! The truth under stress: the events that clients get through Weir, while objects change and
+//! Weir's connections to the upstream are cut, compared event by event and byte by byte with the
+//! upstream's own.
 //!
-//! For every selector one direct watch runs undisturbed from before the first write: it has every event that any
-//! watcher may get, since an event's type depends on the object before and after, not on where a watch began. A client through
-//! Weir behaves as an informer does; each of its runs (an initial state, or a resourceVersion, and the events up to
-//! where it must begin anew) must be a stretch of that sequence without a gap. Lists are compared with the
-//! upstream's own `Exact` list at the resourceVersion that they claim.
+//! For every selector one direct watch runs without interruption from before the first write. It
+//! has every event that any watcher may get, because an event's type depends on the object before
+//! and after, not on where a watch began. A client through Weir acts like an informer. Each of its
+//! runs (an initial state, or a resourceVersion, and the events until it must start over) must be a
+//! contiguous part of that sequence. Lists are compared with the upstream's own `Exact` list at the
+//! resourceVersion that they have.
 
 mod frames;
 mod objects;
@@ -35,7 +37,7 @@ use crate::truth::relay::Relay;
 
 pub(crate) fn watches_and_lists_under_fire() {
     let seed = seed();
-    // Only the bookmark that ends an initial state tells which state it was.
+    // Only the bookmark that ends an initial state shows which state it was.
     let plane = ControlPlane::start_with_watch_list();
     Runtime::new().unwrap().block_on(async {
         let direct = client(&plane.kubeconfig(ADMIN)).await;
@@ -80,7 +82,7 @@ pub(crate) fn watches_and_lists_under_fire() {
     });
 }
 
-/// `$TRUTH_SEED`, or always the same.
+/// `$TRUTH_SEED`, or a constant.
 fn seed() -> u64 {
     let seed = std::env::var("TRUTH_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(7);
     eprintln!("TRUTH_SEED={seed}");
@@ -91,9 +93,9 @@ struct World {
     direct: Client,
     through: Client,
     truths: Vec<Truth>,
-    /// Writing is over.
+    /// Whether all writes are done.
     over: AtomicBool,
-    /// Everything that will ever happen has happened up to this resourceVersion; 0 before.
+    /// The resourceVersion of the last event; 0 while there may be more.
     end: AtomicU64,
     hits: AtomicUsize,
     forwards: AtomicUsize,
@@ -108,16 +110,16 @@ struct Truth {
     events: Arc<Mutex<Vec<Frame>>>,
 }
 
-/// What a client got between two beginnings.
+/// The frames of a client between two starts.
 #[derive(Default)]
 struct Run {
-    /// Its initial state and the resourceVersion of that, if it began so.
+    /// Its initial state with that state's resourceVersion, if it began with one.
     initial: Option<(Vec<Frame>, u64)>,
-    /// Everything up to here was its own before.
+    /// The position before the first event.
     from: u64,
     /// The events after it.
     events: Vec<Frame>,
-    /// What it may claim to know.
+    /// The resourceVersion that the frames prove.
     known: u64,
 }
 
@@ -155,7 +157,7 @@ impl World {
         }
     }
 
-    /// Creates, changes and deletes objects, the same names again and again.
+    /// Creates, changes and deletes objects, with the same few names.
     async fn write(self: Arc<Self>, mut rng: Rng) {
         let mut n = 0;
         while !self.over.load(Ordering::Relaxed) {
@@ -188,7 +190,7 @@ impl World {
         }
     }
 
-    /// A list not older than a write shows it, or something newer.
+    /// Checks that a list not older than a write contains it, or a newer state.
     async fn see_own_write(&self, path: &str, name: &str, written: &[u8]) {
         let written: Value = serde_json::from_slice(written).unwrap();
         let Some(text) = written["metadata"]["resourceVersion"].as_str() else { return };
@@ -203,12 +205,14 @@ impl World {
         if let Some(found) = found {
             let found: u64 =
                 found["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap();
-            // Another writer may have deleted and created it anew, never an older one.
+            // Another writer may have deleted the object and created it again, but never an older
+            // one.
             assert!(found >= at || written["kind"] == "Status", "{name}: {found} after {at}");
         }
     }
 
-    /// Lists through Weir, and compares each with the upstream's own at the same resourceVersion.
+    /// Lists through Weir, and compares each list with the upstream's own at the same
+    /// resourceVersion.
     async fn read(self: Arc<Self>, mut rng: Rng) {
         let (mut seen, mut cached) = (vec![0; self.truths.len()], vec![0; self.truths.len()]);
         while !self.over.load(Ordering::Relaxed) {
@@ -225,7 +229,8 @@ impl World {
             let path = format!("{}?{query}{}", truth.path, truth.selectors);
             let Some((hit, body)) = self.list(&path).await else { continue };
             let at = resource_version_of(&body);
-            // What the cache shows never goes back, and nothing does that was asked not to.
+            // The cache never goes back in time, and neither does a list that requires a
+            // resourceVersion.
             let floor = match (&*query, hit) {
                 ("resourceVersion=0", true) => cached[n],
                 ("resourceVersion=0", false) => 0,
@@ -248,7 +253,8 @@ impl World {
         }
     }
 
-    /// The body of a list through Weir, and whether the cache answered; `None` while the way to the upstream is cut.
+    /// Returns the body of a list through Weir, and whether the cache answered; `None` while the
+    /// connection to the upstream is cut.
     async fn list(&self, path: &str) -> Option<(bool, Bytes)> {
         let response = send(&self.through, path, &[]).await?;
         let (status, hit) = (response.status(), self.count(&response));
@@ -269,7 +275,7 @@ impl World {
         hit
     }
 
-    /// Waits for the end of the truth: an object that every collection sees come.
+    /// Waits for the last event: an object that every collection selects.
     async fn finish(&self) {
         for (kind, (prefix, plural)) in RESOURCES.into_iter().enumerate() {
             let path = format!("{prefix}/namespaces/{}/{plural}", NAMESPACES[0]);
@@ -297,7 +303,8 @@ impl World {
         self.end.store(end, Ordering::Relaxed);
     }
 
-    /// Watches as an informer does until it has seen everything, and returns how often it began anew.
+    /// Watches like an informer until it has seen everything, and returns how often it started
+    /// over.
     async fn watch(self: Arc<Self>, n: usize, mut rng: Rng) -> usize {
         let truth = &self.truths[n];
         let deadline = Instant::now() + Duration::from_secs(100);
@@ -312,7 +319,7 @@ impl World {
                 truth.name(),
                 run.known
             );
-            // Now and then a client starts over for reasons of its own.
+            // Sometimes a client starts over for reasons of its own.
             if done || ended == Ended::Expired || rng.u8(..6) == 0 {
                 self.check(truth, &run).await;
                 runs += 1;
@@ -331,7 +338,8 @@ impl World {
         truth.events.lock().last().is_none_or(|last| run.known >= last.resource_version)
     }
 
-    /// From the state (0, unset, not older than), from somewhere in the past, or from a list.
+    /// Starts with the state (0, unset, not older than), at some point in the past, or after a
+    /// list.
     async fn begin_run(&self, truth: &Truth, rng: &mut Rng) -> Run {
         let from = match rng.u8(..6) {
             0..3 => 0,
@@ -410,7 +418,7 @@ impl World {
         Ended::Broken
     }
 
-    /// A run is a stretch of the truth without a gap.
+    /// Checks that a run is a contiguous part of the direct watch.
     async fn check(&self, truth: &Truth, run: &Run) {
         let name = truth.name();
         if let Some((objects, at)) = &run.initial {
@@ -421,7 +429,7 @@ impl World {
             let list = body(send(&self.direct, &exact, &[]).await.unwrap()).await.unwrap();
             assert_same(&format!("{name}, state at {at}"), objects, &items(truth.resource, &list));
         }
-        // The direct watch may be a moment behind the one through Weir.
+        // The direct watch may lag behind the one through Weir.
         let deadline = Instant::now() + Duration::from_secs(10);
         let newest = run.events.last().map_or(0, |frame| frame.resource_version);
         while newest > 0
@@ -459,7 +467,7 @@ impl Truth {
     }
 }
 
-/// A GET; `None` if its connection broke.
+/// Sends a GET; `None` if its connection broke.
 pub(crate) async fn send(
     client: &Client,
     path: &str,

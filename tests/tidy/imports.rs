@@ -1,8 +1,8 @@
-//! Which file of `src/` uses which other, read from the syntax tree: `use` declarations, and paths in
-//! code that begin with `crate`, `self`, `super` or a module.
+//! Which file of `src/` uses which other, read from the syntax tree: `use` declarations, and paths
+//! in code that begin with `crate`, `self`, `super` or a module.
 //!
-//! A module is one file; an inline `mod` belongs to its file. Items and files under `#[cfg(test)]` are
-//! left out. A name that a module re-exports counts as a use of the file that defines it.
+//! A module is one file; an inline `mod` belongs to its file. Items and files under `#[cfg(test)]`
+//! are left out. A name that a module re-exports counts as a use of the file that defines it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 

@@ -107,8 +107,8 @@ fn cites_what_exists(file: &TextFile) -> Vec<String> {
     complaints
 }
 
-/// The relative paths on a line. A bare file name counts only where it ends in `.md`: other bare names
-/// are often those of users' files.
+/// The relative paths on a line. A bare file name counts only where it ends in `.md`: other bare
+/// names are often those of users' files.
 fn cited(line: &str) -> impl Iterator<Item = &str> {
     let is_path = |letter: char| letter.is_alphanumeric() || "._-/:~$<>{}*@+".contains(letter);
     let tokens = line.split(move |letter| !is_path(letter));

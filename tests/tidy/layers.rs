@@ -4,8 +4,8 @@ use crate::files;
 use crate::finish;
 use crate::imports::{Library, is_within};
 
-/// The layers from the lowest to the highest; a file may use its own layer and those below. The longest prefix that fits
-/// decides, so that `cache::core` is a layer of its own.
+/// The layers from the lowest to the highest; a file may use its own layer and those below. The
+/// longest prefix that fits decides, so that `cache::core` is a layer of its own.
 const LAYERS: [&str; 11] = [
     "api",
     "codec",
@@ -26,8 +26,8 @@ const LEAVES: [&str; 4] = ["config", "streams", "tasks", "telemetry"];
 /// No I/O, no clock, no configuration.
 const PURE: [&str; 3] = ["api", "codec", "cache::core"];
 
-/// Never in a pure layer: what reads the clock, spawns or does I/O. `api` and `codec` are free of it by nature; the rule is
-/// written for `cache::core`, where time is an argument.
+/// Never in a pure layer: what reads the clock, spawns or does I/O. `api` and `codec` are free of
+/// it by nature; the rule is written for `cache::core`, where time is an argument.
 const IMPURE: [&str; 6] =
     ["Instant::now", "SystemTime::now", "tokio::spawn", "tokio::net", "std::net::Tcp", "std::fs"];
 

@@ -1,8 +1,8 @@
 //! The rules of the repository, as tests: layers, import cycles, file sizes, module documentation,
 //! plain language, cited files.
 //!
-//! A failure names the rule, the file and the line. Each rule is a function from text to complaints,
-//! and has a test of its own that breaks it.
+//! A failure names the rule, the file and the line. Each rule is a function from text to
+//! complaints, and has a test of its own that breaks it.
 
 #![expect(clippy::unwrap_used, reason = "it reads the repository itself")]
 

@@ -184,8 +184,8 @@ def expires(through, direct):
             return error.status
         return None
 
-    # A simulated cluster forgets when enough has happened, a real API server when it starts; one that is as young as its cluster
-    # has forgotten nothing.
+    # A simulated cluster forgets when enough has happened, a real API server when it starts; one
+    # that is as young as its cluster has forgotten nothing.
     deadline = time.monotonic() + PATIENCE_SECONDS / 2
     while watch_from_the_start(direct) != 410:
         if time.monotonic() > deadline:

@@ -1,4 +1,4 @@
-//! `cargo fuzz run pretty`; what it checks is in `weir_fuzz::TARGETS`.
+//! `cargo fuzz run pretty`. `weir_fuzz::TARGETS` describes the checks.
 #![cfg_attr(fuzzing, no_main)]
 
 #[cfg(fuzzing)]

@@ -1,4 +1,4 @@
-//! `cargo fuzz run query`; what it checks is in `weir_fuzz::TARGETS`.
+//! `cargo fuzz run query`. `weir_fuzz::TARGETS` describes the checks.
 #![cfg_attr(fuzzing, no_main)]
 
 #[cfg(fuzzing)]

@@ -1,9 +1,11 @@
-//! The fuzz targets, and the modules of Weir that they feed.
+//! The fuzz targets, and the modules of Weir that they test.
 //!
-//! `api` and `codec` are compiled from Weir's own sources. Both are pure (tests/tidy.rs sees to it), so that they build by
-//! themselves in seconds, while Weir as a dependency would bring its whole tree, instrumented, for the sake of two modules.
+//! `api` and `codec` are compiled from Weir's own sources. Both are pure (`tests/tidy/layers.rs`
+//! checks this), so they build alone in seconds. Weir as a dependency would bring its whole tree,
+//! instrumented, for two modules.
 
-/// A directory, so that the modules' own modules are found below it, which those of a lone file with a path would not be.
+/// A directory, so that the modules' own modules are found below it; a single file with a path
+/// would not have them.
 #[path = "../../../src"]
 mod weir {
     pub mod api;
@@ -14,7 +16,7 @@ pub mod targets;
 
 pub use weir::{api, codec};
 
-/// Checks what must hold for these bytes, and panics when it does not.
+/// Checks the properties of a target for these bytes, and panics if one fails.
 pub type Target = fn(&[u8]);
 
 /// All targets by name.

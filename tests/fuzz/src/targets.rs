@@ -1,4 +1,5 @@
-//! What must hold for any bytes, one function a parser. Each panics when it does not.
+//! Properties that hold for any bytes, one function for each parser. Each panics when a property
+//! fails.
 
 pub mod json;
 pub mod protobuf;
@@ -19,8 +20,8 @@ use crate::codec::list::{self, ListMeta, ListPage};
 use crate::codec::object::Object;
 use crate::codec::{splice, uid};
 
-/// What can be done with an object: shown whole or as its metadata, in a list and in a frame, and given another resourceVersion. Each
-/// reads as the object with that changed and nothing else.
+/// The uses of an object: whole or metadata only, in a list and in a frame, and with another
+/// resourceVersion. Each parses as the object with exactly that change.
 fn check_object(object: &Object, resource: &ApiResource, representation: Representation) {
     assert_eq!(object.in_view(View::Full).to_vec(), object.body);
     let again = ingest::object(&object.body, resource, representation).expect("read once");
@@ -64,7 +65,7 @@ fn assert_same(one: &Object, other: &Object) {
     assert_eq!((&one.body, one.layout), (&other.body, other.layout));
 }
 
-/// The frame that these bytes are.
+/// Returns the frame with these bytes.
 fn one_frame(representation: Representation, bytes: Bytes) -> RawFrame {
     let mut frames = Vec::new();
     let mut splitter = FrameSplitter::new(representation.encoding(), usize::MAX);
@@ -73,7 +74,7 @@ fn one_frame(representation: Representation, bytes: Bytes) -> RawFrame {
     frames.remove(0)
 }
 
-/// A list that was taken apart and is put together again reads the same, and its bytes are a fixed point.
+/// A list that was parsed and written again parses to the same, and its bytes are a fixed point.
 fn check_list(body: Bytes, resource: &ApiResource, representation: Representation) {
     let Ok(page) = list::parse(&body, resource, representation) else { return };
     let view = if representation == metadata_of(representation) { METADATA } else { View::Full };
@@ -111,7 +112,7 @@ fn joined(
     list::encode(resource, form, &meta, objects).concat().into()
 }
 
-/// What Weir writes is a token of its own, and so base64url.
+/// Weir writes a valid token, which is base64url.
 fn plain_token(page: &ListPage) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
     page.continue_token.bytes().filter(|byte| plain(*byte)).map(char::from).collect()
@@ -140,7 +141,7 @@ fn split(
     (frames, splitter.finish())
 }
 
-/// What was learnt says what it was learnt from, and writes bookmarks that read as what they should say.
+/// A learnt template equals its source, and writes bookmarks that parse to the intended values.
 fn check_bookmark(data: &[u8], representation: Representation) {
     let Some(template) = BookmarkTemplate::from_bookmark(data) else { return };
     let (version, end) = bookmark::read(data).expect("what teaches can be read");
@@ -198,7 +199,7 @@ fn resource(
 
 const METADATA: View = View::Metadata;
 
-/// Of all lengths that matter: of one digit, around a further one, and the longest.
+/// All relevant lengths: one digit, around a further digit, and the longest.
 const VERSIONS: [ResourceVersion; 4] = [
     ResourceVersion(1),
     ResourceVersion(9_999),

@@ -1,6 +1,7 @@
-//! Objects of kinds that a fresh API server has none of. Those that are in `tests/differential/objects.rs` are not here again.
+//! Objects of kinds of which a new API server has none. Those in `tests/differential/objects.rs`
+//! are not repeated.
 
-/// The path of group and version, the namespace if it has any, the plural, and the object.
+/// The path of group and version, the namespace if there is one, the plural, and the object.
 pub(super) static OBJECTS: &[(&str, &str, &str, &str)] = &[
     (
         "/api/v1",

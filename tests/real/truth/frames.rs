@@ -1,4 +1,4 @@
-//! Frames of watches as they came, and the items of lists in the same form.
+//! Frames of watches as received, and the items of lists in the same form.
 
 use bytes::Bytes;
 use futures::StreamExt;
@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-/// One frame as it came.
+/// One frame as received.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Frame {
     pub(super) event: String,
@@ -18,7 +18,8 @@ pub(super) struct Frame {
     pub(super) bytes: Bytes,
 }
 
-/// The frames of a watch's body. A cut connection ends them like a clean end; half a frame is none.
+/// Splits the body of a watch into frames. A cut connection counts as a clean end; a partial frame
+/// is dropped.
 pub(super) struct Frames {
     body: std::pin::Pin<Box<dyn futures::Stream<Item = Result<Bytes, kube::Error>> + Send>>,
     buffer: Vec<u8>,
@@ -54,7 +55,7 @@ impl Frame {
     }
 }
 
-/// The items of a list as the ADDED frames that a watch would begin with.
+/// Returns the items of a list as the ADDED frames with which a watch would begin.
 pub(super) fn items(resource: usize, list: &[u8]) -> Vec<Frame> {
     #[derive(Deserialize)]
     struct List<'a> {
@@ -97,6 +98,6 @@ pub(super) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// What a watch's objects have in front and a list's items lack.
+/// The fields at the start of a watch's objects, which a list's items lack.
 const LEADS: [&str; 3] =
     [r#""kind":"ConfigMap","apiVersion":"v1","#, r#""kind":"Pod","apiVersion":"v1","#, ""];

@@ -1,5 +1,5 @@
-//! What is written and watched: objects of three resources in two namespaces, and the collections with selectors
-//! that they come into and leave.
+//! The objects that are written and watched: three resources in two namespaces, and collections
+//! with selectors whose results change.
 
 use std::time::Duration;
 
@@ -69,7 +69,7 @@ pub(super) fn change(kind: usize, n: u32, rng: &mut Rng) -> Value {
     patch
 }
 
-/// Two labels that come, change and go; a patch removes those that are null.
+/// Two labels that appear, change and disappear; a patch removes those that are null.
 pub(super) fn labels(rng: &mut Rng) -> Value {
     let mut value = || match rng.u8(..3) {
         0 => Value::Null,
@@ -78,7 +78,7 @@ pub(super) fn labels(rng: &mut Rng) -> Value {
     json!({"a": value(), "b": value()})
 }
 
-/// One's byte order before the other is not that of the names: `a-b/` sorts before `a/`.
+/// The byte order of these names is not the order of the paths: `a-b/` sorts before `a/`.
 pub(super) const NAMESPACES: [&str; 2] = ["a", "a-b"];
 
 pub(super) const RESOURCES: [(&str, &str); 3] =

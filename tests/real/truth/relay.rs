@@ -1,4 +1,4 @@
-//! A way from Weir to the upstream that can be cut.
+//! A relay between Weir and the upstream that can be cut.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::AbortHandle;
 
-/// See the module.
+/// A listener whose connections lead to the upstream while it is open.
 pub(crate) struct Relay {
     pub(crate) kubeconfig: PathBuf,
     connections: Arc<Mutex<Vec<AbortHandle>>>,
@@ -50,18 +50,18 @@ impl Relay {
         Self { kubeconfig, connections, closed }
     }
 
-    /// Cuts all connections and lets none through until [`Relay::open`].
+    /// Cuts all connections and accepts none until [`Relay::open`].
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::Release);
         self.connections.lock().drain(..).for_each(|connection| connection.abort());
     }
 
-    /// Lets connections through again.
+    /// Accepts connections again.
     pub(crate) fn open(&self) {
         self.closed.store(false, Ordering::Release);
     }
 
-    /// Cuts some of the connections, wherever in a frame they are; now and then all.
+    /// Cuts some of the connections at any byte; sometimes all.
     pub(crate) fn cut(&self, rng: &mut Rng) {
         let all = rng.bool();
         for connection in self.connections.lock().iter() {

@@ -1,5 +1,6 @@
-//! Each target on its corpus and on so many mutations of it, without a fuzzer: `smoke [MUTATIONS [SEED]]`. The same numbers make
-//! the same inputs, and the input of a failure is printed.
+//! Runs each target on its corpus and on a number of mutations of it, without a fuzzer: `smoke
+//! [MUTATIONS [SEED]]`. The same numbers make the same inputs, and the input of a failure is
+//! printed.
 
 use std::panic::catch_unwind;
 use std::path::Path;
@@ -33,7 +34,7 @@ fn main() -> ExitCode {
     if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
-/// The files of a target in the order of their names.
+/// Returns the files of a target in the order of their names.
 fn corpus(name: &str) -> Vec<Vec<u8>> {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(name);
     let files = std::fs::read_dir(directory).expect("a corpus");
@@ -69,7 +70,7 @@ fn mutated(corpus: &[Vec<u8>], rng: &mut Rng) -> Vec<u8> {
     input
 }
 
-/// What the grammars and the encodings are made of.
+/// Tokens of the grammars and the encodings.
 const WORDS: [&[u8]; 28] = [
     b"&",
     b"=",

@@ -1,4 +1,4 @@
-//! What the upstream sends in JSON, and what is made of it for clients.
+//! Parsers of the upstream's JSON, and the output for clients.
 
 use std::io::Read;
 
@@ -13,7 +13,8 @@ use crate::codec::frame::FrameSplitter;
 use crate::codec::list::{self as list_codec, ListReader};
 use crate::codec::{gzip as gzip_codec, ingest, pretty as pretty_codec};
 
-/// Frames are the same wherever the stream is cut, and written again they read the same.
+/// Frames are the same wherever the stream is cut, and parse to the same after they were written
+/// again.
 pub fn frames(data: &[u8]) {
     let frames = split_anyhow(Encoding::Json, data);
     let mut joined = Vec::new();
@@ -23,14 +24,14 @@ pub fn frames(data: &[u8]) {
         joined.extend_from_slice(&frame.object);
         joined.extend_from_slice(b"}\n");
     }
-    // Room for what the canonical form adds.
+    // Room for the bytes that the canonical form adds.
     let mut again = Vec::new();
     let mut splitter = FrameSplitter::new(Encoding::Json, 2 * FRAME_BYTES_MAX);
     assert_eq!(splitter.push(joined.into(), &mut again), Ok(()));
     assert_eq!(again, frames);
 }
 
-/// A list that was taken apart and is put together again reads the same, and its bytes are a fixed point.
+/// A list that was parsed and written again parses to the same, and its bytes are a fixed point.
 pub fn list(data: &[u8]) {
     for resource in [pods(), widgets()] {
         for representation in [Representation::Json, Representation::MetadataJson] {
@@ -40,7 +41,7 @@ pub fn list(data: &[u8]) {
     }
 }
 
-/// A list that is read in pieces is one that can be read whole, and reads the same.
+/// A list that parses in pieces parses as a whole too, to the same.
 fn check_reader(data: &[u8], resource: &ApiResource) {
     let (head, tail) = data.split_at(data.len() / 2);
     let (mut reader, mut objects) = (ListReader::new(FRAME_BYTES_MAX), Vec::new());
@@ -57,7 +58,7 @@ fn check_reader(data: &[u8], resource: &ApiResource) {
     assert!(objects.iter().map(|object| &object.body).eq(whole.objects.iter().map(|object| &object.body)));
 }
 
-/// An object's body is the bytes that came; what is spliced out of it reads as it should.
+/// The body of an object is the received bytes; spliced forms parse as intended.
 pub fn object(data: &[u8]) {
     if !is_of_a_frame(data) {
         return;
@@ -78,12 +79,12 @@ pub fn object(data: &[u8]) {
     }
 }
 
-/// Where objects come from, they are text without a line break within; frames that are made of others can't be read.
+/// At their source objects are text without a line break; frames made of others cannot be parsed.
 fn is_of_a_frame(data: &[u8]) -> bool {
     std::str::from_utf8(data).is_ok() && !data.trim_ascii().contains(&b'\n')
 }
 
-/// A template that was learnt writes bookmarks that read as what they should say.
+/// A learnt template writes bookmarks that parse to the intended values.
 pub fn bookmark(data: &[u8]) {
     let object = data.trim_ascii();
     if object.first() == Some(&b'{') && is_of_a_frame(object) {
@@ -91,7 +92,7 @@ pub fn bookmark(data: &[u8]) {
     }
 }
 
-/// Indentation adds space outside of strings, and nothing else.
+/// Indentation adds only space outside of strings.
 pub fn pretty(data: &[u8]) {
     let indented = pretty_codec::indent(data);
     if serde_json::from_slice::<&serde_json::value::RawValue>(data).is_ok() {
@@ -112,7 +113,7 @@ fn without_space(text: &[u8]) -> Vec<u8> {
     kept.copied().collect()
 }
 
-/// What is compressed comes back.
+/// Compressed bytes decompress to the same.
 pub fn gzip(data: &[u8]) {
     let (size, body) = data.split_first().map_or((1, data), |(size, rest)| (*size, rest));
     let chunks: Vec<_> =

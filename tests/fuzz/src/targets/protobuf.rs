@@ -1,4 +1,4 @@
-//! What the upstream sends in protobuf, and what is made of it for clients.
+//! Parsers of the upstream's protobuf, and the output for clients.
 
 use bytes::Bytes;
 use http::StatusCode;
@@ -15,8 +15,8 @@ use crate::codec::ingest;
 use crate::codec::object::Object;
 use crate::codec::protobuf::{self, Unknown};
 
-/// An object's body is the bytes that came, its envelope the one of its kind; what is spliced out of it reads as it should, and a
-/// decoder of messages reads the same values.
+/// The body of an object is the received bytes, its envelope that of its kind. Spliced forms parse
+/// as intended, and an independent decoder of messages reads the same values.
 pub fn object(data: &[u8]) {
     for resource in [pods(), widgets()] {
         for representation in [Representation::Protobuf, Representation::MetadataProtobuf] {
@@ -43,7 +43,7 @@ fn check(object: &Object, resource: &ApiResource, representation: Representation
         _ => "PartialObjectMetadata",
     };
     assert_eq!((kind.kind.as_deref(), raw), (Some(expected), item.into()));
-    // The decoder knows the types of fields that Weir never reads, and so refuses more.
+    // The decoder knows the types of fields that Weir never reads, and so rejects more.
     if let Ok(decoded) = Pod::decode(object.layout.item.slice(&object.body))
         && representation == Representation::Protobuf
     {
@@ -71,7 +71,7 @@ fn check(object: &Object, resource: &ApiResource, representation: Representation
     }
 }
 
-/// A list that was taken apart and is put together again reads the same, and its bytes are a fixed point.
+/// A list that was parsed and written again parses to the same, and its bytes are a fixed point.
 pub fn list(data: &[u8]) {
     let body = Bytes::copy_from_slice(data);
     for resource in [pods(), widgets()] {
@@ -81,7 +81,7 @@ pub fn list(data: &[u8]) {
     }
 }
 
-/// An event as it is framed (semantics.md §5.3).
+/// Frames an event (docs/semantics.md §5.3).
 #[derive(Clone, PartialEq, Message)]
 struct WatchEvent {
     #[prost(string, optional, tag = "1")]
@@ -96,7 +96,8 @@ struct RawExtension {
     raw: Option<Bytes>,
 }
 
-/// Frames are the same wherever the stream is cut, and written again they read the same.
+/// Frames are the same wherever the stream is cut, and parse to the same after they were written
+/// again.
 pub fn frames(data: &[u8]) {
     let frames = split_anyhow(Encoding::Protobuf, data);
     let mut joined = Vec::new();
@@ -113,7 +114,8 @@ pub fn frames(data: &[u8]) {
     assert_eq!(again, frames);
 }
 
-/// A Status that was read and is written again reads the same; one of Weir's own reads as what it says, in both encodings.
+/// A Status that was parsed and written again parses to the same; Weir's own Status parses to its
+/// values, in both encodings.
 pub fn status(data: &[u8]) {
     if let Some(status) = protobuf::decode_status(data) {
         let mut envelope = protobuf::envelope_head("v1", "Status");
@@ -156,14 +158,14 @@ pub fn status(data: &[u8]) {
     }
 }
 
-/// A template that was learnt writes bookmarks that read as what they should say.
+/// A learnt template writes bookmarks that parse to the intended values.
 pub fn bookmark(data: &[u8]) {
     if protobuf::is_protobuf(data) {
         check_bookmark(data, Representation::Protobuf);
     }
 }
 
-/// As far as Weir reads it, for a decoder that is not Weir's.
+/// The parts that Weir reads, for a decoder that is not Weir's.
 #[derive(Clone, PartialEq, Message)]
 struct Pod {
     #[prost(message, optional, tag = "1")]

@@ -1,4 +1,5 @@
-//! What clients send: queries, paths, selectors, `Accept`, continue tokens; and the fields that selectors name.
+//! Parsers of clients' input: queries, paths, selectors, `Accept`, continue tokens; and the fields
+//! that selectors name.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -18,7 +19,7 @@ use crate::api::selectable::{Field, Rule, Scalar, SelectableFields};
 use crate::api::selector::field::FieldSelector;
 use crate::api::selector::label::LabelSelector;
 
-/// A value that was read and is written again reads the same; so do the options of a list.
+/// A value that was parsed and written again parses to the same; so do the options of a list.
 pub fn query(data: &[u8]) {
     let Ok(raw) = std::str::from_utf8(data) else { return };
     let query = Query::parse(raw);
@@ -37,7 +38,7 @@ pub fn query(data: &[u8]) {
     assert_eq!(ListOptions::decode(&query), ListOptions::decode(&second));
 }
 
-/// Any path and query are read, and a resource's words never hold a slash.
+/// Any path and query parse, and the parts of a resource never contain a slash.
 pub fn request_info(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let (path, query) = text.split_once('?').unwrap_or((text, ""));
@@ -46,7 +47,7 @@ pub fn request_info(data: &[u8]) {
         assert!(!info.verb_label().is_empty());
         assert_eq!(info, RequestInfo::parse(&method, path, query));
         if let Some(resource) = info.resource.filter(|_| info.plain_path) {
-            // A lifted name is of the query, not of the path.
+            // A lifted name comes from the query, not from the path.
             let name = if resource.name_lifted { "" } else { &resource.name };
             for word in [&*resource.gvr.resource, &resource.namespace, name, &resource.subresource]
             {
@@ -56,7 +57,7 @@ pub fn request_info(data: &[u8]) {
     }
 }
 
-/// Matching is total, space around it is nothing, and a comma means both.
+/// Matching is total, space around a term has no effect, and a comma means both.
 pub fn label_selector(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let (left, right) = text.split_once('\n').unwrap_or((text, ""));
@@ -77,7 +78,7 @@ pub fn label_selector(data: &[u8]) {
     }
 }
 
-/// Matching is total, and what a selector says that it requires is required.
+/// Matching is total, and a required value of a selector is required.
 pub fn field_selector(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let fields = SelectableFields::built_in(&GroupVersionResource::new("", "v1", "pods"));
@@ -96,7 +97,7 @@ pub fn field_selector(data: &[u8]) {
     }
 }
 
-/// Neither a watch nor protobuf is ever indented, and the same header says the same twice.
+/// Neither a watch nor protobuf is ever indented, and the same header has the same result.
 pub fn accept(data: &[u8]) {
     let mut lines = data.split(|byte| *byte == b'\n');
     let mut headers = HeaderMap::new();
@@ -120,8 +121,8 @@ pub fn accept(data: &[u8]) {
     }
 }
 
-/// A token that is read means the same when it is minted again, whether the text or what is in it comes from the fuzzer; and what
-/// Weir mints, it reads.
+/// A parsed token has the same meaning after it was written again, whether the text or its content
+/// comes from the fuzzer; and Weir parses its own tokens.
 pub fn continue_token(data: &[u8]) {
     if let Ok(text) = std::str::from_utf8(data) {
         read_token(text);
@@ -133,7 +134,7 @@ pub fn continue_token(data: &[u8]) {
     };
     let text = ContinueToken::encode(ResourceVersion(number), last);
     let read = ContinueToken::decode(&text);
-    // Neither the upstream's numbers nor its keys are ever others.
+    // The upstream's numbers and keys never change.
     let number_ends = number > 0 && number <= i64::MAX.cast_unsigned();
     let from = format!("{last}\0");
     let is_key = from.split('/').all(|segment| !matches!(segment, "" | "." | ".."));
@@ -155,13 +156,14 @@ fn read_token(text: &str) {
     if minted == text {
         return;
     }
-    // The upstream's store mints without the slash.
+    // The upstream's store writes tokens without the slash.
     let json = URL_SAFE_NO_PAD.decode(minted).expect("what was minted is base64url");
     let json = String::from_utf8(json).expect("and JSON").replacen("\"/", "\"", 1);
     assert_eq!(URL_SAFE_NO_PAD.encode(json), text);
 }
 
-/// A rule makes of JSON what reading it as a value tells, and of protobuf the same; a label is found only where it is readable.
+/// A rule extracts from JSON the same fields as a parse of the whole value, and from protobuf the
+/// same; a label is found only where it is readable.
 pub fn selectable_fields(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let (label, json) = text.split_once('\n').unwrap_or((text, ""));
@@ -202,7 +204,7 @@ pub fn selectable_fields(data: &[u8]) {
     }
 }
 
-/// By way of the whole value.
+/// By parsing the whole value.
 fn expected(rule: Rule, value: &Value, raw: &str) -> String {
     match (rule, value) {
         (Rule::Bool, value) => (*value == Value::Bool(true)).to_string(),
