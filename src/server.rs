@@ -40,8 +40,7 @@ use crate::server::cached::websocket::Sockets;
 use crate::server::connection::ConnectionServer;
 use crate::server::connection::permits::PerClientLimiter;
 use crate::server::forward::documents::Documents;
-use crate::server::forward::failure_log::FailureLog;
-use crate::server::forward::forwarder::Forwarder;
+use crate::server::forward::forwarder::{FAILURE_LOG_INTERVAL, Forwarder};
 pub use crate::server::forward::identity::Upstreams;
 use crate::server::forward::quota::UpstreamQuota;
 use crate::server::forward::upgrade::Splicer;
@@ -50,6 +49,7 @@ pub use crate::server::request::access::{Access, Gateway, UserAssertion};
 use crate::server::request::audit::Auditor;
 use crate::server::request::host::HostPolicy;
 use crate::server::router::Router;
+use crate::telemetry::log_throttle::LogThrottle;
 
 /// The parts of Weir that a server uses.
 pub struct Services {
@@ -148,7 +148,7 @@ fn router(
             },
             splicer,
             stall_timeout: config.stall_timeout,
-            failures: FailureLog::new(),
+            failures: LogThrottle::new(FAILURE_LOG_INTERVAL),
             drain_spread,
         },
         documents: Documents::new(services.metrics.clone()),

@@ -179,9 +179,9 @@ impl Registry {
     }
 
     /// A place in the budget of forwarded lists and watches of this resource; held as long as the forwarded answer lasts.
-    /// `None` when it is spent: the answer is then 429 (design, section 7).
-    pub fn forward_permit(&self, gvr: &GroupVersionResource) -> Option<ForwardPermit> {
-        let known = self.inner.source.peek(gvr).is_some();
+    /// `None` when it is spent: the answer is then 429 (design, section 7). `known` tells whether
+    /// discovery knows the resource; all unknown resources share one budget.
+    pub fn forward_permit(&self, gvr: &GroupVersionResource, known: bool) -> Option<ForwardPermit> {
         self.inner.forward_budget.try_acquire(gvr, known, &self.inner.context.metrics)
     }
 

@@ -6,7 +6,6 @@
 //! discovery and OpenAPI documents that the upstream revalidates.
 
 pub(crate) mod documents;
-pub(crate) mod failure_log;
 pub(crate) mod forwarder;
 pub(crate) mod guards;
 pub(crate) mod identity;

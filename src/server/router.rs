@@ -134,13 +134,15 @@ impl Router {
         };
         let budget = match budgeted(&context.info, reason) {
             None => None,
-            Some(request) => match self.caches.registry.forward_permit(&request.gvr) {
-                Some(permit) => Some(permit),
-                None => {
+            Some(request) => {
+                let known = context.resource.is_some();
+                let permit = self.caches.registry.forward_permit(&request.gvr, known);
+                if permit.is_none() {
                     let rejection = Rejection::new(Status::initializing(), reason.as_str());
                     return self.reject(context, &rejection).await;
                 }
-            },
+                permit
+            }
         };
         Box::pin(self.forwarder.forward(context, body, prepared, reason, budget)).await
     }

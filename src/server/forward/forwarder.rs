@@ -23,7 +23,6 @@ use crate::cache::registry::ForwardPermit;
 use crate::server::connection::stall_timeout::StallTimeout;
 use crate::server::delegate::Reason;
 use crate::server::drain::Drain;
-use crate::server::forward::failure_log::FailureLog;
 use crate::server::forward::guards::BodyGuards;
 use crate::server::forward::identity::{ForwardedIdentity, IdentityNames, Upstreams};
 use crate::server::forward::quota::{QuotaPermit, UpstreamQuota};
@@ -33,6 +32,7 @@ use crate::server::forward::upgrade::{Splicer, requested_upgrade};
 use crate::server::http::refusal;
 use crate::server::http::response::Reply;
 use crate::server::request::context::RequestContext;
+use crate::telemetry::log_throttle::LogThrottle;
 use crate::upstream::error::UpstreamError;
 use crate::upstream::{TrafficClass, Upstream, empty_body, pool};
 
@@ -46,7 +46,8 @@ pub(crate) struct Forwarder {
     pub(crate) splicer: Splicer,
     /// The longest pause of a client within a request body.
     pub(crate) stall_timeout: Duration,
-    pub(crate) failures: FailureLog,
+    /// Limits the log lines of upstream failures.
+    pub(crate) failures: LogThrottle,
     /// The interval over which the ends of watches are spread when Weir drains.
     pub(crate) drain_spread: Duration,
 }
@@ -147,7 +148,7 @@ impl Forwarder {
                 refuse(&request_error(&error))
             }
             Err(error) => {
-                self.failures.log(&error);
+                self.log_failure(&error);
                 refuse(&upstream_error(&error))
             }
         }
@@ -175,9 +176,15 @@ impl Forwarder {
             if error.is_request_error() {
                 return refuse(&request_error(&error));
             }
-            self.failures.log(&error);
+            self.log_failure(&error);
             refuse(&upstream_error(&error))
         })
+    }
+
+    fn log_failure(&self, error: &UpstreamError) {
+        if let Some(suppressed) = self.failures.try_acquire() {
+            tracing::warn!(%error, suppressed, "a request could not be forwarded");
+        }
     }
 }
 
@@ -192,4 +199,6 @@ fn upstream_error(error: &UpstreamError) -> Status {
     if error.is_not_sent() { Status::upstream_unreachable() } else { Status::upstream_lost() }
 }
 
+/// One log line a second informs an operator as well as a thousand.
+pub(crate) const FAILURE_LOG_INTERVAL: Duration = Duration::from_secs(1);
 const TOO_MANY: &str = "weir: this address has too many requests open to the API server";

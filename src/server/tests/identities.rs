@@ -23,14 +23,14 @@ use crate::auth::user::User;
 use crate::server::accept::listener::ListenerKind;
 use crate::server::connection::client::Client;
 use crate::server::delegate::Reason;
-use crate::server::forward::failure_log::FailureLog;
-use crate::server::forward::forwarder::Forwarder;
+use crate::server::forward::forwarder::{FAILURE_LOG_INTERVAL, Forwarder};
 use crate::server::forward::identity::{ForwardedIdentity, IdentityNames, Upstreams};
 use crate::server::forward::upgrade::{Splicer, close_if_not_upgraded, requested_upgrade};
 use crate::server::http::body::Body;
 use crate::server::metrics::ServerMetrics;
 use crate::server::request::auth::AuthContext;
 use crate::server::request::context::RequestContext;
+use crate::telemetry::log_throttle::LogThrottle;
 use crate::upstream::Upstream;
 use crate::upstream::testing::{config, metrics};
 
@@ -72,7 +72,7 @@ impl Proxy {
                 abort: CancellationToken::new(),
             },
             stall_timeout: Duration::from_secs(60),
-            failures: FailureLog::new(),
+            failures: LogThrottle::new(FAILURE_LOG_INTERVAL),
             drain_spread: Duration::from_secs(1),
         };
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
