@@ -1,6 +1,10 @@
 //! Serving one client connection: HTTP/1.1 or HTTP/2, with time-outs, and a graceful end when Weir
 //! drains.
 //!
+//! A watch never ends by itself, and neither does a graceful shutdown that waits for it. When Weir
+//! drains, the connection therefore sends GOAWAY, its watches end at their own moments
+//! ([`crate::server::drain`]), and whatever is left at the deadline is aborted.
+//!
 //! [`http_limits`] has the limits that hyper enforces. The time-outs that hyper lacks are those of
 //! [`activity`] (request heads and idle connections), [`send_timeouts`] (stalled response bodies)
 //! and [`permitted_io`] (stalled sockets). [`cork`] coalesces writes, [`permits`] limits

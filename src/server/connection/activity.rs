@@ -1,8 +1,8 @@
 //! Activity of a client connection, and the time-outs that follow from it.
 //!
-//! hyper's own header time-out does not run while the first bytes do not yet show the protocol.
-//! Later it treats an idle connection like a request head that never ends, although one needs a
-//! long bound and the other a short one. Weir therefore observes the bytes as they are read: from
+//! hyper's own header time-out does not run until the first bytes show the protocol. Later it treats
+//! an idle connection like a request head that never ends, although the former needs a long bound
+//! and the latter a short one. Weir therefore observes the bytes as they are read: from
 //! the first byte of a head to its last the client has little time, between two requests it has
 //! much.
 //!

@@ -18,8 +18,8 @@
 //!
 //! The cork also reports the bytes that are read to [`ConnActivity`].
 //!
-//! Lock: that of the connection, held during one I/O call and never contended. A thread's spare
-//! buffer is taken and returned under it.
+//! Lock: that of the connection, held during one I/O call and never contended. The lock of
+//! [`ConnActivity`] is taken under it, and a thread's spare buffer is taken and returned under it.
 
 use std::cell::Cell;
 use std::io::{self, IoSlice};
