@@ -270,7 +270,8 @@ impl<T> ConnectionTasks<T> {
             {
                 return Some(event);
             }
-            // `poll_all` is also set when the set yields after polling each of its futures once.
+            // Another round also follows when the set only yielded after polling each of its
+            // futures once.
             if self.poll_all || !self.single_waker.is_notified() && !self.set_waker.is_notified() {
                 break;
             }
