@@ -21,6 +21,7 @@ mod identity;
 mod kinds;
 mod list;
 mod negotiate;
+mod normalize;
 mod object;
 mod openapi;
 mod options;

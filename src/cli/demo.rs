@@ -85,8 +85,9 @@ impl Demo {
         let options = SimulatorOptions { tls: true, ..SimulatorOptions::default() };
         let simulator =
             Simulator::start(options).await.context("cannot start the simulated cluster")?;
-        let cluster = Cluster::populate(&simulator, args.nodes as usize, args.pods as usize)
-            .context("cannot populate the simulated cluster")?;
+        let cluster =
+            Cluster::populate(&simulator.store(), args.nodes as usize, args.pods as usize)
+                .context("cannot populate the simulated cluster")?;
         let upstream = workspace.write("upstream.kubeconfig", &simulator.kubeconfig(""))?;
         config.upstream.kubeconfig = Some(upstream);
 

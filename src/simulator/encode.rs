@@ -7,11 +7,8 @@ use std::io;
 
 use bytes::Bytes;
 use serde::Serialize;
+use serde_json::Value;
 use serde_json::ser::{CompactFormatter, Formatter};
-use serde_json::{Map, Value};
-
-use super::kinds::Kind;
-use super::protobuf;
 
 /// Encodes a value compactly, with Go's escapes.
 pub(super) fn encode(value: &Value) -> Bytes {
@@ -72,46 +69,6 @@ pub(super) fn indent(compact: &[u8]) -> Vec<u8> {
         }
     }
     out
-}
-
-/// Puts an object into the shape in which the upstream writes it.
-pub(super) fn normalize(kind: &Kind, object: Value) -> Value {
-    if kind.custom {
-        return sort_keys(object);
-    }
-    if protobuf::knows(&kind.kind) {
-        return protobuf::shape(&kind.kind, object).unwrap_or_default();
-    }
-    // Kinds without a table have their metadata in order, and the rest as it was written.
-    let Value::Object(mut map) = object else { return object };
-    let mut shaped = Map::new();
-    for own in ["kind", "apiVersion", "metadata"] {
-        if let Some(value) = map.shift_remove(own) {
-            let value = if own == "metadata" { metadata(value) } else { value };
-            shaped.insert(own.to_owned(), value);
-        }
-    }
-    let status = map.shift_remove("status");
-    shaped.append(&mut map);
-    shaped.extend(status.map(|status| ("status".to_owned(), status)));
-    Value::Object(shaped)
-}
-
-/// A metadata-only view of an object, with metadata in typed order (semantics.md §9.2).
-pub(super) fn partial_metadata(object: &Value, group_version: &str) -> Value {
-    let mut view = Map::new();
-    view.insert("kind".to_owned(), "PartialObjectMetadata".into());
-    view.insert("apiVersion".to_owned(), group_version.into());
-    view.insert(
-        "metadata".to_owned(),
-        metadata(object.get("metadata").cloned().unwrap_or_default()),
-    );
-    Value::Object(view)
-}
-
-/// Metadata in its typed shape.
-fn metadata(value: Value) -> Value {
-    protobuf::shape("ObjectMeta", value).unwrap_or_default()
 }
 
 /// All maps within sorted by key bytes.

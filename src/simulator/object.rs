@@ -10,6 +10,7 @@ use serde_json::Value;
 use super::defaults;
 use super::encode;
 use super::kinds::{Kind, array, text};
+use super::normalize::normalize;
 use super::protobuf::{self, Lacking};
 
 /// One state of one object.
@@ -42,7 +43,7 @@ pub(super) struct Object {
 impl Object {
     /// Encodes and indexes a state whose resourceVersion is already set.
     pub(super) fn new(kind: &Kind, revision: u64, value: Value) -> Self {
-        let value = encode::normalize(kind, value);
+        let value = normalize(kind, value);
         let (namespace, name) =
             (text(&value, "/metadata/namespace"), text(&value, "/metadata/name"));
         let owners = array(&value, "/metadata/ownerReferences").iter();
@@ -85,7 +86,7 @@ impl Object {
         if *self.api_version == *kind.api_version() && !kind.has_defaults() {
             return self.json.clone();
         }
-        encode::encode(&encode::normalize(kind, self.served(kind)))
+        encode::encode(&normalize(kind, self.served(kind)))
     }
 
     /// The decoded state as `kind`'s version serves it.

@@ -8,6 +8,7 @@ use super::answer::{self, Body};
 use super::encode;
 use super::kinds::Kind;
 use super::negotiate::{Form, Media, Shape, View};
+use super::normalize::partial_metadata;
 use super::object::Object;
 use super::page::Page;
 use super::protobuf;
@@ -50,7 +51,7 @@ pub(super) fn body(kind: &Kind, form: &Form, object: &Object) -> Result<Bytes, A
 pub(super) fn partial(version: &str, media: Media, object: &Value) -> Result<Bytes, ApiError> {
     const KIND: &str = "PartialObjectMetadata";
     let group_version = format!("meta.k8s.io/{version}");
-    let view = encode::partial_metadata(object, &group_version);
+    let view = partial_metadata(object, &group_version);
     Ok(match media {
         Media::Json => encode::encode(&view),
         Media::Protobuf => {
@@ -88,8 +89,7 @@ fn partial_list(version: &str, media: Media, page: &Page) -> Result<Bytes, ApiEr
     const KIND: &str = "PartialObjectMetadata";
     let group_version = format!("meta.k8s.io/{version}");
     let views = page.objects.iter().map(|object| object.value());
-    let views: Vec<Value> =
-        views.map(|value| encode::partial_metadata(&value, &group_version)).collect();
+    let views: Vec<Value> = views.map(|value| partial_metadata(&value, &group_version)).collect();
     let list_kind = format!("{KIND}List");
     if media == Media::Protobuf {
         let items: Result<Vec<Vec<u8>>, _> =

@@ -322,11 +322,6 @@ fn first<'a>(query: &'a [(String, String)], name: &str) -> Option<&'a str> {
     query.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
 }
 
-/// Whether a name can stand in a path.
-pub(super) fn is_path_segment(name: &str) -> bool {
-    !name.is_empty() && name != "." && name != ".." && !name.contains(['/', '%'])
-}
-
 /// Pairs with a bad escape or a `;` are dropped, as Go drops them.
 fn parse_query(raw: &str) -> Vec<(String, String)> {
     let pairs = raw.split('&').filter(|pair| !pair.is_empty() && !pair.contains(';'));

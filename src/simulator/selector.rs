@@ -3,7 +3,6 @@
 
 use super::kinds::Kind;
 use super::object::{Object, labels_of};
-use super::request::is_path_segment;
 use super::status::ApiError;
 
 /// Both selectors of a request.
@@ -97,6 +96,11 @@ impl LabelTerm {
             Self::Less(key, bound) => number(key).is_some_and(|value| value < *bound),
         }
     }
+}
+
+/// Whether a name can stand in a path.
+fn is_path_segment(name: &str) -> bool {
+    !name.is_empty() && name != "." && name != ".." && !name.contains(['/', '%'])
 }
 
 /// The name that selectors require, if both can be parsed and it can stand in a path (semantics.md §1.1).

@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::encode;
 use super::kinds::{Kind, text};
+use super::normalize::partial_metadata;
 use super::object::Object;
 use super::request::Request;
 use super::status::ApiError;
 
 mod age;
+mod cells;
 mod columns;
 mod workloads;
 
@@ -56,7 +57,7 @@ fn row(kind: &Kind, version: &str, include: &str, object: &Value) -> Value {
     let shown = match include {
         "None" => Value::Null,
         "Object" => object.clone(),
-        _ => encode::partial_metadata(object, &format!("meta.k8s.io/{version}")),
+        _ => partial_metadata(object, &format!("meta.k8s.io/{version}")),
     };
     json!({"cells": columns::cells(kind, object), "object": shown})
 }

@@ -4,6 +4,7 @@
 //! A slow reader fills its channel; its cursor then falls out of the history's window, and the stream ends.
 
 mod frames;
+mod start;
 mod watcher;
 
 use std::sync::Arc;
@@ -17,13 +18,14 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use self::frames::{Frames, Transport};
+use self::start::WatchStart;
 use self::watcher::Watcher;
 use super::answer::{self, Body};
 use super::faults::Action;
 use super::kinds::Kind;
 use super::list;
 use super::negotiate::{Shape, negotiate};
-use super::request::{Options, Request, Target, parse_revision};
+use super::request::{Options, Request, Target};
 use super::shared::Shared;
 use super::status::ApiError;
 use super::websocket;
@@ -44,7 +46,7 @@ pub(super) async fn watch(
     let form = negotiate(request, kind, Shape::Watch)?;
     let options = Options::decode(request, shared.options.watch_list())?;
     let selector = list::selector(kind, target, &options)?;
-    let start = Start::decide(&options).map_err(|text| ApiError::new(500, "", text))?;
+    let start = WatchStart::from_options(&options).map_err(|text| ApiError::new(500, "", text))?;
     let socket = if websocket::is_upgrade(request) {
         match websocket::handshake(request) {
             Ok(switching) => Some(switching),
@@ -92,32 +94,6 @@ pub(super) async fn watch(
     let mut response = Response::new(StreamBody::new(stream).boxed_unsync());
     answer::set(response.headers_mut(), header::CONTENT_TYPE, content_type);
     Ok(response)
-}
-
-/// Where a watch begins.
-#[derive(Clone, Copy, Debug)]
-enum Start {
-    /// With the state, once it has reached a revision; `None` for the latest.
-    State(Option<u64>),
-    /// After a resourceVersion.
-    After(u64),
-    /// With what comes from now on; whether that means the store's revision or the cache's.
-    Now { consistent: bool },
-}
-
-impl Start {
-    fn decide(options: &Options) -> Result<Self, String> {
-        let version = options.resource_version.as_str();
-        let revision = if version.is_empty() { 0 } else { parse_revision(version)? };
-        Ok(match (options.initial_events, version, revision) {
-            (Some(true), "", _) => Self::State(None),
-            (Some(false), "", _) => Self::Now { consistent: true },
-            (Some(false), _, 0) => Self::Now { consistent: false },
-            (None, "", _) | (None | Some(true), _, 0) => Self::State(Some(0)),
-            (Some(true), _, revision) => Self::State(Some(revision)),
-            (_, _, revision) => Self::After(revision),
-        })
-    }
 }
 
 /// When a watch ends: as asked, or 30 to 60 minutes from now (semantics.md §5.7).

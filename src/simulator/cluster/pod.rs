@@ -3,7 +3,7 @@
 use fastrand::Rng;
 use serde_json::{Map, Value, json};
 
-use super::{node_ip, node_name};
+use super::node::{node_ip, node_name};
 use crate::simulator::kinds::{array, text};
 use crate::simulator::write::{now, random_suffix};
 

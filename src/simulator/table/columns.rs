@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::age::age;
 use super::workloads;
-use crate::simulator::kinds::{Kind, array, text, texts};
+use crate::simulator::kinds::{Kind, array, text};
 
 /// The column definitions of a kind.
 pub(super) fn definitions(kind: &Kind) -> Value {
@@ -145,29 +145,6 @@ fn custom_cells(kind: &Kind, object: &Value) -> Value {
         cells.push(age(text(object, "/metadata/creationTimestamp")).into());
     }
     Value::Array(cells)
-}
-
-/// Names of an array of containers, and their images.
-pub(super) fn containers(object: &Value, pointer: &str) -> (String, String) {
-    let containers = array(object, pointer).iter();
-    let names: Vec<&str> = containers.clone().map(|container| text(container, "/name")).collect();
-    let images: Vec<&str> = containers.map(|container| text(container, "/image")).collect();
-    (names.join(","), images.join(","))
-}
-
-/// `a=b,c=d` of a map; `<none>` if it is empty.
-pub(super) fn pairs(object: &Value, pointer: &str) -> String {
-    let map = object.pointer(pointer).and_then(Value::as_object);
-    let pairs = map.into_iter().flatten();
-    let pairs: Vec<String> =
-        pairs.map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default())).collect();
-    if pairs.is_empty() { "<none>".to_owned() } else { pairs.join(",") }
-}
-
-/// The strings of an array, joined; `<none>` if there are none.
-pub(super) fn joined(object: &Value, pointer: &str) -> String {
-    let found = texts(object, pointer);
-    if found.is_empty() { "<none>".to_owned() } else { found.join(",") }
 }
 
 const DEFAULT: &str = "Name, Created At:date";

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::age::age as age_of;
-use super::columns::{containers, joined, pairs};
+use super::cells::{containers, joined, pairs};
 use crate::simulator::kinds::{array, text};
 
 /// A pod's row.

@@ -103,7 +103,7 @@ async fn upgrades_echo() {
 #[tokio::test(start_paused = true)]
 async fn the_cluster_rolls_out_what_is_created() {
     let simulator = start().await;
-    let cluster = Cluster::populate(&simulator, 3, 12).unwrap();
+    let cluster = Cluster::populate(&simulator.store(), 3, 12).unwrap();
     assert_eq!(simulator.store().count("v1", "pods"), 12);
     let idle = simulator.store().revision();
     let cancel = CancellationToken::new();

@@ -17,7 +17,7 @@ async fn accepting(simulator: &Simulator, path: &str, accept: &str) -> Answer {
 #[tokio::test]
 async fn every_object_of_every_kind_survives_the_way_to_protobuf_and_back() {
     let simulator = start().await;
-    Cluster::populate(&simulator, 2, 6).unwrap();
+    Cluster::populate(&simulator.store(), 2, 6).unwrap();
     let api = simulator.store();
     for sample in samples() {
         api.create(sample.clone()).unwrap_or_else(|error| panic!("{sample}: {error}"));
@@ -41,7 +41,7 @@ async fn every_object_of_every_kind_survives_the_way_to_protobuf_and_back() {
 #[tokio::test]
 async fn every_kind_answers_in_protobuf() {
     let simulator = start().await;
-    Cluster::populate(&simulator, 1, 2).unwrap();
+    Cluster::populate(&simulator.store(), 1, 2).unwrap();
     for kind in simulator.shared.store.registry().kinds() {
         if kind.review || !protobuf::knows(&kind.kind) {
             continue;

@@ -9,8 +9,8 @@ use bytes::Bytes;
 use tokio::sync::{broadcast, mpsc, watch};
 use tokio::time::Instant;
 
-use super::Start;
 use super::frames::Frames;
+use super::start::WatchStart;
 use crate::simulator::faults::Cut;
 use crate::simulator::kinds::Kind;
 use crate::simulator::list;
@@ -33,7 +33,7 @@ pub(super) type InitialState = Option<Vec<Arc<Object>>>;
 pub(super) type Sender = mpsc::Sender<Result<Bytes, io::Error>>;
 
 /// How a watch ends.
-pub(super) enum End {
+pub(super) enum WatchEnd {
     /// At its deadline, by a slow reader, or since the client is gone.
     Clean,
     /// With an ERROR event.
@@ -65,7 +65,7 @@ pub(super) struct Watcher {
 
 impl Watcher {
     /// Runs until it ends.
-    pub(super) async fn run(mut self, begun: Result<InitialState, End>, garbage: bool) {
+    pub(super) async fn run(mut self, begun: Result<InitialState, WatchEnd>, garbage: bool) {
         let sent = match begun {
             Ok(state) => self.send_state(state).await,
             Err(end) => Err(end),
@@ -80,9 +80,9 @@ impl Watcher {
             }
         };
         match end {
-            End::Clean | End::Cut(Cut::Clean) => {}
-            End::Failed(error) => drop(self.send(self.frames.error(&error)).await),
-            End::Cut(cut) => {
+            WatchEnd::Clean | WatchEnd::Cut(Cut::Clean) => {}
+            WatchEnd::Failed(error) => drop(self.send(self.frames.error(&error)).await),
+            WatchEnd::Cut(cut) => {
                 if cut == Cut::MidFrame {
                     drop(
                         self.send(Bytes::from_static(b"{\"type\":\"ADDED\",\"object\":{\"kin"))
@@ -97,20 +97,24 @@ impl Watcher {
     }
 
     /// Sets the cursor, and takes the initial state if it is wanted.
-    pub(super) async fn begin(&mut self, start: Start, gone: bool) -> Result<InitialState, End> {
+    pub(super) async fn begin(
+        &mut self,
+        start: WatchStart,
+        gone: bool,
+    ) -> Result<InitialState, WatchEnd> {
         if gone {
-            if let Start::After(revision) = start {
+            if let WatchStart::After(revision) = start {
                 self.cursor = revision;
             }
             let oldest = self.shared.store.revision();
-            return Err(End::Failed(self.expired(oldest)));
+            return Err(WatchEnd::Failed(self.expired(oldest)));
         }
         match start {
-            Start::After(revision) => {
+            WatchStart::After(revision) => {
                 (self.cursor, self.began) = (revision, revision);
                 Ok(None)
             }
-            Start::Now { consistent } => {
+            WatchStart::Now { consistent } => {
                 if consistent {
                     self.shared.store.progress(&self.kind);
                 }
@@ -119,14 +123,14 @@ impl Watcher {
                 self.began = self.cursor;
                 Ok(None)
             }
-            Start::State(revision) => {
+            WatchStart::State(revision) => {
                 let revision = match revision {
                     None => self.shared.store.progress(&self.kind),
                     Some(revision) => revision,
                 };
                 if revision > 0 {
                     let fresh = list::wait_until_fresh(&self.shared, &self.kind, revision).await;
-                    fresh.map_err(End::Failed)?;
+                    fresh.map_err(WatchEnd::Failed)?;
                 }
                 Ok(Some(self.take_state()))
             }
@@ -144,22 +148,22 @@ impl Watcher {
         objects
     }
 
-    async fn send_state(&self, state: InitialState) -> Result<(), End> {
+    async fn send_state(&self, state: InitialState) -> Result<(), WatchEnd> {
         let Some(objects) = state else { return Ok(()) };
         let revision = self.cursor;
         for object in objects {
-            let frame = self.frames.event("ADDED", &object).map_err(End::Failed)?;
+            let frame = self.frames.event("ADDED", &object).map_err(WatchEnd::Failed)?;
             self.send(frame).await?;
         }
         if self.bookmarks && self.marks_end {
-            let frame = self.frames.bookmark(revision, true).map_err(End::Failed)?;
+            let frame = self.frames.bookmark(revision, true).map_err(WatchEnd::Failed)?;
             self.send(frame).await?;
         }
         Ok(())
     }
 
     /// Sends events and bookmarks until the watch ends.
-    async fn follow(&mut self) -> End {
+    async fn follow(&mut self) -> WatchEnd {
         let mut next_bookmark = self.first_bookmark();
         loop {
             if let Err(end) = self.catch_up().await {
@@ -168,18 +172,18 @@ impl Watcher {
             tokio::select! {
                 changed = self.changed.changed() => if changed.is_err() {
                     // The collection ended its watches; what it had told before that is sent all the same.
-                    return self.catch_up().await.err().unwrap_or(End::Clean);
+                    return self.catch_up().await.err().unwrap_or(WatchEnd::Clean);
                 },
                 cut = self.cuts.recv() => match cut {
                     Ok((resource, cut))
                         if resource.as_ref().is_none_or(|name| *name == self.kind.resource) =>
                     {
-                        return End::Cut(cut);
+                        return WatchEnd::Cut(cut);
                     }
                     Ok(_) | Err(_) => {}
                 },
-                () = self.sender.closed() => return End::Clean,
-                () = tokio::time::sleep_until(self.deadline) => return End::Clean,
+                () = self.sender.closed() => return WatchEnd::Clean,
+                () = tokio::time::sleep_until(self.deadline) => return WatchEnd::Clean,
                 () = tokio::time::sleep_until(next_bookmark) => {
                     next_bookmark = self.bookmark_after(Instant::now());
                     if let Err(end) = self.bookmark().await {
@@ -191,19 +195,19 @@ impl Watcher {
     }
 
     /// Sends a bookmark, if the cache has moved since the watch began.
-    async fn bookmark(&mut self) -> Result<(), End> {
+    async fn bookmark(&mut self) -> Result<(), WatchEnd> {
         let current = self.shared.store.read(&self.kind, |collection, _| collection.current());
         let moved = current > self.began && current >= self.cursor;
         if !(self.bookmarks && self.kind.cached() && moved) {
             return Ok(());
         }
         self.catch_up().await?;
-        let frame = self.frames.bookmark(self.cursor, false).map_err(End::Failed)?;
+        let frame = self.frames.bookmark(self.cursor, false).map_err(WatchEnd::Failed)?;
         self.send(frame).await
     }
 
     /// Sends what happened since the cursor.
-    async fn catch_up(&mut self) -> Result<(), End> {
+    async fn catch_up(&mut self) -> Result<(), WatchEnd> {
         let since = self
             .shared
             .store
@@ -213,7 +217,7 @@ impl Watcher {
             Since::Expired(oldest) => {
                 // A watch that had begun is only ended; the retry learns that its resourceVersion is gone.
                 let expired = self.expired(oldest);
-                return Err(if self.running { End::Clean } else { End::Failed(expired) });
+                return Err(if self.running { WatchEnd::Clean } else { WatchEnd::Failed(expired) });
             }
         };
         self.running = true;
@@ -228,7 +232,7 @@ impl Watcher {
                 }
                 (None, None) => continue,
             };
-            self.send(made.map_err(End::Failed)?).await?;
+            self.send(made.map_err(WatchEnd::Failed)?).await?;
         }
         self.cursor = self.cursor.max(current);
         Ok(())
@@ -243,11 +247,11 @@ impl Watcher {
     }
 
     /// Hands a frame to the body; waits for a slow reader, but not past the deadline.
-    async fn send(&self, frame: Bytes) -> Result<(), End> {
+    async fn send(&self, frame: Bytes) -> Result<(), WatchEnd> {
         let sent = tokio::time::timeout_at(self.deadline, self.sender.send(Ok(frame)));
         match sent.await {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(_)) | Err(_) => Err(End::Clean),
+            Ok(Err(_)) | Err(_) => Err(WatchEnd::Clean),
         }
     }
 

@@ -1,0 +1,48 @@
+//! The shape of stored objects and of metadata views: the order in which the upstream writes their
+//! fields (`docs/semantics.md` §3.6, §9.2).
+
+use serde_json::{Map, Value};
+
+use super::encode::sort_keys;
+use super::kinds::Kind;
+use super::protobuf;
+
+/// Puts an object into the shape in which the upstream writes it.
+pub(super) fn normalize(kind: &Kind, object: Value) -> Value {
+    if kind.custom {
+        return sort_keys(object);
+    }
+    if protobuf::knows(&kind.kind) {
+        return protobuf::shape(&kind.kind, object).unwrap_or_default();
+    }
+    // Kinds without a table have their metadata in order, and the rest as it was written.
+    let Value::Object(mut map) = object else { return object };
+    let mut shaped = Map::new();
+    for own in ["kind", "apiVersion", "metadata"] {
+        if let Some(value) = map.shift_remove(own) {
+            let value = if own == "metadata" { metadata(value) } else { value };
+            shaped.insert(own.to_owned(), value);
+        }
+    }
+    let status = map.shift_remove("status");
+    shaped.append(&mut map);
+    shaped.extend(status.map(|status| ("status".to_owned(), status)));
+    Value::Object(shaped)
+}
+
+/// A metadata-only view of an object, with metadata in typed order (semantics.md §9.2).
+pub(super) fn partial_metadata(object: &Value, group_version: &str) -> Value {
+    let mut view = Map::new();
+    view.insert("kind".to_owned(), "PartialObjectMetadata".into());
+    view.insert("apiVersion".to_owned(), group_version.into());
+    view.insert(
+        "metadata".to_owned(),
+        metadata(object.get("metadata").cloned().unwrap_or_default()),
+    );
+    Value::Object(view)
+}
+
+/// Metadata in its typed shape.
+fn metadata(value: Value) -> Value {
+    protobuf::shape("ObjectMeta", value).unwrap_or_default()
+}

@@ -1,0 +1,28 @@
+//! Cell texts that several kinds share.
+
+use serde_json::Value;
+
+use crate::simulator::kinds::{array, text, texts};
+
+/// Names of an array of containers, and their images.
+pub(super) fn containers(object: &Value, pointer: &str) -> (String, String) {
+    let containers = array(object, pointer).iter();
+    let names: Vec<&str> = containers.clone().map(|container| text(container, "/name")).collect();
+    let images: Vec<&str> = containers.map(|container| text(container, "/image")).collect();
+    (names.join(","), images.join(","))
+}
+
+/// `a=b,c=d` of a map; `<none>` if it is empty.
+pub(super) fn pairs(object: &Value, pointer: &str) -> String {
+    let map = object.pointer(pointer).and_then(Value::as_object);
+    let pairs = map.into_iter().flatten();
+    let pairs: Vec<String> =
+        pairs.map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default())).collect();
+    if pairs.is_empty() { "<none>".to_owned() } else { pairs.join(",") }
+}
+
+/// The strings of an array, joined; `<none>` if there are none.
+pub(super) fn joined(object: &Value, pointer: &str) -> String {
+    let found = texts(object, pointer);
+    if found.is_empty() { "<none>".to_owned() } else { found.join(",") }
+}
