@@ -11,6 +11,7 @@
 mod answer;
 mod api;
 mod authorizer;
+mod bootstrap;
 mod cluster;
 mod defaults;
 mod discovery;
@@ -18,6 +19,7 @@ mod encode;
 mod faults;
 mod http;
 mod identity;
+mod json;
 mod kinds;
 mod list;
 mod negotiate;
@@ -42,6 +44,7 @@ mod store;
 mod strategic_merge;
 mod table;
 mod tls;
+mod token_request;
 mod tokens;
 mod watch;
 mod websocket;
@@ -107,7 +110,7 @@ impl Simulator {
             log: RequestLog::default(),
             aggregated: Default::default(),
         });
-        write::bootstrap(&shared.store, shared.options.client_certificates.as_ref());
+        bootstrap::bootstrap(&shared.store, shared.options.client_certificates.as_ref());
         let simulator = Self { shared, address, tls, running: Mutex::default() };
         simulator.serve(listener);
         Ok(simulator)

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use serde_json::Value;
 use thiserror::Error;
 
-use super::kinds::{Kind, text};
+use super::json::text;
+use super::kinds::Kind;
 use super::object::key;
 use super::shared::Shared;
 use super::status::ApiError;

@@ -1,72 +1,18 @@
 //! What a user may do (semantics.md §12.3): everything, for a member of `system:masters`; else what the configuration's own
 //! rules allow, and what stored roles and bindings grant.
 
+mod attributes;
+mod decision;
 mod rbac;
 
 use super::identity::Identity;
 use super::options::Rule;
-use super::request::Request;
 use super::status::{ApiError, qualified};
 use super::store::Store;
 
+pub(super) use self::attributes::Attributes;
+pub(super) use self::decision::Decision;
 pub(super) use self::rbac::rules;
-
-/// What is to be done.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Attributes {
-    /// The verb.
-    pub(super) verb: String,
-    /// The API group.
-    pub(super) group: String,
-    /// The resource.
-    pub(super) resource: String,
-    /// The subresource; empty for none.
-    pub(super) subresource: String,
-    /// The namespace; empty for the cluster scope.
-    pub(super) namespace: String,
-    /// The object's name; empty for none.
-    pub(super) name: String,
-    /// The path of a non-resource request; `None` for a resource.
-    pub(super) path: Option<String>,
-}
-
-/// An answer.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Decision {
-    /// Whether it is allowed.
-    pub(super) allowed: bool,
-    /// Why, or what went wrong; mostly empty if it is not allowed.
-    pub(super) reason: String,
-}
-
-impl Attributes {
-    /// What a request does.
-    pub(super) fn of(request: &Request) -> Self {
-        match &request.target {
-            Some(target) => Self {
-                verb: target.verb.to_owned(),
-                group: target.group.clone(),
-                resource: target.resource.clone(),
-                subresource: target.subresource.clone(),
-                namespace: target.namespace.clone(),
-                name: target.name.clone(),
-                path: None,
-            },
-            None => {
-                let path = Some(request.path.clone());
-                Self { verb: request.verb(), path, ..Self::default() }
-            }
-        }
-    }
-
-    /// The resource with its subresource, as rules and texts name it.
-    pub(super) fn combined(&self) -> String {
-        match self.subresource.as_str() {
-            "" => self.resource.clone(),
-            subresource => format!("{}/{subresource}", self.resource),
-        }
-    }
-}
 
 /// Whether a user may do something.
 pub(super) fn authorize(store: &Store, who: &Identity, what: &Attributes) -> Decision {

@@ -15,7 +15,7 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use self::node::{LEASES, lease, micro_time, node, node_name};
-use super::kinds::text;
+use super::json::text;
 use super::{Api, Refused};
 
 /// How often churn makes its changes; a rate is spread over these ticks.

@@ -246,7 +246,7 @@ fn extra_items(shared: &Shared) -> Vec<Value> {
     let paths = shared.aggregated.read();
     let item = |(group, version): (String, String)| {
         let list = paths.get(&format!("/apis/{group}/{version}"))?;
-        let resources: Vec<Value> = super::kinds::array(list, "/resources")
+        let resources: Vec<Value> = super::json::array(list, "/resources")
             .iter()
             .map(|resource| {
                 let scope = if resource.get("namespaced") == Some(&Value::Bool(true)) { "Namespaced" } else { "Cluster" };

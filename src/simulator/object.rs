@@ -9,7 +9,8 @@ use serde_json::Value;
 
 use super::defaults;
 use super::encode;
-use super::kinds::{Kind, array, text};
+use super::json::{array, text};
+use super::kinds::Kind;
 use super::normalize::normalize;
 use super::protobuf::{self, Lacking};
 

@@ -8,7 +8,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Value, json};
 
 use super::encode;
-use super::kinds::text;
+use super::json::text;
 use super::object::Object;
 use super::selector::Selector;
 use super::status::ApiError;

@@ -5,8 +5,9 @@ use serde_json::{Value, json};
 
 use super::answer::{self, Body};
 use super::authorizer::{self, Attributes};
-use super::identity::{API_AUDIENCE, Identity};
-use super::kinds::{Kind, text, texts};
+use super::identity::{self, API_AUDIENCE, Identity};
+use super::json::{text, texts};
+use super::kinds::Kind;
 use super::request::{Request, Target};
 use super::shared::Shared;
 use super::status::ApiError;
@@ -43,7 +44,7 @@ fn token(shared: &Shared, review: &Value) -> Value {
     let found = if shared.options.open() {
         Some((Identity::administrator(), vec![API_AUDIENCE.to_owned()]))
     } else {
-        Identity::by_token(text(review, "/spec/token"), shared, &audiences)
+        identity::by_token(text(review, "/spec/token"), shared, &audiences)
     };
     match found {
         Some((identity, audiences)) => {
@@ -62,7 +63,7 @@ fn named(shared: &Shared, review: &Value) -> Identity {
     }
     let name = text(review, "/spec/user").to_owned();
     let uid = text(review, "/spec/uid").to_owned();
-    Identity { name, uid, groups, ..Identity::default() }.known(shared)
+    Identity { name, uid, groups, ..Identity::default() }.with_rules_of(&shared.options.users)
 }
 
 fn access(shared: &Shared, identity: &Identity, review: &Value, namespace: &str) -> Value {

@@ -16,7 +16,7 @@ use super::request::{Request, Target};
 use super::request_log::LoggedRequest;
 use super::shared::Shared;
 use super::status::ApiError;
-use super::{discovery, list, openapi, patch, pod, review, scale, tokens, watch, writes};
+use super::{discovery, list, openapi, patch, pod, review, scale, token_request, watch, writes};
 
 /// Answers a request. An error drops its connection or resets its stream.
 pub(super) async fn route(
@@ -24,7 +24,7 @@ pub(super) async fn route(
     request: &Request,
     upgrade: OnUpgrade,
 ) -> Result<Response<Body>, io::Error> {
-    let identity = Identity::of(request, shared);
+    let identity = identity::authenticate(request, shared);
     log(shared, request, identity.as_ref().map_or("", |identity| &identity.name));
     let resource = request.target.as_ref().map_or("", |target| &target.resource);
     let mut faults = shared.faults.take(&request.verb(), resource);
@@ -158,7 +158,7 @@ async fn subresource(
         ("status" | "finalize", "update") => writes::update(shared, request, kind, target),
         ("status", "patch") => patch::patch(shared, request, kind, target),
         ("scale", verb) => scale::scale(shared, request, kind, target, verb),
-        ("token", "create") => tokens::request(shared, request, target),
+        ("token", "create") => token_request::request(shared, request, target),
         ("log", "get") => pod::log(shared, request, kind, target),
         ("exec" | "attach" | "portforward", "get" | "create") => {
             pod::upgrade(shared, request, kind, target, upgrade)

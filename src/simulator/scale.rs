@@ -4,7 +4,8 @@ use http::Response;
 use serde_json::{Value, json};
 
 use super::answer::{self, Body};
-use super::kinds::{Kind, text};
+use super::json::text;
+use super::kinds::Kind;
 use super::patch;
 use super::request::{Request, Target};
 use super::shared::Shared;

@@ -18,7 +18,8 @@ use serde_json::Value;
 use tokio::sync::watch;
 
 pub(super) use self::collection::{Collection, Event, Since};
-use super::kinds::{Kind, Registry, text};
+use super::json::text;
+use super::kinds::{Kind, Registry};
 use super::object::{Object, set_revision};
 use super::status::ApiError;
 

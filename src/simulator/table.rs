@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::kinds::{Kind, text};
+use super::json::text;
+use super::kinds::Kind;
 use super::normalize::partial_metadata;
 use super::object::Object;
 use super::request::Request;

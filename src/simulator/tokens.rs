@@ -8,23 +8,14 @@ use std::collections::{BTreeMap, HashMap};
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use http::Response;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use parking_lot::Mutex;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::answer::{self, Body};
 use super::identity::{API_AUDIENCE, Identity};
-use super::kinds::{text, texts};
+use super::json::text;
 use super::object::key;
-use super::request::{Request, Target};
-use super::shared::Shared;
-use super::status::ApiError;
 use super::store::Store;
-use super::writes::body;
-
-/// How long a token is good if nothing else is asked for.
-const SECONDS: i64 = 3600;
 
 /// All that were given out.
 #[derive(Debug, Default)]
@@ -33,14 +24,14 @@ pub(super) struct Tokens {
 }
 
 #[derive(Clone, Debug)]
-struct Token {
-    namespace: String,
-    account: String,
+pub(super) struct Token {
+    pub(super) namespace: String,
+    pub(super) account: String,
     /// The account's; another account of the same name has another.
-    uid: String,
-    id: String,
-    audiences: Vec<String>,
-    expires: Timestamp,
+    pub(super) uid: String,
+    pub(super) id: String,
+    pub(super) audiences: Vec<String>,
+    pub(super) expires: Timestamp,
 }
 
 impl Tokens {
@@ -64,7 +55,7 @@ impl Tokens {
         Some((identity, token.audiences))
     }
 
-    fn mint(&self, token: Token) -> String {
+    pub(super) fn mint(&self, token: Token) -> String {
         let claims = json!({
             "aud": token.audiences, "exp": token.expires.as_second(), "iss": API_AUDIENCE, "jti": token.id,
             "sub": format!("system:serviceaccount:{}:{}", token.namespace, token.account),
@@ -84,44 +75,8 @@ impl Tokens {
 }
 
 /// The uid of a service account.
-fn account(store: &Store, namespace: &str, name: &str) -> Option<String> {
+pub(super) fn account(store: &Store, namespace: &str, name: &str) -> Option<String> {
     let kind = store.registry().find("", "v1", "serviceaccounts")?;
     let account = store.get(&kind, &key(namespace, name))?;
     Some(text(&account.value(), "/metadata/uid").to_owned())
-}
-
-/// Answers the POST of a TokenRequest.
-pub(super) fn request(
-    shared: &Shared,
-    request: &Request,
-    target: &Target,
-) -> Result<Response<Body>, ApiError> {
-    let asked = if request.body.is_empty() { Value::Null } else { body(request)? };
-    let (namespace, name) = (target.namespace.as_str(), target.name.as_str());
-    let not_found = || ApiError::not_found("", "serviceaccounts", name);
-    let uid = account(&shared.store, namespace, name).ok_or_else(not_found)?;
-    let mut audiences = texts(&asked, "/spec/audiences");
-    if audiences.is_empty() {
-        audiences.push(API_AUDIENCE.to_owned());
-    }
-    let seconds =
-        asked.pointer("/spec/expirationSeconds").and_then(Value::as_i64).unwrap_or(SECONDS);
-    let now = Timestamp::now();
-    let expires = now.checked_add(SignedDuration::from_secs(seconds)).unwrap_or(now);
-    let shown = |time: Timestamp| time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-    let token = shared.tokens.mint(Token {
-        namespace: namespace.to_owned(),
-        account: name.to_owned(),
-        uid,
-        id: uuid::Uuid::new_v4().to_string(),
-        audiences: audiences.clone(),
-        expires,
-    });
-    let answer = json!({
-        "kind": "TokenRequest", "apiVersion": "authentication.k8s.io/v1",
-        "metadata": {"name": name, "namespace": namespace, "creationTimestamp": shown(now)},
-        "spec": {"audiences": audiences, "expirationSeconds": seconds, "boundObjectRef": null},
-        "status": {"token": token, "expirationTimestamp": shown(expires)},
-    });
-    Ok(answer::value(request, 201, &answer))
 }

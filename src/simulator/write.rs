@@ -5,21 +5,28 @@
 //! namespace takes its objects with it.
 
 mod api_services;
-mod bootstrap;
+mod checks;
 mod defaults;
+mod new_object;
+mod update;
 
 use std::sync::Arc;
 
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 
-use super::kinds::{Kind, array, text};
+use self::api_services::{api_service, served};
+use self::checks::{check_preconditions, check_type};
+use self::new_object::prepare_new;
+use self::update::{is_finished, merge_update};
+use super::json::{array, text};
+use super::kinds::Kind;
 use super::object::{Object, key};
 use super::status::ApiError;
 use super::store::{Change, Store};
 
-pub(super) use self::api_services::register;
-pub(super) use self::bootstrap::bootstrap;
+pub(super) use self::checks::Preconditions;
 pub(super) use self::defaults::{now, random_suffix};
+pub(super) use self::update::Place;
 
 /// What was deleted.
 pub(super) struct Deleted {
@@ -27,15 +34,6 @@ pub(super) struct Deleted {
     pub(super) object: Arc<Object>,
     /// Whether it is gone; otherwise finalizers hold it.
     pub(super) gone: bool,
-}
-
-/// The conditions of a deletion.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Preconditions {
-    /// The uid it must have; empty for any.
-    pub(super) uid: String,
-    /// The resourceVersion it must have; empty for any.
-    pub(super) resource_version: String,
 }
 
 /// Creates an object; with `dry_run` only says what would be stored.
@@ -63,7 +61,7 @@ pub(super) fn create(
     let Some(stored) = stored.filter(|_| !dry_run) else { return Ok(preview) };
     let stored = stored.value();
     if kind.resource == "customresourcedefinitions" {
-        api_services::register_definition(store, &stored);
+        register_definition(store, &stored);
     }
     Ok(stored)
 }
@@ -140,17 +138,6 @@ pub(super) fn delete(
     Ok(Deleted { object, gone })
 }
 
-/// Where a change applies.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Place<'a> {
-    /// Empty for none.
-    pub(super) namespace: &'a str,
-    /// The object's name.
-    pub(super) name: &'a str,
-    /// `status`, or empty for the object.
-    pub(super) subresource: &'a str,
-}
-
 /// What goes with an object: its dependents, or a namespace's objects.
 fn after_removal(store: &Store, kind: &Kind, object: &Object) {
     let namespace =
@@ -166,7 +153,7 @@ fn after_removal(store: &Store, kind: &Kind, object: &Object) {
             || candidate.owners.iter().any(|owner| **owner == *uid)
     });
     if kind.resource == "customresourcedefinitions" {
-        api_services::unregister_definition(store, &value);
+        unregister_definition(store, &value);
     }
     for (kind, key) in found.drain(..) {
         let removed = store.write(&kind, &key, |_| Ok(Change::Remove));
@@ -191,180 +178,31 @@ fn remove_instances(store: &Store, definition: &Value) {
     }
 }
 
-/// Completes the metadata of a new object, and tells its name.
-fn prepare_new(kind: &Kind, namespace: &str, object: &mut Value) -> Result<String, ApiError> {
-    let Some(map) = object.as_object_mut() else {
-        return Err(ApiError::bad_request("the object provided is not an object"));
-    };
-    let metadata = map.entry("metadata").or_insert_with(|| json!({}));
-    if metadata.is_null() {
-        *metadata = json!({});
-    }
-    let given = text(metadata, "/namespace").to_owned();
-    let mut name = text(metadata, "/name").to_owned();
-    let prefix = text(metadata, "/generateName").to_owned();
-    if kind.namespaced && !given.is_empty() && given != namespace {
-        return Err(ApiError::bad_request(
-            "the namespace of the provided object does not match the namespace sent on the request",
-        ));
-    }
-    if name.is_empty() && prefix.is_empty() {
-        let text = "Required value: name or generateName is required";
-        return Err(ApiError::invalid(&kind.group, &kind.kind, "", "metadata.name", text));
-    }
-    if name.is_empty() {
-        name = format!("{prefix}{}", random_suffix());
-    }
-    let Some(metadata) = metadata.as_object_mut() else {
-        return Err(ApiError::bad_request("metadata is not an object"));
-    };
-    if metadata.get("resourceVersion").and_then(Value::as_str).is_some_and(|rv| !rv.is_empty()) {
-        return Err(ApiError::new(
-            500,
-            "",
-            "resourceVersion should not be set on objects to be created",
-        ));
-    }
-    metadata.insert("name".to_owned(), name.clone().into());
-    if kind.namespaced {
-        metadata.insert("namespace".to_owned(), namespace.into());
-    } else {
-        metadata.shift_remove("namespace");
-    }
-    metadata.insert("uid".to_owned(), uuid::Uuid::new_v4().to_string().into());
-    metadata.insert("creationTimestamp".to_owned(), now().into());
-    for own in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "generation"] {
-        metadata.shift_remove(own);
-    }
-    if kind.has_generation() {
-        metadata.insert("generation".to_owned(), 1.into());
-    }
-    Ok(name)
+/// Registers a group and version, if it is not yet; `service` is the namespace and name of an aggregated API server.
+pub(super) fn register(store: &Store, group: &str, version: &str, service: Option<(&str, &str)>) {
+    let kind = store.registry().find("apiregistration.k8s.io", "v1", "apiservices");
+    // One that exists already is as good.
+    let object = api_service(group, version, service);
+    drop(kind.map(|kind| create(store, &kind, "", object, false)));
 }
 
-/// The state after an update: what a client may not change comes from the old one.
-fn merge_update(
-    kind: &Kind,
-    place: Place<'_>,
-    old: &Value,
-    mut new: Value,
-) -> Result<Value, ApiError> {
-    let (given, held) =
-        (text(&new, "/metadata/resourceVersion"), text(old, "/metadata/resourceVersion"));
-    if !given.is_empty() && given != held {
-        let why = "the object has been modified; please apply your changes to the latest version and try again";
-        return Err(ApiError::conflict(&kind.group, &kind.resource, place.name, why));
-    }
-    let name = text(&new, "/metadata/name");
-    if name != place.name {
-        let message = format!(
-            "the name of the object ({name}) does not match the name on the URL ({})",
-            place.name
-        );
-        return Err(ApiError::bad_request(message));
-    }
-    let uid = text(&new, "/metadata/uid");
-    if !uid.is_empty() && uid != text(old, "/metadata/uid") {
-        let why = format!(
-            "Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
-            text(old, "/metadata/uid")
-        );
-        return Err(ApiError::conflict(&kind.group, &kind.resource, place.name, &why));
-    }
-    if place.subresource == "status" {
-        let mut merged = old.clone();
-        copy(&new, &mut merged, "status");
-        return Ok(merged);
-    }
-    if kind.has_subresource("status") {
-        copy(old, &mut new, "status");
-    }
-    let changed = new.get("spec") != old.get("spec");
-    let kept = old.get("metadata").and_then(Value::as_object).cloned().unwrap_or_default();
-    if let Some(metadata) = new.get_mut("metadata").and_then(Value::as_object_mut) {
-        keep_own_metadata(metadata, &kept);
-        if let (true, Some(generation)) = (changed, kept.get("generation").and_then(Value::as_u64))
-        {
-            metadata.insert("generation".to_owned(), (generation + 1).into());
-        }
-    }
-    defaults::apply(kind, &mut new);
-    Ok(new)
-}
-
-/// Restores the metadata that only the server writes.
-fn keep_own_metadata(metadata: &mut Map<String, Value>, old: &Map<String, Value>) {
-    const OWN: [&str; 7] = [
-        "namespace",
-        "uid",
-        "resourceVersion",
-        "generation",
-        "creationTimestamp",
-        "deletionTimestamp",
-        "deletionGracePeriodSeconds",
-    ];
-    for name in OWN {
-        match old.get(name) {
-            Some(value) => drop(metadata.insert(name.to_owned(), value.clone())),
-            None => drop(metadata.shift_remove(name)),
-        }
+/// Registers what a CustomResourceDefinition serves.
+fn register_definition(store: &Store, definition: &Value) {
+    for version in served(definition) {
+        register(store, text(definition, "/spec/group"), version, None);
     }
 }
 
-/// Copies a top-level key, or its absence.
-fn copy(from: &Value, to: &mut Value, name: &str) {
-    let Some(map) = to.as_object_mut() else { return };
-    match from.get(name) {
-        Some(value) => drop(map.insert(name.to_owned(), value.clone())),
-        None => drop(map.shift_remove(name)),
+/// Removes what a removed CustomResourceDefinition served and no other does.
+fn unregister_definition(store: &Store, definition: &Value) {
+    let registry = store.registry();
+    let Some(kind) = registry.find("apiregistration.k8s.io", "v1", "apiservices") else { return };
+    let group = text(definition, "/spec/group");
+    for version in served(definition).filter(|version| !registry.has_version(group, version)) {
+        // Somebody else may have removed it.
+        let name = format!("{version}.{group}");
+        drop(delete(store, &kind, "", &name, &Preconditions::default()));
     }
-}
-
-/// Whether an object is marked as deleted and nothing holds it any more.
-fn is_finished(object: &Value) -> bool {
-    object.pointer("/metadata/deletionTimestamp").is_some()
-        && array(object, "/metadata/finalizers").is_empty()
-}
-
-/// Refuses an object of another kind; fills in an absent kind and apiVersion.
-fn check_type(kind: &Kind, object: &mut Value) -> Result<(), ApiError> {
-    let api_version = kind.api_version();
-    let (given_version, given_kind) = (text(object, "/apiVersion"), text(object, "/kind"));
-    let other = (!given_version.is_empty() && given_version != api_version)
-        || (!given_kind.is_empty() && given_kind != kind.kind);
-    if other {
-        let message = format!(
-            "the object provided is unrecognized (must be of type {}): it is {given_version}, {given_kind}",
-            kind.kind
-        );
-        return Err(ApiError::bad_request(message));
-    }
-    if let Some(map) = object.as_object_mut() {
-        map.insert("kind".to_owned(), kind.kind.clone().into());
-        map.insert("apiVersion".to_owned(), api_version.into());
-    }
-    Ok(())
-}
-
-fn check_preconditions(
-    kind: &Kind,
-    name: &str,
-    object: &Value,
-    conditions: &Preconditions,
-) -> Result<(), ApiError> {
-    let (uid, version) = (text(object, "/metadata/uid"), text(object, "/metadata/resourceVersion"));
-    let why = if !conditions.uid.is_empty() && conditions.uid != uid {
-        let wanted = &conditions.uid;
-        format!("Precondition failed: UID in precondition: {wanted}, UID in object meta: {uid}")
-    } else if !conditions.resource_version.is_empty() && conditions.resource_version != version {
-        let wanted = &conditions.resource_version;
-        format!(
-            "Precondition failed: ResourceVersion in precondition: {wanted}, ResourceVersion in object meta: {version}"
-        )
-    } else {
-        return Ok(());
-    };
-    Err(ApiError::conflict(&kind.group, &kind.resource, name, &why))
 }
 
 fn namespace_exists(store: &Store, namespace: &str) -> bool {

@@ -6,7 +6,8 @@ use http::Response;
 use serde_json::{Value, json};
 
 use super::answer::{self, Body};
-use super::kinds::{Kind, text};
+use super::json::text;
+use super::kinds::Kind;
 use super::list;
 use super::negotiate::{Shape, negotiate};
 use super::object::Object;

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::{Attributes, Decision};
+use super::attributes::Attributes;
+use super::decision::Decision;
 use crate::simulator::identity::Identity;
-use crate::simulator::kinds::{array, text, texts};
+use crate::simulator::json::{array, text, texts};
 use crate::simulator::object::key;
 use crate::simulator::store::Store;
 

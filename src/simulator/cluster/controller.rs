@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::pod;
-use crate::simulator::kinds::{array, text};
+use crate::simulator::json::{array, text};
 use crate::simulator::write::now;
 use crate::simulator::{Api, Refused};
 

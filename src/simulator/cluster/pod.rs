@@ -4,7 +4,7 @@ use fastrand::Rng;
 use serde_json::{Map, Value, json};
 
 use super::node::{node_ip, node_name};
-use crate::simulator::kinds::{array, text};
+use crate::simulator::json::{array, text};
 use crate::simulator::write::{now, random_suffix};
 
 /// A new pod of a replica set, not yet placed.

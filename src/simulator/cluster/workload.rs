@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::controller::{deployment_status, replica_set_of, replica_set_status};
 use super::pod;
-use crate::simulator::kinds::text;
+use crate::simulator::json::text;
 use crate::simulator::{Api, Refused};
 
 /// The namespaces of the workloads.

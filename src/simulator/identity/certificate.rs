@@ -12,7 +12,8 @@ use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
 
-use super::Identity;
+use super::percent::decode;
+use super::user::Identity;
 use crate::simulator::options::ClientCertificates;
 
 /// The CAs of clients.
@@ -122,20 +123,4 @@ fn verifier(pem: &str) -> io::Result<Arc<dyn ClientCertVerifier>> {
 fn hex_digest(certificate: &CertificateDer<'_>) -> String {
     let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, certificate);
     digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// Undoes percent-escapes; `None` if one is broken.
-pub(super) fn decode(text: &str) -> Option<String> {
-    let mut bytes = text.bytes();
-    let mut out = Vec::new();
-    let digit = |bytes: &mut std::str::Bytes<'_>| char::from(bytes.next()?).to_digit(16);
-    while let Some(byte) = bytes.next() {
-        if byte == b'%' {
-            let value = digit(&mut bytes)? * 16 + digit(&mut bytes)?;
-            out.push(u8::try_from(value).ok()?);
-        } else {
-            out.push(byte);
-        }
-    }
-    String::from_utf8(out).ok()
 }

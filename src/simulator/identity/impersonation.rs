@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 
 use http::HeaderMap;
 
-use super::certificate::decode;
-use super::{ANONYMOUS, AUTHENTICATED, Identity, UNAUTHENTICATED};
+use super::percent::decode;
+use super::user::{ANONYMOUS, AUTHENTICATED, Identity, UNAUTHENTICATED};
 use crate::simulator::authorizer::{self, Attributes};
 use crate::simulator::request::Request;
 use crate::simulator::shared::Shared;
@@ -32,7 +32,7 @@ pub(super) fn effective(
     let groups = wanted.all_groups();
     let Wanted { name, uid, extra, .. } = wanted;
     let identity = Identity { name, uid, groups, extra, rules: Vec::new() };
-    Ok(identity.known(shared))
+    Ok(identity.with_rules_of(&shared.options.users))
 }
 
 struct Wanted {

@@ -1,7 +1,7 @@
 //! The table of built-in kinds: what discovery says of each, and what its bookmarks carry after `metadata`
 //! (semantics.md Appendix A; learnt from a live 1.36.2).
 
-use super::Kind;
+use super::kind::Kind;
 
 /// A row of the table.
 pub(super) struct BuiltIn {

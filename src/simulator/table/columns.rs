@@ -4,7 +4,8 @@ use serde_json::{Value, json};
 
 use super::age::age;
 use super::workloads;
-use crate::simulator::kinds::{Kind, array, text};
+use crate::simulator::json::{array, text};
+use crate::simulator::kinds::Kind;
 
 /// The column definitions of a kind.
 pub(super) fn definitions(kind: &Kind) -> Value {

@@ -3,7 +3,8 @@
 use base64::Engine;
 use serde_json::{Map, Value, json};
 
-use crate::simulator::kinds::{Kind, text};
+use crate::simulator::json::text;
+use crate::simulator::kinds::Kind;
 
 /// The present time as the API writes it.
 pub(crate) fn now() -> String {

@@ -2,15 +2,15 @@
 
 use serde_json::{Value, json};
 
-use super::{api_services, create};
-use crate::simulator::options::ClientCertificates;
-use crate::simulator::store::Store;
+use super::options::ClientCertificates;
+use super::store::Store;
+use super::write::{create, register};
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 
 /// The namespaces, roles and objects that exist from the start; with client certificates also what tells delegated
 /// servers of them (semantics.md §12.1).
-pub(crate) fn bootstrap(store: &Store, certificates: Option<&ClientCertificates>) {
+pub(super) fn bootstrap(store: &Store, certificates: Option<&ClientCertificates>) {
     let registry = store.registry();
     let add = |group: &str, resource: &str, namespace: &str, object: Value| {
         let kind = registry.find(group, "v1", resource);
@@ -47,7 +47,7 @@ pub(crate) fn bootstrap(store: &Store, certificates: Option<&ClientCertificates>
     }
     for (group, versions) in registry.groups() {
         for version in versions {
-            api_services::register(store, group, version, None);
+            register(store, group, version, None);
         }
     }
 }

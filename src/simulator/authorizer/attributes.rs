@@ -1,0 +1,51 @@
+//! The attributes of a request that decide whether it is allowed.
+
+use crate::simulator::request::Request;
+
+/// What is to be done.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Attributes {
+    /// The verb.
+    pub(crate) verb: String,
+    /// The API group.
+    pub(crate) group: String,
+    /// The resource.
+    pub(crate) resource: String,
+    /// The subresource; empty for none.
+    pub(crate) subresource: String,
+    /// The namespace; empty for the cluster scope.
+    pub(crate) namespace: String,
+    /// The object's name; empty for none.
+    pub(crate) name: String,
+    /// The path of a non-resource request; `None` for a resource.
+    pub(crate) path: Option<String>,
+}
+
+impl Attributes {
+    /// What a request does.
+    pub(crate) fn of(request: &Request) -> Self {
+        match &request.target {
+            Some(target) => Self {
+                verb: target.verb.to_owned(),
+                group: target.group.clone(),
+                resource: target.resource.clone(),
+                subresource: target.subresource.clone(),
+                namespace: target.namespace.clone(),
+                name: target.name.clone(),
+                path: None,
+            },
+            None => {
+                let path = Some(request.path.clone());
+                Self { verb: request.verb(), path, ..Self::default() }
+            }
+        }
+    }
+
+    /// The resource with its subresource, as rules and texts name it.
+    pub(crate) fn combined(&self) -> String {
+        match self.subresource.as_str() {
+            "" => self.resource.clone(),
+            subresource => format!("{}/{subresource}", self.resource),
+        }
+    }
+}

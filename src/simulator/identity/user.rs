@@ -1,0 +1,78 @@
+//! An authenticated user.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+
+use crate::simulator::options::{Rule, User};
+
+/// An authenticated user.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Identity {
+    /// The user's name.
+    pub(crate) name: String,
+    /// Empty for none.
+    pub(crate) uid: String,
+    /// All groups.
+    pub(crate) groups: Vec<String>,
+    /// What else is known, by key.
+    pub(crate) extra: BTreeMap<String, Vec<String>>,
+    /// What the configuration allows the user, besides what roles grant.
+    pub(crate) rules: Vec<Rule>,
+}
+
+impl Identity {
+    /// Whoever comes to an open simulator.
+    pub(crate) fn administrator() -> Self {
+        Self::from_user(&User::admin("", "kubernetes-admin"))
+    }
+
+    pub(super) fn from_user(user: &User) -> Self {
+        let identity = Self {
+            name: user.name.clone(),
+            uid: user.uid.clone(),
+            groups: user.groups.clone(),
+            extra: BTreeMap::new(),
+            rules: user.rules.clone(),
+        };
+        identity.authenticated_group()
+    }
+
+    pub(super) fn authenticated_group(mut self) -> Self {
+        let known = |group: &String| group == AUTHENTICATED || group == UNAUTHENTICATED;
+        if !self.groups.iter().any(known) {
+            self.groups.push(AUTHENTICATED.to_owned());
+        }
+        self
+    }
+
+    /// Returns the identity with the rules that the configuration has for its name.
+    pub(crate) fn with_rules_of(mut self, users: &[User]) -> Self {
+        let user = users.iter().find(|user| user.name == self.name);
+        self.rules = user.map(|user| user.rules.clone()).unwrap_or_default();
+        self
+    }
+
+    /// As reviews show it (authentication.k8s.io/v1 UserInfo).
+    pub(crate) fn info(&self) -> Value {
+        let mut info = Map::new();
+        info.insert("username".to_owned(), self.name.clone().into());
+        if !self.uid.is_empty() {
+            info.insert("uid".to_owned(), self.uid.clone().into());
+        }
+        info.insert("groups".to_owned(), self.groups.clone().into());
+        if !self.extra.is_empty() {
+            info.insert("extra".to_owned(), json!(self.extra));
+        }
+        info.into()
+    }
+}
+
+/// The user who shows nothing.
+pub(crate) const ANONYMOUS: &str = "system:anonymous";
+/// Its group.
+pub(crate) const UNAUTHENTICATED: &str = "system:unauthenticated";
+/// Everybody else's.
+pub(crate) const AUTHENTICATED: &str = "system:authenticated";
+/// What a token must be for to be one for the API itself.
+pub(crate) const API_AUDIENCE: &str = "https://kubernetes.default.svc";

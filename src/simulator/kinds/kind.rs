@@ -1,0 +1,92 @@
+//! One kind of objects.
+
+use serde_json::Value;
+
+/// One resource as one version of its group serves it.
+#[derive(Clone, Debug)]
+pub(crate) struct Kind {
+    /// The API group; empty for the core group.
+    pub(crate) group: String,
+    /// The version.
+    pub(crate) version: String,
+    /// The plural path word.
+    pub(crate) resource: String,
+    /// The kind of its objects.
+    pub(crate) kind: String,
+    /// The kind of its lists.
+    pub(crate) list_kind: String,
+    /// The singular path word.
+    pub(crate) singular: String,
+    /// Whether its objects live in namespaces.
+    pub(crate) namespaced: bool,
+    /// Short names, for discovery.
+    pub(crate) short_names: Vec<String>,
+    /// Categories such as `all`, for discovery.
+    pub(crate) categories: Vec<String>,
+    /// Its subresources.
+    pub(crate) subresources: Vec<String>,
+    /// Whether a CustomResourceDefinition declares it.
+    pub(crate) custom: bool,
+    /// Whether it can only be created, as reviews are.
+    pub(crate) review: bool,
+    /// What follows `metadata` in its bookmarks, in JSON, without braces (semantics.md Appendix A).
+    pub(crate) bookmark_tail: String,
+    /// The JSON paths of a custom resource's selectable fields, with their leading dot.
+    pub(crate) selectable: Vec<String>,
+    /// Those of all its versions, by which its objects are indexed.
+    pub(crate) indexed: Vec<String>,
+    /// `additionalPrinterColumns` of a custom resource.
+    pub(crate) columns: Vec<Value>,
+    /// The OpenAPI schema of a custom resource.
+    pub(crate) schema: Value,
+    /// Whether the schema has defaults.
+    pub(super) defaults: bool,
+    /// The text of its deprecation warning, if it has one.
+    pub(crate) warning: Option<String>,
+}
+
+impl Kind {
+    /// `v1` or `group/version`.
+    pub(crate) fn api_version(&self) -> String {
+        api_version(&self.group, &self.version)
+    }
+
+    /// The name of its collection in the store: shared by all versions.
+    pub(crate) fn storage(&self) -> String {
+        format!("{}/{}", self.group, self.resource)
+    }
+
+    /// Whether the upstream keeps a watch cache of it (semantics.md §3.9).
+    pub(crate) fn cached(&self) -> bool {
+        self.resource != "events"
+    }
+
+    /// Whether `metadata.generation` counts its specs.
+    pub(crate) fn has_generation(&self) -> bool {
+        self.custom
+            || matches!(self.group.as_str(), "apps" | "batch" | "policy" | "networking.k8s.io")
+            || matches!(self.resource.as_str(), "pods" | "customresourcedefinitions")
+    }
+
+    /// Whether its objects get defaults when they are read.
+    pub(crate) fn has_defaults(&self) -> bool {
+        self.defaults
+    }
+
+    /// Whether it has this subresource.
+    pub(crate) fn has_subresource(&self, name: &str) -> bool {
+        self.subresources.iter().any(|known| known == name)
+    }
+
+    /// The verbs of discovery.
+    pub(crate) fn verbs(&self) -> &'static [&'static str] {
+        const ALL: &[&str] =
+            &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
+        if self.review { &["create"] } else { ALL }
+    }
+}
+
+/// `v1` or `group/version`.
+pub(crate) fn api_version(group: &str, version: &str) -> String {
+    if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
+}
