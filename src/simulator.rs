@@ -1,12 +1,14 @@
-//! A small Kubernetes API server in-process: the upstream of `weir demo` and of the whole-proxy tests.
+//! A small Kubernetes API server in-process: the upstream of `weir demo` and of the whole-proxy
+//! tests.
 //!
-//! It answers as `semantics.md` says that kube-apiserver 1.36 does, as far as a caching proxy and plain kubectl can tell:
-//! one revision over all resources, lists and watches with all their resourceVersion rules, bookmarks, expiry,
-//! discovery, tables, reviews, in JSON and in protobuf. It keeps everything in memory, and does without admission, defaulting
-//! beyond the least, server-side apply and graceful deletion. It shares no parser with the proxy, so that a
+//! It answers as `docs/semantics.md` describes for kube-apiserver 1.36, as far as a caching proxy
+//! and plain kubectl can observe: one revision over all resources, lists and watches with all their
+//! resourceVersion rules, bookmarks, expiry, discovery, tables, and reviews, in JSON and in
+//! protobuf. It stores everything in memory. It has no admission, no server-side apply, no graceful
+//! deletion, and only the minimum of defaulting. It shares no parser with the proxy, so that a
 //! misreading of Kubernetes does not cancel itself out in a test.
 //!
-//! Lock order: none; no two of its locks are ever held together.
+//! Lock order: no two of its locks are held together.
 
 mod answer;
 mod api;
@@ -63,7 +65,7 @@ use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
-pub use self::api::{Api, Refused};
+pub use self::api::{Api, WriteError};
 pub use self::cluster::Cluster;
 pub use self::faults::{Action, Cut, Fault, Faults};
 pub use self::options::{ClientCertificates, Rule, ServerCertificate, SimulatorOptions, User};
@@ -75,7 +77,7 @@ use self::shared::Shared;
 use self::store::Store;
 use self::tokens::Tokens;
 
-/// A running simulator. Dropping it stops it.
+/// A running simulator, which stops when it is dropped.
 #[derive(Debug)]
 pub struct Simulator {
     shared: Arc<Shared>,
@@ -90,7 +92,7 @@ struct Tls {
 }
 
 impl Simulator {
-    /// Listens and serves, with the namespaces that every cluster has.
+    /// Starts to listen and serve, with the namespaces that every cluster has.
     pub async fn start(options: SimulatorOptions) -> io::Result<Self> {
         let listener = TcpListener::bind(options.listen).await?;
         let address = listener.local_addr()?;
@@ -116,30 +118,33 @@ impl Simulator {
         Ok(simulator)
     }
 
-    /// `http://127.0.0.1:port`, or `https`.
+    /// Returns the base URL: `http://127.0.0.1:port`, or `https` with TLS.
     pub fn url(&self) -> String {
         let scheme = if self.tls.is_some() { "https" } else { "http" };
         format!("{scheme}://{}", self.address)
     }
 
-    /// Where it listens; the same after a restart.
+    /// Returns the address that it listens on. A restart keeps the address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The certificate of the CA that signed its own; `None` without TLS.
+    /// Returns the PEM certificate of the CA that signed the server's certificate; `None` without
+    /// TLS.
     pub fn ca_pem(&self) -> Option<&str> {
         self.tls.as_ref().map(|tls| tls.ca_pem.as_str())
     }
 
-    /// A kubeconfig, in JSON, which is YAML, for the holder of a token; an empty token stands for none.
+    /// Returns a kubeconfig for the holder of `token`, in JSON, which is valid YAML. An empty token
+    /// means no credential.
     pub fn kubeconfig(&self, token: &str) -> String {
         let mut cluster = json!({"server": self.url()});
         if let (Some(ca), Some(map)) = (self.ca_pem(), cluster.as_object_mut()) {
             let data = base64::engine::general_purpose::STANDARD.encode(ca);
             map.insert("certificate-authority-data".to_owned(), data.into());
         }
-        // Over TLS kubectl asks for a password if it has no credential; where anyone may come, any will do.
+        // kubectl prompts for a password over TLS if it has no credential. An open simulator
+        // accepts any token.
         let open = self.shared.options.open();
         let token = if token.is_empty() && open { "anyone" } else { token };
         let user = if token.is_empty() { json!({}) } else { json!({"token": token}) };
@@ -153,32 +158,35 @@ impl Simulator {
         config.to_string()
     }
 
-    /// What reached it.
+    /// Returns the log of received requests.
     pub fn requests(&self) -> &RequestLog {
         &self.shared.log
     }
 
-    /// The faults to inject.
+    /// Returns the faults to inject.
     pub fn faults(&self) -> &Faults {
         &self.shared.faults
     }
 
-    /// Reads and writes past HTTP, with the same rules and the same events.
+    /// Returns a handle that reads and writes without HTTP, by the same rules and with the same
+    /// events.
     pub fn store(&self) -> Api {
         Api::new(Arc::clone(&self.shared))
     }
 
-    /// Forgets all history: every resourceVersion before the present one is gone. Running watches go on.
+    /// Discards all history: every resourceVersion before the present one expires. Running watches
+    /// continue.
     pub fn compact(&self) {
         self.shared.store.compact();
     }
 
-    /// The present state, for [`rewind`](Self::rewind).
+    /// Returns the present state, for [`rewind`](Self::rewind).
     pub fn snapshot(&self) -> Snapshot {
         self.shared.store.snapshot()
     }
 
-    /// Goes back to a state as after the restore of an etcd backup: its objects, its revision, no history; watches end.
+    /// Returns to an earlier state, as the restore of an etcd backup does: it sets the objects and
+    /// the revision, discards the history, and ends all watches.
     pub fn rewind(&self, snapshot: &Snapshot) {
         self.shared.store.restore(snapshot);
     }
@@ -188,7 +196,7 @@ impl Simulator {
         self.shared.store.end_watches();
     }
 
-    /// Stops listening and drops all connections; the objects stay.
+    /// Stops listening and drops all connections. The objects remain.
     pub fn stop(&self) {
         self.running.lock().cancel();
     }
@@ -200,7 +208,7 @@ impl Simulator {
         let listener = loop {
             match TcpListener::bind(self.address).await {
                 Ok(listener) => break listener,
-                // The accept loop may not have let go of the port yet.
+                // The accept loop may not have released the port yet.
                 Err(error) if tries == REBIND_TRIES => return Err(error),
                 Err(_) => tries += 1,
             }
@@ -210,8 +218,9 @@ impl Simulator {
         Ok(())
     }
 
-    /// Registers a fixed answer of an aggregated API server: the JSON that a GET of a path gets. A group-version's path, as
-    /// `/apis/metrics.k8s.io/v1beta1` with an `APIResourceList`, makes it show up in discovery and as an APIService.
+    /// Registers a fixed response of an aggregated API server: the JSON body for a GET of `path`.
+    /// The path of a group-version, such as `/apis/metrics.k8s.io/v1beta1` with an
+    /// `APIResourceList`, also adds it to discovery and creates its APIService.
     pub fn add_aggregated(&self, path: &str, answer: serde_json::Value) {
         let words: Vec<&str> = path.trim_matches('/').split('/').collect();
         if let ["apis", group, version] = *words.as_slice() {
@@ -235,14 +244,14 @@ impl Drop for Simulator {
     }
 }
 
-/// Without the key.
+/// Omits the private key.
 impl std::fmt::Debug for Tls {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Tls").finish_non_exhaustive()
     }
 }
 
-/// How often a restart tries to get its port back.
+/// Attempts of a restart to bind its port again.
 const REBIND_TRIES: u32 = 50;
 const REBIND_INTERVAL: Duration = Duration::from_millis(20);
 

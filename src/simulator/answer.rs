@@ -1,6 +1,6 @@
-//! Answers: negotiation, encoding and the headers that every response carries (semantics.md §8).
+//! Responses: encoding, and the headers that every response has (`docs/semantics.md` §8).
 //!
-//! What is negotiated is in `negotiate`, how objects and lists become bodies in `render`.
+//! Content negotiation is in `negotiate`. `render` encodes objects and lists.
 
 use std::io;
 use std::io::Write;
@@ -19,13 +19,14 @@ use super::negotiate::{Form, Media, negotiate_error};
 use super::request::Request;
 use super::status::ApiError;
 
-/// A response's body.
+/// The body of a response.
 pub(super) type Body = UnsyncBoxBody<Bytes, io::Error>;
 
-/// Bodies above this are compressed for clients that accept it (semantics.md §8.7).
+/// Bodies above this size are compressed for clients that accept gzip (`docs/semantics.md` §8.7).
 const GZIP_THRESHOLD_BYTES: usize = 128 << 10;
 
-/// A success of an encoding that was negotiated; JSON comes compact and without its newline.
+/// Returns a success in a negotiated encoding. A JSON `body` is compact and has no trailing
+/// newline.
 pub(super) fn encoded(request: &Request, code: u16, form: &Form, body: Bytes) -> Response<Body> {
     let body = match form.media {
         Media::Protobuf => body.to_vec(),
@@ -45,17 +46,17 @@ pub(super) fn encoded(request: &Request, code: u16, form: &Form, body: Bytes) ->
     response
 }
 
-/// JSON where nothing else is offered.
+/// Returns a success in JSON, for responses that have no other encoding.
 pub(super) fn json(request: &Request, code: u16, compact: Bytes) -> Response<Body> {
     encoded(request, code, &Form::bare(Media::Json, false), compact)
 }
 
-/// A value in JSON.
+/// Returns a value in JSON.
 pub(super) fn value(request: &Request, code: u16, value: &Value) -> Response<Body> {
     json(request, code, encode::encode(value))
 }
 
-/// A failure, as a `Status` or as plain text (semantics.md §8.5).
+/// Returns a failure, as a `Status` or as plain text (`docs/semantics.md` §8.5).
 pub(super) fn error(request: &Request, error: &ApiError) -> Response<Body> {
     let mut response =
         if error.plain { plain(error.code, &error.message) } else { status(request, error) };
@@ -84,14 +85,14 @@ fn status(request: &Request, error: &ApiError) -> Response<Body> {
     }
 }
 
-/// Plain text.
+/// Returns plain text.
 pub(super) fn plain(code: u16, text: &str) -> Response<Body> {
     let mut response = full(code, text.as_bytes().to_vec());
     set(response.headers_mut(), header::CONTENT_TYPE, "text/plain; charset=utf-8");
     response
 }
 
-/// A body that is at hand.
+/// Returns a response whose body is complete.
 pub(super) fn full(code: u16, body: Vec<u8>) -> Response<Body> {
     let body = Full::new(Bytes::from(body)).map_err(|never| match never {}).boxed_unsync();
     let mut response = Response::new(body);
@@ -100,7 +101,7 @@ pub(super) fn full(code: u16, body: Vec<u8>) -> Response<Body> {
     response
 }
 
-/// Adds what every response carries (semantics.md §8.8).
+/// Adds the headers that every response has (`docs/semantics.md` §8.8).
 pub(super) fn common_headers(request: &Request, response: &mut Response<Body>) {
     let code = response.status().as_u16();
     let headers = response.headers_mut();
@@ -119,14 +120,14 @@ pub(super) fn common_headers(request: &Request, response: &mut Response<Body>) {
     }
 }
 
-/// Sets a header whose value is known to be one.
+/// Sets a header. An invalid value is ignored; all callers pass valid ones.
 pub(super) fn set(headers: &mut HeaderMap, name: HeaderName, value: &str) {
     if let Ok(value) = HeaderValue::from_str(value) {
         headers.insert(name, value);
     }
 }
 
-/// Whether JSON is indented (semantics.md §8.6).
+/// Returns whether JSON is indented (`docs/semantics.md` §8.6).
 fn pretty(request: &Request) -> bool {
     match request.param("pretty") {
         Some(given) if !given.is_empty() => {
@@ -139,7 +140,7 @@ fn pretty(request: &Request) -> bool {
     }
 }
 
-/// Compresses at the upstream's level. Writing to memory does not fail.
+/// Compresses at the upstream's gzip level. Writing to memory does not fail.
 fn gzip(body: &[u8]) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::new(1));
     match encoder.write_all(body) {

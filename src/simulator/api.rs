@@ -1,4 +1,4 @@
-//! Reads and writes past HTTP, for tests and for the living cluster of the demo.
+//! Reads and writes without HTTP, for tests and for the demo's cluster.
 
 use std::sync::Arc;
 
@@ -10,26 +10,27 @@ use super::kinds::Kind;
 use super::object::key;
 use super::shared::Shared;
 use super::status::ApiError;
-use super::store::Since;
-use super::write::{self, Place, Preconditions};
+use super::store::MissedEvents;
+use super::write::{self, Preconditions, WriteTarget};
 
-/// A handle to the objects of a simulator. Writes obey the rules that HTTP requests do, and make the same events.
+/// A handle to the objects of a simulator. Writes follow the same rules as HTTP requests and
+/// produce the same events.
 #[derive(Clone, Debug)]
 pub struct Api {
     shared: Arc<Shared>,
 }
 
-/// A write that the API refuses.
+/// The error of a rejected write.
 #[derive(Debug, Error)]
 #[error("{message}")]
-pub struct Refused {
-    /// The HTTP status that a request would get.
+pub struct WriteError {
+    /// The HTTP status that a request would receive.
     pub code: u16,
     /// The message of the `Status`.
     pub message: String,
 }
 
-impl From<ApiError> for Refused {
+impl From<ApiError> for WriteError {
     fn from(error: ApiError) -> Self {
         Self { code: error.code, message: error.message }
     }
@@ -40,24 +41,26 @@ impl Api {
         Self { shared }
     }
 
-    /// Creates an object, which names its `apiVersion`, `kind` and, if it has one, its namespace.
-    pub fn create(&self, object: Value) -> Result<Value, Refused> {
+    /// Creates an object. `object` has an `apiVersion`, a `kind` and, for a namespaced kind, a
+    /// namespace.
+    pub fn create(&self, object: Value) -> Result<Value, WriteError> {
         let kind = self.kind_of(&object)?;
         let namespace = text(&object, "/metadata/namespace").to_owned();
         Ok(write::create(&self.shared.store, &kind, &namespace, object, false)?)
     }
 
-    /// Replaces an object; without a resourceVersion in it, whatever its present one is.
-    pub fn update(&self, object: Value) -> Result<Value, Refused> {
+    /// Replaces an object. Without a resourceVersion in `object` the write is unconditional.
+    pub fn update(&self, object: Value) -> Result<Value, WriteError> {
         self.replace(object, "")
     }
 
     /// Replaces an object's status.
-    pub fn update_status(&self, object: Value) -> Result<Value, Refused> {
+    pub fn update_status(&self, object: Value) -> Result<Value, WriteError> {
         self.replace(object, "status")
     }
 
-    /// Merges a JSON merge patch (RFC 7386) into an object; in `status`, where it has that subresource, too.
+    /// Applies a JSON merge patch (RFC 7386) to an object, and to its `status` if the kind has that
+    /// subresource.
     pub fn patch(
         &self,
         api_version: &str,
@@ -65,7 +68,7 @@ impl Api {
         namespace: &str,
         name: &str,
         patch: &Value,
-    ) -> Result<Value, Refused> {
+    ) -> Result<Value, WriteError> {
         let kind = self.kind(api_version, resource)?;
         let merge = |mut object: Value| {
             json_patch::merge(&mut object, patch);
@@ -73,7 +76,7 @@ impl Api {
         };
         let status = patch.get("status").is_some() && kind.has_subresource("status");
         let change = |subresource| {
-            let place = Place { namespace, name, subresource };
+            let place = WriteTarget { namespace, name, subresource };
             write::modify(&self.shared.store, &kind, place, false, merge)
         };
         if status {
@@ -91,14 +94,14 @@ impl Api {
         resource: &str,
         namespace: &str,
         name: &str,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), WriteError> {
         let kind = self.kind(api_version, resource)?;
         let any = Preconditions::default();
         write::delete(&self.shared.store, &kind, namespace, name, &any)?;
         Ok(())
     }
 
-    /// The latest state of an object.
+    /// Returns the latest state of an object.
     pub fn get(
         &self,
         api_version: &str,
@@ -110,7 +113,7 @@ impl Api {
         Some(self.shared.store.get(&kind, &key(namespace, name))?.value())
     }
 
-    /// All objects of a resource in key order, in all namespaces.
+    /// Returns all objects of a resource, in all namespaces, in key order.
     pub fn list(&self, api_version: &str, resource: &str) -> Vec<Value> {
         let Ok(kind) = self.kind(api_version, resource) else { return Vec::new() };
         let objects = self
@@ -120,18 +123,19 @@ impl Api {
         objects.iter().map(|object| object.value()).collect()
     }
 
-    /// How many objects a resource has.
+    /// Returns the number of objects of a resource.
     pub fn count(&self, api_version: &str, resource: &str) -> usize {
         let Ok(kind) = self.kind(api_version, resource) else { return 0 };
         self.shared.store.read(&kind, |collection, _| collection.objects.len())
     }
 
-    /// The global revision.
+    /// Returns the global revision.
     pub fn revision(&self) -> u64 {
         self.shared.store.revision()
     }
 
-    /// A channel that tells of changes of a resource, and closes when its watches end.
+    /// Returns a channel that changes with every event of a resource, and closes when its watches
+    /// end.
     pub(super) fn subscribe(
         &self,
         api_version: &str,
@@ -140,8 +144,9 @@ impl Api {
         Some(self.shared.store.subscribe(&*self.kind(api_version, resource).ok()?))
     }
 
-    /// What changed after a resourceVersion, each object in its last known state, and the resourceVersion now;
-    /// everything, if that is too long ago.
+    /// Returns the objects that changed after a resourceVersion, each in its last known state, and
+    /// the present resourceVersion. Returns all objects if the history does not reach back to
+    /// `after`.
     pub(super) fn changes(
         &self,
         api_version: &str,
@@ -150,14 +155,14 @@ impl Api {
     ) -> (Vec<Value>, u64) {
         let Ok(kind) = self.kind(api_version, resource) else { return (Vec::new(), after) };
         let (objects, current) = self.shared.store.read(&kind, |collection, _| {
-            // A rewound store is behind what was seen of it.
+            // After a rewind the store can be older than `after`.
             let since = if after > collection.current() { 0 } else { after };
             match collection.since(since, false) {
-                Since::Events(events, current) => {
+                MissedEvents::Events(events, current) => {
                     let objects = events.into_iter().filter_map(|event| event.new.or(event.old));
                     (objects.collect::<Vec<_>>(), current)
                 }
-                Since::Expired(_) => {
+                MissedEvents::Expired(_) => {
                     (collection.objects.values().cloned().collect(), collection.current())
                 }
             }
@@ -165,7 +170,7 @@ impl Api {
         (objects.iter().map(|object| object.value()).collect(), current)
     }
 
-    /// The objects of a namespace that an owner has.
+    /// Returns the objects of a namespace whose owner has the given uid.
     pub(super) fn owned(
         &self,
         api_version: &str,
@@ -183,7 +188,7 @@ impl Api {
         objects.iter().map(|object| object.value()).collect()
     }
 
-    /// Any object of a resource.
+    /// Returns a random object of a resource.
     pub(super) fn pick(
         &self,
         api_version: &str,
@@ -202,21 +207,21 @@ impl Api {
         Some(picked?.value())
     }
 
-    fn replace(&self, object: Value, subresource: &str) -> Result<Value, Refused> {
+    fn replace(&self, object: Value, subresource: &str) -> Result<Value, WriteError> {
         let kind = self.kind_of(&object)?;
         let namespace = text(&object, "/metadata/namespace").to_owned();
         let name = text(&object, "/metadata/name").to_owned();
-        let place = Place { namespace: &namespace, name: &name, subresource };
+        let place = WriteTarget { namespace: &namespace, name: &name, subresource };
         Ok(write::modify(&self.shared.store, &kind, place, false, |_| Ok(object))?)
     }
 
-    fn kind_of(&self, object: &Value) -> Result<Arc<Kind>, Refused> {
+    fn kind_of(&self, object: &Value) -> Result<Arc<Kind>, WriteError> {
         let (api_version, kind) = (text(object, "/apiVersion"), text(object, "/kind"));
         let found = self.shared.store.registry().find_kind(api_version, kind);
         found.ok_or_else(|| ApiError::unknown_resource().into())
     }
 
-    fn kind(&self, api_version: &str, resource: &str) -> Result<Arc<Kind>, Refused> {
+    fn kind(&self, api_version: &str, resource: &str) -> Result<Arc<Kind>, WriteError> {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         let found = self.shared.store.registry().find(group, version, resource);
         found.ok_or_else(|| ApiError::unknown_resource().into())

@@ -1,5 +1,5 @@
-//! What a user may do (semantics.md §12.3): everything, for a member of `system:masters`; else what the configuration's own
-//! rules allow, and what stored roles and bindings grant.
+//! Authorization (`docs/semantics.md` §12.3). A member of `system:masters` may do everything. Other
+//! users may do what their configured rules and the stored roles and bindings allow.
 
 mod attributes;
 mod decision;
@@ -14,62 +14,66 @@ pub(super) use self::attributes::Attributes;
 pub(super) use self::decision::Decision;
 pub(super) use self::rbac::rules;
 
-/// Whether a user may do something.
-pub(super) fn authorize(store: &Store, who: &Identity, what: &Attributes) -> Decision {
-    if who.groups.iter().any(|group| group == "system:masters") {
+/// Decides whether a user may send a request.
+pub(super) fn authorize(store: &Store, user: &Identity, attributes: &Attributes) -> Decision {
+    if user.groups.iter().any(|group| group == "system:masters") {
         return Decision { allowed: true, reason: String::new() };
     }
-    if who.rules.iter().any(|rule| allows(rule, what)) {
+    if user.rules.iter().any(|rule| allows(rule, attributes)) {
         return Decision { allowed: true, reason: "allowed by the simulator's rules".to_owned() };
     }
-    rbac::authorize(store, who, what)
+    rbac::authorize(store, user, attributes)
 }
 
-/// Whether a configured rule covers this.
-fn allows(rule: &Rule, what: &Attributes) -> bool {
+/// Returns whether a configured rule covers a request.
+fn allows(rule: &Rule, attributes: &Attributes) -> bool {
     let has = |list: &[String], word: &str| list.iter().any(|known| known == "*" || known == word);
-    let verb = match what.verb.as_str() {
-        "impersonate" => rule.verbs.contains(&what.verb),
+    let verb = match attributes.verb.as_str() {
+        "impersonate" => rule.verbs.contains(&attributes.verb),
         verb => has(&rule.verbs, verb),
     };
-    what.path.is_none()
+    attributes.path.is_none()
         && verb
-        && has(&rule.groups, &what.group)
-        && has(&rule.resources, &what.combined())
-        && has(&rule.namespaces, &what.namespace)
+        && has(&rule.groups, &attributes.group)
+        && has(&rule.resources, &attributes.combined())
+        && has(&rule.namespaces, &attributes.namespace)
 }
 
-/// The 403 of what the user may not do.
-pub(super) fn forbidden(who: &Identity, what: &Attributes, reason: &str) -> ApiError {
+/// Returns the 403 of a request that is not allowed.
+pub(super) fn forbidden(user: &Identity, attributes: &Attributes, reason: &str) -> ApiError {
     let quote = |text: &str| format!("{text:?}");
-    let cannot = match &what.path {
+    let cannot = match &attributes.path {
         Some(path) => {
-            format!("User {} cannot {} path {}", quote(&who.name), what.verb, quote(path))
+            format!("User {} cannot {} path {}", quote(&user.name), attributes.verb, quote(path))
         }
         None => {
-            let place = match what.namespace.as_str() {
+            let place = match attributes.namespace.as_str() {
                 "" => "at the cluster scope".to_owned(),
                 namespace => format!("in the namespace {}", quote(namespace)),
             };
             format!(
                 "User {} cannot {} resource {} in API group {} {place}",
-                quote(&who.name),
-                what.verb,
-                quote(&what.combined()),
-                quote(&what.group),
+                quote(&user.name),
+                attributes.verb,
+                quote(&attributes.combined()),
+                quote(&attributes.group),
             )
         }
     };
-    // Only this part is made safe for a browser.
+    // The upstream escapes only this part for HTML.
     let mut cannot = cannot.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     if !reason.is_empty() {
         cannot = format!("{cannot}: {reason}");
     }
-    let resource = qualified(&what.group, &what.resource);
-    let message = match (what.resource.as_str(), what.name.as_str()) {
+    let resource = qualified(&attributes.group, &attributes.resource);
+    let message = match (attributes.resource.as_str(), attributes.name.as_str()) {
         ("", _) => format!("forbidden: {cannot}"),
         (_, "") => format!("{resource} is forbidden: {cannot}"),
         (_, name) => format!("{resource} {} is forbidden: {cannot}", quote(name)),
     };
-    ApiError::new(403, "Forbidden", message).about(&what.group, &what.resource, &what.name)
+    ApiError::new(403, "Forbidden", message).about(
+        &attributes.group,
+        &attributes.resource,
+        &attributes.name,
+    )
 }

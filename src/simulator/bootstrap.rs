@@ -1,4 +1,4 @@
-//! What every cluster holds before anyone writes.
+//! The initial objects of every cluster.
 
 use serde_json::{Value, json};
 
@@ -8,13 +8,13 @@ use super::write::{create, register};
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 
-/// The namespaces, roles and objects that exist from the start; with client certificates also what tells delegated
-/// servers of them (semantics.md §12.1).
+/// Creates the initial namespaces, roles and other objects. With client certificates it also
+/// creates the ConfigMap by which delegated servers learn the CAs (`docs/semantics.md` §12.1).
 pub(super) fn bootstrap(store: &Store, certificates: Option<&ClientCertificates>) {
     let registry = store.registry();
     let add = |group: &str, resource: &str, namespace: &str, object: Value| {
         let kind = registry.find(group, "v1", resource);
-        // A fresh store has neither the object nor a reason to refuse it.
+        // The creation does not fail, because the store is empty.
         drop(kind.map(|kind| create(store, &kind, namespace, object, false)));
     };
     for name in ["default", "kube-node-lease", "kube-public", "kube-system"] {
@@ -52,7 +52,7 @@ pub(super) fn bootstrap(store: &Store, certificates: Option<&ClientCertificates>
     }
 }
 
-/// The roles without which hardly anyone could do anything, and the groups that have them.
+/// Returns the default cluster roles, and the groups that are bound to them.
 fn cluster_roles() -> [(&'static str, Value, &'static [&'static str]); 5] {
     const EVERYONE: &[&str] = &["system:authenticated", "system:unauthenticated"];
     let get = |paths: &[&str]| json!([{"nonResourceURLs": paths, "verbs": ["get"]}]);
@@ -106,7 +106,7 @@ fn cluster_roles() -> [(&'static str, Value, &'static [&'static str]); 5] {
     ]
 }
 
-/// The ConfigMap from which delegated servers learn whom to believe.
+/// Returns the ConfigMap from which delegated servers learn the trusted CAs.
 fn authentication(certificates: &ClientCertificates) -> Value {
     let mut data = json!({"client-ca-file": certificates.ca});
     if let (Some(ca), Some(map)) = (&certificates.request_header_ca, data.as_object_mut()) {

@@ -1,7 +1,7 @@
-//! A living cluster inside a simulator, for the demo and for load: nodes, workloads and what belongs to them, a
+//! A simulated cluster for the demo and for load tests: nodes, workloads and their objects, a
 //! controller that runs deployments and pods, and churn.
 //!
-//! The same numbers make the same cluster: its random choices come from a fixed seed.
+//! The same parameters produce the same cluster: its random choices use a fixed seed.
 
 mod controller;
 mod node;
@@ -16,9 +16,9 @@ use tokio_util::sync::CancellationToken;
 
 use self::node::{LEASES, lease, micro_time, node, node_name};
 use super::json::text;
-use super::{Api, Refused};
+use super::{Api, WriteError};
 
-/// How often churn makes its changes; a rate is spread over these ticks.
+/// The interval at which churn makes its changes; a rate is spread over these ticks.
 const CHURN_TICK: Duration = Duration::from_millis(50);
 
 /// A populated cluster.
@@ -29,8 +29,8 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Fills a simulator with nodes, and with deployments that own about so many pods, all of them running.
-    pub fn populate(api: &Api, nodes: usize, pods: usize) -> Result<Self, Refused> {
+    /// Creates `nodes` nodes, and deployments that own about `pods` running pods.
+    pub fn populate(api: &Api, nodes: usize, pods: usize) -> Result<Self, WriteError> {
         let cluster = Self { api: api.clone(), nodes: nodes.max(1) };
         let mut rng = Rng::with_seed(7);
         for index in 0..cluster.nodes {
@@ -46,14 +46,15 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Runs the controllers of deployments, replica sets and pods until it is cancelled: what is created by kubectl comes
-    /// to life within a second or so.
+    /// Runs the controllers of deployments, replica sets and pods until `cancel` is cancelled.
+    /// Objects that kubectl creates become ready within about a second.
     pub async fn control(&self, cancel: CancellationToken) {
         controller::run(&self.api, self.nodes, cancel).await;
     }
 
-    /// Changes so many objects a second until it is cancelled: pods change their status or are replaced, nodes renew their
-    /// leases. Replacement needs [`control`](Self::control) to run, too.
+    /// Changes `rate` objects per second until `cancel` is cancelled: pods change their status or
+    /// are replaced, nodes renew their leases. Replacement needs [`control`](Self::control) to run
+    /// as well.
     pub async fn churn(&self, rate: f64, cancel: CancellationToken) {
         let mut rng = Rng::with_seed(11);
         let mut ticks = tokio::time::interval(CHURN_TICK);
@@ -67,13 +68,13 @@ impl Cluster {
             due += rate.max(0.0) * CHURN_TICK.as_secs_f64();
             while due >= 1.0 {
                 due -= 1.0;
-                // What was chosen may just have gone.
+                // The chosen object may be deleted already.
                 drop(self.change_something(&mut rng));
             }
         }
     }
 
-    fn change_something(&self, rng: &mut Rng) -> Result<(), Refused> {
+    fn change_something(&self, rng: &mut Rng) -> Result<(), WriteError> {
         match rng.u8(0..10) {
             0..3 => {
                 let name = node_name(rng.usize(0..self.nodes));
@@ -87,7 +88,7 @@ impl Cluster {
             _ => {
                 let Some(pod) = self.api.pick("v1", "pods", rng) else { return Ok(()) };
                 let owned = pod.pointer("/metadata/ownerReferences/0").is_some();
-                // A pod that somebody made by hand would not come back.
+                // Only a pod that has an owner is recreated.
                 if owned {
                     let (namespace, name) =
                         (text(&pod, "/metadata/namespace"), text(&pod, "/metadata/name"));

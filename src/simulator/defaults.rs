@@ -1,8 +1,9 @@
-//! The defaults of a custom resource's structural schema, which the upstream fills in whatever it reads.
+//! The defaults of a custom resource's structural schema, which the upstream applies to every
+//! object that it reads.
 
 use serde_json::Value;
 
-/// Fills in what an object lacks.
+/// Adds the defaults of absent fields.
 pub(super) fn apply(schema: &Value, value: &mut Value) {
     match value {
         Value::Object(map) => {
@@ -34,7 +35,7 @@ pub(super) fn apply(schema: &Value, value: &mut Value) {
     }
 }
 
-/// Whether a schema has a default anywhere.
+/// Returns whether a schema has any default.
 pub(super) fn any(schema: &Value) -> bool {
     match schema {
         Value::Object(map) => map.contains_key("default") || map.values().any(any),

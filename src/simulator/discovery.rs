@@ -1,4 +1,4 @@
-//! Discovery, legacy and aggregated, and `/version` (semantics.md §10.1, §10.2).
+//! Discovery, legacy and aggregated, and `/version` (`docs/semantics.md` §10.1, §10.2).
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -15,7 +15,7 @@ use super::status::ApiError;
 
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
-/// Answers `/version`, always indented.
+/// Answers `/version`. The body is always indented.
 pub(super) fn version(shared: &Shared, request: &Request) -> Response<Body> {
     let minor = shared.options.minor;
     let version = json!({"major": "1", "minor": minor.to_string(),
@@ -30,7 +30,7 @@ pub(super) fn version(shared: &Shared, request: &Request) -> Response<Body> {
     response
 }
 
-/// Answers `/api`, `/apis` and what is below them down to a group's version.
+/// Answers `/api`, `/apis` and the paths below them down to a group's version.
 pub(super) fn discovery(
     shared: &Shared,
     request: &Request,
@@ -70,7 +70,7 @@ pub(super) fn discovery(
     }
 }
 
-/// An ETag of a text, in the upstream's form of 128 hexadecimal digits.
+/// Returns an ETag of a document, in the upstream's form of 128 hexadecimal digits.
 pub(super) fn etag(content: &[u8]) -> String {
     let digit = |salt: u64| {
         let mut hasher = DefaultHasher::new();
@@ -94,7 +94,7 @@ fn resources(
     let resources: Vec<Value> = kinds.flat_map(|kind| legacy(kind)).collect();
     let mut list = json!({"kind": "APIResourceList"});
     if let Some(map) = list.as_object_mut() {
-        // The core group's list has no apiVersion upstream.
+        // The upstream's list of the core group has no apiVersion.
         if !group.is_empty() {
             map.insert("apiVersion".to_owned(), "v1".into());
         }
@@ -104,7 +104,7 @@ fn resources(
     Ok(answer::value(request, 200, &list))
 }
 
-/// A kind and its subresources as `APIResource`s.
+/// Returns a kind and its subresources as `APIResource`s.
 fn legacy(kind: &Kind) -> Vec<Value> {
     let mut own = json!({"name": kind.resource, "singularName": kind.singular,
         "namespaced": kind.namespaced, "kind": kind.kind, "verbs": kind.verbs()});
@@ -183,7 +183,7 @@ fn named_groups(registry: &Registry) -> impl Iterator<Item = &'_ (String, Vec<St
     groups.filter(|(name, _)| !name.is_empty())
 }
 
-/// The group-versions of registered aggregated API servers.
+/// Returns the group-versions of registered aggregated API servers.
 fn extra_groups(shared: &Shared) -> Vec<(String, String)> {
     let paths = shared.aggregated.read();
     let mut found: Vec<(String, String)> = paths
@@ -197,7 +197,7 @@ fn extra_groups(shared: &Shared) -> Vec<(String, String)> {
     found
 }
 
-/// The aggregated document, with its ETag.
+/// Returns the aggregated document, with its ETag.
 fn aggregated(
     shared: &Shared,
     request: &Request,
@@ -241,7 +241,7 @@ fn aggregated(
     response
 }
 
-/// The groups of registered aggregated API servers, from their resource lists.
+/// Returns the groups of registered aggregated API servers, built from their resource lists.
 fn extra_items(shared: &Shared) -> Vec<Value> {
     let paths = shared.aggregated.read();
     let item = |(group, version): (String, String)| {
@@ -262,7 +262,7 @@ fn extra_items(shared: &Shared) -> Vec<Value> {
     extra_groups(shared).into_iter().filter_map(item).collect()
 }
 
-/// A kind as an `APIResourceDiscovery`.
+/// Returns a kind as an `APIResourceDiscovery`.
 fn modern(kind: &Kind) -> Value {
     let scope = if kind.namespaced { "Namespaced" } else { "Cluster" };
     let response = |group: &str, version: &str, of: &str| json!({"group": group, "version": version, "kind": of});

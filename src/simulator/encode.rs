@@ -1,7 +1,7 @@
-//! Objects as Go's encoder writes them: key order, escapes and numbers (semantics.md §3.6).
+//! JSON as Go's encoder writes it: escapes, numbers and indentation (`docs/semantics.md` §3.6).
 //!
-//! A GET answer, a watch event and a list item of one object are the same bytes, so an object is encoded once, when
-//! it is stored.
+//! The response of a GET, a watch event and an item of a list contain the same bytes of an object,
+//! so an object is encoded once, when it is stored.
 
 use std::io;
 
@@ -14,15 +14,15 @@ use serde_json::ser::{CompactFormatter, Formatter};
 pub(super) fn encode(value: &Value) -> Bytes {
     let mut out = Vec::with_capacity(1024);
     let mut serializer = serde_json::Serializer::with_formatter(&mut out, GoFormatter);
-    // Writing to memory and keys that are strings leave nothing that could fail.
+    // Writing to memory does not fail, and all keys are strings.
     if value.serialize(&mut serializer).is_err() {
         out.clear();
     }
-    // A copy of the exact size: objects are kept, and the spare capacity with them.
+    // Copies to the exact size: stored objects would otherwise hold the spare capacity.
     Bytes::copy_from_slice(&out)
 }
 
-/// Re-indents compact JSON by two spaces, as Go's `json.Indent` does (semantics.md §8.6).
+/// Re-indents compact JSON by two spaces, as Go's `json.Indent` does (`docs/semantics.md` §8.6).
 pub(super) fn indent(compact: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(compact.len() * 2);
     let (mut depth, mut in_string, mut escaped, mut opened) = (0_usize, false, false, false);
@@ -71,7 +71,7 @@ pub(super) fn indent(compact: &[u8]) -> Vec<u8> {
     out
 }
 
-/// All maps within sorted by key bytes.
+/// Returns the value with all its maps sorted by the bytes of the keys.
 pub(super) fn sort_keys(value: Value) -> Value {
     match value {
         Value::Object(map) => {
@@ -85,7 +85,8 @@ pub(super) fn sort_keys(value: Value) -> Value {
     }
 }
 
-/// Compact output with what Go does otherwise: HTML characters and line separators escaped, floats in its form.
+/// Compact output with Go's differences: HTML characters and line separators are escaped, and
+/// floats are printed in Go's form.
 struct GoFormatter;
 
 impl Formatter for GoFormatter {

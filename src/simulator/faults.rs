@@ -1,49 +1,49 @@
-//! Faults that tests inject: a shared list of them, each by verb and resource and for a number of requests, and the
-//! cutting of running watches.
+//! Injected faults of tests: a shared list of them, each for a verb, a resource and a number of
+//! requests, and the cutting of running watches.
 
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::broadcast;
 
-/// What goes wrong.
+/// The effect of a fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Answers 410 `Expired`: as HTTP for a list, as an ERROR event for a watch.
+    /// Answers 410 `Expired`: a list gets it as the HTTP status, a watch as an ERROR event.
     Gone,
-    /// Answers 429 as a cache does that initializes, with so many seconds in `Retry-After`.
+    /// Answers 429 as a cache does that initializes, with the given seconds in `Retry-After`.
     TooManyRequests(u32),
-    /// Answers a bare `Status` of this code.
+    /// Answers a `Status` that has only this code.
     Status(u16),
-    /// Waits before it answers.
+    /// Delays the response.
     Delay(Duration),
     /// Never answers.
     Hang,
-    /// Closes the connection, or resets the stream, without an answer's body.
+    /// Closes the connection, or resets the stream, without a response body.
     Reset,
-    /// A watch answers with a line that is not JSON, and goes on.
+    /// A watch sends a line that is not JSON, and continues.
     Garbage,
     /// A watch sends no bookmarks.
     NoBookmarks,
 }
 
-/// A fault and whom it meets.
+/// A fault, and the requests that it applies to.
 #[derive(Clone, Debug)]
 pub struct Fault {
-    /// Which verb; `None` for any.
+    /// The verb; `None` for any.
     pub verb: Option<String>,
-    /// Which resource; `None` for any, and for paths without one.
+    /// The resource; `None` for any, and for paths without one.
     pub resource: Option<String>,
-    /// How many requests it meets.
+    /// The number of requests that it applies to.
     pub times: u32,
-    /// What happens to them.
+    /// The effect on them.
     pub action: Action,
 }
 
-/// How running watches are cut.
+/// The way in which running watches are cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cut {
-    /// The stream ends as at its deadline.
+    /// The stream ends as at its time-out.
     Clean,
     /// The stream is reset.
     Reset,
@@ -65,25 +65,25 @@ impl Default for Faults {
 }
 
 impl Faults {
-    /// Adds one for the next `times` requests of a verb and resource; `*` stands for any.
+    /// Adds a fault for the next `times` requests of a verb and a resource; `*` means any.
     pub fn add(&self, verb: &str, resource: &str, times: u32, action: Action) {
         let some = |word: &str| (word != "*").then(|| word.to_owned());
         let fault = Fault { verb: some(verb), resource: some(resource), times, action };
         self.list.lock().push(fault);
     }
 
-    /// Removes all that are left.
+    /// Removes all remaining faults.
     pub fn clear(&self) {
         self.list.lock().clear();
     }
 
-    /// Cuts the running watches of a resource, or of all.
+    /// Cuts the running watches of a resource, or of all resources.
     pub fn cut_watches(&self, resource: Option<&str>, cut: Cut) {
-        // Without a running watch there is no receiver, and nothing to cut.
+        // Without a running watch there is no receiver.
         drop(self.cuts.send((resource.map(str::to_owned), cut)));
     }
 
-    /// Takes the faults that meet a request.
+    /// Returns the faults that apply to a request, and counts them down.
     pub(super) fn take(&self, verb: &str, resource: &str) -> Vec<Action> {
         let mut list = self.list.lock();
         let meets = |wanted: &Option<String>, given: &str| {
@@ -100,11 +100,11 @@ impl Faults {
         taken
     }
 
-    /// The cuts from now on.
+    /// Returns a receiver of all later cuts.
     pub(super) fn cuts(&self) -> broadcast::Receiver<(Option<String>, Cut)> {
         self.cuts.subscribe()
     }
 }
 
-/// Cuts that a watch may lag behind; tests cut once at a time.
+/// The capacity of the channel of cuts. Tests cut once at a time.
 const CUTS_MAX: usize = 64;

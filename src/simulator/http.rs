@@ -1,6 +1,6 @@
-//! The listener: plain TCP or TLS, HTTP/1.1 and HTTP/2 on either, each connection a task of its own.
+//! The listener: plain TCP or TLS, HTTP/1.1 and HTTP/2 on either, with one task per connection.
 //!
-//! A cancelled token drops all connections at once, as a killed server does.
+//! Cancelling the token drops all connections at once, as a killed server does.
 
 use std::convert::Infallible;
 use std::io;
@@ -25,13 +25,13 @@ use super::router;
 use super::shared::Shared;
 use super::status::ApiError;
 
-/// The upstream's limit of a request body.
+/// The upstream's limit on the bytes of a request body.
 const BODY_BYTES_MAX: usize = 3 << 20;
 
-/// The upstream's limit of a request's headers.
+/// The upstream's limit on the bytes of the header fields of a request.
 const HEADER_BYTES_MAX: u32 = 1 << 20;
 
-/// Accepts until it is cancelled.
+/// Accepts connections until `stop` is cancelled.
 pub(super) async fn serve(
     listener: TcpListener,
     tls: Option<TlsAcceptor>,
@@ -43,7 +43,7 @@ pub(super) async fn serve(
             () = stop.cancelled() => return,
             accepted = listener.accept() => accepted,
         };
-        // A connection that failed while it waited is the client's affair.
+        // An accept error concerns only that connection.
         let Ok((stream, _)) = accepted else { continue };
         shared.log.connection_opened();
         let (tls, shared, stop) = (tls.clone(), Arc::clone(&shared), stop.clone());
@@ -57,7 +57,7 @@ pub(super) async fn serve(
 }
 
 async fn connection(stream: TcpStream, tls: Option<TlsAcceptor>, shared: Arc<Shared>) {
-    // A failure to set it costs only latency.
+    // If this fails, only latency suffers.
     drop(stream.set_nodelay(true));
     match tls {
         None => requests(stream, None, shared).await,
@@ -91,7 +91,7 @@ where
         let (shared, certificates) = (Arc::clone(&shared), certificates.clone());
         async move { Box::pin(handle(request, certificates, &shared)).await }
     });
-    // A broken connection is the client's affair.
+    // An error concerns only this connection.
     drop(builder.serve_connection_with_upgrades(TokioIo::new(stream), service).await);
 }
 

@@ -1,8 +1,9 @@
-//! Who asks (semantics.md §12.1): a front proxy's word, a client certificate, a bearer token, a WebSocket's token, or nobody; in
-//! this order, and a wrong credential is only then nobody's if another one is right.
+//! Authentication (`docs/semantics.md` §12.1): by the headers of a front proxy, by a client
+//! certificate, by a bearer token, by the token of a WebSocket, or anonymous; in this order. A
+//! wrong credential makes a request 401 only if no other credential is valid.
 //!
-//! Written apart from `auth`, which is what the tests hold against it. What the user may do is in `authorizer`, and as whom
-//! a user acts who impersonates in `identity::impersonation`.
+//! It shares no code with `auth`, because the tests compare that module with this one. `authorizer`
+//! decides about requests, and `identity::impersonation` evaluates impersonation headers.
 
 mod certificate;
 mod impersonation;
@@ -20,7 +21,7 @@ use super::websocket;
 pub(super) use self::certificate::ClientCas;
 pub(super) use self::user::{API_AUDIENCE, Identity};
 
-/// The user of a request; of an open simulator everybody is an administrator.
+/// Returns the user of a request. Every user of an open simulator is an administrator.
 pub(super) fn authenticate(request: &Request, shared: &Shared) -> Result<Identity, ApiError> {
     let own = authenticated(request, shared)?;
     impersonation::effective(own, request, shared)
@@ -56,7 +57,8 @@ fn authenticated(request: &Request, shared: &Shared) -> Result<Identity, ApiErro
     })
 }
 
-/// The user of a token that is for one of these audiences (for none: the API's own), and the audiences that it is for.
+/// Returns the user of a token that is valid for one of `audiences`, and the audiences it is valid
+/// for. An empty list means the API's own audience.
 pub(super) fn by_token(
     token: &str,
     shared: &Shared,
@@ -68,7 +70,7 @@ pub(super) fn by_token(
     let own = [API_AUDIENCE.to_owned()];
     let wanted = if audiences.is_empty() { &own } else { audiences };
     if let Some(user) = shared.options.users.iter().find(|user| user.token == token) {
-        // A static token is for whatever audience is asked for.
+        // A static token is valid for every audience.
         return Some((Identity::from_user(user), wanted.to_vec()));
     }
     let (identity, all) = shared.tokens.user(&shared.store, token)?;
@@ -77,7 +79,8 @@ pub(super) fn by_token(
     (!fitting.is_empty()).then_some((identity, fitting))
 }
 
-/// The word of an `Authorization: Bearer`; `None` for any other, and for one that says nothing.
+/// Returns the token of an `Authorization: Bearer` header; `None` for any other header, and for an
+/// empty token.
 fn bearer(headers: &HeaderMap) -> Option<String> {
     let given = headers.get(header::AUTHORIZATION)?.to_str().ok()?.trim();
     let mut words = given.splitn(3, ' ');
@@ -86,7 +89,7 @@ fn bearer(headers: &HeaderMap) -> Option<String> {
     (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then(|| token.to_owned())
 }
 
-/// What a client is told whose token is not read, since a blank too many is before it.
+/// Returns the warning for a bearer token that is ignored because it has extra space before it.
 pub(super) fn bearer_warning(headers: &HeaderMap) -> Option<&'static str> {
     const TEXT: &str = "the provided Authorization header contains extra space before the bearer token, and is ignored";
     let given = headers.get(header::AUTHORIZATION)?.to_str().ok()?.trim();

@@ -1,5 +1,5 @@
-//! The kinds that the simulator serves: a static table of built-in ones, and those that the stored
-//! CustomResourceDefinitions add. A [`Registry`] is a value; it is replaced whole when a CRD changes.
+//! The served kinds: a static table of built-in ones, and those that the stored
+//! CustomResourceDefinitions add. A [`Registry`] is immutable; a change of a CRD replaces it.
 
 mod built_in;
 mod custom;
@@ -15,7 +15,7 @@ use self::custom::custom_kinds;
 
 pub(super) use self::kind::{Kind, api_version};
 
-/// All kinds served at one time.
+/// All kinds that are served at one time.
 #[derive(Debug, Default)]
 pub(super) struct Registry {
     kinds: Vec<Arc<Kind>>,
@@ -24,7 +24,7 @@ pub(super) struct Registry {
 }
 
 impl Registry {
-    /// The built-in kinds, and those of the given CustomResourceDefinitions.
+    /// Builds the registry of the built-in kinds and those of the given CustomResourceDefinitions.
     pub(super) fn new<'a>(definitions: impl Iterator<Item = &'a Value>) -> Self {
         let mut kinds: Vec<Arc<Kind>> =
             BUILT_IN.iter().map(|row| Arc::new(row.to_kind())).collect();
@@ -36,29 +36,30 @@ impl Registry {
         Self { by_path: by_path.collect(), groups: groups(&kinds), kinds }
     }
 
-    /// All kinds, in the order of discovery.
+    /// Returns all kinds, in the order of discovery.
     pub(super) fn kinds(&self) -> &[Arc<Kind>] {
         &self.kinds
     }
 
-    /// The kind at a path.
+    /// Returns the kind at a path.
     pub(super) fn find(&self, group: &str, version: &str, resource: &str) -> Option<Arc<Kind>> {
         let path = (group.to_owned(), version.to_owned(), resource.to_owned());
         self.by_path.get(&path).cloned()
     }
 
-    /// The kind of an object by its `apiVersion` and `kind`.
+    /// Returns the kind of an object by its `apiVersion` and `kind`.
     pub(super) fn find_kind(&self, api_version: &str, kind: &str) -> Option<Arc<Kind>> {
         let mut found = self.kinds.iter();
         found.find(|known| known.kind == kind && known.api_version() == api_version).cloned()
     }
 
-    /// Whether anything is served under a group and version.
+    /// Returns whether any kind is served under a group and version.
     pub(super) fn has_version(&self, group: &str, version: &str) -> bool {
         self.kinds.iter().any(|kind| kind.group == group && kind.version == version)
     }
 
-    /// The groups with their versions, the preferred one first, in the order of the table; the core group is `""`.
+    /// Returns the groups with their versions, the preferred one first, in the order of the table.
+    /// The core group is `""`.
     pub(super) fn groups(&self) -> &[(String, Vec<String>)] {
         &self.groups
     }

@@ -1,7 +1,8 @@
-//! Lists, and reads of one object: every row of semantics.md §1.6.1 to §1.6.3, answered from one store.
+//! Lists, and reads of one object: every row of `docs/semantics.md` §1.6.1 to §1.6.3, answered from
+//! one store.
 //!
-//! Where the upstream would ask etcd, the store's latest state is etcd's; where it would ask its cache, the
-//! collection's own resourceVersion is the cache's.
+//! Where the upstream reads from etcd, this module uses the store's latest state. Where it reads
+//! from its cache, this module uses the collection's own resourceVersion.
 
 use http::Response;
 
@@ -9,7 +10,7 @@ use super::answer::Body;
 use super::kinds::Kind;
 use super::negotiate::{Shape, negotiate};
 use super::object::key;
-use super::page::{Cut, Page, Token, expired};
+use super::page::{Page, PageRange, Token, expired};
 use super::render;
 use super::request::{Options, Request, Target, parse_revision};
 use super::selector::Selector;
@@ -24,7 +25,7 @@ pub(super) async fn get(
     target: &Target,
 ) -> Result<Response<Body>, ApiError> {
     let form = negotiate(request, kind, Shape::Object)?;
-    // The path of a namespace names it twice.
+    // The path of a namespace sets both its name and its namespace.
     let namespace = if kind.namespaced { target.namespace.as_str() } else { "" };
     match request.param("resourceVersion").unwrap_or_default() {
         "" | "0" => {}
@@ -52,7 +53,7 @@ pub(super) async fn list(
     render::list(request, kind, &form, &page)
 }
 
-/// The selectors of a request with what its path requires.
+/// Returns the selectors of a request, with the requirements of its path.
 pub(super) fn selector(
     kind: &Kind,
     target: &Target,
@@ -75,8 +76,8 @@ pub(super) fn selector(
     Ok(selector)
 }
 
-/// Waits until a collection has reached a resourceVersion (semantics.md §2.1, §2.2). One without a cache is etcd's, which
-/// does not wait.
+/// Waits until a collection has reached a resourceVersion (`docs/semantics.md` §2.1, §2.2). A
+/// resource without a watch cache reads from etcd, which does not wait.
 pub(super) async fn wait_until_fresh(
     shared: &Shared,
     kind: &Kind,
@@ -98,24 +99,24 @@ pub(super) async fn wait_until_fresh(
     }
 }
 
-/// What a list is made from.
+/// The state that a list reads.
 enum Source {
-    /// The cache, as it is.
+    /// The cache in its present state.
     Cache,
     /// The cache, after it has reached a revision.
     NotOlderThan(u64),
-    /// The latest there is.
+    /// The latest state.
     Latest,
     /// The state at a revision.
     Exact(u64),
-    /// etcd's latest, not older than a revision, of which it does not wait for.
+    /// etcd's latest state; an error if it is older than the revision.
     EtcdNotOlderThan(u64),
-    /// etcd at a revision, of which it does not wait for.
+    /// etcd's state at a revision; an error if etcd has not reached it.
     EtcdExact(u64),
 }
 
 impl Source {
-    /// The decision tables.
+    /// Chooses the state by the decision tables.
     fn decide(
         kind: &Kind,
         selector: &Selector,
@@ -145,7 +146,7 @@ impl Source {
     }
 }
 
-/// One page, by the decision tables.
+/// Returns one page, by the decision tables.
 pub(super) async fn page(
     shared: &Shared,
     kind: &Kind,
@@ -188,20 +189,20 @@ pub(super) async fn page(
         Some(revision) => (collection.at(revision), revision),
         None => (Some(collection.objects.clone()), collection.current()),
     });
-    // Of a single object there is no other page (semantics.md §1.6.2).
+    // A list of a single object has no other page (`docs/semantics.md` §1.6.2).
     let single = selector.is_single(kind) && token.is_none();
     let limited =
         options.limit > 0 && !single && (options.resource_version != "0" || !kind.cached());
-    let cut = Cut {
+    let range = PageRange {
         limit: if limited { usize::try_from(options.limit).ok() } else { None },
         start: token.as_ref().map(|token| token.start.as_str()),
         from_etcd: !kind.cached() || !shared.options.lists_from_cache(),
     };
     match objects {
-        Some(objects) => Ok(Page::cut(&objects, selector, &cut, revision)),
+        Some(objects) => Ok(Page::select(&objects, selector, &range, revision)),
         None => Err(expired(token)),
     }
 }
 
-/// How often a waiting request looks again.
+/// The interval at which a waiting request checks the revision.
 const FRESHNESS_POLL: std::time::Duration = std::time::Duration::from_millis(20);

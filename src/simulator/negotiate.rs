@@ -1,13 +1,15 @@
-//! Content negotiation: the media type of an answer, and the view of its objects (semantics.md §8.1 to §8.5).
+//! Content negotiation: the media type of a response, and the view of its objects
+//! (`docs/semantics.md` §8.1 to §8.5).
 //!
-//! YAML is never chosen: a clause for it counts as not offered. So does one for protobuf where a built-in kind has no table.
+//! YAML is never chosen: a clause for it is ignored, as is one for protobuf where a built-in kind
+//! has no table.
 
 use super::kinds::Kind;
 use super::protobuf;
 use super::request::Request;
 use super::status::ApiError;
 
-/// How a body is encoded.
+/// The encoding of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Media {
     /// JSON.
@@ -17,7 +19,8 @@ pub(super) enum Media {
 }
 
 impl Media {
-    /// The `Content-Type` of a body; that of a watch has more (semantics.md §8.3).
+    /// Returns the `Content-Type` of a body. That of a watch has parameters (`docs/semantics.md`
+    /// §8.3).
     pub(super) fn content_type(self) -> &'static str {
         match self {
             Self::Json => "application/json",
@@ -26,7 +29,7 @@ impl Media {
     }
 }
 
-/// What an answer shows of its objects.
+/// The view of objects in a response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum View {
     /// The objects themselves.
@@ -37,7 +40,7 @@ pub(super) enum View {
     Partial(String),
 }
 
-/// What an answer looks like.
+/// The negotiated form of a response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Form {
     /// The encoding.
@@ -46,24 +49,24 @@ pub(super) struct Form {
     pub(super) view: View,
     /// Whether the clause asks for indented JSON.
     pub(super) pretty: bool,
-    /// The kind that the clause asks for; empty for the object's own.
+    /// The kind that the clause requests; empty for the object's own.
     to: String,
 }
 
 impl Form {
-    /// A plain one.
+    /// Returns a form with plain objects.
     pub(super) fn bare(media: Media, pretty: bool) -> Self {
         Self { media, view: View::Plain, pretty, to: String::new() }
     }
 
-    /// Refuses a list as an object, or the other way round (semantics.md §8.4, C). The upstream looks at this only when
-    /// it has what it answers with.
+    /// Rejects a list requested as an object, or the reverse (`docs/semantics.md` §8.4, C). The
+    /// upstream checks this only after it has produced the result.
     pub(super) fn check(&self, kind: &Kind, shape: Shape) -> Result<(), ApiError> {
         mismatch(kind, shape, &self.to)
     }
 }
 
-/// What a handler answers with.
+/// The shape of a handler's result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Shape {
     /// One object.
@@ -115,7 +118,8 @@ pub(super) fn negotiate(request: &Request, kind: &Kind, shape: Shape) -> Result<
     Ok(Form { media, view, pretty, to: to.to_owned() })
 }
 
-/// Chooses the form of discovery: whether it is the aggregated one, where that is offered (semantics.md §10.2).
+/// Chooses the form of discovery: returns whether it is the aggregated one, where that is offered
+/// (`docs/semantics.md` §10.2).
 pub(super) fn negotiate_discovery(request: &Request, offered: bool) -> Result<bool, ApiError> {
     let accept = accept(request);
     prefilter(accept, Shape::Object)?;
@@ -144,12 +148,12 @@ pub(super) fn negotiate_error(request: &Request) -> Option<(Media, bool)> {
     chosen.map(|(media, (), pretty)| (media, pretty))
 }
 
-/// The first header line of its name; the others go unread.
+/// Returns the first `Accept` header. The upstream ignores the others.
 fn accept(request: &Request) -> &str {
     request.header("accept")
 }
 
-/// go-restful's look at the header, before the algorithm proper (semantics.md §8.2).
+/// The check of the header by go-restful, before the negotiation proper (`docs/semantics.md` §8.2).
 fn prefilter(accept: &str, shape: Shape) -> Result<(), ApiError> {
     let bare = |clause: &str| clause.split(';').next().unwrap_or_default().trim().to_owned();
     let produced = ["application/json", "application/yaml", PROTOBUF, "*/*"];
@@ -165,7 +169,8 @@ fn prefilter(accept: &str, shape: Shape) -> Result<(), ApiError> {
     Err(error)
 }
 
-/// Goes through the clauses, best first, and through what the server has, in its order; the first that `offer` takes wins.
+/// Tries the clauses, best first, each with the server's media types in their order. Returns the
+/// first result of `offer`.
 fn choose<'a, T>(
     accept: &'a str,
     offer: impl Fn(&Clause<'a>, Media) -> Option<T>,
@@ -212,13 +217,13 @@ impl<'a> Clause<'a> {
         Some(Self { main, sub, params, quality })
     }
 
-    /// A parameter's last value.
+    /// Returns the last value of a parameter.
     fn get(&self, name: &str) -> Option<&'a str> {
         self.params.iter().rev().find(|(key, _)| *key == name).map(|(_, value)| *value)
     }
 }
 
-/// A list as an object, or the other way round (semantics.md §8.1).
+/// Rejects a list requested as an object, or the reverse (`docs/semantics.md` §8.1).
 fn mismatch(kind: &Kind, shape: Shape, to: &str) -> Result<(), ApiError> {
     let package = match kind.group.split('.').next() {
         _ if kind.custom => "unstructured",

@@ -7,7 +7,7 @@ use super::encode::sort_keys;
 use super::kinds::Kind;
 use super::protobuf;
 
-/// Puts an object into the shape in which the upstream writes it.
+/// Returns an object in the shape in which the upstream writes it.
 pub(super) fn normalize(kind: &Kind, object: Value) -> Value {
     if kind.custom {
         return sort_keys(object);
@@ -15,7 +15,8 @@ pub(super) fn normalize(kind: &Kind, object: Value) -> Value {
     if protobuf::knows(&kind.kind) {
         return protobuf::shape(&kind.kind, object).unwrap_or_default();
     }
-    // Kinds without a table have their metadata in order, and the rest as it was written.
+    // A kind without a table gets only its metadata in order. Other fields keep the order in which
+    // they were written.
     let Value::Object(mut map) = object else { return object };
     let mut shaped = Map::new();
     for own in ["kind", "apiVersion", "metadata"] {
@@ -30,7 +31,8 @@ pub(super) fn normalize(kind: &Kind, object: Value) -> Value {
     Value::Object(shaped)
 }
 
-/// A metadata-only view of an object, with metadata in typed order (semantics.md §9.2).
+/// Returns a metadata-only view of an object, with metadata in typed order (`docs/semantics.md`
+/// §9.2).
 pub(super) fn partial_metadata(object: &Value, group_version: &str) -> Value {
     let mut view = Map::new();
     view.insert("kind".to_owned(), "PartialObjectMetadata".into());
@@ -42,7 +44,7 @@ pub(super) fn partial_metadata(object: &Value, group_version: &str) -> Value {
     Value::Object(view)
 }
 
-/// Metadata in its typed shape.
+/// Returns metadata in its typed shape.
 fn metadata(value: Value) -> Value {
     protobuf::shape("ObjectMeta", value).unwrap_or_default()
 }

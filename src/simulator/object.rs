@@ -1,6 +1,8 @@
-//! A stored object: its encoded form and what lists and watches select by, extracted once when it is written.
+//! A stored object: its encoded form, and the values that lists and watches select by, which are
+//! extracted once at the write.
 //!
-//! Only the bytes are kept, not the decoded tree, which would be several times larger; a demo holds many pods.
+//! It holds only the bytes and not the decoded tree, which would be several times larger: a demo
+//! has many pods.
 
 use std::sync::{Arc, OnceLock};
 
@@ -12,12 +14,12 @@ use super::encode;
 use super::json::{array, text};
 use super::kinds::Kind;
 use super::normalize::normalize;
-use super::protobuf::{self, Lacking};
+use super::protobuf::{self, UnknownField};
 
 /// One state of one object.
 #[derive(Debug)]
 pub(super) struct Object {
-    /// `namespace/name`, or `name`: the sort order.
+    /// `namespace/name`, or `name`: the sort key.
     pub(super) key: Arc<str>,
     /// Empty for none.
     pub(super) namespace: Box<str>,
@@ -31,13 +33,13 @@ pub(super) struct Object {
     pub(super) fields: Vec<(Box<str>, Box<str>)>,
     /// The uids of its owners.
     pub(super) owners: Vec<Box<str>>,
-    /// As the version in which it was written encodes it, without a newline.
+    /// The JSON in the version in which it was written, without a newline.
     pub(super) json: Bytes,
     /// The `apiVersion` within `json`.
     pub(super) api_version: Box<str>,
-    /// Its protobuf message, made when it is first asked for.
+    /// Its protobuf message, encoded at the first use.
     protobuf: OnceLock<Bytes>,
-    /// The decoded state, where it is asked for again and again.
+    /// The decoded state, for objects that are read often.
     decoded: OnceLock<Arc<Value>>,
 }
 
@@ -63,8 +65,9 @@ impl Object {
         }
     }
 
-    /// Its protobuf message, without an envelope; all versions of a built-in kind have the same.
-    pub(super) fn protobuf(&self, kind: &Kind) -> Result<Bytes, Lacking> {
+    /// Returns its protobuf message, without an envelope. All versions of a built-in kind have the
+    /// same message.
+    pub(super) fn protobuf(&self, kind: &Kind) -> Result<Bytes, UnknownField> {
         if let Some(bytes) = self.protobuf.get() {
             return Ok(bytes.clone());
         }
@@ -72,17 +75,19 @@ impl Object {
         Ok(self.protobuf.get_or_init(|| bytes).clone())
     }
 
-    /// The decoded state.
+    /// Decodes the state.
     pub(super) fn value(&self) -> Value {
         serde_json::from_slice(&self.json).unwrap_or_default()
     }
 
-    /// The decoded state, kept: only of what is few and always in use, such as roles.
+    /// Returns the decoded state and caches it. Only for objects that are few and read often, such
+    /// as roles.
     pub(super) fn decoded(&self) -> Arc<Value> {
         Arc::clone(self.decoded.get_or_init(|| Arc::new(self.value())))
     }
 
-    /// The bytes that `kind`'s version serves: the stored ones, or with another `apiVersion` and its defaults within.
+    /// Returns the bytes in the version of `kind`: the stored ones, or re-encoded with another
+    /// `apiVersion` and its defaults.
     pub(super) fn render(&self, kind: &Kind) -> Bytes {
         if *self.api_version == *kind.api_version() && !kind.has_defaults() {
             return self.json.clone();
@@ -90,7 +95,7 @@ impl Object {
         encode::encode(&normalize(kind, self.served(kind)))
     }
 
-    /// The decoded state as `kind`'s version serves it.
+    /// Returns the decoded state in the version of `kind`.
     pub(super) fn served(&self, kind: &Kind) -> Value {
         let mut value = self.value();
         if let Some(map) = value.as_object_mut() {
@@ -102,7 +107,8 @@ impl Object {
         value
     }
 
-    /// The same state with another resourceVersion: the object of a DELETED event (semantics.md §5.5).
+    /// Returns the same state with another resourceVersion: the object of a DELETED event
+    /// (`docs/semantics.md` §5.5).
     pub(super) fn at(&self, kind: &Kind, revision: u64) -> Self {
         let mut value = self.value();
         set_revision(&mut value, revision);
@@ -110,26 +116,26 @@ impl Object {
     }
 }
 
-/// Writes `metadata.resourceVersion`.
+/// Sets `metadata.resourceVersion`.
 pub(super) fn set_revision(value: &mut Value, revision: u64) {
     if let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.insert("resourceVersion".to_owned(), revision.to_string().into());
     }
 }
 
-/// The storage key of an object.
+/// Returns the storage key of an object.
 pub(super) fn key(namespace: &str, name: &str) -> String {
     if namespace.is_empty() { name.to_owned() } else { format!("{namespace}/{name}") }
 }
 
-/// The labels of an object.
+/// Returns the labels of an object.
 fn labels(value: &Value) -> Vec<(Box<str>, Box<str>)> {
     let map = value.pointer("/metadata/labels").and_then(Value::as_object);
     let pairs = map.into_iter().flatten();
     pairs.filter_map(|(key, value)| Some((key.as_str().into(), value.as_str()?.into()))).collect()
 }
 
-/// The values that selectors see: those of the object as it is served.
+/// Returns the values that selectors match: those of the object as it is served.
 fn indexed(kind: &Kind, value: &Value) -> Vec<(Box<str>, Box<str>)> {
     if !kind.has_defaults() {
         return fields(kind, value);
@@ -139,7 +145,8 @@ fn indexed(kind: &Kind, value: &Value) -> Vec<(Box<str>, Box<str>)> {
     fields(kind, &served)
 }
 
-/// The values of the fields that a kind's selectors may name besides name and namespace (semantics.md §7.2).
+/// Returns the values of the fields that a kind's selectors may name besides name and namespace
+/// (`docs/semantics.md` §7.2).
 fn fields(kind: &Kind, value: &Value) -> Vec<(Box<str>, Box<str>)> {
     let flag = |pointer: &str| match value.pointer(pointer) {
         Some(Value::Bool(true)) => "true",
@@ -163,7 +170,7 @@ fn fields(kind: &Kind, value: &Value) -> Vec<(Box<str>, Box<str>)> {
     named.chain(custom).collect()
 }
 
-/// The field labels of a built-in kind besides `metadata.name` and `metadata.namespace`.
+/// Returns the field labels of a built-in kind besides `metadata.name` and `metadata.namespace`.
 pub(super) fn labels_of(kind: &Kind) -> &'static [&'static str] {
     match (kind.group.as_str(), kind.resource.as_str()) {
         ("", "pods") => &[
@@ -200,12 +207,12 @@ pub(super) fn labels_of(kind: &Kind) -> &'static [&'static str] {
     }
 }
 
-/// `a.b` as `/a/b`.
+/// Returns `a.b` as `/a/b`.
 fn pointer(label: &str) -> String {
     format!("/{}", label.replace('.', "/"))
 }
 
-/// A JSON value as a field selector sees it.
+/// Returns a JSON value as field selectors compare it.
 fn printed(value: Option<&Value>) -> String {
     match value {
         None | Some(Value::Null) => String::new(),

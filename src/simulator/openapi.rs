@@ -1,5 +1,5 @@
-//! OpenAPI, as much of it as kubectl needs to validate, explain and apply: a schema for each kind that allows everything
-//! (semantics.md §10.3). Version 2 has no schemas at all.
+//! OpenAPI, to the extent that kubectl needs to validate, explain and apply: a schema for each kind
+//! that allows everything (`docs/semantics.md` §10.3). Version 2 has no schemas.
 
 use http::{Response, header};
 use serde_json::{Map, Value, json};
@@ -12,7 +12,7 @@ use super::request::Request;
 use super::shared::Shared;
 use super::status::ApiError;
 
-/// Answers `/openapi/v2`; protobuf, which kubectl prefers, gets 406.
+/// Answers `/openapi/v2`. Protobuf, which kubectl prefers, gets 406.
 pub(super) fn v2(shared: &Shared, request: &Request) -> Result<Response<Body>, ApiError> {
     if !accepts_json(request) {
         return Ok(vary(answer::full(406, Vec::new()), &["Accept-Encoding", "Accept"]));
@@ -80,7 +80,8 @@ pub(super) fn v3(
     }
 }
 
-/// A document as Go's file server sends it: never indented, and 304 to whoever has it.
+/// Returns a document as Go's file server sends it: never indented, and 304 to a client that has
+/// it.
 fn cached(request: &Request, document: bytes::Bytes, tag: &str) -> Response<Body> {
     let mut response = if request.header("if-none-match") == tag {
         answer::full(304, Vec::new())
@@ -148,7 +149,7 @@ fn document(registry: &Registry, group: &str, version: &str) -> bytes::Bytes {
     encode::encode(&document)
 }
 
-/// A schema that names the kind and allows everything; a custom resource has its own.
+/// Returns a schema that names the kind and allows everything; a custom resource has its own.
 fn schema(kind: &Kind) -> Value {
     let mut schema = if kind.schema.is_object() { kind.schema.clone() } else { json!({}) };
     let Some(map) = schema.as_object_mut() else { return schema };
@@ -187,5 +188,5 @@ fn accepts_json(request: &Request) -> bool {
     accept.is_empty() || accept.contains("application/json") || accept.contains("*/*")
 }
 
-/// The upstream says when it made a document; here it is always the same.
+/// The upstream sends the time at which it built a document; the simulator sends a constant.
 const LAST_MODIFIED: &str = "Thu, 01 Jan 2026 00:00:00 GMT";

@@ -1,4 +1,4 @@
-//! Pages of lists and their continue tokens (semantics.md §3.2 to §3.5).
+//! Pages of lists and their continue tokens (`docs/semantics.md` §3.2 to §3.5).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,53 +15,54 @@ use super::status::ApiError;
 
 /// A page of a list.
 pub(super) struct Page {
-    /// Its objects, in key order.
+    /// The objects, in key order.
     pub(super) objects: Vec<Arc<Object>>,
     /// The resourceVersion of the list.
     pub(super) revision: u64,
     /// The token of the next page.
     pub(super) continue_token: Option<String>,
-    /// How many objects follow.
+    /// The number of objects that follow.
     pub(super) remaining: Option<usize>,
 }
 
-/// Where a page begins and ends.
-pub(super) struct Cut<'a> {
-    /// The most objects it has.
+/// The range of a page.
+pub(super) struct PageRange<'a> {
+    /// The limit on its objects.
     pub(super) limit: Option<usize>,
-    /// The key at which it begins, relative to the list's root.
+    /// The key of its start, relative to the list's root.
     pub(super) start: Option<&'a str>,
-    /// Whether etcd serves it, whose tokens have no leading slash.
+    /// Whether etcd serves it: the keys in etcd's tokens have no leading slash.
     pub(super) from_etcd: bool,
 }
 
 impl Page {
-    /// Selects, from the start key on, up to the limit (semantics.md §3.3).
-    pub(super) fn cut(
+    /// Selects the objects of a page, from the start key up to the limit (`docs/semantics.md`
+    /// §3.3).
+    pub(super) fn select(
         objects: &BTreeMap<Arc<str>, Arc<Object>>,
         selector: &Selector,
-        cut: &Cut<'_>,
+        range: &PageRange<'_>,
         revision: u64,
     ) -> Self {
         let prefix = selector.namespace.as_ref().map(|name| format!("{name}/")).unwrap_or_default();
-        let from = format!("{prefix}{}", cut.start.unwrap_or_default());
-        let range = (std::ops::Bound::Included(from.as_str()), std::ops::Bound::Unbounded);
-        let range = objects.range::<str, _>(range).map(|(_, object)| object);
-        let mut raw = range.take_while(|object| object.key.starts_with(&prefix));
+        let from = format!("{prefix}{}", range.start.unwrap_or_default());
+        let bounds = (std::ops::Bound::Included(from.as_str()), std::ops::Bound::Unbounded);
+        let objects = objects.range::<str, _>(bounds).map(|(_, object)| object);
+        let mut raw = objects.take_while(|object| object.key.starts_with(&prefix));
         let mut page =
             Self { objects: Vec::new(), revision, continue_token: None, remaining: None };
         for object in raw.by_ref() {
             if selector.matches(object) {
                 page.objects.push(Arc::clone(object));
             }
-            if Some(page.objects.len()) == cut.limit {
+            if Some(page.objects.len()) == range.limit {
                 break;
             }
         }
         let left = raw.count();
         if let (true, Some(last)) = (left > 0, page.objects.last()) {
             let relative = last.key.strip_prefix(&prefix).unwrap_or(&last.key);
-            let slash = if cut.from_etcd { "" } else { "/" };
+            let slash = if range.from_etcd { "" } else { "/" };
             let revision = i64::try_from(revision).unwrap_or(-1);
             page.continue_token = Some(Token::encode(revision, &format!("{slash}{relative}\0")));
             page.remaining = selector.is_empty().then_some(left);
@@ -69,7 +70,7 @@ impl Page {
         page
     }
 
-    /// The metadata of a list as the types have it.
+    /// Returns the metadata of a list in the order of its type.
     pub(super) fn metadata(&self) -> Value {
         let mut metadata = json!({"resourceVersion": self.revision.to_string()});
         let Some(map) = metadata.as_object_mut() else { return metadata };
@@ -82,7 +83,8 @@ impl Page {
         metadata
     }
 
-    /// The metadata of a list of custom resources: sorted, and `continue` always there.
+    /// Returns the metadata of a list of custom resources, which is sorted and always has
+    /// `continue`.
     pub(super) fn custom_metadata(&self) -> Value {
         let mut metadata = json!({"continue": self.continue_token.as_deref().unwrap_or_default()});
         let Some(map) = metadata.as_object_mut() else { return metadata };
@@ -94,11 +96,11 @@ impl Page {
     }
 }
 
-/// A decoded continue token (semantics.md §3.4).
+/// A decoded continue token (`docs/semantics.md` §3.4).
 pub(super) struct Token {
-    /// Below 0 for the latest.
+    /// The revision; negative for the latest.
     pub(super) revision: i64,
-    /// Relative to the list's root, without a leading slash.
+    /// The start key, relative to the list's root and without a leading slash.
     pub(super) start: String,
 }
 
@@ -108,7 +110,7 @@ impl Token {
         URL_SAFE_NO_PAD.encode(encode::encode(&value))
     }
 
-    /// Reads a token; both forms of the start key are good.
+    /// Decodes a token. Both forms of the start key are valid.
     pub(super) fn decode(text_of: &str) -> Result<Self, ApiError> {
         let bad = |why: &str| {
             let message = format!("invalid continue token: continue key is not valid: {why}");
@@ -143,7 +145,7 @@ impl Token {
     }
 }
 
-/// 410 of an exact list or of a page (semantics.md §3.5).
+/// Returns the 410 of an exact list or of a page (`docs/semantics.md` §3.5).
 pub(super) fn expired(token: Option<Token>) -> ApiError {
     let Some(token) = token else {
         let message = "The resourceVersion for the provided list is too old.";

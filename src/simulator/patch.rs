@@ -1,4 +1,5 @@
-//! PATCH: merge patches, JSON patches, and strategic merge patches as plain `kubectl apply` sends them.
+//! PATCH: merge patches, JSON patches, and strategic merge patches as plain `kubectl apply` sends
+//! them.
 
 use http::Response;
 use serde_json::Value;
@@ -10,7 +11,7 @@ use super::shared::Shared;
 use super::status::ApiError;
 use super::strategic_merge;
 use super::write;
-use super::writes::{dry_run, place, respond};
+use super::writes::{dry_run, respond, write_target};
 
 /// Answers a PATCH of an object or of its status.
 pub(super) fn patch(
@@ -20,10 +21,13 @@ pub(super) fn patch(
     target: &Target,
 ) -> Result<Response<Body>, ApiError> {
     let change = parse(request, kind)?;
-    let changed =
-        write::modify(&shared.store, kind, place(kind, target), dry_run(request), |object| {
-            apply(&change, object)
-        })?;
+    let changed = write::modify(
+        &shared.store,
+        kind,
+        write_target(kind, target),
+        dry_run(request),
+        |object| apply(&change, object),
+    )?;
     respond(request, kind, 200, changed)
 }
 

@@ -1,4 +1,5 @@
-//! Subresources of pods that are streams: logs, and upgrades that echo, so that splicing can be tested.
+//! The streaming subresources of pods: logs, and upgrades that echo all bytes, so that tests can
+//! check spliced streams.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -20,13 +21,13 @@ use super::shared::Shared;
 use super::status::ApiError;
 use super::websocket;
 
-/// Lines that a pod has logged when one looks.
+/// The number of lines that a pod has logged at the time of a request.
 const LINES: usize = 10;
 
-/// Bytes that an echoing upgrade reads at once.
+/// The size of the read buffer of an echoing upgrade, in bytes.
 const ECHO_BYTES: usize = 16 << 10;
 
-/// Answers a GET of a pod's log; with `follow`, a line more each second.
+/// Answers a GET of a pod's log, to which `follow` adds a line every second.
 pub(super) fn log(
     shared: &Shared,
     request: &Request,
@@ -63,8 +64,8 @@ pub(super) fn log(
     Ok(response)
 }
 
-/// Answers exec, attach and port-forward: an upgrade that sends back all bytes as they are, or what the upstream says
-/// to a request without one (semantics.md §11).
+/// Answers exec, attach and port-forward: an upgrade whose stream echoes all bytes, or the
+/// upstream's error for a request without one (`docs/semantics.md` §11).
 pub(super) fn upgrade(
     shared: &Shared,
     request: &Request,
@@ -82,7 +83,7 @@ pub(super) fn upgrade(
         let Ok(upgraded) = upgrade.await else { return };
         let (read, mut write) = tokio::io::split(TokioIo::new(upgraded));
         let mut read = tokio::io::BufReader::with_capacity(ECHO_BYTES, read);
-        // Either side may go at any time.
+        // Either side may close at any time.
         drop(tokio::io::copy_buf(&mut read, &mut write).await);
         drop(write.shutdown().await);
     });
@@ -95,7 +96,7 @@ pub(super) fn upgrade(
     if wanted.eq_ignore_ascii_case("websocket") {
         let accept = websocket::accept(request.header("sec-websocket-key"));
         answer::set(headers, header::SEC_WEBSOCKET_ACCEPT, &accept);
-        if let Some(protocol) = websocket::left(&request.headers).first() {
+        if let Some(protocol) = websocket::remaining_protocols(&request.headers).first() {
             answer::set(headers, header::SEC_WEBSOCKET_PROTOCOL, protocol);
         }
     } else if let Some(protocol) = request.headers.get("x-stream-protocol-version") {

@@ -1,5 +1,6 @@
-//! Protobuf as Kubernetes speaks it, by one table of fields in both directions (semantics.md §5.3); the same table shapes the
-//! JSON of built-in kinds. A kind without a table is not offered in protobuf.
+//! Kubernetes' protobuf, by one table of fields for both directions (`docs/semantics.md` §5.3). The
+//! same table gives the JSON of built-in kinds its shape. A kind without a table is not offered in
+//! protobuf.
 
 mod core;
 mod decode;
@@ -12,48 +13,50 @@ mod wire;
 
 use serde_json::{Map, Value};
 
-pub(super) use self::encode::Lacking;
+pub(super) use self::encode::UnknownField;
 pub(super) use self::typed::shape;
 use self::wire::{fields, put_bytes};
 
 /// The four bytes before every envelope.
 const MAGIC: &[u8] = b"k8s\0";
 
-/// Whether a kind of this name has a table.
+/// Returns whether a kind of this name has a table.
 pub(super) fn knows(kind: &str) -> bool {
     schema::message(kind).is_some()
 }
 
-/// The message of an object, without its envelope. `kind` and `apiVersion` of its JSON go unread.
-pub(super) fn message(kind: &str, object: &Value) -> Result<Vec<u8>, Lacking> {
+/// Encodes the message of an object, without its envelope. It ignores `kind` and `apiVersion` of
+/// the JSON.
+pub(super) fn message(kind: &str, object: &Value) -> Result<Vec<u8>, UnknownField> {
     let mut out = Vec::new();
     encode::encode_message(&mut out, kind, object)?;
     Ok(out)
 }
 
-/// The message of a list: its metadata, and the messages of its items.
+/// Encodes the message of a list from its metadata and the messages of its items.
 pub(super) fn list<'a>(
     metadata: &Value,
     items: impl Iterator<Item = &'a [u8]>,
-) -> Result<Vec<u8>, Lacking> {
+) -> Result<Vec<u8>, UnknownField> {
     let mut out = Vec::new();
     put_bytes(&mut out, 1, &message("ListMeta", metadata)?);
     items.for_each(|item| put_bytes(&mut out, 2, item));
     Ok(out)
 }
 
-/// The message of a `PartialObjectMetadataList` of `meta.k8s.io/v1beta1`, the one list whose items come first.
+/// Encodes the message of a `PartialObjectMetadataList` of `meta.k8s.io/v1beta1`, the only list
+/// whose items come first.
 pub(super) fn partial_list_beta<'a>(
     metadata: &Value,
     items: impl Iterator<Item = &'a [u8]>,
-) -> Result<Vec<u8>, Lacking> {
+) -> Result<Vec<u8>, UnknownField> {
     let mut out = Vec::new();
     items.for_each(|item| put_bytes(&mut out, 1, item));
     put_bytes(&mut out, 2, &message("ListMeta", metadata)?);
     Ok(out)
 }
 
-/// An envelope: what a body is, or the object of a watch event.
+/// Encodes an envelope: a body, or the object of a watch event.
 pub(super) fn envelope(api_version: &str, kind: &str, message: &[u8]) -> Vec<u8> {
     let mut type_meta = Vec::new();
     put_bytes(&mut type_meta, 1, api_version.as_bytes());
@@ -62,13 +65,13 @@ pub(super) fn envelope(api_version: &str, kind: &str, message: &[u8]) -> Vec<u8>
     out.extend_from_slice(MAGIC);
     put_bytes(&mut out, 1, &type_meta);
     put_bytes(&mut out, 2, message);
-    // contentEncoding and contentType, always empty, always there.
+    // contentEncoding and contentType: always empty, always present.
     put_bytes(&mut out, 3, &[]);
     put_bytes(&mut out, 4, &[]);
     out
 }
 
-/// A watch event around an envelope, without the length that precedes it in a stream.
+/// Encodes a watch event around an envelope, without the length that precedes it in a stream.
 pub(super) fn watch_event(event: &str, envelope: &[u8]) -> Vec<u8> {
     let mut raw = Vec::with_capacity(envelope.len() + 8);
     put_bytes(&mut raw, 1, envelope);
@@ -78,7 +81,7 @@ pub(super) fn watch_event(event: &str, envelope: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Decodes a body in Kubernetes' envelope; `None` if it is not one, or of a kind that has no table.
+/// Decodes a body in Kubernetes' envelope; `None` if it has none, or if its kind has no table.
 pub(super) fn decode(body: &[u8]) -> Option<Value> {
     let (api_version, kind, message) = open(body)?;
     let mut object = decode::decode_message(&kind, message)?;
@@ -89,7 +92,7 @@ pub(super) fn decode(body: &[u8]) -> Option<Value> {
     Some(Value::Object(whole))
 }
 
-/// The apiVersion, the kind and the message of an envelope.
+/// Returns the apiVersion, the kind and the message of an envelope.
 fn open(body: &[u8]) -> Option<(String, String, &[u8])> {
     let found = fields(body.strip_prefix(MAGIC)?)?;
     let get = |number| found.iter().find(|field| field.number == number).map(|field| field.bytes);

@@ -1,4 +1,5 @@
-//! Objects and pages as the body of an answer, in the form that was negotiated (semantics.md §3.6, §5.3, §9).
+//! Objects and pages as the body of a response, in the negotiated form (`docs/semantics.md` §3.6,
+//! §5.3, §9).
 
 use bytes::Bytes;
 use http::Response;
@@ -16,7 +17,7 @@ use super::request::Request;
 use super::status::ApiError;
 use super::table;
 
-/// An answer with one object.
+/// Returns a response with one object.
 pub(super) fn object(
     request: &Request,
     kind: &Kind,
@@ -36,7 +37,7 @@ pub(super) fn object(
     Ok(answer::encoded(request, code, form, body))
 }
 
-/// One object on its own, plain or with its metadata only; not as a table.
+/// Encodes one object, complete or with its metadata only; not as a table.
 pub(super) fn body(kind: &Kind, form: &Form, object: &Object) -> Result<Bytes, ApiError> {
     Ok(match (&form.view, form.media) {
         (View::Partial(version), media) => partial(version, media, &object.value())?,
@@ -47,7 +48,7 @@ pub(super) fn body(kind: &Kind, form: &Form, object: &Object) -> Result<Bytes, A
     })
 }
 
-/// A metadata-only view of an object.
+/// Encodes a metadata-only view of an object.
 pub(super) fn partial(version: &str, media: Media, object: &Value) -> Result<Bytes, ApiError> {
     const KIND: &str = "PartialObjectMetadata";
     let group_version = format!("meta.k8s.io/{version}");
@@ -60,7 +61,7 @@ pub(super) fn partial(version: &str, media: Media, object: &Value) -> Result<Byt
     })
 }
 
-/// An answer with a list.
+/// Returns a response with a list.
 pub(super) fn list(
     request: &Request,
     kind: &Kind,
@@ -103,13 +104,13 @@ fn partial_list(version: &str, media: Media, page: &Page) -> Result<Bytes, ApiEr
         };
         return Ok(protobuf::envelope(&group_version, &list_kind, &list).into());
     }
-    // Go's nil slice: this list alone is null when it is empty.
+    // Go's nil slice: only this kind of list is null when it is empty.
     let items = if views.is_empty() { Value::Null } else { Value::Array(views) };
     Ok(encode::encode(&json!({"kind": list_kind, "apiVersion": group_version,
         "metadata": page.metadata(), "items": items})))
 }
 
-/// A list in JSON (semantics.md §3.6).
+/// Encodes a list in JSON (`docs/semantics.md` §3.6).
 fn plain_list(kind: &Kind, page: &Page) -> Bytes {
     let api_version = kind.api_version();
     let lead = format!("{{\"kind\":\"{}\",\"apiVersion\":\"{api_version}\",", kind.kind);

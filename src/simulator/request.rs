@@ -1,6 +1,6 @@
-//! A request as the simulator reads it: verb, resource and options (semantics.md §1.1, §1.2).
+//! A parsed request: verb, resource and options (`docs/semantics.md` §1.1, §1.2).
 //!
-//! Written apart from `api::request_info` on purpose: Weir's parser is what the whole-proxy tests test, and a
+//! It shares no code with `api::request_info`: the whole-proxy tests test Weir's parser, and a
 //! shared one would share its mistakes.
 
 use std::num::IntErrorKind;
@@ -13,7 +13,7 @@ use rustls::pki_types::CertificateDer;
 use super::selector;
 use super::status::ApiError;
 
-/// The certificates that a client showed, its own first.
+/// The certificate chain of a client, its own certificate first.
 pub(super) type Certificates = Arc<[CertificateDer<'static>]>;
 
 /// One request with its body.
@@ -27,15 +27,15 @@ pub(super) struct Request {
     pub(super) path: String,
     /// The raw query.
     pub(super) raw_query: String,
-    /// Its pairs, decoded.
+    /// The decoded pairs of the query.
     pub(super) query: Vec<(String, String)>,
     /// The headers.
     pub(super) headers: HeaderMap,
     /// The body.
     pub(super) body: Bytes,
-    /// The certificates of its connection; `None` for none.
+    /// The certificates of its connection, if the client sent any.
     pub(super) certificates: Option<Certificates>,
-    /// What it asks for; `None` for a non-resource path.
+    /// The resource that it addresses; `None` for a non-resource path.
     pub(super) target: Option<Target>,
 }
 
@@ -52,11 +52,11 @@ pub(super) struct Target {
     pub(super) resource: String,
     /// Empty for none.
     pub(super) namespace: String,
-    /// Empty for none. May come from a field selector.
+    /// Empty for none. A field selector can set it.
     pub(super) name: String,
     /// Empty for none.
     pub(super) subresource: String,
-    /// Whether the path itself names an object.
+    /// Whether the path names an object.
     pub(super) named_by_path: bool,
     /// Whether the path has the deprecated `watch` prefix.
     pub(super) watch_prefix: bool,
@@ -86,17 +86,17 @@ impl Request {
         }
     }
 
-    /// The first value of a query parameter.
+    /// Returns the first value of a query parameter.
     pub(super) fn param(&self, name: &str) -> Option<&str> {
         first(&self.query, name)
     }
 
-    /// A header's first value.
+    /// Returns the first value of a header; empty if there is none.
     pub(super) fn header(&self, name: &str) -> &str {
         self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
     }
 
-    /// The verb that logs and faults see: of the resource, or the method.
+    /// Returns the verb for logs and faults: that of the resource, or the method.
     pub(super) fn verb(&self) -> String {
         match &self.target {
             Some(target) => target.verb.to_owned(),
@@ -106,7 +106,7 @@ impl Request {
 }
 
 impl Target {
-    /// The resource request of a path, if it is one.
+    /// Parses the resource of a path; `None` for a non-resource path.
     fn parse(method: &Method, path: &str, query: &[(String, String)]) -> Option<Self> {
         let mut words = path.trim_matches('/').split('/').map(str::to_owned);
         let mut target = Self::default();
@@ -142,7 +142,8 @@ impl Target {
         }
         target.named_by_path = !target.name.is_empty();
         target.verb = target.verb_of(method, query);
-        // Of a watch by the path's prefix nothing is lifted, nor from options that cannot be read.
+        // A watch by the path's prefix does not take its name from the field selector, nor does a
+        // request whose options are malformed.
         let lifts = matches!(target.verb, "list" | "watch") && !target.watch_prefix;
         if lifts && !target.named_by_path {
             target.name = lifted(query).unwrap_or_default();
@@ -170,21 +171,21 @@ impl Target {
 /// The options of a list or a watch, decoded and with defaults applied.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Options {
-    /// The text of the label selector.
+    /// The label selector, not parsed.
     pub(super) label_selector: String,
-    /// The text of the field selector.
+    /// The field selector, not parsed.
     pub(super) field_selector: String,
-    /// Whether the query, not the path, asks for a watch.
+    /// Whether the query, and not the path, requests a watch.
     pub(super) watch: bool,
-    /// Whether bookmarks are wanted.
+    /// Whether it requests bookmarks.
     pub(super) bookmarks: bool,
-    /// The resourceVersion's text; empty for unset.
+    /// The resourceVersion, not parsed; empty for unset.
     pub(super) resource_version: String,
     /// `Exact`, `NotOlderThan`, other, or empty.
     pub(super) version_match: String,
     /// Seconds.
     pub(super) timeout_seconds: Option<i64>,
-    /// Page size; 0 and less for none.
+    /// The page size; no limit if it is 0 or negative.
     pub(super) limit: i64,
     /// The continue token.
     pub(super) continue_token: String,
@@ -193,7 +194,8 @@ pub(super) struct Options {
 }
 
 impl Options {
-    /// Decodes, defaults and validates (semantics.md §1.2, §1.4, §1.5).
+    /// Decodes the options, applies defaults and validates them (`docs/semantics.md` §1.2, §1.4,
+    /// §1.5).
     pub(super) fn decode(request: &Request, watch_list: bool) -> Result<Self, ApiError> {
         let string = |name: &str| request.param(name).unwrap_or_default().to_owned();
         let integer = |name: &str| -> Result<Option<i64>, ApiError> {
@@ -262,7 +264,7 @@ impl Options {
             let continued = !self.continue_token.is_empty();
             let supported: &[&str] =
                 if self.watch { &["NotOlderThan"] } else { &["Exact", "NotOlderThan", ""] };
-            // A watch is told of the value first, a list of the token.
+            // The upstream reports the value first for a watch, and the token first for a list.
             if continued && !self.watch {
                 forbid(MATCH, text);
             }
@@ -292,7 +294,8 @@ impl Options {
     }
 }
 
-/// The text of the failure of a resourceVersion that is no number (semantics.md §1.6.1, L13).
+/// Parses a resourceVersion. The error is the upstream's message for one that is not a number
+/// (`docs/semantics.md` §1.6.1, row L13).
 pub(super) fn parse_revision(text: &str) -> Result<u64, String> {
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let fault = if digits { "value out of range" } else { "invalid syntax" };
@@ -302,12 +305,13 @@ pub(super) fn parse_revision(text: &str) -> Result<u64, String> {
     if digits { text.parse().map_err(|_| message) } else { Err(message) }
 }
 
-/// A boolean parameter: absent, `0` and `false` are false, all else is true.
+/// Parses a boolean parameter: absent, `0` and `false` are false, any other value is true.
 pub(super) fn truthy(value: Option<&str>) -> bool {
     value.is_some_and(|value| value != "0" && !value.eq_ignore_ascii_case("false"))
 }
 
-/// The name that a collection's options require, if they can be read (semantics.md §1.1).
+/// Returns the name that a collection's options require, if they can be parsed (`docs/semantics.md`
+/// §1.1).
 fn lifted(query: &[(String, String)]) -> Option<String> {
     let number = |name| first(query, name).is_none_or(|text| text.parse::<i64>().is_ok());
     if !number("limit") || !number("timeoutSeconds") {
@@ -317,12 +321,12 @@ fn lifted(query: &[(String, String)]) -> Option<String> {
     selector::required_name(text("labelSelector"), text("fieldSelector"))
 }
 
-/// The first value of a name.
+/// Returns the first value of a name.
 fn first<'a>(query: &'a [(String, String)], name: &str) -> Option<&'a str> {
     query.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
 }
 
-/// Pairs with a bad escape or a `;` are dropped, as Go drops them.
+/// Parses a query. It drops pairs with a malformed escape or a `;`, as Go does.
 fn parse_query(raw: &str) -> Vec<(String, String)> {
     let pairs = raw.split('&').filter(|pair| !pair.is_empty() && !pair.contains(';'));
     let pairs = pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")));
@@ -331,7 +335,7 @@ fn parse_query(raw: &str) -> Vec<(String, String)> {
         .collect()
 }
 
-/// Decodes percent-escapes, and `+` as a blank in queries.
+/// Decodes percent-escapes, and `+` as a space in queries.
 fn percent_decode(text: &str, plus: bool) -> Option<String> {
     let mut bytes = text.bytes();
     let mut out = Vec::with_capacity(text.len());

@@ -1,4 +1,4 @@
-//! What reached the simulator: counts for the demo's screen, and the last requests for tests.
+//! The log of received requests: counts for the demo's screen, and the last requests for tests.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use http::HeaderMap;
 use parking_lot::Mutex;
 
-/// Requests kept one by one; more than any test looks back.
+/// The number of requests in the log; more than any test looks back.
 const RECENT_MAX: usize = 2048;
 
-/// One request as it arrived.
+/// A received request.
 #[derive(Clone, Debug)]
 pub struct LoggedRequest {
     /// The HTTP method.
@@ -20,11 +20,11 @@ pub struct LoggedRequest {
     pub query: String,
     /// The verb, such as `list`; the lower-case method for non-resource paths.
     pub verb: String,
-    /// The resource with its subresource, as `pods/log`; empty for non-resource paths.
+    /// The resource with its subresource, such as `pods/log`; empty for non-resource paths.
     pub resource: String,
-    /// The user whom the credential names; empty if it names nobody.
+    /// The authenticated user; empty if there is none.
     pub user: String,
-    /// The headers but `Authorization`.
+    /// The headers without `Authorization`.
     pub headers: HeaderMap,
 }
 
@@ -38,38 +38,38 @@ pub struct RequestLog {
 }
 
 impl RequestLog {
-    /// How many requests came, by verb and resource.
+    /// Returns the number of requests by verb and resource.
     pub fn counts(&self) -> BTreeMap<(String, String), u64> {
         self.counts.lock().clone()
     }
 
-    /// How many requests of a verb and resource came.
+    /// Returns the number of requests of a verb and a resource.
     pub fn count(&self, verb: &str, resource: &str) -> u64 {
         let key = (verb.to_owned(), resource.to_owned());
         self.counts.lock().get(&key).copied().unwrap_or(0)
     }
 
-    /// How many requests came.
+    /// Returns the number of requests.
     pub fn total(&self) -> u64 {
         self.counts.lock().values().sum()
     }
 
-    /// The last requests, the newest last.
+    /// Returns the last requests, the newest last.
     pub fn recent(&self) -> Vec<LoggedRequest> {
         self.recent.lock().iter().cloned().collect()
     }
 
-    /// The watches that are open now.
+    /// Returns the number of open watches.
     pub fn watches_open(&self) -> u64 {
         self.watches_open.load(Ordering::Relaxed)
     }
 
-    /// The connections accepted since the start.
+    /// Returns the number of connections accepted since the start.
     pub fn connections(&self) -> u64 {
         self.connections.load(Ordering::Relaxed)
     }
 
-    /// Forgets all requests.
+    /// Clears the log.
     pub fn reset(&self) {
         self.counts.lock().clear();
         self.recent.lock().clear();

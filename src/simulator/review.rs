@@ -1,4 +1,5 @@
-//! Reviews: objects that are only ever created, and answered at once (semantics.md §12.2, §12.3).
+//! Reviews: objects that can only be created and are answered at once (`docs/semantics.md` §12.2,
+//! §12.3).
 
 use http::Response;
 use serde_json::{Value, json};
@@ -54,10 +55,10 @@ fn token(shared: &Shared, review: &Value) -> Value {
     }
 }
 
-/// The user whom a SubjectAccessReview names, in the groups that it names.
+/// Returns the user and the groups that a SubjectAccessReview names.
 fn named(shared: &Shared, review: &Value) -> Identity {
     let mut groups = texts(review, "/spec/groups");
-    // Of an open simulator everybody is an administrator, whoever they are called.
+    // In an open simulator every user is an administrator, whatever the name.
     if shared.options.open() {
         groups.push("system:masters".to_owned());
     }

@@ -1,4 +1,4 @@
-//! From a request to its answer: faults, identity, authorization, then the handler of its verb.
+//! The handling of a request: faults, identity, authorization, then the handler of its verb.
 
 use std::io;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use super::shared::Shared;
 use super::status::ApiError;
 use super::{discovery, list, openapi, patch, pod, review, scale, token_request, watch, writes};
 
-/// Answers a request. An error drops its connection or resets its stream.
+/// Answers a request. An error drops the connection or resets the stream.
 pub(super) async fn route(
     shared: &Arc<Shared>,
     request: &Request,
@@ -84,7 +84,7 @@ async fn answer(
     upgrade: OnUpgrade,
 ) -> Result<Response<Body>, ApiError> {
     injected(request, faults)?;
-    let attributes = Attributes::of(request);
+    let attributes = Attributes::from_request(request);
     let decision = authorizer::authorize(&shared.store, identity, &attributes);
     if !decision.allowed {
         return Err(authorizer::forbidden(identity, &attributes, &decision.reason));
@@ -101,7 +101,7 @@ async fn answer(
     } else {
         subresource(shared, request, &kind, target, upgrade).await?
     };
-    // The handshake is written past the headers of ordinary answers (semantics.md §6.3).
+    // The handshake does not have the headers of ordinary responses (`docs/semantics.md` §6.3).
     let shakes = response.status() == ::http::StatusCode::SWITCHING_PROTOCOLS;
     if let Some(warning) = kind.warning.as_ref().filter(|_| !shakes) {
         warn(&mut response, warning);
@@ -179,7 +179,7 @@ fn non_resource(shared: &Shared, request: &Request) -> Result<Response<Body>, Ap
     }
 }
 
-/// The kind of a path (semantics.md §4.4).
+/// Returns the kind of a path (`docs/semantics.md` §4.4).
 fn find(shared: &Shared, target: &Target) -> Result<Arc<Kind>, ApiError> {
     let registry = shared.store.registry();
     let Some(kind) = registry.find(&target.group, &target.version, &target.resource) else {
@@ -199,7 +199,7 @@ fn find(shared: &Shared, target: &Target) -> Result<Arc<Kind>, ApiError> {
     }
 }
 
-/// The failures that are answered before anything is looked at.
+/// Returns the injected error that is answered before anything else is examined.
 fn injected(request: &Request, faults: &[Action]) -> Result<(), ApiError> {
     let watch = request.target.as_ref().is_some_and(|target| target.verb == "watch");
     for fault in faults {

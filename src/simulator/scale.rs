@@ -11,7 +11,7 @@ use super::request::{Request, Target};
 use super::shared::Shared;
 use super::status::ApiError;
 use super::write;
-use super::writes::{body, dry_run, place};
+use super::writes::{body, dry_run, write_target};
 
 /// Answers GET, PUT and PATCH of a scale.
 pub(super) fn scale(
@@ -32,7 +32,7 @@ pub(super) fn scale(
     };
     let version = text(&wanted, "/metadata/resourceVersion").to_owned();
     let replicas = wanted.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(0);
-    let place = place(kind, target);
+    let place = write_target(kind, target);
     let changed = write::modify(&shared.store, kind, place, dry_run(request), |mut object| {
         if let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) {
             spec.insert("replicas".to_owned(), replicas.into());

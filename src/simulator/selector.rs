@@ -1,11 +1,12 @@
-//! Label and field selectors of lists and watches, with the upstream's texts for what does not parse
-//! (semantics.md §7). Apart from `api::selector` for the reason given in `request`.
+//! Label and field selectors of lists and watches, with the upstream's messages for malformed ones
+//! (`docs/semantics.md` §7). It shares no code with `api::selector`, which the tests compare with
+//! it.
 
 use super::kinds::Kind;
 use super::object::{Object, labels_of};
 use super::status::ApiError;
 
-/// Both selectors of a request.
+/// The selectors of a request.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Selector {
     labels: Vec<LabelTerm>,
@@ -34,30 +35,31 @@ enum LabelTerm {
 }
 
 impl Selector {
-    /// Parses both texts for a kind.
+    /// Parses both selectors for a kind.
     pub(super) fn parse(kind: &Kind, labels: &str, fields: &str) -> Result<Self, ApiError> {
         let labels = Labels::new(labels).parse().map_err(ApiError::bad_request)?;
         let fields = parse_fields(kind, fields).map_err(ApiError::bad_request)?;
         Ok(Self { labels, fields, name: None, namespace: None })
     }
 
-    /// Whether it has no requirement besides the path's.
+    /// Returns whether it has no requirement besides the path's.
     pub(super) fn is_empty(&self) -> bool {
         self.labels.is_empty() && self.fields.is_empty()
     }
 
-    /// The value that a field must have, if it can stand in a path.
+    /// Returns the value that a field must have, if it is a valid path segment.
     pub(super) fn required(&self, label: &str) -> Option<String> {
         let term = self.fields.iter().find(|term| term.equal && term.label == label)?;
         is_path_segment(&term.value).then(|| term.value.clone())
     }
 
-    /// Whether at most one object can match, whose key is known (semantics.md §1.6.2).
+    /// Returns whether at most one object can match, whose key is known (`docs/semantics.md`
+    /// §1.6.2).
     pub(super) fn is_single(&self, kind: &Kind) -> bool {
         self.name.is_some() && (!kind.namespaced || self.namespace.is_some())
     }
 
-    /// Whether an object is wanted.
+    /// Returns whether an object matches.
     pub(super) fn matches(&self, object: &Object) -> bool {
         self.name.as_ref().is_none_or(|name| **name == *object.name)
             && self.namespace.as_ref().is_none_or(|name| **name == *object.namespace)
@@ -98,12 +100,13 @@ impl LabelTerm {
     }
 }
 
-/// Whether a name can stand in a path.
+/// Returns whether a name is a valid path segment.
 fn is_path_segment(name: &str) -> bool {
     !name.is_empty() && name != "." && name != ".." && !name.contains(['/', '%'])
 }
 
-/// The name that selectors require, if both can be parsed and it can stand in a path (semantics.md §1.1).
+/// Returns the name that the selectors require, if both can be parsed and it is a valid path
+/// segment (`docs/semantics.md` §1.1).
 pub(super) fn required_name(labels: &str, fields: &str) -> Option<String> {
     Labels::new(labels).parse().ok()?;
     let terms = field_terms(fields).ok()?;
@@ -111,7 +114,7 @@ pub(super) fn required_name(labels: &str, fields: &str) -> Option<String> {
     is_path_segment(&term.value).then_some(term.value)
 }
 
-/// Parses a field selector and checks its labels against the kind (semantics.md §7.1, §7.2).
+/// Parses a field selector and checks its labels against the kind (`docs/semantics.md` §7.1, §7.2).
 fn parse_fields(kind: &Kind, text: &str) -> Result<Vec<FieldTerm>, String> {
     let mut terms = field_terms(text)?;
     for term in &mut terms {
@@ -123,7 +126,7 @@ fn parse_fields(kind: &Kind, text: &str) -> Result<Vec<FieldTerm>, String> {
     Ok(terms)
 }
 
-/// The terms of a field selector in the order in which they are judged.
+/// Parses the terms of a field selector, in the order of their evaluation.
 fn field_terms(text: &str) -> Result<Vec<FieldTerm>, String> {
     let mut escaped = false;
     let separates = |c: char| {
@@ -176,7 +179,7 @@ fn check_field(kind: &Kind, label: &str) -> Result<(), String> {
     })
 }
 
-/// A parser of label selectors over a list of tokens (semantics.md §7.3).
+/// A parser of label selectors over a list of tokens (`docs/semantics.md` §7.3).
 struct Labels {
     tokens: Vec<String>,
     position: usize,
@@ -248,12 +251,12 @@ impl Labels {
     }
 
     fn term(&mut self) -> Result<LabelTerm, String> {
-        const WHERE: &str = "unable to parse requirement:";
+        const PREFIX: &str = "unable to parse requirement:";
         if self.peek() == "!" {
             self.next();
             let key = self.next();
             if key.is_empty() || is_symbol(&key) {
-                return Err(format!("{WHERE} found '{key}', expected: identifier"));
+                return Err(format!("{PREFIX} found '{key}', expected: identifier"));
             }
             return Ok(LabelTerm::Missing(key));
         }
@@ -267,7 +270,7 @@ impl Labels {
                 let value = match self.peek() {
                     "" | "," => String::new(),
                     symbol if is_symbol(symbol) => {
-                        return Err(format!("{WHERE} found '{symbol}', expected: identifier"));
+                        return Err(format!("{PREFIX} found '{symbol}', expected: identifier"));
                     }
                     _ => self.next(),
                 };
@@ -283,7 +286,7 @@ impl Labels {
                 self.next();
                 let value = self.next();
                 let bound = value.parse().map_err(|_| format!(
-                    "{WHERE} values[0]: Invalid value: \"{value}\": for 'Gt', 'Lt' operators, the value must be an integer"
+                    "{PREFIX} values[0]: Invalid value: \"{value}\": for 'Gt', 'Lt' operators, the value must be an integer"
                 ))?;
                 let greater = operator == ">";
                 Ok(if greater {
@@ -304,16 +307,16 @@ impl Labels {
             }
             other if is_symbol(other) => Ok(LabelTerm::Exists(key)),
             other => {
-                Err(format!("{WHERE} found '{other}', expected: in, notin, =, ==, !=, gt, lt"))
+                Err(format!("{PREFIX} found '{other}', expected: in, notin, =, ==, !=, gt, lt"))
             }
         }
     }
 
     fn values(&mut self) -> Result<Vec<String>, String> {
-        const WHERE: &str = "unable to parse requirement:";
+        const PREFIX: &str = "unable to parse requirement:";
         let open = self.next();
         if open != "(" {
-            return Err(format!("{WHERE} found '{open}' expected: '('"));
+            return Err(format!("{PREFIX} found '{open}' expected: '('"));
         }
         let mut values = Vec::new();
         loop {
@@ -325,7 +328,7 @@ impl Labels {
                     return Ok(values);
                 }
                 "" => {
-                    return Err(format!("{WHERE} found '', expected: ',', ')' or identifier"));
+                    return Err(format!("{PREFIX} found '', expected: ',', ')' or identifier"));
                 }
                 _ => {
                     values.push(token);
@@ -333,7 +336,7 @@ impl Labels {
                         "," => {}
                         ")" => return Ok(values),
                         other => {
-                            return Err(format!("{WHERE} found '{other}', expected: ',' or ')'"));
+                            return Err(format!("{PREFIX} found '{other}', expected: ',' or ')'"));
                         }
                     }
                 }
@@ -346,7 +349,8 @@ fn is_symbol(token: &str) -> bool {
     token.starts_with(['(', ')', ',', '!', '=', '>', '<'])
 }
 
-/// Refuses keys whose name part is no qualified name; the rarer faults of prefixes are let through.
+/// Rejects keys whose name part is not a qualified name. Some rare errors in prefixes are not
+/// detected.
 fn check_key(key: &str) -> Result<(), String> {
     let name = key.rsplit('/').next().unwrap_or_default();
     let edge = |ch: Option<char>| ch.is_some_and(|ch| ch.is_ascii_alphanumeric());

@@ -1,4 +1,4 @@
-//! What all connections of a simulator share.
+//! The state that all connections of a simulator share.
 
 use parking_lot::RwLock;
 use serde_json::Value;
@@ -11,7 +11,7 @@ use super::request_log::RequestLog;
 use super::store::Store;
 use super::tokens::Tokens;
 
-/// The parts that a request needs.
+/// The parts that request handlers need.
 #[derive(Debug)]
 pub(super) struct Shared {
     /// The settings.
@@ -20,12 +20,12 @@ pub(super) struct Shared {
     pub(super) store: Store,
     /// The tokens of service accounts.
     pub(super) tokens: Tokens,
-    /// Whose client certificates are believed; `None` for nobody's.
+    /// The CAs of client certificates; `None` to ignore client certificates.
     pub(super) client_cas: Option<ClientCas>,
     /// The injected faults.
     pub(super) faults: Faults,
-    /// What arrived.
+    /// The received requests.
     pub(super) log: RequestLog,
-    /// Fixed answers of registered aggregated API servers, by path.
+    /// Fixed responses of registered aggregated API servers, by path.
     pub(super) aggregated: RwLock<HashMap<String, Value>>,
 }

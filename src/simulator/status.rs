@@ -1,32 +1,32 @@
-//! The failures that the simulator answers with, as `Status` objects in the upstream's words
-//! (semantics.md §15). Kept apart from `api::status`, which holds only what Weir itself may word: the two sides of a
-//! test must not share their texts.
+//! The errors that the simulator answers with, as `Status` objects in the upstream's words
+//! (`docs/semantics.md` §15). They are separate from `api::status`, which holds only Weir's own
+//! errors: the two sides of a test must not share their messages.
 
 use serde_json::{Map, Value, json};
 
 use super::protobuf;
 
-/// An answer that is not a success.
+/// An error response.
 #[derive(Clone, Debug)]
 pub(super) struct ApiError {
     /// The HTTP status.
     pub(super) code: u16,
-    /// The reason word; empty for none.
+    /// The reason; empty for none.
     pub(super) reason: &'static str,
-    /// The message for people.
+    /// The human-readable message.
     pub(super) message: String,
     /// `details`, without `retryAfterSeconds`.
     pub(super) details: Option<Box<Map<String, Value>>>,
-    /// The token with which an expired list can go on.
+    /// The token with which an expired list can continue.
     pub(super) continue_token: Option<String>,
-    /// Seconds, for `details` and the `Retry-After` header.
+    /// The seconds for `details` and the `Retry-After` header.
     pub(super) retry_after: Option<u32>,
-    /// Written as plain text instead of a `Status`.
+    /// Whether it is written as plain text instead of a `Status`.
     pub(super) plain: bool,
 }
 
 impl ApiError {
-    /// A failure with nothing but a code, a reason and a message.
+    /// Returns an error with only a code, a reason and a message.
     pub(super) fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
         Self {
             code,
@@ -39,18 +39,18 @@ impl ApiError {
         }
     }
 
-    /// 400 `BadRequest`.
+    /// Returns 400 `BadRequest`.
     pub(super) fn bad_request(message: impl Into<String>) -> Self {
         Self::new(400, "BadRequest", message)
     }
 
-    /// 404 of an object (semantics.md §4.2).
+    /// Returns the 404 of an object (`docs/semantics.md` §4.2).
     pub(super) fn not_found(group: &str, resource: &str, name: &str) -> Self {
         Self::new(404, "NotFound", format!("{} \"{name}\" not found", qualified(group, resource)))
             .about(group, resource, name)
     }
 
-    /// 404 of a resource that a known group does not have (semantics.md §4.4).
+    /// Returns the 404 of a resource that a known group does not have (`docs/semantics.md` §4.4).
     pub(super) fn unknown_resource() -> Self {
         let mut error =
             Self::new(404, "NotFound", "the server could not find the requested resource");
@@ -58,14 +58,14 @@ impl ApiError {
         error
     }
 
-    /// The plain 404 of a path that nothing serves.
+    /// Returns the plain-text 404 of an unknown path.
     pub(super) fn unknown_path() -> Self {
         let mut error = Self::new(404, "", "404 page not found\n");
         error.plain = true;
         error
     }
 
-    /// 405.
+    /// Returns 405.
     pub(super) fn method_not_allowed() -> Self {
         let mut error = Self::new(
             405,
@@ -76,13 +76,13 @@ impl ApiError {
         error
     }
 
-    /// 409 of a creation.
+    /// Returns the 409 of a creation.
     pub(super) fn already_exists(group: &str, resource: &str, name: &str) -> Self {
         let message = format!("{} \"{name}\" already exists", qualified(group, resource));
         Self::new(409, "AlreadyExists", message).about(group, resource, name)
     }
 
-    /// 409 of a change.
+    /// Returns the 409 of a change.
     pub(super) fn conflict(group: &str, resource: &str, name: &str, why: &str) -> Self {
         let message = format!(
             "Operation cannot be fulfilled on {} \"{name}\": {why}",
@@ -91,7 +91,8 @@ impl ApiError {
         Self::new(409, "Conflict", message).about(group, resource, name)
     }
 
-    /// 504 of a resourceVersion that did not come (semantics.md §2.2).
+    /// Returns the 504 of a resourceVersion that was not reached in time (`docs/semantics.md`
+    /// §2.2).
     pub(super) fn too_large(requested: u64, current: u64) -> Self {
         let message =
             format!("Timeout: Too large resource version: {requested}, current: {current}");
@@ -103,12 +104,13 @@ impl ApiError {
         error
     }
 
-    /// 410 inside a watch (semantics.md §5.8).
+    /// Returns the 410 of a watch (`docs/semantics.md` §5.8).
     pub(super) fn watch_expired(requested: u64, oldest: u64) -> Self {
         Self::new(410, "Expired", format!("too old resource version: {requested} ({oldest})"))
     }
 
-    /// 422 of list options; each cause is field, type and text (semantics.md §1.5).
+    /// Returns the 422 of list options. Each cause is field, type and text (`docs/semantics.md`
+    /// §1.5).
     pub(super) fn invalid_options(causes: &[(&str, &str, String)]) -> Self {
         let mut texts: Vec<String> = Vec::new();
         for text in causes.iter().map(|(field, _, text)| format!("{field}: {text}")) {
@@ -134,7 +136,7 @@ impl ApiError {
         error
     }
 
-    /// 422 of an object.
+    /// Returns the 422 of an object.
     pub(super) fn invalid(group: &str, kind: &str, name: &str, field: &str, text: &str) -> Self {
         let message = format!("{} \"{name}\" is invalid: {field}: {text}", qualified(group, kind));
         let mut error = Self::new(422, "Invalid", message).about(group, kind, name);
@@ -145,7 +147,7 @@ impl ApiError {
         error
     }
 
-    /// Names the object in `details`: name, group, kind, in this order, empty ones left out.
+    /// Adds the object to `details`: name, group and kind, in this order, without the empty ones.
     pub(super) fn about(mut self, group: &str, resource: &str, name: &str) -> Self {
         let pairs = [("name", name), ("group", group), ("kind", resource)];
         let pairs = pairs.into_iter().filter(|(_, value)| !value.is_empty());
@@ -154,21 +156,22 @@ impl ApiError {
         self
     }
 
-    /// 504 of a resourceVersion ahead of what etcd has: said at once, and without a time to retry after.
+    /// Returns the 504 of a resourceVersion that etcd has not reached: sent at once, and without
+    /// `Retry-After`.
     pub(super) fn too_large_now(requested: u64, current: u64) -> Self {
         let mut error = Self::too_large(requested, current);
         error.retry_after = None;
         error
     }
 
-    /// The `Status` object in protobuf's envelope.
+    /// Returns the `Status` object in protobuf's envelope.
     pub(super) fn to_protobuf(&self) -> Vec<u8> {
-        // The fields of a Status that is made here are all in the table.
+        // The table has all fields of the Status objects that this module builds.
         let message = protobuf::message("Status", &self.to_value()).unwrap_or_default();
         protobuf::envelope("v1", "Status", &message)
     }
 
-    /// The `Status` object.
+    /// Returns the `Status` object.
     pub(super) fn to_value(&self) -> Value {
         let metadata = match &self.continue_token {
             Some(token) => json!({"continue": token}),
@@ -192,14 +195,15 @@ impl ApiError {
     }
 }
 
-/// An object that the protobuf tables have no place for: loud, so that a test does not take it for the upstream's answer.
-impl From<protobuf::Lacking> for ApiError {
-    fn from(lacking: protobuf::Lacking) -> Self {
-        Self::new(500, "InternalError", lacking.to_string())
+/// Returns a 500 for an object with a field that the protobuf tables do not have, so that a test
+/// does not mistake it for a response of the upstream.
+impl From<protobuf::UnknownField> for ApiError {
+    fn from(unknown: protobuf::UnknownField) -> Self {
+        Self::new(500, "InternalError", unknown.to_string())
     }
 }
 
-/// `resource` or `resource.group`.
+/// Returns `resource` or `resource.group`.
 pub(super) fn qualified(group: &str, resource: &str) -> String {
     if group.is_empty() { resource.to_owned() } else { format!("{resource}.{group}") }
 }

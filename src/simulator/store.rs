@@ -1,11 +1,11 @@
 //! The store: collections of objects under one revision, each with the history of its events.
 //!
-//! It plays etcd and the API server's watch caches at once. Like theirs, a collection has its own
-//! resourceVersion, which lags behind the global revision until an event of its own or a request for progress moves
-//! it (semantics.md §2.3, §5.6).
+//! It stands for both etcd and the API server's watch caches. As in the upstream, a collection has
+//! its own resourceVersion, which lags behind the global revision until an event of its own or a
+//! progress request advances it (`docs/semantics.md` §2.3, §5.6).
 //!
-//! Lock order: the one mutex of the state; nothing else is locked while it is held. Watchers are woken through `tokio`
-//! watch channels, which never block.
+//! Lock order: only the mutex of the state; no other lock is taken while it is held. Watchers are
+//! woken through `tokio` watch channels, which never block.
 
 mod collection;
 
@@ -17,25 +17,26 @@ use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::watch;
 
-pub(super) use self::collection::{Collection, Event, Since};
+pub(super) use self::collection::{Collection, Event, MissedEvents};
 use super::json::text;
 use super::kinds::{Kind, Registry};
 use super::object::{Object, set_revision};
 use super::status::ApiError;
 
-/// The revision of an empty store; not 0 or 1, so that no test passes by such an accident.
+/// The revision of an empty store. It is not 0 or 1, whose special meanings could make a test pass
+/// by accident.
 const FIRST_REVISION: u64 = 1000;
 
-/// The collection of CustomResourceDefinitions: its changes rebuild the registry.
+/// The collection of CustomResourceDefinitions. Its changes rebuild the registry.
 const DEFINITIONS: &str = "apiextensions.k8s.io/customresourcedefinitions";
 
-/// What a write does to one object.
+/// The effect of a write on one object.
 pub(super) enum Change {
     /// Creates or replaces it.
     Put(Value),
     /// Removes it.
     Remove,
-    /// Nothing: the answer is the present state.
+    /// Leaves it; the result is the present state.
     Keep,
 }
 
@@ -61,7 +62,7 @@ struct State {
 }
 
 impl Store {
-    /// An empty store that keeps so many events of each resource.
+    /// Returns an empty store that holds at most `history_events_max` events of each resource.
     pub(super) fn new(history_events_max: usize) -> Self {
         let mut state = State { revision: FIRST_REVISION, collections: HashMap::new() };
         let registry = Registry::new(std::iter::empty());
@@ -73,29 +74,29 @@ impl Store {
         }
     }
 
-    /// The kinds served now.
+    /// Returns the kinds that are served now.
     pub(super) fn registry(&self) -> Arc<Registry> {
         self.registry.load_full()
     }
 
-    /// The global revision.
+    /// Returns the global revision.
     pub(super) fn revision(&self) -> u64 {
         self.state.lock().revision
     }
 
-    /// The object at a key.
+    /// Returns the object at a key.
     pub(super) fn get(&self, kind: &Kind, key: &str) -> Option<Arc<Object>> {
         self.state.lock().collections.get(&kind.storage())?.objects.get(key).cloned()
     }
 
-    /// Runs a read on a collection, with the global revision.
+    /// Calls `read` with a collection and the global revision.
     pub(super) fn read<T>(&self, kind: &Kind, read: impl FnOnce(&mut Collection, u64) -> T) -> T {
         let mut state = self.state.lock();
         let revision = state.revision;
         read(state.collection(&kind.storage()), revision)
     }
 
-    /// Changes one object: `decide` sees its present state. One call is one transaction.
+    /// Changes one object; `decide` receives its present state. One call is one transaction.
     pub(super) fn write(
         &self,
         kind: &Kind,
@@ -140,7 +141,7 @@ impl Store {
         Ok(answer)
     }
 
-    /// The keys of all objects that `wanted` holds for, with their kinds.
+    /// Returns the keys and kinds of all objects that match `wanted`.
     pub(super) fn find(&self, wanted: impl Fn(&Object) -> bool) -> Vec<(Arc<Kind>, Arc<str>)> {
         let registry = self.registry();
         let state = self.state.lock();
@@ -154,12 +155,14 @@ impl Store {
         found
     }
 
-    /// A channel whose value changes with every event of a collection, and closes when its watches must end.
+    /// Returns a channel whose value changes with every event of a collection, and which closes
+    /// when its watches must end.
     pub(super) fn subscribe(&self, kind: &Kind) -> watch::Receiver<u64> {
         self.state.lock().collection(&kind.storage()).changed.subscribe()
     }
 
-    /// Moves a collection's own resourceVersion up to the global revision, as a requested progress notification does.
+    /// Advances a collection's own resourceVersion to the global revision, as a requested progress
+    /// notification does.
     pub(super) fn progress(&self, kind: &Kind) -> u64 {
         let mut state = self.state.lock();
         let revision = state.revision;
@@ -167,14 +170,14 @@ impl Store {
         revision
     }
 
-    /// Forgets all history, so that every older resourceVersion is gone.
+    /// Discards all history, so that every older resourceVersion expires.
     pub(super) fn compact(&self) {
         let mut state = self.state.lock();
         let revision = state.revision;
         state.collections.values_mut().for_each(|collection| collection.compact(revision));
     }
 
-    /// The present state.
+    /// Returns the present state.
     pub(super) fn snapshot(&self) -> Snapshot {
         let state = self.state.lock();
         let objects = state.collections.iter().map(|(storage, collection)| {
@@ -183,8 +186,8 @@ impl Store {
         Snapshot { revision: state.revision, objects: objects.collect() }
     }
 
-    /// Goes back to a state and its revision, as a restored etcd does: watches end, history is lost, later revisions are
-    /// given out again.
+    /// Returns to an earlier state and its revision, as a restored etcd does: watches end, the
+    /// history is lost, and later revisions are assigned again.
     pub(super) fn restore(&self, snapshot: &Snapshot) {
         let mut state = self.state.lock();
         state.revision = snapshot.revision;
@@ -215,15 +218,17 @@ impl Store {
 }
 
 impl State {
-    /// Makes the collections of all kinds, so that their histories begin now and not when they are first used.
+    /// Creates the collections of all kinds, so that their histories begin now and not at their
+    /// first use.
     fn begin(&mut self, registry: &Registry) {
         for kind in registry.kinds() {
             self.collection(&kind.storage());
         }
     }
 
-    /// Begins a collection anew for a changed definition: its watches end, its history is lost, and its objects are indexed
-    /// by the new one. Of a definition that is gone only the watches end, after what they have still to tell.
+    /// Resets a collection whose definition has changed: its watches end, its history is lost, and
+    /// its objects are indexed by the new definition. If the definition is gone, only the watches
+    /// end, after they have sent all remaining events.
     fn redefine(&mut self, storage: &str, registry: &Registry) {
         let revision = self.revision;
         let kind = registry.kinds().iter().find(|kind| kind.storage() == storage);
@@ -237,7 +242,7 @@ impl State {
         collection.changed = watch::Sender::new(revision);
     }
 
-    /// The collection of a storage name, made on first use.
+    /// Returns the collection of a storage name, and creates it at the first use.
     fn collection(&mut self, storage: &str) -> &mut Collection {
         let revision = self.revision;
         let make = || Collection::new(revision);
@@ -248,7 +253,7 @@ impl State {
     }
 }
 
-/// The storage names of the resources whose serving a change of a definition touches.
+/// Returns the storage names of the resources whose serving changes with a definition.
 fn redefined(before: Option<&Object>, after: Option<&Object>) -> Vec<String> {
     let of = |object: &Object| {
         let value = object.value();
@@ -267,7 +272,7 @@ fn redefined(before: Option<&Object>, after: Option<&Object>) -> Vec<String> {
     storages
 }
 
-/// Whether a write would change nothing; such a write keeps the resourceVersion.
+/// Returns whether a write would change nothing. Such a write does not change the resourceVersion.
 fn same_but_revision(old: &Object, new: &Value) -> bool {
     let mut new = new.clone();
     set_revision(&mut new, old.revision);

@@ -1,8 +1,8 @@
 //! Strategic merge patches: like JSON merge patches, but lists of objects are merged by a key.
 //!
-//! The upstream reads the key from its Go types; here it is known for the common lists by their name, which is exact for
-//! what `kubectl apply`, `set image`, `label` and the like send. `$setElementOrder` and `$retainKeys` only matter for
-//! order and for unions, and are ignored.
+//! The upstream reads the key from its Go types. This module knows it for the common lists by their
+//! name, which is exact for the patches of `kubectl apply`, `set image`, `label` and the like.
+//! `$setElementOrder` and `$retainKeys` only matter for order and for unions, and are ignored.
 
 use serde_json::{Map, Value};
 
@@ -47,7 +47,7 @@ fn merge_list(target: &mut Map<String, Value>, name: &str, changes: &[Value]) {
     let replaced = changes.iter().any(|change| directive(change).as_deref() == Some("replace"));
     let Some(keys) = merge_keys(name).filter(|_| !replaced) else {
         let kept = changes.iter().filter(|change| directive(change).is_none()).cloned().collect();
-        // Finalizers and a few others are sets of values: a patch adds to them.
+        // Finalizers and a few other lists are sets of values. A patch adds to them.
         if SETS.contains(&name) {
             add_values(target, name, kept);
         } else {
@@ -78,7 +78,7 @@ fn merge_list(target: &mut Map<String, Value>, name: &str, changes: &[Value]) {
     }
 }
 
-/// The merge keys of a list, the first that an element has.
+/// Returns the possible merge keys of a list; the first that an element has applies.
 fn merge_keys(list: &str) -> Option<&'static [&'static str]> {
     Some(match list {
         "containers"
@@ -102,7 +102,7 @@ fn merge_keys(list: &str) -> Option<&'static [&'static str]> {
     })
 }
 
-/// Lists of plain values that are merged as sets.
+/// The lists of scalar values that are merged as sets.
 const SETS: [&str; 1] = ["finalizers"];
 
 fn add_values(target: &mut Map<String, Value>, name: &str, values: Vec<Value>) {

@@ -1,4 +1,4 @@
-//! Tables as kubectl asks for them (semantics.md §9.3).
+//! Tables, as kubectl requests them (`docs/semantics.md` §9.3).
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ mod cells;
 mod columns;
 mod workloads;
 
-/// A table of objects; of one object, if it is no list.
+/// Returns the table of a list, or of one object.
 pub(super) fn list(
     request: &Request,
     kind: &Kind,
@@ -40,7 +40,7 @@ pub(super) fn list(
     )
 }
 
-/// The table of a watch event; only the first of a stream has columns.
+/// Returns the table of a watch event. Only the first of a stream has columns.
 pub(super) fn event(
     kind: &Kind,
     version: &str,

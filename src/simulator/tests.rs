@@ -1,4 +1,4 @@
-//! The simulator over HTTP, against what semantics.md says.
+//! Tests of the simulator over HTTP, by the rules of `docs/semantics.md`.
 
 mod client;
 mod credentials;

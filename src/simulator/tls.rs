@@ -1,7 +1,8 @@
-//! TLS of the listener: its certificate, and what it asks of clients.
+//! TLS of the listener: its certificate, and its policy for client certificates.
 //!
-//! As kube-apiserver does, it asks for a client certificate and takes any, or none: the handshake only proves that the client
-//! has the key. Whose it is, and whether it is still good, is judged for each request (`identity::certificate`).
+//! As kube-apiserver does, it requests a client certificate and accepts any, or none: the handshake
+//! only proves that the client has the key. `identity::certificate` verifies the certificate for
+//! each request.
 
 use std::io;
 use std::sync::Arc;
@@ -16,15 +17,15 @@ use tokio_rustls::TlsAcceptor;
 
 use super::options::{ServerCertificate, SimulatorOptions};
 
-type Failed = Box<dyn std::error::Error + Send + Sync>;
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// The acceptor, and the CA in PEM.
+/// Returns the acceptor, and the CA in PEM.
 pub(super) fn acceptor(options: &SimulatorOptions) -> io::Result<(TlsAcceptor, String)> {
     let (config, ca) = configure(options).map_err(io::Error::other)?;
     Ok((TlsAcceptor::from(Arc::new(config)), ca))
 }
 
-fn configure(options: &SimulatorOptions) -> Result<(ServerConfig, String), Failed> {
+fn configure(options: &SimulatorOptions) -> Result<(ServerConfig, String), BoxError> {
     let certificate = match &options.server_certificate {
         Some(given) => given.clone(),
         None => generate()?,
@@ -44,8 +45,8 @@ fn configure(options: &SimulatorOptions) -> Result<(ServerConfig, String), Faile
     Ok((config, certificate.ca))
 }
 
-/// A CA, and a certificate for the loopback addresses.
-fn generate() -> Result<ServerCertificate, Failed> {
+/// Generates a CA, and a certificate for the loopback addresses.
+fn generate() -> Result<ServerCertificate, BoxError> {
     let ca_key = rcgen::KeyPair::generate()?;
     let mut ca = rcgen::CertificateParams::new(Vec::new())?;
     ca.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
@@ -60,7 +61,7 @@ fn generate() -> Result<ServerCertificate, Failed> {
     Ok(ServerCertificate { chain, key: key.serialize_pem(), ca: ca_certificate.pem() })
 }
 
-/// Takes any certificate whose key the client has.
+/// Accepts any certificate whose key the client has.
 #[derive(Debug)]
 struct AnyCertificate(Arc<CryptoProvider>);
 

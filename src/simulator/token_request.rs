@@ -13,7 +13,7 @@ use super::status::ApiError;
 use super::tokens::{Token, account};
 use super::writes::body;
 
-/// How long a token is good if nothing else is asked for.
+/// The default lifetime of a token, in seconds.
 const SECONDS: i64 = 3600;
 
 /// Answers the POST of a TokenRequest.
@@ -22,20 +22,20 @@ pub(super) fn request(
     request: &Request,
     target: &Target,
 ) -> Result<Response<Body>, ApiError> {
-    let asked = if request.body.is_empty() { Value::Null } else { body(request)? };
+    let wanted = if request.body.is_empty() { Value::Null } else { body(request)? };
     let (namespace, name) = (target.namespace.as_str(), target.name.as_str());
     let not_found = || ApiError::not_found("", "serviceaccounts", name);
     let uid = account(&shared.store, namespace, name).ok_or_else(not_found)?;
-    let mut audiences = texts(&asked, "/spec/audiences");
+    let mut audiences = texts(&wanted, "/spec/audiences");
     if audiences.is_empty() {
         audiences.push(API_AUDIENCE.to_owned());
     }
     let seconds =
-        asked.pointer("/spec/expirationSeconds").and_then(Value::as_i64).unwrap_or(SECONDS);
+        wanted.pointer("/spec/expirationSeconds").and_then(Value::as_i64).unwrap_or(SECONDS);
     let now = Timestamp::now();
     let expires = now.checked_add(SignedDuration::from_secs(seconds)).unwrap_or(now);
-    let shown = |time: Timestamp| time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-    let token = shared.tokens.mint(Token {
+    let formatted = |time: Timestamp| time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    let token = shared.tokens.issue(Token {
         namespace: namespace.to_owned(),
         account: name.to_owned(),
         uid,
@@ -45,9 +45,9 @@ pub(super) fn request(
     });
     let answer = json!({
         "kind": "TokenRequest", "apiVersion": "authentication.k8s.io/v1",
-        "metadata": {"name": name, "namespace": namespace, "creationTimestamp": shown(now)},
+        "metadata": {"name": name, "namespace": namespace, "creationTimestamp": formatted(now)},
         "spec": {"audiences": audiences, "expirationSeconds": seconds, "boundObjectRef": null},
-        "status": {"token": token, "expirationTimestamp": shown(expires)},
+        "status": {"token": token, "expirationTimestamp": formatted(expires)},
     });
     Ok(answer::value(request, 201, &answer))
 }

@@ -1,8 +1,10 @@
-//! Tokens of service accounts: asked for by the subresource `token`, good until they expire or their account goes.
+//! Tokens of service accounts. The subresource `token` issues them; they are valid until they
+//! expire or their account is deleted.
 //!
-//! They have the shape of a JWT, since clients read the expiry from one, but they are only looked up; the signature is random.
+//! They have the shape of a JWT, since clients read the expiry from one. The simulator only looks
+//! them up; the signature is random.
 //!
-//! Lock order: the one map; nothing else is locked while it is held.
+//! Lock order: only the lock of the map; no other lock is taken while it is held.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -17,17 +19,17 @@ use super::json::text;
 use super::object::key;
 use super::store::Store;
 
-/// All that were given out.
+/// All issued tokens.
 #[derive(Debug, Default)]
 pub(super) struct Tokens {
-    given: Mutex<HashMap<String, Token>>,
+    issued: Mutex<HashMap<String, Token>>,
 }
 
 #[derive(Clone, Debug)]
 pub(super) struct Token {
     pub(super) namespace: String,
     pub(super) account: String,
-    /// The account's; another account of the same name has another.
+    /// The uid of the account. A recreated account of the same name has another one.
     pub(super) uid: String,
     pub(super) id: String,
     pub(super) audiences: Vec<String>,
@@ -35,9 +37,9 @@ pub(super) struct Token {
 }
 
 impl Tokens {
-    /// The account of a token, if both are still there, and what the token is for.
+    /// Returns the user and the audiences of a token, if the token is valid and its account exists.
     pub(super) fn user(&self, store: &Store, token: &str) -> Option<(Identity, Vec<String>)> {
-        let token = self.given.lock().get(token).cloned()?;
+        let token = self.issued.lock().get(token).cloned()?;
         let uid = account(store, &token.namespace, &token.account)?;
         if uid != token.uid || token.expires <= Timestamp::now() {
             return None;
@@ -55,7 +57,7 @@ impl Tokens {
         Some((identity, token.audiences))
     }
 
-    pub(super) fn mint(&self, token: Token) -> String {
+    pub(super) fn issue(&self, token: Token) -> String {
         let claims = json!({
             "aud": token.audiences, "exp": token.expires.as_second(), "iss": API_AUDIENCE, "jti": token.id,
             "sub": format!("system:serviceaccount:{}:{}", token.namespace, token.account),
@@ -67,14 +69,14 @@ impl Tokens {
         ];
         let text = parts.map(|part| URL_SAFE_NO_PAD.encode(part)).join(".");
         let now = Timestamp::now();
-        let mut given = self.given.lock();
-        given.retain(|_, token| token.expires > now);
-        given.insert(text.clone(), token);
+        let mut issued = self.issued.lock();
+        issued.retain(|_, token| token.expires > now);
+        issued.insert(text.clone(), token);
         text
     }
 }
 
-/// The uid of a service account.
+/// Returns the uid of a service account.
 pub(super) fn account(store: &Store, namespace: &str, name: &str) -> Option<String> {
     let kind = store.registry().find("", "v1", "serviceaccounts")?;
     let account = store.get(&kind, &key(namespace, name))?;

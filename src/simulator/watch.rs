@@ -1,7 +1,9 @@
-//! Watches: a task for each, which follows the history of its collection by a cursor and feeds the response's body, or a
-//! WebSocket, through a bounded channel (semantics.md §1.6.4, §5, §6).
+//! Watches. Each has a task, which follows the history of its collection by a cursor and sends
+//! frames to the response's body, or to a WebSocket, through a bounded channel (`docs/semantics.md`
+//! §1.6.4, §5, §6).
 //!
-//! A slow reader fills its channel; its cursor then falls out of the history's window, and the stream ends.
+//! A slow reader fills its channel. Its cursor then falls out of the history's window, and the
+//! stream ends.
 
 mod frames;
 mod start;
@@ -30,11 +32,11 @@ use super::shared::Shared;
 use super::status::ApiError;
 use super::websocket;
 
-/// Frames a reader may lag behind before the watch waits for it: the upstream's queue of most resources.
+/// The capacity of the channel, in frames: the upstream's queue length for most resources.
 const QUEUE_FRAMES: usize = 100;
 
-/// Answers a WATCH. Where it begins is settled before its answer's head is sent, as in the upstream: what is written after
-/// a client has seen the head comes as an event.
+/// Answers a WATCH. It chooses the start before it sends the response's head, as the upstream does:
+/// a write after the client has received the head arrives as an event.
 pub(super) async fn watch(
     shared: &Arc<Shared>,
     request: &Request,
@@ -74,15 +76,15 @@ pub(super) async fn watch(
         cursor: 0,
         running: false,
     };
-    // One whose time is over before it began has no events.
+    // A watch whose time-out is over at the start has no events.
     if options.timeout_seconds.is_some_and(|seconds| seconds < 0) {
         receiver.close();
     }
     let garbage = faults.contains(&Action::Garbage);
     let gone = faults.contains(&Action::Gone);
-    let begun = watcher.begin(start, gone).await;
+    let initial_state = watcher.begin(start, gone).await;
     shared.log.watch_opened();
-    tokio::spawn(watcher.run(begun, garbage));
+    tokio::spawn(watcher.run(initial_state, garbage));
     if let Some(switching) = socket {
         tokio::spawn(websocket::serve(upgrade, receiver, text));
         return Ok(switching);
@@ -96,12 +98,13 @@ pub(super) async fn watch(
     Ok(response)
 }
 
-/// When a watch ends: as asked, or 30 to 60 minutes from now (semantics.md §5.7).
+/// Returns the end of a watch: as requested, or 30 to 60 minutes from now (`docs/semantics.md`
+/// §5.7).
 fn deadline(options: &Options) -> Instant {
     let seconds = match options.timeout_seconds {
         None | Some(0) => fastrand::u64(1800..3600),
         Some(seconds) => u64::try_from(seconds).unwrap_or(0),
     };
-    // Some years stand for ever; more could overflow the clock.
+    // Limits the time-out to some years; a larger one could overflow the clock.
     Instant::now() + Duration::from_secs(seconds.min(100_000_000))
 }

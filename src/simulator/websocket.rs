@@ -1,5 +1,6 @@
-//! WebSocket's handshake and frames (RFC 6455), as far as a server needs them that only ever sends: watches over WebSocket
-//! (semantics.md §6.3), and the handshake of pods' upgrades.
+//! The handshake and the frames of WebSocket (RFC 6455), to the extent that a server needs which
+//! only sends: watches over WebSocket (`docs/semantics.md` §6.3), and the handshake of pod
+//! upgrades.
 
 use std::convert::Infallible;
 use std::io;
@@ -20,14 +21,15 @@ use super::request::Request;
 /// The prefix of a sub-protocol that carries a bearer token.
 const BEARER: &str = "base64url.bearer.authorization.k8s.io.";
 
-/// Whether a request asks for a WebSocket.
+/// Returns whether a request asks for a WebSocket.
 pub(super) fn is_upgrade(request: &Request) -> bool {
     request.version == Version::HTTP_11
         && request.header("connection").to_ascii_lowercase().contains("upgrade")
         && request.header("upgrade").eq_ignore_ascii_case("websocket")
 }
 
-/// The bearer token among the sub-protocols; empty for one that is no good, as one that stands alone is not, nor are two.
+/// Returns the bearer token among the sub-protocols; empty for an invalid one. A token is invalid
+/// if it is the only sub-protocol or if there are two of them.
 pub(super) fn token(headers: &HeaderMap) -> Option<String> {
     let offered = protocols(headers);
     let mut tokens = offered.iter().filter_map(|word| word.strip_prefix(BEARER));
@@ -38,23 +40,25 @@ pub(super) fn token(headers: &HeaderMap) -> Option<String> {
     Some(if offered.len() > 1 && !two { token } else { String::new() })
 }
 
-/// The sub-protocols that are offered.
+/// Returns the offered sub-protocols.
 fn protocols(headers: &HeaderMap) -> Vec<&str> {
     let lines = headers.get_all(header::SEC_WEBSOCKET_PROTOCOL).iter();
     let words = lines.filter_map(|line| line.to_str().ok()).flat_map(|line| line.split(','));
     words.map(str::trim).filter(|word| !word.is_empty()).collect()
 }
 
-/// Those that are left after the authentication, which takes out a token that was needed to get so far.
-pub(super) fn left(headers: &HeaderMap) -> Vec<&str> {
+/// Returns the sub-protocols that remain after authentication, which removes the token unless the
+/// request also has an `Authorization` header.
+pub(super) fn remaining_protocols(headers: &HeaderMap) -> Vec<&str> {
     let credential = headers.contains_key(header::AUTHORIZATION);
     let offered = protocols(headers).into_iter();
     offered.filter(|word| credential || !word.starts_with(BEARER)).collect()
 }
 
-/// The answer that switches protocols, or the code of the [`bare`] one that refuses to.
+/// Returns the response that switches protocols, or the status code of the [`bare`] response that
+/// rejects the upgrade.
 pub(super) fn handshake(request: &Request) -> Result<Response<Body>, StatusCode> {
-    let left = left(&request.headers);
+    let left = remaining_protocols(&request.headers);
     if !is_uri(request.header("origin")) {
         return Err(StatusCode::FORBIDDEN);
     }
@@ -73,7 +77,8 @@ pub(super) fn handshake(request: &Request) -> Result<Response<Body>, StatusCode>
     Ok(response)
 }
 
-/// Sends each frame as a message until they end, then closes. What the client sends is read and forgotten.
+/// Sends each frame as a message until the channel closes, then sends a close frame. It discards
+/// the bytes that the client sends.
 pub(super) async fn serve(
     upgrade: OnUpgrade,
     mut frames: mpsc::Receiver<Result<Bytes, io::Error>>,
@@ -102,7 +107,8 @@ pub(super) async fn serve(
     }
 }
 
-/// Whether Go's `url.ParseRequestURI` takes it: a path, or something with a scheme. Any such origin will do, none will not.
+/// Returns whether Go's `url.ParseRequestURI` accepts the origin: a path, or a URI with a scheme.
+/// The upstream accepts every such origin and rejects a missing one.
 fn is_uri(origin: &str) -> bool {
     let scheme = origin.split_once(':').map_or("", |(scheme, _)| scheme);
     let letters = scheme.starts_with(|ch: char| ch.is_ascii_alphabetic());
@@ -110,7 +116,7 @@ fn is_uri(origin: &str) -> bool {
     origin.starts_with('/') || (letters && scheme.chars().all(rest))
 }
 
-/// One unmasked, unfragmented message.
+/// Encodes one unmasked, unfragmented message.
 fn message(opcode: u8, payload: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(payload.len() + 10);
     out.push(0x80 | opcode);
@@ -129,7 +135,7 @@ fn message(opcode: u8, payload: &[u8]) -> Vec<u8> {
     out
 }
 
-/// An answer without a body.
+/// Returns a response without a body.
 pub(super) fn bare(code: StatusCode) -> Response<Body> {
     let body = Empty::new().map_err(|never: Infallible| match never {}).boxed_unsync();
     let mut response = Response::new(body);
@@ -137,13 +143,13 @@ pub(super) fn bare(code: StatusCode) -> Response<Body> {
     response
 }
 
-/// RFC 6455, section 4.2.2.
+/// Computes `Sec-WebSocket-Accept` (RFC 6455, section 4.2.2).
 pub(super) fn accept(key: &str) -> String {
     let digest = sha1(format!("{key}258EAFA5-E914-47DA-95CA-C5AB0DC85B11").as_bytes());
     base64::engine::general_purpose::STANDARD.encode(digest)
 }
 
-/// SHA-1 (RFC 3174), which WebSocket's handshake wants and which secures nothing.
+/// Computes SHA-1 (RFC 3174). The handshake requires it, but its security does not depend on it.
 fn sha1(message: &[u8]) -> Vec<u8> {
     let mut state: [u32; 5] = [0x6745_2301, 0xefcd_ab89, 0x98ba_dcfe, 0x1032_5476, 0xc3d2_e1f0];
     let mut padded = message.to_vec();

@@ -1,8 +1,8 @@
-//! Writes with the API server's rules: names, conflicts, generations, finalizers, namespaces (used by HTTP and by
-//! [`Api`](super::Api) alike).
+//! Writes by the API server's rules: names, conflicts, generations, finalizers, and namespaces.
+//! HTTP and [`Api`](super::Api) both use them.
 //!
-//! Simplified: nothing is deleted gracefully (only finalizers delay it), dependents go with their owner at once, and a
-//! namespace takes its objects with it.
+//! Simplifications: no deletion is graceful (only finalizers delay it), dependents are deleted with
+//! their owner at once, and a namespace is deleted with its objects.
 
 mod api_services;
 mod checks;
@@ -26,17 +26,17 @@ use super::store::{Change, Store};
 
 pub(super) use self::checks::Preconditions;
 pub(super) use self::defaults::{now, random_suffix};
-pub(super) use self::update::Place;
+pub(super) use self::update::WriteTarget;
 
-/// What was deleted.
+/// The result of a deletion.
 pub(super) struct Deleted {
-    /// Its last state.
+    /// The last state of the object.
     pub(super) object: Arc<Object>,
-    /// Whether it is gone; otherwise finalizers hold it.
+    /// Whether the object is gone; otherwise finalizers delay its deletion.
     pub(super) gone: bool,
 }
 
-/// Creates an object; with `dry_run` only says what would be stored.
+/// Creates an object, or with `dry_run` only returns the object that would be stored.
 pub(super) fn create(
     store: &Store,
     kind: &Kind,
@@ -66,22 +66,23 @@ pub(super) fn create(
     Ok(stored)
 }
 
-/// Changes an object, or the part of it that a subresource is, by a function of its present state.
+/// Changes an object, or the part of it that a subresource names, by a function of its present
+/// state.
 pub(super) fn modify(
     store: &Store,
     kind: &Kind,
-    place: Place<'_>,
+    target: WriteTarget<'_>,
     dry_run: bool,
     change: impl FnOnce(Value) -> Result<Value, ApiError>,
 ) -> Result<Value, ApiError> {
     let mut preview = Value::Null;
     let mut removed = false;
-    let stored = store.write(kind, &key(place.namespace, place.name), |old| {
-        let not_found = || ApiError::not_found(&kind.group, &kind.resource, place.name);
+    let stored = store.write(kind, &key(target.namespace, target.name), |old| {
+        let not_found = || ApiError::not_found(&kind.group, &kind.resource, target.name);
         let old = old.ok_or_else(not_found)?;
         let mut new = change(old.clone())?;
         check_type(kind, &mut new)?;
-        let new = merge_update(kind, place, &old, new)?;
+        let new = merge_update(kind, target, &old, new)?;
         removed = is_finished(&new);
         preview = new.clone();
         Ok(match (dry_run, removed) {
@@ -100,7 +101,7 @@ pub(super) fn modify(
     Ok(stored.value())
 }
 
-/// Deletes an object, or marks it as deleted while finalizers hold it.
+/// Deletes an object, or marks it as deleted if it has finalizers.
 pub(super) fn delete(
     store: &Store,
     kind: &Kind,
@@ -138,11 +139,12 @@ pub(super) fn delete(
     Ok(Deleted { object, gone })
 }
 
-/// What goes with an object: its dependents, or a namespace's objects.
+/// Deletes the dependents of a deleted object, or the objects of a deleted namespace.
 fn after_removal(store: &Store, kind: &Kind, object: &Object) {
     let namespace =
         (kind.group.is_empty() && kind.resource == "namespaces").then_some(&object.name);
-    // The many short-lived kinds own nothing; no search for their dependents.
+    // These kinds have many short-lived objects and own nothing, so the search for dependents is
+    // skipped.
     if matches!(kind.resource.as_str(), "pods" | "events" | "leases" | "endpointslices") {
         return;
     }
@@ -163,7 +165,8 @@ fn after_removal(store: &Store, kind: &Kind, object: &Object) {
     }
 }
 
-/// Removes the objects of a definition that is about to go: their watchers see each of them go first.
+/// Deletes the objects of a definition that is about to be deleted. Their watchers see each
+/// deletion first.
 fn remove_instances(store: &Store, definition: &Value) {
     let (group, plural) = (text(definition, "/spec/group"), text(definition, "/spec/names/plural"));
     let registry = store.registry();
@@ -178,28 +181,30 @@ fn remove_instances(store: &Store, definition: &Value) {
     }
 }
 
-/// Registers a group and version, if it is not yet; `service` is the namespace and name of an aggregated API server.
+/// Creates the APIService of a group and version, unless it exists; `service` is the namespace and
+/// name of an aggregated API server.
 pub(super) fn register(store: &Store, group: &str, version: &str, service: Option<(&str, &str)>) {
     let kind = store.registry().find("apiregistration.k8s.io", "v1", "apiservices");
-    // One that exists already is as good.
+    // An error means that it exists already.
     let object = api_service(group, version, service);
     drop(kind.map(|kind| create(store, &kind, "", object, false)));
 }
 
-/// Registers what a CustomResourceDefinition serves.
+/// Creates the APIServices of the versions that a CustomResourceDefinition serves.
 fn register_definition(store: &Store, definition: &Value) {
     for version in served(definition) {
         register(store, text(definition, "/spec/group"), version, None);
     }
 }
 
-/// Removes what a removed CustomResourceDefinition served and no other does.
+/// Deletes the APIServices of a deleted CustomResourceDefinition whose versions no other one
+/// serves.
 fn unregister_definition(store: &Store, definition: &Value) {
     let registry = store.registry();
     let Some(kind) = registry.find("apiregistration.k8s.io", "v1", "apiservices") else { return };
     let group = text(definition, "/spec/group");
     for version in served(definition).filter(|version| !registry.has_version(group, version)) {
-        // Somebody else may have removed it.
+        // It may be deleted already.
         let name = format!("{version}.{group}");
         drop(delete(store, &kind, "", &name, &Preconditions::default()));
     }

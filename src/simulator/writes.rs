@@ -16,7 +16,7 @@ use super::render;
 use super::request::{Options, Request, Target};
 use super::shared::Shared;
 use super::status::ApiError;
-use super::write::{self, Place, Preconditions};
+use super::write::{self, Preconditions, WriteTarget};
 
 /// Answers a POST.
 pub(super) fn create(
@@ -39,7 +39,9 @@ pub(super) fn update(
 ) -> Result<Response<Body>, ApiError> {
     let object = body(request)?;
     let changed =
-        write::modify(&shared.store, kind, place(kind, target), dry_run(request), |_| Ok(object))?;
+        write::modify(&shared.store, kind, write_target(kind, target), dry_run(request), |_| {
+            Ok(object)
+        })?;
     respond(request, kind, 200, changed)
 }
 
@@ -55,7 +57,7 @@ pub(super) fn delete(
         uid: text(&options, "/preconditions/uid").to_owned(),
         resource_version: text(&options, "/preconditions/resourceVersion").to_owned(),
     };
-    let namespace = place(kind, target).namespace;
+    let namespace = write_target(kind, target).namespace;
     let key = super::object::key(namespace, &target.name);
     if dry_run(request) || options.get("dryRun").is_some_and(|value| !value.is_null()) {
         let found = shared.store.get(kind, &key);
@@ -79,7 +81,7 @@ pub(super) fn delete(
     Ok(answer::value(request, 200, &status))
 }
 
-/// Answers a DELETE of a collection with the objects that went.
+/// Answers a DELETE of a collection with the deleted objects.
 pub(super) fn delete_collection(
     shared: &Shared,
     request: &Request,
@@ -96,7 +98,7 @@ pub(super) fn delete_collection(
     let mut items = Vec::new();
     for object in doomed {
         let deleted = write::delete(&shared.store, kind, &object.namespace, &object.name, &any);
-        // Someone else may have been faster.
+        // Another request may have deleted it.
         items.extend(deleted.ok().map(|deleted| deleted.object.value()));
     }
     let metadata = json!({"resourceVersion": shared.store.revision().to_string()});
@@ -105,7 +107,7 @@ pub(super) fn delete_collection(
     Ok(answer::value(request, 200, &list))
 }
 
-/// A changed object in the form that the client asked for.
+/// Returns a changed object in the negotiated form.
 pub(super) fn respond(
     request: &Request,
     kind: &Kind,
@@ -118,19 +120,20 @@ pub(super) fn respond(
     render::object(request, kind, &form, code, &object)
 }
 
-/// Where a request's object is. The path of a namespace names it twice.
-pub(super) fn place<'a>(kind: &Kind, target: &'a Target) -> Place<'a> {
+/// Returns the object that a request writes. The path of a namespace sets both its name and its
+/// namespace.
+pub(super) fn write_target<'a>(kind: &Kind, target: &'a Target) -> WriteTarget<'a> {
     let namespace = if kind.namespaced { target.namespace.as_str() } else { "" };
     let subresource = if target.subresource == "status" { "status" } else { "" };
-    Place { namespace, name: &target.name, subresource }
+    WriteTarget { namespace, name: &target.name, subresource }
 }
 
-/// Whether nothing may be stored.
+/// Returns whether the request is a dry run.
 pub(super) fn dry_run(request: &Request) -> bool {
     request.param("dryRun").is_some_and(|value| !value.is_empty())
 }
 
-/// The decoded body: JSON, or protobuf of the types that kubectl sends so.
+/// Decodes the body: JSON, or protobuf of the types that kubectl sends in protobuf.
 pub(super) fn body(request: &Request) -> Result<Value, ApiError> {
     let media = request.header("content-type").split(';').next().unwrap_or_default().trim();
     let unknown = || {

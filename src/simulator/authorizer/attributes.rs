@@ -2,7 +2,7 @@
 
 use crate::simulator::request::Request;
 
-/// What is to be done.
+/// The attributes of a request.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Attributes {
     /// The verb.
@@ -22,8 +22,8 @@ pub(crate) struct Attributes {
 }
 
 impl Attributes {
-    /// What a request does.
-    pub(crate) fn of(request: &Request) -> Self {
+    /// Returns the attributes of an HTTP request.
+    pub(crate) fn from_request(request: &Request) -> Self {
         match &request.target {
             Some(target) => Self {
                 verb: target.verb.to_owned(),
@@ -41,7 +41,7 @@ impl Attributes {
         }
     }
 
-    /// The resource with its subresource, as rules and texts name it.
+    /// Returns the resource with its subresource, as rules and messages name it.
     pub(crate) fn combined(&self) -> String {
         match self.subresource.as_str() {
             "" => self.resource.clone(),

@@ -1,10 +1,10 @@
 //! The decision about a request.
 
-/// An answer.
+/// The decision about a request, with its reason.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Decision {
     /// Whether it is allowed.
     pub(crate) allowed: bool,
-    /// Why, or what went wrong; mostly empty if it is not allowed.
+    /// The reason, or the errors of the evaluation. Usually empty for a denial.
     pub(crate) reason: String,
 }

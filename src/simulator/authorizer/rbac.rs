@@ -1,5 +1,6 @@
-//! Role-based access control over the stored roles and bindings: read anew for each question, in the plainest way, since it is
-//! what Weir's own evaluation is held against.
+//! Role-based access control over the stored roles and bindings. It reads them for every decision
+//! and uses no index: the tests compare Weir's own evaluation with this one, so this one has to be
+//! simple.
 
 use std::sync::Arc;
 
@@ -16,16 +17,16 @@ const GROUP: &str = "rbac.authorization.k8s.io";
 
 /// The rules that one binding gives a user.
 struct Grant {
-    /// In the upstream's words: which binding of which role to whom.
+    /// The binding, the role and the subject, in the upstream's words.
     description: String,
     rules: Vec<Value>,
 }
 
-/// Whether some rule of some binding allows it.
-pub(super) fn authorize(store: &Store, who: &Identity, what: &Attributes) -> Decision {
-    let (grants, errors) = grants(store, who, &what.namespace);
+/// Decides whether a rule of a binding allows a request.
+pub(super) fn authorize(store: &Store, user: &Identity, attributes: &Attributes) -> Decision {
+    let (grants, errors) = grants(store, user, &attributes.namespace);
     for grant in grants {
-        if grant.rules.iter().any(|rule| allows(rule, what)) {
+        if grant.rules.iter().any(|rule| allows(rule, attributes)) {
             let reason = format!("RBAC: allowed by {}", grant.description);
             return Decision { allowed: true, reason };
         }
@@ -38,9 +39,10 @@ pub(super) fn authorize(store: &Store, who: &Identity, what: &Attributes) -> Dec
     Decision { allowed: false, reason }
 }
 
-/// All that a user may do in a namespace: rules about resources, and about paths (authorization.k8s.io/v1).
-pub(crate) fn rules(store: &Store, who: &Identity, namespace: &str) -> (Vec<Value>, Vec<Value>) {
-    let (grants, _) = grants(store, who, namespace);
+/// Returns all rules of a user in a namespace: those about resources, and those about paths
+/// (authorization.k8s.io/v1).
+pub(crate) fn rules(store: &Store, user: &Identity, namespace: &str) -> (Vec<Value>, Vec<Value>) {
+    let (grants, _) = grants(store, user, namespace);
     let all: Vec<Value> = grants.into_iter().flat_map(|grant| grant.rules).collect();
     let (paths, resources): (Vec<_>, Vec<_>) =
         all.into_iter().partition(|rule| rule.get("nonResourceURLs").is_some());
@@ -48,8 +50,9 @@ pub(crate) fn rules(store: &Store, who: &Identity, namespace: &str) -> (Vec<Valu
     (resources, paths.into_iter().map(path).collect())
 }
 
-/// What the bindings of the cluster and those of the namespace give a user, and what could not be found.
-fn grants(store: &Store, who: &Identity, namespace: &str) -> (Vec<Grant>, Vec<String>) {
+/// Returns the grants of a user by the bindings of the cluster and of a namespace, and the errors
+/// for missing roles.
+fn grants(store: &Store, user: &Identity, namespace: &str) -> (Vec<Grant>, Vec<String>) {
     let (mut grants, mut errors) = (Vec::new(), Vec::new());
     let mut bindings = stored(store, "clusterrolebindings", "");
     if !namespace.is_empty() {
@@ -58,7 +61,7 @@ fn grants(store: &Store, who: &Identity, namespace: &str) -> (Vec<Grant>, Vec<St
     for binding in bindings {
         let own = text(&binding, "/metadata/namespace");
         let subjects = array(&binding, "/subjects");
-        let Some(subject) = subjects.iter().find(|subject| is_of(subject, who, own)) else {
+        let Some(subject) = subjects.iter().find(|subject| is_subject(subject, user, own)) else {
             continue;
         };
         let (kind, role) = (text(&binding, "/roleRef/kind"), text(&binding, "/roleRef/name"));
@@ -78,28 +81,29 @@ fn grants(store: &Store, who: &Identity, namespace: &str) -> (Vec<Grant>, Vec<St
             "" => format!("ClusterRoleBinding \"{name}\""),
             own => format!("RoleBinding \"{name}/{own}\""),
         };
-        let description = format!("{binding} of {kind} \"{role}\" to {}", described(subject));
+        let description = format!("{binding} of {kind} \"{role}\" to {}", describe(subject));
         grants.push(Grant { description, rules: array(&found, "/rules").to_vec() });
     }
     (grants, errors)
 }
 
-/// Whether a binding's subject is the user; `namespace` is the binding's.
-fn is_of(subject: &Value, who: &Identity, namespace: &str) -> bool {
+/// Returns whether the subject of a binding is the user. `namespace` is that of the binding.
+fn is_subject(subject: &Value, user: &Identity, namespace: &str) -> bool {
     let name = text(subject, "/name");
     match text(subject, "/kind") {
-        "User" => name == who.name,
-        "Group" => who.groups.iter().any(|group| group == name),
+        "User" => name == user.name,
+        "Group" => user.groups.iter().any(|group| group == name),
         "ServiceAccount" => {
             let given = text(subject, "/namespace");
             let namespace = if given.is_empty() { namespace } else { given };
-            !namespace.is_empty() && who.name == format!("system:serviceaccount:{namespace}:{name}")
+            !namespace.is_empty()
+                && user.name == format!("system:serviceaccount:{namespace}:{name}")
         }
         _ => false,
     }
 }
 
-fn described(subject: &Value) -> String {
+fn describe(subject: &Value) -> String {
     let (kind, name) = (text(subject, "/kind"), text(subject, "/name"));
     match kind {
         "ServiceAccount" => format!("{kind} \"{name}/{}\"", text(subject, "/namespace")),
@@ -107,32 +111,34 @@ fn described(subject: &Value) -> String {
     }
 }
 
-/// Whether a rule covers a request.
-fn allows(rule: &Value, what: &Attributes) -> bool {
+/// Returns whether a rule covers a request.
+fn allows(rule: &Value, attributes: &Attributes) -> bool {
     let has = |list: &str, word: &str| {
         texts(rule, list).iter().any(|known| known == "*" || known == word)
     };
-    if !has("/verbs", &what.verb) {
+    if !has("/verbs", &attributes.verb) {
         return false;
     }
-    if let Some(path) = &what.path {
+    if let Some(path) = &attributes.path {
         return texts(rule, "/nonResourceURLs").iter().any(|known| covers(known, path));
     }
-    let any_sub = format!("*/{}", what.subresource);
-    let resource = has("/resources", &what.combined())
-        || (!what.subresource.is_empty() && texts(rule, "/resources").contains(&any_sub));
+    let any_sub = format!("*/{}", attributes.subresource);
+    let resource = has("/resources", &attributes.combined())
+        || (!attributes.subresource.is_empty() && texts(rule, "/resources").contains(&any_sub));
     let names = texts(rule, "/resourceNames");
-    resource && has("/apiGroups", &what.group) && (names.is_empty() || names.contains(&what.name))
+    resource
+        && has("/apiGroups", &attributes.group)
+        && (names.is_empty() || names.contains(&attributes.name))
 }
 
-/// Whether a rule's path, perhaps with a `*` at its end, covers a request's.
+/// Returns whether the path of a rule, which may end with `*`, covers the path of a request.
 fn covers(known: &str, path: &str) -> bool {
     known == "*"
         || known == path
         || (known.ends_with('*') && path.starts_with(known.trim_end_matches('*')))
 }
 
-/// The objects of a resource in a namespace, or all.
+/// Returns the objects of a resource in a namespace; an empty namespace means the cluster scope.
 fn stored(store: &Store, resource: &str, namespace: &str) -> Vec<Arc<Value>> {
     let Some(kind) = store.registry().find(GROUP, "v1", resource) else { return Vec::new() };
     let objects = store.read(&kind, |collection, _| {

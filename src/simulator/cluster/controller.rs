@@ -1,8 +1,8 @@
-//! The controllers of deployments, replica sets and pods in one loop: it follows the events of the three resources,
-//! and brings to life whatever they concern.
+//! The controllers of deployments, replica sets and pods, in one loop. It follows the events of the
+//! three resources and reconciles the objects that they concern.
 //!
-//! A rollout is simpler than the real one: the new replica set is scaled up at once, the old ones down when it is
-//! available.
+//! A rollout is simpler than the real one: the new replica set is scaled up at once, and the old
+//! ones are scaled down when it is available.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -16,9 +16,9 @@ use tokio_util::sync::CancellationToken;
 use super::pod;
 use crate::simulator::json::{array, text};
 use crate::simulator::write::now;
-use crate::simulator::{Api, Refused};
+use crate::simulator::{Api, WriteError};
 
-/// How long a pod takes to start.
+/// The time from a pod's placement until it runs.
 const START_TIME: Duration = Duration::from_millis(900);
 
 const APPS: &str = "apps/v1";
@@ -26,7 +26,7 @@ const APPS: &str = "apps/v1";
 /// An object's namespace and name.
 type Key = (String, String);
 
-/// Runs until it is cancelled.
+/// Runs the controllers until `cancel` is cancelled.
 pub(super) async fn run(api: &Api, nodes: usize, cancel: CancellationToken) {
     let mut controller = Controller {
         api,
@@ -39,7 +39,7 @@ pub(super) async fn run(api: &Api, nodes: usize, cancel: CancellationToken) {
     let mut cursors = [0_u64; 3];
     loop {
         let Some(mut changed) = controller.subscribe() else { return };
-        // A rewound store closes the channels; the controller then looks at everything again.
+        // A rewound store closes the channels. The controller then examines all objects again.
         cursors = controller.follow(cursors);
         controller.reconcile();
         let wake = controller.starting.values().min().copied();
@@ -59,7 +59,7 @@ struct Controller<'a> {
     api: &'a Api,
     nodes: usize,
     rng: Rng,
-    /// When pods will have started.
+    /// The time at which each placed pod starts to run.
     starting: BTreeMap<Key, Instant>,
     deployments: BTreeSet<Key>,
     replica_sets: BTreeSet<Key>,
@@ -76,7 +76,7 @@ impl Controller<'_> {
         ])
     }
 
-    /// Notes whom the events since the cursors concern; returns the new cursors.
+    /// Queues the objects that the events since the cursors concern, and returns the new cursors.
     fn follow(&mut self, cursors: [u64; 3]) -> [u64; 3] {
         let [deployments, replica_sets, pods] = cursors;
         let (changed, deployments) = self.api.changes(APPS, "deployments", deployments);
@@ -97,7 +97,8 @@ impl Controller<'_> {
         [deployments, replica_sets, pods]
     }
 
-    /// Acts on all that was noted. What was refused changed meanwhile, and will be noted again.
+    /// Reconciles all queued objects. A rejected write means that the object changed meanwhile;
+    /// that event queues it again.
     fn reconcile(&mut self) {
         for key in std::mem::take(&mut self.deployments) {
             drop(self.deployment(&key));
@@ -118,7 +119,7 @@ impl Controller<'_> {
         }
     }
 
-    fn deployment(&self, (namespace, name): &Key) -> Result<(), Refused> {
+    fn deployment(&self, (namespace, name): &Key) -> Result<(), WriteError> {
         let Some(deployment) = self.api.get(APPS, "deployments", namespace, name) else {
             return Ok(());
         };
@@ -153,13 +154,13 @@ impl Controller<'_> {
         Ok(())
     }
 
-    fn scale(&self, replica_set: &Value, replicas: i64) -> Result<(), Refused> {
+    fn scale(&self, replica_set: &Value, replicas: i64) -> Result<(), WriteError> {
         let (namespace, name) = key_of(replica_set);
         let patch = json!({"spec": {"replicas": replicas}});
         self.api.patch(APPS, "replicasets", &namespace, &name, &patch).map(drop)
     }
 
-    fn replica_set(&mut self, (namespace, name): &Key) -> Result<(), Refused> {
+    fn replica_set(&mut self, (namespace, name): &Key) -> Result<(), WriteError> {
         let Some(replica_set) = self.api.get(APPS, "replicasets", namespace, name) else {
             return Ok(());
         };
@@ -185,7 +186,7 @@ impl Controller<'_> {
         Ok(())
     }
 
-    fn start(&mut self, (namespace, name): &Key) -> Result<(), Refused> {
+    fn start(&mut self, (namespace, name): &Key) -> Result<(), WriteError> {
         let Some(mut pod) = self.api.get("v1", "pods", namespace, name) else { return Ok(()) };
         if text(&pod, "/spec/nodeName").is_empty() {
             pod = self.api.update(pod::placed(pod, self.nodes, &mut self.rng))?;
@@ -194,7 +195,7 @@ impl Controller<'_> {
     }
 }
 
-/// The replica set that a deployment's present template wants.
+/// Returns the replica set for a deployment's present template.
 pub(super) fn replica_set_of(deployment: &Value) -> Value {
     let meta = |name: &str| text(deployment, &format!("/metadata/{name}"));
     let mut template = deployment.pointer("/spec/template").cloned().unwrap_or_default();
@@ -223,7 +224,7 @@ pub(super) fn replica_set_of(deployment: &Value) -> Value {
         "spec": {"replicas": replicas, "selector": selector, "template": template}})
 }
 
-/// The status of a replica set with so many pods.
+/// Returns the status of a replica set with `pods` pods, of which `ready` are ready.
 pub(super) fn replica_set_status(replica_set: &Value, pods: usize, ready: usize) -> Value {
     let mut status = json!({"replicas": pods});
     let Some(map) = status.as_object_mut() else { return status };
@@ -237,7 +238,7 @@ pub(super) fn replica_set_status(replica_set: &Value, pods: usize, ready: usize)
     status
 }
 
-/// The status of a deployment with these replica sets, the present one first.
+/// Returns the status of a deployment with these replica sets, the present one first.
 pub(super) fn deployment_status(deployment: &Value, replica_sets: &[Value]) -> Value {
     let sum = |pointer: &str| -> i64 {
         replica_sets.iter().map(|replica_set| number(replica_set, pointer)).sum()

@@ -1,4 +1,5 @@
-//! Pods as a kubelet leaves them: about 5 KB of JSON, as real ones have, half of it `managedFields`.
+//! Pods as they look after a kubelet has started them: about 5 KB of JSON, as real ones have, half
+//! of it `managedFields`.
 
 use fastrand::Rng;
 use serde_json::{Map, Value, json};
@@ -7,7 +8,7 @@ use super::node::{node_ip, node_name};
 use crate::simulator::json::{array, text};
 use crate::simulator::write::{now, random_suffix};
 
-/// A new pod of a replica set, not yet placed.
+/// Returns a new pod of a replica set, without a node.
 pub(super) fn of_replica_set(replica_set: &Value) -> Value {
     let meta = |name: &str| text(replica_set, &format!("/metadata/{name}"));
     let template = replica_set.pointer("/spec/template").cloned().unwrap_or_default();
@@ -32,7 +33,7 @@ pub(super) fn of_replica_set(replica_set: &Value) -> Value {
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
 }
 
-/// Places a pod on a node, with what admission and the scheduler add.
+/// Assigns a pod to a random node, and adds the fields that admission and the scheduler add.
 pub(super) fn placed(mut pod: Value, nodes: usize, rng: &mut Rng) -> Value {
     let node = rng.usize(0..nodes);
     let volume = format!("kube-api-access-{}", random_suffix());
@@ -65,7 +66,7 @@ pub(super) fn placed(mut pod: Value, nodes: usize, rng: &mut Rng) -> Value {
     pod
 }
 
-/// The pod with the status of a running one, on its node.
+/// Returns the pod with the status of a running one, on its node.
 pub(super) fn running(mut pod: Value, rng: &mut Rng) -> Value {
     let time = now();
     let node = text(&pod, "/spec/nodeName").rsplit('-').next().and_then(|n| n.parse().ok());
@@ -105,7 +106,7 @@ pub(super) fn running(mut pod: Value, rng: &mut Rng) -> Value {
     pod
 }
 
-/// The pod after another restart of its first container.
+/// Returns the pod after another restart of its first container.
 pub(super) fn restarted(mut pod: Value) -> Value {
     let time = now();
     if let Some(status) =
@@ -118,7 +119,8 @@ pub(super) fn restarted(mut pod: Value) -> Value {
     pod
 }
 
-/// The owners of a pod's fields: the controller manager of its spec, the kubelet of its status.
+/// Returns the owners of a pod's fields: the controller manager owns its spec, the kubelet its
+/// status.
 fn managed_fields(pod: &Value, time: &str) -> Value {
     let labels = pod.pointer("/metadata/labels").and_then(Value::as_object);
     let owned = |map: Option<&Map<String, Value>>| -> Map<String, Value> {

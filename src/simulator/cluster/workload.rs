@@ -1,4 +1,5 @@
-//! The workloads of a populated cluster: deployments with their replica sets, pods, services and configuration.
+//! The workloads of a populated cluster: deployments with their replica sets, pods, services and
+//! configuration.
 
 use fastrand::Rng;
 use serde_json::{Value, json};
@@ -6,7 +7,7 @@ use serde_json::{Value, json};
 use super::controller::{deployment_status, replica_set_of, replica_set_status};
 use super::pod;
 use crate::simulator::json::text;
-use crate::simulator::{Api, Refused};
+use crate::simulator::{Api, WriteError};
 
 /// The namespaces of the workloads.
 pub(super) const NAMESPACES: [&str; 6] =
@@ -17,8 +18,13 @@ const WORDS: [&str; 12] = [
     "sessions", "worker", "notify",
 ];
 
-/// Creates deployments until they own the wanted number of pods.
-pub(super) fn populate(api: &Api, nodes: usize, pods: usize, rng: &mut Rng) -> Result<(), Refused> {
+/// Creates deployments until they own `pods` pods.
+pub(super) fn populate(
+    api: &Api,
+    nodes: usize,
+    pods: usize,
+    rng: &mut Rng,
+) -> Result<(), WriteError> {
     let mut left = pods;
     let mut number = 0;
     while left > 0 {
@@ -46,7 +52,7 @@ fn deploy(
     name: &str,
     replicas: usize,
     rng: &mut Rng,
-) -> Result<(), Refused> {
+) -> Result<(), WriteError> {
     let deployment = api.create(deployment(namespace, name, replicas, rng))?;
     let replica_set = api.create(replica_set_of(&deployment))?;
     let mut pods = Vec::new();
@@ -61,8 +67,8 @@ fn deploy(
     companions(api, namespace, name, &pods)
 }
 
-/// The service, endpoint slice, configuration and secret of a deployment.
-fn companions(api: &Api, namespace: &str, name: &str, pods: &[Value]) -> Result<(), Refused> {
+/// Creates the service, the endpoint slice, the ConfigMap and the secret of a deployment.
+fn companions(api: &Api, namespace: &str, name: &str, pods: &[Value]) -> Result<(), WriteError> {
     let labels = json!({"app.kubernetes.io/name": name});
     let service = api.create(json!({"apiVersion": "v1", "kind": "Service",
         "metadata": {"name": name, "namespace": namespace, "labels": labels},

@@ -1,5 +1,5 @@
-//! Client certificates, and the front proxies that are known by theirs. Judged anew for each request, since a connection may
-//! outlive its certificate.
+//! Client certificates, and the front proxies that authenticate by theirs. They are verified for
+//! each request, since a connection may outlive its certificate.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,7 +16,7 @@ use super::percent::decode;
 use super::user::Identity;
 use crate::simulator::options::ClientCertificates;
 
-/// The CAs of clients.
+/// The CAs of client certificates.
 #[derive(Debug)]
 pub(crate) struct ClientCas {
     users: Arc<dyn ClientCertVerifier>,
@@ -25,7 +25,7 @@ pub(crate) struct ClientCas {
 }
 
 impl ClientCas {
-    /// Reads the CAs.
+    /// Parses the CAs.
     pub(crate) fn new(given: &ClientCertificates) -> io::Result<Self> {
         let front_proxies = given.request_header_ca.as_ref();
         Ok(Self {
@@ -35,22 +35,22 @@ impl ClientCas {
         })
     }
 
-    /// Of whom a request with these certificates is; `None` if they are not valid.
+    /// Returns the user of a request with these certificates; `None` if they are not valid.
     pub(super) fn user(
         &self,
         chain: &[CertificateDer<'static>],
         headers: &HeaderMap,
     ) -> Option<Identity> {
         let (own, rest) = chain.split_first()?;
-        let subject = Subject::of(own)?;
+        let subject = Subject::from_certificate(own)?;
         let valid = |verifier: &Arc<dyn ClientCertVerifier>| {
             verifier.verify_client_cert(own, rest, UnixTime::now()).is_ok()
         };
         let named = self.allowed_names.is_empty() || self.allowed_names.contains(&subject.name);
         if named && self.front_proxies.as_ref().is_some_and(valid) {
-            let told = told_by_proxy(headers);
-            if told.is_some() {
-                return told;
+            let user = user_of_front_proxy(headers);
+            if user.is_some() {
+                return user;
             }
         }
         if !valid(&self.users) || subject.name.is_empty() {
@@ -68,8 +68,8 @@ impl ClientCas {
     }
 }
 
-/// The user of a front proxy's headers (the names that `bootstrap` publishes).
-fn told_by_proxy(headers: &HeaderMap) -> Option<Identity> {
+/// Returns the user of a front proxy's headers (the names that `bootstrap` publishes).
+fn user_of_front_proxy(headers: &HeaderMap) -> Option<Identity> {
     let all = |name: &str| -> Vec<String> {
         let values = headers.get_all(name).iter();
         values.filter_map(|value| value.to_str().ok()).map(str::to_owned).collect()
@@ -93,8 +93,8 @@ struct Subject {
 }
 
 impl Subject {
-    /// The last common name, all organizations, and the uid.
-    fn of(certificate: &CertificateDer<'_>) -> Option<Self> {
+    /// Parses the last common name, all organizations, and the uid.
+    fn from_certificate(certificate: &CertificateDer<'_>) -> Option<Self> {
         let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
         let mut subject = Self { name: String::new(), uid: String::new(), groups: Vec::new() };
         for attribute in parsed.subject().iter_attributes() {

@@ -1,7 +1,9 @@
-//! As whom a request acts (semantics.md §12.4). The rules of legacy impersonation only: each item is a right of its own.
+//! Impersonation (`docs/semantics.md` §12.4), by the legacy rules only: each part of the user needs
+//! its own permission.
 //!
-//! The 403 is that of the legacy mode. A real 1.36 tries the constrained modes first and tells of the first one's failure
-//! (`cannot impersonate-on:user-info:list ...`), so that this text is one of those in which the two worlds differ.
+//! The 403 is that of the legacy mode. A real 1.36 server tries the constrained modes first and
+//! reports the failure of the first one (`cannot impersonate-on:user-info:list ...`), so that this
+//! message differs between the simulator and a real server.
 
 use std::collections::BTreeMap;
 
@@ -16,34 +18,35 @@ use crate::simulator::status::ApiError;
 
 const EXTRA: &str = "impersonate-extra-";
 
-/// The user itself, or whom it may impersonate and asks to.
+/// Returns the impersonated user, if the request names one that `own` may impersonate; otherwise
+/// `own`.
 pub(super) fn effective(
     own: Identity,
     request: &Request,
     shared: &Shared,
 ) -> Result<Identity, ApiError> {
-    let Some(wanted) = Wanted::of(&request.headers)? else { return Ok(own) };
-    for what in wanted.rights() {
-        let decision = authorizer::authorize(&shared.store, &own, &what);
+    let Some(wanted) = ImpersonatedUser::from_headers(&request.headers)? else { return Ok(own) };
+    for attributes in wanted.required_permissions() {
+        let decision = authorizer::authorize(&shared.store, &own, &attributes);
         if !decision.allowed {
-            return Err(authorizer::forbidden(&own, &what, &decision.reason));
+            return Err(authorizer::forbidden(&own, &attributes, &decision.reason));
         }
     }
     let groups = wanted.all_groups();
-    let Wanted { name, uid, extra, .. } = wanted;
+    let ImpersonatedUser { name, uid, extra, .. } = wanted;
     let identity = Identity { name, uid, groups, extra, rules: Vec::new() };
     Ok(identity.with_rules_of(&shared.options.users))
 }
 
-struct Wanted {
+struct ImpersonatedUser {
     name: String,
     uid: String,
     groups: Vec<String>,
     extra: BTreeMap<String, Vec<String>>,
 }
 
-impl Wanted {
-    fn of(headers: &HeaderMap) -> Result<Option<Self>, ApiError> {
+impl ImpersonatedUser {
+    fn from_headers(headers: &HeaderMap) -> Result<Option<Self>, ApiError> {
         let all = |name: &str| -> Vec<String> {
             let values = headers.get_all(name).iter();
             values.filter_map(|value| value.to_str().ok()).map(str::to_owned).collect()
@@ -68,18 +71,18 @@ impl Wanted {
         if wanted.uid.is_empty() && wanted.groups.is_empty() && wanted.extra.is_empty() {
             return Ok(None);
         }
-        // The upstream's text shows the other items in Go's syntax.
+        // The upstream's message also prints the other parts in Go's syntax.
         Err(ApiError::bad_request("without impersonating a user name"))
     }
 
-    /// The service account that the name is of.
+    /// Returns the namespace and the name of the service account, if the user is one.
     fn service_account(&self) -> Option<(&str, &str)> {
         self.name.strip_prefix("system:serviceaccount:")?.split_once(':')
     }
 
-    /// What one must be allowed to impersonate.
-    fn rights(&self) -> Vec<Attributes> {
-        let right = |group: &str, resource: &str, namespace: &str, name: &str| Attributes {
+    /// Returns the requests that must be allowed for the impersonation.
+    fn required_permissions(&self) -> Vec<Attributes> {
+        let permission = |group: &str, resource: &str, namespace: &str, name: &str| Attributes {
             verb: "impersonate".to_owned(),
             group: group.to_owned(),
             resource: resource.to_owned(),
@@ -87,24 +90,24 @@ impl Wanted {
             name: name.to_owned(),
             ..Attributes::default()
         };
-        let mut rights = vec![match self.service_account() {
-            Some((namespace, name)) => right("", "serviceaccounts", namespace, name),
-            None => right("", "users", "", &self.name),
+        let mut permissions = vec![match self.service_account() {
+            Some((namespace, name)) => permission("", "serviceaccounts", namespace, name),
+            None => permission("", "users", "", &self.name),
         }];
-        rights.extend(self.groups.iter().map(|group| right("", "groups", "", group)));
+        permissions.extend(self.groups.iter().map(|group| permission("", "groups", "", group)));
         for (key, values) in &self.extra {
-            rights.extend(values.iter().map(|value| Attributes {
+            permissions.extend(values.iter().map(|value| Attributes {
                 subresource: key.clone(),
-                ..right("authentication.k8s.io", "userextras", "", value)
+                ..permission("authentication.k8s.io", "userextras", "", value)
             }));
         }
         if !self.uid.is_empty() {
-            rights.push(right("authentication.k8s.io", "uids", "", &self.uid));
+            permissions.push(permission("authentication.k8s.io", "uids", "", &self.uid));
         }
-        rights
+        permissions
     }
 
-    /// The groups that are asked for, and those that the name brings with it.
+    /// Returns the groups of the headers, and those that the name implies.
     fn all_groups(&self) -> Vec<String> {
         let mut groups = self.groups.clone();
         if let (Some((namespace, _)), true) = (self.service_account(), groups.is_empty()) {

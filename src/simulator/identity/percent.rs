@@ -1,6 +1,6 @@
 //! Percent-escapes in the names of header fields.
 
-/// Undoes percent-escapes; `None` if one is broken.
+/// Decodes percent-escapes; `None` if one is malformed.
 pub(super) fn decode(text: &str) -> Option<String> {
     let mut bytes = text.bytes();
     let mut out = Vec::new();

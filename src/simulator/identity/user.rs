@@ -15,14 +15,14 @@ pub(crate) struct Identity {
     pub(crate) uid: String,
     /// All groups.
     pub(crate) groups: Vec<String>,
-    /// What else is known, by key.
+    /// Extra attributes, by key.
     pub(crate) extra: BTreeMap<String, Vec<String>>,
-    /// What the configuration allows the user, besides what roles grant.
+    /// The rules that the configuration grants, besides roles.
     pub(crate) rules: Vec<Rule>,
 }
 
 impl Identity {
-    /// Whoever comes to an open simulator.
+    /// Returns the user of every request to an open simulator.
     pub(crate) fn administrator() -> Self {
         Self::from_user(&User::admin("", "kubernetes-admin"))
     }
@@ -53,7 +53,7 @@ impl Identity {
         self
     }
 
-    /// As reviews show it (authentication.k8s.io/v1 UserInfo).
+    /// Returns the user as reviews contain it (authentication.k8s.io/v1 UserInfo).
     pub(crate) fn info(&self) -> Value {
         let mut info = Map::new();
         info.insert("username".to_owned(), self.name.clone().into());
@@ -68,11 +68,11 @@ impl Identity {
     }
 }
 
-/// The user who shows nothing.
+/// The user of a request without a credential.
 pub(crate) const ANONYMOUS: &str = "system:anonymous";
-/// Its group.
+/// The group of that user.
 pub(crate) const UNAUTHENTICATED: &str = "system:unauthenticated";
-/// Everybody else's.
+/// The group of all other users.
 pub(crate) const AUTHENTICATED: &str = "system:authenticated";
-/// What a token must be for to be one for the API itself.
+/// The audience of tokens for the API itself.
 pub(crate) const API_AUDIENCE: &str = "https://kubernetes.default.svc";

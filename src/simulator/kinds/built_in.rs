@@ -1,10 +1,10 @@
-//! The table of built-in kinds: what discovery says of each, and what its bookmarks carry after `metadata`
-//! (semantics.md Appendix A; learnt from a live 1.36.2).
+//! The table of built-in kinds: their discovery, and the part of their bookmarks after `metadata`
+//! (`docs/semantics.md` Appendix A; recorded from a live 1.36.2).
 
 use super::kind::Kind;
 
 /// A row of the table.
-pub(super) struct BuiltIn {
+pub(super) struct BuiltInKind {
     group: &'static str,
     version: &'static str,
     resource: &'static str,
@@ -19,8 +19,8 @@ pub(super) struct BuiltIn {
     bookmark_tail: &'static str,
 }
 
-impl BuiltIn {
-    /// The kind as the registry has it.
+impl BuiltInKind {
+    /// Returns the kind for the registry.
     pub(super) fn to_kind(&self) -> Kind {
         let words = |list: &str| {
             list.split(',').filter(|word| !word.is_empty()).map(str::to_owned).collect()
@@ -51,7 +51,7 @@ impl BuiltIn {
     }
 }
 
-/// A kind that is stored.
+/// Returns the row of a stored kind.
 const fn row(
     place: (&'static str, &'static str),
     resource: &'static str,
@@ -59,10 +59,10 @@ const fn row(
     namespaced: bool,
     words: (&'static str, &'static str),
     bookmark_tail: &'static str,
-) -> BuiltIn {
+) -> BuiltInKind {
     let (group, version) = place;
     let (short, subresources) = words;
-    BuiltIn {
+    BuiltInKind {
         group,
         version,
         resource,
@@ -75,8 +75,8 @@ const fn row(
     }
 }
 
-/// A kind that `kubectl get all` shows.
-const fn all(mut row: BuiltIn) -> BuiltIn {
+/// Adds a kind to the category `all`, which `kubectl get all` lists.
+const fn all(mut row: BuiltInKind) -> BuiltInKind {
     row.in_all = true;
     row
 }
@@ -112,7 +112,7 @@ const ROLE_REF: &str = r#""roleRef":{"apiGroup":"","kind":"","name":""}"#;
 const RULES: &str = r#""rules":null"#;
 
 /// All built-in kinds, in the order of discovery.
-pub(super) const BUILT_IN: &[BuiltIn] = &[
+pub(super) const BUILT_IN: &[BuiltInKind] = &[
     row(CORE, "configmaps", "ConfigMap", true, ("cm", ""), ""),
     row(CORE, "endpoints", "Endpoints", true, ("ep", ""), ""),
     row(CORE, "events", "Event", true, ("ev", ""), EVENT_TAIL),

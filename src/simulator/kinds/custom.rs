@@ -6,13 +6,14 @@ use super::kind::Kind;
 use crate::simulator::defaults;
 use crate::simulator::json::{array, text, texts};
 
-/// The JSON paths of a version's selectable fields.
+/// Returns the JSON paths of a version's selectable fields.
 fn selectable(version: &Value) -> Vec<String> {
     let fields = array(version, "/selectableFields").iter();
     fields.map(|field| text(field, "/jsonPath").to_owned()).collect()
 }
 
-/// The kinds that a CustomResourceDefinition declares, one a served version, the storage version first.
+/// Returns the kinds that a CustomResourceDefinition declares, one for each served version, the
+/// storage version first.
 pub(super) fn custom_kinds(definition: &Value) -> Vec<Kind> {
     let resource = text(definition, "/spec/names/plural");
     let kind = text(definition, "/spec/names/kind");

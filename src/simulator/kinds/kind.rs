@@ -2,22 +2,22 @@
 
 use serde_json::Value;
 
-/// One resource as one version of its group serves it.
+/// A resource in one version of its group.
 #[derive(Clone, Debug)]
 pub(crate) struct Kind {
     /// The API group; empty for the core group.
     pub(crate) group: String,
     /// The version.
     pub(crate) version: String,
-    /// The plural path word.
+    /// The plural name, as in paths.
     pub(crate) resource: String,
     /// The kind of its objects.
     pub(crate) kind: String,
     /// The kind of its lists.
     pub(crate) list_kind: String,
-    /// The singular path word.
+    /// The singular name.
     pub(crate) singular: String,
-    /// Whether its objects live in namespaces.
+    /// Whether its objects are namespaced.
     pub(crate) namespaced: bool,
     /// Short names, for discovery.
     pub(crate) short_names: Vec<String>,
@@ -29,11 +29,12 @@ pub(crate) struct Kind {
     pub(crate) custom: bool,
     /// Whether it can only be created, as reviews are.
     pub(crate) review: bool,
-    /// What follows `metadata` in its bookmarks, in JSON, without braces (semantics.md Appendix A).
+    /// The JSON that follows `metadata` in its bookmarks, without braces (`docs/semantics.md`
+    /// Appendix A).
     pub(crate) bookmark_tail: String,
     /// The JSON paths of a custom resource's selectable fields, with their leading dot.
     pub(crate) selectable: Vec<String>,
-    /// Those of all its versions, by which its objects are indexed.
+    /// The selectable fields of all its versions, by which its objects are indexed.
     pub(crate) indexed: Vec<String>,
     /// `additionalPrinterColumns` of a custom resource.
     pub(crate) columns: Vec<Value>,
@@ -46,39 +47,39 @@ pub(crate) struct Kind {
 }
 
 impl Kind {
-    /// `v1` or `group/version`.
+    /// Returns `v1` or `group/version`.
     pub(crate) fn api_version(&self) -> String {
         api_version(&self.group, &self.version)
     }
 
-    /// The name of its collection in the store: shared by all versions.
+    /// Returns the name of its collection in the store, which all versions share.
     pub(crate) fn storage(&self) -> String {
         format!("{}/{}", self.group, self.resource)
     }
 
-    /// Whether the upstream keeps a watch cache of it (semantics.md §3.9).
+    /// Returns whether the upstream has a watch cache for it (`docs/semantics.md` §3.9).
     pub(crate) fn cached(&self) -> bool {
         self.resource != "events"
     }
 
-    /// Whether `metadata.generation` counts its specs.
+    /// Returns whether `metadata.generation` counts changes of the spec.
     pub(crate) fn has_generation(&self) -> bool {
         self.custom
             || matches!(self.group.as_str(), "apps" | "batch" | "policy" | "networking.k8s.io")
             || matches!(self.resource.as_str(), "pods" | "customresourcedefinitions")
     }
 
-    /// Whether its objects get defaults when they are read.
+    /// Returns whether its objects get defaults when they are read.
     pub(crate) fn has_defaults(&self) -> bool {
         self.defaults
     }
 
-    /// Whether it has this subresource.
+    /// Returns whether it has this subresource.
     pub(crate) fn has_subresource(&self, name: &str) -> bool {
         self.subresources.iter().any(|known| known == name)
     }
 
-    /// The verbs of discovery.
+    /// Returns its verbs, for discovery.
     pub(crate) fn verbs(&self) -> &'static [&'static str] {
         const ALL: &[&str] =
             &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
@@ -86,7 +87,7 @@ impl Kind {
     }
 }
 
-/// `v1` or `group/version`.
+/// Returns `v1` or `group/version`.
 pub(crate) fn api_version(group: &str, version: &str) -> String {
     if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
 }

@@ -1,7 +1,8 @@
-//! Field tables of the core group (see `schema` for the notation). Volume plugins that were moved out of the tree are left out:
-//! no pod of the simulator has them, and an object that does is refused by the encoder, never cut short.
+//! Field tables of the core group (`schema` describes the notation). In-tree volume plugins that
+//! were removed are left out: no pod of the simulator has them, and the encoder rejects an object
+//! that does instead of truncating it.
 
-/// A message a line.
+/// One message per line.
 pub(super) const CORE: &str = "\
 Pod metadata=1:ObjectMeta spec=2:PodSpec status=3:PodStatus
 PodSpec volumes=1:Volume* initContainers=20:Container* containers=2:Container*! ephemeralContainers=34:EphemeralContainer* restartPolicy=3 terminationGracePeriodSeconds=4:?i activeDeadlineSeconds=5:?i dnsPolicy=6 nodeSelector=7:map serviceAccountName=8 serviceAccount=9 automountServiceAccountToken=21:?b nodeName=10 hostNetwork=11:b hostPID=12:b hostIPC=13:b shareProcessNamespace=27:?b securityContext=14:?PodSecurityContext imagePullSecrets=15:LocalObjectReference* hostname=16 subdomain=17 affinity=18:?Affinity schedulerName=19 tolerations=22:Toleration* hostAliases=23:HostAlias* priorityClassName=24 priority=25:?i dnsConfig=26:?PodDNSConfig readinessGates=28:PodReadinessGate* runtimeClassName=29:?s enableServiceLinks=30:?b preemptionPolicy=31:?s overhead=32:qmap topologySpreadConstraints=33:TopologySpreadConstraint* setHostnameAsFQDN=35:?b os=36:?PodOS hostUsers=37:?b schedulingGates=38:PodSchedulingGate* resourceClaims=39:PodResourceClaim* resources=40:?ResourceRequirements hostnameOverride=41:?s schedulingGroup=43:?PodSchedulingGroup

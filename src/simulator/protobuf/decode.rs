@@ -1,5 +1,5 @@
-//! Protobuf to JSON, for the bodies of requests. What the table does not name is skipped, as Go's decoder skips what it
-//! does not know.
+//! Protobuf to JSON, for the bodies of requests. Fields that are not in the table are skipped, as
+//! Go's decoder skips unknown fields.
 
 use base64::Engine;
 use serde_json::{Map, Value, json};
@@ -35,7 +35,7 @@ pub(super) fn decode_message(name: &str, bytes: &[u8]) -> Option<Map<String, Val
             }
         }
     }
-    // Go writes every field that is no pointer, empty or not; JSON leaves the empty ones out.
+    // Go writes every field that is not a pointer, even if it is empty. JSON omits the empty ones.
     let empty = |field: &&Field| {
         let zero = match object.get(field.name) {
             Some(Value::String(text)) => text.is_empty(),
@@ -79,7 +79,7 @@ fn value(field: &Field, wire: &WireField<'_>) -> Option<Value> {
     })
 }
 
-/// An entry of a map.
+/// Decodes one key and value of a map.
 fn pair(kind: Type, bytes: &[u8]) -> Option<(String, Value)> {
     let parts = fields(bytes)?;
     let part = |number| {

@@ -1,7 +1,8 @@
-//! JSON to protobuf as Go's generated code writes it (semantics.md §5.3): fields by number, those that are no pointers even
-//! if they are empty, maps by key.
+//! JSON to protobuf as Go's generated code writes it (`docs/semantics.md` §5.3): fields by number,
+//! fields that are not pointers even if they are empty, and maps sorted by key.
 //!
-//! A field that the table lacks is an error, never left out: a test must not take half an object for a whole one.
+//! A field that is missing from the table is an error and is never left out: a test must not
+//! mistake a part of an object for the whole.
 
 use base64::Engine;
 use serde_json::{Map, Value};
@@ -11,34 +12,38 @@ use super::schema::{Field, Message, Type, message};
 use super::wire::{put_bytes, put_number};
 use crate::simulator::encode;
 
-/// What the table has no place for.
+/// The error for a field that the table does not have.
 #[derive(Debug, Error)]
-#[error("the simulator's protobuf tables have no place for {path}")]
-pub(crate) struct Lacking {
+#[error("the simulator's protobuf tables have no field {path}")]
+pub(crate) struct UnknownField {
     path: String,
 }
 
-impl Lacking {
+impl UnknownField {
     fn at(path: &str, name: &str) -> Self {
         Self { path: format!("{path}.{name}") }
     }
 }
 
 /// Appends a message.
-pub(super) fn encode_message(out: &mut Vec<u8>, name: &str, value: &Value) -> Result<(), Lacking> {
-    let found = message(name).ok_or_else(|| Lacking { path: name.to_owned() })?;
+pub(super) fn encode_message(
+    out: &mut Vec<u8>,
+    name: &str,
+    value: &Value,
+) -> Result<(), UnknownField> {
+    let found = message(name).ok_or_else(|| UnknownField { path: name.to_owned() })?;
     let empty = Map::new();
     let map = match value {
         Value::Object(map) => map,
         Value::Null => &empty,
-        _ => return Err(Lacking::at(name, "a value that is no object")),
+        _ => return Err(UnknownField::at(name, "a value that is no object")),
     };
     let typed = found.is_object();
     let unknown = map
         .keys()
         .find(|key| !(found.has(key) || typed && matches!(key.as_str(), "kind" | "apiVersion")));
     match unknown {
-        Some(key) => Err(Lacking::at(name, key)),
+        Some(key) => Err(UnknownField::at(name, key)),
         None => encode_fields(out, name, found, map),
     }
 }
@@ -48,7 +53,7 @@ fn encode_fields(
     name: &str,
     message_of: &Message,
     map: &Map<String, Value>,
-) -> Result<(), Lacking> {
+) -> Result<(), UnknownField> {
     for field in message_of.wire.iter().filter_map(|&index| message_of.fields.get(index)) {
         if let (Type::Message(inner), true) = (field.kind, field.inline) {
             let mut nested = Vec::new();
@@ -59,7 +64,8 @@ fn encode_fields(
             continue;
         }
         let value = map.get(field.name).filter(|value| !value.is_null());
-        let wrong = || Lacking::at(name, &format!("{} with a value of another type", field.name));
+        let wrong =
+            || UnknownField::at(name, &format!("{} with a value of another type", field.name));
         if field.repeated {
             for element in value.into_iter().flat_map(|v| v.as_array().into_iter().flatten()) {
                 put(out, field, Some(element), &wrong)?;
@@ -81,13 +87,13 @@ fn encode_fields(
     Ok(())
 }
 
-/// Appends a field, or an element of one; what is absent is written as Go's zero value.
+/// Appends a field, or an element of one. An absent value is written as Go's zero value.
 fn put(
     out: &mut Vec<u8>,
     field: &Field,
     value: Option<&Value>,
-    wrong: &dyn Fn() -> Lacking,
-) -> Result<(), Lacking> {
+    wrong: &dyn Fn() -> UnknownField,
+) -> Result<(), UnknownField> {
     let mut nested = Vec::new();
     let text = value.map_or(Some(""), Value::as_str);
     match field.kind {

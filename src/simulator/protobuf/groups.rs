@@ -1,7 +1,7 @@
-//! Field tables of the named groups (see `schema` for the notation). Left out is `disruptedPods` of a PodDisruptionBudget, a
-//! map of times that nothing here writes.
+//! Field tables of the named groups (`schema` describes the notation). `disruptedPods` of a
+//! PodDisruptionBudget is left out: it is a map of times that nothing in the simulator writes.
 
-/// A message a line.
+/// One message per line.
 pub(super) const GROUPS: &str = "\
 Deployment metadata=1:ObjectMeta spec=2:DeploymentSpec status=3:DeploymentStatus
 DeploymentSpec replicas=1:?i selector=2:?LabelSelector! template=3:PodTemplateSpec strategy=4:DeploymentStrategy minReadySeconds=5:i revisionHistoryLimit=6:?i paused=7:b progressDeadlineSeconds=9:?i

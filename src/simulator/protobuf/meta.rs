@@ -1,6 +1,6 @@
-//! Field tables of `k8s.io/apimachinery` meta/v1 (see `schema` for the notation).
+//! Field tables of `k8s.io/apimachinery` meta/v1 (`schema` describes the notation).
 
-/// A message a line.
+/// One message per line.
 pub(super) const META: &str = "\
 ObjectMeta name=1 generateName=2 namespace=3 selfLink=4 uid=5 resourceVersion=6 generation=7:i creationTimestamp=8:time- deletionTimestamp=9:?time deletionGracePeriodSeconds=10:?i labels=11:map annotations=12:map ownerReferences=13:OwnerReference* finalizers=14:s* managedFields=17:ManagedFieldsEntry*
 OwnerReference apiVersion=5:s! kind=1:s! name=3:s! uid=4:s! controller=6:?b blockOwnerDeletion=7:?b

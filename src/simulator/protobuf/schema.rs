@@ -1,11 +1,13 @@
-//! The schema of Kubernetes' own types: one table for protobuf in both directions and for the shape of their JSON.
+//! The schema of Kubernetes' own types: one table for protobuf in both directions and for the shape
+//! of their JSON.
 //!
-//! A message is a line: its name, then its fields in the order in which Go declares them, which is that of JSON, as
-//! `name=number:type`, where the type is `s`, a string, if none is given. `i` is an integer, `b` a boolean, `y` bytes, `raw` JSON
-//! within a message, `ios` an IntOrString, `map`, `bmap`, `qmap` and `emap` maps of strings, bytes, quantities and lists
-//! of strings; any other word is a message. `?` stands before a type behind a pointer, `^` before one whose fields JSON
-//! holds in the parent; `*` after a type makes it a list. `!` at the end marks a field that JSON has even if it is empty, `-`
-//! a message that JSON leaves out if it is.
+//! A message is a line: its name, then its fields in the order of their declaration in Go, which is
+//! also the order in JSON. A field is `name=number:type`; without a type it is a string, `s`. `i`
+//! is an integer, `b` a boolean, `y` bytes, `raw` JSON within a message, `ios` an IntOrString, and
+//! `map`, `bmap`, `qmap` and `emap` are maps of strings, bytes, quantities and lists of strings.
+//! Any other word is a message. `?` before a type marks a pointer, `^` a message whose fields are
+//! inlined into the parent in JSON; `*` after a type marks a list. `!` at the end marks a field
+//! that JSON has even if it is empty, `-` a message that JSON omits if it is empty.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -17,7 +19,7 @@ use super::meta::META;
 /// A message of the table.
 #[derive(Debug)]
 pub(super) struct Message {
-    /// In the order of JSON.
+    /// The fields, in the order of JSON.
     pub(super) fields: Vec<Field>,
     /// Indices of `fields` by ascending number: the order of the wire.
     pub(super) wire: Vec<usize>,
@@ -26,19 +28,19 @@ pub(super) struct Message {
 /// A field of a message.
 #[derive(Debug)]
 pub(super) struct Field {
-    /// Its name in JSON; `_` if it has none there.
+    /// The name in JSON; `_` for an inlined field.
     pub(super) name: &'static str,
-    /// Its number on the wire.
+    /// The number on the wire.
     pub(super) number: u64,
-    /// What it holds.
+    /// The type of its value, or of its elements.
     pub(super) kind: Type,
-    /// Absent and empty are two things.
+    /// Whether it is a pointer: absent and empty differ.
     pub(super) pointer: bool,
-    /// JSON has its fields in the parent.
+    /// Whether JSON inlines its fields into the parent.
     pub(super) inline: bool,
-    /// A list.
+    /// Whether it is a list.
     pub(super) repeated: bool,
-    /// JSON has it even if it is empty.
+    /// Whether JSON has it even if it is empty.
     pub(super) always: bool,
 }
 
@@ -81,7 +83,7 @@ impl Type {
         }
     }
 
-    /// Whether Go holds it in a struct, which its JSON never takes for empty.
+    /// Returns whether Go represents it as a struct, which `omitempty` never omits.
     fn is_struct(self) -> bool {
         matches!(
             self,
@@ -94,19 +96,19 @@ impl Type {
         )
     }
 
-    /// Whether it is a map.
+    /// Returns whether it is a map.
     pub(super) fn is_map(self) -> bool {
         matches!(self, Self::TextMap | Self::BytesMap | Self::QuantityMap | Self::ExtraMap)
     }
 }
 
-/// The message of a name.
+/// Returns the message with a name.
 pub(super) fn message(name: &str) -> Option<&'static Message> {
     SCHEMA.get(name)
 }
 
 impl Message {
-    /// The field of a name, of the message or of one that it holds inline.
+    /// Returns whether the message, or one inlined into it, has a field of this name.
     pub(super) fn has(&self, name: &str) -> bool {
         self.fields.iter().any(|field| match field.kind {
             Type::Message(inner) if field.inline => message(inner).is_some_and(|m| m.has(name)),
@@ -114,7 +116,8 @@ impl Message {
         })
     }
 
-    /// Whether it is an object of its own, with `kind` and `apiVersion` in JSON, which protobuf has outside.
+    /// Returns whether it is a top-level object, whose JSON has `kind` and `apiVersion`. Protobuf
+    /// has them in the envelope.
     pub(super) fn is_object(&self) -> bool {
         let first = self.fields.first();
         first.is_some_and(|field| {

@@ -1,12 +1,13 @@
-//! The shape that Go gives the JSON of its types: fields in the order of their declaration, empty ones left out unless their
-//! tags say otherwise, maps sorted (semantics.md §3.6).
+//! The shape that Go gives the JSON of its types: fields in the order of their declaration, empty
+//! ones omitted unless their tags require them, and maps sorted (`docs/semantics.md` §3.6).
 
 use serde_json::{Map, Value};
 
 use super::schema::{Field, Message, Type, message};
 use crate::simulator::encode::sort_keys;
 
-/// Shapes an object; what the table does not know stays, at the end. `None` if it does not know the message.
+/// Shapes an object. Fields that are not in the table remain, at the end. Returns `None` if there
+/// is no message of this name.
 pub(crate) fn shape(name: &str, value: Value) -> Option<Value> {
     let found = message(name)?;
     let mut map = match value {
@@ -55,7 +56,7 @@ fn shape_field(field: &Field, value: Value) -> Value {
         }
         (Type::Message(inner), value) => shape(inner, value).unwrap_or_default(),
         (Type::Raw, value) => sort_keys(value),
-        // A quantity may be given as a number; it is kept as a string.
+        // A quantity can be given as a number, but is stored as a string.
         (Type::Quantity, Value::Number(number)) => number.to_string().into(),
         (Type::QuantityMap, Value::Object(map)) => {
             let text = |value: Value| match value {
@@ -70,7 +71,7 @@ fn shape_field(field: &Field, value: Value) -> Value {
     }
 }
 
-/// What Go leaves out for `omitempty`: no struct is empty.
+/// Returns whether Go omits the value for `omitempty`. A struct is never empty.
 fn is_empty(field: &Field, value: &Value) -> bool {
     match value {
         Value::Null => true,

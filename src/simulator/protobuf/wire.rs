@@ -1,6 +1,6 @@
 //! The wire format: varints, and length-delimited fields. Fixed-width fields are only ever skipped.
 
-/// A field as it stands on the wire.
+/// A field on the wire.
 pub(super) struct WireField<'a> {
     pub(super) number: u64,
     /// The value of a varint.
@@ -9,7 +9,7 @@ pub(super) struct WireField<'a> {
     pub(super) bytes: &'a [u8],
 }
 
-/// The fields of a message; `None` if it is malformed.
+/// Parses the fields of a message; `None` if it is malformed.
 pub(super) fn fields(mut bytes: &[u8]) -> Option<Vec<WireField<'_>>> {
     let mut found = Vec::new();
     while !bytes.is_empty() {

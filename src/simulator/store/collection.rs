@@ -1,5 +1,5 @@
-//! One resource: its objects in key order, its own resourceVersion, and the window of its last events
-//! (semantics.md §3.1, §5.8, §5.9).
+//! One resource: its objects in key order, its own resourceVersion, and the window of its last
+//! events (`docs/semantics.md` §3.1, §5.8, §5.9).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use tokio::sync::watch;
 
 use crate::simulator::object::Object;
 
-/// A change of one object. Creation has no old state, removal no new one.
+/// A change of one object. A creation has no old state, a deletion no new one.
 #[derive(Clone, Debug)]
 pub(crate) struct Event {
     /// The revision of the change.
@@ -22,29 +22,31 @@ pub(crate) struct Event {
 /// The objects of one resource.
 #[derive(Debug)]
 pub(crate) struct Collection {
-    /// By key, in byte order.
+    /// The objects by key, in byte order.
     pub(crate) objects: BTreeMap<Arc<str>, Arc<Object>>,
-    /// Tells watchers of a new resourceVersion; dropped to end them.
+    /// Notifies watchers of a new resourceVersion. Replacing the sender ends them.
     pub(crate) changed: watch::Sender<u64>,
     history: VecDeque<Event>,
     /// The oldest resourceVersion from which a watch can begin.
     oldest: u64,
-    /// The newest event that is no longer kept: a running watch that has seen it has missed nothing.
+    /// The revision of the newest event that was dropped. A running watch that has sent it has
+    /// missed nothing.
     dropped: u64,
-    /// The resourceVersion that lists from the cache and bookmarks carry.
+    /// The resourceVersion of lists from the cache and of bookmarks.
     current: u64,
 }
 
-/// What a watcher at a resourceVersion has missed.
-pub(crate) enum Since {
-    /// These events, and the collection's resourceVersion after them.
+/// The events after a resourceVersion.
+pub(crate) enum MissedEvents {
+    /// The events, and the collection's resourceVersion after them.
     Events(Vec<Event>, u64),
-    /// More than the window holds; the oldest resourceVersion that can be resumed.
+    /// The window does not reach back to the resourceVersion. Holds the oldest one at which a watch
+    /// can resume.
     Expired(u64),
 }
 
 impl Collection {
-    /// An empty one that begins at a revision.
+    /// Returns an empty collection that begins at a revision.
     pub(crate) fn new(revision: u64) -> Self {
         Self {
             objects: BTreeMap::new(),
@@ -56,12 +58,12 @@ impl Collection {
         }
     }
 
-    /// The collection's own resourceVersion.
+    /// Returns the collection's own resourceVersion.
     pub(crate) fn current(&self) -> u64 {
         self.current
     }
 
-    /// Applies an event and tells the watchers; keeps at most `window` events.
+    /// Applies an event and notifies the watchers. Retains at most `window` events.
     pub(crate) fn apply(&mut self, event: Event, window: usize) {
         match (&event.new, &event.old) {
             (Some(new), _) => drop(self.objects.insert(Arc::clone(&new.key), Arc::clone(new))),
@@ -79,7 +81,7 @@ impl Collection {
         self.changed.send_replace(self.current);
     }
 
-    /// Moves the resourceVersion up without an event.
+    /// Advances the resourceVersion without an event.
     pub(crate) fn advance(&mut self, revision: u64) {
         if revision > self.current {
             self.current = revision;
@@ -87,7 +89,7 @@ impl Collection {
         }
     }
 
-    /// Forgets the events up to a revision.
+    /// Discards the events up to a revision.
     pub(crate) fn compact(&mut self, revision: u64) {
         self.dropped = self.history.back().map_or(self.dropped, |event| event.revision);
         self.history.clear();
@@ -95,16 +97,18 @@ impl Collection {
         self.advance(revision);
     }
 
-    /// The events after a resourceVersion, for a watch that begins there, or one that runs and has come so far.
-    pub(crate) fn since(&self, revision: u64, running: bool) -> Since {
+    /// Returns the events after a resourceVersion, for a watch that starts there, or for a running
+    /// one that has reached it.
+    pub(crate) fn since(&self, revision: u64, running: bool) -> MissedEvents {
         if revision < if running { self.dropped } else { self.oldest } {
-            return Since::Expired(self.oldest);
+            return MissedEvents::Expired(self.oldest);
         }
         let start = self.history.partition_point(|event| event.revision <= revision);
-        Since::Events(self.history.range(start..).cloned().collect(), self.current)
+        MissedEvents::Events(self.history.range(start..).cloned().collect(), self.current)
     }
 
-    /// The objects as they were at a revision: history undone; `None` if it does not reach back so far.
+    /// Returns the objects as they were at a revision, by undoing the history; `None` if the
+    /// history does not reach back to it.
     pub(crate) fn at(&self, revision: u64) -> Option<BTreeMap<Arc<str>, Arc<Object>>> {
         if revision < self.oldest {
             return None;

@@ -1,6 +1,6 @@
-//! Ages as Kubernetes prints them: `HumanDuration` (semantics.md §9.3).
+//! Ages as Kubernetes prints them: `HumanDuration` (`docs/semantics.md` §9.3).
 
-/// The age of a timestamp in RFC 3339; `<unknown>` for none.
+/// Returns the age of a timestamp in RFC 3339; `<unknown>` for none.
 pub(super) fn age(timestamp: &str) -> String {
     if timestamp.is_empty() {
         return "<unknown>".to_owned();
@@ -9,7 +9,7 @@ pub(super) fn age(timestamp: &str) -> String {
     human(jiff::Timestamp::now().as_second() - then.as_second())
 }
 
-/// A duration in seconds, in at most two units.
+/// Formats a duration in seconds with at most two units.
 pub(super) fn human(seconds: i64) -> String {
     const MINUTE: i64 = 60;
     const HOUR: i64 = 60 * MINUTE;

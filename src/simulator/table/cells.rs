@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::simulator::json::{array, text, texts};
 
-/// Names of an array of containers, and their images.
+/// Returns the names of an array of containers, and their images.
 pub(super) fn containers(object: &Value, pointer: &str) -> (String, String) {
     let containers = array(object, pointer).iter();
     let names: Vec<&str> = containers.clone().map(|container| text(container, "/name")).collect();
@@ -12,7 +12,7 @@ pub(super) fn containers(object: &Value, pointer: &str) -> (String, String) {
     (names.join(","), images.join(","))
 }
 
-/// `a=b,c=d` of a map; `<none>` if it is empty.
+/// Returns a map as `a=b,c=d`; `<none>` if it is empty.
 pub(super) fn pairs(object: &Value, pointer: &str) -> String {
     let map = object.pointer(pointer).and_then(Value::as_object);
     let pairs = map.into_iter().flatten();
@@ -21,7 +21,7 @@ pub(super) fn pairs(object: &Value, pointer: &str) -> String {
     if pairs.is_empty() { "<none>".to_owned() } else { pairs.join(",") }
 }
 
-/// The strings of an array, joined; `<none>` if there are none.
+/// Returns the strings of an array, joined; `<none>` if there are none.
 pub(super) fn joined(object: &Value, pointer: &str) -> String {
     let found = texts(object, pointer);
     if found.is_empty() { "<none>".to_owned() } else { found.join(",") }

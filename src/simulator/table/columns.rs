@@ -1,4 +1,5 @@
-//! The columns of each kind's table, and the cells of the simpler kinds (semantics.md Appendix B).
+//! The columns of each kind's table, and the cells of the simpler kinds (`docs/semantics.md`
+//! Appendix B).
 
 use serde_json::{Value, json};
 
@@ -7,7 +8,7 @@ use super::workloads;
 use crate::simulator::json::{array, text};
 use crate::simulator::kinds::Kind;
 
-/// The column definitions of a kind.
+/// Returns the column definitions of a kind.
 pub(super) fn definitions(kind: &Kind) -> Value {
     if kind.custom {
         return custom_definitions(kind);
@@ -16,12 +17,12 @@ pub(super) fn definitions(kind: &Kind) -> Value {
     Value::Array(columns)
 }
 
-/// Whether a kind has no printer of its own.
+/// Returns whether a kind has no printer of its own.
 pub(super) fn is_default(kind: &Kind) -> bool {
     columns(kind) == DEFAULT
 }
 
-/// The cells of an object's row.
+/// Returns the cells of an object's row.
 pub(super) fn cells(kind: &Kind, object: &Value) -> Value {
     if kind.custom {
         return custom_cells(kind, object);
@@ -84,7 +85,8 @@ fn binding(object: &Value, name: &str, age: &str) -> Value {
     json!([name, role, age, of("User"), of("Group"), of("ServiceAccount")])
 }
 
-/// `Name:type*`: the type defaults to string, the star marks columns that only `-o wide` shows.
+/// Parses `Name:type*`: the type defaults to string, and the star marks a column that only `-o
+/// wide` shows.
 fn definition(column: &str) -> Value {
     let (column, priority) = match column.strip_suffix('*') {
         Some(column) => (column, 1),

@@ -1,4 +1,4 @@
-//! The cells of the kinds that people look at most.
+//! The cells of workloads and of the other kinds with elaborate printers.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use super::age::age as age_of;
 use super::cells::{containers, joined, pairs};
 use crate::simulator::json::{array, text};
 
-/// A pod's row.
+/// Returns the cells of a pod.
 pub(super) fn pod(object: &Value, age: &str) -> Value {
     let statuses = array(object, "/status/containerStatuses");
     let ready = statuses.iter().filter(|status| status.get("ready") == Some(&Value::Bool(true)));
@@ -38,7 +38,7 @@ pub(super) fn pod(object: &Value, age: &str) -> Value {
     ])
 }
 
-/// A node's row.
+/// Returns the cells of a node.
 pub(super) fn node(object: &Value, age: &str) -> Value {
     let conditions = array(object, "/status/conditions").iter();
     let ready = conditions.clone().find(|condition| text(condition, "/type") == "Ready");
@@ -81,7 +81,7 @@ pub(super) fn node(object: &Value, age: &str) -> Value {
     ])
 }
 
-/// A service's row.
+/// Returns the cells of a service.
 pub(super) fn service(object: &Value, age: &str) -> Value {
     let ports: Vec<String> = array(object, "/spec/ports")
         .iter()
@@ -113,7 +113,7 @@ pub(super) fn service(object: &Value, age: &str) -> Value {
     ])
 }
 
-/// An event's row.
+/// Returns the cells of an event.
 pub(super) fn event(object: &Value) -> Value {
     let involved = format!(
         "{}/{}",
@@ -135,7 +135,7 @@ pub(super) fn event(object: &Value) -> Value {
     ])
 }
 
-/// A deployment's row.
+/// Returns the cells of a deployment.
 pub(super) fn deployment(object: &Value, age: &str) -> Value {
     let (names, images) = containers(object, "/spec/template/spec/containers");
     let ready =
@@ -152,7 +152,7 @@ pub(super) fn deployment(object: &Value, age: &str) -> Value {
     ])
 }
 
-/// A replica set's row.
+/// Returns the cells of a replica set.
 pub(super) fn replica_set(object: &Value, age: &str) -> Value {
     let (names, images) = containers(object, "/spec/template/spec/containers");
     json!([
@@ -167,7 +167,7 @@ pub(super) fn replica_set(object: &Value, age: &str) -> Value {
     ])
 }
 
-/// A stateful set's row.
+/// Returns the cells of a stateful set.
 pub(super) fn stateful_set(object: &Value, age: &str) -> Value {
     let (names, images) = containers(object, "/spec/template/spec/containers");
     let ready =
@@ -175,7 +175,7 @@ pub(super) fn stateful_set(object: &Value, age: &str) -> Value {
     json!([text(object, "/metadata/name"), ready, age, names, images])
 }
 
-/// An endpoint slice's row.
+/// Returns the cells of an endpoint slice.
 pub(super) fn endpoint_slice(object: &Value, age: &str) -> Value {
     let ports: Vec<String> =
         array(object, "/ports").iter().map(|port| number(port, "/port").to_string()).collect();

@@ -11,17 +11,17 @@ use serde_json::{Value, json};
 
 use crate::simulator::{Simulator, SimulatorOptions};
 
-/// A test that waits longer than this has failed.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// The limit on every wait of a test.
+const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A received answer.
-pub(super) struct Answer {
+/// A received response.
+pub(super) struct Reply {
     pub(super) code: StatusCode,
     pub(super) headers: HeaderMap,
     pub(super) body: Bytes,
 }
 
-impl Answer {
+impl Reply {
     pub(super) fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap()
     }
@@ -43,7 +43,7 @@ pub(super) async fn start_with(options: SimulatorOptions) -> Simulator {
     Simulator::start(options).await.unwrap()
 }
 
-pub(super) async fn get(simulator: &Simulator, path: &str) -> Answer {
+pub(super) async fn get(simulator: &Simulator, path: &str) -> Reply {
     request(simulator, Method::GET, path, &[], Value::Null).await.unwrap()
 }
 
@@ -53,11 +53,11 @@ pub(super) async fn request(
     path: &str,
     headers: &[(&str, &str)],
     body: Value,
-) -> Result<Answer, hyper::Error> {
+) -> Result<Reply, hyper::Error> {
     let response = send(simulator, method, path, headers, body).await?;
     let (parts, body) = response.into_parts();
     let body = body.collect().await?.to_bytes();
-    Ok(Answer { code: parts.status, headers: parts.headers, body })
+    Ok(Reply { code: parts.status, headers: parts.headers, body })
 }
 
 async fn send(
@@ -87,12 +87,12 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// Opens one; the path has no `watch` parameter yet.
+    /// Opens a watch; `path` has no query.
     pub(super) async fn open(simulator: &Simulator, path: &str, query: &str) -> Self {
         Self::open_with(simulator, path, query, &[]).await
     }
 
-    /// Opens one with headers.
+    /// Opens a watch with headers.
     pub(super) async fn open_with(
         simulator: &Simulator,
         path: &str,
@@ -102,7 +102,7 @@ impl Watch {
         Self::at(simulator, &format!("{path}?watch=1&{query}"), headers).await
     }
 
-    /// Opens one at a path that says by itself that it is one.
+    /// Opens a watch at a complete path, which has the `watch` parameter or prefix.
     pub(super) async fn at(simulator: &Simulator, path: &str, headers: &[(&str, &str)]) -> Self {
         let response = send(simulator, Method::GET, path, headers, Value::Null).await.unwrap();
         assert_eq!(response.status(), 200, "{path}");
@@ -114,12 +114,12 @@ impl Watch {
         &self.content_type
     }
 
-    /// The next protobuf frame: its type, and its object in JSON.
+    /// Returns the type and the object, in JSON, of the next protobuf frame.
     pub(super) async fn protobuf(&mut self) -> (String, Value) {
         let length = self.take(4).await;
         let length = u32::from_be_bytes(length.as_slice().try_into().unwrap());
         let event = self.take(length as usize).await;
-        // WatchEvent: a short type, then a RawExtension that ends the message.
+        // A WatchEvent is a short type, then a RawExtension that ends the message.
         let (kind, rest) = event[2..].split_at(usize::from(event[1]));
         let start = rest.windows(4).position(|bytes| bytes == b"k8s\0").unwrap();
         let object = crate::simulator::protobuf::decode(&rest[start..]).unwrap();
@@ -128,14 +128,15 @@ impl Watch {
 
     async fn take(&mut self, count: usize) -> Vec<u8> {
         while self.buffer.len() < count {
-            let frame = tokio::time::timeout(PATIENCE, self.body.frame()).await.unwrap();
+            let frame = tokio::time::timeout(TIMEOUT, self.body.frame()).await.unwrap();
             let data = frame.expect("the watch has ended").unwrap().into_data();
             self.buffer.extend_from_slice(&data.unwrap_or_default());
         }
         self.buffer.split_to(count).to_vec()
     }
 
-    /// The next event's bytes without the newline; `None` at a clean end, an error if the stream breaks.
+    /// Returns the bytes of the next event without the newline; `None` at a clean end, an error if
+    /// the stream breaks.
     pub(super) async fn line(&mut self) -> Result<Option<Vec<u8>>, hyper::Error> {
         loop {
             if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
@@ -143,7 +144,7 @@ impl Watch {
                 line.pop();
                 return Ok(Some(line));
             }
-            let frame = tokio::time::timeout(PATIENCE, self.body.frame()).await.unwrap();
+            let frame = tokio::time::timeout(TIMEOUT, self.body.frame()).await.unwrap();
             match frame {
                 None => return Ok(None),
                 Some(frame) => {
@@ -153,13 +154,13 @@ impl Watch {
         }
     }
 
-    /// The next event.
+    /// Returns the next event.
     pub(super) async fn next(&mut self) -> Value {
         let line = self.line().await.unwrap().unwrap();
         serde_json::from_slice(&line).unwrap()
     }
 
-    /// The next events as `TYPE name@resourceVersion`.
+    /// Returns the next events as `TYPE name@resourceVersion`.
     pub(super) async fn events(&mut self, count: usize) -> Vec<String> {
         let mut events = Vec::new();
         for _ in 0..count {
@@ -176,25 +177,25 @@ impl Watch {
         events
     }
 
-    /// Waits for the clean end, with nothing before it.
+    /// Waits for the clean end. An event before it fails the test.
     pub(super) async fn ends(&mut self) {
         assert_eq!(self.line().await.unwrap(), None);
     }
 }
 
-/// A ConfigMap.
+/// Returns a ConfigMap.
 pub(super) fn config_map(namespace: &str, name: &str, label: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"name": name, "namespace": namespace, "labels": {"l": label}},
         "data": {"k": "<v>"}})
 }
 
-/// Creates a ConfigMap and tells its resourceVersion.
+/// Creates a ConfigMap and returns its resourceVersion.
 pub(super) fn create(simulator: &Simulator, namespace: &str, name: &str) -> u64 {
     revision(&simulator.store().create(config_map(namespace, name, "1")).unwrap())
 }
 
-/// The resourceVersion of an object or a list.
+/// Returns the resourceVersion of an object or a list.
 pub(super) fn revision(object: &Value) -> u64 {
     object["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap()
 }

@@ -67,8 +67,8 @@ fn params(name: &str, groups: &[&str]) -> CertificateParams {
     params
 }
 
-/// Sends one request over TLS; the status and the JSON of the answer.
-pub(super) async fn ask(
+/// Sends one request over TLS. Returns the status and the JSON of the response.
+pub(super) async fn request_over_tls(
     simulator: &Simulator,
     client: Option<&Client>,
     method: Method,

@@ -1,4 +1,4 @@
-//! What becomes of custom resources and their watches when their definition changes.
+//! Custom resources and their watches when their definition changes.
 
 use serde_json::{Value, json};
 
@@ -16,7 +16,7 @@ fn widget(simulator: &Simulator, name: &str) -> u64 {
 }
 
 #[tokio::test]
-async fn a_changed_definition_ends_watches_and_begins_history_anew() {
+async fn a_changed_definition_ends_watches_and_resets_history() {
     let simulator = start().await;
     let api = simulator.store();
     api.create(definition()).unwrap();
@@ -44,7 +44,7 @@ async fn a_changed_definition_ends_watches_and_begins_history_anew() {
     assert!(other.text().starts_with(expected));
     let mut watch = Watch::open(&simulator, WIDGETS, "resourceVersion=0").await;
     assert_eq!(watch.next().await["object"]["spec"]["color"], "red");
-    // A change of its labels alone serves nothing anew.
+    // A change of only its labels does not end watches.
     let labels = json!({"metadata": {"labels": {"a": "b"}}});
     api.patch(CRDS.0, CRDS.1, "", "widgets.example.com", &labels).unwrap();
     let next = widget(&simulator, "x");
@@ -52,7 +52,7 @@ async fn a_changed_definition_ends_watches_and_begins_history_anew() {
 }
 
 #[tokio::test]
-async fn a_deleted_definition_takes_its_objects_along_in_sight_of_their_watches() {
+async fn watches_see_the_deletions_by_a_deleted_definition() {
     let simulator = start().await;
     let api = simulator.store();
     api.create(definition()).unwrap();

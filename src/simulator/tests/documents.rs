@@ -1,17 +1,17 @@
-//! Discovery and OpenAPI: what is negotiated, and what is revalidated.
+//! Discovery and OpenAPI: negotiation and revalidation.
 
 use http::Method;
 use serde_json::Value;
 
-use super::client::{Answer, get, request, start};
+use super::client::{Reply, get, request, start};
 use crate::simulator::Simulator;
 
-async fn with(simulator: &Simulator, path: &str, name: &str, value: &str) -> Answer {
+async fn with(simulator: &Simulator, path: &str, name: &str, value: &str) -> Reply {
     request(simulator, Method::GET, path, &[(name, value)], Value::Null).await.unwrap()
 }
 
 #[tokio::test]
-async fn discovery_knows_one_aggregated_version() {
+async fn aggregated_discovery_has_one_version() {
     let simulator = start().await;
     const OLD: &str = "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList";
     assert_eq!(with(&simulator, "/apis", "accept", OLD).await.code, 406);

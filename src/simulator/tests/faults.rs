@@ -1,4 +1,4 @@
-//! Injected faults, stop and restart, TLS, upgrades, and the living cluster.
+//! Injected faults, stop and restart, TLS, upgrades, and the simulated cluster.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::simulator::{Action, Cluster, Cut, SimulatorOptions};
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 #[tokio::test]
-async fn faults_meet_whom_they_name_and_so_often() {
+async fn faults_apply_to_the_named_requests_and_count_down() {
     let simulator = start().await;
     simulator.faults().add("list", "configmaps", 1, Action::TooManyRequests(2));
     simulator.faults().add("*", "secrets", 1, Action::Status(503));
@@ -61,7 +61,7 @@ async fn stops_and_restarts_on_its_port() {
 }
 
 #[tokio::test]
-async fn kube_client_speaks_to_it_over_tls() {
+async fn kube_client_connects_over_tls() {
     let options = SimulatorOptions { tls: true, ..SimulatorOptions::default() };
     let simulator = start_with(options).await;
     create(&simulator, "default", "a");
@@ -101,7 +101,7 @@ async fn upgrades_echo() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_cluster_rolls_out_what_is_created() {
+async fn the_cluster_rolls_out_new_deployments() {
     let simulator = start().await;
     let cluster = Cluster::populate(&simulator.store(), 3, 12).unwrap();
     assert_eq!(simulator.store().count("v1", "pods"), 12);

@@ -1,10 +1,11 @@
-//! Who comes, and what they may do: certificates, front proxies, service accounts, roles and bindings, reviews.
+//! Authentication and authorization: certificates, front proxies, service accounts, roles and
+//! bindings, reviews.
 
 use http::Method;
 use serde_json::{Value, json};
 
-use super::client::{Answer, request, start_with};
-use super::credentials::{Authority, Client, ask};
+use super::client::{Reply, request, start_with};
+use super::credentials::{Authority, Client, request_over_tls};
 use crate::simulator::{ClientCertificates, Rule, Simulator, SimulatorOptions, User};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
@@ -17,7 +18,7 @@ async fn as_token(
     method: Method,
     path: &str,
     body: Value,
-) -> Answer {
+) -> Reply {
     let authorization = format!("Bearer {token}");
     let headers = [("authorization", authorization.as_str())];
     request(simulator, method, path, &headers, body).await.unwrap()
@@ -51,7 +52,7 @@ async fn with_users() -> Simulator {
 }
 
 #[tokio::test]
-async fn roles_grant_what_they_say() {
+async fn roles_grant_their_rules() {
     let simulator = with_users().await;
     let devs = json!({"kind": "Group", "apiGroup": RBAC, "name": "devs"});
     let rule = |verbs: &[&str], resources: &[&str]| json!({"apiGroups": [""], "resources": resources, "verbs": verbs});
@@ -100,7 +101,7 @@ async fn roles_grant_what_they_say() {
 }
 
 #[tokio::test]
-async fn a_binding_of_a_role_that_is_gone_says_so() {
+async fn a_denial_reports_a_binding_of_a_missing_role() {
     let simulator = with_users().await;
     let dev = json!({"kind": "User", "apiGroup": RBAC, "name": "dev"});
     grant(&simulator, "gone", "", json!([]), dev);
@@ -113,7 +114,7 @@ async fn a_binding_of_a_role_that_is_gone_says_so() {
 }
 
 #[tokio::test]
-async fn reviews_say_what_requests_meet() {
+async fn reviews_agree_with_requests() {
     let simulator = with_users().await;
     let rules = json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list"]}]);
     grant(
@@ -146,7 +147,7 @@ async fn reviews_say_what_requests_meet() {
 }
 
 #[tokio::test]
-async fn a_service_account_s_token_goes_with_it() {
+async fn a_service_account_token_is_invalid_without_its_account() {
     let simulator = with_users().await;
     let path = "/api/v1/namespaces/default/serviceaccounts/default/token";
     let answer = as_token(&simulator, "root", Method::POST, path, json!({"spec": {}})).await;
@@ -180,30 +181,30 @@ async fn a_service_account_s_token_goes_with_it() {
 }
 
 #[tokio::test]
-async fn impersonation_needs_the_right_to_each_part() {
+async fn impersonation_needs_permission_for_each_part() {
     let simulator = with_users().await;
     let rule = |resource: &str, name: &str| json!({"apiGroups": [""], "resources": [resource], "resourceNames": [name], "verbs": ["impersonate"]});
     let rules = json!([rule("users", "jane"), rule("groups", "devs")]);
     grant(&simulator, "as", "", rules, json!({"kind": "User", "apiGroup": RBAC, "name": "nobody"}));
-    let ask = async |headers: &[(&str, &str)]| {
+    let send = async |headers: &[(&str, &str)]| {
         let mut all = vec![("authorization", "Bearer n")];
         all.extend(headers);
         request(&simulator, Method::POST, SELF, &all, json!({})).await.unwrap()
     };
-    let answer = ask(&[("impersonate-user", "jane"), ("impersonate-group", "devs")]).await.json();
+    let answer = send(&[("impersonate-user", "jane"), ("impersonate-group", "devs")]).await.json();
     let groups = json!(["devs", "system:authenticated"]);
     assert_eq!(answer["status"]["userInfo"], json!({"username": "jane", "groups": groups}));
-    let refused = ask(&[("impersonate-user", "jane"), ("impersonate-group", "ops")]).await;
+    let refused = send(&[("impersonate-user", "jane"), ("impersonate-group", "ops")]).await;
     assert_eq!(refused.code, 403);
     let text = r#"groups "ops" is forbidden: User "nobody" cannot impersonate resource "groups" in API group "" at the cluster scope"#;
     assert_eq!(refused.message(), text);
-    assert_eq!(ask(&[("impersonate-group", "devs")]).await.code, 400);
+    assert_eq!(send(&[("impersonate-group", "devs")]).await.code, 400);
     let all = Rule::new(&["*"], &["*"], &["*", ""]);
     assert!(!all.verbs.contains(&"impersonate".to_owned()), "which * does not stand for");
 }
 
 #[tokio::test]
-async fn certificates_are_looked_at_before_tokens() {
+async fn certificates_take_precedence_over_tokens() {
     let (users, proxies, others) =
         (Authority::new("users"), Authority::new("proxies"), Authority::new("others"));
     let client_certificates = Some(ClientCertificates {
@@ -224,7 +225,7 @@ async fn certificates_are_looked_at_before_tokens() {
         [("x-remote-user", "jane"), ("x-remote-group", "a"), ("x-remote-extra-a%2fb", "c")];
     let jane = users.client("carl", &["ops"]);
     let who = async |certificate: Option<&Client>, headers: &[(&str, &str)]| {
-        ask(&simulator, certificate, Method::POST, SELF, headers).await
+        request_over_tls(&simulator, certificate, Method::POST, SELF, headers).await
     };
     let name = |(code, answer): (u16, Value)| {
         (code, answer["status"]["userInfo"]["username"].as_str().unwrap_or_default().to_owned())
@@ -259,13 +260,13 @@ async fn certificates_are_looked_at_before_tokens() {
     assert_eq!(who(None, &remote).await.0, 403);
 
     let path = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication";
-    let (_, published) = ask(&simulator, None, Method::GET, path, &[root]).await;
+    let (_, published) = request_over_tls(&simulator, None, Method::GET, path, &[root]).await;
     assert_eq!(published["data"]["client-ca-file"], users.pem());
     assert_eq!(published["data"]["requestheader-allowed-names"], r#"["front"]"#);
 }
 
 #[tokio::test]
-async fn nobody_may_come_where_anonymity_is_off() {
+async fn anonymous_requests_are_rejected_when_disabled() {
     let options = SimulatorOptions {
         anonymous: false,
         users: vec![User::admin("root", "admin")],

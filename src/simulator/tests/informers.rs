@@ -1,4 +1,5 @@
-//! kube-rs' watcher, in both of its strategies, stays equal to the truth through cuts, compaction and a restart.
+//! kube-rs' watcher, with both of its strategies, stays equal to the store through cuts, a
+//! compaction and a restart.
 
 use std::collections::BTreeMap;
 
@@ -13,12 +14,12 @@ use super::client::{create, start};
 use crate::simulator::{Cut, Simulator};
 
 #[tokio::test]
-async fn list_watch_stays_equal_to_the_truth() {
+async fn list_watch_stays_equal_to_the_store() {
     stays_equal(watcher::Config::default()).await;
 }
 
 #[tokio::test]
-async fn streaming_lists_stay_equal_to_the_truth() {
+async fn streaming_lists_stay_equal_to_the_store() {
     stays_equal(watcher::Config::default().streaming_lists()).await;
 }
 
@@ -32,7 +33,7 @@ async fn stays_equal(config: watcher::Config) {
     let mut seen = BTreeMap::new();
     let mut until = async |simulator: &Simulator| {
         let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(20);
-        while seen != truth(simulator) {
+        while seen != stored_revisions(simulator) {
             let event = tokio::time::timeout_at(deadline, events.next()).await;
             match event.expect("the watcher falls behind").unwrap() {
                 Ok(Event::Init) => seen.clear(),
@@ -60,7 +61,7 @@ async fn stays_equal(config: watcher::Config) {
     assert_eq!(simulator.store().count("v1", "configmaps"), 2);
 }
 
-fn truth(simulator: &Simulator) -> BTreeMap<String, String> {
+fn stored_revisions(simulator: &Simulator) -> BTreeMap<String, String> {
     let objects = simulator.store().list("v1", "configmaps");
     let text = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
     let pairs = objects.iter().map(|object| {

@@ -84,7 +84,7 @@ async fn pages_keep_their_revision_until_it_is_compacted() {
 }
 
 #[tokio::test]
-async fn faulty_options_get_the_upstreams_words() {
+async fn invalid_options_get_the_upstreams_messages() {
     let simulator = start().await;
     let cases = [
         (
@@ -117,7 +117,7 @@ async fn faulty_options_get_the_upstreams_words() {
 }
 
 #[tokio::test]
-async fn selectors_choose() {
+async fn selectors_filter_lists() {
     let simulator = start().await;
     for (name, label) in [("a", "1"), ("b", "2"), ("c", "3")] {
         simulator.store().create(config_map("default", name, label)).unwrap();
@@ -179,7 +179,7 @@ async fn custom_resources_are_sorted_and_tables_have_their_columns() {
 }
 
 #[tokio::test]
-async fn tokens_have_the_upstreams_form_and_either_is_taken() {
+async fn continue_tokens_have_the_upstreams_form_and_both_forms_are_accepted() {
     use base64::Engine;
     use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
     let simulator = start().await;
@@ -205,7 +205,7 @@ async fn tokens_have_the_upstreams_form_and_either_is_taken() {
     let all = "/api/v1/configmaps?";
     let etcd = text.replace("\"/default", "\"default");
     assert_eq!(names(all, &etcd).await, "b c");
-    // At 0 the limit is ignored.
+    // At resourceVersion 0 the limit is ignored.
     assert_eq!(names("/api/v1/configmaps?resourceVersion=0&limit=1&", &text).await, "b c");
     assert_eq!(names("/api/v1/configmaps?limit=1&", &text).await, "b");
     let narrowed = "/api/v1/configmaps?fieldSelector=metadata.namespace%3Ddefault&";
@@ -251,7 +251,7 @@ async fn a_list_of_one_object_by_name_is_not_exact() {
 }
 
 #[tokio::test]
-async fn faults_of_options_accumulate_in_order() {
+async fn errors_of_options_accumulate_in_order() {
     let simulator = start().await;
     let cases = [
         (

@@ -3,19 +3,19 @@
 use http::Method;
 use serde_json::{Value, json};
 
-use super::client::{Answer, Watch, create, get, request, revision, start};
+use super::client::{Reply, Watch, create, get, request, revision, start};
 use super::samples::samples;
 use crate::simulator::{Cluster, Simulator, protobuf};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
-async fn accepting(simulator: &Simulator, path: &str, accept: &str) -> Answer {
+async fn accepting(simulator: &Simulator, path: &str, accept: &str) -> Reply {
     request(simulator, Method::GET, path, &[("accept", accept)], Value::Null).await.unwrap()
 }
 
 #[tokio::test]
-async fn every_object_of_every_kind_survives_the_way_to_protobuf_and_back() {
+async fn every_object_survives_a_protobuf_round_trip() {
     let simulator = start().await;
     Cluster::populate(&simulator.store(), 2, 6).unwrap();
     let api = simulator.store();
@@ -75,7 +75,7 @@ async fn lists_have_the_upstreams_bytes() {
     let one = accepting(&simulator, &format!("{MAPS}/a"), PROTOBUF).await;
     let decoded = protobuf::decode(&one.body).unwrap();
     assert_eq!(decoded, get(&simulator, &format!("{MAPS}/a")).await.json());
-    // generateName, selfLink and generation are there though they are empty.
+    // generateName, selfLink and generation are present though they are empty.
     let metadata = one.body.windows(5).any(|bytes| bytes == b"\n\x01a\x12\0");
     assert!(metadata && one.body.windows(4).any(|bytes| bytes == b"\"\0*$"));
     assert!(one.body.ends_with(b"\x1a\0\"\0"));
@@ -106,7 +106,7 @@ async fn watches_are_framed_by_length_and_fail_in_protobuf() {
 }
 
 #[tokio::test]
-async fn accept_is_read_as_the_upstream_reads_it() {
+async fn accept_is_parsed_like_the_upstream_parses_it() {
     let simulator = start().await;
     simulator.store().create(super::writes::definition()).unwrap();
     const WIDGETS: &str = "/apis/example.com/v1/widgets";
@@ -144,7 +144,7 @@ async fn accept_is_read_as_the_upstream_reads_it() {
     );
     let list = accepting(&simulator, WIDGETS, view).await;
     assert!(list.message().ends_with("a list (*unstructured.UnstructuredList)"));
-    // What is missing is told of first.
+    // A missing object is reported before the mismatch.
     let view = view.replace("Metadata", "MetadataList");
     let one = accepting(&simulator, &format!("{MAPS}/a"), &view).await;
     assert_eq!(one.code, 404);
@@ -168,7 +168,8 @@ async fn metadata_only_views_come_in_both_encodings() {
         assert!(json.text().starts_with(&start), "{}", json.text());
         let item = &json.json()["items"][0];
         assert_eq!(item["kind"], "PartialObjectMetadata");
-        // A custom resource's metadata is sorted elsewhere, here it has the order of the type.
+        // Elsewhere the metadata of a custom resource is sorted; in this view it has the order of
+        // the type.
         let names: Vec<&String> = item["metadata"].as_object().unwrap().keys().collect();
         assert_eq!(names[..2], ["name", "namespace"]);
         let protobuf = accepting(&simulator, path, &format!("{PROTOBUF}{params}")).await;

@@ -1,8 +1,8 @@
-//! An object of each built-in kind that a populated cluster has none of.
+//! One object of each built-in kind that a populated cluster does not have.
 
 use serde_json::{Value, json};
 
-/// The samples.
+/// Returns the samples.
 pub(super) fn samples() -> Vec<Value> {
     let meta = json!({"name": "sample", "namespace": "default"});
     let labels = json!({"app": "x"});

@@ -1,4 +1,4 @@
-//! WATCH: the rows of semantics.md §1.6.4, and §5.
+//! WATCH: the rows of `docs/semantics.md` §1.6.4, and §5.
 
 use std::time::Duration;
 
@@ -108,7 +108,7 @@ async fn a_compaction_leaves_running_watches_alone() {
     let simulator = start().await;
     let rv = create(&simulator, "default", "a");
     let mut watch = Watch::open(&simulator, MAPS, &format!("resourceVersion={rv}")).await;
-    // Moves the global revision past the configmaps' own.
+    // Advances the global revision past that of the configmaps.
     simulator
         .store()
         .create(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n"}}))
@@ -134,7 +134,7 @@ async fn bookmarks_come_only_when_the_cache_moved() {
     let mut watch = Watch::open(&simulator, MAPS, &query).await;
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n"}});
     let moved = revision(&simulator.store().create(namespace).unwrap());
-    // Another resource's write moves nothing; a consistent read makes the cache catch up.
+    // A write of another resource does not advance it; a consistent read advances the cache.
     let stale = get(&simulator, &format!("{MAPS}?resourceVersion=0")).await.json();
     assert_eq!(revision(&stale), rv);
     get(&simulator, &format!("{MAPS}?limit=1")).await;
@@ -152,7 +152,7 @@ async fn ends_cleanly_at_its_deadline_after_a_last_bookmark() {
 }
 
 #[tokio::test]
-async fn a_rewound_store_ends_watches_and_gives_revisions_out_again() {
+async fn a_rewound_store_ends_watches_and_reuses_revisions() {
     let simulator = start().await;
     let kept = create(&simulator, "default", "a");
     let snapshot = simulator.snapshot();
@@ -198,7 +198,7 @@ async fn the_old_paths_watch_without_an_end_bookmark() {
 }
 
 #[tokio::test]
-async fn a_state_ahead_of_all_fails_in_the_stream() {
+async fn a_future_revision_fails_in_the_stream() {
     let options = SimulatorOptions {
         freshness_timeout: Duration::from_millis(50),
         ..SimulatorOptions::default()

@@ -1,4 +1,4 @@
-//! Watches over WebSocket (semantics.md §6.3), spoken by hand.
+//! Watches over WebSocket (`docs/semantics.md` §6.3), with a client written by hand.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::simulator::{Simulator, SimulatorOptions, User};
 const PATH: &str =
     "/api/v1/namespaces/default/configmaps?watch=1&resourceVersion=0&timeoutSeconds=1";
 
-/// Sends a request for an upgrade, and reads all that comes until the connection ends.
+/// Sends an upgrade request, and reads all bytes until the connection ends.
 async fn upgrade(simulator: &Simulator, path: &str, headers: &str) -> Vec<u8> {
     let mut stream = TcpStream::connect(simulator.address()).await.unwrap();
     let request = format!(
@@ -62,7 +62,7 @@ async fn events_are_text_messages_and_the_end_is_a_close_frame() {
 }
 
 #[tokio::test]
-async fn upgrades_are_refused_barely() {
+async fn rejected_upgrades_have_no_body() {
     let simulator = start().await;
     for (headers, code) in [
         ("", "403"),

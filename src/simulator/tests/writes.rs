@@ -1,14 +1,14 @@
-//! Writes, patches, reviews and who may do what.
+//! Writes, patches, reviews and authorization.
 
 use http::Method;
 use serde_json::{Value, json};
 
-use super::client::{Answer, config_map, create, get, request, start, start_with};
+use super::client::{Reply, config_map, create, get, request, start, start_with};
 use crate::simulator::{Rule, Simulator, SimulatorOptions, User};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-/// A CustomResourceDefinition with two versions, a column and a selectable field.
+/// Returns a CustomResourceDefinition with two versions, a column and a selectable field.
 pub(super) fn definition() -> Value {
     let version = |name: &str, storage: bool| {
         json!({"name": name, "served": true, "storage": storage,
@@ -24,7 +24,7 @@ pub(super) fn definition() -> Value {
             "versions": [version("v1", true), version("v2", false)]}})
 }
 
-async fn send(simulator: &Simulator, method: Method, path: &str, body: Value) -> Answer {
+async fn send(simulator: &Simulator, method: Method, path: &str, body: Value) -> Reply {
     request(simulator, method, path, &[], body).await.unwrap()
 }
 
@@ -71,7 +71,7 @@ async fn creates_updates_and_deletes_by_the_rules() {
 }
 
 #[tokio::test]
-async fn patches_of_three_kinds() {
+async fn three_kinds_of_patches_apply() {
     let simulator = start().await;
     create(&simulator, "default", "a");
     let patch = async |media: &str, body: Value| {
@@ -118,7 +118,7 @@ async fn finalizers_namespaces_and_owners() {
 }
 
 #[tokio::test]
-async fn definitions_come_and_go() {
+async fn definitions_are_registered_and_removed() {
     let simulator = start().await;
     let api = simulator.store();
     let crd = api.create(definition()).unwrap();
@@ -144,7 +144,7 @@ async fn definitions_come_and_go() {
 }
 
 #[tokio::test]
-async fn aggregated_apis_are_discovered_as_such() {
+async fn aggregated_apis_appear_in_discovery() {
     let simulator = start().await;
     let resource = json!({"name": "nodes", "singularName": "", "namespaced": false,
         "kind": "NodeMetrics", "verbs": ["get", "list"]});
@@ -181,7 +181,7 @@ async fn aggregated_discovery_is_revalidated() {
 }
 
 #[tokio::test]
-async fn users_may_do_what_their_rules_say() {
+async fn users_are_limited_to_their_rules() {
     let reader = Rule::new(&["get", "list", "watch"], &["configmaps"], &["default"]);
     let users = vec![User::admin("root", "admin"), User::with_rules("r", "reader", vec![reader])];
     let simulator = start_with(SimulatorOptions { users, ..SimulatorOptions::default() }).await;

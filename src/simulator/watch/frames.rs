@@ -1,4 +1,4 @@
-//! The frames of one watch in the form that it asked for (semantics.md §5.2, §5.6, §9).
+//! The frames of one watch, in its negotiated form (`docs/semantics.md` §5.2, §5.6, §9).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,12 +16,12 @@ use crate::simulator::request::Request;
 use crate::simulator::status::ApiError;
 use crate::simulator::table;
 
-/// How frames follow each other.
+/// The framing of a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Transport {
-    /// In the body of a response: JSON in lines, protobuf behind its length.
+    /// In the body of a response: JSON in lines, protobuf with a length prefix.
     Stream,
-    /// Each as a message.
+    /// Each frame in a WebSocket message.
     WebSocket,
 }
 
@@ -31,7 +31,7 @@ pub(super) struct Frames {
     form: Form,
     include_object: String,
     transport: Transport,
-    /// Whether zero metadata shows its `creationTimestamp`, as it did before 1.34.
+    /// Whether zero metadata has `creationTimestamp`, as before 1.34.
     shows_zero_time: bool,
     sent_any: AtomicBool,
 }
@@ -49,7 +49,7 @@ impl Frames {
         Self { kind, form, include_object, transport, shows_zero_time, sent_any }
     }
 
-    /// The `Content-Type` of a stream of them.
+    /// Returns the `Content-Type` of the stream.
     pub(super) fn content_type(&self) -> &'static str {
         match self.form.media {
             Media::Json => "application/json",
@@ -57,17 +57,17 @@ impl Frames {
         }
     }
 
-    /// Whether they are text.
+    /// Returns whether the frames are text.
     pub(super) fn is_text(&self) -> bool {
         self.form.media == Media::Json
     }
 
-    /// Whether a frame was made already.
+    /// Returns whether any frame was encoded before.
     pub(super) fn sent_any(&self) -> bool {
         self.sent_any.load(Ordering::Relaxed)
     }
 
-    /// ADDED, MODIFIED or DELETED.
+    /// Encodes an ADDED, MODIFIED or DELETED event.
     pub(super) fn event(&self, event: &str, object: &Object) -> Result<Bytes, ApiError> {
         let body = match &self.form.view {
             View::Table(version) => {
@@ -81,7 +81,7 @@ impl Frames {
         Ok(self.frame(event, &body))
     }
 
-    /// A bookmark, which may be the one that ends the initial events.
+    /// Encodes a bookmark, which can be the one that ends the initial events.
     pub(super) fn bookmark(&self, revision: u64, end: bool) -> Result<Bytes, ApiError> {
         let template = template(&self.kind, revision, end, self.shows_zero_time);
         let value = || serde_json::from_str::<Value>(&template).unwrap_or_default();
@@ -101,7 +101,7 @@ impl Frames {
         Ok(self.frame("BOOKMARK", &body))
     }
 
-    /// An ERROR event: in any view a plain `Status`.
+    /// Encodes an ERROR event. Its object is a plain `Status` in every view.
     pub(super) fn error(&self, error: &ApiError) -> Bytes {
         let body = match self.form.media {
             Media::Json => encode::encode(&error.to_value()),
@@ -128,7 +128,7 @@ impl Frames {
     }
 }
 
-/// A zero object of the kind with nothing but a resourceVersion (semantics.md Appendix A).
+/// Returns a zero object of the kind with only a resourceVersion (`docs/semantics.md` Appendix A).
 fn template(kind: &Kind, revision: u64, end: bool, zero_time: bool) -> String {
     const END: &str = "k8s.io/initial-events-end";
     const GENERATION: &str = "deprecated.daemonset.template.generation";

@@ -2,14 +2,16 @@
 
 use crate::simulator::request::{Options, parse_revision};
 
-/// Where a watch begins.
+/// The position at which a watch begins.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum WatchStart {
-    /// With the state, once it has reached a revision; `None` for the latest.
+    /// The watch begins with the state, after the cache has reached a revision; `None` means the
+    /// latest.
     State(Option<u64>),
-    /// After a resourceVersion.
+    /// The watch begins after a resourceVersion.
     After(u64),
-    /// With what comes from now on; whether that means the store's revision or the cache's.
+    /// The watch begins with the events from now on. If `consistent`, that means from the store's
+    /// revision, otherwise from the cache's.
     Now { consistent: bool },
 }
 

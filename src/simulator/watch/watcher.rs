@@ -1,5 +1,5 @@
-//! A running watch: a task that follows the history of its collection by a cursor, and feeds its frames through a bounded
-//! channel.
+//! A running watch: a task that follows the history of its collection by a cursor, and sends its
+//! frames through a bounded channel.
 
 use std::io;
 use std::sync::Arc;
@@ -18,31 +18,32 @@ use crate::simulator::object::Object;
 use crate::simulator::selector::Selector;
 use crate::simulator::shared::Shared;
 use crate::simulator::status::ApiError;
-use crate::simulator::store::Since;
+use crate::simulator::store::MissedEvents;
 
-/// The upstream's bookmarks come this long before a watch's deadline.
-const BEFORE_DEADLINE: Duration = Duration::from_secs(2);
+/// The time before the end of a watch at which the upstream sends the last bookmark.
+const LAST_BOOKMARK_LEAD: Duration = Duration::from_secs(2);
 
-/// A watch that begins with the state is looked at by the first tick of the upstream's bookmarks (semantics.md §5.6).
-const HURRY: Duration = Duration::from_secs(1);
+/// The delay of the first bookmark of a watch that begins with the state: the upstream's first
+/// timer tick (`docs/semantics.md` §5.6).
+const FIRST_BOOKMARK_DELAY: Duration = Duration::from_secs(1);
 
-/// The objects that a watch begins with, if it begins with any.
+/// The initial objects of a watch; `None` if it does not begin with the state.
 pub(super) type InitialState = Option<Vec<Arc<Object>>>;
 
-/// Where frames go; an error breaks the connection.
+/// The channel of frames. An error breaks the connection.
 pub(super) type Sender = mpsc::Sender<Result<Bytes, io::Error>>;
 
-/// How a watch ends.
+/// The end of a watch.
 pub(super) enum WatchEnd {
-    /// At its deadline, by a slow reader, or since the client is gone.
+    /// It reached its time-out, its reader was slow, or the client has closed.
     Clean,
-    /// With an ERROR event.
+    /// An ERROR event is sent first.
     Failed(ApiError),
-    /// By an injected cut.
+    /// An injected fault cut it.
     Cut(Cut),
 }
 
-/// A watch.
+/// A running watch.
 pub(super) struct Watcher {
     pub(super) shared: Arc<Shared>,
     pub(super) kind: Arc<Kind>,
@@ -53,20 +54,20 @@ pub(super) struct Watcher {
     pub(super) cuts: broadcast::Receiver<(Option<String>, Cut)>,
     pub(super) bookmarks: bool,
     pub(super) deadline: Instant,
-    /// Whether a bookmark tells the end of the initial events.
+    /// Whether a bookmark marks the end of the initial events.
     pub(super) marks_end: bool,
-    /// The resourceVersion at which it began: bookmarks are newer.
+    /// The resourceVersion at which it began. Bookmarks are newer.
     pub(super) began: u64,
-    /// All up to this revision was sent or is of no interest.
+    /// Every event up to this revision was sent or does not match.
     pub(super) cursor: u64,
     /// Whether the cursor is known to be within the history.
     pub(super) running: bool,
 }
 
 impl Watcher {
-    /// Runs until it ends.
-    pub(super) async fn run(mut self, begun: Result<InitialState, WatchEnd>, garbage: bool) {
-        let sent = match begun {
+    /// Runs the watch until it ends.
+    pub(super) async fn run(mut self, start: Result<InitialState, WatchEnd>, garbage: bool) {
+        let sent = match start {
             Ok(state) => self.send_state(state).await,
             Err(end) => Err(end),
         };
@@ -96,7 +97,7 @@ impl Watcher {
         self.shared.log.watch_closed();
     }
 
-    /// Sets the cursor, and takes the initial state if it is wanted.
+    /// Sets the cursor, and returns the initial state if the watch begins with it.
     pub(super) async fn begin(
         &mut self,
         start: WatchStart,
@@ -171,7 +172,7 @@ impl Watcher {
             }
             tokio::select! {
                 changed = self.changed.changed() => if changed.is_err() {
-                    // The collection ended its watches; what it had told before that is sent all the same.
+                    // The collection ended its watches. Events from before that are still sent.
                     return self.catch_up().await.err().unwrap_or(WatchEnd::Clean);
                 },
                 cut = self.cuts.recv() => match cut {
@@ -194,7 +195,7 @@ impl Watcher {
         }
     }
 
-    /// Sends a bookmark, if the cache has moved since the watch began.
+    /// Sends a bookmark if the cache has advanced since the watch began.
     async fn bookmark(&mut self) -> Result<(), WatchEnd> {
         let current = self.shared.store.read(&self.kind, |collection, _| collection.current());
         let moved = current > self.began && current >= self.cursor;
@@ -206,16 +207,17 @@ impl Watcher {
         self.send(frame).await
     }
 
-    /// Sends what happened since the cursor.
+    /// Sends the events since the cursor.
     async fn catch_up(&mut self) -> Result<(), WatchEnd> {
         let since = self
             .shared
             .store
             .read(&self.kind, |collection, _| collection.since(self.cursor, self.running));
         let (events, current) = match since {
-            Since::Events(events, current) => (events, current),
-            Since::Expired(oldest) => {
-                // A watch that had begun is only ended; the retry learns that its resourceVersion is gone.
+            MissedEvents::Events(events, current) => (events, current),
+            MissedEvents::Expired(oldest) => {
+                // A running watch only ends. The client learns at its retry that the
+                // resourceVersion has expired.
                 let expired = self.expired(oldest);
                 return Err(if self.running { WatchEnd::Clean } else { WatchEnd::Failed(expired) });
             }
@@ -224,7 +226,7 @@ impl Watcher {
         for event in events {
             let old = event.old.filter(|object| self.selector.matches(object));
             let new = event.new.filter(|object| self.selector.matches(object));
-            let made = match (old, new) {
+            let frame = match (old, new) {
                 (None, Some(new)) => self.frames.event("ADDED", &new),
                 (Some(_), Some(new)) => self.frames.event("MODIFIED", &new),
                 (Some(old), None) => {
@@ -232,7 +234,7 @@ impl Watcher {
                 }
                 (None, None) => continue,
             };
-            self.send(made.map_err(WatchEnd::Failed)?).await?;
+            self.send(frame.map_err(WatchEnd::Failed)?).await?;
         }
         self.cursor = self.cursor.max(current);
         Ok(())
@@ -246,7 +248,7 @@ impl Watcher {
         ApiError::new(410, "Expired", message)
     }
 
-    /// Hands a frame to the body; waits for a slow reader, but not past the deadline.
+    /// Sends a frame to the body. Waits for a slow reader, but not past the time-out.
     async fn send(&self, frame: Bytes) -> Result<(), WatchEnd> {
         let sent = tokio::time::timeout_at(self.deadline, self.sender.send(Ok(frame)));
         match sent.await {
@@ -258,13 +260,14 @@ impl Watcher {
     fn first_bookmark(&self) -> Instant {
         let now = Instant::now();
         let regular = self.bookmark_after(now);
-        if self.marks_end { regular.min(now + HURRY) } else { regular }
+        if self.marks_end { regular.min(now + FIRST_BOOKMARK_DELAY) } else { regular }
     }
 
-    /// The earlier of one interval on and two seconds before the deadline (semantics.md §5.6).
+    /// Returns the earlier of one interval from now and two seconds before the time-out
+    /// (`docs/semantics.md` §5.6).
     fn bookmark_after(&self, now: Instant) -> Instant {
         let regular = now + self.shared.options.bookmark_interval;
-        let last = self.deadline.checked_sub(BEFORE_DEADLINE).filter(|last| *last > now);
+        let last = self.deadline.checked_sub(LAST_BOOKMARK_LEAD).filter(|last| *last > now);
         last.map_or(regular, |last| last.min(regular))
     }
 }

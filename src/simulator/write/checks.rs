@@ -9,13 +9,13 @@ use crate::simulator::status::ApiError;
 /// The conditions of a deletion.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Preconditions {
-    /// The uid it must have; empty for any.
+    /// The required uid; empty for any.
     pub(crate) uid: String,
-    /// The resourceVersion it must have; empty for any.
+    /// The required resourceVersion; empty for any.
     pub(crate) resource_version: String,
 }
 
-/// Refuses an object of another kind; fills in an absent kind and apiVersion.
+/// Rejects an object of another kind. Adds an absent kind and apiVersion.
 pub(super) fn check_type(kind: &Kind, object: &mut Value) -> Result<(), ApiError> {
     let api_version = kind.api_version();
     let (given_version, given_kind) = (text(object, "/apiVersion"), text(object, "/kind"));

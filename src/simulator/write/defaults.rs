@@ -1,4 +1,4 @@
-//! The least of defaulting that kubectl and informers rely on.
+//! The minimum of defaulting that kubectl and informers rely on.
 
 use base64::Engine;
 use serde_json::{Map, Value, json};
@@ -6,18 +6,18 @@ use serde_json::{Map, Value, json};
 use crate::simulator::json::text;
 use crate::simulator::kinds::Kind;
 
-/// The present time as the API writes it.
+/// Returns the present time in the API's format.
 pub(crate) fn now() -> String {
     jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-/// Five letters as `generateName` appends them.
+/// Returns five letters, as `generateName` appends them.
 pub(crate) fn random_suffix() -> String {
     const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
     (0..5).filter_map(|_| fastrand::choice(LETTERS)).map(|&byte| char::from(byte)).collect()
 }
 
-/// Fills in what an object lacks.
+/// Adds the defaults of absent fields.
 pub(super) fn apply(kind: &Kind, object: &mut Value) {
     let name = text(object, "/metadata/name").to_owned();
     match kind.resource.as_str() {
@@ -166,7 +166,7 @@ fn definition(object: &mut Value) {
     });
 }
 
-/// The object under a key, made if absent.
+/// Returns the object at a key, and creates it if it is absent.
 fn section<'a>(value: &'a mut Value, name: &str) -> &'a mut Map<String, Value> {
     if !value.is_object() {
         *value = json!({});

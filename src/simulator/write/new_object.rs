@@ -7,7 +7,7 @@ use crate::simulator::json::text;
 use crate::simulator::kinds::Kind;
 use crate::simulator::status::ApiError;
 
-/// Completes the metadata of a new object, and tells its name.
+/// Completes the metadata of a new object, and returns its name.
 pub(super) fn prepare_new(
     kind: &Kind,
     namespace: &str,

@@ -7,9 +7,9 @@ use crate::simulator::json::{array, text};
 use crate::simulator::kinds::Kind;
 use crate::simulator::status::ApiError;
 
-/// Where a change applies.
+/// The object, or the subresource of it, that a change applies to.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place<'a> {
+pub(crate) struct WriteTarget<'a> {
     /// Empty for none.
     pub(crate) namespace: &'a str,
     /// The object's name.
@@ -18,10 +18,10 @@ pub(crate) struct Place<'a> {
     pub(crate) subresource: &'a str,
 }
 
-/// The state after an update: what a client may not change comes from the old one.
+/// Returns the state after an update. Fields that a client may not change come from the old state.
 pub(super) fn merge_update(
     kind: &Kind,
-    place: Place<'_>,
+    target: WriteTarget<'_>,
     old: &Value,
     mut new: Value,
 ) -> Result<Value, ApiError> {
@@ -29,13 +29,13 @@ pub(super) fn merge_update(
         (text(&new, "/metadata/resourceVersion"), text(old, "/metadata/resourceVersion"));
     if !given.is_empty() && given != held {
         let why = "the object has been modified; please apply your changes to the latest version and try again";
-        return Err(ApiError::conflict(&kind.group, &kind.resource, place.name, why));
+        return Err(ApiError::conflict(&kind.group, &kind.resource, target.name, why));
     }
     let name = text(&new, "/metadata/name");
-    if name != place.name {
+    if name != target.name {
         let message = format!(
             "the name of the object ({name}) does not match the name on the URL ({})",
-            place.name
+            target.name
         );
         return Err(ApiError::bad_request(message));
     }
@@ -45,9 +45,9 @@ pub(super) fn merge_update(
             "Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
             text(old, "/metadata/uid")
         );
-        return Err(ApiError::conflict(&kind.group, &kind.resource, place.name, &why));
+        return Err(ApiError::conflict(&kind.group, &kind.resource, target.name, &why));
     }
-    if place.subresource == "status" {
+    if target.subresource == "status" {
         let mut merged = old.clone();
         copy(&new, &mut merged, "status");
         return Ok(merged);
@@ -87,7 +87,7 @@ fn keep_own_metadata(metadata: &mut Map<String, Value>, old: &Map<String, Value>
     }
 }
 
-/// Copies a top-level key, or its absence.
+/// Copies a top-level key, or removes it if it is absent.
 fn copy(from: &Value, to: &mut Value, name: &str) {
     let Some(map) = to.as_object_mut() else { return };
     match from.get(name) {
@@ -96,7 +96,7 @@ fn copy(from: &Value, to: &mut Value, name: &str) {
     }
 }
 
-/// Whether an object is marked as deleted and nothing holds it any more.
+/// Returns whether an object is marked as deleted and has no finalizers.
 pub(super) fn is_finished(object: &Value) -> bool {
     object.pointer("/metadata/deletionTimestamp").is_some()
         && array(object, "/metadata/finalizers").is_empty()
