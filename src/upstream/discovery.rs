@@ -1,12 +1,15 @@
-//! What the upstream serves: which resources can be listed and watched, which are custom, which an aggregated API
-//! server answers for. Follows CRDs and APIServices that come, change and go.
+//! The resources that the upstream serves: which of them can be listed and watched, which are
+//! custom, and which an aggregated API server serves. Follows CRDs and APIServices that are
+//! created, changed and deleted.
 //!
-//! Discovery's documents say what there is; the CRDs say which of it is custom (it is written in another shape,
-//! semantics.md §3.6), and the APIServices which of it an aggregated server answers (never cached, design, section 4). Where
-//! Weir's identity may read neither, only the groups that every kube-apiserver has itself are trusted to be built in; all else counts as
-//! aggregated, that is, as nothing that anybody can vouch for.
+//! Discovery documents list the resources. CRDs show which of them are custom (kube-apiserver
+//! encodes these differently, `docs/semantics.md` §3.6). APIServices show which of them an
+//! aggregated server serves; these are never cached, since nothing is known about the consistency
+//! of that server. If Weir's identity may read neither, only the groups that every kube-apiserver
+//! serves itself count as built in, and all others as aggregated.
 //!
-//! A failed refresh keeps what was known. Lock order: `refresher` (held over the upstream's answers), then nothing.
+//! A failed refresh keeps the previous resources. Lock order: `refresher` (held during requests to
+//! the upstream), then none.
 
 mod documents;
 mod informer;
@@ -26,12 +29,13 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use crate::api::resource::{ApiResource, GroupVersionResource};
 use crate::upstream::Upstream;
 use crate::upstream::discovery::documents::Documents;
-use crate::upstream::discovery::informer::Facts;
+use crate::upstream::discovery::informer::InformerState;
 use crate::upstream::discovery::resolve::{ApiService, CustomResource};
 use crate::upstream::error::UpstreamError;
 use crate::upstream::version::{self, UpstreamVersion};
 
-/// The upstream's resources, refreshed on its own. Cheap to clone; the tasks behind it end with the last clone.
+/// The upstream's resources, refreshed in the background. Cheap to clone; the background tasks end
+/// with the last clone.
 #[derive(Clone)]
 pub struct Discovery {
     inner: Arc<Inner>,
@@ -45,8 +49,8 @@ struct Inner {
     resources: ArcSwapOption<Resources>,
     changes: watch::Sender<u64>,
     refresher: Mutex<Refresher>,
-    custom: watch::Receiver<Facts<CustomResource>>,
-    services: watch::Receiver<Facts<ApiService>>,
+    custom: watch::Receiver<InformerState<CustomResource>>,
+    services: watch::Receiver<InformerState<ApiService>>,
     version: watch::Receiver<Option<UpstreamVersion>>,
 }
 
@@ -57,10 +61,10 @@ struct Refresher {
 }
 
 impl Discovery {
-    /// Begins to follow the upstream.
+    /// Starts to follow the upstream.
     pub fn start(upstream: Upstream) -> Self {
-        let (custom_tx, custom) = watch::channel(Facts::Pending);
-        let (services_tx, services) = watch::channel(Facts::Pending);
+        let (custom_tx, custom) = watch::channel(InformerState::Pending);
+        let (services_tx, services) = watch::channel(InformerState::Pending);
         let follow_custom = informer::follow(upstream.clone(), CRDS, custom_tx);
         let follow_services = informer::follow(upstream.clone(), API_SERVICES, services_tx);
         let (version_tx, version) = watch::channel(None);
@@ -112,112 +116,114 @@ impl Discovery {
         }
     }
 
-    /// Counts up whenever a refresh changed what is known; caches of changed or vanished resources must be re-checked then.
+    /// Returns a counter that is incremented when a refresh changes the resources. Caches of
+    /// changed or removed resources must be checked then.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.inner.changes.subscribe()
     }
 
-    /// The upstream's version as it changes; `None` until it is known. A change of it can change the bytes of every object
-    /// (design, section 4).
+    /// Returns the upstream's version; `None` until it is known. After an upgrade, the upstream may
+    /// encode any object differently.
     pub fn version(&self) -> watch::Receiver<Option<UpstreamVersion>> {
         self.inner.version.clone()
     }
 
-    /// What is known of one, without asking.
+    /// Looks up a resource without a refresh.
     pub fn peek(&self, gvr: &GroupVersionResource) -> Option<Arc<ApiResource>> {
         self.inner.resources.load().as_deref()?.get(gvr).cloned()
     }
 }
 
 impl Inner {
-    /// Asks the upstream what it serves, unless somebody did so less than `age_min` ago.
-    async fn refresh(&self, age_min: Duration) -> Result<(), UpstreamError> {
+    /// Reads discovery from the upstream, unless a refresh started less than `interval` ago.
+    async fn refresh(&self, interval: Duration) -> Result<(), UpstreamError> {
         let mut refresher = self.refresher.lock().await;
-        if refresher.refreshed.is_some_and(|at| at.elapsed() < age_min) {
+        if refresher.refreshed.is_some_and(|at| at.elapsed() < interval) {
             return Ok(());
         }
         refresher.refreshed = Some(Instant::now());
         let served = refresher.documents.refresh(&self.upstream).await?;
         if self.resources.load().is_none() {
-            self.wait_for_facts().await;
+            self.wait_for_informers().await;
         }
         let resources = {
             let (custom, services) = (self.custom.borrow(), self.services.borrow());
-            resolve::resolve(&served, custom.known(), services.known())
+            resolve::resolve(&served, custom.synced(), services.synced())
         };
         let changed = self.resources.load().as_deref() != Some(&resources);
         if changed {
-            tracing::info!(resources = resources.len(), "the upstream's resources are known anew");
+            tracing::info!(resources = resources.len(), "the upstream's resources changed");
             self.resources.store(Some(Arc::new(resources)));
             self.changes.send_modify(|count| *count += 1);
         }
         Ok(())
     }
 
-    /// Before the first answers of the informers every custom resource would look like nothing anybody can vouch for.
-    async fn wait_for_facts(&self) {
+    /// Waits for the informers' first lists, at most [`SYNC_TIMEOUT`]. Before these, every custom
+    /// resource would look like an aggregated one.
+    async fn wait_for_informers(&self) {
         let (mut custom, mut services) = (self.custom.clone(), self.services.clone());
         let both = async {
-            let known = custom.wait_for(|facts| *facts != Facts::Pending).await.is_ok();
-            known && services.wait_for(|facts| *facts != Facts::Pending).await.is_ok()
+            let known = custom.wait_for(|state| *state != InformerState::Pending).await.is_ok();
+            known && services.wait_for(|state| *state != InformerState::Pending).await.is_ok()
         };
-        if tokio::time::timeout(FACTS_TIMEOUT, both).await.is_err() {
+        if tokio::time::timeout(SYNC_TIMEOUT, both).await.is_err() {
             tracing::debug!(
-                "CRDs and APIServices are not known yet; custom resources are forwarded"
+                "CRDs and APIServices are not listed yet; requests for custom resources are forwarded"
             );
         }
     }
 }
 
-/// Refreshes at intervals, and when CRDs or APIServices change.
+/// Refreshes discovery at intervals, and when CRDs or APIServices change.
 async fn follow(inner: Arc<Inner>) {
     let (mut custom, mut services) = (inner.custom.clone(), inner.services.clone());
-    // Told once, not every second of an upstream's absence.
-    let mut told = String::new();
+    // Logged once, instead of every second while the upstream is down.
+    let mut logged = String::new();
     loop {
         match inner.refresh(Duration::ZERO).await {
-            Ok(()) => told.clear(),
+            Ok(()) => logged.clear(),
             Err(error) => {
                 let text = error.to_string();
-                if text != told {
-                    tracing::warn!(%error, "cannot refresh discovery; what was known of the upstream stays");
-                    told = text;
+                if text != logged {
+                    tracing::warn!(%error, "cannot refresh discovery; keeping the previous resources");
+                    logged = text;
                 }
             }
         }
-        let pause = if inner.resources.load().is_some() { INTERVAL } else { RETRY };
+        let delay = if inner.resources.load().is_some() { REFRESH_INTERVAL } else { RETRY_DELAY };
         let changed = tokio::select! {
             Ok(()) = custom.changed() => true,
             Ok(()) = services.changed() => true,
-            () = tokio::time::sleep(pause) => false,
+            () = tokio::time::sleep(delay) => false,
         };
         if !changed {
             continue;
         }
-        // The upstream's documents lag behind its CRDs by up to some seconds.
-        for lag in LAGS {
+        // The upstream's documents lag behind its CRDs by up to a few seconds.
+        for delay in CHANGE_REFRESH_DELAYS {
             custom.mark_unchanged();
             services.mark_unchanged();
             if let Err(error) = inner.refresh(Duration::ZERO).await {
                 tracing::debug!(%error, "cannot refresh discovery after a change");
             }
-            tokio::time::sleep(lag).await;
+            tokio::time::sleep(delay).await;
         }
     }
 }
 
 const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const API_SERVICES: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
-/// With an ETag a refresh that finds nothing new costs two empty answers.
-const INTERVAL: Duration = Duration::from_secs(30);
-/// While nothing is known every request is forwarded.
-const RETRY: Duration = Duration::from_secs(1);
-/// The least time between two refreshes for want of a name.
+/// The refresh interval. With ETags, a refresh without changes costs two empty responses.
+const REFRESH_INTERVAL: Duration = Duration::from_secs(30);
+/// The delay after a failure before the first success. Until then, every request is forwarded.
+const RETRY_DELAY: Duration = Duration::from_secs(1);
+/// The least time between two refreshes that are caused by unknown resources.
 const MISS_REFRESH_INTERVAL: Duration = Duration::from_secs(2);
-/// How long a refresh waits for the informers' first answers.
-const FACTS_TIMEOUT: Duration = Duration::from_secs(5);
-/// After a change, the pauses before each further look at the documents.
-const LAGS: [Duration; 4] = [
+/// How long the first refresh waits for the informers' first lists.
+const SYNC_TIMEOUT: Duration = Duration::from_secs(5);
+/// The delays after the refreshes that follow a change.
+const CHANGE_REFRESH_DELAYS: [Duration; 4] = [
     Duration::from_millis(200),
     Duration::from_millis(500),
     Duration::from_secs(1),

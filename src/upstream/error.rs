@@ -1,51 +1,52 @@
-//! What can go wrong on the way to the upstream.
+//! The errors of requests to the upstream.
 
-/// An upstream failure. Whose fault, and whether anything was sent, is in the variant: the server answers 503 or 502 by it
-/// (design, section 7). Messages name what to check and never carry a credential or a body.
+/// An error of a request to the upstream. The variant shows the cause, and whether anything was
+/// sent; the server responds with 503 or 502 accordingly. Messages name what to check, and never
+/// contain a credential or a body.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum UpstreamError {
     /// The kubeconfig, a file in it, or an exec plugin is unusable.
     #[error("credentials for the upstream are unusable: {0}")]
     Credentials(String),
-    /// No connection: refused, time-out, name not resolved, TLS.
+    /// There is no connection: refused, timed out, name not resolved, TLS failed.
     #[error("cannot connect to the upstream at {address}: {cause}")]
     Connect {
-        /// The address tried.
+        /// The upstream's address.
         address: String,
-        /// What the system or TLS said.
+        /// The message of the system or of TLS.
         cause: String,
     },
-    /// The connection broke after the request was (partly) sent.
-    #[error("the upstream closed the connection before it answered: {0}")]
+    /// The connection broke after the request was sent, at least in part.
+    #[error("the connection to the upstream broke before the response was complete: {0}")]
     Lost(String),
-    /// It answered, but not within the time allowed.
-    #[error("the upstream did not answer within {0:?}")]
+    /// There was no response within the time-out.
+    #[error("the upstream did not respond within {0:?}")]
     Timeout(std::time::Duration),
-    /// It answered with a failure status to a request of Weir's own. `reason` and `message` are from its Status, shortened.
-    #[error("the upstream answered {code}: {message}")]
+    /// The response to a request of Weir's own has a failure status.
+    #[error("the upstream responded with {code}: {message}")]
     Status {
         /// The HTTP status.
         code: http::StatusCode,
-        /// The Status' reason; empty if there was none.
+        /// The reason of the Status, shortened; empty if there is none.
         reason: String,
-        /// The Status' message, shortened.
+        /// The message of the Status, shortened.
         message: String,
-        /// The `Retry-After` it asked for.
+        /// The `Retry-After` of the response.
         retry_after: Option<std::time::Duration>,
     },
-    /// It answered with more than there is room for.
-    #[error("the upstream's answer has more than {0} bytes")]
+    /// The response is larger than the limit, in bytes.
+    #[error("the upstream's response has more than {0} bytes")]
     TooLong(usize),
-    /// The request can't be sent on, for a reason that is in it.
+    /// The request itself cannot be forwarded.
     #[error("the request cannot be sent to the upstream: {0}")]
     Request(String),
-    /// It answered with something that can't be read.
-    #[error("the upstream's answer cannot be read: {0}")]
+    /// The response cannot be parsed.
+    #[error("the upstream's response cannot be parsed: {0}")]
     Malformed(String),
 }
 
 impl UpstreamError {
-    /// A fixed word for metrics and logs.
+    /// Returns a fixed word for metrics and logs.
     pub fn cause(&self) -> &'static str {
         match self {
             Self::Credentials(_) => "credentials",
@@ -59,24 +60,26 @@ impl UpstreamError {
         }
     }
 
-    /// Whether it is the request's own fault.
+    /// Returns whether the request itself is the cause.
     pub fn is_request_error(&self) -> bool {
         matches!(self, Self::Request(_))
     }
 
-    /// Whether it is certain that the upstream has processed nothing of the request: the answer is then 503, else 502.
+    /// Returns whether the upstream certainly processed nothing of the request. The server then
+    /// responds with 503, otherwise with 502.
     pub fn is_not_sent(&self) -> bool {
         matches!(self, Self::Credentials(_) | Self::Connect { .. })
     }
 }
 
-/// An error and its causes in one line, for messages; each level of `std::error::Error` prints only itself.
+/// Returns an error and its causes in one line, for messages: `Display` of an error prints only
+/// that error.
 pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
         let cause_text = cause.to_string();
-        // Many libraries repeat the cause in their own text; once is enough.
+        // Many libraries include the cause in their own message.
         if !text.contains(&cause_text) {
             text.push_str(": ");
             text.push_str(&cause_text);

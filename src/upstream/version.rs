@@ -1,4 +1,4 @@
-//! The upstream's version: what it can do, and when it was upgraded (design, sections 4 and 9).
+//! The upstream's version, which shows its features and its upgrades.
 
 use std::time::Duration;
 
@@ -8,33 +8,37 @@ use tokio::sync::watch;
 use crate::upstream::error::UpstreamError;
 use crate::upstream::{Upstream, fetch};
 
-/// What `/version` tells.
+/// The response of `/version`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UpstreamVersion {
-    /// Such as 1.
+    /// The major version, such as 1.
     pub major: u32,
-    /// Such as 36; a trailing `+` is dropped.
+    /// The minor version, such as 36, without a trailing `+`.
     pub minor: u32,
-    /// The whole string, such as `v1.36.2`. A change of it forces a relist.
+    /// The whole version, such as `v1.36.2`. A change forces a relist.
     pub git_version: String,
 }
 
 impl UpstreamVersion {
-    /// Asks the upstream.
+    /// Reads the version from the upstream.
     pub async fn fetch(upstream: &Upstream) -> Result<Self, UpstreamError> {
         let answer =
             fetch::get(upstream, "/version", "application/json", None, VERSION_BYTES_MAX).await?;
         Self::parse(answer.body()).ok_or_else(|| UpstreamError::Malformed("/version".to_owned()))
     }
 
-    /// Whether exact lists and pages come from its watch cache (`ListFromCacheSnapshot`, on since 1.34). Others read every list with a limit
-    /// from their store: the keys in its tokens lack the leading slash, and a limit counts beside resourceVersion `0` (semantics.md §3.4).
+    /// Returns whether the upstream serves exact lists and pages from its watch cache
+    /// (`ListFromCacheSnapshot`, on since 1.34). Older releases read every list with a limit from
+    /// etcd: the keys in their tokens have no leading slash, and they respect a limit with
+    /// resourceVersion `0` (`docs/semantics.md` §3.4).
     pub fn has_snapshots(&self) -> bool {
         (self.major, self.minor) >= (1, 34)
     }
 
-    /// Whether a list in JSON is written item by item as it is sent (KEP-5116, on for good since 1.34), and a consistent one comes from its watch
-    /// cache (KEP-2340, the same): then a list without pages costs it no more than a watch-list.
+    /// Returns whether the upstream encodes a list in JSON item by item while it sends it
+    /// (KEP-5116, always on since 1.34), and serves a consistent list from its watch cache
+    /// (KEP-2340, also since 1.34). A list without pages then costs the upstream no more than a
+    /// watch-list.
     pub fn streams_lists(&self) -> bool {
         (self.major, self.minor) >= (1, 34)
     }
@@ -56,7 +60,7 @@ impl UpstreamVersion {
     }
 }
 
-/// Keeps the version up to date for as long as anybody receives; one that can't be had leaves the last in place.
+/// Keeps the version up to date while `known` has receivers. A failure keeps the last version.
 pub(super) async fn follow(upstream: Upstream, known: watch::Sender<Option<UpstreamVersion>>) {
     while !known.is_closed() {
         match UpstreamVersion::fetch(&upstream).await {
@@ -65,15 +69,15 @@ pub(super) async fn follow(upstream: Upstream, known: watch::Sender<Option<Upstr
                 known.send_replace(Some(version));
             }
             Ok(_) => {}
-            Err(error) => tracing::debug!(%error, "cannot learn the upstream's version"),
+            Err(error) => tracing::debug!(%error, "cannot read the upstream's version"),
         }
-        let pause = if known.borrow().is_some() { INTERVAL } else { RETRY };
-        tokio::time::sleep(pause).await;
+        let delay = if known.borrow().is_some() { INTERVAL } else { RETRY_DELAY };
+        tokio::time::sleep(delay).await;
     }
 }
 
-/// What tells two clusters apart that answer at one address (design, section 6): the uid of the namespace kube-system.
-/// `None` where Weir's identity may not read it.
+/// Returns the uid of the namespace kube-system, which distinguishes two clusters behind one
+/// address. `None` if Weir's identity may not read it.
 pub async fn cluster_uid(upstream: &Upstream) -> Result<Option<String>, UpstreamError> {
     #[derive(Deserialize)]
     struct Namespace {
@@ -97,11 +101,12 @@ pub async fn cluster_uid(upstream: &Upstream) -> Result<Option<String>, Upstream
     }
 }
 
-/// All caches start anew then; objects are rare that another release writes otherwise, so that a minute is soon enough.
+/// How often the version is read. All caches restart after a change. Few objects are encoded
+/// differently by another release, so that a minute is soon enough.
 const INTERVAL: Duration = Duration::from_secs(60);
-/// While it is not known.
-const RETRY: Duration = Duration::from_secs(2);
-/// Both answers are a few hundred bytes; a namespace may carry long annotations.
+/// The delay after a failure before the first success.
+const RETRY_DELAY: Duration = Duration::from_secs(2);
+/// The largest response. Both have a few hundred bytes, but a namespace may have long annotations.
 const VERSION_BYTES_MAX: usize = 2 * 1024 * 1024;
 
 #[cfg(test)]
@@ -109,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_are_read() {
+    fn versions_are_parsed() {
         let body = br#"{"major":"1","minor":"31+","gitVersion":"v1.31.4-eks-2"}"#;
         let version = UpstreamVersion::parse(body).unwrap();
         assert_eq!((version.major, version.minor), (1, 31));

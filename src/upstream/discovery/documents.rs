@@ -1,5 +1,5 @@
-//! The documents of discovery: aggregated (one for `/api`, one for `/apis`) where the upstream has them, else the
-//! legacy ones, a document a group and version (semantics.md §10).
+//! Discovery documents: aggregated ones (one for `/api`, one for `/apis`) if the upstream serves
+//! them, otherwise the legacy documents of each group and version (`docs/semantics.md` §10).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,26 +12,27 @@ use serde::Deserialize;
 use crate::upstream::error::UpstreamError;
 use crate::upstream::{Upstream, fetch};
 
-/// A group and a version; the core group is empty.
+/// A group and a version. The core group is empty.
 pub(super) type GroupVersion = (Box<str>, Box<str>);
 
 /// One resource as discovery lists it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Listed {
+pub(super) struct DiscoveredResource {
     /// The plural name.
     pub resource: Box<str>,
-    /// The kind of its objects.
+    /// The kind of the objects.
     pub kind: Box<str>,
-    /// Whether its objects live in namespaces.
+    /// Whether the objects have namespaces.
     pub namespaced: bool,
-    /// Whether `list` and `watch` are both among its verbs.
+    /// Whether the verbs include both `list` and `watch`.
     pub list_watchable: bool,
 }
 
-/// What is served, by group and version.
-pub(super) type Served = BTreeMap<GroupVersion, Vec<Listed>>;
+/// The served resources, by group and version.
+pub(super) type ServedResources = BTreeMap<GroupVersion, Vec<DiscoveredResource>>;
 
-/// The last documents, to ask again only for what changed. Two of them: `/api` and `/apis`.
+/// The last documents of `/api` and `/apis`, with the ETags that let the upstream send only
+/// changes.
 #[derive(Default)]
 pub(super) struct Documents {
     roots: [Root; 2],
@@ -40,14 +41,17 @@ pub(super) struct Documents {
 #[derive(Default)]
 struct Root {
     etag: Option<HeaderValue>,
-    served: Arc<Served>,
+    served: Arc<ServedResources>,
 }
 
 impl Documents {
-    /// Asks for what is served now. What could not be read of a single group keeps its last known state: a broken aggregated API
-    /// must not take others along.
-    pub(super) async fn refresh(&mut self, upstream: &Upstream) -> Result<Served, UpstreamError> {
-        let mut all = Served::new();
+    /// Reads the served resources. A group whose document cannot be read keeps its last resources,
+    /// so that a broken aggregated API does not affect the others.
+    pub(super) async fn refresh(
+        &mut self,
+        upstream: &Upstream,
+    ) -> Result<ServedResources, UpstreamError> {
+        let mut all = ServedResources::new();
         for (root, path) in self.roots.iter_mut().zip(["/api", "/apis"]) {
             root.refresh(upstream, path).await?;
             all.extend(root.served.iter().map(|(gv, listed)| (gv.clone(), listed.clone())));
@@ -58,27 +62,34 @@ impl Documents {
 
 impl Root {
     async fn refresh(&mut self, upstream: &Upstream, path: &str) -> Result<(), UpstreamError> {
-        let answer =
+        let response =
             fetch::get(upstream, path, ACCEPT, self.etag.as_ref(), DOCUMENT_BYTES_MAX).await?;
-        if answer.status() == StatusCode::NOT_MODIFIED {
+        if response.status() == StatusCode::NOT_MODIFIED {
             return Ok(());
         }
-        let content_type =
-            answer.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
+        let content_type = response
+            .headers()
+            .get(CONTENT_TYPE)
+            .and_then(|value| value.to_str().ok())
+            .unwrap_or("");
         if content_type.contains("as=APIGroupDiscoveryList") {
-            let (served, stale) = aggregated(answer.body())?;
+            let (served, stale) = aggregated(response.body())?;
             self.served = Arc::new(keep_stale(served, stale, &self.served));
-            self.etag = answer.headers().get(ETAG).cloned();
+            self.etag = response.headers().get(ETAG).cloned();
         } else {
-            self.served = Arc::new(legacy(upstream, path, answer.body(), &self.served).await?);
+            self.served = Arc::new(legacy(upstream, path, response.body(), &self.served).await?);
             self.etag = None;
         }
         Ok(())
     }
 }
 
-/// Gives versions that the upstream marks as stale and shows empty their last known resources.
-fn keep_stale(mut served: Served, stale: Vec<GroupVersion>, last: &Served) -> Served {
+/// Restores the last resources of versions that the upstream marks as stale and lists as empty.
+fn keep_stale(
+    mut served: ServedResources,
+    stale: Vec<GroupVersion>,
+    last: &ServedResources,
+) -> ServedResources {
     for group_version in stale {
         let listed = served.entry(group_version.clone()).or_default();
         if listed.is_empty()
@@ -90,10 +101,10 @@ fn keep_stale(mut served: Served, stale: Vec<GroupVersion>, last: &Served) -> Se
     served
 }
 
-fn aggregated(body: &[u8]) -> Result<(Served, Vec<GroupVersion>), UpstreamError> {
+fn aggregated(body: &[u8]) -> Result<(ServedResources, Vec<GroupVersion>), UpstreamError> {
     let list: GroupDiscoveryList = serde_json::from_slice(body)
         .map_err(|_| UpstreamError::Malformed("aggregated discovery".to_owned()))?;
-    let (mut served, mut stale) = (Served::new(), Vec::new());
+    let (mut served, mut stale) = (ServedResources::new(), Vec::new());
     for group in list.items {
         for version in group.versions {
             let group_version = (group.metadata.name.clone(), version.version);
@@ -101,7 +112,7 @@ fn aggregated(body: &[u8]) -> Result<(Served, Vec<GroupVersion>), UpstreamError>
                 stale.push(group_version.clone());
             }
             let listed = version.resources.into_iter().filter_map(|resource| {
-                Some(Listed {
+                Some(DiscoveredResource {
                     kind: resource.response_kind?.kind,
                     namespaced: resource.scope == "Namespaced",
                     list_watchable: is_list_watchable(&resource.verbs),
@@ -118,8 +129,8 @@ async fn legacy(
     upstream: &Upstream,
     path: &str,
     body: &[u8],
-    last: &Served,
-) -> Result<Served, UpstreamError> {
+    last: &ServedResources,
+) -> Result<ServedResources, UpstreamError> {
     let malformed = |_| UpstreamError::Malformed(format!("discovery at {path}"));
     let group_versions: Vec<GroupVersion> = if path == "/api" {
         let versions: ApiVersions = serde_json::from_slice(body).map_err(malformed)?;
@@ -148,13 +159,16 @@ async fn legacy(
     Ok(known.collect())
 }
 
-async fn legacy_resources(upstream: &Upstream, path: &str) -> Result<Vec<Listed>, UpstreamError> {
-    let answer = fetch::get(upstream, path, "application/json", None, DOCUMENT_BYTES_MAX).await?;
-    let list: ResourceList = serde_json::from_slice(answer.body())
+async fn legacy_resources(
+    upstream: &Upstream,
+    path: &str,
+) -> Result<Vec<DiscoveredResource>, UpstreamError> {
+    let response = fetch::get(upstream, path, "application/json", None, DOCUMENT_BYTES_MAX).await?;
+    let list: ResourceList = serde_json::from_slice(response.body())
         .map_err(|_| UpstreamError::Malformed(format!("discovery at {path}")))?;
     let own = list.resources.into_iter().filter(|resource| !resource.name.contains('/'));
     Ok(own
-        .map(|resource| Listed {
+        .map(|resource| DiscoveredResource {
             list_watchable: is_list_watchable(&resource.verbs),
             resource: resource.name,
             kind: resource.kind,
@@ -250,9 +264,10 @@ struct Resource {
 
 const ACCEPT: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,\
      application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json";
-/// The aggregated document of a cluster with a thousand CRDs is a few megabytes.
+/// The largest document. The aggregated one of a cluster with a thousand CRDs has a few megabytes.
 const DOCUMENT_BYTES_MAX: usize = 64 * 1024 * 1024;
-/// Legacy documents asked for at once; client-go asks for all, which on a large cluster is a burst.
+/// Legacy documents that are requested at once. client-go requests all of them, a burst on a large
+/// cluster.
 const LEGACY_PARALLEL: usize = 8;
 
 #[cfg(test)]
@@ -260,7 +275,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn aggregated_documents_are_read() {
+    fn aggregated_documents_are_parsed() {
         let body = br#"{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","metadata":{},"items":[
             {"metadata":{},"versions":[{"version":"v1","freshness":"Current","resources":[
                 {"resource":"pods","responseKind":{"group":"","version":"","kind":"Pod"},"scope":"Namespaced","verbs":["get","list","watch"],"subresources":[]},
@@ -274,8 +289,8 @@ mod tests {
         assert!(!core[1].list_watchable);
         assert_eq!(stale, [("metrics.k8s.io".into(), "v1beta1".into())]);
 
-        let last = Served::from([(stale[0].clone(), core.clone())]);
+        let last = ServedResources::from([(stale[0].clone(), core.clone())]);
         let kept = keep_stale(served, stale.clone(), &last);
-        assert_eq!(kept[&stale[0]].len(), 2, "a stale group keeps what was known of it");
+        assert_eq!(kept[&stale[0]].len(), 2, "a stale group keeps its last resources");
     }
 }

@@ -1,5 +1,5 @@
-//! A small informer for the two resources that tell who serves what: CRDs and APIServices. It keeps the few facts that
-//! are read out of each object, follows them by a watch, and says when they changed.
+//! A small informer for CRDs and APIServices. It keeps a few facts of each object, follows them
+//! with a watch, and notifies its receivers when they change.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,68 +15,68 @@ use crate::codec::frame::FrameSplitter;
 use crate::upstream::error::UpstreamError;
 use crate::upstream::{TrafficClass, Upstream, fetch, pool};
 
-/// What is known of a collection.
+/// The state of a collection.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Facts<T> {
-    /// Nothing yet.
+pub(super) enum InformerState<T> {
+    /// Not listed yet.
     Pending,
     /// Weir's identity may not list it.
     Forbidden,
-    /// The facts by object name.
-    Known(BTreeMap<String, T>),
+    /// The facts of each object, by name.
+    Synced(BTreeMap<String, T>),
 }
 
-impl<T> Facts<T> {
-    /// The facts, where they are known.
-    pub(super) fn known(&self) -> Option<&BTreeMap<String, T>> {
+impl<T> InformerState<T> {
+    /// Returns the facts, if the collection was listed.
+    pub(super) fn synced(&self) -> Option<&BTreeMap<String, T>> {
         match self {
-            Self::Known(facts) => Some(facts),
+            Self::Synced(facts) => Some(facts),
             Self::Pending | Self::Forbidden => None,
         }
     }
 
-    fn known_mut(&mut self) -> Option<&mut BTreeMap<String, T>> {
+    fn synced_mut(&mut self) -> Option<&mut BTreeMap<String, T>> {
         match self {
-            Self::Known(facts) => Some(facts),
+            Self::Synced(facts) => Some(facts),
             Self::Pending | Self::Forbidden => None,
         }
     }
 }
 
-/// Follows a collection for as long as anybody receives.
+/// Follows a collection while `state` has receivers.
 pub(super) async fn follow<T>(
     upstream: Upstream,
     path: &'static str,
-    facts: watch::Sender<Facts<T>>,
+    state: watch::Sender<InformerState<T>>,
 ) where
     T: DeserializeOwned + Clone + PartialEq + Send + Sync + 'static,
 {
-    while !facts.is_closed() {
-        let pause = match once(&upstream, path, &facts).await {
+    while !state.is_closed() {
+        let delay = match list_and_watch(&upstream, path, &state).await {
             Ok(()) => Duration::ZERO,
-            // An upstream may have neither (404), as a virtual cluster.
+            // 404: an upstream such as a virtual cluster may not serve the collection.
             Err(UpstreamError::Status {
                 code: StatusCode::FORBIDDEN | StatusCode::NOT_FOUND,
                 ..
             }) => {
-                set(&facts, |held| *held = Facts::Forbidden);
-                FORBIDDEN_PAUSE
+                update(&state, |state| *state = InformerState::Forbidden);
+                FORBIDDEN_RETRY_DELAY
             }
             Err(error) => {
-                tracing::debug!(path, %error, "cannot follow what discovery needs; trying again");
-                PAUSE
+                tracing::debug!(path, %error, "cannot list or watch a collection that discovery needs; retrying");
+                RETRY_DELAY
             }
         };
-        // A watch that ends at once, again and again, must not become a busy loop.
-        tokio::time::sleep(pause.max(PAUSE_MIN)).await;
+        // Watches that end immediately must not cause a busy loop.
+        tokio::time::sleep(delay.max(DELAY_MIN)).await;
     }
 }
 
-/// One list, and a watch from it until it ends.
-async fn once<T>(
+/// Lists the collection and watches it until the watch ends.
+async fn list_and_watch<T>(
     upstream: &Upstream,
     path: &str,
-    facts: &watch::Sender<Facts<T>>,
+    state: &watch::Sender<InformerState<T>>,
 ) -> Result<(), UpstreamError>
 where
     T: DeserializeOwned + Clone + PartialEq,
@@ -87,22 +87,22 @@ where
     let list: List<T> = serde_json::from_slice(answer.body()).map_err(|_| malformed())?;
     drop(answer);
     let resource_version = list.metadata.resource_version;
-    let now: BTreeMap<_, _> =
+    let facts: BTreeMap<_, _> =
         list.items.into_iter().map(|object| (object.metadata.name, object.facts)).collect();
-    set(facts, |held| *held = Facts::Known(now));
+    update(state, |state| *state = InformerState::Synced(facts));
 
     let watch = format!(
         "{path}?watch=1&allowWatchBookmarks=true&resourceVersion={resource_version}&timeoutSeconds={}",
-        WATCH.as_secs()
+        WATCH_TIMEOUT.as_secs()
     );
     let get = fetch::Get { class: TrafficClass::Stream, ..fetch::Get::json(&watch) };
     let response = get.send(upstream).await?;
-    watch_events(response.into_body(), facts).await
+    watch_events(response.into_body(), state).await
 }
 
 async fn watch_events<T>(
     mut body: pool::Body,
-    facts: &watch::Sender<Facts<T>>,
+    state: &watch::Sender<InformerState<T>>,
 ) -> Result<(), UpstreamError>
 where
     T: DeserializeOwned + Clone + PartialEq,
@@ -119,18 +119,18 @@ where
                 "ADDED" | "MODIFIED" => {
                     let object: Object<T> =
                         serde_json::from_slice(&frame.object).map_err(|_| malformed())?;
-                    set(facts, |held| {
-                        if let Some(known) = held.known_mut() {
-                            known.insert(object.metadata.name, object.facts);
+                    update(state, |state| {
+                        if let Some(facts) = state.synced_mut() {
+                            facts.insert(object.metadata.name, object.facts);
                         }
                     });
                 }
                 "DELETED" => {
                     let object: Named =
                         serde_json::from_slice(&frame.object).map_err(|_| malformed())?;
-                    set(facts, |held| {
-                        if let Some(known) = held.known_mut() {
-                            known.remove(&object.metadata.name);
+                    update(state, |state| {
+                        if let Some(facts) = state.synced_mut() {
+                            facts.remove(&object.metadata.name);
                         }
                     });
                 }
@@ -138,7 +138,7 @@ where
                     serde_json::from_slice::<serde::de::IgnoredAny>(&frame.object)
                         .map_err(|_| malformed())?,
                 ),
-                // An ERROR: list anew.
+                // ERROR: list again.
                 _ => return Ok(()),
             }
         }
@@ -146,12 +146,15 @@ where
     Ok(())
 }
 
-/// Changes the facts, and tells of it only if they are other facts now.
-fn set<T: Clone + PartialEq>(facts: &watch::Sender<Facts<T>>, change: impl FnOnce(&mut Facts<T>)) {
-    facts.send_if_modified(|held| {
-        let before = held.clone();
-        change(held);
-        *held != before
+/// Changes the state, and notifies the receivers only if it differs.
+fn update<T: Clone + PartialEq>(
+    state: &watch::Sender<InformerState<T>>,
+    change: impl FnOnce(&mut InformerState<T>),
+) {
+    state.send_if_modified(|state| {
+        let before = state.clone();
+        change(state);
+        *state != before
     });
 }
 
@@ -173,7 +176,7 @@ struct Object<T> {
     facts: T,
 }
 
-/// The metadata and the facts are both read from the whole object.
+/// Deserializes both the metadata and the facts from the whole object.
 impl<'de, T: DeserializeOwned> Deserialize<'de> for Object<T> {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         use serde::de::Error;
@@ -195,13 +198,14 @@ struct Metadata {
 }
 
 const JSON: &str = "application/json";
-/// A watch's length; client-go's informers take 5 to 10 minutes.
-const WATCH: Duration = Duration::from_secs(480);
-/// Between tries after a failure.
-const PAUSE: Duration = Duration::from_secs(2);
-/// Between the end of a watch and the next.
-const PAUSE_MIN: Duration = Duration::from_millis(200);
-/// Rights seldom change; asking for them is cheap, but the upstream's audit log shows it.
-const FORBIDDEN_PAUSE: Duration = Duration::from_secs(60);
+/// The time-out of a watch. client-go's informers use 5 to 10 minutes.
+const WATCH_TIMEOUT: Duration = Duration::from_secs(480);
+/// The delay after a failure.
+const RETRY_DELAY: Duration = Duration::from_secs(2);
+/// The least delay between two watches.
+const DELAY_MIN: Duration = Duration::from_millis(200);
+/// The delay after a 403 or 404. Permissions change rarely, and each attempt appears in the
+/// upstream's audit log.
+const FORBIDDEN_RETRY_DELAY: Duration = Duration::from_secs(60);
 /// CRDs carry schemas: a hundred of them can be tens of megabytes.
 const LIST_BYTES_MAX: usize = 256 * 1024 * 1024;

@@ -1,4 +1,4 @@
-//! Puts documents, CRDs and APIServices together into what is known of each resource.
+//! Combines discovery documents, CRDs and APIServices into the description of each resource.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -9,9 +9,9 @@ use serde::de::IgnoredAny;
 
 use crate::api::resource::{ApiResource, GroupVersionResource, Shape};
 use crate::api::selectable::SelectableFields;
-use crate::upstream::discovery::documents::{Listed, Served};
+use crate::upstream::discovery::documents::{DiscoveredResource, ServedResources};
 
-/// What matters of a CustomResourceDefinition.
+/// The relevant fields of a CustomResourceDefinition.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Deserialize)]
 pub(super) struct CustomResource {
     metadata: CrdMetadata,
@@ -23,7 +23,7 @@ pub(super) struct CustomResource {
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Deserialize)]
 struct CrdMetadata {
     uid: Box<str>,
-    /// Counts the changes of the spec: schema, defaults, conversion, versions.
+    /// Changes with the spec: schema, defaults, conversion, versions.
     #[serde(default)]
     generation: i64,
 }
@@ -63,7 +63,7 @@ struct CrdNames {
     list_kind: Box<str>,
 }
 
-/// What matters of an APIService.
+/// The relevant fields of an APIService.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
 pub(super) struct ApiService {
     #[serde(default)]
@@ -90,9 +90,10 @@ fn is_present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<bool,
     Ok(Option::<IgnoredAny>::deserialize(deserializer)?.is_some())
 }
 
-/// See the module. `None` for what Weir's identity may not list.
+/// Returns the description of each served resource. `custom` and `services` are `None` if Weir's
+/// identity may not list them.
 pub(super) fn resolve(
-    served: &Served,
+    served: &ServedResources,
     custom: Option<&BTreeMap<String, CustomResource>>,
     services: Option<&BTreeMap<String, ApiService>>,
 ) -> HashMap<GroupVersionResource, Arc<ApiResource>> {
@@ -131,7 +132,7 @@ fn custom_by_name(custom: Option<&BTreeMap<String, CustomResource>>) -> ByName<'
     all.map(|crd| ((&*crd.spec.group, &*crd.status.accepted_names.plural), crd)).collect()
 }
 
-/// Whether kube-apiserver itself serves a version, in typed Go structs.
+/// Returns whether kube-apiserver serves a version itself, from typed Go structs.
 fn is_built_in(
     group: &str,
     version: &str,
@@ -151,7 +152,7 @@ fn is_built_in(
 
 fn custom_resource(
     gvr: &GroupVersionResource,
-    listed: &Listed,
+    listed: &DiscoveredResource,
     definition: &CustomResource,
     version: &CrdVersion,
 ) -> ApiResource {
@@ -177,7 +178,11 @@ fn custom_resource(
     }
 }
 
-fn typed_resource(gvr: &GroupVersionResource, listed: &Listed, aggregated: bool) -> ApiResource {
+fn typed_resource(
+    gvr: &GroupVersionResource,
+    listed: &DiscoveredResource,
+    aggregated: bool,
+) -> ApiResource {
     ApiResource {
         kind: (*listed.kind).into(),
         list_kind: format!("{}List", listed.kind).into(),
@@ -191,11 +196,12 @@ fn typed_resource(gvr: &GroupVersionResource, listed: &Listed, aggregated: bool)
     }
 }
 
-/// kube-apiserver's own mark: `onstart` on the versions it has itself, `true` on those of CRDs.
+/// A label that kube-apiserver sets: `onstart` on the versions that it serves itself, `true` on
+/// those of CRDs.
 const AUTOMANAGED: &str = "kube-aggregator.kubernetes.io/automanaged";
 
-/// The groups that every kube-apiserver serves itself, for upstreams whose APIServices do not tell. CRDs live in other groups
-/// of `k8s.io` too (gateways, snapshots), so the suffix alone would not do.
+/// The groups that every kube-apiserver serves itself, for upstreams whose APIServices are unknown.
+/// The suffix `k8s.io` does not identify them: CRDs use it, too (gateways, snapshots).
 const BUILT_IN_GROUPS: [&str; 24] = [
     "",
     "admissionregistration.k8s.io",
@@ -227,14 +233,14 @@ const BUILT_IN_GROUPS: [&str; 24] = [
 mod tests {
     use super::*;
 
-    fn served() -> Served {
-        let listed = |resource: &str, kind: &str| Listed {
+    fn served() -> ServedResources {
+        let listed = |resource: &str, kind: &str| DiscoveredResource {
             resource: resource.into(),
             kind: kind.into(),
             namespaced: true,
             list_watchable: true,
         };
-        Served::from([
+        ServedResources::from([
             (("".into(), "v1".into()), vec![listed("pods", "Pod")]),
             (("example.com".into(), "v1".into()), vec![listed("widgets", "Widget")]),
             (("metrics.k8s.io".into(), "v1beta1".into()), vec![listed("pods", "PodMetrics")]),
@@ -276,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn everybody_is_told_apart() {
+    fn custom_built_in_and_aggregated_resources_are_distinguished() {
         let (crds, services) = (widgets(1), services());
         let resources = resolve(&served(), Some(&crds), Some(&services));
         let pods = find(&resources, ("", "v1", "pods"));
@@ -293,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_vouches_for_what_cannot_be_read() {
+    fn unknown_groups_count_as_aggregated() {
         let resources = resolve(&served(), None, None);
         assert!(!find(&resources, ("", "v1", "pods")).aggregated);
         for gvr in [
@@ -306,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_definition_is_another_revision() {
+    fn a_changed_definition_has_another_revision() {
         let services = services();
         let revision = |generation| {
             let crds = widgets(generation);

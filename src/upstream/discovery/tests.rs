@@ -1,4 +1,4 @@
-//! Discovery against a scripted upstream whose CRDs come, change and go.
+//! Tests of discovery, against a scripted upstream whose CRDs are created, changed and deleted.
 
 use bytes::Bytes;
 use http::{Request, Response};
@@ -9,7 +9,7 @@ use super::*;
 use crate::api::resource::Shape;
 use crate::upstream::testing::{Answer, Speaks, TestServer, answer, channel_body};
 
-/// What the upstream would say now.
+/// The upstream's current state.
 #[derive(Default)]
 struct Script {
     crds: Vec<Value>,
@@ -17,7 +17,7 @@ struct Script {
     etag: u32,
     broken: bool,
     legacy: bool,
-    /// CRDs may not be listed.
+    /// Whether listing CRDs is forbidden.
     forbidden: bool,
     not_modified: u32,
     watches: Vec<tokio::sync::mpsc::Sender<Bytes>>,
@@ -98,7 +98,7 @@ fn handle(script: &Shared, request: &Request<hyper::body::Incoming>) -> Answer {
         "/apis/apiextensions.k8s.io/v1/customresourcedefinitions" if script.forbidden => answer(403, ""),
         "/apis/apiextensions.k8s.io/v1/customresourcedefinitions" => list(&script.crds),
         "/version" => answer(200, r#"{"major":"1","minor":"36","gitVersion":"v1.36.2"}"#),
-        // No APIServices (so that every watch is of CRDs), and a broken aggregated API.
+        // There are no APIServices, so that every watch is of CRDs. The aggregated API is broken.
         _ => answer(404, ""),
     }
 }
@@ -131,7 +131,7 @@ async fn found(discovery: &Discovery, gvr: &GroupVersionResource) -> Option<Arc<
     discovery.find(gvr).await.unwrap()
 }
 
-/// Waits, with every change, until something is known.
+/// Waits up to 10 s until the resource `widgets` satisfies `what`.
 async fn until(discovery: &Discovery, what: impl Fn(Option<Arc<ApiResource>>) -> bool) {
     let mut changes = discovery.changes();
     let known = async {
@@ -143,7 +143,7 @@ async fn until(discovery: &Discovery, what: impl Fn(Option<Arc<ApiResource>>) ->
 }
 
 #[tokio::test]
-async fn a_crd_that_is_made_anew_or_deleted_is_noticed() {
+async fn a_recreated_or_deleted_crd_is_detected() {
     let groups = vec![group("example.com", "widgets", "Widget")];
     let script = Script { crds: vec![crd("one")], groups, ..Script::default() };
     let (script, _server, discovery) = start(script).await;
@@ -154,7 +154,7 @@ async fn a_crd_that_is_made_anew_or_deleted_is_noticed() {
     assert_eq!((pods.shape, pods.aggregated, pods.revision), (Shape::BuiltIn, false, 0));
 
     let watch = loop {
-        // The watch follows the list by a moment.
+        // The watch starts shortly after the list.
         if let Some(watch) = script.lock().watches.pop() {
             break watch;
         }
@@ -165,7 +165,8 @@ async fn a_crd_that_is_made_anew_or_deleted_is_noticed() {
     let revision = first.revision;
     until(&discovery, |known| known.is_some_and(|known| known.revision != revision)).await;
 
-    // The documents still name it for a while; it must not pass for something else that can be cached.
+    // The documents still list it for some time. It must not count as a resource that can be
+    // cached.
     let frame = json!({"type": "DELETED", "object": crd("two")}).to_string() + "\n";
     watch.send(frame.into()).await.unwrap();
     until(&discovery, |known| known.is_none_or(|known| known.aggregated)).await;
@@ -179,11 +180,11 @@ async fn a_crd_that_is_made_anew_or_deleted_is_noticed() {
 }
 
 #[tokio::test]
-async fn a_failure_keeps_what_is_known_and_a_miss_asks_seldom() {
+async fn a_failure_keeps_the_resources_and_a_miss_rarely_refreshes() {
     let groups = vec![group("example.com", "widgets", "Widget")];
     let (script, _server, discovery) =
         start(Script { groups, forbidden: true, ..Script::default() }).await;
-    // Nobody can vouch for it.
+    // Without CRDs and APIServices, it counts as aggregated.
     assert!(found(&discovery, &widgets()).await.unwrap().aggregated);
     script.lock().broken = true;
     let unknown = GroupVersionResource::new("", "v1", "nonesuch");
@@ -194,14 +195,14 @@ async fn a_failure_keeps_what_is_known_and_a_miss_asks_seldom() {
 }
 
 #[tokio::test]
-async fn while_nothing_is_known_a_lookup_fails() {
+async fn a_lookup_fails_before_the_first_refresh() {
     let (script, _server, discovery) = start(Script { broken: true, ..Script::default() }).await;
     assert!(discovery.find(&widgets()).await.is_err());
     drop(script);
 }
 
 #[tokio::test]
-async fn an_upstream_without_aggregated_discovery_is_asked_the_old_way() {
+async fn legacy_documents_are_used_without_aggregated_discovery() {
     let (_script, _server, discovery) = start(Script { legacy: true, ..Script::default() }).await;
     let deployments = GroupVersionResource::new("apps", "v1", "deployments");
     let deployments = found(&discovery, &deployments).await.unwrap();
