@@ -1,4 +1,4 @@
-//! The upstream kube-apiserver: credentials, our own connection pools, lists and watches, discovery.
+//! The upstream kube-apiserver: credentials, connection pools, lists and watches, discovery.
 
 pub(crate) mod bounded;
 mod connect;
@@ -36,7 +36,8 @@ use crate::upstream::pool::Pool;
 pub use crate::upstream::request_body::{RequestBody, empty_body, full_body};
 pub use crate::upstream::traffic_class::TrafficClass;
 
-/// The connections to one upstream, with one identity (design, section 8): pools of two of these are never mixed. Cheap to clone.
+/// The connections to the upstream with one identity. Identities never share connections. Cheap to
+/// clone.
 #[derive(Clone)]
 pub struct Upstream {
     inner: Arc<Inner>,
@@ -47,38 +48,44 @@ struct Inner {
     config: UpstreamConfig,
     pool: Pool,
     metrics: UpstreamMetrics,
-    /// Ends the task that follows the credentials' files with the last clone.
-    _following: DropGuard,
+    /// Stops the task that reloads the credentials when the last clone is dropped.
+    _reloader: DropGuard,
 }
 
 impl Upstream {
-    /// Connections with Weir's own identity. Reads credentials and prepares the pools; connects to nothing yet. Errors say what to check
-    /// (file, context, plugin).
+    /// Creates the pool with Weir's own identity. Reads the credentials, but opens no connection
+    /// yet. Errors name what to check (file, context, plugin).
     pub async fn new(
         config: &UpstreamConfig,
         metrics: UpstreamMetrics,
     ) -> Result<Self, UpstreamError> {
-        Ok(Self::with(Credentials::load(config).await?, config, &metrics))
+        Ok(Self::with_credentials(Credentials::load(config).await?, config, &metrics))
     }
 
-    /// Connections to the same upstream, trusted by the same authority now and later, that show nothing of Weir's own: no client certificate, no
-    /// `Authorization`, no impersonation, whatever the kubeconfig has. Who sends is in each request.
+    /// Creates a pool for the same upstream without Weir's own credentials: no client certificate,
+    /// no `Authorization`, no impersonation, whatever the kubeconfig contains. It follows changes
+    /// of the upstream's certificate authority. Each request carries its client's credential.
     pub async fn bare(&self) -> Result<Self, UpstreamError> {
-        self.showing(PoolIdentity::Bare).await
+        self.with_identity(PoolIdentity::Bare).await
     }
 
-    /// Connections to the same upstream that show the certificate of a front proxy and nothing else; who sends is in the headers that a front
-    /// proxy may set. The files are read again when their content changes. Refused for an upstream without TLS.
+    /// Creates a pool for the same upstream with only the certificate of a front proxy. Each
+    /// request names its client in the headers that a front proxy may set. The files are read again
+    /// when their content changes. Fails for an upstream without TLS.
     pub async fn front_proxy(&self, certificate: &FrontProxyConfig) -> Result<Self, UpstreamError> {
-        self.showing(PoolIdentity::FrontProxy(certificate.clone())).await
+        self.with_identity(PoolIdentity::FrontProxy(certificate.clone())).await
     }
 
-    async fn showing(&self, shown: PoolIdentity) -> Result<Self, UpstreamError> {
+    async fn with_identity(&self, identity: PoolIdentity) -> Result<Self, UpstreamError> {
         let Inner { credentials, config, metrics, .. } = &*self.inner;
-        Ok(Self::with(Credentials::derive(credentials, shown).await?, config, metrics))
+        Ok(Self::with_credentials(
+            Credentials::derive(credentials, identity).await?,
+            config,
+            metrics,
+        ))
     }
 
-    fn with(
+    fn with_credentials(
         credentials: Arc<Credentials>,
         config: &UpstreamConfig,
         metrics: &UpstreamMetrics,
@@ -87,18 +94,22 @@ impl Upstream {
         let cancel = CancellationToken::new();
         tokio::spawn(credentials.clone().follow(cancel.clone()));
         let pool = Pool::new(config, credentials.clone(), metrics.clone());
-        let (config, following) = (config.clone(), cancel.drop_guard());
-        let inner = Inner { credentials, config, pool, metrics, _following: following };
+        let (config, reloader) = (config.clone(), cancel.drop_guard());
+        let inner = Inner { credentials, config, pool, metrics, _reloader: reloader };
         Self { inner: Arc::new(inner) }
     }
 
-    /// Sends a request whose URI has only path and query. Sets `Host`/authority and, with Weir's own identity, its `Authorization`; strips
-    /// nothing else (the caller has removed hop-by-hop headers; for `TrafficClass::Upgrade` it has put `Connection` and `Upgrade` back).
+    /// Sends a request whose URI has only path and query. Sets `Host`/authority and, with Weir's
+    /// own identity, its `Authorization`. Removes no headers: the caller removes hop-by-hop
+    /// headers, and adds `Connection` and `Upgrade` for [`TrafficClass::Upgrade`].
     ///
-    /// Never replays what may have been processed, unless that makes no difference ([`TrafficClass::Read`]): an error says whether anything was sent. What HTTP
-    /// says was not processed (REFUSED_STREAM, above GOAWAY's last stream, a connection found dead before use) is sent again, if no more was read of its body than is kept ([`again`]).
+    /// Never repeats a request that may have been processed, unless that is harmless
+    /// ([`TrafficClass::Read`]). An error shows whether anything was sent. A request that HTTP
+    /// marks as not processed (REFUSED_STREAM, a stream above GOAWAY's last one, a connection that
+    /// is dead before use) is sent again, if its body is still buffered ([`replay`]).
     ///
-    /// Waits for the response's head as long as it takes; dropping the future cancels the request upstream.
+    /// There is no time-out for the response's head. Dropping the future cancels the request
+    /// upstream.
     pub async fn send(
         &self,
         class: TrafficClass,
@@ -119,22 +130,25 @@ impl Upstream {
         sent
     }
 
-    /// How many exchanges of a kind it carries at once, if the peer allows as many.
+    /// Returns how many exchanges of a class can be in progress at once, if the peer allows as
+    /// many.
     pub fn streams_max(&self, class: TrafficClass) -> usize {
         self.inner.pool.streams_max(class)
     }
 
-    /// The namespace of the kubeconfig's context, or of the pod: where an identity with rights in one namespace has them.
+    /// Returns the namespace of the kubeconfig's context, or of the pod. An identity with
+    /// permissions in only one namespace has them there.
     pub fn default_namespace(&self) -> String {
         self.inner.credentials.current().default_namespace.clone()
     }
 
-    /// Whether Weir's own kubeconfig impersonates somebody (`as`): then no client's identity can be carried by impersonation on top.
+    /// Returns whether Weir's own kubeconfig impersonates a user (`as`). Weir then cannot
+    /// impersonate its clients.
     pub fn impersonates(&self) -> bool {
         !self.inner.credentials.current().impersonation.is_empty()
     }
 
-    /// The upstream's address, for messages.
+    /// Returns the upstream's address, for messages.
     pub fn address(&self) -> String {
         self.inner.credentials.current().endpoint.to_string()
     }
@@ -144,15 +158,16 @@ impl Upstream {
         class: TrafficClass,
         request: Request<RequestBody>,
     ) -> Result<Response<pool::Body>, UpstreamError> {
-        let request = self.complete(request).await?;
+        let request = self.prepare(request).await?;
         let (request, replay) = Replay::new(request);
         let mut sent = self.inner.pool.send(class, request).await;
-        for _ in 1..TRIES_MAX {
+        for _ in 1..ATTEMPTS_MAX {
             let failure = match sent {
                 Ok(response) => return Ok(response),
                 Err(failure) => failure,
             };
-            // Unreachable a moment ago is unreachable now; only what was lost on an old connection is worth another try.
+            // An upstream that was unreachable just now still is. Only a request that was lost on
+            // an existing connection is repeated.
             if failure.error.is_not_sent() || !failure.unprocessed {
                 return Err(failure.error);
             }
@@ -163,8 +178,8 @@ impl Upstream {
         sent.map_err(|failure| failure.error)
     }
 
-    /// Puts authority, path prefix and identity into a request.
-    async fn complete(
+    /// Adds authority, path prefix and credentials to a request.
+    async fn prepare(
         &self,
         mut request: Request<RequestBody>,
     ) -> Result<Request<RequestBody>, UpstreamError> {
@@ -178,13 +193,15 @@ impl Upstream {
         uri.authority = Some(endpoint.authority.clone());
         uri.path_and_query = Some(path);
         *request.uri_mut() = http::Uri::from_parts(uri)
-            .map_err(|_| UpstreamError::Request("its path is not one".to_owned()))?;
+            .map_err(|_| UpstreamError::Request("its path is not valid in a URI".to_owned()))?;
         if !identity.impersonation.is_empty() {
             let headers = request.headers_mut();
             if headers.keys().any(|name| name.as_str().starts_with("impersonate-")) {
-                // Theirs over ours would act as somebody whom the upstream may not let Weir's user become.
+                // The upstream would impersonate the client's choice by Weir's own permissions, and
+                // not by those of the user whom Weir impersonates.
                 return Err(UpstreamError::Request(
-                    "it impersonates, and Weir's own kubeconfig does already (as)".to_owned(),
+                    "it impersonates a user, and Weir's own kubeconfig already does (as)"
+                        .to_owned(),
                 ));
             }
             for (name, value) in &identity.impersonation {
@@ -198,5 +215,6 @@ impl Upstream {
     }
 }
 
-/// An API server says GOAWAY with each answer to someone whom it does not know, and the next connection may be told so too.
-const TRIES_MAX: usize = 3;
+/// The most attempts to send a request. An API server sends a GOAWAY with each response to an
+/// unknown user, so that the next connection may get one, too.
+const ATTEMPTS_MAX: usize = 3;

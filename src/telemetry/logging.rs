@@ -1,7 +1,8 @@
-//! Logs: tracing, as text or JSON, to standard error; request spans at debug.
+//! Logging: tracing events as text or JSON, on standard error. Request spans are at debug level.
 //!
-//! Standard output is for results, so that `weir check` can be piped. The filter is one static set of directives, read once:
-//! what the filter shuts out at start costs next to nothing later.
+//! Standard output is reserved for results, so that the output of `weir check` can be piped. The
+//! filter is a static set of directives, parsed once, so that a disabled event costs almost
+//! nothing.
 
 use std::io::{self, IsTerminal};
 
@@ -11,23 +12,23 @@ use tracing_subscriber::fmt::SubscriberBuilder;
 
 use crate::config::{LogFormat, LoggingConfig};
 
-/// Why there are no logs.
+/// The error of [`install`].
 #[derive(Debug, thiserror::Error)]
 pub enum LoggingError {
-    /// The filter can't be read.
-    #[error("the log filter {filter:?} cannot be read: {cause}")]
+    /// The filter cannot be parsed.
+    #[error("the log filter {filter:?} is not valid: {cause}")]
     Filter {
-        /// As given.
+        /// The configured filter.
         filter: String,
-        /// What is wrong with it.
+        /// The parser's message.
         cause: String,
     },
-    /// Another part of the process collects them already.
-    #[error("logs are collected already: {0}")]
+    /// The process already has a logger.
+    #[error("a logger is already installed: {0}")]
     Installed(String),
 }
 
-/// Begins to log. Once for a process.
+/// Installs the process's logger. Can be called once.
 pub fn install(config: &LoggingConfig) -> Result<(), LoggingError> {
     let filter = filter(&config.filter).map_err(|error| LoggingError::Filter {
         filter: config.filter.clone(),
@@ -44,8 +45,8 @@ pub fn install(config: &LoggingConfig) -> Result<(), LoggingError> {
 }
 
 fn filter(directives: &str) -> Result<EnvFilter, ParseError> {
-    Ok(EnvFilter::try_new(directives)?.add_directive(QUIET.parse()?))
+    Ok(EnvFilter::try_new(directives)?.add_directive(TUNGSTENITE_DIRECTIVE.parse()?))
 }
 
-/// It traces whole frames, and with them the bodies of objects.
-const QUIET: &str = "tungstenite=info";
+/// tungstenite traces whole frames, which contain the bodies of objects.
+const TUNGSTENITE_DIRECTIVE: &str = "tungstenite=info";

@@ -15,8 +15,8 @@ const READ_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Returns the result of `call`, or [`UpstreamError::Timeout`] after `timeout`.
 ///
-/// The time counts from the call of this function, not from the first poll. It is not an `async fn`,
-/// whose future would hold `call` twice.
+/// The time counts from the call of this function, not from the first poll. It is not an `async
+/// fn`, whose future would hold `call` twice.
 pub(crate) fn with_timeout<T>(
     timeout: Duration,
     call: impl Future<Output = Result<T, UpstreamError>>,

@@ -214,7 +214,7 @@ async fn follow(inner: Arc<Inner>) {
 
 const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const API_SERVICES: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
-/// The refresh interval. With ETags, a refresh without changes costs two empty responses.
+/// The refresh interval. A refresh without changes costs two empty responses, because of the ETags.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(30);
 /// The delay after a failure before the first success. Until then, every request is forwarded.
 const RETRY_DELAY: Duration = Duration::from_secs(1);

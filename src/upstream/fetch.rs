@@ -11,8 +11,8 @@ use crate::upstream::error::{UpstreamError, chain};
 use crate::upstream::status::failure;
 use crate::upstream::{TrafficClass, Upstream, empty_body, pool};
 
-/// The `User-Agent` of Weir's own requests. The upstream does not take it for a browser or curl, and
-/// therefore sends compact JSON (`docs/semantics.md` §8.6).
+/// The `User-Agent` of Weir's own requests. The upstream does not take it for a browser or curl,
+/// and therefore sends compact JSON (`docs/semantics.md` §8.6).
 pub(super) const WEIR_USER_AGENT: HeaderValue =
     HeaderValue::from_static(concat!("weir/", env!("CARGO_PKG_VERSION")));
 /// The upstream ends a request after 60 s (`docs/semantics.md` §8.8). A little more time lets its

@@ -86,7 +86,7 @@ impl UpstreamMetrics {
             requests: counter_vec(
                 registry,
                 "weir_upstream_requests_total",
-                "Requests that the upstream answered.",
+                "Requests that got a response from the upstream, by status code.",
                 &["identity", "traffic_class", "code"],
             )?,
             durations: histogram_vec(

@@ -2,10 +2,10 @@
 //!
 //! HTTP marks some requests as not processed, for instance one that crosses a GOAWAY of the API
 //! server, which it sends with every response to an anonymous or unauthenticated request
-//! (`docs/semantics.md` §8.8), on a connection that other requests share. Go's clients repeat such a
-//! request, writes included. Therefore the head of each request is kept, and its body is buffered
-//! while it is read, up to [`BUFFER_MAX_BYTES`], until the response arrives. A longer body cannot be
-//! repeated: the sender then gets an error.
+//! (`docs/semantics.md` §8.8), on a connection that other requests share. Go's clients repeat such
+//! a request, writes included. Therefore the head of each request is kept, and its body is buffered
+//! while it is read, up to [`BUFFER_MAX_BYTES`], until the response arrives. A longer body cannot
+//! be repeated: the sender then gets an error.
 //!
 //! Only the body of the newest attempt can be read. The body of an earlier attempt, which its
 //! connection may still hold, returns an error.
@@ -24,8 +24,8 @@ use parking_lot::Mutex;
 
 use crate::upstream::request_body::{RequestBody, empty_body};
 
-/// The most that is buffered of one body. Most writes are objects of a few kilobytes. 1,440 requests,
-/// the most that the connections carry at once, buffer 90 MiB at most.
+/// The most that is buffered of one body. Most writes are objects of a few kilobytes. 1,440
+/// requests, the most that the connections carry at once, buffer 90 MiB at most.
 const BUFFER_MAX_BYTES: usize = 64 * 1024;
 
 type Error = Box<dyn std::error::Error + Send + Sync>;

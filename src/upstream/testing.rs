@@ -1,4 +1,5 @@
-//! Upstreams for tests, in-process: HTTP/1.1 and HTTP/2, plain and over TLS, each counting what it sees.
+//! Upstreams for tests, in-process: HTTP/1.1 and HTTP/2, plain and over TLS, each counting what it
+//! sees.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -93,7 +94,8 @@ impl TestServer {
         self.accepted.load(Ordering::SeqCst)
     }
 
-    /// Closes every connection, but goes on listening: a port given back would be another test's in no time.
+    /// Closes every connection, but goes on listening: a port given back would be another test's in
+    /// no time.
     pub(crate) fn cut(&self) {
         let before = std::mem::take(&mut *self.connections.lock());
         before.cancel();
@@ -173,7 +175,8 @@ pub(crate) fn channel_body() -> (tokio::sync::mpsc::Sender<Bytes>, UnsyncBoxBody
     (sender, http_body_util::StreamBody::new(stream).boxed_unsync())
 }
 
-/// An address that refuses connections for as long as the socket lives: it is bound but doesn't listen.
+/// An address that refuses connections for as long as the socket lives: it is bound but doesn't
+/// listen.
 pub(crate) fn refusing_address() -> (tokio::net::TcpSocket, SocketAddr) {
     let socket = tokio::net::TcpSocket::new_v4().unwrap();
     socket.bind(([127, 0, 0, 1], 0).into()).unwrap();
@@ -218,7 +221,8 @@ impl Ca {
         }
     }
 
-    /// A server's TLS that asks for a client certificate of this authority, and goes on without one. HTTP/1.1.
+    /// A server's TLS that asks for a client certificate of this authority, and goes on without
+    /// one. HTTP/1.1.
     pub(crate) fn asking_server(&self, names: &[&str]) -> Arc<rustls::ServerConfig> {
         let mut roots = rustls::RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(self.pem.as_bytes()).unwrap()).unwrap();
