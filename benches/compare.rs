@@ -1,12 +1,16 @@
-//! Weir beside a Kubernetes API server and beside the floor, all loaded in the same way in one run: CPU, rates, latencies and memory.
-//! `cargo bench --bench compare`, with `-- --help` for what can be given.
+//! Compares Weir with a Kubernetes API server and with a lower bound, the floor, under the same
+//! load in one run: CPU time, rates, latencies and memory. Run `cargo bench --bench compare`; `--
+//! --help` lists the options.
 //!
-//! Without arguments the simulator is the upstream, which is good for a look only: it is no kube-apiserver. With `--upstream` and a throwaway
-//! control plane it is the comparison that benches/README.md shows. The floor is hyper and rustls serving the very bytes that the upstream
-//! answered, from memory, so that nothing need be installed; an nginx that serves them may be given beside it.
+//! Without arguments the simulator is the upstream. This gives a first impression only, since the
+//! simulator is no kube-apiserver. The comparison in benches/README.md uses `--upstream` with a
+//! throwaway control plane. The floor is hyper and rustls, which serve the same bytes as the
+//! upstream from memory; it needs no installation. `--nginx` adds an nginx that serves them from
+//! files.
 //!
-//! All over TLS and HTTP/2, authenticated by token; each server is a process of its own, and by turns each row is asked of all of them, so
-//! that what else the machine does falls on all alike. The client shares the machine: CPU time holds better than rates do.
+//! All requests use TLS and a bearer token, and HTTP/2 unless a row names HTTP/1.1. Each server is
+//! a separate process. Reads alternate among all servers, so that other load affects all of them
+//! alike. The client shares the machine, so CPU times are more reliable than rates.
 
 #![expect(
     clippy::expect_used,
@@ -28,8 +32,6 @@ mod cpu;
 mod events;
 #[path = "compare/fan_out.rs"]
 mod fan_out;
-#[path = "compare/fanned.rs"]
-mod fanned;
 #[path = "compare/floor.rs"]
 mod floor;
 #[path = "compare/forwarded.rs"]
@@ -52,16 +54,18 @@ mod report;
 mod results;
 #[path = "compare/server.rs"]
 mod server;
-#[path = "compare/stage.rs"]
-mod stage;
 #[path = "compare/sync.rs"]
 mod sync;
 #[path = "compare/table.rs"]
 mod table;
 #[path = "compare/targets.rs"]
 mod targets;
+#[path = "compare/testbed.rs"]
+mod testbed;
 #[path = "compare/usage.rs"]
 mod usage;
+#[path = "compare/watch_cost.rs"]
+mod watch_cost;
 #[path = "compare/watches.rs"]
 mod watches;
 #[path = "support/weir_process.rs"]
@@ -78,39 +82,43 @@ use rustix::process::{
 use tokio::runtime::{Builder, Handle};
 use weir::simulator::{Simulator, SimulatorOptions, User};
 
-use crate::args::{Cli, Compare, Role};
-use crate::child::Place;
-use crate::fanned::Manner;
+use crate::args::{Cli, Compare, ServerCommand};
+use crate::child::Endpoint;
 use crate::reads::{Pace, Read};
 use crate::results::Results;
 use crate::server::WEIR;
-use crate::stage::Stage;
+use crate::testbed::Testbed;
+use crate::watch_cost::MeasureOptions;
 
-/// How much less the crowd's priority is: it gets a third of what others get, and so lives on a busy machine too.
+/// The nice value of the background threads. They get a third of the CPU time that other threads
+/// get, so they also make progress on a busy machine.
 const NICE: i32 = 5;
 
 fn main() {
     let cli = Cli::parse();
-    // A thousand connections, and their other ends.
+    // The client and the floor have a thousand connections each.
     let maximum = getrlimit(Resource::Nofile).maximum;
-    setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).expect("a limit");
+    setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })
+        .expect("a limit of open files");
     let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build();
     runtime.expect("a runtime").block_on(async {
-        match cli.role {
-            Some(Role::Floor { directory }) => floor::serve(&directory).await,
-            Some(Role::Simulator { token }) => simulate(&token).await,
+        match cli.server {
+            Some(ServerCommand::Floor { directory }) => floor::serve(&directory).await,
+            Some(ServerCommand::Simulator { token }) => simulate(&token).await,
             None => Box::pin(compare(&cli.compare)).await,
         }
     });
 }
 
-/// A runtime whose threads give way to others, until the end.
-fn crowd() -> Handle {
-    let priority = getpriority_process(None).expect("it is known") + NICE;
+/// Starts a runtime with threads of lower priority, which runs until the process ends.
+fn background_runtime() -> Handle {
+    let priority = getpriority_process(None).expect("the priority of this process") + NICE;
     let runtime = Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
-        .on_thread_start(move || setpriority_process(None, priority).expect("less is allowed"))
+        .on_thread_start(move || {
+            setpriority_process(None, priority).expect("lowering the priority is permitted")
+        })
         .build()
         .expect("a runtime");
     let handle = runtime.handle().clone();
@@ -122,60 +130,60 @@ async fn simulate(token: &str) {
     let users = vec![User::admin(token, "admin")];
     let options = SimulatorOptions { tls: true, users, ..SimulatorOptions::default() };
     let simulator = Simulator::start(options).await.expect("a simulator");
-    let ca = simulator.ca_pem().expect("it has TLS").to_owned();
-    child::serve_until_told(&Place { url: simulator.url(), ca }).await;
+    let ca = simulator.ca_pem().expect("the simulator has TLS").to_owned();
+    child::serve_until_stdin_closes(&Endpoint { url: simulator.url(), ca }).await;
 }
 
 async fn compare(args: &Compare) {
     let mut results = Results::default();
     report::describe(args, &mut results);
     let reads = reads::reads();
-    let mut stage = Stage::set(args, &reads).await;
-    read(args, &stage, &reads, &mut results).await;
+    let mut testbed = Testbed::start(args, &reads).await;
+    read(args, &testbed, &reads, &mut results).await;
     if args.wants(forwarded::ROW) {
         let times = if args.quick { 1_000 } else { 10_000 };
-        let upstream = (!args.alone).then_some(&stage.upstream);
-        forwarded::compare(upstream, &stage.weir, times, &mut results).await;
+        let upstream = (!args.alone).then_some(&testbed.upstream);
+        forwarded::compare(upstream, &testbed.weir, times, &mut results).await;
         report::row(args, forwarded::ROW, &results);
     }
-    watch(args, &mut stage, &mut results).await;
-    sync(args, &mut stage, &mut results).await;
-    report::all(args, &mut results);
+    watch(args, &mut testbed, &mut results).await;
+    sync(args, &mut testbed, &mut results).await;
+    report::finish(args, &mut results);
 }
 
-async fn read(args: &Compare, stage: &Stage, reads: &[Read], results: &mut Results) {
-    let (turn, turns) = if args.quick { (400, 2) } else { (2_000, 5) };
-    let pace = Pace { turn: Duration::from_millis(turn), turns };
+async fn read(args: &Compare, testbed: &Testbed, reads: &[Read], results: &mut Results) {
+    let (round, rounds) = if args.quick { (400, 2) } else { (2_000, 5) };
+    let pace = Pace { round: Duration::from_millis(round), rounds };
     for read in reads.iter().filter(|read| args.wants(read.name)) {
-        let servers = if args.alone { vec![&stage.weir] } else { stage.readable() };
+        let servers = if args.alone { vec![&testbed.weir] } else { testbed.readable() };
         reads::compare(read, &servers, pace, results).await;
         report::row(args, read.name, results);
     }
 }
 
-async fn watch(args: &Compare, stage: &mut Stage, results: &mut Results) {
+async fn watch(args: &Compare, testbed: &mut Testbed, results: &mut Results) {
     let (changing, quiet) = if args.quick { (1_500, 300) } else { (12_000, 2_000) };
     let (changing, quiet) = (Duration::from_millis(changing), Duration::from_millis(quiet));
-    let manner = Manner { crowd: crowd(), changing, quiet };
+    let options = MeasureOptions { background: background_runtime(), changing, quiet };
     let rows = watches::rows(args.quick);
     for row in rows.iter().filter(|row| args.wants(row.name)) {
-        stage.fresh().await;
-        let servers = [&stage.upstream, &stage.weir, &stage.floor];
+        testbed.restart().await;
+        let servers = [&testbed.upstream, &testbed.weir, &testbed.floor];
         let measured = servers.into_iter().skip(usize::from(!row.upstream));
         for server in measured.filter(|server| !args.alone || server.name == WEIR) {
-            fanned::measure(row, &stage.upstream, server, &manner, results).await;
+            watch_cost::measure(row, &testbed.upstream, server, &options, results).await;
         }
         report::row(args, row.name, results);
     }
     if let Some(like) = rows.first().filter(|_| args.wants(lag::ROW)) {
-        stage.fresh().await;
-        let servers = [&stage.weir, &stage.floor];
-        lag::compare(like, &stage.upstream, &servers, &manner, results).await;
+        testbed.restart().await;
+        let servers = [&testbed.weir, &testbed.floor];
+        lag::compare(like, &testbed.upstream, &servers, &options, results).await;
         report::row(args, lag::ROW, results);
     }
 }
 
-async fn sync(args: &Compare, stage: &mut Stage, results: &mut Results) {
+async fn sync(args: &Compare, testbed: &mut Testbed, results: &mut Results) {
     let times = if args.quick { 1 } else { 5 };
     let filled = args.fill || args.upstream.is_none();
     let (few, many): (Vec<_>, Vec<_>) = sync::ROWS
@@ -183,15 +191,15 @@ async fn sync(args: &Compare, stage: &mut Stage, results: &mut Results) {
         .filter(|row| args.wants(row.name))
         .partition(|row| row.pods == pods::PODS);
     for row in few {
-        sync::compare(row, stage, times, results).await;
+        sync::compare(row, testbed, times, results).await;
         report::row(args, row.name, results);
     }
     if many.is_empty() || args.quick || !filled {
         return;
     }
-    pods::fill_more(&stage.upstream).await;
+    pods::fill_more(&testbed.upstream).await;
     for row in many {
-        sync::compare(row, stage, times, results).await;
+        sync::compare(row, testbed, times, results).await;
         report::row(args, row.name, results);
     }
 }

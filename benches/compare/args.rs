@@ -1,91 +1,94 @@
-//! What the command line says.
+//! The command line.
 
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-/// Loads a Kubernetes API server, Weir before it and the floor in the same way, and compares what that costs each of them.
+/// Compares a Kubernetes API server, Weir in front of it and a minimal server (the floor) under the
+/// same load: CPU time, rates, latencies and memory
 #[derive(Parser)]
 #[command(name = "compare")]
 pub(crate) struct Cli {
     #[command(subcommand)]
-    pub(crate) role: Option<Role>,
+    pub(crate) server: Option<ServerCommand>,
     #[command(flatten)]
     pub(crate) compare: Compare,
 }
 
-/// A server that the comparison starts as a process of its own.
+/// A server that the comparison starts as a separate process.
 #[derive(Subcommand)]
-pub(crate) enum Role {
-    /// Serves the files that a floor.json in the directory names, and fans out watches, over TLS and HTTP/2.
+pub(crate) enum ServerCommand {
+    /// Run the floor: serve the files that floor.json in the directory names, and watches, over TLS
     Floor {
-        /// Where floor.json is.
+        /// The directory of floor.json
         directory: PathBuf,
     },
-    /// The simulator, over TLS.
+    /// Run the simulator, over TLS
     Simulator {
-        /// The token that it knows.
+        /// The bearer token of its administrator
         token: String,
     },
 }
 
 #[derive(Args)]
 pub(crate) struct Compare {
-    /// A Kubernetes API server, https://HOST:PORT; without it, the simulator is started.
+    /// URL of a Kubernetes API server, https://HOST:PORT; the default is a simulator that this
+    /// program starts
     #[arg(long)]
     pub(crate) upstream: Option<String>,
-    /// Its CA, PEM.
+    /// File with the CA of the API server, PEM
     #[arg(long)]
     pub(crate) upstream_ca: Option<PathBuf>,
-    /// Its process, if it runs here; otherwise its metrics tell CPU and memory.
+    /// Process ID of the API server, if it runs on this machine; otherwise CPU time and memory come
+    /// from its metrics
     #[arg(long)]
     pub(crate) upstream_pid: Option<u32>,
-    /// Its metrics, https://HOST:PORT/metrics, if not at its own address.
+    /// URL of the API server's metrics, https://HOST:PORT/metrics; the default is its own address
     #[arg(long)]
     pub(crate) upstream_metrics: Option<String>,
-    /// A Weir before it, https://HOST:PORT; without it, one is started.
+    /// URL of a running Weir, https://HOST:PORT; the default is a Weir that this program starts
     #[arg(long)]
     pub(crate) weir: Option<String>,
-    /// Its CA, PEM.
+    /// File with the CA of that Weir, PEM
     #[arg(long)]
     pub(crate) weir_ca: Option<PathBuf>,
-    /// Its process, if it runs here.
+    /// Process ID of that Weir, if it runs on this machine
     #[arg(long)]
     pub(crate) weir_pid: Option<u32>,
-    /// Its metrics, http://HOST:PORT/metrics of the admin listener. They have whole seconds of CPU time, which is too
-    /// few for most rows: give the process where it runs here.
+    /// URL of that Weir's metrics, http://HOST:PORT/metrics of the admin listener. Their CPU time
+    /// is in whole seconds, which is too coarse for most rows: prefer --weir-pid
     #[arg(long)]
     pub(crate) weir_metrics: Option<String>,
-    /// An nginx program, to be started as another floor for reads.
+    /// Path of an nginx program, which serves the same bytes as the floor
     #[arg(long)]
     pub(crate) nginx: Option<PathBuf>,
-    /// A bearer token that may do everything with pods, at the API server and at Weir.
+    /// Bearer token of a user with all permissions on the API server and on Weir
     #[arg(long, default_value = "admin-token")]
     pub(crate) token: String,
-    /// Creates nodes and pods first, and 45,000 pods more for the last rows. For a control plane to be thrown away. The simulator is filled
-    /// anyway.
+    /// Create nodes and pods first, and 45,000 more pods for the last rows. Use it only with a
+    /// throwaway control plane. The simulator is always filled
     #[arg(long)]
     pub(crate) fill: bool,
-    /// Where to write the results, JSON lines.
+    /// File for the results, as JSON lines
     #[arg(long)]
     pub(crate) out: Option<PathBuf>,
-    /// A short run, for a look: fewer watches, and no more than 5,000 pods.
+    /// Make a short run with fewer watches and no more than 5,000 pods
     #[arg(long)]
     pub(crate) quick: bool,
-    /// Only rows whose name contains one of these.
+    /// Run only rows whose name contains one of these words
     #[arg(long, value_delimiter = ',')]
     pub(crate) only: Vec<String>,
-    /// Measures Weir alone, without the API server, the floor and nginx, in the rows that `only` names
-    /// in full. `benches/paired.py` compares two builds with it.
+    /// Measure only Weir, not the API server, the floor and nginx, in the rows that --only names in
+    /// full. benches/paired.py uses it to compare two builds
     #[arg(long)]
     pub(crate) alone: bool,
-    /// Given by cargo.
+    /// Cargo passes this flag; it has no effect
     #[arg(long, hide = true)]
     bench: bool,
 }
 
 impl Compare {
-    /// Whether a row is asked for.
+    /// Returns whether the command line selects a row.
     pub(crate) fn wants(&self, row: &str) -> bool {
         let is_named = |part: &String| if self.alone { row == part } else { row.contains(part) };
         self.only.is_empty() || self.only.iter().any(is_named)

@@ -1,4 +1,5 @@
-//! A client that costs little: over TLS, HTTP/2 or, where it is asked for, HTTP/1.1; bodies are read to their end, frame by frame, and dropped.
+//! A cheap client over TLS with HTTP/2 or HTTP/1.1. It reads bodies to their end and discards them
+//! frame by frame.
 
 use std::sync::Arc;
 
@@ -19,35 +20,36 @@ use crate::server::Server;
 pub(crate) const JSON: &str = "application/json";
 pub(crate) const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
-/// rustls reads 4 KiB at a time; this makes few system calls of it.
+/// The size of the read buffer below TLS. rustls reads 4 KiB at a time, so a buffer saves system
+/// calls.
 const READ_BYTES: usize = 64 << 10;
 
-/// No server should have to wait for window updates; as h2load's default.
+/// Large enough that no server waits for window updates; the default of h2load.
 const WINDOW_BYTES: u32 = (1 << 30) - 1;
 
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Protocol {
-    /// One request at a time, and nothing after a watch.
+    /// Only one request at a time, and none after a watch.
     Http1,
     Http2,
 }
 
-/// A request that can be sent again and again.
+/// A request that can be sent repeatedly.
 #[derive(Clone)]
-pub(crate) struct Ask {
-    request: Request<()>,
+pub(crate) struct PreparedRequest {
+    head: Request<()>,
     body: Bytes,
 }
 
-impl Ask {
+impl PreparedRequest {
     pub(crate) fn get(server: &Server, path: &str, accept: &str, gzip: bool) -> Self {
-        let mut ask = Self::with_body(server, Method::GET, path, None, Bytes::new());
-        let headers = ask.request.headers_mut();
+        let mut request = Self::with_body(server, Method::GET, path, None, Bytes::new());
+        let headers = request.head.headers_mut();
         headers.insert(header::ACCEPT, HeaderValue::from_str(accept).expect("a media type"));
         if gzip {
             headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
         }
-        ask
+        request
     }
 
     pub(crate) fn with_body(
@@ -68,27 +70,28 @@ impl Ask {
         if let Some(content_type) = content_type {
             headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
         }
-        Self { request, body }
+        Self { head: request, body }
     }
 
-    fn request(&self) -> Request<Full<Bytes>> {
-        let (parts, ()) = self.request.clone().into_parts();
+    fn http2_request(&self) -> Request<Full<Bytes>> {
+        let (parts, ()) = self.head.clone().into_parts();
         Request::from_parts(parts, Full::new(self.body.clone()))
     }
 
-    /// HTTP/1.1 has the authority in a header, and the path alone in the first line.
+    /// Returns the request for HTTP/1.1, which has the authority in a header and only the path in
+    /// the request line.
     fn http1_request(&self) -> Request<Full<Bytes>> {
-        let mut request = self.request();
-        let authority = request.uri().authority().expect("it has one").as_str();
+        let mut request = self.http2_request();
+        let authority = request.uri().authority().expect("the URI has one").as_str();
         let host = HeaderValue::from_str(authority).expect("a host");
-        let path = request.uri().path_and_query().cloned().expect("it has one");
+        let path = request.uri().path_and_query().cloned().expect("the URI has a path");
         request.headers_mut().insert(header::HOST, host);
         *request.uri_mut() = path.into();
         request
     }
 }
 
-/// One connection, over which many may ask at once.
+/// A connection. Clones share it.
 #[derive(Clone)]
 pub(crate) enum Connection {
     Http1(Arc<Mutex<http1::SendRequest<Full<Bytes>>>>),
@@ -97,7 +100,8 @@ pub(crate) enum Connection {
 
 impl Connection {
     pub(crate) async fn open(server: &Server, protocol: Protocol) -> Self {
-        let tcp = TcpStream::connect((server.host(), server.port())).await.expect("it listens");
+        let tcp =
+            TcpStream::connect((server.host(), server.port())).await.expect("the server listens");
         tcp.set_nodelay(true).expect("a socket");
         let Some(tls) = server.tls(protocol) else { return Self::over(tcp, protocol).await };
         let name = ServerName::try_from(server.host().to_owned()).expect("a name");
@@ -110,7 +114,7 @@ impl Connection {
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
         protocol: Protocol,
     ) -> Self {
-        // A connection ends with its last sender; what fails, fails there.
+        // The connection ends with its last sender. Its errors also reach the sender.
         match protocol {
             Protocol::Http1 => {
                 let handshake = http1::handshake(TokioIo::new(stream)).await;
@@ -130,48 +134,48 @@ impl Connection {
         }
     }
 
-    /// The answer as soon as its head is there.
-    pub(crate) async fn send(&self, ask: &Ask) -> Response<Incoming> {
+    /// Sends a request and returns the response when its head has arrived.
+    pub(crate) async fn send(&self, request: &PreparedRequest) -> Response<Incoming> {
         let response = match self {
             Self::Http1(sender) => {
                 let mut sender = sender.lock().await;
                 sender.ready().await.expect("a connection");
-                sender.send_request(ask.http1_request()).await
+                sender.send_request(request.http1_request()).await
             }
-            Self::Http2(sender) => sender.clone().send_request(ask.request()).await,
+            Self::Http2(sender) => sender.clone().send_request(request.http2_request()).await,
         };
-        response.expect("an answer")
+        response.expect("a response")
     }
 
-    /// Asks and counts: the status, whether Weir says that its cache answered, and the bytes of the body.
-    pub(crate) async fn count(&self, ask: &Ask) -> Counted {
-        let mut response = self.send(ask).await;
-        let mut counted =
-            Counted { code: response.status(), cache: cache(response.headers()), bytes: 0 };
+    /// Sends a request and returns the status, Weir's cache header and the length of the body.
+    pub(crate) async fn count(&self, request: &PreparedRequest) -> ResponseSummary {
+        let mut response = self.send(request).await;
+        let mut summary =
+            ResponseSummary { code: response.status(), cache: cache(response.headers()), bytes: 0 };
         while let Some(frame) = response.body_mut().frame().await {
-            counted.bytes += frame.expect("a whole body").data_ref().map_or(0, Bytes::len);
+            summary.bytes += frame.expect("a complete body").data_ref().map_or(0, Bytes::len);
         }
-        counted
+        summary
     }
 
-    /// Asks and keeps the body.
-    pub(crate) async fn collect(&self, ask: &Ask) -> (StatusCode, Bytes) {
-        let (parts, body) = self.send(ask).await.into_parts();
-        (parts.status, body.collect().await.expect("a whole body").to_bytes())
+    /// Sends a request and returns the status and the body.
+    pub(crate) async fn collect(&self, request: &PreparedRequest) -> (StatusCode, Bytes) {
+        let (parts, body) = self.send(request).await.into_parts();
+        (parts.status, body.collect().await.expect("a complete body").to_bytes())
     }
 }
 
-/// What is told of an answer.
-pub(crate) struct Counted {
+/// The status, the cache header and the body's length of a response.
+pub(crate) struct ResponseSummary {
     pub(crate) code: StatusCode,
-    /// Weir's X-Weir-Cache; of others, nothing.
+    /// The header X-Weir-Cache, which only Weir sends.
     pub(crate) cache: Option<HeaderValue>,
     pub(crate) bytes: usize,
 }
 
-impl Counted {
-    /// Whether the cache answered, or nobody says.
-    pub(crate) fn hit(&self) -> bool {
+impl ResponseSummary {
+    /// Returns whether the cache answered. Servers other than Weir count as a cache.
+    pub(crate) fn is_hit(&self) -> bool {
         self.cache.as_ref().is_none_or(|it| it.as_bytes().starts_with(b"hit"))
     }
 }

@@ -1,4 +1,4 @@
-//! Those who see changes: readers that count events and, some of them, tell when they came.
+//! Readers of watches. They count events, and some of them record arrival times.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,20 +15,21 @@ use tokio::time::Instant;
 use crate::changes::{EARLIEST, SENT, SENT_DIGITS, micros};
 use crate::results::sorted;
 
-/// What readers saw, of one server.
+/// The events that all readers of one server received.
 #[derive(Default)]
-pub(crate) struct Seen {
+pub(crate) struct Observations {
     deliveries: AtomicUsize,
-    /// When a change was made, and when it came, in microseconds.
+    /// The time of each change and of its arrival, in microseconds.
     times: Mutex<Vec<(u64, u64)>>,
 }
 
-impl Seen {
+impl Observations {
     pub(crate) fn deliveries(&self) -> usize {
         self.deliveries.load(Ordering::Relaxed)
     }
 
-    /// In milliseconds, from the change, and from when another saw it.
+    /// Returns the sorted lags in milliseconds: from the change until its arrival here, and from
+    /// its arrival at `reference` until its arrival here.
     pub(crate) fn lags(&self, reference: &Self) -> (Vec<f64>, Vec<f64>) {
         let times = self.times.lock();
         let first: HashMap<u64, u64> = reference.times.lock().iter().copied().collect();
@@ -39,7 +40,7 @@ impl Seen {
     }
 }
 
-/// One watch.
+/// The reader of one watch.
 pub(crate) struct Reader {
     response: Response<Incoming>,
     frames: Frames,
@@ -60,22 +61,27 @@ impl Reader {
         Self { response, frames, epoch, sent }
     }
 
-    /// Reads until it is aborted, or the server ends it: one that is slow, as all are on a busy machine, is dropped.
-    pub(crate) async fn run(mut self, seen: Arc<Seen>) {
+    /// Reads until the task is aborted or the server ends the watch. Servers end slow watches, and
+    /// on a busy machine any watch can be slow.
+    pub(crate) async fn run(mut self, observations: Arc<Observations>) {
         while let Some(Ok(frame)) = self.response.body_mut().frame().await {
             let data = frame.into_data().unwrap_or_default();
             let events = self.frames.count(&data);
-            seen.deliveries.fetch_add(events, Ordering::Relaxed);
+            observations.deliveries.fetch_add(events, Ordering::Relaxed);
             if let Some(finder) = &self.sent {
                 let came = micros(self.epoch);
                 let times = finder.find_iter(&data).filter_map(|at| sent(&data, at + SENT.len()));
-                seen.times.lock().extend(times.filter(|it| *it >= EARLIEST).map(|it| (it, came)));
+                observations
+                    .times
+                    .lock()
+                    .extend(times.filter(|it| *it >= EARLIEST).map(|it| (it, came)));
             }
         }
     }
 }
 
-/// The time in an annotation's value, which follows its key after a few bytes that are no digits; managedFields have the key alone.
+/// Parses the time in the annotation's value, which follows the key after at most three bytes that
+/// are not digits. Returns `None` for the key in managedFields, which has no value.
 fn sent(data: &Bytes, after_key: usize) -> Option<u64> {
     let rest = data.get(after_key..)?;
     let start = rest.iter().take(4).position(u8::is_ascii_digit)?;
@@ -83,16 +89,17 @@ fn sent(data: &Bytes, after_key: usize) -> Option<u64> {
     digits.parse().ok()
 }
 
-/// Where events end.
+/// The framing of events.
 enum Frames {
-    /// At each line.
+    /// Each event is a line.
     Json,
-    /// After so many bytes, as four bytes before them say.
+    /// A length of four bytes precedes each event. `left` is the rest of the current event,
+    /// `length` the part of the next length that has arrived.
     Protobuf { left: usize, length: Vec<u8> },
 }
 
 impl Frames {
-    /// How many ended in these bytes.
+    /// Returns the number of events that end in `data`.
     fn count(&mut self, mut data: &[u8]) -> usize {
         let Self::Protobuf { left, length } = self else {
             return memchr::memchr_iter(b'\n', data).count();

@@ -1,4 +1,5 @@
-//! A bare fan-out of events: one watch of the upstream, one shared buffer, and a cursor for each who watches.
+//! A minimal fan-out of events: one watch of the upstream, one shared buffer, and a cursor per
+//! watch.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -13,73 +14,73 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::changes::Watchable;
-use crate::client::{Ask, Connection, Protocol};
+use crate::client::{Connection, PreparedRequest, Protocol};
 use crate::server::Server;
 
-/// More than one who watches is ever behind here.
+/// The length of the buffer, which is more than any watch lags behind.
 const EVENTS_MAX: usize = 4_096;
 
-/// One representation's events.
+/// The events of one collection in one encoding.
 pub(crate) struct FanOut {
     events: Arc<Mutex<Events>>,
-    wanted: Arc<Notify>,
+    first_watch: Arc<Notify>,
 }
 
 #[derive(Default)]
 struct Events {
-    /// How many came before the first that is kept.
-    gone: usize,
-    kept: VecDeque<Bytes>,
-    waiting: Vec<Waker>,
+    /// The number of events that were removed from the front.
+    removed: usize,
+    buffer: VecDeque<Bytes>,
+    wakers: Vec<Waker>,
 }
 
 impl FanOut {
-    /// It watches the upstream from when the first one watches it.
-    pub(crate) fn new(upstream: Arc<Server>, what: Watchable, accept: &'static str) -> Self {
+    /// Returns a fan-out that starts to watch the upstream when its first watch opens.
+    pub(crate) fn new(upstream: Arc<Server>, resource: Watchable, accept: &'static str) -> Self {
         let events = Arc::new(Mutex::new(Events::default()));
-        let wanted = Arc::new(Notify::new());
-        let (to, signal) = (Arc::clone(&events), Arc::clone(&wanted));
+        let first_watch = Arc::new(Notify::new());
+        let (to, signal) = (Arc::clone(&events), Arc::clone(&first_watch));
         tokio::spawn(async move {
             signal.notified().await;
             loop {
-                relay(&upstream, what, accept, &to).await;
+                relay(&upstream, resource, accept, &to).await;
             }
         });
-        Self { events, wanted }
+        Self { events, first_watch }
     }
 
-    /// From now on.
+    /// Opens a watch of the events after the current one.
     pub(crate) fn watch(&self) -> Watch {
-        self.wanted.notify_one();
+        self.first_watch.notify_one();
         let next = {
             let events = self.events.lock();
-            events.gone + events.kept.len()
+            events.removed + events.buffer.len()
         };
         Watch { events: Arc::clone(&self.events), next }
     }
 }
 
-async fn relay(upstream: &Server, what: Watchable, accept: &str, events: &Mutex<Events>) {
+async fn relay(upstream: &Server, resource: Watchable, accept: &str, events: &Mutex<Events>) {
     let connection = Connection::open(upstream, Protocol::Http2).await;
-    let from = what.latest(upstream, &connection).await;
-    let ask = Ask::get(upstream, &what.watch(&from, ""), accept, false);
-    let mut response = connection.send(&ask).await;
+    let from = resource.latest(upstream, &connection).await;
+    let request = PreparedRequest::get(upstream, &resource.watch(&from, ""), accept, false);
+    let mut response = connection.send(&request).await;
     while let Some(Ok(frame)) = response.body_mut().frame().await {
         let Ok(data) = frame.into_data() else { continue };
-        let waiting = {
+        let wakers = {
             let mut events = events.lock();
-            events.kept.push_back(data);
-            if events.kept.len() > EVENTS_MAX {
-                events.kept.pop_front();
-                events.gone += 1;
+            events.buffer.push_back(data);
+            if events.buffer.len() > EVENTS_MAX {
+                events.buffer.pop_front();
+                events.removed += 1;
             }
-            std::mem::take(&mut events.waiting)
+            std::mem::take(&mut events.wakers)
         };
-        waiting.into_iter().for_each(Waker::wake);
+        wakers.into_iter().for_each(Waker::wake);
     }
 }
 
-/// A watch's body.
+/// The response body of a watch.
 pub(crate) struct Watch {
     events: Arc<Mutex<Events>>,
     next: usize,
@@ -96,9 +97,9 @@ impl Body for Watch {
         let next = self.next;
         let event = {
             let mut events = self.events.lock();
-            let event = events.kept.get(next - events.gone).cloned();
+            let event = events.buffer.get(next - events.removed).cloned();
             if event.is_none() {
-                events.waiting.push(context.waker().clone());
+                events.wakers.push(context.waker().clone());
             }
             event
         };

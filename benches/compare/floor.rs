@@ -1,5 +1,6 @@
-//! The floor: what hyper and rustls alone cost for the same bytes. It answers from memory with what the upstream answered, and hands what one
-//! watch of the upstream brings to all who watch here; it parses nothing, selects nothing, and knows one token.
+//! The floor: the cost of hyper and rustls alone for the same bytes. This server sends stored
+//! responses of the upstream from memory, and forwards the events of one upstream watch to all of
+//! its watches. It parses nothing, selects nothing, and accepts one token.
 
 use std::convert::Infallible;
 use std::net::Ipv4Addr;
@@ -22,15 +23,15 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
 use crate::changes::Watchable;
-use crate::child::{self, Place};
+use crate::child::{self, Endpoint};
 use crate::client::{JSON, PROTOBUF};
 use crate::fan_out::{FanOut, Watch};
 use crate::server::{Server, UPSTREAM};
 
-/// `floor.json`.
+/// The contents of `floor.json`.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Plan {
-    pub(crate) upstream: Place,
+    pub(crate) upstream: Endpoint,
     pub(crate) token: String,
     /// PEM.
     pub(crate) certificate: String,
@@ -38,7 +39,7 @@ pub(crate) struct Plan {
     pub(crate) answers: Vec<Answer>,
 }
 
-/// What is answered, and where its bytes are.
+/// A request, and the file that holds its response body.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Answer {
     pub(crate) path: String,
@@ -67,15 +68,15 @@ struct Floor {
 
 pub(crate) async fn serve(directory: &Path) {
     let plan = std::fs::read(directory.join("floor.json")).expect("floor.json");
-    let plan: Plan = serde_json::from_slice(&plan).expect("a plan");
+    let plan: Plan = serde_json::from_slice(&plan).expect("the contents of floor.json");
     let upstream = Server::new(UPSTREAM, &plan.upstream.url, &plan.upstream.ca, &plan.token);
     let upstream = Arc::new(upstream);
     let acceptor = acceptor(&plan);
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a port");
-    let url = format!("https://{}", listener.local_addr().expect("its address"));
+    let url = format!("https://{}", listener.local_addr().expect("a bound address"));
     let floor = Arc::new(Floor {
         authorization: upstream.authorization.clone(),
-        answers: plan.answers.into_iter().map(|answer| ready(directory, answer)).collect(),
+        answers: plan.answers.into_iter().map(|answer| load_answer(directory, answer)).collect(),
         pods: FanOut::new(Arc::clone(&upstream), Watchable::Pods, JSON),
         pods_protobuf: FanOut::new(Arc::clone(&upstream), Watchable::Pods, PROTOBUF),
         config_maps: FanOut::new(upstream, Watchable::ConfigMaps, JSON),
@@ -85,7 +86,7 @@ pub(crate) async fn serve(directory: &Path) {
             tokio::spawn(connection(tcp, acceptor.clone(), Arc::clone(&floor)));
         }
     });
-    child::serve_until_told(&Place { url, ca: plan.certificate }).await;
+    child::serve_until_stdin_closes(&Endpoint { url, ca: plan.certificate }).await;
 }
 
 fn acceptor(plan: &Plan) -> TlsAcceptor {
@@ -94,13 +95,13 @@ fn acceptor(plan: &Plan) -> TlsAcceptor {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let builder =
         ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-    let builder = builder.expect("the provider has them").with_no_client_auth();
+    let builder = builder.expect("the provider supports the versions").with_no_client_auth();
     let mut config = builder.with_single_cert(vec![chain], key).expect("a certificate");
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     TlsAcceptor::from(Arc::new(config))
 }
 
-fn ready(directory: &Path, answer: Answer) -> (Answer, HeaderMap, Bytes) {
+fn load_answer(directory: &Path, answer: Answer) -> (Answer, HeaderMap, Bytes) {
     let bytes = std::fs::read(directory.join(&answer.file)).expect("a body");
     let value = HeaderValue::from_str(&answer.content_type).expect("a media type");
     let mut headers = HeaderMap::from_iter([(header::CONTENT_TYPE, value)]);
@@ -120,22 +121,22 @@ async fn connection(tcp: TcpStream, acceptor: TlsAcceptor, floor: Arc<Floor>) {
         let response = floor.answer(&request);
         async move { Ok::<_, Infallible>(response) }
     });
-    // A broken connection is the client's affair.
+    // The client reports errors of the connection.
     drop(builder.serve_connection(TokioIo::new(tls), service).await);
 }
 
 impl Floor {
     fn answer(&self, request: &Request<Incoming>) -> Response<Body> {
         if request.headers().get(header::AUTHORIZATION) != Some(&self.authorization) {
-            return only(StatusCode::UNAUTHORIZED);
+            return status_only(StatusCode::UNAUTHORIZED);
         }
         let value = |name| request.headers().get(name).map_or(&b""[..], HeaderValue::as_bytes);
         let (accept, gzip) = (value(header::ACCEPT), value(header::ACCEPT_ENCODING) == b"gzip");
         let path = request.uri().path_and_query().map_or("", |it| it.as_str());
         if path.contains("watch=1") {
-            // It cannot select.
+            // The floor supports no selectors.
             if path.contains("Selector") {
-                return only(StatusCode::NOT_FOUND);
+                return status_only(StatusCode::NOT_FOUND);
             }
             let protobuf = accept.starts_with(PROTOBUF.as_bytes());
             let events = match (path.contains("configmaps"), protobuf) {
@@ -148,14 +149,14 @@ impl Floor {
         let found = self.answers.iter().find(|(answer, _, _)| {
             answer.path == path && answer.accept.as_bytes() == accept && answer.gzip == gzip
         });
-        let Some((_, headers, bytes)) = found else { return only(StatusCode::NOT_FOUND) };
+        let Some((_, headers, bytes)) = found else { return status_only(StatusCode::NOT_FOUND) };
         let mut response = Response::new(Either::Left(Full::new(bytes.clone())));
         response.headers_mut().clone_from(headers);
         response
     }
 }
 
-fn only(code: StatusCode) -> Response<Body> {
+fn status_only(code: StatusCode) -> Response<Body> {
     let mut response = Response::new(Either::Left(Full::default()));
     *response.status_mut() = code;
     response

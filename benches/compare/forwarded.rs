@@ -1,17 +1,18 @@
-//! What Weir adds to a request that it forwards: the same GET asked of the upstream and of Weir by turns, one at a time.
+//! Measures the latency that Weir adds to a forwarded request. The same GET is sent alternately to
+//! the upstream and to Weir, one at a time.
 
 use tokio::time::Instant;
 
-use crate::client::{Ask, Connection, JSON, Protocol};
+use crate::client::{Connection, JSON, PreparedRequest, Protocol};
 use crate::results::{Results, percentile, sorted};
 use crate::server::Server;
 
 pub(crate) const ROW: &str = "forwarded-get";
 
-/// No cache answers this: it asks for the very latest state.
+/// A GET without a resourceVersion. It requires the latest state, so Weir forwards it.
 const PATH: &str = "/api/v1/namespaces/weir-compare-0";
 
-/// Measures Weir, by turns with the upstream if one is given.
+/// Measures Weir, in alternation with the upstream if there is one.
 pub(crate) async fn compare(
     upstream: Option<&Server>,
     weir: &Server,
@@ -20,28 +21,28 @@ pub(crate) async fn compare(
 ) {
     let mut servers = Vec::new();
     for server in upstream.into_iter().chain([weir]) {
-        let ask = Ask::get(server, PATH, JSON, false);
+        let request = PreparedRequest::get(server, PATH, JSON, false);
         let connection = Connection::open(server, Protocol::Http2).await;
-        servers.push((server.name, connection, ask, Vec::new()));
+        servers.push((server.name, connection, request, Vec::new()));
     }
     let warm_up = times / 10;
-    let mut before = weir.usage.used().await;
-    for turn in 0..times {
-        if turn == warm_up {
-            before = weir.usage.used().await;
+    let mut before = weir.usage.sample().await;
+    for round in 0..times {
+        if round == warm_up {
+            before = weir.usage.sample().await;
         }
-        for (_, connection, ask, latency) in &mut servers {
+        for (_, connection, request, latency) in &mut servers {
             let start = Instant::now();
-            let counted = connection.count(ask).await;
-            // The first requests open connections.
-            if turn >= warm_up {
+            let summary = connection.count(request).await;
+            // The first requests open connections, so they are not measured.
+            if round >= warm_up {
                 latency.push(start.elapsed().as_secs_f64() * 1e6);
             }
-            assert!(counted.code.is_success(), "{}", counted.code);
-            assert!(counted.cache.is_none() || !counted.hit(), "it is not forwarded");
+            assert!(summary.code.is_success(), "{}", summary.code);
+            assert!(summary.cache.is_none() || !summary.is_hit(), "a response came from the cache");
         }
     }
-    let cpu = weir.usage.used().await.cpu - before.cpu;
+    let cpu = weir.usage.sample().await.cpu - before.cpu;
     results.set(ROW, weir.name, "cpu_us", cpu * 1e6 / (times - warm_up) as f64);
     for (name, _, _, latency) in servers {
         let latency = sorted(latency);

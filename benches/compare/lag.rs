@@ -1,40 +1,41 @@
-//! Lag at half saturation: 1,000 watches over 20 connections, at a rate at which the server watched, this client and the upstream take half of
-//! the machine's processors together. What they take is measured first, at a low rate.
+//! Measures the lag at half saturation, with 1,000 watches over 20 connections. At this rate of
+//! changes the server, this client and the upstream together use half of the machine's processors.
+//! The rate is computed from their CPU time at a low rate, which is measured first.
 //!
-//! An etcd beside them is not seen, and takes its share too.
+//! The CPU time of an etcd on the same machine is not considered.
 
 use std::thread::available_parallelism;
 
-use crate::fanned::{Manner, measure};
 use crate::results::Results;
 use crate::server::Server;
 use crate::usage::Usage;
-use crate::watches::Watched;
+use crate::watch_cost::{MeasureOptions, measure};
+use crate::watches::WatchRow;
 
 pub(crate) const ROW: &str = "watch-lag";
-/// Where the rate is found.
+/// The row that measures the CPU time at a low rate.
 const CALIBRATION: &str = "watch-lag-calibration";
 
-/// No faster: an API server's writes are the limit then, not deliveries.
+/// The highest rate. Beyond it, writes to the API server are the bottleneck, not deliveries.
 const RATE_MAX: f64 = 400.0;
 
 pub(crate) async fn compare(
-    like: &Watched,
+    like: &WatchRow,
     upstream: &Server,
     servers: &[&Server],
-    manner: &Manner,
+    options: &MeasureOptions,
     results: &mut Results,
 ) {
     for server in servers {
-        let calibration = Watched { name: CALIBRATION, rate: 20.0, ..like.clone() };
-        let short = Manner { changing: manner.changing / 3, ..manner.clone() };
+        let calibration = WatchRow { name: CALIBRATION, rate: 20.0, ..like.clone() };
+        let short = MeasureOptions { changing: options.changing / 3, ..options.clone() };
         if !measure(&calibration, upstream, server, &short, results).await {
             continue;
         }
         let local = matches!(upstream.usage, Usage::Process(_));
-        let rate = half(results, server.name, local).unwrap_or(20.0);
-        let row = Watched { name: ROW, rate: rate.min(RATE_MAX), ..like.clone() };
-        measure(&row, upstream, server, manner, results).await;
+        let rate = half_saturation_rate(results, server.name, local).unwrap_or(20.0);
+        let row = WatchRow { name: ROW, rate: rate.min(RATE_MAX), ..like.clone() };
+        measure(&row, upstream, server, options, results).await;
         results.set(ROW, server.name, "rate", row.rate);
         for (of_event, of_all) in [("event_cpu_ms", "cpu_s"), ("event_waited_ms", "waited_s")] {
             let value = |name| results.get(ROW, server.name, name);
@@ -44,15 +45,16 @@ pub(crate) async fn compare(
     }
 }
 
-/// Changes a second.
-fn half(results: &Results, server: &str, upstream: bool) -> Option<f64> {
+/// Returns the rate of half saturation in changes per second.
+fn half_saturation_rate(results: &Results, server: &str, upstream: bool) -> Option<f64> {
     let value = |name| results.get(CALIBRATION, server, name);
     let upstream = if upstream { value("upstream_cpu_s")? } else { 0.0 };
     let each = (value("cpu_s")? + value("client_cpu_s")? + upstream) / value("events")?;
     Some(processors() / 2.0 / each)
 }
 
-/// What p99 may be, in milliseconds: half as long again as all deliveries of an event take all processors, and one more.
+/// Returns the highest allowed p99 in milliseconds: one and a half times the time that all
+/// processors need for all deliveries of an event, plus one.
 pub(crate) fn allowed(results: &Results, server: &str) -> Option<f64> {
     let value = |name| results.get(ROW, server, name);
     let delivery = value("cpu_s")? / value("deliveries")?;

@@ -1,4 +1,5 @@
-//! An nginx that serves the upstream's answers as files, where one is given: what another server needs to encrypt and write the same bytes.
+//! Starts an nginx, if the command line names one, that serves the upstream's responses as files.
+//! It shows what another server needs to encrypt and write the same bytes.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -12,14 +13,15 @@ use crate::server::{NGINX, Server};
 use crate::usage::Usage;
 use crate::weir_process::free_address;
 
-/// Ends with its value.
+/// A running nginx, which is killed on drop.
 pub(crate) struct Nginx {
     child: Child,
     pub(crate) server: Server,
 }
 
 impl Nginx {
-    /// Starts a program that serves what is in a directory, with an identity whose files are there.
+    /// Starts `program`, which serves the files in `root`. `root` also contains the files of
+    /// `identity`.
     pub(crate) async fn start(
         program: &Path,
         root: &Path,
@@ -34,7 +36,7 @@ impl Nginx {
             .iter()
             .map(|it| format!("{it}_temp_path {own}/{it}; "))
             .collect();
-        // One process, whose figures are all: no worker beside a main one.
+        // A single process without workers, so that its CPU time and memory are nginx's total.
         let text = format!(
             "daemon off; master_process off; pid {own}/pid; error_log {own}/error.log;
             events {{ worker_connections 1024; }}
@@ -57,7 +59,7 @@ impl Nginx {
         let mut server =
             Server::new(NGINX, &format!("https://{address}"), &identity.certificate, token);
         server.usage = Usage::Process(child.id());
-        // Ends it even if it never listens.
+        // Constructed before the wait, so that the process is killed if it never listens.
         let nginx = Self { child, server };
         let deadline = Instant::now() + Duration::from_secs(10);
         while TcpStream::connect(address).await.is_err() {
@@ -70,7 +72,7 @@ impl Nginx {
 
 impl Drop for Nginx {
     fn drop(&mut self) {
-        self.child.kill().expect("it runs");
-        self.child.wait().expect("it ends");
+        self.child.kill().expect("nginx runs");
+        self.child.wait().expect("nginx ends");
     }
 }

@@ -1,4 +1,4 @@
-//! The Weir of a run's own: a gateway with TLS before the upstream, that can be started afresh.
+//! The Weir that a run starts: a gateway with TLS in front of the upstream. It can be restarted.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -6,11 +6,11 @@ use std::path::Path;
 use base64::Engine as _;
 use serde_json::json;
 
-use crate::child::Place;
+use crate::child::Endpoint;
 use crate::server::{Server, WEIR};
 use crate::weir_process::{Weir, free_address};
 
-/// A certificate for the loopback address and its key, which all servers of a run's own show.
+/// A certificate for the loopback address and its key. All servers that a run starts use it.
 pub(crate) struct Identity {
     /// PEM.
     pub(crate) certificate: String,
@@ -20,12 +20,12 @@ pub(crate) struct Identity {
 
 impl Identity {
     pub(crate) fn new() -> Self {
-        let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]);
-        let made = made.expect("a certificate");
-        Self { certificate: made.cert.pem(), key: made.signing_key.serialize_pem() }
+        let generated = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]);
+        let generated = generated.expect("a certificate");
+        Self { certificate: generated.cert.pem(), key: generated.signing_key.serialize_pem() }
     }
 
-    /// As files, for servers that want them.
+    /// Writes the certificate and the key as files.
     pub(crate) fn write(&self, directory: &Path) {
         std::fs::write(directory.join("tls.crt"), &self.certificate).expect("a file");
         std::fs::write(directory.join("tls.key"), &self.key).expect("a file");
@@ -40,8 +40,9 @@ pub(crate) struct OwnWeir {
 }
 
 impl OwnWeir {
-    /// For whoever has a token of the upstream's; an identity's files are in the directory.
-    pub(crate) fn new(upstream: &Place, token: &str, directory: &Path) -> Self {
+    /// Prepares a configuration that uses `token` for the upstream. `directory` contains the files
+    /// of an [`Identity`].
+    pub(crate) fn new(upstream: &Endpoint, token: &str, directory: &Path) -> Self {
         let ca = base64::engine::general_purpose::STANDARD.encode(&upstream.ca);
         let kubeconfig = json!({"apiVersion": "v1", "kind": "Config", "current-context": "upstream",
             "clusters": [{"name": "upstream",
@@ -61,7 +62,7 @@ impl OwnWeir {
         Server::new(WEIR, &format!("https://{}", self.address), &identity.certificate, token)
     }
 
-    /// Ends the old process, if there is one; the new one's id.
+    /// Kills the previous process, if there is one, and starts a new one. Returns its process ID.
     pub(crate) async fn start(&mut self) -> u32 {
         self.process = None;
         let process = Weir::start_at(self.address, &self.kubeconfig, self.sections.clone()).await;

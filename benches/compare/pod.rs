@@ -1,11 +1,12 @@
-//! One pod, as a deployment makes them, and bound to its node from the start.
+//! A pod as a Deployment creates it, except that it is bound to its node from the start.
 
 use serde_json::{Value, json};
 
 use crate::changes::{SENT, SENT_DIGITS};
 use crate::pods::{PADDING, namespace, node_of};
 
-/// Pods of one deployment are next to each other in a list, as they are in a cluster.
+/// The number of Deployments per namespace. Pods of one Deployment are adjacent in a list, as in a
+/// real cluster.
 const DEPLOYMENTS: usize = 25;
 
 pub(crate) fn name(index: usize) -> String {
@@ -13,11 +14,11 @@ pub(crate) fn name(index: usize) -> String {
     format!("service-{deployment:02}-{:x}-{index:05}", 0x5d4f_8c7b ^ deployment)
 }
 
-/// With so many bytes more than it needs.
+/// Returns a pod with an annotation of `padding` bytes.
 pub(crate) fn pod(index: usize, padding: usize) -> Value {
     let name = name(index);
-    let (replica_set, _) = name.rsplit_once('-').expect("it has one");
-    let (app, hash) = replica_set.rsplit_once('-').expect("it has one");
+    let (replica_set, _) = name.rsplit_once('-').expect("a name with an index");
+    let (app, hash) = replica_set.rsplit_once('-').expect("a name with a hash");
     let half = if index.is_multiple_of(2) { "first" } else { "second" };
     json!({"apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": name, "namespace": namespace(index),

@@ -1,15 +1,16 @@
-//! The reads: each row asked of all servers by turns, each time for a while, by so many streams on so many connections.
+//! Measures reads. In each row all servers get the same load in alternating rounds: a number of
+//! streams on a number of connections, each with one request after another.
 
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use tokio::time::{Instant, sleep};
 
-use crate::client::{Ask, Connection, JSON, PROTOBUF, Protocol};
+use crate::client::{Connection, JSON, PROTOBUF, PreparedRequest, Protocol};
 use crate::pods;
 use crate::results::{Results, percentile, sorted};
 use crate::server::{NGINX, Server, UPSTREAM};
-use crate::usage::Used;
+use crate::usage::UsageSample;
 
 pub(crate) struct Read {
     pub(crate) name: &'static str,
@@ -21,7 +22,7 @@ pub(crate) struct Read {
     streams: usize,
 }
 
-/// All of them.
+/// Returns all rows.
 pub(crate) fn reads() -> Vec<Read> {
     let read = |name, path: String, accept, connections, streams| {
         let separator = if path.contains('?') { '&' } else { '?' };
@@ -46,142 +47,153 @@ pub(crate) fn reads() -> Vec<Read> {
 }
 
 impl Read {
-    /// As this server is to be asked.
-    fn ask(&self, server: &Server) -> Ask {
+    /// Returns the request for a server. nginx serves files, which are named after their rows.
+    fn request(&self, server: &Server) -> PreparedRequest {
         let path = if server.name == NGINX { format!("/{}", self.name) } else { self.path.clone() };
-        Ask::get(server, &path, self.accept, self.gzip)
+        PreparedRequest::get(server, &path, self.accept, self.gzip)
     }
 }
 
-/// How long each turn is, and how many each server has.
+/// The duration and the number of each server's rounds.
 #[derive(Clone, Copy)]
 pub(crate) struct Pace {
-    pub(crate) turn: Duration,
-    pub(crate) turns: usize,
+    pub(crate) round: Duration,
+    pub(crate) rounds: usize,
 }
 
-/// One server, ready to be asked.
-struct Asked<'a> {
+/// The measurement of one server.
+struct Measurement<'a> {
     server: &'a Server,
-    ask: Ask,
+    request: PreparedRequest,
     connections: Vec<Connection>,
     bytes: usize,
     probe_cost: f64,
-    /// CPU seconds, requests and seconds, turn by turn.
-    turns: Vec<(f64, f64, f64)>,
+    /// CPU seconds, requests and seconds of each round.
+    rounds: Vec<(f64, f64, f64)>,
     latency: Vec<f64>,
-    /// In the end.
-    used: Option<Used>,
+    /// Taken at the end of the last round.
+    last_sample: Option<UsageSample>,
 }
 
-/// How often a cache is asked whether it is there.
-const ASKED: Duration = Duration::from_millis(100);
+/// The interval of requests while Weir's cache is not ready.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 pub(crate) async fn compare(read: &Read, servers: &[&Server], pace: Pace, results: &mut Results) {
     let mut all = Vec::new();
     for server in servers {
-        all.extend(Asked::new(read, server).await);
+        all.extend(Measurement::new(read, server).await);
     }
-    for turn in 0..=pace.turns {
-        for asked in &mut all {
-            // The first turn warms up, and is short.
-            let time = if turn == 0 { pace.turn / 4 } else { pace.turn };
-            asked.turn(read.streams, time, turn > 0).await;
+    for round in 0..=pace.rounds {
+        for measurement in &mut all {
+            // The first round is a short warm-up.
+            let time = if round == 0 { pace.round / 4 } else { pace.round };
+            measurement.round(read.streams, time, round > 0).await;
         }
     }
-    for asked in all {
-        let name = asked.server.name;
+    for measurement in all {
+        let name = measurement.server.name;
         let mut set = |what, value| results.set(read.name, name, what, value);
-        set("bytes", asked.bytes as f64);
-        set("cpu_ms", asked.cpu_ms());
-        set("rate", asked.rate());
-        let latency = sorted(asked.latency);
+        set("bytes", measurement.bytes as f64);
+        set("cpu_ms", measurement.cpu_ms());
+        set("rate", measurement.rate());
+        let latency = sorted(measurement.latency);
         set("p50_ms", percentile(&latency, 50));
         set("p99_ms", percentile(&latency, 99));
-        set("resident_bytes", asked.used.map_or(f64::NAN, |it| it.resident));
+        set("resident_bytes", measurement.last_sample.map_or(f64::NAN, |it| it.resident));
     }
 }
 
-impl<'a> Asked<'a> {
-    /// `None` for one that has nothing of the kind.
+impl<'a> Measurement<'a> {
+    /// Returns `None` if the server does not have the resource.
     async fn new(read: &Read, server: &'a Server) -> Option<Self> {
-        let ask = read.ask(server);
+        let request = read.request(server);
         let mut connections = Vec::new();
         for _ in 0..read.connections {
             connections.push(Connection::open(server, Protocol::Http2).await);
         }
-        let bytes = warm(read.name, server, connections.first()?, &ask, ASKED).await?;
-        let probe_cost = server.usage.cost().await;
-        let (turns, latency) = (Vec::new(), Vec::new());
-        Some(Self { server, ask, connections, bytes, probe_cost, turns, latency, used: None })
+        let bytes = warm(read.name, server, connections.first()?, &request, POLL_INTERVAL).await?;
+        let probe_cost = server.usage.sampling_cost().await;
+        let (rounds, latency) = (Vec::new(), Vec::new());
+        Some(Self {
+            server,
+            request,
+            connections,
+            bytes,
+            probe_cost,
+            rounds,
+            latency,
+            last_sample: None,
+        })
     }
 
-    async fn turn(&mut self, streams: usize, time: Duration, counts: bool) {
-        let (before, start) = (self.server.usage.used().await, Instant::now());
+    async fn round(&mut self, streams: usize, time: Duration, counts: bool) {
+        let (before, start) = (self.server.usage.sample().await, Instant::now());
         let streams = self.connections.iter().flat_map(|one| (0..streams).map(move |_| one));
         let tasks = streams.map(|connection| {
-            let (connection, ask) = (connection.clone(), self.ask.clone());
-            tokio::spawn(async move { stream(&connection, &ask, start + time).await })
+            let (connection, request) = (connection.clone(), self.request.clone());
+            tokio::spawn(async move { stream(&connection, &request, start + time).await })
         });
         let latency: Vec<f64> =
             join_all(tasks).await.into_iter().flat_map(|it| it.expect("a stream ends")).collect();
         let wall = start.elapsed().as_secs_f64();
-        let after = self.server.usage.used().await;
+        let after = self.server.usage.sample().await;
         if counts {
             let requests = latency.len() as f64;
-            self.turns.push((after.cpu - before.cpu - self.probe_cost, requests, wall));
+            self.rounds.push((after.cpu - before.cpu - self.probe_cost, requests, wall));
             self.latency.extend(latency);
-            self.used = Some(after);
+            self.last_sample = Some(after);
         }
     }
 
-    /// Of a request: the median of turns, or of all together where the clock is too coarse for turns.
+    /// Returns the CPU time per request: the median of all rounds, or the mean if the clock is too
+    /// coarse for single rounds.
     fn cpu_ms(&self) -> f64 {
-        if let Some(used) = self.used.filter(|it| it.coarse) {
-            let all = used.told(self.turns.iter().map(|(cpu, _, _)| cpu).sum());
-            return all * 1e3 / self.turns.iter().map(|(_, requests, _)| requests).sum::<f64>();
+        if let Some(last_sample) = self.last_sample.filter(|it| it.coarse) {
+            let all = last_sample.cpu_if_resolved(self.rounds.iter().map(|(cpu, _, _)| cpu).sum());
+            return all * 1e3 / self.rounds.iter().map(|(_, requests, _)| requests).sum::<f64>();
         }
-        let each = self.turns.iter().map(|(cpu, requests, _)| cpu * 1e3 / requests);
+        let each = self.rounds.iter().map(|(cpu, requests, _)| cpu * 1e3 / requests);
         percentile(&sorted(each.collect()), 50)
     }
 
     fn rate(&self) -> f64 {
-        let each = self.turns.iter().map(|(_, requests, wall)| requests / wall);
+        let each = self.rounds.iter().map(|(_, requests, wall)| requests / wall);
         percentile(&sorted(each.collect()), 50)
     }
 }
 
-/// Asks again and again until then; how long each took, in milliseconds.
-async fn stream(connection: &Connection, ask: &Ask, end: Instant) -> Vec<f64> {
+/// Sends one request after another until `end` and returns their latencies in milliseconds.
+async fn stream(connection: &Connection, request: &PreparedRequest, end: Instant) -> Vec<f64> {
     let mut latency = Vec::new();
     while Instant::now() < end {
         let start = Instant::now();
-        let counted = connection.count(ask).await;
+        let summary = connection.count(request).await;
         latency.push(start.elapsed().as_secs_f64() * 1e3);
-        assert!(counted.code.is_success(), "{}", counted.code);
+        assert!(summary.code.is_success(), "{}", summary.code);
     }
     latency
 }
 
-/// Waits until a cache answers; how many bytes it is then.
+/// Repeats a request every `measurement` until the cache answers, and returns the length of the
+/// body. Returns `None` if the server does not have the resource.
 pub(crate) async fn warm(
     row: &str,
     server: &Server,
     connection: &Connection,
-    ask: &Ask,
-    asked: Duration,
+    request: &PreparedRequest,
+    interval: Duration,
 ) -> Option<usize> {
     let deadline = Instant::now() + Duration::from_secs(120);
     loop {
-        let counted = connection.count(ask).await;
-        if counted.code == http::StatusCode::NOT_FOUND && server.name != UPSTREAM {
+        let summary = connection.count(request).await;
+        if summary.code == http::StatusCode::NOT_FOUND && server.name != UPSTREAM {
             return None;
         }
-        assert!(counted.code.is_success(), "{row} of {}: {}", server.name, counted.code);
-        if counted.hit() {
-            return Some(counted.bytes);
+        assert!(summary.code.is_success(), "{row} of {}: {}", server.name, summary.code);
+        if summary.is_hit() {
+            return Some(summary.bytes);
         }
-        assert!(Instant::now() < deadline, "{row} of {}: {:?}", server.name, counted.cache);
-        sleep(asked).await;
+        assert!(Instant::now() < deadline, "{row} of {}: {:?}", server.name, summary.cache);
+        sleep(interval).await;
     }
 }

@@ -1,14 +1,15 @@
-//! What a run tells: what it is of, each row as it comes, and at the end the table and the file.
+//! The output of a run: its description, each row when it is measured, and at the end the table and
+//! the file.
 
 use std::fs::read_to_string;
 
 use crate::args::Compare;
 use crate::lag::processors;
 use crate::results::Results;
-use crate::table::{self, Judged, SERVERS};
+use crate::table::{self, SERVERS, TargetResult};
 use crate::targets;
 
-/// What the results are of.
+/// Prints and stores the machine and the arguments of the run.
 pub(crate) fn describe(args: &Compare, results: &mut Results) {
     let all = read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = all.lines().find_map(|line| line.strip_prefix("model name"));
@@ -24,13 +25,13 @@ pub(crate) fn describe(args: &Compare, results: &mut Results) {
     }
 }
 
-/// How many ran or wanted to, on the average of the last 1, 5 and 15 minutes: a run of its own adds two or three.
+/// Returns the load averages of the last 1, 5 and 15 minutes. The run itself adds two or three.
 fn load() -> String {
     let text = read_to_string("/proc/loadavg").unwrap_or_default();
     text.split(' ').take(3).collect::<Vec<_>>().join(" ")
 }
 
-/// All figures of a row. The file has them then too, should the rest fail.
+/// Prints all figures of a row. Also writes the file, so that it has them if a later row fails.
 pub(crate) fn row(args: &Compare, name: &str, results: &Results) {
     println!("{name}");
     for server in SERVERS {
@@ -44,13 +45,13 @@ pub(crate) fn row(args: &Compare, name: &str, results: &Results) {
     }
 }
 
-/// The end.
-pub(crate) fn all(args: &Compare, results: &mut Results) {
+/// Prints the table and writes the complete file.
+pub(crate) fn finish(args: &Compare, results: &mut Results) {
     results.run.insert("load_after", load());
     let lines = targets::lines(results, args.upstream.is_none());
     table::print(&lines);
     if let Some(out) = &args.out {
-        let judged: Vec<Judged> = lines.into_iter().flat_map(|line| line.judged).collect();
-        results.write(out, &judged);
+        let targets: Vec<TargetResult> = lines.into_iter().flat_map(|line| line.targets).collect();
+        results.write(out, &targets);
     }
 }

@@ -1,4 +1,4 @@
-//! A server to be loaded: where it is, how to trust it, and what it has used.
+//! A measured server: its address, its credentials, and how to read its CPU time and memory.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use rustls::{ClientConfig, RootCertStore};
 use crate::client::Protocol;
 use crate::usage::Usage;
 
-/// The names of those compared, as the results have them.
+/// The names of the servers in the results.
 pub(crate) const UPSTREAM: &str = "upstream";
 pub(crate) const WEIR: &str = "weir";
 pub(crate) const FLOOR: &str = "floor";
@@ -22,14 +22,15 @@ pub(crate) struct Server {
     pub(crate) name: &'static str,
     /// Scheme and authority.
     pub(crate) url: Uri,
-    /// Without it, plain text.
+    /// `None` for plain text.
     tls: Option<Arc<ClientConfig>>,
     pub(crate) authorization: HeaderValue,
     pub(crate) usage: Usage,
 }
 
 impl Server {
-    /// One that is reached over TLS, trusted by a CA's PEM, or in plain text if its URL says so.
+    /// Returns a server that is trusted by the CAs in `ca` (PEM). The client uses no TLS for an
+    /// `http` URL.
     pub(crate) fn new(name: &'static str, url: &str, ca: &str, token: &str) -> Self {
         let url: Uri = url.parse().expect("a URL: https://HOST:PORT");
         let tls = (url.scheme_str() == Some("https")).then(|| Arc::new(trusting(ca)));
@@ -37,7 +38,8 @@ impl Server {
         Self { name, url, tls, authorization, usage: Usage::Unknown }
     }
 
-    /// With the process that serves, or the metrics that tell of it.
+    /// Sets how CPU time and memory are read: from the process `pid`, or from `metrics` if it is
+    /// `None`.
     pub(crate) fn measured(
         mut self,
         pid: Option<u32>,
@@ -57,7 +59,7 @@ impl Server {
         self
     }
 
-    /// What a connection of this protocol offers.
+    /// Returns the TLS configuration that offers `protocol`.
     pub(crate) fn tls(&self, protocol: Protocol) -> Option<Arc<ClientConfig>> {
         let mut tls = self.tls.clone()?;
         if protocol == Protocol::Http1 {
@@ -76,9 +78,10 @@ impl Server {
     }
 }
 
-/// A CA's file; nothing of it is needed for plain text.
+/// Reads a file of CAs. Without a path it returns an empty text, which is sufficient for plain
+/// text.
 pub(crate) fn read_ca(path: Option<&Path>) -> String {
-    path.map(|path| std::fs::read_to_string(path).expect("a CA's file")).unwrap_or_default()
+    path.map(|path| std::fs::read_to_string(path).expect("a readable CA file")).unwrap_or_default()
 }
 
 fn trusting(ca: &str) -> ClientConfig {
@@ -89,7 +92,8 @@ fn trusting(ca: &str) -> ClientConfig {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let builder =
         ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-    let builder = builder.expect("the provider has them").with_root_certificates(roots);
+    let builder =
+        builder.expect("the provider supports the versions").with_root_certificates(roots);
     let mut config = builder.with_no_client_auth();
     config.alpn_protocols = vec![b"h2".to_vec()];
     config

@@ -1,4 +1,4 @@
-//! The table that a run ends with: lines of figures, and below each what is asked of it and whether that is met.
+//! The table at the end of a run: lines of figures with their targets and whether these are met.
 
 use crate::server::{FLOOR, NGINX, UPSTREAM, WEIR};
 
@@ -7,15 +7,15 @@ pub(crate) const SERVERS: [&str; 4] = [UPSTREAM, WEIR, FLOOR, NGINX];
 /// A figure of all servers, in the order of [`SERVERS`].
 pub(crate) struct Line {
     pub(crate) row: String,
-    /// With its unit.
+    /// The name of the figure, with its unit.
     pub(crate) figure: String,
     values: [String; 4],
-    pub(crate) judged: Vec<Judged>,
+    pub(crate) targets: Vec<TargetResult>,
 }
 
-/// What is asked of Weir, and what is.
+/// A target for Weir, and the measured value.
 #[derive(Clone)]
-pub(crate) struct Judged {
+pub(crate) struct TargetResult {
     pub(crate) row: String,
     pub(crate) target: String,
     pub(crate) is: f64,
@@ -24,29 +24,29 @@ pub(crate) struct Judged {
 }
 
 impl Line {
-    /// A figure that is not known is empty.
+    /// Returns a line with one figure per server. Unknown figures are empty.
     pub(crate) fn new(
         row: &str,
         figure: &str,
         value: impl Fn(&'static str) -> Option<f64>,
     ) -> Self {
-        Self::of_several(row, figure, |server| value(server).into_iter().collect())
+        Self::with_several(row, figure, |server| value(server).into_iter().collect())
     }
 
-    /// Several figures of a server, where a line each would be too long a table.
-    pub(crate) fn of_several(
+    /// Returns a line with several figures per server, which keeps the table short.
+    pub(crate) fn with_several(
         row: &str,
         figures: &str,
         values: impl Fn(&'static str) -> Vec<f64>,
     ) -> Self {
         let text = |values: Vec<f64>| values.into_iter().map(figure).collect::<Vec<_>>().join(", ");
         let values = SERVERS.map(|server| text(values(server)));
-        Self { row: row.to_owned(), figure: figures.to_owned(), values, judged: Vec::new() }
+        Self { row: row.to_owned(), figure: figures.to_owned(), values, targets: Vec::new() }
     }
 
-    /// What is not known is not judged.
+    /// Adds an upper limit as a target, unless a value is unknown.
     pub(crate) fn at_most(mut self, target: &str, is: Option<f64>, allowed: Option<f64>) -> Self {
-        self.judged.extend(is.zip(allowed).map(|(is, allowed)| Judged {
+        self.targets.extend(is.zip(allowed).map(|(is, allowed)| TargetResult {
             row: self.row.clone(),
             target: format!("{target}, at most"),
             is,
@@ -56,8 +56,9 @@ impl Line {
         self
     }
 
+    /// Adds a lower limit as a target, unless a value is unknown.
     pub(crate) fn at_least(mut self, target: &str, is: Option<f64>, allowed: Option<f64>) -> Self {
-        self.judged.extend(is.zip(allowed).map(|(is, allowed)| Judged {
+        self.targets.extend(is.zip(allowed).map(|(is, allowed)| TargetResult {
             row: self.row.clone(),
             target: format!("{target}, at least"),
             is,
@@ -68,40 +69,40 @@ impl Line {
     }
 
     fn print(&self) {
-        let judged: Vec<_> = self.judged.iter().map(Judged::text).collect();
+        let targets: Vec<_> = self.targets.iter().map(TargetResult::text).collect();
         println!(
             "| {} | {} | {} | {} |",
             self.row,
             self.figure,
             self.values.join(" | "),
-            judged.join("; ")
+            targets.join("; ")
         );
     }
 }
 
-impl Judged {
+impl TargetResult {
     fn text(&self) -> String {
         let verdict = if self.met { "met" } else { "MISSED" };
         format!("{} {}: {}, {verdict}", self.target, figure(self.allowed), figure(self.is))
     }
 }
 
-/// All lines of which anything is known.
+/// Prints all lines that have a figure, then the missed targets.
 pub(crate) fn print(lines: &[Line]) {
     println!("\n| row | figure | {} | targets |", SERVERS.join(" | "));
     println!("|---|---|---|---|---|---|---|");
     for line in lines.iter().filter(|line| line.values.iter().any(|it| !it.is_empty())) {
         line.print();
     }
-    let judged = lines.iter().flat_map(|line| &line.judged);
-    let (met, missed): (Vec<_>, Vec<_>) = judged.partition(|it| it.met);
+    let targets = lines.iter().flat_map(|line| &line.targets);
+    let (met, missed): (Vec<_>, Vec<_>) = targets.partition(|it| it.met);
     println!("\n{} targets met, {} missed", met.len(), missed.len());
     for it in missed {
         println!("  {}: {}", it.row, it.text());
     }
 }
 
-/// With three digits that count.
+/// Formats a value with about three significant digits.
 pub(crate) fn figure(value: f64) -> String {
     match value.abs() {
         100.0.. => format!("{value:.0}"),

@@ -1,14 +1,17 @@
-//! What is asked of Weir, row by row: so many times less than the upstream, within so many times of a floor, or a figure.
+//! The targets for Weir, by row: a ratio to the upstream, a ratio to a lower bound, or an absolute
+//! figure.
 //!
-//! The floor of a read is nginx where it is given, else hyper's in this program, which does less and is lower; that of watches is the latter. Against the simulator,
-//! which is no kube-apiserver, nothing is asked.
+//! The lower bound of a read is nginx if the command line names one, otherwise the floor, which
+//! does less and is lower. The lower bound of watches is always the floor. There are no targets
+//! relative to the simulator, which is no kube-apiserver.
 
 use crate::results::Results;
 use crate::server::{FLOOR, NGINX, UPSTREAM, WEIR};
 use crate::table::Line;
 use crate::{forwarded, lag, sync};
 
-/// How many times less CPU a read takes than the upstream's, and within how many times of the floor's.
+/// Reads: the least ratio of the upstream's CPU time to Weir's, and the largest ratio of Weir's to
+/// the lower bound's.
 const READS: [(&str, Option<f64>, Option<f64>); 8] = [
     ("get", Some(6.0), Some(2.5)),
     ("get-protobuf", None, None),
@@ -20,11 +23,12 @@ const READS: [(&str, Option<f64>, Option<f64>); 8] = [
     ("list-label-protobuf", Some(6.0), None),
 ];
 
-/// How many times the upstream's deliveries a CPU second; of the floor's, at least as many.
+/// Watches: the least ratio of Weir's deliveries per CPU second to the upstream's. The ratio to the
+/// floor's must be at least 1.
 const WATCHES: [(&str, f64); 3] =
     [("watch", 3.6), ("watch-protobuf", 3.6), ("watch-own-connection", 2.5)];
 
-/// Kilobytes a watch.
+/// Kilobytes per watch.
 const MEMORY: [(&str, f64); 4] = [
     ("watch-memory", 12.0),
     ("watch-memory-own-connection", 45.0),
@@ -33,45 +37,45 @@ const MEMORY: [(&str, f64); 4] = [
 ];
 
 const BY_NODE: [&str; 2] = ["watch-by-node", "watch-by-node-few"];
-/// Microseconds of CPU: an event, and each delivery besides.
+/// Microseconds of CPU time for an event, and for each of its deliveries in addition.
 const BY_NODE_EVENT: f64 = 150.0;
 const BY_NODE_DELIVERY: f64 = 25.0;
 
-/// Of the upstream's transfer time.
+/// The largest ratio of the time of a first sync to the upstream's transfer time.
 const SYNC: f64 = 1.1;
-/// An object's memory: of its bytes, and so many besides.
+/// The memory of an object: a factor for its bytes, and a constant number of bytes.
 const OBJECT: (f64, f64) = (1.3, 200.0);
 
-/// Microseconds that a forwarded request takes longer.
+/// The largest added latency of a forwarded request, in microseconds.
 const FORWARDED: [(&str, f64); 2] = [("p50_us", 100.0), ("p99_us", 300.0)];
 
-/// Everything that was measured, as lines.
+/// Returns all measured figures as lines of the table.
 pub(crate) fn lines(results: &Results, simulated: bool) -> Vec<Line> {
-    let against = Against { results, simulated };
+    let evaluation = Evaluation { results, simulated };
     let mut lines = Vec::new();
     for (row, less, within) in READS {
-        lines.extend(against.read(row, less, within));
+        lines.extend(evaluation.read(row, less, within));
     }
     for (row, more) in WATCHES {
-        lines.extend(against.watch(row, more));
+        lines.extend(evaluation.watch(row, more));
     }
-    lines.extend(BY_NODE.map(|row| against.by_node(row)));
-    lines.extend(against.lag());
-    lines.extend(MEMORY.map(|(row, most)| against.memory(row, most)));
-    lines.push(against.held());
+    lines.extend(BY_NODE.map(|row| evaluation.by_node(row)));
+    lines.extend(evaluation.lag());
+    lines.extend(MEMORY.map(|(row, most)| evaluation.memory(row, most)));
+    lines.push(evaluation.held());
     for row in &sync::ROWS {
-        lines.extend(against.sync(row.name));
+        lines.extend(evaluation.sync(row.name));
     }
-    lines.extend(FORWARDED.map(|(name, most)| against.forwarded(name, most)));
+    lines.extend(FORWARDED.map(|(name, most)| evaluation.forwarded(name, most)));
     lines
 }
 
-struct Against<'a> {
+struct Evaluation<'a> {
     results: &'a Results,
     simulated: bool,
 }
 
-impl Against<'_> {
+impl Evaluation<'_> {
     fn get(&self, row: &str, server: &str, name: &str) -> Option<f64> {
         self.results.get(row, server, name)
     }
@@ -82,20 +86,21 @@ impl Against<'_> {
 
     fn several(&self, row: &str, title: &str, names: &[&str]) -> Line {
         let values = |server| names.iter().filter_map(|name| self.get(row, server, name)).collect();
-        Line::of_several(row, title, values)
+        Line::with_several(row, title, values)
     }
 
-    /// A target that only an API server sets.
+    /// Returns a target relative to the upstream, or `None` if the upstream is the simulator.
     fn upstreams(&self, allowed: f64) -> Option<f64> {
         (!self.simulated).then_some(allowed)
     }
 
     fn read(&self, row: &str, less: Option<f64>, within: Option<f64>) -> Vec<Line> {
         let times = |of, to| self.results.ratio(row, "cpu_ms", of, to);
-        // What the floor lacks (paths, headers of a file, a log that is off) nginx has.
+        // nginx also has features that the floor lacks (paths, headers of files, a disabled log),
+        // so it replaces the floor as the lower bound.
         let of_floor = within.filter(|_| times(WEIR, NGINX).is_none());
         let cpu = self
-            .line(row, "CPU ms a request", "cpu_ms")
+            .line(row, "CPU ms per request", "cpu_ms")
             .at_least(
                 "times less than the upstream",
                 times(UPSTREAM, WEIR),
@@ -105,11 +110,12 @@ impl Against<'_> {
             .at_most("times nginx", times(WEIR, NGINX), within);
         vec![
             cpu,
-            self.several(row, "requests a second, p50 ms, p99 ms", &["rate", "p50_ms", "p99_ms"]),
+            self.several(row, "requests per second, p50 ms, p99 ms", &["rate", "p50_ms", "p99_ms"]),
         ]
     }
 
-    /// The upstream's without what the very same changes cost it while Weir was the one watched.
+    /// Returns deliveries per CPU second. The CPU time of the upstream is reduced by the cost of
+    /// the same changes while Weir's watches were measured.
     fn per_second(&self, row: &str, server: &str) -> Option<f64> {
         let cpu = self.get(row, server, "cpu_s")?;
         let writes = if server == UPSTREAM { self.get(row, WEIR, "upstream_cpu_s") } else { None };
@@ -119,7 +125,7 @@ impl Against<'_> {
     fn watch(&self, row: &str, more: f64) -> Vec<Line> {
         let rate = |server| self.per_second(row, server);
         let times = |to| Some(rate(WEIR)? / rate(to)?);
-        let deliveries = Line::new(row, "deliveries a CPU second", rate)
+        let deliveries = Line::new(row, "deliveries per CPU second", rate)
             .at_least("times the upstream's", times(UPSTREAM), self.upstreams(more))
             .at_least("times the floor's", times(FLOOR), Some(1.0));
         vec![deliveries, self.several(row, "lag p50 ms, p99 ms", &["lag_p50_ms", "lag_p99_ms"])]
@@ -135,18 +141,22 @@ impl Against<'_> {
         };
         let deliveries = each(WEIR, "deliveries");
         let allowed = deliveries.map(|it| BY_NODE_EVENT + BY_NODE_DELIVERY * it);
-        let title = format!("CPU us an event, for {:.1} watches each", deliveries.unwrap_or(0.0));
-        Line::new(row, &title, cost).at_most("us an event", cost(WEIR), allowed)
+        let title = format!("CPU us per event, for {:.1} watches each", deliveries.unwrap_or(0.0));
+        Line::new(row, &title, cost).at_most("us per event", cost(WEIR), allowed)
     }
 
     fn lag(&self) -> Vec<Line> {
         let row = lag::ROW;
         let allowed = lag::allowed(self.results, WEIR);
         vec![
-            self.several(row, "changes a second, added lag p50 ms", &["rate", "added_lag_p50_ms"]),
             self.several(
                 row,
-                "ms an event: CPU, threads waiting for a processor",
+                "changes per second, added lag p50 ms",
+                &["rate", "added_lag_p50_ms"],
+            ),
+            self.several(
+                row,
+                "ms per event: CPU, threads waiting for a processor",
                 &["event_cpu_ms", "event_waited_ms"],
             ),
             self.line(row, "added lag p99 ms", "added_lag_p99_ms").at_most(
@@ -159,10 +169,10 @@ impl Against<'_> {
 
     fn memory(&self, row: &str, most: f64) -> Line {
         let each = |server| self.get(row, server, "memory_per_watch_bytes").map(|it| it / 1e3);
-        Line::new(row, "memory, KB a watch", each).at_most("KB", each(WEIR), Some(most))
+        Line::new(row, "memory, KB per watch", each).at_most("KB", each(WEIR), Some(most))
     }
 
-    /// All of them, and every event to each.
+    /// Returns the line of many watches, which must all receive every event.
     fn held(&self) -> Line {
         let missing = self.get("watch-held", WEIR, "missing");
         self.line("watch-held", "watches", "watches").at_most(
@@ -183,7 +193,7 @@ impl Against<'_> {
                 seconds,
                 allowed.and_then(|it| self.upstreams(it)),
             ),
-            Line::new(row, "bytes an object, memory in Weir", |server| match server {
+            Line::new(row, "bytes per object, memory in Weir", |server| match server {
                 UPSTREAM => bytes,
                 WEIR => memory,
                 _ => None,
