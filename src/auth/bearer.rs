@@ -1,9 +1,11 @@
-//! Bearer tokens as they stand in requests, read exactly as kube-apiserver does (`request/bearertoken`, `request/websocket`): the first
-//! `Authorization`, or else, where a WebSocket is asked for, a sub-protocol that carries a token (browsers can set no other header).
+//! Reads bearer tokens from requests exactly as kube-apiserver does (`request/bearertoken`,
+//! `request/websocket`): from the first `Authorization` header, or for a WebSocket from a
+//! sub-protocol that carries a token (browsers cannot set other headers).
 //!
-//! What two readers might take differently is never guessed: it is [`Bearer::Ambiguous`], the request is forwarded as it came, and the upstream
-//! judges. So it is where the answer would not be the same even for the same user (a Warning about an extra space), and where a
-//! TokenReview would judge another token than the one shown (it splits and trims the token once more).
+//! A header that Weir and upstream could read differently is [`Bearer::Ambiguous`]: the request is
+//! forwarded unchanged, and the upstream decides. The same applies if the response would differ
+//! even for the same user (a Warning about an extra space), and if a TokenReview would review
+//! another token than the one presented (it splits and trims the token once more).
 
 #[cfg(test)]
 mod tests;
@@ -19,51 +21,53 @@ use http::header::{AUTHORIZATION, CONNECTION, SEC_WEBSOCKET_PROTOCOL, UPGRADE};
 use http::{HeaderMap, HeaderValue};
 use memchr::memchr;
 
-/// A token. Its `Debug` form does not show it. Nothing is copied to read it from a header; a clone is a copy of the token alone, so that
-/// whoever keeps one keeps nothing else of what the connection has read.
+/// A token. Its `Debug` output does not show it. Reading it from a header copies nothing. A clone
+/// copies only the token, so that keeping a clone does not keep the connection's read buffer alive.
 pub struct BearerToken(Text);
 
-/// Where a token stands. UTF-8 in any case.
+/// Where the token is stored. It is always UTF-8.
 enum Text {
-    /// In the value of a request's header.
+    /// A part of a header's value.
     Header(HeaderValue, Range<usize>),
-    /// By itself.
+    /// A string of its own.
     Own(String),
 }
 
-/// What a request shows in place of a token.
+/// The bearer token of a request, or why there is none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Bearer {
-    /// No token: nothing, another scheme, or nothing after the scheme. kube-apiserver takes it as a request without a credential.
+    /// No token: no header, another scheme, or nothing after the scheme. For kube-apiserver the
+    /// request has no credential.
     None,
     /// One token.
     Token(BearerToken),
-    /// A token that cannot be one: 401.
+    /// A malformed token: status 401.
     Malformed,
-    /// What only the upstream can tell; the request is to be forwarded as it is.
+    /// Only the upstream can decide; the request must be forwarded unchanged.
     Ambiguous,
 }
 
 impl BearerToken {
-    /// What a request shows.
+    /// Reads the token from a request's headers.
     pub fn from_headers(headers: &HeaderMap) -> Bearer {
         let header = from_authorization(headers);
         let protocol = from_protocols(headers);
         match (header, protocol) {
             (header, Bearer::None) => header,
             (Bearer::None, protocol) => protocol,
-            // The second counts only if the first is wrong, which nobody here knows yet.
+            // Upstream uses the second token only if the first is invalid, which is not known here.
             _ => Bearer::Ambiguous,
         }
     }
 
-    /// Whether the token that a request shows stands among the sub-protocols of a WebSocket: the upstream takes it out of them.
+    /// Returns whether the request's token is among the sub-protocols of a WebSocket. The upstream
+    /// removes it from them.
     pub fn is_in_protocols(headers: &HeaderMap) -> bool {
         from_authorization(headers) == Bearer::None
             && matches!(from_protocols(headers), Bearer::Token(_))
     }
 
-    /// Its text.
+    /// Returns the token.
     pub(crate) fn as_str(&self) -> &str {
         match &self.0 {
             Text::Header(..) => std::str::from_utf8(self.as_bytes()).unwrap_or_default(),
@@ -71,7 +75,7 @@ impl BearerToken {
         }
     }
 
-    /// The bytes of its text, at less cost.
+    /// Returns the bytes of the token, which costs less than [`Self::as_str`].
     pub(crate) fn as_bytes(&self) -> &[u8] {
         match &self.0 {
             Text::Header(value, span) => value.as_bytes().get(span.clone()).unwrap_or_default(),
@@ -80,8 +84,8 @@ impl BearerToken {
     }
 }
 
-/// Whether a token is the one that a TokenReview would look at. It puts the token into a header and reads that: a space ends it, white
-/// space at its end is cut off.
+/// Returns whether a TokenReview would review exactly this token. A TokenReview puts the token into
+/// a header and parses that: a space ends the token, and white space at its end is removed.
 fn is_reviewed_unchanged(token: &str) -> bool {
     memchr(b' ', token.as_bytes()).is_none() && !token.ends_with(char::is_whitespace)
 }
@@ -112,7 +116,7 @@ impl fmt::Debug for BearerToken {
     }
 }
 
-/// Of the first `Authorization`, even if it is empty and a second one is not.
+/// Reads the first `Authorization` header, even if it is empty and a second one is not.
 fn from_authorization(headers: &HeaderMap) -> Bearer {
     let Some(value) = headers.get(AUTHORIZATION) else { return Bearer::None };
     let text = lossy(value);
@@ -122,9 +126,9 @@ fn from_authorization(headers: &HeaderMap) -> Bearer {
     }
     let token = memchr(b' ', rest.as_bytes()).and_then(|end| rest.get(..end)).unwrap_or(rest);
     match &text {
-        // No credential, but the upstream warns of it in its answer.
+        // No credential, but the upstream adds a Warning to its response.
         _ if token.is_empty() => Bearer::Ambiguous,
-        // JSON cannot carry it to a review.
+        // Not UTF-8, so the JSON of a review cannot contain it.
         Cow::Owned(_) => Bearer::Ambiguous,
         Cow::Borrowed(_) if !is_reviewed_unchanged(token) => Bearer::Ambiguous,
         Cow::Borrowed(text) => {
@@ -135,13 +139,14 @@ fn from_authorization(headers: &HeaderMap) -> Bearer {
     }
 }
 
-/// As Go's strings take it. Each request comes by here, and the library's way for text that may be none takes five times as long.
+/// Decodes a value as Go decodes strings. Every request passes here, and `from_utf8_lossy` alone
+/// takes five times as long.
 fn lossy(value: &HeaderValue) -> Cow<'_, str> {
     let bytes = value.as_bytes();
     std::str::from_utf8(bytes).map_or_else(|_| String::from_utf8_lossy(bytes), Cow::Borrowed)
 }
 
-/// Of the sub-protocols of a WebSocket.
+/// Reads the sub-protocols of a WebSocket.
 fn from_protocols(headers: &HeaderMap) -> Bearer {
     if !headers.contains_key(SEC_WEBSOCKET_PROTOCOL) || !is_websocket(headers) {
         return Bearer::None;
@@ -152,7 +157,7 @@ fn from_protocols(headers: &HeaderMap) -> Bearer {
         let line = String::from_utf8_lossy(line.as_bytes());
         for protocol in line.split(',') {
             let Some(encoded) = protocol.trim().strip_prefix(PROTOCOL_TOKEN_PREFIX) else {
-                // An empty one counts, too.
+                // An empty protocol counts too.
                 others += 1;
                 continue;
             };
@@ -160,7 +165,7 @@ fn from_protocols(headers: &HeaderMap) -> Bearer {
                 RAW_URL.decode(encoded).ok().and_then(|token| String::from_utf8(token).ok());
             match (decoded, &token) {
                 (Some(decoded), None) => token = Some(decoded),
-                // Not one, or one more.
+                // Not a token, or a second one.
                 _ => return Bearer::Malformed,
             }
         }
@@ -168,27 +173,28 @@ fn from_protocols(headers: &HeaderMap) -> Bearer {
     match token {
         None => Bearer::None,
         Some(token) if token.is_empty() => Bearer::None,
-        // There must be one to answer with.
+        // There must be another protocol, which the server can select.
         Some(_) if others == 0 => Bearer::Malformed,
         Some(token) if is_reviewed_unchanged(&token) => Bearer::Token(token.into()),
         Some(_) => Bearer::Ambiguous,
     }
 }
 
-/// Whether kube-apiserver's authentication takes it for a WebSocket's beginning. It is easily content: any `Connection` that has the word
-/// in it, even within another, will do.
+/// Returns whether kube-apiserver's authentication treats the request as a WebSocket handshake. It
+/// accepts any `Connection` header that contains the word `upgrade`, even within another word.
 fn is_websocket(headers: &HeaderMap) -> bool {
-    let named = headers.get(UPGRADE).is_some_and(|value| {
+    let is_named = headers.get(UPGRADE).is_some_and(|value| {
         equals_folded(&String::from_utf8_lossy(value.as_bytes()), "websocket")
     });
-    named
+    is_named
         && headers.get_all(CONNECTION).iter().any(|value| {
             let value = value.as_bytes().to_ascii_lowercase();
             value.windows(UPGRADE.as_str().len()).any(|part| part == UPGRADE.as_str().as_bytes())
         })
 }
 
-/// Go's `strings.EqualFold` for a lower-case ASCII word: two letters of Unicode fold to ASCII ones.
+/// Returns the same as Go's `strings.EqualFold` for a lower-case ASCII word: two non-ASCII letters
+/// fold to ASCII ones.
 fn equals_folded(text: &str, word: &str) -> bool {
     let folded = text.chars().map(|letter| match letter {
         '\u{17f}' => 's',
@@ -198,10 +204,11 @@ fn equals_folded(text: &str, word: &str) -> bool {
     folded.eq(word.chars())
 }
 
-/// What a sub-protocol that carries a bearer token begins with.
+/// The prefix of a sub-protocol that carries a bearer token.
 pub(crate) const PROTOCOL_TOKEN_PREFIX: &str = "base64url.bearer.authorization.k8s.io.";
 
-/// Go's `base64.RawURLEncoding`: no padding, and what is over in the last letter is not looked at.
+/// The same as Go's `base64.RawURLEncoding`: no padding, and trailing bits of the last letter are
+/// ignored.
 const RAW_URL: GeneralPurpose = GeneralPurpose::new(
     &URL_SAFE,
     GeneralPurposeConfig::new()

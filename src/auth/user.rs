@@ -1,4 +1,4 @@
-//! A user, as authentication found it and authorization asks about it (`authentication.k8s.io/v1` UserInfo).
+//! An authenticated user, as authorization sees it (`authentication.k8s.io/v1` UserInfo).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,50 +7,52 @@ use std::time::SystemTime;
 
 use aws_lc_rs::hmac;
 
-/// Who somebody is. Immutable, so that its key is computed once.
+/// A user. Immutable, so that its key is computed once.
 #[derive(PartialEq, Eq)]
 pub struct User {
-    /// The name; may be empty only for nobody the upstream would know.
+    /// The name. Upstream never authenticates a user with an empty name.
     pub name: String,
-    /// The uid; empty for none.
+    /// The uid; empty if there is none.
     pub uid: String,
-    /// All groups, `system:authenticated` or `system:unauthenticated` among them, in the order in which they were told.
+    /// All groups in their original order, including `system:authenticated` or
+    /// `system:unauthenticated`.
     pub groups: Vec<String>,
-    /// Further fields by key.
+    /// The extra fields, by key.
     pub extra: BTreeMap<String, Vec<String>>,
     key: UserKey,
 }
 
-/// Stands for a user in the keys of caches: two users have the same only if they are the same in every field. A hash keyed with a random key of
-/// this process, so that nobody can make a second user for one.
+/// Identifies a user in the keys of caches: two users have the same key only if all their fields
+/// are equal. It is a hash with a random key of this process, so that nobody can construct a second
+/// user with the same key.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct UserKey([u8; 32]);
 
 impl User {
-    /// With all fields as given.
+    /// Creates a user with these fields.
     pub fn new(
         name: String,
         uid: String,
         groups: Vec<String>,
         extra: BTreeMap<String, Vec<String>>,
     ) -> Self {
-        let key = UserKey::of(&name, &uid, &groups, &extra);
+        let key = UserKey::new(&name, &uid, &groups, &extra);
         Self { name, uid, groups, extra, key }
     }
 
-    /// Who asks without a credential.
+    /// Returns the user of a request without a credential.
     pub fn anonymous() -> Self {
         let groups = vec![UNAUTHENTICATED.to_owned()];
         Self::new(ANONYMOUS.to_owned(), String::new(), groups, BTreeMap::new())
     }
 
-    /// See [`UserKey`].
+    /// Returns the key that identifies the user in caches.
     pub fn key(&self) -> UserKey {
         self.key
     }
 }
 
-/// Names a user without what its extra fields hold (session and credential ids).
+/// Shows only the name, because extra fields may hold ids of sessions and credentials.
 impl fmt::Debug for User {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("User").field("name", &self.name).finish_non_exhaustive()
@@ -64,9 +66,15 @@ impl fmt::Debug for UserKey {
 }
 
 impl UserKey {
-    fn of(name: &str, uid: &str, groups: &[String], extra: &BTreeMap<String, Vec<String>>) -> Self {
+    fn new(
+        name: &str,
+        uid: &str,
+        groups: &[String],
+        extra: &BTreeMap<String, Vec<String>>,
+    ) -> Self {
         let mut context = hmac::Context::with_key(&KEY);
-        // Each text after its length, and each list after its own, so that no two users are written alike.
+        // Every string is preceded by its length and every list by its own, so that no two users
+        // have the same encoding.
         let mut count = |n: usize| context.update(&(n as u64).to_le_bytes());
         count(groups.len());
         count(extra.len());
@@ -88,34 +96,35 @@ impl UserKey {
     }
 }
 
-/// The user of a request, and how it was found.
+/// The user of a request, and the credential that proved it.
 #[derive(Clone, Debug)]
 pub struct Identity {
-    /// Who.
+    /// The user.
     pub user: Arc<User>,
-    /// By what.
+    /// The kind of credential.
     pub credential: Credential,
-    /// When the credential ends, if that is known: from then on it is wrong.
+    /// When the credential expires, if that is known.
     pub not_after: Option<SystemTime>,
-    /// Whether it is used beyond its time, since the upstream cannot be asked (`staleDecisionGrace`).
+    /// Whether the identity is used beyond its cache lifetime because the upstream is down
+    /// (`staleDecisionGrace`).
     pub stale: bool,
 }
 
-/// What a user showed.
+/// A kind of credential.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Credential {
-    /// Nothing.
+    /// No credential.
     None,
     /// A bearer token.
     Token,
     /// A client certificate.
     Certificate,
-    /// The word of a front proxy.
+    /// The headers of a front proxy.
     FrontProxy,
 }
 
 impl Credential {
-    /// The word in metrics.
+    /// Returns the label value in metrics.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::None => "none",
@@ -126,19 +135,20 @@ impl Credential {
     }
 }
 
-/// The user who shows nothing.
+/// The name of the user of requests without a credential.
 pub const ANONYMOUS: &str = "system:anonymous";
-/// Its group.
+/// The group of the anonymous user.
 pub const UNAUTHENTICATED: &str = "system:unauthenticated";
-/// Everybody else's.
+/// The group of all other users.
 pub const AUTHENTICATED: &str = "system:authenticated";
 
 static KEY: LazyLock<hmac::Key> = LazyLock::new(random_key);
 
-/// A key of this process for keyed hashes; random, and never written anywhere.
+/// Returns a random key for keyed hashes. It never leaves this process.
 pub(crate) fn random_key() -> hmac::Key {
     let random = aws_lc_rs::rand::SystemRandom::new();
-    // The system's source of randomness cannot fail after start; TLS would not work without it either.
+    // The system's source of randomness does not fail after start; TLS would not work without it
+    // either.
     hmac::Key::generate(hmac::HMAC_SHA256, &random)
         .unwrap_or_else(|_| hmac::Key::new(hmac::HMAC_SHA256, uuid::Uuid::new_v4().as_bytes()))
 }
@@ -150,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_do_not_run_into_each_other() {
+    fn the_boundaries_of_fields_matter() {
         let groups = |groups: &[&str]| groups.iter().map(|&group| group.to_owned()).collect();
         let user = |name: &str, list: &[&str]| {
             User::new(name.to_owned(), String::new(), groups(list), BTreeMap::new()).key()
@@ -162,7 +172,7 @@ mod tests {
 
     type Fields = (String, String, Vec<String>, BTreeMap<String, Vec<String>>);
 
-    /// Few and short texts, so that users are often nearly alike.
+    /// Generates short strings of few letters, so that users are often nearly equal.
     fn fields() -> impl Strategy<Value = Fields> {
         let text = || "[ab:]{0,2}";
         let texts = || prop::collection::vec(text(), 0..3);
@@ -171,7 +181,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn users_are_alike_only_if_they_are_the_same(
+        fn keys_are_equal_only_if_users_are(
             one in fields(),
             two in fields(),
         ) {

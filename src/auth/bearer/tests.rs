@@ -1,4 +1,4 @@
-//! Tokens as kube-apiserver reads them.
+//! Tokens are read as by kube-apiserver.
 
 use http::{HeaderName, HeaderValue};
 use proptest::prelude::*;
@@ -23,7 +23,8 @@ fn authorization(values: &[&[u8]]) -> Bearer {
     BearerToken::from_headers(&headers(&lines))
 }
 
-/// Each as kube-apiserver v1.36 answered it: anonymously (nothing), 200 or 401 (a token), and what is left to it.
+/// The expected results are those of kube-apiserver v1.36: an anonymous response (no token), or
+/// status 200 or 401 (a token).
 #[test]
 fn authorization_is_read_as_the_api_server_reads_it() {
     for value in [
@@ -43,7 +44,7 @@ fn authorization_is_read_as_the_api_server_reads_it() {
     }
     assert_eq!(authorization(&[b"Bearer abc\tx"]), token("abc\tx"));
     assert_eq!(authorization(&[b"Bearer abc,"]), token("abc,"));
-    // The first line counts.
+    // The first header counts.
     assert_eq!(authorization(&[b"Basic x", b"Bearer abc"]), Bearer::None);
     assert_eq!(authorization(&[b"", b"Bearer abc"]), Bearer::None);
     assert_eq!(authorization(&[b"Bearer abc", b"Bearer other"]), token("abc"));
@@ -52,8 +53,8 @@ fn authorization_is_read_as_the_api_server_reads_it() {
 }
 
 #[test]
-fn what_only_the_upstream_can_tell_is_left_to_it() {
-    // A Warning is due; not UTF-8; a review would cut off the end.
+fn ambiguous_headers_are_left_to_the_upstream() {
+    // Upstream adds a Warning; the value is not UTF-8; a review would cut off the end.
     for value in
         [&b"Bearer  abc"[..], b"Bearer abc\xa0", b"Bearer \xff\xfe", b"Bearer abc\xc2\xa0 x"]
     {
@@ -71,18 +72,19 @@ fn websocket(protocols: &[&str], more: &[(&'static str, &[u8])]) -> HeaderMap {
     headers(&lines)
 }
 
-const ASKED: [(&str, &[u8]); 2] = [("upgrade", b"websocket"), ("connection", b"Upgrade")];
+const UPGRADE_REQUESTED: [(&str, &[u8]); 2] =
+    [("upgrade", b"websocket"), ("connection", b"Upgrade")];
 
 fn protocols(protocols: &[&str]) -> Bearer {
-    BearerToken::from_headers(&websocket(protocols, &ASKED))
+    BearerToken::from_headers(&websocket(protocols, &UPGRADE_REQUESTED))
 }
 
-/// `abc`.
+/// The token `abc` as a sub-protocol.
 const ABC: &str = "base64url.bearer.authorization.k8s.io.YWJj";
 
-/// As kube-apiserver v1.36 answered them.
+/// The expected results are those of kube-apiserver v1.36.
 #[test]
-fn a_websockets_token_is_a_sub_protocol() {
+fn the_token_of_a_websocket_is_a_sub_protocol() {
     for given in [
         vec![format!("{ABC}, other")],
         vec![format!("other, {ABC}")],
@@ -111,12 +113,12 @@ fn a_websockets_token_is_a_sub_protocol() {
     ] {
         assert_eq!(protocols(&[&given]), Bearer::None, "{given}");
     }
-    // Go does not look at what is over in the last letter.
+    // Go ignores the trailing bits of the last letter.
     assert_eq!(protocols(&[&format!("{PROTOCOL_TOKEN_PREFIX}YWJjYR, other")]), token("abca"));
 }
 
 #[test]
-fn only_a_websocket_has_sub_protocols() {
+fn sub_protocols_are_read_only_for_a_websocket() {
     let given = format!("{ABC}, other");
     let read = |more: &[(&'static str, &'static str)]| {
         let more: Vec<_> = more.iter().map(|(name, value)| (*name, value.as_bytes())).collect();
@@ -144,9 +146,9 @@ fn only_a_websocket_has_sub_protocols() {
 }
 
 #[test]
-fn of_two_tokens_the_upstream_chooses() {
+fn two_tokens_are_ambiguous() {
     let both = |authorization: &'static [u8]| {
-        let mut more = ASKED.to_vec();
+        let mut more = UPGRADE_REQUESTED.to_vec();
         more.push(("authorization", authorization));
         BearerToken::from_headers(&websocket(&[&format!("{ABC}, other")], &more))
     };
@@ -162,9 +164,9 @@ fn debug_shows_no_token() {
 }
 
 proptest! {
-    /// Against the rules as Go has them, in bytes.
+    /// Compares with Go's rules, applied to the bytes.
     #[test]
-    fn any_authorization_is_read_by_the_rules(value in "[Bb]?[ \tBbEeaARrx\u{a0}é]{0,4}(bearer|Bearer|basic)?[ \t]{0,3}[a-c. \t\u{a0}]{0,6}") {
+    fn any_authorization_is_read_as_in_go(value in "[Bb]?[ \tBbEeaARrx\u{a0}é]{0,4}(bearer|Bearer|basic)?[ \t]{0,3}[a-c. \t\u{a0}]{0,6}") {
         prop_assume!(!value.chars().any(|c| c.is_control() && c != '\t'));
         let parts: Vec<&str> = value.trim().splitn(3, ' ').collect();
         let bearer = parts.len() >= 2 && parts[0].to_lowercase() == "bearer";
@@ -178,8 +180,8 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_read(one in proptest::collection::vec(any::<u8>(), 0..80), two in proptest::collection::vec(any::<u8>(), 0..80)) {
-        let mut given = headers(&ASKED);
+    fn any_bytes_are_accepted_without_a_panic(one in proptest::collection::vec(any::<u8>(), 0..80), two in proptest::collection::vec(any::<u8>(), 0..80)) {
+        let mut given = headers(&UPGRADE_REQUESTED);
         for (name, bytes) in [(AUTHORIZATION, one), (SEC_WEBSOCKET_PROTOCOL, two)] {
             if let Ok(value) = HeaderValue::from_bytes(&bytes) {
                 given.append(name, value);
@@ -194,7 +196,7 @@ proptest! {
     #[test]
     fn an_encoded_token_is_decoded(given in "[!-~]{1,40}") {
         let protocol = format!("other, {PROTOCOL_TOKEN_PREFIX}{}", RAW_URL.encode(&given));
-        // A padded alphabet would not be read.
+        // Padding would be refused.
         let read = protocols(&[protocol.trim_end_matches('=')]);
         prop_assert_eq!(read, token(&given));
     }
