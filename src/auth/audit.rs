@@ -1,14 +1,19 @@
-//! Audit events of the reads answered here, in the form of the API server's own log (audit.k8s.io/v1), since it can't tell of them.
+//! The audit log: events of the requests that Weir answers itself, in the format of the API
+//! server's own log (audit.k8s.io/v1). The API server does not see these requests.
 //!
-//! What is forwarded is in the upstream's log, under the same `Audit-Id`. What Weir answers itself, from a cache or with a refusal, is told
-//! here: level Metadata, one JSON object a line. The stages are the upstream's but for RequestReceived, which is left out: it
-//! would double the log to tell of requests that never got an answer. So: ResponseComplete; for watches ResponseStarted at their head and
-//! ResponseComplete at their end, however that comes; and ResponseStarted alone for who does not authenticate. The one difference: an
-//! answer that is given whole is told just before it is sent, so that it can't be sent untold.
+//! Forwarded requests are in the upstream's log, under the same `Audit-Id`. Requests that Weir
+//! answers, from a cache or with a refusal, are logged here, at level Metadata, one JSON object a
+//! line. The stages are those of the upstream except RequestReceived, which would double the size
+//! of the log only to show requests without a response. So a request has ResponseComplete; a watch
+//! has ResponseStarted when its response begins and ResponseComplete when it ends for any reason; a
+//! request that does not authenticate has only ResponseStarted. One thing differs from upstream: a
+//! complete response is logged just before it is sent, so that no response is sent without its
+//! event.
 //!
-//! With [`AuditBuffer::Blocking`] a request whose event finds no room waits, without limit: a log that must be complete means
-//! that a stuck disk stops reads, as in kube-apiserver. A disk that fails, full or gone, does not: the events are lost, counted and
-//! logged, as there. With [`AuditBuffer::Dropping`] nothing waits.
+//! With [`AuditBuffer::Blocking`] a request waits without limit while the queue is full: if the log
+//! must be complete, a disk that blocks stops reads, as in kube-apiserver. A disk that returns
+//! errors does not: the events are lost, counted and logged, as there. With
+//! [`AuditBuffer::Dropping`] nothing waits.
 
 mod event;
 mod json;
@@ -36,7 +41,8 @@ use crate::auth::audit::queue::Queue;
 use crate::auth::audit::writer::{LogFile, Output, Stdout};
 use crate::config::{AuditBuffer, AuditConfig, AuditOutput, AuditRule};
 
-/// The log. Dropped, it writes what it has accepted, but nobody waits for that; see [`AuditLog::close`].
+/// The audit log. When it is dropped, accepted events are still written, but nothing waits for
+/// them; see [`AuditLog::close`].
 pub struct AuditLog {
     rules: Vec<AuditRule>,
     buffer: AuditBuffer,
@@ -44,27 +50,27 @@ pub struct AuditLog {
     metrics: AuditMetrics,
 }
 
-/// Why there is no log.
+/// Why the log cannot be started.
 #[derive(Debug, thiserror::Error)]
 pub enum AuditError {
-    /// Its file.
+    /// The file cannot be opened.
     #[error("the audit log {path} cannot be opened; its directory must exist")]
     File {
-        /// As configured.
+        /// The path from the configuration.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         source: io::Error,
     },
-    /// Standard output.
+    /// Standard output cannot be used.
     #[error("the audit log cannot be written to standard output")]
     Stdout(#[source] io::Error),
-    /// The thread that writes it.
+    /// The writer thread cannot be started.
     #[error("the thread that writes the audit log cannot be started")]
     Thread(#[source] io::Error),
 }
 
 impl AuditLog {
-    /// Opens it and begins to write; `None` if nothing is to be told.
+    /// Opens the output and starts the writer thread. Returns `None` if no output is configured.
     pub fn start(
         config: &AuditConfig,
         metrics: AuditMetrics,
@@ -97,40 +103,43 @@ impl AuditLog {
         Ok(Self { rules: config.rules.clone(), buffer: config.buffer, queue, metrics })
     }
 
-    /// Whether the policy wants a request told. Cheap; nothing else is to be built if not.
+    /// Returns whether the policy logs a request. Cheap; call this before building an
+    /// [`AuditResponse`].
     pub fn should_log(&self, subject: &AuditSubject<'_>) -> bool {
         policy::should_log(&self.rules, subject)
     }
 
-    /// Tells of an answer that is given whole, refusals of watches among them. To be awaited before the answer is sent; the policy is not asked.
-    pub async fn response_complete(&self, answer: &AuditResponse<'_>) {
-        if let Err(pending) = self.try_enqueue(answer, answer.stages()) {
+    /// Logs a complete response, which includes a refused watch. Await this before the response is
+    /// sent. Does not check the policy.
+    pub async fn response_complete(&self, response: &AuditResponse<'_>) {
+        if let Err(pending) = self.try_enqueue(response, response.stages()) {
             self.queue.push(pending.lines, pending.events).await;
         }
     }
 
-    /// Tells of the head of a watch, likewise; and of its end when that is dropped which this returns.
-    pub async fn response_started(&self, answer: &AuditResponse<'_>) -> OpenWatch {
-        let end = OpenWatch::new(self, answer);
-        if let Err(pending) = self.try_enqueue(answer, &[Stage::ResponseStarted]) {
+    /// Logs the start of a watch's response in the same way. The end is logged when the returned
+    /// guard is dropped.
+    pub async fn response_started(&self, response: &AuditResponse<'_>) -> OpenWatch {
+        let watch = OpenWatch::new(self, response);
+        if let Err(pending) = self.try_enqueue(response, &[Stage::ResponseStarted]) {
             self.queue.push(pending.lines, pending.events).await;
         }
-        end.mark_started()
+        watch.mark_started()
     }
 
-    /// Writes what was accepted and then nothing more. To be called when the last answer and the last watch have ended. A disk that is
-    /// stuck is not waited for beyond [`CLOSE_TIMEOUT`].
+    /// Writes the accepted events and ends the log. Call this after the last response and the last
+    /// watch have ended. Waits at most [`CLOSE_TIMEOUT`] for a disk that blocks.
     pub async fn close(&self) {
         self.queue.close();
         if tokio::time::timeout(CLOSE_TIMEOUT, self.queue.ended()).await.is_err() {
-            tracing::error!("the audit log cannot be written to its end");
+            tracing::error!("the audit log was not written completely before the time-out");
         }
     }
 
-    /// Queues the lines of an answer, or gives them back if they have to wait.
+    /// Queues the lines of a response. Returns them if they have to wait for space.
     fn try_enqueue(
         &self,
-        answer: &AuditResponse<'_>,
+        response: &AuditResponse<'_>,
         stages: &[Stage],
     ) -> Result<(), PendingLines> {
         let now = Timestamp::now();
@@ -139,14 +148,14 @@ impl AuditLog {
             lines.clear();
             lines.shrink_to(BUFFER_BYTES_RETAINED_MAX);
             for &stage in stages {
-                record::push_line(lines, answer, stage, now);
+                record::push_line(lines, response, stage, now);
             }
             match (self.queue.try_push(lines, events), self.buffer) {
                 (Ok(()), _) => Ok(()),
-                (Err(_full), AuditBuffer::Blocking) => {
+                (Err(_), AuditBuffer::Blocking) => {
                     Err(PendingLines { lines: lines.clone(), events })
                 }
-                (Err(_full), AuditBuffer::Dropping) => {
+                (Err(_), AuditBuffer::Dropping) => {
                     self.metrics.lost(LossCause::Full, events);
                     Ok(())
                 }
@@ -161,38 +170,39 @@ impl Drop for AuditLog {
     }
 }
 
-/// Without what it was configured with.
+/// Shows nothing of the configured rules, which may name users.
 impl fmt::Debug for AuditLog {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AuditLog").field("buffer", &self.buffer).finish_non_exhaustive()
     }
 }
 
-/// Lines that wait for room.
+/// Lines that wait for space in the queue.
 struct PendingLines {
     lines: Vec<u8>,
     events: u64,
 }
 
-/// A watch that was told to have started. Dropped, it tells of the end, and never waits for that: see [`Queue::push_end`]; where
-/// events are dropped rather than waited for, so is this.
-#[must_use = "dropped, it tells that the watch has ended"]
+/// A watch whose start was logged. Dropping it logs the end and never waits: with
+/// [`AuditBuffer::Blocking`] the event is queued even if the queue is full ([`Queue::push_end`]),
+/// with [`AuditBuffer::Dropping`] it is then dropped.
+#[must_use = "the end of the watch is logged when this is dropped"]
 pub struct OpenWatch {
     queue: Arc<Queue>,
     metrics: AuditMetrics,
     buffer: AuditBuffer,
-    /// The line of the end, complete but for its time. Kept small, for watches are many.
+    /// The line of the end, complete except for its time. Small, because there may be many watches.
     line: Box<[u8]>,
-    /// Where that stands.
+    /// Where the time is in the line.
     time_offset: usize,
     started: bool,
 }
 
 impl OpenWatch {
-    fn new(log: &AuditLog, answer: &AuditResponse<'_>) -> Self {
+    fn new(log: &AuditLog, response: &AuditResponse<'_>) -> Self {
         let mut line = Vec::with_capacity(LINE_BYTES_TYPICAL);
         let time =
-            record::push_line(&mut line, answer, Stage::ResponseComplete, Timestamp::UNIX_EPOCH);
+            record::push_line(&mut line, response, Stage::ResponseComplete, Timestamp::UNIX_EPOCH);
         Self {
             queue: log.queue.clone(),
             metrics: log.metrics.clone(),
@@ -203,7 +213,7 @@ impl OpenWatch {
         }
     }
 
-    /// The start was told, so the end will be.
+    /// Notes that the start was logged, so that the end will be.
     fn mark_started(mut self) -> Self {
         self.started = true;
         self
@@ -232,7 +242,7 @@ impl Drop for OpenWatch {
     }
 }
 
-/// Names nobody.
+/// Shows no field, because the line names the user.
 impl fmt::Debug for OpenWatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("OpenWatch").finish_non_exhaustive()
@@ -240,17 +250,18 @@ impl fmt::Debug for OpenWatch {
 }
 
 thread_local! {
-    /// Where lines are composed, so that the queue's lock is held for a copy only.
+    /// The buffer in which lines are written, so that the queue's lock is held only for a copy.
     static LINES: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Of the above, so much is kept: more than any usual line, little for a thread.
+/// The capacity of the buffer that is kept for the next line: more than a typical line needs, and
+/// little memory for a thread.
 const BUFFER_BYTES_RETAINED_MAX: usize = 16 << 10;
 
-/// A usual line takes less, so that it is composed in one allocation.
+/// More than a typical line needs, so that one allocation is enough.
 const LINE_BYTES_TYPICAL: usize = 1 << 10;
 
-/// How long the end of the process waits for the disk.
+/// How long the process waits for the disk when it stops.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[cfg(test)]

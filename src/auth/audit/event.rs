@@ -1,6 +1,6 @@
-//! What an audit event is told from: the request, who asked, and how Weir answered.
+//! The data of an audit event: the request, its user, and Weir's response.
 //!
-//! Nothing here is `Debug`: a request's head carries credentials.
+//! These types do not implement `Debug`, because the head of a request contains credentials.
 
 use std::borrow::Cow;
 use std::time::SystemTime;
@@ -14,59 +14,64 @@ use crate::api::status::Status;
 use crate::auth::peer::Peer;
 use crate::auth::user::User;
 
-/// Who asks for what: all that the policy looks at.
+/// A request and its user: everything that the policy depends on.
 #[derive(Clone, Copy)]
 pub struct AuditSubject<'a> {
     /// The head of the request.
     pub parts: &'a Parts,
-    /// The same, parsed.
+    /// The parsed request.
     pub info: &'a RequestInfo,
-    /// Who authenticated; `None` if nobody did, as with a wrong credential. With impersonation the one who impersonates.
+    /// The authenticated user; `None` if authentication failed. With impersonation, the
+    /// impersonating user.
     pub user: Option<&'a User>,
 }
 
-/// An answer that Weir gives itself.
+/// A response that Weir created itself.
 #[derive(Clone, Copy)]
 pub struct AuditResponse<'a> {
-    /// See [`AuditSubject`].
+    /// The request and its user.
     pub subject: AuditSubject<'a>,
-    /// Where the request came from.
+    /// The client of the connection.
     pub peer: &'a Peer,
-    /// Whose rights were looked at instead of the user's, if anybody's.
+    /// The impersonated user, whose permissions were checked, if any.
     pub impersonated: Option<&'a User>,
-    /// Whether it was allowed, and why, in the upstream's words; `None` if it did not come to that.
+    /// Whether the request was allowed, and the upstream's reason; `None` if authorization did not
+    /// take place.
     pub decision: Option<(bool, &'a str)>,
-    /// What was used beyond its time for it.
+    /// Which expired results the response is based on.
     pub stale: Staleness,
     /// The HTTP status.
     pub code: StatusCode,
-    /// The error that was sent, if one was.
+    /// The error in the response, if it is one.
     pub status: Option<&'a Status>,
-    /// The `Audit-Id` header of the answer.
+    /// The `Audit-Id` header of the response.
     pub audit_id: &'a [u8],
     /// When the head of the request was read.
     pub received: SystemTime,
 }
 
-/// What was used beyond its time, since the upstream could not be asked (`staleDecisionGrace`).
+/// Which results were used after they expired, because the upstream was down
+/// (`staleDecisionGrace`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Staleness {
-    /// Who the user is.
+    /// Whether the user's identity had expired.
     pub identity: bool,
-    /// Whether it is allowed.
+    /// Whether the access decision had expired.
     pub decision: bool,
 }
 
-/// When in the course of a request an event was written (audit.k8s.io/v1 Stage).
+/// The stage of a request at which an event is logged (audit.k8s.io/v1 Stage).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// The answer's end.
+    /// The response has ended.
     ResponseComplete,
-    /// The answer's head, for what lasts; and the only one of a request that did not authenticate.
+    /// The head of a long-running response was sent. Also the only stage of a request that did not
+    /// authenticate.
     ResponseStarted,
 }
 
 impl Stage {
+    /// Returns the name of the stage in the log.
     pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::ResponseComplete => "ResponseComplete",
@@ -76,7 +81,8 @@ impl Stage {
 }
 
 impl<'a> AuditSubject<'a> {
-    /// The verb of a resource, empty for a method that has none; of another path the method in lower case.
+    /// Returns the verb of a resource request, empty if the method has none; for another path the
+    /// method in lower case.
     pub(super) fn verb(&self) -> Cow<'a, str> {
         match (&self.info.resource, &self.parts.method) {
             (Some(_), _) if self.info.verb == Verb::Other => Cow::Borrowed(""),
@@ -86,7 +92,7 @@ impl<'a> AuditSubject<'a> {
         }
     }
 
-    /// The path without its escapes, as the upstream's policy sees it.
+    /// Returns the decoded path, as the upstream's policy sees it.
     pub(super) fn path(&self) -> Cow<'a, str> {
         let path = self.parts.uri.path();
         if self.info.plain_path {
@@ -100,8 +106,8 @@ impl<'a> AuditSubject<'a> {
 }
 
 impl AuditResponse<'_> {
-    /// The stages of an answer that is given whole. Upstream writes the failure to authenticate from a handler of its own, which tells
-    /// the head and no end.
+    /// Returns the stages of a complete response. Upstream logs a failed authentication in a
+    /// handler of its own, which logs only the start.
     pub(super) fn stages(&self) -> &'static [Stage] {
         if self.subject.user.is_none() {
             &[Stage::ResponseStarted]

@@ -1,15 +1,17 @@
-//! JSON as Go's encoder writes it, straight into a buffer.
+//! Writes JSON into a buffer with the same bytes as Go's encoder.
 //!
-//! Headers are bytes, and may hold what is no UTF-8: each such byte becomes the escape of U+FFFD, as in Go.
+//! Headers are bytes and may contain invalid UTF-8: each invalid byte becomes the escape of U+FFFD,
+//! as in Go.
 
-/// Appends a string: `"`, `\` and control characters escaped, `<`, `>`, `&`, U+2028 and U+2029 too.
+/// Appends a string. Escapes `"`, `\` and control characters, and also `<`, `>`, `&`, U+2028 and
+/// U+2029.
 pub(super) fn push_string(out: &mut Vec<u8>, text: &[u8]) {
     out.push(b'"');
     let mut rest = text;
     while let Some(end) = rest.iter().position(|&byte| is_special(byte)) {
         let (plain, special) = rest.split_at(end);
         out.extend_from_slice(plain);
-        // To the end of what is not plain, so that a character is never cut.
+        // Up to the next plain byte, so that no character is split.
         let end = special.iter().position(|&byte| !is_special(byte)).unwrap_or(special.len());
         let (special, after) = special.split_at(end);
         push_special(out, special);
@@ -19,7 +21,7 @@ pub(super) fn push_string(out: &mut Vec<u8>, text: &[u8]) {
     out.push(b'"');
 }
 
-/// Whether a byte may have to be written otherwise: all of those beyond ASCII are looked at.
+/// Returns whether a byte may need an escape. All bytes beyond ASCII are checked in detail.
 fn is_special(byte: u8) -> bool {
     matches!(byte, 0..0x20 | b'"' | b'\\' | b'<' | b'>' | b'&' | 0x80..)
 }
@@ -45,20 +47,22 @@ fn push_special(out: &mut Vec<u8>, special: &[u8]) {
     }
 }
 
-/// The fields of an object, in the order in which they come. Empty ones are left out, as Go's `omitempty`.
+/// Writes the fields of an object in the order of the calls. Empty values are left out, as with
+/// Go's `omitempty`.
 pub(super) struct ObjectWriter<'a> {
     out: &'a mut Vec<u8>,
     empty: bool,
 }
 
 impl<'a> ObjectWriter<'a> {
-    /// Opens it.
+    /// Begins an object.
     pub(super) fn open(out: &'a mut Vec<u8>) -> Self {
         out.push(b'{');
         Self { out, empty: true }
     }
 
-    /// Begins a field, whose value is to follow. The key must need no escapes; [`Self::escaped_key`] takes others.
+    /// Writes the key of a field; the caller writes its value. The key must need no escapes;
+    /// [`Self::escaped_key`] takes others.
     pub(super) fn key(&mut self, key: &str) -> &mut Vec<u8> {
         self.comma();
         self.out.push(b'"');
@@ -67,7 +71,7 @@ impl<'a> ObjectWriter<'a> {
         self.out
     }
 
-    /// The same for a key that somebody else chose.
+    /// Writes a key that may need escapes.
     pub(super) fn escaped_key(&mut self, key: &str) -> &mut Vec<u8> {
         self.comma();
         push_string(self.out, key.as_bytes());
@@ -75,21 +79,21 @@ impl<'a> ObjectWriter<'a> {
         self.out
     }
 
-    /// A field with a string, unless that is empty.
+    /// Writes a field with a string, unless it is empty.
     pub(super) fn string(&mut self, key: &str, value: &[u8]) {
         if !value.is_empty() {
             push_string(self.key(key), value);
         }
     }
 
-    /// A field with strings, unless there are none.
+    /// Writes a field with a list of strings, unless it is empty.
     pub(super) fn strings(&mut self, key: &str, values: &[String]) {
         if !values.is_empty() {
             push_strings(self.key(key), values);
         }
     }
 
-    /// Closes it.
+    /// Ends the object.
     pub(super) fn close(self) {
         self.out.push(b'}');
     }
@@ -128,9 +132,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_text_is_replaced_byte_by_byte_as_go_does() {
+    fn invalid_utf8_is_replaced_byte_by_byte_as_in_go() {
         assert_eq!(json(b"a\xffb"), r#""a\ufffdb""#);
-        // The first two bytes of a character of three, as a cut leaves them.
+        // The first two bytes of a character of three.
         assert_eq!(json(b"\xe2\x82"), r#""\ufffd\ufffd""#);
         assert_eq!(json(b"\xe2\x82<\xc3\xa9"), "\"\\ufffd\\ufffd\\u003c\u{e9}\"");
         assert_eq!(json("\u{fffd}".as_bytes()), "\"\u{fffd}\"");
@@ -138,14 +142,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn strings_are_escaped_as_in_errors(text in any::<String>()) {
+        fn strings_are_escaped_as_in_a_status(text in any::<String>()) {
             let mut expected = String::new();
             status::push_string(&mut expected, &text);
             prop_assert_eq!(json(text.as_bytes()), expected);
         }
 
         #[test]
-        fn any_bytes_are_valid_json(bytes in any::<Vec<u8>>()) {
+        fn any_bytes_become_valid_json(bytes in any::<Vec<u8>>()) {
             let read: String = serde_json::from_str(&json(&bytes)).unwrap();
             let valid = |text: &str| text.chars().filter(|&c| c != '\u{fffd}').collect::<String>();
             prop_assert_eq!(valid(&read), valid(&String::from_utf8_lossy(&bytes)));

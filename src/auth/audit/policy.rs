@@ -1,16 +1,19 @@
-//! Which requests are told: the policy of kube-apiserver, rule by rule (k8s.io/apiserver `pkg/audit/policy/checker.go`).
+//! The policy that selects the requests to log, with the rules of kube-apiserver (k8s.io/apiserver
+//! `pkg/audit/policy/checker.go`).
 
 use crate::api::request_info::ResourceRequest;
 use crate::auth::audit::event::AuditSubject;
 use crate::config::{AuditLevel, AuditResources, AuditRule};
 
-/// Whether a request is told. The first rule that matches decides; without one it is not.
+/// Returns whether a request is logged. The first rule that matches decides. Without one, the
+/// request is not logged.
 pub(super) fn should_log(rules: &[AuditRule], subject: &AuditSubject<'_>) -> bool {
     let rule = rules.iter().find(|rule| matches(rule, subject));
     rule.is_some_and(|rule| rule.level != AuditLevel::None)
 }
 
-/// Whether a rule speaks of a request. Who names users or groups does not speak of nobody.
+/// Returns whether a rule matches a request. A rule with users or groups does not match a request
+/// without a user.
 fn matches(rule: &AuditRule, subject: &AuditSubject<'_>) -> bool {
     let user = subject.user;
     let by_name = || user.is_some_and(|user| rule.users.contains(&user.name));
@@ -22,7 +25,8 @@ fn matches(rule: &AuditRule, subject: &AuditSubject<'_>) -> bool {
         && matches_target(rule, subject)
 }
 
-/// Whether it speaks of what is asked for. Resources come before paths: a rule with both never matches a path.
+/// Returns whether a rule matches the requested resource or path. Resources come first: a rule with
+/// both never matches a path.
 fn matches_target(rule: &AuditRule, subject: &AuditSubject<'_>) -> bool {
     if !rule.namespaces.is_empty() || !rule.resources.is_empty() {
         let Some(resource) = &subject.info.resource else {
@@ -41,34 +45,37 @@ fn matches_target(rule: &AuditRule, subject: &AuditSubject<'_>) -> bool {
     }
 }
 
-/// Names count only where resources are listed, as upstream. No group is called `*`, so that it may stand for all.
-fn matches_resource(resources: &AuditResources, asked: &ResourceRequest) -> bool {
-    if resources.group != *asked.gvr.group && resources.group != "*" {
+/// Names count only if resources are listed, as upstream. `*` matches all groups, since no group
+/// has this name.
+fn matches_resource(resources: &AuditResources, request: &ResourceRequest) -> bool {
+    if resources.group != *request.gvr.group && resources.group != "*" {
         return false;
     }
     if resources.resources.is_empty() {
         return true;
     }
-    (resources.resource_names.is_empty() || contains(&resources.resource_names, &asked.name))
-        && resources.resources.iter().any(|pattern| matches_pattern(pattern, asked))
+    (resources.resource_names.is_empty() || contains(&resources.resource_names, &request.name))
+        && resources.resources.iter().any(|pattern| matches_pattern(pattern, request))
 }
 
-/// `*` is everything; a word without a slash is no subresource.
-fn matches_pattern(pattern: &str, asked: &ResourceRequest) -> bool {
-    let (resource, subresource) = (&*asked.gvr.resource, asked.subresource.as_str());
+/// Returns whether a pattern matches. `*` matches everything; a pattern without a slash matches no
+/// subresource.
+fn matches_pattern(pattern: &str, request: &ResourceRequest) -> bool {
+    let (resource, subresource) = (&*request.gvr.resource, request.subresource.as_str());
     if pattern == "*" {
         return true;
     }
     match pattern.split_once('/') {
         None => pattern == resource && subresource.is_empty(),
-        Some((one, "*")) if one == resource => true,
-        Some((one, two)) => {
-            !subresource.is_empty() && two == subresource && (one == "*" || one == resource)
+        Some((name, "*")) if name == resource => true,
+        Some((name, sub)) => {
+            !subresource.is_empty() && sub == subresource && (name == "*" || name == resource)
         }
     }
 }
 
-/// Stars at the end stand for any rest, none included.
+/// Returns whether a pattern matches a path. Stars at the end match any suffix, including an empty
+/// one.
 fn matches_path(pattern: &str, path: &str) -> bool {
     pattern == path || (pattern.ends_with('*') && path.starts_with(pattern.trim_end_matches('*')))
 }

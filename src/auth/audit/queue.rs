@@ -1,10 +1,13 @@
-//! The events that wait to be written: one buffer of whole lines, so that to wait costs no allocation and to write no assembly.
+//! The events that wait to be written: one buffer of complete lines, so that queueing allocates
+//! nothing and writing needs no further copy.
 //!
-//! Bounded in bytes by a semaphore, whose order is also the order of those that wait for room; a line holds its room until it is written or
-//! lost. The ends of watches alone may come in beyond it ([`Queue::push_end`]): each was in memory already, kept by its watch, and there
-//! can be no more of them than watches that had room for their start.
+//! A semaphore bounds the bytes, and also orders the requests that wait for space. A line holds its
+//! permits until it is written or lost. Only the ends of watches may exceed the bound
+//! ([`Queue::push_end`]): their lines are in memory already, held by the watches, and there are no
+//! more of them than watches whose start was queued within the bound.
 //!
-//! One lock, held for the copy of a line; none is taken under it. The writer sleeps on a condition variable, since it is a thread.
+//! Lock order: one lock, held for the copy of a line; no other lock is taken while holding it. The
+//! writer waits on a condition variable, because it is a thread.
 
 use std::mem;
 use std::time::Duration;
@@ -15,11 +18,12 @@ use tokio_util::sync::CancellationToken;
 
 use crate::auth::audit::metrics::{AuditMetrics, LossCause};
 
-/// See the module.
+/// The queue between requests and the writer thread.
 #[derive(Debug)]
 pub(super) struct Queue {
     state: Mutex<State>,
     work: Condvar,
+    /// One permit for each byte.
     free_bytes: Semaphore,
     ended: CancellationToken,
     metrics: AuditMetrics,
@@ -28,28 +32,29 @@ pub(super) struct Queue {
 #[derive(Debug, Default)]
 struct State {
     batch: Batch,
-    /// The writer sleeps until there is something.
+    /// Whether the writer waits for events.
     writer_waits: bool,
-    /// What is there is still written.
+    /// Whether the log is being closed: the queued events are still written.
     closing: bool,
-    /// Nothing is any more.
+    /// Whether the writer has ended: further events are lost.
     closed: bool,
 }
 
-/// Whole lines.
+/// Complete lines that are written together.
 #[derive(Debug, Default)]
 pub(super) struct Batch {
     pub(super) lines: Vec<u8>,
     pub(super) events: u64,
-    /// The room they hold.
+    /// The permits that the lines hold.
     held_bytes: usize,
 }
 
-/// There is no room now.
+/// Error: the queue is full.
 #[derive(Debug)]
 pub(super) struct QueueFull;
 
 impl Queue {
+    /// Creates an empty queue.
     pub(super) fn new(metrics: AuditMetrics) -> Self {
         Self {
             state: Mutex::default(),
@@ -60,7 +65,7 @@ impl Queue {
         }
     }
 
-    /// Adds lines if there is room. What comes after the end is lost, and counted.
+    /// Adds lines if there is space. After the end of the writer they are lost and counted.
     pub(super) fn try_push(&self, lines: &[u8], events: u64) -> Result<(), QueueFull> {
         match self.free_bytes.try_acquire_many(permits_for(lines)) {
             Ok(permit) => self.append(lines, events, permit),
@@ -70,7 +75,8 @@ impl Queue {
         Ok(())
     }
 
-    /// Adds lines as soon as there is room. Dropped before that, they are lost, and counted.
+    /// Waits for space and adds lines. If the future is dropped before that, they are lost and
+    /// counted.
     pub(super) async fn push(&self, lines: Vec<u8>, events: u64) {
         self.metrics.waited();
         let mut guard = AbandonGuard { metrics: &self.metrics, events };
@@ -83,21 +89,21 @@ impl Queue {
         }
     }
 
-    /// Adds the line of a watch's end, room or not.
+    /// Adds the line of a watch's end, even if the queue is full.
     pub(super) fn push_end(&self, line: &[u8]) {
         match self.free_bytes.try_acquire_many(permits_for(line)) {
             Ok(permit) => self.append(line, 1, permit),
-            Err(_) => self.append_holding(line, 1, 0),
+            Err(_) => self.append_with_permits(line, 1, 0),
         }
     }
 
     fn append(&self, lines: &[u8], events: u64, permit: SemaphorePermit<'_>) {
         let held_bytes = permit.num_permits();
         permit.forget();
-        self.append_holding(lines, events, held_bytes);
+        self.append_with_permits(lines, events, held_bytes);
     }
 
-    fn append_holding(&self, lines: &[u8], events: u64, held_bytes: usize) {
+    fn append_with_permits(&self, lines: &[u8], events: u64, held_bytes: usize) {
         let mut state = self.state.lock();
         if state.closed {
             drop(state);
@@ -118,8 +124,8 @@ impl Queue {
         }
     }
 
-    /// Sleeps until there are events and takes them all, in exchange for `batch`; `false` at the end. They hold their room until
-    /// [`Queue::release`].
+    /// Waits for events and moves all of them into `batch`, whose buffer is reused. Returns false
+    /// at the end. The events hold their permits until [`Queue::release`].
     pub(super) fn next_batch(&self, batch: &mut Batch) -> bool {
         *batch = Batch { lines: recycled(mem::take(&mut batch.lines)), events: 0, held_bytes: 0 };
         let mut state = self.state.lock();
@@ -132,7 +138,7 @@ impl Queue {
         }
         state.writer_waits = false;
         if !state.closing && state.batch.lines.len() < BATCH_BYTES {
-            // More may come meanwhile, and be written with them.
+            // Events that arrive meanwhile are written in the same batch.
             self.work.wait_for(&mut state, LINGER);
         }
         mem::swap(&mut state.batch, batch);
@@ -140,18 +146,18 @@ impl Queue {
         true
     }
 
-    /// Gives back the room of a batch.
+    /// Releases the permits of a batch.
     pub(super) fn release(&self, batch: &Batch) {
         self.free_bytes.add_permits(batch.held_bytes);
     }
 
-    /// What is there is written, then nothing is any more.
+    /// Ends the writer after it has written the queued events.
     pub(super) fn close(&self) {
         self.state.lock().closing = true;
         self.work.notify_one();
     }
 
-    /// Nobody takes any more.
+    /// Notes that the writer has ended. Events that are still queued are lost and counted.
     pub(super) fn end(&self) {
         let lost = {
             let mut state = self.state.lock();
@@ -169,7 +175,8 @@ impl Queue {
     }
 }
 
-/// Counts what waited in vain: its request was given up, and nothing of the answer left Weir.
+/// Counts events as lost if the future that waits for space is dropped. No part of their response
+/// was sent.
 struct AbandonGuard<'a> {
     metrics: &'a AuditMetrics,
     events: u64,
@@ -181,23 +188,26 @@ impl Drop for AbandonGuard<'_> {
     }
 }
 
-/// A line longer than the whole queue waits until it is empty.
+/// Returns the number of permits for lines. Lines longer than the whole queue wait until it is
+/// empty.
 fn permits_for(lines: &[u8]) -> u32 {
     u32::try_from(lines.len().min(QUEUE_BYTES_MAX)).unwrap_or(u32::MAX)
 }
 
-/// A buffer for the next batch, without the memory of an unusual one.
+/// Clears the buffer for the next batch, and frees the memory of an unusually large one.
 fn recycled(mut lines: Vec<u8>) -> Vec<u8> {
     lines.clear();
     lines.shrink_to(BUFFER_BYTES_RETAINED_MAX);
     lines
 }
 
-/// Room for lines that are not yet written: ten thousand of the usual length, as kube-apiserver's own buffer has.
+/// The maximum size of the queued lines: ten thousand lines of typical length, as many as
+/// kube-apiserver's buffer holds.
 pub(super) const QUEUE_BYTES_MAX: usize = 8 << 20;
-/// So much is written without waiting for more.
+/// The writer waits for more events only below this size.
 const BATCH_BYTES: usize = 64 << 10;
-/// How long the first event of a batch waits for others: it bounds the wake-ups and writes at any rate, and what a crash loses.
+/// How long the first event of a batch waits for others. This bounds the rate of wake-ups and
+/// writes, and the events that a crash loses.
 const LINGER: Duration = Duration::from_millis(10);
-/// Of a buffer, so much is kept for the next batch.
+/// The capacity of a buffer that is kept for the next batch.
 const BUFFER_BYTES_RETAINED_MAX: usize = 1 << 20;

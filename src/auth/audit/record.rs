@@ -1,7 +1,9 @@
-//! An answer as one line: an audit.k8s.io/v1 Event, its fields in the order and form of kube-apiserver's own log.
+//! Writes a response as one log line: an audit.k8s.io/v1 Event with the fields in the order and
+//! format of kube-apiserver's own log.
 //!
-//! Level Metadata: never a body. Straight into the caller's buffer, since every read that is told pays for it. Left out of what the
-//! API server writes: `apiserver.latency.k8s.io/*` annotations of slow requests, which speak of its own layers.
+//! The level is Metadata, so a body is never logged. The line is written directly into the caller's
+//! buffer, because every logged read pays for it. The API server's `apiserver.latency.k8s.io/*`
+//! annotations of slow requests are left out: they describe its own layers.
 
 use http::HeaderMap;
 use http::header::USER_AGENT;
@@ -14,49 +16,50 @@ use crate::auth::audit::json::{ObjectWriter, push_string, push_strings};
 use crate::auth::audit::source;
 use crate::auth::user::User;
 
-/// Appends the line of a stage that is reached `now`, and tells where in the buffer that time stands ([`TIME_LENGTH`] bytes).
+/// Appends the line of a stage that is reached `now`. Returns the offset of that time in the buffer
+/// ([`TIME_LENGTH`] bytes).
 pub(super) fn push_line(
     out: &mut Vec<u8>,
-    answer: &AuditResponse<'_>,
+    response: &AuditResponse<'_>,
     stage: Stage,
     now: Timestamp,
 ) -> usize {
-    let subject = &answer.subject;
+    let subject = &response.subject;
     out.extend_from_slice(
         br#"{"kind":"Event","apiVersion":"audit.k8s.io/v1","level":"Metadata","auditID":"#,
     );
-    push_string(out, answer.audit_id);
+    push_string(out, response.audit_id);
     out.extend_from_slice(br#","stage":""#);
     out.extend_from_slice(stage.as_str().as_bytes());
     out.extend_from_slice(br#"","requestURI":"#);
-    push_request_uri(out, answer);
+    push_request_uri(out, response);
     out.extend_from_slice(br#","verb":"#);
     push_string(out, subject.verb().as_bytes());
     out.extend_from_slice(br#","user":"#);
     push_user(out, subject.user);
-    if let Some(user) = answer.impersonated {
+    if let Some(user) = response.impersonated {
         out.extend_from_slice(br#","impersonatedUser":"#);
         push_user(out, Some(user));
     }
-    push_source(out, answer, &subject.parts.headers);
-    push_object_ref(out, answer);
+    push_source(out, response, &subject.parts.headers);
+    push_object_ref(out, response);
     out.extend_from_slice(br#","responseStatus":"#);
-    push_status(out, answer);
+    push_status(out, response);
     out.extend_from_slice(br#","requestReceivedTimestamp":""#);
-    push_time(out, Timestamp::try_from(answer.received).unwrap_or(now));
+    push_time(out, Timestamp::try_from(response.received).unwrap_or(now));
     out.extend_from_slice(br#"","stageTimestamp":""#);
     let time = out.len();
     push_time(out, now);
     out.push(b'"');
-    push_annotations(out, answer);
+    push_annotations(out, response);
     out.extend_from_slice(b"}\n");
     time
 }
 
-/// `2026-11-21T15:14:21.948854Z`, always so long.
+/// The constant length of a time such as `2026-11-21T15:14:21.948854Z`.
 pub(super) const TIME_LENGTH: usize = 27;
 
-/// Appends a time as Kubernetes' MicroTime, in UTC, cut to microseconds.
+/// Appends a time as Kubernetes' MicroTime: in UTC, truncated to microseconds.
 pub(super) fn push_time(out: &mut Vec<u8>, time: Timestamp) {
     let time = Offset::UTC.to_datetime(time);
     push_digits(out, i32::from(time.year()), 4, b'-');
@@ -72,7 +75,7 @@ fn push_digits(out: &mut Vec<u8>, number: i32, width: usize, after: u8) {
     let mut digits = [b'0'; 6];
     let mut rest = number.unsigned_abs();
     for digit in digits.iter_mut().rev() {
-        // Below ten.
+        // The remainder is below ten.
         *digit = b'0' + (rest % 10) as u8;
         rest /= 10;
     }
@@ -80,12 +83,13 @@ fn push_digits(out: &mut Vec<u8>, number: i32, width: usize, after: u8) {
     out.push(after);
 }
 
-fn push_request_uri(out: &mut Vec<u8>, answer: &AuditResponse<'_>) {
-    let subject = &answer.subject;
+fn push_request_uri(out: &mut Vec<u8>, response: &AuditResponse<'_>) {
+    let subject = &response.subject;
     let (path, query) = source::request_uri(&subject.parts.uri, subject.info.plain_path);
     push_string(out, path.as_bytes());
     if let Some(query) = query {
-        // One string of two parts: the closing quote goes, the opening one of the query becomes the question mark.
+        // Joins two strings into one: removes the closing quote of the path, and replaces the
+        // opening quote of the query with the question mark.
         out.pop();
         let at = out.len();
         push_string(out, query.as_bytes());
@@ -95,7 +99,8 @@ fn push_request_uri(out: &mut Vec<u8>, answer: &AuditResponse<'_>) {
     }
 }
 
-/// As the upstream writes it: extra fields too, for they tell which credential it was, and are none.
+/// Writes a user like the upstream: with extra fields, which identify the credential but contain
+/// none.
 fn push_user(out: &mut Vec<u8>, user: Option<&User>) {
     let mut object = ObjectWriter::open(out);
     if let Some(user) = user {
@@ -113,12 +118,12 @@ fn push_user(out: &mut Vec<u8>, user: Option<&User>) {
     object.close();
 }
 
-fn push_source(out: &mut Vec<u8>, answer: &AuditResponse<'_>, headers: &HeaderMap) {
+fn push_source(out: &mut Vec<u8>, response: &AuditResponse<'_>, headers: &HeaderMap) {
     let mut opening: &[u8] = br#","sourceIPs":[""#;
-    let addresses = source::addresses(headers, answer.peer.address);
+    let addresses = source::addresses(headers, response.peer.address);
     for address in &addresses {
         out.extend_from_slice(opening);
-        // Writing to a vector cannot fail.
+        // Writing to a vector does not fail.
         drop(std::io::Write::write_fmt(out, format_args!("{address}")));
         opening = br#"",""#;
     }
@@ -139,8 +144,8 @@ fn push_source(out: &mut Vec<u8>, answer: &AuditResponse<'_>, headers: &HeaderMa
     }
 }
 
-fn push_object_ref(out: &mut Vec<u8>, answer: &AuditResponse<'_>) {
-    let Some(resource) = &answer.subject.info.resource else {
+fn push_object_ref(out: &mut Vec<u8>, response: &AuditResponse<'_>) {
+    let Some(resource) = &response.subject.info.resource else {
         return;
     };
     out.extend_from_slice(br#","objectRef":"#);
@@ -154,9 +159,9 @@ fn push_object_ref(out: &mut Vec<u8>, answer: &AuditResponse<'_>) {
     object.close();
 }
 
-/// An error is told as it was sent, without its kind; of anything else only the code is.
-fn push_status(out: &mut Vec<u8>, answer: &AuditResponse<'_>) {
-    let error = answer.status.map(Status::to_json);
+/// Writes an error as it was sent, without its kind; for any other response only the code.
+fn push_status(out: &mut Vec<u8>, response: &AuditResponse<'_>) {
+    let error = response.status.map(Status::to_json);
     match error.as_ref().and_then(|json| json.strip_prefix(STATUS_KIND)) {
         Some(fields) => {
             out.push(b'{');
@@ -164,23 +169,23 @@ fn push_status(out: &mut Vec<u8>, answer: &AuditResponse<'_>) {
         }
         None => {
             out.extend_from_slice(br#"{"metadata":{},"code":"#);
-            out.extend_from_slice(answer.code.as_str().as_bytes());
+            out.extend_from_slice(response.code.as_str().as_bytes());
             out.push(b'}');
         }
     }
 }
 
-/// In the order of their keys, as Go writes a map.
-fn push_annotations(out: &mut Vec<u8>, answer: &AuditResponse<'_>) {
-    let Staleness { identity, decision } = answer.stale;
-    if answer.decision.is_none() && !identity && !decision {
+/// Writes the annotations in the order of their keys, as Go writes a map.
+fn push_annotations(out: &mut Vec<u8>, response: &AuditResponse<'_>) {
+    let Staleness { identity, decision } = response.stale;
+    if response.decision.is_none() && !identity && !decision {
         return;
     }
     out.extend_from_slice(br#","annotations":"#);
     let mut annotations = ObjectWriter::open(out);
-    if let Some((allowed, reason)) = answer.decision {
-        let word: &[u8] = if allowed { b"allow" } else { b"forbid" };
-        annotations.string("authorization.k8s.io/decision", word);
+    if let Some((allowed, reason)) = response.decision {
+        let value: &[u8] = if allowed { b"allow" } else { b"forbid" };
+        annotations.string("authorization.k8s.io/decision", value);
         push_string(annotations.key("authorization.k8s.io/reason"), reason.as_bytes());
     }
     if decision {
@@ -192,15 +197,15 @@ fn push_annotations(out: &mut Vec<u8>, answer: &AuditResponse<'_>) {
     annotations.close();
 }
 
-/// The annotation of an answer that rests on a decision beyond its time.
+/// The annotation of a response that is based on an expired decision.
 const STALE_DECISION: &str = "weir.dev/stale-decision";
-/// The same of a user's identity.
+/// The annotation of a response that is based on an expired identity.
 const STALE_IDENTITY: &str = "weir.dev/stale-identity";
 
-/// Longer user agents are cut (k8s.io/apiserver `pkg/audit/request.go`).
+/// Longer user agents are truncated (k8s.io/apiserver `pkg/audit/request.go`).
 const USER_AGENT_BYTES_MAX: usize = 1024;
 
-/// What a `Status` begins with where it stands alone, and not within an event.
+/// The beginning of a `Status` that is a response of its own, which is left out within an event.
 const STATUS_KIND: &[u8] = br#"{"kind":"Status","apiVersion":"v1","#;
 
 #[cfg(test)]

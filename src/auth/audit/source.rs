@@ -1,5 +1,5 @@
-//! Where a request came from, and how its path was written: the two fields of an event that Go's own parsers shape
-//! (apimachinery `util/net` SourceIPs, `net/url` RequestURI).
+//! The `sourceIPs` and `requestURI` of an event, whose format depends on Go's parsers (apimachinery
+//! `util/net` SourceIPs, `net/url` RequestURI).
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -9,8 +9,9 @@ use smallvec::SmallVec;
 
 use crate::api::query::percent_decode;
 
-/// The addresses on the way: those of `X-Forwarded-For`, then `X-Real-Ip` unless it is among them, then the connection's unless it is the
-/// last. All but the last are the client's word. What is no address is left out.
+/// Returns the addresses of the request's path: those of `X-Forwarded-For`, then `X-Real-Ip` unless
+/// it is among them, then the connection's unless it is the last. All except the last are set by
+/// the client and not verified. Invalid addresses are left out.
 pub(super) fn addresses(headers: &HeaderMap, peer: Option<IpAddr>) -> SmallVec<[IpAddr; 4]> {
     let mut addresses = SmallVec::new();
     if let Some(chain) = headers.get("x-forwarded-for") {
@@ -29,8 +30,8 @@ pub(super) fn addresses(headers: &HeaderMap, peer: Option<IpAddr>) -> SmallVec<[
     addresses
 }
 
-/// An address as Go's older parser reads it, which the upstream still uses: leading zeros are allowed. An IPv4 address within IPv6 is
-/// the IPv4 address.
+/// Parses an address like Go's older parser, which the upstream still uses: leading zeros are
+/// allowed. An IPv4-mapped IPv6 address becomes the IPv4 address.
 fn parse(text: &str) -> Option<IpAddr> {
     let address: IpAddr = match text.parse() {
         Ok(address) => address,
@@ -54,21 +55,23 @@ fn without_leading_zeros(text: &str) -> String {
     bare
 }
 
-/// Path and query as the upstream logs them: as they were sent, but for characters in the path that may not stand there bare, which
-/// are escaped. A query is never touched, whatever is in it: Kubernetes takes no credential from one.
+/// Returns path and query as the upstream logs them: unchanged, except that characters which must
+/// not occur unescaped in a path are escaped. The query is always unchanged: Kubernetes reads no
+/// credential from it.
 pub(super) fn request_uri(uri: &Uri, plain_path: bool) -> (Cow<'_, str>, Option<&str>) {
     let path = uri.path();
     let path = if plain_path { Cow::Borrowed(path) } else { escaped_path(path) };
     (path, uri.query())
 }
 
-/// Go's `URL.EscapedPath`: the path as it came if it is well written, else its bytes escaped anew.
+/// Returns the same as Go's `URL.EscapedPath`: the path itself if it is a valid encoding, otherwise
+/// its decoded bytes, escaped again.
 fn escaped_path(path: &str) -> Cow<'_, str> {
     let Some(decoded) = percent_decode(path.as_bytes(), false) else {
-        // Go refuses it before anything is logged.
+        // Go rejects such a request before it is logged.
         return Cow::Borrowed(path);
     };
-    // "*" is what OPTIONS asks of a whole server.
+    // `OPTIONS *` applies to the whole server.
     if path == "*"
         || path
             .bytes()
@@ -108,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_the_upstreams() {
+    fn addresses_are_those_of_the_upstream() {
         let peer = Some("127.0.0.1");
         assert_eq!(chain(&[], None, peer), ["127.0.0.1"]);
         assert_eq!(chain(&[], None, None), Vec::<String>::new());
@@ -116,10 +119,10 @@ mod tests {
             chain(&["1.2.3.4, bad, 10.0.0.1 ,::1"], Some("9.9.9.9"), peer),
             ["1.2.3.4", "10.0.0.1", "::1", "9.9.9.9", "127.0.0.1"]
         );
-        // Only the first header counts, and nobody is named twice in a row.
+        // Only the first header counts, and no address occurs twice in a row.
         assert_eq!(chain(&["127.0.0.1", "6.6.6.6"], Some("127.0.0.1"), peer), ["127.0.0.1"]);
         assert_eq!(chain(&["1.1.1.1,2.2.2.2"], Some("1.1.1.1"), peer).len(), 3);
-        // Only the parts of the chain are trimmed.
+        // Only the addresses of the chain are trimmed.
         assert_eq!(chain(&[], Some("1.1.1.1 2"), peer), ["127.0.0.1"]);
         assert_eq!(chain(&["::ffff:127.0.0.1"], None, Some("::ffff:127.0.0.1")), ["127.0.0.1"]);
         assert_eq!(
@@ -129,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_are_logged_as_go_writes_them() {
+    fn paths_are_escaped_as_in_go() {
         let rows = [
             ("/api/v1/pods", "/api/v1/pods"),
             ("//api/v1/namespaces//default/", "//api/v1/namespaces//default/"),

@@ -1,4 +1,5 @@
-//! The log as a whole: what is accepted is written, whole and in order; what finds no room waits or is counted.
+//! The whole log: accepted events are written completely and in order; events that do not fit into
+//! the queue wait or are counted.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,7 +17,7 @@ use crate::auth::audit::queue::QUEUE_BYTES_MAX;
 use crate::auth::peer::Peer;
 use crate::auth::user::User;
 
-/// A request that was answered with 200.
+/// A request whose response has status 200.
 struct TestRequest {
     parts: Parts,
     info: RequestInfo,
@@ -34,7 +35,7 @@ impl TestRequest {
         Self { parts, info, peer: Peer::default(), user, id: id.to_owned() }
     }
 
-    fn answer(&self) -> AuditResponse<'_> {
+    fn response(&self) -> AuditResponse<'_> {
         let user = Some(&self.user);
         AuditResponse {
             subject: AuditSubject { parts: &self.parts, info: &self.info, user },
@@ -69,7 +70,7 @@ fn lost(registry: &Registry, cause: &str) -> f64 {
     counted(registry, "weir_audit_events_lost_total", cause)
 }
 
-/// The id and stage of each line.
+/// Returns the id and stage of each line.
 fn ids_and_stages(text: &str) -> Vec<(String, String)> {
     let event = |line: &str| serde_json::from_str::<Value>(line).unwrap();
     let field = |event: &Value, name: &str| event[name].as_str().unwrap().to_owned();
@@ -80,7 +81,7 @@ fn pair(id: &str, stage: &str) -> (String, String) {
     (id.to_owned(), stage.to_owned())
 }
 
-/// A disk that is stuck until its gate is opened.
+/// An output that blocks until its gate is opened.
 struct BlockedOutput {
     gate: mpsc::Receiver<()>,
     written: mpsc::Sender<Vec<u8>>,
@@ -102,7 +103,7 @@ struct BlockedLog {
 }
 
 impl BlockedLog {
-    /// With a queue that is full to the last line.
+    /// Starts a log whose queue is full.
     async fn with_full_queue(buffer: AuditBuffer) -> Self {
         let (open, gate) = mpsc::channel();
         let (sender, written) = mpsc::channel();
@@ -111,12 +112,13 @@ impl BlockedLog {
         let output = BlockedOutput { gate, written: sender };
         let log = AuditLog::start_with(&config(None, buffer), metrics, output).unwrap();
         let log = Arc::new(log);
-        // A line in the room that is left would be possible otherwise.
+        // Fills the queue completely, so that not even a short line fits.
         log.queue.push(vec![b'\n'; QUEUE_BYTES_MAX], 1).await;
         Self { log, registry, open, written }
     }
 
-    /// Opens the gate, closes the log, and tells what was written after what filled it.
+    /// Opens the gate, closes the log, and returns the lines that were written after those that
+    /// filled the queue.
     async fn finish(self) -> Vec<(String, String)> {
         drop(self.open);
         self.log.close().await;
@@ -130,9 +132,9 @@ async fn a_full_queue_makes_requests_wait_and_loses_nothing() {
     let disk = BlockedLog::with_full_queue(AuditBuffer::Blocking).await;
     let waiting = tokio::spawn({
         let log = disk.log.clone();
-        async move { log.response_complete(&TestRequest::new(GET, "late").answer()).await }
+        async move { log.response_complete(&TestRequest::new(GET, "late").response()).await }
     });
-    // The one before and this one.
+    // The push that filled the queue counts as a wait too.
     while counted(&disk.registry, "weir_audit_waits_total", "") < 2.0 {
         tokio::task::yield_now().await;
     }
@@ -143,10 +145,10 @@ async fn a_full_queue_makes_requests_wait_and_loses_nothing() {
 }
 
 #[tokio::test]
-async fn who_gives_up_waiting_is_counted() {
+async fn a_cancelled_request_is_counted() {
     let disk = BlockedLog::with_full_queue(AuditBuffer::Blocking).await;
     let (get, watch) = (TestRequest::new(GET, "get"), TestRequest::new(WATCH, "watch"));
-    let (get, watch) = (get.answer(), watch.answer());
+    let (get, watch) = (get.response(), watch.response());
     assert!(futures_util::FutureExt::now_or_never(disk.log.response_complete(&get)).is_none());
     assert!(futures_util::FutureExt::now_or_never(disk.log.response_started(&watch)).is_none());
     assert_eq!(lost(&disk.registry, "abandoned"), 2.0);
@@ -154,11 +156,11 @@ async fn who_gives_up_waiting_is_counted() {
 }
 
 #[tokio::test]
-async fn a_full_queue_drops_and_counts_if_so_configured() {
+async fn a_full_queue_drops_and_counts_events_with_dropping() {
     let disk = BlockedLog::with_full_queue(AuditBuffer::Dropping).await;
     let (get, watch) = (TestRequest::new(GET, "get"), TestRequest::new(WATCH, "watch"));
-    disk.log.response_complete(&get.answer()).await;
-    let open = disk.log.response_started(&watch.answer()).await;
+    disk.log.response_complete(&get.response()).await;
+    let open = disk.log.response_started(&watch.response()).await;
     assert_eq!(lost(&disk.registry, "full"), 2.0);
     drop(open);
     assert_eq!(lost(&disk.registry, "full"), 3.0);
@@ -175,12 +177,12 @@ async fn the_end_of_a_watch_is_logged_even_if_the_queue_is_full() {
     let config = config(None, AuditBuffer::Blocking);
     let log = AuditLog::start_with(&config, metrics, output).unwrap();
     let watches = [TestRequest::new(WATCH, "one"), TestRequest::new(WATCH, "two")];
-    let one = log.response_started(&watches[0].answer()).await;
-    let two = log.response_started(&watches[1].answer()).await;
-    let room = QUEUE_BYTES_MAX - one.line.len() * 3;
-    log.queue.push(vec![b'\n'; room], 0).await;
+    let one = log.response_started(&watches[0].response()).await;
+    let two = log.response_started(&watches[1].response()).await;
+    let free_bytes = QUEUE_BYTES_MAX - one.line.len() * 3;
+    log.queue.push(vec![b'\n'; free_bytes], 0).await;
     while log.queue.try_push(b"\n", 0).is_ok() {}
-    // Neither waits: a drop could not.
+    // Neither drop waits.
     drop(one);
     drop(two);
     drop(open);
@@ -209,7 +211,7 @@ async fn the_end_of_an_aborted_watch_is_logged() {
     let metrics = AuditMetrics::register(&registry).unwrap();
     let log = AuditLog::start(&config, metrics).unwrap().unwrap();
     let watch = TestRequest::new(WATCH, "watch");
-    let open = log.response_started(&watch.answer()).await;
+    let open = log.response_started(&watch.response()).await;
     let body = tokio::spawn(async move {
         let _open = open;
         std::future::pending::<()>().await;
@@ -221,7 +223,7 @@ async fn the_end_of_an_aborted_watch_is_logged() {
     let text = fs::read_to_string(&path).unwrap();
     let expected = [pair("watch", "ResponseStarted"), pair("watch", "ResponseComplete")];
     assert_eq!(ids_and_stages(&text), expected);
-    // The second is the first but for the stage and its time, which is not before.
+    // The second event equals the first except for the stage and its time, which is not earlier.
     let events: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert!(events[1]["stageTimestamp"].as_str() >= events[0]["stageTimestamp"].as_str());
     let without = |event: &Value| {
@@ -231,29 +233,29 @@ async fn the_end_of_an_aborted_watch_is_logged() {
         event
     };
     assert_eq!(without(&events[0]), without(&events[1]));
-    // What comes too late is counted.
-    log.response_complete(&TestRequest::new(GET, "late").answer()).await;
+    // Events after the end are counted.
+    log.response_complete(&TestRequest::new(GET, "late").response()).await;
     assert_eq!(lost(&registry, "closed"), 1.0);
 }
 
 #[tokio::test]
-async fn stages_are_the_upstreams() {
+async fn stages_are_those_of_the_upstream() {
     let stages = |uri: &str, user: bool| {
         let request = TestRequest::new(uri, "");
-        let mut answer = request.answer();
-        answer.subject.user = answer.subject.user.filter(|_| user);
-        answer.stages()
+        let mut response = request.response();
+        response.subject.user = response.subject.user.filter(|_| user);
+        response.stages()
     };
     assert_eq!(stages(GET, true), [Stage::ResponseComplete]);
-    // A watch that is refused.
+    // A refused watch.
     assert_eq!(stages(WATCH, true), [Stage::ResponseStarted, Stage::ResponseComplete]);
-    // Who does not authenticate.
+    // A request that does not authenticate.
     assert_eq!(stages(GET, false), [Stage::ResponseStarted]);
     assert_eq!(stages(WATCH, false), [Stage::ResponseStarted]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn many_at_once_write_whole_lines_and_closing_loses_none() {
+async fn concurrent_requests_write_complete_lines_and_closing_loses_none() {
     const TASKS: usize = 8;
     const EVENTS: usize = 500;
     let dir = tempfile::tempdir().unwrap();
@@ -268,7 +270,7 @@ async fn many_at_once_write_whole_lines_and_closing_loses_none() {
             tokio::spawn(async move {
                 for event in 0..EVENTS {
                     log.response_complete(
-                        &TestRequest::new(GET, &format!("{task}-{event}")).answer(),
+                        &TestRequest::new(GET, &format!("{task}-{event}")).response(),
                     )
                     .await;
                 }
@@ -281,7 +283,7 @@ async fn many_at_once_write_whole_lines_and_closing_loses_none() {
     log.close().await;
     let written = ids_and_stages(&fs::read_to_string(&path).unwrap());
     assert_eq!(written.len(), TASKS * EVENTS);
-    // Each task's own are in their order.
+    // The events of each task are in order.
     for task in 0..TASKS {
         let prefix = format!("{task}-");
         let own: Vec<_> = written.iter().filter_map(|(id, _)| id.strip_prefix(&prefix)).collect();
@@ -291,7 +293,7 @@ async fn many_at_once_write_whole_lines_and_closing_loses_none() {
 }
 
 #[tokio::test]
-async fn no_log_is_opened_for_nothing_and_none_without_its_directory() {
+async fn no_log_starts_without_an_output_or_without_its_directory() {
     let start = |output| {
         let metrics = AuditMetrics::register(&Registry::new()).unwrap();
         AuditLog::start(&config(output, AuditBuffer::Blocking), metrics)
@@ -302,9 +304,9 @@ async fn no_log_is_opened_for_nothing_and_none_without_its_directory() {
 }
 
 #[tokio::test]
-async fn nothing_that_is_shown_names_anybody() {
+async fn debug_output_shows_no_user() {
     let disk = BlockedLog::with_full_queue(AuditBuffer::Dropping).await;
-    let open = disk.log.response_started(&TestRequest::new(WATCH, "id").answer()).await;
+    let open = disk.log.response_started(&TestRequest::new(WATCH, "id").response()).await;
     let shown = format!("{:?} {open:?}", disk.log);
     assert!(!shown.contains("alice"), "{shown}");
     drop(open);

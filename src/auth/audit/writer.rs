@@ -1,11 +1,14 @@
-//! Takes events off the queue and writes them, as a thread of its own: a disk that is stuck must hold neither a worker nor the end of the
-//! process.
+//! Writes the queued events in a thread of its own: a disk that blocks must delay neither a worker
+//! nor the end of the process.
 //!
-//! Each batch is handed to the operating system whole, and no more is waited for: what survives a crash of Weir, but perhaps not one of the
-//! machine. A batch that can't be written is lost and counted, as in kube-apiserver, and the next one is tried; an outage is logged once.
+//! Each batch is written to the operating system at once, without waiting for the disk (no fsync):
+//! a written event survives a crash of Weir, but perhaps not one of the machine. A batch that
+//! cannot be written is lost and counted, as in kube-apiserver, and the next one is tried. An
+//! outage is logged once.
 //!
-//! Rotation is the platform's. The file is opened anew when its path leads elsewhere, looked at before each batch, so that `logrotate` needs
-//! no signal; for copy-and-truncate, it is only ever appended to.
+//! Rotation is left to the platform. Before each batch the path is checked, and reopened if it
+//! leads to another file, so that `logrotate` needs no signal. For copy-and-truncate, the file is
+//! only appended to.
 
 use std::fs::{self, File, Metadata};
 use std::io::{self, ErrorKind, Write};
@@ -18,15 +21,15 @@ use std::time::Duration;
 use crate::auth::audit::metrics::{AuditMetrics, LossCause};
 use crate::auth::audit::queue::{Batch, Queue};
 
-/// Where lines go.
+/// The destination of the lines.
 pub(super) trait Output: Send {
-    /// Writes lines; after an error, how many bytes of them were written.
+    /// Writes lines. An error contains the number of bytes that were written before it.
     fn write(&mut self, lines: &[u8]) -> Result<(), (usize, io::Error)>;
 }
 
-/// Writes until the queue ends.
+/// Writes events until the queue is closed.
 pub(super) fn run(queue: &Queue, mut output: impl Output, metrics: &AuditMetrics) {
-    // Also if it panics: nobody may wait for room for ever.
+    // Also after a panic, so that no request waits for space for ever.
     let _end = EndOnDrop(queue);
     let mut batch = Batch::default();
     let mut outage = None;
@@ -38,7 +41,7 @@ pub(super) fn run(queue: &Queue, mut output: impl Output, metrics: &AuditMetrics
                 let lost = memchr::memchr_iter(b'\n', rest).count() as u64;
                 metrics.failed();
                 if outage.is_none() {
-                    tracing::error!(%error, "audit events cannot be written, and are lost until they can be again");
+                    tracing::error!(%error, "cannot write audit events; they are lost until writing succeeds again");
                 }
                 *outage.get_or_insert(0) += lost;
                 lost
@@ -63,36 +66,37 @@ impl Drop for EndOnDrop<'_> {
     }
 }
 
-/// An open file, and whether a line of it was left without its end.
+/// An open file.
 #[derive(Debug)]
 struct Target {
     file: File,
-    torn: bool,
+    /// Whether the last line is incomplete.
+    is_torn: bool,
 }
 
 impl Target {
     fn write(&mut self, lines: &[u8]) -> Result<(), (usize, io::Error)> {
-        if self.torn {
-            // The next line must not be read as the rest of that one.
+        if self.is_torn {
+            // A new line separates the incomplete line from the next one.
             write_from(&mut self.file, b"\n", &mut 0).map_err(|error| (0, error))?;
-            self.torn = false;
+            self.is_torn = false;
         }
         let mut written = 0;
         write_from(&mut self.file, lines, &mut written).map_err(|error| {
-            self.torn = written > 0 && lines.get(written - 1) != Some(&b'\n');
+            self.is_torn = written > 0 && lines.get(written - 1) != Some(&b'\n');
             (written, error)
         })
     }
 }
 
-/// As `write_all`, but tells how far it came.
+/// Does the same as `write_all`, and updates `written` to the number of bytes written.
 fn write_from(file: &mut File, bytes: &[u8], written: &mut usize) -> io::Result<()> {
     while let Some(rest) = bytes.get(*written..).filter(|rest| !rest.is_empty()) {
         match file.write(rest) {
             Ok(0) => return Err(ErrorKind::WriteZero.into()),
             Ok(bytes) => *written += bytes,
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            // Standard output may be somebody else's pipe that does not block.
+            // Standard output may be a pipe in non-blocking mode, set by another process.
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
                 std::thread::park_timeout(RETRY_DELAY)
             }
@@ -102,14 +106,14 @@ fn write_from(file: &mut File, bytes: &[u8], written: &mut usize) -> io::Result<
     Ok(())
 }
 
-/// Standard output, past the buffer of the standard library.
+/// Standard output without the buffer of the standard library.
 #[derive(Debug)]
 pub(super) struct Stdout(Target);
 
 impl Stdout {
     pub(super) fn open() -> io::Result<Self> {
         let file = File::from(io::stdout().as_fd().try_clone_to_owned()?);
-        Ok(Self(Target { file, torn: false }))
+        Ok(Self(Target { file, is_torn: false }))
     }
 }
 
@@ -119,7 +123,7 @@ impl Output for Stdout {
     }
 }
 
-/// A file by its path.
+/// A file that is identified by its path.
 #[derive(Debug)]
 pub(super) struct LogFile {
     path: Arc<Path>,
@@ -133,13 +137,13 @@ impl LogFile {
         Ok(Self { path: path.into(), target, identity })
     }
 
-    /// Opens the file anew if it is no longer the one at its path.
+    /// Opens the path again if it leads to another file.
     fn reopen_if_moved(&mut self) -> io::Result<()> {
         match fs::metadata(&self.path) {
-            Ok(there) if identity(&there) == self.identity => return Ok(()),
+            Ok(current) if identity(&current) == self.identity => return Ok(()),
             Ok(_) => {}
             Err(error) if error.kind() == ErrorKind::NotFound => {}
-            // It cannot be told; the open one is as good as any.
+            // It is not known whether the file has moved, so the open one stays in use.
             Err(_) => return Ok(()),
         }
         (self.target, self.identity) = open(&self.path)?;
@@ -157,10 +161,11 @@ impl Output for LogFile {
 fn open(path: &Path) -> io::Result<(Target, (u64, u64))> {
     let file = File::options().append(true).create(true).mode(FILE_MODE).open(path)?;
     let metadata = file.metadata()?;
-    Ok((Target { file, torn: is_torn(path, &metadata) }, identity(&metadata)))
+    Ok((Target { file, is_torn: is_torn(path, &metadata) }, identity(&metadata)))
 }
 
-/// Whether a file ends within a line, as a crash leaves it. What cannot be read is taken to be whole.
+/// Returns whether a file ends with an incomplete line, as after a crash. A file that cannot be
+/// read counts as complete.
 fn is_torn(path: &Path, metadata: &Metadata) -> bool {
     if !metadata.is_file() || metadata.len() == 0 {
         return false;
@@ -174,10 +179,10 @@ fn identity(metadata: &Metadata) -> (u64, u64) {
     (metadata.dev(), metadata.ino())
 }
 
-/// Only Weir's own user may read who reads what.
+/// Only Weir's own user may read the log.
 const FILE_MODE: u32 = 0o600;
 
-/// Before a pipe that is full is tried again.
+/// The delay before a write to a full pipe is retried.
 const RETRY_DELAY: Duration = Duration::from_millis(5);
 
 #[cfg(test)]

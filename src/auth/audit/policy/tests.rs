@@ -1,4 +1,5 @@
-//! The policy against the table of kube-apiserver's documentation, and against a plain model of its checker.
+//! Compares the policy with the table in kube-apiserver's documentation, and with a simple model of
+//! its checker.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +11,7 @@ use super::*;
 use crate::api::request_info::RequestInfo;
 use crate::auth::user::User;
 
-fn ask<T>(
+fn with_subject<T>(
     method: &str,
     uri: &str,
     user: Option<(&str, &[&str])>,
@@ -27,15 +28,15 @@ fn ask<T>(
     check(&AuditSubject { parts: &parts, info: &info, user: user.as_ref() })
 }
 
-fn words(words: &[&str]) -> Vec<String> {
-    words.iter().map(|&word| word.to_owned()).collect()
+fn strings(strings: &[&str]) -> Vec<String> {
+    strings.iter().map(|&string| string.to_owned()).collect()
 }
 
 fn resources(group: &str, resources: &[&str], names: &[&str]) -> AuditRule {
     let resources = AuditResources {
         group: group.to_owned(),
-        resources: words(resources),
-        resource_names: words(names),
+        resources: strings(resources),
+        resource_names: strings(names),
     };
     AuditRule { resources: vec![resources], ..AuditRule::default() }
 }
@@ -44,33 +45,36 @@ fn resources(group: &str, resources: &[&str], names: &[&str]) -> AuditRule {
 fn the_first_rule_decides() {
     let none = |verbs: &[&str]| AuditRule {
         level: AuditLevel::None,
-        verbs: words(verbs),
+        verbs: strings(verbs),
         ..AuditRule::default()
     };
     let rules = [none(&["watch"]), AuditRule::default(), none(&[])];
-    let wanted =
-        |rules: &[AuditRule], uri| ask("GET", uri, None, |subject| should_log(rules, subject));
-    assert!(!wanted(&rules, "/api/v1/pods?watch=1"));
-    assert!(wanted(&rules, "/api/v1/pods"));
-    assert!(!wanted(&[], "/api/v1/pods"));
-    assert!(!wanted(&rules[..1], "/api/v1/pods"));
-}
-
-#[test]
-fn rules_by_user_speak_of_nobody_else() {
-    let rule = AuditRule { user_groups: words(&["ops"]), ..AuditRule::default() };
-    let told = |user| {
-        ask("GET", "/version", user, |subject| should_log(std::slice::from_ref(&rule), subject))
+    let is_logged = |rules: &[AuditRule], uri| {
+        with_subject("GET", uri, None, |subject| should_log(rules, subject))
     };
-    assert!(told(Some(("a", &["dev", "ops"]))));
-    assert!(!told(Some(("ops", &["dev"]))));
-    assert!(!told(None));
+    assert!(!is_logged(&rules, "/api/v1/pods?watch=1"));
+    assert!(is_logged(&rules, "/api/v1/pods"));
+    assert!(!is_logged(&[], "/api/v1/pods"));
+    assert!(!is_logged(&rules[..1], "/api/v1/pods"));
 }
 
 #[test]
-fn resources_are_read_as_upstream() {
-    let told = |rule: &AuditRule, uri: &str| {
-        ask("GET", uri, None, |subject| should_log(std::slice::from_ref(rule), subject))
+fn rules_with_users_match_no_other_user() {
+    let rule = AuditRule { user_groups: strings(&["ops"]), ..AuditRule::default() };
+    let is_logged = |user| {
+        with_subject("GET", "/version", user, |subject| {
+            should_log(std::slice::from_ref(&rule), subject)
+        })
+    };
+    assert!(is_logged(Some(("a", &["dev", "ops"]))));
+    assert!(!is_logged(Some(("ops", &["dev"]))));
+    assert!(!is_logged(None));
+}
+
+#[test]
+fn resources_are_matched_as_upstream() {
+    let is_logged = |rule: &AuditRule, uri: &str| {
+        with_subject("GET", uri, None, |subject| should_log(std::slice::from_ref(rule), subject))
     };
     let (pod, log) = ("/api/v1/namespaces/a/pods/x", "/api/v1/namespaces/a/pods/x/log");
     let status = "/apis/apps/v1/namespaces/a/deployments/x/status";
@@ -82,13 +86,13 @@ fn resources_are_read_as_upstream() {
         (resources("", &["*"], &["x"]), &[pod, log], &["/api/v1/pods", status]),
         (resources("apps", &[], &[]), &[status, "/apis/apps/v1/deployments"], &[pod]),
         (
-            AuditRule { namespaces: words(&["a", ""]), ..AuditRule::default() },
+            AuditRule { namespaces: strings(&["a", ""]), ..AuditRule::default() },
             &[pod, "/api/v1/nodes", "/api/v1/namespaces/a"],
             &["/api/v1/namespaces/b", "/version"],
         ),
         (
             AuditRule {
-                non_resource_urls: words(&["/healthz*", "/version"]),
+                non_resource_urls: strings(&["/healthz*", "/version"]),
                 ..AuditRule::default()
             },
             &["/healthz", "/healthz/etcd", "/version", "/%76ersion"],
@@ -97,15 +101,16 @@ fn resources_are_read_as_upstream() {
     ];
     for (rule, yes, no) in rows {
         for uri in *yes {
-            assert!(told(rule, uri), "{rule:?} {uri}");
+            assert!(is_logged(rule, uri), "{rule:?} {uri}");
         }
         for uri in *no {
-            assert!(!told(rule, uri), "{rule:?} {uri}");
+            assert!(!is_logged(rule, uri), "{rule:?} {uri}");
         }
     }
 }
 
-/// The upstream's checker, written as it is described: each condition on its own, patterns by what they expand to.
+/// The upstream's checker as its documentation describes it: each condition on its own, and
+/// patterns expanded to the strings that they match.
 fn model(rules: &[AuditRule], subject: &AuditSubject<'_>) -> bool {
     for rule in rules {
         let mut matches = true;
@@ -117,22 +122,23 @@ fn model(rules: &[AuditRule], subject: &AuditSubject<'_>) -> bool {
         matches &= rule.verbs.is_empty() || rule.verbs.contains(&subject.verb().into_owned());
         let by_resource = !rule.namespaces.is_empty() || !rule.resources.is_empty();
         match &subject.info.resource {
-            Some(asked) => {
-                let (resource, sub) = (asked.gvr.resource.to_string(), asked.subresource.clone());
+            Some(request) => {
+                let (resource, sub) =
+                    (request.gvr.resource.to_string(), request.subresource.clone());
                 let mut fitting = vec!["*".to_owned(), format!("{resource}/*")];
                 if sub.is_empty() {
                     fitting.push(resource);
                 } else {
                     fitting.extend([format!("{resource}/{sub}"), format!("*/{sub}")]);
                 }
-                let fits = |entry: &AuditResources| {
-                    let group = [&*asked.gvr.group, "*"].contains(&entry.group.as_str());
-                    let named = entry.resource_names.is_empty()
-                        || entry.resource_names.iter().any(|name| **name == *asked.name);
-                    let listed = entry.resources.iter().any(|word| fitting.contains(word));
-                    group && (entry.resources.is_empty() || named && listed)
+                let fits = |rule: &AuditResources| {
+                    let group = [&*request.gvr.group, "*"].contains(&rule.group.as_str());
+                    let named = rule.resource_names.is_empty()
+                        || rule.resource_names.iter().any(|name| **name == *request.name);
+                    let listed = rule.resources.iter().any(|word| fitting.contains(word));
+                    group && (rule.resources.is_empty() || named && listed)
                 };
-                let in_namespace = rule.namespaces.iter().any(|name| **name == *asked.namespace);
+                let in_namespace = rule.namespaces.iter().any(|name| **name == *request.namespace);
                 matches &= rule.namespaces.is_empty() || in_namespace;
                 matches &= rule.resources.is_empty() || rule.resources.iter().any(fits);
                 matches &= by_resource || rule.non_resource_urls.is_empty();
@@ -159,7 +165,7 @@ const USERS: [&str; 2] = ["alice", "bob"];
 const GROUPS: [&str; 3] = ["dev", "ops", "system:authenticated"];
 const VERBS: [&str; 4] = ["get", "list", "watch", "options"];
 const NAMESPACES: [&str; 3] = ["", "a", "b"];
-const WORDS: [&str; 8] =
+const PATTERNS: [&str; 8] =
     ["*", "pods", "pods/*", "pods/log", "*/log", "*/status", "deployments", "*/*"];
 const URLS: [&str; 5] = ["*", "/version", "/healthz*", "/healthz/*", "/api"];
 const URIS: [&str; 11] = [
@@ -176,14 +182,14 @@ const URIS: [&str; 11] = [
     "/healthz/etcd",
 ];
 
-fn some(words: &'static [&'static str]) -> impl Strategy<Value = Vec<String>> {
-    let some = subsequence(words, 0..=2.min(words.len()));
+fn some(values: &'static [&'static str]) -> impl Strategy<Value = Vec<String>> {
+    let some = subsequence(values, 0..=2.min(values.len()));
     prop_oneof![Just(Vec::new()), some]
-        .prop_map(|words| words.into_iter().map(str::to_owned).collect())
+        .prop_map(|values| values.into_iter().map(str::to_owned).collect())
 }
 
 fn any_rule() -> impl Strategy<Value = AuditRule> {
-    let resources = (select(&["", "apps", "*"][..]), some(&WORDS), some(&["x", "y"])).prop_map(
+    let resources = (select(&["", "apps", "*"][..]), some(&PATTERNS), some(&["x", "y"])).prop_map(
         |(group, resources, resource_names)| AuditResources {
             group: group.to_owned(),
             resources,
@@ -211,14 +217,14 @@ fn any_rule() -> impl Strategy<Value = AuditRule> {
 
 proptest! {
     #[test]
-    fn it_decides_as_the_model(
+    fn the_policy_decides_as_the_model(
         rules in prop::collection::vec(any_rule(), 0..4),
         method in select(&["GET", "OPTIONS"][..]),
         uri in select(&URIS[..]),
         user in prop::option::of((select(&USERS[..]), subsequence(&GROUPS[..], 0..=3))),
     ) {
         let user = user.as_ref().map(|(name, groups)| (*name, groups.as_slice()));
-        ask(method, uri, user, |subject| {
+        with_subject(method, uri, user, |subject| {
             prop_assert_eq!(should_log(&rules, subject), model(&rules, subject));
             Ok(())
         })?;

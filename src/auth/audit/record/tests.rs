@@ -1,4 +1,4 @@
-//! Lines against those that kube-apiserver 1.36.2 wrote for the same requests.
+//! Compares lines with those of kube-apiserver 1.36.2 for the same requests.
 
 use std::collections::BTreeMap;
 use std::time::SystemTime;
@@ -58,7 +58,7 @@ impl Case {
         let query = parts.uri.query().unwrap_or_default();
         let info = RequestInfo::parse(&parts.method, parts.uri.path(), query);
         let peer = Peer::new(None, Some([127, 0, 0, 1].into()));
-        let answer = AuditResponse {
+        let response = AuditResponse {
             subject: AuditSubject { parts: &parts, info: &info, user: self.user.as_ref() },
             peer: &peer,
             impersonated: self.impersonated.as_ref(),
@@ -69,17 +69,17 @@ impl Case {
             audit_id: b"mark",
             received: SystemTime::from(time("2026-11-21T15:14:21.948854999Z")),
         };
-        let mut out = b"what was there".to_vec();
+        let mut out = b"previous content".to_vec();
         let now = time("2026-11-21T15:14:21.953748Z");
-        let at = push_line(&mut out, &answer, self.stage, now);
+        let at = push_line(&mut out, &response, self.stage, now);
         assert_eq!(&out[at..at + TIME_LENGTH], b"2026-11-21T15:14:21.953748Z");
-        let line = String::from_utf8(out).unwrap().split_off("what was there".len());
+        let line = String::from_utf8(out).unwrap().split_off("previous content".len());
         serde_json::from_str::<serde_json::Value>(&line).expect("valid JSON");
         line
     }
 }
 
-/// A line of the upstream's log, with the two times and the id of these tests.
+/// Returns a line of the upstream's log with the times and the id of these tests.
 fn upstream(middle: &str, annotations: &str) -> String {
     format!(
         "{{\"kind\":\"Event\",\"apiVersion\":\"audit.k8s.io/v1\",\"level\":\"Metadata\",\"auditID\":\"mark\",{middle},\
@@ -97,17 +97,17 @@ fn a_get() {
 }
 
 #[test]
-fn a_list_with_a_query_that_is_not_touched() {
+fn a_list_with_an_unchanged_query() {
     let uri = "/api/v1/configmaps?limit=5&access_token=abc&x=%3Ca%20b%C3%A9";
     let expected = r#""stage":"ResponseComplete","requestURI":"/api/v1/configmaps?limit=5\u0026access_token=abc\u0026x=%3Ca%20b%C3%A9","verb":"list","user":{"username":"admin","uid":"admin-uid","groups":["system:masters","system:authenticated"]},"sourceIPs":["127.0.0.1"],"userAgent":"t/1 \u003c\u0026\u003e","objectRef":{"resource":"configmaps","apiVersion":"v1"},"responseStatus":{"metadata":{},"code":200}"#;
     assert_eq!(case(uri).line(), upstream(expected, ALLOWED));
-    // An empty query keeps its question mark, and a name that was lifted is told.
+    // An empty query keeps its question mark, and a name from the field selector is logged.
     assert!(case("/version?").line().contains(r#""requestURI":"/version?","#));
-    let lifted = "/api/v1/namespaces/default/configmaps?fieldSelector=metadata.name%3Dx";
+    let by_field = "/api/v1/namespaces/default/configmaps?fieldSelector=metadata.name%3Dx";
     let expected = r#""verb":"list","#;
-    assert!(case(lifted).line().contains(expected));
+    assert!(case(by_field).line().contains(expected));
     let expected = r#""objectRef":{"resource":"configmaps","namespace":"default","name":"x","apiVersion":"v1"}"#;
-    assert!(case(lifted).line().contains(expected));
+    assert!(case(by_field).line().contains(expected));
 }
 
 #[test]
@@ -132,7 +132,7 @@ fn a_subresource_and_other_methods() {
 }
 
 #[test]
-fn who_is_forbidden() {
+fn a_forbidden_request() {
     let status = Status {
         code: StatusCode::FORBIDDEN,
         reason: "Forbidden",
@@ -153,7 +153,7 @@ fn who_is_forbidden() {
 }
 
 #[test]
-fn who_does_not_authenticate() {
+fn a_request_without_authentication() {
     let case = Case {
         user: None,
         decision: None,
@@ -167,7 +167,7 @@ fn who_does_not_authenticate() {
 }
 
 #[test]
-fn a_certificates_user_who_impersonates() {
+fn an_impersonating_user_of_a_certificate() {
     let id = "X509SHA256=7a9097b3f284d7f08b3ae79cb120eb51c1e5b2f3cbc2fb16da6333f9953201b6";
     let key = "authentication.kubernetes.io/credential-id".to_owned();
     let extra = BTreeMap::from([(key, vec![id.to_owned()]), ("a<".to_owned(), vec![])]);
@@ -185,7 +185,7 @@ fn a_certificates_user_who_impersonates() {
 }
 
 #[test]
-fn a_long_user_agent_is_cut_in_bytes() {
+fn a_long_user_agent_is_truncated_in_bytes() {
     let agent = |agent: Vec<u8>| {
         let line = Case { agent, ..case("/version") }.line();
         let event: serde_json::Value = serde_json::from_str(&line).unwrap();
@@ -193,13 +193,13 @@ fn a_long_user_agent_is_cut_in_bytes() {
     };
     assert_eq!(agent(vec![b'u'; 1024]), "u".repeat(1024));
     assert_eq!(agent(vec![b'u'; 1100]), "u".repeat(1024) + "...TRUNCATED");
-    // The cut goes through a character of two bytes.
+    // The limit splits a character of two bytes.
     let text = "u".repeat(1023) + "éé";
     assert_eq!(agent(text.into_bytes()), "u".repeat(1023) + "\u{fffd}...TRUNCATED");
 }
 
 #[test]
-fn what_was_used_beyond_its_time() {
+fn expired_results_are_annotated() {
     let case = Case { stale: Staleness { identity: true, decision: true }, ..case("/version") };
     assert!(case.line().ends_with(
         "\"annotations\":{\"authorization.k8s.io/decision\":\"allow\",\"authorization.k8s.io/reason\":\"\",\
@@ -208,7 +208,7 @@ fn what_was_used_beyond_its_time() {
 }
 
 #[test]
-fn times_are_cut_to_microseconds() {
+fn times_are_truncated_to_microseconds() {
     let text = |text: &str| {
         let mut out = Vec::new();
         push_time(&mut out, time(text));

@@ -11,7 +11,7 @@ fn text(path: &Path) -> String {
 }
 
 #[test]
-fn a_new_file_is_for_its_owner_alone() {
+fn only_its_owner_may_read_a_new_file() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("audit.log");
     let mut file = LogFile::open(path.clone()).unwrap();
@@ -21,21 +21,21 @@ fn a_new_file_is_for_its_owner_alone() {
 }
 
 #[test]
-fn it_follows_its_path() {
+fn a_moved_file_is_reopened() {
     let dir = tempfile::tempdir().unwrap();
     let (path, old) = (dir.path().join("audit.log"), dir.path().join("audit.log.1"));
     let mut file = LogFile::open(path.clone()).unwrap();
     file.write(b"one\n").unwrap();
-    // Moved away, as logrotate does without `create`.
+    // The file is moved, as by logrotate without `create`.
     fs::rename(&path, &old).unwrap();
     file.write(b"two\n").unwrap();
     assert_eq!((text(&old).as_str(), text(&path).as_str()), ("one\n", "two\n"));
-    // Moved away and made anew.
+    // The file is moved, and a new one created.
     fs::rename(&path, &old).unwrap();
     File::create(&path).unwrap();
     file.write(b"three\n").unwrap();
     assert_eq!((text(&old).as_str(), text(&path).as_str()), ("two\n", "three\n"));
-    // Copied and truncated.
+    // The file is copied and truncated.
     File::options().write(true).open(&path).unwrap().set_len(0).unwrap();
     file.write(b"four\n").unwrap();
     assert_eq!(text(&path), "four\n");
@@ -45,7 +45,7 @@ fn it_follows_its_path() {
 }
 
 #[test]
-fn a_line_that_a_crash_left_is_ended() {
+fn an_incomplete_line_after_a_crash_is_ended() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("audit.log");
     fs::write(&path, "one\n{\"kind\":").unwrap();
@@ -56,7 +56,7 @@ fn a_line_that_a_crash_left_is_ended() {
 }
 
 #[test]
-fn a_directory_that_is_gone_is_an_error_until_it_is_back() {
+fn a_missing_directory_is_an_error_until_it_exists_again() {
     let dir = tempfile::tempdir().unwrap();
     let logs = dir.path().join("logs");
     fs::create_dir(&logs).unwrap();
@@ -76,7 +76,7 @@ fn a_full_disk_is_an_error() {
     assert_eq!((written, error.kind()), (0, ErrorKind::StorageFull));
 }
 
-/// Takes seven bytes of its first batch.
+/// Writes seven bytes of its first batch, then fails.
 struct Faulty(bool, std::sync::mpsc::Sender<Vec<u8>>);
 
 impl Output for Faulty {
@@ -90,7 +90,7 @@ impl Output for Faulty {
 }
 
 #[test]
-fn what_is_lost_to_an_error_is_counted_and_the_next_batch_is_tried() {
+fn events_lost_by_an_error_are_counted_and_the_next_batch_is_written() {
     let registry = Registry::new();
     let metrics = AuditMetrics::register(&registry).unwrap();
     let queue = Arc::new(Queue::new(metrics.clone()));
@@ -104,8 +104,8 @@ fn what_is_lost_to_an_error_is_counted_and_the_next_batch_is_tried() {
         let families = registry.gather();
         let family = families.iter().find(|f| f.name() == "weir_audit_events_lost_total").unwrap();
         let metric = |cause| {
-            let of = |m: &&prometheus::proto::Metric| m.get_label()[0].value() == cause;
-            family.get_metric().iter().find(of).unwrap().get_counter().get_value()
+            let has_cause = |m: &&prometheus::proto::Metric| m.get_label()[0].value() == cause;
+            family.get_metric().iter().find(has_cause).unwrap().get_counter().get_value()
         };
         (metric("error"), metric("closed"))
     };
@@ -117,6 +117,6 @@ fn what_is_lost_to_an_error_is_counted_and_the_next_batch_is_tried() {
     queue.close();
     writer.join().unwrap();
     queue.try_push(b"five\n", 1).unwrap();
-    // "one" was written, of "two" a part.
+    // "one" and a part of "two" were written.
     assert_eq!(lost(), (2.0, 1.0));
 }
