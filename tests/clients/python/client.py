@@ -1,4 +1,4 @@
-"""The Python client through Weir: lists, pages, watches and informs, and sees what it sees without Weir.
+"""The Python client through Weir: lists, pages, watches and informs, and gets the same results as without Weir.
 
     client.py WEIR_KUBECONFIG [DIRECT_KUBECONFIG]
 
@@ -17,21 +17,21 @@ from kubernetes.client.rest import ApiException
 from kubernetes.informer import SharedInformer
 from urllib3.exceptions import ProtocolError
 
-# Longer than anything takes on a machine that is busy with other things.
+# Longer than any step takes on a busy machine.
 PATIENCE_SECONDS = 60
 PAGE = 3
 NAMESPACE = f"weir-clients-python-{uuid.uuid4().hex[:6]}"
 
 
 def main():
-    # It logs what is checked here, and each stop as an error.
+    # The client logs failures that this test checks itself, and each stop as an error.
     logging.getLogger("kubernetes.informer").setLevel(logging.CRITICAL)
     through = client.CoreV1Api(config.new_client_from_config(sys.argv[1]))
     direct = client.CoreV1Api(config.new_client_from_config(sys.argv[-1]))
     through.create_namespace({"metadata": {"name": NAMESPACE}})
     try:
         for kind in (ConfigMaps, Pods):
-            # More than a page, even in a cluster that has nothing else.
+            # More than a page, even in a cluster without other objects.
             names = [f"listed-{number}" for number in range(PAGE + 1)]
             for name in names:
                 kind(through).create(name)
@@ -58,7 +58,7 @@ class Kind:
         self._delete = getattr(api, f"delete_namespaced_{self.word}")
 
     def create(self, name):
-        # A new namespace takes no pods until its service account is there.
+        # A new namespace accepts no pods until its service account exists.
         body = {"metadata": {"name": name, "labels": {"made-by": "python"}}, **self.body}
         until(f"{name} is created", lambda: answers(403, lambda: self._create(NAMESPACE, body)))
 
@@ -81,7 +81,7 @@ class Pods(Kind):
 
 def lists(through, direct):
     step(through, "lists")
-    # At any resourceVersion, then at the latest.
+    # At any resourceVersion, then at the latest one.
     for options in ({"resource_version": "0"}, {}):
         seen = through.list_all(**options)
         equal(versions(seen.items), versions(at(direct, seen).items))
@@ -89,7 +89,7 @@ def lists(through, direct):
 
 def pages(through, direct):
     step(through, "pages")
-    # Through Weir alone, then by turns: a token of one is good at the other, whoever has begun.
+    # Through Weir alone, then alternating: each server accepts the tokens of the other.
     for turns in ([through], [through, direct], [direct, through]):
         first = page = turns[0].list_all(limit=PAGE)
         items, number = list(page.items), 0
@@ -124,7 +124,7 @@ def watches(kind):
 
 
 def watch_list(kind):
-    """The state as a watch, its end marked by a bookmark, from whose resourceVersion another watch goes on."""
+    """The state as a watch that ends with a bookmark; another watch resumes from its resourceVersion."""
     step(kind, "starts with a watch")
     kind.create("first")
     names, resumed = [], watch.Watch()
@@ -138,7 +138,7 @@ def watch_list(kind):
             break
         names.append(metadata["name"])
     check("first" in names, names)
-    # The client itself took the bookmark's resourceVersion.
+    # The client itself stored the bookmark's resourceVersion.
     equal(resumed.resource_version, metadata["resourceVersion"])
     kind.create("second")
     with Seen(kind, resource_version=resumed.resource_version, allow_watch_bookmarks=True) as seen:
@@ -162,7 +162,7 @@ def informs(through, direct):
         through.delete("one")
         informer.converge(direct, ["two"])
         informer.stop()
-        # What changes while it is away is found from where it was.
+        # The changes while it is disconnected arrive when it resumes.
         through.create("meanwhile")
         through.delete("two")
         informer.start()
@@ -173,7 +173,7 @@ def informs(through, direct):
 
 
 def expires(through, direct):
-    """History that is gone is a 410, and an informer that is told so starts anew."""
+    """Expired history is a 410, after which an informer lists again."""
     step(through, "is told that history is gone")
 
     def watch_from_the_start(kind):
@@ -184,8 +184,8 @@ def expires(through, direct):
             return error.status
         return None
 
-    # A simulated cluster forgets when enough has happened, a real API server when it starts; one
-    # that is as young as its cluster has forgotten nothing.
+    # A simulated cluster drops history after enough events, a real API server when it starts; an API
+    # server as young as its cluster still has all of it.
     deadline = time.monotonic() + PATIENCE_SECONDS / 2
     while watch_from_the_start(direct) != 410:
         if time.monotonic() > deadline:
@@ -219,7 +219,7 @@ class Seen:
                 if event["type"] != "BOOKMARK":
                     self._take(event["object"].metadata.name, event["type"])
         except ProtocolError:
-            # To stop, the client shuts its own connection, and takes that for an error.
+            # To stop, the client closes its own connection, which it reports as an error.
             if not self._stopped:
                 self._take("the stream", "broke off")
 
@@ -244,7 +244,7 @@ class Seen:
 
 
 class Informing(SharedInformer):
-    """The client's informer on the namespace, and what it complained of while it ran."""
+    """The client's informer on the namespace, and the errors that it reported."""
 
     def __init__(self, kind):
         super().__init__(kind.list, namespace=NAMESPACE)
@@ -256,7 +256,7 @@ class Informing(SharedInformer):
         self.start()
 
     def converge(self, direct, names):
-        """Waits until it holds these objects of ours, and the whole namespace as it is."""
+        """Waits until it holds exactly these objects, and the whole namespace."""
 
         def same():
             seen = self.cache.list()
@@ -266,7 +266,7 @@ class Informing(SharedInformer):
         until(f"the informer holds {names}", same)
 
     def _complain(self, error):
-        # To stop, it shuts its own connection, and takes that for an error.
+        # To stop, it closes its own connection, which it reports as an error.
         if not self._stop_event.is_set():
             self.errors.append(error)
 
@@ -282,7 +282,7 @@ def is_ours(item):
 
 
 def at(kind, seen):
-    """The list at the very resourceVersion of another."""
+    """The list at the exact resourceVersion of another list."""
     version = seen.metadata.resource_version
     return kind.list_all(resource_version=version, resource_version_match="Exact")
 
@@ -292,7 +292,7 @@ def versions(items):
 
 
 def answers(refusal, call):
-    """Whether a call went through; False for one refusal, any other is an error."""
+    """Whether a call succeeded; False for the expected rejection, any other is an error."""
     try:
         call()
         return True
