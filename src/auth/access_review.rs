@@ -1,18 +1,18 @@
-//! SubjectAccessReviews: asks the upstream, with Weir's own identity, whether a user may do something,
+//! SubjectAccessReviews: asks the upstream, with Weir's own identity, whether a request is allowed,
 //! and caches the decisions (`docs/semantics.md` §12.3).
 //!
 //! Concurrent identical reviews are single-flighted. The review runs in its own task, so that a
-//! cancelled caller does not cancel it for the others, and its result is cached even if every caller
-//! has gone.
+//! cancelled caller does not cancel it for the others, and its result is cached even if every
+//! caller has gone.
 //!
 //! There is no client-side rate limit: a request that waits costs more than a review, and the API
-//! server throttles by itself. Instead, the number of concurrent reviews and the wait for one of these
-//! slots are bounded ([`reviewer`]), and one user has only a part of the pending reviews ([`limits`]),
-//! so that no user delays the others.
+//! server throttles by itself. Instead, the number of concurrent reviews and the wait for one of
+//! these slots are bounded ([`reviewer`]), and one user has only a part of the pending reviews
+//! ([`limits`]), so that no user delays the others.
 //!
 //! A review that fails is not a decision: the request is forwarded and the API server decides. The
-//! failure is cached briefly ([`decision_cache`]), so that a failing upstream is not asked for every
-//! request. An upstream that throttles gets no reviews for a while ([`ReviewBackoff`]).
+//! failure is cached briefly ([`decision_cache`]), so that a failing upstream is not asked for
+//! every request. An upstream that throttles gets no reviews for a while ([`ReviewBackoff`]).
 //!
 //! Lock order: the map of reviews in flight, then the limits. Neither is held across an await.
 //!
@@ -102,8 +102,8 @@ impl AccessReviews {
         wait(self.join(user, &key, ReviewKind::RbacCheck)?).await.decision
     }
 
-    /// Returns when the cached decision expires; `None` if there is none. For `last_revocation` see
-    /// [`decide`](Self::decide).
+    /// Returns when the cached decision expires; `None` if there is none. [`decide`](Self::decide)
+    /// explains `last_revocation`.
     pub(crate) async fn fresh_until(
         &self,
         user: &User,
@@ -113,9 +113,9 @@ impl AccessReviews {
         self.reviewer.cache.fresh_until(&ReviewKey::new(user, attributes), last_revocation).await
     }
 
-    /// Returns the decision of a review, unless the upstream is known not to answer. A caller with an
-    /// expired decision (`has_expired`) does not wait for an upstream that was down a moment ago, but
-    /// still starts the review, which finds out when the upstream is back.
+    /// Returns the decision of a review, unless the upstream is known not to answer. A caller with
+    /// an expired decision (`has_expired`) does not wait for an upstream that was down a moment
+    /// ago, but still starts the review, which finds out when the upstream is back.
     async fn review(
         &self,
         user: &Arc<User>,
@@ -187,9 +187,9 @@ impl fmt::Debug for AccessReviews {
 }
 
 /// Limit of the attributes of a review: some hundred selector requirements or values. Requests with
-/// longer ones are forwarded. With the limits on pending reviews this bounds their memory, and the time
-/// that each takes upstream.
+/// longer ones are forwarded. With the limits on pending reviews this bounds their memory, and the
+/// time that each takes upstream.
 const ATTRIBUTES_MAX_BYTES: usize = 16 * 1024;
-/// A review that was in flight when a permission was revoked is repeated once. The second one is sent
-/// after the revocation and always counts.
+/// A review that was in flight when a permission was revoked is repeated once. The second one is
+/// sent after the revocation and always counts.
 const ATTEMPTS_MAX: usize = 2;

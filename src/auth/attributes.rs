@@ -1,13 +1,13 @@
 //! The attributes of a request that authorization uses, exactly as the API server derives them
 //! (`docs/semantics.md` §12.3).
 //!
-//! They come from the single parse of the request ([`RequestInfo`]), so that Weir authorizes what it
-//! answers. The selectors are those of the query as written, before the labels of a kind are looked up.
-//! They can only widen what is allowed (a kubelet may list the pods of its own node), so they are part
-//! of the attributes.
+//! They come from the single parse of the request ([`RequestInfo`]), so that Weir authorizes what
+//! it answers. The selectors are those of the query as written, before the labels of a kind are
+//! looked up. They can only widen what is allowed (a kubelet may list the pods of its own node), so
+//! they are part of the attributes.
 //!
-//! Equality compares every field. A cache of decisions compares the attributes themselves, never only a
-//! hash of them.
+//! Equality compares every field. A cache of decisions compares the attributes themselves, never
+//! only a hash of them.
 
 use std::sync::Arc;
 
@@ -43,7 +43,8 @@ pub struct ResourceAttributes {
     pub gvr: GroupVersionResource,
     /// The subresource.
     pub subresource: String,
-    /// The namespace. For `namespaces/<ns>` it is also the `name`. Both are shared with the request.
+    /// The namespace. The path `namespaces/<ns>` sets both this and `name`. Both are shared with
+    /// the request.
     pub namespace: Arc<str>,
     /// The name in the path, or the one that a field selector requires.
     pub name: Arc<str>,
@@ -96,8 +97,8 @@ impl Attributes {
         }
     }
 
-    /// Returns the approximate memory in bytes. The client determines it. For a long selector of short
-    /// terms, the strings are the smallest part.
+    /// Returns the approximate memory in bytes. The client determines it. For a long selector of
+    /// short terms, the strings are the smallest part.
     pub fn weight_bytes(&self) -> usize {
         match self {
             Self::NonResource(attributes) => attributes.path.len() + attributes.verb.len(),
@@ -147,8 +148,8 @@ impl LabelRequirement {
     }
 }
 
-/// Returns the terms of a field selector. Empty if it cannot be parsed: the upstream then authorizes
-/// without the selector.
+/// Returns the terms of a field selector. Empty if it cannot be parsed: the upstream then
+/// authorizes without the selector.
 fn field_requirements(text: &str) -> Vec<FieldRequirement> {
     if text.is_empty() {
         return Vec::new();

@@ -1,16 +1,17 @@
-//! Decides whether a user may do what a request asks for.
+//! Authorizes requests: by the cluster's roles and bindings, cached decisions and access reviews.
 //!
-//! The cluster's roles and bindings are asked first, if Weir follows them ([`Rbac`]): what they allow is
-//! allowed at once. Everything else is decided by an access review or a cached one ([`AccessReviews`]).
-//! A sample of what RBAC allows is also checked by an access review, in the background.
+//! The cluster's roles and bindings are evaluated first, if Weir follows them ([`Rbac`]). A request
+//! that they allow is allowed at once. Everything else is decided by an access review or a cached
+//! one ([`AccessReviews`]). A sample of the requests that RBAC allows is also checked by an access
+//! review, in the background.
 //!
-//! A revocation that RBAC saw also applies to the cached decisions: one that allows counts only if it was
-//! reviewed after the last time that a role or binding was narrowed or deleted. The results of checks are
-//! not cached.
+//! A revocation that RBAC saw also applies to the cached decisions: one that allows counts only if
+//! it was reviewed after the last time that a role or binding was narrowed or deleted. The results
+//! of checks are not cached.
 //!
 //! An expired decision is used only within `staleDecisionGrace` and only while the upstream is down
-//! (unreachable, silent, 5xx). An upstream that refuses the review or throttles may have changed its
-//! decision.
+//! (unreachable, silent, 5xx). An upstream that refuses the review or throttles may have changed
+//! its decision.
 
 pub mod metrics;
 #[cfg(test)]
@@ -64,7 +65,7 @@ impl Authorizer {
         })
     }
 
-    /// Decides whether a user may do what `attributes` describe.
+    /// Decides whether a request of `user` with these attributes is allowed.
     pub async fn authorize(
         &self,
         user: &Arc<User>,
@@ -115,7 +116,8 @@ impl Authorizer {
         self.rbac.as_ref().and_then(|rbac| rbac.last_revocation())
     }
 
-    /// Checks in the background whether an access review allows what RBAC allowed. Does nothing while
+    /// Checks in the background whether an access review also allows a request that RBAC
+    /// allowed. Does nothing while
     /// [`CHECKS_MAX`] checks are in flight.
     fn check(&self, rbac: &Arc<Rbac>, user: &Arc<User>, attributes: &Attributes) {
         let Ok(permit) = Arc::clone(&self.checks).try_acquire_owned() else { return };
@@ -134,8 +136,9 @@ impl Authorizer {
     }
 }
 
-/// Checks are samples, so a few at a time suffice. More could delay the reviews that requests wait for.
+/// Checks are samples, so a few at a time suffice. More could delay the reviews that requests wait
+/// for.
 const CHECKS_MAX: usize = 4;
-/// How often one decision of RBAC is checked at most. A mismatch is checked again, because Weir and the
+/// The most checks of one decision. A mismatch is checked again, because Weir and the
 /// upstream learn of a change at different times.
 const CHECK_ATTEMPTS_MAX: usize = 4;

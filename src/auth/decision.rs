@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-/// Whether a user may do what a request asks for.
+/// The decision on a request of a user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision {
-    /// Whether the user may.
+    /// Whether the request is allowed.
     pub allowed: bool,
     /// The reason that the upstream gave; empty for none.
     pub reason: Arc<str>,
@@ -13,7 +13,7 @@ pub struct Decision {
     pub source: DecisionSource,
 }
 
-/// Where a decision comes from.
+/// The origin of a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DecisionSource {
     /// A new access review.

@@ -1,10 +1,10 @@
-//! The 401 for a wrong credential and the 403 for a request that is not allowed, with the messages of
-//! the API server (`docs/semantics.md` §12.1, §12.3).
+//! The 401 for a wrong credential and the 403 for a request that is not allowed, with the messages
+//! of the API server (`docs/semantics.md` §12.1, §12.3).
 //!
 //! Both equal the upstream's responses byte for byte, in JSON and in protobuf. The header
-//! `X-Content-Type-Options: nosniff` of a 403 is added where the response is built. Strings of the request
-//! are quoted as by Go's `%q`. The first part of the message (user, verb, resource, path, namespace) is
-//! then HTML-escaped; the name of the object and the reason are not.
+//! `X-Content-Type-Options: nosniff` of a 403 is added where the response is built. Strings of the
+//! request are quoted as by Go's `%q`. The first part of the message (user, verb, resource, path,
+//! namespace) is then HTML-escaped; the name of the object and the reason are not.
 
 use crate::api::status::{Status, StatusDetails};
 use crate::auth::attributes::{Attributes, ResourceAttributes};
@@ -136,8 +136,9 @@ fn push_quoted(out: &mut String, text: &str) {
 }
 
 /// Returns whether a character is printable by Go's `strconv.IsPrint`: letters, marks, numbers,
-/// punctuation, symbols and the ASCII space. Rust's `escape_debug` leaves the same characters unescaped,
-/// except for marks at the start of a string. So the character is put after a letter here.
+/// punctuation, symbols and the ASCII space. Rust's `escape_debug` leaves the same characters
+/// unescaped, except for marks at the start of a string. So the character is put after a letter
+/// here.
 fn is_printable(character: char) -> bool {
     if character.is_ascii() {
         return !character.is_ascii_control();

@@ -1,10 +1,10 @@
 //! Checks which upstream permissions Weir's own identity has, and reports those that are missing.
 //!
-//! The permissions are checked by SelfSubjectAccessReviews, which every authenticated user may create:
-//! at the start and at intervals. A missing permission is only reported: by a log line for each change,
-//! with the rule that would grant it, and by a metric. The check disables nothing. A feature without
-//! its permission stops because the upstream refuses its requests; for example, a token whose review is
-//! forbidden is left to the upstream.
+//! The permissions are checked by SelfSubjectAccessReviews, which every authenticated user may
+//! create: at the start and at intervals. A missing permission is only reported: by a log line for
+//! each change, with the rule that would grant it, and by a metric. The check disables nothing. A
+//! feature without its permission stops because the upstream refuses its requests; for example, a
+//! token whose review is forbidden is left to the upstream.
 //!
 //! Lock order: the results, alone and never across an await.
 
@@ -45,8 +45,8 @@ type PostReview =
     Arc<dyn Fn(Bytes) -> BoxFuture<'static, Result<Bytes, UpstreamError>> + Send + Sync>;
 
 impl PermissionCheck {
-    /// Starts to check the permissions that these settings need. Reviews are sent through `upstream`,
-    /// which has Weir's own identity. Must be called within a tokio runtime.
+    /// Starts to check the permissions that these settings need. Reviews are sent through
+    /// `upstream`, which has Weir's own identity. Must be called within a tokio runtime.
     pub fn start(
         authentication: &AuthenticationConfig,
         authorization: &AuthorizationConfig,
@@ -74,8 +74,8 @@ impl PermissionCheck {
         Arc::new(Self { results, _task: cancel.drop_guard() })
     }
 
-    /// Returns whether Weir has a permission. `None` if it was not checked yet, or if the configuration
-    /// does not need it.
+    /// Returns whether Weir has a permission. `None` if it was not checked yet, or if the
+    /// configuration does not need it.
     pub fn is_granted(&self, permission: Permission) -> Option<bool> {
         let results = self.results.lock();
         results.iter().find(|(checked, _)| *checked == permission).map(|(_, granted)| *granted)
@@ -112,7 +112,7 @@ impl Checker {
         }
     }
 
-    /// Checks each permission once. Stops at an error and keeps the results so far.
+    /// Checks each permission once. Stops at an error and keeps the earlier results.
     async fn check_all(&self) -> Result<(), UpstreamError> {
         let mut has_changed = false;
         for spec in &self.specs {
@@ -174,7 +174,8 @@ impl Checker {
 
 /// A response repeats the request; with managed fields it has less than a kilobyte.
 const RESPONSE_MAX_BYTES: usize = 64 << 10;
-/// Roles rarely change, and the checks only report: Weir reacts to a refusal of the upstream at once.
+/// Roles rarely change, and the checks only report: Weir reacts to a refusal of the upstream at
+/// once.
 const INTERVAL: Duration = Duration::from_secs(600);
 /// The interval after a failed check. The upstream may be starting.
 const INTERVAL_AFTER_FAILURE: Duration = Duration::from_secs(15);

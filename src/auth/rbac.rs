@@ -1,17 +1,17 @@
 //! Decides by the cluster's roles and bindings, of which Weir's caches have a copy.
 //!
-//! An allowed request costs microseconds and no access review, and a revocation applies as soon as the
-//! watch delivers it. Only allowing is decided here. What RBAC does not allow, another authorizer may
-//! (the node authorizer, a webhook), so such requests go to an access review. So do all requests while
-//! the copy is not known to be current. Rules are matched as in kube-apiserver's RBAC authorizer; see
-//! [`rule`] and [`index`].
+//! An allowed request costs microseconds and no access review, and a revocation applies as soon as
+//! the watch delivers it. RBAC only allows and never denies: another authorizer may allow the
+//! request (the node authorizer, a webhook). So requests that it does not allow go to an access
+//! review, and so do all requests while the copy is not known to be current. Rules are matched as
+//! in kube-apiserver's RBAC authorizer; see [`rule`] and [`index`].
 //!
-//! Off unless configured: an authorizer that comes before RBAC may deny what RBAC allows. Weir cannot
-//! see the order of the authorizers, but it checks a sample of what it allows by access reviews, and a
-//! mismatch that persists disables the decisions ([`check`]).
+//! Off unless configured: an authorizer that comes before RBAC may deny what RBAC allows. Weir
+//! cannot see the order of the authorizers, but it checks a sample of the allowed requests by
+//! access reviews, and a mismatch that persists disables the decisions ([`check`]).
 //!
-//! Invariants: nothing is allowed without a complete and current copy of all four resources. Readers
-//! take no lock.
+//! Invariants: nothing is allowed without a complete and current copy of all four resources.
+//! Readers take no lock.
 
 mod check;
 mod feed;
@@ -44,8 +44,8 @@ use crate::auth::user::User;
 use crate::cache::registry::Registry;
 use crate::config::RbacConfig;
 
-/// Follows the four RBAC resources and decides by them. Its tasks end when it is dropped or the registry
-/// stops.
+/// Follows the four RBAC resources and decides by them. Its tasks end when it is dropped or the
+/// registry stops.
 pub struct Rbac {
     state: Arc<RbacState>,
     checks: Checks,
@@ -54,9 +54,10 @@ pub struct Rbac {
 }
 
 impl Rbac {
-    /// Starts to follow the four resources, and keeps them cached even if no client reads them. Needs the
-    /// permission to list and watch them in the whole cluster. Without it, or if the configuration
-    /// excludes them from caching, nothing is allowed here. Must be called within a tokio runtime.
+    /// Starts to follow the four resources, and keeps them cached even if no client reads them.
+    /// Needs the permission to list and watch them in the whole cluster. Without it, or if the
+    /// configuration excludes them from caching, nothing is allowed here. Must be called within a
+    /// tokio runtime.
     pub fn start(config: &RbacConfig, registry: &Registry, metrics: RbacMetrics) -> Arc<Self> {
         let state = Arc::new(RbacState::new(metrics.clone()));
         let cancel = CancellationToken::new();
@@ -68,30 +69,30 @@ impl Rbac {
         Arc::new(Self { state, checks, metrics, _tasks: cancel.drop_guard() })
     }
 
-    /// Returns whether RBAC allows this; `None` if the copy is not current. Unless it is `Some(true)`, an
-    /// access review must decide.
+    /// Returns whether RBAC allows this; `None` if the copy is not current. Unless it is
+    /// `Some(true)`, an access review must decide.
     pub fn allows(&self, user: &User, attributes: &Attributes) -> Option<bool> {
         let allowed = self.decide(user, attributes);
         self.metrics.decided(allowed);
         allowed
     }
 
-    /// Returns when a permission was last revoked. What a review allowed before may rest on just that
-    /// permission. Call this after [`allows`](Self::allows), whatever that returned: a watch that breaks
-    /// after a revocation does not undo it.
+    /// Returns when a permission was last revoked. An earlier review may have allowed a request
+    /// because of just that permission. Call this after [`allows`](Self::allows), whatever that
+    /// returned: a watch that breaks after a revocation does not undo it.
     pub(crate) fn last_revocation(&self) -> Option<Instant> {
         self.state.last_revocation()
     }
 
-    /// Returns whether a decision that just allowed a request should be checked by an access review. The
-    /// result is passed to [`report`](Self::report).
+    /// Returns whether a decision that just allowed a request should be checked by an access
+    /// review. The result is passed to [`report`](Self::report).
     pub fn should_check(&self) -> bool {
         !self.checks.is_disabled() && self.checks.is_due()
     }
 
-    /// Reports whether an access review, sent after the decision, agreed with it. Failed reviews are not
-    /// reported. Returns a delay after which the same request must be checked again: only a mismatch that
-    /// persists disables RBAC.
+    /// Reports whether an access review, sent after the decision, agreed with it. Failed reviews
+    /// are not reported. Returns a delay after which the same request must be checked again: only a
+    /// mismatch that persists disables RBAC.
     pub fn report(&self, agreed: bool, user: &User, attributes: &Attributes) -> Option<Duration> {
         let differs = !agreed && self.decide(user, attributes) == Some(true);
         self.metrics.checked(!differs);

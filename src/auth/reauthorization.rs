@@ -1,20 +1,20 @@
 //! Periodic re-authorization of open watches.
 //!
-//! The API server authorizes a watch once, at its start, so a revocation ends no stream there. With
-//! `watchRecheck` Weir checks each watch again at intervals. A check authenticates the client again (a
-//! token by a review, a certificate by the CAs of that time) and then authorizes the user. A credential
-//! that expires (a certificate, a token with a known expiry) ends the watch at that time, without a
-//! check. See `docs/decisions/watch-reauthorization.md`.
+//! The API server authorizes a watch once, at its start, so a revocation ends no stream there. Weir
+//! checks each watch again at intervals if `watchRecheck` is set. A check authenticates the client
+//! again (a token by a review, a certificate by the CAs of that time) and then authorizes the user.
+//! A credential that expires (a certificate, a token with a known expiry) ends the watch at that
+//! time, without a check. See `docs/decisions/watch-reauthorization.md`.
 //!
-//! Cost: all watches of one user and request are checked at the same times, `interval` apart and just
-//! after the cached decision has expired. So they share one access review per interval, and the watches
-//! of one token share one token review, however many there are. Users are spread over the interval by
-//! their keys, and the requests of one user over a few seconds.
+//! Cost: all watches of one user and request are checked at the same times, `interval` apart and
+//! just after the cached decision has expired. So they share one access review per interval, and
+//! the watches of one token share one token review, however many there are. Users are spread over
+//! the interval by their keys, and the requests of one user over a few seconds.
 //!
-//! Latency of a revocation: the time until the next check, which is at most one and a half intervals
-//! after the start of a watch and one interval later on; plus at most `allowTTL` until the cached
-//! decision has expired; plus the time of the review. A check that fails because the upstream is down
-//! does not end the watch; the next one follows an interval later.
+//! Latency of a revocation: the time until the next check, which is at most one and a half
+//! intervals after the start of a watch and one interval later on; plus at most `allowTTL` until
+//! the cached decision has expired; plus the time of the review. A check that fails because the
+//! upstream is down does not end the watch; the next one follows an interval later.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -48,8 +48,8 @@ pub struct Reauthorization {
 }
 
 impl Reauthorization {
-    /// Returns when the credential is no longer valid, or the user is no longer authorized. A check that
-    /// fails does not count.
+    /// Returns when the credential is no longer valid, or the user is no longer authorized. A check
+    /// that fails does not count.
     pub async fn until_revoked(mut self) {
         let interval = self.interval.max(INTERVAL_MIN);
         let phase = phase(&self.identity, &self.attributes, interval);
@@ -110,8 +110,8 @@ impl Reauthorization {
     }
 }
 
-/// When a credential expires, by both clocks: the system clock may be set, and the monotonic clock may
-/// stand still while the machine sleeps.
+/// When a credential expires, by both clocks: the system clock may be set, and the monotonic clock
+/// may stand still while the machine sleeps.
 #[derive(Clone, Copy)]
 struct CredentialExpiry(Option<(SystemTime, Instant)>);
 
@@ -123,7 +123,8 @@ impl CredentialExpiry {
         }))
     }
 
-    /// Waits until `time` or the expiry, whichever is first. Returns whether the credential expired.
+    /// Waits until `time` or the expiry, whichever is first. Returns whether the credential
+    /// expired.
     async fn expires_before(self, time: Instant) -> bool {
         let Some((not_after, expires_at)) = self.0 else {
             tokio::time::sleep_until(time).await;
@@ -149,7 +150,8 @@ fn spread(value: &impl Hash, range: Duration) -> Duration {
     Duration::from_nanos(hasher.finish() % nanos)
 }
 
-/// Returns the first of the times `start + phase + n * interval` that is more than `delay_min` from now.
+/// Returns the first of the times `start + phase + n * interval` that is more than `delay_min` from
+/// now.
 fn next_check(start: Instant, phase: Duration, interval: Duration, delay_min: Duration) -> Instant {
     check_after(start, phase, interval, Instant::now() + delay_min)
 }
@@ -163,16 +165,17 @@ fn check_after(start: Instant, phase: Duration, interval: Duration, from: Instan
     from + interval - Duration::from_nanos_u128(passed)
 }
 
-/// The shortest interval, whatever is configured: with a shorter one, the checks would cost more than
-/// the watch.
+/// The shortest interval, whatever is configured: with a shorter one, the checks would cost more
+/// than the watch.
 const INTERVAL_MIN: Duration = Duration::from_secs(1);
-/// How far the checks of one user are spread: less than a token review is cached by default, so that they
-/// share it, and enough that a controller with a hundred watches does not cause all reviews at once.
+/// How far the checks of one user are spread: less than a token review is cached by default, so
+/// that they share it, and enough that a controller with a hundred watches does not cause all
+/// reviews at once.
 const REQUEST_SPREAD_MAX: Duration = Duration::from_secs(5);
 /// Added to the expiry of a decision, so that it has expired by then.
 const EXPIRY_MARGIN: Duration = Duration::from_millis(1);
-/// Later expiries are cut to this, because `Instant` could overflow. The expiry is computed again at each
-/// check.
+/// Later expiries are cut to this, because `Instant` could overflow. The expiry is computed again
+/// at each check.
 const EXPIRY_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! Back-off after failed access reviews or token reviews: detects that the upstream is down, and pauses
-//! reviews.
+//! Back-off after failed access reviews or token reviews: detects that the upstream is down, and
+//! pauses reviews.
 //!
 //! Lock order: the state, alone and never across an await.
 
@@ -26,7 +26,7 @@ struct State<K> {
     is_failing: bool,
 }
 
-/// What follows from a failed review.
+/// The consequences of a failed review.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Failure {
     /// The upstream was down for this review; `None` if it answered.
@@ -75,8 +75,8 @@ impl<K: PartialEq> ReviewBackoff<K> {
         self.state.lock().paused_until = None;
     }
 
-    /// Notes that the review `key` failed. Returns whether this is the first failure since a review was
-    /// answered.
+    /// Notes that the review `key` failed. Returns whether this is the first failure since a review
+    /// was answered.
     pub(super) fn failed(&self, key: K, failure: Failure) -> bool {
         let now = Instant::now();
         let mut state = self.state.lock();
@@ -91,8 +91,8 @@ impl<K: PartialEq> ReviewBackoff<K> {
     }
 }
 
-/// Returns whether a review failed because the upstream is down. Otherwise the upstream refused it, or
-/// Weir could not send it.
+/// Returns whether a review failed because the upstream is down. Otherwise the upstream refused it,
+/// or Weir could not send it.
 pub(super) fn is_outage(error: &UpstreamError) -> bool {
     match error {
         UpstreamError::Connect { .. } | UpstreamError::Lost(_) | UpstreamError::Timeout(_) => true,
@@ -111,7 +111,8 @@ pub(super) fn throttle_pause(retry_after: Option<Duration>) -> Duration {
 
 /// The shortest pause, and how long an outage is remembered at least.
 pub(super) const BACKOFF: Duration = Duration::from_secs(1);
-/// The longest `Retry-After` that Weir respects. Until then requests that need a review are forwarded.
+/// The longest `Retry-After` that Weir respects. Until then requests that need a review are
+/// forwarded.
 const PAUSE_MAX: Duration = Duration::from_secs(10);
 
 #[cfg(test)]

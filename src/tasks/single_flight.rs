@@ -1,22 +1,22 @@
 //! Single-flight: concurrent callers that want the same result share one run of the work.
 //!
 //! [`SingleFlight::join`] returns the [`SharedOutcome`] of the run for a key. The first caller also
-//! gets the [`InFlightGuard`], starts the work as a task of its own and completes the guard with the
-//! result. So a caller that is cancelled does not cancel the work for the others. A caller that shares
-//! only one kind of work uses the key `()`.
+//! gets the [`InFlightGuard`], starts the work as a task of its own and completes the guard with
+//! the result. So a caller that is cancelled does not cancel the work for the others. A caller that
+//! shares only one kind of work uses the key `()`.
 //!
 //! Invariants:
 //!
 //! * At most one run is in flight for a key.
-//! * A run leaves the map before its callers are woken. Who joins after that starts a new run, and
-//!   never gets a result that was already delivered.
-//! * A guard that is dropped without a result, by a panic or because its task was cancelled, wakes the
-//!   callers with [`RunLost`].
+//! * A run leaves the map before its callers are woken. A later caller starts a new run, and never
+//!   gets a result that was already delivered.
+//! * A guard that is dropped without a result, by a panic or because its task was cancelled, wakes
+//!   the callers with [`RunLost`].
 //!
 //! The number of runs is bounded by the caller: `join` takes a function that may refuse a new run.
 //!
-//! Lock order: the map, then the locks that the `admit` function of a caller takes. The map is never
-//! locked across an await.
+//! Lock order: the map, then the locks that the `admit` function of a caller takes. The map is
+//! never locked across an await.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -62,17 +62,17 @@ impl<K, T> Default for SingleFlight<K, T> {
 }
 
 impl<K: Hash + Eq + Clone, T> SingleFlight<K, T> {
-    /// Joins the run for `key`. If there is none, starts one: the caller gets its guard and must do the
-    /// work.
+    /// Joins the run for `key`. If there is none, starts one: the caller gets its guard and must do
+    /// the work.
     pub(crate) fn join(&self, key: &K) -> (SharedOutcome<T>, Option<InFlightGuard<K, T>>) {
         let admitted = self.try_join(key, || Ok::<_, Infallible>(()));
         let Ok((outcome, run)) = admitted;
         (outcome, run.map(|(guard, ())| guard))
     }
 
-    /// Joins the run for `key`. If there is none, calls `admit` for a permit and starts a run with it;
-    /// the error of `admit` refuses the run. `admit` is called under the lock of the map, so that no two
-    /// callers ask for a permit for the same key.
+    /// Joins the run for `key`. If there is none, calls `admit` for a permit and starts a run with
+    /// it; the error of `admit` refuses the run. `admit` is called under the lock of the map, so
+    /// that no two callers ask for a permit for the same key.
     pub(crate) fn try_join<P, E>(
         &self,
         key: &K,
@@ -113,13 +113,13 @@ impl<T: Clone> SharedOutcome<T> {
 }
 
 impl<K: Hash + Eq, T> InFlightGuard<K, T> {
-    /// Delivers the result to the callers. Who joins from now on starts a new run.
+    /// Delivers the result to the callers. A later caller starts a new run.
     pub(crate) fn complete(mut self, result: T) {
         self.close();
         self.sender.send_replace(Some(result));
     }
 
-    /// Lets nobody join any more: the next caller starts a new run, although this one goes on.
+    /// Removes the run from the map: the next caller starts a new run while this one goes on.
     pub(crate) fn close(&mut self) {
         if self.is_joinable {
             self.is_joinable = false;
@@ -128,8 +128,8 @@ impl<K: Hash + Eq, T> InFlightGuard<K, T> {
         }
     }
 
-    /// Returns whether no caller waits for the result any more. A run that is not closed may get new
-    /// callers at any time.
+    /// Returns whether no caller waits for the result any more. A run that is not closed may get
+    /// new callers at any time.
     pub(crate) fn is_abandoned(&self) -> bool {
         self.sender.receiver_count() == 0
     }

@@ -33,7 +33,7 @@ impl LogThrottle {
         let now = millis(self.start.elapsed());
         let next = self.next_ms.load(Ordering::Relaxed);
         let following = now.saturating_add(self.interval_ms);
-        // Of concurrent events, the one that moves the time logs.
+        // Only one of several concurrent events can move the time, and that one logs.
         let may_log = now >= next
             && self
                 .next_ms

@@ -1,11 +1,11 @@
 //! Caches the decisions of access reviews.
 //!
-//! Allowed and denied decisions are cached separately, so that a client probing many resources cannot
-//! evict other users' allowed decisions. Within each partition moka keeps what is used often. Failed
-//! reviews are cached as well, briefly.
+//! Allowed and denied decisions are cached separately, so that a client probing many resources
+//! cannot evict other users' allowed decisions. Within each partition moka keeps what is used
+//! often. Failed reviews are cached as well, briefly.
 //!
-//! The expiry times stored with the values are tokio's, which a test can pause. moka's own expiry cannot
-//! be paused; it only removes values that have been useless for long.
+//! The expiry times stored with the values are tokio's, which a test can pause. moka's own expiry
+//! cannot be paused; it only removes values that have been useless for long.
 
 use std::time::Duration;
 
@@ -61,8 +61,8 @@ impl DecisionCache {
         }
     }
 
-    /// Looks up a decision. One that allows counts only if it was reviewed after `last_revocation` had
-    /// reached every API server.
+    /// Looks up a decision. One that allows counts only if it was reviewed after `last_revocation`
+    /// had reached every API server.
     pub(super) async fn find(
         &self,
         key: &ReviewKey,
@@ -92,8 +92,8 @@ impl DecisionCache {
         (Instant::now() < expires_at).then_some(failure)
     }
 
-    /// Returns when the decision expires; `None` if there is no fresh one. For `last_revocation` see
-    /// [`find`](Self::find).
+    /// Returns when the decision expires; `None` if there is no fresh one. [`find`](Self::find)
+    /// explains `last_revocation`.
     pub(super) async fn fresh_until(
         &self,
         key: &ReviewKey,
@@ -116,8 +116,8 @@ impl DecisionCache {
         (!stored.decision.predates(stored.sent_at, propagated)).then_some(stored)
     }
 
-    /// Stores the result of a review. The lifetime of a decision counts from the moment when the review
-    /// was sent: a permission may have been revoked while the answer was on its way.
+    /// Stores the result of a review. The lifetime of a decision counts from the moment when the
+    /// review was sent: a permission may have been revoked while the answer was on its way.
     pub(super) async fn store(&self, key: &ReviewKey, result: &ReviewResult) {
         if key.attributes.weight_bytes() >= CACHED_ATTRIBUTES_MAX_BYTES {
             return;
@@ -164,12 +164,13 @@ fn weight(key: &ReviewKey, reason_bytes: usize) -> u32 {
     u32::try_from(bytes).unwrap_or(u32::MAX)
 }
 
-/// Reviews with longer attributes are not cached, as in the API server's cache of webhook decisions:
-/// they would only serve to fill the cache. Unlike there, this counts the memory of the parsed parts and
-/// not only the text.
+/// Reviews with longer attributes are not cached, as in the API server's cache of webhook
+/// decisions: they would only serve to fill the cache. Unlike there, this counts the memory of the
+/// parsed parts and not only the text.
 const CACHED_ATTRIBUTES_MAX_BYTES: usize = 10_000;
-/// Memory of a cached decision besides the strings and lists of its attributes: the key, the fields of
-/// the attributes, allocations, and moka's own bookkeeping. It also bounds the number of decisions.
+/// Memory of a cached decision besides the strings and lists of its attributes: the key, the fields
+/// of the attributes, allocations, and moka's own bookkeeping. It also bounds the number of
+/// decisions.
 const OVERHEAD_BYTES: usize = 512;
 /// About 50,000 decisions with attributes of ordinary length.
 pub(super) const ALLOWED_MAX_BYTES: u64 = 32 * 1024 * 1024;
@@ -180,7 +181,7 @@ const FAILURES_MAX_BYTES: u64 = 4 * 1024 * 1024;
 /// How long a failed review is not repeated: long enough to spare a failing upstream a burst of
 /// identical reviews, too short to be noticed once it is back.
 const FAILURE_TTL: Duration = Duration::from_secs(1);
-/// How far the RBAC cache of the reviewing API server may lag behind Weir's. All follow the same objects
-/// by watches, but not equally fast. A decision reviewed within this time after a revocation answers the
-/// requests that waited for it and is not used from the cache.
+/// How far the RBAC cache of the reviewing API server may lag behind Weir's. All follow the same
+/// objects by watches, but not equally fast. A decision reviewed within this time after a
+/// revocation answers the requests that waited for it and is not used from the cache.
 const RBAC_LAG_MAX: Duration = Duration::from_secs(1);

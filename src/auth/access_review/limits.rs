@@ -24,8 +24,8 @@ struct Pending {
 }
 
 impl ReviewLimits {
-    /// Acquires a permit for one review of `user`. Returns `None` at [`REVIEWS_MAX`] reviews in total or
-    /// [`USER_REVIEWS_MAX`] of this user.
+    /// Acquires a permit for one review of `user`. Returns `None` at [`REVIEWS_MAX`] reviews in
+    /// total or [`USER_REVIEWS_MAX`] of this user.
     pub(super) fn try_acquire(self: &Arc<Self>, user: UserKey) -> Option<ReviewPermit> {
         let mut pending = self.pending.lock();
         let own = pending.by_user.get(&user).copied().unwrap_or_default();
@@ -57,9 +57,9 @@ impl Drop for ReviewPermit {
     }
 }
 
-/// Pending reviews in total: many times those in flight at once, and a few megabytes (64 MiB if all had
-/// the longest attributes). Requests beyond this limit are forwarded at once.
+/// Pending reviews in total: many times those in flight at once, and a few megabytes (64 MiB if all
+/// had the longest attributes). Requests beyond this limit are forwarded at once.
 const REVIEWS_MAX: usize = 4096;
-/// Pending reviews of one user: more than any client needs at once, and too few to use up the total or
-/// to delay the reviews of others for long.
+/// Pending reviews of one user: more than any client needs at once, and too few to use up the total
+/// or to delay the reviews of others for long.
 const USER_REVIEWS_MAX: usize = 256;

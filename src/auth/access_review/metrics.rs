@@ -1,5 +1,5 @@
-//! Metrics of access reviews. The counter of each label value is looked up once, so that counting costs
-//! one atomic operation.
+//! Metrics of access reviews. The counter of each label value is looked up once, so that counting
+//! costs one atomic operation.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,11 +18,11 @@ pub struct AccessReviewMetrics {
 
 #[derive(Debug)]
 struct Inner {
-    /// By [`ReviewOutcome`].
+    /// Finished reviews, by [`ReviewOutcome`].
     reviews: [IntCounter; 9],
     duration: Histogram,
     in_flight: IntGauge,
-    /// Denied and allowed.
+    /// The memory of denied and of allowed decisions.
     cached_bytes: [IntGauge; 2],
 }
 
@@ -61,8 +61,8 @@ const OUTCOMES: [&str; 9] = [
     "limited",
 ];
 const DECISIONS: [&str; 2] = ["deny", "allow"];
-/// In seconds. RBAC in the upstream takes a millisecond, a webhook behind it tens of them. Reviews time
-/// out after 10 s.
+/// Upper bounds in seconds. RBAC in the upstream takes a millisecond, a webhook behind it tens of
+/// them. Reviews time out after 10 s.
 const DURATION_BUCKETS: [f64; 10] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 2.0, 10.0];
 
 impl AccessReviewMetrics {

@@ -8,24 +8,24 @@ use crate::auth::attributes::Attributes;
 use crate::auth::decision::{Decision, DecisionSource};
 use crate::auth::user::{User, UserKey};
 
-/// Identifies a review: the user and what the user wants to do. Compared in full, so that two users
-/// never share a decision.
+/// Identifies a review by the user and the attributes of the request. Compared in full, so that two
+/// users never share a decision.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct ReviewKey {
     pub(super) user: UserKey,
     pub(super) attributes: Attributes,
 }
 
-/// What the upstream decided.
+/// The decision of the upstream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ReviewDecision {
-    /// Whether the user may.
+    /// Whether the request is allowed.
     pub(crate) allowed: bool,
     /// The reason; empty for none.
     pub(crate) reason: Arc<str>,
 }
 
-/// What a review is used for.
+/// The purpose of a review.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReviewKind {
     /// It decides requests, now and from the cache.
@@ -37,19 +37,20 @@ pub(crate) enum ReviewKind {
 /// The result of a review.
 #[derive(Clone, Debug)]
 pub(crate) struct ReviewResult {
-    /// When the review was sent. The decision is valid as of this moment, however long the answer took.
+    /// When the review was sent. The decision is valid as of this moment, however long the answer
+    /// took.
     pub(crate) sent_at: Instant,
     /// The decision.
     pub(crate) decision: Result<ReviewDecision, ReviewFailure>,
 }
 
-/// Why a review gave no decision.
+/// The reason why a review gave no decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReviewFailure {
     /// The upstream is unreachable, silent or broken (5xx).
     UpstreamDown,
-    /// The upstream answered without a decision: Weir lacks the permission, the upstream throttles (or
-    /// did just now), or its authorizers failed.
+    /// The upstream answered without a decision: Weir lacks the permission, the upstream throttles
+    /// (or did just now), or its authorizers failed.
     Refused,
     /// Not sent: too many reviews are in flight.
     Limited,
@@ -70,7 +71,7 @@ impl ReviewDecision {
         self.allowed && last_revocation.is_some_and(|revoked_at| sent_at < revoked_at)
     }
 
-    /// Adds the source.
+    /// Returns the decision with its source.
     pub(super) fn with_source(self, source: DecisionSource) -> Decision {
         Decision { allowed: self.allowed, reason: self.reason, source }
     }

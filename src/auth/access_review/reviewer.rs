@@ -1,5 +1,5 @@
-//! Performs one review: waits for a permit, sends the review, evaluates the response, and caches the
-//! result.
+//! Performs one review: waits for a permit, sends the review, evaluates the response, and caches
+//! the result.
 
 use std::time::Duration;
 
@@ -104,8 +104,8 @@ impl Reviewer {
     }
 }
 
-/// Reads the decision in a response. A denial with an evaluation error counts as no decision: the API
-/// server answers such a request with 500 and a message that Weir does not have.
+/// Reads the decision in a response. A denial with an evaluation error counts as no decision: the
+/// API server answers such a request with 500 and a message that Weir does not have.
 pub(super) fn evaluate(body: &Bytes) -> (ReviewOutcome, Result<ReviewDecision, ReviewFailure>) {
     let Some(status) = wire::status(body) else {
         return (ReviewOutcome::Failed, Err(ReviewFailure::Refused));
@@ -134,9 +134,9 @@ fn outcome(error: &UpstreamError) -> ReviewOutcome {
     }
 }
 
-/// Returns how to back off after a review that failed after `elapsed`. The outage is remembered for at
-/// least that time, so that the next caller does not wait that long again. Only throttling pauses all
-/// reviews: it is not about this review alone.
+/// Returns how to back off after a review that failed after `elapsed`. The outage is remembered for
+/// at least that time, so that the next caller does not wait that long again. Only throttling
+/// pauses all reviews: it is not about this review alone.
 fn backoff(error: &UpstreamError, elapsed: Duration) -> Failure {
     let is_certain = matches!(error, UpstreamError::Connect { .. });
     let outage =
@@ -151,14 +151,15 @@ fn backoff(error: &UpstreamError, elapsed: Duration) -> Failure {
 }
 
 const PATH: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
-/// Below the 100 streams that kube-apiserver allows on an HTTP/2 connection, so that some are left for
-/// Weir's other requests. At a millisecond each this is about ten thousand reviews a second; more would
-/// only queue in the upstream.
+/// Below the 100 streams that kube-apiserver allows on an HTTP/2 connection, so that some are left
+/// for Weir's other requests. At a millisecond each this is about ten thousand reviews a second;
+/// more would only queue in the upstream.
 const IN_FLIGHT_MAX: usize = 64;
-/// How long a review waits for a permit before its requests are forwarded. An upstream that is this far
-/// behind will not answer the next review quickly either.
+/// How long a review waits for a permit before its requests are forwarded. An upstream that is this
+/// far behind will not answer the next review quickly either.
 const PERMIT_TIMEOUT: Duration = Duration::from_secs(2);
-/// A response repeats the request, escaped, and has a line of managed fields for each of its fields.
+/// A response repeats the request, escaped, and has a line of managed fields for each of its
+/// fields.
 const RESPONSE_MAX_BYTES: usize = 1024 * 1024;
 
 #[cfg(test)]

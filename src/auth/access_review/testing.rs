@@ -137,8 +137,8 @@ pub(crate) fn attributes(uri: &str) -> Attributes {
     ))
 }
 
-/// Advances tokio's clock. It is not paused throughout the test, because it would then run ahead of the
-/// sockets, which use real time.
+/// Advances tokio's clock. It is not paused throughout the test, because it would then run ahead of
+/// the sockets, which use real time.
 pub(crate) async fn pass(time: Duration) {
     tokio::time::pause();
     tokio::time::advance(time).await;

@@ -119,7 +119,8 @@ async fn denied_decisions_do_not_evict_allowed_ones() {
     assert!(cache.bytes(true) < ALLOWED_MAX_BYTES);
 }
 
-/// The parsed form of a selector with many short terms takes a hundred times the memory of its text.
+/// The parsed form of a selector with many short terms takes a hundred times the memory of its
+/// text.
 #[tokio::test]
 async fn the_weight_of_a_decision_includes_all_parts_of_its_attributes() {
     const TERMS: usize = 80;

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::auth::attributes::{Attributes, FieldRequirement, LabelRequirement, ResourceAttributes};
 use crate::auth::user::User;
 
-/// Returns the review that asks whether `user` may do what `attributes` describe.
+/// Returns the review of a request of `user` with these `attributes`.
 pub(super) fn request(user: &User, attributes: &Attributes) -> Bytes {
     let (resource, path) = match attributes {
         Attributes::NonResource(attributes) => {

@@ -211,8 +211,8 @@ impl Parts {
                 (text, operator.map(|operator| LabelRequirement { key, operator, values }))
             })
             .collect();
-        // The text keeps the order of the parts. Requirements are sorted by key; those of one key keep
-        // their order.
+        // The text keeps the order of the parts. Requirements are sorted by key; those of one key
+        // keep their order.
         terms.sort_by_key(|(_, term)| term.as_ref().map(|term| term.key.clone()));
         terms
     }

@@ -1,5 +1,5 @@
-//! Metrics of authorization. The counter of each label value is looked up once, so that counting costs
-//! one atomic operation.
+//! Metrics of authorization. The counter of each label value is looked up once, so that counting
+//! costs one atomic operation.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Compares 401s and 403s with those of kube-apiserver 1.36.2 with RBAC (`recorded.jsonl`: one response
-//! per line, in JSON and in protobuf).
+//! Compares 401s and 403s with those of kube-apiserver 1.36.2 with RBAC (`recorded.jsonl`: one
+//! response per line, in JSON and in protobuf).
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

@@ -1,4 +1,5 @@
-//! The upstream permissions that a configuration needs, their purpose, and the rules that grant them.
+//! The upstream permissions that a configuration needs, their purpose, and the rules that grant
+//! them.
 
 use crate::auth::permission_check::self_review::ResourceAttributes;
 use crate::auth::x509::CREDENTIAL_ID;
@@ -21,8 +22,8 @@ pub enum Permission {
     Rbac,
     /// `impersonate`: to impersonate all users and groups.
     Impersonate,
-    /// `impersonate-credential-id`: to set the credential ID of an impersonated user, which identifies
-    /// the client certificate.
+    /// `impersonate-credential-id`: to set the credential ID of an impersonated user, which
+    /// identifies the client certificate.
     ImpersonateCredentialId,
 }
 
@@ -34,7 +35,7 @@ pub(super) struct PermissionSpec {
     pub(super) required: bool,
     /// The reviews that must all be allowed.
     pub(super) attributes: &'static [ResourceAttributes],
-    /// What happens without the permission, for the log.
+    /// The effect of a missing permission, for the log.
     pub(super) effect: &'static str,
     /// The rule that grants the permission, for the log.
     pub(super) rule: &'static str,
@@ -56,8 +57,8 @@ impl Permission {
     }
 }
 
-/// Returns the permissions that these settings need. Sidecar mode needs none for reviews: it makes no
-/// decisions about clients, and the client may read what Weir may read.
+/// Returns the permissions that these settings need. Sidecar mode needs none for reviews: it makes
+/// no decisions about clients, and the client may read what Weir may read.
 pub(super) fn needed(
     authentication: &AuthenticationConfig,
     authorization: &AuthorizationConfig,
@@ -148,8 +149,8 @@ const RBAC: PermissionSpec = PermissionSpec {
     rule: "ClusterRole rule: {apiGroups: [rbac.authorization.k8s.io], resources: [clusterroles, clusterrolebindings, roles, rolebindings], verbs: [list, watch]}",
 };
 
-/// Not required: a role with least privilege names the users and groups, and there is no way to list
-/// them.
+/// Not required: a role with least privilege names the users and groups, and there is no way to
+/// list them.
 const IMPERSONATE: PermissionSpec = PermissionSpec {
     permission: Permission::Impersonate,
     required: false,

@@ -1,13 +1,14 @@
 //! Checks decisions of RBAC by access reviews, and disables RBAC when they differ.
 //!
 //! An authorizer that comes before RBAC may deny what RBAC allows (a webhook, or any authorizer in
-//! `--authorization-config`), and discovery does not show the authorizers. So a sample of what RBAC
-//! allows is also checked by an access review.
+//! `--authorization-config`), and discovery does not show the authorizers. So a sample of the
+//! requests that RBAC allows is also checked by an access review.
 //!
-//! A single denial is not a mismatch yet: a revocation may be on its way to Weir, or a new binding on its
-//! way to the API server's authorizer, which also follows a watch. So the same request is checked again
-//! after a delay, and until that is done every allowed request is checked. Only a denial that persists
-//! disables RBAC, for the lifetime of the process: other decisions may have been wrong as well.
+//! A single denial is not a mismatch yet: a revocation may be on its way to Weir, or a new binding
+//! on its way to the API server's authorizer, which also follows a watch. So the same request is
+//! checked again after a delay, and until that is done every allowed request is checked. Only a
+//! denial that persists disables RBAC, for the lifetime of the process: other decisions may have
+//! been wrong as well.
 //!
 //! Lock order: `mismatches`, alone and never across an await.
 
@@ -38,7 +39,7 @@ struct Mismatch {
     since: Instant,
 }
 
-/// What follows from a mismatch.
+/// The consequence of a mismatch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum MismatchResult {
     /// The same request must be checked again after this delay.
@@ -116,8 +117,8 @@ impl Mismatch {
     }
 }
 
-/// How long a denial must persist. Watches deliver a change to Weir and to the API server's authorizer
-/// within milliseconds, or within seconds if a watch had to be reopened.
+/// How long a denial must persist. Watches deliver a change to Weir and to the API server's
+/// authorizer within milliseconds, or within seconds if a watch had to be reopened.
 const RECHECK_DELAY: Duration = Duration::from_secs(5);
 /// A mismatch that is not checked again is forgotten after this time.
 const MISMATCH_TTL: Duration = Duration::from_secs(60);

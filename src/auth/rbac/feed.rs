@@ -1,19 +1,21 @@
-//! Keeps Weir's copy of one RBAC resource equal to the upstream, by a watcher of Weir's own cache of it.
+//! Keeps Weir's copy of one RBAC resource equal to the upstream, by a watcher of Weir's own cache
+//! of it.
 //!
-//! An event is applied as soon as the cache receives it, so a revocation takes effect then. The copy is
-//! valid while it can be shown that the cache receives every event. There are two kinds of silence:
+//! An event is applied as soon as the cache receives it, so a revocation takes effect then. The
+//! copy is valid while it can be shown that the cache receives every event. There are two kinds of
+//! silence:
 //!
-//! * A watch that is known to be closed invalidates the copy, unless it is reopened quickly. Watches reach
-//!   their time-out every few minutes, and reopening one takes milliseconds. After a longer gap the copy
-//!   must be verified again.
-//! * An open but silent watch may be dead without anybody noticing. Whatever it delivers shows that it is
+//! * A watch that is known to be closed invalidates the copy, unless it is reopened quickly.
+//!   Watches reach their time-out every few minutes, and reopening one takes milliseconds. After a
+//!   longer gap the copy must be verified again.
+//! * An open but silent watch may be dead unnoticed. Any event or bookmark shows that it is
 //!   alive. After ten seconds of silence a second, short watch asks whether anything is missing
 //!   ([`CacheHandle::is_current`]). The authorizer of the API server that answers has the same
 //!   information: it follows roles and bindings by watches of the same cache.
 //!
-//! If the cache stops, is replaced by a new list, or overtakes the watcher, the feed starts a new watch.
-//! Until that has delivered the whole state, the old copy is invalid; then it is replaced in one step.
-//! The handle that the feed holds keeps the cache from being stopped as idle.
+//! If the cache stops, is replaced by a new list, or overtakes the watcher, the feed starts a new
+//! watch. Until that has delivered the whole state, the old copy is invalid; then it is replaced in
+//! one step. The handle that the feed holds keeps the cache from being stopped as idle.
 
 use std::collections::HashMap;
 use std::pin::pin;
@@ -120,8 +122,8 @@ impl<'a> Feed<'a> {
         }
     }
 
-    /// Notes whether the upstream's watch is open. Returns true if it was reopened after a gap in which
-    /// events may have been missed; the copy must then be verified again.
+    /// Notes whether the upstream's watch is open. Returns true if it was reopened after a gap in
+    /// which events may have been missed; the copy must then be verified again.
     fn reopened_after_gap(&mut self, is_open: bool) -> bool {
         let now = Instant::now();
         if !is_open {
@@ -161,7 +163,8 @@ impl<'a> Feed<'a> {
         }
     }
 
-    /// Replaces the copy in one step. The objects are parsed before, while the old copy is unchanged.
+    /// Replaces the copy in one step. The objects are parsed before, while the old copy is
+    /// unchanged.
     async fn replace(&self, state: &State) {
         let mut objects = HashMap::with_capacity(state.len());
         for (count, object) in state.store().iter().enumerate() {
@@ -202,16 +205,16 @@ fn key(object: &Object) -> ObjectKey {
 
 /// How long to wait for a cache to become ready before asking again.
 const READY_TIMEOUT: Duration = Duration::from_secs(30);
-/// The delay before a cache that stopped or was refused is asked for again. The registry caches refusals,
-/// so this costs the upstream nothing.
+/// The delay before a cache that stopped or was refused is asked for again. The registry caches
+/// refusals, so this costs the upstream nothing.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 /// How long the copy is valid after the last sign that the cache receives every event.
 const VALIDITY: Duration = Duration::from_secs(30);
-/// How long the watch may be closed between its time-out and the next watch. A probe and the new watch
-/// take about ten milliseconds.
+/// How long the watch may be closed between its time-out and the next watch. A probe and the new
+/// watch take about ten milliseconds.
 const REOPEN_MAX: Duration = Duration::from_secs(1);
-/// How long the watch may be silent before a verification. This leaves time for two verifications within
-/// [`VALIDITY`].
+/// How long the watch may be silent before a verification. This leaves time for two verifications
+/// within [`VALIDITY`].
 const VERIFY_AFTER: Duration = Duration::from_secs(10);
 /// The delay between the starts of two verifications.
 const VERIFY_RETRY: Duration = Duration::from_secs(10);

@@ -1,16 +1,18 @@
 //! The index of roles and bindings, by namespace and subject (kube-apiserver,
 //! `pkg/registry/rbac/validation/rule.go`).
 //!
-//! A request takes three look-ups for the user and for each group: the roles bound in the cluster, those
-//! bound in the namespace, and the rules of each of these roles. Bindings of other subjects cost nothing.
-//! Bindings that give a subject the same role are counted, so that such a role is evaluated once.
+//! A request takes three look-ups for the user and for each group: the roles bound in the cluster,
+//! those bound in the namespace, and the rules of each of these roles. Bindings of other subjects
+//! cost nothing. Bindings that give a subject the same role are counted, so that such a role is
+//! evaluated once.
 //!
-//! The maps are persistent: a reader keeps its index, and the next index shares everything that did not
-//! change. [`IndexWriter`] remembers what each object granted before, so that a change removes exactly
-//! that.
+//! The maps are persistent: a reader keeps its index, and the next index shares everything that did
+//! not change. [`IndexWriter`] remembers what each object granted before, so that a change removes
+//! exactly that.
 //!
-//! Invariants: an index depends only on the present objects, not on their history. A missing role allows
-//! nothing, and allows from the moment when it appears, whichever of it and its bindings came first.
+//! Invariants: an index depends only on the present objects, not on their history. A missing role
+//! allows nothing, and allows from the moment when it appears, whichever of it and its bindings
+//! came first.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,7 +22,7 @@ use crate::auth::rbac::resource::{PerResource, RbacResource};
 use crate::auth::rbac::rule::{Action, Rule};
 use crate::auth::user::User;
 
-/// Who may do what. A clone is cheap.
+/// The grants of all users and groups. A clone is cheap.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Index {
     cluster: ScopeIndex,
@@ -39,11 +41,11 @@ struct ScopeIndex {
 type Grants = Vec<(RoleRef, usize)>;
 
 impl Index {
-    /// Returns whether RBAC allows the action (`Authorize`). What it does not allow, another authorizer
-    /// may.
+    /// Returns whether RBAC allows the action (`Authorize`). Another authorizer may
+    /// allow an action that RBAC does not allow.
     ///
-    /// Members of `system:masters` may do everything: kube-apiserver has an authorizer for them before
-    /// all those that can be configured.
+    /// Members of `system:masters` may do everything: kube-apiserver has an authorizer for them
+    /// before all those that can be configured.
     pub fn allows(&self, user: &User, action: &Action<'_>) -> bool {
         if user.groups.iter().any(|group| group == MASTERS) {
             return true;
@@ -74,7 +76,8 @@ impl Index {
         })
     }
 
-    /// Changes the index of a scope. One of a namespace is created when needed and removed when empty.
+    /// Changes the index of a scope. One of a namespace is created when needed and removed when
+    /// empty.
     fn change(&mut self, namespace: &Arc<str>, change: impl FnOnce(&mut ScopeIndex)) {
         if namespace.is_empty() {
             return change(&mut self.cluster);
@@ -183,8 +186,8 @@ impl IndexWriter {
         self.revoked |= removed.is_some();
     }
 
-    /// Replaces all objects of a resource. Counts as a revocation: permissions may have been revoked before
-    /// this list.
+    /// Replaces all objects of a resource. Counts as a revocation: permissions may have been
+    /// revoked before this list.
     pub(super) fn replace(&mut self, resource: RbacResource, objects: HashMap<ObjectKey, Policy>) {
         self.revoked = true;
         let before = self.objects.get(resource).keys();
@@ -197,7 +200,8 @@ impl IndexWriter {
         }
     }
 
-    /// Returns whether a permission may have been revoked since the last call. Additions revoke none.
+    /// Returns whether a permission may have been revoked since the last call. Additions revoke
+    /// none.
     pub(super) fn take_revoked(&mut self) -> bool {
         std::mem::take(&mut self.revoked)
     }
@@ -212,7 +216,8 @@ impl IndexWriter {
         self.objects.get(resource).len()
     }
 
-    /// Returns the number of objects of a resource that cannot be read, and therefore grant nothing.
+    /// Returns the number of objects of a resource that cannot be read, and therefore grant
+    /// nothing.
     pub fn unreadable(&self, resource: RbacResource) -> usize {
         let policies = self.objects.get(resource).values();
         policies.filter(|policy| **policy == Policy::Unreadable).count()

@@ -39,7 +39,7 @@ impl RbacMetrics {
         let disabled = gauge(
             registry,
             "weir_rbac_disabled",
-            "1 if Weir stopped to decide by roles and bindings, because an access review denied what they allow.",
+            "1 if Weir no longer decides by roles and bindings, because an access review denied what they allow.",
         )?;
         let decided = |result| decisions.with_label_values(&[result]);
         let families = Families {

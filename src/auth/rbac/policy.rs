@@ -1,12 +1,12 @@
 //! Roles and bindings, parsed from JSON.
 //!
-//! Unknown fields are ignored and `null` is an empty list, as in kube-apiserver. An object that cannot be
-//! read grants nothing. The `apiGroup` of a subject or roleRef is ignored, because kube-apiserver's
-//! authorizer ignores it too.
+//! Unknown fields are ignored and `null` is an empty list, as in kube-apiserver. An object that
+//! cannot be read grants nothing. The `apiGroup` of a subject or roleRef is ignored, because
+//! kube-apiserver's authorizer ignores it too.
 //!
-//! `aggregationRule` is not evaluated: a controller of the upstream writes the aggregated rules into
-//! `rules`, and the API server's authorizer uses only those. Evaluating it here would allow requests
-//! earlier than the API server does.
+//! `aggregationRule` is not evaluated: a controller of the upstream writes the aggregated rules
+//! into `rules`, and the API server's authorizer uses only those. Evaluating it here would allow
+//! requests earlier than the API server does.
 
 use std::sync::Arc;
 
@@ -165,8 +165,8 @@ impl RawBinding {
 }
 
 impl RawSubject {
-    /// Returns the users and groups to whom a subject applies (`appliesToUser`, reversed); `None` if it
-    /// applies to no one.
+    /// Returns the users and groups to whom a subject applies (`appliesToUser`, reversed); `None`
+    /// if it applies to no one.
     fn compile(self, namespace: &str) -> Option<Subject> {
         match &*self.kind {
             "User" => Some(Subject::User(self.name)),

@@ -16,8 +16,8 @@ pub enum RbacResource {
 }
 
 impl RbacResource {
-    /// All four resources. Roles come before the bindings that refer to them, so that decisions start
-    /// earlier.
+    /// All four resources. Roles come before the bindings that refer to them, so that decisions
+    /// start earlier.
     pub const ALL: [Self; 4] =
         [Self::ClusterRoles, Self::Roles, Self::ClusterRoleBindings, Self::RoleBindings];
 

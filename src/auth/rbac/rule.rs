@@ -1,12 +1,13 @@
 //! The rules of a role (kube-apiserver, `pkg/apis/rbac/v1/evaluation_helpers.go`).
 //!
-//! All comparisons are case-sensitive and of whole strings. `*` is a wildcard only if it is the whole
-//! string, in `*/subresource`, or at the end of a non-resource URL. A rule without resources matches no
-//! resource, and one without URLs no path. A rule with both applies to either.
+//! All comparisons are case-sensitive and of whole strings. `*` is a wildcard only if it is the
+//! whole string, in `*/subresource`, or at the end of a non-resource URL. A rule without resources
+//! matches no resource, and one without URLs no path. A rule with both applies to either.
 
 use crate::auth::attributes::Attributes;
 
-/// What a user wants to do. It borrows the attributes, because every request is evaluated.
+/// The action that a request needs permission for. It borrows the attributes, because every request
+/// is evaluated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action<'a> {
     /// A verb on a resource.
@@ -34,8 +35,8 @@ pub enum Action<'a> {
 }
 
 impl<'a> Action<'a> {
-    /// Returns the action of a request; `None` if it has neither a resource nor a path, which no client
-    /// can send. RBAC ignores versions and selectors.
+    /// Returns the action of a request; `None` if it has neither a resource nor a path, which no
+    /// client can send. RBAC ignores versions and selectors.
     pub fn from_attributes(attributes: &'a Attributes) -> Option<Self> {
         match attributes {
             Attributes::Resource(attributes) => Some(Self::Resource {
@@ -107,7 +108,8 @@ impl Rule {
         self.resources.matches_all || self.resources.patterns.iter().any(|pattern| matches(pattern))
     }
 
-    /// `ResourceNameMatches`. A rule with names does not match a request without one, such as a list.
+    /// `ResourceNameMatches`. A rule with names does not match a request without one, such as a
+    /// list.
     fn matches_name(&self, name: &str) -> bool {
         self.names.is_empty() || self.names.iter().any(|own| **own == *name)
     }

@@ -1,11 +1,12 @@
 //! Weir's copy of the cluster's roles and bindings, and until when it is known to be current.
 //!
 //! The [feed](mod@crate::auth::rbac::feed) of each resource sets until when its part of the copy is
-//! valid. The index is used only while all four are valid: a missed revocation is worse than an access
-//! review.
+//! valid. The index is used only while all four are valid: a missed revocation is worse than an
+//! access review.
 //!
-//! Lock order: `writer`, alone and never across an await. Readers take no lock. An index is published
-//! before it is marked as valid, and the time of a revocation before the index without the permission.
+//! Lock order: `writer`, alone and never across an await. Readers take no lock. An index is
+//! published before it is marked as valid, and the time of a revocation before the index without
+//! the permission.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

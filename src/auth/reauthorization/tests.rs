@@ -19,8 +19,8 @@ const CLIENTS: &str = "clients.crt";
 const PROXIES: &str = "proxies.crt";
 const PODS: &str = "/api/v1/pods?watch=1";
 
-/// Returns an authenticator that reads the CAs of clients and front proxies from files in `directory`.
-/// Without a directory it never has any CA.
+/// Returns an authenticator that reads the CAs of clients and front proxies from files in
+/// `directory`. Without a directory it never has any CA.
 async fn authenticator(directory: Option<&Path>) -> Arc<Authenticator> {
     let list = |value: &str| vec![value.to_owned()];
     let config = AuthenticationConfig {

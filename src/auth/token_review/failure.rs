@@ -1,12 +1,12 @@
-//! What follows from a failed token review, and its log line.
+//! The back-off after a failed token review, and its log line.
 
 use http::StatusCode;
 
 use crate::auth::review_backoff::{BACKOFF, Failure, Outage, is_outage, throttle_pause};
 use crate::upstream::error::UpstreamError;
 
-/// Returns how to back off after a failed review. All reviews pause only if the failure cannot be caused
-/// by one token.
+/// Returns how to back off after a failed review. All reviews pause only if the failure cannot be
+/// caused by one token.
 pub(super) fn backoff(error: &UpstreamError) -> Failure {
     let pause = match error {
         UpstreamError::Credentials(_) | UpstreamError::Connect { .. } => Some(BACKOFF),

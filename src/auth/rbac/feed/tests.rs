@@ -67,8 +67,8 @@ impl Harness {
         }
     }
 
-    /// Queues watches for all four resources. They let alice get pods in namespace one. Returns the feed of
-    /// the role bindings and those of the others.
+    /// Queues watches for all four resources. They let alice get pods in namespace one. Returns the
+    /// feed of the role bindings and those of the others.
     fn queue_all(&self) -> (Upstream, Vec<Upstream>) {
         let role = upsert(RbacResource::ClusterRoles, "pods", PODS, 10);
         let binding = upsert(RbacResource::RoleBindings, "alice", ALICE, 11);

@@ -15,8 +15,8 @@ fn to(kind: &str, role: &str, subjects: &Value) -> Value {
     json!({"subjects": subjects, "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": role}})
 }
 
-/// Parses `verb group resource/subresource namespace name`, where `-` stands for an empty string, or
-/// `verb /path`.
+/// Parses `verb group resource/subresource namespace name`, where `-` stands for an empty string,
+/// or `verb /path`.
 fn action(text: &str) -> Action<'_> {
     let words: Vec<_> = text.split(' ').map(|word| if word == "-" { "" } else { word }).collect();
     match words.as_slice() {
@@ -137,8 +137,8 @@ fn real_cases() {
         ("mallory", &[], "get - pods one a", false),
         // Aggregated rules count as the controller wrote them.
         ("alice", &[], "get example.com widgets two a", true),
-        // A service account without a namespace is in that of the binding. A cluster role binding has none,
-        // so there the subject applies to no one.
+        // A service account without a namespace is in that of the binding. A cluster role binding
+        // has none, so there the subject applies to no one.
         ("system:serviceaccount:one:local", &[], "get - pods one a", true),
         ("system:serviceaccount:one:local", &[], "get - pods two a", false),
         ("system:serviceaccount:two:local", &[], "get - pods two a", true),
@@ -162,8 +162,8 @@ fn real_cases() {
     }
 }
 
-/// A binding before its role, two bindings that give the same role, a role that is removed and added
-/// again, and one that becomes unreadable.
+/// A binding before its role, two bindings that give the same role, a role that is removed and
+/// added again, and one that becomes unreadable.
 #[test]
 fn roles_and_bindings_are_added_and_removed_in_any_order() {
     let mut writer = IndexWriter::default();
