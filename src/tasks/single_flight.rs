@@ -8,8 +8,8 @@
 //! Invariants:
 //!
 //! * At most one run is in flight for a key.
-//! * A run leaves the map before its callers are woken. A later caller starts a new run, and never
-//!   gets a result that was already delivered.
+//! * [`InFlightGuard::complete`] removes a run from the map before it wakes the callers. A later
+//!   caller starts a new run, and never gets a result that was already delivered.
 //! * A guard that is dropped without a result, by a panic or because its task was cancelled, wakes
 //!   the callers with [`RunLost`].
 //!
@@ -117,6 +117,14 @@ impl<K: Hash + Eq, T> InFlightGuard<K, T> {
     pub(crate) fn complete(mut self, result: T) {
         self.close();
         self.sender.send_replace(Some(result));
+    }
+
+    /// Delivers the result like [`complete`](Self::complete), but removes the run from the map only
+    /// afterwards. A caller then finds either the run or its result, and gets a failure instead of
+    /// starting a new run.
+    pub(crate) fn complete_then_close(mut self, result: T) {
+        self.sender.send_replace(Some(result));
+        self.close();
     }
 
     /// Removes the run from the map: the next caller starts a new run while this one goes on.

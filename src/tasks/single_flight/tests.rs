@@ -117,6 +117,15 @@ async fn callers_after_close_start_a_new_run() {
     assert_eq!((first.wait().await, second.wait().await), (Ok(1), Ok(2)));
 }
 
+#[tokio::test]
+async fn a_completed_run_is_not_joined_again() {
+    let flights = SingleFlight::<(), usize>::default();
+    let (first, guard) = flights.join(&());
+    guard.unwrap().complete_then_close(1);
+    assert_eq!(first.wait().await, Ok(1));
+    assert!(flights.join(&()).1.is_some());
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_run_that_nobody_waits_for_is_detected() {
     let flights = Arc::new(SingleFlight::<(), usize>::default());

@@ -11,13 +11,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use self::handshake::{Sender, handshake, not_http2};
 use super::dialer::Dialer;
 use super::http1;
 use super::limits::{ACQUIRE_TIMEOUT, Http2Limits};
+use crate::tasks::single_flight::{RunLost, SharedOutcome, SingleFlight};
 use crate::upstream::connect::{Io, Offer};
 use crate::upstream::error::UpstreamError;
 
@@ -27,6 +28,8 @@ pub(super) struct Connections {
     limits: Http2Limits,
     http1: Arc<http1::Connections>,
     state: Mutex<State>,
+    /// The dial in flight. Its lock is taken while that of `state` is held.
+    dial: SingleFlight<(), DialResult>,
     /// Notified when a stream may have become available.
     freed: Notify,
     this: Weak<Self>,
@@ -37,7 +40,6 @@ struct State {
     usable: Vec<Arc<Connection>>,
     /// The number of connections that accept no new streams but still carry some.
     retired: usize,
-    dial: Option<watch::Receiver<Option<DialResult>>>,
 }
 
 /// The result of opening a connection.
@@ -75,7 +77,7 @@ pub(super) struct Lease {
 /// The next step of a request for a stream.
 enum NextStep {
     Use(Lease),
-    AwaitDial(watch::Receiver<Option<DialResult>>),
+    AwaitDial(SharedOutcome<DialResult>),
     AwaitStream,
 }
 
@@ -90,6 +92,7 @@ impl Connections {
             limits,
             http1,
             state: Mutex::default(),
+            dial: SingleFlight::default(),
             freed: Notify::new(),
             this: this.clone(),
         })
@@ -108,8 +111,8 @@ impl Connections {
                 // instead of making them dial again.
                 NextStep::AwaitDial(dial) => tokio::select! {
                     biased;
-                    result = dial_result(dial) => {
-                        if let Protocol::Http1 = result? {
+                    result = dial.wait() => {
+                        if let Protocol::Http1 = result.unwrap_or_else(|RunLost| Err(stopping()))? {
                             return Ok(Acquired::Http1);
                         }
                     }
@@ -168,27 +171,26 @@ impl Connections {
             let connection = connection.clone();
             return NextStep::Use(Lease { connections, connection, complete: false });
         }
-        if let Some(dial) = &state.dial {
-            return NextStep::AwaitDial(dial.clone());
-        }
         let open = state.usable.len() + state.retired;
         // Retired connections may stay open as long as their watches, and must not block new ones.
-        if state.usable.len() >= self.limits.connections_max
-            || open >= self.limits.connections_max * 2
-        {
-            return NextStep::AwaitStream;
+        let is_full = state.usable.len() >= self.limits.connections_max
+            || open >= self.limits.connections_max * 2;
+        let admit = || if is_full { Err(NextStep::AwaitStream) } else { Ok(()) };
+        let (outcome, guard) = match self.dial.try_join(&(), admit) {
+            Ok((outcome, run)) => (outcome, run.map(|(guard, ())| guard)),
+            Err(step) => return step,
+        };
+        if let Some(guard) = guard {
+            tokio::spawn(async move {
+                // Requests that wait for a stream try again after the dial, also if it panics. The
+                // run ends first, because it is dropped first.
+                let waiting = NotifyOnDrop(connections);
+                let guard = guard;
+                let result = waiting.0.dial().await;
+                guard.complete_then_close(result);
+            });
         }
-        let (sender, dial) = watch::channel(None);
-        state.dial = Some(dial.clone());
-        tokio::spawn(async move {
-            let guard = DialGuard(connections);
-            let result = guard.0.dial().await;
-            // The result is sent before the dial is removed, so that every request sees one of
-            // them.
-            sender.send_replace(Some(result));
-            drop(guard);
-        });
-        NextStep::AwaitDial(dial)
+        NextStep::AwaitDial(outcome)
     }
 
     /// Removes the connections that are closed or must accept no new streams.
@@ -247,13 +249,11 @@ impl Connections {
     }
 }
 
-/// Ends a dial when dropped, whatever its result: all requests would wait for a dial without a
-/// task.
-struct DialGuard(Arc<Connections>);
+/// Wakes the requests that wait for a stream when it is dropped.
+struct NotifyOnDrop(Arc<Connections>);
 
-impl Drop for DialGuard {
+impl Drop for NotifyOnDrop {
     fn drop(&mut self) {
-        self.0.state.lock().dial = None;
         self.0.freed.notify_waiters();
     }
 }
@@ -292,13 +292,7 @@ impl Drop for Lease {
     }
 }
 
-async fn dial_result(mut dial: watch::Receiver<Option<DialResult>>) -> DialResult {
-    match dial.wait_for(Option::is_some).await {
-        Ok(result) => result.clone().unwrap_or(Ok(Protocol::Http2)),
-        // The dialing task is gone: the runtime is stopping.
-        Err(_) => Err(UpstreamError::Connect {
-            address: String::new(),
-            cause: "Weir is stopping".to_owned(),
-        }),
-    }
+/// The error if the dialing task is gone, because the runtime is stopping.
+fn stopping() -> UpstreamError {
+    UpstreamError::Connect { address: String::new(), cause: "Weir is stopping".to_owned() }
 }
