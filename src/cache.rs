@@ -4,9 +4,12 @@
 
 pub mod budget;
 pub(crate) mod cached_resource;
+pub(crate) mod clock;
+pub(crate) mod context;
 pub mod core;
 pub mod handle;
 pub(crate) mod key;
+pub(crate) mod probe;
 pub mod progress;
 pub mod proof;
 pub mod reflector;
@@ -14,3 +17,5 @@ pub mod refusal;
 pub mod registry;
 #[cfg(test)]
 pub(crate) mod script;
+pub(crate) mod upstream_history;
+pub(crate) mod watch_list_support;

@@ -60,7 +60,7 @@ impl Budget {
     }
 
     /// Whether nothing more may begin.
-    pub(crate) fn is_spent(&self) -> bool {
+    pub(crate) fn is_exhausted(&self) -> bool {
         self.used() >= self.shared.total_bytes_max
     }
 
@@ -150,7 +150,7 @@ mod tests {
         pods.set_listing(5);
         nodes.set_state(50);
         assert_eq!(budget.used(), 95);
-        assert!(!budget.is_spent());
+        assert!(!budget.is_exhausted());
         pods.set_state(50);
         assert_eq!(budget.excess(), 5);
         pods.set_listing(0);

@@ -3,7 +3,6 @@
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -28,7 +27,7 @@ pub struct CacheHandle {
 impl CacheHandle {
     /// Counts a use of the cache. Called with the registry's shard held, or while another handle lives, so that a cache cannot be found idle in between.
     pub(crate) fn new(cached: Arc<CachedResource>) -> Self {
-        cached.begin_use();
+        cached.usage.begin();
         Self { cached }
     }
 
@@ -55,7 +54,7 @@ impl CacheHandle {
         if self.cache().state().is_some() {
             return Ok(());
         }
-        let _waiter = self.cached().register_waiter().ok_or(Refusal::NotReady)?;
+        let _waiter = self.cached().usage.add_ready_waiter().ok_or(Refusal::NotReady)?;
         let mut progress = self.cache().progress();
         let ready = async { progress.wait_for(Option::is_some).await.is_ok() };
         self.wait(timeout, ready, Refusal::NotReady).await
@@ -96,23 +95,21 @@ impl CacheHandle {
     ) -> Result<FreshState, Refusal> {
         let cached = self.cached();
         // One that began for this request needs no other proof than its first list.
-        if requested.is_none() && cached.is_listed_since(since) {
+        if requested.is_none() && cached.lifecycle.is_listed_since(since) {
             cached.series.proof("held", Duration::ZERO);
             return Ok(FreshState::Held);
         }
-        let mut stopped = cached.stopped.subscribe();
-        let ended = async { stopped.wait_for(Option::is_some).await.ok().and_then(|end| *end) };
         tokio::select! {
             biased;
             fresh = proof::fresh_state(cached, requested, timeout) => fresh,
-            Some(end) = ended => Err(end),
+            Some(end) = cached.lifecycle.ended() => Err(end),
         }
     }
 
     /// Whether the upstream's watch is open and its events are applied as they come, to be awaited. A connection that is dead without knowing
     /// counts as open for as long as nobody knows; [`Self::is_current`] tells.
     pub fn watching(&self) -> watch::Receiver<bool> {
-        self.cached().watching.subscribe()
+        self.cached().lifecycle.watching()
     }
 
     /// Asks the upstream, by a watch of three seconds from what is held, whether the cache has, at some moment after this call, everything that an
@@ -131,7 +128,8 @@ impl CacheHandle {
             FreshState::Held => self.cache().watch(filter, WatchStart::InitialEvents),
             FreshState::Listed(listed) => self
                 .cached()
-                .in_generation(listed.generation, |cache| cache.watch_from(filter, &listed.state))
+                .generation
+                .run_in(listed.generation, |cache| cache.watch_from(filter, &listed.state))
                 .unwrap_or(Err(WatchRefusal::NotReady)),
         }
     }
@@ -142,11 +140,11 @@ impl CacheHandle {
     ///
     /// What cannot be told: once the new history has passed it, a resourceVersion of the lost one looks like any other.
     pub async fn is_lost(&self, after: ResourceVersion, timeout: Duration) -> bool {
-        let Some(lost) = self.cached().context.highest_lost() else { return false };
+        let Some(lost) = self.cached().context.history.highest_lost() else { return false };
         if *self.cache().progress().borrow() >= Some(after) {
             return false;
         }
-        match tokio::time::timeout(timeout, self.cached().probes.resource_version()).await {
+        match tokio::time::timeout(timeout, self.cached().proofs.probes.resource_version()).await {
             Ok(Ok(revision)) => revision < after,
             // A list that was not needed is better than silence.
             _ => after <= lost,
@@ -160,14 +158,13 @@ impl CacheHandle {
         initial_events_end: bool,
         view: View,
     ) -> Option<Bytes> {
-        let template = self.cached().bookmark_template.load();
-        template.as_ref().map(|template| template.frame(resource_version, initial_events_end, view))
+        self.cached().learned.bookmark(resource_version, initial_events_end, view)
     }
 
     /// The `Warning` headers that the upstream sends with this resource; answers from the cache carry them too
     /// (semantics.md §8.8).
     pub fn warnings(&self) -> Arc<Vec<HeaderValue>> {
-        self.cached().warnings.load_full()
+        self.cached().learned.warnings()
     }
 
     /// Whether the upstream has watch-list, and so takes `sendInitialEvents` and sends the unasked initial-events-end bookmark
@@ -188,12 +185,10 @@ impl CacheHandle {
         done: impl Future<Output = bool>,
         late: Refusal,
     ) -> Result<(), Refusal> {
-        let mut stopped = self.cached().stopped.subscribe();
-        let ended = async { stopped.wait_for(Option::is_some).await.ok().and_then(|end| *end) };
         tokio::select! {
             biased;
             true = done => Ok(()),
-            end = ended => Err(end.unwrap_or(late)),
+            end = self.cached().lifecycle.ended() => Err(end.unwrap_or(late)),
             () = tokio::time::sleep(timeout) => Err(late),
         }
     }
@@ -213,17 +208,6 @@ impl Clone for CacheHandle {
 
 impl Drop for CacheHandle {
     fn drop(&mut self) {
-        self.cached.end_use();
-    }
-}
-
-/// A place among those who wait for a cache to become ready.
-pub(crate) struct ReadyWaiter<'a> {
-    pub(crate) cached: &'a CachedResource,
-}
-
-impl Drop for ReadyWaiter<'_> {
-    fn drop(&mut self) {
-        self.cached.waiters.fetch_sub(1, Ordering::Relaxed);
+        self.cached.usage.end();
     }
 }

@@ -21,7 +21,6 @@ mod watch;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::HeaderValue;
 use tokio::sync::watch::Receiver;
 use tokio::time::Instant;
 use tracing::Instrument;
@@ -29,17 +28,15 @@ use tracing::Instrument;
 use crate::api::resource_version::ResourceVersion;
 use crate::cache::cached_resource::CachedResource;
 use crate::cache::core::watch_cache::Discontinuity;
+use crate::cache::probe::probe;
 use crate::cache::reflector::backoff::Backoff;
 use crate::cache::reflector::failure::Failure;
 use crate::cache::reflector::watch::RunningWatch;
 use crate::cache::refusal::Refusal;
-use crate::codec::bookmark::BookmarkTemplate;
 use crate::codec::object::Object;
 use crate::config::OnRelist;
 use crate::streams::poll_on_wake::PollOnWake;
-use crate::upstream::bounded::with_timeout;
-use crate::upstream::error::UpstreamError;
-use crate::upstream::lister_watcher::{ListRequest, ListWatch};
+use crate::upstream::lister_watcher::ListWatch;
 
 /// See the module.
 pub(crate) struct Reflector<L: ListWatch> {
@@ -125,9 +122,9 @@ impl<L: ListWatch> Reflector<L> {
         cached: Arc<CachedResource>,
         options: StartOptions,
     ) -> Self {
-        let mut rewinds = cached.context.rewinds.subscribe();
+        let mut rewinds = cached.context.history.subscribe();
         let generation = *rewinds.borrow_and_update();
-        cached.enter_generation(generation);
+        cached.generation.enter(generation);
         Self {
             upstream,
             cached,
@@ -150,11 +147,11 @@ impl<L: ListWatch> Reflector<L> {
         let key = &cached.key;
         let span =
             tracing::info_span!("reflector", resource = %key.gvr, namespace = key.namespace());
-        let cancelled = PollOnWake::new(cached.cancel.cancelled());
+        let cancelled = PollOnWake::new(cached.lifecycle.cancel().cancelled());
         let work = async {
             tokio::select! {
                 biased;
-                () = cancelled => cached.stop_reason(),
+                () = cancelled => cached.lifecycle.stop_reason(),
                 refusal = self.work() => refusal,
             }
         };
@@ -165,7 +162,7 @@ impl<L: ListWatch> Reflector<L> {
         let mut state = State::Listing(ListCause::Start);
         loop {
             self.cached.series.state(state.name());
-            self.cached.set_watching(matches!(state, State::Watching(_)));
+            self.cached.lifecycle.set_watching(matches!(state, State::Watching(_)));
             match self.step(state).await {
                 Ok(next) => state = next,
                 Err(refusal) => return refusal,
@@ -177,8 +174,8 @@ impl<L: ListWatch> Reflector<L> {
         if self.rewinds.has_changed().unwrap_or(false) {
             return Ok(self.restart());
         }
-        if self.cached.is_retiring() && !matches!(state, State::Watching(_)) {
-            return Err(self.cached.stop_reason());
+        if self.cached.lifecycle.is_retiring() && !matches!(state, State::Watching(_)) {
+            return Err(self.cached.lifecycle.stop_reason());
         }
         match state {
             State::Listing(cause) => match self.list(cause).await {
@@ -280,14 +277,14 @@ impl<L: ListWatch> Reflector<L> {
         (self.consistent, self.malformed_responses, self.silent_watch_lists, self.too_large) =
             (false, 0, 0, None);
         self.account_state()?;
-        let first = self.cached.mark_ready();
+        let first = self.cached.lifecycle.mark_ready();
         tracing::info!(objects = count, %resource_version, first, "listed");
         Ok(())
     }
 
     /// Returns false if a proof of freshness has brought the cache further than the list.
     fn apply_list(&self, objects: Vec<Object>, resource_version: ResourceVersion) -> bool {
-        let (cache, now) = (&self.cached.watch_cache, self.cached.context.now());
+        let (cache, now) = (&self.cached.watch_cache, self.cached.context.clock.now());
         match self.cached.context.config.on_relist {
             OnRelist::EndStreams => return cache.replace(objects, resource_version, now),
             OnRelist::KeepStreams => match cache.relist(objects, resource_version, now) {
@@ -304,7 +301,7 @@ impl<L: ListWatch> Reflector<L> {
         let Some(state) = self.cached.watch_cache.state() else { return Ok(()) };
         let weight = state.weight();
         self.cached.account.set_state(weight);
-        self.cached.context.observe(state.resource_version());
+        self.cached.context.history.observe(state.resource_version());
         self.cached.series.contents(state.len(), weight, state.resource_version().0);
         self.cached.series.progress();
         if self.cached.account.is_too_heavy(weight) {
@@ -332,14 +329,14 @@ impl<L: ListWatch> Reflector<L> {
             "the upstream's history went back: etcd was restored, or another cluster answers at its address; all caches start anew"
         );
         self.cached.context.metrics.rewound();
-        self.cached.context.observe(held);
-        self.cached.context.rewind();
+        self.cached.context.history.observe(held);
+        self.cached.context.history.rewind();
     }
 
     /// Forgets everything after an alarm. The first list of the new history is consistent, as at a start.
     fn restart(&mut self) -> State<L::Watch> {
         let generation = *self.rewinds.borrow_and_update();
-        self.cached.enter_generation(generation);
+        self.cached.generation.enter(generation);
         self.cached.account.set_state(0);
         self.cached.series.contents(0, 0, 0);
         (self.consistent, self.too_large, self.options) = (false, None, StartOptions::default());
@@ -353,21 +350,7 @@ impl<L: ListWatch> Reflector<L> {
 
     /// Takes over the warnings of the upstream's last answer (semantics.md §8.8).
     fn learn_warnings(&self) {
-        let values = self.upstream.warnings();
-        let values: Vec<_> =
-            values.iter().filter_map(|value| HeaderValue::from_str(value).ok()).collect();
-        if **self.cached.warnings.load() != values {
-            self.cached.warnings.store(Arc::new(values));
-        }
-    }
-
-    fn learn_bookmark_template(&self, object: &[u8]) {
-        let Some(template) = BookmarkTemplate::from_bookmark(object) else { return };
-        let known = self.cached.bookmark_template.load();
-        // An upgraded upstream may write its bookmarks otherwise; the newest is right.
-        if known.as_deref() != Some(&template) {
-            self.cached.bookmark_template.store(Some(Arc::new(template)));
-        }
+        self.cached.learned.set_warnings(&self.upstream.warnings());
     }
 }
 
@@ -395,13 +378,6 @@ impl ListCause {
             Self::Retry => "retry",
         }
     }
-}
-
-/// A consistent `LIST limit=1`: its resourceVersion is at least that of every write acknowledged before.
-pub(crate) async fn probe<L: ListWatch>(upstream: &L) -> Result<ResourceVersion, UpstreamError> {
-    let request = ListRequest { limit: Some(1), ..ListRequest::default() };
-    let page = with_timeout(list::PAGE_TIMEOUT, upstream.list(request)).await?;
-    Ok(page.resource_version)
 }
 
 /// So many unreadable answers in a row are the resource's own, not an oddly cut stream's.

@@ -28,7 +28,8 @@ use tokio::time::Instant;
 
 use crate::api::resource::{ApiResource, GroupVersionResource, Representation, Scope};
 use crate::api::resource_version::ResourceVersion;
-use crate::cache::cached_resource::{CacheContext, CachedResource};
+use crate::cache::cached_resource::CachedResource;
+use crate::cache::context::CacheContext;
 use crate::cache::core::watch_cache::EndCause;
 use crate::cache::handle::CacheHandle;
 use crate::cache::key::CacheKey;
@@ -292,9 +293,9 @@ impl Inner {
             Entry::Occupied(present) => return Ok(CacheHandle::new(present.get().clone())),
             Entry::Vacant(vacant) => vacant,
         };
-        let generation = *self.context.rewinds.borrow();
+        let generation = self.context.history.generation();
         // What may be of a lost history is no place to begin: the watcher that brought it would go on where it never was.
-        let lost = self.context.highest_lost();
+        let lost = self.context.history.highest_lost();
         let list_at = first_at
             .filter(|at| Some(*at) > lost && self.high_water_marks.allows(&key, *at, generation));
         let options =
@@ -308,7 +309,7 @@ impl Inner {
             context,
         ));
         if list_at.is_some() {
-            cached.set_seeded_at_exact();
+            cached.lifecycle.set_seeded_at_exact();
         }
         let handle = CacheHandle::new(cached.clone());
         self.namespaced.fetch_add(count_namespaced(&cached), Ordering::AcqRel);
@@ -335,7 +336,7 @@ impl Inner {
             "cache stopped"
         );
         // What became of the resource of one that was leaving is discovery's to say, and a successor may live already.
-        if !cached.is_retiring() {
+        if !cached.lifecycle.is_retiring() {
             self.negative_cache.insert(&cached.key, refusal).await;
         }
         self.finish_warming(cached);
@@ -343,7 +344,7 @@ impl Inner {
         cached.series.retire();
         self.context.metrics.stopped(refusal.as_str());
         self.remove_if(cached, |_| true);
-        cached.stopped.send_replace(Some(refusal));
+        cached.lifecycle.mark_ended(refusal);
         cached.account.close();
         // At shutdown the server ends its watches itself, spread out.
         if refusal != Refusal::Stopping {
@@ -371,7 +372,11 @@ impl Inner {
     /// Remembers how far a cache came, before a successor can begin.
     fn raise_high_water_mark(&self, cached: &CachedResource) {
         if let Some(state) = cached.watch_cache.state() {
-            self.high_water_marks.raise(&cached.key, state.resource_version(), cached.generation());
+            self.high_water_marks.raise(
+                &cached.key,
+                state.resource_version(),
+                cached.generation.current(),
+            );
         }
     }
 

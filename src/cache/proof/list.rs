@@ -1,41 +1,23 @@
-//! A second list of a small collection, whose state waiting watches begin with. Store and stream of the cache go on untouched.
+//! A second list of a small collection. Waiting watches begin with its state.
 //!
-//! It is no new state for the cache itself: what was created and deleted again since the cache's own resourceVersion shows in no list, and watchers
-//! that are already there are owed it. They get it from the stream.
+//! The watch cache and its stream do not change. The listed state cannot replace the cache's own state:
+//! an object that was created and deleted again since the cache's resourceVersion is in no list, but
+//! the present watchers must get both events. They get them from the stream.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::api::resource_version::ResourceVersion;
-use crate::cache::budget::Claim;
 use crate::cache::cached_resource::CachedResource;
-use crate::cache::core::watch_cache::State;
 use crate::cache::progress::PROBE_TIMEOUT;
-use crate::cache::proof::reaches_within;
+use crate::cache::proof::listed_state::{ListProof, ListedState};
 use crate::codec::list::ListPage;
 use crate::codec::object::Object;
 use crate::upstream::bounded::with_timeout;
 use crate::upstream::error::UpstreamError;
 use crate::upstream::lister_watcher::ListRequest;
 
-/// A state that was listed besides the stream. It shares with the cache's present one what is equal; what is not counts against the budget for as long as
-/// requests wait with it. A watcher that takes long over it keeps it, as it would any state of the cache.
-#[derive(Debug)]
-pub struct ListedState {
-    pub(crate) state: Arc<State>,
-    /// The number of rewinds after which it was listed.
-    pub(crate) generation: u64,
-    _claim: Claim,
-}
-
-impl ListedState {
-    /// That of the list.
-    pub fn resource_version(&self) -> ResourceVersion {
-        self.state.resource_version()
-    }
-}
-
-/// Whether a second list of it costs little.
+/// Whether the collection is small enough for a second list.
 pub(super) fn is_small(cached: &CachedResource) -> bool {
     cached
         .watch_cache
@@ -43,31 +25,20 @@ pub(super) fn is_small(cached: &CachedResource) -> bool {
         .is_some_and(|state| state.len() <= OBJECTS_MAX && state.store().weight() <= BYTES_MAX)
 }
 
-/// What a second list came to.
-#[derive(Clone, Debug)]
-pub(super) enum ListProof {
-    /// It failed, or the collection has become large.
-    Failed,
-    /// An event has brought the cache there before it was sent.
-    Overtaken,
-    /// A state.
-    Listed(Arc<ListedState>),
-}
-
-/// Lists at not older than `needed`, unless an event that is on its way makes it needless.
+/// Lists at not older than `needed`, unless an event brings the cache there first.
 pub(super) async fn list(cached: Arc<CachedResource>, needed: ResourceVersion) -> ListProof {
-    if reaches_within(&mut cached.watch_cache.progress(), needed, PROOF_LIST_DELAY).await {
+    if cached.reaches_within(needed, PROOF_LIST_DELAY).await {
         return ListProof::Overtaken;
     }
-    let generation = cached.generation();
+    let generation = cached.generation.current();
     let Ok(_slot) = cached.context.proof_lists.acquire().await else { return ListProof::Failed };
-    if cached.context.budget.is_spent() {
+    if cached.context.budget.is_exhausted() {
         return ListProof::Failed;
     }
     let page = match with_timeout(PROBE_TIMEOUT, fetch(&cached, needed)).await {
         Ok(page) => page,
         Err(error) => {
-            tracing::debug!(%error, "a second list failed");
+            tracing::debug!(%error, "the list for a proof of freshness failed");
             return ListProof::Failed;
         }
     };
@@ -76,7 +47,7 @@ pub(super) async fn list(cached: Arc<CachedResource>, needed: ResourceVersion) -
     if !is_whole || page.resource_version < needed {
         return ListProof::Failed;
     }
-    cached.context.observe(page.resource_version);
+    cached.context.history.observe(page.resource_version);
     let Some(present) = cached.watch_cache.state() else { return ListProof::Failed };
     let (state, weight) = present.with_list(page.objects, page.resource_version);
     let claim = cached.context.budget.claim(weight);
@@ -97,11 +68,13 @@ async fn fetch(
     cached.proofs.upstream.list(request).await
 }
 
-/// How long an event that is on its way may take before the upstream is asked for the whole of a small collection.
+/// How long to wait for an event before the upstream is asked for a whole collection.
 const PROOF_LIST_DELAY: Duration = Duration::from_millis(5);
-/// The most objects that a small collection has. A watch that begins directly costs the upstream as much as this list, which serves many.
+/// The number of objects up to which a collection is small. A watch that begins at the upstream costs
+/// the upstream as much as this list, which serves many watches.
 const OBJECTS_MAX: usize = 1000;
-/// The most that they may weigh, in bytes: a list of it takes the upstream and us some ten milliseconds.
+/// The weight in bytes up to which a collection is small. Such a list takes the upstream and Weir some
+/// ten milliseconds.
 const BYTES_MAX: usize = 4 * 1024 * 1024;
-/// By how much it may have grown when the list comes.
+/// The factor by which a collection may have grown when the list arrives.
 const GROWTH_FACTOR: usize = 2;

@@ -1,9 +1,12 @@
-//! A second, short watch from what the cache holds. Two seconds before its deadline the upstream sends a bookmark if its own cache is further
-//! (semantics.md §5.6), which with `timeoutSeconds=3` is after 1 to 2.3 s.
+//! A second, short watch from the held resourceVersion.
 //!
-//! A bookmark at B tells that the watch was sent every event up to B. The events themselves come by the cache's own stream too, and are
-//! taken from there alone: so each counts once, in one order. Once that stream has brought the last one before the bookmark, the cache
-//! has everything up to B. If there was none, as in a quiet collection, it has so at once.
+//! The upstream sends a bookmark two seconds before the deadline of a watch if its own cache has moved
+//! on (`docs/semantics.md` §5.6). With `timeoutSeconds=3` this is after 1 to 2.3 s.
+//!
+//! A bookmark at B means that the watch has received every event up to B. The cache's own stream brings
+//! the same events, and they are applied from that stream only, so that each event is applied once and
+//! in order. When the stream has brought the last event before the bookmark, the cache is complete up
+//! to B. Without such an event, as in a quiet collection, it is complete up to B at once.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,28 +19,29 @@ use crate::cache::cached_resource::CachedResource;
 use crate::upstream::error::UpstreamError;
 use crate::upstream::lister_watcher::{UpstreamEvent, WatchRequest};
 
-/// Watches until a bookmark, and takes note of it in the cache. Returns whether one came.
+/// Watches until a bookmark, and applies it to the cache. Returns whether a bookmark arrived.
 pub(super) async fn short_watch(cached: Arc<CachedResource>) -> bool {
     watch_progress(&cached).await == Some(ProgressOutcome::Bookmark)
 }
 
-/// Whether the cache has, at some moment after this call, everything that an instance of the upstream has. Unlike for a proof of freshness no
-/// bookmark is needed, which older upstreams may have none to send of: a watch that reached its own time-out shows as much.
+/// Whether the cache has, at some moment after this call, everything that an instance of the upstream
+/// has. Unlike a proof of freshness this needs no bookmark, which an older upstream may never send: a
+/// watch that ends at its own time-out shows it as well.
 pub(crate) async fn is_current(cached: &CachedResource) -> bool {
     watch_progress(cached).await.is_some()
 }
 
-/// What a short watch showed of a cache that has all its events.
+/// What a short watch showed about a cache that has all events of the watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ProgressOutcome {
-    /// That it is at the upstream's resourceVersion, as far as the bookmark tells that.
+    /// The cache is complete up to the resourceVersion of a bookmark.
     Bookmark,
-    /// That nothing is missing.
+    /// The cache misses no event. The watch ended without a bookmark.
     End,
 }
 
 async fn watch_progress(cached: &CachedResource) -> Option<ProgressOutcome> {
-    let generation = cached.generation();
+    let generation = cached.generation.current();
     let _slot = cached.context.proof_watches.acquire().await.ok()?;
     let held = (*cached.watch_cache.progress().borrow())?;
     let opened = Instant::now();
@@ -63,7 +67,8 @@ async fn watch_progress(cached: &CachedResource) -> Option<ProgressOutcome> {
     Some(ProgressOutcome::Bookmark)
 }
 
-/// The resourceVersions of the last event, which is `held` if there is none, and of the first bookmark after it, if one comes before the end.
+/// Returns the resourceVersion of the last event, which is `held` if there is none, and that of the
+/// first bookmark, if one arrives before the end.
 async fn read_until_bookmark(
     cached: &CachedResource,
     held: ResourceVersion,
@@ -92,9 +97,9 @@ async fn read_until_bookmark(
     Ok((last, None))
 }
 
-/// The least with a bookmark before the end.
+/// The smallest `timeoutSeconds` with which the upstream sends a bookmark before the end.
 const WATCH_TIMEOUT_SECONDS: u32 = 3;
-/// What ended sooner was broken off, perhaps before it could tell anything.
+/// A watch that ends earlier was broken off, perhaps before the upstream could send anything.
 const WATCH_DURATION_MIN: Duration = Duration::from_secs(2);
-/// What is open for longer than it asked for is stuck.
+/// A watch that stays open for longer than it requested is stuck.
 const WATCH_TIMEOUT: Duration = Duration::from_secs(5);

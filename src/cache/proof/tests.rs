@@ -5,7 +5,7 @@ use tokio::task::JoinHandle;
 
 use super::*;
 use crate::api::resource::{Representation, Scope};
-use crate::cache::cached_resource::CacheContext;
+use crate::cache::context::CacheContext;
 use crate::cache::core::watch_cache::WatchRefusal;
 use crate::cache::core::watcher::{Batch, WatchFilter, Watcher};
 use crate::cache::handle::CacheHandle;
@@ -15,6 +15,7 @@ use crate::cache::script::{
     Feed, Script, bookmark, config, config_maps, object, page, status, upsert,
 };
 use crate::telemetry::cache_metrics::CacheMetrics;
+use crate::upstream::lister_watcher::{ListRequest, UpstreamEvent};
 
 const WITHIN: Duration = Duration::from_secs(3);
 
@@ -179,7 +180,7 @@ async fn a_state_of_a_lost_history_is_not_begun_with() {
     let rig = Rig::of(2).await;
     rig.script.on_list(Ok(page(2007, "", Vec::new())));
     let state = rig.fresh(None).await.unwrap();
-    rig.cached.context.rewind();
+    rig.cached.context.history.rewind();
     assert_eq!(rig.watch(&state).unwrap_err(), WatchRefusal::NotReady);
 }
 

@@ -10,6 +10,7 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout};
 
 use crate::api::resource_version::ResourceVersion;
+use crate::cache::probe::RESPONSE_TIMEOUT;
 use crate::cache::reflector::accumulator::ListAccumulator;
 use crate::cache::reflector::failure::Failure;
 use crate::cache::reflector::watch::{RunningWatch, watch_seconds};
@@ -65,7 +66,7 @@ impl<L: ListWatch> Reflector<L> {
     async fn list_at_requested(&mut self) -> Option<State<L::Watch>> {
         let at = self.options.list_at.take()?;
         let cached = self.cached.clone();
-        let mut accumulator = ListAccumulator::new(&cached);
+        let mut accumulator = ListAccumulator::new(&cached.account, &cached.context);
         let mut pages = 0;
         match self.pages(self.exact_list(at), &mut pages, |object| accumulator.push(object)).await {
             Ok(listed_at) if listed_at == at => {
@@ -125,7 +126,7 @@ impl<L: ListWatch> Reflector<L> {
     /// will tell.
     async fn learn_bookmark(&self, at: ResourceVersion) {
         let support = &self.cached.context.watch_list;
-        let is_all_known = support.is_known() && self.cached.bookmark_template.load().is_some();
+        let is_all_known = support.is_known() && self.cached.learned.has_bookmark();
         if is_all_known || !support.is_worth_trying() {
             return;
         }
@@ -138,7 +139,7 @@ impl<L: ListWatch> Reflector<L> {
         let initial = async {
             let mut watch = self.upstream.watch(request).await?;
             while let Some(events) = watch.next().await? {
-                let mut nothing = ListAccumulator::new(&self.cached);
+                let mut nothing = ListAccumulator::new(&self.cached.account, &self.cached.context);
                 if self.read_initial_events(&mut events.into_iter(), &mut nothing)?.is_some() {
                     support.set_supported();
                     break;
@@ -168,7 +169,7 @@ impl<L: ListWatch> Reflector<L> {
         let cached = self.cached.clone();
         let mut first = ListRequest::not_older(not_older);
         first.limit = Some(cached.context.config.page_size);
-        let mut accumulator = ListAccumulator::new(&cached);
+        let mut accumulator = ListAccumulator::new(&cached.account, &cached.context);
         let mut pages = 0;
         let walk = self.pages(first.clone(), &mut pages, |object| accumulator.push(object));
         let listed = match walk.await {
@@ -189,7 +190,7 @@ impl<L: ListWatch> Reflector<L> {
     /// A list tells no bookmark, so that as long as none is known the first watch is a short one, and the probe that verifies it makes the upstream
     /// send one.
     fn resume_after_list(&self) -> State<L::Watch> {
-        let is_known = self.cached.bookmark_template.load().is_some();
+        let is_known = self.cached.learned.has_bookmark();
         State::Resuming(if is_known { Verify::None } else { Verify::History })
     }
 
@@ -226,7 +227,7 @@ impl<L: ListWatch> Reflector<L> {
     }
 
     async fn page(&self, request: ListRequest) -> Result<ListPage, Failure> {
-        let listed = with_timeout(PAGE_TIMEOUT, self.upstream.list(request)).await;
+        let listed = with_timeout(RESPONSE_TIMEOUT, self.upstream.list(request)).await;
         if let Err(UpstreamError::TooLong(_)) = &listed {
             self.cached.context.metrics.budget_refusal("resource");
         }
@@ -241,7 +242,7 @@ impl<L: ListWatch> Reflector<L> {
         not_older: Option<ResourceVersion>,
     ) -> Result<State<L::Watch>, Failure> {
         let cached = self.cached.clone();
-        let mut accumulator = ListAccumulator::new(&cached);
+        let mut accumulator = ListAccumulator::new(&cached.account, &cached.context);
         let learnt = async {
             self.learn_bookmark(ResourceVersion::default()).await;
             Ok(())
@@ -258,7 +259,8 @@ impl<L: ListWatch> Reflector<L> {
         accumulator: &mut ListAccumulator<'_>,
     ) -> Result<ResourceVersion, Failure> {
         let request = ListRequest::not_older(not_older);
-        let mut objects = with_timeout(PAGE_TIMEOUT, self.upstream.stream_list(request)).await?;
+        let mut objects =
+            with_timeout(RESPONSE_TIMEOUT, self.upstream.stream_list(request)).await?;
         self.learn_warnings();
         loop {
             let Some(events) = with_timeout(SILENCE_TIMEOUT, objects.next()).await? else {
@@ -284,10 +286,10 @@ impl<L: ListWatch> Reflector<L> {
             timeout_seconds,
             ..WatchRequest::default()
         };
-        let mut watch = with_timeout(PAGE_TIMEOUT, self.upstream.watch(request)).await?;
+        let mut watch = with_timeout(RESPONSE_TIMEOUT, self.upstream.watch(request)).await?;
         self.learn_warnings();
         let opened = Instant::now();
-        let mut accumulator = ListAccumulator::new(&cached);
+        let mut accumulator = ListAccumulator::new(&cached.account, &cached.context);
         loop {
             let next = timeout(SILENCE_TIMEOUT, watch.next()).await;
             let Some(events) = next.unwrap_or(Ok(None))? else {
@@ -317,7 +319,7 @@ impl<L: ListWatch> Reflector<L> {
                 UpstreamEvent::Upsert(object) => accumulator.push(object)?,
                 UpstreamEvent::Delete(object) => accumulator.remove(&object),
                 UpstreamEvent::Bookmark { resource_version, initial_events_end, object } => {
-                    self.learn_bookmark_template(&object);
+                    self.cached.learned.learn_bookmark(&object);
                     if initial_events_end {
                         return Ok(Some(resource_version));
                     }
@@ -336,8 +338,6 @@ impl<L: ListWatch> Reflector<L> {
     }
 }
 
-/// The upstream ends a list after 60 s itself (`--request-timeout`); what takes longer is stuck on the way.
-pub(super) const PAGE_TIMEOUT: Duration = Duration::from_secs(90);
 /// How long a watch-list may send nothing before the end of its initial events. The upstream waits three seconds for its own cache
 /// (semantics.md §2.1).
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(30);

@@ -3,20 +3,24 @@
 //! no client may lose an event, or receive one twice or out of order.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use super::*;
 use crate::api::resource::{Representation, Scope};
-use crate::cache::cached_resource::CacheContext;
+use crate::api::resource_version::ResourceVersion;
+use crate::cache::context::CacheContext;
 use crate::cache::core::watch_cache::WatchRefusal;
 use crate::cache::core::watcher::{Batch, WatchFilter, WatchStart, Watcher};
 use crate::cache::key::CacheKey;
 use crate::cache::script::{bookmark, config, config_maps, object, page, status};
 use crate::codec::list::ListPage;
 use crate::telemetry::cache_metrics::CacheMetrics;
-use crate::upstream::lister_watcher::{UpstreamEvent, WatchRequest, WatchStream};
+use crate::upstream::error::UpstreamError;
+use crate::upstream::lister_watcher::{ListRequest, UpstreamEvent, WatchRequest, WatchStream};
 
 /// An API server with one collection. Every write has its own resourceVersion.
 struct Model {
@@ -338,7 +342,7 @@ async fn run_history(seed: u64, lists: Lists) {
         assert_eq!(client.state, held);
     }
     assert!(!task.is_finished());
-    assert_eq!(*cached.context.rewinds.borrow(), 0, "no rewind is reported");
+    assert_eq!(cached.context.history.generation(), 0, "no rewind is reported");
 }
 
 #[tokio::test(start_paused = true)]

@@ -2,19 +2,24 @@
 
 mod lists;
 
+use std::time::Duration;
+
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use super::*;
 use crate::api::resource::{ApiResource, Representation, Scope, Shape};
-use crate::cache::cached_resource::CacheContext;
+use crate::api::resource_version::ResourceVersion;
+use crate::cache::context::CacheContext;
 use crate::cache::core::watch_cache::EndCause;
 use crate::cache::core::watcher::{Batch, WatchFilter, WatchStart};
 use crate::cache::key::CacheKey;
 use crate::cache::script::{
     Feed, Script, bookmark, config, config_maps, listed, object, page, rewritten, status, upsert,
 };
-use crate::config::CacheConfig;
+use crate::config::{CacheConfig, OnRelist};
 use crate::telemetry::cache_metrics::CacheMetrics;
+use crate::upstream::error::UpstreamError;
 use crate::upstream::lister_watcher::UpstreamEvent;
 
 struct Rig {
@@ -164,19 +169,19 @@ async fn a_rewound_history_drops_every_cache() {
         assert_eq!(rig.names(), ["old"]);
         assert_eq!(rig.script.watches.lock().last().unwrap().resource_version, None);
     }
-    assert_eq!(*context.rewinds.borrow(), 1);
+    assert_eq!(context.history.generation(), 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_requested_verification_probes_during_the_open_watch() {
     let (rig, feed) = Rig::established(context(config())).await;
     rig.script.on_probe(10);
-    rig.cached.verify_requested.notify_one();
+    rig.cached.requests.request_verify();
     until("the probe", || rig.script.probes() == 1).await;
     feed.send(vec![upsert("b", 11)]);
     rig.reaches(11).await;
     rig.script.on_probe(5);
-    rig.cached.verify_requested.notify_one();
+    rig.cached.requests.request_verify();
     until("the cache to be dropped", || rig.held().is_none()).await;
 }
 
@@ -198,7 +203,7 @@ async fn an_upstream_that_stays_behind_counts_as_rewound() {
     // The response that is still queued fails too. The next one is the list of the old history.
     let relisted = rig.script.on_watch();
     relisted.send(vec![upsert("old", 3), bookmark(4, true)]);
-    until("the report of the rewind", || *rig.cached.context.rewinds.borrow() == 1).await;
+    until("the report of the rewind", || rig.cached.context.history.generation() == 1).await;
     until("the cache to be dropped", || rig.held().is_none()).await;
 }
 
@@ -261,7 +266,7 @@ async fn a_requested_relist_compares_bytes() {
         rig.cached.watch_cache.watch(WatchFilter::default(), WatchStart::Now).unwrap();
     for (listed, at) in [(object("a", 9), 20), (rewritten(object("a", 9)), 30)] {
         let next = rig.script.on_watch();
-        rig.cached.relist_requested.notify_one();
+        rig.cached.requests.request_relist();
         next.send(vec![UpstreamEvent::Upsert(listed), bookmark(at, true)]);
         rig.reaches(at).await;
         let ended = matches!(watcher.next_batch(1 << 20), Batch::Ended(EndCause::Relist));
@@ -287,7 +292,7 @@ async fn watches_end_on_a_relist_if_so_configured() {
 #[tokio::test(start_paused = true)]
 async fn a_retired_cache_applies_the_remaining_events_of_its_watch() {
     let (rig, feed) = Rig::established(context(config())).await;
-    rig.cached.retire(Refusal::Unknown);
+    rig.cached.lifecycle.retire(Refusal::Unknown);
     feed.send(vec![UpstreamEvent::Delete(object("a", 11))]);
     rig.reaches(11).await;
     drop(feed);
@@ -322,8 +327,8 @@ async fn a_cache_that_outgrows_its_budget_ends() {
 #[tokio::test(start_paused = true)]
 async fn stop_ends_the_reflector_with_the_first_refusal() {
     let (rig, feed) = Rig::established(context(config())).await;
-    rig.cached.stop(Refusal::NotReady);
-    rig.cached.stop(Refusal::OverBudget);
+    rig.cached.lifecycle.stop(Refusal::NotReady);
+    rig.cached.lifecycle.stop(Refusal::OverBudget);
     assert_eq!(rig.task.await.unwrap(), Refusal::NotReady);
     assert!(!feed.is_held());
 }

@@ -6,10 +6,10 @@ use tokio::sync::watch::Receiver;
 use tokio::time::{Instant, sleep_until};
 
 use crate::api::resource::Shape;
-use crate::cache::cached_resource::CachedResource;
+use crate::cache::cached_resource::reflector_requests::ReflectorRequests;
 use crate::cache::core::watch_cache::Change;
+use crate::cache::probe::RESPONSE_TIMEOUT;
 use crate::cache::reflector::failure::Failure;
-use crate::cache::reflector::list::PAGE_TIMEOUT;
 use crate::cache::reflector::{ListCause, Reflector, State, Verify};
 use crate::cache::refusal::Refusal;
 use crate::streams::poll_on_wake::PollOnWake;
@@ -58,15 +58,15 @@ enum Interrupt {
 
 /// The first alarm that rings.
 async fn next_interrupt(
-    cached: &CachedResource,
+    requests: &ReflectorRequests,
     mut rewinds: Receiver<u64>,
     deadline: Instant,
 ) -> Interrupt {
     tokio::select! {
         biased;
         _ = rewinds.changed() => Interrupt::Rewound,
-        () = cached.relist_requested.notified() => Interrupt::Relist,
-        () = cached.verify_requested.notified() => Interrupt::Verify,
+        () = requests.relist_requested() => Interrupt::Relist,
+        () = requests.verify_requested() => Interrupt::Verify,
         () = sleep_until(deadline) => Interrupt::Overdue,
     }
 }
@@ -82,7 +82,7 @@ impl<L: ListWatch> Reflector<L> {
             ..WatchRequest::default()
         };
         let opened = Instant::now();
-        match with_timeout(PAGE_TIMEOUT, self.upstream.watch(request)).await {
+        match with_timeout(RESPONSE_TIMEOUT, self.upstream.watch(request)).await {
             Ok(watch) => {
                 self.learn_warnings();
                 let running = RunningWatch::new(watch, opened, timeout_seconds);
@@ -98,9 +98,7 @@ impl<L: ListWatch> Reflector<L> {
     /// A short watch brings a bookmark soon (semantics.md §5.6), from which its form is learnt; an upstream that sends none, since
     /// nothing moves, is not bothered for long.
     fn next_watch_seconds(&mut self) -> u32 {
-        if self.cached.bookmark_template.load().is_some()
-            || self.template_watches >= TEMPLATE_WATCHES_MAX
-        {
+        if self.cached.learned.has_bookmark() || self.template_watches >= TEMPLATE_WATCHES_MAX {
             return watch_seconds();
         }
         self.template_watches += 1;
@@ -153,8 +151,11 @@ impl<L: ListWatch> Reflector<L> {
     ) -> Result<State<L::Watch>, Refusal> {
         let cached = self.cached.clone();
         // Not looked at with every event.
-        let mut interrupt =
-            PollOnWake::new(next_interrupt(&cached, self.rewinds.clone(), running.deadline));
+        let mut interrupt = PollOnWake::new(next_interrupt(
+            &cached.requests,
+            self.rewinds.clone(),
+            running.deadline,
+        ));
         loop {
             let step = tokio::select! {
                 biased;
@@ -220,7 +221,7 @@ impl<L: ListWatch> Reflector<L> {
                 UpstreamEvent::Upsert(object) => Change::Upsert(object),
                 UpstreamEvent::Delete(object) => Change::Delete(object),
                 UpstreamEvent::Bookmark { resource_version, object, .. } => {
-                    self.learn_bookmark_template(&object);
+                    self.cached.learned.learn_bookmark(&object);
                     Change::Progress(resource_version)
                 }
                 UpstreamEvent::Error(error) => {
@@ -230,7 +231,7 @@ impl<L: ListWatch> Reflector<L> {
             });
         }
         if !changes.is_empty() {
-            self.cached.watch_cache.apply(changes, self.cached.context.now());
+            self.cached.watch_cache.apply(changes, self.cached.context.clock.now());
             self.malformed_responses = 0;
             self.account_state()?;
         }

@@ -67,7 +67,7 @@ impl Inner {
             self.context.metrics.budget_refusal("caches");
             return Err(Refusal::OverBudget);
         }
-        if self.context.budget.is_spent() {
+        if self.context.budget.is_exhausted() {
             let missing = self.context.budget.excess() + 1;
             if !self.stop_unused(missing, |cached| cached.account.state()) {
                 self.context.metrics.budget_refusal("total");
@@ -79,7 +79,7 @@ impl Inner {
 
     fn tidy_up(&self) {
         let idle_timeout = self.context.config.idle_timeout;
-        let now = self.context.now();
+        let now = self.context.clock.now();
         for cached in self.all() {
             cached.watch_cache.end_stalled(STALLED_AFTER, now);
             cached.series.watchers(cached.watch_cache.watchers());
@@ -87,7 +87,7 @@ impl Inner {
                 self.finish_warming(&cached);
             }
             self.stop_if(&cached, Refusal::NotReady, |cached| {
-                !cached.is_warm() && cached.is_idle(idle_timeout)
+                !cached.is_warm() && cached.usage.is_idle(idle_timeout)
             });
         }
         self.keep_total_budget();
@@ -102,8 +102,8 @@ impl Inner {
             return;
         }
         let mut used = self.all();
-        used.retain(|cached| !cached.cancel.is_cancelled());
-        used.sort_by_key(|cached| (cached.is_warm(), cached.last_used_ms()));
+        used.retain(|cached| !cached.lifecycle.cancel().is_cancelled());
+        used.sort_by_key(|cached| (cached.is_warm(), cached.usage.last_used_ms()));
         let mut freed = 0;
         for cached in used {
             if freed >= excess {
@@ -112,22 +112,22 @@ impl Inner {
             freed += cached.account.state();
             self.context.metrics.budget_refusal("total");
             cached.account.close();
-            cached.stop(Refusal::OverBudget);
+            cached.lifecycle.stop(Refusal::OverBudget);
         }
     }
 
     /// Stops unused caches, least recently used first, until what they give back is enough; false if it is not.
     fn stop_unused(&self, enough: usize, freed_by: impl Fn(&CachedResource) -> usize) -> bool {
         let mut unused = self.all();
-        unused.retain(|cached| cached.is_unused() && !cached.is_warm());
-        unused.sort_by_key(|cached| cached.last_used_ms());
+        unused.retain(|cached| cached.usage.is_unused() && !cached.is_warm());
+        unused.sort_by_key(|cached| cached.usage.last_used_ms());
         let mut freed = 0;
         for cached in unused {
             if freed >= enough {
                 break;
             }
             let amount = freed_by(&cached);
-            if self.stop_if(&cached, Refusal::NotReady, CachedResource::is_unused) {
+            if self.stop_if(&cached, Refusal::NotReady, |cached| cached.usage.is_unused()) {
                 freed += amount;
             }
         }
@@ -152,7 +152,7 @@ impl Inner {
         });
         if removed {
             cached.account.close();
-            cached.stop(reason);
+            cached.lifecycle.stop(reason);
         }
         removed
     }
@@ -164,7 +164,7 @@ impl Inner {
             match self.source.peek(&cached.key.gvr) {
                 None => self.retire(&cached, Refusal::Unknown),
                 Some(now) if *cached.resource != *now => {
-                    let in_use = cached.is_warm() || !cached.is_unused();
+                    let in_use = cached.is_warm() || !cached.usage.is_unused();
                     self.retire(&cached, Refusal::NotReady);
                     if in_use && check(&now).is_ok() {
                         let begun = self.start(cached.key.clone(), now, None);
@@ -189,12 +189,12 @@ impl Inner {
         if !removed {
             return;
         }
-        cached.retire(reason);
+        cached.lifecycle.retire(reason);
         let cached = Arc::clone(cached);
         let over = self.context.cancel.clone();
         self.context.tasks.spawn(over.run_until_cancelled_owned(async move {
             tokio::time::sleep(RETIREMENT_MAX).await;
-            cached.stop(reason);
+            cached.lifecycle.stop(reason);
         }));
     }
 
@@ -205,7 +205,7 @@ impl Inner {
         }
         tracing::info!("the upstream became another release; all caches are listed anew");
         for cached in self.all() {
-            cached.relist_requested.notify_one();
+            cached.requests.request_relist();
         }
     }
 

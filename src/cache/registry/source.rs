@@ -8,7 +8,7 @@ use tokio::sync::watch;
 
 use crate::api::resource::{ApiResource, GroupVersionResource, Representation, Scope};
 use crate::cache::cached_resource::CachedResource;
-use crate::cache::proof::DynListWatch;
+use crate::cache::proof::list_watch::DynListWatch;
 use crate::cache::reflector::{Reflector, StartOptions};
 use crate::cache::refusal::Refusal;
 use crate::upstream::Upstream;

@@ -440,11 +440,11 @@ async fn without_an_answer_the_lost_history_counts() {
     script.keep(script.on_watch_at(400));
     let handle = rig.ready("configmaps", "").await.unwrap();
     let (below, above) = (ResourceVersion(500), ResourceVersion(501));
-    rig.registry.inner.context.observe(below);
+    rig.registry.inner.context.history.observe(below);
     assert!(!handle.is_lost(below, WAIT).await, "no history was lost yet");
     assert_eq!(script.probes(), 0);
     script.keep(script.on_watch_at(400));
-    rig.registry.inner.context.rewind();
+    rig.registry.inner.context.history.rewind();
     assert!(handle.is_lost(below, WAIT).await);
     assert!(!handle.is_lost(above, WAIT).await);
 }

@@ -15,7 +15,7 @@ async fn a_watch_list_provides_the_state_and_continues_as_the_watch() {
     assert_eq!(asked.resource_version, None);
     assert!((300..=600).contains(&asked.timeout_seconds));
     assert!(rig.cached.context.watch_list.is_supported());
-    assert!(rig.cached.bookmark_template.load().is_some());
+    assert!(rig.cached.learned.has_bookmark());
     assert!(rig.script.lists.lock().is_empty());
     feed.send(vec![UpstreamEvent::Delete(object("a", 12)), bookmark(20, false)]);
     rig.reaches(20).await;
@@ -36,7 +36,7 @@ async fn a_streamed_list_provides_the_state_and_an_empty_watch_the_bookmark() {
     feed.send(vec![upsert("c", 11)]);
     rig.reaches(11).await;
     assert!(rig.cached.context.watch_list.is_supported());
-    assert!(rig.cached.bookmark_template.load().is_some());
+    assert!(rig.cached.learned.has_bookmark());
     assert!(!nothing.is_held());
     let lists = rig.script.lists.lock().clone();
     let [list] = lists.as_slice() else { panic!("{lists:?}") };
@@ -91,7 +91,7 @@ async fn a_list_overtaken_by_a_progress_notification_is_not_a_rewind() {
     feed.send(vec![UpstreamEvent::Error(status(410, "too old"))]);
     let list = rig.script.on_watch();
     until("the second watch", || rig.script.watches.lock().len() == 2).await;
-    rig.cached.apply_progress(rig.cached.generation(), ResourceVersion(20));
+    rig.cached.apply_progress(rig.cached.generation.current(), ResourceVersion(20));
     list.send(vec![upsert("a", 9), bookmark(15, true)]);
     let again = rig.script.on_watch();
     until("the third watch", || rig.script.watches.lock().len() == 3).await;
@@ -100,7 +100,7 @@ async fn a_list_overtaken_by_a_progress_notification_is_not_a_rewind() {
     again.send(vec![upsert("a", 9), upsert("b", 19), bookmark(25, true)]);
     rig.reaches(25).await;
     assert_eq!(rig.names(), ["a", "b"]);
-    assert_eq!(rig.cached.context.highest_lost(), None, "no rewind is reported");
+    assert_eq!(rig.cached.context.history.highest_lost(), None, "no rewind is reported");
 }
 
 #[tokio::test(start_paused = true)]
@@ -225,7 +225,7 @@ async fn the_very_first_cache_lists_exactly_and_then_tries_a_watch_list() {
     feed.send(vec![upsert("b", 8)]);
     rig.reaches(8).await;
     assert!(rig.cached.context.watch_list.is_supported());
-    assert!(rig.cached.bookmark_template.load().is_some());
+    assert!(rig.cached.learned.has_bookmark());
     assert!(!nothing.is_held());
     let asked: Vec<_> = rig.script.watches.lock().iter().map(|asked| asked.match_nothing).collect();
     assert_eq!(asked, [true, false]);

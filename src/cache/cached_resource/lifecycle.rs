@@ -1,0 +1,112 @@
+//! The life of a cache: from its creation to the end of its reflector.
+//!
+//! A cache is asked to end in one of two ways. [`Lifecycle::stop`] ends the reflector at once.
+//! [`Lifecycle::retire`] lets it apply the rest of its present watch first.
+//!
+//! Invariant: `ended` is set once, after the registry has stored the reason.
+//!
+//! Lock order: `stop_reason`, with no other lock.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::cache::refusal::Refusal;
+
+/// The state of a cache's life.
+#[derive(Debug)]
+pub(crate) struct Lifecycle {
+    created: Instant,
+    /// Whether the first list may show a state from before `created`.
+    seeded_at_exact: AtomicBool,
+    ready: AtomicBool,
+    watching: watch::Sender<bool>,
+    retiring: AtomicBool,
+    cancel: CancellationToken,
+    stop_reason: Mutex<Option<Refusal>>,
+    ended: watch::Sender<Option<Refusal>>,
+}
+
+impl Lifecycle {
+    /// Starts the life of a cache whose reflector ends with `cancel`.
+    pub(crate) fn new(cancel: CancellationToken) -> Self {
+        Self {
+            created: Instant::now(),
+            seeded_at_exact: AtomicBool::new(false),
+            ready: AtomicBool::new(false),
+            watching: watch::Sender::new(false),
+            retiring: AtomicBool::new(false),
+            cancel,
+            stop_reason: Mutex::new(None),
+            ended: watch::Sender::new(None),
+        }
+    }
+
+    /// Notes that the first list is at a resourceVersion that a client requested.
+    pub(crate) fn set_seeded_at_exact(&self) {
+        self.seeded_at_exact.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether every state of the cache was listed after `moment` by a consistent list.
+    pub(crate) fn is_listed_since(&self, moment: Instant) -> bool {
+        self.created >= moment && !self.seeded_at_exact.load(Ordering::Relaxed)
+    }
+
+    /// Notes that the cache has its first state. Returns true the first time.
+    pub(crate) fn mark_ready(&self) -> bool {
+        !self.ready.swap(true, Ordering::Relaxed)
+    }
+
+    /// Sets whether the upstream's watch is open and its events are applied as they arrive.
+    pub(crate) fn set_watching(&self, watching: bool) {
+        self.watching.send_if_modified(|was| std::mem::replace(was, watching) != watching);
+    }
+
+    /// Returns a receiver of whether the upstream's watch is open.
+    pub(crate) fn watching(&self) -> watch::Receiver<bool> {
+        self.watching.subscribe()
+    }
+
+    /// Ends the reflector. The first reason is kept.
+    pub(crate) fn stop(&self, reason: Refusal) {
+        self.stop_reason.lock().get_or_insert(reason);
+        self.cancel.cancel();
+    }
+
+    /// Ends the reflector when its present watch ends, because the upstream is about to end that
+    /// watch. The watchers of the cache get the rest of its events; the registry hands the cache to no
+    /// new client.
+    pub(crate) fn retire(&self, reason: Refusal) {
+        self.stop_reason.lock().get_or_insert(reason);
+        self.retiring.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the cache was retired.
+    pub(crate) fn is_retiring(&self) -> bool {
+        self.retiring.load(Ordering::Relaxed)
+    }
+
+    /// Returns why the cache ends. A shutdown cancels it without a reason.
+    pub(crate) fn stop_reason(&self) -> Refusal {
+        self.stop_reason.lock().unwrap_or(Refusal::Stopping)
+    }
+
+    /// Returns the token that ends the reflector and the cache's other tasks.
+    pub(crate) fn cancel(&self) -> &CancellationToken {
+        &self.cancel
+    }
+
+    /// Notes that the reflector has ended, and wakes the requests that wait for the cache.
+    pub(crate) fn mark_ended(&self, reason: Refusal) {
+        self.ended.send_replace(Some(reason));
+    }
+
+    /// Waits until the reflector has ended, and returns the reason. Cancel safe.
+    pub(crate) async fn ended(&self) -> Option<Refusal> {
+        let mut ended = self.ended.subscribe();
+        ended.wait_for(Option::is_some).await.ok().and_then(|reason| *reason)
+    }
+}

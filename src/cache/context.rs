@@ -1,0 +1,77 @@
+//! The part that all caches of one upstream share: configuration, budgets, limits and tasks.
+
+use std::sync::Arc;
+
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::api::resource::Scope;
+use crate::cache::budget::Budget;
+use crate::cache::clock::Clock;
+use crate::cache::key::CacheKey;
+use crate::cache::upstream_history::UpstreamHistory;
+use crate::cache::watch_list_support::WatchListSupport;
+use crate::config::CacheConfig;
+use crate::telemetry::cache_metrics::CacheMetrics;
+
+/// The part that all caches of one upstream share.
+pub(crate) struct CacheContext {
+    /// The configuration of the caches.
+    pub(crate) config: Arc<CacheConfig>,
+    /// The metrics of the caches.
+    pub(crate) metrics: CacheMetrics,
+    /// The byte budgets.
+    pub(crate) budget: Budget,
+    /// Whether the upstream supports watch-lists.
+    pub(crate) watch_list: WatchListSupport,
+    /// Limits the lists of reflectors that run at the same time.
+    pub(crate) list_slots: Semaphore,
+    /// Limits the lists for proofs of freshness that run at the same time.
+    pub(crate) proof_lists: Semaphore,
+    /// Limits the watches for proofs of freshness that run at the same time.
+    pub(crate) proof_watches: Semaphore,
+    /// The detected rewinds of the upstream's history. After each, every cache starts again.
+    pub(crate) history: Arc<UpstreamHistory>,
+    /// All tasks of the caches.
+    pub(crate) tasks: TaskTracker,
+    /// Cancelled at shutdown.
+    pub(crate) cancel: CancellationToken,
+    /// The clock of the caches.
+    pub(crate) clock: Clock,
+}
+
+impl CacheContext {
+    /// Creates the shared part for one upstream.
+    pub(crate) fn new(config: Arc<CacheConfig>, metrics: CacheMetrics) -> Self {
+        Self {
+            budget: Budget::new(config.resource_bytes_max, config.total_bytes_max),
+            config,
+            metrics,
+            watch_list: WatchListSupport::default(),
+            list_slots: Semaphore::new(LISTS_MAX),
+            proof_lists: Semaphore::new(PROOF_LISTS_MAX),
+            proof_watches: Semaphore::new(PROOF_WATCHES_MAX),
+            history: Arc::new(UpstreamHistory::new()),
+            tasks: TaskTracker::new(),
+            cancel: CancellationToken::new(),
+            clock: Clock::start(),
+        }
+    }
+
+    /// Whether the configuration keeps the cache of `key` running without users.
+    pub(crate) fn is_warm(&self, key: &CacheKey) -> bool {
+        key.scope == Scope::Cluster && self.config.warm.contains(&key.gvr)
+    }
+}
+
+/// Lists that run at the same time. A list of a large resource takes a share of the upstream's CPU and
+/// of Weir's memory: many warm resources at the start, or all caches after a rewound history, must not
+/// list at once.
+const LISTS_MAX: usize = 8;
+/// Lists for proofs of freshness that run at the same time, of all caches. Each is of a small
+/// collection and takes some ten milliseconds.
+const PROOF_LISTS_MAX: usize = 8;
+/// Watches for proofs of freshness that are open at the same time, of all caches: as many as one
+/// HTTP/2 connection carries (`docs/decisions/connection-pools.md`).
+const PROOF_WATCHES_MAX: usize = 64;
