@@ -1,9 +1,12 @@
-//! How a reflector fetches the whole state: by a list that is read as it comes, by watch-list, page by page, or at an exact resourceVersion.
+//! How a reflector fetches the whole state: by a streamed list, by a watch-list, page by page, or at an
+//! exact resourceVersion.
 //!
-//! In JSON an upstream takes a third longer for a watch-list than for a list (benches/README.md), so that the latter is asked for where it costs the
-//! upstream no more memory ([`ListWatch::streams_lists`]). Nothing lies between it and its watch either, which begins at its resourceVersion.
+//! In JSON an upstream takes a third longer for a watch-list than for a list
+//! (`docs/decisions/json-lists.md`). So a list is requested where it costs the upstream no more memory
+//! ([`ListWatch::streams_lists`]). No event can be lost between a list and its watch, because the watch
+//! begins at the resourceVersion of the list.
 //!
-//! What comes is gathered within the byte budgets ([`ListAccumulator`]).
+//! Objects are collected within the byte budgets ([`ListAccumulator`]).
 
 use std::time::Duration;
 
@@ -12,9 +15,10 @@ use tokio::time::{Instant, timeout};
 use crate::api::resource_version::ResourceVersion;
 use crate::cache::probe::RESPONSE_TIMEOUT;
 use crate::cache::reflector::accumulator::ListAccumulator;
+use crate::cache::reflector::driver::Driver;
 use crate::cache::reflector::failure::Failure;
-use crate::cache::reflector::watch::{RunningWatch, watch_seconds};
-use crate::cache::reflector::{ListCause, Reflector, State, Verify};
+use crate::cache::reflector::running_watch::{RunningWatch, random_timeout_seconds};
+use crate::cache::reflector::state::{ListCause, State, Verify};
 use crate::cache::refusal::Refusal;
 use crate::codec::list::ListPage;
 use crate::codec::object::Object;
@@ -24,8 +28,8 @@ use crate::upstream::lister_watcher::{
     ListRequest, ListWatch, UpstreamEvent, WatchRequest, WatchStream,
 };
 
-impl<L: ListWatch> Reflector<L> {
-    /// Fetches the whole state and takes it.
+impl<L: ListWatch> Driver<L> {
+    /// Fetches the whole state and commits it.
     pub(super) async fn list(&mut self, cause: ListCause) -> Result<State<L::Watch>, Failure> {
         let cached = self.cached.clone();
         let slots = &cached.context.list_slots;
@@ -35,16 +39,17 @@ impl<L: ListWatch> Reflector<L> {
         if let Some(next) = self.list_at_requested().await {
             return Ok(next);
         }
-        let not_older = if self.consistent { None } else { self.held_at_list_start };
-        if self.upstream.streams_lists() && !self.stream_lists_failed {
+        let not_older = if self.lists.consistent { None } else { self.held_at_list_start };
+        if self.upstream.streams_lists() && !self.lists.stream_failed {
             let listed = self.streamed_list(not_older).await;
-            self.stream_lists_failed =
+            self.lists.stream_failed =
                 listed.as_ref().is_err_and(|error| !matches!(error, Failure::TooLarge));
             return listed;
         }
-        if self.wants_watch_list() {
+        if cached.context.watch_list.is_worth_trying() && self.lists.may_watch_list() {
             match self.watch_list(not_older).await {
-                // Not a failure: the upstream has none, and tells so at once (semantics.md §1.5).
+                // Not a failure: the upstream has no watch-lists and rejects one at once
+                // (`docs/semantics.md` §1.5).
                 Err(Failure::Invalid(answer)) => {
                     tracing::info!(answer, "the upstream has no watch-list; listing page by page");
                     cached.context.watch_list.set_unsupported();
@@ -55,14 +60,8 @@ impl<L: ListWatch> Reflector<L> {
         self.paged_list(not_older).await
     }
 
-    /// Whether to list by a watch-list: the upstream is not known to lack them, and this resource's did not stay silent just now.
-    fn wants_watch_list(&self) -> bool {
-        self.cached.context.watch_list.is_worth_trying()
-            && self.silent_watch_lists < SILENT_WATCH_LISTS_MAX
-    }
-
-    /// A list at exactly the resourceVersion that the first watcher wants to begin at, so that it lies in the history. `None` if the upstream
-    /// cannot: the cache then starts as usual.
+    /// Lists at exactly the resourceVersion from which the first watcher wants to begin, so that it is
+    /// in the history. Returns `None` if the upstream cannot; the cache then starts as usual.
     async fn list_at_requested(&mut self) -> Option<State<L::Watch>> {
         let at = self.options.list_at.take()?;
         let cached = self.cached.clone();
@@ -71,7 +70,7 @@ impl<L: ListWatch> Reflector<L> {
         match self.pages(self.exact_list(at), &mut pages, |object| accumulator.push(object)).await {
             Ok(listed_at) if listed_at == at => {
                 self.commit(accumulator.take(), at).ok()?;
-                // How a bookmark is written the first watch tells, which is a short one then.
+                // Otherwise the first watch, which is then a short one, brings a bookmark to learn from.
                 if !cached.context.watch_list.is_known() {
                     self.learn_bookmark(at).await;
                 }
@@ -85,8 +84,8 @@ impl<L: ListWatch> Reflector<L> {
         }
     }
 
-    /// Whether the upstream writes the state that is held in the bytes in which it is held; false also where the upstream can no longer tell. Page
-    /// by page, so that it takes no memory to speak of.
+    /// Whether the upstream writes the held state in the held bytes. Returns false also if the upstream
+    /// no longer has that state. Reads page by page, so that it takes little memory.
     pub(super) async fn has_same_bytes_upstream(&self) -> Result<bool, Failure> {
         let Some(held) = self.cached.watch_cache.state() else { return Ok(false) };
         let first = self.exact_list(held.resource_version());
@@ -111,7 +110,7 @@ impl<L: ListWatch> Reflector<L> {
         }
     }
 
-    /// Asks for the state as it was at a resourceVersion.
+    /// Returns a request for the state at exactly `at`.
     fn exact_list(&self, at: ResourceVersion) -> ListRequest {
         ListRequest {
             limit: Some(self.cached.context.config.page_size),
@@ -121,9 +120,11 @@ impl<L: ListWatch> Reflector<L> {
         }
     }
 
-    /// A list does not tell whether the upstream has watch-list, and a cache that serves watches must know (semantics.md §1.4), as it must the form of
-    /// a bookmark. So a watch-list of no objects is asked for, from this resourceVersion or later; what does not come soon, a later list or watch
-    /// will tell.
+    /// Learns whether the upstream has watch-lists, and the form of a bookmark, by a watch-list of no
+    /// objects from `at` or later.
+    ///
+    /// A list shows neither, and a cache that serves watches needs both (`docs/semantics.md` §1.4). If
+    /// the response takes too long, a later list or watch shows them.
     async fn learn_bookmark(&self, at: ResourceVersion) {
         let support = &self.cached.context.watch_list;
         let is_all_known = support.is_known() && self.cached.learned.has_bookmark();
@@ -173,7 +174,8 @@ impl<L: ListWatch> Reflector<L> {
         let mut pages = 0;
         let walk = self.pages(first.clone(), &mut pages, |object| accumulator.push(object));
         let listed = match walk.await {
-            // The revision of the first page was compacted away while the later ones were fetched. All at once cannot expire.
+            // The resourceVersion of the first page was compacted before the last page was fetched. A
+            // list without pages cannot expire.
             Err(Failure::Expired) if pages > 0 => {
                 tracing::info!("the list expired between its pages; listing all at once");
                 accumulator.clear();
@@ -187,14 +189,16 @@ impl<L: ListWatch> Reflector<L> {
         Ok(self.resume_after_list())
     }
 
-    /// A list tells no bookmark, so that as long as none is known the first watch is a short one, and the probe that verifies it makes the upstream
-    /// send one.
+    /// Returns the state after a list without a watch. A list contains no bookmark. While the form of a
+    /// bookmark is unknown the first watch is a short one, and the probe that verifies it makes the
+    /// upstream send a bookmark.
     fn resume_after_list(&self) -> State<L::Watch> {
         let is_known = self.cached.learned.has_bookmark();
         State::Resuming(if is_known { Verify::None } else { Verify::History })
     }
 
-    /// Fetches all pages of one walk and counts them; returns the resourceVersion that they share.
+    /// Fetches all pages that begin with `first`, and counts them in `pages`. Returns the
+    /// resourceVersion that they share.
     async fn pages(
         &self,
         first: ListRequest,
@@ -219,7 +223,7 @@ impl<L: ListWatch> Reflector<L> {
             let continue_token = page.continue_token;
             page =
                 self.page(ListRequest { limit, continue_token, ..ListRequest::default() }).await?;
-            // Pages of different revisions are no state (semantics.md §3.10).
+            // Pages of different resourceVersions are not one state (`docs/semantics.md` §3.10).
             if page.resource_version != resource_version {
                 return Err(Failure::Expired);
             }
@@ -236,23 +240,24 @@ impl<L: ListWatch> Reflector<L> {
         Ok(page)
     }
 
-    /// A list without pages, taken as it comes, while a watch of nothing tells the rest: who waits for the cache may want to watch it.
+    /// Lists without pages and reads the objects as they arrive. At the same time a watch-list of no
+    /// objects shows what the list does not, because a request that waits for the cache may be a watch.
     async fn streamed_list(
         &mut self,
         not_older: Option<ResourceVersion>,
     ) -> Result<State<L::Watch>, Failure> {
         let cached = self.cached.clone();
         let mut accumulator = ListAccumulator::new(&cached.account, &cached.context);
-        let learnt = async {
+        let learned = async {
             self.learn_bookmark(ResourceVersion::default()).await;
             Ok(())
         };
-        let (at, ()) = tokio::try_join!(self.stream(not_older, &mut accumulator), learnt)?;
+        let (at, ()) = tokio::try_join!(self.stream(not_older, &mut accumulator), learned)?;
         self.commit(accumulator.take(), at)?;
         Ok(self.resume_after_list())
     }
 
-    /// Takes the objects of such a list, whose resourceVersion it returns.
+    /// Collects the objects of a streamed list, and returns its resourceVersion.
     async fn stream(
         &self,
         not_older: Option<ResourceVersion>,
@@ -272,14 +277,14 @@ impl<L: ListWatch> Reflector<L> {
         }
     }
 
-    /// A watch that begins with the state (KEP-3157). After its initial events it goes on as the reflector's watch, so that
-    /// nothing lies between list and watch.
+    /// Lists by a watch that begins with the state (KEP-3157). After its initial events it continues as
+    /// the reflector's watch, so that no event can be lost between list and watch.
     async fn watch_list(
         &mut self,
         not_older: Option<ResourceVersion>,
     ) -> Result<State<L::Watch>, Failure> {
         let cached = self.cached.clone();
-        let timeout_seconds = watch_seconds();
+        let timeout_seconds = random_timeout_seconds();
         let request = WatchRequest {
             resource_version: not_older,
             send_initial_events: true,
@@ -308,7 +313,7 @@ impl<L: ListWatch> Reflector<L> {
         }
     }
 
-    /// Takes initial events until their end, whose resourceVersion it returns.
+    /// Collects initial events. Returns their resourceVersion once they have ended.
     fn read_initial_events(
         &self,
         events: &mut impl Iterator<Item = UpstreamEvent>,
@@ -331,19 +336,19 @@ impl<L: ListWatch> Reflector<L> {
     }
 
     fn silent_watch_list(&self) -> Failure {
-        if self.silent_watch_lists + 1 >= SILENT_WATCH_LISTS_MAX {
+        if self.lists.is_last_watch_list() {
             self.cached.context.watch_list.presume_unsupported();
         }
         Failure::Silent
     }
 }
 
-/// How long a watch-list may send nothing before the end of its initial events. The upstream waits three seconds for its own cache
-/// (semantics.md §2.1).
+/// The longest silence of a list that is read as it arrives, or of a watch-list before the end of its
+/// initial events. The upstream waits at most three seconds for its own cache (`docs/semantics.md`
+/// §2.1).
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long an upstream may take to tell whether it has watch-list; its own cache waits for up to three seconds.
+/// The time-out in seconds of a watch-list of no objects. The upstream waits at most three seconds for
+/// its own cache.
 const LEARNING_WATCH_SECONDS: u32 = 5;
-/// So many watch-lists of one resource without an end, and it is listed page by page.
-const SILENT_WATCH_LISTS_MAX: u32 = 2;
-/// A walk ends at some time: five million objects at the default page size.
+/// The largest number of pages of a list: five million objects at the default page size.
 const PAGES_MAX: usize = 10_000;

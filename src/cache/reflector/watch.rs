@@ -1,4 +1,5 @@
-//! How a reflector watches: opening, verifying after a break, applying, and what follows each way in which a watch may end.
+//! How a reflector watches: it opens a watch, verifies it after a break, applies its events, and
+//! decides what follows its end.
 
 use std::time::Duration;
 
@@ -8,74 +9,56 @@ use tokio::time::{Instant, sleep_until};
 use crate::api::resource::Shape;
 use crate::cache::cached_resource::reflector_requests::ReflectorRequests;
 use crate::cache::core::watch_cache::Change;
-use crate::cache::probe::RESPONSE_TIMEOUT;
+use crate::cache::probe::{RESPONSE_TIMEOUT, probe};
+use crate::cache::reflector::driver::Driver;
 use crate::cache::reflector::failure::Failure;
-use crate::cache::reflector::{ListCause, Reflector, State, Verify};
+use crate::cache::reflector::running_watch::{RunningWatch, random_timeout_seconds};
+use crate::cache::reflector::state::{ListCause, State, Verify};
 use crate::cache::refusal::Refusal;
 use crate::streams::poll_on_wake::PollOnWake;
 use crate::upstream::bounded::with_timeout;
 use crate::upstream::lister_watcher::{ListWatch, UpstreamEvent, WatchRequest, WatchStream};
 
-/// An open watch.
-pub(crate) struct RunningWatch<W> {
-    watch: W,
-    opened: Instant,
-    /// When it must have ended by itself.
-    deadline: Instant,
-    /// Whether it brought anything yet.
-    received_any: bool,
-    /// Events taken from it that are not applied yet.
-    pub(super) pending: Vec<UpstreamEvent>,
-}
-
-impl<W> RunningWatch<W> {
-    /// One that was opened with this `timeoutSeconds`.
-    pub(super) fn new(watch: W, opened: Instant, timeout_seconds: u32) -> Self {
-        let deadline = opened + Duration::from_secs(timeout_seconds.into()) + WATCH_DEADLINE_GRACE;
-        Self { watch, opened, deadline, received_any: false, pending: Vec::new() }
-    }
-}
-
-/// What a running watch came to.
+/// The result of one read of a watch.
 enum ReadStep {
-    /// Something was applied.
+    /// Events were applied.
     Applied,
-    /// It ended cleanly.
+    /// The watch ended without an error.
     Eof,
 }
 
-/// What interrupts a watch.
+/// A reason to interrupt a watch.
 enum Interrupt {
-    /// The upstream's history was found rewound.
+    /// The upstream's history was rewound.
     Rewound,
-    /// The same objects may be written in other bytes now.
+    /// A new list was requested, because the upstream may write the same objects in other bytes now.
     Relist,
-    /// Someone doubts the history.
+    /// A check of the history was requested.
     Verify,
-    /// It is open past its own time-out: the connection is dead without knowing.
+    /// The watch is open past its own time-out: its connection is dead.
     Overdue,
 }
 
-/// The first alarm that rings.
+/// Waits for the first reason to interrupt a watch.
 async fn next_interrupt(
     requests: &ReflectorRequests,
-    mut rewinds: Receiver<u64>,
+    mut generation: Receiver<u64>,
     deadline: Instant,
 ) -> Interrupt {
     tokio::select! {
         biased;
-        _ = rewinds.changed() => Interrupt::Rewound,
+        _ = generation.changed() => Interrupt::Rewound,
         () = requests.relist_requested() => Interrupt::Relist,
         () = requests.verify_requested() => Interrupt::Verify,
         () = sleep_until(deadline) => Interrupt::Overdue,
     }
 }
 
-impl<L: ListWatch> Reflector<L> {
-    /// Opens a watch from what is held.
+impl<L: ListWatch> Driver<L> {
+    /// Opens a watch from the held resourceVersion.
     pub(super) async fn resume(&mut self, verify: Verify) -> Result<State<L::Watch>, Refusal> {
         let Some(held) = self.held() else { return Ok(State::Listing(ListCause::Retry)) };
-        let timeout_seconds = self.next_watch_seconds();
+        let timeout_seconds = self.next_timeout_seconds();
         let request = WatchRequest {
             resource_version: Some(held),
             timeout_seconds,
@@ -95,32 +78,34 @@ impl<L: ListWatch> Reflector<L> {
         }
     }
 
-    /// A short watch brings a bookmark soon (semantics.md §5.6), from which its form is learnt; an upstream that sends none, since
-    /// nothing moves, is not bothered for long.
-    fn next_watch_seconds(&mut self) -> u32 {
-        if self.cached.learned.has_bookmark() || self.template_watches >= TEMPLATE_WATCHES_MAX {
-            return watch_seconds();
+    /// Returns the `timeoutSeconds` of the next watch. While the form of a bookmark is unknown a watch
+    /// is short, because a short watch brings a bookmark soon (`docs/semantics.md` §5.6). An upstream
+    /// whose resource does not change sends none, so only the first watches are short.
+    fn next_timeout_seconds(&mut self) -> u32 {
+        if self.cached.learned.has_bookmark() || self.bookmark_watches >= BOOKMARK_WATCHES_MAX {
+            return random_timeout_seconds();
         }
-        self.template_watches += 1;
-        TEMPLATE_WATCH_SECONDS
+        self.bookmark_watches += 1;
+        BOOKMARK_WATCH_SECONDS
     }
 
-    /// Makes sure that what is held is still the upstream's, before an event of the new watch is applied. The watch was opened first, so nothing can
-    /// change unseen between the two: a definition that changes ends the watch.
+    /// Verifies that the held state is still the upstream's, before an event of the new watch is
+    /// applied. The watch is opened first, so that no change goes unnoticed in between: a definition
+    /// that changes ends the watch.
     pub(super) async fn verify(
         &mut self,
         running: RunningWatch<L::Watch>,
         verify: Verify,
     ) -> Result<State<L::Watch>, Refusal> {
         let held = self.held();
-        match self.probe().await {
+        match probe(&*self.upstream).await {
             Ok(upstream) if held > Some(upstream) => {
                 self.cached.series.watch_ended("rewound");
                 self.report_rewind(upstream);
                 return Ok(State::Listing(ListCause::Rewound));
             }
             Ok(_) => {}
-            Err(failure) => return self.verification_failed(failure, verify),
+            Err(error) => return self.verification_failed(error.into(), verify),
         }
         if verify == Verify::Bytes {
             match self.has_same_bytes_upstream().await {
@@ -144,16 +129,16 @@ impl<L: ListWatch> Reflector<L> {
         self.back_off(failure, State::Resuming(verify))
     }
 
-    /// Applies what a watch brings until it ends, or until an alarm rings.
+    /// Applies the events of a watch until it ends or is interrupted.
     pub(super) async fn watch(
         &mut self,
         mut running: RunningWatch<L::Watch>,
     ) -> Result<State<L::Watch>, Refusal> {
         let cached = self.cached.clone();
-        // Not looked at with every event.
+        // Polled only after a wake-up of its own, not with every event.
         let mut interrupt = PollOnWake::new(next_interrupt(
             &cached.requests,
-            self.rewinds.clone(),
+            self.generation.clone(),
             running.deadline,
         ));
         loop {
@@ -170,7 +155,7 @@ impl<L: ListWatch> Reflector<L> {
         }
     }
 
-    /// What follows an alarm.
+    /// Returns the state after an interrupt.
     fn interrupted(
         &mut self,
         interrupt: Interrupt,
@@ -194,7 +179,7 @@ impl<L: ListWatch> Reflector<L> {
         }
     }
 
-    /// Takes and applies the next events. Cancel safe: there is no await between taking and applying.
+    /// Reads and applies the next events. Cancel safe: there is no await between reading and applying.
     async fn read_events(
         &mut self,
         running: &mut RunningWatch<L::Watch>,
@@ -212,7 +197,8 @@ impl<L: ListWatch> Reflector<L> {
         Ok(ReadStep::Applied)
     }
 
-    /// Applies all events of one read as one step; an error among them ends the watch after what came before it.
+    /// Applies all events of one read as one step. An error among them ends the watch after the events
+    /// before it were applied.
     fn apply(&mut self, events: Vec<UpstreamEvent>) -> Result<(), Failure> {
         let mut changes = Vec::with_capacity(events.len());
         let mut failure = None;
@@ -232,44 +218,50 @@ impl<L: ListWatch> Reflector<L> {
         }
         if !changes.is_empty() {
             self.cached.watch_cache.apply(changes, self.cached.context.clock.now());
-            self.malformed_responses = 0;
+            self.note_readable();
             self.account_state()?;
         }
         failure.map_or(Ok(()), Err)
     }
 
-    /// The ordinary end of a watch at its time-out: the next one follows at once. One that ended at birth is a failure (client-go's "very short
-    /// watch"), or an upstream that closes every watch would be asked in a tight loop.
+    /// Returns the state after a watch that ended without an error, usually at its time-out: the next
+    /// watch follows at once. A watch that ended right after its start counts as a failure (client-go's
+    /// "very short watch"). Otherwise an upstream that closes every watch would be called in a tight
+    /// loop.
     fn ended_cleanly(
         &mut self,
         running: &RunningWatch<L::Watch>,
     ) -> Result<State<L::Watch>, Refusal> {
-        let early = Instant::now() + WATCH_DEADLINE_GRACE + EARLY_END_MARGIN < running.deadline;
-        let next = if early { self.resume_after_break() } else { State::Resuming(Verify::History) };
+        let next = if running.ends_early() {
+            self.resume_after_break()
+        } else {
+            State::Resuming(Verify::History)
+        };
         if !running.received_any && running.opened.elapsed() < SHORT_WATCH {
             self.cached.series.watch_ended("short");
             let text = "the watch ended within a second and without an event".to_owned();
             return self.back_off(Failure::Retry(text, None), next);
         }
         self.cached.series.watch_ended("clean");
-        self.malformed_responses = 0;
+        self.note_readable();
         tracing::debug!("the watch ended");
         Ok(next)
     }
 
-    /// What follows a watch that failed.
+    /// Returns the state after a watch that failed.
     fn watch_failed(&mut self, failure: Failure) -> Result<State<L::Watch>, Refusal> {
         self.cached.series.watch_ended(failure.label());
         if matches!(failure, Failure::Expired) {
-            tracing::info!(held = ?self.held(), "the upstream no longer has the events after what is held");
+            tracing::info!(held = ?self.held(), "the upstream no longer has the events after the held resourceVersion");
             return Ok(State::Listing(ListCause::Expired));
         }
         self.back_off(failure, self.resume_after_break())
     }
 
-    /// What follows a watch that ended before its time or broke. That of a custom resource may have ended with its definition: the next one would
-    /// tell events in other bytes than what is held. It is not listed anew for that alone, since a list would take the states in between from the
-    /// watchers.
+    /// Returns the state after a watch that broke or ended before its time-out. The watch of a custom
+    /// resource may have ended because its definition changed; the next watch would then send events in
+    /// other bytes than the held ones. The bytes are compared first and not listed again at once,
+    /// because after a list the watchers would miss the states in between.
     fn resume_after_break(&self) -> State<L::Watch> {
         State::Resuming(match self.cached.resource.shape {
             Shape::Custom => Verify::Bytes,
@@ -278,21 +270,10 @@ impl<L: ListWatch> Reflector<L> {
     }
 }
 
-/// A `timeoutSeconds` for a watch; random, so that the watches of many reflectors do not end together.
-pub(super) fn watch_seconds() -> u32 {
-    fastrand::u32(WATCH_SECONDS_MIN..=WATCH_SECONDS_MAX)
-}
-
-/// client-go's bounds.
-const WATCH_SECONDS_MIN: u32 = 300;
-const WATCH_SECONDS_MAX: u32 = 600;
-/// Long enough for the bookmark that the upstream sends two seconds before a watch's deadline (semantics.md §5.6).
-const TEMPLATE_WATCH_SECONDS: u32 = 3;
-/// How many watches may be short for want of a bookmark's form.
-const TEMPLATE_WATCHES_MAX: u32 = 3;
-/// client-go's "very short watch".
+/// The `timeoutSeconds` of a watch that shows the form of a bookmark. The upstream sends a bookmark two
+/// seconds before a watch's deadline (`docs/semantics.md` §5.6).
+const BOOKMARK_WATCH_SECONDS: u32 = 3;
+/// The number of watches that are short in order to get a bookmark soon.
+const BOOKMARK_WATCHES_MAX: u32 = 3;
+/// A watch that ends earlier than this without an event is client-go's "very short watch".
 const SHORT_WATCH: Duration = Duration::from_secs(1);
-/// How long before its time-out the end of a watch is not that of its time-out.
-const EARLY_END_MARGIN: Duration = Duration::from_secs(2);
-/// How long after its time-out a watch may still be open before its connection counts as dead.
-const WATCH_DEADLINE_GRACE: Duration = Duration::from_secs(15);

@@ -1,0 +1,203 @@
+//! The reflector's data, and the steps that listing and watching share.
+
+use std::sync::Arc;
+
+use tokio::sync::watch::Receiver;
+use tokio::time::Instant;
+
+use crate::api::resource_version::ResourceVersion;
+use crate::cache::cached_resource::CachedResource;
+use crate::cache::core::watch_cache::Discontinuity;
+use crate::cache::reflector::backoff::Backoff;
+use crate::cache::reflector::failure::Failure;
+use crate::cache::reflector::list_attempts::ListAttempts;
+use crate::cache::reflector::start_options::StartOptions;
+use crate::cache::reflector::state::{ListCause, State};
+use crate::cache::refusal::Refusal;
+use crate::codec::object::Object;
+use crate::config::OnRelist;
+use crate::upstream::lister_watcher::ListWatch;
+
+/// The data of a reflector.
+pub(super) struct Driver<L> {
+    pub(super) upstream: Arc<L>,
+    pub(super) cached: Arc<CachedResource>,
+    pub(super) options: StartOptions,
+    /// The present generation of the upstream's history.
+    pub(super) generation: Receiver<u64>,
+    /// The resourceVersion that was held when the present list was requested. A proof of freshness may
+    /// move the cache further meanwhile.
+    pub(super) held_at_list_start: Option<ResourceVersion>,
+    pub(super) lists: ListAttempts,
+    /// Watches that were short in order to get a bookmark soon.
+    pub(super) bookmark_watches: u32,
+    backoff: Backoff,
+    malformed_responses: u32,
+}
+
+impl<L: ListWatch> Driver<L> {
+    /// Starts in the present generation.
+    pub(super) fn new(
+        upstream: Arc<L>,
+        cached: Arc<CachedResource>,
+        options: StartOptions,
+    ) -> Self {
+        let mut generation = cached.context.history.subscribe();
+        let present = *generation.borrow_and_update();
+        cached.generation.enter(present);
+        Self {
+            upstream,
+            cached,
+            options,
+            generation,
+            held_at_list_start: None,
+            lists: ListAttempts::default(),
+            bookmark_watches: 0,
+            backoff: Backoff::default(),
+            malformed_responses: 0,
+        }
+    }
+
+    /// Returns the resourceVersion up to which the cache is complete.
+    pub(super) fn held(&self) -> Option<ResourceVersion> {
+        self.cached.watch_cache.state().map(|state| state.resource_version())
+    }
+
+    /// Whether a rewind was detected that this reflector has not followed yet.
+    pub(super) fn is_rewound(&self) -> bool {
+        self.generation.has_changed().unwrap_or(false)
+    }
+
+    /// Enters the present generation and drops the held state. The next list is consistent, as at the
+    /// start.
+    pub(super) fn restart(&mut self) -> State<L::Watch> {
+        let generation = *self.generation.borrow_and_update();
+        self.cached.generation.enter(generation);
+        self.cached.account.set_state(0);
+        self.cached.series.contents(0, 0, 0);
+        self.lists.forget_held();
+        self.options = StartOptions::default();
+        State::Listing(ListCause::Rewound)
+    }
+
+    /// Reports a rewound history: every cache of this upstream drops its state, this one included.
+    pub(super) fn report_rewind(&self, upstream: ResourceVersion) {
+        let held = self.held().max(self.options.high_water_mark).unwrap_or_default();
+        // Another cache may have reported the same rewind already.
+        if self.is_rewound() {
+            return;
+        }
+        tracing::error!(
+            %held,
+            %upstream,
+            "the upstream's history was rewound (etcd restored, or another cluster at its address); all caches start again"
+        );
+        self.cached.context.metrics.rewound();
+        self.cached.context.history.observe(held);
+        self.cached.context.history.rewind();
+    }
+
+    /// Sets the state to a complete list. If the list belongs to another history than the held state,
+    /// the rewind is reported instead, and decides about the next state.
+    pub(super) fn commit(
+        &mut self,
+        objects: Vec<Object>,
+        resource_version: ResourceVersion,
+    ) -> Result<(), Failure> {
+        if self.is_rewound() {
+            return Ok(());
+        }
+        if self.held_at_list_start.max(self.options.high_water_mark) > Some(resource_version) {
+            self.report_rewind(resource_version);
+            return Ok(());
+        }
+        let count = objects.len();
+        if !self.apply_list(objects, resource_version) {
+            let overtaken = "a proof of freshness moved the cache past the list";
+            return Err(Failure::Retry(overtaken.to_owned(), None));
+        }
+        self.cached.account.set_listing(0);
+        self.lists.note_success();
+        self.note_readable();
+        self.account_state()?;
+        let first = self.cached.lifecycle.mark_ready();
+        tracing::info!(objects = count, %resource_version, first, "listed");
+        Ok(())
+    }
+
+    /// Applies a complete list. Returns false if a proof of freshness has moved the cache past it.
+    fn apply_list(&self, objects: Vec<Object>, resource_version: ResourceVersion) -> bool {
+        let (cache, now) = (&self.cached.watch_cache, self.cached.context.clock.now());
+        match self.cached.context.config.on_relist {
+            OnRelist::EndStreams => return cache.replace(objects, resource_version, now),
+            OnRelist::KeepStreams => match cache.relist(objects, resource_version, now) {
+                Ok(events) => tracing::debug!(events, "watches continue after the list"),
+                Err(Discontinuity::Overtaken) => return false,
+                Err(reason) => tracing::info!(%reason, "watches end"),
+            },
+        }
+        true
+    }
+
+    /// Updates the budgets and metrics after the state has changed.
+    pub(super) fn account_state(&self) -> Result<(), Failure> {
+        let Some(state) = self.cached.watch_cache.state() else { return Ok(()) };
+        let weight = state.weight();
+        self.cached.account.set_state(weight);
+        self.cached.context.history.observe(state.resource_version());
+        self.cached.series.contents(state.len(), weight, state.resource_version().0);
+        self.cached.series.progress();
+        if self.cached.account.is_too_heavy(weight) {
+            self.cached.context.metrics.budget_refusal("resource");
+            return Err(Failure::Stop(Refusal::OverBudget));
+        }
+        Ok(())
+    }
+
+    /// Notes that a response could be parsed.
+    pub(super) fn note_readable(&mut self) {
+        self.malformed_responses = 0;
+    }
+
+    /// Sets the warnings to those of the upstream's last response.
+    pub(super) fn learn_warnings(&self) {
+        self.cached.learned.set_warnings(&self.upstream.warnings());
+    }
+
+    /// Backs off before `next`, or ends the reflector if a retry cannot help.
+    pub(super) fn back_off(
+        &mut self,
+        failure: Failure,
+        next: State<L::Watch>,
+    ) -> Result<State<L::Watch>, Refusal> {
+        let retry_after = match &failure {
+            Failure::Stop(refusal) => {
+                tracing::warn!(reason = refusal.as_str(), "the resource cannot be cached");
+                return Err(*refusal);
+            }
+            Failure::Malformed(error) => {
+                self.malformed_responses += 1;
+                if self.malformed_responses >= MALFORMED_RESPONSES_MAX {
+                    tracing::warn!(error, "the resource cannot be parsed, and is not cached");
+                    return Err(Refusal::Unreadable);
+                }
+                None
+            }
+            Failure::Retry(_, retry_after) => *retry_after,
+            _ => None,
+        };
+        let (wait, is_repeated) = self.backoff.next(Instant::now(), retry_after);
+        let (error, then, wait_ms) = (failure.cause(), next.name(), wait.as_millis());
+        // During a long outage a warning for each attempt of each reflector would fill the log.
+        if is_repeated {
+            tracing::debug!(error, then, wait_ms, "backing off again");
+        } else {
+            tracing::warn!(error, then, wait_ms, "backing off");
+        }
+        Ok(State::BackingOff(wait, Box::new(next)))
+    }
+}
+
+/// After this number of malformed responses in a row the resource itself is considered unreadable. A
+/// single one may be a stream that was cut within an object.
+const MALFORMED_RESPONSES_MAX: u32 = 2;

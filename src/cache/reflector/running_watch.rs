@@ -1,0 +1,49 @@
+//! An open watch of a reflector.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::upstream::lister_watcher::UpstreamEvent;
+
+/// An open watch.
+pub(super) struct RunningWatch<W> {
+    /// The upstream's watch.
+    pub(super) watch: W,
+    /// When it was requested.
+    pub(super) opened: Instant,
+    /// When the watch must have ended by itself.
+    pub(super) deadline: Instant,
+    /// Whether it brought any events.
+    pub(super) received_any: bool,
+    /// Events that were read but not applied yet.
+    pub(super) pending: Vec<UpstreamEvent>,
+}
+
+impl<W> RunningWatch<W> {
+    /// Creates the state of a watch that was requested with `timeout_seconds`.
+    pub(super) fn new(watch: W, opened: Instant, timeout_seconds: u32) -> Self {
+        let deadline = opened + Duration::from_secs(timeout_seconds.into()) + DEADLINE_GRACE;
+        Self { watch, opened, deadline, received_any: false, pending: Vec::new() }
+    }
+
+    /// Whether it ends too early for its own time-out to be the reason.
+    pub(super) fn ends_early(&self) -> bool {
+        Instant::now() + DEADLINE_GRACE + EARLY_END_MARGIN < self.deadline
+    }
+}
+
+/// Returns a random `timeoutSeconds` within client-go's bounds, so that the watches of many reflectors
+/// do not end at the same time.
+pub(super) fn random_timeout_seconds() -> u32 {
+    fastrand::u32(TIMEOUT_SECONDS_MIN..=TIMEOUT_SECONDS_MAX)
+}
+
+/// client-go's smallest `timeoutSeconds`.
+const TIMEOUT_SECONDS_MIN: u32 = 300;
+/// client-go's largest `timeoutSeconds`.
+const TIMEOUT_SECONDS_MAX: u32 = 600;
+/// How long a watch may stay open after its time-out before its connection is considered dead.
+const DEADLINE_GRACE: Duration = Duration::from_secs(15);
+/// A watch that ends at least this long before its time-out did not end because of it.
+const EARLY_END_MARGIN: Duration = Duration::from_secs(2);
