@@ -3,7 +3,7 @@
 use futures_util::future::join_all;
 
 use super::*;
-use crate::cache::core::watch_cache::WatchRefusal;
+use crate::cache::core::watch_cache::{EndCause, WatchRefusal};
 use crate::cache::core::watcher::{Batch, WatchFilter, WatchStart};
 use crate::cache::script::{
     Feed, Script, ScriptedSource, bookmark, config, config_maps, page, resource, status, upsert,
@@ -102,7 +102,7 @@ async fn where_the_cluster_is_forbidden_the_namespace_is_tried() {
     ));
     assert!(!rig.metric(r#"weir_reflector_state{group="",namespace="yours""#));
     // Look-ups ask for caches of namespaces as long as there are any.
-    let namespaced = || rig.registry.inner.namespaced.load(Ordering::Acquire);
+    let namespaced = || rig.registry.inner.caches.namespaced();
     assert_eq!((namespaced(), rig.registry.inner.caches.len()), (1, 1));
     drop(mine);
     tokio::time::sleep(Duration::from_secs(1000)).await;
@@ -208,6 +208,7 @@ async fn the_total_budget_takes_the_least_recently_used_first() {
         .registry
         .inner
         .caches
+        .all()
         .iter()
         .map(|cached| cached.key.gvr.resource.to_string())
         .collect();
@@ -247,7 +248,8 @@ async fn a_resource_that_vanishes_or_changes_ends_its_cache() {
     tokio::time::sleep(Duration::from_secs(1)).await;
     // Who watches goes on until the upstream ends its own watch, or does not in time; whoever comes finds what is there now.
     assert!(matches!(watcher.next_batch(1 << 20), Batch::Idle));
-    let kinds = rig.registry.inner.caches.iter().map(|cached| cached.resource.kind.to_string());
+    let kinds =
+        rig.registry.inner.caches.all().into_iter().map(|cached| cached.resource.kind.to_string());
     let mut kinds: Vec<_> = kinds.collect();
     kinds.sort_unstable();
     assert_eq!(kinds, ["Kind", "Other"], "what is in use is begun again at once");
@@ -345,7 +347,7 @@ async fn warm_caches_start_by_themselves_and_never_idle() {
     tokio::time::sleep(Duration::from_secs(5)).await;
     assert!(rig.registry.unready().is_empty());
     tokio::time::sleep(Duration::from_secs(3600)).await;
-    assert!(rig.registry.inner.caches.iter().any(|cached| cached.is_warm()));
+    assert!(rig.registry.inner.caches.all().iter().any(|cached| cached.is_warm()));
 }
 
 #[tokio::test(start_paused = true)]
@@ -389,7 +391,7 @@ async fn a_cache_that_begins_again_does_not_go_back() {
     handle.wait_until_fresh(ResourceVersion(objects_end()), WAIT).await.unwrap();
     drop(handle);
     tokio::time::sleep(Duration::from_secs(1000)).await;
-    assert!(rig.registry.inner.caches.is_empty());
+    assert!(rig.registry.inner.caches.len() == 0);
     let _feed = full(&script, 1);
     let handle = at(500).await.unwrap();
     assert_eq!(handle.cache().state().unwrap().resource_version().0, objects_end());
@@ -404,7 +406,7 @@ async fn a_rewind_that_nobody_was_there_to_see_is_noticed_by_the_next_cache() {
     let feed = full(&script, 3);
     drop(rig.ready("configmaps", "").await.unwrap());
     tokio::time::sleep(Duration::from_secs(1000)).await;
-    assert!(rig.registry.inner.caches.is_empty() && !feed.is_held());
+    assert!(rig.registry.inner.caches.len() == 0 && !feed.is_held());
 
     for _ in 0..2 {
         script.keep(script.on_watch_at(400));
@@ -423,7 +425,7 @@ async fn a_rewind_that_nobody_was_there_to_see_is_noticed_by_the_next_cache() {
     // Stopped and begun again: no second alarm, and no beginning at what may be of the lost history.
     drop(handle);
     tokio::time::sleep(Duration::from_secs(1000)).await;
-    assert!(rig.registry.inner.caches.is_empty());
+    assert!(rig.registry.inner.caches.len() == 0);
     rig.registry.inner.context.watch_list.set_supported();
     script.keep(script.on_watch_at(460));
     let at = Some(ResourceVersion(455));

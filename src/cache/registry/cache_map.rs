@@ -1,0 +1,165 @@
+//! The running caches by key.
+//!
+//! Invariants: there is at most one cache for each key. A cache is looked up and counted as used while
+//! its shard is locked, and removed only if a condition holds under the same lock, so that a cache that
+//! is found unused cannot be looked up before it is removed.
+//!
+//! Lock order: a shard of `caches`, then a shard of the high-water marks or the generation of a cache.
+//! No shard is locked across an await.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use dashmap::DashMap;
+use dashmap::mapref::entry::Entry;
+
+use crate::api::resource::{GroupVersionResource, Representation, Scope};
+use crate::cache::cached_resource::CachedResource;
+use crate::cache::handle::CacheHandle;
+use crate::cache::key::CacheKey;
+use crate::cache::refusal::Refusal;
+use crate::cache::registry::high_water_marks::HighWaterMarks;
+
+/// The running caches, and how far earlier ones had come.
+#[derive(Default)]
+pub(super) struct CacheMap {
+    caches: DashMap<CacheKey, Arc<CachedResource>>,
+    /// At least the number of caches in `caches` that hold one namespace. It is increased before a
+    /// cache is inserted, and decreased after it was removed.
+    namespaced: AtomicUsize,
+    /// The high-water marks of caches that are gone.
+    pub(super) marks: HighWaterMarks,
+}
+
+impl CacheMap {
+    /// Finds the cache of the cluster, or the cache of the namespace if that one is further ahead:
+    /// otherwise a client that read from it would go back in time. Both hold the same resource, so
+    /// their resourceVersions can be compared.
+    ///
+    /// Takes a single look-up while there is no cache of a namespace, which is the usual case.
+    pub(super) fn lookup(
+        &self,
+        gvr: &GroupVersionResource,
+        namespace: &str,
+        representation: Representation,
+    ) -> Option<CacheHandle> {
+        let key = |scope| CacheKey { gvr: gvr.clone(), representation, scope };
+        let cluster = key(Scope::Cluster);
+        if namespace.is_empty() || self.namespaced() == 0 {
+            return self.get(&cluster);
+        }
+        let namespace_key = key(Scope::Namespace(namespace.into()));
+        let reached =
+            |key: &CacheKey| Some(self.caches.get(key)?.watch_cache.state()?.resource_version());
+        // Only the cache that is returned counts a use, so that the other one may become idle.
+        let namespaced = if reached(&namespace_key) > reached(&cluster) {
+            self.get(&namespace_key)
+        } else {
+            None
+        };
+        namespaced.or_else(|| self.get(&cluster)).or_else(|| self.get(&namespace_key))
+    }
+
+    fn get(&self, key: &CacheKey) -> Option<CacheHandle> {
+        self.caches.get(key).map(|cached| CacheHandle::new(cached.clone()))
+    }
+
+    /// Returns a handle of the cache for `key`. If there is none, inserts the one that `create` returns
+    /// and returns it too.
+    pub(super) fn get_or_insert(
+        &self,
+        key: CacheKey,
+        create: impl FnOnce(CacheKey) -> Arc<CachedResource>,
+    ) -> (CacheHandle, Option<Arc<CachedResource>>) {
+        let vacant = match self.caches.entry(key.clone()) {
+            Entry::Occupied(present) => return (CacheHandle::new(present.get().clone()), None),
+            Entry::Vacant(vacant) => vacant,
+        };
+        let cached = create(key);
+        let handle = CacheHandle::new(cached.clone());
+        self.namespaced.fetch_add(count_namespaced(&cached.key), Ordering::AcqRel);
+        vacant.insert(cached.clone());
+        (handle, Some(cached))
+    }
+
+    /// Whether there is a cache for `key`.
+    pub(super) fn contains(&self, key: &CacheKey) -> bool {
+        self.caches.contains_key(key)
+    }
+
+    /// Returns the number of caches.
+    pub(super) fn len(&self) -> usize {
+        self.caches.len()
+    }
+
+    /// Returns the number of caches of one namespace, or more while one is inserted or removed.
+    pub(super) fn namespaced(&self) -> usize {
+        self.namespaced.load(Ordering::Acquire)
+    }
+
+    /// Returns all caches, so that the caller locks no shard.
+    pub(super) fn all(&self) -> Vec<Arc<CachedResource>> {
+        self.caches.iter().map(|cached| Arc::clone(&cached)).collect()
+    }
+
+    /// Removes `cached`, if it is still in the map and `condition` holds. `condition` is called under
+    /// the lock of the shard.
+    pub(super) fn remove_if(
+        &self,
+        cached: &Arc<CachedResource>,
+        condition: impl Fn(&CachedResource) -> bool,
+    ) -> bool {
+        let is_removed = |_: &CacheKey, present: &Arc<CachedResource>| {
+            Arc::ptr_eq(present, cached) && condition(present)
+        };
+        let removed = self.caches.remove_if(&cached.key, is_removed).is_some();
+        if removed {
+            self.namespaced.fetch_sub(count_namespaced(&cached.key), Ordering::AcqRel);
+        }
+        removed
+    }
+
+    /// Removes `cached` like [`Self::remove_if`], and closes what its successor opens again: the series
+    /// of the same labels, and the high-water mark.
+    pub(super) fn close_if(
+        &self,
+        cached: &Arc<CachedResource>,
+        condition: impl Fn(&CachedResource) -> bool,
+    ) -> bool {
+        self.remove_if(cached, |present| {
+            let holds = condition(present);
+            if holds {
+                self.raise_mark(present);
+                present.series.retire();
+            }
+            holds
+        })
+    }
+
+    /// Stores how far a cache came. Called before a successor can start.
+    pub(super) fn raise_mark(&self, cached: &CachedResource) {
+        if let Some(state) = cached.watch_cache.state() {
+            self.marks.raise(&cached.key, state.resource_version(), cached.generation.current());
+        }
+    }
+
+    /// Stops `cached` and removes it in one step, if `condition` still holds.
+    pub(super) fn stop_if(
+        &self,
+        cached: &Arc<CachedResource>,
+        reason: Refusal,
+        condition: impl Fn(&CachedResource) -> bool,
+    ) -> bool {
+        let removed = self.close_if(cached, condition);
+        if removed {
+            cached.account.close();
+            cached.lifecycle.stop(reason);
+        }
+        removed
+    }
+}
+
+/// Returns 1 for a cache of one namespace, 0 for one of the cluster.
+fn count_namespaced(key: &CacheKey) -> usize {
+    usize::from(key.is_namespaced())
+}

@@ -1,0 +1,74 @@
+//! Stops caches so that the byte budget and the number of caches hold.
+//!
+//! Caches without users are stopped first, least recently used first. Warm caches are spared as long
+//! as possible.
+
+use crate::cache::cached_resource::CachedResource;
+use crate::cache::context::CacheContext;
+use crate::cache::refusal::Refusal;
+use crate::cache::registry::cache_map::CacheMap;
+
+/// Stops unused caches if one more cache would exceed a limit. Fails if that is not enough.
+pub(super) fn make_space(caches: &CacheMap, context: &CacheContext) -> Result<(), Refusal> {
+    if caches.len() >= CACHES_MAX && !stop_unused(caches, 1, |_| 1) {
+        context.metrics.budget_refusal("caches");
+        return Err(Refusal::OverBudget);
+    }
+    if context.budget.is_exhausted() {
+        let missing = context.budget.excess() + 1;
+        if !stop_unused(caches, missing, |cached| cached.account.state()) {
+            context.metrics.budget_refusal("total");
+            return Err(Refusal::OverBudget);
+        }
+    }
+    Ok(())
+}
+
+/// Brings the total below its limit. If stopping unused caches is not enough, stops used ones too,
+/// least recently used first. Their requests are forwarded meanwhile.
+pub(super) fn keep_total_budget(caches: &CacheMap, context: &CacheContext) {
+    let excess = context.budget.excess();
+    if excess == 0 || stop_unused(caches, excess, |cached| cached.account.state()) {
+        return;
+    }
+    let mut used = caches.all();
+    used.retain(|cached| !cached.lifecycle.cancel().is_cancelled());
+    used.sort_by_key(|cached| (cached.is_warm(), cached.usage.last_used_ms()));
+    let mut freed = 0;
+    for cached in used {
+        if freed >= excess {
+            break;
+        }
+        freed += cached.account.state();
+        context.metrics.budget_refusal("total");
+        cached.account.close();
+        cached.lifecycle.stop(Refusal::OverBudget);
+    }
+}
+
+/// Stops unused caches, least recently used first, until `needed` is freed. `freed_by` returns how much
+/// a cache frees. Returns false if stopping all of them does not free enough.
+fn stop_unused(
+    caches: &CacheMap,
+    needed: usize,
+    freed_by: impl Fn(&CachedResource) -> usize,
+) -> bool {
+    let mut unused = caches.all();
+    unused.retain(|cached| cached.usage.is_unused() && !cached.is_warm());
+    unused.sort_by_key(|cached| cached.usage.last_used_ms());
+    let mut freed = 0;
+    for cached in unused {
+        if freed >= needed {
+            break;
+        }
+        let amount = freed_by(&cached);
+        if caches.stop_if(&cached, Refusal::NotReady, |cached| cached.usage.is_unused()) {
+            freed += amount;
+        }
+    }
+    freed >= needed
+}
+
+/// The largest number of caches. A cluster has some hundreds of resources. The rest is for caches of
+/// single namespaces, where Weir's identity may not list the cluster.
+const CACHES_MAX: usize = 2_048;

@@ -1,0 +1,190 @@
+//! The shared part of the registry: it decides which cache may run, and starts and removes caches.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use dashmap::DashMap;
+use futures_util::FutureExt;
+
+use crate::api::resource::{ApiResource, GroupVersionResource, Representation, Scope};
+use crate::api::resource_version::ResourceVersion;
+use crate::cache::cached_resource::CachedResource;
+use crate::cache::context::CacheContext;
+use crate::cache::core::watch_cache::EndCause;
+use crate::cache::handle::CacheHandle;
+use crate::cache::key::CacheKey;
+use crate::cache::reflector::StartOptions;
+use crate::cache::refusal::Refusal;
+use crate::cache::registry::cache_map::CacheMap;
+use crate::cache::registry::eviction::make_space;
+use crate::cache::registry::forward_budget::ForwardBudget;
+use crate::cache::registry::negative_cache::NegativeCache;
+use crate::cache::registry::source::Source;
+
+/// The shared part of the registry.
+pub(super) struct Inner {
+    pub(super) source: Box<dyn Source>,
+    pub(super) context: Arc<CacheContext>,
+    pub(super) caches: CacheMap,
+    pub(super) forward_budget: ForwardBudget,
+    /// The warm resources that are not ready yet and have not been refused finally.
+    pub(super) warming: DashMap<GroupVersionResource, ()>,
+    negative_cache: NegativeCache,
+}
+
+impl Inner {
+    /// Creates a registry without caches.
+    pub(super) fn new(source: Box<dyn Source>, context: Arc<CacheContext>) -> Self {
+        let config = &context.config;
+        Self {
+            source,
+            caches: CacheMap::default(),
+            forward_budget: ForwardBudget::new(config.forward_budget),
+            warming: config.warm.iter().map(|gvr| (gvr.clone(), ())).collect(),
+            negative_cache: NegativeCache::new(),
+            context,
+        }
+    }
+
+    /// Finds a cache, or starts one.
+    pub(super) async fn get(
+        self: &Arc<Self>,
+        gvr: &GroupVersionResource,
+        namespace: &str,
+        representation: Representation,
+        first_at: Option<ResourceVersion>,
+    ) -> Result<CacheHandle, Refusal> {
+        if self.context.cancel.is_cancelled() {
+            return Err(Refusal::Stopping);
+        }
+        if let Some(handle) = self.caches.lookup(gvr, namespace, representation) {
+            return Ok(handle);
+        }
+        if self.is_excluded(gvr) {
+            return Err(Refusal::Excluded);
+        }
+        let resource = self.discover(gvr).await?;
+        let key = |scope| CacheKey { gvr: gvr.clone(), representation, scope };
+        let cluster = key(Scope::Cluster);
+        let namespace_key =
+            (!namespace.is_empty()).then(|| key(Scope::Namespace(namespace.into())));
+        match (self.negative_cache.get(&cluster).await, namespace_key) {
+            (Some(Refusal::Forbidden), Some(namespace_key)) if resource.namespaced => {
+                match self.negative_cache.get(&namespace_key).await {
+                    Some(refusal) => Err(refusal),
+                    None => self.start(namespace_key, resource, first_at),
+                }
+            }
+            (Some(refusal), _) => Err(refusal),
+            (None, _) => self.start(cluster, resource, first_at),
+        }
+    }
+
+    fn is_excluded(&self, gvr: &GroupVersionResource) -> bool {
+        let config = &self.context.config;
+        config.exclude.iter().any(|pattern| pattern.matches(gvr))
+            || !(config.include.is_empty() || config.include.iter().any(|p| p.matches(gvr)))
+    }
+
+    async fn discover(&self, gvr: &GroupVersionResource) -> Result<Arc<ApiResource>, Refusal> {
+        match self.source.find(gvr).await {
+            Ok(Some(resource)) => check(&resource).map(|()| resource),
+            Ok(None) => Err(Refusal::Unknown),
+            Err(error) => {
+                tracing::debug!(%gvr, %error, "nothing is discovered yet");
+                Err(Refusal::NotReady)
+            }
+        }
+    }
+
+    /// Returns the cache for `key`. Starts it if there is none and the budgets allow it.
+    pub(super) fn start(
+        self: &Arc<Self>,
+        key: CacheKey,
+        resource: Arc<ApiResource>,
+        first_at: Option<ResourceVersion>,
+    ) -> Result<CacheHandle, Refusal> {
+        if !self.caches.contains(&key) {
+            make_space(&self.caches, &self.context)?;
+        }
+        let mut reflected = None;
+        let (handle, inserted) = self.caches.get_or_insert(key, |key| {
+            let history = &self.context.history;
+            let (generation, lost) = (history.generation(), history.highest_lost());
+            // Do not start from a resourceVersion that may belong to a lost history: the watcher would
+            // resume at a point that never existed.
+            let marks = &self.caches.marks;
+            let list_at =
+                first_at.filter(|at| Some(*at) > lost && marks.allows(&key, *at, generation));
+            let options = StartOptions { list_at, high_water_mark: marks.get(&key, generation) };
+            let upstream = self.source.connect(&resource, key.representation, &key.scope);
+            let list_watch = upstream.clone().dyn_list_watch();
+            let context = Arc::clone(&self.context);
+            let cached = Arc::new(CachedResource::new(key, resource, list_watch, context));
+            if list_at.is_some() {
+                cached.lifecycle.set_seeded_at_exact();
+            }
+            reflected = Some((upstream, options));
+            cached
+        });
+        if let (Some(cached), Some((upstream, options))) = (inserted, reflected) {
+            let reflector = upstream.reflect(cached.clone(), options);
+            let registry = Arc::clone(self);
+            self.context.tasks.spawn(async move {
+                // A defect that the objects of one resource expose must not affect other resources.
+                let run = AssertUnwindSafe(reflector).catch_unwind().await;
+                let refusal = run.unwrap_or_else(|_panic| {
+                    tracing::error!(resource = %cached.key.gvr, "the reflector panicked; the resource is not cached");
+                    Refusal::Unreadable
+                });
+                registry.on_reflector_end(&cached, refusal).await;
+            });
+        }
+        Ok(handle)
+    }
+
+    /// Removes a cache whose reflector has ended. The order matters: the module documentation of
+    /// [`registry`](crate::cache::registry) has the invariants.
+    async fn on_reflector_end(&self, cached: &Arc<CachedResource>, refusal: Refusal) {
+        tracing::info!(
+            resource = %cached.key.gvr,
+            namespace = cached.key.namespace(),
+            reason = refusal.as_str(),
+            "cache stopped"
+        );
+        // A retired cache ended because discovery changed. Discovery decides about the resource, and a
+        // successor may already run.
+        if !cached.lifecycle.is_retiring() {
+            self.negative_cache.insert(&cached.key, refusal).await;
+        }
+        self.finish_warming(cached);
+        self.caches.raise_mark(cached);
+        cached.series.retire();
+        self.context.metrics.stopped(refusal.as_str());
+        self.caches.remove_if(cached, |_| true);
+        cached.lifecycle.mark_ended(refusal);
+        cached.account.close();
+        // At shutdown the server ends its watches itself, spread over time.
+        if refusal != Refusal::Stopping {
+            cached.watch_cache.invalidate(EndCause::Stopped);
+        }
+    }
+
+    /// Notes that a warm resource is ready, or will not be.
+    pub(super) fn finish_warming(&self, cached: &CachedResource) {
+        if cached.is_warm() {
+            self.warming.remove(&cached.key.gvr);
+        }
+    }
+}
+
+/// Checks whether a resource may have a cache at all.
+pub(super) fn check(resource: &ApiResource) -> Result<(), Refusal> {
+    if resource.aggregated {
+        Err(Refusal::Aggregated)
+    } else if !resource.list_watchable {
+        Err(Refusal::NotWatchable)
+    } else {
+        Ok(())
+    }
+}
