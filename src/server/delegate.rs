@@ -1,9 +1,11 @@
-//! Cache or upstream, and the reason: the one place where that is decided.
+//! Decides whether a request is served from the cache or forwarded, and for which reason. No other
+//! module decides this.
 //!
-//! Two steps, both pure. [`decide`] looks at the request alone, by the tables in [`get`], [`list`]
-//! and [`watch`] (semantics.md §1.4 to §1.6). [`Target::resolve`] needs what discovery says of the
-//! resource: its scope, the form of its answers, its selectable fields. What either does not fully
-//! understand goes to the upstream, which words the answer (design, section 1.1).
+//! There are two steps, both pure. [`decide`] reads the request alone, by the tables in [`get`],
+//! [`list`] and [`watch`] (`docs/semantics.md` §1.4 to §1.6). [`Target::resolve`] needs the
+//! resource from discovery: its scope, the form of its responses, its selectable fields. A request
+//! that either step does not fully understand is forwarded, so that the API server writes the
+//! response (`docs/decisions/own-errors.md`).
 
 mod get;
 mod list;
@@ -25,20 +27,20 @@ pub(crate) use crate::server::delegate::version::Freshness;
 pub(crate) use crate::server::delegate::watch::{Start, WatchPlan};
 use crate::server::http::headers::{self, bypasses_cache};
 
-/// What becomes of a request.
+/// The decision about a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Decision {
-    /// One object from the cache.
+    /// Returns one object from the cache.
     Get(Freshness),
-    /// A list from the cache.
+    /// Returns a list from the cache.
     List(ListPlan, ListOptions),
-    /// A watch from the cache.
+    /// Returns a watch from the cache.
     Watch(WatchPlan, ListOptions),
-    /// The upstream.
+    /// Forwards the request to the upstream.
     Forward(Reason),
 }
 
-/// Decides from the request alone.
+/// Decides by the request alone.
 pub(crate) fn decide(parts: &Parts, has_body: bool, info: &RequestInfo) -> Decision {
     match decide_read(parts, has_body, info) {
         Ok(decision) => decision,
@@ -61,7 +63,7 @@ fn decide_read(parts: &Parts, has_body: bool, info: &RequestInfo) -> Result<Deci
     if !info.plain_path || path.is_empty() {
         return Err(Reason::Path);
     }
-    // A watch over a WebSocket is one like any other (see `server::cached::websocket`).
+    // A watch over a WebSocket is served like any other (see `server::cached::websocket`).
     if let Some(protocol) = headers::upgrade(headers)
         && !(info.verb == Verb::Watch && headers::is_websocket(&protocol))
     {
@@ -70,8 +72,8 @@ fn decide_read(parts: &Parts, has_body: bool, info: &RequestInfo) -> Result<Deci
     if headers::impersonates(headers) {
         return Err(Reason::Impersonation);
     }
-    // A custom resource answers HEAD as it answers GET, a built-in one says 405; nobody asks often
-    // enough to tell them apart here.
+    // A custom resource answers HEAD like GET, a built-in one returns 405. HEAD is too rare to
+    // distinguish them here.
     if parts.method != Method::GET
         || has_body
         || CONDITIONS.iter().any(|name| headers.contains_key(name))
@@ -102,8 +104,9 @@ fn decide_read(parts: &Parts, has_body: bool, info: &RequestInfo) -> Result<Deci
     }
 }
 
-/// client-go sends its own time-out along. One that Go can't read is a 400, which the upstream
-/// words (semantics.md §1.3).
+/// Checks the `timeout` parameter, in which client-go sends its own time-out. A value that Go
+/// cannot parse is a 400; it is forwarded so that the API server produces the message
+/// (`docs/semantics.md` §1.3).
 fn check_timeout(query: &Query) -> Result<(), Reason> {
     match query.first("timeout") {
         Some(text) if !matches!(text, "" | "0") && !is_go_duration(text) => Err(Reason::Options),
@@ -111,8 +114,8 @@ fn check_timeout(query: &Query) -> Result<(), Reason> {
     }
 }
 
-/// The plain forms of Go's durations, such as `30s`, `1m30s` and `1.5s`. What else Go may read is
-/// forwarded.
+/// Whether `text` is a plain form of Go's durations, such as `30s`, `1m30s` and `1.5s`. Other forms
+/// that Go may accept are forwarded.
 fn is_go_duration(text: &str) -> bool {
     let mut rest = text;
     while !rest.is_empty() {
@@ -131,8 +134,8 @@ fn is_go_duration(text: &str) -> bool {
     !text.is_empty()
 }
 
-/// The upstream ignores these on resources; a client that sends one gets the upstream's own idea of
-/// it.
+/// Headers that the upstream ignores on resources today. A request with one is forwarded, so that
+/// the upstream decides.
 const CONDITIONS: [header::HeaderName; 6] = [
     header::RANGE,
     header::IF_RANGE,
@@ -144,7 +147,7 @@ const CONDITIONS: [header::HeaderName; 6] = [
 
 const FORWARDED_PARAMETERS: [&str; 3] = ["export", "shardSelector", "includeObject"];
 
-/// So that no number overflows Go's: 10^9 hours is beyond it.
+/// Keeps every number within the range of Go's durations, which 10^9 hours exceed.
 const DURATION_DIGITS_MAX: usize = 6;
 
 #[cfg(test)]

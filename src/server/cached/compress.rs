@@ -1,7 +1,9 @@
-//! Answers compressed for clients that take gzip (semantics.md §8.7): lists from segments that are kept, anything else anew.
+//! Gzip compression of responses (`docs/semantics.md` §8.7): a list is joined from cached segments,
+//! any other body is compressed as a whole (`docs/decisions/gzip-segments.md`).
 //!
-//! A list all of whose segments are kept is put together where the request is served, in less than it takes to hand it to another thread and
-//! back. What must be compressed is, on threads that may block.
+//! A list whose segments are all in the cache is joined by the task that serves the request, which
+//! takes less time than a hand-over to another thread and back. Compression itself runs on threads
+//! that may block.
 
 pub(crate) mod metrics;
 
@@ -17,7 +19,7 @@ use crate::codec::list::SplicedList;
 use crate::server::cached::compress::metrics::GzipMetrics;
 use crate::server::delegate::Reason;
 
-/// Compresses. Cheap to clone.
+/// Compresses lists and other bodies. Cheap to clone: clones share the cached segments.
 #[derive(Clone)]
 pub struct Compressor {
     segments: SegmentCache,
@@ -25,13 +27,15 @@ pub struct Compressor {
 }
 
 impl Compressor {
-    /// Keeps so many bytes of what it compressed.
+    /// Creates a compressor that caches at most `bytes_max` of compressed segments.
     pub fn new(bytes_max: usize, metrics: GzipMetrics) -> Self {
         metrics.limit(bytes_max);
         Self { segments: SegmentCache::new(bytes_max), metrics }
     }
 
-    /// Lets go, now and then, of what nobody asks for any more. Without end.
+    /// Updates the metrics of the segment cache every minute. Never returns.
+    ///
+    /// Reading the totals also makes the cache drop expired segments.
     pub async fn report_size(self) -> Infallible {
         loop {
             tokio::time::sleep(TICK).await;
@@ -44,7 +48,7 @@ impl Compressor {
         self.metrics.kept(count, bytes);
     }
 
-    /// Begins a list with what is kept of it.
+    /// Looks up the cached segments of a list.
     pub(crate) fn look_up(&self, list: SplicedList) -> PendingList {
         let pending = self.segments.look_up(list);
         let (segments, missing) = pending.segment_counts();
@@ -52,7 +56,7 @@ impl Compressor {
         pending
     }
 
-    /// Ends it.
+    /// Compresses the missing segments of a list, and returns the gzip member.
     pub(crate) async fn complete(&self, mut pending: PendingList) -> Result<Vec<Bytes>, Reason> {
         let (_, missing) = pending.segment_counts();
         if missing == 0 {
@@ -68,14 +72,14 @@ impl Compressor {
     }
 }
 
-/// Compresses chunks.
+/// Compresses a body as one gzip member.
 pub(crate) async fn compress(chunks: Vec<Bytes>) -> Result<Vec<Bytes>, Reason> {
     let compressed = tokio::task::spawn_blocking(move || gzip::compress(&chunks)).await;
     compressed.ok().and_then(Result::ok).ok_or(FAILED)
 }
 
-/// Between two looks at what is kept.
+/// The interval of updates of the metrics.
 const TICK: Duration = Duration::from_secs(60);
 
-/// A task that panics or a runtime that stops: the upstream answers.
+/// The reason if the task panics or the runtime stops: the upstream answers.
 const FAILED: Reason = Reason::Refused(Refusal::Stopping);

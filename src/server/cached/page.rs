@@ -1,4 +1,4 @@
-//! Which objects a list shows, of which state, and what the list says of itself (semantics.md §3.1 to §3.4).
+//! The objects and the metadata of a list (`docs/semantics.md` §3.1 to §3.4).
 
 use std::sync::Arc;
 
@@ -11,13 +11,14 @@ use crate::codec::list::ListMeta;
 use crate::codec::object::Object;
 use crate::server::delegate::{ListPlan, ReadAt, Reason, Target};
 
-/// What a list shows.
+/// The selected objects of a list, and its metadata.
 pub(crate) struct Selected {
     pub(crate) meta: ListMeta,
     pub(crate) objects: Vec<Arc<Object>>,
 }
 
-/// Chooses it; `None` if the plan is of a state that can't be had from here.
+/// Selects the objects of a list. Returns `None` if the plan needs a state that the cache cannot
+/// reconstruct.
 pub(crate) fn select(
     resource: &ApiResource,
     state: &State,
@@ -40,8 +41,8 @@ pub(crate) fn select(
 }
 
 impl ListPlan {
-    /// The plan for what the request turned out to mean: of a single object there are no pages, and L5 is another row (semantics.md
-    /// §1.6.2). A continue token makes a list of it again.
+    /// Adapts the plan to its target. A list of a single object has no pages, and row L5 differs
+    /// for it (`docs/semantics.md` §1.6.2). A continue token makes it an ordinary list again.
     pub(crate) fn for_target(
         self,
         target: &Target,
@@ -78,7 +79,8 @@ mod tests {
         bytes_max: 1 << 20,
     };
 
-    /// The token of the upstream's store for the same place: without the leading slash.
+    /// Returns the token that etcd's path in the API server writes for the same key: it has no
+    /// leading slash.
     fn from_etcd(token: &str) -> String {
         use base64::Engine;
         use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -87,8 +89,8 @@ mod tests {
     }
 
     proptest! {
-        /// A walk whose tokens come now from here, now from the upstream's store, while objects come and go, sees each object of its
-        /// state once.
+        /// Tokens in the format of the cache and of etcd alternate, while objects come and go. The
+        /// walk still shows each object of its state once.
         #[test]
         fn a_walk_sees_its_state_once(
             names in btree_set("[a-c]{1,2}(-[a-c])?", 0..12),

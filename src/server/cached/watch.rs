@@ -1,4 +1,5 @@
-//! WATCH from the cache: when it may begin, and the head of its answer (semantics.md §1.6.4, §5.1, §5.8).
+//! WATCH from the cache: its start, and the head of its response (`docs/semantics.md` §1.6.4, §5.1,
+//! §5.8).
 
 use bytes::Bytes;
 use futures_util::stream;
@@ -21,13 +22,14 @@ use crate::server::drain::Drain;
 use crate::server::http::body::Body;
 use crate::server::http::response;
 
-/// Answers, or tells why not; nothing has been sent then.
+/// Returns the response, or the reason to forward the request. Nothing has been sent in that case.
 pub(crate) async fn serve(
     mut read: CachedRead<'_>,
     plan: &WatchPlan,
 ) -> Result<Response<Body>, Reason> {
     let began = Instant::now();
-    // Of one name in all namespaces such an upstream looks up an object without a namespace, and so shows none (seen on 1.31).
+    // Given one name in all namespaces, such an upstream looks up an object without a namespace,
+    // and so returns none (seen on 1.31).
     if matches!(plan.start, Start::State(_))
         && read.target.filter.name.is_some()
         && !read.target.is_single(read.resource)
@@ -82,7 +84,7 @@ pub(crate) async fn serve(
             return Ok(ok(&read, expired(start, oldest, form.encoding), &warnings));
         }
     };
-    // Asked after the watch has begun, so that no rewind falls between.
+    // Checked after the watch was opened, so that no rewind can happen in between.
     if let WatchStart::After(after) = start
         && handle.is_lost(after, read.services.freshness_timeout).await
     {
@@ -90,12 +92,13 @@ pub(crate) async fn serve(
         let body = expired(start, watcher.resource_version(), form.encoding);
         return Ok(ok(&read, body, &warnings));
     }
-    // A client that begins in the future is told of nothing before it.
+    // A client that starts at a resourceVersion in the future receives no event before it.
     let at = match start {
         WatchStart::After(after) => after,
         WatchStart::InitialEvents | WatchStart::Now => watcher.resource_version(),
     };
-    // The upstream counts from the request; but there a proof of freshness takes no time to speak of, and a watch shall not end before it began.
+    // The upstream counts from the request. Here a proof of freshness may take a noticeable time,
+    // and a watch must not end before it began.
     let schedule = Schedule::new(Instant::now(), plan.timeout, plan.bookmarks);
     let stream = WatchStream::new(
         watcher,
@@ -110,7 +113,8 @@ pub(crate) async fn serve(
     Ok(ok(&read, Body::Watch(Box::pin(stream)), &warnings))
 }
 
-/// A state to begin with that is not older than `asked`, or for `None` than `since`, when the request had arrived.
+/// Returns a state that is not older than `asked`, or, if that is `None`, than `since`, the time at
+/// which the request arrived.
 async fn fresh_state(
     read: &CachedRead<'_>,
     handle: &CacheHandle,
@@ -120,9 +124,10 @@ async fn fresh_state(
     handle.fresh_state(asked, since, read.services.freshness_timeout).await.map_err(Reason::Refused)
 }
 
-/// Begins after a revision that the upstream has just told. Until the cache is there the watch is silent; and where the history has
-/// passed it meanwhile and no watch may begin there any more, it begins with what the cache has: its client named no
-/// resourceVersion that it could be told is too old.
+/// Opens a watch after `revision`, which the upstream has just returned. The watch is silent until
+/// the cache has reached it. If the history has passed it already and no watch can start there any
+/// more, the watch starts at the cache's own resourceVersion: the client named no resourceVersion,
+/// so that a 410 would have no meaning for it.
 fn begin_after(
     handle: &CacheHandle,
     filter: WatchFilter,
@@ -137,8 +142,9 @@ fn begin_after(
     }
 }
 
-/// The answer for want of a cache: after a rewind of the upstream's history not even the upstream may be asked to watch from what it
-/// has lost, since it would be silent.
+/// Returns the response to a watch without a ready cache. After a rewind of the upstream's history,
+/// a watch from a lost resourceVersion must not be forwarded either, since it would be silent
+/// (`docs/decisions/rewound-history.md`).
 async fn lost_meanwhile(
     read: &CachedRead<'_>,
     plan: &WatchPlan,
@@ -159,7 +165,7 @@ async fn lost_meanwhile(
     Ok(ok(read, body, &handle.warnings()))
 }
 
-/// A 200 with a stream in the form that the client negotiated.
+/// Returns a 200 with a stream in the negotiated format.
 fn ok(read: &CachedRead<'_>, body: Body, warnings: &[HeaderValue]) -> Response<Body> {
     response::ok(
         &read.context.parts.headers,
@@ -169,8 +175,9 @@ fn ok(read: &CachedRead<'_>, body: Body, warnings: &[HeaderValue]) -> Response<B
     )
 }
 
-/// Whether a bookmark must end the initial events. Known before anything is sent: a client that waits for one
-/// which never comes is stuck. What the upstream would refuse, it refuses itself; and where its ways are not known yet, it is asked.
+/// Whether a bookmark must end the initial events. This must be known before anything is sent,
+/// since a client that waits for a bookmark that never comes is stuck. Requests that the upstream
+/// refuses, and those for which its features are not known yet, are forwarded.
 fn owes_end_bookmark(plan: &WatchPlan, handle: &CacheHandle, view: View) -> Result<bool, Reason> {
     let may_owe = plan.bookmarks && plan.marks_initial_end;
     match handle.upstream_has_watch_list() {
@@ -185,7 +192,8 @@ fn owes_end_bookmark(plan: &WatchPlan, handle: &CacheHandle, view: View) -> Resu
     }
 }
 
-/// A stream of one event: the upstream's answer to a resourceVersion that has left the history.
+/// Returns a stream of one event: the upstream's response to a resourceVersion that has left the
+/// history.
 fn expired(start: WatchStart, oldest: ResourceVersion, encoding: Encoding) -> Body {
     let requested = match start {
         WatchStart::After(requested) => requested,

@@ -1,28 +1,24 @@
-//! The body of a watch: drives a watcher of the cache, and times its bookmarks and its end
+//! The body of a watch: polls a watcher of the cache, and schedules its bookmarks and its end
 //! (`docs/semantics.md` §5.6, §5.7).
 //!
 //! It holds at most one batch of frames. hyper does not poll the body of a client that does not
-//! read, so that its watcher stays where it is and eventually falls out of the history: a slow
-//! client costs nobody but itself.
+//! read, so that its watcher stays at its position and eventually falls out of the history. A slow
+//! client therefore does not affect other clients.
 //!
 //! There are thousands of these streams, and an event wakes all of them. Each is therefore polled
-//! by hand, and does at a wake-up only what the wake-up is for. A poll takes these steps, and
+//! by hand, and does at a wake-up only what the wake-up requires. A poll takes these steps, and
 //! starts again after each step that changed something, until one of them returns:
 //!
 //! 1. If a timer has fired, or must be set: poll the revocation, then the drain, then the clock. A
-//!    revocation drops the pending frames and ends the watch. A drain brings its end forward. The
-//!    clock makes a bookmark due, or the end.
-//! 2. If a piece is pending: return it.
-//! 3. If the watch has ended: end the stream.
-//! 4. If its time is over: the watch has ended.
-//! 5. Ask the watcher. If it has frames, the end of the initial events, or an end of its own:
-//!    continue with step 1. If it has used up its budget without a match: wake the task again,
-//!    behind all others. If it has nothing: return a bookmark if one is due. Only at that point is
-//!    a bookmark true.
-//! 6. Register the task's waker with the watcher, and repeat all steps once. If there is still
-//!    nothing to do, wait.
+//! revocation drops the pending frames and ends the watch. A drain brings its end forward. The
+//! clock makes a bookmark due, or the end. 2. If a piece is pending: return it. 3. If the watch has
+//! ended: end the stream. 4. If its time is over: the watch has ended. 5. Poll the watcher. If it
+//! has frames, the end of the initial events, or an end of its own: continue with step 1. If it has
+//! used up its budget without a match: wake the task again, behind all others. If it has nothing:
+//! return a bookmark if one is due. Only at that point is a bookmark true. 6. Register the task's
+//! waker with the watcher, and repeat all steps once. If there is still nothing to do, wait.
 //!
-//! Two things wake the task. The cache does when there may be an event; then neither a timer nor
+//! Two sources wake the task. The cache does when there may be an event; then neither a timer nor
 //! the clock is polled. A timer (the revocation, the drain, the one clock timer) first sets a flag,
 //! and is polled only if the flag is set, so that it is polled even while events come without a
 //! pause. No event is returned after the poll that found the watch revoked.
@@ -116,7 +112,8 @@ impl<B: Bookmarks> WatchStream<B> {
         }
     }
 
-    /// Ends the watch cleanly and at once when its client is no longer allowed to watch.
+    /// Ends the watch cleanly and at once when `revoked` resolves: its client is no longer allowed
+    /// to watch.
     pub(crate) fn until(mut self, revoked: Option<Revoked>) -> Self {
         self.timers.set_revoked(revoked);
         self
@@ -134,7 +131,7 @@ impl<B: Bookmarks> WatchStream<B> {
         }
     }
 
-    /// Step 5: asks the watcher, and returns the first piece.
+    /// Step 5: polls the watcher, and returns the first piece.
     fn next_step(&mut self) -> Step {
         match self.watcher.next_batch(BATCH_BYTES_MAX) {
             Batch::Frames { chunks, events } => {
@@ -195,7 +192,7 @@ impl<B: Bookmarks> WatchStream<B> {
     }
 }
 
-/// How a poll continues after the watcher was asked.
+/// The next action of a poll, after the watcher was polled.
 enum Step {
     Return(Bytes),
     Continue,

@@ -1,11 +1,14 @@
-//! A watch over a WebSocket: the stream of any other watch, one message an event (semantics.md §6.3).
+//! A watch over a WebSocket: the same stream as any other watch, with one message for each event
+//! (`docs/semantics.md` §6.3).
 //!
-//! The handshake is answered here only in the plain form that the upstream certainly accepts; any other (no `Origin`, several
-//! sub-protocols) is forwarded, and the upstream words its refusal. A sub-protocol that carries the token by which its client is known (browsers can
-//! show it in no other way) is taken out first, as upstream, and never sent back.
+//! Only a plain handshake that the upstream certainly accepts is answered here. Any other (no
+//! `Origin`, several sub-protocols) is forwarded, so that the upstream writes the error. A
+//! sub-protocol that carries the client's bearer token (browsers cannot send it in another way) is
+//! removed first, as the upstream does, and never sent back.
 //!
-//! What is buffered is one chunk of the watch: while a client does not read, nothing more is taken from the stream,
-//! which falls out of the history in the end, as behind an HTTP body. What a client sends is read, bounded, and thrown away.
+//! One chunk of the watch is buffered. While a client does not read, nothing more is taken from the
+//! stream, which eventually falls out of the history, as it does behind an HTTP body. Messages from
+//! a client are read, limited in size, and discarded.
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -37,7 +40,7 @@ use crate::server::http::headers::{PROTOCOL_TOKEN_PREFIX, is_websocket};
 
 type Frames = Pin<Box<dyn Stream<Item = Bytes> + Send>>;
 
-/// A client's half of the handshake, found good.
+/// A valid opening handshake of a client.
 #[derive(Debug)]
 pub(crate) struct Handshake {
     accept: HeaderValue,
@@ -46,8 +49,9 @@ pub(crate) struct Handshake {
 }
 
 impl Handshake {
-    /// Reads it; `None` if it is not the plain form of a handshake that the upstream accepts. `by_token`: the client is known by the token among its
-    /// sub-protocols, and by nothing else.
+    /// Parses the handshake. Returns `None` if it is not the plain form that the upstream accepts.
+    /// `by_token` means that the client is authenticated by the token among its sub-protocols, and
+    /// by nothing else.
     pub(crate) fn parse(parts: &Parts, by_token: bool) -> Option<Self> {
         let headers = &parts.headers;
         if parts.version != Version::HTTP_11
@@ -56,7 +60,7 @@ impl Handshake {
         {
             return None;
         }
-        // The upstream looks at the first line of each alone.
+        // The upstream reads only the first line of each of these headers.
         only(headers, &CONNECTION)?;
         only(headers, &ORIGIN).filter(|origin| !origin.is_empty())?;
         let key = only(headers, &SEC_WEBSOCKET_KEY).filter(|key| !key.is_empty())?;
@@ -71,7 +75,7 @@ impl Handshake {
         })
     }
 
-    /// The 101. It has none of the headers of other answers.
+    /// Returns the 101. It has none of the headers of other responses.
     fn response(&self) -> Response<Body> {
         let mut response = Response::new(Body::empty());
         *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
@@ -86,13 +90,14 @@ impl Handshake {
     }
 }
 
-/// The one value of a header.
+/// Returns the value of a header that occurs once.
 fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a HeaderValue> {
     let mut values = headers.get_all(name).iter();
     values.next().filter(|_| values.next().is_none())
 }
 
-/// The one sub-protocol besides a token's, if that is to be taken out; `None` for none or several.
+/// Returns the only sub-protocol, or `None` for none or several. `without_token` ignores
+/// sub-protocols that carry a token.
 fn protocol(offered: &HeaderValue, without_token: bool) -> Option<HeaderValue> {
     if !without_token {
         return Some(offered.clone()).filter(|one| is_protocol(one.as_bytes()));
@@ -109,7 +114,7 @@ fn protocol(offered: &HeaderValue, without_token: bool) -> Option<HeaderValue> {
     HeaderValue::from_bytes(one).ok()
 }
 
-/// Whether it is one sub-protocol, and not a bearer token.
+/// Whether `bytes` are one sub-protocol, and not a bearer token.
 fn is_protocol(bytes: &[u8]) -> bool {
     let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._+/".contains(byte);
     !bytes.is_empty()
@@ -117,7 +122,7 @@ fn is_protocol(bytes: &[u8]) -> bool {
         && !bytes.starts_with(PROTOCOL_TOKEN_PREFIX.as_bytes())
 }
 
-/// The watches over WebSockets of a server.
+/// The open watches over WebSockets of a server.
 #[derive(Debug)]
 pub(crate) struct Sockets {
     tasks: TaskTracker,
@@ -125,12 +130,12 @@ pub(crate) struct Sockets {
 }
 
 impl Sockets {
-    /// `tasks` are waited for when Weir drains, `abort` ends them.
+    /// Creates the set. A drain waits for `tasks`; `abort` ends them.
     pub(crate) fn new(tasks: TaskTracker, abort: CancellationToken) -> Self {
         Self { tasks, abort }
     }
 
-    /// Accepts a handshake for a watch that is answered so otherwise.
+    /// Accepts a handshake, and sends the body of `watch` over the WebSocket. Returns the 101.
     pub(crate) fn open(
         &self,
         handshake: Handshake,
@@ -154,7 +159,7 @@ async fn serve(upgrade: OnUpgrade, frames: Frames, encoding: Encoding) {
     }
 }
 
-/// Sends a watch to its end or to the client's.
+/// Sends a watch until it ends or the client disconnects.
 async fn send_watch<I>(io: I, frames: Frames, encoding: Encoding)
 where
     I: AsyncRead + AsyncWrite + Unpin,
@@ -172,7 +177,7 @@ where
                 let normal = CloseFrame { code: CloseCode::Normal, reason: "".into() };
                 socket.close(Some(normal)).await
             }
-            // The library's reply to it is still to be sent.
+            // The library has queued its reply to the close frame, which is still to be sent.
             Err(EarlyEnd::Client) => socket.flush().await,
             Err(EarlyEnd::Lost(error)) => {
                 tracing::debug!(%error, "a watch over a WebSocket ended");
@@ -180,7 +185,7 @@ where
             }
         };
         let _shut_down = socket.get_mut().shutdown().await;
-        // What is still unread when a socket closes resets it, and the close frame might be lost with it.
+        // A socket that is closed with unread data is reset, which could discard the close frame.
         while let Some(Ok(_)) = socket.next().await {}
     };
     if tokio::time::timeout(CLOSE_MAX, end).await.is_err() {
@@ -188,12 +193,12 @@ where
     }
 }
 
-/// Why a watch ended before its time.
+/// The reason why a watch ended early.
 #[derive(Debug)]
 enum EarlyEnd {
-    /// The client said that it has enough.
+    /// The client closed the WebSocket.
     Client,
-    /// The connection is gone, or carried what is no WebSocket.
+    /// The connection was lost, or the client violated the protocol.
     Lost(Error),
 }
 
@@ -209,7 +214,7 @@ where
         tokio::select! {
             received = socket.next() => match received {
                 None | Some(Ok(Message::Close(_))) => return Err(EarlyEnd::Client),
-                // Pings are answered by the library.
+                // The library answers pings.
                 Some(Ok(_)) => {}
                 Some(Err(error)) => return Err(EarlyEnd::Lost(error)),
             },
@@ -225,7 +230,8 @@ where
     }
 }
 
-/// The next event of a chunk, which holds whole ones: a line with its newline, or the bytes after a length of four bytes.
+/// Takes the next event of a chunk of whole events: a line with its newline, or the bytes after a
+/// length of four bytes.
 fn take_event(chunk: &mut Bytes, encoding: Encoding) -> Option<Bytes> {
     match encoding {
         Encoding::Json => {
@@ -240,7 +246,7 @@ fn take_event(chunk: &mut Bytes, encoding: Encoding) -> Option<Bytes> {
     }
 }
 
-/// The upstream does not look whether a text is one, and neither is it looked at here.
+/// Wraps an event in a message. Like the upstream, it does not check that a text is valid UTF-8.
 fn message(event: Bytes, encoding: Encoding) -> Message {
     let data = match encoding {
         Encoding::Json => Data::Text,
@@ -249,13 +255,13 @@ fn message(event: Bytes, encoding: Encoding) -> Message {
     Message::Frame(Frame::message(event, OpCode::Data(data), true))
 }
 
-/// Clients have nothing to say but pings and a close.
+/// Clients send only pings and a close frame.
 const READ_BUFFER_BYTES: usize = 4 << 10;
-/// Some events a write; what is larger goes out as it comes.
+/// Holds several events. A larger event is written as it comes.
 const WRITE_BUFFER_BYTES: usize = 16 << 10;
-/// Whatever a client sends is thrown away; no watch's client sends so much.
+/// Limit on a message from a client. No client of a watch sends one this long.
 const RECEIVED_BYTES_MAX: usize = 64 << 10;
-/// How long the end of a WebSocket may take: a round trip, and some for those that are slow.
+/// Limit on the closing handshake: a round trip, with some time for slow clients.
 const CLOSE_MAX: Duration = Duration::from_secs(2);
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! The rows of semantics.md §1.5 and §1.6.1, and where a list of a single object differs, §1.6.2.
+//! The rows of `docs/semantics.md` §1.5 and §1.6.1, and of §1.6.2 where a list of a single object
+//! differs.
 
 use std::num::NonZeroUsize;
 
@@ -8,29 +9,29 @@ use crate::api::resource_version::ResourceVersion;
 use crate::server::delegate::reason::Reason;
 use crate::server::delegate::version::{Freshness, RequestedVersion};
 
-/// How a list is answered from the cache.
+/// The plan by which a list is served from the cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ListPlan {
-    /// Which state it shows.
+    /// The state that the list shows.
     pub(crate) read_at: ReadAt,
-    /// The most objects that it shows; a list of a single object has no pages.
+    /// The largest number of objects of the list. A list of a single object has no pages.
     pub(crate) limit: Option<NonZeroUsize>,
-    /// Of a next page: the first key that it may show, relative to the list's root.
+    /// The first key of a next page, relative to the list's root.
     pub(crate) start_key: Option<String>,
-    /// Whether the list of a single object is another row: L5, whose exactness holds for collections only.
+    /// Whether a list of a single object is forwarded: row L5 is exact only for collections.
     pub(crate) collection_only: bool,
 }
 
-/// Which state a list shows.
+/// The state that a list shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReadAt {
-    /// The newest, once it is so fresh.
+    /// The newest state, once it is fresh enough.
     Newest(Freshness),
-    /// That of this very resourceVersion.
+    /// The state at exactly this resourceVersion.
     Exact(ResourceVersion),
 }
 
-/// What `resourceVersionMatch` says.
+/// The value of `resourceVersionMatch`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Match {
     Absent,
@@ -39,28 +40,27 @@ enum Match {
 }
 
 impl ListPlan {
-    /// The rows, in the order in which the upstream looks at a request.
+    /// Decides by the rows of `docs/semantics.md`, in the order of the upstream's checks. The plan
+    /// forwards if the cache does not have the exact state, which only the cache knows. It forwards
+    /// all pages if the upstream reads them from etcd (`docs/decisions/exact-lists-and-pages.md`).
     ///
-    /// | row | resourceVersion | match | limit | continue | here | why |
+    /// | row | resourceVersion | match | limit | continue | decision | reason |
     /// |---|---|---|---|---|---|---|
-    /// | §1.5 | any | any | any | any | forward, with `sendInitialEvents` of any value | 422 |
+    /// | §1.5 | any | any | any | any | forward, with any `sendInitialEvents` | 422 |
     /// | §1.5 | any | unknown, or with unset, or `Exact` with `0` | any | any | forward | 422 |
     /// | §1.5 | any | any | any | given | forward | 422 |
-    /// | L12 | any | absent | any | unreadable | forward | 400, or a token that only the upstream understands |
+    /// | L12 | any | absent | any | unreadable | forward | 400, or an upstream token |
     /// | L11 | N | absent | any | given | forward | 400 |
     /// | L13, L14 | no plain number | any | any | any | forward | 400, or etcd's latest |
-    /// | L9 | unset | absent | honoured | at a resourceVersion | exact, from the token's key | |
-    /// | L9 | `0` | absent | ignored | at a resourceVersion | exact, from the token's key to the end | |
+    /// | L9 | unset | absent | honoured | at a version | exact, from the token's key | |
+    /// | L9 | `0` | absent | ignored | at a version | exact, from the token's key to the end | |
     /// | L10 | unset, `0` | absent | any | at the newest | forward | a consistent read |
     /// | L1, L2 | unset | absent | any | absent | forward | a consistent read |
     /// | L3 | `0` | absent, `NotOlderThan` | ignored | absent | the newest state | |
-    /// | L4, L6 | N | absent, `NotOlderThan` | none | absent | the newest state, once it is at N | |
+    /// | L4, L6 | N | absent, `NotOlderThan` | none | absent | the newest, once at N | |
     /// | L5 | N | absent | honoured | absent | exact; a single object: forward | etcd's latest |
     /// | L7 | N | `NotOlderThan` | honoured | absent | the newest state, once it is at N | |
     /// | L8 | N | `Exact` | honoured | absent | exact | |
-    ///
-    /// Exact is forwarded where the cache does not have that state; whether it has is only known then. All pages are, where the upstream
-    /// reads them from its store.
     pub(super) fn decide(options: &ListOptions) -> Result<Self, Reason> {
         let matched = match options.resource_version_match.as_str() {
             "" => Match::Absent,
@@ -72,7 +72,7 @@ impl ListPlan {
             return Err(Reason::Options);
         }
         let requested = RequestedVersion::parse(&options.resource_version)?;
-        // A negative limit is none.
+        // A negative limit means no limit.
         let limit = usize::try_from(options.limit).ok().and_then(NonZeroUsize::new);
         if !options.continue_token.is_empty() {
             return Self::next_page(requested, matched, limit, &options.continue_token);
@@ -123,12 +123,12 @@ impl ListPlan {
         })
     }
 
-    /// Whether it is a part of a list, with a token of its own, or made by one.
+    /// Whether the list is a part of another, with a limit or from a continue token.
     pub(crate) fn is_page(&self) -> bool {
         self.limit.is_some() || self.start_key.is_some()
     }
 
-    /// Why it is forwarded when the cache does not have the state that it shows.
+    /// Returns the reason to forward if the cache does not have the state.
     pub(crate) fn unavailable(&self) -> Reason {
         if self.start_key.is_some() { Reason::Continue } else { Reason::Exact }
     }

@@ -1,58 +1,63 @@
-//! The reasons for which a request goes to the upstream: a bounded set, since they are label values and a header's words.
+//! The reasons to forward a request. The set is bounded, since they are values of a label and of a
+//! header.
 
 use crate::cache::refusal::Refusal;
 
-/// Why a request goes to the upstream.
+/// The reason to forward a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Reason {
-    /// The client asked for it by `X-Weir-Cache: bypass`.
+    /// The client requested it with `X-Weir-Cache: bypass`.
     Bypass,
-    /// Not a read.
+    /// The request is not a read.
     Write,
-    /// Not a resource.
+    /// The path is not a resource's.
     NonResource,
-    /// A subresource.
+    /// The path is a subresource's.
     Subresource,
-    /// The path can be read in more than one way, or does not fit the resource's scope.
+    /// The path is ambiguous, or does not fit the resource's scope.
     Path,
-    /// HEAD, a body, a byte range, a condition, or a parameter that Weir leaves alone.
+    /// The request is a HEAD, or has a body, a byte range, a condition, or a parameter that Weir
+    /// does not handle.
     Request,
-    /// An upgrade; or a watch over a WebSocket whose handshake is not the plain one.
+    /// The request is an upgrade, or a watch over a WebSocket whose handshake is not the plain
+    /// form.
     Upgrade,
-    /// The client acts as somebody else.
+    /// The client impersonates another user.
     Impersonation,
-    /// Options that the upstream refuses, or words in its own way.
+    /// The upstream refuses the options, or answers them in its own way.
     Options,
-    /// A consistent read: resourceVersion unset.
+    /// The read is consistent: its resourceVersion is unset.
     Consistent,
-    /// The state at one very resourceVersion, which the cache does not have.
+    /// The cache does not have the state at the exact resourceVersion.
     Exact,
-    /// The next page of a state that the cache does not have.
+    /// The cache does not have the state of the next page.
     Continue,
-    /// A continue token that neither Weir nor the upstream's cache would have written.
+    /// Neither Weir nor the upstream's cache would have written the continue token.
     Token,
-    /// A single object with a limit: the upstream reads it from its store, whatever the resourceVersion.
+    /// The list is of a single object and has a limit: the upstream reads it from etcd, whatever
+    /// the resourceVersion.
     Latest,
-    /// A form of response that only the API server makes: Table, YAML, CBOR, metadata of `meta.k8s.io/v1beta1`.
+    /// Only the API server writes this form of response: Table, YAML, CBOR, metadata of
+    /// `meta.k8s.io/v1beta1`.
     Form,
-    /// A selector that the upstream refuses, or takes in a way of its own.
+    /// The upstream refuses the selector, or interprets it in its own way.
     Selector,
-    /// There is no such object; the upstream says so.
+    /// The object does not exist: the upstream writes the 404.
     NotFound,
-    /// The resourceVersion is from before this cache began, and the upstream may still have it.
+    /// The resourceVersion is older than this cache's history, and the upstream may still have it.
     BeforeCache,
-    /// The bookmark that the client is owed has not been learnt yet.
+    /// The form of the bookmark that must end the initial events is not known yet.
     NoBookmark,
-    /// Who the client is cannot be told here.
+    /// Weir cannot determine who the client is.
     Identity,
-    /// Whether the client may cannot be told here.
+    /// Weir cannot determine what the client may do.
     Authorization,
-    /// The cache does not answer.
+    /// The cache refuses the request.
     Refused(Refusal),
 }
 
 impl Reason {
-    /// The word in the `X-Weir-Cache` header and in metrics.
+    /// Returns the value of the `X-Weir-Cache` header and of the label.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Bypass => "bypass",
@@ -80,8 +85,8 @@ impl Reason {
         }
     }
 
-    /// Whether a list or watch with this reason would have been served, had there been a cache: those draw on the forward budget
-    /// (design, section 7).
+    /// Whether a list or watch with this reason would have been served if there were a cache. Such
+    /// requests count against the forward budget (`docs/decisions/cold-caches.md`).
     pub(crate) fn wants_cache(self) -> bool {
         match self {
             Self::BeforeCache | Self::NoBookmark => true,

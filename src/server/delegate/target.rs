@@ -1,4 +1,5 @@
-//! What a read is about, once discovery has told of its resource.
+//! The target of a read: the form of its response and its filter, which depend on the resource that
+//! discovery describes.
 
 use std::sync::Arc;
 
@@ -13,17 +14,18 @@ use crate::api::selector::label::LabelSelector;
 use crate::cache::core::watcher::WatchFilter;
 use crate::server::delegate::reason::Reason;
 
-/// What a read is about, once its resource is known.
+/// The target of a read, bound to its resource.
 #[derive(Debug)]
 pub(crate) struct Target {
-    /// The form of the answer.
+    /// The form of the response.
     pub(crate) form: Form,
-    /// The objects meant.
+    /// The filter of the objects.
     pub(crate) filter: WatchFilter,
 }
 
 impl Target {
-    /// Binds a read to its resource. `options` are those of a list or watch, and `None` for a get.
+    /// Binds a read to its resource. `options` are those of a list or watch; they are `None` for a
+    /// GET.
     pub(crate) fn resolve(
         parts: &Parts,
         info: &RequestInfo,
@@ -49,7 +51,8 @@ impl Target {
         if !fields.values().all(|index| resource.selectable.is_readable(index, representation)) {
             return Err(Reason::Selector);
         }
-        // `/watch/…/<name>` refuses a field selector that does not name the same object (semantics.md §6.2).
+        // `/watch/…/<name>` refuses a field selector that does not name the same object
+        // (`docs/semantics.md` §6.2).
         let named_by_path = !request.name.is_empty() && !request.name_lifted;
         if watch
             && named_by_path
@@ -69,20 +72,23 @@ impl Target {
         Ok(Self { form, filter: WatchFilter { namespace, name, labels, fields } })
     }
 
-    /// Whether it can match but one object, so that the upstream looks that one up instead of listing (semantics.md §1.6.2).
+    /// Whether the target matches at most one object, so that the upstream looks it up instead of
+    /// listing (`docs/semantics.md` §1.6.2).
     pub(crate) fn is_single(&self, resource: &ApiResource) -> bool {
         self.filter.name.is_some() && (self.filter.namespace.is_some() || !resource.namespaced)
     }
 }
 
-/// `metadata.namespace=x` on a whole cluster is as that namespace's path, though the authorization stays that of the cluster
-/// (semantics.md §3.7). Not so with a continue token: the upstream then reads the token's key as one of the whole cluster, although
-/// the page before was of the namespace; so does Weir. (Seen on 1.36.2; semantics.md §3.4 does not tell.)
+/// Returns the namespace that a cluster-wide request is narrowed to. The upstream serves
+/// `metadata.namespace=x` as that namespace's path, although it authorizes the whole cluster
+/// (`docs/semantics.md` §3.7). With a continue token it reads the token's key as one of the whole
+/// cluster, although the page before was of the namespace; Weir does the same (seen on 1.36.2;
+/// `docs/semantics.md` §3.4).
 fn narrowed_to<'a>(fields: &'a FieldSelector, options: &ListOptions) -> Option<&'a str> {
     fields.required_namespace().filter(|name| options.continue_token.is_empty() && is_label(name))
 }
 
-/// Whether a namespace may have such a name (RFC 1123). No object is in any other one.
+/// Whether `name` is a valid name of a namespace (RFC 1123). No object is in any other.
 fn is_label(name: &str) -> bool {
     let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     name.len() <= LABEL_BYTES_MAX
@@ -91,9 +97,10 @@ fn is_label(name: &str) -> bool {
         && name.bytes().all(|byte| inner(byte) || byte == b'-')
 }
 
-/// Whether the path is one under which the upstream serves this resource: the collection's, with a name or not, with `watch` after
-/// the version or not, with one slash at the end or not. Anything else (a namespaced object asked for without its namespace, a
-/// cluster-scoped one within some) is the upstream's 404.
+/// Whether the path is one under which the upstream serves this resource: the path of the
+/// collection, with or without a name, with or without `watch` after the version, with or without a
+/// slash at the end. For any other path (a namespaced object without its namespace, a
+/// cluster-scoped one within a namespace) the upstream returns its 404.
 fn is_canonical(path: &str, request: &ResourceRequest, resource: &ApiResource) -> bool {
     let lone_name = !request.name_lifted && !request.name.is_empty();
     if resource.namespaced && request.namespace.is_empty() && lone_name {
@@ -107,10 +114,12 @@ fn is_canonical(path: &str, request: &ResourceRequest, resource: &ApiResource) -
     }
 }
 
-/// What stands in a path behind its collection's path ([`GroupVersionResource::collection_path`], with `watch` after the version if the
-/// request has that), which is not built for it.
+/// Returns the rest of `path` after the path of its collection
+/// ([`GroupVersionResource::collection_path`], with `watch` after the version if the request has
+/// it). The collection's path is compared by segment, and not built.
 ///
-/// [`GroupVersionResource::collection_path`]: crate::api::resource::GroupVersionResource::collection_path
+/// [`GroupVersionResource::collection_path`]:
+/// crate::api::resource::GroupVersionResource::collection_path
 fn below_collection<'a>(
     path: &'a str,
     request: &ResourceRequest,
@@ -132,7 +141,7 @@ fn below_collection<'a>(
     segment(rest, &gvr.resource)
 }
 
-/// The longest name of a namespace.
+/// The longest name of a namespace, in bytes.
 const LABEL_BYTES_MAX: usize = 63;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The rows of semantics.md §1.4 and §1.6.4, and those of the deprecated path prefix, §6.2.
+//! The rows of `docs/semantics.md` §1.4 and §1.6.4, and of §6.2 for the deprecated path prefix.
 
 use std::time::Duration;
 
@@ -7,45 +7,48 @@ use crate::api::resource_version::ResourceVersion;
 use crate::server::delegate::reason::Reason;
 use crate::server::delegate::version::{Freshness, RequestedVersion};
 
-/// How a watch begins and ends.
+/// The plan of a watch: its start and its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct WatchPlan {
     pub(crate) start: Start,
-    /// Whether it carries `sendInitialEvents`, true or false: an upstream without watch-list refuses that in its own words
-    /// (semantics.md §1.5).
+    /// Whether the request has `sendInitialEvents`, true or false. An upstream without watch-list
+    /// refuses it with its own message (`docs/semantics.md` §1.5).
     pub(crate) asks_watch_list: bool,
-    /// Whether bookmarks are wanted.
+    /// Whether the client requested bookmarks.
     pub(crate) bookmarks: bool,
-    /// Whether, with bookmarks, one of them ends the initial events where the upstream has watch-list (semantics.md §1.4).
+    /// Whether a bookmark ends the initial events, if the client requested bookmarks and the
+    /// upstream has watch-list (`docs/semantics.md` §1.4).
     pub(crate) marks_initial_end: bool,
-    /// When the client wants it to end.
+    /// The client's time-out.
     pub(crate) timeout: Option<Duration>,
 }
 
-/// Where a watch begins.
+/// The start of a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Start {
-    /// With the whole state, once it is so fresh.
+    /// Starts with the whole state, once it is fresh enough.
     State(Freshness),
-    /// With the whole state, not older than this request.
+    /// Starts with the whole state, not older than this request.
     ConsistentState,
-    /// With the events after this.
+    /// Starts with the events after this resourceVersion.
     After(ResourceVersion),
-    /// With the events after what this cache has.
+    /// Starts with the events after the cache's resourceVersion.
     Now,
-    /// With the events after what the upstream has.
+    /// Starts with the events after the upstream's resourceVersion.
     ConsistentNow,
 }
 
 impl WatchPlan {
-    /// The rows.
+    /// Decides by the rows of `docs/semantics.md`. The limit is ignored. A negative time-out is
+    /// forwarded, since the upstream ends such a watch at once, with or without its first events
+    /// (§1.2).
     ///
-    /// | `watch` in the query | resourceVersion | `sendInitialEvents` | match | here | why |
+    /// | `watch` in the query | resourceVersion | `sendInitialEvents` | match | decision | reason |
     /// |---|---|---|---|---|---|
     /// | yes | unset | absent | absent | the state, consistent; end bookmark | §1.4 rewrites it |
     /// | yes | `0` | absent | absent | the state; end bookmark | §1.4 rewrites it |
     /// | yes | unset, `0` | absent | absent, with a token | forward | rewritten, it is a 422 |
-    /// | yes | N | absent | absent | the events after N | a token does not count |
+    /// | yes | N | absent | absent | the events after N | a token is ignored |
     /// | yes | unset | true | `NotOlderThan` | the state, consistent; end bookmark | |
     /// | yes | `0` | true | `NotOlderThan` | the state; end bookmark | |
     /// | yes | N | true | `NotOlderThan` | the state, once it is at N; end bookmark | |
@@ -56,12 +59,10 @@ impl WatchPlan {
     /// | yes | any | absent | given | forward | 422 |
     /// | no: `/watch/` | any | given | any | forward | a list's 422 |
     /// | no: `/watch/` | unset | absent | given | forward | a list's 422 |
-    /// | no: `/watch/` | any | absent | given with a token, unknown, or `Exact` with `0` | forward | a list's 422 |
-    /// | no: `/watch/` | unset, `0` | absent | else | the state; no end bookmark | not rewritten |
-    /// | no: `/watch/` | N | absent | else | the events after N | the match does not count |
+    /// | no: `/watch/` | any | absent | token, unknown, or `Exact` with `0` | forward | a list's 422 |
+    /// | no: `/watch/` | unset, `0` | absent | other | the state; no end bookmark | not rewritten |
+    /// | no: `/watch/` | N | absent | other | the events after N | the match is ignored |
     /// | any | no plain number | any | any | forward | the upstream's 500 |
-    ///
-    /// A limit does not count. A negative time-out is forwarded: the upstream ends such a watch at once, in its own way.
     pub(super) fn decide(options: &ListOptions) -> Result<Self, Reason> {
         let requested = RequestedVersion::parse(&options.resource_version)?;
         let start =

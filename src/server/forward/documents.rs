@@ -1,13 +1,17 @@
-//! Discovery and OpenAPI from memory, where the upstream says by an ETag what it would send (semantics.md §10.2, §10.3): every
-//! kubectl asks for them, and they are large.
+//! Discovery and OpenAPI documents in memory, revalidated by the upstream with their ETags
+//! (`docs/semantics.md` §10.2, §10.3). Every kubectl requests them, and they are large.
 //!
-//! A kept document is served only after the upstream's 304 to this very request, sent in the name of its own client, so that it is as fresh,
-//! and its reader as authorized, as without Weir. That is why one copy may serve all clients: the upstream judges each before it looks at
-//! the ETag, its 401 or 403 is relayed, and a strong ETag names the bytes, whoever got them first. So it is with what is asked for by its hash and marked immutable too: the bytes can't be others, but once
-//! the hash is no longer the current one the upstream answers 301.
+//! A stored document is served only after the upstream's 304 to the same request, sent with the
+//! identity of its client. The response is therefore as fresh, and its reader as authorized, as
+//! without Weir. This is why one copy can serve all clients: the upstream authorizes each client
+//! before it compares the ETag, its 401 or 403 is relayed, and a strong ETag identifies the bytes,
+//! whichever client fetched them first. The same applies to documents that are requested by their
+//! hash and marked immutable: their bytes cannot differ, but when the hash is no longer current the
+//! upstream returns 301 (`docs/decisions/discovery-documents.md`).
 //!
-//! Requests that miss together share one fetch; all but the first then ask for a 304 of their own, since the fetch may
-//! have been answered before they came. What the upstream answers but 200 and 304 is relayed as it is.
+//! Concurrent requests for a document that is not in memory share one fetch. All but the first are
+//! then revalidated, since the response to the fetch may be older than their arrival. Responses
+//! other than 200 and 304 are relayed unchanged.
 
 mod document;
 mod request;
@@ -98,7 +102,8 @@ impl Documents {
         Self { documents, fetches: Semaphore::new(FETCHES_MAX), metrics }
     }
 
-    /// Replies from memory if the upstream revalidates the document, else with the upstream's response.
+    /// Replies from memory if the upstream revalidates the document, else with the upstream's
+    /// response.
     pub(crate) async fn serve(
         &self,
         forwarder: &Forwarder,
@@ -121,7 +126,8 @@ impl Documents {
         }
     }
 
-    /// Asks the upstream whether a document is current. `None`: the request must be forwarded.
+    /// Asks the upstream whether a document is current. Returns `None` if the request must be
+    /// forwarded.
     async fn revalidate(
         &self,
         fetcher: &Fetcher<'_>,
@@ -156,7 +162,8 @@ impl Documents {
         }
     }
 
-    /// Fetches a document that is not in memory, once for all concurrent requests. `None`: the request must be forwarded.
+    /// Fetches a document that is not in memory, once for all concurrent requests. Returns `None`
+    /// if the request must be forwarded.
     async fn fetch(&self, fetcher: &Fetcher<'_>, request: &DocumentRequest) -> Option<Reply> {
         // The reply to this request, if it is the one that fetches.
         let mut own = None;
@@ -237,14 +244,17 @@ impl Documents {
     }
 }
 
-/// Documents are of no resource.
+/// The reason in responses: documents belong to no resource.
 const REASON: Reason = Reason::NonResource;
 
-/// kubectl, client-go and a few others each ask in their own form: some megabytes for each in an ordinary cluster.
+/// Limit on the bytes of all documents. kubectl, client-go and a few other clients each request
+/// their own form, which takes some megabytes each in an ordinary cluster.
 const DOCUMENTS_BYTES_MAX: u64 = 64 << 20;
-/// `/openapi/v2` of a cluster with hundreds of CRDs; a larger document is forwarded.
+/// Limit on the bytes of one document: `/openapi/v2` of a cluster with hundreds of CRDs. A larger
+/// document is forwarded.
 const DOCUMENT_BYTES_MAX: usize = 16 << 20;
-/// What reads into memory at a time; whoever comes beyond is forwarded, as a stream.
+/// Limit on concurrent reads into memory. Requests beyond it are forwarded as streams.
 const FETCHES_MAX: usize = 4;
-/// How long what nobody asks for is kept at most, and how long what was too large is not tried again.
+/// How long a document that no client requests stays in memory, and how long one that was too large
+/// is not fetched again.
 const TIME_TO_LIVE: Duration = Duration::from_secs(600);

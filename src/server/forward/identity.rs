@@ -1,14 +1,18 @@
-//! The identity of a forwarded request: the upstream connections and the headers that carry it (`docs/semantics.md` §12.5).
+//! The identity of a forwarded request: the upstream connections and the headers that carry it
+//! (`docs/semantics.md` §12.5).
 //!
-//! The API server authorizes every request that it gets. It must learn the caller's identity through a channel that the client cannot influence.
-//! A [`ForwardedIdentity`] selects both the connection pool and the headers: [`Upstreams`] returns no pool that does not belong to the identity,
-//! and a missing pool is an error, never replaced by another one.
+//! The API server authorizes every request that it gets. It must learn the caller's identity
+//! through a channel that the client cannot influence. A [`ForwardedIdentity`] selects both the
+//! connection pool and the headers: [`Upstreams`] returns no pool that does not belong to the
+//! identity, and a missing pool is an error, never replaced by another one.
 //!
-//! Invariants, in this order ([`ForwardedIdentity::apply`]): `Connection` may not name an identity header; hop-by-hop headers are removed;
-//! then the identity headers that the client may not send; only then are Weir's own added. A request never carries two identities: a
-//! client's `Impersonate-*` is authorized by the client's own rights, or not sent at all.
+//! Invariants, in this order ([`ForwardedIdentity::apply`]): `Connection` may not name an identity
+//! header; hop-by-hop headers are removed; then the identity headers that the client may not send;
+//! only then are Weir's own added. A request never carries two identities: a client's
+//! `Impersonate-*` is authorized by the client's own rights, or not sent at all.
 //!
-//! Names with underscores (`X_Remote_User`) pass: neither Go's server nor kube-apiserver treats them as those with dashes.
+//! Names with underscores (`X_Remote_User`) pass: neither Go's server nor kube-apiserver treats
+//! them as those with dashes.
 
 mod identity_headers;
 mod names;
@@ -31,14 +35,17 @@ use crate::upstream::Upstream;
 /// The identity with which a request is forwarded.
 #[derive(Clone, Debug)]
 pub(crate) enum ForwardedIdentity {
-    /// Weir's own (sidecar mode). The client's credential is dropped. Its `Impersonate-*` passes, and is authorized by Weir's rights.
+    /// Weir's own identity (sidecar mode). The client's credential is removed. Its `Impersonate-*`
+    /// passes, and is authorized by Weir's rights.
     Weir,
-    /// The client's own credential: its `Authorization`, the token in its WebSocket sub-protocol, or none. Its `Impersonate-*` is authorized by its
-    /// own rights.
+    /// The client's own credential: its `Authorization`, the token in its WebSocket sub-protocol,
+    /// or none. Its `Impersonate-*` is authorized by its own rights.
     AsIs,
-    /// A user in the headers of a front proxy. `Impersonate-*` passes, and is authorized by the user's rights.
+    /// A user in the headers of a front proxy. `Impersonate-*` passes, and is authorized by the
+    /// user's rights.
     FrontProxy(Arc<User>),
-    /// A user by impersonation with Weir's own identity. A request with an `Impersonate-*` of its own is refused.
+    /// A user whom Weir impersonates with its own identity. A request with an `Impersonate-*` of
+    /// its own is refused.
     Impersonate(Arc<User>),
 }
 
@@ -58,11 +65,13 @@ impl Upstreams {
         Self { own, bare: None, front_proxy: None }
     }
 
-    /// Returns the connections for `identity`. A missing pool is an error: no other pool may replace it.
+    /// Returns the connections for `identity`. A missing pool is an error: no other pool may
+    /// replace it.
     pub(crate) fn for_identity(&self, identity: &ForwardedIdentity) -> Result<&Upstream, Status> {
         let found = match identity {
             ForwardedIdentity::Weir => Some(&self.own),
-            // The kubeconfig itself may impersonate. A second impersonation would act as another user than the upstream was configured to allow.
+            // The kubeconfig itself may impersonate. A second impersonation would act as another
+            // user than the upstream was configured to allow.
             ForwardedIdentity::Impersonate(_) => Some(&self.own).filter(|own| !own.impersonates()),
             ForwardedIdentity::AsIs => self.bare.as_ref(),
             ForwardedIdentity::FrontProxy(_) => self.front_proxy.as_ref(),
@@ -75,8 +84,8 @@ impl Upstreams {
 }
 
 impl ForwardedIdentity {
-    /// Removes the headers that do not pass, and adds those of the identity and the client's `address`. Errors are Weir's own responses, and then
-    /// nothing may be sent.
+    /// Removes the headers that do not pass, and adds those of the identity and the client's
+    /// `address`. Errors are Weir's own responses, and then nothing may be sent.
     pub(crate) fn apply(
         &self,
         names: &IdentityNames,
@@ -97,8 +106,9 @@ impl ForwardedIdentity {
             Self::Weir => headers::remove_credentials(given),
             Self::AsIs => {
                 headers::remove_proxy_credentials(given);
-                // Many clients share these connections, so that a token must not enter the tables of their header compression.
-                // This iterates because `HeaderMap::entry` panics if the map is full.
+                // Many clients share these connections, so that a token must not enter the tables
+                // of their header compression. This iterates because `HeaderMap::entry` panics if
+                // the map is full.
                 given
                     .iter_mut()
                     .filter(|(name, _)| *name == AUTHORIZATION)

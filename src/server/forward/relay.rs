@@ -1,4 +1,4 @@
-//! Bodies and heads that pass through Weir unchanged, but for what belongs to one connection.
+//! Relays bodies and heads unchanged, except for the parts that belong to one connection.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -42,7 +42,7 @@ pub(super) fn relay_response(
     Response::from_parts(parts, body)
 }
 
-/// Returns path and query unchanged, from whatever form of target the client used.
+/// Returns path and query unchanged, from any form of request target.
 pub(super) fn path_only(uri: Uri) -> Uri {
     let path = uri.into_parts().path_and_query;
     Uri::from(path.unwrap_or_else(|| PathAndQuery::from_static("/")))

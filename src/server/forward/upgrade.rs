@@ -1,8 +1,8 @@
-//! Upgraded connections (exec, attach, port-forward, WebSockets): after the upstream's 101 bytes go both ways, and
-//! nobody looks at them (semantics.md §11).
+//! Upgraded connections (exec, attach, port-forward, WebSockets): after the upstream's 101, bytes
+//! are copied both ways without being parsed (`docs/semantics.md` §11).
 //!
-//! There is no idle time-out: a shell may be silent for hours. When one side says that it has no more to send, the other
-//! is told, and may go on sending until it has no more either.
+//! There is no idle time-out: a shell may be silent for hours. When one side shuts down its sending
+//! half, the shutdown is passed on, and the other side may continue to send.
 
 use std::sync::Arc;
 
@@ -21,18 +21,19 @@ use crate::server::http::headers;
 use crate::server::metrics::ServerMetrics;
 use crate::upstream::pool;
 
-/// Joins both sides of upgraded connections.
+/// Connects both sides of upgraded connections.
 #[derive(Debug)]
 pub(crate) struct Splicer {
     pub(crate) metrics: ServerMetrics,
-    /// The splices that are under way, waited for when Weir drains.
+    /// The open connections, for which a drain waits.
     pub(crate) tasks: TaskTracker,
-    /// Ends them all.
+    /// Aborts all open connections.
     pub(crate) abort: CancellationToken,
 }
 
 impl Splicer {
-    /// Relays a 101, and from then on bytes; `quota` is held to their end. `None` if one of the sides can't be upgraded after all.
+    /// Relays a 101, then copies bytes both ways. `quota` is held until the connection ends.
+    /// Returns `None` if one of the sides cannot be upgraded.
     pub(crate) fn splice(
         &self,
         client: Option<OnUpgrade>,
@@ -68,7 +69,8 @@ impl Splicer {
     }
 }
 
-/// Returns the protocol of the upgrade that a request asks for. HTTP/2 has no upgrades, and HTTP/1.0 ignores the header.
+/// Returns the protocol of the upgrade that a request asks for. HTTP/2 has no upgrades, and
+/// HTTP/1.0 ignores the header.
 pub(crate) fn requested_upgrade(request: &Parts) -> Option<HeaderValue> {
     (request.version == Version::HTTP_11).then(|| headers::upgrade(&request.headers)).flatten()
 }
@@ -87,5 +89,5 @@ async fn join(client: OnUpgrade, upstream: OnUpgrade) -> std::io::Result<()> {
     Ok(())
 }
 
-/// What one direction holds at a time: a few frames of a terminal, a large piece of `kubectl cp`.
+/// Buffer of one direction: a few frames of a terminal, a large piece of `kubectl cp`.
 const BUFFER_BYTES: usize = 32 << 10;

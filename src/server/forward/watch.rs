@@ -1,8 +1,9 @@
 //! The end of a forwarded watch when Weir drains.
 //!
-//! Such a stream has no end of its own for half an hour, and the upstream does not know that Weir stops. It is ended as the upstream ends its
-//! own when it stops: cleanly, between two events, at a moment of its own (semantics.md §5.7). That takes a form in which the
-//! end of an event can be told, which is JSON's newline; others are left to the deadline.
+//! Such a stream lasts at least half an hour, and the upstream does not know that Weir stops. Weir
+//! ends it as the upstream ends its own watches when it stops: cleanly, between two events, at a
+//! random time (`docs/semantics.md` §5.7). This needs a format in which the end of an event is
+//! visible: the newline of JSON. Watches in other formats last until the drain deadline.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -15,18 +16,18 @@ use http_body::{Body, Frame, SizeHint};
 use crate::server::drain::Drain;
 use crate::upstream::pool;
 
-/// See the module.
+/// The body of a forwarded watch, which ends between two events when Weir drains.
 pub(crate) struct ForwardedWatch {
     body: pool::Body,
     end: Pin<Box<dyn Future<Output = ()> + Send>>,
-    /// Whether the moment has come.
+    /// Whether the time of the end has come.
     ending: bool,
-    /// Whether what was relayed so far ends with an event.
+    /// Whether the relayed data ends with a whole event.
     at_event_end: bool,
 }
 
 impl ForwardedWatch {
-    /// Whether the end of an event can be told in an answer with these headers.
+    /// Whether a response with these headers has a format in which the end of an event is visible.
     pub(crate) fn is_supported(headers: &HeaderMap) -> bool {
         let json = headers.get(CONTENT_TYPE).is_some_and(|form| form == "application/json");
         json && !headers.contains_key(CONTENT_ENCODING)

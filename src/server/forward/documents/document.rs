@@ -1,7 +1,8 @@
-//! A document as it is kept, and the answers that are made of it.
+//! A stored document, and the responses that are built from it.
 //!
-//! Invariant: an answer's headers are those the upstream would send now. What belongs to one request (its audit id, its date)
-//! is never replayed; what tells of the moment (`Cache-Control`, `Expires`) is taken from the 304 that confirmed the document.
+//! Invariant: the headers of a response are those that the upstream would send now. Headers of one
+//! request (its audit id, its date) are never replayed. Headers that depend on the time
+//! (`Cache-Control`, `Expires`) are taken from the 304 that revalidated the document.
 
 use bytes::Bytes;
 use http::header::{
@@ -23,14 +24,15 @@ pub(super) struct StoredDocument {
 }
 
 impl StoredDocument {
-    /// The ETag of an answer that may be kept.
+    /// Returns the ETag of a response that may be stored.
     pub(super) fn etag(status: StatusCode, headers: &HeaderMap) -> Option<&HeaderValue> {
-        // Whoever sets a cookie means one client.
+        // A cookie makes the response specific to one client.
         let may = status == StatusCode::OK && !headers.contains_key(SET_COOKIE);
         headers.get(ETAG).filter(|tag| may && is_strong(tag))
     }
 
-    /// Keeps an answer. The headers have no hop-by-hop ones any more.
+    /// Creates the document of a response. The hop-by-hop headers are already removed from
+    /// `headers`.
     pub(super) fn new(etag: HeaderValue, headers: &HeaderMap, body: Bytes) -> Self {
         let mut headers = headers.clone();
         for name in PER_REQUEST.iter().chain([&CONTENT_LENGTH]) {
@@ -39,24 +41,24 @@ impl StoredDocument {
         Self { etag, headers, body }
     }
 
-    /// About what it takes in memory.
+    /// Returns the approximate size in memory, in bytes.
     pub(super) fn weight(&self) -> usize {
         self.body.len() + HEADERS_BYTES
     }
 
-    /// The first answer, with the upstream's own headers.
+    /// Returns the first response, with the upstream's own headers.
     pub(super) fn fetched(&self, mut headers: HeaderMap, not_modified: bool) -> Response<Body> {
         headers.remove(CONTENT_LENGTH);
         self.response(headers, not_modified)
     }
 
-    /// An answer confirmed by the upstream's 304, whose headers are given.
+    /// Returns a response that the upstream revalidated. `fresh` are the headers of its 304.
     pub(super) fn revalidated(&self, fresh: HeaderMap, not_modified: bool) -> Response<Body> {
         if not_modified {
             return build_response(StatusCode::NOT_MODIFIED, fresh, Body::empty());
         }
         let mut headers = self.headers.clone();
-        // A 304 leaves out or words differently what describes the body.
+        // A 304 omits or changes the headers that describe the body.
         let newer: Vec<HeaderName> =
             fresh.keys().filter(|name| !OF_THE_BODY.contains(name)).cloned().collect();
         for name in newer {
@@ -87,7 +89,7 @@ fn build_response(status: StatusCode, headers: HeaderMap, body: Body) -> Respons
     response
 }
 
-/// What the upstream says of a request, not of the document.
+/// Headers that describe a request, not the document.
 const PER_REQUEST: [HeaderName; 5] = [
     AUDIT_ID,
     DATE,
@@ -96,15 +98,15 @@ const PER_REQUEST: [HeaderName; 5] = [
     HeaderName::from_static("x-kubernetes-pf-prioritylevel-uid"),
 ];
 
-/// What of a kept document holds as long as its ETag does.
+/// Headers of a stored document that hold as long as its ETag does.
 const OF_THE_BODY: [HeaderName; 7] =
     [ACCEPT_RANGES, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, ETAG, LAST_MODIFIED, VARY];
 
-/// Go's `http.ServeContent` takes these from a 304.
+/// Headers that Go's `http.ServeContent` removes from a 304.
 const NOT_OF_304: [HeaderName; 5] =
     [ACCEPT_RANGES, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, LAST_MODIFIED];
 
-/// Ten headers, one of them a hash of 128 digits.
+/// Estimated size of ten headers, one of them a hash of 128 digits.
 const HEADERS_BYTES: usize = 2048;
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
-//! Which requests a kept document may answer, and the key it is kept under (semantics.md §10.2, §10.3).
+//! Requests that a stored document may answer, and the key under which it is stored
+//! (`docs/semantics.md` §10.2, §10.3).
 //!
-//! What makes two answers differ is in the key, as it was sent: not what Weir would negotiate from `Accept`, but the header
-//! itself, so that no rule of the upstream's negotiation is imitated here. A request with anything else that could matter is
-//! forwarded.
+//! The key holds every part of a request that changes the response, as it was sent: the `Accept`
+//! header itself and not the result of negotiation, so that Weir imitates no rule of the upstream's
+//! negotiation. A request with any other part that could matter is forwarded.
 
 use http::header::{
     ACCEPT, ACCEPT_ENCODING, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE,
@@ -15,7 +16,8 @@ use crate::api::media_type::is_interactive_client;
 use crate::api::request_info::RequestInfo;
 use crate::server::http::headers;
 
-/// Under which a document is kept. Not by whom it is asked for: the upstream judges every one of its readers (see the module above).
+/// The key under which a document is stored. It does not contain the user, since the upstream
+/// authorizes each reader.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Key {
     path: Box<str>,
@@ -23,12 +25,12 @@ pub(super) struct Key {
     pub(super) hash: Option<Box<str>>,
     accept: Box<str>,
     accept_encoding: Box<str>,
-    /// Discovery is indented for curl and browsers under the same ETag.
+    /// Whether the response is indented: discovery is, for curl and browsers, under the same ETag.
     interactive: bool,
 }
 
 impl Key {
-    /// About what it takes in memory.
+    /// Returns the approximate size in memory, in bytes.
     pub(super) fn weight(&self) -> usize {
         let hash = self.hash.as_ref().map_or(0, |hash| hash.len());
         size_of::<Self>() + self.path.len() + hash + self.accept.len() + self.accept_encoding.len()
@@ -39,12 +41,12 @@ impl Key {
 #[derive(Debug)]
 pub(crate) struct DocumentRequest {
     pub(super) key: Key,
-    /// The ETag of what the client has already.
+    /// The ETag of the document that the client already has.
     pub(super) client_etag: Option<HeaderValue>,
 }
 
 impl DocumentRequest {
-    /// What a request asks for; `None` if it is to be forwarded.
+    /// Parses a request for a document. Returns `None` if it must be forwarded.
     pub(crate) fn parse(parts: &Parts, has_body: bool, info: &RequestInfo) -> Option<Self> {
         let (path, given) = (parts.uri.path(), &parts.headers);
         let discovery = matches!(path, "/api" | "/apis");
@@ -71,7 +73,8 @@ impl DocumentRequest {
         }
         let hash = info.query.first("hash");
         let accept = only(given, &ACCEPT)?;
-        // The other documents of these paths have no ETag, and `/api` tells each client its own addresses.
+        // The other documents at these paths have no ETag, and `/api` returns different server
+        // addresses to different clients.
         if discovery && !accept.contains("as=APIGroupDiscoveryList") {
             return None;
         }
@@ -95,7 +98,8 @@ impl DocumentRequest {
     }
 }
 
-/// Whether it is one strong ETag in its plainest form: only those are compared alike by every handler upstream.
+/// Whether `tag` is one strong ETag in its plainest form. Only those are compared in the same way
+/// by all handlers of the upstream.
 pub(super) fn is_strong(tag: &HeaderValue) -> bool {
     let inner = tag.as_bytes().strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\""));
     inner.is_some_and(|inner| !inner.is_empty() && inner.iter().all(u8::is_ascii_alphanumeric))
@@ -105,7 +109,8 @@ fn is_repeated(given: &HeaderMap) -> bool {
     given.get_all(IF_NONE_MATCH).iter().count() > 1
 }
 
-/// The one value of a header, empty if there is none; `None` for several, or what is too long to be a key.
+/// Returns the only value of a header, or an empty text if the header is absent. Returns `None` for
+/// several values, or for one that is too long for a key.
 fn only<'a>(given: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
     let mut values = given.get_all(name).iter();
     let Some(value) = values.next() else { return Some("") };
@@ -113,17 +118,20 @@ fn only<'a>(given: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
     (values.next().is_none() && text.len() <= TEXT_BYTES_MAX).then_some(text)
 }
 
-/// client-go sends its own time-out along with discovery. The upstream refuses what it can't read, so only the plainest form passes.
+/// Whether `text` is a plain number of seconds. client-go sends its own time-out with discovery.
+/// The upstream refuses a value that it cannot parse, so that only the plainest form is accepted
+/// here.
 fn is_seconds(text: &str) -> bool {
     let digits = text.strip_suffix('s').unwrap_or_default();
     (1..=4).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// The upstream decides what these mean; to a CORS request it adds headers.
+/// The upstream decides the meaning of these headers. To a CORS request it adds headers.
 const FORWARDED_HEADERS: [HeaderName; 6] =
     [RANGE, IF_RANGE, IF_MATCH, IF_MODIFIED_SINCE, IF_UNMODIFIED_SINCE, ORIGIN];
 
-/// kubectl's `Accept` for discovery is below 200 bytes, a hash has 128. Longer parts of a key are not worth keeping.
+/// Limit on each part of a key. kubectl's `Accept` for discovery is below 200 bytes, and a hash has
+/// 128. Longer parts are not worth storing.
 const TEXT_BYTES_MAX: usize = 512;
 
 #[cfg(test)]

@@ -1,8 +1,11 @@
-//! A user as headers tell it: those of a front proxy, and those of impersonation. The same bytes as client-go's
-//! (`transport/round_trippers.go`), since they are read back by its counterpart.
+//! A user as request headers: those of a front proxy, and those of impersonation. The bytes are the
+//! same as client-go's (`transport/round_trippers.go`), since its counterpart in the API server
+//! reads them.
 //!
-//! What would be read back as somebody else is refused: an empty name (to a front proxy's request the API server would then answer as to the
-//! proxy itself, to one without `Impersonate-User` as to Weir), control characters, and blanks at an end, which every HTTP server takes off.
+//! A user whose headers would be read as another user is refused. An empty name is: in a front
+//! proxy's request the API server would authenticate the proxy itself, and without
+//! `Impersonate-User` it would authenticate Weir. So are control characters, and blanks at an end,
+//! which every HTTP server removes.
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
@@ -12,9 +15,10 @@ use crate::auth::user::{AUTHENTICATED, User};
 use crate::server::http::refusal;
 use crate::upstream::credentials::escape_extra_key;
 
-/// Sets the headers that the upstream listens to, `X-Remote-*` in most clusters. All groups are told: the API server adds `system:authenticated` to
-/// those of a front proxy's user unless it is there. A uid and extra fields for which it has no header are left out: RBAC asks for neither. But
-/// without its groups a user would be another.
+/// Appends the headers that the upstream reads, `X-Remote-*` in most clusters. All groups are sent;
+/// the API server adds `system:authenticated` if it is absent. A uid and extra fields for which the
+/// upstream has no header are omitted, since RBAC uses neither. Groups without a header are an
+/// error, since the user's rights depend on them.
 pub(super) fn append_remote_user(
     user: &User,
     by: RemoteUserHeaders<'_>,
@@ -26,8 +30,9 @@ pub(super) fn append_remote_user(
     append_user(user, user.groups.iter(), by, headers)
 }
 
-/// Sets `Impersonate-*`. `system:authenticated` is left out, since the API server adds it itself and would ask whether Weir may impersonate
-/// that group; but not for service accounts, to which it would give their usual groups if they are told without any.
+/// Appends `Impersonate-*`. `system:authenticated` is omitted, since the API server adds it itself
+/// and would otherwise check whether Weir may impersonate that group. It is kept for service
+/// accounts: the API server gives an account without groups its usual ones.
 pub(super) fn append_impersonation(user: &User, headers: &mut HeaderMap) -> Result<(), Status> {
     let added = !user.name.starts_with("system:serviceaccount:")
         && user.name != "system:anonymous"
@@ -56,7 +61,7 @@ fn append_user<'a>(
     for name in by.username {
         add(headers, name.clone(), &user.name)?;
     }
-    // An empty value tells nothing.
+    // An empty value has no meaning.
     for name in by.uid.iter().filter(|_| !user.uid.is_empty()) {
         add(headers, name.clone(), &user.uid)?;
     }
@@ -77,7 +82,7 @@ fn append_user<'a>(
     Ok(())
 }
 
-/// Bytes from 0x80 on pass as they are, as Go has it.
+/// Appends a header. Bytes from 0x80 on pass unchanged, as in Go.
 fn add(headers: &mut HeaderMap, name: HeaderName, value: &str) -> Result<(), Status> {
     let blank = [' ', '\t'];
     if value.starts_with(blank) || value.ends_with(blank) {
@@ -91,8 +96,9 @@ fn add(headers: &mut HeaderMap, name: HeaderName, value: &str) -> Result<(), Sta
     }
 }
 
-/// The cluster's settings name no front proxy, or no header for a user's name: without one the API server would take Weir's certificate for
-/// the user's.
+/// Returns the error for a cluster whose settings name no front proxy, or no header for a user's
+/// name. Without that header the API server would authenticate Weir's certificate instead of the
+/// user.
 pub(super) fn no_front_proxy() -> Status {
     refusal::forbidden(
         "weir cannot tell the API server who this user is: its settings know no front proxy"
@@ -100,7 +106,8 @@ pub(super) fn no_front_proxy() -> Status {
     )
 }
 
-/// Without the value: what it holds is not for a log or a terminal.
+/// Returns the error for a user who cannot be represented in headers. It omits the value, which
+/// could be unsafe in a log or a terminal.
 fn unrepresentable(why: &str) -> Status {
     refusal::forbidden(format!("weir cannot tell the API server who this user is: its {why}"))
 }

@@ -1,11 +1,15 @@
-//! The headers by which front proxies tell who a user is. No client's own ever reaches the upstream: it has its own idea of whom it believes,
-//! and it may believe Weir's connection.
+//! The headers in which front proxies name a user. Weir never forwards a client's own: which
+//! senders the upstream trusts with them is the upstream's configuration, and it may trust Weir's
+//! connection.
 //!
-//! `X-Remote-*` always are such; others are the cluster's setting (`--requestheader-*-headers`), followed while Weir runs ([`ProxyHeaders`]).
+//! `X-Remote-*` are always such headers. Others are the cluster's setting
+//! (`--requestheader-*-headers`), followed while Weir runs ([`ProxyHeaders`]).
 //!
-//! Until the settings are known only `X-Remote-*` can be told from other headers. Then nothing goes on by a way on which more could be believed:
-//! the request gets 503 ([`Names::are_known`]). What is carried without a credential of Weir's ([`crate::server::forward::identity::ForwardedIdentity::AsIs`]) goes on, since an API
-//! server believes such headers only beside a front proxy's certificate, and its connections have none.
+//! Until the settings are known, only `X-Remote-*` can be distinguished from other headers.
+//! Meanwhile requests are refused with 503 on every connection on which the upstream could trust
+//! another header ([`Names::are_known`]). Requests without a credential of Weir's
+//! ([`crate::server::forward::identity::ForwardedIdentity::AsIs`]) pass, since an API server trusts
+//! such headers only with a front proxy's certificate, and their connections have none.
 
 use std::sync::Arc;
 
@@ -15,23 +19,24 @@ use http::{HeaderMap, HeaderName};
 use crate::auth::request_header::{RemoteUserHeaders, RequestHeaderNames};
 use crate::auth::trust::{ProxyHeaders, Setting};
 
-/// See the module. Cheap to clone.
+/// The names of the identity headers. Cheap to clone: clones share the settings.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct IdentityNames {
-    /// `None` in sidecar mode, where the cluster's settings are nobody's business.
+    /// `None` in sidecar mode, which does not use the cluster's settings.
     configured: Option<ProxyHeaders>,
 }
 
-/// Those of one moment: what is removed from a request and what is put on it must be of the same.
+/// The names at one moment. The headers that are removed from a request and those that are added
+/// must come from the same settings.
 pub(crate) struct Names(Option<Guard<Arc<Setting<RequestHeaderNames>>>>);
 
 impl IdentityNames {
-    /// Those of the settings besides `X-Remote-*`.
+    /// Creates the names from the cluster's settings, besides `X-Remote-*`.
     pub(crate) fn new(configured: ProxyHeaders) -> Self {
         Self { configured: Some(configured) }
     }
 
-    /// With the usual settings.
+    /// Creates the names from the usual settings.
     #[cfg(test)]
     pub(crate) fn usual() -> Self {
         let one = |name: &str| vec![name.to_owned()];
@@ -44,7 +49,7 @@ impl IdentityNames {
         ))
     }
 
-    /// With settings that list these.
+    /// Creates the names from settings that list `names`.
     #[cfg(test)]
     pub(crate) fn set(names: RequestHeaderNames) -> Self {
         let configured = ProxyHeaders::default();
@@ -52,19 +57,20 @@ impl IdentityNames {
         Self::new(configured)
     }
 
-    /// As of now.
+    /// Returns the names at this moment.
     pub(crate) fn load(&self) -> Names {
         Names(self.configured.as_ref().map(ProxyHeaders::load))
     }
 }
 
 impl Names {
-    /// Whether all of them are known.
+    /// Whether the settings are known.
     pub(super) fn are_known(&self) -> bool {
         !matches!(self.setting(), Setting::Unknown)
     }
 
-    /// By which a front proxy tells the upstream; `None` if it listens to none.
+    /// Returns the headers in which a front proxy names a user, or `None` if the upstream reads
+    /// none.
     pub(super) fn remote_user_headers(&self) -> Option<RemoteUserHeaders<'_>> {
         match self.setting() {
             Setting::Set(names) => names.remote_user_headers(),
@@ -76,13 +82,13 @@ impl Names {
         self.0.as_deref().map_or(&Setting::Unset, |setting| &**setting)
     }
 
-    /// Whether a header is one of them.
+    /// Whether `name` is an identity header.
     pub(super) fn contain(&self, name: &HeaderName) -> bool {
         name.as_str().starts_with(REMOTE_PREFIX)
             || matches!(self.setting(), Setting::Set(names) if names.contains(name))
     }
 
-    /// Removes all of them.
+    /// Removes all identity headers.
     pub(super) fn remove_from(&self, headers: &mut HeaderMap) {
         let found: Vec<HeaderName> =
             headers.keys().filter(|name| self.contain(name)).cloned().collect();
@@ -92,5 +98,5 @@ impl Names {
     }
 }
 
-/// What the usual ones begin with.
+/// The prefix of the headers that are always identity headers.
 const REMOTE_PREFIX: &str = "x-remote-";
