@@ -222,8 +222,8 @@ impl Simulator {
     /// The path of a group-version, such as `/apis/metrics.k8s.io/v1beta1` with an
     /// `APIResourceList`, also adds it to discovery and creates its APIService.
     pub fn add_aggregated(&self, path: &str, answer: serde_json::Value) {
-        let words: Vec<&str> = path.trim_matches('/').split('/').collect();
-        if let ["apis", group, version] = *words.as_slice() {
+        let segments: Vec<&str> = path.trim_matches('/').split('/').collect();
+        if let ["apis", group, version] = *segments.as_slice() {
             let service = Some(("kube-system", "aggregated"));
             write::register(&self.shared.store, group, version, service);
         }

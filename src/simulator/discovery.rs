@@ -37,10 +37,10 @@ pub(super) fn discovery(
     path: &str,
 ) -> Result<Response<Body>, ApiError> {
     let registry = shared.store.registry();
-    let words: Vec<&str> = path.trim_matches('/').split('/').collect();
-    let offered = matches!(*words.as_slice(), ["api" | "apis"]);
+    let segments: Vec<&str> = path.trim_matches('/').split('/').collect();
+    let offered = matches!(*segments.as_slice(), ["api" | "apis"]);
     let wanted = negotiate_discovery(request, offered)?;
-    match *words.as_slice() {
+    match *segments.as_slice() {
         ["api" | "apis"] if wanted => Ok(aggregated(shared, request, &registry, path == "/api")),
         ["api"] => {
             let versions = json!({"kind": "APIVersions", "versions": ["v1"],

@@ -86,18 +86,18 @@ impl Faults {
     /// Returns the faults that apply to a request, and counts them down.
     pub(super) fn take(&self, verb: &str, resource: &str) -> Vec<Action> {
         let mut list = self.list.lock();
-        let meets = |wanted: &Option<String>, given: &str| {
+        let matches = |wanted: &Option<String>, given: &str| {
             wanted.as_ref().is_none_or(|wanted| wanted == given)
         };
-        let mut taken = Vec::new();
+        let mut actions = Vec::new();
         for fault in list.iter_mut().filter(|fault| fault.times > 0) {
-            if meets(&fault.verb, verb) && meets(&fault.resource, resource) {
+            if matches(&fault.verb, verb) && matches(&fault.resource, resource) {
                 fault.times -= 1;
-                taken.push(fault.action.clone());
+                actions.push(fault.action.clone());
             }
         }
         list.retain(|fault| fault.times > 0);
-        taken
+        actions
     }
 
     /// Returns a receiver of all later cuts.

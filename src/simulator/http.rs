@@ -63,12 +63,12 @@ async fn connection(stream: TcpStream, tls: Option<TlsAcceptor>, shared: Arc<Sha
         None => requests(stream, None, shared).await,
         Some(acceptor) => {
             if let Ok(stream) = acceptor.accept(stream).await {
-                let shown = stream.get_ref().1.peer_certificates();
+                let chain = stream.get_ref().1.peer_certificates();
                 let owned = |chain: &[CertificateDer<'_>]| {
                     chain.iter().map(|one| one.clone().into_owned()).collect::<Certificates>()
                 };
-                let shown = shown.map(owned);
-                requests(stream, shown, shared).await;
+                let chain = chain.map(owned);
+                requests(stream, chain, shared).await;
             }
         }
     }

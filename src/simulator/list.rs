@@ -129,19 +129,20 @@ impl Source {
             return Err(ApiError::bad_request(message));
         }
         let bad = |text| ApiError::bad_request(format!("invalid resource version: {text}"));
-        let asked = if version.is_empty() { 0 } else { parse_revision(version).map_err(bad)? };
+        let requested =
+            if version.is_empty() { 0 } else { parse_revision(version).map_err(bad)? };
         let single = selector.is_single(kind) && token.is_none();
         let legacy = options.version_match.is_empty() && options.limit > 0;
         Ok(match (token, options.version_match.as_str()) {
             (Some(token), _) => u64::try_from(token.revision).map_or(Self::Latest, Self::Exact),
             (None, _) if version.is_empty() => Self::Latest,
-            (None, "Exact") if asked > 0 && single => Self::EtcdExact(asked),
-            (None, "Exact") if asked > 0 => Self::Exact(asked),
+            (None, "Exact") if requested > 0 && single => Self::EtcdExact(requested),
+            (None, "Exact") if requested > 0 => Self::Exact(requested),
             (None, "Exact") => Self::Latest,
-            (None, _) if asked == 0 => Self::Cache,
-            (None, _) if legacy && single => Self::EtcdNotOlderThan(asked),
-            (None, _) if legacy => Self::Exact(asked),
-            (None, _) => Self::NotOlderThan(asked),
+            (None, _) if requested == 0 => Self::Cache,
+            (None, _) if legacy && single => Self::EtcdNotOlderThan(requested),
+            (None, _) if legacy => Self::Exact(requested),
+            (None, _) => Self::NotOlderThan(requested),
         })
     }
 }

@@ -108,14 +108,14 @@ impl Request {
 impl Target {
     /// Parses the resource of a path; `None` for a non-resource path.
     fn parse(method: &Method, path: &str, query: &[(String, String)]) -> Option<Self> {
-        let mut words = path.trim_matches('/').split('/').map(str::to_owned);
+        let mut segments = path.trim_matches('/').split('/').map(str::to_owned);
         let mut target = Self::default();
-        match words.next()?.as_str() {
-            "api" => target.version = words.next()?,
-            "apis" => (target.group, target.version) = (words.next()?, words.next()?),
+        match segments.next()?.as_str() {
+            "api" => target.version = segments.next()?,
+            "apis" => (target.group, target.version) = (segments.next()?, segments.next()?),
             _ => return None,
         }
-        let mut rest: Vec<String> = words.collect();
+        let mut rest: Vec<String> = segments.collect();
         if rest.first()?.as_str() == "watch" {
             target.watch_prefix = true;
             rest.remove(0);

@@ -165,8 +165,8 @@ fn after_removal(store: &Store, kind: &Kind, object: &Object) {
     }
 }
 
-/// Deletes the objects of a definition that is about to be deleted. Their watchers see each
-/// deletion first.
+/// Deletes the objects of a definition that is about to be deleted. Their watches send each
+/// deletion before they end.
 fn remove_instances(store: &Store, definition: &Value) {
     let (group, plural) = (text(definition, "/spec/group"), text(definition, "/spec/names/plural"));
     let registry = store.registry();

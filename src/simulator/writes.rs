@@ -90,13 +90,13 @@ pub(super) fn delete_collection(
 ) -> Result<Response<Body>, ApiError> {
     let options = Options::decode(request, shared.options.watch_list())?;
     let selector = list::selector(kind, target, &options)?;
-    let doomed: Vec<_> = shared.store.read(kind, |collection, _| {
+    let matching: Vec<_> = shared.store.read(kind, |collection, _| {
         let objects = collection.objects.values().filter(|object| selector.matches(object));
         objects.cloned().collect()
     });
     let any = Preconditions::default();
     let mut items = Vec::new();
-    for object in doomed {
+    for object in matching {
         let deleted = write::delete(&shared.store, kind, &object.namespace, &object.name, &any);
         // Another request may have deleted it.
         items.extend(deleted.ok().map(|deleted| deleted.object.value()));
