@@ -1,4 +1,4 @@
-//! The whole server in-process, between clients on real sockets and a fake upstream.
+//! Tests of the whole server in one process, with clients on real sockets and a fake upstream.
 
 mod cached;
 mod certificates;

@@ -1,4 +1,5 @@
-//! The decision as a table, a line for each row of semantics.md §1.4 to §1.6 and of the design, section 9.
+//! The decision as a table, with a line for each row of `docs/semantics.md` §1.4 to §1.6, and for
+//! each other reason to forward.
 
 use std::time::Duration;
 
@@ -30,7 +31,8 @@ fn forwarded(uri: &str, reason: Reason) {
     assert_eq!(decision(uri), Decision::Forward(reason), "{uri}");
 }
 
-/// `P` decides a list, a get or a watch of config maps.
+/// Asserts the plan or the reason for a URI. `P` is the plan of a list, a GET or a watch of config
+/// maps.
 #[track_caller]
 fn row<P: PartialEq + std::fmt::Debug>(
     uri: &str,
@@ -44,7 +46,8 @@ fn row<P: PartialEq + std::fmt::Debug>(
     assert_eq!(&decided, expected, "{uri}");
 }
 
-/// A token that the upstream's cache or its store mints, at revision 7 or at the newest.
+/// Returns a token that the upstream's cache or etcd path writes, at resourceVersion `at` or, if
+/// that is -1, at the newest.
 fn token(at: i64) -> String {
     use base64::Engine;
     let json = format!(r#"{{"v":"meta.k8s.io/v1","rv":{at},"start":"/a/p\u0000"}}"#);
@@ -63,7 +66,7 @@ fn gets() {
         ("resourceVersion=", Err(Consistent)),
         ("resourceVersion=0", Ok(ANY)),
         ("resourceVersion=7", Ok(AT_7)),
-        // A GET knows no other option.
+        // A GET reads no other option.
         ("resourceVersion=7&watch=1&limit=x&resourceVersionMatch=Foo&labelSelector==", Ok(AT_7)),
         ("resourceVersion=abc", Err(Options)),
         ("resourceVersion=-1", Err(Options)),
@@ -82,7 +85,8 @@ fn gets() {
     }
 }
 
-/// How a list is read: the state, the limit that counts, whether from a key on, and whether a single object is another row.
+/// The plan of a list: the state, the effective limit (0 for none), whether it has a start key, and
+/// whether a single object is forwarded.
 type Listed = (ReadAt, usize, bool, bool);
 
 #[test]
@@ -181,7 +185,7 @@ fn a_lists_time_out_must_be_one_that_go_reads() {
         let decided = decision(&format!("/api/v1/pods?resourceVersion=0&timeout={text}"));
         assert_eq!(matches!(decided, Decision::List(..)), served, "{text}: {decided:?}");
     }
-    // The time-out of a watch is another parameter.
+    // The time-out of a watch is a different parameter.
     let watch = decision("/api/v1/pods?resourceVersion=0&watch=1&timeout=abc");
     assert!(matches!(watch, Decision::Watch(..)));
 }
@@ -189,7 +193,7 @@ fn a_lists_time_out_must_be_one_that_go_reads() {
 const NOT_OLDER: &str = "resourceVersionMatch=NotOlderThan";
 const EXACT: &str = "resourceVersionMatch=Exact";
 
-/// How a watch begins, and whether a bookmark may mark the end of its initial events.
+/// The start of a watch, and whether a bookmark may mark the end of its initial events.
 type Started = (Start, bool);
 
 #[track_caller]
@@ -248,7 +252,8 @@ fn watches() {
     );
 }
 
-/// Without `watch` in the query it is judged as a list, and not rewritten (semantics.md §6.2).
+/// Without `watch` in the query a watch is validated as a list, and not rewritten
+/// (`docs/semantics.md` §6.2).
 #[test]
 fn watches_by_their_path() {
     use Reason::Options;

@@ -1,4 +1,4 @@
-//! What is served from a cache, and what is forwarded for want of one.
+//! Requests that are served from a cache, and those that are forwarded without one.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::cache::script::{Feed, object, page, status, upsert};
 use crate::upstream::error::UpstreamError;
 use crate::upstream::testing::channel_body;
 
-/// A server whose cache of config maps holds two of them at resourceVersion 7.
+/// Starts a server whose cache of config maps holds two objects at resourceVersion 7.
 async fn warm() -> (Weir, Feed) {
     let weir = Weir::start(echo).await;
     let feed = weir.fill([("x".to_owned(), 3), ("y".to_owned(), 5)]);
@@ -23,7 +23,8 @@ async fn warm() -> (Weir, Feed) {
 
 const X: &str = r#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"x","namespace":"ns","resourceVersion":"3"}}"#;
 
-/// A definition that changes may order its selectable fields anew: a selector bound to the one means other values of the other.
+/// A changed definition may order its selectable fields differently. A selector that is bound to
+/// one definition would then read other values from the other's objects.
 #[tokio::test]
 async fn a_cache_of_an_older_definition_does_not_answer() {
     let (weir, _feed) = warm().await;
@@ -88,7 +89,8 @@ async fn lists_and_gets() {
     assert!(text.contains(r#"resource="other""#), "nodes are unknown here");
 }
 
-/// The tables of semantics.md §1.6.1 and §1.6.2 on a cache that was listed at 7 and is at 9.
+/// Tests the tables of `docs/semantics.md` §1.6.1 and §1.6.2 on a cache that was listed at 7 and is
+/// at 9.
 #[tokio::test]
 async fn pages_and_states_as_they_were() {
     use crate::api::continue_token::ContinueToken;
@@ -99,7 +101,7 @@ async fn pages_and_states_as_they_were() {
     let newest = weir.get("/api/v1/configmaps?resourceVersion=9").await;
     assert_eq!(newest.header("x-weir-cache"), "hit");
     let token = |at, last| ContinueToken::encode(ResourceVersion(at), last);
-    // What the list says of itself, and the names in it.
+    // Shows the metadata of the list, and the names of its objects.
     let show = |text: &str| {
         let list: serde_json::Value = serde_json::from_str(text).unwrap();
         let names = list["items"].as_array().unwrap().iter();
@@ -170,7 +172,7 @@ async fn pages_and_states_as_they_were() {
     assert_eq!(list.header("x-weir-cache"), "hit", "one name in all namespaces is a list");
 }
 
-/// It reads pages from its store, and its tokens are others than a cache's.
+/// Such an upstream reads pages from etcd, and its tokens differ from a cache's.
 #[tokio::test]
 async fn an_upstream_without_snapshots_makes_its_pages_itself() {
     use crate::api::continue_token::ContinueToken;
@@ -189,7 +191,7 @@ async fn an_upstream_without_snapshots_makes_its_pages_itself() {
         ("resourceVersion=0&limit=1", "hit"),
         ("resourceVersion=7", "hit"),
         ("resourceVersion=7&resourceVersionMatch=Exact", "hit"),
-        // It looks for an object without a namespace, and finds none.
+        // The upstream looks for an object without a namespace, and finds none.
         (&format!("{watch}&fieldSelector=metadata.name%3Dx"), "forward; reason=selector"),
         (&format!("{watch}&fieldSelector=metadata.name%3Dx,metadata.namespace%3Dns"), "hit"),
     ] {
@@ -233,10 +235,10 @@ async fn metadata_only_views() {
         "{{\"kind\":\"PartialObjectMetadataList\",\"apiVersion\":\"meta.k8s.io/v1\",\"metadata\":{{\"resourceVersion\":\"7\"}},\"items\":[{PARTIAL_X}]}}\n"
     );
     assert_eq!((list.header("x-weir-cache"), list.text()), ("hit", &*expected));
-    // The kind of the other is a 406, which the upstream words.
+    // A list in the kind of a single object is a 406, whose message the upstream writes.
     let other = ask(path, "PartialObjectMetadata").await;
     assert_eq!(other.header("x-weir-cache"), "forward; reason=form");
-    // A GET does not wait for a cold cache; it is warm by now.
+    // A GET does not wait for a cold cache. The cache is ready by now.
     let path = "/api/v1/namespaces/ns/configmaps/x?resourceVersion=0";
     let one = ask(path, "PartialObjectMetadata").await;
     assert_eq!((one.header("x-weir-cache"), one.text()), ("hit", &*format!("{PARTIAL_X}\n")));
@@ -277,7 +279,7 @@ async fn long_lists_are_compressed_for_those_who_take_it() {
     let plain = weir.get("/api/v1/configmaps?resourceVersion=0").await;
     assert_eq!(plain.header("content-encoding"), "");
     assert!(plain.body.len() > 131_072);
-    // Once compressed anew, once from what is kept.
+    // The first response is compressed, the second one is joined from cached segments.
     for _ in 0..2 {
         let mut request = get("/api/v1/configmaps?resourceVersion=0");
         request.headers_mut().insert("accept-encoding", HeaderValue::from_static("gzip"));
@@ -340,7 +342,7 @@ async fn a_watch_is_told_at_once() {
     .await;
     assert!(weir.scrape().contains(r#"weir_watchers_ended_total{cause="client""#));
 
-    // From before the list, the history is not enough; the upstream may still have it.
+    // The history starts after this resourceVersion. The upstream may still have it.
     let mut client = weir.http1().await;
     let old = client.send_request(get(&format!("{path}&resourceVersion=2"))).await.unwrap();
     assert_eq!(old.headers()["x-weir-cache"], "forward; reason=before-cache");
@@ -363,7 +365,8 @@ async fn initial_events_end_with_a_bookmark_even_unasked() {
 #[tokio::test]
 async fn a_watch_with_a_quiet_start_has_its_head_at_once() {
     let (weir, _feed) = warm().await;
-    // A cache that began for the watch itself would be listed at its resourceVersion.
+    // Fills the cache first. A cache that was started by the watch would be listed at the watch's
+    // resourceVersion.
     assert_eq!(
         weir.get("/api/v1/configmaps?resourceVersion=0").await.header("x-weir-cache"),
         "hit"
@@ -382,7 +385,7 @@ async fn a_watch_from_now_on_needs_the_revision_and_not_the_state() {
         "/api/v1/configmaps?watch=1&sendInitialEvents=false&resourceVersionMatch=NotOlderThan";
     let response = weir.http1().await.send_request(get(path)).await.unwrap();
     assert_eq!(response.headers()["x-weir-cache"], "hit");
-    // What was written before the request is nothing to it.
+    // Events up to the upstream's resourceVersion are not sent.
     feed.send(vec![upsert("x", 8), upsert("x", 9), upsert("y", 10)]);
     let (mut body, mut seen) = (response.into_body(), Vec::new());
     let line = line(&mut body, &mut seen).await;
@@ -412,7 +415,7 @@ async fn for_want_of_a_cache_only_so_many_are_forwarded() {
     let refused = weir.get(path).await;
     assert_eq!((refused.code, refused.header("retry-after")), (429, "1"));
     assert!(refused.text().contains("storage is (re)initializing"), "{}", refused.text());
-    // One that ends makes room, and a get needs none.
+    // A stream that ends releases its permit. A GET needs no permit.
     drop(held.pop());
     let mut client = weir.http1().await;
     let mut code = 429;
@@ -444,7 +447,7 @@ async fn after_a_rewind_a_watch_from_the_lost_history_is_told_so() {
     weir.script.keep(weir.script.on_watch());
     feed.fail(UpstreamError::Lost("reset".to_owned()));
     running.into_body().collect().await.unwrap();
-    // The cache is not there yet: the upstream would only be silent.
+    // The cache is not ready yet. A forwarded watch would be silent.
     assert!(weir.get(&begin(90)).await.text().contains(r#""code":410"#));
     weir.script.keep(weir.script.on_watch_at(7));
     for at in [6, 8, 90, 200] {
@@ -454,7 +457,7 @@ async fn after_a_rewind_a_watch_from_the_lost_history_is_told_so() {
         assert!(answer.text().contains(&expected), "{}", answer.text());
         assert!(answer.text().starts_with(r#"{"type":"ERROR""#));
     }
-    // The new history has come further than the cache: nothing to complain of.
+    // The new history has passed the cache's resourceVersion, so that these watches are valid.
     weir.script.on_probe(8);
     assert_eq!(weir.get(&begin(8)).await.text(), "");
     assert_eq!(weir.get(&begin(7)).await.text(), "");
@@ -473,7 +476,7 @@ async fn an_upstream_without_watch_list_refuses_one_itself() {
         let answer = weir.get(&path).await;
         assert_eq!(answer.header("x-weir-cache"), "forward; reason=options", "{asked}");
     }
-    // Its other watches begin with the state, and nothing ends that.
+    // Its other watches begin with the state, and no bookmark ends the initial events.
     for unset in ["", "&resourceVersion=0"] {
         let answer = weir.get(&format!("{watch}{unset}")).await;
         assert_eq!(answer.header("x-weir-cache"), "hit");

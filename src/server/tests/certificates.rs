@@ -1,4 +1,4 @@
-//! Clients' certificates come with their connections, whoever signed them.
+//! Client certificates belong to their connections, whichever CA signed them.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::config::CertificateConfig;
 use crate::server::accept::handshake;
 use crate::server::accept::tls::{TlsAcceptors, TlsSetup};
 
-/// Shows a certificate whatever is asked for, as client-go does, and keeps the hints.
+/// Presents a certificate whatever the hints, as client-go does, and stores the hints.
 #[derive(Debug)]
 struct Shows {
     key: Option<Arc<CertifiedKey>>,
@@ -41,7 +41,8 @@ fn shows(client: Option<&Client>) -> Arc<Shows> {
     let provider = rustls::crypto::aws_lc_rs::default_provider();
     let key = client.map(|client| {
         let key = provider.key_provider.load_private_key(client.key.clone_key()).unwrap();
-        // rustls would compare the key with a certificate that it cannot read.
+        // `CertifiedKey::from_der` would compare the key with a certificate that rustls cannot
+        // parse.
         Arc::new(CertifiedKey::new(client.chain.clone(), key))
     });
     Arc::new(Shows { key, hints: Mutex::default() })
@@ -69,7 +70,7 @@ fn serving(hints: Option<Hints>) -> TlsSetup {
     TlsSetup::new(&CertificateConfig::Generated { names: Vec::new() }, hints).unwrap()
 }
 
-/// Connects once; what the server knows of the client, and how the handshake went.
+/// Connects once. Returns the server's view of the client, and the kind of handshake.
 async fn connect(
     acceptors: &mut TlsAcceptors,
     connector: &TlsConnector,
@@ -80,7 +81,7 @@ async fn connect(
         let tcp = TcpStream::connect(address).await.unwrap();
         let name = ServerName::try_from("localhost").unwrap();
         let mut stream = connector.connect(name, tcp).await.ok()?;
-        // Tickets come with the first bytes.
+        // Session tickets arrive with the first bytes.
         let mut byte = [0];
         stream.read_exact(&mut byte).await.ok()?;
         let connection: &ClientConnection = stream.get_ref().1;
@@ -127,7 +128,8 @@ async fn a_resumed_session_keeps_its_own_certificates() {
                 assert_eq!(kind, expected);
                 assert_eq!(peer.certificates.as_deref(), Some(&client.chain[..]));
             }
-            // New CAs do not end sessions: their certificates are judged anew anyway.
+            // New CAs do not end sessions: the certificates of a resumed session are verified
+            // again.
             hints.store(vec![rustls::DistinguishedName::in_sequence(b"x")]);
         }
     }

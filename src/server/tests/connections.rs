@@ -1,4 +1,4 @@
-//! Every protocol on every listener, and clients that misbehave.
+//! Every protocol on every listener, and misbehaving clients.
 
 use std::time::Duration;
 
@@ -53,7 +53,7 @@ async fn both_protocols_on_every_listener() {
         assert_eq!(response.status(), 200);
     }
 
-    // A Unix socket is nobody's origin: any Host will do.
+    // A Unix socket has no origin to protect: any Host is accepted.
     let path = &weir.listeners[2].address;
     let mut request = get("/version");
     request.headers_mut().insert("host", http::HeaderValue::from_static("anything"));
@@ -93,7 +93,7 @@ async fn an_unknown_host_is_refused_with_advice() {
 
 async fn raw(weir: &Weir, request: &[u8]) -> String {
     let mut tcp = weir.tcp().await;
-    // The server may close before it has read everything.
+    // The server may close the connection before it has read the whole request.
     drop(tcp.write_all(request).await);
     let mut answer = Vec::new();
     drop(timeout(SOON, tcp.read_to_end(&mut answer)).await.expect("the connection stays open"));
@@ -125,7 +125,7 @@ async fn headers_up_to_a_mebibyte_pass_and_larger_ones_are_a_431() {
         request.headers_mut().insert("x-large", value);
         request
     };
-    // The fake upstream takes no more than hyper's own 400 KiB.
+    // The fake upstream accepts at most hyper's own 400 KiB.
     assert_eq!(weir.send(with(300 << 10)).await.code, 200);
     let mut head = b"GET /version HTTP/1.1\r\nHost: localhost\r\nX-Large: ".to_vec();
     head.extend(vec![b'x'; 1200 << 10]);
@@ -146,11 +146,11 @@ async fn a_head_that_never_comes_is_not_waited_for() {
     let settings =
         Settings { header_read_timeout: Duration::from_millis(200), ..Settings::default() };
     let weir = Weir::start_with(settings, echo).await;
-    // The first byte of the third could be HTTP/2's as well.
+    // The first byte of the third request could also start HTTP/2's preface.
     for begun in [&b""[..], b"GET /version HTTP/1.1\r\nHost: local", b"P"] {
         raw(&weir, begun).await;
     }
-    // Nor is the next one of a connection.
+    // The time-out also applies to the next head of a connection.
     let answer = raw(&weir, b"GET /version HTTP/1.1\r\nHost: localhost\r\n\r\nGET /ver").await;
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
 }
@@ -178,7 +178,8 @@ async fn a_user_with_many_groups_can_be_acted_for() {
         head.extend(format!("X-Other-{key}: 1\r\n").into_bytes());
     }
     head.extend(b"\r\n");
-    // The fake upstream takes a hundred; that it was asked shows that Weir took them all.
+    // The fake upstream accepts a hundred headers. That it was asked shows that Weir accepted all
+    // of them.
     let answer = raw(&weir, &head).await;
     assert!(answer.contains("x-weir-cache: forward"), "{answer}");
 }

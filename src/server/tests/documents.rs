@@ -1,4 +1,5 @@
-//! Discovery and OpenAPI from memory: confirmed each time, fetched once, exact in their headers.
+//! Discovery and OpenAPI from memory: fetched once, revalidated by each request, with exact
+//! headers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,18 +14,18 @@ use tokio::sync::Semaphore;
 use super::harness::{Got, Weir, get};
 use crate::upstream::testing::Answer;
 
-/// An upstream with one document at a time, which answers as the real one does.
+/// A fake upstream with one document at a time, which answers as the API server does.
 struct Documents {
-    /// The ETag and body of now.
+    /// The current ETag and body.
     current: Mutex<(&'static str, &'static str)>,
-    /// The headers of what is served, besides those of the ETag.
+    /// The headers of a response, besides the ETag.
     headers: Mutex<Vec<(&'static str, &'static str)>>,
-    /// Answers: whole, and 304.
+    /// The number of responses with the whole document.
     whole: AtomicUsize,
     confirmed: AtomicUsize,
-    /// A place for each whole answer that may go out.
+    /// A permit for each response with the whole document.
     gate: Semaphore,
-    /// Answers with this code instead.
+    /// The status code that replaces every response.
     broken: Mutex<Option<u16>>,
 }
 
@@ -112,11 +113,11 @@ async fn a_document_is_fetched_once_and_confirmed_each_time() {
         }
     }
     assert_eq!(upstream.counts(), (1, 2));
-    // The client has it: 304, and nothing that describes a body.
+    // The client has the document: a 304 without headers that describe a body.
     let known = weir.send(with(apis(), "if-none-match", "\"AB\"")).await;
     assert_eq!(seen(&known), (304, "hit", ""));
     assert_eq!((known.header("etag"), known.header("content-type")), ("\"AB\"", ""));
-    // It has an older one.
+    // The client has an older document.
     let older = weir.send(with(apis(), "if-none-match", "\"00\"")).await;
     assert_eq!(seen(&older), (200, "hit", "one"));
     assert_eq!(upstream.counts(), (1, 4));
@@ -193,7 +194,7 @@ async fn what_is_named_by_its_hash_is_confirmed_too() {
     let known = weir.send(with(get(path), "if-none-match", "\"AB\"")).await;
     assert_eq!(seen(&known), (304, "hit", ""));
     assert_eq!(upstream.counts(), (1, 2));
-    // The schema changed: the upstream sends whoever asks for the old one to the new one.
+    // The schema changed: the upstream redirects requests for the old hash to the new one.
     *upstream.broken.lock() = Some(301);
     assert_eq!(seen(&weir.get(path).await), (301, "forward; reason=non-resource", "no"));
 }

@@ -1,4 +1,4 @@
-//! What goes to the upstream arrives as it was sent, and comes back so.
+//! Requests and responses that are forwarded arrive unchanged.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -106,7 +106,7 @@ async fn answers_without_a_body_stay_so() {
 
 #[tokio::test]
 async fn bodies_stream_both_ways_at_once() {
-    // The upstream answers each chunk as it comes.
+    // The upstream echoes each chunk as it arrives.
     let weir = Weir::start(|request| async move {
         Response::new(request.into_body().map_err(|error| panic!("{error}")).boxed_unsync())
     })
@@ -220,7 +220,8 @@ async fn connection_must_not_name_an_identity() {
 type Ready = futures_util::future::BoxFuture<'static, crate::upstream::testing::Answer>;
 type Seen = Arc<parking_lot::Mutex<Vec<bool>>>;
 
-/// What an upstream saw of the bodies it was sent: whether each ended.
+/// Returns the bodies that an upstream received, each with whether it ended, and the handler that
+/// records them.
 fn bodies() -> (Seen, impl Fn(Request<hyper::body::Incoming>) -> Ready) {
     let seen = Seen::default();
     let kept = Arc::clone(&seen);

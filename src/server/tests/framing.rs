@@ -1,4 +1,5 @@
-//! What two readers of a request could read differently: refused, or forwarded as Weir read it, exactly once, never from the cache.
+//! Requests that two readers could parse differently (request smuggling) are refused, or forwarded
+//! once as Weir parsed them, and never served from the cache.
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -7,7 +8,7 @@ use super::recorder::{Recorded, Recorder};
 
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 
-/// A Weir with a filled cache before a recorder.
+/// Starts a Weir with a filled cache and a recorder as its upstream.
 async fn recorded() -> (Recorder, Weir) {
     let recorder = Recorder::start(OK).await;
     let address = format!("http://{}", recorder.address);
@@ -15,7 +16,7 @@ async fn recorded() -> (Recorder, Weir) {
     (recorder, weir)
 }
 
-/// Sends bytes and reads until Weir closes the connection.
+/// Sends bytes, and reads until Weir closes the connection.
 async fn raw(weir: &Weir, bytes: &[u8]) -> String {
     let mut tcp = weir.tcp().await;
     tcp.write_all(bytes).await.unwrap();
@@ -25,7 +26,8 @@ async fn raw(weir: &Weir, bytes: &[u8]) -> String {
     String::from_utf8_lossy(&answer).into_owned()
 }
 
-/// What came upstream before a plain request that follows on the same pool: it must be whole, and nothing between.
+/// Returns the requests that arrived before a plain request on the same pool. That request must
+/// arrive whole and last.
 async fn before_the_next(recorder: &Recorder, weir: &Weir) -> Vec<Recorded> {
     assert_eq!(weir.get("/next").await.code, 200);
     let mut seen = recorder.whole();
@@ -117,7 +119,7 @@ async fn doubtful_framing_is_refused_and_the_connection_closed() {
 
     let (recorder, weir) = recorded().await;
     for row in rows {
-        // A second request behind it, which must not be read.
+        // A second request follows, which must not be read.
         let bytes = format!("{row}GET /smuggled HTTP/1.1\r\nHost: localhost\r\n\r\n");
         let answer = raw(&weir, bytes.as_bytes()).await;
         assert!(answer.starts_with("HTTP/1.1 400 "), "{row:?}: {answer}");
@@ -138,9 +140,10 @@ async fn what_is_understood_is_forwarded_once_and_never_cached() {
     let chunked = "Transfer-Encoding: chunked\r\n";
     let smuggled = "GET /smuggled HTTP/1.1\r\nHost: localhost\r\n\r\n";
     let hello = "\r\n5\r\nhello\r\n0\r\n\r\n";
-    // A request, its line as it is to arrive, and its body.
+    // The request, the request line that must arrive, and the body.
     let rows = [
-        // Without `Connection: close`: Weir itself must end what has two lengths.
+        // `Connection: close` is absent: Weir itself must close a connection after a request with
+        // two lengths.
         (
             format!("POST /a HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\n{chunked}{hello}"),
             "POST /a",
@@ -247,7 +250,7 @@ async fn what_is_understood_is_forwarded_once_and_never_cached() {
     }
 }
 
-/// A field in HPACK's plainest form: literal, not indexed, not packed.
+/// Encodes a field in HPACK's simplest form: literal, not indexed, not compressed.
 fn field((name, value): &(&str, &str)) -> Vec<u8> {
     let mut bytes = vec![0, u8::try_from(name.len()).unwrap()];
     bytes.extend(name.as_bytes());
@@ -261,7 +264,8 @@ fn frame(kind: u8, flags: u8, stream: u8, payload: &[u8]) -> Vec<u8> {
     [&length[1..], &[kind, flags, 0, 0, 0, stream], payload].concat()
 }
 
-/// Sends one request with a body over HTTP/2 and waits until its stream or the connection ends; tells the kind of the frame that did.
+/// Sends one request with a body over HTTP/2, and waits until its stream or the connection ends.
+/// Returns the type of the frame that ended it.
 async fn http2(weir: &Weir, fields: &[(&str, &str)], body: Option<&str>) -> Option<u8> {
     let mut tcp = weir.tcp().await;
     let fields: Vec<u8> = fields.iter().flat_map(field).collect();
@@ -280,7 +284,7 @@ async fn http2(weir: &Weir, fields: &[(&str, &str)], body: Option<&str>) -> Opti
             let mut payload = vec![0; length as usize];
             tcp.read_exact(&mut payload).await.ok()?;
             let (kind, flags, stream) = (head[3], head[4], head[8]);
-            // RST_STREAM, GOAWAY, or the end of the answer.
+            // The frame is RST_STREAM, GOAWAY, or the end of the response.
             if kind == 3 || kind == 7 || (stream == 1 && kind < 2 && flags & 1 == 1) {
                 return Some(kind);
             }
@@ -346,7 +350,8 @@ async fn doubtful_http2_requests_never_reach_the_upstream() {
         let others: Vec<_> = seen.iter().filter(|one| one.line() != "GET /next HTTP/1.1").collect();
         assert!(others.is_empty(), "{fields:?}: {others:?}");
     }
-    // And what is plain arrives, by the upstream's own name, whichever of both the client used.
+    // A plain request arrives under the upstream's own name, whichever of the two headers the
+    // client used.
     for more in [&[][..], &[("host", "127.0.0.1")], &[("content-length", "5")]] {
         let before = recorder.whole().len();
         assert_eq!(http2(&weir, &with(more), Some("hello")).await, Some(0));

@@ -1,4 +1,5 @@
-//! A server over a fake upstream for what is forwarded, and a scripted one for the caches; and clients.
+//! Starts a server with a fake upstream for forwarded requests and a scripted one for the caches,
+//! and clients of it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,23 +27,23 @@ use crate::upstream::Upstream;
 use crate::upstream::testing::{Answer, Speaks, TestServer, config as upstream_config, metrics};
 use crate::upstream::version::UpstreamVersion;
 
-/// What every test may wait at most: generous, since only a failure waits so long.
+/// The time-out of every wait. It is generous, since only a failing test reaches it.
 pub(super) const SOON: Duration = Duration::from_secs(20);
 
 pub(super) struct Weir {
     pub(super) listeners: Vec<BoundListener>,
     pub(super) shutdown: CancellationToken,
     pub(super) served: JoinHandle<()>,
-    /// The upstream of the caches, which know config maps.
+    /// The script of the caches' upstream, which has config maps.
     pub(super) script: Arc<Script>,
-    /// What discovery knows.
+    /// The source of discovery.
     pub(super) source: Arc<ScriptedSource>,
     pub(super) metrics: prometheus::Registry,
     _directory: tempfile::TempDir,
     _upstream: Option<TestServer>,
 }
 
-/// How a test's server differs from the usual.
+/// The settings that a test may change.
 pub(super) struct Settings {
     pub(super) header_read_timeout: Duration,
     pub(super) shutdown_timeout: Duration,
@@ -71,7 +72,7 @@ impl Default for Settings {
 }
 
 impl Weir {
-    /// Before an upstream that answers so.
+    /// Starts a server with an upstream that answers with `handler`.
     pub(super) async fn start<F, R>(handler: F) -> Self
     where
         F: Fn(Request<Incoming>) -> R + Send + Sync + 'static,
@@ -91,7 +92,8 @@ impl Weir {
         Self::before(settings, address, Some(upstream)).await
     }
 
-    /// Before whatever is at this address.
+    /// Starts a server with an upstream at `address`. `running` is kept until the server is
+    /// dropped.
     pub(super) async fn before(
         settings: Settings,
         address: String,
@@ -134,7 +136,7 @@ impl Weir {
         }
     }
 
-    /// Fills the cache of config maps: it is at resourceVersion 7 then. Later events come by what is returned.
+    /// Fills the cache of config maps, up to resourceVersion 7. Returns the feed of later events.
     pub(super) fn fill(&self, objects: impl IntoIterator<Item = (String, u64)>) -> Feed {
         let feed = self.script.on_watch();
         let mut events: Vec<_> = objects.into_iter().map(|(name, at)| upsert(&name, at)).collect();
@@ -144,7 +146,7 @@ impl Weir {
         feed
     }
 
-    /// The plain listener's address.
+    /// Returns the address of the plain listener.
     pub(super) fn plain(&self) -> &str {
         &self.listeners[0].address
     }
@@ -157,7 +159,7 @@ impl Weir {
         http1_on(self.tcp().await).await
     }
 
-    /// One GET of a whole answer.
+    /// Sends a GET, and returns the whole response.
     pub(super) async fn get(&self, path: &str) -> Got {
         self.send(get(path)).await
     }
@@ -213,12 +215,12 @@ where
     sender
 }
 
-/// A request as a client on this machine sends it.
+/// Returns a GET as a local client sends it.
 pub(super) fn get(path: &str) -> Request<Full<Bytes>> {
     Request::get(path).header("host", "localhost").body(Full::default()).unwrap()
 }
 
-/// An answer with its whole body.
+/// A response with its whole body.
 pub(super) struct Got {
     pub(super) code: u16,
     pub(super) headers: http::HeaderMap,
@@ -241,7 +243,7 @@ pub(super) async fn whole(answer: Response<Incoming>) -> Got {
     Got { code: parts.status.as_u16(), headers: parts.headers, body }
 }
 
-/// What a forwarded request looked like upstream, as the answer's body: method, path, headers by name, body.
+/// Answers with the request that arrived: method, path, headers by name, body.
 pub(super) async fn echo(request: Request<Incoming>) -> Answer {
     let (parts, body) = request.into_parts();
     let mut lines = vec![format!("{} {}", parts.method, parts.uri)];
@@ -264,7 +266,7 @@ pub(super) fn empty() -> http_body_util::combinators::UnsyncBoxBody<Bytes, std::
     Empty::new().boxed_unsync()
 }
 
-/// Waits for a condition that other tasks bring about.
+/// Waits until `holds` returns true, at most for [`SOON`].
 pub(super) async fn until(mut holds: impl FnMut() -> bool) {
     let poll = async {
         while !holds() {
@@ -274,7 +276,7 @@ pub(super) async fn until(mut holds: impl FnMut() -> bool) {
     tokio::time::timeout(SOON, poll).await.expect("never came to hold");
 }
 
-/// A release of the upstream by its minor version.
+/// Returns a version of the upstream by its minor number.
 pub(super) fn release(minor: u32) -> UpstreamVersion {
     UpstreamVersion { major: 1, minor, git_version: format!("v1.{minor}.0") }
 }

@@ -1,5 +1,5 @@
-//! Each identity is forwarded on its own connections, byte for byte, and a failed upgrade leaves no connection behind on which a client could send
-//! more (CVE-2018-1002105).
+//! Each identity is forwarded on its own connections, byte for byte. After a failed upgrade no
+//! connection is left on which a client could send more (CVE-2018-1002105).
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -205,8 +205,9 @@ async fn what_has_no_connections_of_its_own_gets_no_others() {
     );
 }
 
-/// The client sends its next request right behind the one to be upgraded: it must reach nobody, and least of all the upstream's
-/// connection, on which the upstream would take it for the carried user's.
+/// The client sends its next request right after the one to be upgraded. It must reach no server,
+/// least of all on the upgraded connection, where the upstream would attribute it to the asserted
+/// user.
 #[tokio::test]
 async fn after_a_failed_upgrade_nothing_more_is_sent_by_anybody() {
     for (identity, pool, _) in identities() {
@@ -217,7 +218,7 @@ async fn after_a_failed_upgrade_nothing_more_is_sent_by_anybody() {
         let upgrade = format!("{exec}Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n");
         let next = "GET /api/v1/secrets HTTP/1.1\r\nHost: weir\r\nConnection: close\r\n\r\n";
 
-        // An idle connection of the pool, which the upgrade must not take.
+        // Leaves an idle connection in the pool, which the upgrade must not use.
         let plain = "GET /plain HTTP/1.1\r\nHost: weir\r\nConnection: close\r\n\r\n";
         assert!(proxy.raw(plain).await.starts_with("HTTP/1.1 403 "));
         let answer = proxy.raw(&format!("{upgrade}{next}")).await;
@@ -225,7 +226,7 @@ async fn after_a_failed_upgrade_nothing_more_is_sent_by_anybody() {
         assert!(answer.contains("connection: close\r\n") && answer.ends_with("no"), "{answer}");
         assert_eq!(answer.matches("HTTP/1.1").count(), 1, "{identity:?}: {answer}");
 
-        // Its connection upstream is closed, and was nobody else's before or after.
+        // The upstream connection of the upgrade is closed, and carried no other request.
         let connection = recorder.seen()[1].connection;
         until(|| recorder.has_ended(connection)).await;
         assert!(proxy.raw(plain).await.starts_with("HTTP/1.1 403 "));
@@ -247,7 +248,7 @@ async fn after_a_failed_upgrade_nothing_more_is_sent_by_anybody() {
     }
 }
 
-/// An answer that upgrades what was no upgrade is nobody's.
+/// A 101 to a request without an upgrade is a protocol error.
 #[tokio::test]
 async fn an_upgrade_that_nobody_asked_for_is_a_lost_answer() {
     let switched = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n";

@@ -1,4 +1,5 @@
-//! Clients that take too much, or give too little: floods of streams and frames, bodies that never come, answers that nobody reads.
+//! Clients that exhaust resources: floods of streams and frames, incomplete bodies, responses that
+//! are not read.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,7 +12,7 @@ use tokio::time::timeout;
 use super::harness::{SOON, Settings, Weir, echo, get, http2_on, whole};
 use crate::upstream::testing::answer;
 
-/// Within a test's patience, and longer than a busy machine pauses.
+/// Below a test's time-out, and longer than the pauses of a busy machine.
 const STALL: Duration = Duration::from_millis(500);
 
 #[tokio::test]
@@ -22,7 +23,7 @@ async fn a_body_that_never_comes_is_not_waited_for() {
     let head = b"POST /api/v1/namespaces/a/pods HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\nhal";
     client.write_all(head).await.unwrap();
     let mut answer = Vec::new();
-    // It ends by itself, with an answer or without.
+    // The connection ends by itself, with or without a response.
     drop(timeout(SOON, client.read_to_end(&mut answer)).await.expect("still waiting"));
     let answer = String::from_utf8(answer).unwrap();
     assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 400"), "{answer}");
@@ -32,7 +33,7 @@ async fn a_body_that_never_comes_is_not_waited_for() {
 #[tokio::test]
 async fn an_answer_that_nobody_takes_ends_its_connection() {
     let settings = Settings { stall_timeout: STALL, ..Settings::default() };
-    // More than all buffers on the way hold.
+    // The response is larger than all buffers between upstream and client.
     let weir = Weir::start_with(settings, |_| async { answer(200, vec![b'x'; 64 << 20]) }).await;
     let mut client = weir.tcp().await;
     client.write_all(b"GET /version HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
@@ -40,14 +41,14 @@ async fn an_answer_that_nobody_takes_ends_its_connection() {
         .await;
 }
 
-/// The same where several answers share the connection.
+/// Tests the same where several responses share the connection.
 #[tokio::test]
 async fn answers_that_nobody_takes_end_the_connection_they_share() {
     let settings = Settings { stall_timeout: STALL, ..Settings::default() };
     let weir = Weir::start_with(settings, |_| async { answer(200, vec![b'x'; 64 << 20]) }).await;
     let mut client = weir.tcp().await;
     let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
-    // The largest windows: it is the socket that is full.
+    // The windows are as large as possible, so that only the socket can be full.
     bytes.extend(frame(4, 0, 0, &[0, 4, 0x7f, 0xff, 0xff, 0xff]));
     bytes.extend(frame(8, 0, 0, &0x7fff_0000_u32.to_be_bytes()));
     for stream in [1, 3, 5] {
@@ -58,7 +59,8 @@ async fn answers_that_nobody_takes_end_the_connection_they_share() {
         .await;
 }
 
-/// CVE-2023-44487: the upstream must not feel what a client takes back at once.
+/// Tests CVE-2023-44487: requests that a client resets at once must not reach the upstream in large
+/// numbers.
 #[tokio::test]
 async fn a_flood_of_streams_that_are_reset_ends_the_connection() {
     let asked = Arc::new(AtomicUsize::new(0));
@@ -82,7 +84,7 @@ async fn a_flood_of_streams_that_are_reset_ends_the_connection() {
     assert!(asked <= 300, "{asked} requests went upstream");
 }
 
-/// CVE-2024-27316: a head without an end.
+/// Tests CVE-2024-27316: a head without an end.
 #[tokio::test]
 async fn a_flood_of_continuations_ends_the_connection() {
     let weir = Weir::start(echo).await;
@@ -98,8 +100,8 @@ async fn a_flood_of_continuations_ends_the_connection() {
     assert_eq!(weir.get("/version").await.code, 200);
 }
 
-/// As many distinct names as fit a header map fill it, and whoever adds to it panics: on the way upstream that would be the driver of a connection
-/// that everybody shares.
+/// Distinct names can fill a header map, and another insertion then panics. On the way upstream the
+/// panic would hit the task of a connection that all clients share.
 #[tokio::test]
 async fn more_headers_than_anybody_has_are_refused_before_anybody_adds_to_them() {
     let settings = Settings { http2: true, ..Settings::default() };
@@ -111,7 +113,7 @@ async fn more_headers_than_anybody_has_are_refused_before_anybody_adds_to_them()
         }
         request.body(http_body_util::Full::default()).unwrap()
     };
-    // A few more, and the client itself could not send them.
+    // With a few more headers, the client itself could not send the request.
     for count in [20_000, 1025] {
         let mut client = http2_on(weir.tcp().await).await;
         let got = whole(client.send_request(post(count)).await.unwrap()).await;
@@ -121,14 +123,14 @@ async fn more_headers_than_anybody_has_are_refused_before_anybody_adds_to_them()
     assert_eq!(whole(client.send_request(post(300)).await.unwrap()).await.code, 200);
 }
 
-/// One stream of a connection that is alive otherwise: its window stays shut.
+/// The window of one stream stays closed, while the connection is alive.
 #[tokio::test]
 async fn an_answer_whose_window_stays_shut_is_dropped_and_its_connection_lives() {
     let settings = Settings { stall_timeout: STALL, ..Settings::default() };
     let weir = Weir::start_with(settings, |_| async { answer(200, vec![b'x'; 1 << 20]) }).await;
     let mut client = weir.tcp().await;
     let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
-    // SETTINGS_INITIAL_WINDOW_SIZE: one byte.
+    // Sets SETTINGS_INITIAL_WINDOW_SIZE to one byte.
     bytes.extend(frame(4, 0, 0, &[0, 4, 0, 0, 0, 1]));
     bytes.extend(frame(1, 0x4 | 0x1, 1, &version_head()));
     client.write_all(&bytes).await.unwrap();
@@ -170,7 +172,7 @@ async fn one_address_has_so_many_connections() {
     assert_eq!(weir.get("/version").await.code, 200);
 }
 
-/// :method GET, :scheme http, :path /version, :authority localhost.
+/// Encodes `:method` GET, `:scheme` http, `:path` /version, `:authority` localhost.
 fn version_head() -> Vec<u8> {
     let mut head = vec![0x82, 0x86, 0x04, 8];
     head.extend(b"/version");
@@ -188,7 +190,8 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// The error code of the GOAWAY with which the server ends a connection; `None` if it ends it without.
+/// Returns the error code of the GOAWAY with which the server ends a connection, or `None` if it
+/// ends without one.
 async fn goodbye(client: &mut tokio::net::TcpStream) -> Option<u32> {
     let read = async {
         loop {

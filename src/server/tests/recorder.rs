@@ -1,5 +1,6 @@
-//! An upstream of bytes: it takes apart by the letter of RFC 9112 what arrives on each connection, keeps it, and answers each whole request
-//! alike. Bytes that were smuggled behind a request would be seen as another one.
+//! A fake upstream on raw sockets. It parses each connection strictly by RFC 9112, records the
+//! requests, and answers each whole request with the same bytes. Bytes that were smuggled behind a
+//! request appear as another request.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,9 +16,9 @@ pub(super) struct Recorded {
     pub(super) connection: usize,
     /// The request line and the headers.
     pub(super) head: String,
-    /// What follows, without its chunks.
+    /// The body, without its chunk framing.
     pub(super) body: String,
-    /// Whether it came to its end.
+    /// Whether the request arrived whole.
     pub(super) whole: bool,
 }
 
@@ -26,7 +27,7 @@ impl Recorded {
         self.head.lines().next().unwrap_or_default()
     }
 
-    /// The values of a header.
+    /// Returns the values of a header.
     pub(super) fn values(&self, name: &str) -> Vec<&str> {
         self.head
             .lines()
@@ -38,16 +39,16 @@ impl Recorded {
     }
 }
 
-/// See the module.
+/// Records the requests that arrive.
 pub(super) struct Recorder {
     pub(super) address: SocketAddr,
     seen: Arc<Mutex<Vec<Recorded>>>,
-    /// Connections that have ended.
+    /// The numbers of the connections that have ended.
     ended: Arc<Mutex<Vec<usize>>>,
 }
 
 impl Recorder {
-    /// Answers every request with these bytes.
+    /// Starts a recorder that answers every request with `answer`.
     pub(super) async fn start(answer: &'static str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -68,12 +69,12 @@ impl Recorder {
         recorder
     }
 
-    /// Everything so far.
+    /// Returns all recorded requests.
     pub(super) fn seen(&self) -> Vec<Recorded> {
         self.seen.lock().clone()
     }
 
-    /// The whole requests so far.
+    /// Returns the recorded requests that arrived whole.
     pub(super) fn whole(&self) -> Vec<Recorded> {
         self.seen().into_iter().filter(|request| request.whole).collect()
     }
@@ -101,7 +102,7 @@ async fn serve(mut tcp: TcpStream, connection: usize, answer: &str, seen: &Mutex
     }
 }
 
-/// Reads up to and with the end; tells whether it came.
+/// Reads through `end`. Returns the text, and whether `end` arrived.
 async fn until(tcp: &mut TcpStream, end: &str) -> (String, bool) {
     let mut bytes = Vec::new();
     while !bytes.ends_with(end.as_bytes()) {

@@ -1,4 +1,4 @@
-//! Many requests on one HTTP/2 connection, whose frames go out together.
+//! Many requests on one HTTP/2 connection, whose frames are written together.
 
 use bytes::Bytes;
 use http::Request;
@@ -19,7 +19,7 @@ fn request(path: &str) -> Request<Full<Bytes>> {
     Request::get(format!("http://localhost{path}")).body(Full::default()).unwrap()
 }
 
-/// Reads a watch until it has as many events.
+/// Reads a watch until it has `count` events.
 async fn events(mut body: Incoming, count: usize) -> Vec<u8> {
     let mut read = Vec::new();
     while read.iter().filter(|byte| **byte == b'\n').count() < count {
@@ -28,7 +28,7 @@ async fn events(mut body: Incoming, count: usize) -> Vec<u8> {
     read
 }
 
-/// A connection by each listener.
+/// Opens a connection to each listener.
 async fn connections(weir: &Weir) -> [Http2; 3] {
     let tcp = TcpStream::connect(&weir.listeners[1].address).await.unwrap();
     let name = ServerName::try_from("localhost").unwrap();
@@ -44,11 +44,12 @@ async fn every_watch_of_a_connection_gets_every_event_in_order() {
     let weir = Weir::start(echo).await;
     let feed = weir.fill([("first".to_owned(), 5)]);
     let get = "/api/v1/namespaces/a/configmaps/first?resourceVersion=0";
-    // A cache that began for a watch would be listed at its resourceVersion.
+    // Fills the cache first. A cache that was started by a watch would be listed at the watch's
+    // resourceVersion.
     let filled = weir.get("/api/v1/configmaps?resourceVersion=0").await;
     assert_eq!(filled.header("x-weir-cache"), "hit");
     for (round, mut connection) in (0_u64..).zip(connections(&weir).await) {
-        // Where the listener before left the cache.
+        // The resourceVersion at which the previous listener's events ended.
         let at = (7 + round * EVENTS).max(7);
         let path = format!("/api/v1/configmaps?watch=1&resourceVersion={at}");
         let mut bodies = Vec::new();
@@ -63,7 +64,7 @@ async fn every_watch_of_a_connection_gets_every_event_in_order() {
             .collect();
         for number in 1..=EVENTS {
             feed.send(vec![upsert(&format!("cm-{number}"), at + number)]);
-            // Others' answers come between.
+            // Responses to other requests arrive in between.
             assert_eq!(whole(connection.send_request(request(get)).await.unwrap()).await.code, 200);
         }
         for read in reading {

@@ -1,4 +1,5 @@
-//! Draining: nothing new comes in, watches end cleanly, what is under way is finished, and the rest is aborted in time.
+//! Draining: no connection is accepted, watches end cleanly, requests in flight are finished, and
+//! all others are aborted at the deadline.
 
 use std::time::Duration;
 
@@ -99,10 +100,10 @@ async fn what_does_not_end_is_aborted_at_the_deadline() {
     let mut client = weir.http1().await;
     let path = "/api/v1/namespaces/a/pods/p/log?follow=true";
     let response = client.send_request(get(path)).await.unwrap();
-    // A connection that is stuck in its very first bytes.
+    // A connection that stalls within HTTP/2's preface.
     let mut stuck = weir.tcp().await;
     tokio::io::AsyncWriteExt::write_all(&mut stuck, b"PRI * HT").await.unwrap();
-    // One that never begins its TLS handshake.
+    // A connection that never starts its TLS handshake.
     let silent = TcpStream::connect(&weir.listeners[1].address).await.unwrap();
     let started = Instant::now();
     weir.shutdown.cancel();

@@ -1,4 +1,4 @@
-//! Upgraded connections are spliced, and failed upgrades relayed.
+//! Upgraded connections are spliced, and failed upgrades are relayed.
 
 use bytes::Bytes;
 use http::{HeaderValue, Request, Response, StatusCode};
@@ -16,7 +16,8 @@ fn exec() -> Request<Full<Bytes>> {
     request
 }
 
-/// An upstream that upgrades and then says everything back until it is told that no more comes, and then one word more.
+/// Starts an upstream that upgrades, echoes all data until the client's end of stream, and then
+/// sends one more word.
 async fn parrot() -> Weir {
     parrot_with(Settings::default()).await
 }
@@ -79,7 +80,7 @@ async fn an_upgraded_connection_keeps_its_place_until_it_ends() {
     let weir = parrot_with(settings).await;
     let mut response = weir.http1().await.send_request(exec()).await.unwrap();
     let upgraded = hyper::upgrade::on(&mut response).await.unwrap();
-    // Whatever comes of a refused connection: nothing is answered.
+    // The connection is refused without a response, at whichever step the client notices it.
     let mut refused = weir.tcp().await;
     drop(refused.write_all(b"GET /version HTTP/1.1\r\nHost: localhost\r\n\r\n").await);
     assert!(refused.read_u8().await.is_err());

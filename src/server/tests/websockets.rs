@@ -1,4 +1,4 @@
-//! Watches over WebSockets, with a client of the usual kind.
+//! Watches over WebSockets, with an ordinary client library.
 
 use std::time::Duration;
 
@@ -91,7 +91,7 @@ async fn draining_closes_them() {
     tokio::time::timeout(SOON, weir.served).await.unwrap().unwrap();
 }
 
-/// The upstream of these tests refuses upgrades, and is seen to be asked.
+/// The upstream of these tests refuses upgrades, so that a forwarded handshake is visible.
 #[tokio::test]
 async fn what_the_upstream_may_refuse_is_forwarded() {
     let weir = Weir::start(echo).await;
@@ -113,7 +113,7 @@ async fn what_the_upstream_may_refuse_is_forwarded() {
         assert_eq!(answer.headers()["x-weir-cache"], "forward; reason=upgrade", "{what}");
         assert_eq!(answer.headers()["x-upstream"], "yes");
     }
-    // A web page from elsewhere gets nothing at all.
+    // A page of another origin gets no response from the API.
     let mut page = request(WATCH);
     page.headers_mut().insert("origin", HeaderValue::from_static("http://evil.example"));
     let Err(Error::Http(answer)) = client_async(page, weir.tcp().await).await else {

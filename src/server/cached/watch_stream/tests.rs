@@ -1,4 +1,4 @@
-//! Bookmarks and ends on tokio's paused clock, over a real watch cache.
+//! Bookmarks and ends of watches on tokio's paused clock, with a real watch cache.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Wake, Waker};
@@ -99,7 +99,7 @@ async fn bookmarks_come_each_minute_once_there_is_progress_and_just_before_the_e
     let cache = cache();
     let start = Instant::now();
     let mut opened = open(&cache, WatchStart::After(ResourceVersion(7)), Some(200), false);
-    // The first minute has no progress, and so no bookmark.
+    // The first minute has no progress, and therefore no bookmark.
     let quiet = tokio::time::timeout(Duration::from_secs(70), opened.stream.next()).await;
     assert!(quiet.is_err());
     cache.apply(vec![Change::Progress(ResourceVersion(9))], Now::default());
@@ -194,7 +194,7 @@ async fn no_event_comes_after_the_revocation() {
     let (revoke, revoked, polls) = revocation();
     let mut opened = open(&cache, WatchStart::Now, None, false);
     opened.stream = opened.stream.until(Some(revoked));
-    // The client always finds an event when it comes back, so that its watch never waits.
+    // An event is always pending when the client polls, so that its watch never waits.
     for at in 8..100 {
         cache.apply(vec![Change::Upsert(object("z", at))], Now::default());
         assert!(text(&mut opened.stream).await.unwrap().contains(&format!("\"{at}\"")));
@@ -213,7 +213,7 @@ async fn pending_frames_are_dropped_at_the_revocation() {
     let (revoke, revoked, _) = revocation();
     let mut opened = open(&cache, WatchStart::After(ResourceVersion(7)), None, false);
     opened.stream = opened.stream.until(Some(revoked));
-    // Two pieces at least.
+    // The batch has at least two pieces.
     let long = "x".repeat(JOINED_BYTES_MAX);
     cache.apply(vec![Change::Upsert(object(&long, 8))], Now::default());
     cache.apply(vec![Change::Upsert(object("z", 9))], Now::default());

@@ -1,4 +1,4 @@
-//! The handshake, the splitting of chunks, and the conversation with a client.
+//! The handshake, the splitting of chunks, and the exchange with a client.
 
 use futures_util::stream;
 use http::Request;
@@ -6,7 +6,7 @@ use tokio::io::{AsyncReadExt, DuplexStream};
 
 use super::*;
 
-/// Whether a handshake with these headers in place of the usual ones is answered here; an empty value takes one away.
+/// Parses the usual handshake with `changes` to its headers. An empty value removes a header.
 fn accepted(changes: &[(&str, &str)]) -> Option<Handshake> {
     accepted_of(changes, false)
 }
@@ -92,7 +92,7 @@ fn a_chunk_is_split_into_its_events() {
     assert_eq!(events(b"\0\0", Encoding::Protobuf), [""; 0]);
 }
 
-/// A conversation with a watch of these chunks that goes on after them if `open`.
+/// Serves a watch of `chunks` to the returned client. If `open`, the watch does not end after them.
 fn speaking(chunks: Vec<&'static [u8]>, encoding: Encoding, open: bool) -> DuplexStream {
     let (client, server) = tokio::io::duplex(1 << 10);
     let chunks = stream::iter(chunks.into_iter().map(Bytes::from_static));
@@ -139,7 +139,7 @@ async fn what_is_too_much_or_no_websocket_ends_it() {
     }
 }
 
-/// Nothing is taken from a watch ahead of what its client reads.
+/// A watch is not read ahead of its client.
 #[tokio::test(start_paused = true)]
 async fn a_slow_client_is_waited_for() {
     let (_client, server) = tokio::io::duplex(1 << 10);

@@ -1,4 +1,5 @@
-//! Paths, names, namespaces and selectors bound to a resource (semantics.md §3.7, §6.1, §6.2).
+//! Paths, names, namespaces and selectors bound to a resource (`docs/semantics.md` §3.7, §6.1,
+//! §6.2).
 
 use http::{Method, Request};
 

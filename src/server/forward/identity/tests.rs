@@ -1,4 +1,4 @@
-//! Exactly which headers go on for whom.
+//! The exact headers that are forwarded for each identity.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -33,11 +33,11 @@ fn jane() -> Arc<User> {
 }
 
 fn apply(identity: &ForwardedIdentity, given: HeaderMap) -> Result<HeaderMap, Status> {
-    // Whatever is listed, the usual ones are never a client's.
+    // The usual headers are removed whatever the settings list.
     apply_with(&IdentityNames::set(listed(&["X-Proxy-"])), identity, given)
 }
 
-/// What a cluster lists: headers that begin so.
+/// Returns the settings of a cluster that lists headers with these prefixes.
 fn listed(heads: &[&str]) -> RequestHeaderNames {
     let all = |name: &str| heads.iter().map(|head| format!(" {head}{name} ")).collect::<Vec<_>>();
     let prefixes = [all("Extra-"), vec![String::new()]].concat();
@@ -54,7 +54,7 @@ fn apply_with(
     identity.apply(names, address, &mut given).map(|()| given)
 }
 
-/// What a client may try.
+/// Returns a request with identity headers that a client may try to send.
 fn given() -> HeaderMap {
     headers(&[
         ("accept", "application/json"),
@@ -116,7 +116,7 @@ fn a_front_proxy_tells_the_user_and_nothing_of_the_clients() {
     assert_eq!(carried, expect(&[&[WITHOUT_TOKEN], &told("x-remote")[..]].concat()));
 }
 
-/// Jane, by headers that begin so.
+/// Returns Jane's identity in headers with this prefix.
 fn told(head: &str) -> Vec<(&'static str, &'static str)> {
     let pairs = [
         ("user", "jane"),
@@ -144,13 +144,13 @@ fn a_front_proxy_tells_it_by_all_that_the_upstream_may_listen_to() {
         all.extend(heads.iter().flat_map(|head| told(head.to_lowercase().trim_end_matches('-'))));
         assert_eq!(carried, expect(&all));
     }
-    // As kube-apiserver has it by default: no header for the uid.
+    // These are kube-apiserver's default headers: none is for the uid.
     let (name, group) = (["X-Remote-User".to_owned()], ["X-Remote-Group".to_owned()]);
     let names = IdentityNames::set(RequestHeaderNames::new(Vec::new(), &name, &[], &group, &[]));
     let carried = apply_with(&names, &ForwardedIdentity::FrontProxy(jane()), given()).unwrap();
     let told: Vec<_> = carried.keys().filter(|name| name.as_str().starts_with("x-r")).collect();
     assert_eq!(told, ["x-remote-user", "x-remote-group"]);
-    // Without their groups users would be others, and without a name all would be Weir.
+    // A user without its groups would have other rights, and without its name would be Weir itself.
     let alone = RequestHeaderNames::new(Vec::new(), &name, &[], &[], &[]);
     let refused = |names, who| {
         let names = IdentityNames::set(names);
@@ -182,14 +182,15 @@ fn names_are_the_settings_of_the_moment() {
         ForwardedIdentity::FrontProxy(jane()),
         ForwardedIdentity::Impersonate(jane()),
     ];
-    // Nothing is known: what others than the usual ones are cannot be told, and passes only where no upstream listens to it.
+    // The settings are unknown: only the usual headers are recognized. Any other passes only where
+    // the upstream trusts none.
     let words = |words: &[&str]| Ok(words.iter().map(|&word| word.to_owned()).collect());
     assert_eq!(ways.each_ref().map(told), [words(&["x-corp-user"]), Err(503), Err(503)]);
     // The cluster has no front proxy.
     settings.store(Setting::Unset);
     let impersonated = words(&["x-corp-user", "impersonate-user"]);
     assert_eq!(ways.each_ref().map(told), [words(&["x-corp-user"]), Err(403), impersonated]);
-    // It has one, and later another.
+    // The cluster has a front proxy, and later a different one.
     settings.store(Setting::Set(Arc::new(listed(&["X-Remote-", "X-Corp-"]))));
     let both = words(&["x-remote-user", "x-corp-user"]);
     assert_eq!(ways.each_ref().map(told), [words(&[]), both, words(&["impersonate-user"])]);
@@ -214,7 +215,7 @@ fn impersonation_tells_the_user_and_leaves_to_the_upstream_what_it_adds() {
             ("impersonate-extra-scopes", "all"),
         ])
     );
-    // Told without groups, this one would be given those of its namespace.
+    // Without groups, the API server would give this account those of its namespace.
     let account = user("system:serviceaccount:a:b", &["system:authenticated"]);
     let carried = apply(&ForwardedIdentity::Impersonate(account), HeaderMap::new()).unwrap();
     assert_eq!(carried["impersonate-group"], "system:authenticated");
