@@ -5,7 +5,7 @@
 //! the queue would never move.
 //!
 //! Requests and streams never share a connection, so that watches cannot starve requests. Each new
-//! connection shows which protocol the upstream speaks. The pool keeps the most recent answer, and
+//! connection shows which protocol the upstream speaks. The pool remembers the latest result, and
 //! adapts when it changes. Within a group, HTTP/2 connections are opened one at a time ([`http2`]),
 //! HTTP/1.1 connections by the request that needs one ([`http1`]). Each upgrade and each list of a
 //! whole collection has a connection of its own, which is used once. A few HTTP/1.1 connections for

@@ -66,13 +66,13 @@ mod tests {
     use http_body_util::BodyExt as _;
 
     use super::*;
-    use crate::upstream::testing::{Speaks, TestServer, answer};
+    use crate::upstream::testing::{ServerOptions, TestServer, answer};
 
     const PATH: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
 
     async fn post(http2: bool, code: u16, reply: &'static str) -> Result<Bytes, UpstreamError> {
-        let speaks = if http2 { Speaks::http2() } else { Speaks::http1() };
-        let server = TestServer::start(speaks, move |request| async move {
+        let options = if http2 { ServerOptions::http2() } else { ServerOptions::http1() };
+        let server = TestServer::start(options, move |request| async move {
             assert_eq!((request.method().as_str(), request.uri().path()), ("POST", PATH));
             assert_eq!(request.headers()[CONTENT_TYPE], "application/json");
             let body = request.into_body().collect().await.unwrap().to_bytes();
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_review_is_posted_and_its_answer_bounded() {
+    async fn a_review_is_posted_and_its_response_limited() {
         for http2 in [false, true] {
             assert_eq!(post(http2, 201, "{}").await.unwrap(), "{}");
             let long = post(http2, 201, "a reply that is too long").await.unwrap_err();
@@ -99,13 +99,13 @@ mod tests {
     #[tokio::test]
     async fn a_review_lost_with_its_connection_is_sent_again() {
         let asked = std::sync::Arc::new(AtomicUsize::new(0));
-        let server = TestServer::start(Speaks::http1(), {
+        let server = TestServer::start(ServerOptions::http1(), {
             let asked = asked.clone();
             move |_| {
                 let first = asked.fetch_add(1, Ordering::SeqCst) == 0;
                 async move {
                     if first {
-                        // Ends the connection without an answer.
+                        // Closes the connection without a response.
                         panic!("the server breaks");
                     }
                     answer(200, "{}")
@@ -120,15 +120,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_review_that_is_not_answered_is_given_up() {
+    async fn a_review_without_a_response_times_out() {
         let asked = AtomicUsize::new(0);
-        let server = TestServer::start(Speaks::http1(), move |_| {
+        let server = TestServer::start(ServerOptions::http1(), move |_| {
             let first = asked.fetch_add(1, Ordering::SeqCst) == 0;
             async move { if first { answer(200, "{}") } else { std::future::pending().await } }
         })
         .await;
         let upstream = server.upstream(false).await;
-        // The connection is there before the clock stands.
+        // Opens the connection before the clock is paused.
         post_review(&upstream, PATH, Bytes::new(), 16).await.unwrap();
         tokio::time::pause();
         let error = post_review(&upstream, PATH, Bytes::new(), 16).await.unwrap_err();

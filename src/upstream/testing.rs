@@ -1,5 +1,4 @@
-//! Upstreams for tests, in-process: HTTP/1.1 and HTTP/2, plain and over TLS, each counting what it
-//! sees.
+//! Upstreams for tests, in the test's process: HTTP/1.1 and HTTP/2, with and without TLS.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -28,15 +27,15 @@ use crate::upstream::metrics::UpstreamMetrics;
 pub(crate) type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
 type Handler = Arc<dyn Fn(Request<Incoming>) -> BoxFuture<'static, Answer> + Send + Sync>;
 
-/// What a test server speaks.
+/// The options of a test server.
 #[derive(Clone)]
-pub(crate) struct Speaks {
+pub(crate) struct ServerOptions {
     pub(crate) http2: bool,
     pub(crate) tls: Option<Arc<rustls::ServerConfig>>,
     pub(crate) max_streams: u32,
 }
 
-impl Speaks {
+impl ServerOptions {
     pub(crate) fn http1() -> Self {
         Self { http2: false, tls: None, max_streams: 100 }
     }
@@ -46,17 +45,17 @@ impl Speaks {
     }
 }
 
-/// A running server; dropping it closes its connections.
+/// A running server. Dropping it closes its connections.
 pub(crate) struct TestServer {
     pub(crate) address: SocketAddr,
-    /// Connections accepted so far.
+    /// The number of accepted connections.
     pub(crate) accepted: Arc<AtomicUsize>,
     connections: Arc<Mutex<CancellationToken>>,
     _stop: DropGuard,
 }
 
 impl TestServer {
-    pub(crate) async fn start<F, R>(speaks: Speaks, handler: F) -> Self
+    pub(crate) async fn start<F, R>(options: ServerOptions, handler: F) -> Self
     where
         F: Fn(Request<Incoming>) -> R + Send + Sync + 'static,
         R: Future<Output = Answer> + Send + 'static,
@@ -76,12 +75,12 @@ impl TestServer {
                     () = stop.cancelled() => return,
                 };
                 count.fetch_add(1, Ordering::SeqCst);
-                let (speaks, handler, stop) = (speaks.clone(), handler.clone(), stop.clone());
-                let cut = current.lock().clone();
+                let (options, handler, stop) = (options.clone(), handler.clone(), stop.clone());
+                let closed = current.lock().clone();
                 tokio::spawn(async move {
                     tokio::select! {
-                        () = serve(tcp, speaks, handler) => {}
-                        () = cut.cancelled() => {}
+                        () = serve(tcp, options, handler) => {}
+                        () = closed.cancelled() => {}
                         () = stop.cancelled() => {}
                     }
                 });
@@ -94,39 +93,38 @@ impl TestServer {
         self.accepted.load(Ordering::SeqCst)
     }
 
-    /// Closes every connection, but goes on listening: a port given back would be another test's in
-    /// no time.
-    pub(crate) fn cut(&self) {
+    /// Closes all connections, but keeps listening: another test would soon get the port.
+    pub(crate) fn close_connections(&self) {
         let before = std::mem::take(&mut *self.connections.lock());
         before.cancel();
     }
 
-    /// An upstream that goes to this server without credentials.
+    /// Returns an upstream without credentials that connects to this server.
     pub(crate) async fn upstream(&self, http2: bool) -> Upstream {
         let config = config(Some(format!("http://{}", self.address)), None, http2);
         Upstream::new(&config, metrics()).await.unwrap()
     }
 }
 
-async fn serve(tcp: tokio::net::TcpStream, speaks: Speaks, handler: Handler) {
+async fn serve(tcp: tokio::net::TcpStream, options: ServerOptions, handler: Handler) {
     let service = hyper::service::service_fn(move |request| {
         let answer = handler(request);
         async move { Ok::<_, Infallible>(answer.await) }
     });
-    let (io, http2): (Box<dyn Duplex>, _) = match &speaks.tls {
+    let (io, http2): (Box<dyn Duplex>, _) = match &options.tls {
         Some(tls) => match tokio_rustls::TlsAcceptor::from(tls.clone()).accept(tcp).await {
             Ok(stream) => {
                 let http1 = stream.get_ref().1.alpn_protocol() == Some(b"http/1.1");
-                (Box::new(stream), speaks.http2 && !http1)
+                (Box::new(stream), options.http2 && !http1)
             }
             Err(_) => return,
         },
-        None => (Box::new(tcp), speaks.http2),
+        None => (Box::new(tcp), options.http2),
     };
     if http2 {
         let served = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
-            .max_concurrent_streams(speaks.max_streams)
+            .max_concurrent_streams(options.max_streams)
             .serve_connection(TokioIo::new(io), service);
         drop(served.await);
     } else {
@@ -158,13 +156,13 @@ pub(crate) fn config(
     }
 }
 
-/// A whole answer.
+/// Returns a response with a whole body.
 pub(crate) fn answer(code: u16, body: impl Into<Bytes>) -> Answer {
     let body = Full::new(body.into()).boxed_unsync();
     Response::builder().status(code).body(body).unwrap()
 }
 
-/// A body fed by a channel, open until the sender is dropped.
+/// Returns a body that is fed by a channel, and open until the sender is dropped.
 pub(crate) fn channel_body() -> (tokio::sync::mpsc::Sender<Bytes>, UnsyncBoxBody<Bytes, Infallible>)
 {
     let (sender, receiver) = tokio::sync::mpsc::channel::<Bytes>(64);
@@ -175,7 +173,7 @@ pub(crate) fn channel_body() -> (tokio::sync::mpsc::Sender<Bytes>, UnsyncBoxBody
     (sender, http_body_util::StreamBody::new(stream).boxed_unsync())
 }
 
-/// An address that refuses connections for as long as the socket lives: it is bound but doesn't
+/// Returns an address that refuses connections while the socket lives: it is bound but does not
 /// listen.
 pub(crate) fn refusing_address() -> (tokio::net::TcpSocket, SocketAddr) {
     let socket = tokio::net::TcpSocket::new_v4().unwrap();
@@ -186,13 +184,13 @@ pub(crate) fn refusing_address() -> (tokio::net::TcpSocket, SocketAddr) {
 
 /// A client's certificate and key.
 pub(crate) struct Issued {
-    /// DER.
+    /// The certificate in DER.
     pub(crate) certificate: Vec<u8>,
     pub(crate) certificate_pem: String,
     pub(crate) key_pem: String,
 }
 
-/// A certificate authority of a test.
+/// A certificate authority for tests.
 pub(crate) struct Ca {
     issuer: rcgen::Issuer<'static, rcgen::KeyPair>,
     pub(crate) pem: String,
@@ -207,7 +205,7 @@ impl Ca {
         Self { issuer: rcgen::Issuer::new(params, key), pem }
     }
 
-    /// A client's certificate with this common name.
+    /// Issues a client certificate with this common name.
     pub(crate) fn client(&self, common_name: &str) -> Issued {
         let key = rcgen::KeyPair::generate().unwrap();
         let mut params = rcgen::CertificateParams::new(Vec::new()).unwrap();
@@ -221,9 +219,9 @@ impl Ca {
         }
     }
 
-    /// A server's TLS that asks for a client certificate of this authority, and goes on without
-    /// one. HTTP/1.1.
-    pub(crate) fn asking_server(&self, names: &[&str]) -> Arc<rustls::ServerConfig> {
+    /// Returns TLS for an HTTP/1.1 server that requests a client certificate of this authority, and
+    /// accepts clients without one.
+    pub(crate) fn server_with_client_auth(&self, names: &[&str]) -> Arc<rustls::ServerConfig> {
         let mut roots = rustls::RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(self.pem.as_bytes()).unwrap()).unwrap();
         let plain = self.server(names, &[]);
@@ -238,7 +236,7 @@ impl Ca {
         Arc::new(tls)
     }
 
-    /// A server's TLS with a certificate for these names.
+    /// Returns TLS for a server with a certificate for these names.
     pub(crate) fn server(&self, names: &[&str], alpn: &[&str]) -> Arc<rustls::ServerConfig> {
         drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
         let names = names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();

@@ -1,4 +1,4 @@
-//! The way to the upstream, tested against servers in-process.
+//! Tests of requests to the upstream, against servers in the test's process.
 
 mod identities;
 mod read_pool;
@@ -14,7 +14,7 @@ use http::{Request, Response};
 use http_body_util::BodyExt;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use super::testing::{Ca, Speaks, TestServer, answer, channel_body, config, metrics};
+use super::testing::{Ca, ServerOptions, TestServer, answer, channel_body, config, metrics};
 use super::*;
 
 fn get(path: &str) -> Request<RequestBody> {
@@ -25,7 +25,7 @@ async fn text(response: Response<pool::Body>) -> String {
     String::from_utf8(response.into_body().collect().await.unwrap().to_bytes().to_vec()).unwrap()
 }
 
-/// Waits for a condition that another task brings about.
+/// Waits up to about 5 s for a condition that another task fulfils.
 async fn eventually(what: &str, condition: impl Fn() -> bool) {
     for _ in 0..5000 {
         if condition() {
@@ -50,7 +50,7 @@ async fn echo(request: Request<hyper::body::Incoming>) -> testing::Answer {
 
 #[tokio::test]
 async fn http1_is_reused_once_the_body_was_read() {
-    let server = TestServer::start(Speaks::http1(), echo).await;
+    let server = TestServer::start(ServerOptions::http1(), echo).await;
     let upstream = server.upstream(false).await;
     for _ in 0..3 {
         let response =
@@ -63,7 +63,7 @@ async fn http1_is_reused_once_the_body_was_read() {
 
 #[tokio::test]
 async fn http2_carries_bodies_both_ways() {
-    let server = TestServer::start(Speaks::http2(), echo).await;
+    let server = TestServer::start(ServerOptions::http2(), echo).await;
     let upstream = server.upstream(true).await;
     let request = Request::post("/api").body(full_body("hello")).unwrap();
     let response = upstream.send(TrafficClass::Request, request).await.unwrap();
@@ -76,7 +76,7 @@ async fn tls_negotiates_the_protocol() {
     for (alpn, http2) in [(vec!["h2", "http/1.1"], true), (vec!["http/1.1"], false)] {
         let ca = Ca::new();
         let tls = Some(ca.server(&["127.0.0.1"], &alpn));
-        let server = TestServer::start(Speaks { http2, tls, max_streams: 100 }, echo).await;
+        let server = TestServer::start(ServerOptions { http2, tls, max_streams: 100 }, echo).await;
         let directory = tempfile::tempdir().unwrap();
         let kubeconfig = kubeconfig(directory.path(), &server, &ca, "token: secret");
         let upstream =
@@ -110,11 +110,11 @@ pub(super) fn kubeconfig(
 
 type Senders = Arc<parking_lot::Mutex<Vec<tokio::sync::mpsc::Sender<Bytes>>>>;
 
-/// A server whose every answer is a body that stays open, and the senders that keep them so.
-async fn open_ended(speaks: Speaks) -> (TestServer, Senders) {
+/// Starts a server whose response bodies stay open, and returns it with the senders of the bodies.
+async fn open_ended(options: ServerOptions) -> (TestServer, Senders) {
     let senders = Arc::new(parking_lot::Mutex::new(Vec::new()));
     let kept = senders.clone();
-    let server = TestServer::start(speaks, move |_| {
+    let server = TestServer::start(options, move |_| {
         let (sender, body) = channel_body();
         kept.lock().push(sender);
         async move { Response::new(body) }
@@ -125,7 +125,7 @@ async fn open_ended(speaks: Speaks) -> (TestServer, Senders) {
 
 #[tokio::test]
 async fn the_65th_stream_opens_a_second_connection_and_requests_have_their_own() {
-    let (server, _senders) = open_ended(Speaks::http2()).await;
+    let (server, _senders) = open_ended(ServerOptions::http2()).await;
     let upstream = server.upstream(true).await;
     let mut streams = Vec::new();
     for _ in 0..64 {
@@ -136,7 +136,7 @@ async fn the_65th_stream_opens_a_second_connection_and_requests_have_their_own()
     assert_eq!(server.accepted(), 2);
     let request = upstream.send(TrafficClass::Request, get("/x")).await.unwrap();
     assert_eq!(server.accepted(), 3);
-    // A place that became free is used before another connection is made.
+    // A free stream is used before another connection is opened.
     streams.remove(0);
     streams.push(upstream.send(TrafficClass::Stream, get("/watch")).await.unwrap());
     assert_eq!(server.accepted(), 3);
@@ -145,8 +145,8 @@ async fn the_65th_stream_opens_a_second_connection_and_requests_have_their_own()
 
 #[tokio::test]
 async fn a_peer_that_allows_few_streams_gets_more_connections() {
-    let speaks = Speaks { max_streams: 10, ..Speaks::http2() };
-    let (server, _senders) = open_ended(speaks).await;
+    let options = ServerOptions { max_streams: 10, ..ServerOptions::http2() };
+    let (server, _senders) = open_ended(options).await;
     let upstream = server.upstream(true).await;
     let sends = (0..35).map(|_| upstream.send(TrafficClass::Request, get("/x")));
     let responses = futures_util::future::try_join_all(sends).await.unwrap();
@@ -155,7 +155,7 @@ async fn a_peer_that_allows_few_streams_gets_more_connections() {
 
 #[tokio::test]
 async fn cancelled_bodies_never_cost_other_streams() {
-    let (server, senders) = open_ended(Speaks::http2()).await;
+    let (server, senders) = open_ended(ServerOptions::http2()).await;
     let upstream = server.upstream(true).await;
     let kept = upstream.send(TrafficClass::Stream, get("/watch")).await.unwrap();
     for _ in 0..3000 {
@@ -163,7 +163,7 @@ async fn cancelled_bodies_never_cost_other_streams() {
     }
     // Three thousand resets are spread over connections that are retired in time.
     assert!((3..=5).contains(&server.accepted()), "{}", server.accepted());
-    // The first connection was retired but still carries what it carried.
+    // The first connection was retired but still carries its stream.
     let mut body = kept.into_body();
     let sender = senders.lock()[0].clone();
     sender.send("still here".into()).await.unwrap();
@@ -172,8 +172,8 @@ async fn cancelled_bodies_never_cost_other_streams() {
 }
 
 #[tokio::test]
-async fn a_short_body_nobody_reads_is_drained_and_resets_nothing() {
-    let server = TestServer::start(Speaks::http2(), |_| async {
+async fn a_short_unread_body_is_drained_without_a_reset() {
+    let server = TestServer::start(ServerOptions::http2(), |_| async {
         answer(200, Bytes::from(vec![0; 100_000]))
     })
     .await;
@@ -186,13 +186,13 @@ async fn a_short_body_nobody_reads_is_drained_and_resets_nothing() {
     }
     assert_eq!((upstream.inner.pool.resets_and_in_use().0, server.accepted()), (0, 1));
 
-    let server = TestServer::start(Speaks::http1(), |_| async {
+    let server = TestServer::start(ServerOptions::http1(), |_| async {
         answer(200, Bytes::from(vec![0; 100_000]))
     })
     .await;
     let upstream = server.upstream(false).await;
     drop(upstream.send(TrafficClass::Request, get("/x")).await.unwrap());
-    // Its connection comes back once the rest was read; until then another one is made.
+    // The connection is reused when the rest of the body was read. Until then, another is opened.
     let mut reused = false;
     for _ in 0..50 {
         let before = server.accepted();
@@ -203,7 +203,7 @@ async fn a_short_body_nobody_reads_is_drained_and_resets_nothing() {
     assert!(reused);
 }
 
-/// Speaks HTTP/1.1 by hand: reads a head, answers, then splices an echo.
+/// Starts a server without hyper: it reads a request head, writes `answer`, then echoes all bytes.
 async fn raw_server(
     answer: &'static str,
 ) -> (std::net::SocketAddr, Arc<parking_lot::Mutex<String>>) {
@@ -238,7 +238,7 @@ fn upgrade() -> Request<RequestBody> {
 }
 
 #[tokio::test]
-async fn an_upgrade_is_spliced_with_what_came_behind_its_answer() {
+async fn an_upgrade_keeps_the_bytes_after_its_response() {
     let (address, head) = raw_server(
         "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\nhi ",
     )
@@ -261,8 +261,8 @@ async fn an_upgrade_is_spliced_with_what_came_behind_its_answer() {
 }
 
 #[tokio::test]
-async fn an_upgrade_that_fails_is_relayed_and_its_connection_not_used_again() {
-    let server = TestServer::start(Speaks::http1(), |_| async { answer(403, "no") }).await;
+async fn a_refused_upgrade_is_relayed_and_its_connection_closed() {
+    let server = TestServer::start(ServerOptions::http1(), |_| async { answer(403, "no") }).await;
     let upstream = server.upstream(false).await;
     for connections in 1..=2 {
         let response = upstream.send(TrafficClass::Upgrade, upgrade()).await.unwrap();
@@ -273,12 +273,12 @@ async fn an_upgrade_that_fails_is_relayed_and_its_connection_not_used_again() {
 }
 
 #[tokio::test]
-async fn what_may_have_been_processed_is_not_sent_again() {
-    for speaks in [Speaks::http1(), Speaks::http2()] {
-        let http2 = speaks.http2;
+async fn a_request_that_may_have_been_processed_is_not_repeated() {
+    for options in [ServerOptions::http1(), ServerOptions::http2()] {
+        let http2 = options.http2;
         let seen = Arc::new(AtomicUsize::new(0));
         let count = seen.clone();
-        let server = TestServer::start(speaks, move |_| {
+        let server = TestServer::start(options, move |_| {
             count.fetch_add(1, Ordering::SeqCst);
             std::future::pending::<testing::Answer>()
         })
@@ -289,7 +289,7 @@ async fn what_may_have_been_processed_is_not_sent_again() {
             async move { upstream.send(TrafficClass::Request, get("/x")).await.map(drop) }
         });
         eventually("the request arrives", || seen.load(Ordering::SeqCst) == 1).await;
-        server.cut();
+        server.close_connections();
         let error = sent.await.unwrap().unwrap_err();
         assert!(matches!(error, UpstreamError::Lost(_)), "{error}");
         assert!(!error.is_not_sent());
@@ -299,23 +299,25 @@ async fn what_may_have_been_processed_is_not_sent_again() {
 
 #[tokio::test]
 async fn a_connection_that_died_idle_is_replaced() {
-    for speaks in [Speaks::http1(), Speaks::http2()] {
-        let http2 = speaks.http2;
-        let server = TestServer::start(speaks, echo).await;
+    for options in [ServerOptions::http1(), ServerOptions::http2()] {
+        let http2 = options.http2;
+        let server = TestServer::start(options, echo).await;
         let upstream = server.upstream(http2).await;
         for connections in 1..=3 {
             let response = upstream.send(TrafficClass::Request, get("/x")).await.unwrap();
             text(response).await;
             assert_eq!(server.accepted(), connections);
-            server.cut();
-            eventually("the end is noticed", || upstream.inner.metrics.open_connections() == 0)
-                .await;
+            server.close_connections();
+            eventually("the pool notices the end", || {
+                upstream.inner.metrics.open_connections() == 0
+            })
+            .await;
         }
     }
 }
 
 #[tokio::test]
-async fn an_unreachable_upstream_is_told_apart() {
+async fn an_unreachable_upstream_is_an_error_of_its_own() {
     let (_socket, address) = testing::refusing_address();
     for http2 in [false, true] {
         let config = config(Some(format!("http://{address}")), None, http2);
@@ -328,8 +330,8 @@ async fn an_unreachable_upstream_is_told_apart() {
 }
 
 #[tokio::test]
-async fn http1_where_http2_was_hoped_for_is_a_clear_error() {
-    let server = TestServer::start(Speaks::http1(), echo).await;
+async fn http1_instead_of_http2_without_tls_is_a_clear_error() {
+    let server = TestServer::start(ServerOptions::http1(), echo).await;
     let upstream = server.upstream(true).await;
     let error = upstream.send(TrafficClass::Request, get("/x")).await.unwrap_err();
     assert!(error.is_not_sent());
@@ -337,7 +339,7 @@ async fn http1_where_http2_was_hoped_for_is_a_clear_error() {
 }
 
 #[tokio::test]
-async fn a_wrong_authority_or_name_says_what_to_check() {
+async fn tls_errors_name_what_to_check() {
     let ca = Ca::new();
     for (names, trusted, hint) in [
         (["127.0.0.1"], Ca::new(), "certificate-authority"),
@@ -345,8 +347,8 @@ async fn a_wrong_authority_or_name_says_what_to_check() {
     ] {
         let signer = if hint == "tls-server-name" { &trusted } else { &Ca::new() };
         let tls = Some(signer.server(&names, &["h2"]));
-        let speaks = Speaks { tls, ..Speaks::http2() };
-        let server = TestServer::start(speaks, echo).await;
+        let options = ServerOptions { tls, ..ServerOptions::http2() };
+        let server = TestServer::start(options, echo).await;
         let directory = tempfile::tempdir().unwrap();
         let path = kubeconfig(directory.path(), &server, &trusted, "token: secret");
         let upstream = Upstream::new(&config(None, Some(path), true), metrics()).await.unwrap();

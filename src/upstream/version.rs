@@ -65,7 +65,7 @@ pub(super) async fn follow(upstream: Upstream, known: watch::Sender<Option<Upstr
     while !known.is_closed() {
         match UpstreamVersion::fetch(&upstream).await {
             Ok(version) if known.borrow().as_ref() != Some(&version) => {
-                tracing::info!(version = version.git_version, "the upstream's version");
+                tracing::info!(version = version.git_version, "the upstream's version changed");
                 known.send_replace(Some(version));
             }
             Ok(_) => {}

@@ -15,7 +15,7 @@ use crate::auth::rbac::Rbac;
 use crate::auth::rbac::testing::TestRbac;
 use crate::auth::user::User;
 use crate::config::AuthorizationConfig;
-use crate::upstream::testing::{Speaks, TestServer, answer};
+use crate::upstream::testing::{ServerOptions, TestServer, answer};
 
 /// How the upstream answers.
 #[derive(Clone, Debug)]
@@ -62,7 +62,7 @@ impl ReviewServer {
         let (sender, receiver) = watch::channel(reply);
         let reviews = Arc::new(Mutex::new(Vec::new()));
         let received = Arc::clone(&reviews);
-        let server = TestServer::start(Speaks::http1(), move |request| {
+        let server = TestServer::start(ServerOptions::http1(), move |request| {
             let (mut reply, received) = (receiver.clone(), Arc::clone(&received));
             async move {
                 assert_eq!(request.uri(), "/apis/authorization.k8s.io/v1/subjectaccessreviews");

@@ -8,7 +8,7 @@ use prometheus::Registry;
 use super::*;
 use crate::auth::x509::testing::TestCa;
 use crate::config::{Mode, RequestHeaderConfig};
-use crate::upstream::testing::{Speaks, TestServer, answer};
+use crate::upstream::testing::{ServerOptions, TestServer, answer};
 
 struct Fixture {
     authenticator: Arc<Authenticator>,
@@ -45,7 +45,7 @@ async fn fixture(change: impl FnOnce(&mut AuthenticationConfig)) -> Fixture {
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join("client.crt"), clients.pem()).unwrap();
     std::fs::write(directory.path().join("proxy.crt"), proxies.pem()).unwrap();
-    let server = TestServer::start(Speaks::http1(), async |_| answer(404, "")).await;
+    let server = TestServer::start(ServerOptions::http1(), async |_| answer(404, "")).await;
     let mut config = config(directory.path());
     change(&mut config);
     let metrics = AuthMetrics::register(&Registry::new()).unwrap();
@@ -164,7 +164,7 @@ async fn an_identity_expires_with_its_certificate() {
 #[tokio::test]
 async fn open_watches_have_their_own_limit_of_reviews() {
     let (release, held) = tokio::sync::watch::channel(false);
-    let server = TestServer::start(Speaks::http1(), move |request| {
+    let server = TestServer::start(ServerOptions::http1(), move |request| {
         let mut held = held.clone();
         async move {
             if request.method() == http::Method::GET {

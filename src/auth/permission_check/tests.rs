@@ -7,7 +7,7 @@ use prometheus::{Registry, TextEncoder};
 use super::self_review::{PATH, ResourceAttributes, is_allowed, request};
 use super::*;
 use crate::config::{Mode, RbacConfig};
-use crate::upstream::testing::{Speaks, TestServer, answer};
+use crate::upstream::testing::{ServerOptions, TestServer, answer};
 
 fn settings() -> (AuthenticationConfig, AuthorizationConfig) {
     let authentication =
@@ -118,7 +118,7 @@ async fn a_missing_permission_is_reported_until_it_is_granted() {
 
 #[tokio::test]
 async fn reviews_are_posted_to_the_upstream() {
-    let server = TestServer::start(Speaks::http1(), |request| async move {
+    let server = TestServer::start(ServerOptions::http1(), |request| async move {
         assert_eq!(request.uri().path(), PATH);
         answer(201, review(false))
     })

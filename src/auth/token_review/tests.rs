@@ -15,7 +15,7 @@ use prometheus::Registry;
 use tokio::time::{advance, sleep};
 
 use super::*;
-use crate::upstream::testing::{Speaks, TestServer, answer};
+use crate::upstream::testing::{ServerOptions, TestServer, answer};
 
 /// The behaviour of the upstream.
 #[derive(Default)]
@@ -401,7 +401,7 @@ async fn a_flood_of_bad_tokens_does_not_delay_good_ones() {
 #[tokio::test]
 async fn a_review_holds_the_token_and_audiences() {
     use http_body_util::BodyExt as _;
-    let server = TestServer::start(Speaks::http2(), |request| async move {
+    let server = TestServer::start(ServerOptions::http2(), |request| async move {
         assert_eq!(request.uri().path(), PATH);
         let body = request.into_body().collect().await.unwrap().to_bytes();
         let body: serde_json::Value = serde_json::from_slice(&body).unwrap();

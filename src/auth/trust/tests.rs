@@ -16,7 +16,7 @@ use crate::auth::request_header::RequestHeaderRules;
 use crate::auth::x509::Bundle;
 use crate::auth::x509::testing::{END, START, TestCa, ca_params, user_params};
 use crate::config::{Anonymous, AuthenticationConfig, Mode, RequestHeaderConfig};
-use crate::upstream::testing::{Speaks, TestServer, answer};
+use crate::upstream::testing::{ServerOptions, TestServer, answer};
 
 const NOON: i64 = START + 43_200;
 
@@ -127,7 +127,7 @@ async fn files_are_reloaded_and_invalid_ones_are_not() {
     let path = |name: &str| directory.path().join(name);
     std::fs::write(path("client.crt"), one.pem()).unwrap();
     std::fs::write(path("proxy.crt"), two.pem()).unwrap();
-    let server = TestServer::start(Speaks::http1(), async |_| answer(404, "")).await;
+    let server = TestServer::start(ServerOptions::http1(), async |_| answer(404, "")).await;
     let upstream = server.upstream(false).await;
     let store = store();
     let no_file = config(Some(path("no")), None);
@@ -164,7 +164,7 @@ async fn the_clusters_settings_are_reloaded() {
     let (one, two) = (TestCa::new("one"), TestCa::new("two"));
     let content = Arc::new(Lock::new((404, Bytes::new())));
     let shared = content.clone();
-    let server = TestServer::start(Speaks::http1(), move |request| {
+    let server = TestServer::start(ServerOptions::http1(), move |request| {
         assert_eq!(request.uri().path(), config_map::PATH);
         let (code, body) = shared.lock().clone();
         async move { answer(code, body) }
@@ -236,7 +236,7 @@ async fn a_part_may_come_from_a_file_and_one_from_the_cluster() {
     let path = directory.path().join("ca.crt");
     std::fs::write(&path, one.pem()).unwrap();
     let body = json!({"kind": "ConfigMap", "data": {"client-ca-file": two.pem()}}).to_string();
-    let server = TestServer::start(Speaks::http1(), move |_| {
+    let server = TestServer::start(ServerOptions::http1(), move |_| {
         let body = body.clone();
         async move { answer(200, body) }
     })

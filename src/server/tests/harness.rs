@@ -24,7 +24,9 @@ use crate::server::{Access, Compressor, Upstreams};
 use crate::server::{BoundListener, GzipMetrics, Server, ServerMetrics, Services};
 use crate::telemetry::cache_metrics::CacheMetrics;
 use crate::upstream::Upstream;
-use crate::upstream::testing::{Answer, Speaks, TestServer, config as upstream_config, metrics};
+use crate::upstream::testing::{
+    Answer, ServerOptions, TestServer, config as upstream_config, metrics,
+};
 use crate::upstream::version::UpstreamVersion;
 
 /// The time-out of every wait. It is generous, since only a failing test reaches it.
@@ -86,7 +88,7 @@ impl Weir {
         F: Fn(Request<Incoming>) -> R + Send + Sync + 'static,
         R: Future<Output = Answer> + Send + 'static,
     {
-        let speaks = if settings.http2 { Speaks::http2() } else { Speaks::http1() };
+        let speaks = if settings.http2 { ServerOptions::http2() } else { ServerOptions::http1() };
         let upstream = TestServer::start(speaks, handler).await;
         let address = format!("http://{}", upstream.address);
         Self::before(settings, address, Some(upstream)).await

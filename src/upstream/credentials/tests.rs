@@ -6,7 +6,7 @@ use http::header::AUTHORIZATION;
 use http::{Request, Response};
 
 use super::*;
-use crate::upstream::testing::{self, Ca, Speaks, TestServer, answer, metrics};
+use crate::upstream::testing::{self, Ca, ServerOptions, TestServer, answer, metrics};
 use crate::upstream::{TrafficClass, Upstream, empty_body};
 
 async fn load(path: PathBuf) -> Result<Arc<Credentials>, UpstreamError> {
@@ -20,7 +20,7 @@ async fn refused(path: PathBuf) -> String {
     }
 }
 
-/// A kubeconfig for plain HTTP, so that no certificate is needed.
+/// Writes a kubeconfig for plain HTTP, so that no certificate is needed.
 fn write(directory: &Path, cluster: &str, user: &str) -> PathBuf {
     let text = format!(
         "apiVersion: v1\nkind: Config\ncurrent-context: c\n\
@@ -33,7 +33,7 @@ fn write(directory: &Path, cluster: &str, user: &str) -> PathBuf {
     path
 }
 
-/// For `sh` to read: a file just written can't always be executed while other tests fork.
+/// Writes a script for `sh`. A new file cannot always be executed while other tests fork.
 fn script(directory: &Path, text: &str) -> PathBuf {
     let path = directory.join("plugin");
     std::fs::write(&path, text).unwrap();
@@ -47,7 +47,7 @@ async fn header(credentials: &Credentials) -> String {
 }
 
 #[tokio::test]
-async fn a_kubeconfig_is_read() {
+async fn a_kubeconfig_is_loaded() {
     let directory = tempfile::tempdir().unwrap();
     let user = "token: abc, as: jane, as-groups: [a, b], as-user-extra: {Acme.com/x y: [z]}";
     let credentials = load(write(directory.path(), "", user)).await.unwrap();
@@ -62,7 +62,7 @@ async fn a_kubeconfig_is_read() {
 }
 
 #[tokio::test]
-async fn unusable_kubeconfigs_say_why_and_tell_no_secret() {
+async fn errors_of_kubeconfigs_name_the_cause_and_no_secret() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();
     let missing = refused(path.join("nowhere")).await;
@@ -82,7 +82,7 @@ async fn unusable_kubeconfigs_say_why_and_tell_no_secret() {
 }
 
 #[tokio::test]
-async fn exec_plugins_are_run_and_their_failures_tell_no_secret() {
+async fn errors_of_exec_plugins_contain_no_secret() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();
     let exec = |command: &str, plugin: &Path, more: &str| {
@@ -113,12 +113,12 @@ async fn exec_plugins_are_run_and_their_failures_tell_no_secret() {
 }
 
 #[tokio::test]
-async fn a_failing_plugin_is_run_once_for_all_who_wait_for_it() {
+async fn concurrent_requests_run_a_failing_plugin_once() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();
     let runs = path.join("runs");
-    // Its token has always expired; it works while the credentials are loaded, and fails from then
-    // on.
+    // The token is always expired. The plugin works while the credentials are loaded, and fails
+    // afterwards.
     let credential = r#"{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"abc","expirationTimestamp":"2000-01-01T00:00:00Z"}}"#;
     let text = format!(
         "echo run >> '{runs}'; [ $(wc -l < '{runs}') -le 2 ] || exit 1; echo '{credential}'",
@@ -138,7 +138,7 @@ async fn a_failing_plugin_is_run_once_for_all_who_wait_for_it() {
 }
 
 #[tokio::test]
-async fn a_token_file_rotates_and_its_loss_keeps_the_old_token() {
+async fn a_token_file_rotates_and_its_removal_keeps_the_token() {
     let directory = tempfile::tempdir().unwrap();
     let token = directory.path().join("token");
     std::fs::write(&token, "one\n").unwrap();
@@ -148,14 +148,14 @@ async fn a_token_file_rotates_and_its_loss_keeps_the_old_token() {
     std::fs::write(&token, "two\n").unwrap();
     assert!(credentials.refresh(false).await.unwrap());
     assert_eq!(header(&credentials).await, "Bearer two");
-    assert_eq!(credentials.current().tls_generation, 0, "connections need not be made anew");
+    assert_eq!(credentials.current().tls_generation, 0, "connections stay open");
     std::fs::remove_file(&token).unwrap();
     assert!(credentials.refresh(false).await.is_err());
     assert_eq!(header(&credentials).await, "Bearer two");
 }
 
 #[tokio::test]
-async fn a_running_weir_stays_with_its_context_and_server() {
+async fn a_reload_keeps_context_and_server() {
     let directory = tempfile::tempdir().unwrap();
     let path = write(directory.path(), "", "token: one");
     let credentials = load(path.clone()).await.unwrap();
@@ -168,20 +168,23 @@ async fn a_running_weir_stays_with_its_context_and_server() {
 }
 
 #[tokio::test]
-async fn a_plain_address_without_kubeconfig_gets_no_credentials() {
+async fn an_http_address_has_no_credentials() {
     let config = testing::config(Some("http://127.0.0.1:1".to_owned()), None, true);
     let credentials = Credentials::load(&config).await.unwrap();
     assert!(credentials.current().token_source.header().await.unwrap().is_none());
 }
 
 #[tokio::test]
-async fn a_new_authority_is_for_new_connections() {
+async fn a_new_authority_applies_to_new_connections() {
     let (old, new) = (Ca::new(), Ca::new());
     let start = |ca: &Ca| {
         let tls = Some(ca.server(&["127.0.0.1"], &["h2"]));
-        TestServer::start(Speaks { tls, ..Speaks::http2() }, |request: Request<_>| async move {
-            answer(200, request.headers()[AUTHORIZATION].as_bytes().to_vec())
-        })
+        TestServer::start(
+            ServerOptions { tls, ..ServerOptions::http2() },
+            |request: Request<_>| async move {
+                answer(200, request.headers()[AUTHORIZATION].as_bytes().to_vec())
+            },
+        )
     };
     let (server, after) = (start(&old).await, start(&new).await);
     let directory = tempfile::tempdir().unwrap();
@@ -194,7 +197,7 @@ async fn a_new_authority_is_for_new_connections() {
     assert_eq!(ask().await.map(|response| response.status().as_u16()).unwrap(), 200);
     assert_eq!(server.accepted(), 1);
 
-    // The old server is not to be trusted any more: what is open is not used for new requests.
+    // The old server is no longer trusted: open connections get no new requests.
     std::fs::write(directory.path().join("ca.crt"), &new.pem).unwrap();
     assert!(upstream.inner.credentials.refresh(false).await.unwrap());
     assert!(ask().await.map(Response::into_parts).is_err());
@@ -206,18 +209,18 @@ async fn a_new_authority_is_for_new_connections() {
 }
 
 #[tokio::test]
-async fn a_clients_wrong_credential_says_nothing_of_weirs() {
+async fn only_a_401_for_weirs_own_credential_reloads_it() {
     let config = testing::config(Some("http://127.0.0.1:1".to_owned()), None, true);
     let own = Credentials::load(&config).await.unwrap();
     let bare = Credentials::derive(&own, PoolIdentity::Bare).await.unwrap();
-    for (credentials, told) in [(own, true), (bare, false)] {
+    for (credentials, reloads) in [(own, true), (bare, false)] {
         credentials.unauthorized();
-        assert_eq!(credentials.last_unauthorized.lock().is_some(), told);
+        assert_eq!(credentials.last_unauthorized.lock().is_some(), reloads);
     }
 }
 
 #[tokio::test]
-async fn what_is_beside_is_never_elsewhere() {
+async fn derived_credentials_never_change_the_server() {
     let directory = tempfile::tempdir().unwrap();
     let path = write(directory.path(), "", "tokenFile: token");
     let token = directory.path().join("token");
@@ -225,7 +228,7 @@ async fn what_is_beside_is_never_elsewhere() {
     let own = load(path.clone()).await.unwrap();
     let text = std::fs::read_to_string(&path).unwrap();
 
-    // Between the two there comes another server, another context, or nothing at all.
+    // The kubeconfig changes to another server, another context, or nothing.
     for changed in [
         text.replace("127.0.0.1:1", "127.0.0.1:2"),
         text.replace("current-context: c", "current-context: x"),
@@ -236,14 +239,14 @@ async fn what_is_beside_is_never_elsewhere() {
         for _ in 0..2 {
             assert_eq!(bare.current().endpoint, own.current().endpoint);
             drop(own.refresh(false).await);
-            assert!(!bare.refresh(false).await.unwrap(), "nothing of its own to be read");
+            assert!(!bare.refresh(false).await.unwrap(), "it has no files of its own");
         }
         std::fs::write(&path, &text).unwrap();
     }
 }
 
 #[tokio::test]
-async fn what_is_beside_trusts_what_weir_trusts() {
+async fn derived_credentials_trust_the_same_authority() {
     let directory = tempfile::tempdir().unwrap();
     let file = |name: &str| directory.path().join(name);
     let (old, new) = (Ca::new(), Ca::new());
@@ -260,7 +263,7 @@ async fn what_is_beside_trusts_what_weir_trusts() {
     let first = trusted(&own);
     assert_eq!(trusted(&bare), first);
 
-    // A token that is gone keeps Weir from what is new: so others are kept from it, too.
+    // Without its token file, Weir does not load the new authority, nor do derived credentials.
     std::fs::write(file("ca.crt"), &new.pem).unwrap();
     std::fs::remove_file(file("token")).unwrap();
     assert!(own.refresh(false).await.is_err());
@@ -271,14 +274,14 @@ async fn what_is_beside_trusts_what_weir_trusts() {
     assert!(own.refresh(false).await.unwrap() && bare.refresh(false).await.unwrap());
     assert_ne!(trusted(&own), first);
     assert_eq!((trusted(&bare), generations()), (trusted(&own), [1, 1]));
-    // A new token is Weir's own affair.
+    // A new token of Weir's does not change derived credentials.
     std::fs::write(file("token"), "three").unwrap();
     assert!(own.refresh(false).await.unwrap() && !bare.refresh(false).await.unwrap());
     assert_eq!(generations(), [1, 1]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_beside_learns_of_it_at_once() {
+async fn derived_credentials_are_notified_of_a_reload() {
     let directory = tempfile::tempdir().unwrap();
     let path = write(directory.path(), "", "token: one");
     let own = load(path.clone()).await.unwrap();

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::api::resource::Shape;
-use crate::upstream::testing::{Answer, Speaks, TestServer, answer, channel_body};
+use crate::upstream::testing::{Answer, ServerOptions, TestServer, answer, channel_body};
 
 /// The upstream's current state.
 #[derive(Default)]
@@ -114,7 +114,7 @@ fn legacy_resources(name: &str, kind: &str) -> String {
 async fn start(script: Script) -> (Shared, TestServer, Discovery) {
     let script: Shared = Arc::new(SyncMutex::new(script));
     let shared = script.clone();
-    let server = TestServer::start(Speaks::http2(), move |request| {
+    let server = TestServer::start(ServerOptions::http2(), move |request| {
         let answer = handle(&shared, &request);
         async move { answer }
     })
@@ -132,14 +132,15 @@ async fn found(discovery: &Discovery, gvr: &GroupVersionResource) -> Option<Arc<
 }
 
 /// Waits up to 10 s until the resource `widgets` satisfies `what`.
-async fn until(discovery: &Discovery, what: impl Fn(Option<Arc<ApiResource>>) -> bool) {
+async fn wait_for(discovery: &Discovery, what: impl Fn(Option<Arc<ApiResource>>) -> bool) {
     let mut changes = discovery.changes();
     let known = async {
         while !what(discovery.peek(&widgets())) {
             changes.changed().await.unwrap();
         }
     };
-    tokio::time::timeout(Duration::from_secs(10), known).await.unwrap();
+    let waited = tokio::time::timeout(Duration::from_secs(10), known).await;
+    waited.expect("the resource widgets did not change as expected within 10 s");
 }
 
 #[tokio::test]
@@ -163,19 +164,19 @@ async fn a_recreated_or_deleted_crd_is_detected() {
     let frame = json!({"type": "MODIFIED", "object": crd("two")}).to_string() + "\n";
     watch.send(frame.into()).await.unwrap();
     let revision = first.revision;
-    until(&discovery, |known| known.is_some_and(|known| known.revision != revision)).await;
+    wait_for(&discovery, |known| known.is_some_and(|known| known.revision != revision)).await;
 
     // The documents still list it for some time. It must not count as a resource that can be
     // cached.
     let frame = json!({"type": "DELETED", "object": crd("two")}).to_string() + "\n";
     watch.send(frame.into()).await.unwrap();
-    until(&discovery, |known| known.is_none_or(|known| known.aggregated)).await;
+    wait_for(&discovery, |known| known.is_none_or(|known| known.aggregated)).await;
     {
         let mut script = script.lock();
         script.groups.clear();
         script.etag += 1;
     }
-    until(&discovery, |known| known.is_none()).await;
+    wait_for(&discovery, |known| known.is_none()).await;
     assert!(script.lock().not_modified > 0, "documents are revalidated");
 }
 

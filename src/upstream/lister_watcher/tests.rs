@@ -10,7 +10,7 @@ use super::*;
 use crate::api::resource::{ApiResource, GroupVersionResource, Representation, Scope, built_in};
 use crate::api::resource_version::ResourceVersion;
 use crate::upstream::error::UpstreamError;
-use crate::upstream::testing::{Answer, Speaks, TestServer, answer, channel_body};
+use crate::upstream::testing::{Answer, ServerOptions, TestServer, answer, channel_body};
 use crate::upstream::version::UpstreamVersion;
 
 fn config_maps() -> Arc<ApiResource> {
@@ -40,7 +40,7 @@ fn frame(event: &str, object: &str) -> String {
 async fn a_list_requests_a_page_and_returns_warnings() {
     let asked = Arc::new(Mutex::new(String::new()));
     let seen = asked.clone();
-    let server = TestServer::start(Speaks::http2(), move |request| {
+    let server = TestServer::start(ServerOptions::http2(), move |request| {
         let path = request.uri().path_and_query().unwrap().to_string();
         assert_eq!(request.headers()["accept"], "application/json");
         assert!(request.headers()["user-agent"].to_str().unwrap().starts_with("weir/"));
@@ -72,7 +72,8 @@ async fn a_list_requests_a_page_and_returns_warnings() {
 
 #[tokio::test]
 async fn a_list_that_is_too_long_or_broken_is_an_error() {
-    let server = TestServer::start(Speaks::http2(), |_| async { answer(200, "{\"kind\":") }).await;
+    let server =
+        TestServer::start(ServerOptions::http2(), |_| async { answer(200, "{\"kind\":") }).await;
     let error = lister(&server, 1 << 20).await.list(ListRequest::default()).await.unwrap_err();
     assert!(matches!(error, UpstreamError::Malformed(_)), "{error}");
     let error = lister(&server, 3).await.list(ListRequest::default()).await.unwrap_err();
@@ -81,7 +82,7 @@ async fn a_list_that_is_too_long_or_broken_is_an_error() {
 
 #[tokio::test]
 async fn a_failure_status_is_decoded() {
-    let server = TestServer::start(Speaks::http2(), |_| async {
+    let server = TestServer::start(ServerOptions::http2(), |_| async {
         let body = r#"{"kind":"Status","message":"nobody may","reason":"Forbidden","code":403}"#;
         let mut answer = answer(403, body);
         answer.headers_mut().insert("retry-after", "4".parse().unwrap());
@@ -99,13 +100,13 @@ async fn a_failure_status_is_decoded() {
 /// Starts a server whose only watch sends the chunks that the test writes. Also returns the query
 /// of the request.
 async fn watch_server(
-    speaks: Speaks,
+    options: ServerOptions,
 ) -> (TestServer, tokio::sync::mpsc::Sender<Bytes>, Arc<Mutex<String>>) {
     let (sender, body) = channel_body();
     let body = Mutex::new(Some(body));
     let asked = Arc::new(Mutex::new(String::new()));
     let seen = asked.clone();
-    let server = TestServer::start(speaks, move |request| {
+    let server = TestServer::start(options, move |request| {
         *seen.lock() = request.uri().query().unwrap_or_default().to_owned();
         let body = body.lock().take().unwrap();
         async move { Answer::new(body) }
@@ -116,7 +117,7 @@ async fn watch_server(
 
 #[tokio::test]
 async fn a_watch_is_read_as_events_to_its_clean_end() {
-    let (server, sender, asked) = watch_server(Speaks::http2()).await;
+    let (server, sender, asked) = watch_server(ServerOptions::http2()).await;
     let request = WatchRequest {
         resource_version: Some(ResourceVersion(7)),
         send_initial_events: true,
@@ -161,7 +162,7 @@ async fn a_watch_is_read_as_events_to_its_clean_end() {
 
 /// Streams a list. Returns the names of its objects, and its end.
 async fn stream_list(text: &str) -> (Vec<String>, Result<Option<ResourceVersion>, UpstreamError>) {
-    let (server, sender, asked) = watch_server(Speaks::http1()).await;
+    let (server, sender, asked) = watch_server(ServerOptions::http1()).await;
     let request = ListRequest::not_older(Some(ResourceVersion(7)));
     let mut list = lister(&server, 1).await.stream_list(request).await.unwrap();
     assert_eq!(*asked.lock(), "resourceVersion=7&resourceVersionMatch=NotOlderThan");
@@ -208,7 +209,7 @@ async fn a_streamed_list_ends_with_its_resource_version() {
 
 #[tokio::test]
 async fn lists_are_streamed_in_json_since_1_34() {
-    let server = TestServer::start(Speaks::http2(), |_| async { answer(200, "") }).await;
+    let server = TestServer::start(ServerOptions::http2(), |_| async { answer(200, "") }).await;
     let upstream = server.upstream(true).await;
     let known = |minor| UpstreamVersion { major: 1, minor, git_version: String::new() };
     let (json, protobuf) = (Representation::Json, Representation::Protobuf);
@@ -229,7 +230,7 @@ async fn lists_are_streamed_in_json_since_1_34() {
 
 #[tokio::test]
 async fn events_before_a_broken_frame_are_delivered() {
-    let (server, sender, _) = watch_server(Speaks::http2()).await;
+    let (server, sender, _) = watch_server(ServerOptions::http2()).await;
     let mut watch = lister(&server, 1).await.watch(WatchRequest::default()).await.unwrap();
     let text = frame("ADDED", &object("a", 8)) + &frame("SURPRISE", &object("a", 9));
     sender.send(text.into()).await.unwrap();
@@ -239,14 +240,14 @@ async fn events_before_a_broken_frame_are_delivered() {
 
 #[tokio::test]
 async fn a_watch_that_breaks_off_is_lost_or_malformed() {
-    let (server, sender, _) = watch_server(Speaks::http2()).await;
+    let (server, sender, _) = watch_server(ServerOptions::http2()).await;
     let mut watch = lister(&server, 1).await.watch(WatchRequest::default()).await.unwrap();
     sender.send(frame("ADDED", &object("a", 8)).into()).await.unwrap();
     assert_eq!(watch.next().await.unwrap().unwrap().len(), 1);
-    server.cut();
+    server.close_connections();
     assert!(matches!(watch.next().await, Err(UpstreamError::Lost(_))));
 
-    let (server, sender, _) = watch_server(Speaks::http2()).await;
+    let (server, sender, _) = watch_server(ServerOptions::http2()).await;
     let mut watch = lister(&server, 1).await.watch(WatchRequest::default()).await.unwrap();
     sender.send("{\"type\":".into()).await.unwrap();
     drop(sender);
@@ -255,7 +256,7 @@ async fn a_watch_that_breaks_off_is_lost_or_malformed() {
 
 #[tokio::test]
 async fn a_dropped_watch_is_cancelled_upstream() {
-    let (server, sender, _) = watch_server(Speaks::http2()).await;
+    let (server, sender, _) = watch_server(ServerOptions::http2()).await;
     let watch = lister(&server, 1).await.watch(WatchRequest::default()).await.unwrap();
     drop(watch);
     sender.closed().await;
@@ -263,7 +264,7 @@ async fn a_dropped_watch_is_cancelled_upstream() {
 
 #[tokio::test]
 async fn many_small_unread_frames_do_not_end_the_watch() {
-    let (server, sender, _) = watch_server(Speaks::http2()).await;
+    let (server, sender, _) = watch_server(ServerOptions::http2()).await;
     let mut watch = lister(&server, 1).await.watch(WatchRequest::default()).await.unwrap();
     const COUNT: u64 = 20_000;
     for resource_version in 1..=COUNT {

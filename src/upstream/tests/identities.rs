@@ -1,4 +1,4 @@
-//! Three kinds of connections to one upstream, told apart by what they show of who sends.
+//! Tests of the three kinds of pools, which differ in the identity that they present.
 
 use std::path::{Path, PathBuf};
 
@@ -9,25 +9,26 @@ use super::*;
 use crate::config::{FrontProxyConfig, UpstreamConfig};
 use crate::upstream::testing::Issued;
 
-/// What came on a connection.
+/// A request that the server received.
 #[derive(Clone, Debug)]
-struct Seen {
-    /// The client certificate that was shown, DER.
+struct ReceivedRequest {
+    /// The client certificate in DER.
     certificate: Option<Vec<u8>>,
     connection: usize,
-    /// In lower case.
+    /// The request head in lower case.
     head: String,
 }
 
-/// A server that asks for client certificates, takes requests without as well, and refuses them all.
-struct Asking {
+/// A server that requests client certificates, accepts clients without one, and responds 401 to
+/// every request.
+struct RecordingServer {
     address: std::net::SocketAddr,
-    seen: Arc<Mutex<Vec<Seen>>>,
+    seen: Arc<Mutex<Vec<ReceivedRequest>>>,
 }
 
-impl Asking {
+impl RecordingServer {
     async fn start(ca: &Ca) -> Self {
-        let acceptor = tokio_rustls::TlsAcceptor::from(ca.asking_server(&["127.0.0.1"]));
+        let acceptor = tokio_rustls::TlsAcceptor::from(ca.server_with_client_auth(&["127.0.0.1"]));
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let server = Self { address: listener.local_addr().unwrap(), seen: Arc::default() };
         let seen = server.seen.clone();
@@ -47,7 +48,7 @@ impl Asking {
                             bytes.push(byte);
                         }
                         let head = String::from_utf8(bytes).unwrap().to_lowercase();
-                        seen.lock().push(Seen {
+                        seen.lock().push(ReceivedRequest {
                             certificate: certificate.clone(),
                             connection,
                             head,
@@ -61,8 +62,8 @@ impl Asking {
         server
     }
 
-    /// Sends a request with a token and tells how it came.
-    async fn ask(&self, upstream: &Upstream) -> Seen {
+    /// Sends a request with a token and returns it as the server received it.
+    async fn send(&self, upstream: &Upstream) -> ReceivedRequest {
         let request = Request::get("/x").header(AUTHORIZATION, "Bearer theirs");
         let request = request.body(empty_body()).unwrap();
         let response = upstream.send(TrafficClass::Request, request).await.unwrap();
@@ -96,9 +97,9 @@ fn write(directory: &Path, name: &str, issued: &Issued) -> (PathBuf, PathBuf) {
 const USER: &str = "client-certificate: weir.crt, client-key: weir.key, token: weirs, as: jane";
 
 #[tokio::test]
-async fn each_shows_its_own_and_nothing_else() {
+async fn each_pool_presents_only_its_own_identity() {
     let ca = Ca::new();
-    let server = Asking::start(&ca).await;
+    let server = RecordingServer::start(&ca).await;
     let directory = tempfile::tempdir().unwrap();
     let (weir, proxy) = (ca.client("weir"), ca.client("front-proxy"));
     write(directory.path(), "weir", &weir);
@@ -113,19 +114,19 @@ async fn each_shows_its_own_and_nothing_else() {
     assert_eq!([&own, &bare, &front_proxy].map(Upstream::impersonates), [true, false, false]);
     let mut connections = Vec::new();
     for _ in 0..2 {
-        let seen = server.ask(&own).await;
+        let seen = server.send(&own).await;
         assert_eq!(seen.certificate.as_ref(), Some(&weir.certificate));
         assert!(seen.head.contains("authorization: bearer weirs\r\n"), "{}", seen.head);
         assert!(seen.head.contains("impersonate-user: jane\r\n"), "{}", seen.head);
         connections.push(seen.connection);
 
-        let seen = server.ask(&bare).await;
+        let seen = server.send(&bare).await;
         assert_eq!(seen.certificate, None, "kube-apiserver would take the client for Weir");
         assert!(seen.head.contains("authorization: bearer theirs\r\n"), "{}", seen.head);
         assert!(!seen.head.contains("impersonate"), "{}", seen.head);
         connections.push(seen.connection);
 
-        let seen = server.ask(&front_proxy).await;
+        let seen = server.send(&front_proxy).await;
         assert_eq!(seen.certificate.as_ref(), Some(&proxy.certificate));
         assert!(
             !seen.head.contains("weirs") && !seen.head.contains("impersonate"),
@@ -135,19 +136,19 @@ async fn each_shows_its_own_and_nothing_else() {
         connections.push(seen.connection);
     }
     connections.sort_unstable();
-    assert_eq!(connections, [1, 1, 2, 2, 3, 3], "each has connections of its own");
-    let told = prometheus::TextEncoder::new().encode_to_string(&registry.gather()).unwrap();
+    assert_eq!(connections, [1, 1, 2, 2, 3, 3], "the pools share no connections");
+    let text = prometheus::TextEncoder::new().encode_to_string(&registry.gather()).unwrap();
     for identity in ["own", "bare", "front-proxy"] {
         let series =
             format!(r#"weir_upstream_connections{{identity="{identity}",protocol="http1"}} 1"#);
-        assert!(told.contains(&series), "{told}");
+        assert!(text.contains(&series), "{text}");
     }
 }
 
 #[tokio::test]
-async fn what_shows_nothing_asks_for_nothing_of_weirs_identity() {
+async fn a_bare_pool_runs_no_exec_plugin() {
     let ca = Ca::new();
-    let server = Asking::start(&ca).await;
+    let server = RecordingServer::start(&ca).await;
     let directory = tempfile::tempdir().unwrap();
     let (plugin, runs) = (directory.path().join("plugin"), directory.path().join("runs"));
     let credential = r#"{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"weirs"}}"#;
@@ -161,14 +162,14 @@ async fn what_shows_nothing_asks_for_nothing_of_weirs_identity() {
     let ran = || std::fs::read_to_string(&runs).unwrap().len();
     let before = ran();
     let bare = own.bare().await.unwrap();
-    assert!(server.ask(&bare).await.head.contains("authorization: bearer theirs\r\n"));
+    assert!(server.send(&bare).await.head.contains("authorization: bearer theirs\r\n"));
     assert_eq!(ran(), before);
 }
 
 #[tokio::test]
-async fn a_front_proxys_certificate_rotates_and_half_of_a_pair_is_not_used() {
+async fn a_front_proxy_certificate_rotates_only_with_its_key() {
     let ca = Ca::new();
-    let server = Asking::start(&ca).await;
+    let server = RecordingServer::start(&ca).await;
     let directory = tempfile::tempdir().unwrap();
     let (old, new) = (ca.client("old"), ca.client("new"));
     let (certificate, key) = write(directory.path(), "proxy", &old);
@@ -177,20 +178,20 @@ async fn a_front_proxys_certificate_rotates_and_half_of_a_pair_is_not_used() {
     let own = Upstream::new(&config, metrics()).await.unwrap();
     let upstream = own.front_proxy(&files).await.unwrap();
     let refresh = async || upstream.inner.credentials.refresh(false).await;
-    let first = server.ask(&upstream).await;
+    let first = server.send(&upstream).await;
     assert_eq!(first.certificate.as_ref(), Some(&old.certificate));
     assert!(!refresh().await.unwrap());
 
     std::fs::write(&certificate, &new.certificate_pem).unwrap();
     let error = refresh().await.unwrap_err().to_string();
     assert!(error.contains("authentication.frontProxy"), "{error}");
-    assert_eq!(server.ask(&upstream).await.connection, first.connection);
+    assert_eq!(server.send(&upstream).await.connection, first.connection);
 
     write(directory.path(), "proxy", &new);
     assert!(refresh().await.unwrap());
-    let second = server.ask(&upstream).await;
+    let second = server.send(&upstream).await;
     assert_eq!(second.certificate.as_ref(), Some(&new.certificate));
-    assert_ne!(second.connection, first.connection, "the old one takes nothing new");
+    assert_ne!(second.connection, first.connection, "the old connection gets no new requests");
 }
 
 #[tokio::test]

@@ -1,8 +1,9 @@
-//! Requests that HTTP says were not processed.
+//! Tests of requests that HTTP marks as not processed.
 
 use super::*;
 
-/// An HTTP/2 server made of h2 itself: its first connection refuses or goes away, the second answers.
+/// Starts a server with h2. Its first connection refuses a stream or sends a GOAWAY, the second
+/// responds with the request's body.
 async fn refusing_server(go_away: bool) -> (std::net::SocketAddr, Arc<AtomicUsize>) {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -41,8 +42,9 @@ async fn refusing_server(go_away: bool) -> (std::net::SocketAddr, Arc<AtomicUsiz
     (address, refused)
 }
 
-/// Answers the first HEADERS with a GOAWAY that says that no stream was processed, as an API server does where that and an answer to somebody else
-/// cross. By hand, since h2's server takes what it has read for processed.
+/// Answers the first HEADERS with a GOAWAY that marks no stream as processed, as an API server does
+/// when a request crosses the GOAWAY that it sends with another response. Written without h2, whose
+/// server counts a stream as processed as soon as it is read.
 async fn go_away_from(mut tcp: tokio::net::TcpStream, count: &AtomicUsize) {
     const PREFACE_BYTES: usize = 24;
     const FRAME_HEAD_BYTES: usize = 9;
@@ -61,12 +63,12 @@ async fn go_away_from(mut tcp: tokio::net::TcpStream, count: &AtomicUsize) {
     }
     count.fetch_add(1, Ordering::SeqCst);
     tcp.write_all(&[0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]).await.unwrap();
-    // Closed with what was not read, the socket would take back what was written.
+    // A socket that is closed with unread data discards the data that it has not sent.
     drop(tokio::io::copy(&mut tcp, &mut tokio::io::sink()).await);
 }
 
 #[tokio::test]
-async fn what_was_not_processed_is_sent_again_once() {
+async fn an_unprocessed_request_is_sent_again() {
     for go_away in [false, true] {
         for body in ["", "once", &"x".repeat(60_000)] {
             let (address, refused) = refusing_server(go_away).await;
@@ -74,11 +76,11 @@ async fn what_was_not_processed_is_sent_again_once() {
             let upstream = Upstream::new(&config, metrics()).await.unwrap();
             let request = Request::post("/x").body(full_body(body.to_owned())).unwrap();
             let response = upstream.send(TrafficClass::Request, request).await.unwrap();
-            assert!(text(response).await == body, "it comes whole");
+            assert!(text(response).await == body, "the body is complete");
             assert_eq!(refused.load(Ordering::SeqCst), 2);
         }
     }
-    // What is longer is not kept.
+    // A longer body is not buffered.
     let (address, refused) = refusing_server(false).await;
     let config = config(Some(format!("http://{address}")), None, true);
     let upstream = Upstream::new(&config, metrics()).await.unwrap();

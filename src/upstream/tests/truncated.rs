@@ -1,13 +1,13 @@
-//! An answer that breaks off must never look like one that has ended.
+//! Tests that a body which breaks off never looks complete.
 
 use super::*;
 
-/// How an HTTP/2 server breaks off after some bytes of its answer, or that it doesn't.
+/// How an HTTP/2 server ends its response body.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Ending {
     Whole,
     Reset(h2::Reason),
-    /// GOAWAY without an error, and the end of the connection: an API server that stops.
+    /// GOAWAY without an error, then the end of the connection, as of a stopping API server.
     GoAway,
 }
 
@@ -24,7 +24,7 @@ async fn server(ending: Ending) -> std::net::SocketAddr {
                 match ending {
                     Ending::Whole => body.send_data(Bytes::from_static(b"]}"), true).unwrap(),
                     Ending::Reset(reason) => {
-                        // What was sent before must have left, or the reset overtakes it.
+                        // Without the flush, the reset would overtake the data.
                         flush(&mut connection).await;
                         body.send_reset(reason);
                     }
@@ -41,14 +41,14 @@ async fn server(ending: Ending) -> std::net::SocketAddr {
     address
 }
 
-/// Lets a connection write what it has.
+/// Lets a connection write its queued frames.
 async fn flush(connection: &mut h2::server::Connection<tokio::net::TcpStream, Bytes>) {
     let wait = std::time::Duration::from_millis(50);
     drop(tokio::time::timeout(wait, connection.accept()).await);
 }
 
 #[tokio::test]
-async fn only_the_end_of_a_stream_ends_a_body() {
+async fn only_end_stream_ends_a_body() {
     for (ending, ends) in [
         (Ending::Whole, true),
         (Ending::Reset(h2::Reason::NO_ERROR), false),
