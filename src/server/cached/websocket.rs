@@ -155,7 +155,9 @@ impl Sockets {
 async fn serve(upgrade: OnUpgrade, frames: Frames, encoding: Encoding) {
     match upgrade.await {
         Ok(io) => send_watch(TokioIo::new(io), frames, encoding).await,
-        Err(error) => tracing::debug!(%error, "a client went away before its WebSocket began"),
+        Err(error) => {
+            tracing::debug!(%error, "a client disconnected before its WebSocket was open")
+        }
     }
 }
 

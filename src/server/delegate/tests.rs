@@ -164,7 +164,7 @@ fn lists() {
 }
 
 #[test]
-fn a_lists_time_out_must_be_one_that_go_reads() {
+fn a_time_out_of_a_list_must_be_a_duration_of_go() {
     let rows = [
         ("30s", true),
         ("1m30s", true),
@@ -255,7 +255,7 @@ fn watches() {
 /// Without `watch` in the query a watch is validated as a list, and not rewritten
 /// (`docs/semantics.md` §6.2).
 #[test]
-fn watches_by_their_path() {
+fn watches_by_path_prefix() {
     use Reason::Options;
     let state = Ok((Start::State(ANY), false));
     let after = Ok((Start::After(SEVEN), false));
@@ -285,7 +285,7 @@ fn watches_by_their_path() {
 }
 
 #[test]
-fn a_watch_keeps_its_time_out() {
+fn a_watch_plan_has_the_clients_time_out() {
     let timeout = |query: &str| match decision(&format!("/api/v1/pods?watch=1&{query}")) {
         Decision::Watch(plan, _) => plan.timeout,
         other => panic!("{other:?}"),
@@ -296,7 +296,7 @@ fn a_watch_keeps_its_time_out() {
 }
 
 #[test]
-fn what_is_no_plain_read_is_forwarded() {
+fn requests_that_are_not_plain_reads_are_forwarded() {
     for (uri, reason) in [
         ("/version", Reason::NonResource),
         ("/api", Reason::NonResource),
@@ -321,7 +321,7 @@ fn what_is_no_plain_read_is_forwarded() {
 }
 
 #[test]
-fn headers_that_ask_for_the_upstream() {
+fn headers_that_require_the_upstream() {
     let uri = "/api/v1/pods?resourceVersion=0";
     let websocket = [("connection", "Upgrade"), ("upgrade", "websocket")];
     for (headers, reason) in [
@@ -345,7 +345,7 @@ fn headers_that_ask_for_the_upstream() {
 }
 
 #[test]
-fn a_body_is_forwarded() {
+fn a_request_with_a_body_is_forwarded() {
     let request = Request::get("/api/v1/pods?resourceVersion=0").body(()).unwrap();
     let (parts, ()) = request.into_parts();
     let decided = decide(&parts, true, &info_of(&parts));

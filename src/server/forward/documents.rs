@@ -231,7 +231,7 @@ impl Documents {
             }
             Err(UpstreamError::TooLong(_)) => FetchOutcome::Uncacheable(None),
             Err(error) => {
-                tracing::debug!(%error, "a document broke off");
+                tracing::debug!(%error, "the body of a document broke off");
                 let status = Status::upstream_lost();
                 FetchOutcome::Other(Reply::error(&parts.headers, &status, REASON.as_str()))
             }

@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_client_leaves_half_to_the_others() {
+    fn one_client_gets_at_most_half() {
         let [greedy, other] = [1, 2].map(|last| Some(IpAddr::from([192, 0, 2, last])));
         let quota = UpstreamQuota::new();
         for class in [TrafficClass::Request, TrafficClass::Stream, TrafficClass::Upgrade] {

@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_reads_of_objects_may_be_repeated() {
+    fn only_reads_of_objects_are_of_class_read() {
         let of =
             |method, path, query| traffic_class(&RequestInfo::parse(&method, path, query), false);
         let pod = "/api/v1/namespaces/a/pods/x";

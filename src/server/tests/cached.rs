@@ -83,7 +83,7 @@ async fn lists_and_gets() {
 
     feed.send(vec![upsert("z", 9)]);
     let fresh = weir.get("/api/v1/namespaces/ns/configmaps/z?resourceVersion=9").await;
-    assert_eq!(fresh.header("x-weir-cache"), "hit", "it waits for what it needs");
+    assert_eq!(fresh.header("x-weir-cache"), "hit", "the list waits for its resourceVersion");
     let text = weir.scrape();
     assert!(text.contains(r#"weir_requests_total{cache_status="hit",code="200",group="",reason="",resource="configmaps",verb="list",version="v1"} 2"#), "{text}");
     assert!(text.contains(r#"resource="other""#), "nodes are unknown here");
@@ -92,7 +92,7 @@ async fn lists_and_gets() {
 /// Tests the tables of `docs/semantics.md` §1.6.1 and §1.6.2 on a cache that was listed at 7 and is
 /// at 9.
 #[tokio::test]
-async fn pages_and_states_as_they_were() {
+async fn pages_and_exact_lists() {
     use crate::api::continue_token::ContinueToken;
     use crate::api::resource_version::ResourceVersion;
 
@@ -174,7 +174,7 @@ async fn pages_and_states_as_they_were() {
 
 /// Such an upstream reads pages from etcd, and its tokens differ from a cache's.
 #[tokio::test]
-async fn an_upstream_without_snapshots_makes_its_pages_itself() {
+async fn pages_are_forwarded_if_the_upstream_has_no_snapshots() {
     use crate::api::continue_token::ContinueToken;
     use crate::api::resource_version::ResourceVersion;
 
@@ -201,7 +201,7 @@ async fn an_upstream_without_snapshots_makes_its_pages_itself() {
 }
 
 #[tokio::test]
-async fn watches_by_their_path_are_served() {
+async fn watches_by_path_prefix_are_served() {
     let (weir, _feed) = warm().await;
     for path in [
         "/api/v1/watch/configmaps?timeoutSeconds=1",
@@ -273,7 +273,7 @@ async fn metadata_of_v1beta1_is_forwarded() {
 }
 
 #[tokio::test]
-async fn long_lists_are_compressed_for_those_who_take_it() {
+async fn long_lists_are_compressed_for_clients_that_accept_gzip() {
     let weir = Weir::start(echo).await;
     let _feed = weir.fill((0..2000).map(|n| (format!("name-{n:06}"), 3)));
     let plain = weir.get("/api/v1/configmaps?resourceVersion=0").await;
@@ -317,7 +317,7 @@ async fn line(body: &mut Incoming, seen: &mut Vec<u8>) -> String {
 }
 
 #[tokio::test]
-async fn a_watch_is_told_at_once() {
+async fn a_watch_receives_events_at_once() {
     let (weir, feed) = warm().await;
     let mut client = weir.http1().await;
     let path = "/api/v1/configmaps?watch=1";
@@ -349,7 +349,7 @@ async fn a_watch_is_told_at_once() {
 }
 
 #[tokio::test]
-async fn initial_events_end_with_a_bookmark_even_unasked() {
+async fn a_bookmark_ends_initial_events_even_if_not_requested() {
     let (weir, _feed) = warm().await;
     let mut client = weir.http1().await;
     let path = "/api/v1/configmaps?watch=1&allowWatchBookmarks=1&resourceVersion=0";
@@ -363,7 +363,7 @@ async fn initial_events_end_with_a_bookmark_even_unasked() {
 }
 
 #[tokio::test]
-async fn a_watch_with_a_quiet_start_has_its_head_at_once() {
+async fn a_watch_without_events_has_its_head_at_once() {
     let (weir, _feed) = warm().await;
     // Fills the cache first. A cache that was started by the watch would be listed at the watch's
     // resourceVersion.
@@ -393,7 +393,7 @@ async fn a_watch_from_now_on_needs_the_revision_and_not_the_state() {
 }
 
 #[tokio::test]
-async fn for_want_of_a_cache_only_so_many_are_forwarded() {
+async fn the_number_of_forwarded_watches_without_a_cache_is_limited() {
     let settings = Settings { warmup_timeout: Duration::from_millis(50), ..Settings::default() };
     let weir = Weir::start_with(settings, |_| {
         let (sender, body) = channel_body();
@@ -431,7 +431,7 @@ async fn for_want_of_a_cache_only_so_many_are_forwarded() {
 }
 
 #[tokio::test]
-async fn after_a_rewind_a_watch_from_the_lost_history_is_told_so() {
+async fn after_a_rewind_a_watch_from_the_lost_history_is_expired() {
     let settings = Settings { warmup_timeout: Duration::from_secs(1), ..Settings::default() };
     let weir = Weir::start_with(settings, echo).await;
     let feed = weir.fill([("x".to_owned(), 3)]);
@@ -464,7 +464,7 @@ async fn after_a_rewind_a_watch_from_the_lost_history_is_told_so() {
 }
 
 #[tokio::test]
-async fn an_upstream_without_watch_list_refuses_one_itself() {
+async fn watch_lists_are_forwarded_if_the_upstream_has_none() {
     let weir = Weir::start(echo).await;
     weir.script.on_watch_fail(status(422, "sendInitialEvents is forbidden"));
     weir.script.on_list(Ok(page(7, "", vec![object("x", 3)])));

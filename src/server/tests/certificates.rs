@@ -21,12 +21,12 @@ use crate::server::accept::tls::{TlsAcceptors, TlsSetup};
 
 /// Presents a certificate whatever the hints, as client-go does, and stores the hints.
 #[derive(Debug)]
-struct Shows {
+struct CertificatePresenter {
     key: Option<Arc<CertifiedKey>>,
     hints: Mutex<Vec<Vec<u8>>>,
 }
 
-impl ResolvesClientCert for Shows {
+impl ResolvesClientCert for CertificatePresenter {
     fn resolve(&self, hints: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
         *self.hints.lock() = hints.iter().map(|hint| hint.to_vec()).collect();
         self.key.clone()
@@ -37,7 +37,7 @@ impl ResolvesClientCert for Shows {
     }
 }
 
-fn shows(client: Option<&Client>) -> Arc<Shows> {
+fn presenter(client: Option<&Client>) -> Arc<CertificatePresenter> {
     let provider = rustls::crypto::aws_lc_rs::default_provider();
     let key = client.map(|client| {
         let key = provider.key_provider.load_private_key(client.key.clone_key()).unwrap();
@@ -45,12 +45,12 @@ fn shows(client: Option<&Client>) -> Arc<Shows> {
         // parse.
         Arc::new(CertifiedKey::new(client.chain.clone(), key))
     });
-    Arc::new(Shows { key, hints: Mutex::default() })
+    Arc::new(CertificatePresenter { key, hints: Mutex::default() })
 }
 
 fn connector(
     serving: &TlsSetup,
-    shows: &Arc<Shows>,
+    presenter: &Arc<CertificatePresenter>,
     version: &'static SupportedProtocolVersion,
     alpn: &str,
 ) -> TlsConnector {
@@ -61,7 +61,7 @@ fn connector(
         .with_protocol_versions(&[version])
         .unwrap()
         .with_root_certificates(roots)
-        .with_client_cert_resolver(Arc::clone(shows) as Arc<dyn ResolvesClientCert>);
+        .with_client_cert_resolver(Arc::clone(presenter) as Arc<dyn ResolvesClientCert>);
     config.alpn_protocols = vec![alpn.as_bytes().to_vec()];
     TlsConnector::from(Arc::new(config))
 }
@@ -101,12 +101,12 @@ async fn connect(
 const VERSIONS: [&SupportedProtocolVersion; 2] = [&rustls::version::TLS12, &rustls::version::TLS13];
 
 #[tokio::test]
-async fn certificates_come_whoever_signed_them() {
-    let client = TestCa::new("nobody knows it").user("jane");
+async fn certificates_of_any_ca_are_passed_on() {
+    let client = TestCa::new("unknown CA").user("jane");
     for version in VERSIONS {
         for alpn in ["h2", "http/1.1"] {
             let mut serving = serving(Some(Hints::default()));
-            let connector = connector(&serving, &shows(Some(&client)), version, alpn);
+            let connector = connector(&serving, &presenter(Some(&client)), version, alpn);
             let (peer, _) = connect(&mut serving.acceptors, &connector).await.unwrap();
             assert_eq!(peer.certificates.as_deref(), Some(&client.chain[..]));
             assert!(peer.address.unwrap().is_loopback());
@@ -120,8 +120,8 @@ async fn a_resumed_session_keeps_its_own_certificates() {
     for version in VERSIONS {
         let hints = Hints::default();
         let mut serving = serving(Some(hints.clone()));
-        let connectors =
-            [0, 1].map(|at: usize| connector(&serving, &shows(Some(&clients[at])), version, "h2"));
+        let connectors = [0, 1]
+            .map(|at: usize| connector(&serving, &presenter(Some(&clients[at])), version, "h2"));
         for expected in [HandshakeKind::Full, HandshakeKind::Resumed, HandshakeKind::Resumed] {
             for (client, connector) in clients.iter().zip(&connectors) {
                 let (peer, kind) = connect(&mut serving.acceptors, connector).await.unwrap();
@@ -136,49 +136,49 @@ async fn a_resumed_session_keeps_its_own_certificates() {
 }
 
 #[tokio::test]
-async fn a_certificate_is_worth_nothing_without_its_key() {
+async fn a_certificate_without_its_key_fails_the_handshake() {
     let (jane, joe) = (TestCa::new("ca").user("jane"), TestCa::new("ca").user("joe"));
     let old = TestCa::new("ca").sign_version_1(&user_params("jane"));
     for version in VERSIONS {
         for stolen in [&jane, &old] {
             let thief = Client { chain: stolen.chain.clone(), key: joe.key.clone_key() };
             let mut serving = serving(Some(Hints::default()));
-            let connector = connector(&serving, &shows(Some(&thief)), version, "h2");
+            let connector = connector(&serving, &presenter(Some(&thief)), version, "h2");
             assert!(connect(&mut serving.acceptors, &connector).await.is_none());
         }
     }
 }
 
 #[tokio::test]
-async fn certificates_of_version_1_come_too() {
+async fn certificates_of_version_1_are_passed_on() {
     let client = TestCa::new("ca").sign_version_1(&user_params("jane"));
     for version in VERSIONS {
         let mut serving = serving(Some(Hints::default()));
-        let connector = connector(&serving, &shows(Some(&client)), version, "h2");
+        let connector = connector(&serving, &presenter(Some(&client)), version, "h2");
         let (peer, _) = connect(&mut serving.acceptors, &connector).await.unwrap();
         assert_eq!(peer.certificates.as_deref(), Some(&client.chain[..]));
     }
 }
 
 #[tokio::test]
-async fn nobody_must_show_one_and_a_sidecar_does_not_ask() {
+async fn certificates_are_optional_and_a_sidecar_does_not_request_them() {
     let client = TestCa::new("ca").user("jane");
     for version in VERSIONS {
         let mut gateway = serving(Some(Hints::default()));
-        let connector = connector(&gateway, &shows(None), version, "h2");
+        let connector = connector(&gateway, &presenter(None), version, "h2");
         let (peer, _) = connect(&mut gateway.acceptors, &connector).await.unwrap();
         assert!(peer.certificates.is_none());
 
         let mut sidecar = serving(None);
-        let shows = shows(Some(&client));
-        let connector = super::certificates::connector(&sidecar, &shows, version, "h2");
+        let presenter = presenter(Some(&client));
+        let connector = super::certificates::connector(&sidecar, &presenter, version, "h2");
         let (peer, _) = connect(&mut sidecar.acceptors, &connector).await.unwrap();
         assert!(peer.certificates.is_none());
     }
 }
 
 #[tokio::test]
-async fn the_names_of_cas_are_told_as_they_are_now() {
+async fn the_current_names_of_cas_are_sent() {
     let hints = Hints::default();
     let mut serving = serving(Some(hints.clone()));
     let client = TestCa::new("ca").user("jane");
@@ -186,10 +186,10 @@ async fn the_names_of_cas_are_told_as_they_are_now() {
         for name in [&b"one"[..], b"two"] {
             let name = rustls::DistinguishedName::in_sequence(name);
             hints.store(vec![name.clone()]);
-            let shows = shows(Some(&client));
-            let connector = connector(&serving, &shows, version, "h2");
+            let presenter = presenter(Some(&client));
+            let connector = connector(&serving, &presenter, version, "h2");
             connect(&mut serving.acceptors, &connector).await.unwrap();
-            assert_eq!(*shows.hints.lock(), [name.as_ref().to_vec()]);
+            assert_eq!(*presenter.hints.lock(), [name.as_ref().to_vec()]);
         }
     }
 }

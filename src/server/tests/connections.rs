@@ -60,13 +60,13 @@ async fn both_protocols_on_every_listener() {
     let unix = UnixStream::connect(path).await.unwrap();
     let got = whole(http1_on(unix).await.send_request(request).await.unwrap()).await;
     assert_eq!(got.code, 200);
-    assert!(!got.text().contains("x-forwarded-for"), "there is no address to tell");
+    assert!(!got.text().contains("x-forwarded-for"), "a Unix socket has no client address");
     let unix = UnixStream::connect(path).await.unwrap();
     assert_eq!(http2_on(unix).await.send_request(absolute()).await.unwrap().status(), 200);
 }
 
 #[tokio::test]
-async fn an_unknown_host_is_refused_with_advice() {
+async fn an_unknown_host_is_refused_with_a_hint() {
     let settings = Settings {
         allowed_hosts: vec!["kubernetes.default.svc".to_owned()],
         ..Settings::default()
@@ -142,7 +142,7 @@ async fn headers_up_to_a_mebibyte_pass_and_larger_ones_are_a_431() {
 }
 
 #[tokio::test]
-async fn a_head_that_never_comes_is_not_waited_for() {
+async fn an_incomplete_head_is_timed_out() {
     let settings =
         Settings { header_read_timeout: Duration::from_millis(200), ..Settings::default() };
     let weir = Weir::start_with(settings, echo).await;
@@ -168,7 +168,7 @@ async fn a_connection_may_be_idle_for_longer_than_a_head_may_take() {
 }
 
 #[tokio::test]
-async fn a_user_with_many_groups_can_be_acted_for() {
+async fn a_user_with_many_groups_can_be_impersonated() {
     let weir = Weir::start(|_| async { crate::upstream::testing::answer(200, "") }).await;
     let mut head = b"GET /version HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n".to_vec();
     for group in 0..90 {
@@ -185,7 +185,7 @@ async fn a_user_with_many_groups_can_be_acted_for() {
 }
 
 #[tokio::test]
-async fn a_web_page_from_elsewhere_is_refused() {
+async fn a_web_page_of_another_origin_is_refused() {
     let settings =
         Settings { allowed_hosts: vec!["dashboard.example".to_owned()], ..Settings::default() };
     let weir = Weir::start_with(settings, echo).await;

@@ -22,7 +22,7 @@ struct Documents {
     headers: Mutex<Vec<(&'static str, &'static str)>>,
     /// The number of responses with the whole document.
     whole: AtomicUsize,
-    confirmed: AtomicUsize,
+    revalidated: AtomicUsize,
     /// A permit for each response with the whole document.
     gate: Semaphore,
     /// The status code that replaces every response.
@@ -35,7 +35,7 @@ impl Documents {
             current: Mutex::new(("\"AB\"", "one")),
             headers: Mutex::new(vec![("cache-control", "public"), ("vary", "Accept")]),
             whole: AtomicUsize::new(0),
-            confirmed: AtomicUsize::new(0),
+            revalidated: AtomicUsize::new(0),
             gate: Semaphore::new(Semaphore::MAX_PERMITS),
             broken: Mutex::new(None),
         })
@@ -63,7 +63,7 @@ impl Documents {
         }
         response = response.header("etag", etag).header("audit-id", "upstream's");
         if request.headers().get("if-none-match").is_some_and(|known| known == etag) {
-            self.confirmed.fetch_add(1, Ordering::SeqCst);
+            self.revalidated.fetch_add(1, Ordering::SeqCst);
             return response.status(304).body(super::harness::empty()).unwrap();
         }
         self.whole.fetch_add(1, Ordering::SeqCst);
@@ -73,7 +73,7 @@ impl Documents {
     }
 
     fn counts(&self) -> (usize, usize) {
-        (self.whole.load(Ordering::SeqCst), self.confirmed.load(Ordering::SeqCst))
+        (self.whole.load(Ordering::SeqCst), self.revalidated.load(Ordering::SeqCst))
     }
 }
 
@@ -99,7 +99,7 @@ fn seen(got: &Got) -> (u16, &str, &str) {
 }
 
 #[tokio::test]
-async fn a_document_is_fetched_once_and_confirmed_each_time() {
+async fn a_document_is_fetched_once_and_revalidated_by_each_request() {
     let upstream = Documents::new();
     let weir = upstream.weir().await;
     let first = weir.send(apis()).await;
@@ -131,7 +131,7 @@ async fn a_document_is_fetched_once_and_confirmed_each_time() {
 }
 
 #[tokio::test]
-async fn forms_and_classes_of_clients_are_told_apart() {
+async fn different_forms_and_kinds_of_clients_have_different_documents() {
     let upstream = Documents::new();
     let weir = upstream.weir().await;
     for request in [
@@ -163,7 +163,7 @@ async fn forms_and_classes_of_clients_are_told_apart() {
 }
 
 #[tokio::test]
-async fn concurrent_misses_share_one_fetch_and_each_is_confirmed() {
+async fn concurrent_misses_share_one_fetch_and_each_is_revalidated() {
     let upstream = Documents::new();
     upstream.gate.forget_permits(Semaphore::MAX_PERMITS);
     let weir = Arc::new(upstream.weir().await);
@@ -183,7 +183,7 @@ async fn concurrent_misses_share_one_fetch_and_each_is_confirmed() {
 }
 
 #[tokio::test]
-async fn what_is_named_by_its_hash_is_confirmed_too() {
+async fn documents_named_by_hash_are_revalidated_too() {
     let upstream = Documents::new();
     *upstream.headers.lock() =
         vec![("cache-control", "public, immutable"), ("expires", "Sun, 21 Nov 2027 12:00:31 UTC")];
@@ -200,7 +200,7 @@ async fn what_is_named_by_its_hash_is_confirmed_too() {
 }
 
 #[tokio::test]
-async fn what_the_upstream_says_otherwise_is_relayed() {
+async fn other_responses_of_the_upstream_are_relayed() {
     let upstream = Documents::new();
     let weir = upstream.weir().await;
     assert_eq!(weir.send(apis()).await.text(), "one");
@@ -213,7 +213,7 @@ async fn what_the_upstream_says_otherwise_is_relayed() {
 }
 
 #[tokio::test]
-async fn an_answer_without_an_etag_is_never_kept() {
+async fn a_response_without_an_etag_is_never_stored() {
     let count = Arc::new(AtomicUsize::new(0));
     let seen = Arc::clone(&count);
     let weir = Weir::start(move |_| {

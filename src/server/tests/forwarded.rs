@@ -67,14 +67,14 @@ async fn the_absolute_form_is_forwarded_as_a_path() {
 }
 
 #[tokio::test]
-async fn the_reason_can_be_left_out() {
+async fn the_cache_header_can_be_turned_off() {
     let settings = Settings { cache_header: false, ..Settings::default() };
     let weir = Weir::start_with(settings, echo).await;
     assert!(!weir.get("/version").await.headers.contains_key("x-weir-cache"));
 }
 
 #[tokio::test]
-async fn answers_without_a_body_stay_so() {
+async fn responses_without_a_body_stay_without_one() {
     let weir = Weir::start(|request| async move {
         let mut plain = answer(if request.uri() == "/none" { 204 } else { 200 }, "");
         if request.method() == Method::HEAD {
@@ -139,7 +139,7 @@ async fn a_length_beside_chunks_is_not_passed_on() {
 }
 
 #[tokio::test]
-async fn an_upstream_that_is_away_is_a_503() {
+async fn an_unreachable_upstream_is_a_503() {
     let weir = Weir::before(Settings::default(), "http://127.0.0.1:1".to_owned(), None).await;
     let got = weir.get("/version").await;
     assert_eq!((got.code, got.header("retry-after")), (503, "1"));
@@ -151,7 +151,7 @@ async fn an_upstream_that_is_away_is_a_503() {
 }
 
 #[tokio::test]
-async fn an_upstream_that_is_lost_is_a_502() {
+async fn a_lost_upstream_connection_is_a_502() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap());
     let requests = Arc::new(std::sync::atomic::AtomicUsize::new(0));
@@ -168,11 +168,15 @@ async fn an_upstream_that_is_lost_is_a_502() {
     let request = Request::post("/x").header("host", "localhost").body(Full::from("once")).unwrap();
     let got = weir.send(request).await;
     assert_eq!(got.code, 502, "{}", got.text());
-    assert_eq!(requests.load(Ordering::SeqCst), 1, "what may have been done is not done again");
+    assert_eq!(
+        requests.load(Ordering::SeqCst),
+        1,
+        "a request that may have been executed is not repeated"
+    );
 }
 
 #[tokio::test]
-async fn a_client_that_goes_takes_the_upstreams_stream_along() {
+async fn a_client_that_disconnects_ends_the_upstream_stream() {
     let gone = Arc::new(AtomicBool::new(false));
     let seen = Arc::clone(&gone);
     let weir = Weir::start(move |_| {
@@ -238,7 +242,7 @@ fn bodies() -> (Seen, impl Fn(Request<hyper::body::Incoming>) -> Ready) {
 }
 
 #[tokio::test]
-async fn half_an_upload_never_looks_whole() {
+async fn a_partial_upload_never_looks_whole() {
     for reason in [h2::Reason::NO_ERROR, h2::Reason::CANCEL] {
         let (seen, handler) = bodies();
         let weir = Weir::start(handler).await;
@@ -256,7 +260,7 @@ async fn half_an_upload_never_looks_whole() {
 }
 
 #[tokio::test]
-async fn a_body_that_cannot_be_read_is_the_clients_mistake() {
+async fn a_body_that_cannot_be_read_is_a_client_error() {
     for http2 in [false, true] {
         let (seen, handler) = bodies();
         let weir = Weir::start_with(Settings { http2, ..Settings::default() }, handler).await;

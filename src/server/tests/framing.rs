@@ -28,7 +28,7 @@ async fn raw(weir: &Weir, bytes: &[u8]) -> String {
 
 /// Returns the requests that arrived before a plain request on the same pool. That request must
 /// arrive whole and last.
-async fn before_the_next(recorder: &Recorder, weir: &Weir) -> Vec<Recorded> {
+async fn requests_before_a_plain_one(recorder: &Recorder, weir: &Weir) -> Vec<Recorded> {
     assert_eq!(weir.get("/next").await.code, 200);
     let mut seen = recorder.whole();
     let next = seen.pop().unwrap();
@@ -37,7 +37,7 @@ async fn before_the_next(recorder: &Recorder, weir: &Weir) -> Vec<Recorded> {
 }
 
 #[tokio::test]
-async fn doubtful_framing_is_refused_and_the_connection_closed() {
+async fn ambiguous_framing_is_refused_and_the_connection_closed() {
     let post = "POST /x HTTP/1.1\r\nHost: localhost\r\n";
     let chunks = "\r\n5\r\nhello\r\n0\r\n\r\n";
     let mut rows: Vec<String> = Vec::new();
@@ -125,12 +125,12 @@ async fn doubtful_framing_is_refused_and_the_connection_closed() {
         assert!(answer.starts_with("HTTP/1.1 400 "), "{row:?}: {answer}");
         assert_eq!(answer.matches("HTTP/1.1 ").count(), 1, "{row:?}: {answer}");
     }
-    let seen = before_the_next(&recorder, &weir).await;
+    let seen = requests_before_a_plain_one(&recorder, &weir).await;
     assert!(seen.is_empty(), "{seen:?}");
 }
 
 #[tokio::test]
-async fn what_is_understood_is_forwarded_once_and_never_cached() {
+async fn unambiguous_requests_are_forwarded_once_and_never_cached() {
     let (recorder, weir) = recorded().await;
     let _feed = weir.fill([("one".to_owned(), 5)]);
     let list = "/api/v1/configmaps?resourceVersion=0";
@@ -216,7 +216,7 @@ async fn what_is_understood_is_forwarded_once_and_never_cached() {
         if !once || answer.contains("x-weir-cache: hit") {
             complaints.push(format!("{row:?} was answered {answer}"));
         }
-        let seen = before_the_next(&recorder, &weir).await;
+        let seen = requests_before_a_plain_one(&recorder, &weir).await;
         let line = format!("{line} HTTP/1.1");
         let as_meant = matches!(&seen[before..], [one]
             if one.line() == line && one.body == body && one.values("host") == [host.as_str()]);
@@ -245,7 +245,7 @@ async fn what_is_understood_is_forwarded_once_and_never_cached() {
         let line = format!("GET {path}?resourceVersion=0 HTTP/1.1");
         let answer = raw(&weir, format!("{line}\r\n{end}\r\n").as_bytes()).await;
         assert!(answer.contains("x-weir-cache: forward"), "{path}: {answer}");
-        let seen = before_the_next(&recorder, &weir).await;
+        let seen = requests_before_a_plain_one(&recorder, &weir).await;
         assert_eq!(seen[before..].iter().map(Recorded::line).collect::<Vec<_>>(), [line]);
     }
 }
@@ -290,11 +290,11 @@ async fn http2(weir: &Weir, fields: &[(&str, &str)], body: Option<&str>) -> Opti
             }
         }
     };
-    tokio::time::timeout(SOON, read).await.expect("it ends")
+    tokio::time::timeout(SOON, read).await.expect("neither the stream nor the connection ended")
 }
 
 #[tokio::test]
-async fn doubtful_http2_requests_never_reach_the_upstream() {
+async fn ambiguous_http2_requests_never_reach_the_upstream() {
     let method = (":method", "POST");
     let scheme = (":scheme", "http");
     let path = (":path", "/a");
@@ -346,7 +346,7 @@ async fn doubtful_http2_requests_never_reach_the_upstream() {
     let (recorder, weir) = recorded().await;
     for (fields, body) in &rows {
         http2(&weir, fields, *body).await;
-        let seen = before_the_next(&recorder, &weir).await;
+        let seen = requests_before_a_plain_one(&recorder, &weir).await;
         let others: Vec<_> = seen.iter().filter(|one| one.line() != "GET /next HTTP/1.1").collect();
         assert!(others.is_empty(), "{fields:?}: {others:?}");
     }
@@ -355,7 +355,7 @@ async fn doubtful_http2_requests_never_reach_the_upstream() {
     for more in [&[][..], &[("host", "127.0.0.1")], &[("content-length", "5")]] {
         let before = recorder.whole().len();
         assert_eq!(http2(&weir, &with(more), Some("hello")).await, Some(0));
-        let seen = before_the_next(&recorder, &weir).await;
+        let seen = requests_before_a_plain_one(&recorder, &weir).await;
         let [one] = &seen[before..] else { panic!("{more:?}: {:?}", &seen[before..]) };
         assert_eq!((one.line(), one.body.as_str()), ("POST /a HTTP/1.1", "hello"));
         assert_eq!(one.values("host"), [recorder.address.to_string()]);

@@ -275,7 +275,7 @@ pub(super) async fn until(mut holds: impl FnMut() -> bool) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(SOON, poll).await.expect("never came to hold");
+    tokio::time::timeout(SOON, poll).await.expect("the condition did not hold within 20 s");
 }
 
 /// Returns a version of the upstream by its minor number.

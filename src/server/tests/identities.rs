@@ -192,7 +192,7 @@ async fn each_identity_has_its_own_connections() {
 }
 
 #[tokio::test]
-async fn what_has_no_connections_of_its_own_gets_no_others() {
+async fn an_identity_without_connections_gets_no_others() {
     let own = Recorder::start(OK).await;
     let config = config(Some(format!("http://{}", own.address)), None, false);
     let upstreams = Upstreams::own(Upstream::new(&config, metrics()).await.unwrap());
@@ -209,7 +209,7 @@ async fn what_has_no_connections_of_its_own_gets_no_others() {
 /// least of all on the upgraded connection, where the upstream would attribute it to the asserted
 /// user.
 #[tokio::test]
-async fn after_a_failed_upgrade_nothing_more_is_sent_by_anybody() {
+async fn after_a_failed_upgrade_nothing_more_is_sent() {
     for (identity, pool, _) in identities() {
         let proxy = Proxy::start(identity.clone(), FORBIDDEN).await;
         let [own, bare, front_proxy] = [&proxy.own, &proxy.bare, &proxy.front_proxy];
@@ -250,7 +250,7 @@ async fn after_a_failed_upgrade_nothing_more_is_sent_by_anybody() {
 
 /// A 101 to a request without an upgrade is a protocol error.
 #[tokio::test]
-async fn an_upgrade_that_nobody_asked_for_is_a_lost_answer() {
+async fn a_101_without_a_requested_upgrade_is_a_502() {
     let switched = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n";
     for more in ["", "Connection: Upgrade\r\nUpgrade: h2c\r\n"] {
         let proxy = Proxy::start(ForwardedIdentity::AsIs, switched).await;

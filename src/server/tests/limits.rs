@@ -16,7 +16,7 @@ use crate::upstream::testing::answer;
 const STALL: Duration = Duration::from_millis(500);
 
 #[tokio::test]
-async fn a_body_that_never_comes_is_not_waited_for() {
+async fn an_incomplete_body_is_timed_out() {
     let settings = Settings { stall_timeout: STALL, ..Settings::default() };
     let weir = Weir::start_with(settings, echo).await;
     let mut client = weir.tcp().await;
@@ -24,14 +24,14 @@ async fn a_body_that_never_comes_is_not_waited_for() {
     client.write_all(head).await.unwrap();
     let mut answer = Vec::new();
     // The connection ends by itself, with or without a response.
-    drop(timeout(SOON, client.read_to_end(&mut answer)).await.expect("still waiting"));
+    drop(timeout(SOON, client.read_to_end(&mut answer)).await.expect("the connection did not end"));
     let answer = String::from_utf8(answer).unwrap();
     assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 400"), "{answer}");
     assert_eq!(weir.get("/version").await.code, 200);
 }
 
 #[tokio::test]
-async fn an_answer_that_nobody_takes_ends_its_connection() {
+async fn an_unread_response_ends_its_connection() {
     let settings = Settings { stall_timeout: STALL, ..Settings::default() };
     // The response is larger than all buffers between upstream and client.
     let weir = Weir::start_with(settings, |_| async { answer(200, vec![b'x'; 64 << 20]) }).await;
@@ -43,7 +43,7 @@ async fn an_answer_that_nobody_takes_ends_its_connection() {
 
 /// Tests the same where several responses share the connection.
 #[tokio::test]
-async fn answers_that_nobody_takes_end_the_connection_they_share() {
+async fn unread_responses_end_their_shared_connection() {
     let settings = Settings { stall_timeout: STALL, ..Settings::default() };
     let weir = Weir::start_with(settings, |_| async { answer(200, vec![b'x'; 64 << 20]) }).await;
     let mut client = weir.tcp().await;
@@ -79,7 +79,7 @@ async fn a_flood_of_streams_that_are_reset_ends_the_connection() {
         flood.extend(frame(3, 0, stream, &8_u32.to_be_bytes()));
     }
     drop(client.write_all(&flood).await);
-    assert_eq!(goodbye(&mut client).await, Some(ENHANCE_YOUR_CALM));
+    assert_eq!(goaway_code(&mut client).await, Some(ENHANCE_YOUR_CALM));
     let asked = asked.load(Ordering::Relaxed);
     assert!(asked <= 300, "{asked} requests went upstream");
 }
@@ -96,14 +96,14 @@ async fn a_flood_of_continuations_ends_the_connection() {
         flood.extend(frame(9, 0, 1, &[]));
     }
     drop(client.write_all(&flood).await);
-    assert_eq!(goodbye(&mut client).await, Some(ENHANCE_YOUR_CALM));
+    assert_eq!(goaway_code(&mut client).await, Some(ENHANCE_YOUR_CALM));
     assert_eq!(weir.get("/version").await.code, 200);
 }
 
 /// Distinct names can fill a header map, and another insertion then panics. On the way upstream the
 /// panic would hit the task of a connection that all clients share.
 #[tokio::test]
-async fn more_headers_than_anybody_has_are_refused_before_anybody_adds_to_them() {
+async fn requests_with_too_many_headers_are_refused() {
     let settings = Settings { http2: true, ..Settings::default() };
     let weir = Weir::start_with(settings, echo).await;
     let post = |count: usize| {
@@ -125,7 +125,7 @@ async fn more_headers_than_anybody_has_are_refused_before_anybody_adds_to_them()
 
 /// The window of one stream stays closed, while the connection is alive.
 #[tokio::test]
-async fn an_answer_whose_window_stays_shut_is_dropped_and_its_connection_lives() {
+async fn a_response_with_a_closed_window_is_dropped_and_its_connection_stays_open() {
     let settings = Settings { stall_timeout: STALL, ..Settings::default() };
     let weir = Weir::start_with(settings, |_| async { answer(200, vec![b'x'; 1 << 20]) }).await;
     let mut client = weir.tcp().await;
@@ -149,11 +149,11 @@ async fn an_answer_whose_window_stays_shut_is_dropped_and_its_connection_lives()
             }
         }
     };
-    timeout(SOON, pong).await.expect("the connection lives on");
+    timeout(SOON, pong).await.expect("the connection does not respond");
 }
 
 #[tokio::test]
-async fn one_address_has_so_many_connections() {
+async fn connections_of_one_address_are_limited() {
     let settings = Settings { connections_per_address_max: 2, ..Settings::default() };
     let weir = Weir::start_with(settings, echo).await;
     let mut first = weir.http1().await;
@@ -164,7 +164,10 @@ async fn one_address_has_so_many_connections() {
         assert_eq!(whole(client.send_request(request).await.unwrap()).await.code, 200);
     }
     let mut third = weir.tcp().await;
-    assert!(matches!(third.read(&mut [0; 1]).await, Ok(0) | Err(_)), "closed at once");
+    assert!(
+        matches!(third.read(&mut [0; 1]).await, Ok(0) | Err(_)),
+        "the connection must be closed at once"
+    );
     assert_eq!(whole(first.send_request(get("/version")).await.unwrap()).await.code, 200);
     drop(second);
     super::harness::until(|| weir.scrape().contains("weir_connections{listener=\"plain\"} 1"))
@@ -192,7 +195,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
 
 /// Returns the error code of the GOAWAY with which the server ends a connection, or `None` if it
 /// ends without one.
-async fn goodbye(client: &mut tokio::net::TcpStream) -> Option<u32> {
+async fn goaway_code(client: &mut tokio::net::TcpStream) -> Option<u32> {
     let read = async {
         loop {
             let mut head = [0; 9];
@@ -205,7 +208,7 @@ async fn goodbye(client: &mut tokio::net::TcpStream) -> Option<u32> {
             }
         }
     };
-    timeout(SOON, read).await.expect("the connection lives on")
+    timeout(SOON, read).await.expect("the connection did not end")
 }
 
 const ENHANCE_YOUR_CALM: u32 = 11;

@@ -40,7 +40,7 @@ async fn connections(weir: &Weir) -> [Http2; 3] {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_watch_of_a_connection_gets_every_event_in_order() {
+async fn every_watch_of_a_connection_receives_every_event_in_order() {
     let weir = Weir::start(echo).await;
     let feed = weir.fill([("first".to_owned(), 5)]);
     let get = "/api/v1/namespaces/a/configmaps/first?resourceVersion=0";

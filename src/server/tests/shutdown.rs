@@ -45,14 +45,14 @@ async fn watches_end_cleanly_and_requests_are_finished() {
     let started = Instant::now();
     weir.shutdown.cancel();
     for body in [first.into_body(), second.into_body()] {
-        let body = body.collect().await.expect("a clean end").to_bytes();
+        let body = body.collect().await.expect("the body did not end cleanly").to_bytes();
         assert_eq!(body.iter().filter(|byte| **byte == b'\n').count(), 1);
     }
-    assert!(TcpStream::connect(weir.plain()).await.is_err(), "nothing new comes in");
+    assert!(TcpStream::connect(weir.plain()).await.is_err(), "no connection is accepted");
     release.send(true).unwrap();
     assert_eq!(slow.await.unwrap(), "done");
     weir.served.await.unwrap();
-    assert!(started.elapsed() < Duration::from_secs(8), "no need to wait for the deadline");
+    assert!(started.elapsed() < Duration::from_secs(8), "ends before the deadline");
     drop((one, two, idle));
 }
 
@@ -79,14 +79,16 @@ async fn forwarded_watches_end_cleanly_between_two_events() {
     let mut seen = response.frame().await.unwrap().unwrap().into_data().unwrap().to_vec();
     let started = Instant::now();
     weir.shutdown.cancel();
-    seen.extend(response.into_body().collect().await.expect("a clean end").to_bytes());
+    seen.extend(
+        response.into_body().collect().await.expect("the body did not end cleanly").to_bytes(),
+    );
     assert_eq!(seen.iter().filter(|byte| **byte == b'\n').count(), 2, "no event is cut");
     weir.served.await.unwrap();
-    assert!(started.elapsed() < Duration::from_secs(8), "no need to wait for the deadline");
+    assert!(started.elapsed() < Duration::from_secs(8), "ends before the deadline");
 }
 
 #[tokio::test]
-async fn what_does_not_end_is_aborted_at_the_deadline() {
+async fn connections_that_do_not_end_are_aborted_at_the_deadline() {
     let settings = Settings { shutdown_timeout: Duration::from_millis(300), ..Settings::default() };
     let weir = Weir::start_with(settings, |_| {
         let (sender, body) = channel_body();

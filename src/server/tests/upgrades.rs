@@ -18,11 +18,11 @@ fn exec() -> Request<Full<Bytes>> {
 
 /// Starts an upstream that upgrades, echoes all data until the client's end of stream, and then
 /// sends one more word.
-async fn parrot() -> Weir {
-    parrot_with(Settings::default()).await
+async fn echo_server() -> Weir {
+    echo_server_with(Settings::default()).await
 }
 
-async fn parrot_with(settings: Settings) -> Weir {
+async fn echo_server_with(settings: Settings) -> Weir {
     Weir::start_with(settings, |mut request| async move {
         assert_eq!(request.headers()["upgrade"], "SPDY/3.1");
         assert_eq!(request.headers()["connection"], "Upgrade");
@@ -52,7 +52,7 @@ async fn parrot_with(settings: Settings) -> Weir {
 
 #[tokio::test]
 async fn bytes_go_both_ways_and_either_side_may_end_first() {
-    let weir = parrot().await;
+    let weir = echo_server().await;
     let mut client = weir.http1().await;
     let mut response = client.send_request(exec()).await.unwrap();
     assert_eq!(response.status(), StatusCode::SWITCHING_PROTOCOLS);
@@ -69,15 +69,15 @@ async fn bytes_go_both_ways_and_either_side_may_end_first() {
     io.shutdown().await.unwrap();
     let mut rest = String::new();
     io.read_to_string(&mut rest).await.unwrap();
-    assert_eq!(rest, "bye", "one side may go on after the other has ended");
+    assert_eq!(rest, "bye", "one side may send after the other has ended");
     drop(io);
     until(|| weir.scrape().contains("weir_upgraded_connections 0")).await;
 }
 
 #[tokio::test]
-async fn an_upgraded_connection_keeps_its_place_until_it_ends() {
+async fn an_upgraded_connection_holds_its_permit_until_it_ends() {
     let settings = Settings { connections_per_address_max: 1, ..Settings::default() };
-    let weir = parrot_with(settings).await;
+    let weir = echo_server_with(settings).await;
     let mut response = weir.http1().await.send_request(exec()).await.unwrap();
     let upgraded = hyper::upgrade::on(&mut response).await.unwrap();
     // The connection is refused without a response, at whichever step the client notices it.

@@ -79,7 +79,7 @@ async fn the_end_of_a_watch_is_a_close_frame() {
 }
 
 #[tokio::test]
-async fn draining_closes_them() {
+async fn draining_closes_websockets() {
     let settings = Settings { shutdown_timeout: Duration::from_secs(8), ..Settings::default() };
     let weir = Weir::start_with(settings, echo).await;
     let _feed = weir.fill([("x".to_owned(), 3)]);
@@ -93,7 +93,7 @@ async fn draining_closes_them() {
 
 /// The upstream of these tests refuses upgrades, so that a forwarded handshake is visible.
 #[tokio::test]
-async fn what_the_upstream_may_refuse_is_forwarded() {
+async fn handshakes_that_the_upstream_may_refuse_are_forwarded() {
     let weir = Weir::start(echo).await;
     let _feed = weir.fill([("x".to_owned(), 3)]);
     let protocols = HeaderValue::from_static("a, b");
@@ -117,7 +117,7 @@ async fn what_the_upstream_may_refuse_is_forwarded() {
     let mut page = request(WATCH);
     page.headers_mut().insert("origin", HeaderValue::from_static("http://evil.example"));
     let Err(Error::Http(answer)) = client_async(page, weir.tcp().await).await else {
-        panic!("upgraded for a page from elsewhere")
+        panic!("upgraded for a page of another origin")
     };
     assert_eq!(answer.status(), 403);
 }

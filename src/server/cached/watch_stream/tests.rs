@@ -81,7 +81,7 @@ fn ended(opened: Opened) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn initial_events_end_with_a_bookmark_and_live_ones_follow() {
+async fn a_bookmark_ends_the_initial_events_and_live_events_follow() {
     let cache = cache();
     let mut opened = open(&cache, WatchStart::InitialEvents, None, true);
     let initial = text(&mut opened.stream).await.unwrap();
@@ -95,7 +95,7 @@ async fn initial_events_end_with_a_bookmark_and_live_ones_follow() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn bookmarks_come_each_minute_once_there_is_progress_and_just_before_the_end() {
+async fn bookmarks_come_every_minute_after_progress_and_just_before_the_end() {
     let cache = cache();
     let start = Instant::now();
     let mut opened = open(&cache, WatchStart::After(ResourceVersion(7)), Some(200), false);
@@ -122,7 +122,7 @@ async fn a_very_short_watch_gets_no_bookmark() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_time_out_it_lasts_half_an_hour_to_an_hour() {
+async fn a_watch_without_a_time_out_lasts_30_to_60_minutes() {
     let cache = cache();
     let start = Instant::now();
     let mut opened = open(&cache, WatchStart::Now, None, false);
@@ -135,7 +135,7 @@ async fn without_a_time_out_it_lasts_half_an_hour_to_an_hour() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn draining_ends_streams_cleanly_and_spread_out() {
+async fn draining_ends_watches_cleanly_at_random_times() {
     let cache = cache();
     let start = Instant::now();
     let mut ends = Vec::new();
@@ -152,7 +152,7 @@ async fn draining_ends_streams_cleanly_and_spread_out() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_relist_ends_it_after_what_was_owed() {
+async fn a_relist_ends_the_watch_after_its_pending_events() {
     let cache = cache();
     let mut opened = open(&cache, WatchStart::After(ResourceVersion(7)), None, false);
     cache.apply(vec![Change::Upsert(object("z", 8))], Now::default());
@@ -189,7 +189,7 @@ fn poll(stream: &mut WatchStream<Fake>, task: &Arc<Task>) -> Poll<Option<Bytes>>
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_event_comes_after_the_revocation() {
+async fn no_event_is_sent_after_a_revocation() {
     let cache = cache();
     let (revoke, revoked, polls) = revocation();
     let mut opened = open(&cache, WatchStart::Now, None, false);
@@ -208,7 +208,7 @@ async fn no_event_comes_after_the_revocation() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pending_frames_are_dropped_at_the_revocation() {
+async fn a_revocation_drops_pending_frames() {
     let cache = cache();
     let (revoke, revoked, _) = revocation();
     let mut opened = open(&cache, WatchStart::After(ResourceVersion(7)), None, false);
@@ -248,7 +248,7 @@ async fn the_last_task_that_polled_is_woken_by_events_and_timers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_end_comes_in_time_even_if_events_never_pause() {
+async fn the_watch_ends_in_time_even_if_events_never_pause() {
     let cache = cache();
     let start = Instant::now();
     let mut opened = open(&cache, WatchStart::Now, Some(200), false);

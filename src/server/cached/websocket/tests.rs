@@ -8,10 +8,10 @@ use super::*;
 
 /// Parses the usual handshake with `changes` to its headers. An empty value removes a header.
 fn accepted(changes: &[(&str, &str)]) -> Option<Handshake> {
-    accepted_of(changes, false)
+    accepted_with(changes, false)
 }
 
-fn accepted_of(changes: &[(&str, &str)], by_token: bool) -> Option<Handshake> {
+fn accepted_with(changes: &[(&str, &str)], by_token: bool) -> Option<Handshake> {
     let mut headers = vec![
         ("connection", "Upgrade"),
         ("upgrade", "websocket"),
@@ -62,13 +62,16 @@ fn only_a_plain_handshake_is_answered_here() {
 fn a_token_among_the_sub_protocols_is_never_sent_back() {
     let token = "base64url.bearer.authorization.k8s.io.eA";
     let answered = |offered: &str| {
-        let handshake = accepted_of(&[("sec-websocket-protocol", offered)], true)?;
+        let handshake = accepted_with(&[("sec-websocket-protocol", offered)], true)?;
         handshake.response().headers().get(SEC_WEBSOCKET_PROTOCOL).cloned()
     };
     for offered in [format!("{token}, v4.channel.k8s.io"), format!("v4.channel.k8s.io,{token}")] {
         assert_eq!(answered(&offered).unwrap(), "v4.channel.k8s.io", "{offered}");
-        let known_otherwise = accepted(&[("sec-websocket-protocol", &offered)]);
-        assert!(known_otherwise.is_none(), "two are left: the upstream's to refuse");
+        let without_token = accepted(&[("sec-websocket-protocol", &offered)]);
+        assert!(
+            without_token.is_none(),
+            "two sub-protocols are left, which the upstream may refuse"
+        );
     }
     for offered in
         [token, &format!("{token}, a, b"), &format!("{token}, "), &format!("{token}, a b")]
@@ -93,7 +96,7 @@ fn a_chunk_is_split_into_its_events() {
 }
 
 /// Serves a watch of `chunks` to the returned client. If `open`, the watch does not end after them.
-fn speaking(chunks: Vec<&'static [u8]>, encoding: Encoding, open: bool) -> DuplexStream {
+fn serve_chunks(chunks: Vec<&'static [u8]>, encoding: Encoding, open: bool) -> DuplexStream {
     let (client, server) = tokio::io::duplex(1 << 10);
     let chunks = stream::iter(chunks.into_iter().map(Bytes::from_static));
     let frames: Frames =
@@ -103,20 +106,20 @@ fn speaking(chunks: Vec<&'static [u8]>, encoding: Encoding, open: bool) -> Duple
 }
 
 #[tokio::test(start_paused = true)]
-async fn frames_are_whole_unmasked_and_end_with_1000() {
-    let mut client = speaking(vec![b"{}\n[]\n"], Encoding::Json, false);
+async fn frames_are_unfragmented_and_unmasked_and_the_close_code_is_1000() {
+    let mut client = serve_chunks(vec![b"{}\n[]\n"], Encoding::Json, false);
     let mut seen = Vec::new();
     client.read_to_end(&mut seen).await.unwrap();
     assert_eq!(seen, b"\x81\x03{}\n\x81\x03[]\n\x88\x02\x03\xe8");
-    let mut client = speaking(vec![b"\0\0\0\x01a\0\0\0\x01b"], Encoding::Protobuf, false);
+    let mut client = serve_chunks(vec![b"\0\0\0\x01a\0\0\0\x01b"], Encoding::Protobuf, false);
     let mut seen = Vec::new();
     client.read_to_end(&mut seen).await.unwrap();
     assert_eq!(seen, b"\x82\x01a\x82\x01b\x88\x02\x03\xe8");
 }
 
 #[tokio::test(start_paused = true)]
-async fn pings_are_answered_and_data_is_thrown_away() {
-    let client = speaking(vec![b"{}\n"], Encoding::Json, true);
+async fn pings_are_answered_and_data_is_discarded() {
+    let client = serve_chunks(vec![b"{}\n"], Encoding::Json, true);
     let mut socket = WebSocketStream::from_raw_socket(client, Role::Client, None).await;
     assert_eq!(socket.next().await.unwrap().unwrap(), Message::text("{}\n"));
     socket.send(Message::text("hello")).await.unwrap();
@@ -125,13 +128,13 @@ async fn pings_are_answered_and_data_is_thrown_away() {
     assert_eq!(socket.next().await.unwrap().unwrap(), Message::Pong("p".into()));
     socket.close(None).await.unwrap();
     assert!(matches!(socket.next().await, Some(Ok(Message::Close(_)))));
-    assert!(socket.next().await.is_none(), "a clean end");
+    assert!(socket.next().await.is_none(), "the connection did not end cleanly");
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_too_much_or_no_websocket_ends_it() {
+async fn oversized_messages_and_invalid_frames_end_the_watch() {
     for sent in [&b"GET / HTTP/1.1\r\n\r\n"[..], b"\x82\xff\0\0\0\0\0\x10\0\0abcd"] {
-        let mut client = speaking(Vec::new(), Encoding::Json, true);
+        let mut client = serve_chunks(Vec::new(), Encoding::Json, true);
         client.write_all(sent).await.unwrap();
         let mut rest = Vec::new();
         client.read_to_end(&mut rest).await.unwrap();
@@ -141,7 +144,7 @@ async fn what_is_too_much_or_no_websocket_ends_it() {
 
 /// A watch is not read ahead of its client.
 #[tokio::test(start_paused = true)]
-async fn a_slow_client_is_waited_for() {
+async fn the_watch_is_not_read_ahead_of_a_slow_client() {
     let (_client, server) = tokio::io::duplex(1 << 10);
     let taken = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
     let count = std::sync::Arc::clone(&taken);

@@ -70,7 +70,7 @@ fn selectors_narrow_the_filter() {
     assert_eq!(all.namespace.as_deref(), Some("a"));
     let within = filter("/api/v1/namespaces/b/pods?fieldSelector=metadata.namespace%3Da", &pods);
     assert_eq!(within.namespace.as_deref(), Some("b"));
-    assert!(!within.fields.is_empty(), "the contradiction still has to match nothing");
+    assert!(!within.fields.is_empty(), "the contradictory fields must match nothing");
     let volumes = resource(("", "v1", "persistentvolumes"), false);
     let cluster =
         filter("/api/v1/persistentvolumes?fieldSelector=metadata.namespace%3Da", &volumes);
@@ -83,7 +83,7 @@ fn selectors_narrow_the_filter() {
     assert!(!single(&format!("/api/v1/pods?{name}"), &pods));
 
     let upper = filter("/api/v1/pods?fieldSelector=metadata.namespace%3DA", &pods);
-    assert_eq!(upper.namespace, None, "no namespace has that name, so none is read in its stead");
+    assert_eq!(upper.namespace, None, "no namespace can have that name");
     let next = filter("/api/v1/pods?fieldSelector=metadata.namespace%3Da&continue=x", &pods);
     assert_eq!(next.namespace, None, "the token's key is one of the whole cluster");
     let contradiction = "fieldSelector=metadata.name%3Dq,metadata.name%3Dp";

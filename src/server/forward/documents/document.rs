@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_revalidated_response_has_the_headers_of_now() {
+    fn a_revalidated_response_has_current_headers() {
         let document = document();
         let fresh = headers(&[
             ("audit-id", "now"),
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn only_plain_successes_are_kept() {
+    fn only_responses_with_a_strong_etag_and_no_cookie_are_stored() {
         let good = headers(&[("etag", "\"AB\"")]);
         assert!(StoredDocument::etag(StatusCode::OK, &good).is_some());
         assert!(StoredDocument::etag(StatusCode::MOVED_PERMANENTLY, &good).is_none());

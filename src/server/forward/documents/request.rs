@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn documents_with_an_etag_are_asked_for() {
+    fn requests_for_documents_with_an_etag_are_parsed() {
         for uri in ["/api", "/apis", "/apis?timeout=32s"] {
             assert!(parse(uri, &[("accept", AGGREGATED)]).is_some(), "{uri}");
             assert!(parse(uri, &[("accept", "application/json")]).is_none(), "{uri}: legacy");
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_change_the_answer_is_forwarded() {
+    fn requests_with_other_headers_that_matter_are_forwarded() {
         for (name, value) in [
             ("range", "bytes=0-1"),
             ("if-modified-since", "Sat, 21 Nov 2026 12:00:00 GMT"),
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_tell_apart_what_the_upstream_does() {
+    fn keys_differ_where_the_response_may_differ() {
         let key = |headers: &[(&str, &str)]| {
             let mut all = vec![("accept", AGGREGATED)];
             all.extend(headers);

@@ -25,7 +25,7 @@ pub(super) fn append_remote_user(
     headers: &mut HeaderMap,
 ) -> Result<(), Status> {
     if by.group.is_empty() && user.groups.iter().any(|group| group != AUTHENTICATED) {
-        return Err(unrepresentable("groups have no header that the API server listens to"));
+        return Err(unrepresentable("groups have no header that the API server reads"));
     }
     append_user(user, user.groups.iter(), by, headers)
 }
@@ -73,7 +73,7 @@ fn append_user<'a>(
     for prefix in by.extra_prefixes {
         for (key, values) in &user.extra {
             let name = HeaderName::try_from(format!("{prefix}{}", escape_extra_key(key)))
-                .map_err(|_| unrepresentable("extra field's name cannot be a header's"))?;
+                .map_err(|_| unrepresentable("extra field has a name that a header cannot have"))?;
             for value in values {
                 add(headers, name.clone(), value)?;
             }
@@ -92,7 +92,7 @@ fn add(headers: &mut HeaderMap, name: HeaderName, value: &str) -> Result<(), Sta
         .map_err(|_| unrepresentable("name, group or field has control characters"))?;
     match headers.try_append(name, value) {
         Ok(_) => Ok(()),
-        Err(_) => Err(unrepresentable("groups and fields are too many")),
+        Err(_) => Err(unrepresentable("groups and extra fields need too many headers")),
     }
 }
 
@@ -101,7 +101,7 @@ fn add(headers: &mut HeaderMap, name: HeaderName, value: &str) -> Result<(), Sta
 /// user.
 pub(super) fn no_front_proxy() -> Status {
     refusal::forbidden(
-        "weir cannot tell the API server who this user is: its settings know no front proxy"
+        "weir cannot name this user to the API server: the cluster configures no front proxy"
             .to_owned(),
     )
 }
@@ -109,5 +109,5 @@ pub(super) fn no_front_proxy() -> Status {
 /// Returns the error for a user who cannot be represented in headers. It omits the value, which
 /// could be unsafe in a log or a terminal.
 fn unrepresentable(why: &str) -> Status {
-    refusal::forbidden(format!("weir cannot tell the API server who this user is: its {why}"))
+    refusal::forbidden(format!("weir cannot name this user to the API server: the user's {why}"))
 }

@@ -85,12 +85,12 @@ fn expect(carried: &[(&'static str, &'static str)]) -> HeaderMap {
 const WITHOUT_TOKEN: (&str, &str) = ("sec-websocket-protocol", "v5.channel.k8s.io");
 
 #[test]
-fn weir_drops_what_clients_say_of_themselves() {
+fn weirs_identity_removes_the_clients_identity_headers() {
     assert_eq!(apply(&ForwardedIdentity::Weir, given()).unwrap(), expect(&[WITHOUT_TOKEN]));
 }
 
 #[test]
-fn as_is_keeps_credentials_but_no_front_proxys_headers() {
+fn as_is_keeps_credentials_and_removes_front_proxy_headers() {
     let carried = apply(&ForwardedIdentity::AsIs, given()).unwrap();
     assert_eq!(
         carried,
@@ -102,22 +102,22 @@ fn as_is_keeps_credentials_but_no_front_proxys_headers() {
             ),
         ])
     );
-    assert!(carried["authorization"].is_sensitive(), "never in a table of HPACK");
+    assert!(carried["authorization"].is_sensitive(), "never indexed by HPACK");
 }
 
 #[test]
-fn a_front_proxy_tells_the_user_and_nothing_of_the_clients() {
+fn a_front_proxy_sends_the_user_and_no_identity_header_of_the_client() {
     let names = IdentityNames::set(listed(&["X-Remote-", "x-remote-"]));
     let mut claimed = given();
     for name in ["user", "group", "uid", "extra-a"] {
         claimed.remove(format!("x-proxy-{name}"));
     }
     let carried = apply_with(&names, &ForwardedIdentity::FrontProxy(jane()), claimed).unwrap();
-    assert_eq!(carried, expect(&[&[WITHOUT_TOKEN], &told("x-remote")[..]].concat()));
+    assert_eq!(carried, expect(&[&[WITHOUT_TOKEN], &remote_user("x-remote")[..]].concat()));
 }
 
 /// Returns Jane's identity in headers with this prefix.
-fn told(head: &str) -> Vec<(&'static str, &'static str)> {
+fn remote_user(prefix: &str) -> Vec<(&'static str, &'static str)> {
     let pairs = [
         ("user", "jane"),
         ("uid", "u-1"),
@@ -128,11 +128,11 @@ fn told(head: &str) -> Vec<(&'static str, &'static str)> {
         ("extra-acme.com%2fx%20y%25", "zwei ü"),
         ("extra-scopes", "all"),
     ];
-    pairs.map(|(name, value)| (&*format!("{head}-{name}").leak(), value)).to_vec()
+    pairs.map(|(name, value)| (&*format!("{prefix}-{name}").leak(), value)).to_vec()
 }
 
 #[test]
-fn a_front_proxy_tells_it_by_all_that_the_upstream_may_listen_to() {
+fn a_front_proxy_sends_all_headers_that_the_upstream_reads() {
     for heads in [&["X-Proxy-"][..], &["X-Proxy-", "X-Other-", "X-Remote-"]] {
         let names = IdentityNames::set(listed(heads));
         let mut claimed = given();
@@ -141,15 +141,17 @@ fn a_front_proxy_tells_it_by_all_that_the_upstream_may_listen_to() {
         }
         let carried = apply_with(&names, &ForwardedIdentity::FrontProxy(jane()), claimed).unwrap();
         let mut all = vec![WITHOUT_TOKEN];
-        all.extend(heads.iter().flat_map(|head| told(head.to_lowercase().trim_end_matches('-'))));
+        all.extend(
+            heads.iter().flat_map(|head| remote_user(head.to_lowercase().trim_end_matches('-'))),
+        );
         assert_eq!(carried, expect(&all));
     }
     // These are kube-apiserver's default headers: none is for the uid.
     let (name, group) = (["X-Remote-User".to_owned()], ["X-Remote-Group".to_owned()]);
     let names = IdentityNames::set(RequestHeaderNames::new(Vec::new(), &name, &[], &group, &[]));
     let carried = apply_with(&names, &ForwardedIdentity::FrontProxy(jane()), given()).unwrap();
-    let told: Vec<_> = carried.keys().filter(|name| name.as_str().starts_with("x-r")).collect();
-    assert_eq!(told, ["x-remote-user", "x-remote-group"]);
+    let sent: Vec<_> = carried.keys().filter(|name| name.as_str().starts_with("x-r")).collect();
+    assert_eq!(sent, ["x-remote-user", "x-remote-group"]);
     // A user without its groups would have other rights, and without its name would be Weir itself.
     let alone = RequestHeaderNames::new(Vec::new(), &name, &[], &[], &[]);
     let refused = |names, who| {
@@ -167,11 +169,11 @@ fn a_front_proxy_tells_it_by_all_that_the_upstream_may_listen_to() {
 }
 
 #[test]
-fn names_are_the_settings_of_the_moment() {
+fn names_follow_the_settings() {
     let settings = ProxyHeaders::default();
     let names = IdentityNames::new(settings.clone());
     let claims = || headers(&[("x-corp-user", "admin"), ("x-remote-user", "admin")]);
-    let told = |identity: &ForwardedIdentity| {
+    let sent = |identity: &ForwardedIdentity| {
         let carried =
             apply_with(&names, identity, claims()).map_err(|status| status.code.as_u16())?;
         let names = carried.keys().map(HeaderName::as_str).filter(|name| name.ends_with("-user"));
@@ -185,22 +187,22 @@ fn names_are_the_settings_of_the_moment() {
     // The settings are unknown: only the usual headers are recognized. Any other passes only where
     // the upstream trusts none.
     let words = |words: &[&str]| Ok(words.iter().map(|&word| word.to_owned()).collect());
-    assert_eq!(ways.each_ref().map(told), [words(&["x-corp-user"]), Err(503), Err(503)]);
+    assert_eq!(ways.each_ref().map(sent), [words(&["x-corp-user"]), Err(503), Err(503)]);
     // The cluster has no front proxy.
     settings.store(Setting::Unset);
     let impersonated = words(&["x-corp-user", "impersonate-user"]);
-    assert_eq!(ways.each_ref().map(told), [words(&["x-corp-user"]), Err(403), impersonated]);
+    assert_eq!(ways.each_ref().map(sent), [words(&["x-corp-user"]), Err(403), impersonated]);
     // The cluster has a front proxy, and later a different one.
     settings.store(Setting::Set(Arc::new(listed(&["X-Remote-", "X-Corp-"]))));
     let both = words(&["x-remote-user", "x-corp-user"]);
-    assert_eq!(ways.each_ref().map(told), [words(&[]), both, words(&["impersonate-user"])]);
+    assert_eq!(ways.each_ref().map(sent), [words(&[]), both, words(&["impersonate-user"])]);
     settings.store(Setting::Set(Arc::new(listed(&["X-Corp-"]))));
     let other = [words(&[]), words(&["x-corp-user"]), words(&["impersonate-user"])];
-    assert_eq!(ways.each_ref().map(told), other);
+    assert_eq!(ways.each_ref().map(sent), other);
 }
 
 #[test]
-fn impersonation_tells_the_user_and_leaves_to_the_upstream_what_it_adds() {
+fn impersonation_omits_groups_that_the_upstream_adds() {
     let carried = apply(&ForwardedIdentity::Impersonate(jane()), given()).unwrap();
     assert_eq!(
         carried,
@@ -222,7 +224,7 @@ fn impersonation_tells_the_user_and_leaves_to_the_upstream_what_it_adds() {
 }
 
 #[test]
-fn a_clients_impersonation_is_judged_by_its_own_rights_or_refused() {
+fn a_clients_impersonation_is_forwarded_or_refused() {
     let name = ("impersonate-user", "root");
     for identity in
         [ForwardedIdentity::Weir, ForwardedIdentity::AsIs, ForwardedIdentity::FrontProxy(jane())]
@@ -240,7 +242,7 @@ fn a_clients_impersonation_is_judged_by_its_own_rights_or_refused() {
 }
 
 #[test]
-fn connection_may_not_name_what_tells_an_identity() {
+fn connection_may_not_name_an_identity_header() {
     for identity in [
         ForwardedIdentity::Weir,
         ForwardedIdentity::AsIs,
@@ -264,7 +266,7 @@ fn connection_may_not_name_what_tells_an_identity() {
 }
 
 #[test]
-fn what_would_be_read_as_somebody_else_is_refused() {
+fn users_that_would_be_read_as_another_user_are_refused() {
     for odd in [
         user("", &[]),
         user("jane\r\nx-remote-group: system:masters", &[]),
@@ -288,7 +290,7 @@ fn what_would_be_read_as_somebody_else_is_refused() {
 }
 
 #[test]
-fn as_many_headers_as_fit_are_no_panic() {
+fn a_full_header_map_does_not_panic() {
     let mut given = HeaderMap::new();
     let mut number = 0;
     while given
