@@ -53,6 +53,7 @@ const EXEC_CERTIFICATE_INTERVAL: Duration = Duration::from_secs(600);
 /// The least time between two reloads that follow a 401. Like client-go, Weir runs an exec plugin
 /// again after a 401.
 const UNAUTHORIZED_INTERVAL: Duration = Duration::from_secs(10);
+
 /// The current identity and its source.
 pub(crate) struct Credentials {
     source: Source,
@@ -200,12 +201,12 @@ impl Credentials {
     pub(crate) async fn refresh(&self, forced: bool) -> Result<bool, UpstreamError> {
         let old_digests = self.digests.lock().clone();
         let paths = old_digests.paths();
-        let now = run_blocking(move || Ok(FilesDigest::from_paths(paths))).await?;
+        let new_digests = run_blocking(move || Ok(FilesDigest::from_paths(paths))).await?;
         let old = self.current();
         // A change that the base credentials rejected does not take effect here, either.
         let cluster = self.base.as_ref().map(|base| base.current().cluster.clone());
         let moved = cluster.as_ref().is_some_and(|new| !new.is_same_cluster(&old.cluster));
-        if now == old_digests && !moved && !forced {
+        if new_digests == old_digests && !moved && !forced {
             return Ok(false);
         }
         let source = self.source.clone();
@@ -252,7 +253,7 @@ async fn run_blocking<T: Send + 'static>(
         Ok(Ok(result)) => result,
         Ok(Err(_)) => Err(UpstreamError::Credentials("the task that reads them failed".to_owned())),
         Err(_) => Err(UpstreamError::Credentials(format!(
-            "the exec plugin or a file did not answer within {EXEC_TIMEOUT:?}"
+            "the exec plugin or a file did not respond within {EXEC_TIMEOUT:?}"
         ))),
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! hyper-util's client would keep one HTTP/2 connection for each host, and queue everything else
 //! behind the stream limit of that connection (kube-apiserver: 100 streams). Watches never end, so
-//! the queue would never move.
+//! the queue would never move (`docs/decisions/connection-pools.md`).
 //!
 //! Requests and streams never share a connection, so that watches cannot starve requests. Each new
 //! connection shows which protocol the upstream speaks. The pool remembers the latest result, and

@@ -5,7 +5,7 @@
 //! (`docs/semantics.md` §8.8), on a connection that other requests share. Go's clients repeat such
 //! a request, writes included. Therefore the head of each request is kept, and its body is buffered
 //! while it is read, up to [`BUFFER_MAX_BYTES`], until the response arrives. A longer body cannot
-//! be repeated: the sender then gets an error.
+//! be repeated: the sender then gets an error (`docs/decisions/request-retries.md`).
 //!
 //! Only the body of the newest attempt can be read. The body of an earlier attempt, which its
 //! connection may still hold, returns an error.

@@ -7,7 +7,7 @@
 //! from the configuration before anything is built from it (no exec plugin is run, either), so that
 //! no later step can add them. Each pool has its own TLS configuration, so that no session is
 //! resumed in which another certificate was presented
-//! (`docs/decisions/certificates-per-request.md`).
+//! (`docs/decisions/connection-pools.md`).
 
 use kube_client::config::AuthInfo;
 

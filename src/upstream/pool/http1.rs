@@ -16,7 +16,7 @@ use crate::upstream::connect::{Io, Offer};
 use crate::upstream::error::{UpstreamError, chain};
 use crate::upstream::request_body::RequestBody;
 
-/// The idle connections that are kept for later requests.
+/// The most idle connections that are kept for later requests.
 const IDLE_MAX: usize = 32;
 /// The longest time that a connection is idle and still reused. kube-apiserver closes idle
 /// connections after 90 s. The limit is well below that, so that a request is almost never written

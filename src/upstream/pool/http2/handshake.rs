@@ -1,4 +1,4 @@
-//! Starts HTTP/2 on a connection and drives it.
+//! Starts HTTP/2 on a connection and runs it.
 
 use std::convert::Infallible;
 use std::pin::Pin;
