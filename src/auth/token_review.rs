@@ -12,8 +12,8 @@
 //!
 //! If a review fails, the token is neither accepted nor refused
 //! ([`AuthenticationError::Unavailable`]): the request is forwarded with its token, and the
-//! upstream decides. The failure is remembered for [`BACKOFF`], so that not every request adds to the
-//! load of a failing upstream. It always applies to this token, and to all tokens if the token
+//! upstream decides. The failure is remembered for [`BACKOFF`], so that not every request adds to
+//! the load of a failing upstream. It always applies to this token, and to all tokens if the token
 //! cannot be the cause (no connection, a missing permission, too many requests). Otherwise one
 //! token that makes the upstream fail would disable reviews of the others.
 //!

@@ -13,6 +13,7 @@ use serde_json::Value;
 
 use super::*;
 use crate::api::request_info::RequestInfo;
+use crate::auth::access_review::testing::until;
 use crate::auth::audit::queue::QUEUE_BYTES_MAX;
 use crate::auth::peer::Peer;
 use crate::auth::user::User;
@@ -135,9 +136,8 @@ async fn a_full_queue_makes_requests_wait_and_loses_nothing() {
         async move { log.response_complete(&TestRequest::new(GET, "late").response()).await }
     });
     // The push that filled the queue counts as a wait too.
-    while counted(&disk.registry, "weir_audit_waits_total", "") < 2.0 {
-        tokio::task::yield_now().await;
-    }
+    let waits = || counted(&disk.registry, "weir_audit_waits_total", "");
+    until("a waiting request", || waits() >= 2.0).await;
     assert!(!waiting.is_finished());
     disk.open.send(()).unwrap();
     waiting.await.unwrap();

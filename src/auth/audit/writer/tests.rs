@@ -109,7 +109,9 @@ fn events_lost_by_an_error_are_counted_and_the_next_batch_is_written() {
         };
         (metric("error"), metric("closed"))
     };
+    let started = std::time::Instant::now();
     while lost().0 == 0.0 {
+        assert!(started.elapsed() < Duration::from_secs(60), "no lost event within a minute");
         std::thread::yield_now();
     }
     queue.try_push(b"four\n", 1).unwrap();
