@@ -1,6 +1,6 @@
-//! Caches and what keeps them: a reflector each, their registry, proof of freshness, budgets.
+//! The caches of resources: a reflector for each, their registry, proofs of freshness, and budgets.
 //!
-//! [`core`] is the watch cache itself, without I/O or clock. Everything else in here drives it.
+//! [`core`] is the watch cache itself, without I/O or a clock. The other modules drive it.
 
 pub mod budget;
 pub(crate) mod cached_resource;
@@ -9,6 +9,7 @@ pub(crate) mod context;
 pub mod core;
 pub mod handle;
 pub(crate) mod key;
+pub mod metrics;
 pub(crate) mod probe;
 pub mod progress;
 pub mod proof;

@@ -1,6 +1,5 @@
 //! Logging, and the helpers with which components register metrics.
 
-pub mod cache_metrics;
 pub(crate) mod log_throttle;
 pub mod logging;
 pub mod metrics;

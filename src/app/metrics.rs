@@ -5,9 +5,9 @@
 //! `process_start_time_seconds`, ...).
 
 use crate::auth::metrics::AuthMetrics;
+use crate::cache::metrics::CacheMetrics;
 use crate::server::GzipMetrics;
 use crate::server::ServerMetrics;
-use crate::telemetry::cache_metrics::CacheMetrics;
 use crate::telemetry::metrics::gauge_vec;
 use crate::upstream::metrics::UpstreamMetrics;
 

@@ -28,9 +28,9 @@ use crate::cache::cached_resource::usage::Usage;
 use crate::cache::context::CacheContext;
 use crate::cache::core::watch_cache::{Change, WatchCache, WindowLimits};
 use crate::cache::key::CacheKey;
+use crate::cache::metrics::CacheSeries;
 use crate::cache::proof::list_watch::DynListWatch;
 use crate::cache::proof::state::ProofState;
-use crate::telemetry::cache_metrics::CacheSeries;
 
 /// The cache of one resource.
 pub(crate) struct CachedResource {

@@ -10,10 +10,10 @@ use crate::api::resource::Scope;
 use crate::cache::budget::Budget;
 use crate::cache::clock::Clock;
 use crate::cache::key::CacheKey;
+use crate::cache::metrics::CacheMetrics;
 use crate::cache::upstream_history::UpstreamHistory;
 use crate::cache::watch_list_support::WatchListSupport;
 use crate::config::CacheConfig;
-use crate::telemetry::cache_metrics::CacheMetrics;
 
 /// The part that all caches of one upstream share.
 pub(crate) struct CacheContext {

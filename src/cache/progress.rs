@@ -15,8 +15,8 @@ use tokio::sync::Mutex;
 use tokio_util::task::TaskTracker;
 
 use crate::api::resource_version::ResourceVersion;
+use crate::cache::metrics::CacheMetrics;
 use crate::tasks::single_flight::{InFlightGuard, SingleFlight};
-use crate::telemetry::cache_metrics::CacheMetrics;
 use crate::upstream::error::UpstreamError;
 
 /// Asks the upstream for its present resourceVersion.

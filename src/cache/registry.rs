@@ -30,12 +30,12 @@ use crate::api::resource::{ApiResource, GroupVersionResource, Representation, Sc
 use crate::api::resource_version::ResourceVersion;
 use crate::cache::context::CacheContext;
 use crate::cache::handle::CacheHandle;
+use crate::cache::metrics::CacheMetrics;
 use crate::cache::refusal::Refusal;
 pub use crate::cache::registry::forward_budget::ForwardPermit;
 use crate::cache::registry::inner::Inner;
 use crate::cache::registry::source::{Source, UpstreamSource};
 use crate::config::CacheConfig;
-use crate::telemetry::cache_metrics::CacheMetrics;
 use crate::upstream::Upstream;
 use crate::upstream::discovery::Discovery;
 use crate::upstream::error::UpstreamError;

@@ -208,7 +208,7 @@ async fn a_rewound_history_ends_every_stream_and_raises_the_alarm() {
     for watch in &mut watches {
         assert_eq!(watch.next().await, Next::End);
     }
-    until("the alarm", async || proxy.metric("weir_history_rewound_total", &[]).await >= 1.0).await;
+    until("the alarm", async || proxy.metric("weir_history_rewinds_total", &[]).await >= 1.0).await;
     let truth = truth(&proxy, |_| true);
     until("the cache holds the old state", async || {
         let list = proxy.get("/api/v1/configmaps?resourceVersion=0").await;

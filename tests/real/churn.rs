@@ -92,7 +92,7 @@ pub(crate) fn restored_etcd() {
     runtime.block_on(world.converges());
     runtime.block_on(world.churn(2000, 20));
     runtime.block_on(world.converges());
-    assert!(weir.metric("weir_history_rewound_total", &[]) >= 1.0, "the alarm was raised");
+    assert!(weir.metric("weir_history_rewinds_total", &[]) >= 1.0, "the alarm was raised");
 }
 
 /// Starts a control plane, a Weir in front of it and informers, and waits until they have the

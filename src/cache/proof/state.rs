@@ -9,11 +9,11 @@ use std::sync::atomic::AtomicU64;
 
 use tokio_util::task::TaskTracker;
 
+use crate::cache::metrics::CacheMetrics;
 use crate::cache::progress::Probes;
 use crate::cache::proof::list_watch::DynListWatch;
 use crate::cache::proof::listed_state::ListProof;
 use crate::tasks::single_flight::SingleFlight;
-use crate::telemetry::cache_metrics::CacheMetrics;
 
 /// The proofs of one cache.
 pub(crate) struct ProofState {

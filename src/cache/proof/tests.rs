@@ -10,11 +10,11 @@ use crate::cache::core::watch_cache::WatchRefusal;
 use crate::cache::core::watcher::{Batch, WatchFilter, Watcher};
 use crate::cache::handle::CacheHandle;
 use crate::cache::key::CacheKey;
+use crate::cache::metrics::CacheMetrics;
 use crate::cache::reflector::{Reflector, StartOptions};
 use crate::cache::script::{
     Feed, Script, bookmark, config, config_maps, object, page, status, upsert,
 };
-use crate::telemetry::cache_metrics::CacheMetrics;
 use crate::upstream::lister_watcher::{ListRequest, UpstreamEvent};
 
 const WITHIN: Duration = Duration::from_secs(3);

@@ -16,9 +16,9 @@ use crate::cache::context::CacheContext;
 use crate::cache::core::watch_cache::WatchRefusal;
 use crate::cache::core::watcher::{Batch, WatchFilter, WatchStart, Watcher};
 use crate::cache::key::CacheKey;
+use crate::cache::metrics::CacheMetrics;
 use crate::cache::script::{bookmark, config, config_maps, object, page, status};
 use crate::codec::list::ListPage;
-use crate::telemetry::cache_metrics::CacheMetrics;
 use crate::upstream::error::UpstreamError;
 use crate::upstream::lister_watcher::{ListRequest, UpstreamEvent, WatchRequest, WatchStream};
 

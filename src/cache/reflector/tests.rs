@@ -14,11 +14,11 @@ use crate::cache::context::CacheContext;
 use crate::cache::core::watch_cache::EndCause;
 use crate::cache::core::watcher::{Batch, WatchFilter, WatchStart};
 use crate::cache::key::CacheKey;
+use crate::cache::metrics::CacheMetrics;
 use crate::cache::script::{
     Feed, Script, bookmark, config, config_maps, listed, object, page, rewritten, status, upsert,
 };
 use crate::config::{CacheConfig, OnRelist};
-use crate::telemetry::cache_metrics::CacheMetrics;
 use crate::upstream::error::UpstreamError;
 use crate::upstream::lister_watcher::UpstreamEvent;
 

@@ -10,7 +10,7 @@ use dashmap::DashMap;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::api::resource::GroupVersionResource;
-use crate::telemetry::cache_metrics::CacheMetrics;
+use crate::cache::metrics::CacheMetrics;
 
 /// A place in a forward budget.
 #[derive(Debug)]

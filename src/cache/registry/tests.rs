@@ -414,7 +414,7 @@ async fn a_rewind_that_nobody_was_there_to_see_is_noticed_by_the_next_cache() {
     script.on_probe(450);
     let handle = rig.ready("configmaps", "").await.unwrap();
     assert_eq!(handle.cache().state().unwrap().resource_version().0, 400);
-    assert!(rig.metric("weir_history_rewound_total 1"));
+    assert!(rig.metric("weir_history_rewinds_total 1"));
     let start = |at| handle.cache().watch(WatchFilter::default(), WatchStart::After(at));
     let expired = start(ResourceVersion(399)).unwrap_err();
     assert!(matches!(expired, WatchRefusal::Expired { began_after: false, .. }), "{expired:?}");
@@ -432,7 +432,7 @@ async fn a_rewind_that_nobody_was_there_to_see_is_noticed_by_the_next_cache() {
     let gvr = config_maps().gvr;
     let again = rig.registry.ready_at(&gvr, "", Representation::Json, at, WAIT);
     assert_eq!(again.await.unwrap().cache().state().unwrap().resource_version().0, 460);
-    assert!(rig.metric("weir_history_rewound_total 1"));
+    assert!(rig.metric("weir_history_rewinds_total 1"));
 }
 
 #[tokio::test(start_paused = true)]

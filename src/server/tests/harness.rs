@@ -15,6 +15,7 @@ use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use crate::cache::metrics::CacheMetrics;
 use crate::cache::registry::Registry;
 use crate::cache::script::{
     Feed, Script, ScriptedSource, bookmark, config as cache_config, config_maps, upsert,
@@ -22,7 +23,6 @@ use crate::cache::script::{
 use crate::config::{CertificateConfig, ListenerConfig, ServerConfig};
 use crate::server::{Access, Compressor, Upstreams};
 use crate::server::{BoundListener, GzipMetrics, Server, ServerMetrics, Services};
-use crate::telemetry::cache_metrics::CacheMetrics;
 use crate::upstream::Upstream;
 use crate::upstream::testing::{
     Answer, ServerOptions, TestServer, config as upstream_config, metrics,

@@ -11,10 +11,10 @@ use crate::auth::attributes::{Attributes, ResourceAttributes};
 use crate::auth::rbac::Rbac;
 use crate::auth::rbac::metrics::RbacMetrics;
 use crate::auth::user::User;
+use crate::cache::metrics::CacheMetrics;
 use crate::cache::script::{Feed as Upstream, Script, ScriptedSource, bookmark, config, status};
 use crate::codec::json;
 use crate::config::RbacConfig;
-use crate::telemetry::cache_metrics::CacheMetrics;
 use crate::upstream::lister_watcher::UpstreamEvent;
 
 const ALICE: &str = r#","subjects":[{"kind":"User","name":"alice"}],"roleRef":{"kind":"ClusterRole","name":"pods"}"#;

@@ -1,0 +1,77 @@
+//! Metrics of the caches: reflectors, states, budgets, watchers and probes.
+//!
+//! The label values are bounded. A resource gets a series only once discovery knows it. A namespace gets
+//! one only while it has a cache of its own, and the number of these is limited. The series of a stopped
+//! cache are removed. Handles are looked up when a cache starts, so no event needs a look-up.
+
+mod families;
+mod series;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use prometheus::Registry;
+
+use crate::cache::metrics::families::Families;
+pub use crate::cache::metrics::series::{
+    CacheSeries, PROOF_STEPS, RELIST_CAUSES, STATES, WATCH_RESULTS,
+};
+use crate::telemetry::metrics::saturating_i64;
+
+/// The metrics of the caches. Cheap to clone: all clones share the metrics.
+#[derive(Clone, Debug)]
+pub struct CacheMetrics {
+    families: Arc<Families>,
+}
+
+impl CacheMetrics {
+    /// Creates the metrics and registers them. Must be called once for each registry.
+    pub fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
+        Ok(Self { families: Arc::new(Families::register(registry)?) })
+    }
+
+    /// Creates the series of one cache. The labels are group, version, resource, namespace (empty for
+    /// the cluster) and representation.
+    pub fn series(&self, labels: [&str; 5]) -> CacheSeries {
+        CacheSeries::new(&self.families, labels)
+    }
+
+    /// Sets the configured byte limits.
+    pub fn limits(&self, resource_bytes_max: usize, total_bytes_max: usize) {
+        self.families.bytes_limit.set(saturating_i64(resource_bytes_max));
+        self.families.total_bytes_limit.set(saturating_i64(total_bytes_max));
+    }
+
+    /// Sets the number of caches, and their total weight in bytes.
+    pub fn totals(&self, caches: usize, bytes: usize) {
+        self.families.caches.set(saturating_i64(caches));
+        self.families.total_bytes.set(saturating_i64(bytes));
+    }
+
+    /// Counts a cache that a budget stopped or refused: `resource`, `total` or `caches`.
+    pub fn budget_refusal(&self, budget: &'static str) {
+        self.families.budget_refusals.with_label_values(&[budget]).inc();
+    }
+
+    /// Counts a stopped cache.
+    pub fn stopped(&self, cause: &'static str) {
+        self.families.stops.with_label_values(&[cause]).inc();
+    }
+
+    /// Counts a probe.
+    pub fn probe(&self, outcome: &'static str) {
+        self.families.probes.with_label_values(&[outcome]).inc();
+    }
+
+    /// Counts a request that exceeded the forward budget. The labels are empty for a resource that
+    /// discovery does not know.
+    pub fn forward_exhausted(&self, group: &str, version: &str, resource: &str) {
+        self.families.forward_exhausted.with_label_values(&[group, version, resource]).inc();
+    }
+
+    /// Counts a detected rewind of the upstream's history. Operators should be alerted.
+    pub fn rewound(&self) {
+        self.families.rewinds.inc();
+    }
+}

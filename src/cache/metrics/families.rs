@@ -1,0 +1,139 @@
+//! The metric families of the caches.
+
+use prometheus::{
+    GaugeVec, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry,
+};
+
+use crate::telemetry::metrics::{
+    counter, counter_vec, float_gauge_vec, gauge, gauge_vec, histogram_vec,
+};
+
+/// The metric families of the caches.
+#[derive(Debug)]
+pub(super) struct Families {
+    pub(super) caches: IntGauge,
+    pub(super) objects: IntGaugeVec,
+    pub(super) bytes: IntGaugeVec,
+    pub(super) bytes_limit: IntGauge,
+    pub(super) total_bytes: IntGauge,
+    pub(super) total_bytes_limit: IntGauge,
+    pub(super) budget_refusals: IntCounterVec,
+    pub(super) stops: IntCounterVec,
+    pub(super) watchers: IntGaugeVec,
+    pub(super) state: IntGaugeVec,
+    pub(super) resource_version: IntGaugeVec,
+    pub(super) last_progress: GaugeVec,
+    pub(super) relists: IntCounterVec,
+    pub(super) watches: IntCounterVec,
+    pub(super) probes: IntCounterVec,
+    pub(super) proofs: IntCounterVec,
+    pub(super) proof_duration: HistogramVec,
+    pub(super) forward_exhausted: IntCounterVec,
+    pub(super) rewinds: IntCounter,
+}
+
+impl Families {
+    /// Creates the families and registers them.
+    pub(super) fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
+        let gauges =
+            |name: &str, help: &str, labels: &[&str]| gauge_vec(registry, name, help, labels);
+        let counters =
+            |name: &str, help: &str, labels: &[&str]| counter_vec(registry, name, help, labels);
+        let gauge = |name: &str, help: &str| gauge(registry, name, help);
+        Ok(Self {
+            caches: gauge("weir_caches", "Running caches.")?,
+            objects: gauges("weir_cache_objects", "Objects in a cache.", &CACHE)?,
+            bytes: gauges(
+                "weir_cache_bytes",
+                "Memory of the objects and the history of a cache, in bytes.",
+                &CACHE,
+            )?,
+            bytes_limit: gauge(
+                "weir_cache_bytes_limit",
+                "Configured memory limit of one cache, in bytes.",
+            )?,
+            total_bytes: gauge(
+                "weir_cache_total_bytes",
+                "Memory of all caches and of the lists in progress, in bytes.",
+            )?,
+            total_bytes_limit: gauge(
+                "weir_cache_total_bytes_limit",
+                "Configured memory limit of all caches, in bytes.",
+            )?,
+            budget_refusals: counters(
+                "weir_cache_budget_refusals_total",
+                "Caches stopped or not started because a limit was reached, by limit: resource (bytes of one cache), total (bytes of all caches) or caches (number of caches).",
+                &["budget"],
+            )?,
+            stops: counters("weir_cache_stops_total", "Stopped caches, by cause.", &["cause"])?,
+            watchers: gauges("weir_cache_watchers", "Watches served by a cache.", &CACHE)?,
+            state: gauges(
+                "weir_reflector_state",
+                "State of a reflector: 1 for the present state, 0 for the others.",
+                &with(CACHE, "state"),
+            )?,
+            resource_version: gauges(
+                "weir_reflector_resource_version",
+                "The resourceVersion up to which a cache is complete.",
+                &CACHE,
+            )?,
+            last_progress: float_gauge_vec(
+                registry,
+                "weir_reflector_last_progress_timestamp_seconds",
+                "Time of the last list, event or bookmark from the upstream, in seconds since the epoch.",
+                &CACHE,
+            )?,
+            relists: counters(
+                "weir_reflector_relists_total",
+                "Lists started by a reflector, by cause. The cause of the first list is start.",
+                &with(CACHE, "cause"),
+            )?,
+            watches: counters(
+                "weir_reflector_watches_total",
+                "Ended upstream watches of a reflector, by result.",
+                &with(CACHE, "result"),
+            )?,
+            probes: counters(
+                "weir_probes_total",
+                "Requests for the upstream's present resourceVersion, for consistent reads, by outcome.",
+                &["outcome"],
+            )?,
+            proofs: counters(
+                "weir_freshness_proofs_total",
+                "Watches that had to begin with a fresh state, by the step that proved it fresh. The step forwarded counts watches without a proof.",
+                &with(CACHE, "step"),
+            )?,
+            proof_duration: histogram_vec(
+                registry,
+                "weir_freshness_proof_duration_seconds",
+                "Duration of the proof of freshness of a watch, in seconds, by the step that proved it.",
+                &["step"],
+                &PROOF_SECONDS,
+            )?,
+            forward_exhausted: counters(
+                "weir_forward_budget_exhausted_total",
+                "Requests rejected with 429 because the forward budget of the resource was exhausted.",
+                &["group", "version", "resource"],
+            )?,
+            rewinds: counter(
+                registry,
+                "weir_history_rewinds_total",
+                "Detected rewinds of the upstream's history (etcd restored, or another cluster at the address).",
+            )?,
+        })
+    }
+}
+
+/// Appends the value of one more label to the labels of a cache.
+pub(super) fn with<'a>(labels: [&'a str; 5], last: &'a str) -> [&'a str; 6] {
+    let [group, version, resource, namespace, representation] = labels;
+    [group, version, resource, namespace, representation, last]
+}
+
+/// The labels of one cache. The namespace is empty for a cache of the whole cluster.
+const CACHE: [&str; 5] = ["group", "version", "resource", "namespace", "representation"];
+
+/// A probe and a list take some milliseconds, a short watch takes up to 2.3 s, and no request waits
+/// longer than the upstream's own 3 s.
+const PROOF_SECONDS: [f64; 12] =
+    [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0];

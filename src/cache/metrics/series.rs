@@ -1,0 +1,139 @@
+//! The metrics of one cache.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use prometheus::{Gauge, IntCounterVec, IntGauge};
+
+use crate::cache::metrics::families::{Families, with};
+use crate::telemetry::metrics::saturating_i64;
+
+/// The metrics of one cache.
+#[derive(Debug)]
+pub struct CacheSeries {
+    families: Arc<Families>,
+    labels: [Box<str>; 5],
+    objects: IntGauge,
+    bytes: IntGauge,
+    watchers: IntGauge,
+    resource_version: IntGauge,
+    last_progress: Gauge,
+    states: [IntGauge; STATES.len()],
+    retired: AtomicBool,
+}
+
+impl CacheSeries {
+    /// Creates the series with the given label values.
+    pub(super) fn new(families: &Arc<Families>, labels: [&str; 5]) -> Self {
+        Self {
+            objects: families.objects.with_label_values(&labels),
+            bytes: families.bytes.with_label_values(&labels),
+            watchers: families.watchers.with_label_values(&labels),
+            resource_version: families.resource_version.with_label_values(&labels),
+            last_progress: families.last_progress.with_label_values(&labels),
+            states: STATES.map(|state| families.state.with_label_values(&with(labels, state))),
+            labels: labels.map(Box::from),
+            families: Arc::clone(families),
+            retired: AtomicBool::new(false),
+        }
+    }
+
+    /// Sets the number of objects, their weight in bytes, and the resourceVersion of the state.
+    pub fn contents(&self, objects: usize, bytes: usize, resource_version: u64) {
+        self.objects.set(saturating_i64(objects));
+        self.bytes.set(saturating_i64(bytes));
+        self.resource_version.set(saturating_i64(resource_version));
+    }
+
+    /// Sets the number of watchers.
+    pub fn watchers(&self, watchers: usize) {
+        self.watchers.set(saturating_i64(watchers));
+    }
+
+    /// Sets the time of the last progress to the present.
+    pub fn progress(&self) {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        self.last_progress.set(now.as_secs_f64());
+    }
+
+    /// Sets the state of the reflector to one of [`STATES`].
+    pub fn state(&self, present: &str) {
+        for (state, gauge) in STATES.iter().zip(&self.states) {
+            gauge.set(i64::from(*state == present));
+        }
+    }
+
+    /// Counts a started list by its cause, one of [`RELIST_CAUSES`].
+    pub fn relist(&self, cause: &str) {
+        self.count(&self.families.relists, cause);
+    }
+
+    /// Counts a proof of freshness by its step, one of [`PROOF_STEPS`].
+    pub fn proof(&self, step: &str, duration: Duration) {
+        self.count(&self.families.proofs, step);
+        self.families.proof_duration.with_label_values(&[step]).observe(duration.as_secs_f64());
+    }
+
+    /// Counts an ended upstream watch by its result, one of [`WATCH_RESULTS`].
+    pub fn watch_ended(&self, result: &str) {
+        self.count(&self.families.watches, result);
+    }
+
+    /// Removes the series from `/metrics`. The handles stay usable without effect.
+    pub fn retire(&self) {
+        if self.retired.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let labels = self.labels.each_ref().map(|label| &**label);
+        let families = &self.families;
+        for gauges in
+            [&families.objects, &families.bytes, &families.watchers, &families.resource_version]
+        {
+            gauges.remove_label_values(&labels).ok();
+        }
+        families.last_progress.remove_label_values(&labels).ok();
+        for state in STATES {
+            families.state.remove_label_values(&with(labels, state)).ok();
+        }
+        for cause in RELIST_CAUSES {
+            families.relists.remove_label_values(&with(labels, cause)).ok();
+        }
+        for step in PROOF_STEPS {
+            families.proofs.remove_label_values(&with(labels, step)).ok();
+        }
+        for result in WATCH_RESULTS {
+            families.watches.remove_label_values(&with(labels, result)).ok();
+        }
+    }
+
+    fn count(&self, counters: &IntCounterVec, value: &str) {
+        if !self.retired.load(Ordering::Relaxed) {
+            let labels = self.labels.each_ref().map(|label| &**label);
+            counters.with_label_values(&with(labels, value)).inc();
+        }
+    }
+}
+
+/// The states of a reflector, for the `state` label.
+pub const STATES: [&str; 5] = ["listing", "backing-off", "resuming", "verifying", "watching"];
+/// The causes of a list, for the `cause` label.
+pub const RELIST_CAUSES: [&str; 5] = ["start", "expired", "rewound", "changed", "retry"];
+/// The steps that prove a state fresh (`docs/decisions/consistent-starts.md`), for the `step` label.
+/// The last one is for watches without a proof.
+pub const PROOF_STEPS: [&str; 5] = ["held", "event", "list", "short-watch", "forwarded"];
+/// The results of an upstream watch, for the `result` label.
+pub const WATCH_RESULTS: [&str; 12] = [
+    "clean",
+    "short",
+    "overdue",
+    "changed",
+    "rewound",
+    "expired",
+    "invalid",
+    "malformed",
+    "error",
+    "silent",
+    "refused",
+    "too-large",
+];
