@@ -1,17 +1,20 @@
 //! The byte budgets: of each cache and of all together.
 //!
-//! What is counted is [`State::weight`](crate::cache::core::watch_cache::State::weight) as each state is published,
-//! and what a list under way has gathered so far: while a relist runs, the old state and the new one both take
-//! memory. Only counting happens here; who must go is the registry's decision.
+//! The budgets count the weight of each published state
+//! ([`State::weight`](crate::cache::core::watch_cache::State::weight)) and of the objects of each
+//! list in progress, because the old state and the new one both take memory during a relist. This
+//! module only counts; the registry decides which caches to stop.
 //!
-//! Invariant: the total is the sum of what the living [`Account`]s and [`Claim`]s claim. No locks.
+//! Invariant: the total is the sum of all [`Account`]s and [`Claim`]s.
+//!
+//! No locks.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::Notify;
 
-/// What all caches together weigh, and may weigh. Cheap to clone.
+/// The weight of all caches, and its limit. Cheap to clone: all clones share the counters.
 #[derive(Clone, Debug)]
 pub(crate) struct Budget {
     shared: Arc<Shared>,
@@ -26,7 +29,7 @@ struct Shared {
 }
 
 impl Budget {
-    /// An empty one with the two limits, in bytes.
+    /// Creates a budget with the limits of one cache and of all caches, in bytes.
     pub(crate) fn new(resource_bytes_max: usize, total_bytes_max: usize) -> Self {
         Self {
             shared: Arc::new(Shared {
@@ -43,32 +46,34 @@ impl Budget {
         Account { budget: self.clone(), state: AtomicUsize::new(0), listing: AtomicUsize::new(0) }
     }
 
-    /// Claims what belongs to no account, in bytes, until the claim is dropped.
+    /// Claims bytes that belong to no account, until the claim is dropped.
     pub(crate) fn claim(&self, bytes: usize) -> Claim {
         self.shift(0, bytes);
         Claim { budget: self.clone(), bytes }
     }
 
-    /// What is claimed, in bytes.
+    /// Returns the total of all claims, in bytes.
     pub(crate) fn used(&self) -> usize {
         self.shared.used.load(Ordering::Relaxed)
     }
 
-    /// By how many bytes the total is exceeded; zero if it is not.
+    /// Returns by how many bytes the total exceeds its limit, or zero.
     pub(crate) fn excess(&self) -> usize {
         self.used().saturating_sub(self.shared.total_bytes_max)
     }
 
-    /// Whether nothing more may begin.
+    /// Whether the total has reached its limit, so that no cache may be started.
     pub(crate) fn is_exhausted(&self) -> bool {
         self.used() >= self.shared.total_bytes_max
     }
 
-    /// Completes when the total has come to be exceeded since the last call. Cancel safe.
+    /// Waits until the total exceeds its limit, or returns at once if it did so since the last
+    /// call. Cancel safe.
     pub(crate) async fn exceeded(&self) {
         self.shared.exceeded.notified().await;
     }
 
+    /// Changes a claim from `before` to `after`, in bytes.
     fn shift(&self, before: usize, after: usize) {
         if after >= before {
             let used = self.shared.used.fetch_add(after - before, Ordering::Relaxed);
@@ -82,7 +87,7 @@ impl Budget {
     }
 }
 
-/// What one cache claims of the budget. Dropping it gives everything back.
+/// The claims of one cache. Dropping it releases them.
 #[derive(Debug)]
 pub(crate) struct Account {
     budget: Budget,
@@ -91,27 +96,27 @@ pub(crate) struct Account {
 }
 
 impl Account {
-    /// Claims what the published state weighs, instead of what it weighed before; in bytes.
+    /// Sets the claim for the published state, in bytes.
     pub(crate) fn set_state(&self, bytes: usize) {
         self.budget.shift(self.state.swap(bytes, Ordering::Relaxed), bytes);
     }
 
-    /// Claims what a list under way has gathered; zero when it is over. In bytes.
+    /// Sets the claim for the list in progress, in bytes. Zero when there is none.
     pub(crate) fn set_listing(&self, bytes: usize) {
         self.budget.shift(self.listing.swap(bytes, Ordering::Relaxed), bytes);
     }
 
-    /// What the published state weighs, in bytes.
+    /// Returns the claim for the published state, in bytes.
     pub(crate) fn state(&self) -> usize {
         self.state.load(Ordering::Relaxed)
     }
 
-    /// Whether one cache of this weight is too heavy by itself.
+    /// Whether `bytes` exceed the limit of one cache.
     pub(crate) fn is_too_heavy(&self, bytes: usize) -> bool {
         bytes > self.budget.shared.resource_bytes_max
     }
 
-    /// Gives everything back.
+    /// Releases all claims.
     pub(crate) fn close(&self) {
         self.set_state(0);
         self.set_listing(0);
@@ -124,7 +129,7 @@ impl Drop for Account {
     }
 }
 
-/// A part of the budget that is given back when this is dropped.
+/// A claim that belongs to no account. Dropping it releases the bytes.
 #[derive(Debug)]
 pub(crate) struct Claim {
     budget: Budget,
@@ -142,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_total_is_the_sum_of_living_accounts() {
+    fn the_total_is_the_sum_of_accounts_and_claims() {
         let budget = Budget::new(10, 100);
         let pods = budget.account();
         let nodes = budget.account();
@@ -166,7 +171,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn crossing_the_limit_wakes_whoever_watches_it() {
+    async fn exceeding_the_limit_wakes_the_waiter() {
         let budget = Budget::new(10, 100);
         let account = budget.account();
         account.set_state(100);

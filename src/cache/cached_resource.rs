@@ -1,7 +1,7 @@
 //! The cache of one resource, in the parts that its users need.
 //!
-//! The reflector writes the state, handles read it, and the registry decides how long the cache runs.
-//! Each part has its own file, invariants and locks.
+//! The reflector writes the state, handles read it, and the registry decides how long the cache
+//! runs. Each part has its own file, invariants and locks.
 //!
 //! Lock order: the locks of the parts are never held together, except that `generation` is locked
 //! before the watch cache.
@@ -83,8 +83,8 @@ impl CachedResource {
             key.namespace(),
             representation,
         ]);
-        // An index of a field that this representation does not show would have all objects under one
-        // value.
+        // An index of a field that this representation does not show would have all objects under
+        // one value.
         let selectable = &resource.selectable;
         let indexed =
             selectable.indexed().filter(|field| selectable.is_readable(*field, key.representation));

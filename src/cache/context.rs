@@ -65,9 +65,9 @@ impl CacheContext {
     }
 }
 
-/// Lists that run at the same time. A list of a large resource takes a share of the upstream's CPU and
-/// of Weir's memory: many warm resources at the start, or all caches after a rewound history, must not
-/// list at once.
+/// Lists that run at the same time. A list of a large resource takes a share of the upstream's CPU
+/// and of Weir's memory: many warm resources at the start, or all caches after a rewound history,
+/// must not list at once.
 const LISTS_MAX: usize = 8;
 /// Lists for proofs of freshness that run at the same time, of all caches. Each is of a small
 /// collection and takes some ten milliseconds.

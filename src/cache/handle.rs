@@ -1,4 +1,4 @@
-//! One cache as the server uses it.
+//! The interface of one cache to the server.
 
 use std::fmt;
 use std::future::Future;
@@ -19,35 +19,39 @@ use crate::cache::core::watcher::{WatchFilter, WatchStart, Watcher};
 use crate::cache::proof::{self, FreshState};
 use crate::cache::refusal::Refusal;
 
-/// A cache in use; while one of these lives the cache is not idle. Cheap to clone: each clone is a use of its own.
+/// A cache in use. The cache is not idle while it has a handle. Cheap to clone: each clone counts
+/// as a use of its own.
 pub struct CacheHandle {
     cached: Arc<CachedResource>,
 }
 
 impl CacheHandle {
-    /// Counts a use of the cache. Called with the registry's shard held, or while another handle lives, so that a cache cannot be found idle in between.
+    /// Counts a use of the cache. Must be called while the registry's shard is locked or while
+    /// there is another handle, so that the cache is not found idle meanwhile.
     pub(crate) fn new(cached: Arc<CachedResource>) -> Self {
         cached.usage.begin();
         Self { cached }
     }
 
-    /// What discovery says of the resource.
+    /// Returns the definition of the resource.
     pub fn resource(&self) -> &Arc<ApiResource> {
         &self.cached().resource
     }
 
-    /// What of the resource the cache holds. A cluster's cache answers for any namespace in it.
+    /// Returns the scope of the cache: the cluster or one namespace. The cache of the cluster
+    /// answers for any namespace.
     pub fn scope(&self) -> &Scope {
         &self.cached().key.scope
     }
 
-    /// The watch cache.
+    /// Returns the watch cache.
     pub fn cache(&self) -> &Arc<WatchCache> {
         &self.cached().watch_cache
     }
 
-    /// Waits until the cache has its first complete state. Fails as soon as it is known that it will not have one:
-    /// with `Forbidden` for a cluster-wide cache, one namespace may still be allowed ([`Registry::ready`] tries).
+    /// Waits at most `timeout` until the cache has its first complete state. Fails as soon as the
+    /// cache has stopped. After `Forbidden` for a cache of the cluster, a cache of one namespace
+    /// may still be allowed; [`Registry::ready`] tries that.
     ///
     /// [`Registry::ready`]: crate::cache::registry::Registry::ready
     pub async fn wait_until_ready(&self, timeout: Duration) -> Result<(), Refusal> {
@@ -60,7 +64,8 @@ impl CacheHandle {
         self.wait(timeout, ready, Refusal::NotReady).await
     }
 
-    /// Waits until the cache has been shown to have everything up to a resourceVersion (semantics.md §2.1).
+    /// Waits at most `timeout` until the cache is complete up to `resource_version`
+    /// (`docs/semantics.md` §2.1).
     pub async fn wait_until_fresh(
         &self,
         resource_version: ResourceVersion,
@@ -75,8 +80,9 @@ impl CacheHandle {
         self.wait(timeout, fresh, Refusal::NotFresh).await
     }
 
-    /// A resourceVersion not below that of anything that was written before this call: step 1 of the design, section 5. Concurrent calls
-    /// share probes. The cache may not be there yet.
+    /// Returns a resourceVersion that is at least that of every write acknowledged before this
+    /// call, by a probe (`docs/decisions/consistent-starts.md`). Concurrent calls share probes. The
+    /// cache may not have reached the resourceVersion yet.
     pub async fn upstream_resource_version(
         &self,
         timeout: Duration,
@@ -85,8 +91,9 @@ impl CacheHandle {
         probed.unwrap_or(Err(Refusal::NotFresh))
     }
 
-    /// Finds a state for a watch to begin with that is not older than `asked`, or for `None` than `since`, when the request had arrived: steps 1
-    /// to 4 of the design, section 5. To be called once the cache is ready. `NotFresh` if no proof was found in time.
+    /// Finds a state with which a watch may begin (`docs/decisions/consistent-starts.md`). It is
+    /// not older than `requested`, or for `None` than `since`, the arrival of the request. Call
+    /// this once the cache is ready. Fails with `NotFresh` if no proof was found within `timeout`.
     pub async fn fresh_state(
         &self,
         requested: Option<ResourceVersion>,
@@ -94,7 +101,7 @@ impl CacheHandle {
         timeout: Duration,
     ) -> Result<FreshState, Refusal> {
         let cached = self.cached();
-        // One that began for this request needs no other proof than its first list.
+        // The first list of a cache that was started for this request is the proof.
         if requested.is_none() && cached.lifecycle.is_listed_since(since) {
             cached.series.proof("held", Duration::ZERO);
             return Ok(FreshState::Held);
@@ -106,19 +113,21 @@ impl CacheHandle {
         }
     }
 
-    /// Whether the upstream's watch is open and its events are applied as they come, to be awaited. A connection that is dead without knowing
-    /// counts as open for as long as nobody knows; [`Self::is_current`] tells.
+    /// Returns a receiver of whether the upstream's watch is open and its events are applied as
+    /// they arrive. A dead connection counts as open until that is detected; [`Self::is_current`]
+    /// detects it.
     pub fn watching(&self) -> watch::Receiver<bool> {
         self.cached().lifecycle.watching()
     }
 
-    /// Asks the upstream, by a watch of three seconds from what is held, whether the cache has, at some moment after this call, everything that an
-    /// instance of the upstream has. False if that was not shown in time. Cancel safe.
+    /// Checks by a watch of three seconds from the held resourceVersion whether the cache has, at
+    /// some moment after this call, everything that an instance of the upstream has. Returns false
+    /// if that was not shown within `timeout`. Cancel safe.
     pub async fn is_current(&self, timeout: Duration) -> bool {
         tokio::time::timeout(timeout, proof::is_current(self.cached())).await.unwrap_or(false)
     }
 
-    /// Begins a watch with a state.
+    /// Starts a watch with a fresh state.
     pub fn watch_from(
         &self,
         filter: WatchFilter,
@@ -134,11 +143,14 @@ impl CacheHandle {
         }
     }
 
-    /// Whether a resourceVersion from which a client wants to watch is known to be of a history that the upstream has lost. Such a watch
-    /// would be silent until the new history has passed it, and then go on where its client never was, so it is answered as too
-    /// old. Asks the upstream, but only after a rewind was found and only for what the cache has not reached.
+    /// Whether the resourceVersion `after`, from which a client wants to watch, is known to belong
+    /// to a lost history of the upstream (`docs/decisions/rewound-history.md`). Such a watch would
+    /// be silent until the new history has passed `after`, and then continue at a point that its
+    /// client has never seen, so it is answered as too old. Sends a probe only if a rewind was
+    /// detected and the cache has not reached `after`.
     ///
-    /// What cannot be told: once the new history has passed it, a resourceVersion of the lost one looks like any other.
+    /// Limit: once the new history has passed it, a resourceVersion of the lost history cannot be
+    /// detected any more.
     pub async fn is_lost(&self, after: ResourceVersion, timeout: Duration) -> bool {
         let Some(lost) = self.cached().context.history.highest_lost() else { return false };
         if *self.cache().progress().borrow() >= Some(after) {
@@ -146,12 +158,13 @@ impl CacheHandle {
         }
         match tokio::time::timeout(timeout, self.cached().proofs.probes.resource_version()).await {
             Ok(Ok(revision)) => revision < after,
-            // A list that was not needed is better than silence.
+            // On failure assume that the resourceVersion is lost: an unnecessary relist is better
+            // than a watch that never delivers.
             _ => after <= lost,
         }
     }
 
-    /// A BOOKMARK frame in a view, once the resource's bookmark has been learnt.
+    /// Returns a BOOKMARK frame in `view`, once the form of a bookmark of this resource is known.
     pub fn bookmark(
         &self,
         resource_version: ResourceVersion,
@@ -161,14 +174,15 @@ impl CacheHandle {
         self.cached().learned.bookmark(resource_version, initial_events_end, view)
     }
 
-    /// The `Warning` headers that the upstream sends with this resource; answers from the cache carry them too
-    /// (semantics.md §8.8).
+    /// Returns the `Warning` headers that the upstream sends with this resource. Responses from the
+    /// cache carry them too (`docs/semantics.md` §8.8).
     pub fn warnings(&self) -> Arc<Vec<HeaderValue>> {
         self.cached().learned.warnings()
     }
 
-    /// Whether the upstream has watch-list, and so takes `sendInitialEvents` and sends the unasked initial-events-end bookmark
-    /// (semantics.md §1.4); clients of an upstream that lacks it must be sent neither. `None` while it is not known.
+    /// Whether the upstream supports watch-lists: it then accepts `sendInitialEvents` and sends the
+    /// initial-events-end bookmark unrequested (`docs/semantics.md` §1.4). Clients of an
+    /// upstream without watch-lists must get neither. `None` while it is unknown.
     pub fn upstream_has_watch_list(&self) -> Option<bool> {
         let support = &self.cached().context.watch_list;
         support.is_known().then(|| support.is_supported())
@@ -178,7 +192,8 @@ impl CacheHandle {
         &self.cached
     }
 
-    /// Waits for `done`, for the cache's end or for the time-out, whichever comes first.
+    /// Waits for `done`, for the end of the cache or for `timeout`, whichever is first. Returns
+    /// `late` at the time-out.
     async fn wait(
         &self,
         timeout: Duration,

@@ -1,8 +1,9 @@
 //! Metrics of the caches: reflectors, states, budgets, watchers and probes.
 //!
-//! The label values are bounded. A resource gets a series only once discovery knows it. A namespace gets
-//! one only while it has a cache of its own, and the number of these is limited. The series of a stopped
-//! cache are removed. Handles are looked up when a cache starts, so no event needs a look-up.
+//! The label values are bounded. A resource gets a series only once discovery knows it. A namespace
+//! gets one only while it has a cache of its own, and the number of these is limited. The series of
+//! a stopped cache are removed. Handles are looked up when a cache starts, so no event needs a
+//! look-up.
 
 mod families;
 mod series;
@@ -31,8 +32,8 @@ impl CacheMetrics {
         Ok(Self { families: Arc::new(Families::register(registry)?) })
     }
 
-    /// Creates the series of one cache. The labels are group, version, resource, namespace (empty for
-    /// the cluster) and representation.
+    /// Creates the series of one cache. The labels are group, version, resource, namespace (empty
+    /// for the cluster) and representation.
     pub fn series(&self, labels: [&str; 5]) -> CacheSeries {
         CacheSeries::new(&self.families, labels)
     }

@@ -1,11 +1,14 @@
-//! Proof of freshness: probes, shared among those who wait (design, section 5).
+//! Shared probes of the upstream's present resourceVersion.
 //!
-//! A probe is a consistent `LIST limit=1` of the same group, resource and scope. Its resourceVersion P is at least that of every
-//! write acknowledged before the probe was sent. So a request may use the result of a probe that was sent *after* it arrived,
-//! and only of such a one: whoever comes while a probe is in flight waits for the next, together with all who come
-//! until that one is sent. However many wait, at most one probe is in flight and one is due.
+//! A probe is a consistent `LIST limit=1` of the same group, resource and scope. Its
+//! resourceVersion P is at least that of every write acknowledged before the probe was sent. So a
+//! request may use the result of a probe only if the probe was sent *after* the request arrived. A
+//! request that arrives while a probe is in flight waits for the next one, which it shares with all
+//! requests that arrive until that one is sent. However many requests wait, at most one probe is in
+//! flight and one is due.
 //!
-//! Lock order: the map of the [`SingleFlight`], alone and never across an await.
+//! Lock order: `in_flight` is locked while a probe is sent. The map of the [`SingleFlight`] is
+//! locked under it, and never across an await.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +22,7 @@ use crate::cache::metrics::CacheMetrics;
 use crate::tasks::single_flight::{InFlightGuard, SingleFlight};
 use crate::upstream::error::UpstreamError;
 
-/// Asks the upstream for its present resourceVersion.
+/// A source of the upstream's present resourceVersion.
 pub(crate) trait Probe: Send + Sync + 'static {
     /// Sends a consistent `LIST limit=1` and returns the list's resourceVersion.
     fn probe(&self) -> BoxFuture<'_, Result<ResourceVersion, UpstreamError>>;
@@ -38,18 +41,19 @@ pub(crate) struct Probes {
 
 type ProbeResult = Result<ResourceVersion, ProbeFailed>;
 
-/// The probe failed or took too long; the cause is logged where it happened.
+/// The probe failed or timed out. The cause is logged where it happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the probe of the upstream's resourceVersion failed")]
 pub(crate) struct ProbeFailed;
 
 impl Probes {
-    /// Probes that run as tasks of the tracker.
+    /// Creates the probes of one cache. They run as tasks of `tasks`.
     pub(crate) fn new(probe: Arc<dyn Probe>, tasks: TaskTracker, metrics: CacheMetrics) -> Self {
         Self { probe, tasks, metrics, due: SingleFlight::default(), in_flight: Mutex::default() }
     }
 
-    /// The upstream's resourceVersion as of some moment after this call. Cancel safe: the probe goes on for the others.
+    /// Returns the upstream's resourceVersion at some moment after this call. Cancel safe: the
+    /// probe continues for the other callers.
     pub(crate) async fn resource_version(self: &Arc<Self>) -> ProbeResult {
         let (outcome, guard) = self.due.join(&());
         if let Some(guard) = guard {
@@ -58,7 +62,8 @@ impl Probes {
         outcome.wait().await.unwrap_or(Err(ProbeFailed))
     }
 
-    /// Sends a probe once no other is in flight. Requests that arrive after that wait for the next one.
+    /// Sends a probe once no other is in flight. Requests that arrive after that wait for the next
+    /// one.
     async fn run(self: Arc<Self>, mut guard: InFlightGuard<(), ProbeResult>) {
         let _in_flight = self.in_flight.lock().await;
         guard.close();
@@ -87,12 +92,14 @@ impl Probes {
     }
 }
 
-/// How long an event or bookmark may take to bring the cache to a probe's resourceVersion (design, section 5, step 2). An event travels
-/// in a few milliseconds; what has not come by then comes with the next bookmark, a minute later.
+/// How long to wait for an event or bookmark that brings the cache to the resourceVersion of a
+/// probe. An event arrives within a few milliseconds. If none has arrived by then, only the next
+/// bookmark brings the cache there, up to a minute later.
 pub(crate) const CATCH_UP_TIMEOUT: Duration = Duration::from_millis(50);
 
-/// A consistent read waits three seconds in the upstream at most (semantics.md §2.3) before it falls back to etcd; what takes longer has
-/// outlasted those who waited.
+/// The longest wait for a probe, or for a list for a proof. The upstream waits at most three
+/// seconds before a consistent read falls back to etcd (`docs/semantics.md` §2.3). The requests
+/// that wait for a slower one have timed out.
 pub(crate) const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[cfg(test)]

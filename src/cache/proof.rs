@@ -1,31 +1,33 @@
 //! Proofs of freshness, for watches that must begin with a fresh state.
 //!
 //! Informers start with a watch that must reflect every write acknowledged before the request
-//! (`docs/decisions/consistent-starts.md`). Such a watch is served only with a proof that the state is
-//! fresh, and is forwarded without one.
+//! (`docs/decisions/consistent-starts.md`). Such a watch is served only with a proof that the state
+//! is fresh, and is forwarded without one.
 //!
-//! A probe returns the needed resourceVersion P. Then the cheapest proof that can arrive soon is used:
+//! A probe returns the needed resourceVersion P. Then the cheapest proof that can arrive soon is
+//! used:
 //!
 //! * `held`: the cache has reached P.
-//! * `event`: an event or bookmark that is under way brings the cache to P.
-//! * `list` ([`list`]): a small collection is listed a second time at some L ≥ P, and the watch begins
-//!   with that state.
-//! * `short-watch` ([`short_watch`]): for a large collection, the bookmark of a second watch from the
-//!   held resourceVersion shows that there are no events up to P.
+//! * `event`: an event or bookmark that arrives soon brings the cache to P.
+//! * `list` ([`list`]): a small collection is listed a second time at some L ≥ P, and the watch
+//!   begins with that state.
+//! * `short-watch` ([`short_watch`]): for a large collection, the bookmark of a second watch from
+//!   the held resourceVersion shows that there are no events up to P.
 //!
-//! The second list is a LIST and not a watch-list. Both return the state at L from the upstream's watch
-//! cache equally fast, but every upstream supports LIST. An upstream with watch-lists can ask etcd for
-//! its progress, so its list is requested as not older than P; the probe has just brought its watch
-//! cache to P. An older upstream could stay below P for long, so its list is requested as consistent.
+//! The second list is a LIST and not a watch-list. Both return the state at L from the upstream's
+//! watch cache equally fast, but every upstream supports LIST. An upstream with watch-lists can ask
+//! etcd for its progress, so its list is requested as not older than P; the probe has just brought
+//! its watch cache to P. An older upstream could stay below P for long, so its list is requested as
+//! consistent.
 //!
 //! The connection pool separates watches from requests. With several instances of the upstream, the
-//! short watch may therefore reach another instance than the probe. Its bookmark is a proof anyway: an
-//! instance reports its own progress. The bookmark of an instance that lags is below P, and the request
-//! is forwarded.
+//! short watch may therefore reach another instance than the probe. Its bookmark is a proof anyway:
+//! an instance reports its own progress. The bookmark of an instance that lags is below P, and the
+//! request is forwarded.
 //!
-//! Invariants: the responses on which a proof rests were requested after the client's request arrived,
-//! or they reach P. At most one list and one short watch of a cache are in progress. Requests that
-//! arrive meanwhile share them and check what they returned.
+//! Invariants: the responses on which a proof rests were requested after the client's request
+//! arrived, or they reach P. At most one list and one short watch of a cache are in progress.
+//! Requests that arrive meanwhile share them and check what they returned.
 //!
 //! No locks but those of [`state::ProofState`].
 
@@ -103,8 +105,8 @@ pub(crate) async fn probe(cached: &CachedResource) -> Result<ResourceVersion, Re
     let probed = cached.proofs.probes.resource_version().await;
     let upstream = probed.map_err(|_failed| Refusal::NotFresh)?;
     cached.context.history.observe(upstream);
-    // A consistent list is at least as new as everything that the cache held before the list was sent.
-    // An older one is a sign of a rewound history, which the reflector must confirm.
+    // A consistent list is at least as new as everything that the cache held before the list was
+    // sent. An older one is a sign of a rewound history, which the reflector must confirm.
     if held > Some(upstream) {
         cached.requests.request_verify();
         return Err(Refusal::NotFresh);
@@ -129,7 +131,8 @@ async fn by_list(cached: &Arc<CachedResource>, needed: ResourceVersion) -> Proof
             Ok(ListProof::Listed(listed)) if listed.resource_version() >= needed => {
                 return Ok((FreshState::Listed(listed), "list"));
             }
-            // An earlier request started it for a lower resourceVersion. The next list is new enough.
+            // An earlier request started it for a lower resourceVersion. The next list is new
+            // enough.
             Ok(ListProof::Listed(_) | ListProof::Overtaken) => {}
             Ok(ListProof::Failed) | Err(RunLost) => return Err(Refusal::NotFresh),
         }
@@ -153,8 +156,8 @@ async fn by_watch(cached: &Arc<CachedResource>, needed: ResourceVersion) -> Proo
             }
             outcome = watching.wait() => outcome == Ok(true),
         };
-        // A bookmark from before the probe is below `needed`. The next watch reaches it, if there is
-        // time for one.
+        // A bookmark from before the probe is below `needed`. The next watch reaches it, if there
+        // is time for one.
         if !has_bookmark && *progress.borrow() < Some(needed) {
             return Err(Refusal::NotFresh);
         }

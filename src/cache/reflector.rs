@@ -9,10 +9,10 @@
 //!   older nevertheless is a sign of a rewound history (etcd restored, or another cluster at the
 //!   address), after which all caches start again (`docs/decisions/rewound-history.md`).
 //! * No event of another history may be applied. A watch from a resourceVersion in the upstream's
-//!   future is silent until the upstream has passed that resourceVersion, and then sends events that
-//!   do not follow the held state. So a resumed watch is verified by one consistent `LIST limit=1`
-//!   before its first event is applied. For a custom resource the objects are also compared byte by
-//!   byte, because the watch may have ended when the definition changed
+//!   future is silent until the upstream has passed that resourceVersion, and then sends events
+//!   that do not follow the held state. So a resumed watch is verified by one consistent `LIST
+//!   limit=1` before its first event is applied. For a custom resource the objects are also
+//!   compared byte by byte, because the watch may have ended when the definition changed
 //!   (`docs/decisions/changed-definitions.md`).
 //!
 //! A reflector is one task without locks. It is cancel safe at every await: a state that was not
@@ -57,7 +57,8 @@ impl<L: ListWatch> Reflector<L> {
         Self { driver: Driver::new(upstream, cached, options) }
     }
 
-    /// Runs until the cache is stopped, or until a failure of the upstream that a retry cannot cure.
+    /// Runs until the cache is stopped, or until a failure of the upstream that a retry cannot
+    /// cure.
     pub(crate) async fn run(mut self) -> Refusal {
         let cached = Arc::clone(&self.driver.cached);
         let key = &cached.key;

@@ -1,14 +1,15 @@
 //! The caches of all resources: started on first use, and stopped when idle.
 //!
-//! Whether a resource may have a cache is decided in this order: the configuration, discovery, earlier
-//! failed attempts (stored for a while, so that a resource that cannot be cached is not tried again for
-//! every request), and the budgets. A cache of the whole cluster answers for each namespace. A
-//! namespace has a cache of its own only where the upstream forbids to list the cluster.
+//! Whether a resource may have a cache is decided in this order: the configuration, discovery,
+//! earlier failed attempts (stored for a while, so that a resource that cannot be cached is not
+//! tried again for every request), and the budgets. A cache of the whole cluster answers for each
+//! namespace. A namespace has a cache of its own only where the upstream forbids to list the
+//! cluster.
 //!
 //! Invariants: there is at most one running cache for each key. When a cache stops, its reason is
 //! stored before it leaves the map, and it leaves the map before the requests that wait for it are
-//! woken. So a repeated request gets the reason or a new cache. Every task is counted by the tracker
-//! and ends with the cancellation token.
+//! woken. So a repeated request gets the reason or a new cache. Every task is counted by the
+//! tracker and ends with the cancellation token.
 //!
 //! Lock order: that of [`cache_map`].
 
@@ -98,12 +99,12 @@ impl Registry {
         self.inner.spawn_warming();
     }
 
-    /// Finds the cache that can answer for a resource, in one namespace or (empty) in all. Starts it on
-    /// first use. Does not wait for it to become ready.
+    /// Finds the cache that can answer for a resource, in one namespace or (empty) in all. Starts
+    /// it on first use. Does not wait for it to become ready.
     ///
     /// Only the upstream's response shows whether Weir's identity may list a resource. The returned
-    /// cache may therefore be refused a moment later: [`CacheHandle::wait_until_ready`] then returns
-    /// `Forbidden`, and a second `get` for one namespace returns a cache of that namespace.
+    /// cache may therefore be refused a moment later: [`CacheHandle::wait_until_ready`] then
+    /// returns `Forbidden`, and a second `get` for one namespace returns a cache of that namespace.
     /// [`Registry::ready`] does all of this.
     pub async fn get(
         &self,
@@ -114,8 +115,8 @@ impl Registry {
         self.inner.get(gvr, namespace, representation, None).await
     }
 
-    /// Returns a cache that has its first complete state. Finds or starts it and waits for it. If the
-    /// cache of the cluster is forbidden, tries that of the namespace.
+    /// Returns a cache that has its first complete state. Finds or starts it and waits for it. If
+    /// the cache of the cluster is forbidden, tries that of the namespace.
     pub async fn ready(
         &self,
         gvr: &GroupVersionResource,
@@ -126,8 +127,8 @@ impl Registry {
         self.ready_at(gvr, namespace, representation, None, timeout).await
     }
 
-    /// Like [`Registry::ready`], for a watch from `first_at`. A cache that starts now lists at exactly
-    /// `first_at`, if the upstream still can, so that the watch finds it in the history
+    /// Like [`Registry::ready`], for a watch from `first_at`. A cache that starts now lists at
+    /// exactly `first_at`, if the upstream still can, so that the watch finds it in the history
     /// (`docs/decisions/cold-caches.md`). A cache that already runs is returned as it is.
     pub async fn ready_at(
         &self,
@@ -156,9 +157,9 @@ impl Registry {
     }
 
     /// Acquires a permit to forward a list or watch of this resource. The caller holds it until the
-    /// forwarded response ends. Returns `None` if the budget of the resource is exhausted; the response
-    /// is then 429 (`docs/decisions/cold-caches.md`). `known` is whether discovery knows the resource;
-    /// all unknown resources share one budget.
+    /// forwarded response ends. Returns `None` if the budget of the resource is exhausted; the
+    /// response is then 429 (`docs/decisions/cold-caches.md`). `known` is whether discovery knows
+    /// the resource; all unknown resources share one budget.
     pub fn forward_permit(&self, gvr: &GroupVersionResource, known: bool) -> Option<ForwardPermit> {
         self.inner.forward_budget.try_acquire(gvr, known, &self.inner.context.metrics)
     }

@@ -1,13 +1,13 @@
 //! Detected rewinds of the upstream's history (etcd restored, or another cluster at the address).
 //!
-//! Each detected rewind starts a new generation. A state is valid only in the generation in which it
-//! was listed.
+//! Each detected rewind starts a new generation. A state is valid only in the generation in which
+//! it was listed.
 //!
 //! All caches of an upstream share one bound for the lost history: the highest resourceVersion that
 //! any of them had seen before the rewind. The resourceVersions that clients send are compared with
 //! it. A bound that is too high costs an unneeded list, a bound that is too low accepts a
-//! resourceVersion of the lost history. A bound for each cache would be too low: a client may have its
-//! resourceVersion from a forwarded list, which can be ahead of the cache of that resource.
+//! resourceVersion of the lost history. A bound for each cache would be too low: a client may have
+//! its resourceVersion from a forwarded list, which can be ahead of the cache of that resource.
 //!
 //! No locks but that of the channel.
 
@@ -57,8 +57,8 @@ impl UpstreamHistory {
         self.generation.send_modify(|generation| *generation += 1);
     }
 
-    /// Returns the highest resourceVersion that may belong to a lost generation, or `None` if no rewind
-    /// was detected.
+    /// Returns the highest resourceVersion that may belong to a lost generation, or `None` if no
+    /// rewind was detected.
     pub(crate) fn highest_lost(&self) -> Option<ResourceVersion> {
         let lost = ResourceVersion(self.highest_lost.load(Ordering::Relaxed));
         (self.generation() > 0).then_some(lost)

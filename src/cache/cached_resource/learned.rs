@@ -20,8 +20,8 @@ pub(crate) struct LearnedTraits {
 }
 
 impl LearnedTraits {
-    /// Learns how the upstream writes a bookmark of this resource from the object of one. The newest
-    /// form is kept: an upgraded upstream may write its bookmarks differently.
+    /// Learns how the upstream writes a bookmark of this resource from the object of one. The
+    /// newest form is kept: an upgraded upstream may write its bookmarks differently.
     pub(crate) fn learn_bookmark(&self, object: &[u8]) {
         let Some(template) = BookmarkTemplate::from_bookmark(object) else { return };
         if self.bookmark_template.load().as_deref() != Some(&template) {
@@ -45,8 +45,8 @@ impl LearnedTraits {
         template.as_ref().map(|template| template.frame(resource_version, initial_events_end, view))
     }
 
-    /// Sets the `Warning` headers to those of the upstream's last response (`docs/semantics.md` §8.8).
-    /// Values that are not valid in a header are left out.
+    /// Sets the `Warning` headers to those of the upstream's last response (`docs/semantics.md`
+    /// §8.8). Values that are not valid in a header are left out.
     pub(crate) fn set_warnings(&self, values: &[String]) {
         let values: Vec<_> =
             values.iter().filter_map(|value| HeaderValue::from_str(value).ok()).collect();

@@ -77,8 +77,8 @@ impl Lifecycle {
     }
 
     /// Ends the reflector when its present watch ends, because the upstream is about to end that
-    /// watch. The watchers of the cache get the rest of its events; the registry hands the cache to no
-    /// new client.
+    /// watch. The watchers of the cache get the rest of its events; the registry hands the cache to
+    /// no new client.
     pub(crate) fn retire(&self, reason: Refusal) {
         self.stop_reason.lock().get_or_insert(reason);
         self.retiring.store(true, Ordering::Relaxed);

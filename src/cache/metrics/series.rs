@@ -119,8 +119,8 @@ impl CacheSeries {
 pub const STATES: [&str; 5] = ["listing", "backing-off", "resuming", "verifying", "watching"];
 /// The causes of a list, for the `cause` label.
 pub const RELIST_CAUSES: [&str; 5] = ["start", "expired", "rewound", "changed", "retry"];
-/// The steps that prove a state fresh (`docs/decisions/consistent-starts.md`), for the `step` label.
-/// The last one is for watches without a proof.
+/// The steps that prove a state fresh (`docs/decisions/consistent-starts.md`), for the `step`
+/// label. The last one is for watches without a proof.
 pub const PROOF_STEPS: [&str; 5] = ["held", "event", "list", "short-watch", "forwarded"];
 /// The results of an upstream watch, for the `result` label.
 pub const WATCH_RESULTS: [&str; 12] = [

@@ -8,18 +8,18 @@ use tokio::time::{Instant, sleep};
 
 use super::*;
 
-/// Learns the count of its calls, after a while.
+/// Returns the number of its calls as the resourceVersion, after [`PROBE_DURATION`].
 #[derive(Default)]
 struct Counting {
     calls: AtomicU64,
 }
 
-const FLIGHT: Duration = Duration::from_millis(100);
+const PROBE_DURATION: Duration = Duration::from_millis(100);
 
 impl Probe for Counting {
     fn probe(&self) -> BoxFuture<'_, Result<ResourceVersion, UpstreamError>> {
         let call = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
-        sleep(FLIGHT).map(move |()| Ok(ResourceVersion(call))).boxed()
+        sleep(PROBE_DURATION).map(move |()| Ok(ResourceVersion(call))).boxed()
     }
 }
 
@@ -29,16 +29,16 @@ fn probes<P: Probe>(probe: &Arc<P>) -> Arc<Probes> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_thousand_at_once_cost_two_probes() {
+async fn a_thousand_concurrent_callers_cost_two_probes() {
     let counting = Arc::new(Counting::default());
     let probes = probes(&counting);
-    let learnt = join_all((0..1000).map(|_| probes.resource_version())).await;
-    assert!(learnt.iter().all(Result::is_ok));
+    let probed = join_all((0..1000).map(|_| probes.resource_version())).await;
+    assert!(probed.iter().all(Result::is_ok));
     assert!(counting.calls.load(Ordering::Relaxed) <= 2);
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_uses_a_probe_sent_before_they_came() {
+async fn no_caller_uses_a_probe_that_was_sent_before_its_call() {
     let counting = Arc::new(Counting::default());
     let probes = probes(&counting);
     let first = async { (probes.resource_version().await, Instant::now()) };
@@ -52,42 +52,42 @@ async fn nobody_uses_a_probe_sent_before_they_came() {
     let begin = Instant::now();
     let millis = Duration::from_millis;
     let (first, second, third) = tokio::join!(first, late(millis(10)), late(millis(90)));
-    assert_eq!(first, (Ok(ResourceVersion(1)), begin + FLIGHT));
-    assert_eq!(second, (Ok(ResourceVersion(2)), begin + FLIGHT * 2));
+    assert_eq!(first, (Ok(ResourceVersion(1)), begin + PROBE_DURATION));
+    assert_eq!(second, (Ok(ResourceVersion(2)), begin + PROBE_DURATION * 2));
     assert_eq!(third, second);
     assert_eq!(probes.resource_version().await, Ok(ResourceVersion(3)));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_probe_that_nobody_awaits_any_more_is_not_sent() {
+async fn a_probe_without_callers_is_not_sent() {
     let counting = Arc::new(Counting::default());
     let probes = probes(&counting);
     let first = probes.resource_version();
-    let given_up = async {
-        sleep(FLIGHT / 2).await;
-        tokio::time::timeout(FLIGHT / 4, probes.resource_version()).await.unwrap_err();
+    let cancelled = async {
+        sleep(PROBE_DURATION / 2).await;
+        tokio::time::timeout(PROBE_DURATION / 4, probes.resource_version()).await.unwrap_err();
     };
-    let (first, ()) = tokio::join!(first, given_up);
+    let (first, ()) = tokio::join!(first, cancelled);
     assert_eq!(first, Ok(ResourceVersion(1)));
-    sleep(FLIGHT * 3).await;
+    sleep(PROBE_DURATION * 3).await;
     assert_eq!(counting.calls.load(Ordering::Relaxed), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_who_gives_up_takes_nobody_along() {
+async fn a_caller_that_is_cancelled_does_not_cancel_the_probe() {
     let counting = Arc::new(Counting::default());
     let probes = probes(&counting);
-    let impatient = tokio::time::timeout(FLIGHT / 2, probes.resource_version());
-    let patient = async {
-        sleep(FLIGHT / 4).await;
+    let cancelled = tokio::time::timeout(PROBE_DURATION / 2, probes.resource_version());
+    let waiting = async {
+        sleep(PROBE_DURATION / 4).await;
         probes.resource_version().await
     };
-    let (impatient, patient) = tokio::join!(impatient, patient);
-    assert!(impatient.is_err());
-    assert_eq!(patient, Ok(ResourceVersion(2)));
+    let (cancelled, waiting) = tokio::join!(cancelled, waiting);
+    assert!(cancelled.is_err());
+    assert_eq!(waiting, Ok(ResourceVersion(2)));
 }
 
-/// Never answers.
+/// Never responds.
 struct Stuck;
 
 impl Probe for Stuck {

@@ -1,8 +1,8 @@
 //! A second list of a small collection. Waiting watches begin with its state.
 //!
-//! The watch cache and its stream do not change. The listed state cannot replace the cache's own state:
-//! an object that was created and deleted again since the cache's resourceVersion is in no list, but
-//! the present watchers must get both events. They get them from the stream.
+//! The watch cache and its stream do not change. The listed state cannot replace the cache's own
+//! state: an object that was created and deleted again since the cache's resourceVersion is in no
+//! list, but the present watchers must get both events. They get them from the stream.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -70,11 +70,11 @@ async fn fetch(
 
 /// How long to wait for an event before the upstream is asked for a whole collection.
 const PROOF_LIST_DELAY: Duration = Duration::from_millis(5);
-/// The number of objects up to which a collection is small. A watch that begins at the upstream costs
-/// the upstream as much as this list, which serves many watches.
+/// The number of objects up to which a collection is small. A watch that begins at the upstream
+/// costs the upstream as much as this list, which serves many watches.
 const OBJECTS_MAX: usize = 1000;
-/// The weight in bytes up to which a collection is small. Such a list takes the upstream and Weir some
-/// ten milliseconds.
+/// The weight in bytes up to which a collection is small. Such a list takes the upstream and Weir
+/// some ten milliseconds.
 const BYTES_MAX: usize = 4 * 1024 * 1024;
 /// The factor by which a collection may have grown when the list arrives.
 const GROWTH_FACTOR: usize = 2;

@@ -8,9 +8,9 @@ use crate::cache::core::watch_cache::State;
 
 /// A state that was listed beside the cache's own stream.
 ///
-/// It shares all equal objects with the cache's state. The other objects count against the byte budget
-/// while requests wait with this state. A watcher that reads its initial events slowly keeps the state
-/// longer than that, as it would any state of the cache.
+/// It shares all equal objects with the cache's state. The other objects count against the byte
+/// budget while requests wait with this state. A watcher that reads its initial events slowly keeps
+/// the state longer than that, as it would any state of the cache.
 #[derive(Debug)]
 pub struct ListedState {
     pub(crate) state: Arc<State>,

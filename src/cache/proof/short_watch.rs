@@ -1,12 +1,13 @@
 //! A second, short watch from the held resourceVersion.
 //!
-//! The upstream sends a bookmark two seconds before the deadline of a watch if its own cache has moved
-//! on (`docs/semantics.md` §5.6). With `timeoutSeconds=3` this is after 1 to 2.3 s.
+//! The upstream sends a bookmark two seconds before the deadline of a watch if its own cache has
+//! moved on (`docs/semantics.md` §5.6). With `timeoutSeconds=3` this is after 1 to 2.3 s.
 //!
-//! A bookmark at B means that the watch has received every event up to B. The cache's own stream brings
-//! the same events, and they are applied from that stream only, so that each event is applied once and
-//! in order. When the stream has brought the last event before the bookmark, the cache is complete up
-//! to B. Without such an event, as in a quiet collection, it is complete up to B at once.
+//! A bookmark at B means that the watch has received every event up to B. The cache's own stream
+//! brings the same events, and they are applied from that stream only, so that each event is
+//! applied once and in order. When the stream has brought the last event before the bookmark, the
+//! cache is complete up to B. Without such an event, as in a quiet collection, it is complete up to
+//! B at once.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -24,14 +25,14 @@ pub(super) async fn short_watch(cached: Arc<CachedResource>) -> bool {
     watch_progress(&cached).await == Some(ProgressOutcome::Bookmark)
 }
 
-/// Whether the cache has, at some moment after this call, everything that an instance of the upstream
-/// has. Unlike a proof of freshness this needs no bookmark, which an older upstream may never send: a
-/// watch that ends at its own time-out shows it as well.
+/// Whether the cache has, at some moment after this call, everything that an instance of the
+/// upstream has. Unlike a proof of freshness this needs no bookmark, which an older upstream may
+/// never send: a watch that ends at its own time-out shows it as well.
 pub(crate) async fn is_current(cached: &CachedResource) -> bool {
     watch_progress(cached).await.is_some()
 }
 
-/// What a short watch showed about a cache that has all events of the watch.
+/// The outcome of a short watch whose events the cache has all applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ProgressOutcome {
     /// The cache is complete up to the resourceVersion of a bookmark.

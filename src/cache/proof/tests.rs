@@ -28,8 +28,8 @@ struct Rig {
 }
 
 impl Rig {
-    /// A cache of so many objects, at 2000, whose upstream is at 2005.
-    async fn of(objects: u64) -> Self {
+    /// Starts a cache with `objects` objects at resourceVersion 2000. Its upstream is at 2005.
+    async fn new(objects: u64) -> Self {
         let metrics = prometheus::Registry::new();
         let families = CacheMetrics::register(&metrics).unwrap();
         let context = Arc::new(CacheContext::new(Arc::new(config()), families));
@@ -47,8 +47,8 @@ impl Rig {
         Self { script, cached, feed, metrics, _task: task }
     }
 
-    async fn fresh(&self, asked: Option<u64>) -> Result<FreshState, Refusal> {
-        fresh_state(&self.cached, asked.map(ResourceVersion), WITHIN).await
+    async fn fresh(&self, requested: Option<u64>) -> Result<FreshState, Refusal> {
+        fresh_state(&self.cached, requested.map(ResourceVersion), WITHIN).await
     }
 
     fn held(&self) -> u64 {
@@ -59,7 +59,7 @@ impl Rig {
         CacheHandle::new(self.cached.clone()).watch_from(WatchFilter::default(), state)
     }
 
-    /// Lists besides the probes.
+    /// Returns the lists without the probes.
     fn lists(&self) -> Vec<ListRequest> {
         let lists = self.script.lists.lock();
         lists.iter().filter(|list| list.limit != Some(1)).cloned().collect()
@@ -80,18 +80,18 @@ impl Rig {
 }
 
 fn drain(watcher: &mut Watcher) -> String {
-    let mut told = String::new();
+    let mut text = String::new();
     loop {
         match watcher.next_batch(1 << 20) {
-            Batch::Frames { chunks, .. } => told += std::str::from_utf8(&chunks.concat()).unwrap(),
-            Batch::InitialEventsEnd(at) => told += &format!("END {at}\n"),
+            Batch::Frames { chunks, .. } => text += std::str::from_utf8(&chunks.concat()).unwrap(),
+            Batch::InitialEventsEnd(at) => text += &format!("END {at}\n"),
             Batch::Yield => {}
-            Batch::Idle | Batch::Ended(_) => return told,
+            Batch::Idle | Batch::Ended(_) => return text,
         }
     }
 }
 
-fn names(told: &str) -> Vec<String> {
+fn names(text: &str) -> Vec<String> {
     let short = |line: &str| match serde_json::from_str::<serde_json::Value>(line) {
         Ok(event) => format!(
             "{} {}",
@@ -100,12 +100,12 @@ fn names(told: &str) -> Vec<String> {
         ),
         Err(_) => line.to_owned(),
     };
-    told.lines().map(short).collect()
+    text.lines().map(short).collect()
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_held_or_on_its_way_needs_no_request_but_the_probe() {
-    let rig = Rig::of(2).await;
+async fn a_state_that_is_held_or_arrives_soon_needs_only_the_probe() {
+    let rig = Rig::new(2).await;
     rig.script.on_probe(2000);
     assert!(matches!(rig.fresh(None).await, Ok(FreshState::Held)));
     assert!(matches!(rig.fresh(Some(1999)).await, Ok(FreshState::Held)));
@@ -122,18 +122,18 @@ async fn what_is_held_or_on_its_way_needs_no_request_but_the_probe() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_small_quiet_collection_is_listed_once_for_all_who_wait() {
-    let rig = Rig::of(2).await;
+async fn a_small_quiet_collection_is_listed_once_for_all_waiting_requests() {
+    let rig = Rig::new(2).await;
     rig.script.on_list(Ok(page(2007, "", vec![object("1", 1), object("3", 2006)])));
     let all = join_all((0..500).map(|_| rig.fresh(None))).await;
     let lists = rig.lists();
     assert_eq!(lists.len(), 1);
-    // What the probe has brought the upstream's own cache to.
+    // The probe has brought the upstream's own cache to it.
     assert_eq!(lists[0].resource_version, Some(ResourceVersion(2005)));
     assert_eq!(lists[0].resource_version_match, "NotOlderThan");
     let mut watchers: Vec<_> =
         all.iter().map(|state| rig.watch(state.as_ref().unwrap()).unwrap()).collect();
-    // The cache knows nothing of it yet; who is there already is told by the stream.
+    // The cache's own state has not changed. The present watcher gets the events from the stream.
     assert_eq!(rig.held(), 2000);
     let mut present = rig.watch(&FreshState::Held).unwrap();
     assert_eq!(names(&drain(&mut present)), ["ADDED 1", "ADDED 2", "END 2000"]);
@@ -157,27 +157,27 @@ async fn a_small_quiet_collection_is_listed_once_for_all_who_wait() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_that_is_no_proof_is_not_used() {
+async fn a_list_that_proves_nothing_is_not_used() {
     let failures = [
         Err(status(504, "too large")),
         Ok(page(2004, "", Vec::new())),
         Ok(page(2006, "more", Vec::new())),
     ];
     for answer in failures {
-        let rig = Rig::of(2).await;
+        let rig = Rig::new(2).await;
         rig.script.on_list(answer);
         assert_eq!(rig.fresh(None).await.unwrap_err(), Refusal::NotFresh);
         rig.assert_steps(&[("forwarded", 1)]);
     }
-    // What the upstream itself has not reached is not waited for.
-    let rig = Rig::of(2).await;
+    // A resourceVersion that the upstream has not reached is not waited for.
+    let rig = Rig::new(2).await;
     assert_eq!(rig.fresh(Some(2006)).await.unwrap_err(), Refusal::NotFresh);
     assert!(rig.lists().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_state_of_a_lost_history_is_not_begun_with() {
-    let rig = Rig::of(2).await;
+async fn no_watch_begins_with_a_state_of_a_lost_history() {
+    let rig = Rig::new(2).await;
     rig.script.on_list(Ok(page(2007, "", Vec::new())));
     let state = rig.fresh(None).await.unwrap();
     rig.cached.context.history.rewind();
@@ -185,16 +185,16 @@ async fn a_state_of_a_lost_history_is_not_begun_with() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_large_quiet_collection_is_shown_to_be_quiet_by_one_short_watch() {
-    let rig = Rig::of(1100).await;
+async fn one_short_watch_proves_that_a_large_collection_is_quiet() {
+    let rig = Rig::new(1100).await;
     let short = rig.script.on_watch();
     let began = Instant::now();
-    let told = async {
+    let bookmark_later = async {
         tokio::time::sleep(Duration::from_millis(1200)).await;
         short.send(vec![bookmark(2006, false)]);
     };
     let all = join_all((0..500).map(|_| rig.fresh(None)));
-    let (all, ()) = tokio::join!(all, told);
+    let (all, ()) = tokio::join!(all, bookmark_later);
     assert!(all.iter().all(|state| matches!(state, Ok(FreshState::Held))));
     assert!(began.elapsed() < WITHIN);
     assert_eq!(rig.held(), 2006);
@@ -207,10 +207,10 @@ async fn a_large_quiet_collection_is_shown_to_be_quiet_by_one_short_watch() {
     assert!(!short.is_held());
 }
 
-/// Otherwise the event that the short watch was sent would be lost for the watchers who are there.
+/// Otherwise the present watchers would miss the event that the short watch received.
 #[tokio::test(start_paused = true)]
-async fn a_short_watch_proves_nothing_before_its_events_came_by_the_stream() {
-    let rig = Rig::of(1100).await;
+async fn a_short_watch_proves_nothing_before_the_stream_has_its_events() {
+    let rig = Rig::new(1100).await;
     let mut present = rig.watch(&FreshState::Held).unwrap();
     drain(&mut present);
     let short = rig.script.on_watch();
@@ -227,15 +227,15 @@ async fn a_short_watch_proves_nothing_before_its_events_came_by_the_stream() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_short_watch_that_fails_or_says_too_little_is_no_proof() {
-    let rig = Rig::of(1100).await;
+async fn a_short_watch_without_a_new_bookmark_is_no_proof() {
+    let rig = Rig::new(1100).await;
     rig.script.on_watch_fail(status(500, "no"));
     assert_eq!(rig.fresh(None).await.unwrap_err(), Refusal::NotFresh);
-    // It ends without a bookmark.
+    // The watch ends without a bookmark.
     drop(rig.script.on_watch());
     assert_eq!(rig.fresh(None).await.unwrap_err(), Refusal::NotFresh);
     assert_eq!(rig.script.watches.lock().len(), 3);
-    // An instance that lags, and then is silent.
+    // The watch reaches an instance that lags, and the next watch is silent.
     let lagging = rig.script.on_watch();
     lagging.send(vec![bookmark(2004, false)]);
     assert_eq!(rig.fresh(None).await.unwrap_err(), Refusal::NotFresh);
@@ -244,9 +244,9 @@ async fn a_short_watch_that_fails_or_says_too_little_is_no_proof() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cache_that_began_for_the_request_needs_no_probe() {
+async fn a_cache_started_for_the_request_needs_no_probe() {
     let since = Instant::now();
-    let rig = Rig::of(2).await;
+    let rig = Rig::new(2).await;
     let handle = CacheHandle::new(rig.cached.clone());
     let fresh = handle.fresh_state(None, since, WITHIN).await;
     assert!(matches!(fresh, Ok(FreshState::Held)));

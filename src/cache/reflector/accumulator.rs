@@ -1,7 +1,7 @@
 //! The objects of a list in progress.
 //!
-//! The objects are claimed from the byte budgets as they arrive. The claim ends with the list, however
-//! the list ends.
+//! The objects are claimed from the byte budgets as they arrive. The claim ends with the list,
+//! however the list ends.
 
 use crate::cache::budget::Account;
 use crate::cache::context::CacheContext;
@@ -64,6 +64,6 @@ impl Drop for ListAccumulator<'_> {
     }
 }
 
-/// How far a list may exceed the total budget before it fails. The registry needs a moment to stop idle
-/// caches first.
+/// How far a list may exceed the total budget before it fails. The registry needs a moment to stop
+/// idle caches first.
 const OVERDRAFT_BYTES: usize = 16 * 1024 * 1024;

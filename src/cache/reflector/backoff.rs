@@ -1,6 +1,8 @@
-//! How long a reflector waits after a failure: client-go's exponential back-off with jitter
-//! (`wait.Backoff` of its reflector: 0.8 s doubling to 30 s, each stretched by up to as much again, and forgotten
-//! after two healthy minutes).
+//! The back-off of a reflector after a failure: client-go's exponential back-off with jitter.
+//!
+//! The figures are those of `wait.Backoff` in client-go's reflector: 0.8 s doubling to 30 s, each
+//! stretched by up to as much again at random, and reset after two minutes without a failure
+//! (`docs/decisions/reflector-backoff.md`).
 
 use std::time::Duration;
 
@@ -14,8 +16,8 @@ pub(crate) struct Backoff {
 }
 
 impl Backoff {
-    /// How long to wait after one more failure, at least as long as the upstream asked for by `Retry-After`; and whether
-    /// this failure follows another.
+    /// Returns the wait after one more failure, which is at least `retry_after`, and whether this
+    /// failure follows another.
     pub(crate) fn next(&mut self, now: Instant, retry_after: Option<Duration>) -> (Duration, bool) {
         if self.last.is_some_and(|last| now.duration_since(last) >= RESET_AFTER) {
             self.failures = 0;
@@ -33,11 +35,12 @@ impl Backoff {
 const BASE: Duration = Duration::from_millis(800);
 /// The longest wait, before jitter; client-go's.
 const CAP: Duration = Duration::from_secs(30);
-/// A failure so long after the one before it is a first one again; client-go's.
+/// The back-off starts again after this time without a failure; client-go's.
 const RESET_AFTER: Duration = Duration::from_secs(120);
-/// Past the cap, so that the shift cannot overflow.
+/// The largest number of doublings. It exceeds the cap, and keeps the shift from overflowing.
 const DOUBLINGS_MAX: u32 = 6;
-/// A `Retry-After` above this is not believed: a cache must not sleep for a day because of one header.
+/// The largest `Retry-After` that is honored: a cache must not sleep for a day because of one
+/// header.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(300);
 
 #[cfg(test)]
@@ -45,7 +48,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn it_doubles_to_the_cap_and_forgets() {
+    async fn the_wait_doubles_to_the_cap_and_is_reset() {
         let mut backoff = Backoff::default();
         let mut base = BASE;
         for _ in 0..10 {
@@ -60,10 +63,10 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn it_honours_retry_after_within_reason() {
+    async fn retry_after_is_honored_up_to_a_limit() {
         let mut backoff = Backoff::default();
-        let asked = Some(Duration::from_secs(20));
-        assert_eq!(backoff.next(Instant::now(), asked).0, Duration::from_secs(20));
+        let requested = Some(Duration::from_secs(20));
+        assert_eq!(backoff.next(Instant::now(), requested).0, Duration::from_secs(20));
         let absurd = Some(Duration::from_secs(86_400));
         assert_eq!(backoff.next(Instant::now(), absurd).0, RETRY_AFTER_MAX);
     }

@@ -25,8 +25,8 @@ pub(super) struct Driver<L> {
     pub(super) options: StartOptions,
     /// The present generation of the upstream's history.
     pub(super) generation: Receiver<u64>,
-    /// The resourceVersion that was held when the present list was requested. A proof of freshness may
-    /// move the cache further meanwhile.
+    /// The resourceVersion that was held when the present list was requested. A proof of freshness
+    /// may move the cache further meanwhile.
     pub(super) held_at_list_start: Option<ResourceVersion>,
     pub(super) lists: ListAttempts,
     /// Watches that were short in order to get a bookmark soon.
@@ -68,8 +68,8 @@ impl<L: ListWatch> Driver<L> {
         self.generation.has_changed().unwrap_or(false)
     }
 
-    /// Enters the present generation and drops the held state. The next list is consistent, as at the
-    /// start.
+    /// Enters the present generation and drops the held state. The next list is consistent, as at
+    /// the start.
     pub(super) fn restart(&mut self) -> State<L::Watch> {
         let generation = *self.generation.borrow_and_update();
         self.cached.generation.enter(generation);
@@ -97,8 +97,8 @@ impl<L: ListWatch> Driver<L> {
         self.cached.context.history.rewind();
     }
 
-    /// Sets the state to a complete list. If the list belongs to another history than the held state,
-    /// the rewind is reported instead, and decides about the next state.
+    /// Sets the state to a complete list. If the list belongs to another history than the held
+    /// state, the rewind is reported instead, and decides about the next state.
     pub(super) fn commit(
         &mut self,
         objects: Vec<Object>,
@@ -198,6 +198,6 @@ impl<L: ListWatch> Driver<L> {
     }
 }
 
-/// After this number of malformed responses in a row the resource itself is considered unreadable. A
-/// single one may be a stream that was cut within an object.
+/// After this number of malformed responses in a row the resource itself is considered unreadable.
+/// A single one may be a stream that was cut within an object.
 const MALFORMED_RESPONSES_MAX: u32 = 2;

@@ -1,4 +1,4 @@
-//! What an upstream failure means to a reflector.
+//! Failures of upstream requests, by how a reflector reacts to them.
 
 use std::time::Duration;
 
@@ -7,27 +7,31 @@ use http::StatusCode;
 use crate::cache::refusal::Refusal;
 use crate::upstream::error::UpstreamError;
 
-/// A failure of a list or watch, by what is to be done about it.
+/// A failure of a list or watch, by the reaction that it needs.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// 410: the asked resourceVersion or continue token is too old (semantics.md §3.5, §5.8): list anew.
+    /// 410: the requested resourceVersion or continue token is too old (`docs/semantics.md` §3.5,
+    /// §5.8). The reflector lists again.
     Expired,
-    /// 400 or 422: the upstream does not know what was asked for; of a watch-list this says that it has none.
+    /// 400 or 422: the upstream does not support the request. An upstream without
+    /// watch-lists rejects one so.
     Invalid(String),
-    /// It answered with what cannot be read. Once may be a stream cut in an odd place; again means that the resource cannot be cached.
+    /// The response cannot be parsed. A single one may be a stream that was cut within an object.
+    /// Repeated ones mean that the resource cannot be cached.
     Malformed(String),
-    /// 429, 5xx, a broken connection, a time-out: wait and try again, not before the time it asked for.
+    /// 429, 5xx, a broken connection or a time-out. The reflector retries after a back-off of at
+    /// least the requested `Retry-After`.
     Retry(String, Option<Duration>),
-    /// A watch-list neither ended its initial events nor sent anything for long, or ended before them.
+    /// A watch-list went silent before the end of its initial events, or ended before it.
     Silent,
-    /// The cache is not to be, for now.
+    /// The resource cannot be cached for now. The reflector ends.
     Stop(Refusal),
-    /// The upstream says that it has not yet reached the asked resourceVersion (semantics.md §2.2).
+    /// The upstream has not reached the requested resourceVersion yet (`docs/semantics.md` §2.2).
     TooLarge,
 }
 
 impl Failure {
-    /// What is logged.
+    /// Returns the text for the log.
     pub(crate) fn cause(&self) -> &str {
         match self {
             Self::Expired => "the resourceVersion is too old",
@@ -38,7 +42,7 @@ impl Failure {
         }
     }
 
-    /// The `result` label of the watches metric.
+    /// Returns the value of the `result` label of the metrics.
     pub(crate) fn label(&self) -> &'static str {
         match self {
             Self::Expired => "expired",
@@ -62,7 +66,7 @@ impl From<UpstreamError> for Failure {
                 StatusCode::GONE => Self::Expired,
                 StatusCode::BAD_REQUEST | StatusCode::UNPROCESSABLE_ENTITY => Self::Invalid(text),
                 StatusCode::FORBIDDEN => Self::Stop(Refusal::Forbidden),
-                // It has no such encoding; where it has, a request negotiated it.
+                // The upstream does not have the requested encoding for this resource.
                 StatusCode::NOT_ACCEPTABLE => Self::Stop(Refusal::Unreadable),
                 StatusCode::NOT_FOUND => Self::Stop(Refusal::Unknown),
                 StatusCode::METHOD_NOT_ALLOWED => Self::Stop(Refusal::NotWatchable),
@@ -74,7 +78,8 @@ impl From<UpstreamError> for Failure {
     }
 }
 
-/// In the message of that Status, beside its cause; client-go falls back on the text too (semantics.md §2.2).
+/// A part of the message of that Status. client-go falls back on the text too (`docs/semantics.md`
+/// §2.2).
 const TOO_LARGE: &str = "Too large resource version";
 
 #[cfg(test)]
@@ -92,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn each_status_has_its_consequence() {
+    fn each_status_maps_to_its_failure() {
         assert!(matches!(status(410, ""), Failure::Expired));
         assert!(matches!(status(422, ""), Failure::Invalid(_)));
         assert!(matches!(status(403, ""), Failure::Stop(Refusal::Forbidden)));

@@ -1,10 +1,10 @@
-//! How a reflector fetches the whole state: by a streamed list, by a watch-list, page by page, or at an
-//! exact resourceVersion.
+//! How a reflector fetches the whole state: by a streamed list, by a watch-list, page by page, or
+//! at an exact resourceVersion.
 //!
 //! In JSON an upstream takes a third longer for a watch-list than for a list
-//! (`docs/decisions/json-lists.md`). So a list is requested where it costs the upstream no more memory
-//! ([`ListWatch::streams_lists`]). No event can be lost between a list and its watch, because the watch
-//! begins at the resourceVersion of the list.
+//! (`docs/decisions/json-lists.md`). So a list is requested where it costs the upstream no more
+//! memory ([`ListWatch::streams_lists`]). No event can be lost between a list and its watch,
+//! because the watch begins at the resourceVersion of the list.
 //!
 //! Objects are collected within the byte budgets ([`ListAccumulator`]).
 
@@ -60,8 +60,8 @@ impl<L: ListWatch> Driver<L> {
         self.paged_list(not_older).await
     }
 
-    /// Lists at exactly the resourceVersion from which the first watcher wants to begin, so that it is
-    /// in the history. Returns `None` if the upstream cannot; the cache then starts as usual.
+    /// Lists at exactly the resourceVersion from which the first watcher wants to begin, so that it
+    /// is in the history. Returns `None` if the upstream cannot; the cache then starts as usual.
     async fn list_at_requested(&mut self) -> Option<State<L::Watch>> {
         let at = self.options.list_at.take()?;
         let cached = self.cached.clone();
@@ -70,7 +70,8 @@ impl<L: ListWatch> Driver<L> {
         match self.pages(self.exact_list(at), &mut pages, |object| accumulator.push(object)).await {
             Ok(listed_at) if listed_at == at => {
                 self.commit(accumulator.take(), at).ok()?;
-                // Otherwise the first watch, which is then a short one, brings a bookmark to learn from.
+                // Otherwise the first watch, which is then a short one, brings a bookmark to learn
+                // from.
                 if !cached.context.watch_list.is_known() {
                     self.learn_bookmark(at).await;
                 }
@@ -84,8 +85,8 @@ impl<L: ListWatch> Driver<L> {
         }
     }
 
-    /// Whether the upstream writes the held state in the held bytes. Returns false also if the upstream
-    /// no longer has that state. Reads page by page, so that it takes little memory.
+    /// Whether the upstream writes the held state in the held bytes. Returns false also if the
+    /// upstream no longer has that state. Reads page by page, so that it takes little memory.
     pub(super) async fn has_same_bytes_upstream(&self) -> Result<bool, Failure> {
         let Some(held) = self.cached.watch_cache.state() else { return Ok(false) };
         let first = self.exact_list(held.resource_version());
@@ -120,11 +121,11 @@ impl<L: ListWatch> Driver<L> {
         }
     }
 
-    /// Learns whether the upstream has watch-lists, and the form of a bookmark, by a watch-list of no
-    /// objects from `at` or later.
+    /// Learns whether the upstream has watch-lists, and the form of a bookmark, by a watch-list of
+    /// no objects from `at` or later.
     ///
-    /// A list shows neither, and a cache that serves watches needs both (`docs/semantics.md` §1.4). If
-    /// the response takes too long, a later list or watch shows them.
+    /// A list shows neither, and a cache that serves watches needs both (`docs/semantics.md` §1.4).
+    /// If the response takes too long, a later list or watch shows them.
     async fn learn_bookmark(&self, at: ResourceVersion) {
         let support = &self.cached.context.watch_list;
         let is_all_known = support.is_known() && self.cached.learned.has_bookmark();
@@ -174,8 +175,8 @@ impl<L: ListWatch> Driver<L> {
         let mut pages = 0;
         let walk = self.pages(first.clone(), &mut pages, |object| accumulator.push(object));
         let listed = match walk.await {
-            // The resourceVersion of the first page was compacted before the last page was fetched. A
-            // list without pages cannot expire.
+            // The resourceVersion of the first page was compacted before the last page was fetched.
+            // A list without pages cannot expire.
             Err(Failure::Expired) if pages > 0 => {
                 tracing::info!("the list expired between its pages; listing all at once");
                 accumulator.clear();
@@ -189,9 +190,9 @@ impl<L: ListWatch> Driver<L> {
         Ok(self.resume_after_list())
     }
 
-    /// Returns the state after a list without a watch. A list contains no bookmark. While the form of a
-    /// bookmark is unknown the first watch is a short one, and the probe that verifies it makes the
-    /// upstream send a bookmark.
+    /// Returns the state after a list without a watch. A list contains no bookmark. While the form
+    /// of a bookmark is unknown the first watch is a short one, and the probe that verifies it
+    /// makes the upstream send a bookmark.
     fn resume_after_list(&self) -> State<L::Watch> {
         let is_known = self.cached.learned.has_bookmark();
         State::Resuming(if is_known { Verify::None } else { Verify::History })
@@ -240,8 +241,9 @@ impl<L: ListWatch> Driver<L> {
         Ok(page)
     }
 
-    /// Lists without pages and reads the objects as they arrive. At the same time a watch-list of no
-    /// objects shows what the list does not, because a request that waits for the cache may be a watch.
+    /// Lists without pages and reads the objects as they arrive. At the same time a watch-list of
+    /// no objects shows what the list does not, because a request that waits for the cache may be a
+    /// watch.
     async fn streamed_list(
         &mut self,
         not_older: Option<ResourceVersion>,
@@ -277,8 +279,8 @@ impl<L: ListWatch> Driver<L> {
         }
     }
 
-    /// Lists by a watch that begins with the state (KEP-3157). After its initial events it continues as
-    /// the reflector's watch, so that no event can be lost between list and watch.
+    /// Lists by a watch that begins with the state (KEP-3157). After its initial events it
+    /// continues as the reflector's watch, so that no event can be lost between list and watch.
     async fn watch_list(
         &mut self,
         not_older: Option<ResourceVersion>,
@@ -343,12 +345,12 @@ impl<L: ListWatch> Driver<L> {
     }
 }
 
-/// The longest silence of a list that is read as it arrives, or of a watch-list before the end of its
-/// initial events. The upstream waits at most three seconds for its own cache (`docs/semantics.md`
-/// §2.1).
+/// The longest silence of a list that is read as it arrives, or of a watch-list before the end of
+/// its initial events. The upstream waits at most three seconds for its own cache
+/// (`docs/semantics.md` §2.1).
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(30);
-/// The time-out in seconds of a watch-list of no objects. The upstream waits at most three seconds for
-/// its own cache.
+/// The time-out in seconds of a watch-list of no objects. The upstream waits at most three seconds
+/// for its own cache.
 const LEARNING_WATCH_SECONDS: u32 = 5;
 /// The largest number of pages of a list: five million objects at the default page size.
 const PAGES_MAX: usize = 10_000;

@@ -1,4 +1,4 @@
-//! What a reflector has learned from its failed lists.
+//! The failures of a reflector's lists, as far as they decide about the next list.
 
 use std::time::Duration;
 
@@ -9,9 +9,11 @@ use crate::cache::reflector::failure::Failure;
 /// The outcome of the lists since the last success.
 #[derive(Debug, Default)]
 pub(super) struct ListAttempts {
-    /// Whether the next list must be consistent, because a list not older than the held state failed.
+    /// Whether the next list must be consistent, because a list not older than the held state
+    /// failed.
     pub(super) consistent: bool,
-    /// Whether a streamed list failed. Watch-lists are used then, since no request time-out ends them.
+    /// Whether a streamed list failed. Watch-lists are used then, since no request time-out ends
+    /// them.
     pub(super) stream_failed: bool,
     /// Watch-lists in a row that did not reach the end of their initial events.
     silent_watch_lists: u32,
@@ -31,8 +33,8 @@ impl ListAttempts {
         match failure {
             Failure::Silent => self.silent_watch_lists += 1,
             Failure::Expired => self.consistent = true,
-            // A consistent list is at least as new as the held state, unless the history was rewound.
-            // The commit of the list detects that.
+            // A consistent list is at least as new as the held state, unless the history was
+            // rewound. The commit of the list detects that.
             Failure::TooLarge if self.is_too_large_for_long() => self.consistent = true,
             _ => {}
         }
@@ -72,8 +74,8 @@ impl ListAttempts {
 
 /// After this number of silent watch-lists in a row a resource is listed page by page.
 const SILENT_WATCH_LISTS_MAX: u32 = 2;
-/// How often, at least, the upstream must not have reached the held resourceVersion before a rewound
-/// history is suspected.
+/// How often, at least, the upstream must not have reached the held resourceVersion before a
+/// rewound history is suspected.
 const TOO_LARGE_TIMES_MIN: u32 = 3;
 /// How long, at least, the upstream must not have reached the held resourceVersion before a rewound
 /// history is suspected: an instance of the upstream may lag behind another.

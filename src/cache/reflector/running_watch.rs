@@ -33,8 +33,8 @@ impl<W> RunningWatch<W> {
     }
 }
 
-/// Returns a random `timeoutSeconds` within client-go's bounds, so that the watches of many reflectors
-/// do not end at the same time.
+/// Returns a random `timeoutSeconds` within client-go's bounds, so that the watches of many
+/// reflectors do not end at the same time.
 pub(super) fn random_timeout_seconds() -> u32 {
     fastrand::u32(TIMEOUT_SECONDS_MIN..=TIMEOUT_SECONDS_MAX)
 }

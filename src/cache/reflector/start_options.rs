@@ -6,9 +6,10 @@ use crate::api::resource_version::ResourceVersion;
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct StartOptions {
     /// The resourceVersion from which the first watcher wants to begin. The first list is tried at
-    /// exactly this resourceVersion, so that it is in the history (`docs/decisions/cold-caches.md`).
+    /// exactly this resourceVersion, so that it is in the history
+    /// (`docs/decisions/cold-caches.md`).
     pub(crate) list_at: Option<ResourceVersion>,
-    /// The highest resourceVersion of earlier caches with the same key. A consistent list below it is a
-    /// sign of a rewound history.
+    /// The highest resourceVersion of earlier caches with the same key. A consistent list below it
+    /// is a sign of a rewound history.
     pub(crate) high_water_mark: Option<ResourceVersion>,
 }

@@ -6,8 +6,8 @@ use crate::cache::reflector::running_watch::RunningWatch;
 
 /// The state of a reflector. `W` is the upstream's watch.
 pub(super) enum State<W> {
-    /// No watch can be resumed: the whole state is listed. The old state is served until the new one
-    /// is complete.
+    /// No watch can be resumed: the whole state is listed. The old state is served until the new
+    /// one is complete.
     Listing(ListCause),
     /// The upstream failed. The next state is entered after the wait.
     BackingOff(Duration, Box<Self>),
@@ -53,8 +53,8 @@ pub(super) enum ListCause {
     Expired,
     /// The upstream's history was rewound.
     Rewound,
-    /// The upstream may write the same objects in other bytes now: its version or the definition of a
-    /// custom resource has changed.
+    /// The upstream may write the same objects in other bytes now: its version or the definition of
+    /// a custom resource has changed.
     Changed,
     /// The previous list failed.
     Retry,

@@ -31,7 +31,8 @@ enum ReadStep {
 enum Interrupt {
     /// The upstream's history was rewound.
     Rewound,
-    /// A new list was requested, because the upstream may write the same objects in other bytes now.
+    /// A new list was requested, because the upstream may write the same objects in other bytes
+    /// now.
     Relist,
     /// A check of the history was requested.
     Verify,
@@ -78,9 +79,9 @@ impl<L: ListWatch> Driver<L> {
         }
     }
 
-    /// Returns the `timeoutSeconds` of the next watch. While the form of a bookmark is unknown a watch
-    /// is short, because a short watch brings a bookmark soon (`docs/semantics.md` §5.6). An upstream
-    /// whose resource does not change sends none, so only the first watches are short.
+    /// Returns the `timeoutSeconds` of the next watch. While the form of a bookmark is unknown a
+    /// watch is short, because a short watch brings a bookmark soon (`docs/semantics.md` §5.6). An
+    /// upstream whose resource does not change sends none, so only the first watches are short.
     fn next_timeout_seconds(&mut self) -> u32 {
         if self.cached.learned.has_bookmark() || self.bookmark_watches >= BOOKMARK_WATCHES_MAX {
             return random_timeout_seconds();
@@ -90,8 +91,8 @@ impl<L: ListWatch> Driver<L> {
     }
 
     /// Verifies that the held state is still the upstream's, before an event of the new watch is
-    /// applied. The watch is opened first, so that no change goes unnoticed in between: a definition
-    /// that changes ends the watch.
+    /// applied. The watch is opened first, so that no change goes unnoticed in between: a
+    /// definition that changes ends the watch.
     pub(super) async fn verify(
         &mut self,
         running: RunningWatch<L::Watch>,
@@ -179,7 +180,8 @@ impl<L: ListWatch> Driver<L> {
         }
     }
 
-    /// Reads and applies the next events. Cancel safe: there is no await between reading and applying.
+    /// Reads and applies the next events. Cancel safe: there is no await between reading and
+    /// applying.
     async fn read_events(
         &mut self,
         running: &mut RunningWatch<L::Watch>,
@@ -197,8 +199,8 @@ impl<L: ListWatch> Driver<L> {
         Ok(ReadStep::Applied)
     }
 
-    /// Applies all events of one read as one step. An error among them ends the watch after the events
-    /// before it were applied.
+    /// Applies all events of one read as one step. An error among them ends the watch after the
+    /// events before it were applied.
     fn apply(&mut self, events: Vec<UpstreamEvent>) -> Result<(), Failure> {
         let mut changes = Vec::with_capacity(events.len());
         let mut failure = None;
@@ -224,10 +226,10 @@ impl<L: ListWatch> Driver<L> {
         failure.map_or(Ok(()), Err)
     }
 
-    /// Returns the state after a watch that ended without an error, usually at its time-out: the next
-    /// watch follows at once. A watch that ended right after its start counts as a failure (client-go's
-    /// "very short watch"). Otherwise an upstream that closes every watch would be called in a tight
-    /// loop.
+    /// Returns the state after a watch that ended without an error, usually at its time-out: the
+    /// next watch follows at once. A watch that ended right after its start counts as a failure
+    /// (client-go's "very short watch"). Otherwise an upstream that closes every watch would be
+    /// called in a tight loop.
     fn ended_cleanly(
         &mut self,
         running: &RunningWatch<L::Watch>,
@@ -258,10 +260,10 @@ impl<L: ListWatch> Driver<L> {
         self.back_off(failure, self.resume_after_break())
     }
 
-    /// Returns the state after a watch that broke or ended before its time-out. The watch of a custom
-    /// resource may have ended because its definition changed; the next watch would then send events in
-    /// other bytes than the held ones. The bytes are compared first and not listed again at once,
-    /// because after a list the watchers would miss the states in between.
+    /// Returns the state after a watch that broke or ended before its time-out. The watch of a
+    /// custom resource may have ended because its definition changed; the next watch would then
+    /// send events in other bytes than the held ones. The bytes are compared first and not listed
+    /// again at once, because after a list the watchers would miss the states in between.
     fn resume_after_break(&self) -> State<L::Watch> {
         State::Resuming(match self.cached.resource.shape {
             Shape::Custom => Verify::Bytes,
@@ -270,8 +272,8 @@ impl<L: ListWatch> Driver<L> {
     }
 }
 
-/// The `timeoutSeconds` of a watch that shows the form of a bookmark. The upstream sends a bookmark two
-/// seconds before a watch's deadline (`docs/semantics.md` §5.6).
+/// The `timeoutSeconds` of a watch that shows the form of a bookmark. The upstream sends a bookmark
+/// two seconds before a watch's deadline (`docs/semantics.md` §5.6).
 const BOOKMARK_WATCH_SECONDS: u32 = 3;
 /// The number of watches that are short in order to get a bookmark soon.
 const BOOKMARK_WATCHES_MAX: u32 = 3;

@@ -1,11 +1,11 @@
 //! The running caches by key.
 //!
-//! Invariants: there is at most one cache for each key. A cache is looked up and counted as used while
-//! its shard is locked, and removed only if a condition holds under the same lock, so that a cache that
-//! is found unused cannot be looked up before it is removed.
+//! Invariants: there is at most one cache for each key. A cache is looked up and counted as used
+//! while its shard is locked, and removed only if a condition holds under the same lock, so that a
+//! cache that is found unused cannot be looked up before it is removed.
 //!
-//! Lock order: a shard of `caches`, then a shard of the high-water marks or the generation of a cache.
-//! No shard is locked across an await.
+//! Lock order: a shard of `caches`, then a shard of the high-water marks or the generation of a
+//! cache. No shard is locked across an await.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -64,8 +64,8 @@ impl CacheMap {
         self.caches.get(key).map(|cached| CacheHandle::new(cached.clone()))
     }
 
-    /// Returns a handle of the cache for `key`. If there is none, inserts the one that `create` returns
-    /// and returns it too.
+    /// Returns a handle of the cache for `key`. If there is none, inserts the one that `create`
+    /// returns and returns it too.
     pub(super) fn get_or_insert(
         &self,
         key: CacheKey,
@@ -102,8 +102,8 @@ impl CacheMap {
         self.caches.iter().map(|cached| Arc::clone(&cached)).collect()
     }
 
-    /// Removes `cached`, if it is still in the map and `condition` holds. `condition` is called under
-    /// the lock of the shard.
+    /// Removes `cached`, if it is still in the map and `condition` holds. `condition` is called
+    /// under the lock of the shard.
     pub(super) fn remove_if(
         &self,
         cached: &Arc<CachedResource>,
@@ -119,8 +119,8 @@ impl CacheMap {
         removed
     }
 
-    /// Removes `cached` like [`Self::remove_if`], and closes what its successor opens again: the series
-    /// of the same labels, and the high-water mark.
+    /// Removes `cached` like [`Self::remove_if`], and closes what its successor opens again: the
+    /// series of the same labels, and the high-water mark.
     pub(super) fn close_if(
         &self,
         cached: &Arc<CachedResource>,

@@ -1,7 +1,7 @@
 //! Stops caches so that the byte budget and the number of caches hold.
 //!
-//! Caches without users are stopped first, least recently used first. Warm caches are spared as long
-//! as possible.
+//! Caches without users are stopped first, least recently used first. Warm caches are spared as
+//! long as possible.
 
 use crate::cache::cached_resource::CachedResource;
 use crate::cache::context::CacheContext;
@@ -46,8 +46,8 @@ pub(super) fn keep_total_budget(caches: &CacheMap, context: &CacheContext) {
     }
 }
 
-/// Stops unused caches, least recently used first, until `needed` is freed. `freed_by` returns how much
-/// a cache frees. Returns false if stopping all of them does not free enough.
+/// Stops unused caches, least recently used first, until `needed` is freed. `freed_by` returns how
+/// much a cache frees. Returns false if stopping all of them does not free enough.
 fn stop_unused(
     caches: &CacheMap,
     needed: usize,
@@ -69,6 +69,6 @@ fn stop_unused(
     freed >= needed
 }
 
-/// The largest number of caches. A cluster has some hundreds of resources. The rest is for caches of
-/// single namespaces, where Weir's identity may not list the cluster.
+/// The largest number of caches. A cluster has some hundreds of resources. The rest is for caches
+/// of single namespaces, where Weir's identity may not list the cluster.
 const CACHES_MAX: usize = 2_048;

@@ -1,8 +1,10 @@
-//! How many lists and watches of one resource may be under way upstream for want of a cache (design, section 7): a cold or failing cache
-//! must never turn into a herd there.
+//! Limits the lists and watches of a resource that are forwarded because it has no cache.
 //!
-//! Invariant: the map holds resources that discovery knows, and no others; those it does not know share one budget, so that names made up by a
-//! client fill nothing.
+//! Without the limit, all clients of a cold or failing cache would list from the upstream at the
+//! same time (`docs/decisions/cold-caches.md`).
+//!
+//! Invariant: the map only holds resources that discovery knows. All other resources share one
+//! budget, so that invented names cannot fill the map.
 
 use std::sync::Arc;
 
@@ -12,13 +14,13 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::api::resource::GroupVersionResource;
 use crate::cache::metrics::CacheMetrics;
 
-/// A place in a forward budget.
+/// A permit of a forward budget. Dropping it releases the permit.
 #[derive(Debug)]
 pub struct ForwardPermit {
     _permit: OwnedSemaphorePermit,
 }
 
-/// See the module.
+/// The forward budgets of all resources.
 pub(crate) struct ForwardBudget {
     permits: usize,
     known: DashMap<GroupVersionResource, Arc<Semaphore>>,
@@ -26,13 +28,13 @@ pub(crate) struct ForwardBudget {
 }
 
 impl ForwardBudget {
-    /// So many places for each resource.
+    /// Creates budgets of `permits` for each resource.
     pub(crate) fn new(permits: usize) -> Self {
         let permits = permits.min(Semaphore::MAX_PERMITS);
         Self { permits, known: DashMap::new(), unknown: Arc::new(Semaphore::new(permits)) }
     }
 
-    /// A place, or `None` when all are taken.
+    /// Acquires a permit. Returns `None` if the budget of the resource is exhausted.
     pub(crate) fn try_acquire(
         &self,
         gvr: &GroupVersionResource,
@@ -56,7 +58,7 @@ impl ForwardBudget {
         None
     }
 
-    /// Forgets the resources that are gone. Places still taken are given back to nobody.
+    /// Removes the budgets of resources that are gone. Permits that are still held stay valid.
     pub(crate) fn retain(&self, is_known: impl Fn(&GroupVersionResource) -> bool) {
         self.known.retain(|gvr, _| is_known(gvr));
     }
@@ -72,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_known_resource_has_its_places_and_strangers_share() {
+    fn each_known_resource_has_its_permits_and_unknown_ones_share() {
         let metrics = CacheMetrics::register(&prometheus::Registry::new()).unwrap();
         let budget = ForwardBudget::new(1);
         let pods = GroupVersionResource::new("", "v1", "pods");
@@ -82,9 +84,9 @@ mod tests {
         assert!(budget.try_acquire(&nodes, true, &metrics).is_some());
         drop(held);
         assert!(budget.try_acquire(&pods, true, &metrics).is_some());
-        let stranger =
+        let unknown =
             budget.try_acquire(&GroupVersionResource::new("x", "v1", "a"), false, &metrics);
-        assert!(stranger.is_some());
+        assert!(unknown.is_some());
         let other = GroupVersionResource::new("x", "v1", "b");
         assert!(budget.try_acquire(&other, false, &metrics).is_none());
         assert_eq!(budget.known.len(), 2);

@@ -1,7 +1,7 @@
 //! The background tasks of the registry.
 //!
-//! They stop idle caches, keep the byte budget, end stalled watchers, follow changes of discovery and
-//! of the upstream's version, keep the warm caches running, and set the metrics.
+//! They stop idle caches, keep the byte budget, end stalled watchers, follow changes of discovery
+//! and of the upstream's version, keep the warm caches running, and set the metrics.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -56,8 +56,8 @@ impl Inner {
             loop {
                 for gvr in &registry.context.config.warm {
                     let got = registry.get(gvr, "", Representation::Json, None).await;
-                    // A refused resource is forwarded and must not delay readiness. `NotReady` is not
-                    // final: the resource may not be discovered yet.
+                    // A refused resource is forwarded and must not delay readiness. `NotReady` is
+                    // not final: the resource may not be discovered yet.
                     if got.is_err_and(|refusal| refusal != Refusal::NotReady) {
                         registry.warming.remove(gvr);
                     }
@@ -84,9 +84,9 @@ impl Inner {
         self.context.metrics.totals(self.caches.len(), self.context.budget.used());
     }
 
-    /// Retires the caches of resources that are gone or whose definition changed. A changed one that is
-    /// in use is replaced at once, so that clients whose watches end find its successor starting, or
-    /// ready.
+    /// Retires the caches of resources that are gone or whose definition changed. A changed one
+    /// that is in use is replaced at once, so that clients whose watches end find its successor
+    /// starting, or ready.
     fn follow_discovery(self: &Arc<Self>) {
         for cached in self.caches.all() {
             match self.source.peek(&cached.key.gvr) {
@@ -105,9 +105,9 @@ impl Inner {
         self.forward_budget.retain(|gvr| self.source.peek(gvr).is_some());
     }
 
-    /// Removes a cache whose resource is gone, or is written in other bytes now. Its watches continue
-    /// until the upstream ends its own watch, as watches at the upstream do: the upstream still sends
-    /// the deletions of the objects of a definition that is removed.
+    /// Removes a cache whose resource is gone, or is written in other bytes now. Its watches
+    /// continue until the upstream ends its own watch, as watches at the upstream do: the upstream
+    /// still sends the deletions of the objects of a definition that is removed.
     fn retire(&self, cached: &Arc<CachedResource>, reason: Refusal) {
         if !self.caches.close_if(cached, |_| true) {
             return;
@@ -134,12 +134,12 @@ impl Inner {
     }
 }
 
-/// The interval of the housekeeping. Idle times and stalled watchers are counted in tens of seconds,
-/// and metrics are scraped about as often.
+/// The interval of the housekeeping. Idle times and stalled watchers are counted in tens of
+/// seconds, and metrics are scraped about as often.
 const TICK: Duration = Duration::from_secs(2);
-/// A watcher that has not read its initial state for this long holds a whole snapshot: its client, or
-/// the connection to it, is stuck.
+/// A watcher that has not read its initial state for this long holds a whole snapshot: its client,
+/// or the connection to it, is stuck.
 const STALLED_AFTER: Duration = Duration::from_secs(30);
-/// How long a retired cache may wait for the upstream to end its watch. The upstream ends it a second
-/// after the change, or when its requests in flight are done.
+/// How long a retired cache may wait for the upstream to end its watch. The upstream ends it a
+/// second after the change, or when its requests in flight are done.
 const RETIREMENT_MAX: Duration = Duration::from_secs(5);

@@ -111,8 +111,8 @@ impl Inner {
         let (handle, inserted) = self.caches.get_or_insert(key, |key| {
             let history = &self.context.history;
             let (generation, lost) = (history.generation(), history.highest_lost());
-            // Do not start from a resourceVersion that may belong to a lost history: the watcher would
-            // resume at a point that never existed.
+            // Do not start from a resourceVersion that may belong to a lost history: the watcher
+            // would resume at a point that never existed.
             let marks = &self.caches.marks;
             let list_at =
                 first_at.filter(|at| Some(*at) > lost && marks.allows(&key, *at, generation));
@@ -152,8 +152,8 @@ impl Inner {
             reason = refusal.as_str(),
             "cache stopped"
         );
-        // A retired cache ended because discovery changed. Discovery decides about the resource, and a
-        // successor may already run.
+        // A retired cache ended because discovery changed. Discovery decides about the resource,
+        // and a successor may already run.
         if !cached.lifecycle.is_retiring() {
             self.negative_cache.insert(&cached.key, refusal).await;
         }

@@ -1,4 +1,5 @@
-//! Where the registry's resources and lists come from: the upstream and its discovery, or a test's script.
+//! The source of the registry's resources and lists: the upstream and its discovery, or a test's
+//! script.
 
 use std::sync::Arc;
 
@@ -17,24 +18,25 @@ use crate::upstream::error::UpstreamError;
 use crate::upstream::lister_watcher::{HttpListWatch, ListWatch};
 use crate::upstream::version::UpstreamVersion;
 
-/// What the registry needs of an upstream, behind an object, so that neither it nor its users carry a type parameter.
+/// The upstream as the registry uses it. A trait object, so that the registry and its users need no
+/// type parameter.
 pub(crate) trait Source: Send + Sync + 'static {
-    /// [`Discovery::find`].
+    /// Calls [`Discovery::find`].
     fn find<'a>(
         &'a self,
         gvr: &'a GroupVersionResource,
     ) -> BoxFuture<'a, Result<Option<Arc<ApiResource>>, UpstreamError>>;
 
-    /// [`Discovery::peek`].
+    /// Calls [`Discovery::peek`].
     fn peek(&self, gvr: &GroupVersionResource) -> Option<Arc<ApiResource>>;
 
-    /// [`Discovery::changes`].
+    /// Calls [`Discovery::changes`].
     fn changes(&self) -> watch::Receiver<u64>;
 
-    /// [`Discovery::version`].
+    /// Calls [`Discovery::version`].
     fn version(&self) -> watch::Receiver<Option<UpstreamVersion>>;
 
-    /// The lister-watcher of one cache.
+    /// Creates the lister-watcher of one cache.
     fn connect(
         &self,
         resource: &Arc<ApiResource>,
@@ -43,12 +45,12 @@ pub(crate) trait Source: Send + Sync + 'static {
     ) -> Arc<dyn Reflectable>;
 }
 
-/// A lister-watcher behind an object: all that the registry does with one.
+/// A lister-watcher that can fill a cache, as a trait object.
 pub(crate) trait Reflectable: Send + Sync {
-    /// What proofs of freshness ask.
+    /// Returns the upstream calls for proofs of freshness.
     fn dyn_list_watch(self: Arc<Self>) -> Arc<dyn DynListWatch>;
 
-    /// The work of the reflector of a new cache.
+    /// Returns the task of the reflector of a new cache.
     fn reflect(
         self: Arc<Self>,
         cached: Arc<CachedResource>,
@@ -70,7 +72,7 @@ impl<L: ListWatch> Reflectable for L {
     }
 }
 
-/// The real one.
+/// The upstream and its discovery.
 pub(crate) struct UpstreamSource {
     upstream: Upstream,
     discovery: Discovery,
@@ -78,12 +80,13 @@ pub(crate) struct UpstreamSource {
 }
 
 impl UpstreamSource {
-    /// Over Weir's own identity at the upstream; a cache may hold so many bytes.
+    /// Creates a source that uses Weir's own identity. A cache may hold `resource_bytes_max` bytes.
     pub(crate) fn new(upstream: Upstream, discovery: Discovery, resource_bytes_max: usize) -> Self {
-        // A list from the upstream's own cache has but one page, which weighs about what its objects do: one that is longer than this holds
-        // more than the cache may.
-        let room = resource_bytes_max / 8;
-        let list_bytes_max = resource_bytes_max.saturating_add(room).saturating_add(ENVELOPE_BYTES);
+        // A list from the upstream's own cache has a single page. Its length is about the weight of
+        // its objects, so a longer page holds more than the cache may.
+        let margin = resource_bytes_max / 8;
+        let list_bytes_max =
+            resource_bytes_max.saturating_add(margin).saturating_add(ENVELOPE_BYTES);
         Self { upstream, discovery, list_bytes_max }
     }
 }
@@ -125,5 +128,6 @@ impl Source for UpstreamSource {
     }
 }
 
-/// What a list holds besides its objects, with much to spare; a probe's answer and an empty list fit under any budget.
+/// A generous bound for the part of a list beside its objects. The response to a probe and an empty
+/// list fit under any budget.
 const ENVELOPE_BYTES: usize = 1024 * 1024;

@@ -38,13 +38,13 @@ impl Rig {
     }
 }
 
-/// One script for all.
+/// A source with one resource and one script for all scopes.
 fn one(script: &Arc<Script>) -> Arc<ScriptedSource> {
     let script = Arc::clone(script);
     ScriptedSource::new(vec![config_maps()], move |_, _| script.clone())
 }
 
-/// Any number of resources, each with `objects` objects that are there at once.
+/// A source with several resources. Each has `objects` objects from the start.
 fn many(names: &[&str], objects: u64) -> Arc<ScriptedSource> {
     let resources = names.iter().map(|name| resource(name, "Kind")).collect();
     ScriptedSource::new(resources, move |_, _| {
@@ -81,7 +81,7 @@ async fn a_thousand_clients_of_a_cold_cache_cost_one_list() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_the_cluster_is_forbidden_the_namespace_is_tried() {
+async fn a_namespace_is_tried_if_the_cluster_is_forbidden() {
     let source = ScriptedSource::new(vec![config_maps()], |_, scope| {
         let script = Arc::new(Script::default());
         match scope {
@@ -101,7 +101,7 @@ async fn where_the_cluster_is_forbidden_the_namespace_is_tried() {
         r#"weir_reflector_state{group="",namespace="mine",representation="json",resource="configmaps",state="watching",version="v1"} 1"#
     ));
     assert!(!rig.metric(r#"weir_reflector_state{group="",namespace="yours""#));
-    // Look-ups ask for caches of namespaces as long as there are any.
+    // Look-ups consider caches of namespaces while there are any.
     let namespaced = || rig.registry.inner.caches.namespaced();
     assert_eq!((namespaced(), rig.registry.inner.caches.len()), (1, 1));
     drop(mine);
@@ -109,9 +109,10 @@ async fn where_the_cluster_is_forbidden_the_namespace_is_tried() {
     assert_eq!((namespaced(), rig.registry.inner.caches.len()), (0, 0));
 }
 
-/// Rights that grow bring a second cache of the same objects, which may be a moment behind the first.
+/// When Weir's identity gets more permissions, a second cache of the same objects starts, which may
+/// be a moment behind the first.
 #[tokio::test(start_paused = true)]
-async fn moving_from_a_namespace_to_the_cluster_never_goes_back() {
+async fn moving_from_a_namespace_to_the_cluster_never_goes_back_in_time() {
     let (cluster_script, namespace_script) =
         (Arc::new(Script::default()), Arc::new(Script::default()));
     cluster_script.on_watch_fail(status(403, "no"));
@@ -138,13 +139,13 @@ async fn moving_from_a_namespace_to_the_cluster_never_goes_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cold_cache_that_stays_cold_is_not_ready() {
+async fn a_cache_without_a_response_is_not_ready() {
     let rig = Rig::new(config(), one(&Arc::new(Script::default())));
     assert_eq!(rig.ready("configmaps", "").await.unwrap_err(), Refusal::NotReady);
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_excluded_or_unfit_is_refused_without_a_request() {
+async fn an_excluded_or_unsuitable_resource_is_refused_without_a_request() {
     let pattern = |resource: &str| ResourcePattern {
         group: Some(String::new()),
         resource: Some(resource.to_owned()),
@@ -190,12 +191,12 @@ async fn an_idle_cache_stops_and_one_in_use_does_not() {
     assert_eq!(rig.registry.inner.caches.len(), 1);
     assert!(used.cache().state().is_some());
     assert!(rig.metric("weir_caches 1"));
-    // It is no refusal: the next request begins it anew.
+    // Idleness is not stored as a refusal: the next request starts the cache again.
     rig.ready("idle", "").await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_total_budget_takes_the_least_recently_used_first() {
+async fn the_total_budget_stops_the_least_recently_used_first() {
     let small = CacheConfig { total_bytes_max: 40_000, ..config() };
     let rig = Rig::new(small, many(&["a", "b", "c", "d"], 50));
     for name in ["a", "b", "a", "c", "d"] {
@@ -216,7 +217,7 @@ async fn the_total_budget_takes_the_least_recently_used_first() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_spent_total_refuses_while_everything_is_in_use() {
+async fn an_exhausted_total_refuses_while_all_caches_are_in_use() {
     let small = CacheConfig { total_bytes_max: 40_000, ..config() };
     let rig = Rig::new(small, many(&["a", "b", "c", "d", "e"], 50));
     let mut held = Vec::new();
@@ -231,7 +232,7 @@ async fn a_spent_total_refuses_while_everything_is_in_use() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_resource_that_vanishes_or_changes_ends_its_cache() {
+async fn a_resource_that_disappears_or_changes_retires_its_cache() {
     let rig = Rig::new(config(), many(&["gone", "changed", "same"], 1));
     let handles =
         [rig.ready("gone", "").await, rig.ready("changed", "").await, rig.ready("same", "").await]
@@ -246,13 +247,14 @@ async fn a_resource_that_vanishes_or_changes_ends_its_cache() {
     }
     rig.source.changes.send_modify(|changes| *changes += 1);
     tokio::time::sleep(Duration::from_secs(1)).await;
-    // Who watches goes on until the upstream ends its own watch, or does not in time; whoever comes finds what is there now.
+    // A watcher continues until the upstream ends its own watch, or until a time-out. A new request
+    // gets the present definition.
     assert!(matches!(watcher.next_batch(1 << 20), Batch::Idle));
     let kinds =
         rig.registry.inner.caches.all().into_iter().map(|cached| cached.resource.kind.to_string());
     let mut kinds: Vec<_> = kinds.collect();
     kinds.sort_unstable();
-    assert_eq!(kinds, ["Kind", "Other"], "what is in use is begun again at once");
+    assert_eq!(kinds, ["Kind", "Other"], "a cache in use is replaced at once");
     tokio::time::sleep(Duration::from_secs(5)).await;
     let ready = handles.each_ref().map(|handle| handle.cache().state().is_some());
     assert_eq!(ready, [false, false, true]);
@@ -261,9 +263,9 @@ async fn a_resource_that_vanishes_or_changes_ends_its_cache() {
     assert_eq!(&*rig.ready("changed", "").await.unwrap().resource().kind, "Other");
 }
 
-/// Another release may write the same object in other bytes.
+/// Another version of the upstream may write the same object in other bytes.
 #[tokio::test(start_paused = true)]
-async fn an_upgraded_upstream_is_listed_anew() {
+async fn a_new_version_of_the_upstream_causes_a_list() {
     let script = Arc::new(Script::default());
     let rig = Rig::new(config(), one(&script));
     let _feed = full(&script, 1);
@@ -276,12 +278,15 @@ async fn an_upgraded_upstream_is_listed_anew() {
     for (text, lists) in [("v1.36.2", 1), ("v1.36.2", 1), ("v1.36.3", 2)] {
         version(text).await;
         assert_eq!(script.watches.lock().len(), lists, "{text}");
-        assert!(first.cache().state().is_some(), "the old state serves until the new one is there");
+        assert!(
+            first.cache().state().is_some(),
+            "the old state is served until the new one is complete"
+        );
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn revisions_share_a_probe_and_reads_want_the_proof() {
+async fn concurrent_calls_share_a_probe_and_reads_wait_for_a_proof() {
     let script = Arc::new(Script::default());
     let rig = Rig::new(config(), one(&script));
     let feed = full(&script, 1);
@@ -290,14 +295,14 @@ async fn revisions_share_a_probe_and_reads_want_the_proof() {
     let all = join_all((0..500).map(|_| handle.upstream_resource_version(WAIT))).await;
     assert!(all.iter().all(|got| *got == Ok(ResourceVersion(objects_end()))));
     assert!(script.probes() <= 2);
-    // The upstream is ahead, and nothing comes to prove that the cache is there.
+    // The upstream is ahead, and no event brings the cache there.
     script.on_probe(2000);
     let asked = Instant::now();
     assert_eq!(handle.upstream_resource_version(WAIT).await, Ok(ResourceVersion(2000)));
-    assert_eq!(asked.elapsed(), Duration::ZERO, "nothing but the probe is waited for");
+    assert_eq!(asked.elapsed(), Duration::ZERO, "only the probe is waited for");
     let ahead = ResourceVersion(2000);
     assert_eq!(handle.wait_until_fresh(ahead, WAIT).await, Err(Refusal::NotFresh));
-    // An event comes in time.
+    // An event arrives in time.
     let proof = async {
         tokio::time::sleep(Duration::from_millis(20)).await;
         feed.send(vec![upsert("new", 2000)]);
@@ -310,7 +315,7 @@ async fn revisions_share_a_probe_and_reads_want_the_proof() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_panic_is_one_resources_own() {
+async fn a_panic_affects_only_its_own_resource() {
     let source = ScriptedSource::new(vec![config_maps(), resource("pods", "Pod")], |known, _| {
         let script = Arc::new(Script::default());
         if &*known.kind == "Pod" {
@@ -327,7 +332,7 @@ async fn a_panic_is_one_resources_own() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn warm_caches_start_by_themselves_and_never_idle() {
+async fn warm_caches_start_without_requests_and_do_not_idle() {
     let warm = ["warm", "refused"].map(|name| GroupVersionResource::new("", "v1", name)).to_vec();
     let source = ScriptedSource::new(
         vec![resource("warm", "Kind"), resource("refused", "Kind")],
@@ -362,7 +367,7 @@ async fn shutdown_ends_every_task_and_keeps_the_last_state() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refusal_is_tried_again_after_a_while() {
+async fn a_refused_resource_is_tried_again_after_a_while() {
     let script = Arc::new(Script::default());
     script.on_watch_fail(status(403, "no"));
     let rig = Rig::new(config(), one(&script));
@@ -374,7 +379,7 @@ async fn a_refusal_is_tried_again_after_a_while() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cache_that_begins_again_does_not_go_back() {
+async fn a_cache_that_starts_again_does_not_go_back_in_time() {
     let script = Arc::new(Script::default());
     let rig = Rig::new(config(), one(&script));
     let gvr = config_maps().gvr;
@@ -400,7 +405,7 @@ async fn a_cache_that_begins_again_does_not_go_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rewind_that_nobody_was_there_to_see_is_noticed_by_the_next_cache() {
+async fn a_rewind_without_a_running_cache_is_detected_by_the_next_cache() {
     let script = Arc::new(Script::default());
     let rig = Rig::new(config(), one(&script));
     let feed = full(&script, 3);
@@ -421,8 +426,9 @@ async fn a_rewind_that_nobody_was_there_to_see_is_noticed_by_the_next_cache() {
     for (at, lost) in [(400, false), (420, false), (450, false), (451, true), (2000, true)] {
         assert_eq!(handle.is_lost(ResourceVersion(at), WAIT).await, lost, "{at}");
     }
-    assert_eq!(script.probes(), 4, "what the cache has reached needs no probe");
-    // Stopped and begun again: no second alarm, and no beginning at what may be of the lost history.
+    assert_eq!(script.probes(), 4, "a resourceVersion that the cache has reached needs no probe");
+    // After another start there is no second report, and the cache does not start from a
+    // resourceVersion that may belong to the lost history.
     drop(handle);
     tokio::time::sleep(Duration::from_secs(1000)).await;
     assert!(rig.registry.inner.caches.len() == 0);
@@ -436,7 +442,7 @@ async fn a_rewind_that_nobody_was_there_to_see_is_noticed_by_the_next_cache() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_an_answer_the_lost_history_counts() {
+async fn without_a_response_the_highest_lost_resource_version_decides() {
     let script = Arc::new(Script::default());
     let rig = Rig::new(config(), one(&script));
     script.keep(script.on_watch_at(400));
