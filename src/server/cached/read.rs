@@ -17,7 +17,7 @@ use crate::server::cached::compress::Compressor;
 use crate::server::delegate::{Freshness, Reason, Target};
 use crate::server::request::context::RequestContext;
 
-/// What all reads from caches share.
+/// The services that all reads from caches use.
 pub(crate) struct CacheServices {
     pub(crate) registry: Registry,
     pub(crate) compressor: Compressor,
