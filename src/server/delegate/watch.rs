@@ -59,7 +59,7 @@ impl WatchPlan {
     /// | yes | any | absent | given | forward | 422 |
     /// | no: `/watch/` | any | given | any | forward | a list's 422 |
     /// | no: `/watch/` | unset | absent | given | forward | a list's 422 |
-    /// | no: `/watch/` | any | absent | token, unknown, or `Exact` with `0` | forward | a list's 422 |
+    /// | no: `/watch/` | any | absent | token, unknown, `Exact` with `0` | forward | a list's 422 |
     /// | no: `/watch/` | unset, `0` | absent | other | the state; no end bookmark | not rewritten |
     /// | no: `/watch/` | N | absent | other | the events after N | the match is ignored |
     /// | any | no plain number | any | any | forward | the upstream's 500 |
