@@ -24,4 +24,6 @@ pub mod simulator;
 mod streams;
 mod tasks;
 pub mod telemetry;
+#[cfg(test)]
+mod testing;
 pub mod upstream;

@@ -20,6 +20,8 @@ mod suite;
 #[expect(dead_code, reason = "each test binary uses a part of it")]
 #[path = "support/weir.rs"]
 mod support;
+#[path = "support/wait.rs"]
+mod wait;
 
 use std::time::Duration;
 
@@ -50,7 +52,7 @@ async fn everybody_gets_it_by_roles_kept_here() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_spelling_of_a_path_tells_a_secret() {
+async fn no_spelling_of_a_path_reveals_a_secret() {
     let (_upstream, world) = world(SETTING).await;
     confusion::paths(&world).await;
 }

@@ -16,6 +16,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::testing::{Ca, ServerOptions, TestServer, answer, channel_body, config, metrics};
 use super::*;
+use crate::testing::eventually;
 
 fn get(path: &str) -> Request<RequestBody> {
     Request::get(path).body(empty_body()).unwrap()
@@ -23,17 +24,6 @@ fn get(path: &str) -> Request<RequestBody> {
 
 async fn text(response: Response<pool::Body>) -> String {
     String::from_utf8(response.into_body().collect().await.unwrap().to_bytes().to_vec()).unwrap()
-}
-
-/// Waits up to about 5 s for a condition that another task fulfils.
-async fn eventually(what: &str, condition: impl Fn() -> bool) {
-    for _ in 0..5000 {
-        if condition() {
-            return;
-        }
-        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
-    }
-    panic!("{what}: not within 5 s");
 }
 
 async fn echo(request: Request<hyper::body::Incoming>) -> testing::Answer {

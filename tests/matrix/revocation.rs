@@ -10,10 +10,11 @@ use serde_json::json;
 
 use super::credentials::Certificate;
 use super::users::User;
-use super::world::{Setting, World, mint, until};
+use super::world::{Setting, World, mint};
 use crate::suite::objects::create;
 use crate::suite::run::HIT;
 use crate::suite::wire::{Call, Connection, Endpoint};
+use crate::wait::eventually;
 
 const GET: &str = "/api/v1/namespaces/a/configmaps/x?resourceVersion=0";
 const LIST: &str = "/api/v1/namespaces/a/configmaps?resourceVersion=0";
@@ -43,9 +44,10 @@ pub(crate) async fn given_binding(world: &World) {
         (world.through.of(&user).connection(), world.direct.of(&user).connection());
     assert_eq!(through.ask(&Call::get(GET)).await.status, 403);
     bind(&world.admin(), "User", "otto").await;
-    until("the upstream allows", async || direct.ask(&Call::get(GET)).await.status == 200).await;
+    eventually("the upstream allows", async || direct.ask(&Call::get(GET)).await.status == 200)
+        .await;
     let given = Instant::now();
-    until("a right given is seen", async || through.ask(&Call::get(GET)).await.cache() == HIT)
+    eventually("a right given is seen", async || through.ask(&Call::get(GET)).await.cache() == HIT)
         .await;
     let belief = if world.setting.rbac() { Duration::ZERO } else { world.setting.belief };
     within("a right given is seen", given.elapsed(), belief + SLACK);
@@ -115,7 +117,7 @@ impl Held {
         let (through, direct) = (world.through.of(user), world.direct.of(user));
         let mut connection = through.connection();
         for path in [GET, LIST] {
-            until(&format!("{} may {path}", user.name), async || {
+            eventually(&format!("{} may {path}", user.name), async || {
                 connection.ask(&Call::get(path)).await.cache() == HIT
             })
             .await;
@@ -137,12 +139,14 @@ impl Held {
     /// Waits until the upstream refuses, then until Weir does.
     async fn lost(mut self, status: u16, why: &str, bounds: Bounds) {
         let mut direct = self.direct.connection();
-        until("the upstream refuses", async || direct.ask(&Call::get(GET)).await.status == status)
-            .await;
+        eventually("the upstream refuses", async || {
+            direct.ask(&Call::get(GET)).await.status == status
+        })
+        .await;
         let lost = Instant::now();
         let mut times = Vec::new();
         for path in [GET, LIST] {
-            until(&format!("{why}: {path} is lost"), async || {
+            eventually(&format!("{why}: {path} is lost"), async || {
                 let answer = self.connection.ask(&Call::get(path)).await;
                 if answer.status != status {
                     assert_eq!(answer.status, 200, "{why}: neither allowed nor refused");

@@ -15,8 +15,9 @@ use super::requests::cached;
 use super::users::{ADMIN, HOLDERS, Tokens, User, WEIR};
 use crate::suite::objects::create;
 use crate::suite::run::{HIT, Sides};
-use crate::suite::wire::{Call, Endpoint, PATIENCE};
+use crate::suite::wire::{Call, Endpoint};
 use crate::support::{Weir, free_port};
+use crate::wait::eventually;
 
 /// The address of a server, and the CA of its certificate.
 #[derive(Clone)]
@@ -161,11 +162,11 @@ impl World {
         if self.setting.rbac() {
             // Roles, cluster roles, and the bindings of both.
             let current = async || self.weir.metric("weir_rbac_current", &[]) >= 4.0;
-            until("all roles and bindings are known", current).await;
+            eventually("all roles and bindings are known", current).await;
         }
         let mut connection = self.through.as_token(&self.tokens.of(ADMIN)).connection();
         for call in cached(self.traits) {
-            until(&format!("{call} comes from the cache"), async || {
+            eventually(&format!("{call} comes from the cache"), async || {
                 connection.ask(&call).await.cache() == HIT
             })
             .await;
@@ -211,15 +212,6 @@ pub(crate) async fn mint(admin: &Endpoint, namespace: &str, name: &str) -> Strin
     answer["status"]["token"].as_str().unwrap_or_else(|| panic!("no token: {answer}")).to_owned()
 }
 
-/// Waits until `condition` holds, at most [`PATIENCE`].
-pub(crate) async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
-    let deadline = tokio::time::Instant::now() + PATIENCE;
-    while !condition().await {
-        assert!(tokio::time::Instant::now() < deadline, "never came true: {what}");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-}
-
 /// Waits until the upstream knows the roles; it learns them in order.
 async fn granted(direct: &Side, tokens: &Tokens) {
     let calls = [
@@ -229,7 +221,7 @@ async fn granted(direct: &Side, tokens: &Tokens) {
     ];
     for (name, path) in calls {
         let endpoint = direct.as_token(&tokens.of(name));
-        until(&format!("{name} may get {path}"), async || {
+        eventually(&format!("{name} may get {path}"), async || {
             endpoint.ask(&Call::get(path)).await.status == 200
         })
         .await;

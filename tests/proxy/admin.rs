@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 
 use crate::client::{Call, fetch};
 use crate::harness::Proxy;
+use crate::wait::eventually;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn health_is_told_check_by_check() {
@@ -20,7 +21,7 @@ async fn health_is_told_check_by_check() {
     }
     assert_eq!(proxy.admin("/nothing").await.status, 404);
     proxy.upstream.stop();
-    crate::harness::until("not ready without an upstream", async || {
+    eventually("not ready without an upstream", async || {
         proxy.admin("/readyz").await.status == 500
     })
     .await;

@@ -8,7 +8,8 @@ use weir::config::{AuditOutput, AuditRule, Mode};
 use weir::simulator::{Rule, Simulator, SimulatorOptions, User};
 
 use crate::client::{Call, Watch};
-use crate::harness::{Proxy, seed, until};
+use crate::harness::{Proxy, seed};
+use crate::wait::eventually;
 
 const LIST: &str = "/api/v1/namespaces/ns1/configmaps?resourceVersion=0";
 const WATCH: &str = "/api/v1/namespaces/ns1/configmaps?resourceVersion=0&watch=1&timeoutSeconds=1";
@@ -42,7 +43,7 @@ async fn events(log: &Path, id: &str, count: usize) -> Vec<Value> {
         let events = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
         events.filter(|event| event["auditID"] == id).collect::<Vec<_>>()
     };
-    until("it is told", async || read().len() >= count).await;
+    eventually("it is told", async || read().len() >= count).await;
     read()
 }
 
@@ -51,7 +52,7 @@ async fn what_is_answered_here_is_told_once() {
     let dir = tempfile::tempdir().unwrap();
     let log = dir.path().join("audit.log");
     let proxy = gateway(&log).await;
-    until("the cache is warm", async || {
+    eventually("the cache is warm", async || {
         proxy.call(&call(LIST, "alices", "warm")).await.cache() == "hit"
     })
     .await;

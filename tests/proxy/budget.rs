@@ -5,14 +5,15 @@ use std::time::Duration;
 use weir::simulator::{Simulator, SimulatorOptions};
 
 use crate::client::Call;
-use crate::harness::{Proxy, configmap, seed, until};
+use crate::harness::{Proxy, configmap, seed};
+use crate::wait::eventually;
 
 const LIST: &str = "/api/v1/configmaps?resourceVersion=0";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_resource_beyond_its_budget_is_forwarded() {
     let proxy = with(|cache| cache.resource_bytes_max = 2_000).await;
-    until("the budget binds", async || {
+    eventually("the budget binds", async || {
         proxy.get(LIST).await.cache() == "forward; reason=over-budget"
     })
     .await;
@@ -57,7 +58,7 @@ async fn all_caches_together_stay_within_the_total() {
         }
     }
     let weight = async || proxy.metric("weir_cache_total_bytes", &[]).await;
-    until("the total is kept", async || weight().await <= total as f64).await;
+    eventually("the total is kept", async || weight().await <= total as f64).await;
     let limit = proxy.metric("weir_cache_total_bytes_limit", &[]).await;
     assert_eq!(limit, total as f64);
 }
@@ -67,8 +68,8 @@ async fn an_idle_cache_stops_and_starts_again() {
     let proxy = with(|cache| cache.idle_timeout = Duration::from_millis(100)).await;
     proxy.warm("/api/v1/configmaps").await;
     let caches = async || proxy.metric("weir_caches", &[]).await;
-    until("the idle cache is gone", async || caches().await == 0.0).await;
-    until("the upstream's watch is closed", async || {
+    eventually("the idle cache is gone", async || caches().await == 0.0).await;
+    eventually("the upstream's watch is closed", async || {
         let open = proxy.metric("weir_reflector_state", &[]).await;
         open == 0.0
     })

@@ -6,7 +6,8 @@ use std::time::Duration;
 use weir::simulator::{Action, Simulator, SimulatorOptions};
 
 use crate::client::{self, Call, Watch};
-use crate::harness::{Proxy, configmap, seed, until};
+use crate::harness::{Proxy, configmap, seed};
+use crate::wait::eventually;
 
 const CLIENTS: usize = 200;
 
@@ -34,7 +35,7 @@ async fn a_crowd_before_a_cold_cache_costs_one_list_and_one_watch() {
     let requests = proxy.upstream.requests();
     // One watch of no objects ends at once; it shows how the upstream begins a watch. All clients
     // can have their responses before the reflector's own watch is open.
-    until("the reflector watches", async || requests.count("watch", "configmaps") >= 2).await;
+    eventually("the reflector watches", async || requests.count("watch", "configmaps") >= 2).await;
     assert_eq!(requests.count("watch", "configmaps"), 2);
     assert!(requests.count("list", "configmaps") <= 1, "{:?}", requests.counts());
     assert_eq!(requests.count("get", "configmaps"), 0);
@@ -128,7 +129,7 @@ async fn a_first_watch_builds_the_cache_where_it_begins() {
     }
     // One through Weir and one directly.
     assert_eq!(proxy.upstream.requests().count("watch", "configmaps"), 2);
-    until("the upstream's watch of this test is closed", async || {
+    eventually("the upstream's watch of this test is closed", async || {
         proxy.upstream.requests().count("list", "configmaps") <= 2
     })
     .await;

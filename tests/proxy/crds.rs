@@ -4,7 +4,8 @@
 use serde_json::json;
 
 use crate::client::{Call, Next};
-use crate::harness::{Proxy, until, widget, widgets};
+use crate::harness::{Proxy, widget, widgets};
+use crate::wait::eventually;
 
 const GADGETS: &str = "/apis/gadgets.example.com/v1/gadgets";
 
@@ -31,7 +32,7 @@ async fn a_custom_resource_comes_changes_goes_and_comes_again() {
     changed["spec"]["versions"][0]["selectableFields"] = json!([{"jsonPath": ".spec.color"}]);
     proxy.upstream.store().update(changed).unwrap();
     watch.rest().await;
-    until("the new field selects", async || {
+    eventually("the new field selects", async || {
         let answer = proxy.get(&blue).await;
         answer.status == 200 && answer.cache() == "hit"
     })
@@ -43,7 +44,7 @@ async fn a_custom_resource_comes_changes_goes_and_comes_again() {
     let api = "apiextensions.k8s.io/v1";
     proxy.upstream.store().delete(api, "customresourcedefinitions", "", crd).unwrap();
     while watch.next().await != Next::End {}
-    until("it is gone", async || proxy.get(&list).await.status == 404).await;
+    eventually("it is gone", async || proxy.get(&list).await.status == 404).await;
 
     proxy.upstream.store().create(gadgets()).unwrap();
     proxy.upstream.store().create(gadget("second")).unwrap();
@@ -88,7 +89,7 @@ async fn a_definition_changes_under_many_watches() {
         watch.rest().await;
     }
     let list = format!("{GADGETS}?resourceVersion=0&fieldSelector=spec.color%3Dblue");
-    until("the new definition holds", async || {
+    eventually("the new definition holds", async || {
         let answer = proxy.get(&list).await;
         answer.status == 200 && answer.cache() == "hit"
     })
@@ -137,7 +138,7 @@ async fn aggregated_and_broken_groups_are_the_upstreams() {
     proxy.upstream.add_aggregated(&format!("{metrics}/pods"), list);
     proxy.upstream.add_aggregated("/apis/broken.example.com/v1", json!("not a list of resources"));
     let path = format!("{metrics}/pods?resourceVersion=0");
-    until("discovery knows it", async || {
+    eventually("discovery knows it", async || {
         proxy.get(&path).await.cache() == "forward; reason=aggregated"
     })
     .await;

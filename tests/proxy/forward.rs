@@ -8,7 +8,8 @@ use http_body_util::BodyExt;
 use serde_json::json;
 
 use crate::client::{Call, fetch, send};
-use crate::harness::{POD, Proxy, configmap, over_tls, until};
+use crate::harness::{POD, Proxy, configmap, over_tls};
+use crate::wait::eventually;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn writes_reach_the_upstream_and_its_refusals_the_client() {
@@ -62,14 +63,15 @@ async fn a_followed_log_streams_and_ends_with_its_client() {
     assert_eq!(open().await, before + 2.0);
     let connections = proxy.upstream.requests().connections();
     drop(log);
-    until("the first stream upstream is cancelled", async || open().await == before + 1.0).await;
+    eventually("the first stream upstream is cancelled", async || open().await == before + 1.0)
+        .await;
     // The other request continues on the same connection.
     let mut other = other.into_body();
     for _ in 0..2 {
         assert!(other.frame().await.unwrap().is_ok());
     }
     drop(other);
-    until("both are cancelled", async || open().await == before).await;
+    eventually("both are cancelled", async || open().await == before).await;
     assert_eq!(proxy.get("/version").await.status, 200);
     assert_eq!(proxy.upstream.requests().connections(), connections, "no connection was lost");
 }
@@ -151,10 +153,10 @@ async fn a_lost_upstream_is_told_apart_from_an_absent_one() {
         "never replayed"
     );
     proxy.upstream.stop();
-    until("the upstream is away", async || proxy.get("/version").await.status == 503).await;
+    eventually("the upstream is away", async || proxy.get("/version").await.status == 503).await;
     let absent = proxy.call(&create).await;
     assert_eq!(absent.status, 503);
     assert!(absent.headers.contains_key("retry-after"));
     tokio::time::timeout(Duration::from_secs(20), proxy.upstream.restart()).await.unwrap().unwrap();
-    until("the upstream is back", async || proxy.get("/version").await.status == 200).await;
+    eventually("the upstream is back", async || proxy.get("/version").await.status == 200).await;
 }

@@ -13,7 +13,8 @@ use weir::config::Mode;
 use weir::simulator::{Rule, Simulator, SimulatorOptions, User};
 
 use crate::client::{Answer, Call, PATIENCE};
-use crate::harness::{POD, Proxy, seed, until};
+use crate::harness::{POD, Proxy, seed};
+use crate::wait::eventually;
 
 const LIST: &str = "/api/v1/namespaces/ns1/configmaps?resourceVersion=0";
 const WATCH: &str = "/api/v1/namespaces/ns1/configmaps?watch=1&resourceVersion=0";
@@ -69,7 +70,7 @@ async fn open(
 async fn a_browsers_token_opens_a_watch_from_the_cache() {
     let proxy = gateway().await;
     let warm = as_user(Call::get(LIST), "alices");
-    until("the cache is warm", async || proxy.call(&warm).await.cache() == "hit").await;
+    eventually("the cache is warm", async || proxy.call(&warm).await.cache() == "hit").await;
     let alice = protocol("alices");
     for offered in [format!("{alice}, v1.example"), format!("v1.example,{alice}")] {
         let mut messages = Vec::new();

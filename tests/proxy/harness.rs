@@ -6,7 +6,6 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use weir::app::App;
 use weir::config::{CertificateConfig, Config, ListenerConfig};
@@ -14,6 +13,7 @@ use weir::server::{BoundListener, ListenerKind};
 use weir::simulator::{Simulator, SimulatorOptions};
 
 use crate::client::{self, Answer, Call, PATIENCE, Watch};
+use crate::wait::eventually;
 
 /// A pod of [`seed`].
 pub(crate) const POD: &str = "/api/v1/namespaces/ns1/pods/pod-0";
@@ -66,8 +66,10 @@ impl Proxy {
         let stop = CancellationToken::new();
         let running = Some(tokio::spawn(app.run(stop.clone())));
         let proxy = Self { upstream, listeners, stop, running, dir, admin };
-        until("discovery is known", async || proxy.admin("/readyz/discovery").await.status == 200)
-            .await;
+        eventually("discovery is known", async || {
+            proxy.admin("/readyz/discovery").await.status == 200
+        })
+        .await;
         proxy
     }
 
@@ -132,14 +134,14 @@ impl Proxy {
     pub(crate) async fn warm(&self, path: &str) {
         let separator = if path.contains('?') { '&' } else { '?' };
         let list = format!("{path}{separator}resourceVersion=0");
-        until("the cache is warm", async || self.get(&list).await.cache() == "hit").await;
+        eventually("the cache is warm", async || self.get(&list).await.cache() == "hit").await;
     }
 
     /// Waits until the cache of a collection has the upstream's last write, which must be one of
     /// that collection.
     pub(crate) async fn catch_up(&self, path: &str) {
         let list = format!("{path}?resourceVersion={}", self.upstream.store().revision());
-        until("weir has it all", async || self.get(&list).await.cache() == "hit").await;
+        eventually("weir has it all", async || self.get(&list).await.cache() == "hit").await;
     }
 
     /// Stops Weir and waits for its end.
@@ -153,15 +155,6 @@ impl Proxy {
 impl Drop for Proxy {
     fn drop(&mut self) {
         self.stop.cancel();
-    }
-}
-
-/// Waits until `condition` holds, at most [`PATIENCE`].
-pub(crate) async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !condition().await {
-        assert!(Instant::now() < deadline, "never came true: {what}");
-        tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
 

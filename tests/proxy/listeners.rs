@@ -21,7 +21,8 @@ use weir::server::ListenerKind;
 use weir::simulator::{Simulator, SimulatorOptions};
 
 use crate::client::{Answer, Call, fetch, send_h2, try_send};
-use crate::harness::{Proxy, until};
+use crate::harness::Proxy;
+use crate::wait::eventually;
 
 const LIST: &str = "/api/v1/configmaps?resourceVersion=0";
 
@@ -76,7 +77,7 @@ async fn a_replaced_certificate_is_taken() {
     let trusts = async |ca: &str| secure(connect_to(address).await, ca, "h2").await.is_ok();
     assert!(trusts(&first).await);
     let second = write_certificate(&certificate, &key);
-    until("the new certificate is taken", async || trusts(&second).await).await;
+    eventually("the new certificate is taken", async || trusts(&second).await).await;
     assert!(!trusts(&first).await);
 }
 

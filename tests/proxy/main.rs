@@ -27,4 +27,6 @@ mod settings;
 mod shutdown;
 mod starts;
 mod upgrades;
+#[path = "../support/wait.rs"]
+mod wait;
 mod watches;

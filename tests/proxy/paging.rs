@@ -11,7 +11,8 @@ use weir::app::App;
 use weir::config::{Config, ListenerConfig};
 
 use crate::client::{self, Answer, Call};
-use crate::harness::{Proxy, configmap, until};
+use crate::harness::{Proxy, configmap};
+use crate::wait::eventually;
 
 /// Another Weir in front of the upstream of a [`Proxy`].
 struct Sibling {
@@ -173,8 +174,8 @@ async fn caught_up(proxy: &Proxy, sibling: &Sibling, collection: &str) -> u64 {
     let current = proxy.direct(&Call::get(collection)).await.json();
     let revision = current["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
     let list = format!("{collection}?resourceVersion={revision}");
-    until("weir has it all", async || proxy.get(&list).await.cache() == "hit").await;
+    eventually("weir has it all", async || proxy.get(&list).await.cache() == "hit").await;
     let other = async || client::fetch(sibling.address, &Call::get(&list)).await;
-    until("its sibling has it all", async || other().await.cache() == "hit").await;
+    eventually("its sibling has it all", async || other().await.cache() == "hit").await;
     revision.parse().unwrap()
 }

@@ -6,7 +6,8 @@ use http_body_util::BodyExt;
 use weir::simulator::{Simulator, SimulatorOptions};
 
 use crate::client::{Call, Next, Watch, send};
-use crate::harness::{Proxy, configmap, pod, seed, until};
+use crate::harness::{Proxy, configmap, pod, seed};
+use crate::wait::eventually;
 
 const CONFIGMAPS: &str = "/api/v1/configmaps";
 
@@ -145,8 +146,10 @@ async fn clients_that_leave_are_forgotten() {
     let proxy = Proxy::seeded().await;
     proxy.warm(CONFIGMAPS).await;
     // The cache's watch, and those of CRDs and API services, which may start after it.
-    until("weir's own watches are open", async || proxy.upstream.requests().watches_open() == 3)
-        .await;
+    eventually("weir's own watches are open", async || {
+        proxy.upstream.requests().watches_open() == 3
+    })
+    .await;
     let before = 3;
     let path = format!("{CONFIGMAPS}?watch=1&resourceVersion=0");
     let mut watches = Vec::new();
@@ -161,7 +164,7 @@ async fn clients_that_leave_are_forgotten() {
     assert_eq!(proxy.metric("weir_watchers", &[]).await, 20.0);
     assert_eq!(proxy.upstream.requests().watches_open(), before + 20);
     drop(watches);
-    until("all are forgotten", async || {
+    eventually("all are forgotten", async || {
         let forwarded = proxy.metric("weir_upstream_streams", &[r#"traffic_class="stream""#]).await;
         proxy.metric("weir_watchers", &[]).await == 0.0
             && proxy.metric("weir_connections", &[]).await == 0.0

@@ -7,8 +7,9 @@ use serde_json::{Value, json};
 use weir::simulator::{Action, Cut, Simulator, SimulatorOptions};
 
 use crate::client::Next;
-use crate::harness::{Proxy, configmap, seed, until};
+use crate::harness::{Proxy, configmap, seed};
 use crate::informer::{Informer, Known, key};
+use crate::wait::eventually;
 
 const CONFIGMAPS: &str = "/api/v1/configmaps";
 
@@ -139,7 +140,7 @@ async fn informers_converge_over_a_restart_and_reads_go_on_meanwhile() {
         proxy.watch("/api/v1/configmaps?watch=1&resourceVersion=0&labelSelector=x%3Dy").await;
     proxy.upstream.stop();
     let gone = async || proxy.get("/version").await.status == 503;
-    until("the upstream is away", gone).await;
+    eventually("the upstream is away", gone).await;
     let answer = proxy.get("/version").await;
     assert_eq!(answer.headers["retry-after"], "1");
     assert_eq!(answer.json()["kind"], "Status");
@@ -208,9 +209,10 @@ async fn a_rewound_history_ends_every_stream_and_raises_the_alarm() {
     for watch in &mut watches {
         assert_eq!(watch.next().await, Next::End);
     }
-    until("the alarm", async || proxy.metric("weir_history_rewinds_total", &[]).await >= 1.0).await;
+    eventually("the alarm", async || proxy.metric("weir_history_rewinds_total", &[]).await >= 1.0)
+        .await;
     let truth = truth(&proxy, |_| true);
-    until("the cache holds the old state", async || {
+    eventually("the cache holds the old state", async || {
         let list = proxy.get("/api/v1/configmaps?resourceVersion=0").await;
         list.cache() == "hit" && known(&list.json()) == truth
     })
@@ -248,7 +250,7 @@ impl Informers {
             let truth = truth(proxy, *wanted);
             let holds = async || informer.seen().known == truth;
             let what = "an informer holds the truth";
-            let held = tokio::time::timeout(Duration::from_secs(25), until(what, holds)).await;
+            let held = tokio::time::timeout(Duration::from_secs(25), eventually(what, holds)).await;
             let seen = informer.seen();
             assert!(held.is_ok(), "{what}\n{truth:?}\n{seen:?}");
         }

@@ -13,7 +13,8 @@ use weir::server::ListenerKind;
 use weir::simulator::{LoggedRequest, Simulator, SimulatorOptions, User};
 
 use crate::client::{Answer, Call, try_send};
-use crate::harness::{Proxy, until};
+use crate::harness::Proxy;
+use crate::wait::eventually;
 
 /// A self-signed certificate.
 struct Shown {
@@ -93,7 +94,7 @@ async fn nothing_unknown_goes_on_in_a_certificates_name() {
     }});
     api.create(map).unwrap();
     let get = Call::get("/api/v1/nodes/c");
-    until("the settings are read", async || {
+    eventually("the settings are read", async || {
         with_certificate(&proxy, &jane, &get).await.status == 401
     })
     .await;

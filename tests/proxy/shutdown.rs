@@ -10,7 +10,8 @@ use tokio::time::Instant;
 use weir::simulator::{Simulator, SimulatorOptions};
 
 use crate::client::{Call, Next, send};
-use crate::harness::{Proxy, seed, until};
+use crate::harness::{Proxy, seed};
+use crate::wait::eventually;
 
 /// Long enough for a busy machine.
 const DEADLINE: Duration = Duration::from_secs(5);
@@ -34,10 +35,10 @@ async fn everything_ends_in_order() {
     let (plain, admin) = (proxy.plain(), proxy.admin_address());
     let begun = Instant::now();
     proxy.stop.cancel();
-    until("readyz fails", async || proxy.admin("/readyz").await.status == 500).await;
+    eventually("readyz fails", async || proxy.admin("/readyz").await.status == 500).await;
     assert!(proxy.admin("/readyz?verbose").await.text().contains("[-]shutdown"));
     assert_eq!(proxy.admin("/livez").await.status, 200, "but weir lives");
-    until("nobody new comes in", async || TcpStream::connect(plain).await.is_err()).await;
+    eventually("nobody new comes in", async || TcpStream::connect(plain).await.is_err()).await;
     for watch in &mut watches {
         assert_eq!(watch.next().await, Next::End, "a clean end");
     }
@@ -85,7 +86,8 @@ async fn an_answer_under_way_is_finished() {
     let plain = proxy.plain();
     let call = Call::get("/api/v1/namespaces/ns1/pods/pod-0");
     let answer = tokio::spawn(async move { crate::client::fetch(plain, &call).await });
-    until("it is under way", async || proxy.upstream.requests().count("get", "pods") == 1).await;
+    eventually("it is under way", async || proxy.upstream.requests().count("get", "pods") == 1)
+        .await;
     proxy.stop().await;
     let answer = answer.await.unwrap();
     assert_eq!(answer.status, 200);

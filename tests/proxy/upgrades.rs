@@ -6,7 +6,8 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::client::{Call, send};
-use crate::harness::{POD, Proxy, over_tls, until};
+use crate::harness::{POD, Proxy, over_tls};
+use crate::wait::eventually;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn upgrades_are_spliced_with_half_close() {
@@ -58,7 +59,7 @@ async fn upgrades_are_spliced_with_half_close() {
         }
         let refused = proxy.get(&format!("{POD}/exec?command=ls")).await;
         assert_eq!(refused.status, 400, "{}", refused.text());
-        until("nothing stays spliced", async || {
+        eventually("nothing stays spliced", async || {
             proxy.metric("weir_upgraded_connections", &[]).await == 0.0
         })
         .await;

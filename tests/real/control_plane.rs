@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use crate::matrix_suite::world::Side;
 use crate::suite::wire::{Call, Endpoint};
-use crate::support::{eventually, free_port};
+use crate::support::{eventually_blocking, free_port};
 
 /// Returns the directory of the binaries, if all required ones are there.
 pub(crate) fn assets() -> Option<PathBuf> {
@@ -144,7 +144,9 @@ impl ControlPlane {
             .spawn()
             .expect("kube-apiserver starts");
         self.apiserver = Some(child);
-        eventually("kube-apiserver is ready", || self.get("/readyz").as_deref() == Some("ok"));
+        eventually_blocking("kube-apiserver is ready", || {
+            self.get("/readyz").as_deref() == Some("ok")
+        });
     }
 
     /// Kills the API server like a crash.

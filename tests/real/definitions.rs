@@ -11,11 +11,11 @@ use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 
 use crate::control_plane::{ADMIN, ControlPlane};
-use crate::eventually;
 use crate::suite::frames::{Frame, Frames};
 use crate::suite::objects::create;
 use crate::suite::wire::{Call, Endpoint};
 use crate::support::Weir;
+use crate::wait::eventually;
 
 /// New defaults, a new version, an old version that is no longer served, deletion, and another
 /// definition of the same name.

@@ -6,7 +6,7 @@ use tokio::runtime::Runtime;
 
 use crate::control_plane::{ADMIN, ControlPlane};
 use crate::h2c::H2c;
-use crate::support::{Weir, eventually, sum_metric};
+use crate::support::{Weir, eventually_blocking, sum_metric};
 
 const CLIENTS: usize = 1_000;
 /// kube-apiserver's own limit of streams on a connection, so a likely number for a client.
@@ -90,7 +90,7 @@ struct Cost {
 impl Cost {
     fn of(plane: &ControlPlane) -> Self {
         let mut metrics = String::new();
-        eventually("the upstream's metrics", || {
+        eventually_blocking("the upstream's metrics", || {
             metrics = plane.get("/metrics").unwrap_or_default();
             metrics.contains("apiserver_longrunning_requests")
         });

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
 use crate::control_plane::{ADMIN, ControlPlane, kubectl};
-use crate::support::{Weir, eventually};
+use crate::support::{Weir, eventually_blocking};
 
 pub(crate) struct Kubectl {
     kubeconfig: PathBuf,
@@ -130,7 +130,7 @@ pub(crate) fn watches_and_waits() {
     let rollout = rollout.stdout(Stdio::piped()).spawn().unwrap();
     let wait = ["wait", "--for=condition=Available", "deployment/web", "--timeout=60s"];
     let wait = kubectl.command(&wait).stdout(Stdio::piped()).spawn().unwrap();
-    eventually("both watch", || {
+    eventually_blocking("both watch", || {
         weir.metric("weir_watchers", &[r#"resource="deployments""#]) >= 2.0
             || forwarded(&weir) >= 2.0
     });

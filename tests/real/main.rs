@@ -35,19 +35,10 @@ mod suite;
 #[path = "../support/weir.rs"]
 mod support;
 mod truth;
-
-use std::time::{Duration, Instant};
+#[path = "../support/wait.rs"]
+mod wait;
 
 use libtest_mimic::{Arguments, Failed, Trial};
-
-/// Waits until `condition` holds, at most a minute.
-async fn eventually(what: &str, mut condition: impl AsyncFnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while !condition().await {
-        assert!(Instant::now() < deadline, "never came true: {what}");
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-}
 
 fn main() -> std::process::ExitCode {
     let missing = control_plane::assets().is_none();
@@ -104,7 +95,7 @@ fn main() -> std::process::ExitCode {
         trial("everybody_gets_what_the_upstream_gives", missing, matrix::everybody),
         trial("everybody_gets_it_by_impersonation_too", missing, matrix::by_impersonation),
         trial("everybody_gets_it_by_roles_kept_here", missing, matrix::by_roles),
-        trial("no_spelling_of_a_path_tells_a_secret", missing, matrix::paths),
+        trial("no_spelling_of_a_path_reveals_a_secret", missing, matrix::paths),
         trial("who_loses_a_right_loses_it_here", missing, matrix::revoked),
         trial("a_right_by_roles_kept_here_ends_with_the_event", missing, matrix::revoked_by_roles),
         trial("nothing_secret_is_told", missing, matrix::secrets),

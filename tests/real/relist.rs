@@ -13,12 +13,12 @@ use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 
 use crate::control_plane::{ADMIN, ControlPlane};
-use crate::eventually;
 use crate::h2c::H2c;
 use crate::suite::objects::create;
 use crate::suite::wire::{Call, Endpoint};
 use crate::support::{Weir, sum_metric};
 use crate::truth::relay::Relay;
+use crate::wait::eventually;
 
 pub(crate) fn no_herd() {
     let mut plane = ControlPlane::start();

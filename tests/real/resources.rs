@@ -14,13 +14,13 @@ use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
 use crate::control_plane::{ADMIN, ControlPlane};
-use crate::eventually;
 use crate::suite::ask::Marks;
 use crate::suite::expected::Expect;
 use crate::suite::objects::{create, fill};
 use crate::suite::run::{Case, HIT, Sides, run};
 use crate::suite::wire::{Call, Endpoint};
 use crate::support::Weir;
+use crate::wait::eventually;
 
 mod objects;
 

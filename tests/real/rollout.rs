@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 
 use crate::control_plane::{ADMIN, ControlPlane, assets};
 use crate::kubectl::{Kubectl, text};
-use crate::support::{Weir, eventually, free_port};
+use crate::support::{Weir, eventually_blocking, free_port};
 
 /// The controller manager beside the API server.
 pub(crate) fn manager() -> Option<PathBuf> {
@@ -71,7 +71,7 @@ pub(crate) fn through_weir() {
     make_ready(&kubectl, "web", 3);
     kubectl.ok(&[&ready[..], &["--timeout=120s"]].concat());
     kubectl.ok(&["set", "image", "deployment/web", "web=other"]);
-    eventually("the new pods are there and ready", || {
+    eventually_blocking("the new pods are there and ready", || {
         make_ready(&kubectl, "web", 1);
         let status = kubectl.run(&["rollout", "status", "deployment/web", "--watch=false"]);
         text(&status.stdout).contains("successfully rolled out")
@@ -97,7 +97,7 @@ pub(crate) fn through_weir() {
 /// Sets the status of the pods like a kubelet, once there are `count`.
 fn make_ready(kubectl: &Kubectl, app: &str, count: usize) {
     let mut pods = Vec::new();
-    eventually("the pods are there", || {
+    eventually_blocking("the pods are there", || {
         let select = format!("app={app}");
         let listed = kubectl.ok(&["get", "pods", "-l", &select, "-o", "name"]);
         pods = listed.lines().map(str::to_owned).collect();

@@ -12,8 +12,8 @@ use tokio::runtime::Runtime;
 
 use crate::churn::client;
 use crate::control_plane::{ADMIN, ControlPlane};
-use crate::eventually;
 use crate::support::Weir;
+use crate::wait::eventually;
 
 /// A small resource is listed a second time; for a large one, a short watch shows that there is
 /// nothing new.

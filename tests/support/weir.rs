@@ -74,7 +74,9 @@ impl Weir {
 
     /// Waits until `/readyz` succeeds.
     pub(crate) fn wait_until_ready(&self) {
-        eventually("weir is ready", || self.admin("/readyz").is_some_and(|(code, _)| code == 200));
+        eventually_blocking("weir is ready", || {
+            self.admin("/readyz").is_some_and(|(code, _)| code == 200)
+        });
     }
 
     /// Returns the path of the kubeconfig that Weir wrote.
@@ -155,7 +157,7 @@ pub(crate) fn sum_metric(text: &str, name: &str, labels: &[&str]) -> f64 {
 }
 
 /// Waits until `condition` holds, at most a minute.
-pub(crate) fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
+pub(crate) fn eventually_blocking(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while !condition() {
         assert!(Instant::now() < deadline, "never came true: {what}");

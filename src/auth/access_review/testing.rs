@@ -144,14 +144,3 @@ pub(crate) async fn pass(time: Duration) {
     tokio::time::advance(time).await;
     tokio::time::resume();
 }
-
-/// Waits for a condition, at most a minute of real time.
-pub(crate) async fn until(what: &str, mut condition: impl FnMut() -> bool) {
-    for _ in 0..60_000 {
-        if condition() {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
-    panic!("not within a minute: {what}");
-}

@@ -13,10 +13,10 @@ use serde_json::Value;
 
 use super::*;
 use crate::api::request_info::RequestInfo;
-use crate::auth::access_review::testing::until;
 use crate::auth::audit::queue::QUEUE_BYTES_MAX;
 use crate::auth::peer::Peer;
 use crate::auth::user::User;
+use crate::testing::eventually;
 
 /// A request whose response has status 200.
 struct TestRequest {
@@ -137,7 +137,7 @@ async fn a_full_queue_makes_requests_wait_and_loses_nothing() {
     });
     // The push that filled the queue counts as a wait too.
     let waits = || counted(&disk.registry, "weir_audit_waits_total", "");
-    until("a waiting request", || waits() >= 2.0).await;
+    eventually("a waiting request", || waits() >= 2.0).await;
     assert!(!waiting.is_finished());
     disk.open.send(()).unwrap();
     waiting.await.unwrap();

@@ -6,9 +6,9 @@ use http::HeaderValue;
 use prometheus::Registry;
 
 use super::*;
-use crate::auth::access_review::testing::until;
 use crate::auth::x509::testing::TestCa;
 use crate::config::{Mode, RequestHeaderConfig};
+use crate::testing::eventually;
 use crate::upstream::testing::{ServerOptions, TestServer, answer};
 
 struct Fixture {
@@ -203,5 +203,5 @@ async fn reloading_ends_with_the_last_authenticator() {
     let test = fixture(|_| {}).await;
     let trust = Arc::downgrade(&test.authenticator.trust);
     drop(test.authenticator);
-    until("the end of reloading", || trust.strong_count() == 0).await;
+    eventually("the end of reloading", || trust.strong_count() == 0).await;
 }

@@ -6,9 +6,8 @@ mod revoked;
 use std::time::Duration;
 
 use super::*;
-use crate::auth::access_review::testing::{
-    Reply, ReviewServer, attributes, config, pass, until, user,
-};
+use crate::auth::access_review::testing::{Reply, ReviewServer, attributes, config, pass, user};
+use crate::testing::eventually;
 
 const PODS: &str = "/api/v1/namespaces/a/pods";
 
@@ -48,7 +47,7 @@ async fn the_age_of_a_decision_counts_from_the_request() {
         let server = Arc::clone(&server);
         async move { ask(&server, "alice", PODS).await }
     });
-    until("review 1", || server.review_count() == 1).await;
+    eventually("review 1", || server.review_count() == 1).await;
     seconds(6).await;
     server.reply(Reply::Allow);
     assert_eq!(asking.await.unwrap(), Ok((true, DecisionSource::Review)));
@@ -123,7 +122,7 @@ async fn concurrent_requests_share_a_review_even_if_the_first_is_cancelled() {
         tokio::spawn(async move { ask(&server, "alice", PODS).await })
     };
     let leader = ask();
-    until("review 1", || server.review_count() == 1).await;
+    eventually("review 1", || server.review_count() == 1).await;
     let others: Vec<_> = (0..20).map(|_| ask()).collect();
     tokio::task::yield_now().await;
     leader.abort();
@@ -171,7 +170,7 @@ async fn a_review_times_out() {
         let server = Arc::clone(&server);
         async move { ask(&server, "alice", PODS).await }
     });
-    until("review 1", || server.review_count() == 1).await;
+    eventually("review 1", || server.review_count() == 1).await;
     seconds(11).await;
     assert_eq!(asking.await.unwrap(), Err(Unavailable));
 }
@@ -247,5 +246,5 @@ async fn a_request_with_an_expired_decision_does_not_wait_during_an_outage() {
     assert_eq!(ask(&server, "bob", PODS).await, Ok((true, DecisionSource::Stale)));
     server.reply(Reply::Hold);
     assert_eq!(ask(&server, "carol", PODS).await, Ok((true, DecisionSource::Stale)));
-    until("review 6", || server.review_count() == 6).await;
+    eventually("review 6", || server.review_count() == 6).await;
 }

@@ -7,6 +7,7 @@ use prometheus::{Registry, TextEncoder};
 use super::self_review::{PATH, ResourceAttributes, is_allowed, request};
 use super::*;
 use crate::config::{Mode, RbacConfig};
+use crate::testing::eventually_every;
 use crate::upstream::testing::{ServerOptions, TestServer, answer};
 
 fn settings() -> (AuthenticationConfig, AuthorizationConfig) {
@@ -19,17 +20,6 @@ fn review(allowed: bool) -> Bytes {
     Bytes::from(format!(
         r#"{{"kind":"SelfSubjectAccessReview","apiVersion":"authorization.k8s.io/v1","metadata":{{}},"spec":{{}},"status":{{"allowed":{allowed}}}}}"#
     ))
-}
-
-/// Waits for a condition in paused time, at most two hours.
-async fn until(what: &str, condition: impl Fn() -> bool) {
-    for _ in 0..7200 {
-        if condition() {
-            return;
-        }
-        tokio::time::sleep(Duration::from_secs(1)).await;
-    }
-    panic!("not within two hours: {what}");
 }
 
 #[test]
@@ -89,7 +79,10 @@ async fn a_missing_permission_is_reported_until_it_is_granted() {
     let check = PermissionCheck::with_post(specs, post, metrics);
     assert_eq!(check.is_granted(Permission::TokenReviews), None);
     // The first check fails.
-    until("a check", || check.is_granted(Permission::AuthenticationConfig).is_some()).await;
+    eventually_every(Duration::from_secs(1), "a check", || {
+        check.is_granted(Permission::AuthenticationConfig).is_some()
+    })
+    .await;
     assert_eq!(check.missing(), [Permission::TokenReviews]);
     let metrics = || TextEncoder::new().encode_to_string(&registry.gather()).unwrap();
     assert!(
@@ -103,7 +96,10 @@ async fn a_missing_permission_is_reported_until_it_is_granted() {
         metrics()
     );
     granted.store(1, Ordering::SeqCst);
-    until("no missing permission", || check.missing().is_empty()).await;
+    eventually_every(Duration::from_secs(1), "no missing permission", || {
+        check.missing().is_empty()
+    })
+    .await;
     assert!(
         metrics().contains("weir_missing_permissions{permission=\"tokenreviews\"} 0"),
         "{}",

@@ -19,6 +19,7 @@ use crate::cache::script::{
     Feed, Script, bookmark, config, config_maps, listed, object, page, rewritten, status, upsert,
 };
 use crate::config::{CacheConfig, OnRelist};
+use crate::testing::eventually;
 use crate::upstream::error::UpstreamError;
 use crate::upstream::lister_watcher::UpstreamEvent;
 
@@ -82,24 +83,13 @@ impl Rig {
 
     async fn reaches(&self, resource_version: u64) {
         let what = format!("resourceVersion {resource_version}");
-        until(&what, || self.held() == Some(resource_version)).await;
+        eventually(&what, || self.held() == Some(resource_version)).await;
     }
 }
 
 fn context(config: CacheConfig) -> Arc<CacheContext> {
     let metrics = CacheMetrics::register(&prometheus::Registry::new()).unwrap();
     Arc::new(CacheContext::new(Arc::new(config), metrics))
-}
-
-/// Waits in virtual time, at most 1,000 seconds.
-async fn until(what: &str, condition: impl Fn() -> bool) {
-    for _ in 0..100_000 {
-        if condition() {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    panic!("waited 1,000 virtual seconds for {what}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -110,7 +100,7 @@ async fn a_clean_end_resumes_at_once_and_events_wait_for_the_probe() {
     next.send(vec![upsert("b", 11)]);
     let begin = Instant::now();
     drop(feed);
-    until("the probe", || rig.script.probes() == 1).await;
+    eventually("the probe", || rig.script.probes() == 1).await;
     assert!(begin.elapsed() < Duration::from_millis(100));
     tokio::time::sleep(Duration::from_secs(5)).await;
     assert_eq!(rig.held(), Some(10));
@@ -132,7 +122,7 @@ async fn a_watch_that_ends_without_events_backs_off() {
     }
     let begin = Instant::now();
     drop(feed);
-    until("the fifth watch", || rig.script.watches.lock().len() == 5).await;
+    eventually("the fifth watch", || rig.script.watches.lock().len() == 5).await;
     assert!(begin.elapsed() >= Duration::from_millis(800 + 1600 + 3200), "{:?}", begin.elapsed());
 }
 
@@ -160,7 +150,8 @@ async fn a_rewound_history_drops_every_cache() {
     poisoned.send(vec![upsert("poison", 11)]);
     rig.script.on_probe(4);
     feed.fail(UpstreamError::Lost("reset".to_owned()));
-    until("both caches to be dropped", || rig.held().is_none() && other.held().is_none()).await;
+    eventually("both caches to be dropped", || rig.held().is_none() && other.held().is_none())
+        .await;
     assert!(matches!(watcher.next_batch(1 << 20), Batch::Ended(_)));
     for rig in [&rig, &other] {
         let relisted = rig.script.on_watch();
@@ -177,12 +168,12 @@ async fn a_requested_verification_probes_during_the_open_watch() {
     let (rig, feed) = Rig::established(context(config())).await;
     rig.script.on_probe(10);
     rig.cached.requests.request_verify();
-    until("the probe", || rig.script.probes() == 1).await;
+    eventually("the probe", || rig.script.probes() == 1).await;
     feed.send(vec![upsert("b", 11)]);
     rig.reaches(11).await;
     rig.script.on_probe(5);
     rig.cached.requests.request_verify();
-    until("the cache to be dropped", || rig.held().is_none()).await;
+    eventually("the cache to be dropped", || rig.held().is_none()).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -196,15 +187,15 @@ async fn an_upstream_that_stays_behind_counts_as_rewound() {
     {
         rig.script.on_watch_fail(behind());
         let asked = rig.script.watches.lock().len();
-        until("the next watch", || rig.script.watches.lock().len() > asked).await;
+        eventually("the next watch", || rig.script.watches.lock().len() > asked).await;
     }
     assert!(begin.elapsed() >= Duration::from_secs(30));
     assert_eq!(rig.held(), Some(10));
     // The response that is still queued fails too. The next one is the list of the old history.
     let relisted = rig.script.on_watch();
     relisted.send(vec![upsert("old", 3), bookmark(4, true)]);
-    until("the report of the rewind", || rig.cached.context.history.generation() == 1).await;
-    until("the cache to be dropped", || rig.held().is_none()).await;
+    eventually("the report of the rewind", || rig.cached.context.history.generation() == 1).await;
+    eventually("the cache to be dropped", || rig.held().is_none()).await;
 }
 
 fn widgets() -> ApiResource {
@@ -224,7 +215,7 @@ async fn a_broken_watch_of_a_custom_resource_is_checked_for_a_changed_definition
     let same = rig.script.on_watch();
     same.send(vec![upsert("a", 15), upsert("a", 20)]);
     drop(feed);
-    until("the second list", || rig.script.lists.lock().len() == 2).await;
+    eventually("the second list", || rig.script.lists.lock().len() == 2).await;
     assert_eq!(rig.held(), Some(10));
     let exact = rig.script.lists.lock()[1].clone();
     assert_eq!(exact.resource_version_match, "Exact");

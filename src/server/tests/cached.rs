@@ -8,9 +8,10 @@ use http::{HeaderValue, Response};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 
-use super::harness::{Settings, Weir, echo, get, release, until};
+use super::harness::{Settings, Weir, echo, get, release};
 use crate::api::resource::ApiResource;
 use crate::cache::script::{Feed, object, page, status, upsert};
+use crate::testing::eventually;
 use crate::upstream::error::UpstreamError;
 use crate::upstream::testing::channel_body;
 
@@ -336,7 +337,7 @@ async fn a_watch_receives_events_at_once() {
         weir.scrape().contains(r#"weir_watchers{group="",resource="configmaps",version="v1"} 1"#)
     );
     drop((body, client));
-    until(|| {
+    eventually("the watcher is gone", || {
         weir.scrape().contains(r#"weir_watchers{group="",resource="configmaps",version="v1"} 0"#)
     })
     .await;

@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
 use super::harness::{Got, Weir, get};
+use crate::testing::eventually;
 use crate::upstream::testing::Answer;
 
 /// A fake upstream with one document at a time, which answers as the API server does.
@@ -173,7 +174,8 @@ async fn concurrent_misses_share_one_fetch_and_each_is_revalidated() {
             tokio::spawn(async move { weir.send(apis()).await })
         })
         .collect();
-    super::harness::until(|| weir.scrape().contains("weir_requests_in_flight 8")).await;
+    eventually("eight requests in flight", || weir.scrape().contains("weir_requests_in_flight 8"))
+        .await;
     upstream.gate.add_permits(1);
     for answer in asked {
         let answer = answer.await.unwrap();

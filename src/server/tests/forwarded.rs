@@ -8,7 +8,8 @@ use http::{HeaderValue, Method, Request, Response};
 use http_body_util::{BodyExt, Full};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use super::harness::{Settings, Weir, echo, empty, get, http2_on, until, whole};
+use super::harness::{Settings, Weir, echo, empty, get, http2_on, whole};
+use crate::testing::eventually;
 use crate::upstream::testing::{answer, channel_body};
 
 #[tokio::test]
@@ -195,7 +196,7 @@ async fn a_client_that_disconnects_ends_the_upstream_stream() {
     let mut response = client.send_request(get(path)).await.unwrap();
     response.body_mut().frame().await.unwrap().unwrap();
     drop((response, client));
-    until(|| gone.load(Ordering::SeqCst)).await;
+    eventually("the upstream sees the client leave", || gone.load(Ordering::SeqCst)).await;
 }
 
 #[tokio::test]
@@ -254,7 +255,7 @@ async fn a_partial_upload_never_looks_whole() {
         body.send_data(Bytes::from_static(b"{\"kind\":"), false).unwrap();
         tokio::time::sleep(std::time::Duration::from_millis(100)).await;
         body.send_reset(reason);
-        until(|| !seen.lock().is_empty()).await;
+        eventually("the upstream gets the request", || !seen.lock().is_empty()).await;
         assert_eq!(*seen.lock(), [false], "{reason:?}");
     }
 }

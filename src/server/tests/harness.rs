@@ -268,16 +268,6 @@ pub(super) fn empty() -> http_body_util::combinators::UnsyncBoxBody<Bytes, std::
     Empty::new().boxed_unsync()
 }
 
-/// Waits until `holds` returns true, at most for [`SOON`].
-pub(super) async fn until(mut holds: impl FnMut() -> bool) {
-    let poll = async {
-        while !holds() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(SOON, poll).await.expect("the condition did not hold within 20 s");
-}
-
 /// Returns a version of the upstream by its minor number.
 pub(super) fn release(minor: u32) -> UpstreamVersion {
     UpstreamVersion { major: 1, minor, git_version: format!("v1.{minor}.0") }

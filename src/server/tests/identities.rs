@@ -15,7 +15,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::harness::{SOON, until};
+use super::harness::SOON;
 use super::recorder::{Recorded, Recorder};
 use crate::api::request_info::RequestInfo;
 use crate::auth::peer::Peer;
@@ -31,6 +31,7 @@ use crate::server::metrics::ServerMetrics;
 use crate::server::request::auth::AuthContext;
 use crate::server::request::context::RequestContext;
 use crate::telemetry::log_throttle::LogThrottle;
+use crate::testing::eventually;
 use crate::upstream::Upstream;
 use crate::upstream::testing::{config, metrics};
 
@@ -228,7 +229,7 @@ async fn after_a_failed_upgrade_nothing_more_is_sent() {
 
         // The upstream connection of the upgrade is closed, and carried no other request.
         let connection = recorder.seen()[1].connection;
-        until(|| recorder.has_ended(connection)).await;
+        eventually("the connection ends", || recorder.has_ended(connection)).await;
         assert!(proxy.raw(plain).await.starts_with("HTTP/1.1 403 "));
         let seen: Vec<_> = recorder
             .seen()

@@ -10,6 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
 use super::harness::{SOON, Settings, Weir, echo, get, http2_on, whole};
+use crate::testing::eventually;
 use crate::upstream::testing::answer;
 
 /// Below a test's time-out, and longer than the pauses of a busy machine.
@@ -37,8 +38,10 @@ async fn an_unread_response_ends_its_connection() {
     let weir = Weir::start_with(settings, |_| async { answer(200, vec![b'x'; 64 << 20]) }).await;
     let mut client = weir.tcp().await;
     client.write_all(b"GET /version HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
-    super::harness::until(|| weir.scrape().contains("weir_connections{listener=\"plain\"} 0"))
-        .await;
+    eventually("every connection is closed", || {
+        weir.scrape().contains("weir_connections{listener=\"plain\"} 0")
+    })
+    .await;
 }
 
 /// Tests the same where several responses share the connection.
@@ -55,8 +58,10 @@ async fn unread_responses_end_their_shared_connection() {
         bytes.extend(frame(1, 0x4 | 0x1, stream, &version_head()));
     }
     client.write_all(&bytes).await.unwrap();
-    super::harness::until(|| weir.scrape().contains("weir_connections{listener=\"plain\"} 0"))
-        .await;
+    eventually("every connection is closed", || {
+        weir.scrape().contains("weir_connections{listener=\"plain\"} 0")
+    })
+    .await;
 }
 
 /// Tests CVE-2023-44487: requests that a client resets at once must not reach the upstream in large
@@ -134,7 +139,10 @@ async fn a_response_with_a_closed_window_is_dropped_and_its_connection_stays_ope
     bytes.extend(frame(4, 0, 0, &[0, 4, 0, 0, 0, 1]));
     bytes.extend(frame(1, 0x4 | 0x1, 1, &version_head()));
     client.write_all(&bytes).await.unwrap();
-    super::harness::until(|| weir.scrape().contains("weir_responses_stalled_total 1")).await;
+    eventually("a stalled response is dropped", || {
+        weir.scrape().contains("weir_responses_stalled_total 1")
+    })
+    .await;
     assert!(weir.scrape().contains("weir_connections{listener=\"plain\"} 1"));
     client.write_all(&frame(6, 0, 0, b"pingpong")).await.unwrap();
     let pong = async {
@@ -170,8 +178,10 @@ async fn connections_of_one_address_are_limited() {
     );
     assert_eq!(whole(first.send_request(get("/version")).await.unwrap()).await.code, 200);
     drop(second);
-    super::harness::until(|| weir.scrape().contains("weir_connections{listener=\"plain\"} 1"))
-        .await;
+    eventually("one connection is left", || {
+        weir.scrape().contains("weir_connections{listener=\"plain\"} 1")
+    })
+    .await;
     assert_eq!(weir.get("/version").await.code, 200);
 }
 

@@ -86,7 +86,7 @@ impl Recorder {
 
 async fn serve(mut tcp: TcpStream, connection: usize, answer: &str, seen: &Mutex<Vec<Recorded>>) {
     loop {
-        let (head, headed) = until(&mut tcp, "\r\n\r\n").await;
+        let (head, headed) = read_until(&mut tcp, "\r\n\r\n").await;
         if head.is_empty() {
             return;
         }
@@ -103,7 +103,7 @@ async fn serve(mut tcp: TcpStream, connection: usize, answer: &str, seen: &Mutex
 }
 
 /// Reads through `end`. Returns the text, and whether `end` arrived.
-async fn until(tcp: &mut TcpStream, end: &str) -> (String, bool) {
+async fn read_until(tcp: &mut TcpStream, end: &str) -> (String, bool) {
     let mut bytes = Vec::new();
     while !bytes.ends_with(end.as_bytes()) {
         match tcp.read_u8().await {
@@ -126,7 +126,7 @@ async fn read_body(tcp: &mut TcpStream, request: &mut Recorded) -> bool {
         return whole;
     }
     loop {
-        let (size, true) = until(tcp, "\r\n").await else { return false };
+        let (size, true) = read_until(tcp, "\r\n").await else { return false };
         let size = usize::from_str_radix(size.trim_end(), 16).unwrap();
         let mut chunk = vec![0; size + 2];
         if tcp.read_exact(&mut chunk).await.is_err() {

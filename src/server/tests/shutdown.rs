@@ -9,7 +9,8 @@ use http_body_util::{BodyExt, Full};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
-use super::harness::{Settings, Weir, get, http2_on, until, whole};
+use super::harness::{Settings, Weir, get, http2_on, whole};
+use crate::testing::eventually;
 use crate::upstream::testing::{answer, channel_body};
 
 #[tokio::test]
@@ -40,7 +41,8 @@ async fn watches_end_cleanly_and_requests_are_finished() {
         whole(response).await.text().to_owned()
     });
     let idle = weir.http1().await;
-    until(|| weir.scrape().contains("weir_requests_in_flight 1")).await;
+    eventually("the request is in flight", || weir.scrape().contains("weir_requests_in_flight 1"))
+        .await;
 
     let started = Instant::now();
     weir.shutdown.cancel();

@@ -6,7 +6,8 @@ use http_body_util::Full;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use super::harness::{Settings, Weir, empty, get, http2_on, until, whole};
+use super::harness::{Settings, Weir, empty, get, http2_on, whole};
+use crate::testing::eventually;
 use crate::upstream::testing::answer;
 
 fn exec() -> Request<Full<Bytes>> {
@@ -71,7 +72,10 @@ async fn bytes_go_both_ways_and_either_side_may_end_first() {
     io.read_to_string(&mut rest).await.unwrap();
     assert_eq!(rest, "bye", "one side may send after the other has ended");
     drop(io);
-    until(|| weir.scrape().contains("weir_upgraded_connections 0")).await;
+    eventually("the upgraded connection ends", || {
+        weir.scrape().contains("weir_upgraded_connections 0")
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -87,7 +91,10 @@ async fn an_upgraded_connection_holds_its_permit_until_it_ends() {
     assert!(weir.scrape().contains("weir_connections_refused_total{cause=\"address\"} 1"));
     assert!(weir.scrape().contains("weir_connections{listener=\"plain\"} 1"));
     drop(upgraded);
-    until(|| weir.scrape().contains("weir_connections{listener=\"plain\"} 0")).await;
+    eventually("the connection ends", || {
+        weir.scrape().contains("weir_connections{listener=\"plain\"} 0")
+    })
+    .await;
     let mut response = weir.http1().await.send_request(exec()).await.unwrap();
     assert!(hyper::upgrade::on(&mut response).await.is_ok());
 }

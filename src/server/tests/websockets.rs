@@ -10,8 +10,9 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::{Error, Message};
 use tokio_tungstenite::{WebSocketStream, client_async};
 
-use super::harness::{SOON, Settings, Weir, echo, until};
+use super::harness::{SOON, Settings, Weir, echo};
 use crate::cache::script::upsert;
+use crate::testing::eventually;
 
 const WATCH: &str = "/api/v1/configmaps?watch=1&resourceVersion=0";
 
@@ -60,7 +61,7 @@ async fn each_event_is_a_message() {
     socket.send(Message::Ping("p".into())).await.unwrap();
     assert_eq!(next(&mut socket).await, Some(Message::Pong("p".into())));
     socket.close(None).await.unwrap();
-    until(|| {
+    eventually("the watcher is gone", || {
         weir.scrape().contains("weir_watchers{group=\"\",resource=\"configmaps\",version=\"v1\"} 0")
     })
     .await;

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use prometheus::Registry;
 
 use super::*;
-use crate::auth::access_review::testing::until;
+use crate::testing::eventually;
 
 fn text(path: &Path) -> String {
     fs::read_to_string(path).unwrap()
@@ -110,7 +110,7 @@ async fn events_lost_by_an_error_are_counted_and_the_next_batch_is_written() {
         };
         (metric("error"), metric("closed"))
     };
-    until("a lost event", || lost().0 > 0.0).await;
+    eventually("a lost event", || lost().0 > 0.0).await;
     queue.try_push(b"four\n", 1).unwrap();
     assert_eq!(written.recv().unwrap(), b"four\n");
     queue.close();

@@ -21,10 +21,12 @@ async fn the_number_of_reviews_in_flight_is_limited() {
             tokio::spawn(async move { ask(&server, "alice", &format!("{PODS}/p{name}")).await })
         })
         .collect();
-    until("review 64", || server.review_count() == 64).await;
+    eventually("review 64", || server.review_count() == 64).await;
     seconds(3).await;
-    until("six refused reviews", || asking.iter().filter(|one| one.is_finished()).count() == 6)
-        .await;
+    eventually("six refused reviews", || {
+        asking.iter().filter(|one| one.is_finished()).count() == 6
+    })
+    .await;
     server.reply(Reply::Allow);
     let mut unavailable = 0;
     for one in asking {
@@ -76,7 +78,7 @@ async fn one_user_does_not_block_others() {
     };
     let flood: Vec<_> = (0..256 + MORE).map(|pod| asking("alice", pod)).collect();
     let finished = || flood.iter().filter(|one| one.is_finished()).count();
-    until("the refused reviews", || finished() >= MORE).await;
+    eventually("the refused reviews", || finished() >= MORE).await;
     assert_eq!(finished(), MORE);
     let other = asking("bob", 0);
     tokio::task::yield_now().await;

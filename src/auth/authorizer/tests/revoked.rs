@@ -10,7 +10,7 @@ fn an_hour() -> AuthorizationConfig {
 
 /// Waits until `reviews` were sent and no check is in flight.
 async fn checked(server: &ReviewServer, reviews: usize) {
-    until("the end of the checks", || {
+    eventually("the end of the checks", || {
         server.authorizer.checks.available_permits() == CHECKS_MAX
             && server.review_count() == reviews
     })
@@ -68,7 +68,7 @@ async fn a_review_in_flight_at_a_revocation_counts_only_for_earlier_requests() {
         tokio::spawn(async move { ask(&server, "alice", PODS).await })
     };
     let before = asking();
-    until("review 1", || server.review_count() == 1).await;
+    eventually("review 1", || server.review_count() == 1).await;
     seconds(1).await;
     rbac.list();
     let after = asking();

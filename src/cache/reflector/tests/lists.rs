@@ -75,9 +75,9 @@ async fn a_broken_streamed_list_keeps_the_state_and_a_watch_list_follows() {
     let list = rig.script.on_watch();
     list.send(vec![upsert("b", 19)]);
     drop(list);
-    until("the list", || rig.script.lists.lock().len() == 1).await;
+    eventually("the list", || rig.script.lists.lock().len() == 1).await;
     let again = rig.script.on_watch();
-    until("the second watch", || rig.script.watches.lock().len() == 2).await;
+    eventually("the second watch", || rig.script.watches.lock().len() == 2).await;
     assert_eq!((rig.held(), rig.names()), (Some(10), vec!["a".to_owned()]));
     assert!(rig.script.watches.lock().last().unwrap().send_initial_events);
     again.send(vec![upsert("c", 19), bookmark(20, true)]);
@@ -90,11 +90,11 @@ async fn a_list_overtaken_by_a_progress_notification_is_not_a_rewind() {
     let (rig, feed) = Rig::established(context(config())).await;
     feed.send(vec![UpstreamEvent::Error(status(410, "too old"))]);
     let list = rig.script.on_watch();
-    until("the second watch", || rig.script.watches.lock().len() == 2).await;
+    eventually("the second watch", || rig.script.watches.lock().len() == 2).await;
     rig.cached.apply_progress(rig.cached.generation.current(), ResourceVersion(20));
     list.send(vec![upsert("a", 9), bookmark(15, true)]);
     let again = rig.script.on_watch();
-    until("the third watch", || rig.script.watches.lock().len() == 3).await;
+    eventually("the third watch", || rig.script.watches.lock().len() == 3).await;
     let asked = rig.script.watches.lock().last().cloned().unwrap();
     assert_eq!(asked.resource_version, Some(ResourceVersion(20)));
     again.send(vec![upsert("a", 9), upsert("b", 19), bookmark(25, true)]);
@@ -114,7 +114,7 @@ async fn without_watch_lists_it_reads_pages_and_gets_the_bookmark_from_a_short_w
     rig.reaches(10).await;
     assert_eq!(rig.names(), ["a", "b", "c"]);
     assert!(!rig.cached.context.watch_list.is_worth_trying());
-    until("the second watch", || rig.script.watches.lock().len() == 2).await;
+    eventually("the second watch", || rig.script.watches.lock().len() == 2).await;
     let asked = rig.script.watches.lock().last().cloned().unwrap();
     assert_eq!(asked.resource_version, Some(ResourceVersion(10)));
     assert!(!asked.send_initial_events);
@@ -122,7 +122,7 @@ async fn without_watch_lists_it_reads_pages_and_gets_the_bookmark_from_a_short_w
     feed.send(vec![bookmark(11, false)]);
     rig.reaches(11).await;
     drop(feed);
-    until("the third watch", || rig.script.watches.lock().len() == 3).await;
+    eventually("the third watch", || rig.script.watches.lock().len() == 3).await;
     assert!(rig.script.watches.lock().last().unwrap().timeout_seconds >= 300);
     let lists = rig.script.lists.lock().clone();
     let pages: Vec<_> = lists.iter().filter(|list| list.limit == Some(2)).collect();
@@ -139,9 +139,9 @@ async fn a_broken_relist_leaves_the_old_state() {
     let broken = rig.script.on_watch();
     broken.send(vec![upsert("x", 15)]);
     feed.send(vec![upsert("b", 12), UpstreamEvent::Error(status(410, "too old"))]);
-    until("the second watch", || rig.script.watches.lock().len() == 2).await;
+    eventually("the second watch", || rig.script.watches.lock().len() == 2).await;
     broken.fail(UpstreamError::Lost("reset".to_owned()));
-    until("the third watch", || rig.script.watches.lock().len() == 3).await;
+    eventually("the third watch", || rig.script.watches.lock().len() == 3).await;
     assert_eq!(rig.held(), Some(12));
     assert!(matches!(watcher.next_batch(1 << 20), Batch::Frames { events: 1, .. }));
     assert!(matches!(watcher.next_batch(1 << 20), Batch::Idle));
@@ -239,7 +239,8 @@ async fn the_very_first_cache_lists_exactly_without_watch_lists() {
     rig.reaches(5).await;
     let exact = rig.script.lists.lock().first().cloned().unwrap();
     assert_eq!(exact.resource_version_match, "Exact");
-    until("the refusal of watch lists", || !rig.cached.context.watch_list.is_worth_trying()).await;
+    eventually("the refusal of watch lists", || !rig.cached.context.watch_list.is_worth_trying())
+        .await;
 }
 
 #[tokio::test(start_paused = true)]
