@@ -4,6 +4,7 @@
 //! have the names that every Prometheus client uses (`process_resident_memory_bytes`,
 //! `process_start_time_seconds`, ...).
 
+use crate::app::build_info;
 use crate::auth::metrics::AuthMetrics;
 use crate::cache::metrics::CacheMetrics;
 use crate::server::GzipMetrics;
@@ -61,11 +62,12 @@ fn register_build_info(registry: &prometheus::Registry) -> Result<(), prometheus
         registry,
         "weir_build_info",
         "The build of this Weir, in labels; always 1.",
-        &["version", "os", "arch"],
+        &["version", "profile", "os", "arch"],
     )?;
     build_info
         .with_label_values(&[
-            env!("CARGO_PKG_VERSION"),
+            build_info::VERSION,
+            build_info::PROFILE,
             std::env::consts::OS,
             std::env::consts::ARCH,
         ])
