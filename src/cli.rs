@@ -144,12 +144,12 @@ fn check(path: &Path) -> Result<(), Failure> {
         .with_context(|| path.display().to_string())
         .map_err(Failure::usage)?;
     let yaml = ConfigFile::from(&config).to_yaml().map_err(Failure::runtime)?;
-    Stdout::stdout().print(&yaml).map_err(Failure::runtime)
+    Stdout::open().print(&yaml).map_err(Failure::runtime)
 }
 
 fn version() -> Result<(), Failure> {
     let line = format!("weir {} ({})\n", build_info::VERSION, build_info::PROFILE);
-    Stdout::stdout().print(&line).map_err(Failure::runtime)
+    Stdout::open().print(&line).map_err(Failure::runtime)
 }
 
 fn read(path: &Path) -> Result<ConfigFile, Failure> {

@@ -66,7 +66,7 @@ pub async fn run(args: DemoArgs) -> Result<(), Failure> {
         () = signals.next() => return Ok(()),
     };
     let stop = CancellationToken::new();
-    signals.govern(stop.clone(), demo.run(stop)).await
+    signals.govern(stop.clone(), Box::pin(demo.run(stop))).await
 }
 
 struct Demo {
@@ -94,7 +94,7 @@ impl Demo {
         let app = App::start(config).await?;
         let kubeconfig = workspace.file("kubeconfig");
         app.write_kubeconfig(&kubeconfig)?;
-        let mut screen = Stdout::stdout();
+        let mut screen = Stdout::open();
         let tour = Tour {
             nodes: args.nodes,
             pods: args.pods,

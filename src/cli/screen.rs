@@ -15,7 +15,7 @@ pub struct Stdout {
 
 impl Stdout {
     /// The process' standard output.
-    pub fn stdout() -> Self {
+    pub fn open() -> Self {
         Self { stdout: io::stdout(), broken: false }
     }
 

@@ -73,6 +73,7 @@ impl<K: Hash + Eq + Clone, T> SingleFlight<K, T> {
     /// Joins the run for `key`. If there is none, calls `admit` for a permit and starts a run with
     /// it; the error of `admit` refuses the run. `admit` is called under the lock of the map, so
     /// that no two callers ask for a permit for the same key.
+    #[expect(clippy::type_complexity, reason = "each part is used by name at once")]
     pub(crate) fn try_join<P, E>(
         &self,
         key: &K,

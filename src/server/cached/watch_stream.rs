@@ -10,13 +10,17 @@
 //! starts again after each step that changed something, until one of them returns:
 //!
 //! 1. If a timer has fired, or must be set: poll the revocation, then the drain, then the clock. A
-//! revocation drops the pending frames and ends the watch. A drain brings its end forward. The
-//! clock makes a bookmark due, or the end. 2. If a piece is pending: return it. 3. If the watch has
-//! ended: end the stream. 4. If its time is over: the watch has ended. 5. Poll the watcher. If it
-//! has frames, the end of the initial events, or an end of its own: continue with step 1. If it has
-//! used up its budget without a match: wake the task again, behind all others. If it has nothing:
-//! return a bookmark if one is due. Only at that point is a bookmark true. 6. Register the task's
-//! waker with the watcher, and repeat all steps once. If there is still nothing to do, wait.
+//!    revocation drops the pending frames and ends the watch. A drain brings its end forward. The
+//!    clock makes a bookmark due, or the end.
+//! 2. If a piece is pending: return it.
+//! 3. If the watch has ended: end the stream.
+//! 4. If its time is over: the watch has ended.
+//! 5. Poll the watcher. If it has frames, the end of the initial events, or an end of its own:
+//!    continue with step 1. If it has used up its budget without a match: wake the task again,
+//!    behind all others. If it has nothing: return a bookmark if one is due. Only at that point is a
+//!    bookmark true.
+//! 6. Register the task's waker with the watcher, and repeat all steps once. If there is still
+//!    nothing to do, wait.
 //!
 //! Two sources wake the task. The cache does when there may be an event; then neither a timer nor
 //! the clock is polled. A timer (the revocation, the drain, the one clock timer) first sets a flag,
