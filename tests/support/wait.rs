@@ -1,6 +1,8 @@
 //! Bounded waits of tests.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 /// Waits until `condition` holds, and fails the test with `what` if it does not within a minute.
 pub(crate) async fn eventually(what: &str, mut condition: impl AsyncFnMut() -> bool) {
