@@ -1,0 +1,96 @@
+//! Lists that are fetched page by page.
+
+use crate::api::resource_version::ResourceVersion;
+use crate::cache::probe::RESPONSE_TIMEOUT;
+use crate::cache::reflector::accumulator::ListAccumulator;
+use crate::cache::reflector::driver::Driver;
+use crate::cache::reflector::failure::Failure;
+use crate::cache::reflector::state::{State, Verify};
+use crate::codec::list::ListPage;
+use crate::codec::object::Object;
+use crate::upstream::bounded::with_timeout;
+use crate::upstream::error::UpstreamError;
+use crate::upstream::lister_watcher::{ListRequest, ListWatch};
+
+impl<L: ListWatch> Driver<L> {
+    /// Lists page by page and commits the state.
+    pub(super) async fn paged_list(
+        &mut self,
+        not_older: Option<ResourceVersion>,
+    ) -> Result<State<L::Watch>, Failure> {
+        let cached = self.cached.clone();
+        let mut first = ListRequest::not_older(not_older);
+        first.limit = Some(cached.context.config.page_size);
+        let mut accumulator = ListAccumulator::new(&cached.account, &cached.context);
+        let mut pages = 0;
+        let walk = self.pages(first.clone(), &mut pages, |object| accumulator.push(object));
+        let listed = match walk.await {
+            // The resourceVersion of the first page was compacted before the last page was fetched.
+            // A list without pages cannot expire.
+            Err(Failure::Expired) if pages > 0 => {
+                tracing::info!("the list expired between its pages; listing all at once");
+                accumulator.clear();
+                first.limit = None;
+                self.pages(first, &mut pages, |object| accumulator.push(object)).await
+            }
+            other => other,
+        };
+        let resource_version = listed?;
+        self.commit(accumulator.take(), resource_version)?;
+        Ok(self.resume_after_list())
+    }
+
+    /// Returns the state after a list without a watch. A list contains no bookmark. While the form
+    /// of a bookmark is unknown the first watch is a short one, and the probe that verifies it
+    /// makes the upstream send a bookmark.
+    pub(super) fn resume_after_list(&self) -> State<L::Watch> {
+        let is_known = self.cached.learned.has_bookmark();
+        State::Resuming(if is_known { Verify::None } else { Verify::History })
+    }
+
+    /// Fetches all pages that begin with `first`, and counts them in `pages`. Returns the
+    /// resourceVersion that they share.
+    pub(super) async fn pages(
+        &self,
+        first: ListRequest,
+        pages: &mut usize,
+        mut take: impl FnMut(Object) -> Result<(), Failure>,
+    ) -> Result<ResourceVersion, Failure> {
+        *pages = 0;
+        let limit = first.limit;
+        let mut page = self.page(first).await?;
+        let resource_version = page.resource_version;
+        loop {
+            *pages += 1;
+            for object in page.objects {
+                take(object)?;
+            }
+            if page.continue_token.is_empty() {
+                return Ok(resource_version);
+            }
+            if *pages >= PAGES_MAX {
+                return Err(Failure::Malformed("a list of endless pages".to_owned()));
+            }
+            let continue_token = page.continue_token;
+            page =
+                self.page(ListRequest { limit, continue_token, ..ListRequest::default() }).await?;
+            // Pages of different resourceVersions are not one state (`docs/semantics.md` §3.10).
+            if page.resource_version != resource_version {
+                return Err(Failure::Expired);
+            }
+        }
+    }
+
+    async fn page(&self, request: ListRequest) -> Result<ListPage, Failure> {
+        let listed = with_timeout(RESPONSE_TIMEOUT, self.upstream.list(request)).await;
+        if let Err(UpstreamError::TooLong(_)) = &listed {
+            self.cached.context.metrics.budget_refusal("resource");
+        }
+        let page = listed?;
+        self.learn_warnings();
+        Ok(page)
+    }
+}
+
+/// The largest number of pages of a list: five million objects at the default page size.
+const PAGES_MAX: usize = 10_000;

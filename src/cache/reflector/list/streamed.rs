@@ -1,0 +1,174 @@
+//! Lists that are read as they arrive: streamed lists, and watch-lists.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, timeout};
+
+use crate::api::resource_version::ResourceVersion;
+use crate::cache::probe::RESPONSE_TIMEOUT;
+use crate::cache::reflector::accumulator::ListAccumulator;
+use crate::cache::reflector::driver::Driver;
+use crate::cache::reflector::failure::Failure;
+use crate::cache::reflector::running_watch::{RunningWatch, random_timeout_seconds};
+use crate::cache::reflector::state::State;
+use crate::upstream::bounded::with_timeout;
+use crate::upstream::error::UpstreamError;
+use crate::upstream::lister_watcher::{
+    ListRequest, ListWatch, UpstreamEvent, WatchRequest, WatchStream,
+};
+
+impl<L: ListWatch> Driver<L> {
+    /// Lists without pages and reads the objects as they arrive. At the same time a watch-list of
+    /// no objects shows what the list does not, because a request that waits for the cache may be a
+    /// watch.
+    pub(super) async fn streamed_list(
+        &mut self,
+        not_older: Option<ResourceVersion>,
+    ) -> Result<State<L::Watch>, Failure> {
+        let cached = self.cached.clone();
+        let mut accumulator = ListAccumulator::new(&cached.account, &cached.context);
+        let learned = async {
+            self.learn_bookmark(ResourceVersion::default()).await;
+            Ok(())
+        };
+        let (at, ()) = tokio::try_join!(self.stream(not_older, &mut accumulator), learned)?;
+        self.commit(accumulator.take(), at)?;
+        Ok(self.resume_after_list())
+    }
+
+    /// Collects the objects of a streamed list, and returns its resourceVersion.
+    async fn stream(
+        &self,
+        not_older: Option<ResourceVersion>,
+        accumulator: &mut ListAccumulator<'_>,
+    ) -> Result<ResourceVersion, Failure> {
+        let request = ListRequest::not_older(not_older);
+        let mut objects =
+            with_timeout(RESPONSE_TIMEOUT, self.upstream.stream_list(request)).await?;
+        self.learn_warnings();
+        loop {
+            let Some(events) = with_timeout(SILENCE_TIMEOUT, objects.next()).await? else {
+                return Err(UpstreamError::Lost("a list without an end".to_owned()).into());
+            };
+            if let Some(at) = self.read_initial_events(&mut events.into_iter(), accumulator)? {
+                return Ok(at);
+            }
+        }
+    }
+
+    /// Lists by a watch that begins with the state (KEP-3157). After its initial events it
+    /// continues as the reflector's watch, so that no event can be lost between list and watch.
+    pub(super) async fn watch_list(
+        &mut self,
+        not_older: Option<ResourceVersion>,
+    ) -> Result<State<L::Watch>, Failure> {
+        let cached = self.cached.clone();
+        let timeout_seconds = random_timeout_seconds();
+        let request = WatchRequest {
+            resource_version: not_older,
+            send_initial_events: true,
+            timeout_seconds,
+            ..WatchRequest::default()
+        };
+        let mut watch = with_timeout(RESPONSE_TIMEOUT, self.upstream.watch(request)).await?;
+        self.learn_warnings();
+        let opened = Instant::now();
+        let mut accumulator = ListAccumulator::new(&cached.account, &cached.context);
+        loop {
+            let next = timeout(SILENCE_TIMEOUT, watch.next()).await;
+            let Some(events) = next.unwrap_or(Ok(None))? else {
+                return Err(self.silent_watch_list());
+            };
+            let mut events = events.into_iter();
+            if let Some(resource_version) =
+                self.read_initial_events(&mut events, &mut accumulator)?
+            {
+                cached.context.watch_list.set_supported();
+                self.commit(accumulator.take(), resource_version)?;
+                let mut running = RunningWatch::new(watch, opened, timeout_seconds);
+                running.pending = events.collect();
+                return Ok(State::Watching(running));
+            }
+        }
+    }
+
+    /// Collects initial events. Returns their resourceVersion once they have ended.
+    fn read_initial_events(
+        &self,
+        events: &mut impl Iterator<Item = UpstreamEvent>,
+        accumulator: &mut ListAccumulator<'_>,
+    ) -> Result<Option<ResourceVersion>, Failure> {
+        for event in events {
+            match event {
+                UpstreamEvent::Upsert(object) => accumulator.push(object)?,
+                UpstreamEvent::Delete(object) => accumulator.remove(&object),
+                UpstreamEvent::Bookmark { resource_version, initial_events_end, object } => {
+                    self.cached.learned.learn_bookmark(&object);
+                    if initial_events_end {
+                        return Ok(Some(resource_version));
+                    }
+                }
+                UpstreamEvent::Error(error) => return Err(error.into()),
+            }
+        }
+        Ok(None)
+    }
+
+    fn silent_watch_list(&self) -> Failure {
+        if self.lists.is_last_watch_list() {
+            self.cached.context.watch_list.presume_unsupported();
+        }
+        Failure::Silent
+    }
+
+    /// Learns whether the upstream has watch-lists, and the form of a bookmark, by a watch-list of
+    /// no objects from `at` or later.
+    ///
+    /// A list shows neither, and a cache that serves watches needs both (`docs/semantics.md` §1.4).
+    /// If the response takes too long, a later list or watch shows them.
+    pub(super) async fn learn_bookmark(&self, at: ResourceVersion) {
+        let support = &self.cached.context.watch_list;
+        let is_all_known = support.is_known() && self.cached.learned.has_bookmark();
+        if is_all_known || !support.is_worth_trying() {
+            return;
+        }
+        let request = WatchRequest {
+            resource_version: Some(at),
+            send_initial_events: true,
+            match_nothing: true,
+            timeout_seconds: LEARNING_WATCH_SECONDS,
+        };
+        let initial = async {
+            let mut watch = self.upstream.watch(request).await?;
+            while let Some(events) = watch.next().await? {
+                let mut nothing = ListAccumulator::new(&self.cached.account, &self.cached.context);
+                if self.read_initial_events(&mut events.into_iter(), &mut nothing)?.is_some() {
+                    support.set_supported();
+                    break;
+                }
+            }
+            Ok::<_, Failure>(())
+        };
+        match timeout(Duration::from_secs(LEARNING_WATCH_SECONDS.into()), initial).await {
+            Ok(Err(Failure::Invalid(answer))) => {
+                tracing::info!(answer, "the upstream has no watch-list");
+                support.set_unsupported();
+            }
+            Ok(Err(failure)) => {
+                tracing::debug!(
+                    error = failure.cause(),
+                    "whether the upstream has watch-list is not known yet"
+                );
+            }
+            Ok(Ok(())) | Err(_) => {}
+        }
+    }
+}
+
+/// The longest silence of a list that is read as it arrives, or of a watch-list before the end of
+/// its initial events. The upstream waits at most three seconds for its own cache
+/// (`docs/semantics.md` §2.1).
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(30);
+/// The time-out in seconds of a watch-list of no objects. The upstream waits at most three seconds
+/// for its own cache.
+const LEARNING_WATCH_SECONDS: u32 = 5;
