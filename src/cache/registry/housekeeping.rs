@@ -95,8 +95,8 @@ impl Inner {
                     let in_use = cached.is_warm() || !cached.usage.is_unused();
                     self.retire(&cached, Refusal::NotReady);
                     if in_use && check(&now).is_ok() {
-                        let begun = self.start(cached.key.clone(), now, None);
-                        tracing::info!(resource = %cached.key.gvr, begun = begun.is_ok(), "the definition changed");
+                        let started = self.start(cached.key.clone(), now, None);
+                        tracing::info!(resource = %cached.key.gvr, started = started.is_ok(), "the definition changed");
                     }
                 }
                 Some(_) => {}
