@@ -1,4 +1,5 @@
-//! The Weir that a run starts: a gateway with TLS in front of the upstream. It can be restarted.
+//! The Weir process that a run of this bench starts unless it is given the URL of a running Weir: a
+//! gateway with TLS in front of the upstream. It can be restarted.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -10,11 +11,12 @@ use crate::child::Endpoint;
 use crate::server::{Server, WEIR};
 use crate::weir_process::{Weir, free_address};
 
-/// A certificate for the loopback address and its key. All servers that a run starts use it.
+/// A serving certificate for the loopback address, and its key. All servers that a run starts use
+/// it.
 pub(crate) struct Identity {
-    /// PEM.
+    /// The certificate in PEM.
     pub(crate) certificate: String,
-    /// PEM.
+    /// The private key in PEM.
     pub(crate) key: String,
 }
 
@@ -25,23 +27,26 @@ impl Identity {
         Self { certificate: generated.cert.pem(), key: generated.signing_key.serialize_pem() }
     }
 
-    /// Writes the certificate and the key as files.
+    /// Writes the certificate to `tls.crt` and the key to `tls.key` in `directory`.
     pub(crate) fn write(&self, directory: &Path) {
         std::fs::write(directory.join("tls.crt"), &self.certificate).expect("a file");
         std::fs::write(directory.join("tls.key"), &self.key).expect("a file");
     }
 }
 
+/// A Weir process that can be restarted with the same configuration.
 pub(crate) struct OwnWeir {
+    /// The kubeconfig of the upstream, as JSON.
     kubeconfig: String,
+    /// The sections of Weir's configuration file that are not the defaults.
     sections: serde_json::Value,
     address: SocketAddr,
     process: Option<Weir>,
 }
 
 impl OwnWeir {
-    /// Prepares a configuration that uses `token` for the upstream. `directory` contains the files
-    /// of an [`Identity`].
+    /// Prepares the configuration of a Weir that authenticates to `upstream` with `token`, without
+    /// starting it. `directory` contains the files of an [`Identity`].
     pub(crate) fn new(upstream: &Endpoint, token: &str, directory: &Path) -> Self {
         let ca = base64::engine::general_purpose::STANDARD.encode(&upstream.ca);
         let kubeconfig = json!({"apiVersion": "v1", "kind": "Config", "current-context": "upstream",
@@ -58,11 +63,13 @@ impl OwnWeir {
         Self { kubeconfig: kubeconfig.to_string(), sections, address, process: None }
     }
 
+    /// Returns this Weir as a measured server, to which the clients authenticate with `token`.
     pub(crate) fn server(&self, identity: &Identity, token: &str) -> Server {
         Server::new(WEIR, &format!("https://{}", self.address), &identity.certificate, token)
     }
 
-    /// Kills the previous process, if there is one, and starts a new one. Returns its process ID.
+    /// Kills the previous process, if there is one, and starts a new one. Returns the process ID of
+    /// the new one.
     pub(crate) async fn start(&mut self) -> u32 {
         self.process = None;
         let process = Weir::start_at(self.address, &self.kubeconfig, self.sections.clone()).await;

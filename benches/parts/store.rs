@@ -1,4 +1,5 @@
-//! The store: a look-up, a change and walks, by number of objects.
+//! The store of a watch cache: a look-up, a change, and walks over the objects that match a filter,
+//! for several numbers of objects.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -20,7 +21,7 @@ pub(crate) fn bench(criterion: &mut Criterion) {
         group.bench_function(id("get"), |bencher| {
             bencher.iter(|| black_box(store.get(object.key.as_str())));
         });
-        // The clone keeps the previous state unchanged, as an event does.
+        // An event is applied to a clone, so that readers keep the previous state unchanged.
         group.bench_function(id("put"), |bencher| {
             bencher.iter(|| {
                 let mut next = store.clone();
@@ -28,6 +29,7 @@ pub(crate) fn bench(criterion: &mut Criterion) {
                 next
             });
         });
+        // The pods are in ten namespaces.
         let filter = namespace_filter(5);
         group.bench_function(id("walk a tenth, by namespace"), |bencher| {
             bencher.iter(|| store.select(&filter).map(|object| object.body.len()).sum::<usize>());
@@ -35,6 +37,7 @@ pub(crate) fn bench(criterion: &mut Criterion) {
     }
     let cache = cache(pods.objects(5_000));
     let state = cache.state().expect("the cache is ready");
+    // The pods are on a hundred nodes.
     let filter = node_filter(&pods, 17);
     let range = PageRange { indexed: pods.resource.selectable.indexed(), ..PageRange::default() };
     group.bench_function("50 of 5000 by node", |bencher| {

@@ -1,7 +1,8 @@
-//! Label and field selectors: their exact grammar, and matching (`docs/semantics.md` §7).
+//! Label and field selectors: the API server's exact grammar, and how an object is matched
+//! (`docs/semantics.md` §7).
 //!
-//! A selector that cannot be parsed, or that names an unknown field, is not an error here: the
-//! request is forwarded and the API server writes the error.
+//! Weir does not report an error for a selector that it cannot parse or that names an unknown
+//! field. It forwards the request, and the API server writes the error.
 
 pub mod field;
 pub mod label;

@@ -2,15 +2,16 @@
 //! apiserver `request/x509`).
 //!
 //! The TLS handshake only proves that the client has the private key ([`handshake`]). The chain is
-//! verified later, at the time of each request ([`Bundle::trusts`]), because connections outlive
-//! certificates, and because a certificate of an unknown CA must end in status 401, not in a TLS
-//! error.
+//! verified later, with each request ([`Bundle::trusts`]), because a certificate may expire while
+//! its connection is open, and because a certificate of an unknown CA must result in status 401,
+//! not in a TLS error.
 //!
-//! webpki verifies the chain, one root at a time. Go, which the upstream uses, differs from webpki
-//! in some rules, and both must accept the same users. So Weir checks for each root what webpki
-//! takes for granted (its validity, whether it may sign, its usages), and `direct` accepts
-//! certificates that webpki cannot read. One difference remains: RSA keys below 2048 bits are
-//! refused here (`docs/decisions/stricter-certificates.md`).
+//! webpki verifies the chain, against one root at a time. The API server uses Go's verifier, which
+//! differs from webpki in some rules, and Weir must accept the same users as the API server.
+//! Therefore Weir itself checks what webpki does not check of a root (its validity, whether it may
+//! sign, its usages), and `direct` accepts three kinds of certificates that webpki refuses. Two
+//! differences remain: Weir refuses RSA keys below 2048 bits, and intermediates whose only extended
+//! key usage is `any` (`docs/decisions/stricter-certificates.md`).
 
 mod bundle;
 mod certificate;

@@ -1,4 +1,4 @@
-//! The interface of one cache to the server.
+//! The handle by which the server uses one cache.
 
 use std::fmt;
 use std::future::Future;
@@ -19,15 +19,16 @@ use crate::cache::core::watcher::{WatchFilter, WatchStart, Watcher};
 use crate::cache::proof::{self, FreshState};
 use crate::cache::refusal::Refusal;
 
-/// A cache in use. The cache is not idle while it has a handle. Cheap to clone: each clone counts
-/// as a use of its own.
+/// A handle to a cache. A cache with a handle counts as used, and is not stopped as idle. Cheap to
+/// clone: each clone counts as another use.
 pub struct CacheHandle {
     cached: Arc<CachedResource>,
 }
 
 impl CacheHandle {
     /// Counts a use of the cache. Must be called while the registry's shard is locked or while
-    /// there is another handle, so that the cache is not found idle meanwhile.
+    /// there is another handle. Otherwise the registry could stop the cache as idle before the
+    /// use is counted.
     pub(crate) fn new(cached: Arc<CachedResource>) -> Self {
         cached.usage.begin();
         Self { cached }
@@ -49,9 +50,10 @@ impl CacheHandle {
         &self.cached().watch_cache
     }
 
-    /// Waits at most `timeout` until the cache has its first complete state. Fails as soon as the
-    /// cache has stopped. After `Forbidden` for a cache of the cluster, a cache of one namespace
-    /// may still be allowed; [`Registry::ready`] tries that.
+    /// Waits at most `timeout` until the cache has its first complete state. Fails with the reason
+    /// as soon as the cache has stopped, and with `NotReady` at the time-out or if too many
+    /// requests wait already. If a cache of the whole cluster is `Forbidden`, a cache of one
+    /// namespace may still be allowed; [`Registry::ready`] tries that.
     ///
     /// [`Registry::ready`]: crate::cache::registry::Registry::ready
     pub async fn wait_until_ready(&self, timeout: Duration) -> Result<(), Refusal> {
@@ -64,8 +66,8 @@ impl CacheHandle {
         self.wait(timeout, ready, Refusal::NotReady).await
     }
 
-    /// Waits at most `timeout` until the cache is complete up to `resource_version`
-    /// (`docs/semantics.md` §2.1).
+    /// Waits at most `timeout` until the cache has every change up to `resource_version`
+    /// (`docs/semantics.md` §2.1). Fails with `NotFresh` at the time-out.
     pub async fn wait_until_fresh(
         &self,
         resource_version: ResourceVersion,
@@ -80,9 +82,9 @@ impl CacheHandle {
         self.wait(timeout, fresh, Refusal::NotFresh).await
     }
 
-    /// Returns a resourceVersion that is at least that of every write acknowledged before this
-    /// call, by a probe (`docs/decisions/consistent-starts.md`). Concurrent calls share probes. The
-    /// cache may not have reached the resourceVersion yet.
+    /// Sends a probe (`docs/decisions/consistent-starts.md`), and returns its resourceVersion. This
+    /// is not below that of any write acknowledged before this call, and the cache may not have
+    /// reached it yet. Concurrent calls share probes. Fails with `NotFresh` at the time-out.
     pub async fn upstream_resource_version(
         &self,
         timeout: Duration,
@@ -91,9 +93,10 @@ impl CacheHandle {
         probed.unwrap_or(Err(Refusal::NotFresh))
     }
 
-    /// Finds a state with which a watch may begin (`docs/decisions/consistent-starts.md`). It is
-    /// not older than `requested`, or for `None` than `since`, the arrival of the request. Call
-    /// this once the cache is ready. Fails with `NotFresh` if no proof was found within `timeout`.
+    /// Returns a state with which a watch may begin (`docs/decisions/consistent-starts.md`). The
+    /// state is not older than `requested`. If that is `None`, it is not older than `since`, the
+    /// arrival of the request. Call this once the cache is ready. Fails with `NotFresh` if no proof
+    /// was found within `timeout`.
     pub async fn fresh_state(
         &self,
         requested: Option<ResourceVersion>,
@@ -101,7 +104,7 @@ impl CacheHandle {
         timeout: Duration,
     ) -> Result<FreshState, Refusal> {
         let cached = self.cached();
-        // The first list of a cache that was started for this request is the proof.
+        // If the cache was started after the request arrived, its first list is the proof.
         if requested.is_none() && cached.lifecycle.is_listed_since(since) {
             cached.series.proof("held", Duration::ZERO);
             return Ok(FreshState::Held);
@@ -113,21 +116,22 @@ impl CacheHandle {
         }
     }
 
-    /// Returns a receiver of whether the upstream's watch is open and its events are applied as
-    /// they arrive. A dead connection counts as open until that is detected; [`Self::is_current`]
-    /// detects it.
+    /// Returns a receiver whose value is true while the cache's watch of the upstream is open and
+    /// its events are applied as they arrive. The value stays true while the connection is dead and
+    /// this was not detected yet; [`Self::is_current`] detects it.
     pub fn watching(&self) -> watch::Receiver<bool> {
         self.cached().lifecycle.watching()
     }
 
-    /// Checks by a watch of three seconds from the held resourceVersion whether the cache has, at
-    /// some moment after this call, everything that an instance of the upstream has. Returns false
-    /// if that was not shown within `timeout`. Cancel safe.
+    /// Returns whether, at some moment after this call, the cache had every event that an instance
+    /// of the upstream had. Opens a second watch of three seconds from the held resourceVersion for
+    /// this. Returns false if the watch did not show it within `timeout`. Cancel safe.
     pub async fn is_current(&self, timeout: Duration) -> bool {
         tokio::time::timeout(timeout, proof::is_current(self.cached())).await.unwrap_or(false)
     }
 
-    /// Starts a watch with a fresh state.
+    /// Starts a watch whose initial state is `state`. Fails with `NotReady` if `state` was
+    /// listed by a proof and the upstream's history was rewound after that list.
     pub fn watch_from(
         &self,
         filter: WatchFilter,
@@ -143,14 +147,14 @@ impl CacheHandle {
         }
     }
 
-    /// Whether the resourceVersion `after`, from which a client wants to watch, is known to belong
-    /// to a lost history of the upstream (`docs/decisions/rewound-history.md`). Such a watch would
-    /// be silent until the new history has passed `after`, and then continue at a point that its
-    /// client has never seen, so it is answered as too old. Sends a probe only if a rewind was
-    /// detected and the cache has not reached `after`.
+    /// Returns whether `after`, the resourceVersion from which a client wants to watch, is known to
+    /// belong to a history that the upstream has lost (`docs/decisions/rewound-history.md`). A
+    /// watch from there would be silent until the new history has passed `after`. Then it would
+    /// continue from a state that its client has never seen. The caller therefore refuses it with
+    /// status 410 (Expired). Sends a probe only if a rewind was detected and the cache has not
+    /// reached `after`.
     ///
-    /// Limit: once the new history has passed it, a resourceVersion of the lost history cannot be
-    /// detected any more.
+    /// Limit: once the new history has passed `after`, this cannot be detected any more.
     pub async fn is_lost(&self, after: ResourceVersion, timeout: Duration) -> bool {
         let Some(lost) = self.cached().context.history.highest_lost() else { return false };
         if *self.cache().progress().borrow() >= Some(after) {
@@ -164,7 +168,8 @@ impl CacheHandle {
         }
     }
 
-    /// Returns a BOOKMARK frame in `view`, once the form of a bookmark of this resource is known.
+    /// Returns a BOOKMARK frame in `view`; `None` until the form of this resource's bookmarks is
+    /// known.
     pub fn bookmark(
         &self,
         resource_version: ResourceVersion,
@@ -180,9 +185,10 @@ impl CacheHandle {
         self.cached().learned.warnings()
     }
 
-    /// Whether the upstream supports watch-lists: it then accepts `sendInitialEvents` and sends the
-    /// initial-events-end bookmark unrequested (`docs/semantics.md` §1.4). Clients of an
-    /// upstream without watch-lists must get neither. `None` while it is unknown.
+    /// Returns whether the upstream supports watch-lists; `None` while this is unknown. An upstream
+    /// with watch-lists accepts `sendInitialEvents`, and sends the initial-events-end bookmark
+    /// without a request for bookmarks (`docs/semantics.md` §1.4). If the upstream has no
+    /// watch-lists, Weir's clients must get neither.
     pub fn upstream_has_watch_list(&self) -> Option<bool> {
         let support = &self.cached().context.watch_list;
         support.is_known().then(|| support.is_supported())
@@ -192,8 +198,8 @@ impl CacheHandle {
         &self.cached
     }
 
-    /// Waits for `done`, for the end of the cache or for `timeout`, whichever is first. Returns
-    /// `late` at the time-out.
+    /// Waits for `done`, for the end of the cache or for `timeout`, whichever is first. Fails with
+    /// the reason of the end, or with `late` at the time-out.
     async fn wait(
         &self,
         timeout: Duration,

@@ -1,4 +1,5 @@
-//! Lists: parsed when they come from the API server, and spliced for clients.
+//! Lists of objects. A list from the API server is parsed into objects; a list for a client is
+//! joined from the stored bytes of objects ([`SplicedList`]).
 
 mod encode;
 mod item_format;

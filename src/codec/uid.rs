@@ -1,5 +1,5 @@
-//! Reads the uid of an object from its metadata. It is not stored with the object, because only a
-//! relist needs it, and only for objects that changed.
+//! Reads the uid of an object from its metadata. The uid is not stored with the object, because
+//! only a relist needs it, and only for objects that changed.
 
 use std::borrow::Cow;
 
@@ -9,7 +9,7 @@ use crate::api::media_type::Encoding;
 use crate::codec::object::Object;
 use crate::codec::protobuf::wire::Fields;
 
-/// Returns the `metadata.uid` of an object; `None` if it has none.
+/// Returns the `metadata.uid` of an object; `None` if it has none or if it cannot be read.
 pub fn read(object: &Object) -> Option<Cow<'_, str>> {
     let metadata = object.layout.metadata.slice(&object.body);
     match object.layout.encoding {
@@ -35,7 +35,7 @@ struct Metadata<'a> {
     uid: Option<Cow<'a, str>>,
 }
 
-/// The number of `ObjectMeta.uid`.
+/// The protobuf field number of `ObjectMeta.uid`.
 const UID: u32 = 5;
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! Upstreams for tests, in the test's process: HTTP/1.1 and HTTP/2, with and without TLS.
+//! Servers that stand for the API server in tests, in the test's own process: HTTP/1.1 or HTTP/2,
+//! with or without TLS.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -45,11 +46,12 @@ impl ServerOptions {
     }
 }
 
-/// A running server. Dropping it closes its connections.
+/// A running server. Dropping it stops the server and closes its connections.
 pub(crate) struct TestServer {
     pub(crate) address: SocketAddr,
     /// The number of accepted connections.
     pub(crate) accepted: Arc<AtomicUsize>,
+    /// Cancelled and replaced by [`Self::close_connections`].
     connections: Arc<Mutex<CancellationToken>>,
     _stop: DropGuard,
 }
@@ -93,7 +95,8 @@ impl TestServer {
         self.accepted.load(Ordering::SeqCst)
     }
 
-    /// Closes all connections, but keeps listening: another test would soon get the port.
+    /// Closes all connections, but keeps listening, because another test could otherwise get the
+    /// same port.
     pub(crate) fn close_connections(&self) {
         let before = std::mem::take(&mut *self.connections.lock());
         before.cancel();
@@ -156,13 +159,14 @@ pub(crate) fn config(
     }
 }
 
-/// Returns a response with a whole body.
+/// Returns a response with this status code, whose body is sent at once.
 pub(crate) fn answer(code: u16, body: impl Into<Bytes>) -> Answer {
     let body = Full::new(body.into()).boxed_unsync();
     Response::builder().status(code).body(body).unwrap()
 }
 
-/// Returns a body that is fed by a channel, and open until the sender is dropped.
+/// Returns a channel's sender and a body that consists of the bytes sent. The body ends when the
+/// sender is dropped.
 pub(crate) fn channel_body() -> (tokio::sync::mpsc::Sender<Bytes>, UnsyncBoxBody<Bytes, Infallible>)
 {
     let (sender, receiver) = tokio::sync::mpsc::channel::<Bytes>(64);
@@ -173,8 +177,8 @@ pub(crate) fn channel_body() -> (tokio::sync::mpsc::Sender<Bytes>, UnsyncBoxBody
     (sender, http_body_util::StreamBody::new(stream).boxed_unsync())
 }
 
-/// Returns an address that refuses connections while the socket lives: it is bound but does not
-/// listen.
+/// Returns an address that refuses connections until the returned socket is dropped: the socket is
+/// bound to it but does not listen.
 pub(crate) fn refusing_address() -> (tokio::net::TcpSocket, SocketAddr) {
     let socket = tokio::net::TcpSocket::new_v4().unwrap();
     socket.bind(([127, 0, 0, 1], 0).into()).unwrap();
@@ -182,7 +186,7 @@ pub(crate) fn refusing_address() -> (tokio::net::TcpSocket, SocketAddr) {
     (socket, address)
 }
 
-/// A client's certificate and key.
+/// A client certificate and its private key.
 pub(crate) struct Issued {
     /// The certificate in DER.
     pub(crate) certificate: Vec<u8>,
@@ -219,8 +223,8 @@ impl Ca {
         }
     }
 
-    /// Returns TLS for an HTTP/1.1 server that requests a client certificate of this authority, and
-    /// accepts clients without one.
+    /// Returns the TLS configuration of an HTTP/1.1 server for these DNS names or addresses. The
+    /// server requests a client certificate of this authority, and accepts clients without one.
     pub(crate) fn server_with_client_auth(&self, names: &[&str]) -> Arc<rustls::ServerConfig> {
         let mut roots = rustls::RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(self.pem.as_bytes()).unwrap()).unwrap();
@@ -236,7 +240,8 @@ impl Ca {
         Arc::new(tls)
     }
 
-    /// Returns TLS for a server with a certificate for these names.
+    /// Returns the TLS configuration of a server with a certificate for these DNS names or
+    /// addresses. `alpn` has the protocols that the server offers.
     pub(crate) fn server(&self, names: &[&str], alpn: &[&str]) -> Arc<rustls::ServerConfig> {
         drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
         let names = names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();

@@ -1,19 +1,19 @@
-//! The policy that selects the requests to log, with the rules of kube-apiserver (k8s.io/apiserver
-//! `pkg/audit/policy/checker.go`).
+//! The audit policy: it selects the requests to log. Rules match as in kube-apiserver
+//! (k8s.io/apiserver `pkg/audit/policy/checker.go`).
 
 use crate::api::request_info::ResourceRequest;
 use crate::auth::audit::event::AuditSubject;
 use crate::config::{AuditLevel, AuditResources, AuditRule};
 
-/// Returns whether a request is logged. The first rule that matches decides. Without one, the
+/// Returns whether a request is logged. The first rule that matches decides. If no rule matches, the
 /// request is not logged.
 pub(super) fn should_log(rules: &[AuditRule], subject: &AuditSubject<'_>) -> bool {
     let rule = rules.iter().find(|rule| matches(rule, subject));
     rule.is_some_and(|rule| rule.level != AuditLevel::None)
 }
 
-/// Returns whether a rule matches a request. A rule with users or groups does not match a request
-/// without a user.
+/// Returns whether a rule matches a request. An empty list of a rule matches every request. A rule
+/// with users or groups does not match a request whose authentication failed.
 fn matches(rule: &AuditRule, subject: &AuditSubject<'_>) -> bool {
     let user = subject.user;
     let by_name = || user.is_some_and(|user| rule.users.contains(&user.name));
@@ -25,8 +25,8 @@ fn matches(rule: &AuditRule, subject: &AuditSubject<'_>) -> bool {
         && matches_target(rule, subject)
 }
 
-/// Returns whether a rule matches the requested resource or path. Resources come first: a rule with
-/// both never matches a path.
+/// Returns whether a rule matches the requested resource or path. A rule with namespaces or
+/// resources matches only requests for resources, even if it has `nonResourceURLs` too.
 fn matches_target(rule: &AuditRule, subject: &AuditSubject<'_>) -> bool {
     if !rule.namespaces.is_empty() || !rule.resources.is_empty() {
         let Some(resource) = &subject.info.resource else {
@@ -45,8 +45,9 @@ fn matches_target(rule: &AuditRule, subject: &AuditSubject<'_>) -> bool {
     }
 }
 
-/// Names count only if resources are listed, as upstream. `*` matches all groups, since no group
-/// has this name.
+/// Returns whether a rule's group, resources and names match a request. As in kube-apiserver, the
+/// names are ignored if the rule lists no resources. The group `*` matches all groups; no group has
+/// this name.
 fn matches_resource(resources: &AuditResources, request: &ResourceRequest) -> bool {
     if resources.group != *request.gvr.group && resources.group != "*" {
         return false;
@@ -58,8 +59,8 @@ fn matches_resource(resources: &AuditResources, request: &ResourceRequest) -> bo
         && resources.resources.iter().any(|pattern| matches_pattern(pattern, request))
 }
 
-/// Returns whether a pattern matches. `*` matches everything; a pattern without a slash matches no
-/// subresource.
+/// Returns whether a pattern matches the requested resource. `*` matches every resource and
+/// subresource. Any other pattern without a slash matches no subresource.
 fn matches_pattern(pattern: &str, request: &ResourceRequest) -> bool {
     let (resource, subresource) = (&*request.gvr.resource, request.subresource.as_str());
     if pattern == "*" {
@@ -74,7 +75,7 @@ fn matches_pattern(pattern: &str, request: &ResourceRequest) -> bool {
     }
 }
 
-/// Returns whether a pattern matches a path. Stars at the end match any suffix, including an empty
+/// Returns whether a pattern matches a path. `*` at the end matches any suffix, including an empty
 /// one.
 fn matches_path(pattern: &str, path: &str) -> bool {
     pattern == path || (pattern.ends_with('*') && path.starts_with(pattern.trim_end_matches('*')))

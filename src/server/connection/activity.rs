@@ -1,15 +1,15 @@
 //! Activity of a client connection, and the time-outs that follow from it.
 //!
-//! hyper's own header time-out does not run until the first bytes show the protocol. Later it treats
-//! an idle connection like a request head that never ends, although the former needs a long bound
-//! and the latter a short one. Weir therefore observes the bytes as they are read: from
-//! the first byte of a head to its last the client has little time, between two requests it has
-//! much.
+//! hyper's own header time-out does not run until the first bytes show the protocol. Afterwards it
+//! has one limit for both an idle connection and an incomplete request head, although an idle
+//! connection needs a long limit and an incomplete head a short one. Weir therefore observes the
+//! bytes as they are read: the short limit applies from the first byte of a head to its last, the
+//! long one between two requests.
 //!
 //! After the preface, HTTP/2 connections are subject only to the idle time-out, which sends GOAWAY.
 //!
-//! Lock: that of the phase, held for a few instructions. HTTP/2 connections do not take it after
-//! their preface.
+//! Lock: only that of the phase. It is held for a few instructions. HTTP/2 connections do not take
+//! it after their preface.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -18,7 +18,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// Tracks what a connection is busy with. Cheap to clone: clones share one state.
+/// Tracks whether a connection is receiving a request head, answering a request, or idle. Cheap to
+/// clone: clones share one state.
 #[derive(Clone, Debug)]
 pub(crate) struct ConnActivity(Arc<ConnState>);
 
@@ -37,18 +38,18 @@ struct ConnState {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// The first `matched` bytes of the HTTP/2 preface have arrived. Any other byte begins a head
-    /// of HTTP/1.1.
+    /// The protocol is not known yet: the first `matched` bytes of the HTTP/2 preface have arrived,
+    /// and no others. A byte that does not match the preface belongs to a head of HTTP/1.1.
     Opening { matched: usize, since: Instant },
-    /// A request head is arriving. `complete` tells whether the last read ended like a complete
-    /// head.
+    /// An HTTP/1.1 request head is arriving. `complete` is set if the bytes of the last read ended
+    /// with the end of a head.
     Head { since: Instant, complete: bool },
-    /// A request is being answered. `more` is set if bytes of the next request came with the head
-    /// of this one.
+    /// An HTTP/1.1 request is being answered. `more` is set if bytes of the next request arrived
+    /// together with the head of this one.
     Busy { more: bool },
-    /// Between two requests.
+    /// The connection is between two requests of HTTP/1.1.
     Idle,
-    /// HTTP/2.
+    /// The whole preface of HTTP/2 has arrived.
     Http2,
 }
 
@@ -71,6 +72,8 @@ impl ConnActivity {
         self.0.open_requests.fetch_add(1, Ordering::Relaxed);
         if !self.is_http2() {
             let mut phase = self.0.phase.lock();
+            // Bytes after the end of the head belong to the next head, unless the request has a
+            // body.
             let more = matches!(*phase, Phase::Head { complete: false, .. }) && !has_body;
             *phase = Phase::Busy { more };
         }
@@ -88,7 +91,7 @@ impl ConnActivity {
             let until = match *self.0.phase.lock() {
                 Phase::Http2 => break,
                 Phase::Opening { since, .. } | Phase::Head { since, .. } => since + timeout,
-                // A head that begins after this moment cannot time out earlier.
+                // A head that begins later cannot time out before this.
                 Phase::Busy { .. } | Phase::Idle => now + timeout,
             };
             if until <= now {
@@ -184,12 +187,12 @@ mod tests {
     const TIMEOUT: Duration = Duration::from_secs(32);
     const JUST_OVER: Duration = Duration::from_millis(32_001);
 
-    /// Whether the header time-out passes within `wait`.
+    /// Returns whether the header time-out passes within `wait`.
     async fn header_times_out(activity: &ConnActivity, wait: Duration) -> bool {
         tokio::time::timeout(wait, activity.header_timeout(TIMEOUT)).await.is_ok()
     }
 
-    /// Whether the idle time-out passes within `wait`.
+    /// Returns whether the idle time-out passes within `wait`.
     async fn idle_times_out(activity: &ConnActivity, wait: Duration) -> bool {
         tokio::time::timeout(wait, activity.idle_timeout(TIMEOUT)).await.is_ok()
     }
@@ -214,7 +217,7 @@ mod tests {
         assert!(!header_times_out(&activity, TIMEOUT * 9).await, "a slow response");
         drop(request);
         assert!(!header_times_out(&activity, TIMEOUT * 9).await, "idle");
-        // A byte now and then does not extend the time-out.
+        // More bytes of the same head do not extend the time-out.
         activity.observe_read(b"G");
         tokio::time::sleep(TIMEOUT - Duration::from_secs(1)).await;
         activity.observe_read(b"E");

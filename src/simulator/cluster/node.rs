@@ -1,21 +1,23 @@
-//! Nodes and their leases.
+//! The simulated cluster's `Node` objects, and the `Lease` objects with which their kubelets report
+//! that they are alive.
 
 use serde_json::{Value, json};
 
 use crate::simulator::write::now;
 
-/// The `apiVersion` and the resource of leases.
+/// The `apiVersion` and the resource name of `Lease` objects.
 pub(super) const LEASES: (&str, &str) = ("coordination.k8s.io/v1", "leases");
 
 pub(super) fn node_name(index: usize) -> String {
     format!("node-{:04}", index + 1)
 }
 
-/// Returns a node's address on the pretended network.
+/// Returns a node's address on the simulated network.
 pub(super) fn node_ip(index: usize) -> String {
     format!("10.0.{}.{}", index / 250, index % 250 + 1)
 }
 
+/// Returns the present time in the format of Kubernetes' `MicroTime`.
 pub(super) fn micro_time() -> String {
     jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
 }

@@ -1,4 +1,8 @@
-//! Tests of how the reflector lists, and of lists that fail.
+//! Tests of how a reflector lists (by a watch-list, a streamed list, pages, or at an exact
+//! resourceVersion), and of lists that fail.
+//!
+//! `on_watch`, `on_list` and `on_probe` queue the responses of a scripted upstream. `watches` and
+//! `lists` are the requests that the upstream received.
 
 use super::*;
 
@@ -22,6 +26,8 @@ async fn a_watch_list_provides_the_state_and_continues_as_the_watch() {
     assert_eq!(rig.names(), ["b", "c"]);
 }
 
+/// A list shows neither the form of a bookmark nor whether the upstream has watch-lists. A
+/// watch-list that matches no object shows both.
 #[tokio::test(start_paused = true)]
 async fn a_streamed_list_provides_the_state_and_an_empty_watch_the_bookmark() {
     let rig = Rig::new();
@@ -51,6 +57,8 @@ async fn a_streamed_list_provides_the_state_and_an_empty_watch_the_bookmark() {
     assert!(watch.timeout_seconds >= 300);
 }
 
+/// The relist is requested as not older than the held state. The form of a bookmark is already
+/// known, so no watch-list is requested for it.
 #[tokio::test(start_paused = true)]
 async fn a_streamed_relist_requests_not_older_than_and_no_bookmark() {
     let (rig, feed) = Rig::established(context(config())).await;
@@ -67,6 +75,7 @@ async fn a_streamed_relist_requests_not_older_than_and_no_bookmark() {
     assert_eq!(asked.resource_version_match, "NotOlderThan");
 }
 
+/// The cache keeps its state, and the next attempt is a watch-list, which no request time-out ends.
 #[tokio::test(start_paused = true)]
 async fn a_broken_streamed_list_keeps_the_state_and_a_watch_list_follows() {
     let (rig, feed) = Rig::established(context(config())).await;
@@ -85,6 +94,8 @@ async fn a_broken_streamed_list_keeps_the_state_and_a_watch_list_follows() {
     assert_eq!(rig.names(), ["c"]);
 }
 
+/// The cache advances to 20 while the list at 15 arrives. The list is older than the cache, but it
+/// was requested earlier, so it is repeated and does not count as a rewound history.
 #[tokio::test(start_paused = true)]
 async fn a_list_overtaken_by_a_progress_notification_is_not_a_rewind() {
     let (rig, feed) = Rig::established(context(config())).await;
@@ -149,7 +160,7 @@ async fn a_broken_relist_leaves_the_old_state() {
     again.send(vec![upsert("y", 19), bookmark(20, true)]);
     rig.reaches(20).await;
     assert_eq!(rig.names(), ["y"]);
-    // `a` and `b` were deleted, `y` was added.
+    // Three events: `a` and `b` were deleted, and `y` was added.
     assert!(matches!(watcher.next_batch(1 << 20), Batch::Frames { events: 3, .. }));
     assert!(matches!(watcher.next_batch(1 << 20), Batch::Idle));
     assert!(watcher.take_bookmark_due());
@@ -211,6 +222,9 @@ async fn an_expired_exact_list_falls_back_to_a_watch_list() {
     assert!(rig.script.watches.lock().first().unwrap().send_initial_events);
 }
 
+/// Before any watch-list, the support of the upstream is unknown. The list at the requested
+/// resourceVersion is followed by a watch-list that matches no object, which shows the support and
+/// the form of a bookmark.
 #[tokio::test(start_paused = true)]
 async fn the_very_first_cache_lists_exactly_and_then_tries_a_watch_list() {
     let rig = Rig::with(context(config()), Some(5));

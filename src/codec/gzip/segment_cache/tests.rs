@@ -1,4 +1,5 @@
-//! Compares compressed lists with the plain ones, using a decoder that reads exactly one member.
+//! Compares compressed lists with the uncompressed ones. The decoder reads exactly one gzip member,
+//! as some clients do.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -22,7 +23,8 @@ fn spliced(form: Form, objects: Vec<Arc<Object>>) -> SplicedList {
     list::encode(&config_maps(), form, &meta, objects)
 }
 
-/// Returns the member, the number of its segments and how many of these were missing.
+/// Returns the gzip member of a list, and the counts of its segments: all, and those that were not
+/// in the cache.
 fn compressed(segments: &SegmentCache, list: SplicedList) -> (Vec<Bytes>, (usize, usize)) {
     let mut pending = segments.look_up(list);
     let counted = pending.segment_counts();
@@ -39,13 +41,14 @@ fn decoded(member: &[Bytes]) -> Vec<u8> {
     plain
 }
 
-/// Returns a text of this length that compresses about as well as objects do.
+/// Returns a text of `bytes` bytes that compresses about as well as objects do.
 fn data(seed: usize, bytes: usize) -> String {
     let word = |n: usize| (seed * 31 + n).wrapping_mul(0x9e37_79b9) % 0xffff;
     let text: String = (0..=bytes / 12).map(|n| format!("key: {:06x};", word(n))).collect();
     text.chars().take(bytes).collect()
 }
 
+/// Returns new objects by number. Each call creates other objects, with ids of their own.
 fn objects(numbers: impl Iterator<Item = usize>) -> BTreeMap<usize, Arc<Object>> {
     numbers.map(|n| (n, config_map(Encoding::Json, n, &data(n, 1_000)))).collect()
 }
@@ -70,7 +73,8 @@ fn step() -> impl Strategy<Value = Step> {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(12))]
-    /// Holds after any earlier lists with any selectors, and for any size of the cache.
+    /// This holds whatever lists were compressed before, and for any size of the cache.
+    /// `List::every` stands for a selector, `from` and `limit` for a page.
     #[test]
     fn the_decoded_member_is_the_plain_list(
         encoding in prop_oneof![Just(Encoding::Json), Just(Encoding::Protobuf)],
@@ -118,7 +122,7 @@ fn a_change_costs_the_segments_around_it() {
     for number in [1, 801, 1_501, 2_001, 2_999] {
         present.extend(objects([number].into_iter()));
         let (_, missing) = list(&present);
-        // The run of the object, and those whose boundaries it moves.
+        // The missing segments: the one with the object, and those whose boundaries it moves.
         assert!((1..=3).contains(&missing), "{missing} for added {number}");
         present.insert(number, config_map(Encoding::Json, number, &data(1, 1_000)));
         assert_eq!(list(&present).1, 1, "for changed {number}");
@@ -134,17 +138,18 @@ fn lists_share_segments_of_equal_runs() {
     let part =
         |range: Range<usize>| spliced(FULL, present.range(range).map(|it| it.1.clone()).collect());
     let (_, (_, missing)) = compressed(&segments, part(0..2_000));
-    // A part, such as a namespace or a page.
+    // A part of the list, such as a namespace or a page.
     let (_, (of_part, missing_of_part)) = compressed(&segments, part(500..1_500));
     assert!(of_part > missing / 3, "{of_part} of {missing}");
     assert!(missing_of_part <= 3, "{missing_of_part}");
-    // Another view has no segment in common with it.
+    // The metadata-only view shares no segment with whole objects.
     let metadata = Form { view: View::Metadata, ..FULL };
     let (_, (all, missing)) =
         compressed(&segments, spliced(metadata, present.values().cloned().collect()));
     assert_eq!(all, missing);
 }
 
+/// Segments are identified by the ids of their objects, not by the objects' bytes.
 #[test]
 fn an_equal_object_is_not_the_same() {
     let segments = SegmentCache::new(usize::MAX);
@@ -163,7 +168,8 @@ fn a_segment_that_two_lists_need_is_deflated_once() {
         segments.complete(&mut pending).unwrap();
         pending.member().unwrap()
     });
-    // All chunks but the first and the last, which belong to one list.
+    // The deflated segments. The shorter chunks are the list's head, separators and tail. Equal
+    // addresses show that both lists use the same segment.
     let shared = |member: &[Bytes]| -> Vec<_> {
         member.iter().filter(|it| it.len() > 1_000).map(|it| it.as_ptr()).collect()
     };
