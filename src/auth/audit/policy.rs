@@ -5,8 +5,8 @@ use crate::api::request_info::ResourceRequest;
 use crate::auth::audit::event::AuditSubject;
 use crate::config::{AuditLevel, AuditResources, AuditRule};
 
-/// Returns whether a request is logged. The first rule that matches decides. If no rule matches, the
-/// request is not logged.
+/// Returns whether a request is logged. The first rule that matches decides. If no rule matches,
+/// the request is not logged.
 pub(super) fn should_log(rules: &[AuditRule], subject: &AuditSubject<'_>) -> bool {
     let rule = rules.iter().find(|rule| matches(rule, subject));
     rule.is_some_and(|rule| rule.level != AuditLevel::None)
