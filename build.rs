@@ -1,6 +1,6 @@
 //! Passes the name of the Cargo profile to the crate, for `weir version` and `weir_build_info`.
 //!
-//! Cargo's own variable `PROFILE` only distinguishes debug from release, so the name is taken from the
+//! Cargo's own variable `PROFILE` only distinguishes debug from release, so the name comes from the
 //! output directory, `target/PROFILE/build/weir-HASH/out`.
 
 use std::env;

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Draws docs/weir.svg: where Weir stands between clients and the API server.
 
-Run `python3 docs/diagram.py` after a change; the same source gives the same file, byte for byte.
+Run `python3 docs/diagram.py` after a change; the same source gives the same file, byte for byte. `--check` fails if the file differs.
 It uses Python's standard library only. The picture has a background of its own and a dark variant
 (`prefers-color-scheme`), so that it is readable on light and dark pages.
 """
 
+import sys
 from html import escape
 from pathlib import Path
 
@@ -122,7 +123,12 @@ def main():
         *picture(),
         "</svg>",
     ]
-    Path(__file__).with_name("weir.svg").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    drawing = "\n".join(lines) + "\n"
+    path = Path(__file__).with_name("weir.svg")
+    if sys.argv[1:] != ["--check"]:
+        path.write_text(drawing, encoding="utf-8")
+    elif path.read_text(encoding="utf-8") != drawing:
+        sys.exit("docs/weir.svg differs from what docs/diagram.py draws")
 
 
 if __name__ == "__main__":
