@@ -317,7 +317,7 @@ fn a_password_in_an_address_is_not_repeated() {
 #[test]
 fn addresses_that_would_not_be_used_are_refused() {
     let problems = resolve("upstream: {addresses: ['https://a', 'https://b']}\n").unwrap_err();
-    assert_eq!(problems.to_string(), "upstream.addresses: only one address is used so far");
+    assert_eq!(problems.to_string(), "upstream.addresses: only one address is supported");
 }
 
 /// A kubeconfig given by mistake has tokens on lines that do not parse.
