@@ -1,7 +1,7 @@
 //! The server: accepts clients, and answers their requests from the caches or the upstream.
 //!
 //! The modules in the order of a request's way: [`accept`] takes connections, [`connection`] serves
-//! HTTP on them, [`router`] parses each request and has it checked ([`request`]), and [`delegate`]
+//! HTTP on them, [`mod@router`] parses each request and has it checked ([`request`]), and [`delegate`]
 //! decides between the caches ([`cached`]) and the upstream ([`forward`]). [`http`] holds what both
 //! share.
 //!

@@ -7,7 +7,7 @@
 //! A request is prepared first ([`Forwarder::prepare`]), so that everything that Weir refuses is
 //! known before anything is sent. After a failed upgrade the connection to the upstream is closed,
 //! since it is unknown what was written to it. The client's connection is closed by
-//! [`crate::server::router`].
+//! [`mod@crate::server::router`].
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
