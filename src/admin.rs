@@ -69,7 +69,7 @@ impl Admin {
             };
             match accepted {
                 Ok((stream, _)) => {
-                    // Beyond the limit a connection is closed at once, so that a prober does not wait.
+                    // Beyond the limit a connection is closed at once, so that no prober waits.
                     if let Ok(permit) = permits.clone().try_acquire_owned() {
                         let serve = serve(stream, self.pages.clone(), stop.clone());
                         connections.spawn(async move {

@@ -1,9 +1,9 @@
 //! The server: accepts clients, and answers their requests from the caches or the upstream.
 //!
 //! The modules in the order of a request's way: [`accept`] takes connections, [`connection`] serves
-//! HTTP on them, [`mod@router`] parses each request and has it checked ([`request`]), and [`delegate`]
-//! decides between the caches ([`cached`]) and the upstream ([`forward`]). [`http`] holds what both
-//! share.
+//! HTTP on them, [`mod@router`] parses each request and has it checked ([`request`]), and
+//! [`delegate`] decides between the caches ([`cached`]) and the upstream ([`forward`]). [`http`]
+//! holds what both share.
 //!
 //! A shutdown stops accepting, closes connections gracefully (GOAWAY), ends watches spread over a
 //! part of the deadline, and aborts what remains at the deadline.

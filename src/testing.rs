@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 /// Waits until `condition` holds, and fails the test with `what` if it does not within a minute.
 ///
-/// The condition is checked every [`STEP`] of tokio's clock, so that paused time advances. The minute
-/// is real time: under paused time any number of steps may pass.
+/// The condition is checked every [`STEP`] of tokio's clock, so that paused time advances. The
+/// minute is real time: under paused time any number of steps may pass.
 pub(crate) async fn eventually(what: &str, condition: impl FnMut() -> bool) {
     eventually_every(STEP, what, condition).await;
 }

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# kubectl through Weir: what people type, compared with what it prints without Weir where no age is in it.
+# kubectl through Weir: common commands, compared with their output without Weir where it contains no
+# age.
 #
 #     kubectl.sh WEIR_KUBECONFIG [DIRECT_KUBECONFIG]
 #
-# Works beside whatever else changes in the cluster: in a namespace of its own, or at one resourceVersion. All waits are for a
-# condition, each with a limit.
+# Other changes in the cluster have no effect: it uses a namespace of its own, or one
+# resourceVersion. Every wait has a condition and a limit.
 set -Eeuo pipefail
 
 weir=$1

@@ -41,7 +41,7 @@ async fn wrongs(world: &World, user: &User, canary: &Canary) -> Vec<String> {
             let (seen, expected) = tokio::join!(through.ask(&call), direct.ask(&call));
             assert!(!canary.is_in(&expected), "{} may read a Secret: {call}", user.name);
             if canary.is_in(&seen) {
-                wrong.push(format!("{}: A SECRET IS TOLD: {call}\n  {seen:?}", user.name));
+                wrong.push(format!("{}: A SECRET IS REVEALED: {call}\n  {seen:?}", user.name));
                 break;
             }
             let (seen, expected) = (compared(&seen), compared(&expected));
@@ -145,7 +145,7 @@ const WHO: [&str; 8] = [
     "dev certificate",
     "service account",
     "nobody",
-    "told by a front proxy",
+    "asserted by a front proxy",
 ];
 
 const PATHS: &[&str] = &[

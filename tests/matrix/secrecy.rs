@@ -14,15 +14,15 @@ use crate::suite::wire::Call;
 pub(crate) async fn nothing_is_told(world: &World) {
     let errors = errors(world).await;
     let (log, audit) = (world.weir.log(), world.audit());
-    let mut told = vec![("log", log.clone()), ("audit", audit.clone()), ("errors", errors)];
+    let mut outputs = vec![("log", log.clone()), ("audit", audit.clone()), ("errors", errors)];
     for path in ["/metrics", "/readyz?verbose", "/livez?verbose", "/debug/caches", "/debug"] {
-        told.push((path, world.weir.admin(path).map(|(_, body)| body).unwrap_or_default()));
+        outputs.push((path, world.weir.admin(path).map(|(_, body)| body).unwrap_or_default()));
     }
     let secrets = secrets(world);
-    for (place, text) in &told {
+    for (place, text) in &outputs {
         for (what, secret) in &secrets {
             let line = text.lines().find(|line| line.contains(secret.as_str()));
-            assert!(line.is_none(), "{what} is told in {place}: {}", line.unwrap_or_default());
+            assert!(line.is_none(), "{what} appears in {place}: {}", line.unwrap_or_default());
         }
     }
     // The search covered some output.
@@ -33,7 +33,7 @@ pub(crate) async fn nothing_is_told(world: &World) {
         "hardly anything was audited: {} events",
         audit.lines().count()
     );
-    assert!(told.iter().any(|(place, text)| *place == "/metrics" && text.contains("weir_")));
+    assert!(outputs.iter().any(|(place, text)| *place == "/metrics" && text.contains("weir_")));
     for line in audit.lines() {
         let event: serde_json::Value = serde_json::from_str(line).unwrap_or_default();
         assert_eq!(event["kind"], "Event", "an audit event a line: {line}");
@@ -55,7 +55,7 @@ async fn errors(world: &World) -> String {
         get("/api/v1/namespaces/a/pods").header("connection", "close, cookie"),
         Call::new(Method::TRACE, "/api/v1/namespaces/a/pods"),
     ];
-    let (mut told, mut count) = (String::new(), 0);
+    let (mut answers, mut count) = (String::new(), 0);
     for user in users(&world.pki, &world.tokens) {
         let mut through = world.through.of(&user).connection();
         for call in &calls {
@@ -64,13 +64,13 @@ async fn errors(world: &World) -> String {
             let answer = through.ask(&call).await;
             if answer.status >= 400 {
                 count += 1;
-                told +=
+                answers +=
                     &format!("{:?}\n{}\n", answer.headers, String::from_utf8_lossy(&answer.body));
             }
         }
     }
     assert!(count > 100, "only {count} errors came");
-    told
+    answers
 }
 
 /// Every secret text, in every form in which it is sent or stored.

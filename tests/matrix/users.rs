@@ -98,7 +98,7 @@ pub(crate) fn users(pki: &Pki, tokens: &Tokens) -> Vec<User> {
     // Further headers that clients may send, and that must have no effect.
     let (cookie, basic) =
         (format!("session={}", tokens.canary), format!("Basic {}", tokens.canary));
-    let told = [remote[0], remote[1], ("cookie", &cookie), ("proxy-authorization", &basic)];
+    let further = [remote[0], remote[1], ("cookie", &cookie), ("proxy-authorization", &basic)];
     let as_tom_and_more = [as_tom[0], ("impersonate-extra-scopes", tokens.canary.as_str())];
     let forwarded = |user: User| User { hits: false, ..user };
     let mut all = vec![
@@ -122,21 +122,21 @@ pub(crate) fn users(pki: &Pki, tokens: &Tokens) -> Vec<User> {
         forwarded(nobody.clone()),
         forwarded(with(nobody.clone(), "basic", &[("authorization", "Basic YWRtaW46YWRtaW4=")])),
         forwarded(with(nobody.clone(), "empty bearer", &[("authorization", "Bearer ")])),
-        forwarded(with(nobody.clone(), "told by nobody", &remote)),
-        with(holder("noah"), "told by a token", &told),
-        with(shows("", dev.clone()), "told by a certificate", &remote),
+        forwarded(with(nobody.clone(), "asserted by nobody", &remote)),
+        with(holder("noah"), "asserted by a token", &further),
+        with(shows("", dev.clone()), "asserted by a certificate", &remote),
         shows("front proxy, silent", proxy.clone()),
         mixed("front proxy with a token", &proxy, tokens.of("tom")),
         with(
             shows("", proxy),
-            "told by a front proxy",
+            "asserted by a front proxy",
             &[
                 ("x-remote-user", "tom"),
                 ("x-remote-group", "readers"),
                 ("x-remote-extra-a%2fb", "c"),
             ],
         ),
-        with(shows("", pki.proxies.client("other", "", LONG)), "told by another name", &remote),
+        with(shows("", pki.proxies.client("other", "", LONG)), "asserted by another name", &remote),
         forwarded(with(holder("ida"), "impersonates by right", &as_tom)),
         forwarded(with(holder("noah"), "impersonates without", &as_tom_and_more)),
         forwarded(with(holder("ida"), "impersonates too much", &remote_groups())),

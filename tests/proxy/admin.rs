@@ -77,7 +77,7 @@ async fn metrics_keep_prometheus_conventions() {
         match words[..] {
             ["#", "HELP", name, help] => {
                 assert!(help.ends_with('.'), "{line}: a whole sentence");
-                assert!(helped.insert(name.to_owned()), "{line}: told twice");
+                assert!(helped.insert(name.to_owned()), "{line}: reported twice");
             }
             ["#", "TYPE", name, kind] => drop(kinds.insert(name.to_owned(), kind.to_owned())),
             _ => {
@@ -115,10 +115,10 @@ fn promtool(text: &str) {
     let Ok(mut child) = command else { return };
     child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
     let output = child.wait_with_output().unwrap();
-    let told = String::from_utf8_lossy(&output.stderr).into_owned()
+    let report = String::from_utf8_lossy(&output.stderr).into_owned()
         + &String::from_utf8_lossy(&output.stdout);
     // The client library chooses the names of its process collector.
-    let ours: Vec<_> = told.lines().filter(|line| line.starts_with("weir_")).collect();
+    let ours: Vec<_> = report.lines().filter(|line| line.starts_with("weir_")).collect();
     assert!(ours.is_empty(), "{ours:#?}");
 }
 

@@ -43,7 +43,7 @@ async fn events(log: &Path, id: &str, count: usize) -> Vec<Value> {
         let events = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
         events.filter(|event| event["auditID"] == id).collect::<Vec<_>>()
     };
-    eventually("it is told", async || read().len() >= count).await;
+    eventually("the request is logged", async || read().len() >= count).await;
     read()
 }
 
@@ -59,9 +59,9 @@ async fn what_is_answered_here_is_told_once() {
 
     let answer = proxy.call(&call(LIST, "alices", "a-list")).await;
     assert_eq!((answer.cache(), answer.headers["audit-id"].to_str().unwrap()), ("hit", "a-list"));
-    let told = events(&log, "a-list", 1).await;
-    assert_eq!(told.len(), 1);
-    let event = &told[0];
+    let logged = events(&log, "a-list", 1).await;
+    assert_eq!(logged.len(), 1);
+    let event = &logged[0];
     for (pointer, value) in [
         ("/kind", "Event"),
         ("/apiVersion", "audit.k8s.io/v1"),
@@ -89,10 +89,10 @@ async fn what_is_answered_here_is_told_once() {
         [("bobs", "a-no", 403, Some("bob")), ("nobodys", "a-stranger", 401, None)]
     {
         assert_eq!(proxy.call(&call(LIST, token, id)).await.status.as_u16(), code);
-        let told = events(&log, id, 1).await;
-        assert_eq!(told.len(), 1, "{id}");
-        assert_eq!(told[0]["responseStatus"]["code"], code, "{id}");
-        assert_eq!(told[0]["user"]["username"].as_str(), user, "{id}");
+        let logged = events(&log, id, 1).await;
+        assert_eq!(logged.len(), 1, "{id}");
+        assert_eq!(logged[0]["responseStatus"]["code"], code, "{id}");
+        assert_eq!(logged[0]["user"]["username"].as_str(), user, "{id}");
     }
 
     // Weir rejects these itself, so only Weir can log them.

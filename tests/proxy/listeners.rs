@@ -148,8 +148,8 @@ async fn who_dawdles_over_a_head_is_dropped() {
         let mut rest = Vec::new();
         let ended = tokio::time::timeout(Duration::from_secs(10), stream.read_to_end(&mut rest));
         assert!(ended.await.is_ok(), "{start:?}: still open");
-        let told = String::from_utf8_lossy(&rest).into_owned();
-        assert!(rest.is_empty() || told.starts_with("HTTP/1.1 408"), "{start:?}: {told}");
+        let answer = String::from_utf8_lossy(&rest).into_owned();
+        assert!(rest.is_empty() || answer.starts_with("HTTP/1.1 408"), "{start:?}: {answer}");
     }
     // The time-out does not apply to silence after a request.
     let watch = proxy

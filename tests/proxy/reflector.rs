@@ -105,14 +105,14 @@ async fn watches_live_through_a_relist_and_get_the_difference() {
     proxy.upstream.compact();
 
     for watch in &mut watches {
-        let mut told = Vec::new();
+        let mut received = Vec::new();
         for _ in 0..4 {
             let event = watch.event().await;
             let name = event["object"]["metadata"]["name"].as_str().unwrap_or_default();
-            told.push(format!("{} {name}", event["type"].as_str().unwrap()));
+            received.push(format!("{} {name}", event["type"].as_str().unwrap()));
             last = event["object"]["metadata"]["resourceVersion"].as_str().map(str::to_owned);
         }
-        assert_eq!(told, ["DELETED gone", "MODIFIED changed", "ADDED new", "BOOKMARK "]);
+        assert_eq!(received, ["DELETED gone", "MODIFIED changed", "ADDED new", "BOOKMARK "]);
     }
     // A watch can resume from the bookmark, but not from within the relist.
     let last: u64 = last.unwrap().parse().unwrap();

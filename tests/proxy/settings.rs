@@ -101,8 +101,13 @@ async fn nothing_unknown_goes_on_in_a_certificates_name() {
     let call = claims(Call::get("/api/v1/nodes/d")).header("authorization", "Bearer alices");
     assert_eq!(proxy.call(&call).await.status, 404);
     let seen = forwarded(&proxy, "/api/v1/nodes/d");
-    let told = |name: &str| name.starts_with("x-remote") || name.starts_with("x-corp");
-    assert!(!seen[0].headers.keys().any(|name| told(name.as_str())), "{:?}", seen[0].headers);
+    let is_identity_header =
+        |name: &str| name.starts_with("x-remote") || name.starts_with("x-corp");
+    assert!(
+        !seen[0].headers.keys().any(|name| is_identity_header(name.as_str())),
+        "{:?}",
+        seen[0].headers
+    );
     for name in ["X-Corp-User", "x-corp-extra-scope"] {
         let call = call.clone().header("connection", &format!("close, {name}"));
         assert_eq!(proxy.call(&call).await.status, 400, "{name}");

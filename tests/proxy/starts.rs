@@ -65,8 +65,8 @@ async fn an_informer_starts_on_a_large_quiet_resource() {
     assert_eq!(through.cache(), "hit");
     let mut direct = proxy.watch_direct(WATCH_LIST).await;
     // Either bookmark may be first: one of the cache's own young watch, or the requested one.
-    let told = proofs(&proxy, "short-watch").await + proofs(&proxy, "event").await;
-    assert_eq!(told, 1.0);
+    let counted = proofs(&proxy, "short-watch").await + proofs(&proxy, "event").await;
+    assert_eq!(counted, 1.0);
     assert_same(&proxy, &mut through, &mut direct, "initial-events-end").await;
 }
 

@@ -213,11 +213,12 @@ impl Streams {
         let mut shown = String::new();
         eventually(&format!("both streams do the same around {name}"), async || {
             let [directly, by_weir] = self.seen.each_ref().map(|seen| seen.lock().clone());
-            let told = |seen: &(Vec<Frame>, bool)| {
+            let describe = |seen: &(Vec<Frame>, bool)| {
                 let frames = seen.0.iter().map(|frame| format!("{} {}", frame.event, frame.key));
                 format!("{:?}, ended: {}", frames.collect::<Vec<_>>(), seen.1)
             };
-            let now = format!("directly {}\n  by Weir  {}", told(&directly), told(&by_weir));
+            let now =
+                format!("directly {}\n  by Weir  {}", describe(&directly), describe(&by_weir));
             if now != shown {
                 eprintln!("{name}:\n  {now}");
                 shown = now;

@@ -12,6 +12,7 @@
 mod frames;
 mod objects;
 pub(crate) mod relay;
+mod requests;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -19,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use fastrand::Rng;
-use http::{Request, Response};
+use http::Response;
 use http_body_util::BodyExt;
 use kube::Client;
 use kube::client::Body;
@@ -34,6 +35,7 @@ use crate::support::Weir;
 use crate::truth::frames::{Frame, Frames, assert_same, items, text};
 use crate::truth::objects::{COLLECTIONS, NAMESPACES, RESOURCES, change, new_object, prepare};
 use crate::truth::relay::Relay;
+use crate::truth::requests::{body, json_request, send};
 
 pub(crate) fn watches_and_lists_under_fire() {
     let seed = seed();
@@ -465,30 +467,6 @@ impl Truth {
     fn name(&self) -> String {
         format!("{}{}", self.path, self.selectors)
     }
-}
-
-/// Sends a GET; `None` if its connection broke.
-pub(crate) async fn send(
-    client: &Client,
-    path: &str,
-    headers: &[(&str, &str)],
-) -> Option<Response<Body>> {
-    let mut request = Request::get(path);
-    for (name, value) in headers {
-        request = request.header(*name, *value);
-    }
-    client.send(request.body(Body::empty()).unwrap()).await.ok()
-}
-
-pub(crate) async fn body(response: Response<Body>) -> Option<Bytes> {
-    response.into_body().collect().await.ok().map(|body| body.to_bytes())
-}
-
-pub(crate) fn json_request(method: &str, path: &str, body: &Value) -> Request<Body> {
-    let content_type =
-        if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
-    let request = Request::builder().method(method).uri(path).header("content-type", content_type);
-    request.body(Body::from(serde_json::to_vec(body).unwrap())).unwrap()
 }
 
 fn resource_version_of(list: &[u8]) -> u64 {

@@ -17,8 +17,8 @@
 //! 4. If its time is over: the watch has ended.
 //! 5. Poll the watcher. If it has frames, the end of the initial events, or an end of its own:
 //!    continue with step 1. If it has used up its budget without a match: wake the task again,
-//!    behind all others. If it has nothing: return a bookmark if one is due. Only at that point is a
-//!    bookmark true.
+//!    behind all others. If it has nothing: return a bookmark if one is due. Only at that point is
+//!    a bookmark true.
 //! 6. Register the task's waker with the watcher, and repeat all steps once. If there is still
 //!    nothing to do, wait.
 //!

@@ -244,9 +244,9 @@ async fn certificates_take_precedence_over_tokens() {
     assert_eq!(name(who(Some(&jane), &[wrong]).await), (201, "carl".to_owned()));
     assert_eq!(name(who(Some(&jane), &remote).await), (201, "carl".to_owned()));
     let front = proxies.client("front", &[]);
-    let (_, told) = who(Some(&front), &remote).await;
+    let (_, review) = who(Some(&front), &remote).await;
     let info = json!({"username": "jane", "groups": ["a", "system:authenticated"], "extra": {"a/b": ["c"]}});
-    assert_eq!(told["status"]["userInfo"], info);
+    assert_eq!(review["status"]["userInfo"], info);
     assert_eq!(name(who(Some(&front), &[root]).await), (201, "admin".to_owned()));
     for bad in
         [others.client("carl", &[]), users.expired("carl"), front, proxies.client("other", &[])]

@@ -178,9 +178,9 @@ async function informs(through, direct) {
   assert.deepEqual(errors, []);
 }
 
-/** History that is gone is a 410, and an informer that is told so starts anew. */
+/** Expired history is a 410, after which an informer lists again. */
 async function expires(through, direct) {
-  step(through, 'is told that history is gone');
+  step(through, 'gets a 410 for expired history');
   const isGone = async (kind) => {
     const watch = await Seen.open(kind, kind.allPath, { resourceVersion: '1', timeoutSeconds: 1 });
     await until('a watch without a future ends', () => watch.ended);

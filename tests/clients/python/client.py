@@ -174,7 +174,7 @@ def informs(through, direct):
 
 def expires(through, direct):
     """Expired history is a 410, after which an informer lists again."""
-    step(through, "is told that history is gone")
+    step(through, "gets a 410 for expired history")
 
     def watch_from_the_start(kind):
         try:
@@ -184,8 +184,8 @@ def expires(through, direct):
             return error.status
         return None
 
-    # A simulated cluster drops history after enough events, a real API server when it starts; an API
-    # server as young as its cluster still has all of it.
+    # A simulated cluster drops history after enough events, a real API server when it starts; an
+    # API server as young as its cluster still has all of it.
     deadline = time.monotonic() + PATIENCE_SECONDS / 2
     while watch_from_the_start(direct) != 410:
         if time.monotonic() > deadline:

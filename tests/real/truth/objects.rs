@@ -7,7 +7,7 @@ use fastrand::Rng;
 use kube::Client;
 use serde_json::{Value, json};
 
-use super::{json_request, send};
+use super::requests::{json_request, send};
 
 /// Namespaces and a definition.
 pub(super) async fn prepare(client: &Client) {
