@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# kubectl through Weir: common commands, compared with their output without Weir where it contains no
+# kubectl through Weir: common commands, compared with their output without Weir where it has no
 # age.
 #
 #     kubectl.sh WEIR_KUBECONFIG [DIRECT_KUBECONFIG]

@@ -34,6 +34,7 @@ pub(super) struct Families {
 
 impl Families {
     /// Creates the families and registers them.
+    #[expect(clippy::too_many_lines, reason = "a table")]
     pub(super) fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
         let gauges =
             |name: &str, help: &str, labels: &[&str]| gauge_vec(registry, name, help, labels);

@@ -37,6 +37,7 @@ async fn requests_before_a_plain_one(recorder: &Recorder, weir: &Weir) -> Vec<Re
 }
 
 #[tokio::test]
+#[expect(clippy::too_many_lines, reason = "a table")]
 async fn ambiguous_framing_is_refused_and_the_connection_closed() {
     let post = "POST /x HTTP/1.1\r\nHost: localhost\r\n";
     let chunks = "\r\n5\r\nhello\r\n0\r\n\r\n";
@@ -130,6 +131,7 @@ async fn ambiguous_framing_is_refused_and_the_connection_closed() {
 }
 
 #[tokio::test]
+#[expect(clippy::too_many_lines, reason = "a table")]
 async fn unambiguous_requests_are_forwarded_once_and_never_cached() {
     let (recorder, weir) = recorded().await;
     let _feed = weir.fill([("one".to_owned(), 5)]);

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 /// Returns the samples.
+#[expect(clippy::too_many_lines, reason = "a table")]
 pub(super) fn samples() -> Vec<Value> {
     let meta = json!({"name": "sample", "namespace": "default"});
     let labels = json!({"app": "x"});
