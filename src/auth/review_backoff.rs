@@ -70,9 +70,13 @@ impl<K: PartialEq> ReviewBackoff<K> {
         std::mem::take(&mut state.is_failing)
     }
 
-    /// Ends a pause early.
-    pub(super) fn resume(&self) {
-        self.state.lock().paused_until = None;
+    /// Notes that a review was answered, and ends a pause early. Returns whether reviews failed
+    /// before it.
+    pub(super) fn answered_and_resume(&self) -> bool {
+        let mut state = self.state.lock();
+        state.outage.answered();
+        state.paused_until = None;
+        std::mem::take(&mut state.is_failing)
     }
 
     /// Notes that the review `key` failed. Returns whether this is the first failure since a review
@@ -140,7 +144,7 @@ mod tests {
         tokio::time::advance(Duration::from_secs(1)).await;
         assert!(!backoff.is_paused());
         backoff.failed("a", pause(10));
-        backoff.resume();
+        assert!(backoff.answered_and_resume());
         assert!(!backoff.is_paused());
     }
 }

@@ -308,8 +308,7 @@ impl Inner {
 
     /// Notes that the upstream answered a review.
     fn answered(&self) {
-        self.backoff.resume();
-        if self.backoff.answered() {
+        if self.backoff.answered_and_resume() {
             tracing::info!("the upstream answers token reviews again");
         }
     }

@@ -17,11 +17,11 @@ use tokio::sync::Notify;
 /// The weight of all caches, and its limit. Cheap to clone: all clones share the counters.
 #[derive(Clone, Debug)]
 pub(crate) struct Budget {
-    shared: Arc<Shared>,
+    shared: Arc<BudgetState>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct BudgetState {
     used: AtomicUsize,
     total_bytes_max: usize,
     resource_bytes_max: usize,
@@ -32,7 +32,7 @@ impl Budget {
     /// Creates a budget with the limits of one cache and of all caches, in bytes.
     pub(crate) fn new(resource_bytes_max: usize, total_bytes_max: usize) -> Self {
         Self {
-            shared: Arc::new(Shared {
+            shared: Arc::new(BudgetState {
                 used: AtomicUsize::new(0),
                 total_bytes_max,
                 resource_bytes_max,

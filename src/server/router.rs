@@ -135,8 +135,7 @@ impl Router {
         let budget = match budgeted(&context.info, reason) {
             None => None,
             Some(request) => {
-                let known = context.resource.is_some();
-                let permit = self.caches.registry.forward_permit(&request.gvr, known);
+                let permit = self.caches.registry.forward_permit(&request.gvr);
                 if permit.is_none() {
                     let rejection = Rejection::new(Status::initializing(), reason.as_str());
                     return self.reject(context, &rejection).await;

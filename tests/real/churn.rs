@@ -16,6 +16,7 @@ use tokio::runtime::Runtime;
 
 use crate::control_plane::{ADMIN, ControlPlane};
 use crate::support::Weir;
+use crate::wait::eventually;
 
 /// Name to resourceVersion.
 type Seen = BTreeMap<String, String>;
@@ -270,7 +271,8 @@ async fn create_widgets(client: &Client) {
     let crds: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
     crds.create(&PostParams::default(), &serde_json::from_value(crd).unwrap()).await.unwrap();
     let widgets: Api<DynamicObject> = Api::all_with(client.clone(), &resources()[2]);
-    while widgets.list(&ListParams::default()).await.is_err() {
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+    eventually("the upstream serves the widgets", async || {
+        widgets.list(&ListParams::default()).await.is_ok()
+    })
+    .await;
 }

@@ -183,7 +183,7 @@ impl Gateway {
 }
 
 fn cannot_assert_user() -> Status {
-    let message = "weir: a request of a certificate's user that is not answered from the cache can't be passed on; \
+    let message = "weir: a request of a certificate's user that is not answered from the cache cannot be forwarded; \
                    weir's configuration needs authentication.frontProxy or authentication.impersonate for that";
     refusal::forbidden(message.to_owned())
 }
@@ -194,4 +194,4 @@ const FORBIDDEN: &str = "forbidden";
 const THROTTLED: &str = "throttled";
 const UNKNOWN: &str = "identity";
 /// Of one address, which are not known yet.
-const TOO_MANY: &str = "weir: too many tokens of this address are being looked at";
+const TOO_MANY: &str = "weir: too many tokens of this address are under review";

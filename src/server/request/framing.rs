@@ -26,7 +26,7 @@ use crate::server::http::response::Reply;
 pub(crate) fn check(request: &Parts, has_body: bool) -> Result<(), Status> {
     // hyper limits only the fields of HTTP/1.1. Inserting into a full map panics.
     if request.headers.len() > HEADERS_MAX {
-        let message = format!("weir takes at most {HEADERS_MAX} header fields");
+        let message = format!("weir accepts at most {HEADERS_MAX} header fields");
         let code = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
         return Err(refusal::refusal(code, "RequestHeaderFieldsTooLarge", message));
     }
