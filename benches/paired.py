@@ -4,6 +4,8 @@ ratio of the new build's speed to the old one's, with its 95 % confidence interv
 
 usage: benches/paired.py COMPARE OLD NEW ROW[,ROW...] RUNS [ARGUMENT OF compare ...]
 
+RUNS is 2 or more.
+
 COMPARE is the built bench, which `cargo bench --profile dist --bench compare --no-run` names. OLD and NEW
 are `weir` binaries. Every run starts each of them once, in alternating order, and measures it alone. The
 ratio of a run is that of CPU time for reads and forwarded requests, and of deliveries a CPU second for
@@ -56,7 +58,7 @@ def interval(ratios):
 
 
 def main():
-    if len(sys.argv) < 6:
+    if len(sys.argv) < 6 or int(sys.argv[5]) < 2:
         sys.exit(__doc__)
     compare, old, new, rows, runs = sys.argv[1:6]
     ratios = {}
