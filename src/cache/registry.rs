@@ -158,8 +158,8 @@ impl Registry {
 
     /// Acquires a permit to forward a list or watch of this resource. The caller holds it until the
     /// forwarded response ends. Returns `None` if the budget of the resource is exhausted; the
-    /// response is then 429 (`docs/decisions/cold-caches.md`). All resources that discovery does not
-    /// know now share one budget: a definition may have been deleted while the request waited.
+    /// response is then 429 (`docs/decisions/cold-caches.md`). All resources that discovery does
+    /// not know now share one budget: a definition may have been deleted while the request waited.
     pub fn forward_permit(&self, gvr: &GroupVersionResource) -> Option<ForwardPermit> {
         let known = self.peek(gvr).is_some();
         self.inner.forward_budget.try_acquire(gvr, known, &self.inner.context.metrics)
