@@ -70,7 +70,7 @@ fn is_text(path: &Path) -> bool {
     }
 }
 
-const EXTENSIONS: [&str; 8] = ["rs", "md", "yaml", "yml", "toml", "sh", "py", "mjs"];
+const EXTENSIONS: [&str; 8] = ["rs", "md", "yaml", "yml", "toml", "sh", "py", "js"];
 
 /// Build output, dependencies of the client tests, and bytes that fuzzing found.
 const SKIPPED_DIRECTORIES: [&str; 5] = ["target", ".git", "node_modules", "corpus", ".venv"];

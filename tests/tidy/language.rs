@@ -15,7 +15,7 @@ fn comments_fit_in_100_columns() {
 
 fn fits(file: &TextFile) -> Vec<String> {
     let marker = match () {
-        () if file.is("rs") || file.is("mjs") => "//",
+        () if file.is("rs") || file.is("js") => "//",
         () if file.is("md") => return Vec::new(),
         () => "#",
     };

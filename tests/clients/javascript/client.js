@@ -1,16 +1,17 @@
-// The JavaScript client through Weir: lists, pages, watches and informs, and sees what it sees without Weir.
+// The JavaScript client through Weir: lists, pages, watches and informs, and gets the same results
+// as without Weir.
 //
 //     node client.js WEIR_KUBECONFIG [DIRECT_KUBECONFIG]
 //
-// Works beside whatever else changes in the cluster: what is compared is compared at one resourceVersion, and what is watched
-// are objects of its own namespace. All waits are for a condition, each with a limit. It imports the client as it is installed
-// beside it: `tests/clients/run` copies it there.
+// Other changes in the cluster have no effect: it compares at one resourceVersion, and watches
+// objects of its own namespace. Every wait has a condition and a limit. It imports the client that
+// is installed beside it: `tests/clients/run` copies this file there.
 
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import * as k8s from '@kubernetes/client-node';
 
-// Longer than anything takes on a machine that is busy with other things.
+// Longer than any step takes on a busy machine.
 const PATIENCE_MS = 60_000;
 const PAGE = 3;
 const NAMESPACE = `weir-clients-javascript-${randomBytes(3).toString('hex')}`;
@@ -37,7 +38,7 @@ class Kind {
     const metadata = { name, labels: { 'made-by': 'javascript' } };
     const create = () =>
       this.api[`createNamespaced${this.word}`]({ namespace: NAMESPACE, body: { metadata, ...this.body } });
-    // A new namespace takes no pods until its service account is there.
+    // A new namespace accepts no pods until its service account exists.
     await until(`${name} is created`, () => answers(403, create));
   }
 
@@ -65,7 +66,7 @@ async function main() {
   await namespaces.createNamespace({ body: { metadata: { name: NAMESPACE } } });
   try {
     for (const kind of [configMaps, pods]) {
-      // More than a page, even in a cluster that has nothing else.
+      // More than a page, even in a cluster without other objects.
       const names = Array.from({ length: PAGE + 1 }, (_, number) => `listed-${number}`);
       for (const name of names) await kind(weir).create(name);
       await lists(kind(weir), kind(direct));
@@ -83,7 +84,7 @@ async function main() {
 
 async function lists(through, direct) {
   step(through, 'lists');
-  // At any resourceVersion, then at the latest.
+  // At any resourceVersion, then at the latest one.
   for (const options of [{ resourceVersion: '0' }, {}]) {
     const seen = await through.listAll(options);
     assert.deepEqual(versions(seen.items), versions((await at(direct, seen)).items));
@@ -92,7 +93,7 @@ async function lists(through, direct) {
 
 async function pages(through, direct) {
   step(through, 'pages');
-  // Through Weir alone, then by turns: a token of one is good at the other, whoever has begun.
+  // Through Weir alone, then alternating: each server accepts the tokens of the other.
   for (const turns of [[through], [through, direct], [direct, through]]) {
     const first = await turns[0].listAll({ limit: PAGE });
     const items = [...first.items];
@@ -129,7 +130,7 @@ async function watches(kind) {
   await kind.delete('there');
 }
 
-/** The state as a watch, its end marked by a bookmark, from whose resourceVersion another watch goes on. */
+/** The state as a watch that ends with a bookmark; another watch resumes from its resourceVersion. */
 async function watchList(kind) {
   step(kind, 'starts with a watch');
   await kind.create('first');
@@ -167,7 +168,7 @@ async function informs(through, direct) {
   await through.delete('one');
   await converge(informer, direct, ['two']);
   await informer.stop();
-  // What changes while it is away is found from where it was.
+  // The changes while it is disconnected arrive when it resumes.
   await through.create('meanwhile');
   await through.delete('two');
   await informer.start();
@@ -186,8 +187,8 @@ async function expires(through, direct) {
     await until('a watch without a future ends', () => watch.ended);
     return watch.events[0]?.type === 'ERROR' && watch.events[0].object.code === 410;
   };
-  // A simulated cluster forgets when enough has happened, a real API server when it starts; one that is as young as its cluster
-  // has forgotten nothing.
+  // A simulated cluster drops history after enough events, a real API server when it starts; an API
+  // server as young as its cluster still has all of it.
   const deadline = Date.now() + PATIENCE_MS / 2;
   while (!(await isGone(direct))) {
     if (Date.now() > deadline) return console.log('javascript: skipped: this cluster has all its history');
@@ -208,7 +209,7 @@ async function expires(through, direct) {
   await through.delete('expired');
 }
 
-/** A watch and what has come of it. */
+/** A watch and its events. */
 class Seen {
   events = [];
   ended = false;
@@ -237,7 +238,7 @@ class Seen {
   }
 }
 
-/** Waits until an informer holds these objects of ours, and the whole namespace as it is. */
+/** Waits until an informer holds exactly these objects, and the whole namespace. */
 async function converge(informer, direct, names) {
   await until(`the informer holds ${names}`, async () => {
     const seen = informer.list(NAMESPACE);
@@ -247,14 +248,14 @@ async function converge(informer, direct, names) {
   });
 }
 
-/** Starts an informer's record of errors. Those of a stop are its own: it aborts its request. */
+/** Collects an informer's errors. A stop causes errors of its own, because it aborts its request. */
 function complaints(informer) {
   const errors = [];
   informer.on(k8s.ERROR, (error) => error?.name === 'AbortError' || errors.push(error));
   return errors;
 }
 
-/** The list at the very resourceVersion of another. */
+/** The list at the exact resourceVersion of another list. */
 function at(kind, seen) {
   const { resourceVersion } = seen.metadata;
   return kind.listAll({ resourceVersion, resourceVersionMatch: 'Exact' });
@@ -264,7 +265,7 @@ function versions(items) {
   return items.map(({ metadata: m }) => `${m.namespace}/${m.name}@${m.resourceVersion}`).sort();
 }
 
-/** Whether a call went through; false for one refusal, any other is an error. */
+/** Whether a call succeeded; false for the expected rejection, any other is an error. */
 async function answers(refusal, call) {
   try {
     await call();
@@ -288,5 +289,5 @@ function step(kind, what) {
 }
 
 await main();
-// Aborted requests leave connections open behind them.
+// Aborted requests leave connections open.
 process.exit(0);
