@@ -1,4 +1,4 @@
-//! What this binary is: its version, and the Cargo profile that it was built with.
+//! The version of this binary, and the Cargo profile that it was built with.
 
 /// The version in `Cargo.toml`.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");

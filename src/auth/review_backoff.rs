@@ -65,18 +65,15 @@ impl<K: PartialEq> ReviewBackoff<K> {
 
     /// Notes that a review was answered. Returns whether reviews failed before it.
     pub(super) fn answered(&self) -> bool {
-        let mut state = self.state.lock();
-        state.outage.answered();
-        std::mem::take(&mut state.is_failing)
+        self.state.lock().answered()
     }
 
     /// Notes that a review was answered, and ends a pause early. Returns whether reviews failed
     /// before it.
     pub(super) fn answered_and_resume(&self) -> bool {
         let mut state = self.state.lock();
-        state.outage.answered();
         state.paused_until = None;
-        std::mem::take(&mut state.is_failing)
+        state.answered()
     }
 
     /// Notes that the review `key` failed. Returns whether this is the first failure since a review
@@ -92,6 +89,14 @@ impl<K: PartialEq> ReviewBackoff<K> {
             state.paused_until = state.paused_until.max(Some(now + pause));
         }
         !std::mem::replace(&mut state.is_failing, true)
+    }
+}
+
+impl<K: PartialEq> State<K> {
+    /// Notes that a review was answered. Returns whether reviews failed before it.
+    fn answered(&mut self) -> bool {
+        self.outage.answered();
+        std::mem::take(&mut self.is_failing)
     }
 }
 

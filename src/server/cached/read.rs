@@ -81,7 +81,7 @@ impl CachedRead<'_> {
         if handle.cache().state().is_none() {
             return Ok(None);
         }
-        let timeout = EXACT_CATCH_UP_TIMEOUT.min(self.services.freshness_timeout);
+        let timeout = CATCH_UP_TIMEOUT.min(self.services.freshness_timeout);
         if handle.wait_until_fresh(at, timeout).await.is_err() {
             return Ok(None);
         }
@@ -124,6 +124,3 @@ impl CachedRead<'_> {
         if same { Ok(handle) } else { Err(Reason::Refused(Refusal::NotReady)) }
     }
 }
-
-/// How long a cache may take to reach a resourceVersion that the upstream already has.
-const EXACT_CATCH_UP_TIMEOUT: Duration = Duration::from_millis(50);
