@@ -24,7 +24,7 @@ use crate::upstream::lister_watcher::{ListRequest, UpstreamEvent, WatchRequest, 
 
 /// An API server with one collection. Every write has its own resourceVersion.
 struct Model {
-    truth: Mutex<Truth>,
+    upstream: Mutex<UpstreamState>,
     changed: Notify,
     lists: Lists,
 }
@@ -32,12 +32,13 @@ struct Model {
 /// How the reflector can list.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Lists {
-    Streamed,
-    Watched,
-    Paged,
+    StreamedList,
+    WatchList,
+    Pages,
 }
 
-struct Truth {
+/// The state of the upstream, and how it got there.
+struct UpstreamState {
     random: fastrand::Rng,
     /// The writes: resourceVersion, name, and whether the object was deleted.
     log: Vec<(u64, String, bool)>,
@@ -47,7 +48,7 @@ struct Truth {
     faults: u32,
 }
 
-impl Truth {
+impl UpstreamState {
     fn succeeds(&mut self) -> bool {
         self.random.u32(0..100) >= self.faults
     }
@@ -75,17 +76,17 @@ impl Truth {
 impl Model {
     fn new(seed: u64, lists: Lists) -> Arc<Self> {
         let random = fastrand::Rng::with_seed(seed);
-        let truth = Truth { random, log: Vec::new(), now: 10, compacted: 0, faults: 20 };
-        Arc::new(Self { truth: Mutex::new(truth), changed: Notify::new(), lists })
+        let upstream = UpstreamState { random, log: Vec::new(), now: 10, compacted: 0, faults: 20 };
+        Arc::new(Self { upstream: Mutex::new(upstream), changed: Notify::new(), lists })
     }
 
     fn write(&self) {
-        let mut truth = self.truth.lock();
-        truth.write();
-        if truth.random.u32(0..20) == 0 {
-            truth.compacted = truth.now;
+        let mut upstream = self.upstream.lock();
+        upstream.write();
+        if upstream.random.u32(0..20) == 0 {
+            upstream.compacted = upstream.now;
         }
-        drop(truth);
+        drop(upstream);
         self.changed.notify_waiters();
     }
 
@@ -93,27 +94,27 @@ impl Model {
         self: &Arc<Self>,
         request: &WatchRequest,
     ) -> Result<(ModelWatch, Duration), UpstreamError> {
-        let mut truth = self.truth.lock();
-        if request.send_initial_events && self.lists == Lists::Paged {
+        let mut upstream = self.upstream.lock();
+        if request.send_initial_events && self.lists == Lists::Pages {
             return Err(status(422, "no watch-list"));
         }
-        if !truth.succeeds() {
+        if !upstream.succeeds() {
             return Err(UpstreamError::Lost("a fault".to_owned()));
         }
         let mut ready = VecDeque::new();
         let from = if request.send_initial_events {
             let match_nothing = request.match_nothing;
-            let state = if match_nothing { BTreeMap::new() } else { truth.at(truth.now) };
+            let state = if match_nothing { BTreeMap::new() } else { upstream.at(upstream.now) };
             ready.extend(state.iter().map(|(name, at)| UpstreamEvent::Upsert(object(name, *at))));
-            ready.push_back(bookmark(truth.now, true));
-            truth.now
+            ready.push_back(bookmark(upstream.now, true));
+            upstream.now
         } else {
             request.resource_version.unwrap().0
         };
-        if from < truth.compacted {
+        if from < upstream.compacted {
             ready.push_back(UpstreamEvent::Error(status(410, "too old")));
         }
-        let pause = Duration::from_millis(truth.random.u64(0..1500));
+        let pause = Duration::from_millis(upstream.random.u64(0..1500));
         let ends = Instant::now() + Duration::from_secs(request.timeout_seconds.into());
         Ok((ModelWatch { model: self.clone(), ready, from, ends }, pause))
     }
@@ -127,18 +128,18 @@ impl ListWatch for Api {
 
     async fn list(&self, request: ListRequest) -> Result<ListPage, UpstreamError> {
         tokio::time::sleep(Duration::from_millis(5)).await;
-        let mut truth = self.0.truth.lock();
-        if !truth.succeeds() {
+        let mut upstream = self.0.upstream.lock();
+        if !upstream.succeeds() {
             return Err(status(500, "a fault"));
         }
         let (at, from) = match request.continue_token.split_once(':') {
             Some((at, from)) => (at.parse().unwrap(), from.to_owned()),
-            None => (truth.now, String::new()),
+            None => (upstream.now, String::new()),
         };
-        if at < truth.compacted {
+        if at < upstream.compacted {
             return Err(status(410, "compacted"));
         }
-        let state = truth.at(at);
+        let state = upstream.at(at);
         let limit = request.limit.map_or(usize::MAX, |limit| limit as usize);
         let mut rest = state.range(from..);
         let objects = rest.by_ref().take(limit).map(|(name, rv)| object(name, *rv)).collect();
@@ -147,7 +148,7 @@ impl ListWatch for Api {
     }
 
     fn streams_lists(&self) -> bool {
-        self.0.lists == Lists::Streamed
+        self.0.lists == Lists::StreamedList
     }
 
     /// Streams the initial events of a watch. The model's stream ends with them.
@@ -194,25 +195,25 @@ impl WatchStream for ModelWatch {
 
 impl ModelWatch {
     fn read(&mut self) -> Option<Result<Option<Vec<UpstreamEvent>>, UpstreamError>> {
-        let mut truth = self.model.truth.lock();
-        if truth.random.u32(0..400) < truth.faults {
-            let clean = truth.random.bool();
+        let mut upstream = self.model.upstream.lock();
+        if upstream.random.u32(0..400) < upstream.faults {
+            let clean = upstream.random.bool();
             return Some(if clean { Ok(None) } else { Err(UpstreamError::Lost("cut".to_owned())) });
         }
         if Instant::now() >= self.ends {
             return Some(Ok(None));
         }
         let from = self.from;
-        for (at, name, deleted) in truth.log.iter().filter(|(at, ..)| *at > from) {
+        for (at, name, deleted) in upstream.log.iter().filter(|(at, ..)| *at > from) {
             let object = object(name, *at);
             let event = if *deleted { UpstreamEvent::Delete } else { UpstreamEvent::Upsert };
             self.ready.push_back(event(object));
             self.from = *at;
         }
-        if self.ready.is_empty() && truth.random.u32(0..4) == 0 {
-            self.ready.push_back(bookmark(truth.now, false));
+        if self.ready.is_empty() && upstream.random.u32(0..4) == 0 {
+            self.ready.push_back(bookmark(upstream.now, false));
         }
-        let count = truth.random.usize(1..=self.ready.len().max(1));
+        let count = upstream.random.usize(1..=self.ready.len().max(1));
         (!self.ready.is_empty()).then(|| Ok(Some(self.ready.drain(..count).collect())))
     }
 }
@@ -228,19 +229,19 @@ struct Client {
 }
 
 impl Client {
-    fn poll(&mut self, cached: &CachedResource, truth: &Truth) {
+    fn poll(&mut self, cached: &CachedResource, upstream: &UpstreamState) {
         let Some(watcher) = &mut self.watcher else { return self.connect(cached) };
         match watcher.next_batch(1 << 20) {
             Batch::Frames { chunks, .. } => {
                 let text = chunks.concat();
                 for line in text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
-                    self.receive(&serde_json::from_slice(line).unwrap(), truth);
+                    self.receive(&serde_json::from_slice(line).unwrap(), upstream);
                 }
             }
             Batch::InitialEventsEnd(at) => {
                 assert_eq!(
                     self.state,
-                    truth.at(at.0),
+                    upstream.at(at.0),
                     "the initial state differs from the state at its resourceVersion"
                 );
                 self.last = Some(at.0);
@@ -249,7 +250,7 @@ impl Client {
             Batch::Idle => {
                 let at = watcher.resource_version().0;
                 if self.last.is_some_and(|last| last <= at) {
-                    assert_eq!(self.state, truth.at(at), "an event was lost");
+                    assert_eq!(self.state, upstream.at(at), "an event was lost");
                 }
                 if watcher.take_bookmark_due() || fastrand::bool() {
                     self.last = self.last.max(Some(at));
@@ -278,7 +279,7 @@ impl Client {
         }
     }
 
-    fn receive(&mut self, event: &serde_json::Value, truth: &Truth) {
+    fn receive(&mut self, event: &serde_json::Value, upstream: &UpstreamState) {
         let metadata = &event["object"]["metadata"];
         let name = metadata["name"].as_str().unwrap().to_owned();
         let at: u64 = metadata["resourceVersion"].as_str().unwrap().parse().unwrap();
@@ -290,10 +291,10 @@ impl Client {
         };
         assert!(is_newer, "an object went back to an older state");
         if let Some(last) = self.last {
-            let next = truth.log.iter().map(|(at, ..)| *at).find(|at| *at > last);
+            let next = upstream.log.iter().map(|(at, ..)| *at).find(|at| *at > last);
             // Events may be missing only if the upstream compacted them. The others are in order,
             // and the state is right after them.
-            self.in_relist |= Some(at) != next && last < truth.compacted;
+            self.in_relist |= Some(at) != next && last < upstream.compacted;
             assert!(
                 Some(at) == next || self.in_relist,
                 "an event was lost, repeated or out of order"
@@ -318,26 +319,26 @@ async fn run_history(seed: u64, lists: Lists) {
     let mut clients: Vec<_> = (0..4).map(|_| Client::default()).collect();
     for step in 0..3000 {
         if step == 2500 {
-            model.truth.lock().faults = 0;
+            model.upstream.lock().faults = 0;
         }
         let pause = Duration::from_millis(fastrand::u64(0..1000));
         tokio::time::sleep(pause).await;
         if step < 2500 && fastrand::bool() {
             model.write();
         }
-        let truth = model.truth.lock();
+        let upstream = model.upstream.lock();
         for client in clients.iter_mut().filter(|_| fastrand::bool()) {
-            client.poll(&cached, &truth);
+            client.poll(&cached, &upstream);
         }
     }
-    let truth = model.truth.lock();
+    let upstream = model.upstream.lock();
     let held = cached.watch_cache.state().unwrap();
     let held: BTreeMap<_, _> = held
         .select(&WatchFilter::default())
         .iter()
         .map(|object| (object.key.name().to_owned(), object.resource_version.0))
         .collect();
-    assert_eq!(held, truth.at(truth.now));
+    assert_eq!(held, upstream.at(upstream.now));
     for client in &clients {
         assert_eq!(client.state, held);
     }
@@ -346,23 +347,23 @@ async fn run_history(seed: u64, lists: Lists) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn with_watch_list_the_cache_equals_the_truth() {
+async fn with_watch_lists_the_cache_equals_the_upstream() {
     for seed in 0..SEEDS {
-        run_history(seed, Lists::Watched).await;
+        run_history(seed, Lists::WatchList).await;
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn with_streamed_lists_the_cache_equals_the_truth() {
+async fn with_streamed_lists_the_cache_equals_the_upstream() {
     for seed in 0..SEEDS {
-        run_history(seed, Lists::Streamed).await;
+        run_history(seed, Lists::StreamedList).await;
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn with_pages_the_cache_equals_the_truth() {
+async fn with_pages_the_cache_equals_the_upstream() {
     for seed in 0..SEEDS {
-        run_history(seed, Lists::Paged).await;
+        run_history(seed, Lists::Pages).await;
     }
 }
 
