@@ -52,11 +52,16 @@ impl PerClientLimiter {
         let mut table = self.table.lock();
         let held = table.held.entry(key).or_default();
         if *held >= max {
-            if table.refusals.try_acquire().is_some() {
+            if let Some(suppressed) = table.refusals.try_acquire() {
                 drop(table);
                 let address = address.map_or_else(|| "unix".to_owned(), |it| it.to_string());
-                let resource = self.resource;
-                tracing::warn!(address, resource, max, "a client is at its limit; refusing more");
+                tracing::warn!(
+                    address,
+                    resource = self.resource,
+                    max,
+                    suppressed,
+                    "a client is at its limit; refusing more"
+                );
             }
             return None;
         }
