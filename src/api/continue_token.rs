@@ -4,7 +4,8 @@
 //! A walk through pages may change between Weir and the API server at any page, so a token must
 //! mean the same to both. Weir decodes only tokens in the form that it or the API server encodes. A
 //! token whose text would change if it were encoded again (other spaces, other keys, another order,
-//! padding) is forwarded, because the API server may read it differently or reject it.
+//! padding) is forwarded, because the API server may read it differently or reject it. A key is
+//! encoded with a leading slash (`docs/decisions/continue-token-keys.md`).
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -106,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_may_begin_anywhere_and_in_the_newest_state() {
+    fn a_continue_token_may_name_any_key_or_the_latest_state() {
         let read = |rv: i64, start: &str| {
             let json = format!(r#"{{"v":"meta.k8s.io/v1","rv":{rv},"start":"{start}"}}"#);
             ContinueToken::decode(&raw(&json)).map(|token| (token.at, token.from))

@@ -3,7 +3,8 @@
 //! The order is that of upstream: the headers of a front proxy, a client certificate, a bearer
 //! token, no credential. The first one that names a user counts. An invalid credential ends in
 //! status 401 unless a later one names a user; it never makes the request anonymous. So a valid
-//! certificate takes precedence over any token, and beside an invalid one the token decides.
+//! certificate takes precedence over any token, and beside an invalid one the token decides. A
+//! request without any credential is forwarded by default (`docs/decisions/anonymous-requests.md`).
 
 pub mod error;
 pub mod metrics;

@@ -1,4 +1,5 @@
-//! The client of a connection: its address and its certificates.
+//! The client of a connection: its address and its certificates. Certificates are verified with
+//! each request, not in the handshake (`docs/decisions/certificates-per-request.md`).
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;

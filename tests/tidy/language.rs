@@ -5,6 +5,7 @@
 use std::path::Path;
 
 use crate::files::{self, TextFile};
+use crate::names::parts;
 use crate::shape::each;
 use crate::{finish, root};
 
@@ -50,14 +51,11 @@ fn is_plain(file: &TextFile) -> Vec<String> {
     complaints
 }
 
-/// The words of a line in lower case, each between single spaces.
+/// The words of a line in lower case, each between single spaces; a name counts as its parts.
 fn words(line: &str) -> String {
-    let letters = line.chars().map(|letter| match letter {
-        letter if letter.is_alphanumeric() || letter == '_' || letter == '\'' => letter,
-        _ => ' ',
-    });
-    let lower = letters.collect::<String>().to_lowercase();
-    let words: Vec<_> = lower.split_whitespace().collect();
+    let is_word = |letter: char| letter.is_alphanumeric() || letter == '_' || letter == '\'';
+    let tokens = line.split(|letter| !is_word(letter)).filter(|token| !token.is_empty());
+    let words: Vec<_> = tokens.flat_map(parts).collect();
     format!(" {} ", words.join(" "))
 }
 
@@ -79,8 +77,8 @@ const BANNED: [&str; 14] = [
     "whomever",
 ];
 
-/// The list itself, and the list of old names.
-const EXEMPT: [&str; 2] = ["tests/tidy/language.rs", "docs/renames.md"];
+/// The lists themselves, and the list of old names.
+const EXEMPT: [&str; 3] = ["tests/tidy/language.rs", "tests/tidy/names.rs", "docs/renames.md"];
 
 #[test]
 fn cited_files_exist() {
@@ -132,6 +130,31 @@ fn exists(citing: &Path, path: &str) -> bool {
 }
 
 #[test]
+fn every_decision_is_cited() {
+    let files = files::all();
+    let citing: Vec<_> = files.iter().filter(|file| may_cite_decisions(file)).collect();
+    let decisions = files.iter().filter(|file| is_decision(file));
+    let uncited = decisions.filter(|decision| {
+        let path = decision.path.to_string_lossy();
+        !citing.iter().any(|file| file.text.contains(&*path))
+    });
+    let complaints: Vec<_> = uncited
+        .map(|file| file.complaint(1, "cite it in the module that the decision is about"))
+        .collect();
+    finish("every decision is cited by the code or ARCHITECTURE.md", &complaints);
+}
+
+/// Whether the file is a page of `docs/decisions`, other than the list of the pages.
+fn is_decision(file: &TextFile) -> bool {
+    file.path.starts_with("docs/decisions") && !file.path.ends_with("README.md")
+}
+
+fn may_cite_decisions(file: &TextFile) -> bool {
+    let is_code = file.path.starts_with("src") && !file.is_test();
+    is_code || file.path == Path::new("ARCHITECTURE.md") || file.path == Path::new("Cargo.toml")
+}
+
+#[test]
 fn each_rule_fails_when_broken() {
     let file = crate::shape::file;
     let wide = "a".repeat(COLUMNS_MAX);
@@ -139,12 +162,19 @@ fn each_rule_fails_when_broken() {
     assert_eq!(fits(&file("config/a.yaml", &format!("# {wide}"))).len(), 1);
     assert!(fits(&file("src/a.rs", &format!("let a = \"{wide}\";"))).is_empty());
     assert_eq!(is_plain(&file("src/a.rs", "// It is told.")).len(), 1);
+    assert_eq!(is_plain(&file("src/a.rs", "fn is_told() -> NotTold {}")).len(), 1);
+    assert_eq!(is_plain(&file("src/a.rs", "const UNTAKEN_MAX: u8 = 1;")).len(), 1);
     assert_eq!(is_plain(&file("docs/a.md", "wait, lest it end")).len(), 1);
     assert_eq!(is_plain(&file("config/a.yaml", "# Seldom used.")).len(), 1);
     assert_eq!(is_plain(&file("src/a.rs", "info!(\"started anew\")")).len(), 1);
     assert_eq!(is_plain(&file("src/a.rs", "/// See the module.")).len(), 1);
     assert_eq!(is_plain(&file("src/a.rs", "// (design, section 4)")).len(), 1);
     assert!(is_plain(&file("src/a.rs", "// The smallest one, retold.")).is_empty());
+    assert!(is_decision(&file("docs/decisions/alpn.md", "")));
+    assert!(!is_decision(&file("docs/decisions/README.md", "")));
+    assert!(may_cite_decisions(&file("src/server/connection.rs", "")));
+    assert!(!may_cite_decisions(&file("src/server/tests.rs", "")));
+    assert!(!may_cite_decisions(&file("docs/operating.md", "")));
     let cites = |text| cites_what_exists(&file("src/a.rs", text)).len();
     assert_eq!(cites("// See docs/missing.md."), 1);
     assert_eq!(cites("// See missing.md, section 2."), 1);

@@ -16,6 +16,7 @@ mod files;
 mod imports;
 mod language;
 mod layers;
+mod names;
 mod shape;
 
 use std::path::Path;

@@ -1,5 +1,5 @@
 //! GET from the cache (`docs/semantics.md` §4.1). If the object is missing, the API server returns
-//! its own 404.
+//! its own 404. A GET never waits for a cold cache (`docs/decisions/gets-do-not-wait.md`).
 
 use bytes::Bytes;
 use http::Response;
