@@ -11,7 +11,7 @@
 //! permission to send one), the request is forwarded, and the upstream decides.
 //!
 //! Invariants: an invalid credential never makes a request anonymous; Weir never answers a client
-//! with its own identity's rights; nothing that could be used as a credential is logged.
+//! with its own identity's permissions; nothing that could be used as a credential is logged.
 
 pub mod access_review;
 pub mod attributes;

@@ -1,6 +1,8 @@
-//! A helper of unit tests in all modules.
+//! Helpers of unit tests in all modules.
 
 use std::time::{Duration, Instant};
+
+use http::{HeaderMap, HeaderValue};
 
 /// Waits until `condition` holds, and fails the test with `what` if it does not within a minute.
 ///
@@ -22,6 +24,15 @@ pub(crate) async fn eventually_every(
         assert!(started.elapsed() < Duration::from_secs(60), "not within a minute: {what}");
         tokio::time::sleep(step).await;
     }
+}
+
+/// Returns headers of these names and values. A name may occur more than once.
+pub(crate) fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    for (name, value) in pairs {
+        headers.append(*name, HeaderValue::from_static(value));
+    }
+    headers
 }
 
 const STEP: Duration = Duration::from_millis(2);

@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use weir::simulator::{Simulator, SimulatorOptions, User};
 
 #[test]
-fn check_prints_what_is_in_effect() {
+fn check_prints_the_effective_configuration() {
     for file in ["config/weir.yaml", "config/sidecar.yaml"] {
         let first = weir(&["check", file]);
         assert_eq!(first.status.code(), Some(0), "{}", stderr(&first));
@@ -24,14 +24,14 @@ fn check_prints_what_is_in_effect() {
 }
 
 #[test]
-fn a_reader_that_goes_away_is_no_failure() {
+fn a_closed_standard_output_is_not_a_failure() {
     let mut child = command(&["check", "config/weir.yaml"]).spawn().unwrap();
     drop(child.stdout.take());
     assert_eq!(child.wait().unwrap().code(), Some(0));
 }
 
 #[test]
-fn mistakes_are_told_on_one_line_with_exit_code_2() {
+fn configuration_errors_are_one_line_with_exit_code_2() {
     let dir = tempfile::tempdir().unwrap();
     let head = "apiVersion: weir.dev/v1alpha1\nkind: WeirConfiguration\n";
     let bad = write(&dir, "bad.yaml", &format!("{head}cache:\n  pageSise: 1\n"));
@@ -91,7 +91,7 @@ fn a_port_in_use_is_named() {
 }
 
 #[test]
-fn an_upstream_that_is_away_is_waited_for() {
+fn weir_starts_without_its_upstream_and_waits_for_it() {
     let dir = tempfile::tempdir().unwrap();
     let upstream = write(&dir, "upstream", &kubeconfig("http://127.0.0.1:1"));
     let written = dir.path().join("kubeconfig");
@@ -116,7 +116,7 @@ fn an_upstream_that_is_away_is_waited_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn credentials_that_the_upstream_refuses_end_the_start() {
+async fn credentials_that_the_upstream_refuses_fail_the_start() {
     let users = vec![User::admin("right", "jane")];
     let options = SimulatorOptions { users, tls: true, ..SimulatorOptions::default() };
     let simulator = Simulator::start(options).await.unwrap();
@@ -130,7 +130,7 @@ async fn credentials_that_the_upstream_refuses_end_the_start() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_upstream_of_another_authority_is_told() {
+async fn an_untrusted_upstream_certificate_is_reported_by_readyz() {
     let options = || SimulatorOptions { tls: true, ..SimulatorOptions::default() };
     let simulator = Simulator::start(options()).await.unwrap();
     let other = Simulator::start(options()).await.unwrap();
@@ -146,7 +146,7 @@ async fn an_upstream_of_another_authority_is_told() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_kubeconfig_it_writes_is_all_a_client_needs() {
+async fn a_client_needs_only_the_kubeconfig_that_weir_writes() {
     let options = SimulatorOptions { tls: true, ..SimulatorOptions::default() };
     let simulator = Simulator::start(options).await.unwrap();
     let dir = tempfile::tempdir().unwrap();
@@ -165,7 +165,7 @@ async fn the_kubeconfig_it_writes_is_all_a_client_needs() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_second_signal_ends_it_at_once() {
+async fn a_second_signal_ends_weir_at_once() {
     let simulator = Simulator::start(SimulatorOptions::default()).await.unwrap();
     let dir = tempfile::tempdir().unwrap();
     let upstream = write(&dir, "upstream", &simulator.kubeconfig(""));

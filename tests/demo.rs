@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 #[test]
-fn what_the_screen_says_can_be_followed() {
+fn the_addresses_and_files_that_the_demo_prints_work() {
     let mut demo = Command::new(env!("CARGO_BIN_EXE_weir"))
         .args(["demo", "--nodes=2", "--pods=10", "--churn=20"])
         .args(["--listen=https://127.0.0.1:0", "--listen=http://127.0.0.1:0"])

@@ -1,5 +1,5 @@
 //! The manifests: valid, consistent with each other and with Weir's configuration, and without any
-//! right that Weir does not need.
+//! permission that Weir does not need.
 
 #![expect(clippy::unwrap_used, reason = "it reads the repository itself")]
 
@@ -12,7 +12,7 @@ use weir::config::resolve::Overrides;
 use weir::config::{Config, Mode};
 
 #[test]
-fn the_role_has_no_more_than_the_cache_needs() {
+fn the_role_allows_only_list_and_watch_of_named_resources() {
     let rules = rules_of("manifests/rbac.yaml");
     assert!(rules.len() > 5);
     for rule in &rules {
@@ -28,7 +28,7 @@ fn the_role_has_no_more_than_the_cache_needs() {
 /// The permissions that Weir checks at start and reports if missing
 /// (`src/auth/permission_check/spec.rs`).
 #[test]
-fn the_rights_that_weir_looks_for_are_granted() {
+fn every_permission_that_weir_checks_is_granted() {
     let roles = |file: &str| -> Vec<String> {
         let bound = documents(&deploy(file)).into_iter().filter(|one| one["roleRef"].is_object());
         bound.map(|one| one["roleRef"]["name"].as_str().unwrap().to_owned()).collect()
@@ -67,7 +67,7 @@ fn the_rights_that_weir_looks_for_are_granted() {
 }
 
 #[test]
-fn what_goes_further_is_optional() {
+fn impersonation_secrets_and_rbac_are_opt_in() {
     let listed = fs::read_to_string(deploy("manifests/kustomization.yaml")).unwrap();
     let kustomization = &documents(&deploy("manifests/kustomization.yaml"))[0];
     for file in texts(&kustomization["resources"]) {
@@ -88,7 +88,7 @@ fn what_goes_further_is_optional() {
 }
 
 #[test]
-fn everything_is_in_one_namespace_and_bound_to_one_account() {
+fn all_manifests_use_one_namespace_and_one_service_account() {
     for entry in fs::read_dir(deploy("manifests")).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() || path.ends_with("kustomization.yaml") {
@@ -108,7 +108,7 @@ fn everything_is_in_one_namespace_and_bound_to_one_account() {
 }
 
 #[test]
-fn the_configuration_is_one() {
+fn the_deployed_configuration_is_valid_and_in_gateway_mode() {
     let document = &documents(&deploy("manifests/config.yaml"))[0];
     let text = document["data"]["weir.yaml"].as_str().unwrap();
     let file: ConfigFile = serde_saphyr::from_str(text).unwrap();

@@ -34,7 +34,7 @@ use crate::suite::wire::Endpoint;
 use crate::support::Weir;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn answers_equal_the_upstreams() {
+async fn responses_equal_the_upstreams() {
     let world = World::start(1).await;
     let sides = world.sides(0);
     let marks = prepare(&sides.direct, std::slice::from_ref(&sides.through), false).await;
@@ -58,7 +58,7 @@ async fn answers_equal_the_upstreams() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn answers_through_two_weirs_equal_the_upstreams() {
+async fn responses_through_two_weirs_equal_the_upstreams() {
     let world = World::chain().await;
     // The bookmark that brings the outer Weir to the same resourceVersion comes from the inner one,
     // once a minute.
@@ -81,7 +81,7 @@ async fn watches_through_two_weirs_equal_direct_ones_while_objects_churn() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn pages_may_come_from_any_side() {
+async fn a_paged_list_may_alternate_between_weir_and_the_upstream() {
     let world = World::start(2).await;
     let sides = world.all();
     prepare(&sides[0], &sides[1..], true).await;

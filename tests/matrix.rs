@@ -29,23 +29,24 @@ use weir::simulator::{ClientCertificates, Simulator, SimulatorOptions, User};
 
 use crate::matrix::credentials::PROXY;
 use crate::matrix::users::HOLDERS;
-use crate::matrix::world::{Carry, Credentials, Setting, Side, World};
+use crate::matrix::world::{Credentials, ForwardedIdentity, Setting, Side, World};
 use crate::matrix::{confusion, revocation, run, secrecy};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn everybody_gets_what_the_upstream_gives() {
+async fn every_user_gets_the_upstreams_answers() {
     let (_upstream, world) = world(SETTING).await;
     run::matrix(&world, 1).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn everybody_gets_it_by_impersonation_too() {
-    let (_upstream, world) = world(Setting { carry: Carry::Impersonation, ..SETTING }).await;
+async fn every_user_gets_the_upstreams_answers_by_impersonation() {
+    let (_upstream, world) =
+        world(Setting { forwarded_identity: ForwardedIdentity::Impersonation, ..SETTING }).await;
     run::matrix(&world, 3).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn everybody_gets_it_by_roles_kept_here() {
+async fn every_user_gets_the_upstreams_answers_by_local_rbac() {
     let authorization = ", rbac: {enabled: true, checkOneIn: 2}";
     let (_upstream, world) = world(Setting { authorization, ..SETTING }).await;
     run::matrix(&world, 3).await;
@@ -58,8 +59,9 @@ async fn no_spelling_of_a_path_reveals_a_secret() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_loses_a_right_loses_it_here() {
-    let (_upstream, world) = world(Setting { belief: SHORT, recheck: SHORT, ..SETTING }).await;
+async fn a_revoked_permission_or_credential_is_refused_in_time() {
+    let (_upstream, world) =
+        world(Setting { cache_ttl: SHORT_PERIOD, watch_recheck: SHORT_PERIOD, ..SETTING }).await;
     tokio::join!(
         revocation::revoked_binding(&world),
         revocation::deleted_service_account(&world),
@@ -69,17 +71,17 @@ async fn who_loses_a_right_loses_it_here() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_right_by_roles_kept_here_ends_with_the_event() {
+async fn local_rbac_refuses_a_revoked_permission_with_the_event() {
     let (_upstream, world) = world(BY_ROLES).await;
     tokio::join!(revocation::revoked_binding(&world), revocation::given_binding(&world));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_secret_is_told() {
+async fn logs_and_metrics_contain_no_secret() {
     let (_upstream, world) = world(Setting { log: "trace", ..SETTING }).await;
     run::matrix(&world, 11).await;
     confusion::paths_of(&world, &["nina", "dev certificate"]).await;
-    secrecy::nothing_is_told(&world).await;
+    secrecy::assert_no_secret_in_logs_and_metrics(&world).await;
 }
 
 /// A simulator that knows the certificates and tokens, and a Weir in front of it.
@@ -113,20 +115,20 @@ async fn world(setting: Setting) -> (Simulator, World) {
 }
 
 const SETTING: Setting = Setting {
-    carry: Carry::FrontProxy,
-    belief: Duration::from_secs(10),
-    recheck: Duration::from_secs(10),
+    forwarded_identity: ForwardedIdentity::FrontProxy,
+    cache_ttl: Duration::from_secs(10),
+    watch_recheck: Duration::from_secs(10),
     log: "info,weir=debug",
     authorization: "",
 };
 
-/// Settings with short TTLs.
-const SHORT: Duration = Duration::from_secs(2);
+/// For TTLs and intervals that a test waits for.
+const SHORT_PERIOD: Duration = Duration::from_secs(2);
 
 /// RBAC decisions by Weir, with every allow checked, and TTLs longer than any test.
 const BY_ROLES: Setting = Setting {
-    belief: Duration::from_secs(60),
-    recheck: SHORT,
+    cache_ttl: Duration::from_secs(60),
+    watch_recheck: SHORT_PERIOD,
     authorization: ", rbac: {enabled: true, checkOneIn: 1}",
     ..SETTING
 };

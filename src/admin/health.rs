@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn all_well() {
+    fn passing_checks_answer_ok() {
         let report = |query| checks(true).report(Endpoint::Ready, None, query).unwrap();
         assert_eq!(report(""), Report { passed: true, text: "ok".to_owned() });
         assert_eq!(
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_named_whether_asked_or_not() {
+    fn a_failed_check_is_named_without_verbose() {
         let report = checks(false).report(Endpoint::Ready, None, "").unwrap();
         assert!(!report.passed);
         assert_eq!(

@@ -15,7 +15,7 @@ async fn get(address: SocketAddr, request_line: &str) -> String {
 }
 
 #[tokio::test]
-async fn pages_are_served_until_the_end() {
+async fn the_admin_pages_are_served_until_shutdown() {
     let checks = Checks::new().ready("upstream", || Err("is away".to_owned()));
     let registry = Registry::new();
     gauge(&registry, "weir_test", "A metric.").unwrap();

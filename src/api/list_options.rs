@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn every_parameter_lands_in_its_field() {
+    fn every_list_option_is_parsed() {
         let raw = "labelSelector=a%3Db&fieldSelector=metadata.name%3Dx&watch=1&allowWatchBookmarks=true\
                    &resourceVersion=7&resourceVersionMatch=NotOlderThan&timeoutSeconds=30&limit=500\
                    &continue=abc&sendInitialEvents=false&unknown=1";

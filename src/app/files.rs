@@ -27,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_soft_limit_becomes_the_hard_one() {
+    fn the_soft_limit_of_open_files_is_raised_to_the_hard_limit() {
         raise_limit();
         let after = getrlimit(Resource::Nofile);
         assert_eq!(after.current, after.maximum);

@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn tls_is_preferred_and_its_ca_carried() {
+    fn the_kubeconfig_prefers_tls_and_contains_its_ca() {
         let text = render(
             &[
                 listener(ListenerKind::Unix, "/run/weir.sock", None),
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_serves_where_there_is_no_tls() {
+    fn without_tls_the_kubeconfig_names_the_plain_listener() {
         let text = render(&[listener(ListenerKind::Plain, "127.0.0.1:8001", None)], Mode::Sidecar)
             .unwrap();
         assert!(text.contains("server: http://127.0.0.1:8001\n"), "{text}");
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn in_gateway_mode_the_user_is_the_clients_to_add() {
+    fn in_gateway_mode_the_kubeconfig_has_no_user() {
         let every = [listener(ListenerKind::Tls, "0.0.0.0:6440", Some("PEM"))];
         let text = render(&every, Mode::Gateway).unwrap();
         let parsed = Kubeconfig::from_yaml(&text).unwrap();

@@ -3,7 +3,7 @@
 //!
 //! `GET /version` is open to every authenticated identity (the ClusterRole
 //! system:public-info-viewer), and cheap. Any response but 401 shows that the upstream is reachable
-//! and accepts Weir's credentials. Weir learns its rights for each resource separately.
+//! and accepts Weir's credentials. Weir learns its permissions for each resource separately.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,14 +40,14 @@ impl Probe {
     /// Probes at start. Fails if the upstream rejects Weir's credentials, because no retry changes
     /// that. An unreachable upstream is only logged.
     pub(crate) async fn first(&self, timeout: Duration) -> anyhow::Result<()> {
-        let found = match tokio::time::timeout(timeout, self.ask()).await {
-            Ok(found) => found,
+        let response = match tokio::time::timeout(timeout, self.request_version()).await {
+            Ok(response) => response,
             Err(_) => Err(UpstreamError::Timeout(timeout)),
         };
-        if let Ok(StatusCode::UNAUTHORIZED) = found {
+        if let Ok(StatusCode::UNAUTHORIZED) = response {
             bail!("{REFUSED}; check the user in the kubeconfig, or the service account");
         }
-        self.note(judge(found));
+        self.note(to_health(response));
         Ok(())
     }
 
@@ -55,15 +55,15 @@ impl Probe {
     pub(crate) async fn run(self) {
         loop {
             tokio::time::sleep(if self.health().is_ok() { INTERVAL } else { RETRY_INTERVAL }).await;
-            let found = match tokio::time::timeout(TIMEOUT, self.ask()).await {
-                Ok(found) => found,
+            let response = match tokio::time::timeout(TIMEOUT, self.request_version()).await {
+                Ok(response) => response,
                 Err(_) => Err(UpstreamError::Timeout(TIMEOUT)),
             };
-            self.note(judge(found));
+            self.note(to_health(response));
         }
     }
 
-    async fn ask(&self) -> Result<StatusCode, UpstreamError> {
+    async fn request_version(&self) -> Result<StatusCode, UpstreamError> {
         let body = Empty::<Bytes>::new().map_err(|never| match never {});
         let mut request = Request::new(RequestBody::new(body));
         *request.uri_mut() = http::Uri::from_static("/version");
@@ -85,8 +85,8 @@ impl Probe {
     }
 }
 
-fn judge(found: Result<StatusCode, UpstreamError>) -> Health {
-    match found {
+fn to_health(response: Result<StatusCode, UpstreamError>) -> Health {
+    match response {
         Ok(StatusCode::UNAUTHORIZED) => Err(REFUSED.to_owned()),
         // The response of a load balancer without a server.
         Ok(status) if status.is_server_error() => Err(format!("the upstream answers {status}")),
@@ -112,11 +112,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn any_answer_but_these_shows_that_it_is_there() {
-        assert_eq!(judge(Ok(StatusCode::OK)), Ok(()));
-        assert_eq!(judge(Ok(StatusCode::FORBIDDEN)), Ok(()));
-        assert!(judge(Ok(StatusCode::UNAUTHORIZED)).unwrap_err().contains("credentials"));
-        assert!(judge(Ok(StatusCode::BAD_GATEWAY)).unwrap_err().contains("502"));
-        assert!(judge(Err(UpstreamError::Timeout(TIMEOUT))).is_err());
+    fn only_a_401_or_a_5xx_fails_the_probe() {
+        assert_eq!(to_health(Ok(StatusCode::OK)), Ok(()));
+        assert_eq!(to_health(Ok(StatusCode::FORBIDDEN)), Ok(()));
+        assert!(to_health(Ok(StatusCode::UNAUTHORIZED)).unwrap_err().contains("credentials"));
+        assert!(to_health(Ok(StatusCode::BAD_GATEWAY)).unwrap_err().contains("502"));
+        assert!(to_health(Err(UpstreamError::Timeout(TIMEOUT))).is_err());
     }
 }

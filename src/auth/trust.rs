@@ -19,7 +19,7 @@ mod setting;
 mod snapshot;
 mod store;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use proxy_headers::ProxyHeaders;
 pub(crate) use reloader::Reloader;

@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_boundaries_of_fields_matter() {
+    fn users_that_differ_only_in_field_boundaries_have_different_keys() {
         let groups = |groups: &[&str]| groups.iter().map(|&group| group.to_owned()).collect();
         let user = |name: &str, list: &[&str]| {
             User::new(name.to_owned(), String::new(), groups(list), BTreeMap::new()).key()

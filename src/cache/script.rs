@@ -243,7 +243,7 @@ pub(crate) fn object(name: &str, resource_version: u64) -> Object {
     let body = format!(
         r#"{{"kind":"ConfigMap","apiVersion":"v1","metadata":{{"name":"{name}","namespace":"ns","resourceVersion":"{resource_version}"}}}}"#
     );
-    json::object(body.as_bytes(), &config_maps()).unwrap()
+    json::object(body.as_bytes(), &json::tests::config_maps()).unwrap()
 }
 
 /// Returns the same object as another release or definition would encode it.
@@ -289,11 +289,6 @@ pub(crate) fn status(code: u16, message: &str) -> UpstreamError {
         message: message.to_owned(),
         retry_after: None,
     }
-}
-
-/// Returns `configmaps` of the core group.
-pub(crate) fn config_maps() -> ApiResource {
-    resource("configmaps", "ConfigMap")
 }
 
 /// Returns a namespaced built-in resource of the core group.

@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_member_holds_all_chunks() {
+    fn all_chunks_are_compressed_into_one_gzip_member() {
         let noise: Vec<u8> =
             (0..600_000u32).flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
         let chunks: Vec<_> = noise.chunks(100_000).map(Bytes::copy_from_slice).collect();

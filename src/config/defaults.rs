@@ -61,8 +61,8 @@ pub const ALLOW_TTL: Duration = Duration::from_secs(10);
 /// A denied access: the same time.
 pub const DENY_TTL: Duration = Duration::from_secs(10);
 
-/// Re-authorization of an open watch: a user who lost the right reads for at most a minute longer,
-/// at a cost of one review a minute for each user and kind of access.
+/// Re-authorization of an open watch: a user who lost the permission reads for at most a minute
+/// longer, at a cost of one review a minute for each user and kind of access.
 pub const WATCH_RECHECK: Duration = Duration::from_secs(60);
 
 /// One of this number of RBAC allows is compared with an access review: a thousandth of the reviews

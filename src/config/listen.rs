@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_reads_back_as_written() {
+    fn a_printed_address_parses_to_itself() {
         for text in ["https://127.0.0.1:6440", "http://[::1]:0", "unix:///run/weir.sock"] {
             assert_eq!(text.parse::<ListenAddress>().unwrap().to_string(), text);
         }
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_named() {
+    fn invalid_addresses_are_reported_with_their_cause() {
         for (text, part) in [
             ("127.0.0.1:6440", "expected https://"),
             ("ftp://127.0.0.1:1", "not \"ftp\""),

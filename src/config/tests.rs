@@ -63,7 +63,7 @@ fn the_examples_document_every_key() {
 }
 
 #[test]
-fn what_is_printed_reads_back() {
+fn a_printed_configuration_parses_to_itself() {
     for config in [Config::default(), full_config(), identity::full_config()] {
         let yaml = ConfigFile::from(&config).to_yaml().unwrap();
         let file = ConfigFile::parse("printed", &yaml).unwrap();
@@ -72,7 +72,7 @@ fn what_is_printed_reads_back() {
 }
 
 #[test]
-fn syntax_is_refused_with_line_and_column() {
+fn syntax_errors_have_line_and_column() {
     for (body, place, part) in [
         ("cache:\n  includes: [pods]\n", "weir.yaml:4:3: ", "includes"),
         ("cache:\n  pageSize: many\n", "weir.yaml:4:13: ", "pageSize"),
@@ -88,7 +88,7 @@ fn syntax_is_refused_with_line_and_column() {
 }
 
 #[test]
-fn files_of_another_kind_are_rejected() {
+fn files_of_another_api_version_or_kind_are_rejected() {
     let deployment = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {}\n";
     for (text, message) in [
         (deployment, "x: apiVersion must be \"weir.dev/v1alpha1\", not \"apps/v1\""),
@@ -181,7 +181,7 @@ logging: { format: xml, filter: 'a=b=c' }
 }
 
 #[test]
-fn budgets_that_are_not_set_fit_those_that_are() {
+fn default_budgets_adapt_to_the_configured_ones() {
     let small = resolve("cache: { totalBytesMax: 1Mi }\n").unwrap().cache;
     assert_eq!((small.resource_bytes_max, small.history_bytes_max), (1 << 20, 1 << 20));
     let large = resolve("cache: { resourceBytesMax: 8Gi }\n").unwrap().cache;
@@ -193,7 +193,7 @@ fn budgets_that_are_not_set_fit_those_that_are() {
 }
 
 #[test]
-fn flags_replace_what_the_file_says() {
+fn flags_override_the_file() {
     let body = "server:\n  listeners:\n    - listen: https://127.0.0.1:1\n      certificate: { generatedNames: [weir] }\n";
     let overrides = Overrides {
         kubeconfig: Some("/k".into()),
@@ -242,7 +242,7 @@ fn patterns_name_groups_and_resources() {
 
 proptest! {
     #[test]
-    fn patterns_read_back(group in "(\\*|[a-z.]{0,4})", resource in "(\\*|[a-z]{1,4})") {
+    fn a_printed_pattern_parses_to_itself(group in "(\\*|[a-z.]{0,4})", resource in "(\\*|[a-z]{1,4})") {
         if let Ok(pattern) = format!("{group}/{resource}").parse::<ResourcePattern>() {
             prop_assert_eq!(pattern.to_string().parse::<ResourcePattern>(), Ok(pattern));
         }
@@ -315,7 +315,7 @@ fn a_password_in_an_address_is_not_repeated() {
 }
 
 #[test]
-fn addresses_that_would_not_be_used_are_refused() {
+fn more_than_one_upstream_address_is_refused() {
     let problems = resolve("upstream: {addresses: ['https://a', 'https://b']}\n").unwrap_err();
     assert_eq!(problems.to_string(), "upstream.addresses: only one address is supported");
 }

@@ -150,14 +150,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_reads_back(nanos in 0..u64::MAX, bytes in 0..usize::MAX / 4) {
+        fn printed_durations_and_sizes_parse_to_themselves(nanos in 0..u64::MAX, bytes in 0..usize::MAX / 4) {
             let duration = Duration::from_nanos(nanos);
             prop_assert_eq!(parse_duration(&format_duration(duration)), Ok(duration));
             prop_assert_eq!(parse_bytes(&format_bytes(bytes)), Ok(bytes));
         }
 
         #[test]
-        fn nothing_panics(text in "[0-9.hmsKMGi½]{0,12}") {
+        fn any_text_is_parsed_without_panic(text in "[0-9.hmsKMGi½]{0,12}") {
             drop((parse_duration(&text), parse_bytes(&text)));
         }
     }

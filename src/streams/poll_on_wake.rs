@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn it_is_polled_when_it_was_woken() {
+    async fn a_future_is_polled_only_after_its_own_wake_up() {
         let (polls, (sender, mut receiver)) = (Cell::new(0), oneshot::channel());
         let mut future = PollOnWake::new(poll_fn(|context| {
             polls.set(polls.get() + 1);

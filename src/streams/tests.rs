@@ -83,7 +83,7 @@ fn a_client_that_never_stops_sending_does_not_occupy_the_thread() {
 /// More streams become ready than one turn may end. The others follow in the next turns without
 /// another event, whether they are stored inline or in the set.
 #[test]
-fn the_next_turn_does_what_one_turn_left() {
+fn tasks_left_over_from_one_turn_run_in_the_next() {
     let mut tasks = ConnectionTasks::<()>::new(QUEUED_MAX);
     let (event, is_over) = (Arc::new(Notify::new()), Arc::new(AtomicUsize::new(0)));
     for _ in 0..3 * TURN_MAX {

@@ -89,7 +89,7 @@ async fn watches(api: &Api<ConfigMap>) {
     delete(api, "watched").await;
     let mut seen = Vec::new();
     while seen.last() != Some(&"deleted") {
-        let event = tokio::time::timeout(PATIENCE, events.try_next()).await.unwrap();
+        let event = tokio::time::timeout(EVENT_TIMEOUT, events.try_next()).await.unwrap();
         let (word, object) = match event.unwrap().expect("the watch goes on") {
             WatchEvent::Added(object) => ("added", object),
             WatchEvent::Modified(object) => ("modified", object),
@@ -104,7 +104,7 @@ async fn watches(api: &Api<ConfigMap>) {
     assert_eq!(seen, ["added", "modified", "deleted"]);
     // The history from the beginning exists, or the error says that it is gone.
     let mut first = pin!(api.watch(&WatchParams::default(), "1").await.unwrap());
-    let event = tokio::time::timeout(PATIENCE, first.try_next()).await.unwrap().unwrap();
+    let event = tokio::time::timeout(EVENT_TIMEOUT, first.try_next()).await.unwrap().unwrap();
     match event.expect("an event or an error") {
         WatchEvent::Error(status) => assert_eq!(status.code, 410, "{status:?}"),
         event => assert!(matches!(event, WatchEvent::Added(_)), "{event:?}"),
@@ -132,11 +132,11 @@ async fn informs(through: &Api<ConfigMap>, direct: &Api<ConfigMap>) {
     change(through, "one").await;
     delete(through, "two").await;
     for store in stores {
-        tokio::time::timeout(PATIENCE, async {
+        tokio::time::timeout(EVENT_TIMEOUT, async {
             loop {
                 let seen: Vec<_> = store.state().iter().map(|object| (**object).clone()).collect();
-                let truth = direct.list(&ListParams::default()).await.unwrap();
-                if versions(&seen) == versions(&truth.items) {
+                let expected = direct.list(&ListParams::default()).await.unwrap();
+                if versions(&seen) == versions(&expected.items) {
                     return;
                 }
                 tokio::time::sleep(Duration::from_millis(50)).await;
@@ -202,4 +202,4 @@ async fn delete(api: &Api<ConfigMap>, name: &str) {
 }
 
 /// Longer than any step takes on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const EVENT_TIMEOUT: Duration = Duration::from_secs(60);

@@ -21,7 +21,7 @@ use tokio::time::Instant;
 
 use super::frames::{Frame, Frames};
 use super::objects::create;
-use super::wire::{Call, Connection, Endpoint, PATIENCE};
+use super::wire::{Call, Connection, Endpoint, STEP_TIMEOUT};
 
 /// The size of a run.
 pub(crate) struct Plan {
@@ -41,7 +41,7 @@ pub(crate) async fn churn(sides: Vec<Endpoint>, plan: Plan, mut disturb: impl Fn
     let mut clients = JoinSet::new();
     for number in 0..plan.clients {
         let rng = Rng::with_seed(plan.seed + 1000 + number as u64);
-        clients.spawn(Arc::clone(&world).client(number % world.truths.len(), rng));
+        clients.spawn(Arc::clone(&world).client(number % world.direct_watches.len(), rng));
     }
     let mut writers = JoinSet::new();
     for number in 0..plan.writers {
@@ -63,7 +63,8 @@ pub(crate) async fn churn(sides: Vec<Endpoint>, plan: Plan, mut disturb: impl Fn
     while let Some(done) = clients.join_next().await {
         runs += done.unwrap();
     }
-    let events: usize = world.truths.iter().map(|truth| truth.frames.lock().len()).sum();
+    let events: usize =
+        world.direct_watches.iter().map(|reference| reference.frames.lock().len()).sum();
     let hits = world.hits.load(Ordering::Relaxed);
     eprintln!(
         "churn, seed {}: {events} events, {runs} runs, {hits} watches from the cache",
@@ -73,7 +74,7 @@ pub(crate) async fn churn(sides: Vec<Endpoint>, plan: Plan, mut disturb: impl Fn
 }
 
 /// A collection with selectors in one form, and every event in it.
-struct Truth {
+struct DirectWatch {
     path: String,
     selectors: &'static str,
     accept: &'static str,
@@ -83,7 +84,7 @@ struct Truth {
 
 struct World {
     sides: Vec<Endpoint>,
-    truths: Vec<Truth>,
+    direct_watches: Vec<DirectWatch>,
     /// Whether all writes are done and every direct watch has them.
     over: AtomicBool,
     hits: AtomicUsize,
@@ -103,7 +104,7 @@ struct Run {
 
 impl World {
     async fn begin(sides: Vec<Endpoint>) -> Self {
-        let mut truths = Vec::new();
+        let mut direct_watches = Vec::new();
         for (path, selectors) in COLLECTIONS {
             for accept in accepts(path) {
                 // With the existing state, such as objects that a real upstream keeps for itself.
@@ -129,11 +130,17 @@ impl World {
                         }
                     }
                 });
-                let began = tokio::time::timeout(PATIENCE, begins).await.unwrap().unwrap();
-                truths.push(Truth { path: path.to_owned(), selectors, accept, began, frames });
+                let began = tokio::time::timeout(STEP_TIMEOUT, begins).await.unwrap().unwrap();
+                direct_watches.push(DirectWatch {
+                    path: path.to_owned(),
+                    selectors,
+                    accept,
+                    began,
+                    frames,
+                });
             }
         }
-        Self { sides, truths, over: AtomicBool::new(false), hits: AtomicUsize::new(0) }
+        Self { sides, direct_watches, over: AtomicBool::new(false), hits: AtomicUsize::new(0) }
     }
 
     /// Writes one last object that every collection selects, and waits until the direct watches
@@ -145,10 +152,10 @@ impl World {
             last["metadata"]["labels"] = json!({"a": "1", "b": "1"});
             create(&mut connection, &path.replace("NS", "a"), &last).await;
         }
-        let deadline = Instant::now() + PATIENCE;
-        for truth in &self.truths {
-            while truth.frames.lock().last().is_none_or(|frame| frame.key != "a/last") {
-                assert!(Instant::now() < deadline, "the direct watch of {} lags", truth.path);
+        let deadline = Instant::now() + STEP_TIMEOUT;
+        for reference in &self.direct_watches {
+            while reference.frames.lock().last().is_none_or(|frame| frame.key != "a/last") {
+                assert!(Instant::now() < deadline, "the direct watch of {} lags", reference.path);
                 tokio::time::sleep(TICK).await;
             }
         }
@@ -156,43 +163,43 @@ impl World {
     }
 
     /// Watches like an informer until it has everything; returns how many times it started.
-    async fn client(self: Arc<Self>, truth: usize, mut rng: Rng) -> usize {
-        let truth = &self.truths[truth];
-        let (mut runs, mut run) = (0, Self::begin_run(truth, &mut rng));
+    async fn client(self: Arc<Self>, reference: usize, mut rng: Rng) -> usize {
+        let reference = &self.direct_watches[reference];
+        let (mut runs, mut run) = (0, Self::begin_run(reference, &mut rng));
         let mut deadline = None;
         loop {
-            let expired = self.watch(truth, &mut run, &mut rng).await;
+            let expired = self.watch(reference, &mut run, &mut rng).await;
             let done = self.over.load(Ordering::Acquire)
-                && truth.frames.lock().last().is_none_or(|last| last.revision <= run.known);
+                && reference.frames.lock().last().is_none_or(|last| last.revision <= run.known);
             if self.over.load(Ordering::Acquire) {
-                let until = *deadline.get_or_insert_with(|| Instant::now() + PATIENCE);
+                let until = *deadline.get_or_insert_with(|| Instant::now() + STEP_TIMEOUT);
                 assert!(
                     done || Instant::now() < until,
                     "{} stays behind at {}",
-                    truth.name(),
+                    reference.name(),
                     run.known
                 );
             }
             if done || expired || rng.u8(..5) == 0 {
-                truth.check(&run).await;
+                reference.check(&run).await;
                 runs += 1;
                 if done {
                     return runs;
                 }
-                run = Self::begin_run(truth, &mut rng);
+                run = Self::begin_run(reference, &mut rng);
             }
         }
     }
 
     /// Starts with an initial state, or with the events since the beginning or a recent point.
-    fn begin_run(truth: &Truth, rng: &mut Rng) -> Run {
+    fn begin_run(reference: &DirectWatch, rng: &mut Rng) -> Run {
         let from = match rng.u8(..3) {
             0 => 0,
-            1 => truth.began,
+            1 => reference.began,
             _ => {
-                let frames = truth.frames.lock();
+                let frames = reference.frames.lock();
                 let one = rng.choice(frames.iter()).map_or(0, |frame| frame.revision);
-                one.max(truth.began)
+                one.max(reference.began)
             }
         };
         Run { from, known: from, ..Run::default() }
@@ -200,7 +207,7 @@ impl World {
 
     /// Opens one connection to any side. Returns whether the run is over because its
     /// resourceVersion is gone.
-    async fn watch(&self, truth: &Truth, run: &mut Run, rng: &mut Rng) -> bool {
+    async fn watch(&self, reference: &DirectWatch, run: &mut Run, rng: &mut Rng) -> bool {
         // Mostly through Weir.
         let side = if rng.u8(..4) == 0 { 0 } else { rng.usize(1..self.sides.len()) };
         let seconds = rng.u8(1..4);
@@ -213,9 +220,10 @@ impl World {
         };
         let query = format!(
             "watch=1&allowWatchBookmarks=1&timeoutSeconds={seconds}&{initial}{}",
-            truth.selectors
+            reference.selectors
         );
-        let call = Call::get(format!("{}?{query}", truth.path)).header("accept", truth.accept);
+        let call =
+            Call::get(format!("{}?{query}", reference.path)).header("accept", reference.accept);
         let Some(response) = self.sides[side].open(&call).await else {
             tokio::time::sleep(TICK).await;
             return false;
@@ -268,7 +276,7 @@ impl World {
     }
 }
 
-impl Truth {
+impl DirectWatch {
     fn name(&self) -> String {
         format!("{} {} as {}", self.path, self.selectors, self.accept)
     }
@@ -277,7 +285,7 @@ impl Truth {
     async fn check(&self, run: &Run) {
         // The direct watch may lag behind the one through Weir.
         let newest = run.events.last().map_or(0, |frame| frame.revision);
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + STEP_TIMEOUT;
         while newest > 0 && self.frames.lock().last().is_none_or(|last| last.revision < newest) {
             assert!(
                 Instant::now() < deadline,
@@ -349,7 +357,7 @@ async fn write(mut connection: Connection, count: usize, mut rng: Rng) {
                 Call::json(Method::PATCH, &one, &patch)
             }
         };
-        let answer = connection.ask(&call).await;
+        let answer = connection.send(&call).await;
         assert!(matches!(answer.status, 200 | 201 | 404 | 409), "{call}: {}", answer.status);
         tokio::time::sleep(Duration::from_millis(rng.u64(1..12))).await;
     }
@@ -369,8 +377,8 @@ async fn prepare(direct: &Endpoint) {
     object["spec"] = crd["spec"].clone();
     create(&mut connection, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &object)
         .await;
-    let deadline = Instant::now() + PATIENCE;
-    while connection.ask(&Call::get("/apis/example.com/v1/widgets")).await.status != 200 {
+    let deadline = Instant::now() + STEP_TIMEOUT;
+    while connection.send(&Call::get("/apis/example.com/v1/widgets")).await.status != 200 {
         assert!(Instant::now() < deadline, "widgets are not served");
         tokio::time::sleep(TICK).await;
     }

@@ -1,9 +1,9 @@
 //! The corpus as cases: the fixed core, the samples of a seed, unusual requests, discovery and
 //! OpenAPI.
 
-use super::ask::Marks;
 use super::expected::Expect;
 use super::odd::{OPENAPI_V3, documents, odd};
+use super::read_request::Marks;
 use super::run::{Case, Sides};
 use super::sample::sample;
 use super::tables::core;
@@ -18,14 +18,15 @@ pub(crate) fn seed() -> u64 {
 
 /// The core and `count` sampled requests.
 pub(crate) fn cases(marks: &Marks, sampled: usize) -> Vec<Case> {
-    let mut cases: Vec<_> = core().iter().map(|ask| Case::of(ask, marks)).collect();
+    let mut cases: Vec<_> = core().iter().map(|read| Case::from_read(read, marks)).collect();
     cases.extend(some_cases(marks, sampled));
     cases
 }
 
 /// The sampled requests only.
 pub(crate) fn some_cases(marks: &Marks, count: usize) -> Vec<Case> {
-    let mut cases: Vec<_> = sample(seed(), count).iter().map(|ask| Case::of(ask, marks)).collect();
+    let mut cases: Vec<_> =
+        sample(seed(), count).iter().map(|read| Case::from_read(read, marks)).collect();
     cases.extend(odd().into_iter().map(|(call, expect)| Case::new(call, expect)));
     cases
 }
@@ -34,7 +35,7 @@ pub(crate) fn some_cases(marks: &Marks, count: usize) -> Vec<Case> {
 pub(crate) async fn document_cases(sides: &Sides) -> Vec<Case> {
     let mut connection = sides.direct.connection();
     let mut calls = documents();
-    let index = connection.ask(&super::wire::Call::get("/openapi/v3")).await.json();
+    let index = connection.send(&super::wire::Call::get("/openapi/v3")).await.json();
     for group_version in ["api/v1", "apis/example.com/v1", "apis/apps/v1"] {
         let url = index["paths"][group_version]["serverRelativeURL"].as_str();
         let Some(url) = url else { continue };
@@ -47,10 +48,10 @@ pub(crate) async fn document_cases(sides: &Sides) -> Vec<Case> {
     }
     let mut cases = Vec::new();
     for call in calls {
-        let answer = connection.ask(&call).await;
+        let answer = connection.send(&call).await;
         let etag = answer.header("etag").to_owned();
         // The first request through Weir fills its cache; the second one is compared.
-        drop(sides.through.ask(&call).await);
+        drop(sides.through.send(&call).await);
         let expect = if etag.is_empty() { Expect::Either } else { Expect::Cache };
         if !etag.is_empty() {
             let again = call.clone().header("if-none-match", &etag);

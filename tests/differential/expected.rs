@@ -1,8 +1,8 @@
 //! The server that must answer, by the tables of docs/semantics.md §1.4 to §1.6. This is a second
 //! table, independent of the proxy's own, to check it line by line.
 
-use super::ask::{Ask, Token, Verb, Version, WatchForm};
 use super::forms::Form;
+use super::read_request::{ReadRequest, Token, Verb, Version, WatchForm};
 
 /// The server that answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,33 +18,33 @@ pub(crate) enum Expect {
 use Expect::{Cache, Either, Upstream};
 
 /// Returns the server that must answer a read.
-pub(crate) fn expected(ask: &Ask) -> Expect {
-    if !ask.collection.cached || ask.head || form(ask) == Form::Upstream {
+pub(crate) fn expected(read: &ReadRequest) -> Expect {
+    if !read.collection.cached || read.head || form(read) == Form::Upstream {
         return Upstream;
     }
-    let answer = match ask.meaning() {
-        Verb::Get(_) => get(ask),
-        Verb::List if !ask.labels.good || !ask.fields.good => Upstream,
-        Verb::List => list(ask),
-        Verb::Watch(_) if !ask.labels.good || !ask.fields.good => Upstream,
-        Verb::Watch(way) => watch(ask, way),
+    let answer = match read.meaning() {
+        Verb::Get(_) => get(read),
+        Verb::List if !read.labels.good || !read.fields.good => Upstream,
+        Verb::List => list(read),
+        Verb::Watch(_) if !read.labels.good || !read.fields.good => Upstream,
+        Verb::Watch(way) => watch(read, way),
     };
     // A request that can be parsed in more than one way may always be forwarded.
-    let protobuf = matches!(form(ask), Form::Protobuf | Form::PartialProtobuf);
-    let may_lack = ask.collection.json_only && protobuf;
-    if answer == Cache && (is_odd(ask) || may_lack) { Either } else { answer }
+    let protobuf = matches!(form(read), Form::Protobuf | Form::PartialProtobuf);
+    let may_lack = read.collection.json_only && protobuf;
+    if answer == Cache && (is_odd(read) || may_lack) { Either } else { answer }
 }
 
-fn is_odd(ask: &Ask) -> bool {
-    let escaped = matches!(ask.verb, Verb::Get(name) if name.contains('%'));
-    ask.slash || escaped || ask.idle.contains(['%', ';'])
+fn is_odd(read: &ReadRequest) -> bool {
+    let escaped = matches!(read.verb, Verb::Get(name) if name.contains('%'));
+    read.slash || escaped || read.idle.contains(['%', ';'])
 }
 
 /// The form of the response.
-pub(crate) fn form(ask: &Ask) -> Form {
-    let forms = if ask.collection.custom { &ask.accept.custom } else { &ask.accept.built_in };
+pub(crate) fn form(read: &ReadRequest) -> Form {
+    let forms = if read.collection.custom { &read.accept.custom } else { &read.accept.built_in };
     let [object, list, watch] = *forms;
-    match ask.meaning() {
+    match read.meaning() {
         Verb::Get(_) => object,
         Verb::List => list,
         Verb::Watch(_) => watch,
@@ -52,8 +52,8 @@ pub(crate) fn form(ask: &Ask) -> Form {
 }
 
 /// §1.6.3. Only the resourceVersion counts.
-fn get(ask: &Ask) -> Expect {
-    match ask.version {
+fn get(read: &ReadRequest) -> Expect {
+    match read.version {
         Version::Zero | Version::Old | Version::Recent | Version::Current => Cache,
         Version::ZeroZero => Either,
         Version::Unset | Version::Empty | Version::Future | Version::Bad(_) => Upstream,
@@ -61,16 +61,16 @@ fn get(ask: &Ask) -> Expect {
 }
 
 /// §1.5, §1.6.1 and §1.6.2.
-fn list(ask: &Ask) -> Expect {
-    if !ask.initial.is_empty() || is_bad_number(ask.limit) || is_bad_number(ask.timeout) {
+fn list(read: &ReadRequest) -> Expect {
+    if !read.initial.is_empty() || is_bad_number(read.limit) || is_bad_number(read.timeout) {
         return Upstream;
     }
-    if ask.token != Token::None {
-        return page(ask);
+    if read.token != Token::None {
+        return page(read);
     }
-    let limited = matches!(ask.limit, "1" | "2" | "500");
-    let single = ask.fields.named && ask.collection.one_scope;
-    match (ask.version, ask.matched) {
+    let limited = matches!(read.limit, "1" | "2" | "500");
+    let single = read.fields.named && read.collection.one_scope;
+    match (read.version, read.matched) {
         // L1, L2: the upstream compares with etcd's revision; Weir forwards consistent lists.
         (Version::Unset | Version::Empty, "") => Either,
         (Version::Unset | Version::Empty, _) => Upstream,
@@ -84,35 +84,35 @@ fn list(ask: &Ask) -> Expect {
         // §1.6.2: etcd's latest state of a single object.
         (_, "") if limited && single => Either,
         // L5
-        (_, "") if limited => exact(ask),
+        (_, "") if limited => exact(read),
         // L4, L6, L7
         (Version::Old | Version::Recent | Version::Current, "" | "NotOlderThan") => Cache,
         // §1.6.2: a single object at that revision of etcd.
         (_, "Exact") if single => Either,
         // L8
-        _ => exact(ask),
+        _ => exact(read),
     }
 }
 
 /// The state at one exact resourceVersion: from the history, as far as it goes.
-fn exact(ask: &Ask) -> Expect {
-    match ask.version {
-        Version::Recent | Version::Current if ask.collection.touched => Cache,
+fn exact(read: &ReadRequest) -> Expect {
+    match read.version {
+        Version::Recent | Version::Current if read.collection.touched => Cache,
         _ => Either,
     }
 }
 
 /// L9 to L12.
-fn page(ask: &Ask) -> Expect {
-    if !matches!(ask.version, Version::Unset | Version::Empty | Version::Zero)
-        || !ask.matched.is_empty()
+fn page(read: &ReadRequest) -> Expect {
+    if !matches!(read.version, Version::Unset | Version::Empty | Version::Zero)
+        || !read.matched.is_empty()
     {
         return Upstream;
     }
-    match ask.token {
+    match read.token {
         Token::Minted(version) | Token::FromEtcd(version) => {
             // A collection whose first page was its last has no token.
-            let known = ask.collection.touched && version != Version::Old;
+            let known = read.collection.touched && version != Version::Old;
             if known { Cache } else { Either }
         }
         // The revision of another resource, or the present one: provable in some states of the
@@ -123,28 +123,28 @@ fn page(ask: &Ask) -> Expect {
 }
 
 /// §1.4, §1.5, §1.6.4 and §6.
-fn watch(ask: &Ask, way: WatchForm) -> Expect {
-    if is_bad_number(ask.limit) || is_bad_number(ask.timeout) || ask.timeout == "-1" {
+fn watch(read: &ReadRequest, way: WatchForm) -> Expect {
+    if is_bad_number(read.limit) || is_bad_number(read.timeout) || read.timeout == "-1" {
         return Upstream;
     }
     // Without a match it has no effect, and clients rarely send it.
-    if ask.token != Token::None {
+    if read.token != Token::None {
         return Either;
     }
     if way == WatchForm::Path {
-        return plain_path(ask);
+        return plain_path(read);
     }
-    let asks = match ask.initial {
+    let reads = match read.initial {
         "" => None,
         "0" | "false" | "FALSE" => Some(false),
         _ => Some(true),
     };
-    match (asks, ask.matched) {
+    match (reads, read.matched) {
         (None, "") | (Some(_), "NotOlderThan") => {}
         // 422
         _ => return Upstream,
     }
-    match (ask.version, asks) {
+    match (read.version, reads) {
         // Consistent starts of watches.
         (Version::Unset | Version::Empty, None | Some(true)) => Cache,
         // "From now", by etcd's clock.
@@ -156,20 +156,20 @@ fn watch(ask: &Ask, way: WatchForm) -> Expect {
         // An ERROR event after three seconds, or silence.
         (Version::Future, _) => Either,
         // The history began before it, or the upstream answers.
-        (Version::Recent | Version::Current, _) if ask.collection.touched => Cache,
+        (Version::Recent | Version::Current, _) if read.collection.touched => Cache,
         (Version::Old | Version::Recent | Version::Current, _) => Either,
     }
 }
 
 /// §6.2: without the parameter the options are validated as a list's, nothing is defaulted, and no
 /// bookmark ends the state.
-fn plain_path(ask: &Ask) -> Expect {
-    if !ask.initial.is_empty() || !matches!(ask.matched, "") {
+fn plain_path(read: &ReadRequest) -> Expect {
+    if !read.initial.is_empty() || !matches!(read.matched, "") {
         return Either;
     }
-    match ask.version {
+    match read.version {
         Version::Unset | Version::Empty | Version::Zero => Cache,
-        Version::Recent | Version::Current if ask.collection.touched => Cache,
+        Version::Recent | Version::Current if read.collection.touched => Cache,
         Version::Bad(_) => Upstream,
         _ => Either,
     }

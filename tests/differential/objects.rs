@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use http::Method;
 use serde_json::{Value, json};
 
-use super::ask::Marks;
+use super::read_request::Marks;
 use super::wire::{Answer, Call, Connection, Endpoint};
 
 /// A resource's collection path, its name in `Marks`, and an object of it.
@@ -42,7 +42,7 @@ pub(crate) async fn touch(direct: &Endpoint, marks: &mut Marks) {
         first.insert(resource, revision(&made.json()));
         let patch = json!({"metadata": {"annotations": {"touched": "<&>"}}});
         let call = Call::json(Method::PATCH, &format!("{path}/late"), &patch);
-        let patched = connection.ask(&call).await;
+        let patched = connection.send(&call).await;
         assert_eq!(patched.status, 200, "{call}: {}", String::from_utf8_lossy(&patched.body));
         marks.versions.insert((resource, "recent"), first[resource]);
         marks.versions.insert((resource, "current"), revision(&patched.json()));
@@ -52,7 +52,7 @@ pub(crate) async fn touch(direct: &Endpoint, marks: &mut Marks) {
 /// Creates an object; a definition that is not served yet may delay this.
 pub(crate) async fn create(connection: &mut Connection, path: &str, object: &Value) -> Answer {
     for _ in 0..CREATE_TRIES {
-        let made = connection.ask(&Call::json(Method::POST, path, object)).await;
+        let made = connection.send(&Call::json(Method::POST, path, object)).await;
         match made.status {
             200 | 201 => return made,
             403 | 404 | 429 | 500..=504 => tokio::time::sleep(CREATE_PAUSE).await,

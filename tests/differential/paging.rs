@@ -38,7 +38,7 @@ async fn walk(
         // Every server reads the tokens of all others.
         let side = rng.usize(..sides.len());
         let call = Call::get(format!("{collection}?{query}"));
-        let answer = sides[side].ask(&call).await;
+        let answer = sides[side].send(&call).await;
         assert_eq!(answer.status, 200, "{call}: {}", String::from_utf8_lossy(&answer.body));
         let page = answer.json();
         let revision = page["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
@@ -61,7 +61,7 @@ async fn walk(
         query = format!("limit={limit}{selector}&continue={token}");
     }
     let exact = format!("{collection}?resourceVersion={at}&resourceVersionMatch=Exact{selector}");
-    let expected = sides[0].ask(&Call::get(&exact)).await;
+    let expected = sides[0].send(&Call::get(&exact)).await;
     let expected = expected.json()["items"].as_array().cloned().unwrap_or_default();
     let names = |items: &[Value]| -> Vec<String> {
         let name = |item: &Value| {
@@ -74,7 +74,7 @@ async fn walk(
 }
 
 async fn at_least(direct: &Endpoint, collection: &str) -> String {
-    let list = direct.ask(&Call::get(format!("{collection}?limit=1"))).await.json();
+    let list = direct.send(&Call::get(format!("{collection}?limit=1"))).await.json();
     list["metadata"]["resourceVersion"].as_str().unwrap().to_owned()
 }
 
@@ -94,9 +94,9 @@ async fn disturb(direct: &Endpoint, collection: &str, number: usize, pages: usiz
         object["kind"] = "Widget".into();
         object["spec"] = json!({"color": "red"});
     }
-    let made = direct.ask(&Call::json(Method::POST, &path, &object)).await;
+    let made = direct.send(&Call::json(Method::POST, &path, &object)).await;
     if made.status == 409 {
-        let gone = direct.ask(&Call::new(Method::DELETE, format!("{path}/{name}"))).await;
+        let gone = direct.send(&Call::new(Method::DELETE, format!("{path}/{name}"))).await;
         assert!(gone.status == 200 || gone.status == 404, "{}", gone.status);
     }
 }

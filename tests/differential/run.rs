@@ -10,12 +10,12 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::allowed::{AGES_TICK, compared, over_at_once, same_but_for_progress, ticks};
-use super::ask::{Ask, Marks, Token, Verb, Version, rewrite};
 use super::collections::{COLLECTIONS, Collection, at};
 use super::expected::{Expect, expected};
 use super::forms::{ACCEPTS, Accept, accept};
 use super::objects::{fill, revision, touch};
-use super::wire::{Answer, Call, Connection, Endpoint, PATIENCE};
+use super::read_request::{Marks, ReadRequest, Token, Verb, Version, rewrite};
+use super::wire::{Answer, Call, Connection, Endpoint, STEP_TIMEOUT};
 
 /// The connections to Weir and to its upstream.
 #[derive(Clone)]
@@ -36,23 +36,23 @@ pub(crate) struct Case {
 }
 
 impl Case {
-    pub(crate) fn of(ask: &Ask, marks: &Marks) -> Self {
+    pub(crate) fn from_read(read: &ReadRequest, marks: &Marks) -> Self {
         // A collection whose first page was its last has no token.
-        let none = ask.token != Token::None && marks.token(ask.collection, ask.token).is_empty();
-        let ask = &Ask { token: if none { Token::None } else { ask.token }, ..*ask };
-        let mut expect = expected(ask);
+        let none = read.token != Token::None && marks.token(read.collection, read.token).is_empty();
+        let read = &ReadRequest { token: if none { Token::None } else { read.token }, ..*read };
+        let mut expect = expected(read);
         // Such an upstream also looks for an object without a namespace when a watch names one in
         // all namespaces.
-        let own_way = match ask.meaning() {
-            Verb::List => !ask.limit.is_empty() || ask.token != Token::None,
-            Verb::Watch(_) => ask.fields.named && !ask.collection.one_scope,
+        let own_way = match read.meaning() {
+            Verb::List => !read.limit.is_empty() || read.token != Token::None,
+            Verb::Watch(_) => read.fields.named && !read.collection.one_scope,
             Verb::Get(_) => false,
         };
         if own_way && !marks.pages_cached && expect == Expect::Cache {
             expect = Expect::Either;
         }
-        let slow = matches!(ask.verb, Verb::Watch(_)) || ask.version == Version::Future;
-        Self { call: ask.call(marks), expect, slow }
+        let slow = matches!(read.verb, Verb::Watch(_)) || read.version == Version::Future;
+        Self { call: read.call(marks), expect, slow }
     }
 
     pub(crate) fn new(call: Call, expect: Expect) -> Self {
@@ -85,25 +85,28 @@ async fn level(direct: &Endpoint, weirs: &[Endpoint]) {
     let mut connection = direct.connection();
     let mut levels = Vec::new();
     for collection in COLLECTIONS.iter().filter(|collection| collection.cached) {
-        let consistent = Ask::new(Verb::List, collection, Version::Unset);
-        let answer = connection.ask(&consistent.call(&Marks::default())).await;
+        let consistent = ReadRequest::new(Verb::List, collection, Version::Unset);
+        let answer = connection.send(&consistent.call(&Marks::default())).await;
         levels.push((collection, revision(&answer.json())));
     }
     for weir in weirs {
         let mut connection = weir.connection();
         for (collection, level) in &levels {
             for accept in representations(collection) {
-                let ask = Ask { accept, ..Ask::new(Verb::List, collection, Version::Zero) };
-                let call = ask.call(&Marks::default());
-                let deadline = Instant::now() + PATIENCE;
+                let read = ReadRequest {
+                    accept,
+                    ..ReadRequest::new(Verb::List, collection, Version::Zero)
+                };
+                let call = read.call(&Marks::default());
+                let deadline = Instant::now() + STEP_TIMEOUT;
                 loop {
-                    let answer = connection.ask(&call).await;
+                    let answer = connection.send(&call).await;
                     let shows = memchr::memmem::find(&answer.body, level.to_string().as_bytes());
                     if answer.cache() != HIT || shows.is_some() {
                         break;
                     }
                     assert!(Instant::now() < deadline, "{call} never reaches {level}");
-                    tokio::time::sleep(PAUSE).await;
+                    tokio::time::sleep(RETRY_DELAY).await;
                 }
             }
         }
@@ -116,12 +119,12 @@ async fn warm(weir: &Endpoint, marks: Option<&Marks>) {
     for collection in COLLECTIONS.iter().filter(|collection| collection.cached) {
         for accept in representations(collection) {
             let version = if marks.is_some() { Version::Current } else { Version::Zero };
-            let ask = Ask { accept, ..Ask::new(Verb::List, collection, version) };
-            let call = ask.call(marks.unwrap_or(&Marks::default()));
+            let read = ReadRequest { accept, ..ReadRequest::new(Verb::List, collection, version) };
+            let call = read.call(marks.unwrap_or(&Marks::default()));
             // A resource without writes advances by a bookmark, which a real upstream sends once a
             // minute.
-            let deadline = Instant::now() + 3 * PATIENCE;
-            while connection.ask(&call).await.cache() != HIT {
+            let deadline = Instant::now() + 3 * STEP_TIMEOUT;
+            while connection.send(&call).await.cache() != HIT {
                 assert!(Instant::now() < deadline, "{call} never comes from the cache");
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
@@ -147,9 +150,12 @@ async fn tokens(direct: &Endpoint, marks: &mut Marks) {
         for (name, version) in
             [("old", Version::Old), ("recent", Version::Recent), ("current", Version::Current)]
         {
-            let ask =
-                Ask { limit: "1", matched: "Exact", ..Ask::new(Verb::List, collection, version) };
-            let page = connection.ask(&ask.call(marks)).await.json();
+            let read = ReadRequest {
+                limit: "1",
+                matched: "Exact",
+                ..ReadRequest::new(Verb::List, collection, version)
+            };
+            let page = connection.send(&read.call(marks)).await.json();
             if let Some(token) =
                 page["metadata"]["continue"].as_str().filter(|text| !text.is_empty())
             {
@@ -220,7 +226,7 @@ pub(crate) async fn run_by(
                 let mut ways = (sides.through.connection(), sides.direct.connection());
                 loop {
                     let Some(case) = queue.lock().pop_front() else { return };
-                    judge(&mut ways, &case, sides.moves, &report).await;
+                    compare(&mut ways, &case, sides.moves, &report).await;
                 }
             });
         }
@@ -231,7 +237,7 @@ pub(crate) async fn run_by(
     std::mem::take(&mut report.lock())
 }
 
-async fn judge(
+async fn compare(
     (through, direct): &mut (Connection, Connection),
     case: &Case,
     moves: bool,
@@ -240,13 +246,13 @@ async fn judge(
     let (mut wrong, mut last) = (None, Answer::default());
     let tries = if moves { TRIES_MOVING } else { TRIES };
     for attempt in 0..AGES_TICK {
-        let (seen, expected) = tokio::join!(through.ask(&case.call), direct.ask(&case.call));
+        let (seen, expected) = tokio::join!(through.send(&case.call), direct.send(&case.call));
         wrong = difference(case, &seen, &expected, moves);
         last = seen;
         if wrong.is_none() || (attempt + 1 >= tries && !ticks(&expected)) {
             break;
         }
-        tokio::time::sleep(PAUSE).await;
+        tokio::time::sleep(RETRY_DELAY).await;
     }
     let mut report = report.lock();
     *report.seen.entry((last.status, last.cache().to_owned())).or_default() += 1;
@@ -312,7 +318,7 @@ const TRIES: usize = 2;
 /// The number of tries while the upstream changes: the two requests may fall on both sides of one
 /// of its own writes.
 const TRIES_MOVING: usize = 5;
-const PAUSE: Duration = Duration::from_millis(100);
+const RETRY_DELAY: Duration = Duration::from_millis(100);
 const SLOW_WORKERS: usize = 150;
 const QUICK_WORKERS: usize = 12;
 const SHOWN_MAX: usize = 40;

@@ -3,19 +3,19 @@
 
 use fastrand::Rng;
 
-use super::ask::{Ask, Token, Verb, Version, WatchForm};
 use super::collections::COLLECTIONS;
 use super::forms::{ACCEPTS, AGENTS, JSON, PACKINGS, PRETTIES};
+use super::read_request::{ReadRequest, Token, Verb, Version, WatchForm};
 use super::selectors::{FIELDS, Fields, LABELS, Labels, NO_FIELDS, NO_LABELS};
 use super::tables::{IDLE, LIMITS, MATCHES, TOKENS, VERSIONS, WATCH_FORMS};
 
 /// Returns `count` requests of this seed.
-pub(crate) fn sample(seed: u64, count: usize) -> Vec<Ask> {
+pub(crate) fn sample(seed: u64, count: usize) -> Vec<ReadRequest> {
     let mut rng = Rng::with_seed(seed);
     (0..count).map(|_| one(&mut rng)).collect()
 }
 
-fn one(rng: &mut Rng) -> Ask {
+fn one(rng: &mut Rng) -> ReadRequest {
     let collection = rng.choice(&COLLECTIONS).unwrap();
     let verb = match (rng.u8(..8), rng.choice(collection.names)) {
         (0, _) => Verb::Watch(*rng.choice(&WATCH_FORMS).unwrap()),
@@ -48,8 +48,8 @@ fn one(rng: &mut Rng) -> Ask {
     };
     let idle = maybe(rng, 10, "", |rng| *rng.choice(&IDLE).unwrap());
     // The first of two parameters counts, and here it would be the only one.
-    let lone = matches!(version, Version::Unset) && idle.starts_with("resourceVersion");
-    Ask {
+    let replaced = matches!(version, Version::Unset) && idle.starts_with("resourceVersion");
+    ReadRequest {
         matched,
         limit: maybe(rng, 4, "", |rng| *rng.choice(&LIMITS).unwrap()),
         token: maybe(rng, 12, Token::None, |rng| *rng.choice(&TOKENS).unwrap()),
@@ -63,8 +63,8 @@ fn one(rng: &mut Rng) -> Ask {
         packing: maybe(rng, 2, "", |rng| *rng.choice(&PACKINGS).unwrap()),
         head: rng.u8(..60) == 0,
         slash: rng.u8(..20) == 0,
-        idle: if lone { "" } else { idle },
-        ..Ask::new(verb, collection, version)
+        idle: if replaced { "" } else { idle },
+        ..ReadRequest::new(verb, collection, version)
     }
 }
 

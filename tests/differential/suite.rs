@@ -2,7 +2,6 @@
 //! runs it against the simulator and `tests/real` against a real kube-apiserver.
 
 pub(crate) mod allowed;
-pub(crate) mod ask;
 pub(crate) mod churn;
 mod collections;
 pub(crate) mod corpus;
@@ -13,6 +12,7 @@ pub(crate) mod objects;
 mod odd;
 pub(crate) mod paging;
 mod progress;
+pub(crate) mod read_request;
 pub(crate) mod run;
 mod sample;
 mod selectors;

@@ -2,24 +2,24 @@
 //! every value of every parameter, on a built-in and a custom collection; and every form, selector
 //! and path form at least once on each kind of collection.
 
-use super::ask::{Ask, Token, Verb, Version, WatchForm};
 use super::collections::{COLLECTIONS, Collection, at};
 use super::forms::{ACCEPTS, AGENTS, PACKINGS, PRETTIES, accept};
+use super::read_request::{ReadRequest, Token, Verb, Version, WatchForm};
 use super::selectors::{FIELDS, LABELS};
 
 /// All rows.
-pub(crate) fn core() -> Vec<Ask> {
-    let mut asks = Vec::new();
+pub(crate) fn core() -> Vec<ReadRequest> {
+    let mut reads = Vec::new();
     for collection in PLAIN.map(at) {
-        lists(collection, &mut asks);
-        pages(collection, &mut asks);
-        watches(collection, &mut asks);
+        lists(collection, &mut reads);
+        pages(collection, &mut reads);
+        watches(collection, &mut reads);
     }
-    gets(&mut asks);
-    forms(&mut asks);
-    selectors(&mut asks);
-    shapes(&mut asks);
-    asks
+    gets(&mut reads);
+    forms(&mut reads);
+    selectors(&mut reads);
+    shapes(&mut reads);
+    reads
 }
 
 /// §1.5 and §1.6.1; the last collection is the uncached one of §3.9.
@@ -50,16 +50,17 @@ pub(crate) const VERSIONS: [Version; 15] = [
 pub(crate) const MATCHES: [&str; 5] = ["", "Exact", "NotOlderThan", "exact", "Nonsense"];
 pub(crate) const LIMITS: [&str; 7] = ["", "0", "1", "2", "500", "-1", "abc"];
 
-fn lists(collection: &'static Collection, asks: &mut Vec<Ask>) {
+fn lists(collection: &'static Collection, reads: &mut Vec<ReadRequest>) {
     for version in VERSIONS {
         for matched in MATCHES {
             for limit in LIMITS {
-                let ask = Ask::new(Verb::List, collection, version);
-                asks.push(Ask { matched, limit, ..ask });
+                let read = ReadRequest::new(Verb::List, collection, version);
+                reads.push(ReadRequest { matched, limit, ..read });
             }
         }
         for initial in ["true", "false", "0"] {
-            asks.push(Ask { initial, ..Ask::new(Verb::List, collection, version) });
+            reads
+                .push(ReadRequest { initial, ..ReadRequest::new(Verb::List, collection, version) });
         }
     }
 }
@@ -93,32 +94,36 @@ pub(crate) const TOKENS: [Token; 17] = [
 ];
 
 /// L9 to L12, §3.4.
-fn pages(collection: &'static Collection, asks: &mut Vec<Ask>) {
+fn pages(collection: &'static Collection, reads: &mut Vec<ReadRequest>) {
     for token in TOKENS {
         for version in [Version::Unset, Version::Zero, Version::Current, Version::Bad("abc")] {
             for limit in ["", "1", "500"] {
-                let ask = Ask::new(Verb::List, collection, version);
-                asks.push(Ask { token, limit, ..ask });
+                let read = ReadRequest::new(Verb::List, collection, version);
+                reads.push(ReadRequest { token, limit, ..read });
             }
         }
         for matched in ["Exact", "NotOlderThan"] {
             for version in [Version::Unset, Version::Current] {
-                asks.push(Ask { token, matched, ..Ask::new(Verb::List, collection, version) });
+                reads.push(ReadRequest {
+                    token,
+                    matched,
+                    ..ReadRequest::new(Verb::List, collection, version)
+                });
             }
         }
         let fields = &FIELDS[0];
-        asks.push(Ask {
+        reads.push(ReadRequest {
             token,
             fields,
             limit: "1",
-            ..Ask::new(Verb::List, collection, Version::Unset)
+            ..ReadRequest::new(Verb::List, collection, Version::Unset)
         });
         let labels = &LABELS[2];
-        asks.push(Ask {
+        reads.push(ReadRequest {
             token,
             labels,
             limit: "1",
-            ..Ask::new(Verb::List, collection, Version::Unset)
+            ..ReadRequest::new(Verb::List, collection, Version::Unset)
         });
     }
 }
@@ -135,72 +140,84 @@ pub(crate) const WATCH_FORMS: [WatchForm; 8] = [
 ];
 
 /// §1.4 and §1.6.4.
-fn watches(collection: &'static Collection, asks: &mut Vec<Ask>) {
+fn watches(collection: &'static Collection, reads: &mut Vec<ReadRequest>) {
     let parameter = WatchForm::Parameter("1");
     for version in VERSIONS {
         for initial in ["", "true", "false"] {
             for matched in ["", "NotOlderThan", "Exact", "Nonsense"] {
                 for bookmarks in ["", "true"] {
-                    let ask = Ask::new(Verb::Watch(parameter), collection, version);
-                    asks.push(Ask { initial, matched, bookmarks, ..ask });
+                    let read = ReadRequest::new(Verb::Watch(parameter), collection, version);
+                    reads.push(ReadRequest { initial, matched, bookmarks, ..read });
                 }
             }
         }
         for form in WATCH_FORMS {
-            let ask = Ask { bookmarks: "1", ..Ask::new(Verb::Watch(form), collection, version) };
-            asks.push(ask);
-            asks.push(Ask { limit: "1", ..ask });
-            asks.push(Ask { initial: "1", matched: "NotOlderThan", ..ask });
+            let read = ReadRequest {
+                bookmarks: "1",
+                ..ReadRequest::new(Verb::Watch(form), collection, version)
+            };
+            reads.push(read);
+            reads.push(ReadRequest { limit: "1", ..read });
+            reads.push(ReadRequest { initial: "1", matched: "NotOlderThan", ..read });
         }
     }
     for timeout in ["2", "-1", "abc", "1.5"] {
-        let ask = Ask::new(Verb::Watch(parameter), collection, Version::Zero);
-        asks.push(Ask { timeout, bookmarks: "1", ..ask });
+        let read = ReadRequest::new(Verb::Watch(parameter), collection, Version::Zero);
+        reads.push(ReadRequest { timeout, bookmarks: "1", ..read });
     }
     for token in [TOKENS[0], TOKENS[6]] {
         for matched in ["", "NotOlderThan"] {
-            let ask = Ask::new(Verb::Watch(parameter), collection, Version::Zero);
-            asks.push(Ask { token, matched, ..ask });
+            let read = ReadRequest::new(Verb::Watch(parameter), collection, Version::Zero);
+            reads.push(ReadRequest { token, matched, ..read });
         }
     }
 }
 
 /// §1.6.3, §4.
-fn gets(asks: &mut Vec<Ask>) {
+fn gets(reads: &mut Vec<ReadRequest>) {
     for collection in &COLLECTIONS {
         for name in collection.names {
             for version in VERSIONS {
-                asks.push(Ask::new(Verb::Get(name), collection, version));
+                reads.push(ReadRequest::new(Verb::Get(name), collection, version));
             }
-            let ask = Ask::new(Verb::Get(name), collection, Version::Zero);
-            asks.push(Ask { idle: "watch=true", ..ask });
-            asks.push(Ask { matched: "Exact", limit: "abc", ..ask });
-            asks.push(Ask { head: true, ..ask });
-            asks.push(Ask { slash: true, ..ask });
+            let read = ReadRequest::new(Verb::Get(name), collection, Version::Zero);
+            reads.push(ReadRequest { idle: "watch=true", ..read });
+            reads.push(ReadRequest { matched: "Exact", limit: "abc", ..read });
+            reads.push(ReadRequest { head: true, ..read });
+            reads.push(ReadRequest { slash: true, ..read });
         }
     }
 }
 
 /// §8, §9: each Accept header with each verb on each kind of collection, empty ones included.
-fn forms(asks: &mut Vec<Ask>) {
+fn forms(reads: &mut Vec<ReadRequest>) {
     let watch = Verb::Watch(WatchForm::Parameter("1"));
     for path in FORMED {
         let collection = at(path);
         for accept in &ACCEPTS {
-            asks.push(Ask { accept, ..Ask::new(Verb::List, collection, Version::Zero) });
-            asks.push(Ask { accept, ..Ask::new(Verb::List, collection, Version::Bad("x")) });
-            let ask = Ask::new(watch, collection, Version::Zero);
-            asks.push(Ask { accept, bookmarks: "true", ..ask });
+            reads.push(ReadRequest {
+                accept,
+                ..ReadRequest::new(Verb::List, collection, Version::Zero)
+            });
+            reads.push(ReadRequest {
+                accept,
+                ..ReadRequest::new(Verb::List, collection, Version::Bad("x"))
+            });
+            let read = ReadRequest::new(watch, collection, Version::Zero);
+            reads.push(ReadRequest { accept, bookmarks: "true", ..read });
             if let Some(name) = collection.names.first() {
-                asks.push(Ask { accept, ..Ask::new(Verb::Get(name), collection, Version::Zero) });
-                let ask = Ask::new(Verb::Get("nope"), collection, Version::Zero);
-                asks.push(Ask { accept, ..ask });
+                reads.push(ReadRequest {
+                    accept,
+                    ..ReadRequest::new(Verb::Get(name), collection, Version::Zero)
+                });
+                let read = ReadRequest::new(Verb::Get("nope"), collection, Version::Zero);
+                reads.push(ReadRequest { accept, ..read });
             }
         }
         for agent in AGENTS {
             for pretty in PRETTIES {
-                let ask = Ask::new(Verb::List, collection, Version::Zero);
-                asks.push(Ask { agent, pretty, ..ask });
+                let read = ReadRequest::new(Verb::List, collection, Version::Zero);
+                reads.push(ReadRequest { agent, pretty, ..read });
             }
         }
     }
@@ -208,14 +225,15 @@ fn forms(asks: &mut Vec<Ask>) {
         let protobuf = accept("application/vnd.kubernetes.protobuf,application/json");
         for packing in PACKINGS {
             for accept in [&ACCEPTS[0], protobuf] {
-                let ask = Ask::new(Verb::List, at(path), Version::Zero);
-                asks.push(Ask { packing, accept, ..ask });
-                asks.push(Ask { packing, accept, agent: "curl/8", ..ask });
-                let ask = Ask::new(Verb::Get("long"), at(path), Version::Zero);
-                asks.push(Ask { packing, accept, ..ask });
+                let read = ReadRequest::new(Verb::List, at(path), Version::Zero);
+                reads.push(ReadRequest { packing, accept, ..read });
+                reads.push(ReadRequest { packing, accept, agent: "curl/8", ..read });
+                let read = ReadRequest::new(Verb::Get("long"), at(path), Version::Zero);
+                reads.push(ReadRequest { packing, accept, ..read });
             }
-            let ask = Ask::new(Verb::Watch(WatchForm::Parameter("1")), at(path), Version::Zero);
-            asks.push(Ask { packing, ..ask });
+            let read =
+                ReadRequest::new(Verb::Watch(WatchForm::Parameter("1")), at(path), Version::Zero);
+            reads.push(ReadRequest { packing, ..read });
         }
     }
 }
@@ -238,45 +256,45 @@ const FORMED: [&str; 7] = [
 ];
 
 /// §7, on lists and, where they are accepted, on watches.
-fn selectors(asks: &mut Vec<Ask>) {
+fn selectors(reads: &mut Vec<ReadRequest>) {
     for collection in &COLLECTIONS {
         let fields = FIELDS.iter().filter(|_| PLAIN.contains(&collection.path));
         for fields in fields.chain(collection.fields) {
-            let ask = Ask::new(Verb::List, collection, Version::Zero);
-            asks.push(Ask { fields, ..ask });
+            let read = ReadRequest::new(Verb::List, collection, Version::Zero);
+            reads.push(ReadRequest { fields, ..read });
             for (version, matched, limit) in [
                 (Version::Unset, "", ""),
                 (Version::Current, "", "1"),
                 (Version::Current, "NotOlderThan", "1"),
                 (Version::Recent, "Exact", ""),
             ] {
-                asks.push(Ask { version, matched, limit, fields, ..ask });
+                reads.push(ReadRequest { version, matched, limit, fields, ..read });
             }
             let verb = Verb::Watch(WatchForm::Parameter("1"));
-            let ask = Ask::new(verb, collection, Version::Zero);
-            asks.push(Ask { fields, bookmarks: "1", ..ask });
+            let read = ReadRequest::new(verb, collection, Version::Zero);
+            reads.push(ReadRequest { fields, bookmarks: "1", ..read });
         }
     }
     for collection in PLAIN.map(at) {
         for labels in &LABELS {
             for limit in ["", "1"] {
-                let ask = Ask::new(Verb::List, collection, Version::Current);
-                asks.push(Ask { labels, limit, matched: "NotOlderThan", ..ask });
+                let read = ReadRequest::new(Verb::List, collection, Version::Current);
+                reads.push(ReadRequest { labels, limit, matched: "NotOlderThan", ..read });
             }
             let verb = Verb::Watch(WatchForm::Parameter("1"));
-            asks.push(Ask { labels, ..Ask::new(verb, collection, Version::Zero) });
+            reads.push(ReadRequest { labels, ..ReadRequest::new(verb, collection, Version::Zero) });
         }
     }
 }
 
 /// Equivalent spellings of one request.
-fn shapes(asks: &mut Vec<Ask>) {
+fn shapes(reads: &mut Vec<ReadRequest>) {
     for collection in &COLLECTIONS {
-        let ask = Ask::new(Verb::List, collection, Version::Zero);
-        asks.push(Ask { slash: true, ..ask });
-        asks.push(Ask { head: true, ..ask });
+        let read = ReadRequest::new(Verb::List, collection, Version::Zero);
+        reads.push(ReadRequest { slash: true, ..read });
+        reads.push(ReadRequest { head: true, ..read });
         for idle in IDLE {
-            asks.push(Ask { idle, ..ask });
+            reads.push(ReadRequest { idle, ..read });
         }
     }
 }

@@ -70,15 +70,15 @@ impl Endpoint {
     }
 
     /// Sends one request on a connection of its own.
-    pub(crate) async fn ask(&self, call: &Call) -> Answer {
-        self.connection().ask(call).await
+    pub(crate) async fn send(&self, call: &Call) -> Answer {
+        self.connection().send(call).await
     }
 
     /// Returns the response before its body is read, on a connection of its own; `None` if no
     /// connection opens.
     pub(crate) async fn open(&self, call: &Call) -> Option<Response<Incoming>> {
         let mut sender = self.connect().await?;
-        tokio::time::timeout(PATIENCE, sender.send_request(self.request(call))).await.ok()?.ok()
+        tokio::time::timeout(STEP_TIMEOUT, sender.send_request(self.request(call))).await.ok()?.ok()
     }
 
     async fn connect(&self) -> Option<SendRequest<Full<Bytes>>> {
@@ -196,8 +196,8 @@ pub(crate) struct Connection {
 
 impl Connection {
     /// Sends a request and reads the whole response.
-    pub(crate) async fn ask(&mut self, call: &Call) -> Answer {
-        let asked = tokio::time::timeout(PATIENCE, self.try_ask(call)).await;
+    pub(crate) async fn send(&mut self, call: &Call) -> Answer {
+        let asked = tokio::time::timeout(STEP_TIMEOUT, self.try_ask(call)).await;
         if !matches!(asked, Ok(Answer { broken: None, .. })) {
             self.sender = None;
         }
@@ -270,5 +270,5 @@ fn head(response: &Response<Incoming>) -> Answer {
 }
 
 /// Longer than any step takes on a busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const STEP_TIMEOUT: Duration = Duration::from_secs(60);
 const STALE_TRIES: u32 = 3;

@@ -38,7 +38,7 @@ async fn wrongs(world: &World, user: &User, canary: &Canary) -> Vec<String> {
     for mut call in calls() {
         call.headers.extend(user.headers.iter().cloned());
         for attempt in 0..TRIES {
-            let (seen, expected) = tokio::join!(through.ask(&call), direct.ask(&call));
+            let (seen, expected) = tokio::join!(through.send(&call), direct.send(&call));
             assert!(!canary.is_in(&expected), "{} may read a Secret: {call}", user.name);
             if canary.is_in(&seen) {
                 wrong.push(format!("{}: A SECRET IS REVEALED: {call}\n  {seen:?}", user.name));
@@ -54,7 +54,7 @@ async fn wrongs(world: &World, user: &User, canary: &Canary) -> Vec<String> {
                     user.name
                 ));
             }
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(RETRY_DELAY).await;
         }
     }
     wrong
@@ -69,7 +69,7 @@ async fn reaches(world: &World, canary: &Canary) {
         let call =
             Call::get("/api/v1/namespaces/a/secrets/x?resourceVersion=0").header("accept", accept);
         assert!(
-            canary.is_in(&sides.through.ask(&call).await),
+            canary.is_in(&sides.through.send(&call).await),
             "{call} tells its reader the secret"
         );
     }
@@ -288,4 +288,4 @@ const PATHS: &[&str] = &[
 ];
 
 const TRIES: usize = 4;
-const PAUSE: Duration = Duration::from_millis(100);
+const RETRY_DELAY: Duration = Duration::from_millis(100);

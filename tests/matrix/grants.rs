@@ -109,7 +109,7 @@ fn grants(impersonate: bool) -> Vec<(String, Value)> {
     all
 }
 
-/// Exactly the rights that Weir needs: resources to cache, reviews, and the cluster's CAs.
+/// Exactly the permissions that Weir needs: resources to cache, reviews, and the cluster's CAs.
 fn weir(impersonate: bool) -> Value {
     let rule = |verbs: &[&str], group: &str, resources: &[&str]| json!({"verbs": verbs, "apiGroups": [group], "resources": resources});
     let read = ["list", "watch"];

@@ -1,6 +1,6 @@
-//! A user who loses a right loses it at Weir too, for get, for list, and for an open watch, within
-//! the times in SECURITY.md ("Revocation latency"), counted from the upstream's own refusal. A new
-//! right takes effect too.
+//! A user who loses a permission loses it at Weir too, for get, for list, and for an open watch,
+//! within the times in SECURITY.md ("Revocation latency"), counted from the upstream's own refusal.
+//! A new permission takes effect too.
 
 use std::time::{Duration, Instant};
 
@@ -29,9 +29,9 @@ pub(crate) async fn revoked_binding(world: &World) {
     let held = Held::all(world, &user).await;
     delete(&admin, &format!("{BINDINGS}/rita")).await;
     let bounds = if world.setting.rbac() {
-        Bounds::without_belief(world.setting)
+        Bounds::without_cache_ttl(world.setting)
     } else {
-        Bounds::with_belief(world.setting)
+        Bounds::with_cache_ttl(world.setting)
     };
     held.lost(403, "a revoked binding", bounds).await;
 }
@@ -42,15 +42,17 @@ pub(crate) async fn given_binding(world: &World) {
     let user = holder("otto", world.tokens.of("otto"));
     let (mut through, mut direct) =
         (world.through.of(&user).connection(), world.direct.of(&user).connection());
-    assert_eq!(through.ask(&Call::get(GET)).await.status, 403);
+    assert_eq!(through.send(&Call::get(GET)).await.status, 403);
     bind(&world.admin(), "User", "otto").await;
-    eventually("the upstream allows", async || direct.ask(&Call::get(GET)).await.status == 200)
+    eventually("the upstream allows", async || direct.send(&Call::get(GET)).await.status == 200)
         .await;
     let given = Instant::now();
-    eventually("a right given is seen", async || through.ask(&Call::get(GET)).await.cache() == HIT)
-        .await;
-    let belief = if world.setting.rbac() { Duration::ZERO } else { world.setting.belief };
-    within("a right given is seen", given.elapsed(), belief + SLACK);
+    eventually("a permission given is seen", async || {
+        through.send(&Call::get(GET)).await.cache() == HIT
+    })
+    .await;
+    let cache_ttl = if world.setting.rbac() { Duration::ZERO } else { world.setting.cache_ttl };
+    within("a permission given is seen", given.elapsed(), cache_ttl + SLACK);
 }
 
 /// A service account is deleted: 401.
@@ -62,7 +64,7 @@ pub(crate) async fn deleted_service_account(world: &World) {
     let user = holder("brief", mint(&admin, "a", "brief").await);
     let held = Held::all(world, &user).await;
     delete(&admin, &format!("{accounts}/brief")).await;
-    held.lost(401, "a deleted service account", Bounds::with_belief(world.setting)).await;
+    held.lost(401, "a deleted service account", Bounds::with_cache_ttl(world.setting)).await;
 }
 
 /// A certificate expires while its connections stay open: 401.
@@ -73,7 +75,7 @@ pub(crate) async fn expired_certificate(world: &World) {
     Held::all(world, &user).await.lost(401, "an expired certificate", bounds).await;
 }
 
-/// How long a revoked right may still work.
+/// How long a revoked permission may still work.
 #[derive(Clone, Copy)]
 struct Bounds {
     /// For a get and a list from the cache.
@@ -85,13 +87,13 @@ struct Bounds {
 impl Bounds {
     /// Where Weir caches decisions. A watch is re-authorized every `watchRecheck`, the first time
     /// after up to half an interval more.
-    fn with_belief(Setting { belief, recheck, .. }: Setting) -> Self {
-        Self { read: belief + SLACK, watch: recheck.mul_f64(1.5) + belief + SLACK }
+    fn with_cache_ttl(Setting { cache_ttl, watch_recheck, .. }: Setting) -> Self {
+        Self { read: cache_ttl + SLACK, watch: watch_recheck.mul_f64(1.5) + cache_ttl + SLACK }
     }
 
-    /// Where a watch event revokes the right.
-    fn without_belief(Setting { recheck, .. }: Setting) -> Self {
-        Self { read: SLACK, watch: recheck.mul_f64(1.5) + SLACK }
+    /// Where a watch event revokes the permission.
+    fn without_cache_ttl(Setting { watch_recheck, .. }: Setting) -> Self {
+        Self { read: SLACK, watch: watch_recheck.mul_f64(1.5) + SLACK }
     }
 }
 
@@ -118,7 +120,7 @@ impl Held {
         let mut connection = through.connection();
         for path in [GET, LIST] {
             eventually(&format!("{} may {path}", user.name), async || {
-                connection.ask(&Call::get(path)).await.cache() == HIT
+                connection.send(&Call::get(path)).await.cache() == HIT
             })
             .await;
         }
@@ -140,14 +142,14 @@ impl Held {
     async fn lost(mut self, status: u16, why: &str, bounds: Bounds) {
         let mut direct = self.direct.connection();
         eventually("the upstream refuses", async || {
-            direct.ask(&Call::get(GET)).await.status == status
+            direct.send(&Call::get(GET)).await.status == status
         })
         .await;
         let lost = Instant::now();
         let mut times = Vec::new();
         for path in [GET, LIST] {
             eventually(&format!("{why}: {path} is lost"), async || {
-                let answer = self.connection.ask(&Call::get(path)).await;
+                let answer = self.connection.send(&Call::get(path)).await;
                 if answer.status != status {
                     assert_eq!(answer.status, 200, "{why}: neither allowed nor refused");
                 }
@@ -170,7 +172,7 @@ impl Held {
         let took = ended.saturating_duration_since(lost);
         within(&format!("{why}: the watch ends"), took, bounds.watch);
         let (seen, expected) =
-            (self.connection.ask(&Call::get(GET)).await, direct.ask(&Call::get(GET)).await);
+            (self.connection.send(&Call::get(GET)).await, direct.send(&Call::get(GET)).await);
         assert_eq!((seen.status, &seen.body), (expected.status, &expected.body), "{why}");
     }
 }
@@ -187,7 +189,7 @@ async fn bind(admin: &Endpoint, kind: &str, name: &str) {
 }
 
 async fn delete(admin: &Endpoint, path: &str) {
-    let answer = admin.ask(&Call::new(Method::DELETE, path)).await;
+    let answer = admin.send(&Call::new(Method::DELETE, path)).await;
     assert_eq!(answer.status, 200, "{path}");
 }
 

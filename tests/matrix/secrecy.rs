@@ -11,7 +11,7 @@ use super::world::World;
 use crate::suite::wire::Call;
 
 /// Searches all output of a Weir that ran a matrix with its log at `trace`.
-pub(crate) async fn nothing_is_told(world: &World) {
+pub(crate) async fn assert_no_secret_in_logs_and_metrics(world: &World) {
     let errors = errors(world).await;
     let (log, audit) = (world.weir.log(), world.audit());
     let mut outputs = vec![("log", log.clone()), ("audit", audit.clone()), ("errors", errors)];
@@ -61,7 +61,7 @@ async fn errors(world: &World) -> String {
         for call in &calls {
             let mut call = call.clone();
             call.headers.extend(user.headers.iter().cloned());
-            let answer = through.ask(&call).await;
+            let answer = through.send(&call).await;
             if answer.status >= 400 {
                 count += 1;
                 answers +=

@@ -1,5 +1,5 @@
-//! The users: every kind of credential, valid, invalid and combined, and every way to have a right
-//! or to lack it.
+//! The users: every kind of credential, valid, invalid and combined, and every way to have a
+//! permission or to lack it.
 
 use super::credentials::{Certificate, LONG, PROXY, Pki};
 
@@ -40,7 +40,7 @@ pub(crate) const HOLDERS: [(&str, &str); 16] = [
 
 /// Users with other credentials, or outside the matrix.
 const APART: [&str; 4] = [ADMIN, WEIR, "sven", "otto"];
-/// The user with all rights.
+/// The user with all permissions.
 pub(crate) const ADMIN: &str = "admin";
 /// Weir's own identity.
 pub(crate) const WEIR: &str = "weir";
@@ -109,7 +109,7 @@ pub(crate) fn users(pki: &Pki, tokens: &Tokens) -> Vec<User> {
         },
         User { secrets: true, ..holder("sven") },
         shows("dev certificate", dev.clone()),
-        shows("certificate without rights", pki.clients.client("nils", "", LONG)),
+        shows("certificate without permissions", pki.clients.client("nils", "", LONG)),
         shows("expired certificate", pki.clients.expired("carl", "devs")),
         shows("expired masters certificate", pki.clients.expired("root", "system:masters")),
         shows("another CA's certificate", other.clone()),
@@ -137,7 +137,7 @@ pub(crate) fn users(pki: &Pki, tokens: &Tokens) -> Vec<User> {
             ],
         ),
         with(shows("", pki.proxies.client("other", "", LONG)), "asserted by another name", &remote),
-        forwarded(with(holder("ida"), "impersonates by right", &as_tom)),
+        forwarded(with(holder("ida"), "impersonates by permission", &as_tom)),
         forwarded(with(holder("noah"), "impersonates without", &as_tom_and_more)),
         forwarded(with(holder("ida"), "impersonates too much", &remote_groups())),
     ];

@@ -28,7 +28,7 @@ pub(crate) struct Side {
 
 /// How Weir forwards the requests of users of certificates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Carry {
+pub(crate) enum ForwardedIdentity {
     FrontProxy,
     Impersonation,
 }
@@ -36,11 +36,11 @@ pub(crate) enum Carry {
 /// The settings of Weir that differ between worlds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setting {
-    pub(crate) carry: Carry,
+    pub(crate) forwarded_identity: ForwardedIdentity,
     /// `allowTTL`, `denyTTL`, `tokens.ttl` and `tokens.failureTTL`.
-    pub(crate) belief: Duration,
+    pub(crate) cache_ttl: Duration,
     /// `watchRecheck`.
-    pub(crate) recheck: Duration,
+    pub(crate) watch_recheck: Duration,
     /// The filter of the log.
     pub(crate) log: &'static str,
     /// Further lines of the section `authorization`.
@@ -121,7 +121,9 @@ impl World {
         let Credentials { pki, mut tokens } = credentials;
         let admin = direct.as_token(&tokens.of(ADMIN));
         let mut connection = admin.connection();
-        for (path, object) in objects(&tokens.canary, setting.carry == Carry::Impersonation) {
+        for (path, object) in
+            objects(&tokens.canary, setting.forwarded_identity == ForwardedIdentity::Impersonation)
+        {
             create(&mut connection, &path, &object).await;
         }
         tokens.robot = mint(&admin, "a", "robot").await;
@@ -148,7 +150,7 @@ impl World {
         Sides { direct: self.direct.of(user), through: self.through.of(user), moves: true }
     }
 
-    /// Returns a connection with all rights to the upstream.
+    /// Returns a connection with all permissions to the upstream.
     pub(crate) fn admin(&self) -> Endpoint {
         self.direct.as_token(&self.tokens.of(ADMIN))
     }
@@ -167,7 +169,7 @@ impl World {
         let mut connection = self.through.as_token(&self.tokens.of(ADMIN)).connection();
         for call in cached(self.traits) {
             eventually(&format!("{call} comes from the cache"), async || {
-                connection.ask(&call).await.cache() == HIT
+                connection.send(&call).await.cache() == HIT
             })
             .await;
         }
@@ -177,7 +179,7 @@ impl World {
 impl Traits {
     async fn of(direct: &Side, pki: &Pki, tokens: &Tokens) -> Self {
         let admin = direct.as_token(&tokens.of(ADMIN));
-        let version = admin.ask(&Call::get("/version")).await.json();
+        let version = admin.send(&Call::get("/version")).await.json();
         let minor = version["minor"].as_str().unwrap().trim_end_matches('+');
         let pages_cached = minor.parse::<u32>().unwrap() >= 34;
         let who = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
@@ -185,7 +187,7 @@ impl Traits {
         let shown = pki.client("carl", "devs", LONG);
         let client = Some((shown.chain.as_str(), shown.key.as_str()));
         let endpoint = Endpoint::tls_with(direct.address, &direct.ca, client, "");
-        let answer = endpoint.ask(&Call::json(Method::POST, path, &who)).await.json();
+        let answer = endpoint.send(&Call::json(Method::POST, path, &who)).await.json();
         let credential_ids = answer["status"]["userInfo"].get("extra").is_some();
         Self { pages_cached, credential_ids }
     }
@@ -208,7 +210,7 @@ pub(crate) async fn mint(admin: &Endpoint, namespace: &str, name: &str) -> Strin
     let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token");
     let asked =
         json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
-    let answer = admin.ask(&Call::json(Method::POST, &path, &asked)).await.json();
+    let answer = admin.send(&Call::json(Method::POST, &path, &asked)).await.json();
     answer["status"]["token"].as_str().unwrap_or_else(|| panic!("no token: {answer}")).to_owned()
 }
 
@@ -222,7 +224,7 @@ async fn granted(direct: &Side, tokens: &Tokens) {
     for (name, path) in calls {
         let endpoint = direct.as_token(&tokens.of(name));
         eventually(&format!("{name} may get {path}"), async || {
-            endpoint.ask(&Call::get(path)).await.status == 200
+            endpoint.send(&Call::get(path)).await.status == 200
         })
         .await;
     }
@@ -244,22 +246,22 @@ fn kubeconfig(pki: &Pki, direct: &Side, token: &str) -> PathBuf {
 
 fn config(pki: &Pki, port: u16, setting: Setting) -> String {
     let dir = pki.dir().display();
-    let carry = match setting.carry {
-        Carry::FrontProxy => {
+    let forwarded_identity = match setting.forwarded_identity {
+        ForwardedIdentity::FrontProxy => {
             format!(
                 "frontProxy: {{certificateFile: {dir}/proxy.crt, privateKeyFile: {dir}/proxy.key}}"
             )
         }
-        Carry::Impersonation => "impersonate: true".to_owned(),
+        ForwardedIdentity::Impersonation => "impersonate: true".to_owned(),
     };
-    let belief = format!("{}ms", setting.belief.as_millis());
-    let recheck = format!("{}ms", setting.recheck.as_millis());
+    let cache_ttl = format!("{}ms", setting.cache_ttl.as_millis());
+    let watch_recheck = format!("{}ms", setting.watch_recheck.as_millis());
     let more = setting.authorization;
     format!(
         "server:\n  freshnessTimeout: 2s\n  connectionsPerAddressMax: 4096\n  listeners:\n  - listen: https://127.0.0.1:{port}\n    \
          certificate: {{certificateFile: {dir}/weir.crt, privateKeyFile: {dir}/weir.key, caFile: {dir}/weir-ca.crt}}\n\
-         authentication:\n  mode: gateway\n  {carry}\n  tokens: {{ttl: {belief}, failureTTL: {belief}}}\n\
-         authorization: {{allowTTL: {belief}, denyTTL: {belief}, watchRecheck: {recheck}{more}}}\n\
+         authentication:\n  mode: gateway\n  {forwarded_identity}\n  tokens: {{ttl: {cache_ttl}, failureTTL: {cache_ttl}}}\n\
+         authorization: {{allowTTL: {cache_ttl}, denyTTL: {cache_ttl}, watchRecheck: {watch_recheck}{more}}}\n\
          audit: {{output: {dir}/{AUDIT}}}\n\
          cache: {{forwardBudget: 4096}}\n"
     )

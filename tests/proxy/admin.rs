@@ -9,7 +9,7 @@ use crate::harness::Proxy;
 use crate::wait::eventually;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn health_is_told_check_by_check() {
+async fn health_endpoints_report_each_check() {
     let proxy = Proxy::seeded().await;
     for path in ["/livez", "/readyz", "/readyz/upstream"] {
         let answer = proxy.admin(path).await;
@@ -29,7 +29,7 @@ async fn health_is_told_check_by_check() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_clients_make_up_makes_no_series() {
+async fn invented_names_create_no_metric_series() {
     let proxy = Proxy::seeded().await;
     let made_up = |number: usize| {
         let group = format!("g{number}.example");
@@ -60,7 +60,7 @@ async fn what_clients_make_up_makes_no_series() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn metrics_keep_prometheus_conventions() {
+async fn metrics_follow_prometheus_conventions() {
     let proxy = Proxy::seeded().await;
     proxy.warm("/api/v1/pods").await;
     let mut watch = proxy.watch("/api/v1/pods?watch=1&resourceVersion=0").await;

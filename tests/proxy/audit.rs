@@ -48,7 +48,7 @@ async fn events(log: &Path, id: &str, count: usize) -> Vec<Value> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_answered_here_is_told_once() {
+async fn each_response_of_weirs_own_is_audited_once() {
     let dir = tempfile::tempdir().unwrap();
     let log = dir.path().join("audit.log");
     let proxy = gateway(&log).await;

@@ -11,7 +11,7 @@ use crate::wait::eventually;
 const LIST: &str = "/api/v1/configmaps?resourceVersion=0";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_resource_beyond_its_budget_is_forwarded() {
+async fn a_resource_larger_than_its_budget_is_forwarded() {
     let proxy = with(|cache| cache.resource_bytes_max = 2_000).await;
     eventually("the budget binds", async || {
         proxy.get(LIST).await.cache() == "forward; reason=over-budget"
@@ -27,7 +27,7 @@ async fn a_resource_beyond_its_budget_is_forwarded() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cache_that_outgrows_its_budget_goes_and_its_streams_end() {
+async fn a_cache_that_outgrows_its_budget_stops_and_its_watches_end() {
     let proxy = with(|cache| cache.resource_bytes_max = 200_000).await;
     proxy.warm("/api/v1/configmaps").await;
     let mut watch = proxy.watch("/api/v1/configmaps?watch=1&resourceVersion=0").await;
@@ -41,7 +41,7 @@ async fn a_cache_that_outgrows_its_budget_goes_and_its_streams_end() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn all_caches_together_stay_within_the_total() {
+async fn all_caches_together_stay_within_the_total_budget() {
     let total = 60_000;
     let proxy = with(|cache| {
         cache.total_bytes_max = total;

@@ -110,7 +110,7 @@ where
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(io)).await?;
     tokio::spawn(connection.with_upgrades());
     let sent = sender.send_request(call.request(None));
-    tokio::time::timeout(PATIENCE, sent).await.expect("an answer in time")
+    within("a response arrives", sent).await
 }
 
 /// Sends a request on a new HTTP/2 connection with prior knowledge.
@@ -128,7 +128,7 @@ where
 pub(crate) async fn fetch(address: SocketAddr, call: &Call) -> Answer {
     let response = send(address, call).await;
     let whole = Answer::collect(response);
-    tokio::time::timeout(PATIENCE, whole).await.expect("a whole answer in time").unwrap()
+    within("a whole response arrives", whole).await.unwrap()
 }
 
 /// The frames of a watch.
@@ -167,7 +167,7 @@ impl Watch {
 
     /// Returns the next frame or the end; fails the test if neither arrives.
     pub(crate) async fn next(&mut self) -> Next {
-        tokio::time::timeout(PATIENCE, self.read()).await.expect("a frame or an end in time")
+        within("a frame or an end arrives", self.read()).await
     }
 
     /// Returns the next frame, parsed.
@@ -180,9 +180,13 @@ impl Watch {
 
     /// Returns all frames up to the first that contains `text`, inclusive.
     pub(crate) async fn until(&mut self, text: &str) -> Vec<String> {
+        within(&format!("a frame with {text:?} arrives"), self.read_until(text)).await
+    }
+
+    async fn read_until(&mut self, text: &str) -> Vec<String> {
         let mut frames = Vec::new();
         loop {
-            match self.next().await {
+            match self.read().await {
                 Next::Frame(line) => {
                     let last = line.contains(text);
                     frames.push(line);
@@ -197,9 +201,13 @@ impl Watch {
 
     /// Returns all frames up to the clean end.
     pub(crate) async fn rest(&mut self) -> Vec<String> {
+        within("the stream ends", self.read_rest()).await
+    }
+
+    async fn read_rest(&mut self) -> Vec<String> {
         let mut frames = Vec::new();
         loop {
-            match self.next().await {
+            match self.read().await {
                 Next::Frame(line) => frames.push(line),
                 Next::End => return frames,
                 Next::Broken => panic!("the stream broke after {frames:#?}"),
@@ -207,7 +215,7 @@ impl Watch {
         }
     }
 
-    /// Waits for the next frame or the end without a time-out.
+    /// Waits for the next frame or the end without a time-out. The caller needs one.
     pub(crate) async fn read(&mut self) -> Next {
         loop {
             if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
@@ -225,5 +233,11 @@ impl Watch {
     }
 }
 
+/// Waits for `step`, and fails the test with `what` if it takes longer than [`STEP_TIMEOUT`].
+pub(crate) async fn within<T>(what: &str, step: impl Future<Output = T>) -> T {
+    let done = tokio::time::timeout(STEP_TIMEOUT, step).await;
+    done.unwrap_or_else(|_| panic!("not within {STEP_TIMEOUT:?}: {what}"))
+}
+
 /// Longer than any step takes on a busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+const STEP_TIMEOUT: Duration = Duration::from_secs(30);

@@ -12,7 +12,7 @@ use crate::wait::eventually;
 const CLIENTS: usize = 200;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_crowd_before_a_cold_cache_costs_one_list_and_one_watch() {
+async fn many_clients_of_a_cold_cache_cost_one_list_and_one_watch() {
     let proxy = Proxy::seeded().await;
     proxy.upstream.requests().reset();
     proxy.upstream.faults().add(
@@ -42,7 +42,7 @@ async fn a_crowd_before_a_cold_cache_costs_one_list_and_one_watch() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cache_that_does_not_come_is_waited_for_and_forwarded_within_the_budget() {
+async fn a_cache_that_never_fills_is_forwarded_within_the_budget() {
     let upstream = Simulator::start(SimulatorOptions::default()).await.unwrap();
     seed(&upstream);
     let proxy = Proxy::before(upstream, "", |config| {
@@ -86,7 +86,7 @@ async fn a_cache_that_does_not_come_is_waited_for_and_forwarded_within_the_budge
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_watch_from_before_the_cache_is_the_upstreams() {
+async fn a_watch_from_before_the_cache_is_forwarded() {
     let proxy = Proxy::seeded().await;
     let before = proxy.upstream.store().revision();
     for number in 0..20 {
@@ -107,7 +107,7 @@ async fn a_watch_from_before_the_cache_is_the_upstreams() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_first_watch_builds_the_cache_where_it_begins() {
+async fn the_first_watch_fills_the_cache_from_its_resource_version() {
     let proxy = Proxy::seeded().await;
     // The very first cache detects whether the upstream has watch-lists, and starts at the present.
     proxy.warm("/api/v1/nodes").await;

@@ -10,7 +10,7 @@ use crate::wait::eventually;
 const GADGETS: &str = "/apis/gadgets.example.com/v1/gadgets";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_custom_resource_comes_changes_goes_and_comes_again() {
+async fn a_custom_resource_is_served_while_its_definition_changes() {
     let proxy = Proxy::seeded().await;
     let list = format!("{GADGETS}?resourceVersion=0");
     let unknown = proxy.get(&list).await;
@@ -43,7 +43,7 @@ async fn a_custom_resource_comes_changes_goes_and_comes_again() {
     let crd = "gadgets.gadgets.example.com";
     let api = "apiextensions.k8s.io/v1";
     proxy.upstream.store().delete(api, "customresourcedefinitions", "", crd).unwrap();
-    while watch.next().await != Next::End {}
+    watch.rest().await;
     eventually("it is gone", async || proxy.get(&list).await.status == 404).await;
 
     proxy.upstream.store().create(gadgets()).unwrap();
@@ -57,7 +57,7 @@ async fn a_custom_resource_comes_changes_goes_and_comes_again() {
 /// Watches of a custom resource whose definition changes end as at the upstream, and resume on a
 /// cache that is filled once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_definition_changes_under_many_watches() {
+async fn a_changed_definition_ends_its_watches_and_lists_once() {
     const WATCHES: usize = 30;
     let proxy = Proxy::seeded().await;
     proxy.upstream.store().create(gadgets()).unwrap();
@@ -104,7 +104,7 @@ async fn a_definition_changes_under_many_watches() {
 
 /// A change of one resource does not affect others.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_changed_definition_disturbs_no_other_resource() {
+async fn a_changed_definition_affects_no_other_resource() {
     let proxy = Proxy::seeded().await;
     proxy.warm("/apis/example.com/v1/widgets").await;
     proxy.warm("/api/v1/pods").await;
@@ -125,7 +125,7 @@ async fn a_changed_definition_disturbs_no_other_resource() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn aggregated_and_broken_groups_are_the_upstreams() {
+async fn aggregated_and_broken_groups_are_forwarded() {
     let proxy = Proxy::seeded().await;
     let metrics = "/apis/metrics.k8s.io/v1beta1";
     proxy.upstream.store().create(api_service("metrics.k8s.io", "v1beta1")).unwrap();

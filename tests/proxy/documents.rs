@@ -28,7 +28,7 @@ async fn compare(proxy: &Proxy, call: &Call) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn documents_come_from_memory_and_follow_the_upstream() {
+async fn documents_are_cached_and_never_older_than_the_upstreams() {
     let upstream = Simulator::start(SimulatorOptions::default()).await.unwrap();
     upstream
         .store()
@@ -57,7 +57,7 @@ async fn documents_come_from_memory_and_follow_the_upstream() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn schemas_by_their_hash_are_confirmed_too() {
+async fn schemas_named_by_hash_are_revalidated() {
     let proxy = Proxy::seeded().await;
     let index = proxy.get("/openapi/v3").await.json();
     let url = index["paths"]["api/v1"]["serverRelativeURL"].as_str().unwrap().to_owned();

@@ -96,7 +96,7 @@ async fn large_bodies_pass_both_ways() {
 /// Weir and the upstream must never parse a path differently: unusual paths are forwarded
 /// unchanged.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn odd_paths_are_forwarded_untouched() {
+async fn unusual_paths_are_forwarded_unchanged() {
     let proxy = Proxy::seeded().await;
     proxy.warm("/api/v1/configmaps").await;
     proxy.warm("/api/v1/namespaces").await;
@@ -139,7 +139,7 @@ async fn odd_paths_are_forwarded_untouched() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lost_upstream_is_told_apart_from_an_absent_one() {
+async fn a_lost_connection_is_a_502_and_an_absent_upstream_a_503() {
     let proxy = Proxy::seeded().await;
     proxy.upstream.faults().add("create", "configmaps", 1, weir::simulator::Action::Reset);
     let create = Call::new(Method::POST, "/api/v1/namespaces/ns1/configmaps")

@@ -12,7 +12,7 @@ use tokio_tungstenite::{WebSocketStream, client_async};
 use weir::config::Mode;
 use weir::simulator::{Rule, Simulator, SimulatorOptions, User};
 
-use crate::client::{Answer, Call, PATIENCE};
+use crate::client::{Answer, Call, within};
 use crate::harness::{POD, Proxy, seed};
 use crate::wait::eventually;
 
@@ -20,7 +20,7 @@ const LIST: &str = "/api/v1/namespaces/ns1/configmaps?resourceVersion=0";
 const WATCH: &str = "/api/v1/namespaces/ns1/configmaps?watch=1&resourceVersion=0";
 const DISCOVERY: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
-/// Alice may read config maps and exec in pods, bob has no rights.
+/// Alice may read config maps and exec in pods, bob has no permissions.
 async fn gateway() -> Proxy {
     let read = Rule::new(&["get", "list", "watch"], &["configmaps", "pods"], &["ns1"]);
     let execute = Rule::new(&["*"], &["pods/exec", "pods/attach"], &["ns1"]);
@@ -58,7 +58,7 @@ async fn open(
     headers.insert("origin", HeaderValue::from_static("http://localhost"));
     headers.insert("sec-websocket-protocol", HeaderValue::from_str(protocols).unwrap());
     let stream = TcpStream::connect(address).await.unwrap();
-    let opened = tokio::time::timeout(PATIENCE, client_async(request, stream)).await.unwrap();
+    let opened = within("the WebSocket opens", client_async(request, stream)).await;
     match opened {
         Ok(opened) => Ok(opened),
         Err(Error::Http(refused)) => Err(refused),
@@ -119,7 +119,7 @@ async fn a_browsers_token_opens_a_watch_from_the_cache() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_browsers_token_goes_on_untouched_with_an_upgrade() {
+async fn a_browsers_token_is_forwarded_unchanged_with_an_upgrade() {
     let proxy = gateway().await;
     let path = format!("{POD}/exec");
     let offered = format!("{}, v5.channel.k8s.io", protocol("alices"));
@@ -143,7 +143,7 @@ fn content(answer: &Answer) -> (u16, Option<&HeaderValue>, String) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn kept_documents_are_only_for_those_who_may() {
+async fn cached_documents_are_only_for_permitted_users() {
     let proxy = gateway().await;
     let api = proxy.upstream.store();
     let rbac = "rbac.authorization.k8s.io/v1";
@@ -165,7 +165,8 @@ async fn kept_documents_are_only_for_those_who_may() {
             assert_eq!(content(&through), content(&direct), "{token} {path}");
             (through.status.as_u16(), through.cache().to_owned(), through.headers)
         };
-        // A user without the right is rejected before a document is kept, and an error is not kept.
+        // A user without the permission is rejected before a document is kept, and an error is not
+        // kept.
         assert_eq!(ask("bobs").await.0, 403, "{path}");
         let first = ask("alices").await;
         assert_eq!((first.0, first.1.as_str()), (200, "forward; reason=non-resource"), "{path}");

@@ -12,7 +12,7 @@ use weir::config::{CertificateConfig, Config, ListenerConfig};
 use weir::server::{BoundListener, ListenerKind};
 use weir::simulator::{Simulator, SimulatorOptions};
 
-use crate::client::{self, Answer, Call, PATIENCE, Watch};
+use crate::client::{self, Answer, Call, Watch, within};
 use crate::wait::eventually;
 
 /// A pod of [`seed`].
@@ -148,7 +148,7 @@ impl Proxy {
     pub(crate) async fn stop(&mut self) {
         self.stop.cancel();
         let running = self.running.take().unwrap();
-        tokio::time::timeout(PATIENCE, running).await.expect("weir stops in time").unwrap();
+        within("weir stops", running).await.unwrap();
     }
 }
 

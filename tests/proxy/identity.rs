@@ -10,7 +10,7 @@ use crate::harness::{Proxy, seed};
 const TOKEN: &str = "weirs-own";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn identities_of_clients_end_at_weir() {
+async fn a_clients_identity_headers_never_reach_the_upstream() {
     let proxy = with_users().await;
     let path = "/api/v1/namespaces/ns1/configmaps/cm-a";
     let call = Call::get(path)
@@ -49,7 +49,7 @@ async fn identities_of_clients_end_at_weir() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn impersonation_is_judged_upstream_and_never_cached() {
+async fn impersonation_is_authorized_upstream_and_never_cached() {
     let proxy = with_users().await;
     proxy.warm("/api/v1/configmaps").await;
     for query in ["?resourceVersion=0", "?watch=1&resourceVersion=0"] {

@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 use crate::client::{Call, Next, Watch, fetch};
 
 /// The known objects: `namespace/name` to resourceVersion.
-pub(crate) type Known = BTreeMap<String, u64>;
+pub(crate) type Objects = BTreeMap<String, u64>;
 
 /// A running informer. Dropping it stops it.
 pub(crate) struct Informer {
@@ -24,7 +24,7 @@ pub(crate) struct Informer {
 /// The state of an informer.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Seen {
-    pub(crate) known: Known,
+    pub(crate) known: Objects,
     pub(crate) events: usize,
     pub(crate) lists: usize,
     pub(crate) watches: usize,
@@ -45,7 +45,7 @@ impl Informer {
             let mut from = "0".to_owned();
             loop {
                 let Some(at) = list(address, &path, &from, &shared).await else {
-                    tokio::time::sleep(PAUSE).await;
+                    tokio::time::sleep(RETRY_DELAY).await;
                     continue;
                 };
                 from = follow(address, &path, at, &shared).await;
@@ -86,11 +86,12 @@ async fn follow(address: SocketAddr, path: &str, mut at: u64, seen: &Mutex<Seen>
         let mut watch = Watch::open(address, &call).await;
         if watch.status != 200 {
             seen.lock().refused += 1;
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(RETRY_DELAY).await;
             continue;
         }
         seen.lock().watches += 1;
-        // A watch without events may be silent for any time.
+        // A watch without events may be silent for any time. The tests bound how long they wait for
+        // the informer's state.
         while let Next::Frame(frame) = watch.read().await {
             let event: Value = serde_json::from_str(&frame).unwrap();
             if event["type"] == "ERROR" {
@@ -100,7 +101,7 @@ async fn follow(address: SocketAddr, path: &str, mut at: u64, seen: &Mutex<Seen>
             }
             apply(&event, &mut at, &mut seen.lock());
         }
-        tokio::time::sleep(PAUSE).await;
+        tokio::time::sleep(RETRY_DELAY).await;
     }
 }
 
@@ -140,4 +141,4 @@ fn number(value: &Value) -> u64 {
 }
 
 /// The delay between tries: client-go's back-off, shortened.
-const PAUSE: Duration = Duration::from_millis(20);
+const RETRY_DELAY: Duration = Duration::from_millis(20);

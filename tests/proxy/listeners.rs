@@ -27,7 +27,7 @@ use crate::wait::eventually;
 const LIST: &str = "/api/v1/configmaps?resourceVersion=0";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_listener_speaks_both_versions() {
+async fn every_listener_serves_http1_and_http2() {
     let proxy = Proxy::seeded().await;
     proxy.warm("/api/v1/configmaps").await;
     let call = Call::get(LIST);
@@ -57,7 +57,7 @@ async fn every_listener_speaks_both_versions() {
 
 /// Mounted certificates are replaced while Weir runs; an invalid one never replaces a valid one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_replaced_certificate_is_taken() {
+async fn a_replaced_certificate_file_is_served() {
     let files = tempfile::tempdir().unwrap();
     let (certificate, key) = (files.path().join("tls.crt"), files.path().join("tls.key"));
     let first = write_certificate(&certificate, &key);
@@ -82,7 +82,7 @@ async fn a_replaced_certificate_is_taken() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn only_known_hosts_are_answered() {
+async fn unknown_host_names_are_refused() {
     let upstream = Simulator::start(SimulatorOptions::default()).await.unwrap();
     let proxy = Proxy::before(upstream, "", |config| {
         config.server.allowed_hosts = vec!["weir.example".to_owned()];
@@ -111,7 +111,7 @@ async fn only_known_hosts_are_answered() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn malformed_and_oversized_requests_harm_nobody() {
+async fn malformed_and_oversized_requests_affect_no_other_client() {
     let proxy = Proxy::seeded().await;
     let long = "x".repeat(1 << 20);
     let many: String =
@@ -136,7 +136,7 @@ async fn malformed_and_oversized_requests_harm_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_dawdles_over_a_head_is_dropped() {
+async fn a_client_that_is_slow_to_send_a_head_is_disconnected() {
     let upstream = Simulator::start(SimulatorOptions::default()).await.unwrap();
     let proxy = Proxy::before(upstream, "", |config| {
         config.server.header_read_timeout = Duration::from_secs(1);
@@ -159,7 +159,7 @@ async fn who_dawdles_over_a_head_is_dropped() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn kube_rs_comes_in_by_the_written_kubeconfig() {
+async fn kube_rs_connects_with_the_written_kubeconfig() {
     let proxy = Proxy::seeded().await;
     let written = Kubeconfig::read_from(proxy.dir.path().join("kubeconfig")).unwrap();
     let options = KubeConfigOptions::default();

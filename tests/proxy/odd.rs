@@ -9,7 +9,7 @@ use crate::client::{Answer, Call};
 use crate::harness::{Proxy, configmap, seed};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn odd_requests_equal_the_upstreams() {
+async fn unusual_requests_get_the_upstreams_answers() {
     let proxy = quiet().await;
     let list = "/api/v1/namespaces/ns1/configmaps";
     for path in [
@@ -75,7 +75,7 @@ async fn odd_requests_equal_the_upstreams() {
 /// A list over 128 KiB is compressed for clients that accept gzip, with the same bytes
 /// (docs/semantics.md §8.7).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn long_lists_are_compressed_as_the_upstreams() {
+async fn long_lists_are_compressed_like_the_upstreams() {
     let upstream = Simulator::start(SimulatorOptions::default()).await.unwrap();
     seed(&upstream);
     for number in 0..400 {

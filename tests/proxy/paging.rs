@@ -58,7 +58,7 @@ const SELECTORS: [&str; 3] =
 const FIRST: [&str; 3] = ["", "&resourceVersionMatch=Exact", "&resourceVersionMatch=NotOlderThan"];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_walk_may_change_hands_at_any_page() {
+async fn pages_may_alternate_between_two_weirs_and_the_upstream() {
     let proxy = Proxy::seeded().await;
     let sibling = Sibling::of(&proxy).await;
     let mut random = fastrand::Rng::with_seed(7);
@@ -77,7 +77,7 @@ async fn a_walk_may_change_hands_at_any_page() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn pages_are_of_one_state_whatever_is_written_meanwhile() {
+async fn all_pages_are_of_one_state_during_writes() {
     let proxy = Proxy::seeded().await;
     let sibling = Sibling::of(&proxy).await;
     let mut random = fastrand::Rng::with_seed(8);
@@ -107,7 +107,7 @@ async fn pages_are_of_one_state_whatever_is_written_meanwhile() {
 
 /// A token older than the cache goes to the upstream, which still has that history.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_token_from_before_the_cache_is_the_upstreams() {
+async fn a_continue_token_from_before_the_cache_is_forwarded() {
     let proxy = Proxy::seeded().await;
     let first = proxy.direct(&Call::get("/api/v1/configmaps?limit=3")).await.json();
     let token = first["metadata"]["continue"].as_str().unwrap();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use http_body_util::BodyExt;
 use weir::simulator::{Simulator, SimulatorOptions};
 
-use crate::client::{Call, Next, Watch, send};
+use crate::client::{Call, Watch, send};
 use crate::harness::{Proxy, configmap, pod, seed};
 use crate::wait::eventually;
 
@@ -14,7 +14,7 @@ const CONFIGMAPS: &str = "/api/v1/configmaps";
 /// Before watch-lists, no bookmark came unrequested at the end, and `sendInitialEvents` was invalid
 /// (docs/semantics.md §0.2, §1.5).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_upstream_without_watch_lists_is_imitated_as_it_is() {
+async fn watches_equal_those_of_an_upstream_without_watch_lists() {
     let options = SimulatorOptions { minor: 31, ..SimulatorOptions::default() };
     let upstream = Simulator::start(options).await.unwrap();
     seed(&upstream);
@@ -75,7 +75,7 @@ async fn a_consistent_watch_sees_every_write_before_it() {
 /// A client that does not read affects only itself: its watch ends when the history no longer has
 /// its position, and its next watch gets 410.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_that_does_not_read_is_cut_off() {
+async fn a_client_that_does_not_read_is_disconnected() {
     let upstream = Simulator::start(SimulatorOptions::default()).await.unwrap();
     seed(&upstream);
     let proxy =
@@ -105,17 +105,11 @@ async fn a_client_that_does_not_read_is_cut_off() {
     // The events in the slow client's buffers are in order, and then the stream ends cleanly.
     let mut slow = Watch::new(slow);
     let mut last = first;
-    loop {
-        match slow.next().await {
-            Next::Frame(frame) => {
-                let event: serde_json::Value = serde_json::from_str(&frame).unwrap();
-                let (_, at) = crate::informer::key(&event["object"]);
-                assert!(at == last + 1, "{at} after {last}");
-                last = at;
-            }
-            Next::End => break,
-            Next::Broken => panic!("cut in the middle of a frame"),
-        }
+    for frame in slow.rest().await {
+        let event: serde_json::Value = serde_json::from_str(&frame).unwrap();
+        let (_, at) = crate::informer::key(&event["object"]);
+        assert!(at == last + 1, "{at} after {last}");
+        last = at;
     }
     assert!(last < proxy.upstream.store().revision(), "it did not get everything");
     let again = proxy.get(&format!("{CONFIGMAPS}?watch=1&resourceVersion={last}")).await;
@@ -124,7 +118,7 @@ async fn a_client_that_does_not_read_is_cut_off() {
 
 /// The upstream makes Tables, also as streams.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tables_are_watched_upstream() {
+async fn watches_of_tables_are_forwarded() {
     let proxy = Proxy::seeded().await;
     proxy.warm(CONFIGMAPS).await;
     let now = proxy.upstream.store().revision();
@@ -142,7 +136,7 @@ async fn tables_are_watched_upstream() {
 
 /// Clients that connect and disconnect leave nothing behind.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn clients_that_leave_are_forgotten() {
+async fn clients_that_disconnect_leave_nothing_open() {
     let proxy = Proxy::seeded().await;
     proxy.warm(CONFIGMAPS).await;
     // The cache's watch, and those of CRDs and API services, which may start after it.

@@ -8,7 +8,7 @@ use weir::simulator::{Action, Cut, Simulator, SimulatorOptions};
 
 use crate::client::Next;
 use crate::harness::{Proxy, configmap, seed};
-use crate::informer::{Informer, Known, key};
+use crate::informer::{Informer, Objects, key};
 use crate::wait::eventually;
 
 const CONFIGMAPS: &str = "/api/v1/configmaps";
@@ -17,7 +17,7 @@ const CONFIGMAPS: &str = "/api/v1/configmaps";
 const STEPS: usize = 600;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn informers_converge_through_cuts_and_refusals() {
+async fn informers_converge_despite_broken_connections_and_refusals() {
     let proxy = Proxy::seeded().await;
     let informers = Informers::start(&proxy);
     informers.converge(&proxy).await;
@@ -72,7 +72,7 @@ async fn informers_converge_after_their_history_is_gone() {
 /// A client that watches through Weir does not notice that the upstream lost its history: it gets
 /// the changes as events, and a bookmark to resume from.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn watches_live_through_a_relist_and_get_the_difference() {
+async fn watches_continue_through_a_relist_with_the_changes() {
     const WATCHES: usize = 50;
     let proxy = Proxy::seeded().await;
     let namespace =
@@ -160,7 +160,7 @@ async fn informers_converge_over_a_restart_and_reads_go_on_meanwhile() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn unreadable_and_hanging_watches_harm_nobody() {
+async fn broken_and_hanging_upstream_watches_leave_reads_correct() {
     let proxy = Proxy::seeded().await;
     let informers = Informers::start(&proxy);
     informers.converge(&proxy).await;
@@ -211,10 +211,10 @@ async fn a_rewound_history_ends_every_stream_and_raises_the_alarm() {
     }
     eventually("the alarm", async || proxy.metric("weir_history_rewinds_total", &[]).await >= 1.0)
         .await;
-    let truth = truth(&proxy, |_| true);
+    let expected = upstream_objects(&proxy, |_| true);
     eventually("the cache holds the old state", async || {
         let list = proxy.get("/api/v1/configmaps?resourceVersion=0").await;
-        list.cache() == "hit" && known(&list.json()) == truth
+        list.cache() == "hit" && objects_of(&list.json()) == expected
     })
     .await;
     // The cache follows the new history, also for clients that had seen more of the lost one.
@@ -247,12 +247,12 @@ impl Informers {
     /// Waits until all informers have the true state, and checks that no event was wrong.
     async fn converge(&self, proxy: &Proxy) {
         for (informer, wanted) in &self.0 {
-            let truth = truth(proxy, *wanted);
-            let holds = async || informer.seen().known == truth;
-            let what = "an informer holds the truth";
+            let expected = upstream_objects(proxy, *wanted);
+            let holds = async || informer.seen().known == expected;
+            let what = "an informer holds the objects of the upstream";
             let held = tokio::time::timeout(Duration::from_secs(25), eventually(what, holds)).await;
             let seen = informer.seen();
-            assert!(held.is_ok(), "{what}\n{truth:?}\n{seen:?}");
+            assert!(held.is_ok(), "{what}\n{expected:?}\n{seen:?}");
         }
     }
 
@@ -279,11 +279,11 @@ fn write(proxy: &Proxy, random: &mut fastrand::Rng) {
     }
 }
 
-fn truth(proxy: &Proxy, wanted: Wanted) -> Known {
+fn upstream_objects(proxy: &Proxy, wanted: Wanted) -> Objects {
     let objects = proxy.upstream.store().list("v1", "configmaps");
     objects.iter().filter(|object| wanted(object)).map(key).collect()
 }
 
-fn known(list: &Value) -> Known {
+fn objects_of(list: &Value) -> Objects {
     list["items"].as_array().unwrap().iter().map(key).collect()
 }

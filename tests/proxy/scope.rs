@@ -1,5 +1,5 @@
-//! An identity with rights in one namespace: a cache of that namespace serves it, and the upstream
-//! answers the rest with 403.
+//! An identity with permissions in one namespace: a cache of that namespace serves it, and the
+//! upstream answers the rest with 403.
 
 use weir::simulator::{Rule, Simulator, SimulatorOptions, User};
 
@@ -9,7 +9,7 @@ use crate::harness::{Proxy, configmap, seed};
 const TOKEN: &str = "only-ns1";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn rights_in_one_namespace_are_served_from_its_cache() {
+async fn permissions_in_one_namespace_are_enough_for_its_cache() {
     let proxy = restricted().await;
     let path = "/api/v1/namespaces/ns1/configmaps";
     proxy.warm(path).await;
@@ -32,7 +32,7 @@ async fn rights_in_one_namespace_are_served_from_its_cache() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_forbidden_stays_so() {
+async fn forbidden_requests_get_the_upstreams_403() {
     let proxy = restricted().await;
     proxy.warm("/api/v1/namespaces/ns1/configmaps").await;
     for path in [

@@ -17,19 +17,19 @@ use crate::harness::Proxy;
 use crate::wait::eventually;
 
 /// A self-signed certificate.
-struct Shown {
+struct ClientCertificate {
     pem: String,
     key: String,
 }
 
 /// Sends a request on a connection with a client certificate.
-async fn with_certificate(proxy: &Proxy, shown: &Shown, call: &Call) -> Answer {
+async fn with_certificate(proxy: &Proxy, certificate: &ClientCertificate, call: &Call) -> Answer {
     let listener = proxy.listeners.iter().find(|one| one.kind == ListenerKind::Tls).unwrap();
     let mut roots = rustls::RootCertStore::empty();
     let ca = listener.ca_pem.as_ref().unwrap();
     roots.add(CertificateDer::from_pem_slice(ca.as_bytes()).unwrap()).unwrap();
-    let chain = vec![CertificateDer::from_pem_slice(shown.pem.as_bytes()).unwrap()];
-    let key = PrivateKeyDer::from_pem_slice(shown.key.as_bytes()).unwrap();
+    let chain = vec![CertificateDer::from_pem_slice(certificate.pem.as_bytes()).unwrap()];
+    let key = PrivateKeyDer::from_pem_slice(certificate.key.as_bytes()).unwrap();
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let config = rustls::ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
@@ -55,7 +55,7 @@ fn claims(call: Call) -> Call {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_unknown_goes_on_in_a_certificates_name() {
+async fn a_certificate_that_cannot_be_verified_yet_is_refused() {
     // The upstream publishes no settings.
     let users = vec![User::admin("weirs-own", "weir"), User::admin("alices", "alice")];
     let options = SimulatorOptions { users, ..SimulatorOptions::default() };
@@ -63,7 +63,7 @@ async fn nothing_unknown_goes_on_in_a_certificates_name() {
     let gateway = |config: &mut weir::config::Config| config.authentication.mode = Mode::Gateway;
     let proxy = Proxy::before(upstream, "weirs-own", gateway).await;
     let made = rcgen::generate_simple_self_signed(vec!["jane".to_owned()]).unwrap();
-    let jane = Shown { pem: made.cert.pem(), key: made.signing_key.serialize_pem() };
+    let jane = ClientCertificate { pem: made.cert.pem(), key: made.signing_key.serialize_pem() };
 
     // Weir cannot verify a certificate yet, so it forwards nothing on that connection, whatever
     // else the client presents.

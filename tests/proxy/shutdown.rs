@@ -17,7 +17,7 @@ use crate::wait::eventually;
 const DEADLINE: Duration = Duration::from_secs(5);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn everything_ends_in_order() {
+async fn shutdown_ends_watches_cleanly_and_everything_by_the_deadline() {
     let mut proxy = before_deadline().await;
     proxy.warm("/api/v1/pods").await;
     let mut watches = Vec::new();
@@ -51,7 +51,7 @@ async fn everything_ends_in_order() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn http2_connections_are_told_to_go_away() {
+async fn http2_connections_receive_goaway_at_shutdown() {
     let mut proxy = before_deadline().await;
     proxy.warm("/api/v1/pods").await;
     let stream = TcpStream::connect(proxy.plain()).await.unwrap();
@@ -79,7 +79,7 @@ async fn http2_connections_are_told_to_go_away() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_answer_under_way_is_finished() {
+async fn a_response_in_progress_is_finished_at_shutdown() {
     let mut proxy = before_deadline().await;
     let slow = weir::simulator::Action::Delay(Duration::from_millis(500));
     proxy.upstream.faults().add("get", "pods", 1, slow);

@@ -73,7 +73,7 @@ async fn an_informer_starts_on_a_large_quiet_resource() {
 /// For an older upstream the second list has parameters that it knows, and no bookmark ends the
 /// initial events.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_watch_starts_before_an_upstream_without_watch_list() {
+async fn a_consistent_watch_starts_without_watch_lists() {
     let options = SimulatorOptions { minor: 30, ..SimulatorOptions::default() };
     let upstream = Simulator::start(options).await.unwrap();
     seed(&upstream);
@@ -91,7 +91,7 @@ async fn a_watch_starts_before_an_upstream_without_watch_list() {
 
 /// The first list of a cold cache answers the watch that started it, whatever is written meanwhile.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cold_cache_needs_no_other_proof() {
+async fn the_first_list_of_a_cold_cache_proves_it_fresh() {
     let proxy = Proxy::seeded().await;
     let mut through = proxy.watch(WATCH_LIST).await;
     assert_eq!(through.cache(), "hit");

@@ -162,7 +162,7 @@ async fn refused_watches_equal_the_upstreams() {
 
 /// Weir's own 410, where Weir's history is the shorter one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_left_the_history_is_gone_as_the_upstream_words_it() {
+async fn a_watch_from_before_the_history_gets_the_upstreams_410() {
     let upstream = Simulator::start(SimulatorOptions::default()).await.unwrap();
     seed(&upstream);
     let proxy = Proxy::before(upstream, "", |config| config.cache.history_bytes_max = 20_000).await;

@@ -177,12 +177,13 @@ impl World {
 
     async fn difference(&self) -> Option<String> {
         for (n, store) in &self.informers {
-            let truth = truth(&self.direct[*n]).await;
+            let expected = state_of(&self.direct[*n]).await;
             let seen: Seen = store.state().iter().map(|object| named(object)).collect();
-            if truth != seen {
+            if expected != seen {
                 let kind = &resources()[*n].kind;
-                let missing = truth.iter().filter(|pair| seen.get(pair.0) != Some(pair.1)).count();
-                let extra = seen.keys().filter(|name| !truth.contains_key(*name)).count();
+                let missing =
+                    expected.iter().filter(|pair| seen.get(pair.0) != Some(pair.1)).count();
+                let extra = seen.keys().filter(|name| !expected.contains_key(*name)).count();
                 return Some(format!("{kind}: {missing} missing or old, {extra} too many"));
             }
         }
@@ -202,7 +203,7 @@ fn inform(
     store
 }
 
-async fn truth(api: &Api<DynamicObject>) -> Seen {
+async fn state_of(api: &Api<DynamicObject>) -> Seen {
     let list = api.list(&ListParams::default()).await.unwrap();
     list.items.iter().map(named).collect()
 }

@@ -32,9 +32,9 @@ pub(crate) fn has_watch_list() -> bool {
 
 /// Returns kubectl beside the other binaries, or on the path.
 pub(crate) fn kubectl() -> Option<PathBuf> {
-    let beside = assets()?.join("kubectl");
-    if beside.exists() {
-        return Some(beside);
+    let beside_the_others = assets()?.join("kubectl");
+    if beside_the_others.exists() {
+        return Some(beside_the_others);
     }
     let found = Command::new("kubectl").args(["version", "--client"]).output().ok()?;
     found.status.success().then(|| "kubectl".into())
@@ -42,7 +42,7 @@ pub(crate) fn kubectl() -> Option<PathBuf> {
 
 /// The token of the user `admin` in `system:masters`.
 pub(crate) const ADMIN: &str = "admin-token";
-/// The token of the user `alice`, whose rights come from RBAC.
+/// The token of the user `alice`, whose permissions come from RBAC.
 pub(crate) const ALICE: &str = "alice-token";
 
 /// etcd and kube-apiserver on loopback, killed when dropped.
@@ -245,7 +245,7 @@ impl Drop for ControlPlane {
 fn fetch(endpoint: &Endpoint, call: &Call) -> Option<String> {
     let exchange = || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        runtime.expect("a runtime").block_on(endpoint.ask(call))
+        runtime.expect("a runtime").block_on(endpoint.send(call))
     };
     let answer = std::thread::scope(|scope| scope.spawn(exchange).join().expect("a request"));
     let text = || String::from_utf8_lossy(&answer.body).into_owned();

@@ -55,16 +55,16 @@ pub(crate) fn change() {
         streams.agree(&direct, "without-v2").await;
         for name in ["later", "with-v2", "v2-unserved", "without-v2"] {
             let gone = Call::new(Method::DELETE, format!("{OBJECTS}/{name}"));
-            assert_eq!(direct.ask(&gone).await.status, 200);
+            assert_eq!(direct.send(&gone).await.status, 200);
         }
 
         // Deletion under watches: each event arrives both ways, and both streams end.
-        let list = direct.ask(&Call::get("/apis/example.com/v1/things?limit=1")).await.json();
+        let list = direct.send(&Call::get("/apis/example.com/v1/things?limit=1")).await.json();
         let at = list["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
         let path = format!("/apis/example.com/v1/things?watch=1&resourceVersion={at}");
         let streams = [&direct, &through].map(|side| collect(side.clone(), path.clone()));
         let streams = streams.map(tokio::spawn);
-        let gone = direct.ask(&Call::new(Method::DELETE, format!("{DEFINITIONS}/{NAME}"))).await;
+        let gone = direct.send(&Call::new(Method::DELETE, format!("{DEFINITIONS}/{NAME}"))).await;
         assert_eq!(gone.status, 200);
         same(&direct, &through, "v1", "404 page not found").await;
         let [directly, by_weir] = streams;
@@ -96,7 +96,7 @@ pub(crate) fn nowhere() {
         create(&mut direct.connection(), services, &service).await;
         let lost = Call::get("/apis/nowhere.example.com/v1/things?resourceVersion=0");
         eventually("both say that it is not there", async || {
-            let (left, right) = (direct.ask(&lost).await, through.ask(&lost).await);
+            let (left, right) = (direct.send(&lost).await, through.send(&lost).await);
             left.status == 503 && right.status == 503 && left.body == right.body
         })
         .await;
@@ -105,7 +105,7 @@ pub(crate) fn nowhere() {
         same(&direct, &through, "v1", "\"name\":\"a\"").await;
         for path in ["/api/v1/namespaces?resourceVersion=0", "/apis/example.com/v1/things?resourceVersion=0"] {
             eventually("the cache answers", async || {
-                through.ask(&Call::get(path)).await.header("x-weir-cache") == "hit"
+                through.send(&Call::get(path)).await.header("x-weir-cache") == "hit"
             })
             .await;
         }
@@ -117,7 +117,7 @@ pub(crate) fn nowhere() {
 async fn same(direct: &Endpoint, through: &Endpoint, version: &str, says: &str) {
     let call = Call::get(format!("/apis/example.com/{version}/things?resourceVersion=0"));
     eventually(&format!("{version} says {says}"), async || {
-        let (left, right) = (direct.ask(&call).await, through.ask(&call).await);
+        let (left, right) = (direct.send(&call).await, through.send(&call).await);
         let text = String::from_utf8_lossy(&left.body).into_owned();
         let items = |body: &[u8]| {
             let text = String::from_utf8_lossy(body).into_owned();
@@ -147,12 +147,12 @@ async fn collect(side: Endpoint, path: String) -> Vec<Frame> {
 }
 
 /// The events of a watch without bookmarks, and whether it has ended.
-type Shown = Arc<Mutex<(Vec<Frame>, bool)>>;
+type ReceivedEvents = Arc<Mutex<(Vec<Frame>, bool)>>;
 
 /// A watch of each side that begins with the state.
 struct Streams {
     tasks: [JoinHandle<()>; 2],
-    seen: [Shown; 2],
+    seen: [ReceivedEvents; 2],
 }
 
 impl Streams {
@@ -162,7 +162,7 @@ impl Streams {
         let mut opened = None;
         eventually("both show the state", async || {
             let streams = Self::open_once([direct, through], version).await;
-            for _ in 0..LOOKS {
+            for _ in 0..STATE_CHECKS {
                 if streams.is_same_state() {
                     opened = Some(streams);
                     return true;
@@ -177,7 +177,7 @@ impl Streams {
     }
 
     async fn open_once(sides: [&Endpoint; 2], version: &str) -> Self {
-        let seen: [Shown; 2] = Default::default();
+        let seen: [ReceivedEvents; 2] = Default::default();
         let path = format!("/apis/example.com/{version}/things?watch=1&resourceVersion=0");
         let mut tasks = Vec::new();
         for (side, seen) in sides.into_iter().zip(&seen) {
@@ -210,7 +210,7 @@ impl Streams {
         create(&mut direct.connection(), OBJECTS, &object(name)).await;
         let key = format!("default/{name}");
         let goes_on = |seen: &(Vec<Frame>, bool)| seen.0.iter().any(|frame| frame.key == key);
-        let mut shown = String::new();
+        let mut printed = String::new();
         eventually(&format!("both streams do the same around {name}"), async || {
             let [directly, by_weir] = self.seen.each_ref().map(|seen| seen.lock().clone());
             let describe = |seen: &(Vec<Frame>, bool)| {
@@ -219,9 +219,9 @@ impl Streams {
             };
             let now =
                 format!("directly {}\n  by Weir  {}", describe(&directly), describe(&by_weir));
-            if now != shown {
+            if now != printed {
                 eprintln!("{name}:\n  {now}");
-                shown = now;
+                printed = now;
             }
             let settled = |seen: &(Vec<Frame>, bool)| seen.1 || goes_on(seen);
             settled(&directly) && settled(&by_weir) && directly == by_weir
@@ -246,7 +246,7 @@ async fn define(direct: &Endpoint, properties: Value, versions: &[(&str, bool)])
     });
     let path = format!("{DEFINITIONS}/{NAME}");
     eventually("the definition is written", async || {
-        let old = direct.ask(&Call::get(&path)).await;
+        let old = direct.send(&Call::get(&path)).await;
         let call = if old.status == 404 {
             Call::json(Method::POST, DEFINITIONS, &object)
         } else {
@@ -254,7 +254,7 @@ async fn define(direct: &Endpoint, properties: Value, versions: &[(&str, bool)])
                 old.json()["metadata"]["resourceVersion"].clone();
             Call::json(Method::PUT, &path, &object)
         };
-        matches!(direct.ask(&call).await.status, 200 | 201)
+        matches!(direct.send(&call).await.status, 200 | 201)
     })
     .await;
 }
@@ -264,7 +264,7 @@ fn object(name: &str) -> Value {
 }
 
 /// How often two streams are compared before they are opened again.
-const LOOKS: usize = 50;
+const STATE_CHECKS: usize = 50;
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const NAME: &str = "things.example.com";
 const OBJECTS: &str = "/apis/example.com/v1/namespaces/default/things";

@@ -4,13 +4,13 @@ use fastrand::Rng;
 use tokio::runtime::Runtime;
 
 use crate::control_plane::{ADMIN, ControlPlane};
+use crate::cuts::relay::Relay;
 use crate::suite::churn::{Plan, churn};
 use crate::suite::corpus::{cases, document_cases, seed, some_cases};
 use crate::suite::paging::walks;
 use crate::suite::run::{Sides, prepare, run};
 use crate::suite::wire::Endpoint;
 use crate::support::Weir;
-use crate::truth::relay::Relay;
 
 pub(crate) fn answers() {
     let plane = ControlPlane::start();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::runtime::Runtime;
 
 use crate::control_plane::{ADMIN, ControlPlane};
-use crate::matrix_suite::world::{Carry, Credentials, Setting, World};
+use crate::matrix_suite::world::{Credentials, ForwardedIdentity, Setting, World};
 use crate::matrix_suite::{confusion, revocation, run, secrecy};
 
 pub(crate) fn everybody() {
@@ -13,7 +13,7 @@ pub(crate) fn everybody() {
 }
 
 pub(crate) fn by_impersonation() {
-    let setting = Setting { carry: Carry::Impersonation, ..SETTING };
+    let setting = Setting { forwarded_identity: ForwardedIdentity::Impersonation, ..SETTING };
     with(setting, async |world| run::matrix(&world, 3).await);
 }
 
@@ -27,7 +27,7 @@ pub(crate) fn paths() {
 }
 
 pub(crate) fn revoked() {
-    let setting = Setting { belief: SHORT, recheck: SHORT, ..SETTING };
+    let setting = Setting { cache_ttl: SHORT_PERIOD, watch_recheck: SHORT_PERIOD, ..SETTING };
     with(setting, async |world| {
         tokio::join!(
             revocation::revoked_binding(&world),
@@ -48,7 +48,7 @@ pub(crate) fn secrets() {
     with(Setting { log: "trace", ..SETTING }, async |world| {
         run::matrix(&world, 11).await;
         confusion::paths_of(&world, &["nina", "dev certificate"]).await;
-        secrecy::nothing_is_told(&world).await;
+        secrecy::assert_no_secret_in_logs_and_metrics(&world).await;
     });
 }
 
@@ -63,20 +63,20 @@ fn with(setting: Setting, test: impl AsyncFnOnce(World)) {
 }
 
 const SETTING: Setting = Setting {
-    carry: Carry::FrontProxy,
-    belief: Duration::from_secs(10),
-    recheck: Duration::from_secs(10),
+    forwarded_identity: ForwardedIdentity::FrontProxy,
+    cache_ttl: Duration::from_secs(10),
+    watch_recheck: Duration::from_secs(10),
     log: "info,weir=debug",
     authorization: "",
 };
 
-/// Settings with short TTLs.
-const SHORT: Duration = Duration::from_secs(2);
+/// For TTLs and intervals that a test waits for.
+const SHORT_PERIOD: Duration = Duration::from_secs(2);
 
 /// RBAC decisions by Weir, with every allow checked, and TTLs longer than any test.
 const BY_ROLES: Setting = Setting {
-    belief: Duration::from_secs(60),
-    recheck: SHORT,
+    cache_ttl: Duration::from_secs(60),
+    watch_recheck: SHORT_PERIOD,
     authorization: ", rbac: {enabled: true, checkOneIn: 1}",
     ..SETTING
 };

@@ -1,4 +1,4 @@
-//! An identity with rights in one namespace is enough for that namespace.
+//! An identity with permissions in one namespace is enough for that namespace.
 
 use tokio::runtime::Runtime;
 

@@ -13,11 +13,11 @@ use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 
 use crate::control_plane::{ADMIN, ControlPlane};
+use crate::cuts::relay::Relay;
 use crate::h2c::H2c;
 use crate::suite::objects::create;
 use crate::suite::wire::{Call, Endpoint};
 use crate::support::{Weir, sum_metric};
-use crate::truth::relay::Relay;
 use crate::wait::eventually;
 
 pub(crate) fn no_herd() {
@@ -41,7 +41,7 @@ pub(crate) fn no_herd() {
         write(&direct, 20..60).await;
         for number in (0..40).step_by(3) {
             let path = format!("{OBJECTS}/o{number}");
-            assert_eq!(direct.ask(&Call::new(http::Method::DELETE, path)).await.status, 200);
+            assert_eq!(direct.send(&Call::new(http::Method::DELETE, path)).await.status, 200);
         }
     });
     plane.compact();
@@ -130,10 +130,10 @@ async fn follow(mut body: Incoming, seen: Arc<Mutex<Seen>>) {
 impl Watches {
     /// Waits until every watch has the upstream's objects.
     async fn converge(&self, direct: &Endpoint) {
-        let list = direct.ask(&Call::get(OBJECTS)).await.json();
+        let list = direct.send(&Call::get(OBJECTS)).await.json();
         let text = |item: &Value, name: &str| item["metadata"][name].as_str().unwrap().to_owned();
         let items = list["items"].as_array().unwrap().iter();
-        let truth: BTreeMap<_, _> =
+        let expected: BTreeMap<_, _> =
             items.map(|item| (text(item, "name"), text(item, "resourceVersion"))).collect();
         // Config maps of other namespaces are the API server's own.
         eventually("all watches have the state", async || {
@@ -141,7 +141,7 @@ impl Watches {
                 let seen = seen.lock();
                 assert!(!seen.ended, "a watch has ended");
                 let ours = seen.objects.iter().filter(|(name, _)| name.starts_with('o'));
-                ours.eq(truth.iter().filter(|(name, _)| name.starts_with('o')))
+                ours.eq(expected.iter().filter(|(name, _)| name.starts_with('o')))
             })
         })
         .await;
@@ -160,7 +160,7 @@ async fn write(direct: &Endpoint, numbers: std::ops::Range<usize>) {
         if number % 2 == 0 {
             let patch = json!({"data": {"k": "v"}});
             let call = Call::json(http::Method::PATCH, &format!("{OBJECTS}/o{number}"), &patch);
-            assert_eq!(connection.ask(&call).await.status, 200);
+            assert_eq!(connection.send(&call).await.status, 200);
         }
     }
 }

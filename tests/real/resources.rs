@@ -14,9 +14,9 @@ use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
 use crate::control_plane::{ADMIN, ControlPlane};
-use crate::suite::ask::Marks;
 use crate::suite::expected::Expect;
 use crate::suite::objects::{create, fill};
+use crate::suite::read_request::Marks;
 use crate::suite::run::{Case, HIT, Sides, run};
 use crate::suite::wire::{Call, Endpoint};
 use crate::support::Weir;
@@ -41,7 +41,7 @@ pub(crate) fn every_form() {
         let mut cases = Vec::new();
         let mut filled = BTreeSet::new();
         for resource in &resources {
-            let list = direct.ask(&Call::get(&resource.path)).await.json();
+            let list = direct.send(&Call::get(&resource.path)).await.json();
             let objects = list["items"].as_array().cloned().unwrap_or_default();
             if !objects.is_empty() {
                 filled.insert(&*resource.path);
@@ -79,7 +79,7 @@ pub(crate) fn metadata() {
             eventually(&format!("{} stand still", resource.path), async || {
                 let of = async |accept: &str| {
                     let call = Call::get(&resource.path).header("accept", accept);
-                    let list = direct.ask(&call).await.json();
+                    let list = direct.send(&call).await.json();
                     let items = list["items"].as_array().cloned().unwrap_or_default();
                     items.into_iter().map(|item| item["metadata"].clone()).collect::<Vec<_>>()
                 };
@@ -150,7 +150,7 @@ impl Resource {
 /// All resources with list and watch, of every group and version.
 async fn discover(direct: &Endpoint) -> Vec<Resource> {
     let mut group_versions = vec!["/api/v1".to_owned()];
-    let groups = direct.ask(&Call::get("/apis")).await.json();
+    let groups = direct.send(&Call::get("/apis")).await.json();
     for group in groups["groups"].as_array().unwrap() {
         for version in group["versions"].as_array().unwrap() {
             group_versions.push(format!("/apis/{}", version["groupVersion"].as_str().unwrap()));
@@ -158,7 +158,7 @@ async fn discover(direct: &Endpoint) -> Vec<Resource> {
     }
     let mut resources = Vec::new();
     for group_version in group_versions {
-        let list = direct.ask(&Call::get(&group_version)).await.json();
+        let list = direct.send(&Call::get(&group_version)).await.json();
         for resource in list["resources"].as_array().unwrap() {
             let verbs = resource["verbs"].as_array().unwrap();
             let plural = resource["name"].as_str().unwrap();
@@ -198,7 +198,7 @@ async fn make(direct: &Endpoint, resources: &[Resource]) {
     let status = json!({"status": {"currentReplicas": 1, "desiredReplicas": 1, "conditions":
         [{"type": "AbleToScale", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}});
     let path = "/apis/autoscaling/v2/namespaces/a/horizontalpodautoscalers/scales/status";
-    let patched = connection.ask(&Call::json(Method::PATCH, path, &status)).await;
+    let patched = connection.send(&Call::json(Method::PATCH, path, &status)).await;
     assert_eq!(patched.status, 200, "{}", String::from_utf8_lossy(&patched.body));
 }
 
@@ -213,8 +213,8 @@ fn signing_request() -> String {
 async fn warm(direct: &Endpoint, through: &Endpoint, cases: &[Case]) {
     for case in cases.iter().filter(|case| case.expect == Expect::Cache && !case.slow) {
         eventually(&format!("{} comes from the cache", case.call), async || {
-            through.ask(&case.call).await.cache() == HIT
-                || direct.ask(&case.call).await.status != 200
+            through.send(&case.call).await.cache() == HIT
+                || direct.send(&case.call).await.status != 200
         })
         .await;
     }

@@ -26,11 +26,11 @@ pub(crate) fn consistent() {
         for (count, step) in [(3, "list"), (LARGE, "short-watch")] {
             fill(&direct, count).await;
             let configmaps: Api<ConfigMap> = Api::all(through.clone());
-            let truth: Api<ConfigMap> = Api::all(direct.clone());
-            let truth = names(truth.list(&ListParams::default()).await.unwrap().items);
+            let api: Api<ConfigMap> = Api::all(direct.clone());
+            let expected = names(api.list(&ListParams::default()).await.unwrap().items);
             eventually("the cache has them all", async || {
                 let list = configmaps.list(&ListParams::default().match_any()).await;
-                list.is_ok_and(|list| names(list.items) == truth)
+                list.is_ok_and(|list| names(list.items) == expected)
             })
             .await;
             let proofs = |step: &str| {
@@ -41,7 +41,7 @@ pub(crate) fn consistent() {
             for start in 0..STARTS {
                 let written = write_elsewhere(&direct, &format!("s-{count}-{start}")).await;
                 let (seen, at) = state(&configmaps).await;
-                assert_eq!(seen, truth);
+                assert_eq!(seen, expected);
                 assert!(at >= written, "a state of {at} for one who wrote {written}");
             }
             assert!(proofs(step) > before, "no {step} in {}", weir.admin("/metrics").unwrap().1);
@@ -58,7 +58,7 @@ pub(crate) fn consistent() {
                     _ => {}
                 }
             }
-            assert_eq!(names(seen), truth);
+            assert_eq!(names(seen), expected);
         }
         let labels = [r#"verb="watch""#, r#"resource="configmaps""#];
         let watches =

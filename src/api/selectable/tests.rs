@@ -146,7 +146,7 @@ fn values_follow_their_rule() {
 }
 
 #[test]
-fn a_job_has_its_successes_under_another_name() {
+fn a_jobs_selectable_field_reads_status_succeeded() {
     let jobs = built_in("batch", "jobs");
     assert_eq!(&*jobs.sources()[0].path, ["status".into(), "succeeded".into()]);
 }

@@ -29,7 +29,7 @@ pub(crate) enum Reply {
     Status(&'static str),
     Code(u16),
     /// Does not answer until the reply is changed.
-    Hold,
+    Pending,
 }
 
 /// The authorizer and its upstream.
@@ -73,7 +73,7 @@ impl ReviewServer {
                     received.push(body.clone());
                     received.len()
                 };
-                let reply = reply.wait_for(|reply| !matches!(reply, Reply::Hold)).await;
+                let reply = reply.wait_for(|reply| !matches!(reply, Reply::Pending)).await;
                 let status = match reply.unwrap().clone() {
                     Reply::Allow => r#"{"allowed":true,"reason":"RBAC: a role"}"#.to_owned(),
                     Reply::Deny => r#"{"allowed":false,"reason":"no role"}"#.to_owned(),
@@ -86,7 +86,7 @@ impl ReviewServer {
                     Reply::AllowFirst(first) => format!(r#"{{"allowed":{}}}"#, count <= first),
                     Reply::Status(status) => status.to_owned(),
                     Reply::Code(code) => return answer(code, "no"),
-                    Reply::Hold => unreachable!(),
+                    Reply::Pending => unreachable!(),
                 };
                 answer(201, format!(r#"{{"kind":"SubjectAccessReview","status":{status}}}"#))
             }

@@ -293,7 +293,7 @@ async fn concurrent_requests_write_complete_lines_and_closing_loses_none() {
 }
 
 #[tokio::test]
-async fn no_log_starts_without_an_output_or_without_its_directory() {
+async fn the_audit_log_needs_an_output_and_an_existing_directory() {
     let start = |output| {
         let metrics = AuditMetrics::register(&Registry::new()).unwrap();
         AuditLog::start(&config(output, AuditBuffer::Blocking), metrics)

@@ -1,14 +1,11 @@
 //! The order of credentials is that of upstream.
 
-use std::path::Path;
-
-use http::HeaderValue;
 use prometheus::Registry;
 
 use super::*;
+use crate::auth::trust::tests::gateway_config;
 use crate::auth::x509::testing::TestCa;
-use crate::config::{Mode, RequestHeaderConfig};
-use crate::testing::eventually;
+use crate::testing::{eventually, headers};
 use crate::upstream::testing::{ServerOptions, TestServer, answer};
 
 struct Fixture {
@@ -19,49 +16,20 @@ struct Fixture {
     _server: TestServer,
 }
 
-fn config(directory: &Path) -> AuthenticationConfig {
-    let list = |name: &str| vec![name.to_owned()];
-    AuthenticationConfig {
-        mode: Mode::Gateway,
-        client_ca: Some(directory.join("client.crt")),
-        request_header: Some(RequestHeaderConfig {
-            ca: directory.join("proxy.crt"),
-            allowed_names: list("proxy"),
-            username_headers: list("X-Remote-User"),
-            uid_headers: list("X-Remote-Uid"),
-            group_headers: list("X-Remote-Group"),
-            extra_header_prefixes: list("X-Remote-Extra-"),
-        }),
-        anonymous: Anonymous::Forward,
-        token_audiences: Vec::new(),
-        token_ttl: Duration::from_secs(10),
-        token_failure_ttl: Duration::from_secs(10),
-        front_proxy: None,
-        impersonate: false,
-    }
-}
-
 async fn fixture(change: impl FnOnce(&mut AuthenticationConfig)) -> Fixture {
     let (clients, proxies) = (TestCa::new("clients"), TestCa::new("proxies"));
     let directory = tempfile::tempdir().unwrap();
-    std::fs::write(directory.path().join("client.crt"), clients.pem()).unwrap();
-    std::fs::write(directory.path().join("proxy.crt"), proxies.pem()).unwrap();
+    let file = |name: &str| directory.path().join(name);
+    std::fs::write(file("client.crt"), clients.pem()).unwrap();
+    std::fs::write(file("proxy.crt"), proxies.pem()).unwrap();
     let server = TestServer::start(ServerOptions::http1(), async |_| answer(404, "")).await;
-    let mut config = config(directory.path());
+    let mut config = gateway_config(Some(file("client.crt")), Some(file("proxy.crt")));
     change(&mut config);
     let metrics = AuthMetrics::register(&Registry::new()).unwrap();
     let upstream = server.upstream(false).await;
     let authenticator =
         Authenticator::start(&config, Duration::ZERO, upstream, &metrics).await.unwrap();
     Fixture { authenticator, clients, proxies, _directory: directory, _server: server }
-}
-
-fn headers(all: &[(&'static str, &'static str)]) -> HeaderMap {
-    all.iter()
-        .map(|(name, value)| {
-            (name.parse::<http::HeaderName>().unwrap(), HeaderValue::from_static(value))
-        })
-        .collect()
 }
 
 fn peer(client: &crate::auth::x509::testing::Client) -> Peer {

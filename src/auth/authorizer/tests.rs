@@ -42,7 +42,7 @@ async fn a_decision_is_cached_until_it_expires() {
 
 #[tokio::test]
 async fn the_age_of_a_decision_counts_from_the_request() {
-    let server = Arc::new(ReviewServer::start(&config(0), Reply::Hold).await);
+    let server = Arc::new(ReviewServer::start(&config(0), Reply::Pending).await);
     let asking = tokio::spawn({
         let server = Arc::clone(&server);
         async move { ask(&server, "alice", PODS).await }
@@ -116,7 +116,7 @@ async fn different_requests_do_not_share_decisions() {
 
 #[tokio::test]
 async fn concurrent_requests_share_a_review_even_if_the_first_is_cancelled() {
-    let server = Arc::new(ReviewServer::start(&config(0), Reply::Hold).await);
+    let server = Arc::new(ReviewServer::start(&config(0), Reply::Pending).await);
     let ask = || {
         let server = Arc::clone(&server);
         tokio::spawn(async move { ask(&server, "alice", PODS).await })
@@ -165,7 +165,7 @@ async fn a_denial_with_an_evaluation_error_is_no_decision() {
 
 #[tokio::test]
 async fn a_review_times_out() {
-    let server = Arc::new(ReviewServer::start(&config(0), Reply::Hold).await);
+    let server = Arc::new(ReviewServer::start(&config(0), Reply::Pending).await);
     let asking = tokio::spawn({
         let server = Arc::clone(&server);
         async move { ask(&server, "alice", PODS).await }
@@ -244,7 +244,7 @@ async fn a_request_with_an_expired_decision_does_not_wait_during_an_outage() {
     server.reply(Reply::Code(500));
     assert_eq!(ask(&server, "alice", PODS).await, Ok((true, DecisionSource::Stale)));
     assert_eq!(ask(&server, "bob", PODS).await, Ok((true, DecisionSource::Stale)));
-    server.reply(Reply::Hold);
+    server.reply(Reply::Pending);
     assert_eq!(ask(&server, "carol", PODS).await, Ok((true, DecisionSource::Stale)));
     eventually("review 6", || server.review_count() == 6).await;
 }

@@ -50,7 +50,11 @@ fn is_front_proxy(store: &TrustStore, peer: &Peer) -> bool {
     peer.verdict(&store.load(), NOON).unwrap().front_proxy.is_some()
 }
 
-fn config(client_ca: Option<PathBuf>, request_header: Option<PathBuf>) -> AuthenticationConfig {
+/// Returns the settings of a gateway with these CA files: of clients and of front proxies.
+pub(crate) fn gateway_config(
+    client_ca: Option<PathBuf>,
+    request_header: Option<PathBuf>,
+) -> AuthenticationConfig {
     let list = |name: &str| vec![name.to_owned()];
     AuthenticationConfig {
         mode: Mode::Gateway,
@@ -130,8 +134,8 @@ async fn files_are_reloaded_and_invalid_ones_are_not() {
     let server = TestServer::start(ServerOptions::http1(), async |_| answer(404, "")).await;
     let upstream = server.upstream(false).await;
     let store = store();
-    let no_file = config(Some(path("no")), None);
-    let config = config(Some(path("client.crt")), Some(path("proxy.crt")));
+    let no_file = gateway_config(Some(path("no")), None);
+    let config = gateway_config(Some(path("client.crt")), Some(path("proxy.crt")));
     let mut reloader = Reloader::new(&config, store.clone(), upstream.clone()).unwrap();
 
     let jane = Peer::new(Some(&one.user("jane").chain), None);
@@ -172,7 +176,7 @@ async fn the_clusters_settings_are_reloaded() {
     .await;
     let store = store();
     let upstream = server.upstream(false).await;
-    let mut reloader = Reloader::new(&config(None, None), store.clone(), upstream).unwrap();
+    let mut reloader = Reloader::new(&gateway_config(None, None), store.clone(), upstream).unwrap();
     let set = |data: serde_json::Value| {
         *content.lock() = (200, json!({"kind": "ConfigMap", "data": data}).to_string().into());
     };
@@ -243,7 +247,8 @@ async fn a_part_may_come_from_a_file_and_one_from_the_cluster() {
     .await;
     let store = store();
     let upstream = server.upstream(false).await;
-    let mut reloader = Reloader::new(&config(Some(path), None), store.clone(), upstream).unwrap();
+    let mut reloader =
+        Reloader::new(&gateway_config(Some(path), None), store.clone(), upstream).unwrap();
     let jane = Peer::new(Some(&one.user("jane").chain), None);
     assert_eq!(identity(&store, &jane, NOON), "(unknown)", "the front-proxy CA is not known yet");
     reloader.poll_map().await;

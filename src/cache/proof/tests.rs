@@ -12,9 +12,8 @@ use crate::cache::handle::CacheHandle;
 use crate::cache::key::CacheKey;
 use crate::cache::metrics::CacheMetrics;
 use crate::cache::reflector::{Reflector, StartOptions};
-use crate::cache::script::{
-    Feed, Script, bookmark, config, config_maps, object, page, status, upsert,
-};
+use crate::cache::script::{Feed, Script, bookmark, config, object, page, status, upsert};
+use crate::codec::json::tests::config_maps;
 use crate::upstream::lister_watcher::{ListRequest, UpstreamEvent};
 
 const WITHIN: Duration = Duration::from_secs(3);
@@ -104,7 +103,7 @@ fn names(text: &str) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_state_that_is_held_or_arrives_soon_needs_only_the_probe() {
+async fn a_held_state_is_proved_fresh_by_the_probe_alone() {
     let rig = Rig::new(2).await;
     rig.script.on_probe(2000);
     assert!(matches!(rig.fresh(None).await, Ok(FreshState::Held)));
@@ -157,7 +156,7 @@ async fn a_small_quiet_collection_is_listed_once_for_all_waiting_requests() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_that_proves_nothing_is_not_used() {
+async fn a_failed_older_or_partial_list_is_not_used_as_proof() {
     let failures = [
         Err(status(504, "too large")),
         Ok(page(2004, "", Vec::new())),
@@ -176,7 +175,7 @@ async fn a_list_that_proves_nothing_is_not_used() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_watch_begins_with_a_state_of_a_lost_history() {
+async fn a_watch_never_starts_from_a_lost_history() {
     let rig = Rig::new(2).await;
     rig.script.on_list(Ok(page(2007, "", Vec::new())));
     let state = rig.fresh(None).await.unwrap();

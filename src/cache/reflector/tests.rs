@@ -8,7 +8,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::*;
-use crate::api::resource::{ApiResource, Representation, Scope, Shape};
+use crate::api::resource::{ApiResource, Representation, Scope};
 use crate::api::resource_version::ResourceVersion;
 use crate::cache::context::CacheContext;
 use crate::cache::core::watch_cache::EndCause;
@@ -16,8 +16,9 @@ use crate::cache::core::watcher::{Batch, WatchFilter, WatchStart};
 use crate::cache::key::CacheKey;
 use crate::cache::metrics::CacheMetrics;
 use crate::cache::script::{
-    Feed, Script, bookmark, config, config_maps, listed, object, page, rewritten, status, upsert,
+    Feed, Script, bookmark, config, listed, object, page, rewritten, status, upsert,
 };
+use crate::codec::json::tests::{config_maps, widgets};
 use crate::config::{CacheConfig, OnRelist};
 use crate::testing::eventually;
 use crate::upstream::error::UpstreamError;
@@ -198,10 +199,6 @@ async fn an_upstream_that_stays_behind_counts_as_rewound() {
     eventually("the cache to be dropped", || rig.held().is_none()).await;
 }
 
-fn widgets() -> ApiResource {
-    ApiResource { shape: Shape::Custom, ..config_maps() }
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_broken_watch_of_a_custom_resource_is_checked_for_a_changed_definition() {
     let (rig, feed) = Rig::established_with(widgets(), context(config())).await;
@@ -308,7 +305,7 @@ async fn permanent_errors_end_the_reflector() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cache_that_outgrows_its_budget_ends() {
+async fn a_cache_that_outgrows_its_budget_stops() {
     let context = context(CacheConfig { resource_bytes_max: 2000, ..config() });
     let (rig, feed) = Rig::established(context).await;
     feed.send((0..100).map(|n| upsert(&n.to_string(), 11 + n)).collect());

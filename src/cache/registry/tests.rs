@@ -6,8 +6,9 @@ use super::*;
 use crate::cache::core::watch_cache::{EndCause, WatchRefusal};
 use crate::cache::core::watcher::{Batch, WatchFilter, WatchStart};
 use crate::cache::script::{
-    Feed, Script, ScriptedSource, bookmark, config, config_maps, page, resource, status, upsert,
+    Feed, Script, ScriptedSource, bookmark, config, page, resource, status, upsert,
 };
+use crate::codec::json::tests::config_maps;
 use crate::config::ResourcePattern;
 use crate::upstream::version::UpstreamVersion;
 

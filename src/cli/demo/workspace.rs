@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn its_own_goes_a_given_one_stays() {
+    fn a_temporary_workspace_is_deleted_and_a_given_one_is_kept() {
         let mut own = Workspace::new(None).unwrap();
         let file = own.write("kubeconfig", "x").unwrap();
         assert!(file.exists());

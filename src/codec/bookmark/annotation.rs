@@ -23,8 +23,8 @@ pub(super) fn add(object: &[u8]) -> Option<Vec<u8>> {
 /// Also removes `annotations` if the annotation was the only one.
 fn remove_from_json(object: &[u8]) -> Option<Vec<u8>> {
     let text = std::str::from_utf8(object).ok()?;
-    let lone = format!(r#""annotations":{{{ANNOTATION_PAIR}}}"#);
-    [format!(",{lone}"), format!("{lone},"), lone]
+    let only_pair = format!(r#""annotations":{{{ANNOTATION_PAIR}}}"#);
+    [format!(",{only_pair}"), format!("{only_pair},"), only_pair]
         .into_iter()
         .chain([format!(",{ANNOTATION_PAIR}"), format!("{ANNOTATION_PAIR},")])
         .find(|part| text.contains(part.as_str()))

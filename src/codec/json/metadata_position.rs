@@ -9,8 +9,8 @@ use crate::codec::object::Span;
 pub(super) enum MetadataPosition {
     Unknown,
     /// The first byte is known, the end is not.
-    From(usize),
-    Known(Span),
+    Start(usize),
+    Whole(Span),
 }
 
 impl MetadataPosition {
@@ -21,14 +21,14 @@ impl MetadataPosition {
             body.as_bytes().get(..*begin).is_some_and(|lead| lead.ends_with(b"\":"))
                 && body.as_bytes().get(*begin) == Some(&b'{')
         });
-        begin.map_or(Self::Unknown, Self::From)
+        begin.map_or(Self::Unknown, Self::Start)
     }
 
     /// Returns the position after the next key was parsed.
     pub(super) fn before_key(self, body: &str, key: &str) -> Self {
-        let Self::From(begin) = self else { return self };
+        let Self::Start(begin) = self else { return self };
         let end = offset_in(body.as_bytes(), key).and_then(|at| at.checked_sub(",\"".len()));
-        self.until(end.filter(|end| {
+        self.ending_at(end.filter(|end| {
             let rest = body.as_bytes().get(end.saturating_sub(1)..);
             begin < *end && rest.is_some_and(|rest| rest.starts_with(b"},\""))
         }))
@@ -36,18 +36,18 @@ impl MetadataPosition {
 
     /// Returns the position if no key followed.
     pub(super) fn at_the_end_of(self, body: &str) -> Option<Span> {
-        let Self::From(begin) = self else {
-            return if let Self::Known(span) = self { Some(span) } else { None };
+        let Self::Start(begin) = self else {
+            return if let Self::Whole(span) = self { Some(span) } else { None };
         };
         let end = body.len().checked_sub("}".len());
         let end = end.filter(|end| begin < *end && body.ends_with("}}"));
-        if let Self::Known(span) = self.until(end) { Some(span) } else { None }
+        if let Self::Whole(span) = self.ending_at(end) { Some(span) } else { None }
     }
 
-    fn until(self, end: Option<usize>) -> Self {
+    fn ending_at(self, end: Option<usize>) -> Self {
         match (self, end) {
-            (Self::From(begin), Some(end)) => {
-                Span::new(begin, end - begin).map_or(Self::Unknown, Self::Known)
+            (Self::Start(begin), Some(end)) => {
+                Span::new(begin, end - begin).map_or(Self::Unknown, Self::Whole)
             }
             _ => Self::Unknown,
         }

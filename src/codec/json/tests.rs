@@ -77,7 +77,7 @@ fn a_deleted_pod_gets_the_events_resource_version() {
 }
 
 #[test]
-fn list_items_and_objects_become_the_same() {
+fn a_list_item_and_an_event_parse_to_the_same_object() {
     let item = POD.replacen(r#""kind":"Pod","apiVersion":"v1","#, "", 1);
     let from_list = list_item(item.as_bytes(), &pods()).unwrap();
     let from_watch = object(POD.as_bytes(), &pods()).unwrap();
@@ -95,7 +95,7 @@ fn custom_resources_keep_their_bytes() {
 }
 
 #[test]
-fn metadata_is_found_in_any_form() {
+fn metadata_is_found_wherever_and_however_it_is_written() {
     let metadata = r#"{"name":"w","namespace":"n","resourceVersion":"5","labels":{"a":"{\"}}"}}"#;
     for text in [
         r#"{"apiVersion":"example.com/v1","metadata":@,"spec":{"color":"red","n":3}}"#,

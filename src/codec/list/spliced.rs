@@ -111,7 +111,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
         #[test]
-        fn pieces_are_small_and_whole_together(
+        fn the_pieces_of_a_list_are_small_and_join_to_the_plain_list(
             sizes in vec(size(), 0..40),
             encoding in prop_oneof![Just(Encoding::Json), Just(Encoding::Protobuf)],
             view in prop_oneof![Just(View::Full), Just(View::Metadata)],

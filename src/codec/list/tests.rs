@@ -22,7 +22,7 @@ fn parse_as(
 }
 
 #[test]
-fn a_built_in_list_goes_through_unchanged() {
+fn a_built_in_list_is_encoded_unchanged() {
     let text = concat!(
         r#"{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"232"},"items":["#,
         r#"{"metadata":{"name":"a","namespace":"n","resourceVersion":"9"},"data":{"k":"v"}},"#,

@@ -113,7 +113,7 @@ fn partial(metadata: &ObjectMeta) -> Vec<u8> {
 }
 
 #[test]
-fn list_items_and_objects_become_the_same() {
+fn a_list_item_and_an_event_parse_to_the_same_object() {
     let raw = config_map(meta("a", "9999"), "v");
     let body = envelope("v1", "ConfigMap", &raw);
     let object = read(&body, &config_maps()).unwrap();
@@ -133,7 +133,7 @@ fn list_items_and_objects_become_the_same() {
 /// The length of the number changes the lengths of all fields that contain it, also where they
 /// cross the sizes of a length's own encoding.
 #[test]
-fn an_object_that_left_gets_the_events_resource_version() {
+fn a_deleted_object_gets_the_events_resource_version() {
     for length in (0..200).chain(16_150..16_400) {
         let data = "x".repeat(length);
         let body = envelope("v1", "ConfigMap", &config_map(meta("a", "9999"), &data));
@@ -175,7 +175,7 @@ fn metadata_that_crosses_the_size_of_a_length_is_spliced() {
 }
 
 #[test]
-fn lists_go_through_unchanged() {
+fn lists_are_encoded_unchanged() {
     // The example of `docs/semantics.md` §5.3.
     let empty = b"k8s\0\x0a\x13\x0a\x02v1\x12\x0dConfigMapList\x12\x0c\x0a\x0a\x0a\0\x12\x041234\x1a\0\x1a\0\x22\0";
     let pages: &[(&[u8], usize)] = &[(empty, 0), (&two(), 2)];
@@ -374,7 +374,7 @@ fn any_meta() -> impl Strategy<Value = ObjectMeta> {
 
 proptest! {
     #[test]
-    fn any_object_goes_through_unchanged(metadata in any_meta(), data in "\\PC{0,300}", number in any::<u64>()) {
+    fn any_object_is_encoded_unchanged(metadata in any_meta(), data in "\\PC{0,300}", number in any::<u64>()) {
         let body = envelope("v1", "ConfigMap", &config_map(metadata.clone(), &data));
         let object = read(&body, &config_maps()).unwrap();
         prop_assert_eq!(&object.body, &body);

@@ -82,7 +82,7 @@ pub(super) fn full_config() -> Config {
 }
 
 #[test]
-fn the_example_is_a_gateway() {
+fn the_gateway_example_has_every_default() {
     let text = include_str!("../../../config/gateway.yaml");
     let file = file::ConfigFile::parse("config/gateway.yaml", text).unwrap();
     let config = Config::resolve(file, Overrides::default()).unwrap();
@@ -139,7 +139,7 @@ fn a_sidecar_has_no_settings_of_a_gateway() {
 }
 
 #[test]
-fn only_a_gateway_is_on_the_network_and_only_by_tls() {
+fn only_a_gateway_with_tls_listens_on_the_network() {
     let listen = |mode: &str, url: &str| {
         resolve(&format!(
             "authentication: {{mode: {mode}}}\nserver: {{listeners: [{{listen: '{url}'}}]}}\n"
@@ -159,7 +159,7 @@ fn only_a_gateway_is_on_the_network_and_only_by_tls() {
 }
 
 #[test]
-fn what_contradicts_itself_is_refused() {
+fn contradictory_settings_are_refused() {
     let body = r"
   requestHeader:
     usernameHeaders: []

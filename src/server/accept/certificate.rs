@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn generated_certificates_carry_the_names_given() {
+    fn generated_certificates_contain_the_configured_names() {
         let names = vec!["weir.example".to_owned(), "192.0.2.7".to_owned(), "localhost".to_owned()];
         let certificate = load(&CertificateConfig::Generated { names }).unwrap();
         assert!(certificate.ca_pem.contains("BEGIN CERTIFICATE"));

@@ -69,7 +69,8 @@ mod tests {
     use super::*;
     use crate::api::resource_version::ResourceVersion;
     use crate::cache::core::watch_cache::{Change, Now, WatchCache, WindowLimits};
-    use crate::cache::script::{config_maps, object};
+    use crate::cache::script::object;
+    use crate::codec::json::tests::config_maps;
     use crate::server::delegate::Freshness;
 
     const LIMITS: WindowLimits = WindowLimits {
@@ -92,7 +93,7 @@ mod tests {
         /// Tokens in the format of the cache and of etcd alternate, while objects come and go. The
         /// walk still shows each object of its state once.
         #[test]
-        fn a_walk_sees_its_state_once(
+        fn pages_return_each_object_of_one_state_once(
             names in btree_set("[a-c]{1,2}(-[a-c])?", 0..12),
             within in any::<bool>(),
             steps in vec((1..4_usize, any::<bool>(), "[a-c]{1,2}", any::<bool>()), 1..6),

@@ -1,5 +1,5 @@
 //! WATCH from the cache: its start, and the head of its response (`docs/semantics.md` §1.6.4, §5.1,
-//! §5.8).
+//! §5.8). Its time-out counts from that start (`docs/decisions/watch-timeouts.md`).
 
 use bytes::Bytes;
 use futures_util::stream;
@@ -43,7 +43,7 @@ pub(crate) async fn serve(
     };
     let handle = match read.ready_cache(first_at).await {
         Ok(handle) => handle,
-        Err(reason) => return lost_meanwhile(&read, plan, reason).await,
+        Err(reason) => return without_cache(&read, plan, reason).await,
     };
     let form = read.target.form;
     let end_bookmark = owes_end_bookmark(plan, &handle, form.view)?;
@@ -76,7 +76,7 @@ pub(crate) async fn serve(
     let watcher = match begun {
         Ok(watcher) => watcher.with_view(form.view),
         Err(WatchRefusal::NotReady) => {
-            return lost_meanwhile(&read, plan, Reason::Refused(Refusal::NotReady)).await;
+            return without_cache(&read, plan, Reason::Refused(Refusal::NotReady)).await;
         }
         Err(WatchRefusal::Expired { began_after: true, .. }) => return Err(Reason::BeforeCache),
         Err(WatchRefusal::Expired { oldest, .. }) => {
@@ -109,7 +109,7 @@ pub(crate) async fn serve(
         Drain { started: read.context.client.draining.clone(), spread: read.services.drain_spread },
         read.context.metrics.clone(),
     )
-    .until(read.reauthorization.take().map(|it| Box::pin(it.until_revoked()) as Revoked));
+    .with_revocation(read.reauthorization.take().map(|it| Box::pin(it.until_revoked()) as Revoked));
     Ok(ok(&read, Body::Watch(Box::pin(stream)), &warnings))
 }
 
@@ -145,7 +145,7 @@ fn begin_after(
 /// Returns the response to a watch without a ready cache. After a rewind of the upstream's history,
 /// a watch from a lost resourceVersion must not be forwarded either, since it would be silent
 /// (`docs/decisions/rewound-history.md`).
-async fn lost_meanwhile(
+async fn without_cache(
     read: &CachedRead<'_>,
     plan: &WatchPlan,
     reason: Reason,

@@ -118,7 +118,7 @@ impl<B: Bookmarks> WatchStream<B> {
 
     /// Ends the watch cleanly and at once when `revoked` resolves: its client is no longer allowed
     /// to watch.
-    pub(crate) fn until(mut self, revoked: Option<Revoked>) -> Self {
+    pub(crate) fn with_revocation(mut self, revoked: Option<Revoked>) -> Self {
         self.timers.set_revoked(revoked);
         self
     }
@@ -171,8 +171,8 @@ impl<B: Bookmarks> WatchStream<B> {
     fn due_bookmark(&mut self) -> Option<Bytes> {
         // Without a bookmark, a client that received the difference of a relist could not resume
         // after it.
-        let owed = self.watcher.take_bookmark_due() && self.schedule.bookmarks;
-        if !owed && !self.timers.bookmark_due {
+        let bookmark_due = self.watcher.take_bookmark_due() && self.schedule.bookmarks;
+        if !bookmark_due && !self.timers.bookmark_due {
             return None;
         }
         self.schedule.schedule_bookmark(Instant::now());

@@ -4,7 +4,7 @@
 //! has one limit for both an idle connection and an incomplete request head, although an idle
 //! connection needs a long limit and an incomplete head a short one. Weir therefore observes the
 //! bytes as they are read: the short limit applies from the first byte of a head to its last, the
-//! long one between two requests.
+//! long one between two requests (`docs/decisions/client-timeouts.md`).
 //!
 //! After the preface, HTTP/2 connections are subject only to the idle time-out, which sends GOAWAY.
 //!
@@ -40,7 +40,7 @@ struct ConnState {
 enum Phase {
     /// The protocol is not known yet: the first `matched` bytes of the HTTP/2 preface have arrived,
     /// and no others. A byte that does not match the preface belongs to a head of HTTP/1.1.
-    Opening { matched: usize, since: Instant },
+    UnknownProtocol { matched: usize, since: Instant },
     /// An HTTP/1.1 request head is arriving. `complete` is set if the bytes of the last read ended
     /// with the end of a head.
     Head { since: Instant, complete: bool },
@@ -58,7 +58,7 @@ impl ConnActivity {
     pub(crate) fn new() -> Self {
         let accepted = Instant::now();
         Self(Arc::new(ConnState {
-            phase: Mutex::new(Phase::Opening { matched: 0, since: accepted }),
+            phase: Mutex::new(Phase::UnknownProtocol { matched: 0, since: accepted }),
             http2: AtomicBool::new(false),
             open_requests: AtomicUsize::new(0),
             accepted,
@@ -90,7 +90,7 @@ impl ConnActivity {
             let now = Instant::now();
             let until = match *self.0.phase.lock() {
                 Phase::Http2 => break,
-                Phase::Opening { since, .. } | Phase::Head { since, .. } => since + timeout,
+                Phase::UnknownProtocol { since, .. } | Phase::Head { since, .. } => since + timeout,
                 // A head that begins later cannot time out before this.
                 Phase::Busy { .. } | Phase::Idle => now + timeout,
             };
@@ -130,7 +130,7 @@ impl ConnActivity {
         let mut phase = self.0.phase.lock();
         let complete = bytes.ends_with(HEAD_END);
         *phase = match *phase {
-            Phase::Opening { matched, since } => {
+            Phase::UnknownProtocol { matched, since } => {
                 let expected = PREFACE.get(matched..).unwrap_or_default();
                 let length = expected.len().min(bytes.len());
                 if expected.get(..length) != bytes.get(..length) {
@@ -139,7 +139,7 @@ impl ConnActivity {
                     self.0.http2.store(true, Ordering::Relaxed);
                     Phase::Http2
                 } else {
-                    Phase::Opening { matched: matched + length, since }
+                    Phase::UnknownProtocol { matched: matched + length, since }
                 }
             }
             Phase::Head { since, .. } => Phase::Head { since, complete },
@@ -185,7 +185,7 @@ mod tests {
     use super::*;
 
     const TIMEOUT: Duration = Duration::from_secs(32);
-    const JUST_OVER: Duration = Duration::from_millis(32_001);
+    const PAST_TIMEOUT: Duration = Duration::from_millis(32_001);
 
     /// Returns whether the header time-out passes within `wait`.
     async fn header_times_out(activity: &ConnActivity, wait: Duration) -> bool {
@@ -204,7 +204,7 @@ mod tests {
             if !begun.is_empty() {
                 activity.observe_read(begun);
             }
-            assert!(header_times_out(&activity, JUST_OVER).await, "{begun:?}");
+            assert!(header_times_out(&activity, PAST_TIMEOUT).await, "{begun:?}");
         }
         let activity = ConnActivity::new();
         activity.observe_read(&PREFACE[..10]);
@@ -229,12 +229,12 @@ mod tests {
         let activity = ConnActivity::new();
         activity.observe_read(b"GET / HTTP/1.1\r\n\r\nGET /ver");
         drop(activity.begin_request(false));
-        assert!(header_times_out(&activity, JUST_OVER).await);
+        assert!(header_times_out(&activity, PAST_TIMEOUT).await);
 
         let activity = ConnActivity::new();
         activity.observe_read(b"POST / HTTP/1.1\r\nContent-Length: 4\r\n\r\nbody");
         drop(activity.begin_request(true));
-        assert!(!header_times_out(&activity, JUST_OVER).await);
+        assert!(!header_times_out(&activity, PAST_TIMEOUT).await);
     }
 
     #[tokio::test(start_paused = true)]
@@ -251,6 +251,6 @@ mod tests {
         let activity = ConnActivity::new();
         activity.observe_read(b"GET / HTTP/1.1\r\n\r\n");
         drop(activity.begin_request(false));
-        assert!(!idle_times_out(&activity, JUST_OVER * 9).await, "HTTP/1.1");
+        assert!(!idle_times_out(&activity, PAST_TIMEOUT * 9).await, "HTTP/1.1");
     }
 }

@@ -102,15 +102,15 @@ fn is_label(name: &str) -> bool {
 /// slash at the end. For any other path (a namespaced object without its namespace, a
 /// cluster-scoped one within a namespace) the upstream returns its 404.
 fn is_canonical(path: &str, request: &ResourceRequest, resource: &ApiResource) -> bool {
-    let lone_name = !request.name_lifted && !request.name.is_empty();
-    if resource.namespaced && request.namespace.is_empty() && lone_name {
+    let is_named_by_path = !request.name_lifted && !request.name.is_empty();
+    if resource.namespaced && request.namespace.is_empty() && is_named_by_path {
         return false;
     }
     let path = path.strip_suffix('/').unwrap_or(path);
     let Some(rest) = below_collection(path, request, resource) else { return false };
     match rest {
-        "" => !lone_name,
-        rest => lone_name && rest.strip_prefix('/') == Some(&*request.name),
+        "" => !is_named_by_path,
+        rest => is_named_by_path && rest.strip_prefix('/') == Some(&*request.name),
     }
 }
 

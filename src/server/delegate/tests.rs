@@ -59,7 +59,7 @@ const AT_7: Freshness = Freshness::NotOlderThan(ResourceVersion(7));
 const SEVEN: ResourceVersion = ResourceVersion(7);
 
 #[test]
-fn gets() {
+fn get_parameters_choose_cache_or_upstream() {
     use Reason::{Consistent, Options, Request};
     for (query, expected) in [
         ("", Err(Consistent)),
@@ -90,7 +90,7 @@ fn gets() {
 type Listed = (ReadAt, usize, bool, bool);
 
 #[test]
-fn lists() {
+fn list_parameters_choose_cache_or_upstream() {
     use Reason::{Consistent, Options, Token};
     let any = ReadAt::Newest(ANY);
     let at_7 = ReadAt::Newest(AT_7);
@@ -211,7 +211,7 @@ fn watch_rows(path: &str, rows: &[(&[&str], Result<Started, Reason>)]) {
 }
 
 #[test]
-fn watches() {
+fn watch_parameters_choose_cache_or_upstream() {
     use Reason::Options;
     let state = |freshness| Ok((Start::State(freshness), true));
     let after = Ok((Start::After(SEVEN), false));

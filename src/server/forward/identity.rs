@@ -9,7 +9,8 @@
 //! Invariants, in this order ([`ForwardedIdentity::apply`]): `Connection` may not name an identity
 //! header; hop-by-hop headers are removed; then the identity headers that the client may not send;
 //! only then are Weir's own added. A request never carries two identities: a client's
-//! `Impersonate-*` is authorized by the client's own rights, or not sent at all.
+//! `Impersonate-*` is authorized by the client's own permissions, or not sent at all
+//! (`docs/decisions/impersonated-requests.md`).
 //!
 //! Names with underscores (`X_Remote_User`) pass: neither Go's server nor kube-apiserver treats
 //! them as those with dashes.
@@ -36,13 +37,13 @@ use crate::upstream::Upstream;
 #[derive(Clone, Debug)]
 pub(crate) enum ForwardedIdentity {
     /// Weir's own identity (sidecar mode). The client's credential is removed. Its `Impersonate-*`
-    /// passes, and is authorized by Weir's rights.
+    /// passes, and is authorized by Weir's permissions.
     Weir,
     /// The client's own credential: its `Authorization`, the token in its WebSocket sub-protocol,
-    /// or none. Its `Impersonate-*` is authorized by its own rights.
+    /// or none. Its `Impersonate-*` is authorized by its own permissions.
     AsIs,
     /// A user in the headers of a front proxy. `Impersonate-*` passes, and is authorized by the
-    /// user's rights.
+    /// user's permissions.
     FrontProxy(Arc<User>),
     /// A user whom Weir impersonates with its own identity. A request with an `Impersonate-*` of
     /// its own is refused.

@@ -21,7 +21,7 @@ pub(crate) struct UpstreamQuota {
     upgrades: PerClientLimiter,
 }
 
-/// The right of a client to one open upstream request, released when dropped.
+/// The permission of a client to one open upstream request, released when dropped.
 pub(crate) type QuotaPermit = ClientPermit;
 
 impl UpstreamQuota {

@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_body_is_one_piece_and_not_copied() {
+    fn a_short_body_is_one_piece_without_a_copy() {
         let body = Bytes::from(vec![7; 100]);
         let mut pieces = pieces(vec![body.clone(), Bytes::from_static(b"\n")]);
         assert_eq!(pieces.len(), 1);

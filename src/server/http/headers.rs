@@ -57,7 +57,7 @@ pub(crate) fn connection_names(headers: &HeaderMap) -> impl Iterator<Item = Head
 }
 
 /// Removes a client's credentials from all headers. `Impersonate-*` is not a credential: the
-/// upstream checks it against the rights of the forwarded identity.
+/// upstream checks it against the permissions of the forwarded identity.
 pub(crate) fn remove_credentials(headers: &mut HeaderMap) {
     headers.remove(AUTHORIZATION);
     remove_proxy_credentials(headers);
@@ -168,17 +168,10 @@ const PROTOCOL: HeaderName = HeaderName::from_static("sec-websocket-protocol");
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
-        let mut headers = HeaderMap::new();
-        for (name, value) in pairs {
-            headers.append(*name, HeaderValue::from_static(value));
-        }
-        headers
-    }
+    use crate::testing::headers;
 
     #[test]
-    fn hop_by_hop_headers_end_here() {
+    fn hop_by_hop_headers_are_removed() {
         let mut given = headers(&[
             ("connection", "keep-alive, X-Mine"),
             ("connection", "close"),

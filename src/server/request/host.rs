@@ -117,10 +117,10 @@ mod tests {
         for host in hosts {
             request = request.header("host", *host);
         }
-        judge(&HostPolicy::new(["Weir.Example", "192.0.2.7"].into_iter()), request)
+        status_of(&HostPolicy::new(["Weir.Example", "192.0.2.7"].into_iter()), request)
     }
 
-    fn judge(policy: &HostPolicy, request: http::request::Builder) -> u16 {
+    fn status_of(policy: &HostPolicy, request: http::request::Builder) -> u16 {
         let (parts, ()) = request.body(()).unwrap().into_parts();
         policy.check(&parts).map_or_else(|status| status.code.as_u16(), |()| 200)
     }
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn both_places_are_checked() {
+    fn the_target_and_the_host_header_are_both_checked() {
         assert_eq!(code("http://localhost/api", &[]), 200);
         assert_eq!(code("http://evil.example/api", &["localhost"]), 403);
         assert_eq!(code("http://localhost/api", &["evil.example"]), 403);
@@ -168,7 +168,7 @@ mod tests {
             for host in hosts {
                 request = request.header("host", *host);
             }
-            judge(&HostPolicy::any(), request)
+            status_of(&HostPolicy::any(), request)
         };
         assert_eq!(code(&["kubernetes.default.svc"]), 200);
         for hosts in [&[][..], &["a", "a"], &[""], &["a b"]] {

@@ -50,7 +50,7 @@ async fn a_cache_of_an_older_definition_does_not_answer() {
 }
 
 #[tokio::test]
-async fn lists_and_gets() {
+async fn lists_and_gets_are_served_like_the_upstreams() {
     let (weir, feed) = warm().await;
     let list = weir.get("/api/v1/configmaps?resourceVersion=0").await;
     assert_eq!((list.code, list.header("x-weir-cache")), (200, "hit"));

@@ -18,8 +18,9 @@ use tokio_util::sync::CancellationToken;
 use crate::cache::metrics::CacheMetrics;
 use crate::cache::registry::Registry;
 use crate::cache::script::{
-    Feed, Script, ScriptedSource, bookmark, config as cache_config, config_maps, upsert,
+    Feed, Script, ScriptedSource, bookmark, config as cache_config, upsert,
 };
+use crate::codec::json::tests::config_maps;
 use crate::config::{CertificateConfig, ListenerConfig, ServerConfig};
 use crate::server::{Access, Compressor, Upstreams};
 use crate::server::{BoundListener, GzipMetrics, Server, ServerMetrics, Services};
@@ -114,14 +115,14 @@ impl Weir {
             Box::new(source.clone()),
             cache_metrics,
         );
-        let gathered = prometheus::Registry::new();
+        let metric_registry = prometheus::Registry::new();
         let services = Services {
             registry,
             upstreams: Upstreams::own(upstream),
             access: Access::sidecar(),
-            compressor: Compressor::new(1 << 20, GzipMetrics::register(&gathered).unwrap()),
+            compressor: Compressor::new(1 << 20, GzipMetrics::register(&metric_registry).unwrap()),
             audit: None,
-            metrics: ServerMetrics::register(&gathered).unwrap(),
+            metrics: ServerMetrics::register(&metric_registry).unwrap(),
         };
         let config = server_config(settings, &directory);
         let server = Server::bind(&config, services).unwrap();
@@ -132,7 +133,7 @@ impl Weir {
             shutdown,
             script,
             source,
-            metrics: gathered,
+            metrics: metric_registry,
             _directory: directory,
             _upstream: running,
         }

@@ -166,7 +166,7 @@ fn identities() -> [(ForwardedIdentity, usize, Vec<&'static str>); 4] {
 
 #[tokio::test]
 async fn each_identity_has_its_own_connections() {
-    for (identity, pool, mut carried) in identities() {
+    for (identity, pool, mut sent) in identities() {
         let proxy = Proxy::start(identity.clone(), OK).await;
         let answer = proxy
             .raw(
@@ -186,9 +186,9 @@ async fn each_identity_has_its_own_connections() {
             .filter(|line| !line.is_empty() && !line.starts_with("host: "))
             .collect();
         headers.sort_unstable();
-        carried.push("x-mine: kept");
-        carried.sort_unstable();
-        assert_eq!(headers, carried, "{identity:?}");
+        sent.push("x-mine: kept");
+        sent.sort_unstable();
+        assert_eq!(headers, sent, "{identity:?}");
     }
 }
 
@@ -227,7 +227,7 @@ async fn after_a_failed_upgrade_nothing_more_is_sent() {
         assert!(answer.contains("connection: close\r\n") && answer.ends_with("no"), "{answer}");
         assert_eq!(answer.matches("HTTP/1.1").count(), 1, "{identity:?}: {answer}");
 
-        // The upstream connection of the upgrade is closed, and carried no other request.
+        // The upstream connection of the upgrade is closed, and sent no other request.
         let connection = recorder.seen()[1].connection;
         eventually("the connection ends", || recorder.has_ended(connection)).await;
         assert!(proxy.raw(plain).await.starts_with("HTTP/1.1 403 "));

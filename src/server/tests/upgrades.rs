@@ -101,10 +101,10 @@ async fn an_upgraded_connection_holds_its_permit_until_it_ends() {
 
 #[tokio::test]
 async fn a_failed_upgrade_is_relayed_and_its_connection_closed() {
-    let weir = Weir::start(|_| async { answer(403, "no such right") }).await;
+    let weir = Weir::start(|_| async { answer(403, "no such permission") }).await;
     let mut client = weir.http1().await;
     let got = whole(client.send_request(exec()).await.unwrap()).await;
-    assert_eq!((got.code, got.text()), (403, "no such right"));
+    assert_eq!((got.code, got.text()), (403, "no such permission"));
     assert_eq!(got.header("connection"), "close");
     assert!(client.ready().await.is_err());
 }

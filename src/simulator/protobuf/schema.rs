@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_message_that_is_named_is_there_once() {
+    fn each_message_is_defined_once() {
         let lines = [META, CORE, GROUPS].into_iter().flat_map(str::lines);
         let mut names: Vec<&str> =
             lines.clone().filter_map(|line| line.split(' ').next()).collect();

@@ -182,7 +182,7 @@ async fn one_object_is_watched_by_its_name() {
 }
 
 #[tokio::test]
-async fn the_old_paths_watch_without_an_end_bookmark() {
+async fn watches_by_path_prefix_have_no_end_bookmark() {
     let simulator = start().await;
     let a = create(&simulator, "default", "a");
     let path = "/api/v1/watch/namespaces/default/configmaps";

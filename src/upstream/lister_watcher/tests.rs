@@ -7,23 +7,26 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 
 use super::*;
-use crate::api::resource::{ApiResource, GroupVersionResource, Representation, Scope, built_in};
+use crate::api::resource::{Representation, Scope};
 use crate::api::resource_version::ResourceVersion;
+use crate::codec::json::tests::config_maps;
 use crate::upstream::error::UpstreamError;
 use crate::upstream::testing::{Answer, ServerOptions, TestServer, answer, channel_body};
 use crate::upstream::version::UpstreamVersion;
-
-fn config_maps() -> Arc<ApiResource> {
-    let gvr = GroupVersionResource::new("", "v1", "configmaps");
-    Arc::new(built_in(gvr, "ConfigMap"))
-}
 
 async fn lister(server: &TestServer, max_list_bytes: usize) -> HttpListWatch {
     let scope = Scope::Namespace("team".into());
     let upstream = server.upstream(true).await;
     let (_, version) = tokio::sync::watch::channel(None);
     let representation = Representation::Json;
-    HttpListWatch::new(upstream, config_maps(), &scope, representation, max_list_bytes, version)
+    HttpListWatch::new(
+        upstream,
+        Arc::new(config_maps()),
+        &scope,
+        representation,
+        max_list_bytes,
+        version,
+    )
 }
 
 fn object(name: &str, resource_version: u64) -> String {
@@ -222,8 +225,14 @@ async fn lists_are_streamed_in_json_since_1_34() {
     ] {
         let (_, version) = tokio::sync::watch::channel(version);
         let (upstream, scope) = (upstream.clone(), Scope::Cluster);
-        let lister =
-            HttpListWatch::new(upstream, config_maps(), &scope, representation, 1, version);
+        let lister = HttpListWatch::new(
+            upstream,
+            Arc::new(config_maps()),
+            &scope,
+            representation,
+            1,
+            version,
+        );
         assert_eq!(lister.streams_lists(), streamed, "{representation:?}");
     }
 }

@@ -14,7 +14,7 @@ async fn reviews_with_long_attributes_are_not_cached() {
 
 #[tokio::test]
 async fn the_number_of_reviews_in_flight_is_limited() {
-    let server = Arc::new(ReviewServer::start(&config(0), Reply::Hold).await);
+    let server = Arc::new(ReviewServer::start(&config(0), Reply::Pending).await);
     let asking: Vec<_> = (0..70)
         .map(|name| {
             let server = Arc::clone(&server);
@@ -71,7 +71,7 @@ async fn the_length_of_attributes_is_their_memory() {
 #[tokio::test]
 async fn one_user_does_not_block_others() {
     const MORE: usize = 44;
-    let server = Arc::new(ReviewServer::start(&config(0), Reply::Hold).await);
+    let server = Arc::new(ReviewServer::start(&config(0), Reply::Pending).await);
     let asking = |name: &'static str, pod: usize| {
         let server = Arc::clone(&server);
         tokio::spawn(async move { ask(&server, name, &format!("{PODS}/p{pod}")).await })

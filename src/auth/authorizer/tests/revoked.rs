@@ -62,7 +62,7 @@ async fn a_review_from_before_the_first_list_does_not_count_after_it() {
 #[tokio::test]
 async fn a_review_in_flight_at_a_revocation_counts_only_for_earlier_requests() {
     let rbac = TestRbac::new();
-    let server = Arc::new(ReviewServer::with_rbac(&an_hour(), Reply::Hold, &rbac).await);
+    let server = Arc::new(ReviewServer::with_rbac(&an_hour(), Reply::Pending, &rbac).await);
     let asking = || {
         let server = Arc::clone(&server);
         tokio::spawn(async move { ask(&server, "alice", PODS).await })

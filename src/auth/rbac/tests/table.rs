@@ -98,7 +98,7 @@ fn cluster() -> Objects {
 }
 
 #[test]
-fn real_cases() {
+fn typical_clusters_are_decided_as_by_kubernetes() {
     let index = build(&cluster()).index();
     let authenticated = ["system:authenticated"];
     let in_one = ["system:serviceaccounts", "system:serviceaccounts:one", "system:authenticated"];

@@ -74,7 +74,7 @@ fn no_state_before_the_last_list_is_available() {
 }
 
 #[test]
-fn whether_more_objects_follow_ignores_selectors() {
+fn a_page_reports_more_objects_regardless_of_selectors() {
     let all = [("a", 1), ("b", 2), ("c", 3)].map(|(name, at)| Pod::new("ns", name, at));
     let cache = ready(&[all[0].clone().app("x"), all[1].clone(), all[2].clone()], 5, 100);
     let snapshot = Snapshot::latest(&cache.state().unwrap());

@@ -39,7 +39,7 @@ fn malformed_frames_are_rejected() {
 }
 
 #[test]
-fn a_frame_in_another_form_reads_the_same() {
+fn a_frame_reads_the_same_in_any_json_layout() {
     for text in [
         "{\"type\":\"ADDED\",\"object\":{\"a\":{}}}\n",
         "{\"type\":\"ADDED\",\"object\":{\"a\":{}}}\r\n",

@@ -16,8 +16,6 @@ use crate::codec::list::tests::config_map;
 use crate::codec::list::{self, ListMeta};
 use crate::codec::object::Object;
 
-const FULL: Form = Form::JSON;
-
 fn spliced(form: Form, objects: Vec<Arc<Object>>) -> SplicedList {
     let meta = ListMeta { resource_version: ResourceVersion(100), ..ListMeta::default() };
     list::encode(&config_maps(), form, &meta, objects)
@@ -110,7 +108,7 @@ fn a_change_costs_the_segments_around_it() {
     let segments = SegmentCache::new(usize::MAX);
     let mut present = objects((0..1_500).map(|n| n * 2));
     let list = |present: &BTreeMap<usize, Arc<Object>>| {
-        let list = spliced(FULL, present.values().cloned().collect());
+        let list = spliced(Form::JSON, present.values().cloned().collect());
         let (member, counted) = compressed(&segments, list.clone());
         assert_eq!(decoded(&member), list.concat());
         counted
@@ -135,15 +133,16 @@ fn a_change_costs_the_segments_around_it() {
 fn lists_share_segments_of_equal_runs() {
     let segments = SegmentCache::new(usize::MAX);
     let present = objects(0..2_000);
-    let part =
-        |range: Range<usize>| spliced(FULL, present.range(range).map(|it| it.1.clone()).collect());
+    let part = |range: Range<usize>| {
+        spliced(Form::JSON, present.range(range).map(|it| it.1.clone()).collect())
+    };
     let (_, (_, missing)) = compressed(&segments, part(0..2_000));
     // A part of the list, such as a namespace or a page.
     let (_, (of_part, missing_of_part)) = compressed(&segments, part(500..1_500));
     assert!(of_part > missing / 3, "{of_part} of {missing}");
     assert!(missing_of_part <= 3, "{missing_of_part}");
     // The metadata-only view shares no segment with whole objects.
-    let metadata = Form { view: View::Metadata, ..FULL };
+    let metadata = Form { view: View::Metadata, ..Form::JSON };
     let (_, (all, missing)) =
         compressed(&segments, spliced(metadata, present.values().cloned().collect()));
     assert_eq!(all, missing);
@@ -151,18 +150,18 @@ fn lists_share_segments_of_equal_runs() {
 
 /// Segments are identified by the ids of their objects, not by the objects' bytes.
 #[test]
-fn an_equal_object_is_not_the_same() {
+fn segments_are_reused_only_for_identical_objects() {
     let segments = SegmentCache::new(usize::MAX);
     let one = |n| objects(n..n + 1).into_values().collect();
-    assert_eq!(compressed(&segments, spliced(FULL, one(1))).1, (1, 1));
-    assert_eq!(compressed(&segments, spliced(FULL, one(1))).1, (1, 1));
+    assert_eq!(compressed(&segments, spliced(Form::JSON, one(1))).1, (1, 1));
+    assert_eq!(compressed(&segments, spliced(Form::JSON, one(1))).1, (1, 1));
 }
 
 #[test]
 fn a_segment_that_two_lists_need_is_deflated_once() {
     let segments = SegmentCache::new(usize::MAX);
     let present: Vec<_> = objects(0..500).into_values().collect();
-    let pending_lists = [(); 2].map(|()| segments.look_up(spliced(FULL, present.clone())));
+    let pending_lists = [(); 2].map(|()| segments.look_up(spliced(Form::JSON, present.clone())));
     let members = pending_lists.map(|mut pending| {
         assert_eq!(pending.segment_counts().0, pending.segment_counts().1);
         segments.complete(&mut pending).unwrap();
@@ -184,10 +183,10 @@ fn the_cache_is_bounded_and_keeps_the_newest() {
     let mut last = Vec::new();
     for start in 0..40 {
         last = objects(start * 1_000..start * 1_000 + 300).into_values().collect();
-        compressed(&segments, spliced(FULL, last.clone()));
+        compressed(&segments, spliced(Form::JSON, last.clone()));
         let (count, bytes) = segments.totals();
         assert!(count > 0 && bytes <= bytes_max as u64, "{bytes}");
     }
-    let pending = segments.look_up(spliced(FULL, last));
+    let pending = segments.look_up(spliced(Form::JSON, last));
     assert_eq!(pending.segment_counts().1, 0);
 }

@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 
 use super::*;
 
-/// A socket that counts its writes and accepts at most `room` bytes.
+/// A socket that counts its writes and accepts at most `space` bytes.
 #[derive(Clone, Debug, Default)]
 struct Socket(Arc<Mutex<State>>);
 
@@ -23,16 +23,16 @@ struct State {
     written: Vec<u8>,
     writes: usize,
     flushes: usize,
-    room: Option<usize>,
+    space: Option<usize>,
     failing: bool,
     incoming: VecDeque<u8>,
     waker: Option<Waker>,
 }
 
 impl Socket {
-    fn with_room(room: usize) -> Self {
+    fn with_space(space: usize) -> Self {
         let socket = Self::default();
-        socket.0.lock().room = Some(room);
+        socket.0.lock().space = Some(space);
         socket
     }
 
@@ -75,12 +75,12 @@ impl AsyncWrite for Socket {
         if state.failing {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
         }
-        let taken = state.room.map_or(bytes.len(), |room| room.min(bytes.len()));
+        let taken = state.space.map_or(bytes.len(), |space| space.min(bytes.len()));
         if taken == 0 {
             state.waker = Some(context.waker().clone());
             return Poll::Pending;
         }
-        state.room = state.room.map(|room| room - taken);
+        state.space = state.space.map(|space| space - taken);
         state.writes += 1;
         state.written.extend_from_slice(&bytes[..taken]);
         Poll::Ready(Ok(taken))
@@ -153,7 +153,7 @@ async fn single_requests_and_whole_frames_bypass_the_buffer() {
 
 #[tokio::test]
 async fn a_full_socket_causes_back_pressure_and_loses_nothing() {
-    let socket = Socket::with_room(0);
+    let socket = Socket::with_space(0);
     let cork = cork(&socket, true);
     let pieces: Vec<Vec<u8>> = (0..200_u8).map(|number| vec![number; 1000]).collect();
     let taken = Arc::new(AtomicUsize::new(0));
@@ -176,7 +176,7 @@ async fn a_full_socket_causes_back_pressure_and_loses_nothing() {
     }
     assert_eq!(taken.load(Ordering::Relaxed), BUFFER_BYTES_MAX / 1000, "no more is accepted");
     while socket.0.lock().written.len() < expected.len() {
-        socket.change(|state| state.room = Some(777));
+        socket.change(|state| state.space = Some(777));
         tokio::task::yield_now().await;
     }
     done.notified().await;
@@ -186,7 +186,7 @@ async fn a_full_socket_causes_back_pressure_and_loses_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn an_error_at_the_end_of_a_poll_ends_the_connection() {
-    let socket = Socket::with_room(10);
+    let socket = Socket::with_space(10);
     let cork = cork(&socket, true);
     let writer = cork.clone();
     let driven = drive(&cork, async move {
@@ -221,16 +221,16 @@ async fn buffered_bytes_are_written_before_the_end() {
 #[derive(Clone, Debug)]
 enum Step {
     Write(usize),
-    Room(usize),
-    Share(bool),
+    SetSpace(usize),
+    SetShared(bool),
     EndPoll,
 }
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         4 => (1..40_000_usize).prop_map(Step::Write),
-        3 => (0..50_000_usize).prop_map(Step::Room),
-        1 => any::<bool>().prop_map(Step::Share),
+        3 => (0..50_000_usize).prop_map(Step::SetSpace),
+        1 => any::<bool>().prop_map(Step::SetShared),
         3 => Just(Step::EndPoll),
     ]
 }
@@ -241,7 +241,7 @@ proptest! {
     fn bytes_keep_their_order(steps in prop::collection::vec(step(), 1..60)) {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
-            let socket = Socket::with_room(0);
+            let socket = Socket::with_space(0);
             let mut cork = cork(&socket, true);
             let (mut expected, mut number) = (Vec::new(), 0_u32);
             for step in steps {
@@ -255,8 +255,8 @@ proptest! {
                         }
                         cork.flush().now_or_never();
                     }
-                    Step::Room(room) => socket.change(|state| state.room = Some(room)),
-                    Step::Share(shared) => cork.set_shared(shared),
+                    Step::SetSpace(space) => socket.change(|state| state.space = Some(space)),
+                    Step::SetShared(shared) => cork.set_shared(shared),
                     Step::EndPoll => {
                         let mut context = Context::from_waker(Waker::noop());
                         let _ready = cork.0.lock().drain(&mut context).is_ready();
@@ -264,7 +264,7 @@ proptest! {
                 }
                 prop_assert!(cork.0.lock().buffer.capacity() <= BUFFER_BYTES_MAX);
             }
-            socket.change(|state| state.room = None);
+            socket.change(|state| state.space = None);
             drive(&cork, async {}).await.unwrap();
             prop_assert!(socket.0.lock().written == expected);
             Ok(())

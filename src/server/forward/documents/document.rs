@@ -112,14 +112,7 @@ const HEADERS_BYTES: usize = 2048;
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
-        let mut headers = HeaderMap::new();
-        for (name, value) in pairs {
-            headers.append(*name, HeaderValue::from_static(value));
-        }
-        headers
-    }
+    use crate::testing::headers;
 
     fn document() -> StoredDocument {
         let given = headers(&[

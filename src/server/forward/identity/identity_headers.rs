@@ -18,7 +18,7 @@ use crate::upstream::credentials::escape_extra_key;
 /// Appends the headers that the upstream reads, `X-Remote-*` in most clusters. All groups are sent;
 /// the API server adds `system:authenticated` if it is absent. A uid and extra fields for which the
 /// upstream has no header are omitted, since RBAC uses neither. Groups without a header are an
-/// error, since the user's rights depend on them.
+/// error, since the user's permissions depend on them.
 pub(super) fn append_remote_user(
     user: &User,
     by: RemoteUserHeaders<'_>,

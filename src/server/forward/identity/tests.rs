@@ -8,14 +8,7 @@ use http::{HeaderName, HeaderValue};
 use super::*;
 use crate::auth::request_header::RequestHeaderNames;
 use crate::auth::trust::{ProxyHeaders, Setting};
-
-fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
-    let mut headers = HeaderMap::new();
-    for (name, value) in pairs {
-        headers.append(*name, HeaderValue::from_static(value));
-    }
-    headers
-}
+use crate::testing::headers;
 
 fn user(name: &str, groups: &[&str]) -> Arc<User> {
     let groups = groups.iter().map(|group| (*group).to_owned()).collect();
@@ -74,9 +67,9 @@ fn given() -> HeaderMap {
     ])
 }
 
-fn expect(carried: &[(&'static str, &'static str)]) -> HeaderMap {
+fn expect(forwarded: &[(&'static str, &'static str)]) -> HeaderMap {
     let mut all = headers(&[("accept", "application/json"), ("x-forwarded-for", "10.0.0.1")]);
-    for (name, value) in carried {
+    for (name, value) in forwarded {
         all.append(*name, HeaderValue::from_bytes(value.as_bytes()).unwrap());
     }
     all
@@ -91,9 +84,9 @@ fn weirs_identity_removes_the_clients_identity_headers() {
 
 #[test]
 fn as_is_keeps_credentials_and_removes_front_proxy_headers() {
-    let carried = apply(&ForwardedIdentity::AsIs, given()).unwrap();
+    let forwarded = apply(&ForwardedIdentity::AsIs, given()).unwrap();
     assert_eq!(
-        carried,
+        forwarded,
         expect(&[
             ("authorization", "Bearer theirs"),
             (
@@ -102,7 +95,7 @@ fn as_is_keeps_credentials_and_removes_front_proxy_headers() {
             ),
         ])
     );
-    assert!(carried["authorization"].is_sensitive(), "never indexed by HPACK");
+    assert!(forwarded["authorization"].is_sensitive(), "never indexed by HPACK");
 }
 
 #[test]
@@ -112,8 +105,8 @@ fn a_front_proxy_sends_the_user_and_no_identity_header_of_the_client() {
     for name in ["user", "group", "uid", "extra-a"] {
         claimed.remove(format!("x-proxy-{name}"));
     }
-    let carried = apply_with(&names, &ForwardedIdentity::FrontProxy(jane()), claimed).unwrap();
-    assert_eq!(carried, expect(&[&[WITHOUT_TOKEN], &remote_user("x-remote")[..]].concat()));
+    let forwarded = apply_with(&names, &ForwardedIdentity::FrontProxy(jane()), claimed).unwrap();
+    assert_eq!(forwarded, expect(&[&[WITHOUT_TOKEN], &remote_user("x-remote")[..]].concat()));
 }
 
 /// Returns Jane's identity in headers with this prefix.
@@ -139,20 +132,22 @@ fn a_front_proxy_sends_all_headers_that_the_upstream_reads() {
         if heads.len() > 1 {
             claimed.insert("x-other-user", HeaderValue::from_static("admin"));
         }
-        let carried = apply_with(&names, &ForwardedIdentity::FrontProxy(jane()), claimed).unwrap();
+        let forwarded =
+            apply_with(&names, &ForwardedIdentity::FrontProxy(jane()), claimed).unwrap();
         let mut all = vec![WITHOUT_TOKEN];
         all.extend(
             heads.iter().flat_map(|head| remote_user(head.to_lowercase().trim_end_matches('-'))),
         );
-        assert_eq!(carried, expect(&all));
+        assert_eq!(forwarded, expect(&all));
     }
     // These are kube-apiserver's default headers: none is for the uid.
     let (name, group) = (["X-Remote-User".to_owned()], ["X-Remote-Group".to_owned()]);
     let names = IdentityNames::set(RequestHeaderNames::new(Vec::new(), &name, &[], &group, &[]));
-    let carried = apply_with(&names, &ForwardedIdentity::FrontProxy(jane()), given()).unwrap();
-    let sent: Vec<_> = carried.keys().filter(|name| name.as_str().starts_with("x-r")).collect();
+    let forwarded = apply_with(&names, &ForwardedIdentity::FrontProxy(jane()), given()).unwrap();
+    let sent: Vec<_> = forwarded.keys().filter(|name| name.as_str().starts_with("x-r")).collect();
     assert_eq!(sent, ["x-remote-user", "x-remote-group"]);
-    // A user without its groups would have other rights, and without its name would be Weir itself.
+    // A user without its groups would have other permissions, and without its name would be Weir
+    // itself.
     let alone = RequestHeaderNames::new(Vec::new(), &name, &[], &[], &[]);
     let refused = |names, who| {
         let names = IdentityNames::set(names);
@@ -174,9 +169,9 @@ fn names_follow_the_settings() {
     let names = IdentityNames::new(settings.clone());
     let claims = || headers(&[("x-corp-user", "admin"), ("x-remote-user", "admin")]);
     let sent = |identity: &ForwardedIdentity| {
-        let carried =
+        let forwarded =
             apply_with(&names, identity, claims()).map_err(|status| status.code.as_u16())?;
-        let names = carried.keys().map(HeaderName::as_str).filter(|name| name.ends_with("-user"));
+        let names = forwarded.keys().map(HeaderName::as_str).filter(|name| name.ends_with("-user"));
         Ok(names.map(str::to_owned).collect::<Vec<_>>())
     };
     let ways = [
@@ -203,9 +198,9 @@ fn names_follow_the_settings() {
 
 #[test]
 fn impersonation_omits_groups_that_the_upstream_adds() {
-    let carried = apply(&ForwardedIdentity::Impersonate(jane()), given()).unwrap();
+    let forwarded = apply(&ForwardedIdentity::Impersonate(jane()), given()).unwrap();
     assert_eq!(
-        carried,
+        forwarded,
         expect(&[
             WITHOUT_TOKEN,
             ("impersonate-user", "jane"),
@@ -219,8 +214,8 @@ fn impersonation_omits_groups_that_the_upstream_adds() {
     );
     // Without groups, the API server would give this account those of its namespace.
     let account = user("system:serviceaccount:a:b", &["system:authenticated"]);
-    let carried = apply(&ForwardedIdentity::Impersonate(account), HeaderMap::new()).unwrap();
-    assert_eq!(carried["impersonate-group"], "system:authenticated");
+    let forwarded = apply(&ForwardedIdentity::Impersonate(account), HeaderMap::new()).unwrap();
+    assert_eq!(forwarded["impersonate-group"], "system:authenticated");
 }
 
 #[test]
@@ -229,9 +224,9 @@ fn a_clients_impersonation_is_forwarded_or_refused() {
     for identity in
         [ForwardedIdentity::Weir, ForwardedIdentity::AsIs, ForwardedIdentity::FrontProxy(jane())]
     {
-        let carried = apply(&identity, headers(&[name])).unwrap();
-        assert_eq!(carried.get_all("impersonate-user").iter().count(), 1);
-        assert_eq!(carried["impersonate-user"], "root");
+        let forwarded = apply(&identity, headers(&[name])).unwrap();
+        assert_eq!(forwarded.get_all("impersonate-user").iter().count(), 1);
+        assert_eq!(forwarded["impersonate-user"], "root");
     }
     for header in [name, ("impersonate-group", "g"), ("impersonate-extra-x", "y")] {
         let refused =

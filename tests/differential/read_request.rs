@@ -69,7 +69,7 @@ pub(crate) enum Token {
 
 /// A read.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Ask {
+pub(crate) struct ReadRequest {
     pub(crate) verb: Verb,
     pub(crate) collection: &'static Collection,
     pub(crate) version: Version,
@@ -94,7 +94,7 @@ pub(crate) struct Ask {
     pub(crate) idle: &'static str,
 }
 
-impl Ask {
+impl ReadRequest {
     /// Returns the simplest read of its kind, which callers change.
     pub(crate) fn new(verb: Verb, collection: &'static Collection, version: Version) -> Self {
         // Short enough for thousands; with at most two seconds there are no bookmarks before the

@@ -1,4 +1,4 @@
-//! Requests of the truth test.
+//! Requests of the reference test.
 
 use bytes::Bytes;
 use http::{Request, Response};

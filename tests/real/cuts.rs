@@ -1,4 +1,4 @@
-//! The truth under stress: the events that clients get through Weir, while objects change and
+//! Broken connections: the events that clients get through Weir, while objects change and
 //! Weir's connections to the upstream are cut, compared event by event and byte by byte with the
 //! upstream's own.
 //!
@@ -31,13 +31,13 @@ use tokio::task::JoinSet;
 
 use crate::churn::client;
 use crate::control_plane::{ADMIN, ControlPlane};
+use crate::cuts::frames::{Frame, Frames, assert_same, items, text};
+use crate::cuts::objects::{COLLECTIONS, NAMESPACES, RESOURCES, change, new_object, prepare};
+use crate::cuts::relay::Relay;
+use crate::cuts::requests::{body, json_request, send};
 use crate::support::Weir;
-use crate::truth::frames::{Frame, Frames, assert_same, items, text};
-use crate::truth::objects::{COLLECTIONS, NAMESPACES, RESOURCES, change, new_object, prepare};
-use crate::truth::relay::Relay;
-use crate::truth::requests::{body, json_request, send};
 
-pub(crate) fn watches_and_lists_under_fire() {
+pub(crate) fn watches_and_lists() {
     let seed = seed();
     // Only the bookmark that ends an initial state shows which state it was.
     let plane = ControlPlane::start_with_watch_list();
@@ -56,7 +56,7 @@ pub(crate) fn watches_and_lists_under_fire() {
         let mut clients = JoinSet::new();
         for n in 0..CLIENTS {
             let rng = Rng::with_seed(seed + 100 + n);
-            clients.spawn(Arc::clone(&world).watch(n as usize % world.truths.len(), rng));
+            clients.spawn(Arc::clone(&world).watch(n as usize % world.direct_watches.len(), rng));
         }
         for n in 0..READERS {
             tasks.spawn(Arc::clone(&world).read(Rng::with_seed(seed + 1000 + n)));
@@ -76,7 +76,7 @@ pub(crate) fn watches_and_lists_under_fire() {
         while let Some(done) = clients.join_next().await {
             runs += done.unwrap();
         }
-        let events: usize = world.truths.iter().map(|truth| truth.events.lock().len()).sum();
+        let events: usize = world.direct_watches.iter().map(|reference| reference.events.lock().len()).sum();
         let [hits, forwards] = [&world.hits, &world.forwards].map(|n| n.load(Ordering::Relaxed));
         eprintln!("seed {seed}: {events} events, {runs} runs, {hits} answers of the cache, {forwards} forwarded");
         assert!(events > 500 && runs > CLIENTS as usize && hits > forwards, "too little happened");
@@ -84,17 +84,17 @@ pub(crate) fn watches_and_lists_under_fire() {
     });
 }
 
-/// `$TRUTH_SEED`, or a constant.
+/// `$CUTS_SEED`, or a constant.
 fn seed() -> u64 {
-    let seed = std::env::var("TRUTH_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(7);
-    eprintln!("TRUTH_SEED={seed}");
+    let seed = std::env::var("CUTS_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(7);
+    eprintln!("CUTS_SEED={seed}");
     seed
 }
 
 struct World {
     direct: Client,
     through: Client,
-    truths: Vec<Truth>,
+    direct_watches: Vec<DirectWatch>,
     /// Whether all writes are done.
     over: AtomicBool,
     /// The resourceVersion of the last event; 0 while there may be more.
@@ -104,7 +104,7 @@ struct World {
 }
 
 /// A collection with selectors, and every event in it.
-struct Truth {
+struct DirectWatch {
     resource: usize,
     path: String,
     selectors: String,
@@ -127,7 +127,7 @@ struct Run {
 
 impl World {
     async fn begin(direct: Client, through: Client) -> Self {
-        let mut truths = Vec::new();
+        let mut direct_watches = Vec::new();
         for (resource, path, selectors) in COLLECTIONS {
             let list = send(&direct, path, &[]).await.unwrap();
             let began = resource_version_of(&body(list).await.unwrap());
@@ -146,12 +146,12 @@ impl World {
                 }
             });
             let (path, selectors) = (path.to_owned(), selectors.to_owned());
-            truths.push(Truth { resource, path, selectors, began, events });
+            direct_watches.push(DirectWatch { resource, path, selectors, began, events });
         }
         Self {
             direct,
             through,
-            truths,
+            direct_watches,
             over: AtomicBool::new(false),
             end: AtomicU64::new(0),
             hits: AtomicUsize::new(0),
@@ -216,10 +216,11 @@ impl World {
     /// Lists through Weir, and compares each list with the upstream's own at the same
     /// resourceVersion.
     async fn read(self: Arc<Self>, mut rng: Rng) {
-        let (mut seen, mut cached) = (vec![0; self.truths.len()], vec![0; self.truths.len()]);
+        let (mut seen, mut cached) =
+            (vec![0; self.direct_watches.len()], vec![0; self.direct_watches.len()]);
         while !self.over.load(Ordering::Relaxed) {
-            let n = rng.usize(..self.truths.len());
-            let truth = &self.truths[n];
+            let n = rng.usize(..self.direct_watches.len());
+            let reference = &self.direct_watches[n];
             let query = match rng.u8(..4) {
                 0 => "resourceVersion=0".to_owned(),
                 1 => format!("resourceVersion={}", seen[n].max(1)),
@@ -228,7 +229,7 @@ impl World {
                 }
                 _ => String::new(),
             };
-            let path = format!("{}?{query}{}", truth.path, truth.selectors);
+            let path = format!("{}?{query}{}", reference.path, reference.selectors);
             let Some((hit, body)) = self.list(&path).await else { continue };
             let at = resource_version_of(&body);
             // The cache never goes back in time, and neither does a list that requires a
@@ -245,11 +246,11 @@ impl World {
             }
             let exact = format!(
                 "{}?resourceVersion={at}&resourceVersionMatch=Exact{}",
-                truth.path, truth.selectors
+                reference.path, reference.selectors
             );
             let response = send(&self.direct, &exact, &[]).await.unwrap();
             assert_eq!(response.status(), 200, "{exact}");
-            let expected = crate::truth::body(response).await.unwrap();
+            let expected = crate::cuts::body(response).await.unwrap();
             assert_eq!(text(&body), text(&expected), "{path} at {at}");
             tokio::time::sleep(Duration::from_millis(rng.u64(1..20))).await;
         }
@@ -292,12 +293,12 @@ impl World {
         let list = send(&self.direct, "/api/v1/namespaces/a/configmaps", &[]).await.unwrap();
         let end = resource_version_of(&body(list).await.unwrap());
         let deadline = Instant::now() + Duration::from_secs(20);
-        for truth in &self.truths {
-            let path = format!("{}?{}", truth.path, truth.selectors);
+        for reference in &self.direct_watches {
+            let path = format!("{}?{}", reference.path, reference.selectors);
             let list = body(send(&self.direct, &path, &[]).await.unwrap()).await.unwrap();
             let newest =
-                items(truth.resource, &list).iter().map(|item| item.resource_version).max();
-            while truth.events.lock().last().map(|frame| frame.resource_version) < newest {
+                items(reference.resource, &list).iter().map(|item| item.resource_version).max();
+            while reference.events.lock().last().map(|frame| frame.resource_version) < newest {
                 assert!(Instant::now() < deadline, "the direct watch lags");
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
@@ -308,50 +309,50 @@ impl World {
     /// Watches like an informer until it has seen everything, and returns how often it started
     /// over.
     async fn watch(self: Arc<Self>, n: usize, mut rng: Rng) -> usize {
-        let truth = &self.truths[n];
+        let reference = &self.direct_watches[n];
         let deadline = Instant::now() + Duration::from_secs(100);
         let mut runs = 0;
-        let mut run = self.begin_run(truth, &mut rng).await;
+        let mut run = self.begin_run(reference, &mut rng).await;
         loop {
-            let ended = self.watch_once(truth, &mut run, &mut rng).await;
-            let done = self.has_all(truth, &run);
+            let ended = self.watch_once(reference, &mut run, &mut rng).await;
+            let done = self.has_all(reference, &run);
             assert!(
                 done || Instant::now() < deadline,
                 "{} stays behind at {}",
-                truth.name(),
+                reference.name(),
                 run.known
             );
             // Sometimes a client starts over for reasons of its own.
             if done || ended == Ended::Expired || rng.u8(..6) == 0 {
-                self.check(truth, &run).await;
+                self.check(reference, &run).await;
                 runs += 1;
                 if done {
                     return runs;
                 }
-                run = self.begin_run(truth, &mut rng).await;
+                run = self.begin_run(reference, &mut rng).await;
             }
         }
     }
 
-    fn has_all(&self, truth: &Truth, run: &Run) -> bool {
+    fn has_all(&self, reference: &DirectWatch, run: &Run) -> bool {
         if self.end.load(Ordering::Relaxed) == 0 {
             return false;
         }
-        truth.events.lock().last().is_none_or(|last| run.known >= last.resource_version)
+        reference.events.lock().last().is_none_or(|last| run.known >= last.resource_version)
     }
 
     /// Starts with the state (0, unset, not older than), at some point in the past, or after a
     /// list.
-    async fn begin_run(&self, truth: &Truth, rng: &mut Rng) -> Run {
+    async fn begin_run(&self, reference: &DirectWatch, rng: &mut Rng) -> Run {
         let from = match rng.u8(..6) {
             0..3 => 0,
             3 => {
-                let events = truth.events.lock();
-                rng.choice(events.iter()).map_or(truth.began, |frame| frame.resource_version)
+                let events = reference.events.lock();
+                rng.choice(events.iter()).map_or(reference.began, |frame| frame.resource_version)
             }
-            4 => truth.began,
+            4 => reference.began,
             _ => {
-                let path = format!("{}?resourceVersion=0{}", truth.path, truth.selectors);
+                let path = format!("{}?resourceVersion=0{}", reference.path, reference.selectors);
                 match self.list(&path).await {
                     Some((_, body)) => resource_version_of(&body),
                     None => 0,
@@ -361,7 +362,7 @@ impl World {
         Run { from, known: from, ..Run::default() }
     }
 
-    async fn watch_once(&self, truth: &Truth, run: &mut Run, rng: &mut Rng) -> Ended {
+    async fn watch_once(&self, reference: &DirectWatch, run: &mut Run, rng: &mut Rng) -> Ended {
         let start = match run.known {
             0 => {
                 let state = rng.choice(&[
@@ -377,7 +378,7 @@ impl World {
         let seconds = rng.u8(2..9);
         let path = format!(
             "{}?watch=1&allowWatchBookmarks=1&timeoutSeconds={seconds}{start}{}",
-            truth.path, truth.selectors
+            reference.path, reference.selectors
         );
         let Some(response) = send(&self.through, &path, &[]).await else { return Ended::Broken };
         self.count(&response);
@@ -413,7 +414,7 @@ impl World {
                     run.events.push(frame);
                 }
             }
-            if self.has_all(truth, run) {
+            if self.has_all(reference, run) {
                 break;
             }
         }
@@ -421,21 +422,25 @@ impl World {
     }
 
     /// Checks that a run is a contiguous part of the direct watch.
-    async fn check(&self, truth: &Truth, run: &Run) {
-        let name = truth.name();
+    async fn check(&self, reference: &DirectWatch, run: &Run) {
+        let name = reference.name();
         if let Some((objects, at)) = &run.initial {
             let exact = format!(
                 "{}?resourceVersion={at}&resourceVersionMatch=Exact{}",
-                truth.path, truth.selectors
+                reference.path, reference.selectors
             );
             let list = body(send(&self.direct, &exact, &[]).await.unwrap()).await.unwrap();
-            assert_same(&format!("{name}, state at {at}"), objects, &items(truth.resource, &list));
+            assert_same(
+                &format!("{name}, state at {at}"),
+                objects,
+                &items(reference.resource, &list),
+            );
         }
         // The direct watch may lag behind the one through Weir.
         let deadline = Instant::now() + Duration::from_secs(10);
         let newest = run.events.last().map_or(0, |frame| frame.resource_version);
         while newest > 0
-            && truth.events.lock().last().is_none_or(|last| last.resource_version < newest)
+            && reference.events.lock().last().is_none_or(|last| last.resource_version < newest)
         {
             assert!(Instant::now() < deadline, "{name}: an event that the upstream never sent");
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -445,7 +450,7 @@ impl World {
             let within = |frame: &&Frame| {
                 frame.resource_version > run.from && frame.resource_version <= run.known
             };
-            let expected: Vec<_> = truth.events.lock().iter().filter(within).cloned().collect();
+            let expected: Vec<_> = reference.events.lock().iter().filter(within).cloned().collect();
             if expected.len() < run.events.len() && Instant::now() < settled {
                 tokio::time::sleep(Duration::from_millis(10)).await;
                 continue;
@@ -463,7 +468,7 @@ enum Ended {
     Expired,
 }
 
-impl Truth {
+impl DirectWatch {
     fn name(&self) -> String {
         format!("{}{}", self.path, self.selectors)
     }
