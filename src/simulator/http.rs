@@ -7,7 +7,8 @@ use std::io;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{Response, StatusCode};
+use http::header::CONNECTION;
+use http::{Response, StatusCode, Version};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -16,6 +17,7 @@ use hyper_util::server::conn::auto;
 use rustls::pki_types::CertificateDer;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
@@ -45,22 +47,22 @@ pub(super) async fn serve(
         };
         // An accept error concerns only that connection.
         let Ok((stream, _)) = accepted else { continue };
-        shared.log.connection_opened();
+        let number = shared.log.connection_opened();
         let (tls, shared, stop) = (tls.clone(), Arc::clone(&shared), stop.clone());
         tokio::spawn(async move {
             tokio::select! {
                 () = stop.cancelled() => {}
-                () = connection(stream, tls, shared) => {}
+                () = connection(stream, tls, shared, number) => {}
             }
         });
     }
 }
 
-async fn connection(stream: TcpStream, tls: Option<TlsAcceptor>, shared: Arc<Shared>) {
+async fn connection(stream: TcpStream, tls: Option<TlsAcceptor>, shared: Arc<Shared>, number: u64) {
     // If this fails, only latency suffers.
     drop(stream.set_nodelay(true));
     match tls {
-        None => requests(stream, None, shared).await,
+        None => requests(stream, None, shared, number).await,
         Some(acceptor) => {
             if let Ok(stream) = acceptor.accept(stream).await {
                 let chain = stream.get_ref().1.peer_certificates();
@@ -68,14 +70,18 @@ async fn connection(stream: TcpStream, tls: Option<TlsAcceptor>, shared: Arc<Sha
                     chain.iter().map(|one| one.clone().into_owned()).collect::<Certificates>()
                 };
                 let chain = chain.map(owned);
-                requests(stream, chain, shared).await;
+                requests(stream, chain, shared, number).await;
             }
         }
     }
 }
 
-async fn requests<S>(stream: S, certificates: Option<Certificates>, shared: Arc<Shared>)
-where
+async fn requests<S>(
+    stream: S,
+    certificates: Option<Certificates>,
+    shared: Arc<Shared>,
+    number: u64,
+) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let mut builder = auto::Builder::new(TokioExecutor::new());
@@ -87,17 +93,37 @@ where
         .initial_connection_window_size(25 << 20)
         .max_header_list_size(HEADER_BYTES_MAX);
     builder.http1().timer(TokioTimer::new()).max_buf_size(HEADER_BYTES_MAX as usize);
-    let service = service_fn(move |request| {
+    let go_away = Arc::new(Notify::new());
+    let signal = Arc::clone(&go_away);
+    let service = service_fn(move |request: hyper::Request<Incoming>| {
         let (shared, certificates) = (Arc::clone(&shared), certificates.clone());
-        async move { Box::pin(handle(request, certificates, &shared)).await }
+        let (signal, version) = (Arc::clone(&signal), request.version());
+        async move {
+            let mut response = Box::pin(handle(request, certificates, number, &shared)).await?;
+            // Go's HTTP/2 server sends a GOAWAY in place of this header.
+            if version == Version::HTTP_2 && response.headers_mut().remove(CONNECTION).is_some() {
+                signal.notify_one();
+            }
+            Ok::<_, io::Error>(response)
+        }
     });
+    let mut connection =
+        Box::pin(builder.serve_connection_with_upgrades(TokioIo::new(stream), service));
     // An error concerns only this connection.
-    drop(builder.serve_connection_with_upgrades(TokioIo::new(stream), service).await);
+    let ended = tokio::select! {
+        ended = connection.as_mut() => ended,
+        () = go_away.notified() => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    drop(ended);
 }
 
 async fn handle(
     mut request: hyper::Request<Incoming>,
     certificates: Option<Certificates>,
+    number: u64,
     shared: &Arc<Shared>,
 ) -> Result<Response<Body>, io::Error> {
     let upgrade = hyper::upgrade::on(&mut request);
@@ -107,7 +133,7 @@ async fn handle(
         Ok(body) => (body.to_bytes(), false),
         Err(_) => (Bytes::new(), true),
     };
-    let request = Request::new(&parts, body, certificates);
+    let request = Request::new(&parts, body, certificates, number);
     let mut response = if failed {
         let message = "Request entity too large: limit is 3145728";
         answer::error(&request, &ApiError::new(413, "RequestEntityTooLarge", message))

@@ -27,6 +27,11 @@ pub(super) fn authenticate(request: &Request, shared: &Shared) -> Result<Identit
     impersonation::effective(own, request, shared)
 }
 
+/// Whether the request has no valid credential: it is anonymous, or gets 401.
+pub(super) fn is_unauthenticated(request: &Request, shared: &Shared) -> bool {
+    authenticated(request, shared).map_or(true, |identity| identity.name == ANONYMOUS)
+}
+
 fn authenticated(request: &Request, shared: &Shared) -> Result<Identity, ApiError> {
     if shared.options.open() {
         return Ok(Identity::administrator());

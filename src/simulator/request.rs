@@ -35,6 +35,8 @@ pub(super) struct Request {
     pub(super) body: Bytes,
     /// The certificates of its connection, if the client sent any.
     pub(super) certificates: Option<Certificates>,
+    /// The number of its connection.
+    pub(super) connection: u64,
     /// The resource that it addresses; `None` for a non-resource path.
     pub(super) target: Option<Target>,
 }
@@ -68,6 +70,7 @@ impl Request {
         parts: &http::request::Parts,
         body: Bytes,
         certificates: Option<Certificates>,
+        connection: u64,
     ) -> Self {
         let raw_query = parts.uri.query().unwrap_or_default().to_owned();
         let path = percent_decode(parts.uri.path(), false).unwrap_or_default();
@@ -82,6 +85,7 @@ impl Request {
             headers: parts.headers.clone(),
             body,
             certificates,
+            connection,
             target,
         }
     }

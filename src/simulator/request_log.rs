@@ -26,6 +26,8 @@ pub struct LoggedRequest {
     pub user: String,
     /// The headers without `Authorization`.
     pub headers: HeaderMap,
+    /// The number of its connection, in the order in which they were accepted.
+    pub connection: u64,
 }
 
 /// The requests since the start, or since the last [`reset`](Self::reset).
@@ -85,8 +87,9 @@ impl RequestLog {
         recent.push_back(request);
     }
 
-    pub(super) fn connection_opened(&self) {
-        self.connections.fetch_add(1, Ordering::Relaxed);
+    /// Returns the number of a connection that was accepted.
+    pub(super) fn connection_opened(&self) -> u64 {
+        self.connections.fetch_add(1, Ordering::Relaxed)
     }
 
     pub(super) fn watch_opened(&self) {

@@ -49,6 +49,11 @@ pub(super) async fn route(
     if let Some(warning) = identity::bearer_warning(&request.headers) {
         warn(&mut answer, warning);
     }
+    // kube-apiserver ends the HTTP/2 connection of a request without a user (the feature gate
+    // UnauthenticatedHTTP2DOSMitigation, `docs/semantics.md` §8.8).
+    if request.version == ::http::Version::HTTP_2 && identity::is_unauthenticated(request, shared) {
+        answer::set(answer.headers_mut(), ::http::header::CONNECTION, "close");
+    }
     Ok(answer)
 }
 
@@ -73,6 +78,7 @@ fn log(shared: &Shared, request: &Request, user: &str) {
         resource: resource.unwrap_or_default(),
         user: user.to_owned(),
         headers,
+        connection: request.connection,
     });
 }
 

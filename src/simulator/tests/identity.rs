@@ -283,3 +283,37 @@ async fn anonymous_requests_are_rejected_when_disabled() {
     assert_eq!(answer.code, 401);
     assert!(answer.headers["warning"].to_str().unwrap().contains("extra space"));
 }
+
+/// kube-apiserver does so since v1.29 (UnauthenticatedHTTP2DOSMitigation).
+#[tokio::test]
+async fn an_http2_connection_ends_with_a_request_without_a_user() {
+    let simulator = with_users().await;
+    for (token, ends) in [("root", false), ("n", false), ("wrong", true), ("", true)] {
+        let tcp = tokio::net::TcpStream::connect(simulator.address()).await.unwrap();
+        let (mut sender, connection) = hyper::client::conn::http2::handshake(
+            hyper_util::rt::TokioExecutor::new(),
+            hyper_util::rt::TokioIo::new(tcp),
+        )
+        .await
+        .unwrap();
+        let connection = tokio::spawn(connection);
+        for _ in 0..2 {
+            let mut request = http::Request::get(format!("http://simulator{MAPS}"));
+            if !token.is_empty() {
+                request = request.header("authorization", format!("Bearer {token}"));
+            }
+            let body = http_body_util::Empty::<bytes::Bytes>::new();
+            let sent = sender.send_request(request.body(body).unwrap()).await;
+            drop(http_body_util::BodyExt::collect(sent.unwrap().into_body()).await.unwrap());
+            if ends {
+                break;
+            }
+        }
+        if ends {
+            let ended = tokio::time::timeout(std::time::Duration::from_secs(10), connection).await;
+            ended.expect("it ends").unwrap().unwrap();
+        } else {
+            assert!(!sender.is_closed(), "{token}");
+        }
+    }
+}
