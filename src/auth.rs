@@ -29,6 +29,7 @@ pub mod rbac;
 pub mod reauthorization;
 pub mod request_header;
 mod review_backoff;
+pub(crate) mod standing;
 pub mod token_review;
 pub mod trust;
 pub mod user;

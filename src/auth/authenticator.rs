@@ -23,6 +23,7 @@ use crate::auth::authenticator::metrics::{AuthenticationMetrics, AuthenticationR
 use crate::auth::bearer::{Bearer, BearerToken};
 use crate::auth::metrics::AuthMetrics;
 use crate::auth::peer::Peer;
+use crate::auth::standing::Standing;
 use crate::auth::token_review::{FlowKey, TokenReviews};
 use crate::auth::trust::{CertificateIdentity, ProxyHeaders, Reloader, TrustStore};
 use crate::auth::user::{Credential, Identity, User};
@@ -157,6 +158,25 @@ impl Authenticator {
         address: Option<IpAddr>,
     ) -> Result<Identity, AuthenticationError> {
         self.authenticate_as(presented, FlowKey::from_address(address)).await
+    }
+
+    /// Returns the standing of the credential of a request that is forwarded with it.
+    pub(crate) async fn standing(
+        &self,
+        presented: &PresentedCredential,
+        address: Option<IpAddr>,
+    ) -> Standing {
+        match presented {
+            PresentedCredential::User(identity) => Standing::of_user(&identity.user),
+            PresentedCredential::Token(token) => {
+                let flow = FlowKey::from_address(address);
+                Standing::of_token(self.reviews.standing(token, flow).await)
+            }
+            PresentedCredential::None
+            | PresentedCredential::Invalid
+            | PresentedCredential::Ambiguous
+            | PresentedCredential::Unknown => Standing::unproven(),
+        }
     }
 
     async fn authenticate_as(

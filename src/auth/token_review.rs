@@ -33,6 +33,7 @@ mod answer;
 mod cache;
 mod failure;
 pub mod metrics;
+mod standing;
 #[cfg(test)]
 mod tests;
 
@@ -55,6 +56,8 @@ use crate::auth::token_review::cache::{CachedIdentity, Lookup, TokenCache, Token
 use crate::auth::token_review::metrics::{
     LookupResult, ReviewLimit, ReviewResult, TokenReviewMetrics,
 };
+use crate::auth::token_review::standing::TokenProof;
+pub(crate) use crate::auth::token_review::standing::TokenStanding;
 use crate::auth::user::{Identity, random_key};
 use crate::config::AuthenticationConfig;
 use crate::tasks::single_flight::{InFlightGuard, SharedOutcome, SingleFlight};
@@ -161,7 +164,9 @@ impl TokenReviews {
             Lookup::Miss => inner.metrics.looked_up(LookupResult::Miss),
         }
         let flow = match flow {
-            FlowKey::Address(_) | FlowKey::Socket if inner.cache.was_recently_good(&key).await => {
+            FlowKey::Address(_) | FlowKey::Socket
+                if inner.cache.recently_good(&key).await.is_some() =>
+            {
                 FlowKey::KnownToken
             }
             flow => flow,
@@ -180,6 +185,23 @@ impl TokenReviews {
         };
         let verdict = outcome.wait().await;
         inner.resolve(&key, verdict.unwrap_or(TokenVerdict::Unanswered { is_down: false })).await
+    }
+}
+
+/// Forwarded requests (`docs/decisions/unproven-credentials.md`).
+impl TokenReviews {
+    /// Returns whether the upstream is known to accept a token, and keeps what its response to the
+    /// request will show. An unknown token is reviewed first, for at most [`PROOF_WAIT_MAX`].
+    pub(crate) async fn standing(&self, token: &BearerToken, flow: FlowKey) -> TokenStanding {
+        let key = TokenKey::new(&self.inner.key, token.as_bytes());
+        let proof = match self.inner.cache.recently_good(&key).await {
+            Some(good) => TokenProof::Good(good.user),
+            None => match tokio::time::timeout(PROOF_WAIT_MAX, self.review(token, flow)).await {
+                Ok(Ok(identity)) => TokenProof::Good(Some(identity.user.name_key())),
+                Ok(Err(_)) | Err(_) => TokenProof::Unknown(answer::expiry(token.as_str())),
+            },
+        };
+        TokenStanding::new(self.inner.cache.clone(), key, proof)
     }
 }
 
@@ -339,3 +361,6 @@ const RESPONSE_BYTES_MAX: usize = 1 << 20;
 /// The longest wait of a review for its permit. At a few milliseconds a review,
 /// [`admission::SLOTS_MAX`] reviews have run by then.
 const WAIT_MAX: Duration = Duration::from_secs(2);
+/// The longest wait of a forwarded request for the review of its token. It is then forwarded as one
+/// whose token is not known to be good.
+const PROOF_WAIT_MAX: Duration = Duration::from_secs(1);

@@ -50,6 +50,16 @@ impl User {
     pub fn key(&self) -> UserKey {
         self.key
     }
+
+    /// Returns the key of the name alone. Other fields may differ from token to token.
+    pub(crate) fn name_key(&self) -> UserKey {
+        UserKey::new(&self.name, "", &[], &BTreeMap::new())
+    }
+
+    /// Whether the API server treats the user's requests as those of nobody.
+    pub(crate) fn is_anonymous(&self) -> bool {
+        self.name == ANONYMOUS || self.groups.iter().any(|group| group == UNAUTHENTICATED)
+    }
 }
 
 /// Shows only the name, because extra fields may hold ids of sessions and credentials.

@@ -14,15 +14,16 @@ use aws_lc_rs::hmac;
 use moka::future::Cache;
 use tokio::time::Instant;
 
-use crate::auth::user::{Credential, Identity, User};
+use crate::auth::user::{Credential, Identity, User, UserKey};
 
-/// The results of reviews.
-#[derive(Debug)]
+/// The results of reviews. Cheap to clone: clones share them.
+#[derive(Clone, Debug)]
 pub(super) struct TokenCache {
     identities: Cache<TokenKey, Arc<CachedIdentity>>,
     failures: Cache<TokenKey, Failure>,
-    /// Tokens that were good not long ago. Decides only which limit applies to their next review.
-    recently_good: Cache<TokenKey, ()>,
+    /// Tokens that were good not long ago. Decides only which limit applies to their next review,
+    /// and which connections their forwarded requests use.
+    recently_good: Cache<TokenKey, GoodToken>,
     ttl: Duration,
     failure_ttl: Duration,
     stale_grace: Duration,
@@ -47,6 +48,15 @@ pub(super) struct CachedIdentity {
 /// Error: the token's own expiry has passed.
 #[derive(Debug)]
 pub(super) struct Expired;
+
+/// A token that was good not long ago.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct GoodToken {
+    /// The key of the user's name, if known.
+    pub(super) user: Option<UserKey>,
+    /// When the token expires, if known.
+    pub(super) not_after: Option<SystemTime>,
+}
 
 /// A token that is not known to be good.
 #[derive(Clone, Copy, Debug)]
@@ -174,9 +184,22 @@ impl TokenCache {
         }
     }
 
-    /// Returns whether the token was good not long ago.
-    pub(super) async fn was_recently_good(&self, key: &TokenKey) -> bool {
-        self.recently_good.get(key).await.is_some()
+    /// Returns a token that was good not long ago, and has not expired since.
+    pub(super) async fn recently_good(&self, key: &TokenKey) -> Option<GoodToken> {
+        let good = self.recently_good.get(key).await?;
+        good.not_after.is_none_or(|end| SystemTime::now() < end).then_some(good)
+    }
+
+    /// Stores that the upstream accepted a token.
+    pub(super) async fn insert_recently_good(&self, key: TokenKey, token: GoodToken) {
+        self.recently_good.insert(key, token).await;
+    }
+
+    /// Forgets that a token was good, because the upstream refused it. It is not stored as refused:
+    /// an upstream that is starting refuses good tokens, too.
+    pub(super) async fn forget(&self, key: &TokenKey) {
+        self.identities.invalidate(key).await;
+        self.recently_good.invalidate(key).await;
     }
 
     /// Returns an identity that may have expired, but may be used while the upstream is down.
@@ -201,7 +224,9 @@ impl TokenCache {
         identity.stale_until = stale;
         let identity = Arc::new(identity);
         self.identities.insert(key, identity.clone()).await;
-        self.recently_good.insert(key, ()).await;
+        let good =
+            GoodToken { user: Some(identity.user.name_key()), not_after: identity.not_after };
+        self.recently_good.insert(key, good).await;
         self.failures.invalidate(&key).await;
         identity
     }

@@ -1,6 +1,8 @@
 //! Reviews against a scripted upstream with a paused clock: how often it is asked, and what happens
 //! if it does not answer.
 
+mod standing;
+
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::SystemTime;

@@ -1,0 +1,50 @@
+//! The standing of a forwarded request's credential: whether the upstream is known to accept it.
+//!
+//! kube-apiserver ends the HTTP/2 connection of each request that it does not authenticate: one
+//! without a credential, and one with a wrong token (`docs/semantics.md` §8.8). Requests whose
+//! credential is not known to be good therefore use connections of their own
+//! (`docs/decisions/unproven-credentials.md`).
+
+use http::StatusCode;
+
+use crate::auth::token_review::TokenStanding;
+use crate::auth::user::{User, UserKey};
+
+/// Whether the upstream is known to accept the credential of a forwarded request.
+#[derive(Clone, Debug)]
+pub(crate) struct Standing {
+    /// Whether the upstream is known to authenticate the request as a user.
+    pub(crate) is_proven: bool,
+    /// The key of the user's name, if known.
+    pub(crate) user: Option<UserKey>,
+    token: Option<TokenStanding>,
+}
+
+impl Standing {
+    /// Weir's own credential, or one that Weir replaces by its own.
+    pub(crate) fn own() -> Self {
+        Self { is_proven: true, user: None, token: None }
+    }
+
+    /// No credential, or one that only the upstream can read.
+    pub(crate) fn unproven() -> Self {
+        Self { is_proven: false, user: None, token: None }
+    }
+
+    /// A user whom Weir names to the upstream.
+    pub(crate) fn of_user(user: &User) -> Self {
+        Self { is_proven: !user.is_anonymous(), user: Some(user.name_key()), token: None }
+    }
+
+    /// The user of a token.
+    pub(crate) fn of_token(token: TokenStanding) -> Self {
+        Self { is_proven: token.is_proven(), user: token.user(), token: Some(token) }
+    }
+
+    /// Learns from the status of the upstream's response.
+    pub(crate) async fn answered(&self, status: StatusCode) {
+        if let Some(token) = &self.token {
+            token.answered(status).await;
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! The standing of a forwarded request's token, which the response to the request may change.
+
+use std::fmt;
+use std::time::SystemTime;
+
+use http::StatusCode;
+
+use crate::auth::token_review::cache::{GoodToken, TokenCache, TokenKey};
+use crate::auth::user::UserKey;
+
+/// Whether the upstream is known to accept the token of a forwarded request.
+#[derive(Clone)]
+pub(crate) struct TokenStanding {
+    cache: TokenCache,
+    key: TokenKey,
+    proof: TokenProof,
+}
+
+/// Whether a token is known to be good.
+#[derive(Clone, Copy)]
+pub(super) enum TokenProof {
+    /// It is good. The key of the user's name, if known.
+    Good(Option<UserKey>),
+    /// Nothing is known. When it says that it expires.
+    Unknown(Option<SystemTime>),
+}
+
+impl TokenStanding {
+    /// Creates the standing of a token.
+    pub(super) fn new(cache: TokenCache, key: TokenKey, proof: TokenProof) -> Self {
+        Self { cache, key, proof }
+    }
+
+    /// Whether the upstream is known to accept the token.
+    pub(crate) fn is_proven(&self) -> bool {
+        matches!(self.proof, TokenProof::Good(_))
+    }
+
+    /// Returns the key of the user's name, if known.
+    pub(crate) fn user(&self) -> Option<UserKey> {
+        match self.proof {
+            TokenProof::Good(user) => user,
+            TokenProof::Unknown(_) => None,
+        }
+    }
+
+    /// Learns from the status of the upstream's response to a request with the token. The upstream
+    /// authenticates first: it accepted the token unless the status is 401. Other errors may come
+    /// from something before it.
+    pub(crate) async fn answered(&self, status: StatusCode) {
+        let is_refused = status == StatusCode::UNAUTHORIZED;
+        let is_accepted = status.is_success() || status == StatusCode::FORBIDDEN;
+        match self.proof {
+            TokenProof::Good(_) if is_refused => self.cache.forget(&self.key).await,
+            TokenProof::Unknown(not_after) if is_accepted => {
+                let good = GoodToken { user: None, not_after };
+                self.cache.insert_recently_good(self.key, good).await;
+            }
+            TokenProof::Good(_) | TokenProof::Unknown(_) => {}
+        }
+    }
+}
+
+impl fmt::Debug for TokenStanding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TokenStanding")
+            .field("is_proven", &self.is_proven())
+            .finish_non_exhaustive()
+    }
+}

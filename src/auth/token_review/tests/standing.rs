@@ -1,0 +1,60 @@
+//! Tests of what is known of a forwarded request's token.
+
+use super::*;
+
+async fn is_proven(reviews: &TokenReviews, text: &str) -> bool {
+    reviews.standing(&token(text), FlowKey::Socket).await.is_proven()
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unknown_token_is_reviewed_once_before_it_is_forwarded() {
+    let (script, reviews) = scripted(Duration::ZERO);
+    for _ in 0..5 {
+        let standing = reviews.standing(&token("alice"), FlowKey::Socket).await;
+        assert!(standing.is_proven() && standing.user().is_some());
+        // Longer than the result of the review is valid.
+        advance(TTL * 2).await;
+    }
+    assert_eq!(script.reviews(), 1);
+    assert!(!is_proven(&reviews, "bad").await);
+    assert_eq!(script.reviews(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_is_proven_by_the_response_where_reviews_fail() {
+    let (script, reviews) = scripted(Duration::ZERO);
+    script.fail(status_error(403));
+    let standing = reviews.standing(&token("alice"), FlowKey::Socket).await;
+    assert!(!standing.is_proven());
+    for status in [StatusCode::UNAUTHORIZED, StatusCode::SERVICE_UNAVAILABLE] {
+        standing.answered(status).await;
+        assert!(!is_proven(&reviews, "alice").await, "{status}");
+    }
+    standing.answered(StatusCode::FORBIDDEN).await;
+    assert!(is_proven(&reviews, "alice").await);
+    assert!(!is_proven(&reviews, "bob").await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_review_delays_a_forwarded_request_for_a_second_at_most() {
+    let (script, reviews) = scripted(Duration::ZERO);
+    *script.latency.lock() = Duration::from_secs(5);
+    let started = Instant::now();
+    assert!(!is_proven(&reviews, "alice").await);
+    assert_eq!(started.elapsed(), Duration::from_secs(1));
+    // The review goes on, and proves the token for later requests.
+    sleep(Duration::from_secs(5)).await;
+    assert!(is_proven(&reviews, "alice").await);
+    assert_eq!(script.reviews(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_that_the_upstream_refused_is_reviewed_again() {
+    let (script, reviews) = scripted(Duration::ZERO);
+    let standing = reviews.standing(&token("alice"), FlowKey::Socket).await;
+    script.revoked.store(true, Ordering::SeqCst);
+    assert!(is_proven(&reviews, "alice").await, "nothing shows the revocation yet");
+    standing.answered(StatusCode::UNAUTHORIZED).await;
+    assert!(!is_proven(&reviews, "alice").await);
+    assert_eq!(review(&reviews, "alice").await, UNAUTHORIZED);
+}
