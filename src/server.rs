@@ -142,10 +142,8 @@ fn router(
         forwarder: Forwarder {
             upstreams: services.upstreams,
             names: services.access.identity_names(),
-            quota: match mode {
-                Mode::Sidecar => None,
-                Mode::Gateway => Some(UpstreamQuota::new()),
-            },
+            quota: UpstreamQuota::new(),
+            shares_identity: mode == Mode::Sidecar,
             splicer,
             stall_timeout: config.stall_timeout,
             failures: LogThrottle::new(FAILURE_LOG_INTERVAL),

@@ -9,9 +9,11 @@ pub(crate) mod fetch;
 pub mod lister_watcher;
 pub mod metrics;
 pub mod pool;
+pub(crate) mod recent_count;
 mod replay;
 pub mod request_body;
 pub(crate) mod review;
+pub mod send_options;
 mod status;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -34,6 +36,7 @@ use crate::upstream::error::UpstreamError;
 use crate::upstream::metrics::UpstreamMetrics;
 use crate::upstream::pool::Pool;
 pub use crate::upstream::request_body::{RequestBody, empty_body, full_body};
+pub use crate::upstream::send_options::SendOptions;
 pub use crate::upstream::traffic_class::TrafficClass;
 
 /// The connections to the upstream with one identity. Identities never share connections. Cheap to
@@ -115,8 +118,18 @@ impl Upstream {
         class: TrafficClass,
         request: Request<RequestBody>,
     ) -> Result<Response<pool::Body>, UpstreamError> {
+        self.send_with(class, request, &SendOptions::default()).await
+    }
+
+    /// [`send`](Self::send)s a client's request.
+    pub async fn send_with(
+        &self,
+        class: TrafficClass,
+        request: Request<RequestBody>,
+        options: &SendOptions,
+    ) -> Result<Response<pool::Body>, UpstreamError> {
         let started = Instant::now();
-        let sent = self.send_until_processed(class, request).await;
+        let sent = self.send_until_processed(class, request, options).await;
         match &sent {
             Ok(response) => {
                 let status = response.status();
@@ -131,9 +144,15 @@ impl Upstream {
     }
 
     /// Returns how many exchanges of a class can be in progress at once, if the peer allows as
-    /// many.
-    pub fn streams_max(&self, class: TrafficClass) -> usize {
-        self.inner.pool.streams_max(class)
+    /// many. Those with an [`unproven`](SendOptions::unproven) credential are counted apart.
+    pub fn streams_max(&self, class: TrafficClass, unproven: bool) -> usize {
+        self.inner.pool.streams_max(class, unproven)
+    }
+
+    /// Returns how many requests of a class clients can cancel within half a minute before the
+    /// connections are worn.
+    pub fn resets_max(class: TrafficClass) -> usize {
+        Pool::resets_max(class)
     }
 
     /// Returns the namespace of the kubeconfig's context, or of the pod. An identity with
@@ -157,10 +176,11 @@ impl Upstream {
         &self,
         class: TrafficClass,
         request: Request<RequestBody>,
+        options: &SendOptions,
     ) -> Result<Response<pool::Body>, UpstreamError> {
         let request = self.prepare(request).await?;
         let (request, replay) = Replay::new(request);
-        let mut sent = self.inner.pool.send(class, request).await;
+        let mut sent = self.inner.pool.send(class, request, options).await;
         for _ in 1..ATTEMPTS_MAX {
             let failure = match sent {
                 Ok(response) => return Ok(response),
@@ -173,7 +193,7 @@ impl Upstream {
             }
             let Some(request) = replay.next_request() else { return Err(failure.error) };
             tracing::debug!(error = %failure.error, "the upstream did not process a request; sending it again");
-            sent = self.inner.pool.send(class, request).await;
+            sent = self.inner.pool.send(class, request, options).await;
         }
         sent.map_err(|failure| failure.error)
     }

@@ -24,7 +24,7 @@ use crate::auth::peer::Peer;
 use crate::server::accept::listener::{ListenerKind, Socket};
 use crate::server::accept::tls::TlsAcceptors;
 use crate::server::accept::unix_socket::is_trusted;
-use crate::server::connection::client::Client;
+use crate::server::connection::client::{Client, next_number};
 use crate::server::connection::permits::{ConnectionPermit, PerClientLimiter};
 use crate::server::connection::permitted_io::PermittedIo;
 use crate::server::connection::{ConnectionServer, Protocol};
@@ -172,7 +172,7 @@ impl Acceptor {
             // A handshake that has not ended when Weir drains is not waited for.
             let ready = draining.run_until_cancelled(ready).await.flatten();
             if let Some((io, peer, protocol)) = ready {
-                let client = Client { listener, peer, draining };
+                let client = Client { number: next_number(), listener, peer, draining };
                 connections.serve(io, client, protocol, &tasks);
             }
         });

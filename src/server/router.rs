@@ -116,7 +116,7 @@ impl Router {
         context.auth.identity = caller.identity().cloned();
         let RequestContext { parts, has_body, info, .. } = &*context;
         if let Some(document) = DocumentRequest::parse(parts, *has_body, info) {
-            let prepared = match self.prepare(context, &caller) {
+            let prepared = match self.prepare(context, &caller).await {
                 Ok(prepared) => prepared,
                 Err(rejection) => return self.reject(context, &rejection).await,
             };
@@ -128,7 +128,7 @@ impl Router {
             Err(Bypass::Refuse(rejection)) => return self.reject(context, &rejection).await,
             Err(Bypass::Forward(reason)) => reason,
         };
-        let prepared = match self.prepare(context, &caller) {
+        let prepared = match self.prepare(context, &caller).await {
             Ok(prepared) => prepared,
             Err(rejection) => return self.reject(context, &rejection).await,
         };
@@ -147,14 +147,15 @@ impl Router {
     }
 
     /// Prepares a request to be forwarded with the identity of its sender.
-    fn prepare(
+    async fn prepare(
         &self,
         context: &RequestContext<'_>,
         caller: &Caller,
     ) -> Result<PreparedRequest<'_>, Rejection> {
         let identity = self.access.forwarded_identity(caller);
-        let prepared = identity.and_then(|identity| self.forwarder.prepare(&identity, context));
-        prepared.map_err(|status| {
+        let standing = self.access.standing(context.client, caller).await;
+        let prepare = |identity| self.forwarder.prepare(&identity, standing, context);
+        identity.and_then(prepare).map_err(|status| {
             let throttled = status.code == StatusCode::TOO_MANY_REQUESTS;
             Rejection::new(status, if throttled { QUOTA } else { IDENTITY })
         })

@@ -9,9 +9,13 @@
 //! adapts when it changes. Within a group, HTTP/2 connections are opened one at a time ([`http2`]),
 //! HTTP/1.1 connections by the request that needs one ([`http1`]). Each upgrade and each list of a
 //! whole collection has a connection of its own, which is used once. A few HTTP/1.1 connections for
-//! GETs complement HTTP/2 ([`read_pool`]; `docs/decisions/read-pool.md`).
+//! GETs complement HTTP/2 ([`read_pool`]; `docs/decisions/read-pool.md`). Requests that the upstream
+//! may refuse to authenticate have HTTP/1.1 connections of their own ([`SendOptions::unproven`];
+//! `docs/decisions/unproven-credentials.md`).
 //!
-//! Locks: each group has its own, held for a few instructions and never together with another.
+//! Locks: each group has its own, held for a few instructions and never together with that of
+//! another group. Within a group: the state, then the map of its dials or the resets of a
+//! connection.
 
 mod body;
 mod dialer;
@@ -25,6 +29,7 @@ mod request_form;
 mod send_error;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::{Request, Response};
 use tokio::sync::Semaphore;
@@ -42,6 +47,7 @@ use crate::upstream::connect::Offer;
 use crate::upstream::credentials::Credentials;
 use crate::upstream::metrics::UpstreamMetrics;
 use crate::upstream::request_body::RequestBody;
+use crate::upstream::send_options::SendOptions;
 use crate::upstream::traffic_class::TrafficClass;
 
 /// The connections with one identity.
@@ -50,6 +56,8 @@ pub(super) struct Pool {
     requests: Group,
     reads: Arc<ReadPool>,
     streams: Group,
+    unproven_requests: Arc<http1::Connections>,
+    unproven_streams: Arc<http1::Connections>,
     upgrades: Arc<Semaphore>,
     lists: Arc<Semaphore>,
 }
@@ -61,7 +69,13 @@ impl Pool {
         metrics: UpstreamMetrics,
     ) -> Self {
         let dialer = Arc::new(Dialer::new(config, credentials, metrics));
+        let unproven = |max| {
+            let headers_max_bytes = limits::HEADERS_MAX_BYTES;
+            http1::Connections::new(dialer.clone(), max, Duration::MAX, headers_max_bytes)
+        };
         Self {
+            unproven_requests: unproven(limits::UNPROVEN_REQUESTS_MAX),
+            unproven_streams: unproven(limits::UNPROVEN_STREAMS_MAX),
             requests: Group::new(&dialer, HTTP2_REQUESTS, limits::HTTP1_REQUESTS_MAX),
             reads: ReadPool::new(dialer.clone()),
             streams: Group::new(&dialer, HTTP2_STREAMS, limits::HTTP1_STREAMS_MAX),
@@ -76,10 +90,11 @@ impl Pool {
         &self,
         class: TrafficClass,
         request: Request<RequestBody>,
+        options: &SendOptions,
     ) -> Result<Response<Body>, SendError> {
-        let group = match class {
-            TrafficClass::Request | TrafficClass::Read => &self.requests,
-            TrafficClass::Stream => &self.streams,
+        let (group, unproven) = match class {
+            TrafficClass::Request | TrafficClass::Read => (&self.requests, &self.unproven_requests),
+            TrafficClass::Stream => (&self.streams, &self.unproven_streams),
             TrafficClass::Upgrade => {
                 let headers_max = limits::HEADERS_MAX_BYTES;
                 return self.send_alone(&self.upgrades, headers_max, class, request).await;
@@ -90,19 +105,34 @@ impl Pool {
             }
         };
         let gauge = self.dialer.metrics.stream(class);
+        if options.unproven {
+            let sent = match unproven.acquire_http1(options.pin).await {
+                Ok(lease) => exchange::send_http1(lease, request, gauge).await,
+                Err(error) => Err(SendError::not_sent(error)),
+            };
+            return sent.map(|response| response.map(|body| body.with_drain(class)));
+        }
         let http2 = self.dialer.speaks_http2();
-        let sent = match http2.then(|| self.reads.lease(class, &request)).flatten() {
+        // The connections of the read pool may lead to different API servers.
+        let may_use_reads = http2 && options.pin.is_none();
+        let sent = match may_use_reads.then(|| self.reads.lease(class, &request)).flatten() {
             Some(lease) => self.reads.send(lease, request, gauge).await,
-            None if http2 => group.send_http2_first(gauge, request).await,
-            None => group.send_http1_first(gauge, request).await,
+            None if http2 => group.send_http2_first(gauge, request, options).await,
+            None => group.send_http1_first(gauge, request, options).await,
         };
         sent.map(|response| response.map(|body| body.with_drain(class)))
     }
 
     /// Returns how many exchanges of a class can be in progress at once, with the protocol that the
     /// upstream speaks.
-    pub(super) fn streams_max(&self, class: TrafficClass) -> usize {
-        limits::streams_max(class, self.dialer.speaks_http2())
+    pub(super) fn streams_max(&self, class: TrafficClass, unproven: bool) -> usize {
+        limits::streams_max(class, self.dialer.speaks_http2(), unproven)
+    }
+
+    /// Returns how many HTTP/2 streams of a class clients can reset within
+    /// [`RECENT`](crate::upstream::recent_count::RECENT) before all connections are worn.
+    pub(super) fn resets_max(class: TrafficClass) -> usize {
+        limits::resets_max(class)
     }
 
     /// Returns the number of resets and of streams in use, over the connections for requests.

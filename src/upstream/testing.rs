@@ -76,12 +76,12 @@ impl TestServer {
                     accept = listener.accept() => accept.unwrap().0,
                     () = stop.cancelled() => return,
                 };
-                count.fetch_add(1, Ordering::SeqCst);
+                let number = ConnectionNumber(count.fetch_add(1, Ordering::SeqCst));
                 let (options, handler, stop) = (options.clone(), handler.clone(), stop.clone());
                 let closed = current.lock().clone();
                 tokio::spawn(async move {
                     tokio::select! {
-                        () = serve(tcp, options, handler) => {}
+                        () = serve(tcp, number, options, handler) => {}
                         () = closed.cancelled() => {}
                         () = stop.cancelled() => {}
                     }
@@ -109,8 +109,19 @@ impl TestServer {
     }
 }
 
-async fn serve(tcp: tokio::net::TcpStream, options: ServerOptions, handler: Handler) {
-    let service = hyper::service::service_fn(move |request| {
+/// The number of a request's connection, in the order in which they were accepted. An extension of
+/// the requests that a [`TestServer`] handles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ConnectionNumber(pub(crate) usize);
+
+async fn serve(
+    tcp: tokio::net::TcpStream,
+    number: ConnectionNumber,
+    options: ServerOptions,
+    handler: Handler,
+) {
+    let service = hyper::service::service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(number);
         let answer = handler(request);
         async move { Ok::<_, Infallible>(answer.await) }
     });

@@ -24,6 +24,7 @@ mod readers;
 mod reflector;
 mod scope;
 mod settings;
+mod sharing;
 mod shutdown;
 mod starts;
 mod upgrades;

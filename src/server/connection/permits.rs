@@ -1,4 +1,5 @@
-//! Limits on what one client has open at once: connections, and requests to the upstream.
+//! The limit on the connections that one client has open at once. `server::forward::quota` limits
+//! its requests to the upstream.
 //!
 //! A permit belongs to the client's address, and is released when it is dropped.
 //!

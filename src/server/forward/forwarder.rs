@@ -19,30 +19,34 @@ use hyper::body::Incoming;
 
 use crate::api::request_info::Verb;
 use crate::api::status::Status;
+use crate::auth::standing::Standing;
 use crate::cache::registry::ForwardPermit;
 use crate::server::connection::stall_timeout::StallTimeout;
 use crate::server::delegate::Reason;
 use crate::server::drain::Drain;
 use crate::server::forward::guards::BodyGuards;
 use crate::server::forward::identity::{ForwardedIdentity, IdentityNames, Upstreams};
-use crate::server::forward::quota::{QuotaPermit, UpstreamQuota};
+use crate::server::forward::quota::{AtLimit, Capacity, ClientIds, QuotaPermit, UpstreamQuota};
 use crate::server::forward::relay::{path_only, relay_request_body, relay_response};
-use crate::server::forward::traffic_class::traffic_class;
+use crate::server::forward::traffic_class::{may_be_stale, traffic_class};
 use crate::server::forward::upgrade::{Splicer, requested_upgrade};
 use crate::server::http::refusal;
 use crate::server::http::response::Reply;
 use crate::server::request::context::RequestContext;
 use crate::telemetry::log_throttle::LogThrottle;
 use crate::upstream::error::UpstreamError;
-use crate::upstream::{TrafficClass, Upstream, empty_body, pool};
+use crate::upstream::send_options::ResetObserver;
+use crate::upstream::{SendOptions, TrafficClass, Upstream, empty_body, pool};
 
 /// Sends requests to the upstream.
 pub(crate) struct Forwarder {
     pub(crate) upstreams: Upstreams,
     /// The identity headers that a client may not send.
     pub(crate) names: IdentityNames,
-    /// The limit of one client; `None` for no limit.
-    pub(crate) quota: Option<UpstreamQuota>,
+    /// The limit of one client.
+    pub(crate) quota: UpstreamQuota,
+    /// Whether all requests have Weir's identity (sidecar mode). A client is then a connection.
+    pub(crate) shares_identity: bool,
     pub(crate) splicer: Splicer,
     /// The longest pause of a client within a request body.
     pub(crate) stall_timeout: Duration,
@@ -59,22 +63,25 @@ pub(crate) struct PreparedRequest<'a> {
     class: TrafficClass,
     /// The protocol of the upgrade that it asks for.
     upgrade: Option<HeaderValue>,
-    quota: Option<Arc<QuotaPermit>>,
+    quota: Arc<QuotaPermit>,
+    options: SendOptions,
+    standing: Standing,
 }
 
 impl PreparedRequest<'_> {
     /// Returns the guards of a relayed response to it.
     pub(super) fn guards(&self) -> BodyGuards {
-        BodyGuards { _budget: None, _quota: self.quota.clone() }
+        BodyGuards { _budget: None, _quota: Some(Arc::clone(&self.quota)) }
     }
 }
 
 impl Forwarder {
-    /// Prepares a request that is forwarded with `identity`. Nothing is sent. Errors are Weir's own
-    /// responses.
+    /// Prepares a request that is forwarded with `identity`, of which `standing` is known. Nothing
+    /// is sent. Errors are Weir's own responses.
     pub(crate) fn prepare(
         &self,
         identity: &ForwardedIdentity,
+        standing: Standing,
         context: &RequestContext<'_>,
     ) -> Result<PreparedRequest<'_>, Status> {
         let address = context.client.peer.address;
@@ -83,15 +90,29 @@ impl Forwarder {
         let upstream = self.upstreams.for_identity(identity)?;
         let upgrade = requested_upgrade(&context.parts);
         let class = traffic_class(&context.info, upgrade.is_some());
-        let quota = match &self.quota {
-            None => None,
-            Some(quota) => {
-                let permit = quota.try_acquire(address, class, upstream.streams_max(class));
-                let permit = permit.ok_or_else(|| refusal::too_many_requests(TOO_MANY))?;
-                Some(Arc::new(permit))
-            }
+        let client = match self.shares_identity {
+            true => ClientIds::of_connection(context.client.number),
+            false => ClientIds::of_address(address, standing.user),
         };
-        Ok(PreparedRequest { upstream, headers, class, upgrade, quota })
+        let unproven = !standing.is_proven;
+        let capacity = Capacity {
+            streams_max: upstream.streams_max(class, unproven),
+            resets_max: Upstream::resets_max(class),
+        };
+        let quota = self.quota.try_acquire(client, class, unproven, capacity);
+        let quota = Arc::new(quota.map_err(|limit| {
+            refusal::too_many_requests(match limit {
+                AtLimit::Open => TOO_MANY_OPEN,
+                AtLimit::Cancelled => TOO_MANY_CANCELLED,
+            })
+        })?);
+        let reset_observer: Arc<dyn ResetObserver> = quota.clone();
+        let options = SendOptions {
+            unproven,
+            pin: may_be_stale(&context.info).then(|| self.quota.pin(client)),
+            reset_observer: Some(reset_observer),
+        };
+        Ok(PreparedRequest { upstream, headers, class, upgrade, quota, options, standing })
     }
 
     /// Sends a request, and relays the response. `budget` is held until the response's body ends.
@@ -106,7 +127,8 @@ impl Forwarder {
     ) -> Reply {
         let (empty, ()) = Request::new(()).into_parts();
         let mut parts = std::mem::replace(&mut context.parts, empty);
-        let PreparedRequest { upstream, headers, class, upgrade, quota } = prepared;
+        let PreparedRequest { upstream, headers, class, upgrade, quota, options, standing } =
+            prepared;
         let original = std::mem::replace(&mut parts.headers, headers);
         let refuse = |status: &Status| Reply::error(&original, status, reason.as_str());
         if let Some(protocol) = upgrade {
@@ -121,11 +143,16 @@ impl Forwarder {
         let broken = Arc::new(AtomicBool::new(false));
         let stall = StallTimeout::new(self.stall_timeout);
         let body = relay_request_body(body, version, &broken, stall);
-        match upstream.send(class, Request::from_parts(parts, body)).await {
+        let sent = upstream.send_with(class, Request::from_parts(parts, body), &options).await;
+        drop(options);
+        if let Ok(response) = &sent {
+            standing.answered(response.status()).await;
+        }
+        match sent {
             Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
                 // A 101 without a requested upgrade is a protocol error.
                 let client_upgrade = client_upgrade.filter(|_| class == TrafficClass::Upgrade);
-                match self.splicer.splice(client_upgrade, response, quota) {
+                match self.splicer.splice(client_upgrade, response, Some(quota)) {
                     Some(response) => Reply::forwarded(response, reason.as_str()),
                     None => refuse(&Status::upstream_lost()),
                 }
@@ -135,7 +162,7 @@ impl Forwarder {
                     started: context.client.draining.clone(),
                     spread: self.drain_spread,
                 });
-                let guards = BodyGuards { _budget: budget, _quota: quota };
+                let guards = BodyGuards { _budget: budget, _quota: Some(quota) };
                 Reply::forwarded(relay_response(response, guards, drain), reason.as_str())
             }
             // The client caused the error, so only the client is informed. After a broken body
@@ -172,13 +199,17 @@ impl Forwarder {
             request.headers_mut().insert(IF_NONE_MATCH, etag.clone());
         }
         *request.uri_mut() = path_only(parts.uri.clone());
-        prepared.upstream.send(TrafficClass::Request, request).await.map_err(|error| {
-            if error.is_request_error() {
-                return refuse(&request_error(&error));
-            }
-            self.log_failure(&error);
-            refuse(&upstream_error(&error))
-        })
+        let PreparedRequest { upstream, options, standing, .. } = prepared;
+        let response =
+            upstream.send_with(TrafficClass::Request, request, options).await.map_err(|error| {
+                if error.is_request_error() {
+                    return refuse(&request_error(&error));
+                }
+                self.log_failure(&error);
+                refuse(&upstream_error(&error))
+            })?;
+        standing.answered(response.status()).await;
+        Ok(response)
     }
 
     fn log_failure(&self, error: &UpstreamError) {
@@ -201,4 +232,6 @@ fn upstream_error(error: &UpstreamError) -> Status {
 
 /// One log line a second informs an operator as well as a thousand.
 pub(crate) const FAILURE_LOG_INTERVAL: Duration = Duration::from_secs(1);
-const TOO_MANY: &str = "weir: this address has too many requests open to the API server";
+const TOO_MANY_OPEN: &str = "weir: this client has too many requests open to the API server";
+const TOO_MANY_CANCELLED: &str =
+    "weir: this client cancelled too many requests to the API server within half a minute";

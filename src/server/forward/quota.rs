@@ -1,73 +1,239 @@
-//! The upstream quota: the limit of one client on upstream concurrency.
+//! The upstream quota: the limit of one client on upstream concurrency, and on cancelled requests.
 //!
 //! Each client of kube-apiserver has connections of its own. Behind Weir all clients share
-//! connections, so that a client with all of their streams would keep the others out. One address
-//! therefore gets at most half of each kind of stream. The key is the client's address and not its
-//! user, since Weir does not authenticate forwarded requests, and one user may have any number of
-//! tokens (`docs/decisions/upstream-quota.md`).
+//! connections, so that a client with all of their streams would keep the others out, and one that
+//! cancels many requests would wear the connections out. One client therefore gets at most half of
+//! each (`docs/decisions/upstream-quota.md`).
 //!
-//! In sidecar mode all clients are one client, and there is no quota.
+//! In gateway mode a client is an address, and also a user where Weir knows them: users may have
+//! many addresses, and many users one address. In sidecar mode all requests have one identity, and
+//! a client is a connection.
+//!
+//! Lock: that of the table, held for a look-up only.
 
-use std::net::IpAddr;
+mod client;
+mod table;
 
-use crate::server::connection::permits::{ClientPermit, PerClientLimiter};
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use self::client::ClientId;
+pub(crate) use self::client::ClientIds;
+use self::table::{Kind, Table};
+use crate::telemetry::log_throttle::LogThrottle;
 use crate::upstream::TrafficClass;
+use crate::upstream::send_options::ResetObserver;
 
-/// Limits the open upstream requests of each client.
-#[derive(Debug)]
+/// Limits the open upstream requests of each client, and how many they cancel. Cheap to clone:
+/// clones share the counts.
+#[derive(Clone, Debug)]
 pub(crate) struct UpstreamQuota {
-    requests: PerClientLimiter,
-    streams: PerClientLimiter,
-    upgrades: PerClientLimiter,
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    table: Mutex<Table>,
+    refusals: LogThrottle,
+    hasher: RandomState,
+}
+
+/// How much of a resource all clients have together.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Capacity {
+    /// The requests that can be open.
+    pub(crate) streams_max: usize,
+    /// The requests that can be cancelled within half a minute.
+    pub(crate) resets_max: usize,
+}
+
+/// The limit at which a client is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AtLimit {
+    /// The requests that are open.
+    Open,
+    /// The requests that were cancelled lately.
+    Cancelled,
 }
 
 /// The permission of a client to one open upstream request, released when dropped.
-pub(crate) type QuotaPermit = ClientPermit;
+#[derive(Debug)]
+pub(crate) struct QuotaPermit {
+    quota: UpstreamQuota,
+    client: ClientIds,
+    kind: Kind,
+}
 
 impl UpstreamQuota {
     /// Creates a quota that no client has used.
     pub(crate) fn new() -> Self {
-        Self {
-            requests: PerClientLimiter::new("forwarded requests"),
-            streams: PerClientLimiter::new("forwarded streams"),
-            upgrades: PerClientLimiter::new("upgrades"),
+        let inner = Inner {
+            table: Mutex::default(),
+            refusals: LogThrottle::new(LOG_INTERVAL),
+            hasher: RandomState::new(),
+        };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// Acquires a permit for `client`, who gets at most half of what all clients have. `unproven`
+    /// is whether the request goes by the connections of unproven credentials.
+    pub(crate) fn try_acquire(
+        &self,
+        client: ClientIds,
+        class: TrafficClass,
+        unproven: bool,
+        capacity: Capacity,
+    ) -> Result<QuotaPermit, AtLimit> {
+        let kind = Kind::new(class, unproven);
+        let now = Instant::now();
+        let mut table = self.inner.table.lock();
+        let is_full = |id| table.open(id, kind) >= capacity.streams_max / 2;
+        let at_limit = if client.all().any(is_full) {
+            Some(AtLimit::Open)
+        } else if table.cancelled(client.canceller(), kind, now) >= capacity.resets_max / 2 {
+            Some(AtLimit::Cancelled)
+        } else {
+            client.all().for_each(|id| table.add_open(id, kind));
+            None
+        };
+        drop(table);
+        match at_limit {
+            None => Ok(QuotaPermit { quota: self.clone(), client, kind }),
+            Some(limit) => {
+                self.log(client, kind, limit);
+                Err(limit)
+            }
         }
     }
 
-    /// Acquires a permit for `address`, where `streams_max` are available to all clients. Returns
-    /// `None` if the client has half of them.
-    pub(crate) fn try_acquire(
-        &self,
-        address: Option<IpAddr>,
-        class: TrafficClass,
-        streams_max: usize,
-    ) -> Option<QuotaPermit> {
-        let limiter = match class {
-            TrafficClass::Request | TrafficClass::Read | TrafficClass::List => &self.requests,
-            TrafficClass::Stream => &self.streams,
-            TrafficClass::Upgrade => &self.upgrades,
-        };
-        limiter.try_acquire(address, streams_max / 2, ())
+    /// Returns the client as a number, for what the upstream keeps apart by client.
+    pub(crate) fn pin(&self, client: ClientIds) -> u64 {
+        match client.canceller() {
+            // A sidecar's clients are one pod's. Its tools open a connection for each request.
+            ClientId::Connection(_) => 0,
+            id => self.inner.hasher.hash_one(id),
+        }
+    }
+
+    fn log(&self, client: ClientIds, kind: Kind, limit: AtLimit) {
+        if let Some(suppressed) = self.inner.refusals.try_acquire() {
+            let address = match client.first {
+                ClientId::Address(Some(address)) => address.to_string(),
+                ClientId::Address(None) | ClientId::Connection(_) | ClientId::User(_) => {
+                    "local".to_owned()
+                }
+            };
+            let resource = kind.as_str();
+            tracing::warn!(
+                address,
+                resource,
+                ?limit,
+                suppressed,
+                "a client is at its limit; refusing more"
+            );
+        }
     }
 }
 
+impl Drop for QuotaPermit {
+    fn drop(&mut self) {
+        let mut table = self.quota.inner.table.lock();
+        self.client.all().for_each(|id| table.remove_open(id, self.kind));
+    }
+}
+
+impl ResetObserver for QuotaPermit {
+    fn stream_was_reset(&self) {
+        let mut table = self.quota.inner.table.lock();
+        table.add_cancelled(self.client.canceller(), self.kind, Instant::now());
+    }
+}
+
+/// A flood of refusals is logged once in this interval.
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
+
 #[cfg(test)]
 mod tests {
+    use std::net::IpAddr;
+
     use super::*;
+    use crate::auth::user::User;
+
+    const CAPACITY: Capacity = Capacity { streams_max: 9, resets_max: 21 };
+
+    fn address(last: u8) -> Option<IpAddr> {
+        Some(IpAddr::from([192, 0, 2, last]))
+    }
+
+    fn acquire(quota: &UpstreamQuota, client: ClientIds) -> Result<QuotaPermit, AtLimit> {
+        quota.try_acquire(client, TrafficClass::Request, false, CAPACITY)
+    }
 
     #[test]
     fn one_client_gets_at_most_half() {
-        let [greedy, other] = [1, 2].map(|last| Some(IpAddr::from([192, 0, 2, last])));
+        let [greedy, other] = [1, 2].map(|last| ClientIds::of_address(address(last), None));
         let quota = UpstreamQuota::new();
         for class in [TrafficClass::Request, TrafficClass::Stream, TrafficClass::Upgrade] {
-            let mut permits = Vec::new();
-            while let Some(permit) = quota.try_acquire(greedy, class, 9) {
-                permits.push(permit);
+            for unproven in [false, true] {
+                let acquire = |client| quota.try_acquire(client, class, unproven, CAPACITY);
+                let mut permits = Vec::new();
+                while let Ok(permit) = acquire(greedy) {
+                    permits.push(permit);
+                }
+                assert_eq!(permits.len(), 4);
+                assert!(acquire(other).is_ok());
+                permits.pop();
+                assert!(acquire(greedy).is_ok());
             }
-            assert_eq!(permits.len(), 4);
-            assert!(quota.try_acquire(other, class, 9).is_some());
-            permits.pop();
-            assert!(quota.try_acquire(greedy, class, 9).is_some());
         }
+    }
+
+    #[test]
+    fn a_user_with_many_addresses_gets_at_most_half() {
+        let quota = UpstreamQuota::new();
+        let user = |name: &str| {
+            let user = User::new(name.to_owned(), String::new(), Vec::new(), [].into());
+            Some(user.name_key())
+        };
+        let mut permits = Vec::new();
+        for last in 0..9 {
+            permits.extend(acquire(&quota, ClientIds::of_address(address(last), user("a"))));
+        }
+        assert_eq!(permits.len(), 4);
+        assert!(acquire(&quota, ClientIds::of_address(address(0), user("b"))).is_ok());
+        drop(permits);
+        assert!(acquire(&quota, ClientIds::of_address(address(0), user("a"))).is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn cancelled_requests_are_charged_to_the_client_that_cancelled_them() {
+        let quota = UpstreamQuota::new();
+        let canceller = ClientIds::of_connection(1);
+        for _ in 0..10 {
+            acquire(&quota, canceller).unwrap().stream_was_reset();
+        }
+        assert_eq!(acquire(&quota, canceller).err(), Some(AtLimit::Cancelled));
+        assert!(acquire(&quota, ClientIds::of_connection(2)).is_ok());
+        let streams = quota.try_acquire(canceller, TrafficClass::Stream, false, CAPACITY);
+        assert!(streams.is_ok(), "another kind of request");
+        tokio::time::advance(Duration::from_secs(31)).await;
+        assert!(acquire(&quota, canceller).is_ok(), "they are forgotten");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_without_requests_takes_no_memory() {
+        let quota = UpstreamQuota::new();
+        for number in 0..20_000 {
+            let permit = acquire(&quota, ClientIds::of_connection(number)).unwrap();
+            if number % 2 == 0 {
+                permit.stream_was_reset();
+            }
+            tokio::time::advance(Duration::from_millis(100)).await;
+        }
+        assert!(quota.inner.table.lock().len() < 2_000);
     }
 }

@@ -24,6 +24,16 @@ pub(super) fn traffic_class(info: &RequestInfo, upgrade: bool) -> TrafficClass {
     }
 }
 
+/// Whether a read may show an older state than an earlier one did: kube-apiserver answers it from
+/// its watch cache, and another API server may be behind.
+pub(super) fn may_be_stale(info: &RequestInfo) -> bool {
+    let parameter = |name| info.query.first(name).unwrap_or_default();
+    matches!(info.verb, Verb::Get | Verb::List)
+        && info.resource.is_some()
+        && !parameter("resourceVersion").is_empty()
+        && parameter("resourceVersionMatch") != "Exact"
+}
+
 #[cfg(test)]
 mod tests {
     use http::Method;
@@ -55,6 +65,24 @@ mod tests {
         }
         for method in [Method::POST, Method::PUT, Method::PATCH, Method::DELETE] {
             assert_eq!(of(method.clone(), pod, ""), TrafficClass::Request, "{method}");
+        }
+    }
+    #[test]
+    fn reads_from_a_watch_cache_may_be_stale() {
+        let of = |method, path, query| may_be_stale(&RequestInfo::parse(&method, path, query));
+        let pods = "/api/v1/pods";
+        for (method, path, query, expected) in [
+            (Method::GET, pods, "resourceVersion=0", true),
+            (Method::GET, pods, "resourceVersion=7&resourceVersionMatch=NotOlderThan", true),
+            (Method::GET, "/api/v1/namespaces/a/pods/x", "resourceVersion=0", true),
+            (Method::GET, pods, "resourceVersion=7&resourceVersionMatch=Exact", false),
+            (Method::GET, pods, "", false),
+            (Method::GET, pods, "resourceVersion=", false),
+            (Method::GET, pods, "watch=1&resourceVersion=0", false),
+            (Method::GET, "/version", "resourceVersion=0", false),
+            (Method::POST, "/api/v1/namespaces/a/pods", "resourceVersion=0", false),
+        ] {
+            assert_eq!(of(method.clone(), path, query), expected, "{method} {path}?{query}");
         }
     }
 }

@@ -21,6 +21,7 @@ use crate::auth::authenticator::{AuthenticationError, Authenticator, PresentedCr
 use crate::auth::authorizer::Authorizer;
 use crate::auth::forbidden;
 use crate::auth::reauthorization::Reauthorization;
+use crate::auth::standing::Standing;
 use crate::auth::user::Identity;
 use crate::auth::x509::handshake::Hints;
 use crate::config::Anonymous;
@@ -116,6 +117,17 @@ impl Access {
             Some(UserAssertion::FrontProxy) => Ok(ForwardedIdentity::FrontProxy(user)),
             Some(UserAssertion::Impersonate) => Ok(ForwardedIdentity::Impersonate(user)),
             None => Err(cannot_assert_user()),
+        }
+    }
+
+    /// Returns the standing of the credential with which a request is forwarded. Reviews an unknown
+    /// token. Only a [`Caller::Client`] of a gateway has a credential of its own.
+    pub(crate) async fn standing(&self, client: &Client, caller: &Caller) -> Standing {
+        match (&self.gateway, caller) {
+            (Some(gateway), Caller::Client(presented)) => {
+                gateway.authenticator.standing(presented, client.peer.address).await
+            }
+            _ => Standing::own(),
         }
     }
 

@@ -19,12 +19,14 @@ use super::harness::SOON;
 use super::recorder::{Recorded, Recorder};
 use crate::api::request_info::RequestInfo;
 use crate::auth::peer::Peer;
+use crate::auth::standing::Standing;
 use crate::auth::user::User;
 use crate::server::accept::listener::ListenerKind;
 use crate::server::connection::client::Client;
 use crate::server::delegate::Reason;
 use crate::server::forward::forwarder::{FAILURE_LOG_INTERVAL, Forwarder};
 use crate::server::forward::identity::{ForwardedIdentity, IdentityNames, Upstreams};
+use crate::server::forward::quota::UpstreamQuota;
 use crate::server::forward::upgrade::{Splicer, close_if_not_upgraded, requested_upgrade};
 use crate::server::http::body::Body;
 use crate::server::metrics::ServerMetrics;
@@ -66,7 +68,8 @@ impl Proxy {
                 front_proxy: Some(upstream(&front_proxy).await),
             },
             names: IdentityNames::usual(),
-            quota: None,
+            quota: UpstreamQuota::new(),
+            shares_identity: false,
             splicer: Splicer {
                 metrics,
                 tasks: TaskTracker::new(),
@@ -118,7 +121,7 @@ async fn forward(
     let query = parts.uri.query().unwrap_or_default();
     let info = RequestInfo::parse(&parts.method, parts.uri.path(), query);
     let (peer, draining) = (Peer::default(), CancellationToken::new());
-    let client = Client { listener: ListenerKind::Tls, peer, draining };
+    let client = Client { number: 0, listener: ListenerKind::Tls, peer, draining };
     let upgrade_requested = requested_upgrade(&parts).is_some();
     let metrics = ServerMetrics::register(&prometheus::Registry::new()).unwrap();
     let mut context = RequestContext {
@@ -130,7 +133,7 @@ async fn forward(
         metrics: metrics.resource(None),
         auth: AuthContext::new(),
     };
-    let prepared = forwarder.prepare(identity, &context).unwrap();
+    let prepared = forwarder.prepare(identity, Standing::own(), &context).unwrap();
     let forwarded = forwarder.forward(&mut context, body, prepared, Reason::NonResource, None);
     let mut response = Box::pin(forwarded).await.response;
     close_if_not_upgraded(upgrade_requested, &mut response);

@@ -3,7 +3,9 @@
 //! A cancelled HTTP/2 body resets its stream, and peers close connections that reset too many
 //! streams. A cancelled HTTP/1.1 body closes its connection. Therefore the rest of a dropped body
 //! of an ordinary response is read and discarded, within bounds. Resets that remain are counted
-//! against their connection, which is retired in time.
+//! for their connection, which is spared for a while, and for their client ([`SendOptions`]).
+//!
+//! [`SendOptions`]: crate::upstream::send_options::SendOptions
 //!
 //! A body that breaks off is always an error. hyper takes a stream that ends without an error code
 //! (RST_STREAM or GOAWAY with NO_ERROR, as a stopping API server sends) for a complete one, and

@@ -10,6 +10,7 @@ use super::send_error::SendError;
 use super::{http1, http2};
 use crate::telemetry::metrics::GaugeGuard;
 use crate::upstream::request_body::RequestBody;
+use crate::upstream::send_options::SendOptions;
 
 /// Sends a request over HTTP/1.1.
 pub(super) async fn send_http1(
@@ -24,10 +25,12 @@ pub(super) async fn send_http1(
 
 /// Sends a request over HTTP/2.
 pub(super) async fn send_http2(
-    lease: http2::Lease,
+    mut lease: http2::Lease,
     request: Request<RequestBody>,
     gauge: GaugeGuard,
+    options: &SendOptions,
 ) -> Result<Response<Body>, SendError> {
+    lease.observe_reset(options.reset_observer.clone());
     let request = http2_form(request);
     let mut sender = lease.sender();
     let has_no_body = request.body().is_end_stream();

@@ -13,6 +13,7 @@ use super::{exchange, http1, http2};
 use crate::telemetry::metrics::GaugeGuard;
 use crate::upstream::error::UpstreamError;
 use crate::upstream::request_body::RequestBody;
+use crate::upstream::send_options::SendOptions;
 
 /// The connections for one kind of exchange.
 pub(super) struct Group {
@@ -34,10 +35,13 @@ impl Group {
         &self,
         gauge: GaugeGuard,
         request: Request<RequestBody>,
+        options: &SendOptions,
     ) -> Result<Response<Body>, SendError> {
-        match self.http2.acquire().await {
-            Ok(http2::Acquired::Stream(lease)) => exchange::send_http2(lease, request, gauge).await,
-            Ok(http2::Acquired::Http1) => match self.http1.acquire().await {
+        match self.http2.acquire(options.pin).await {
+            Ok(http2::Acquired::Stream(lease)) => {
+                exchange::send_http2(lease, request, gauge, options).await
+            }
+            Ok(http2::Acquired::Http1) => match self.http1.acquire(options.pin).await {
                 Ok(http1::Acquired::Connection(lease)) => {
                     exchange::send_http1(lease, request, gauge).await
                 }
@@ -53,8 +57,9 @@ impl Group {
         &self,
         gauge: GaugeGuard,
         request: Request<RequestBody>,
+        options: &SendOptions,
     ) -> Result<Response<Body>, SendError> {
-        let (io, tls_generation) = match self.http1.acquire().await {
+        let (io, tls_generation) = match self.http1.acquire(options.pin).await {
             Ok(http1::Acquired::Connection(lease)) => {
                 return exchange::send_http1(lease, request, gauge).await;
             }
@@ -65,8 +70,10 @@ impl Group {
         if let Err(error) = self.http2.adopt(io, tls_generation).await {
             return Err(SendError::not_sent(error));
         }
-        match self.http2.acquire().await {
-            Ok(http2::Acquired::Stream(lease)) => exchange::send_http2(lease, request, gauge).await,
+        match self.http2.acquire(options.pin).await {
+            Ok(http2::Acquired::Stream(lease)) => {
+                exchange::send_http2(lease, request, gauge, options).await
+            }
             Ok(http2::Acquired::Http1) => Err(SendError::not_sent(self.protocol_changed())),
             Err(error) => Err(SendError::not_sent(error)),
         }

@@ -1,5 +1,12 @@
 //! HTTP/1.1 connections: one exchange at a time, and reused only after the response's body was read
 //! to its end.
+//!
+//! Reads of one client that may show an older state use the same connection ([`pins`]), but do not
+//! wait for it: two such reads at the same time use two connections.
+//!
+//! Lock order: the idle connections, then the pins.
+
+mod pins;
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -10,6 +17,7 @@ use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
+use self::pins::{PinGuard, Pins};
 use super::dialer::Dialer;
 use super::limits::ACQUIRE_TIMEOUT;
 use crate::upstream::connect::{Io, Offer};
@@ -36,6 +44,7 @@ pub(super) struct Connections {
     lifetime_max: Duration,
     headers_max_bytes: usize,
     idle: Mutex<Vec<Idle>>,
+    pins: Pins,
     this: Weak<Self>,
 }
 
@@ -44,17 +53,19 @@ struct Idle {
     tls_generation: u64,
     opened_at: Instant,
     idle_since: Instant,
+    /// The client whose stale reads use it. Only they use it then.
+    pin: Option<PinGuard>,
 }
 
 impl Idle {
     fn new(sender: SendRequest<RequestBody>, tls_generation: u64) -> Self {
         let now = Instant::now();
-        Self { sender, tls_generation, opened_at: now, idle_since: now }
+        Self { sender, tls_generation, opened_at: now, idle_since: now, pin: None }
     }
 
     fn lease(self, connections: Arc<Connections>, permit: OwnedSemaphorePermit) -> Lease {
-        let Self { sender, tls_generation, opened_at, idle_since: _ } = self;
-        Lease { connections, sender, tls_generation, opened_at, _permit: permit }
+        let Self { sender, tls_generation, opened_at, idle_since: _, pin } = self;
+        Lease { connections, sender, tls_generation, opened_at, pin, _permit: permit }
     }
 
     fn is_fresh(&self, lifetime_max: Duration) -> bool {
@@ -79,6 +90,7 @@ pub(super) struct Lease {
     pub(super) sender: SendRequest<RequestBody>,
     tls_generation: u64,
     opened_at: Instant,
+    pin: Option<PinGuard>,
     _permit: OwnedSemaphorePermit,
 }
 
@@ -98,32 +110,58 @@ impl Connections {
             lifetime_max,
             headers_max_bytes: headers_max_bytes as usize,
             idle: Mutex::new(Vec::new()),
+            pins: Pins::default(),
             this: this.clone(),
         })
     }
 
     /// Returns an idle connection or opens one. Waits up to [`ACQUIRE_TIMEOUT`] while all allowed
-    /// connections are in use.
-    pub(super) async fn acquire(&self) -> Result<Acquired, UpstreamError> {
+    /// connections are in use. Prefers the connection that requests with this `pin` used before.
+    pub(super) async fn acquire(&self, pin: Option<u64>) -> Result<Acquired, UpstreamError> {
+        // Offer HTTP/2 again if it can be negotiated: the upstream may support it by now.
+        let offers_http2 = self.dialer.credentials.current().endpoint.https;
+        let offer = if offers_http2 { self.dialer.offer() } else { Offer::Http1 };
+        self.acquire_with(offer, pin).await
+    }
+
+    /// Returns a connection as [`acquire`](Self::acquire) does, on which only HTTP/1.1 is offered.
+    pub(super) async fn acquire_http1(&self, pin: Option<u64>) -> Result<Lease, UpstreamError> {
+        match self.acquire_with(Offer::Http1, pin).await? {
+            Acquired::Connection(lease) => Ok(lease),
+            // A peer cannot choose what was not offered.
+            Acquired::Http2(..) => Err(UpstreamError::Connect {
+                address: self.dialer.address(),
+                cause: "it chose HTTP/2, which was not offered".to_owned(),
+            }),
+        }
+    }
+
+    async fn acquire_with(
+        &self,
+        offer: Offer,
+        pin: Option<u64>,
+    ) -> Result<Acquired, UpstreamError> {
         let identity = self.dialer.credentials.current();
         let permit = tokio::time::timeout(ACQUIRE_TIMEOUT, self.permits.clone().acquire_owned());
         let (Ok(Ok(permit)), Some(connections)) = (permit.await, self.this.upgrade()) else {
             return Err(self.dialer.exhausted());
         };
         let tls_generation = identity.tls_generation;
-        while let Some(mut idle) = self.take_idle(tls_generation, |_| true) {
+        let with_pin = |mut idle: Idle| {
+            idle.pin = idle.pin.or_else(|| self.pins.acquire(pin?));
+            idle
+        };
+        while let Some(mut idle) = self.take_idle(tls_generation, pin, |_| true) {
             if let Ok(Ok(())) = tokio::time::timeout(READY_TIMEOUT, idle.sender.ready()).await {
-                return Ok(Acquired::Connection(idle.lease(connections, permit)));
+                return Ok(Acquired::Connection(with_pin(idle).lease(connections, permit)));
             }
         }
-        // Offer HTTP/2 again if it can be negotiated: the upstream may support it by now.
-        let offer = if identity.endpoint.https { self.dialer.offer() } else { Offer::Http1 };
         let io = self.dialer.connect(&identity, offer).await?;
         if io.http2 {
             return Ok(Acquired::Http2(io, tls_generation));
         }
         let idle = Idle::new(handshake(io, self.headers_max_bytes).await?, tls_generation);
-        Ok(Acquired::Connection(idle.lease(connections, permit)))
+        Ok(Acquired::Connection(with_pin(idle).lease(connections, permit)))
     }
 
     /// Adds a connection on which HTTP/2 was offered and HTTP/1.1 chosen.
@@ -137,7 +175,7 @@ impl Connections {
     pub(super) fn try_acquire(&self) -> Option<Lease> {
         let permit = Arc::clone(&self.permits).try_acquire_owned().ok()?;
         let tls_generation = self.dialer.credentials.current().tls_generation;
-        let idle = self.take_idle(tls_generation, SendRequest::is_ready)?;
+        let idle = self.take_idle(tls_generation, None, SendRequest::is_ready)?;
         Some(idle.lease(self.this.upgrade()?, permit))
     }
 
@@ -163,9 +201,11 @@ impl Connections {
         drop(idle);
     }
 
+    /// Takes the connection of this pin, or else the one without a pin that was used last.
     fn take_idle(
         &self,
         tls_generation: u64,
+        pin: Option<u64>,
         filter: impl Fn(&SendRequest<RequestBody>) -> bool,
     ) -> Option<Idle> {
         let mut idle = self.idle.lock();
@@ -176,8 +216,12 @@ impl Connections {
             }
             !stale && idle.is_fresh(self.lifetime_max)
         });
-        let last = idle.iter().rposition(|idle| filter(&idle.sender))?;
-        Some(idle.remove(last))
+        let last = |pin: Option<u64>| {
+            let has_pin = |idle: &Idle| idle.pin.as_ref().map(PinGuard::pin) == pin;
+            idle.iter().rposition(|idle| has_pin(idle) && filter(&idle.sender))
+        };
+        let found = pin.and_then(|pin| last(Some(pin))).or_else(|| last(None))?;
+        Some(idle.remove(found))
     }
 
     fn put_idle(&self, new: Idle) {
@@ -192,13 +236,9 @@ impl Connections {
 impl Lease {
     /// Returns the connection after a complete exchange.
     pub(super) fn complete(self) {
-        let Self { connections, sender, tls_generation, opened_at, _permit } = self;
-        connections.put_idle(Idle {
-            sender,
-            tls_generation,
-            opened_at,
-            idle_since: Instant::now(),
-        });
+        let Self { connections, sender, tls_generation, opened_at, pin, _permit } = self;
+        let idle_since = Instant::now();
+        connections.put_idle(Idle { sender, tls_generation, opened_at, idle_since, pin });
     }
 }
 

@@ -4,17 +4,33 @@
 //! A task opens connections, one at a time in a group. The requests that wait share its result, and
 //! a request that is cancelled does not waste it. A connection is used when the peer's SETTINGS
 //! have arrived, which contain its stream limit.
+//!
+//! The streams are bounded, with those of draining connections. A connection drains if the peer
+//! sent a GOAWAY or Weir's credentials changed: it accepts no new stream, and a client that reads
+//! slowly may keep it open for long. Such connections do not use up the places of new ones
+//! ([`Http2Limits::connections_max`]). There are at most [`Http2Limits::open_max`] connections; at
+//! that number, the one that has drained longest is closed for each new one.
+//!
+//! A connection on which Weir reset many streams lately is *worn*: peers count the exchanges that
+//! still run for streams that were reset, and close a connection with too many. Other connections
+//! are preferred to it, and another one is opened if allowed, but it stays in use: cancelled
+//! requests never take a place from the pool (`docs/decisions/connection-pools.md`).
 
+mod connection;
 mod handshake;
+mod state;
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use self::handshake::{Sender, handshake, not_http2};
+pub(super) use self::connection::Lease;
+use self::connection::{Connection, GroupStreams};
+use self::handshake::{handshake, not_http2};
+use self::state::{Admission, State};
 use super::dialer::Dialer;
 use super::http1;
 use super::limits::{ACQUIRE_TIMEOUT, Http2Limits};
@@ -28,18 +44,10 @@ pub(super) struct Connections {
     limits: Http2Limits,
     http1: Arc<http1::Connections>,
     state: Mutex<State>,
+    streams: Arc<GroupStreams>,
     /// The dial in flight. Its lock is taken while that of `state` is held.
     dial: SingleFlight<(), DialResult>,
-    /// Notified when a stream may have become available.
-    freed: Notify,
     this: Weak<Self>,
-}
-
-#[derive(Default)]
-struct State {
-    usable: Vec<Arc<Connection>>,
-    /// The number of connections that accept no new streams but still carry some.
-    retired: usize,
 }
 
 /// The result of opening a connection.
@@ -51,14 +59,6 @@ enum Protocol {
     Http1,
 }
 
-struct Connection {
-    sender: Sender,
-    in_use: AtomicUsize,
-    resets: AtomicUsize,
-    peer_streams_max: Arc<AtomicUsize>,
-    tls_generation: u64,
-}
-
 /// The result of [`Connections::acquire`].
 pub(super) enum Acquired {
     /// A stream.
@@ -67,18 +67,13 @@ pub(super) enum Acquired {
     Http1,
 }
 
-/// A stream of a connection. Dropping it counts as a reset.
-pub(super) struct Lease {
-    connections: Arc<Connections>,
-    connection: Arc<Connection>,
-    complete: bool,
-}
-
 /// The next step of a request for a stream.
 enum NextStep {
     Use(Lease),
     AwaitDial(SharedOutcome<DialResult>),
     AwaitStream,
+    /// Wait for a stream of the one connection that the client's reads use.
+    AwaitPinned,
 }
 
 impl Connections {
@@ -92,20 +87,23 @@ impl Connections {
             limits,
             http1,
             state: Mutex::default(),
+            streams: Arc::default(),
             dial: SingleFlight::default(),
-            freed: Notify::new(),
             this: this.clone(),
         })
     }
 
     /// Returns a stream. Opens a connection if none has a free stream, or waits up to
-    /// [`ACQUIRE_TIMEOUT`] if no more connections are allowed.
-    pub(super) async fn acquire(&self) -> Result<Acquired, UpstreamError> {
-        let deadline = Instant::now() + ACQUIRE_TIMEOUT;
+    /// [`ACQUIRE_TIMEOUT`] if no more connections or streams are allowed. Requests with the same
+    /// `pin` use the same connection while it accepts requests, and wait for it up to
+    /// [`PINNED_WAIT_MAX`].
+    pub(super) async fn acquire(&self, pin: Option<u64>) -> Result<Acquired, UpstreamError> {
+        let started = Instant::now();
+        let deadline = started + ACQUIRE_TIMEOUT;
         loop {
             // Registered before the state is read, so that no notification is missed.
-            let freed = self.freed.notified();
-            match self.next_step() {
+            let freed = self.streams.freed.notified();
+            match self.next_step(pin, started) {
                 NextStep::Use(lease) => return Ok(Acquired::Stream(lease)),
                 // The dial is polled first: its failure must reach all requests that wait for it,
                 // instead of making them dial again.
@@ -124,6 +122,9 @@ impl Connections {
                         return Err(self.dialer.exhausted());
                     }
                 }
+                // Not by a notification, which would be lost for a request that can use any
+                // connection.
+                NextStep::AwaitPinned => tokio::time::sleep(PINNED_POLL_INTERVAL).await,
             }
         }
     }
@@ -137,45 +138,62 @@ impl Connections {
             .map_err(|_| not_http2(&self.dialer.address(), "no SETTINGS"))??;
         let Some(connections) = self.this.upgrade() else { return Ok(()) };
         let peer_streams_max = Arc::new(AtomicUsize::new(driver.peer_streams_max()));
-        let connection = Arc::new(Connection {
-            sender,
-            in_use: AtomicUsize::new(0),
-            resets: AtomicUsize::new(0),
-            peer_streams_max: peer_streams_max.clone(),
-            tls_generation,
-        });
-        // Removes the connection even if its driver panics: otherwise its streams would stay
+        let connection =
+            Arc::new(Connection::new(sender, peer_streams_max.clone(), tls_generation));
+        // Remove the connection even if its driver panics: otherwise its streams would stay
         // occupied for ever.
-        let guard = RemoveOnDrop { connections, connection: Arc::downgrade(&connection) };
-        self.state.lock().usable.push(connection);
-        tokio::spawn(async move {
-            driver.run(&peer_streams_max, guard).await;
+        let [open, accepting] = [Phase::Open, Phase::Accepting].map(|phase| {
+            let (connections, connection) = (Arc::clone(&connections), Arc::downgrade(&connection));
+            EndPhaseOnDrop { connections, connection, phase }
         });
-        self.freed.notify_waiters();
+        let closing = connection.closing();
+        self.state.lock().add(connection);
+        tokio::spawn(async move {
+            let _open = open;
+            closing.run_until_cancelled(driver.run(&peer_streams_max, accepting)).await;
+        });
+        self.streams.freed.notify_waiters();
         Ok(())
     }
 
-    fn next_step(&self) -> NextStep {
+    fn next_step(&self, pin: Option<u64>, started: Instant) -> NextStep {
         let tls_generation = self.dialer.credentials.current().tls_generation;
+        let now = Instant::now();
         let mut state = self.state.lock();
-        self.retire(&mut state, tls_generation);
-        let Some(connections) = self.this.upgrade() else { return NextStep::AwaitStream };
-        let free = state.usable.iter().find(|connection| {
-            let peer_max = connection.peer_streams_max.load(Ordering::Relaxed);
-            let streams_max = self.limits.connection_streams_max.min(peer_max);
-            connection.in_use.load(Ordering::Relaxed) < streams_max
-        });
-        if let Some(connection) = free {
-            // Raised only under the lock, so that two requests cannot take the last stream.
-            connection.in_use.fetch_add(1, Ordering::Relaxed);
-            let connection = connection.clone();
-            return NextStep::Use(Lease { connections, connection, complete: false });
+        state.drain_unusable(tls_generation, || self.dialer.metrics.retired("credentials"));
+        if self.streams.in_use() >= self.limits.streams_max() {
+            return NextStep::AwaitStream;
         }
-        let open = state.usable.len() + state.retired;
-        // Retired connections may stay open as long as their watches, and must not block new ones.
-        let is_full = state.usable.len() >= self.limits.connections_max
-            || open >= self.limits.connections_max * 2;
-        let admit = || if is_full { Err(NextStep::AwaitStream) } else { Ok(()) };
+        let is_free = |it: &Connection| it.has_free_stream(self.limits.connection_streams_max);
+        let found = match pin.and_then(|pin| state.pinned(pin)) {
+            Some(pinned) if is_free(&pinned) => Some(pinned),
+            Some(_) if now < started + PINNED_WAIT_MAX => return NextStep::AwaitPinned,
+            _ => state.least_worn(self.limits.resets_max, now, is_free),
+        };
+        let Some(connection) = found else { return self.dial_or_wait(&state) };
+        if let Some(pin) = pin {
+            state.pin(pin, &connection);
+        }
+        let is_worn = connection.recent_resets(now) >= self.limits.resets_max;
+        let lease = Lease::new(&self.streams, connection);
+        if is_worn && state.may_replace_worn(now) {
+            // This request does not wait for the new connection.
+            drop(self.dial_or_wait(&state));
+        }
+        NextStep::Use(lease)
+    }
+
+    /// Joins the dial in flight, or starts one if another connection is allowed.
+    fn dial_or_wait(&self, state: &State) -> NextStep {
+        let Some(connections) = self.this.upgrade() else { return NextStep::AwaitStream };
+        let admit = || match state.admit_connection(self.limits) {
+            Admission::Refused => Err(NextStep::AwaitStream),
+            Admission::Admitted => Ok(()),
+            Admission::InPlaceOfDraining => {
+                self.dialer.metrics.retired("drained-too-long");
+                Ok(())
+            }
+        };
         let (outcome, guard) = match self.dial.try_join(&(), admit) {
             Ok((outcome, run)) => (outcome, run.map(|(guard, ())| guard)),
             Err(step) => return step,
@@ -193,47 +211,11 @@ impl Connections {
         NextStep::AwaitDial(outcome)
     }
 
-    /// Removes the connections that are closed or must accept no new streams.
-    fn retire(&self, state: &mut State, tls_generation: u64) {
-        let State { usable, retired, .. } = state;
-        usable.retain(|connection| {
-            let cause = if connection.tls_generation != tls_generation {
-                "credentials"
-            } else if connection.resets.load(Ordering::Relaxed) >= self.limits.resets_max {
-                "resets"
-            } else if connection.sender.is_closed() {
-                "closed"
-            } else {
-                return true;
-            };
-            if cause != "closed" {
-                self.dialer.metrics.retired(cause);
-            }
-            *retired += 1;
-            false
-        });
-    }
-
-    /// Removes a connection whose driver has ended.
-    fn remove(&self, connection: &Weak<Connection>) {
-        let mut state = self.state.lock();
-        let before = state.usable.len();
-        state.usable.retain(|other| Arc::as_ptr(other) != connection.as_ptr());
-        if state.usable.len() == before {
-            state.retired = state.retired.saturating_sub(1);
-        }
-        drop(state);
-        self.freed.notify_waiters();
-    }
-
-    /// Returns the number of resets and of streams in use, over the usable connections.
+    /// Returns the number of recent resets and of streams in use, over the connections that accept
+    /// requests.
     #[cfg(test)]
     pub(super) fn resets_and_in_use(&self) -> (usize, usize) {
-        let state = self.state.lock();
-        state.usable.iter().fold((0, 0), |(resets, in_use), connection| {
-            let load = |count: &AtomicUsize| count.load(Ordering::Relaxed);
-            (resets + load(&connection.resets), in_use + load(&connection.in_use))
-        })
+        self.state.lock().resets_and_in_use(Instant::now())
     }
 
     async fn dial(&self) -> DialResult {
@@ -254,43 +236,42 @@ struct NotifyOnDrop(Arc<Connections>);
 
 impl Drop for NotifyOnDrop {
     fn drop(&mut self) {
-        self.0.freed.notify_waiters();
+        self.0.streams.freed.notify_waiters();
     }
 }
 
-/// Removes a connection when dropped.
-struct RemoveOnDrop {
+/// A phase in the life of a connection.
+#[derive(Clone, Copy)]
+enum Phase {
+    /// It accepts requests.
+    Accepting,
+    /// It carries requests.
+    Open,
+}
+
+/// Ends a phase of a connection when dropped.
+struct EndPhaseOnDrop {
     connections: Arc<Connections>,
     connection: Weak<Connection>,
+    phase: Phase,
 }
 
-impl Drop for RemoveOnDrop {
+impl Drop for EndPhaseOnDrop {
     fn drop(&mut self) {
-        self.connections.remove(&self.connection);
-    }
-}
-
-impl Lease {
-    /// Returns the sender of the connection.
-    pub(super) fn sender(&self) -> Sender {
-        self.connection.sender.clone()
-    }
-
-    /// Returns the stream after an exchange that needed no reset.
-    pub(super) fn complete(mut self) {
-        self.complete = true;
-    }
-}
-
-impl Drop for Lease {
-    fn drop(&mut self) {
-        if !self.complete {
-            self.connection.resets.fetch_add(1, Ordering::Relaxed);
+        let mut state = self.connections.state.lock();
+        match self.phase {
+            Phase::Accepting => state.drain(&self.connection),
+            Phase::Open => state.remove(&self.connection),
         }
-        self.connection.in_use.fetch_sub(1, Ordering::Relaxed);
-        self.connections.freed.notify_one();
+        drop(state);
+        self.connections.streams.freed.notify_waiters();
     }
 }
+
+/// The longest wait of a read for the connection that its client's reads use. A read that waited
+/// this long uses another one, since a client must not block others by holding streams.
+const PINNED_WAIT_MAX: Duration = Duration::from_secs(1);
+const PINNED_POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// The error if the dialing task is gone, because the runtime is stopping.
 fn stopping() -> UpstreamError {

@@ -28,9 +28,9 @@ pub(super) const HTTP1_STREAMS_MAX: usize = 1024;
 pub(super) struct Http2Limits {
     /// Streams at once on one connection, if the peer allows as many.
     pub(super) connection_streams_max: usize,
-    /// Connections at once.
+    /// Connections at once that accept requests.
     pub(super) connections_max: usize,
-    /// A connection that has reset this number of streams accepts no new ones.
+    /// A connection that has reset this number of streams lately is used only if no other can be.
     pub(super) resets_max: usize,
 }
 
@@ -40,25 +40,55 @@ pub(super) struct Http2Limits {
 pub(super) const HTTP2_REQUESTS: Http2Limits =
     Http2Limits { connection_streams_max: 90, connections_max: 16, resets_max: 200 };
 /// The limits for watches and other streams. Every cancelled stream is a reset, so that more resets
-/// are allowed than for requests.
+/// are ordinary than for requests.
 pub(super) const HTTP2_STREAMS: Http2Limits =
     Http2Limits { connection_streams_max: 64, connections_max: 64, resets_max: 1000 };
 
 impl Http2Limits {
-    /// Returns how many streams all connections carry at once.
-    const fn streams_max(self) -> usize {
+    /// Returns how many streams all connections carry at once, with those that drain.
+    pub(super) const fn streams_max(self) -> usize {
         self.connection_streams_max * self.connections_max
+    }
+
+    /// Returns how many connections are open at once, with those that drain. An API server with
+    /// `--goaway-chance=0.02` leaves about two draining connections for each that accepts watches.
+    pub(super) const fn open_max(self) -> usize {
+        self.connections_max * 4
+    }
+
+    /// Returns how many streams can be reset within
+    /// [`RECENT`](crate::upstream::recent_count::RECENT) before all connections are worn.
+    const fn resets_max(self) -> usize {
+        self.resets_max * self.connections_max
     }
 }
 
+/// Requests at once whose credential is not known to be good, each with an HTTP/1.1 connection. The
+/// upstream answers most of them at once.
+pub(super) const UNPROVEN_REQUESTS_MAX: usize = 128;
+/// Watches and other streams at once whose credential is not known to be good: those of anonymous
+/// clients, and of all clients while the upstream answers no token review.
+pub(super) const UNPROVEN_STREAMS_MAX: usize = 512;
+
 /// Returns how many exchanges of a class can be in progress at once.
-pub(super) fn streams_max(class: TrafficClass, http2: bool) -> usize {
+pub(super) fn streams_max(class: TrafficClass, http2: bool, unproven: bool) -> usize {
     match (class, http2) {
+        (TrafficClass::Request | TrafficClass::Read, _) if unproven => UNPROVEN_REQUESTS_MAX,
+        (TrafficClass::Stream, _) if unproven => UNPROVEN_STREAMS_MAX,
         (TrafficClass::Request | TrafficClass::Read, true) => HTTP2_REQUESTS.streams_max(),
         (TrafficClass::Request | TrafficClass::Read, false) => HTTP1_REQUESTS_MAX,
         (TrafficClass::Stream, true) => HTTP2_STREAMS.streams_max(),
         (TrafficClass::Stream, false) => HTTP1_STREAMS_MAX,
         (TrafficClass::Upgrade, _) => UPGRADES_MAX,
         (TrafficClass::List, _) => LISTS_MAX,
+    }
+}
+
+/// Returns how many HTTP/2 streams of a class can be reset within
+/// [`RECENT`](crate::upstream::recent_count::RECENT) before all connections are worn.
+pub(super) fn resets_max(class: TrafficClass) -> usize {
+    match class {
+        TrafficClass::Stream => HTTP2_STREAMS.resets_max(),
+        _ => HTTP2_REQUESTS.resets_max(),
     }
 }

@@ -6,13 +6,13 @@ use http::Version;
 
 use super::*;
 
-async fn upstream_of(server: &TestServer, ca: &Ca) -> Upstream {
+pub(super) async fn upstream_of(server: &TestServer, ca: &Ca) -> Upstream {
     let directory = tempfile::tempdir().unwrap();
     let path = kubeconfig(directory.path(), server, ca, "token: secret");
     Upstream::new(&config(None, Some(path), true), metrics()).await.unwrap()
 }
 
-fn server_options(ca: &Ca, alpn: &[&str]) -> ServerOptions {
+pub(super) fn server_options(ca: &Ca, alpn: &[&str]) -> ServerOptions {
     ServerOptions { tls: Some(ca.server(&["127.0.0.1"], alpn)), ..ServerOptions::http2() }
 }
 

@@ -12,6 +12,7 @@ use crate::streams::{ConnectionTasks, Spawner, Stopped};
 use crate::upstream::connect::Io;
 use crate::upstream::error::{UpstreamError, chain};
 use crate::upstream::pool::limits::{HEADERS_MAX_BYTES, Http2Limits};
+use crate::upstream::recent_count::RECENT;
 use crate::upstream::request_body::RequestBody;
 
 /// The bytes of one body that a peer may send before they are read. A larger window makes large
@@ -25,10 +26,6 @@ const PING_INTERVAL: Duration = Duration::from_secs(30);
 const PING_TIMEOUT: Duration = Duration::from_secs(15);
 /// The bytes of a request body that are buffered for each stream.
 const SEND_BUFFER_BYTES: usize = 256 * 1024;
-/// How long h2 remembers a stream that Weir reset (and how many: `max_concurrent_reset_streams`).
-/// Frames that are still on their way to such a stream are ignored. Without the memory they would
-/// count as errors of the peer, which end the connection with `too_many_internal_resets`.
-const RESET_STREAM_MEMORY: Duration = Duration::from_secs(30);
 /// Futures that hyper may spawn on a connection before they run. There are two for a request (its
 /// response, its body) and one for the connection, far fewer than this.
 const SPAWN_QUEUE_MAX: usize = 1024;
@@ -80,6 +77,11 @@ pub(super) async fn handshake(
     Ok((sender, ConnectionDriver { driver, tasks }))
 }
 
+/// h2 remembers the streams that Weir reset for [`RECENT`], up to a number, and ignores frames that
+/// are still on their way to them. Such a frame of an older stream is answered with another reset.
+/// h2 would end a connection with many of these (`too_many_internal_resets`), and with it the
+/// exchanges of other clients. That limit protects servers from clients, and is off.
+///
 /// Not an `async fn`, in whose future the compiler cannot see that hyper's types are `Send`.
 fn start(io: Io, limits: Http2Limits, spawner: Spawner) -> Handshake {
     let window = STREAM_WINDOW_BYTES.saturating_mul(limits.connection_streams_max as u32);
@@ -92,7 +94,8 @@ fn start(io: Io, limits: Http2Limits, spawner: Spawner) -> Handshake {
         .max_header_list_size(HEADERS_MAX_BYTES)
         .max_send_buf_size(SEND_BUFFER_BYTES)
         .max_concurrent_reset_streams(limits.resets_max * 2)
-        .reset_stream_duration(RESET_STREAM_MEMORY)
+        .reset_stream_duration(RECENT)
+        .max_local_error_reset_streams(None)
         .keep_alive_interval(PING_INTERVAL)
         .keep_alive_timeout(PING_TIMEOUT)
         .keep_alive_while_idle(true)
@@ -110,9 +113,9 @@ impl ConnectionDriver {
     }
 
     /// Runs the connection to its end, and stores the peer's current limit in `peer_streams_max`.
-    /// Drops `guard` when the connection accepts no more requests; responses in progress are still
-    /// completed.
-    pub(super) async fn run(self, peer_streams_max: &AtomicUsize, guard: impl Send) {
+    /// Drops `accepting` when the connection accepts no more requests; responses in progress are
+    /// still completed.
+    pub(super) async fn run(self, peer_streams_max: &AtomicUsize, accepting: impl Send) {
         let Self { mut driver, mut tasks } = self;
         let mut driver = std::future::poll_fn(|context| {
             let polled = Pin::new(&mut driver).poll(context);
@@ -123,7 +126,7 @@ impl ConnectionDriver {
         if let Err(error) = ended {
             tracing::debug!(error = chain(&error), "an HTTP/2 connection to the upstream ended");
         }
-        drop(guard);
+        drop(accepting);
         tasks.finish().await;
     }
 }

@@ -1,0 +1,158 @@
+//! One HTTP/2 connection, and the lease of one of its streams.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::handshake::Sender;
+use crate::upstream::recent_count::RecentCount;
+use crate::upstream::send_options::ResetObserver;
+
+/// A connection that accepts new streams, or still carries some.
+pub(super) struct Connection {
+    sender: Sender,
+    in_use: AtomicUsize,
+    /// The streams that Weir reset lately. Its lock is taken while that of the pool's state is
+    /// held.
+    resets: Mutex<RecentCount>,
+    /// How many streams the peer allows.
+    peer_streams_max: Arc<AtomicUsize>,
+    pub(super) tls_generation: u64,
+    /// Cancelled to close the connection, whatever it carries.
+    closing: CancellationToken,
+}
+
+impl Connection {
+    pub(super) fn new(
+        sender: Sender,
+        peer_streams_max: Arc<AtomicUsize>,
+        tls_generation: u64,
+    ) -> Self {
+        Self {
+            sender,
+            in_use: AtomicUsize::new(0),
+            resets: Mutex::new(RecentCount::new(Instant::now())),
+            peer_streams_max,
+            tls_generation,
+            closing: CancellationToken::new(),
+        }
+    }
+
+    /// Returns whether it accepts no more streams.
+    pub(super) fn is_closed(&self) -> bool {
+        self.sender.is_closed()
+    }
+
+    /// Returns whether another stream fits, if Weir allows `streams_max`.
+    pub(super) fn has_free_stream(&self, streams_max: usize) -> bool {
+        let peer_max = self.peer_streams_max.load(Ordering::Relaxed);
+        self.in_use.load(Ordering::Relaxed) < streams_max.min(peer_max)
+    }
+
+    /// Returns how many of its streams Weir reset lately.
+    pub(super) fn recent_resets(&self, now: Instant) -> usize {
+        self.resets.lock().get(now)
+    }
+
+    #[cfg(test)]
+    pub(super) fn in_use(&self) -> usize {
+        self.in_use.load(Ordering::Relaxed)
+    }
+
+    /// Returns the token whose cancellation closes the connection.
+    pub(super) fn closing(&self) -> CancellationToken {
+        self.closing.clone()
+    }
+}
+
+/// A connection that accepts no new streams. It is known only weakly, because it closes when the
+/// last lease of it is dropped.
+pub(super) struct Draining {
+    connection: Weak<Connection>,
+    closing: CancellationToken,
+}
+
+impl Draining {
+    pub(super) fn new(connection: &Arc<Connection>) -> Self {
+        Self { connection: Arc::downgrade(connection), closing: connection.closing() }
+    }
+
+    /// Returns whether it is this connection.
+    pub(super) fn is(&self, connection: &Weak<Connection>) -> bool {
+        self.connection.ptr_eq(connection)
+    }
+
+    /// Closes the connection. Its streams end as if the peer had closed it.
+    pub(super) fn close(&self) {
+        self.closing.cancel();
+    }
+}
+
+/// The streams in use of a group, over all of its connections.
+#[derive(Default)]
+pub(super) struct GroupStreams {
+    in_use: AtomicUsize,
+    /// Notified when a stream may have become available.
+    pub(super) freed: Notify,
+}
+
+impl GroupStreams {
+    /// Returns the number of streams in use, those of draining connections included.
+    pub(super) fn in_use(&self) -> usize {
+        self.in_use.load(Ordering::Relaxed)
+    }
+}
+
+/// A stream of a connection. Dropping it counts as a reset.
+pub(in crate::upstream::pool) struct Lease {
+    group: Arc<GroupStreams>,
+    connection: Arc<Connection>,
+    reset_observer: Option<Arc<dyn ResetObserver>>,
+    is_complete: bool,
+}
+
+impl Lease {
+    /// Takes a stream of `connection`. Only called under the lock of the pool's state, so that two
+    /// requests cannot take the last stream.
+    pub(super) fn new(group: &Arc<GroupStreams>, connection: Arc<Connection>) -> Self {
+        connection.in_use.fetch_add(1, Ordering::Relaxed);
+        group.in_use.fetch_add(1, Ordering::Relaxed);
+        Self { group: Arc::clone(group), connection, reset_observer: None, is_complete: false }
+    }
+
+    /// Calls `observer` if the stream is reset.
+    pub(in crate::upstream::pool) fn observe_reset(
+        &mut self,
+        observer: Option<Arc<dyn ResetObserver>>,
+    ) {
+        self.reset_observer = observer;
+    }
+
+    /// Returns the sender of the connection.
+    pub(in crate::upstream::pool) fn sender(&self) -> Sender {
+        self.connection.sender.clone()
+    }
+
+    /// Returns the stream after an exchange that needed no reset.
+    pub(in crate::upstream::pool) fn complete(mut self) {
+        self.is_complete = true;
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        if !self.is_complete {
+            self.connection.resets.lock().add(Instant::now());
+            if let Some(observer) = &self.reset_observer {
+                observer.stream_was_reset();
+            }
+        }
+        self.connection.in_use.fetch_sub(1, Ordering::Relaxed);
+        self.group.in_use.fetch_sub(1, Ordering::Relaxed);
+        self.group.freed.notify_one();
+    }
+}
