@@ -5,14 +5,16 @@
 //! and plain kubectl can observe: one revision over all resources, lists and watches with all their
 //! resourceVersion rules, bookmarks, expiry, discovery, tables, and reviews, in JSON and in
 //! protobuf. It stores everything in memory. It has no admission, no server-side apply, no graceful
-//! deletion, and only the minimum of defaulting. It shares no parser with the proxy, so that a
-//! misreading of Kubernetes does not cancel itself out in a test.
+//! deletion, and only the minimum of defaulting. Several API servers may be before the one store,
+//! each with watch caches of its own, behind one address. It shares no parser with the proxy, so
+//! that a misreading of Kubernetes does not cancel itself out in a test.
 //!
 //! Lock order: no two of its locks are held together.
 
 mod answer;
 mod api;
 mod authorizer;
+mod balancer;
 mod bootstrap;
 mod cluster;
 mod defaults;
@@ -66,12 +68,14 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 pub use self::api::{Api, WriteError};
+pub use self::balancer::Balancing;
 pub use self::cluster::Cluster;
 pub use self::faults::{Action, Cut, Fault, Faults};
 pub use self::options::{ClientCertificates, Rule, ServerCertificate, SimulatorOptions, User};
 pub use self::request_log::{LoggedRequest, RequestLog};
 pub use self::store::Snapshot;
 
+use self::balancer::Balancer;
 use self::identity::ClientCas;
 use self::shared::Shared;
 use self::store::Store;
@@ -106,7 +110,8 @@ impl Simulator {
         let shared = Arc::new(Shared {
             tokens: Tokens::default(),
             client_cas: certificates.map(ClientCas::new).transpose()?,
-            store: Store::new(options.history_events_max),
+            store: Store::new(options.history_events_max, options.servers),
+            balancer: Balancer::new(options.servers),
             options,
             faults: Faults::default(),
             log: RequestLog::default(),
@@ -189,6 +194,21 @@ impl Simulator {
     /// the revision, discards the history, and ends all watches.
     pub fn rewind(&self, snapshot: &Snapshot) {
         self.shared.store.restore(snapshot);
+    }
+
+    /// Sets how connections are given to the API servers from now on.
+    pub fn balance(&self, balancing: Balancing) {
+        self.shared.balancer.set(balancing);
+    }
+
+    /// Lets the watch caches of one API server, counted from 0, lag: they stay where they are.
+    pub fn pause_caches(&self, server: usize) {
+        self.shared.store.pause(server, true);
+    }
+
+    /// Lets the watch caches of one API server catch up, and follow the store again.
+    pub fn resume_caches(&self, server: usize) {
+        self.shared.store.pause(server, false);
     }
 
     /// Ends all running watches cleanly.

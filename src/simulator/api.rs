@@ -141,7 +141,7 @@ impl Api {
         api_version: &str,
         resource: &str,
     ) -> Option<tokio::sync::watch::Receiver<u64>> {
-        Some(self.shared.store.subscribe(&*self.kind(api_version, resource).ok()?))
+        Some(self.shared.store.subscribe(FIRST_SERVER, &*self.kind(api_version, resource).ok()?))
     }
 
     /// Returns the objects that changed after a resourceVersion, each in its last known state, and
@@ -156,14 +156,15 @@ impl Api {
         let Ok(kind) = self.kind(api_version, resource) else { return (Vec::new(), after) };
         let (objects, current) = self.shared.store.read(&kind, |collection, _| {
             // After a rewind the store can be older than `after`.
-            let since = if after > collection.current() { 0 } else { after };
-            match collection.since(since, false) {
+            let current = collection.current(FIRST_SERVER);
+            let since = if after > current { 0 } else { after };
+            match collection.since(FIRST_SERVER, since, false) {
                 MissedEvents::Events(events, current) => {
                     let objects = events.into_iter().filter_map(|event| event.new.or(event.old));
                     (objects.collect::<Vec<_>>(), current)
                 }
                 MissedEvents::Expired(_) => {
-                    (collection.objects.values().cloned().collect(), collection.current())
+                    (collection.objects.values().cloned().collect(), current)
                 }
             }
         });
@@ -227,3 +228,6 @@ impl Api {
         found.ok_or_else(|| ApiError::unknown_resource().into())
     }
 }
+
+/// The API server whose watch caches the simulated controllers read.
+const FIRST_SERVER: usize = 0;

@@ -22,6 +22,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 use super::answer::{self, Body};
+use super::balancer::ChosenServer;
 use super::request::{Certificates, Request};
 use super::router;
 use super::shared::Shared;
@@ -95,11 +96,14 @@ async fn requests<S>(
     builder.http1().timer(TokioTimer::new()).max_buf_size(HEADER_BYTES_MAX as usize);
     let go_away = Arc::new(Notify::new());
     let signal = Arc::clone(&go_away);
+    let server = Arc::new(ChosenServer::default());
     let service = service_fn(move |request: hyper::Request<Incoming>| {
         let (shared, certificates) = (Arc::clone(&shared), certificates.clone());
         let (signal, version) = (Arc::clone(&signal), request.version());
+        let server = Arc::clone(&server);
         async move {
-            let mut response = Box::pin(handle(request, certificates, number, &shared)).await?;
+            let connection = (number, &*server);
+            let mut response = Box::pin(handle(request, certificates, connection, &shared)).await?;
             // Go's HTTP/2 server sends a GOAWAY in place of this header.
             if version == Version::HTTP_2 && response.headers_mut().remove(CONNECTION).is_some() {
                 signal.notify_one();
@@ -123,7 +127,7 @@ async fn requests<S>(
 async fn handle(
     mut request: hyper::Request<Incoming>,
     certificates: Option<Certificates>,
-    number: u64,
+    (number, server): (u64, &ChosenServer),
     shared: &Arc<Shared>,
 ) -> Result<Response<Body>, io::Error> {
     let upgrade = hyper::upgrade::on(&mut request);
@@ -134,6 +138,8 @@ async fn handle(
         Err(_) => (Bytes::new(), true),
     };
     let request = Request::new(&parts, body, certificates, number);
+    let server = shared.balancer.choose(server, request.verb() == "watch");
+    let request = request.at(server);
     let mut response = if failed {
         let message = "Request entity too large: limit is 3145728";
         answer::error(&request, &ApiError::new(413, "RequestEntityTooLarge", message))

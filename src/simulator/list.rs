@@ -31,12 +31,24 @@ pub(super) async fn get(
         "" | "0" => {}
         text => {
             let revision = parse_revision(text).map_err(|text| ApiError::new(500, "", text))?;
-            wait_until_fresh(shared, kind, revision).await?;
+            wait_until_fresh(shared, request.server, kind, revision).await?;
         }
     }
-    let object = shared.store.get(kind, &key(namespace, &target.name));
+    let key = key(namespace, &target.name);
+    let object = if is_cached_read(request, kind) {
+        shared
+            .store
+            .read(kind, |collection, _| collection.cached(request.server).get(&*key).cloned())
+    } else {
+        shared.store.get(kind, &key)
+    };
     let not_found = || ApiError::not_found(&kind.group, &kind.resource, &target.name);
     render::object(request, kind, &form, 200, &object.ok_or_else(not_found)?)
+}
+
+/// Whether a GET is answered from the watch cache, which may lag.
+fn is_cached_read(request: &Request, kind: &Kind) -> bool {
+    kind.cached() && request.param("resourceVersion").is_some_and(|text| !text.is_empty())
 }
 
 /// Answers a LIST.
@@ -49,7 +61,7 @@ pub(super) async fn list(
     let form = negotiate(request, kind, Shape::List)?;
     let options = Options::decode(request, shared.options.watch_list())?;
     let selector = selector(kind, target, &options)?;
-    let page = page(shared, kind, &selector, &options).await?;
+    let page = page(shared, request.server, kind, &selector, &options).await?;
     render::list(request, kind, &form, &page)
 }
 
@@ -80,12 +92,13 @@ pub(super) fn selector(
 /// resource without a watch cache reads from etcd, which does not wait.
 pub(super) async fn wait_until_fresh(
     shared: &Shared,
+    server: usize,
     kind: &Kind,
     revision: u64,
 ) -> Result<(), ApiError> {
     let deadline = tokio::time::Instant::now() + shared.options.freshness_timeout;
     loop {
-        let current = shared.store.progress(kind);
+        let current = shared.store.progress(server, kind);
         if current >= revision {
             return Ok(());
         }
@@ -150,6 +163,7 @@ impl Source {
 /// Returns one page, by the decision tables.
 pub(super) async fn page(
     shared: &Shared,
+    server: usize,
     kind: &Kind,
     selector: &Selector,
     options: &Options,
@@ -161,34 +175,37 @@ pub(super) async fn page(
     let source = Source::decide(kind, selector, options, token.as_ref())?;
     let exact = match source {
         Source::Exact(revision) => {
-            wait_until_fresh(shared, kind, revision).await?;
+            wait_until_fresh(shared, server, kind, revision).await?;
             Some(revision)
         }
         Source::NotOlderThan(revision) => {
-            wait_until_fresh(shared, kind, revision).await?;
+            wait_until_fresh(shared, server, kind, revision).await?;
             None
         }
         Source::EtcdExact(revision) | Source::EtcdNotOlderThan(revision) => {
-            let current = shared.store.progress(kind);
+            let current = shared.store.progress(server, kind);
             if revision > current {
                 return Err(ApiError::too_large_now(revision, current));
             }
             matches!(source, Source::EtcdExact(_)).then_some(revision)
         }
         Source::Latest => {
-            shared.store.progress(kind);
+            shared.store.progress(server, kind);
             None
         }
         Source::Cache => {
             if !kind.cached() {
-                shared.store.progress(kind);
+                shared.store.progress(server, kind);
             }
             None
         }
     };
-    let (objects, revision) = shared.store.read(kind, |collection, _| match exact {
+    let latest = matches!(source, Source::Latest);
+    let (objects, revision) = shared.store.read(kind, |collection, revision| match exact {
         Some(revision) => (collection.at(revision), revision),
-        None => (Some(collection.objects.clone()), collection.current()),
+        // A watch cache that lags leaves a consistent read to etcd (`docs/semantics.md` §2.3).
+        None if latest => (Some(collection.objects.clone()), revision),
+        None => (Some(collection.cached(server).into_owned()), collection.current(server)),
     });
     // A list of a single object has no other page (`docs/semantics.md` §1.6.2).
     let single = selector.is_single(kind) && token.is_none();

@@ -26,6 +26,9 @@ pub struct SimulatorOptions {
     /// The minor version of Kubernetes to imitate. Before 34 there are no watch-lists and no
     /// unrequested end bookmarks.
     pub minor: u32,
+    /// The number of API servers before the one store. A balancer behind the one address gives each
+    /// connection to one of them.
+    pub servers: usize,
     /// The number of events of each resource that are available to watches and exact lists.
     pub history_events_max: usize,
     /// The interval between bookmarks of a watch; the upstream's is a minute.
@@ -46,6 +49,7 @@ impl Default for SimulatorOptions {
             users: Vec::new(),
             anonymous: true,
             minor: 36,
+            servers: 1,
             history_events_max: 4096,
             bookmark_interval: Duration::from_secs(60),
             freshness_timeout: Duration::from_secs(3),

@@ -39,6 +39,8 @@ pub(super) struct Request {
     pub(super) connection: u64,
     /// The resource that it addresses; `None` for a non-resource path.
     pub(super) target: Option<Target>,
+    /// The number of the API server that received it.
+    pub(super) server: usize,
 }
 
 /// The resource part of a request.
@@ -87,7 +89,13 @@ impl Request {
             certificates,
             connection,
             target,
+            server: 0,
         }
+    }
+
+    /// Returns the same request, received by this API server.
+    pub(super) fn at(self, server: usize) -> Self {
+        Self { server, ..self }
     }
 
     /// Returns the first value of a query parameter.

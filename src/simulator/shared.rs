@@ -4,6 +4,7 @@ use parking_lot::RwLock;
 use serde_json::Value;
 use std::collections::HashMap;
 
+use super::balancer::Balancer;
 use super::faults::Faults;
 use super::identity::ClientCas;
 use super::options::SimulatorOptions;
@@ -18,6 +19,8 @@ pub(super) struct Shared {
     pub(super) options: SimulatorOptions,
     /// The objects.
     pub(super) store: Store,
+    /// Gives connections to API servers.
+    pub(super) balancer: Balancer,
     /// The tokens of service accounts.
     pub(super) tokens: Tokens,
     /// The CAs of client certificates; `None` to ignore client certificates.

@@ -1,8 +1,9 @@
 //! The store: collections of objects under one revision, each with the history of its events.
 //!
-//! It stands for both etcd and the API server's watch caches. As in the upstream, a collection has
-//! its own resourceVersion, which lags behind the global revision until an event of its own or a
-//! progress request advances it (`docs/semantics.md` §2.3, §5.6).
+//! It stands for etcd and for the watch caches of the API servers before it. As in the upstream, a
+//! watch cache has its own resourceVersion, which lags behind the global revision until an event of
+//! its collection, or a progress request of its own API server, advances it (`docs/semantics.md`
+//! §2.3, §5.6). API servers have numbers from 0 on.
 //!
 //! Lock order: only the mutex of the state; no other lock is taken while it is held. Watchers are
 //! woken through `tokio` watch channels, which never block.
@@ -59,12 +60,16 @@ pub struct Snapshot {
 struct State {
     revision: u64,
     collections: HashMap<String, Collection>,
+    /// Whether the watch caches lag, by the number of their API server.
+    paused: Vec<bool>,
 }
 
 impl Store {
-    /// Returns an empty store that holds at most `history_events_max` events of each resource.
-    pub(super) fn new(history_events_max: usize) -> Self {
-        let mut state = State { revision: FIRST_REVISION, collections: HashMap::new() };
+    /// Returns an empty store before which there are `servers` API servers. It holds at most
+    /// `history_events_max` events of each resource.
+    pub(super) fn new(history_events_max: usize, servers: usize) -> Self {
+        let paused = vec![false; servers.max(1)];
+        let mut state = State { revision: FIRST_REVISION, collections: HashMap::new(), paused };
         let registry = Registry::new(std::iter::empty());
         state.begin(&registry);
         Self {
@@ -155,19 +160,29 @@ impl Store {
         found
     }
 
-    /// Returns a channel whose value changes with every event of a collection, and which closes
-    /// when its watches must end.
-    pub(super) fn subscribe(&self, kind: &Kind) -> watch::Receiver<u64> {
-        self.state.lock().collection(&kind.storage()).changed.subscribe()
+    /// Returns a channel whose value changes with every event in a server's watch cache, and which
+    /// closes when its watches must end.
+    pub(super) fn subscribe(&self, server: usize, kind: &Kind) -> watch::Receiver<u64> {
+        self.state.lock().collection(&kind.storage()).subscribe(server)
     }
 
-    /// Advances a collection's own resourceVersion to the global revision, as a requested progress
-    /// notification does.
-    pub(super) fn progress(&self, kind: &Kind) -> u64 {
+    /// Advances a server's watch cache to the global revision, as a requested progress notification
+    /// does. Returns the resourceVersion that it has then.
+    pub(super) fn progress(&self, server: usize, kind: &Kind) -> u64 {
         let mut state = self.state.lock();
         let revision = state.revision;
-        state.collection(&kind.storage()).advance(revision);
-        revision
+        let collection = state.collection(&kind.storage());
+        collection.advance(server, revision);
+        collection.current(server)
+    }
+
+    /// Lets all watch caches of a server lag from now on, or catch up.
+    pub(super) fn pause(&self, server: usize, is_paused: bool) {
+        let mut state = self.state.lock();
+        if let Some(paused) = state.paused.get_mut(server) {
+            *paused = is_paused;
+        }
+        state.collections.values_mut().for_each(|collection| collection.pause(server, is_paused));
     }
 
     /// Discards all history, so that every older resourceVersion expires.
@@ -205,9 +220,7 @@ impl Store {
     /// Ends all running watches cleanly, as a server that shuts down does.
     pub(super) fn end_watches(&self) {
         let mut state = self.state.lock();
-        for collection in state.collections.values_mut() {
-            collection.changed = watch::Sender::new(0);
-        }
+        state.collections.values_mut().for_each(Collection::end_watches);
     }
 
     fn rebuild_registry(&self, state: &mut State) {
@@ -239,13 +252,14 @@ impl State {
                 *object = Arc::new(Object::new(kind, object.revision, object.value()));
             }
         }
-        collection.changed = watch::Sender::new(revision);
+        collection.end_watches();
     }
 
     /// Returns the collection of a storage name, and creates it at the first use.
     fn collection(&mut self, storage: &str) -> &mut Collection {
         let revision = self.revision;
-        let make = || Collection::new(revision);
+        let paused = &self.paused;
+        let make = || Collection::new(revision, paused);
         if !self.collections.contains_key(storage) {
             self.collections.insert(storage.to_owned(), make());
         }

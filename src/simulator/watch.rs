@@ -62,7 +62,8 @@ pub(super) async fn watch(
     let (content_type, text) = (frames.content_type(), frames.is_text());
     let (sender, mut receiver) = mpsc::channel(QUEUE_FRAMES);
     let mut watcher = Watcher {
-        changed: shared.store.subscribe(kind),
+        changed: shared.store.subscribe(request.server, kind),
+        server: request.server,
         cuts: shared.faults.cuts(),
         shared: Arc::clone(shared),
         kind: Arc::clone(kind),

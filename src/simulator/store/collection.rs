@@ -1,6 +1,10 @@
-//! One resource: its objects in key order, its own resourceVersion, and the window of its last
-//! events (`docs/semantics.md` §3.1, §5.8, §5.9).
+//! One resource: its objects in key order, the window of its last events, and how far the watch
+//! cache of each API server has come (`docs/semantics.md` §3.1, §5.8, §5.9).
+//!
+//! The objects and events are etcd's. A watch cache that lags shows them as they were at its own
+//! resourceVersion.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
@@ -19,21 +23,35 @@ pub(crate) struct Event {
     pub(crate) new: Option<Arc<Object>>,
 }
 
+/// Objects by key, in byte order.
+pub(crate) type Objects = BTreeMap<Arc<str>, Arc<Object>>;
+
 /// The objects of one resource.
 #[derive(Debug)]
 pub(crate) struct Collection {
-    /// The objects by key, in byte order.
-    pub(crate) objects: BTreeMap<Arc<str>, Arc<Object>>,
-    /// Notifies watchers of a new resourceVersion. Replacing the sender ends them.
-    pub(crate) changed: watch::Sender<u64>,
+    /// The latest objects.
+    pub(crate) objects: Objects,
     history: VecDeque<Event>,
     /// The oldest resourceVersion from which a watch can begin.
     oldest: u64,
     /// The revision of the newest event that was dropped. A running watch that has sent it has
     /// missed nothing.
     dropped: u64,
+    /// The revision of the last event.
+    latest: u64,
+    /// The watch caches, by the number of their API server.
+    caches: Vec<CachePosition>,
+}
+
+/// How far the watch cache of one API server has come.
+#[derive(Debug)]
+struct CachePosition {
     /// The resourceVersion of lists from the cache and of bookmarks.
     current: u64,
+    /// Notifies watchers of a new resourceVersion. Replacing the sender ends them.
+    changed: watch::Sender<u64>,
+    /// Whether the cache lags: it stays where it is.
+    is_paused: bool,
 }
 
 /// The events after a resourceVersion.
@@ -46,21 +64,43 @@ pub(crate) enum MissedEvents {
 }
 
 impl Collection {
-    /// Returns an empty collection that begins at a revision.
-    pub(crate) fn new(revision: u64) -> Self {
+    /// Returns an empty collection that begins at a revision, with a watch cache for each API
+    /// server. `paused` says which of them lag.
+    pub(crate) fn new(revision: u64, paused: &[bool]) -> Self {
+        let cache = |is_paused: &bool| CachePosition {
+            current: revision,
+            changed: watch::Sender::new(revision),
+            is_paused: *is_paused,
+        };
         Self {
             objects: BTreeMap::new(),
-            changed: watch::Sender::new(revision),
             history: VecDeque::new(),
             oldest: revision,
             dropped: 0,
-            current: revision,
+            latest: revision,
+            caches: paused.iter().map(cache).collect(),
         }
     }
 
-    /// Returns the collection's own resourceVersion.
-    pub(crate) fn current(&self) -> u64 {
-        self.current
+    /// Returns the resourceVersion of a server's watch cache.
+    pub(crate) fn current(&self, server: usize) -> u64 {
+        self.caches.get(server).map_or(self.latest, |cache| cache.current)
+    }
+
+    /// Returns a channel of the resourceVersion of a server's watch cache.
+    pub(crate) fn subscribe(&self, server: usize) -> watch::Receiver<u64> {
+        let cache = self.caches.get(server);
+        // A server without a cache ends its watches at once.
+        cache.map_or_else(|| watch::channel(0).1, |cache| cache.changed.subscribe())
+    }
+
+    /// Returns the objects in a server's watch cache.
+    pub(crate) fn cached(&self, server: usize) -> Cow<'_, Objects> {
+        let current = self.current(server);
+        if current >= self.latest {
+            return Cow::Borrowed(&self.objects);
+        }
+        self.at(current).map_or(Cow::Borrowed(&self.objects), Cow::Owned)
     }
 
     /// Applies an event and notifies the watchers. Retains at most `window` events.
@@ -70,7 +110,7 @@ impl Collection {
             (None, Some(old)) => drop(self.objects.remove(&old.key)),
             (None, None) => return,
         }
-        self.current = event.revision;
+        self.latest = event.revision;
         self.history.push_back(event);
         while self.history.len() > window.max(1) {
             self.dropped = self.history.pop_front().map_or(0, |event| event.revision);
@@ -78,14 +118,28 @@ impl Collection {
                 self.oldest = first.revision - 1;
             }
         }
-        self.changed.send_replace(self.current);
+        self.caches.iter_mut().for_each(|cache| cache.advance(self.latest));
     }
 
-    /// Advances the resourceVersion without an event.
-    pub(crate) fn advance(&mut self, revision: u64) {
-        if revision > self.current {
-            self.current = revision;
-            self.changed.send_replace(revision);
+    /// Advances the resourceVersion of a server's watch cache without an event.
+    pub(crate) fn advance(&mut self, server: usize, revision: u64) {
+        if let Some(cache) = self.caches.get_mut(server) {
+            cache.advance(revision);
+        }
+    }
+
+    /// Lets a server's watch cache lag from now on, or catch up with the last event.
+    pub(crate) fn pause(&mut self, server: usize, is_paused: bool) {
+        if let Some(cache) = self.caches.get_mut(server) {
+            cache.is_paused = is_paused;
+            cache.advance(self.latest);
+        }
+    }
+
+    /// Ends the watches of all servers.
+    pub(crate) fn end_watches(&mut self) {
+        for cache in &mut self.caches {
+            cache.changed = watch::Sender::new(cache.current);
         }
     }
 
@@ -94,22 +148,24 @@ impl Collection {
         self.dropped = self.history.back().map_or(self.dropped, |event| event.revision);
         self.history.clear();
         self.oldest = revision;
-        self.advance(revision);
+        self.caches.iter_mut().for_each(|cache| cache.advance(revision));
     }
 
-    /// Returns the events after a resourceVersion, for a watch that starts there, or for a running
-    /// one that has reached it.
-    pub(crate) fn since(&self, revision: u64, running: bool) -> MissedEvents {
+    /// Returns the events of a server's watch cache after a resourceVersion, for a watch that
+    /// starts there, or for a running one that has reached it.
+    pub(crate) fn since(&self, server: usize, revision: u64, running: bool) -> MissedEvents {
         if revision < if running { self.dropped } else { self.oldest } {
             return MissedEvents::Expired(self.oldest);
         }
+        let current = self.current(server);
         let start = self.history.partition_point(|event| event.revision <= revision);
-        MissedEvents::Events(self.history.range(start..).cloned().collect(), self.current)
+        let missed = self.history.range(start..).take_while(|event| event.revision <= current);
+        MissedEvents::Events(missed.cloned().collect(), current)
     }
 
     /// Returns the objects as they were at a revision, by undoing the history; `None` if the
     /// history does not reach back to it.
-    pub(crate) fn at(&self, revision: u64) -> Option<BTreeMap<Arc<str>, Arc<Object>>> {
+    pub(crate) fn at(&self, revision: u64) -> Option<Objects> {
         if revision < self.oldest {
             return None;
         }
@@ -122,5 +178,14 @@ impl Collection {
             }
         }
         Some(objects)
+    }
+}
+
+impl CachePosition {
+    fn advance(&mut self, revision: u64) {
+        if revision > self.current && !self.is_paused {
+            self.current = revision;
+            self.changed.send_replace(revision);
+        }
     }
 }

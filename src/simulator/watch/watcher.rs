@@ -46,6 +46,8 @@ pub(super) enum WatchEnd {
 /// A running watch.
 pub(super) struct Watcher {
     pub(super) shared: Arc<Shared>,
+    /// The number of the API server.
+    pub(super) server: usize,
     pub(super) kind: Arc<Kind>,
     pub(super) selector: Selector,
     pub(super) frames: Frames,
@@ -117,20 +119,20 @@ impl Watcher {
             }
             WatchStart::Now { consistent } => {
                 if consistent {
-                    self.shared.store.progress(&self.kind);
+                    self.shared.store.progress(self.server, &self.kind);
                 }
-                self.cursor =
-                    self.shared.store.read(&self.kind, |collection, _| collection.current());
+                self.cursor = self.current();
                 self.began = self.cursor;
                 Ok(None)
             }
             WatchStart::State(revision) => {
                 let revision = match revision {
-                    None => self.shared.store.progress(&self.kind),
+                    None => self.shared.store.revision(),
                     Some(revision) => revision,
                 };
                 if revision > 0 {
-                    let fresh = list::wait_until_fresh(&self.shared, &self.kind, revision).await;
+                    let (shared, server) = (&self.shared, self.server);
+                    let fresh = list::wait_until_fresh(shared, server, &self.kind, revision).await;
                     fresh.map_err(WatchEnd::Failed)?;
                 }
                 Ok(Some(self.take_state()))
@@ -140,9 +142,10 @@ impl Watcher {
 
     fn take_state(&mut self) -> Vec<Arc<Object>> {
         let (objects, revision) = self.shared.store.read(&self.kind, |collection, _| {
-            let objects =
-                collection.objects.values().filter(|object| self.selector.matches(object));
-            (objects.cloned().collect::<Vec<Arc<Object>>>(), collection.current())
+            let cached = collection.cached(self.server);
+            let objects = cached.values().filter(|object| self.selector.matches(object));
+            let objects: Vec<Arc<Object>> = objects.cloned().collect();
+            (objects, collection.current(self.server))
         });
         (self.cursor, self.began) = (revision, revision);
         self.running = true;
@@ -197,7 +200,7 @@ impl Watcher {
 
     /// Sends a bookmark if the cache has advanced since the watch began.
     async fn bookmark(&mut self) -> Result<(), WatchEnd> {
-        let current = self.shared.store.read(&self.kind, |collection, _| collection.current());
+        let current = self.current();
         let moved = current > self.began && current >= self.cursor;
         if !(self.bookmarks && self.kind.cached() && moved) {
             return Ok(());
@@ -209,10 +212,9 @@ impl Watcher {
 
     /// Sends the events since the cursor.
     async fn catch_up(&mut self) -> Result<(), WatchEnd> {
-        let since = self
-            .shared
-            .store
-            .read(&self.kind, |collection, _| collection.since(self.cursor, self.running));
+        let since = self.shared.store.read(&self.kind, |collection, _| {
+            collection.since(self.server, self.cursor, self.running)
+        });
         let (events, current) = match since {
             MissedEvents::Events(events, current) => (events, current),
             MissedEvents::Expired(oldest) => {
@@ -238,6 +240,11 @@ impl Watcher {
         }
         self.cursor = self.cursor.max(current);
         Ok(())
+    }
+
+    /// Returns the resourceVersion of the server's watch cache.
+    fn current(&self) -> u64 {
+        self.shared.store.read(&self.kind, |collection, _| collection.current(self.server))
     }
 
     fn expired(&self, oldest: u64) -> ApiError {
