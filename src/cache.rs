@@ -5,8 +5,11 @@
 pub mod budget;
 pub(crate) mod cached_resource;
 pub(crate) mod clock;
+pub(crate) mod cluster_identity;
 pub(crate) mod context;
 pub mod core;
+pub(crate) mod count_check;
+pub(crate) mod floors;
 pub mod handle;
 pub(crate) mod key;
 pub mod metrics;

@@ -8,6 +8,7 @@ pub mod error;
 pub(crate) mod fetch;
 pub mod lister_watcher;
 pub mod metrics;
+mod one_server;
 pub mod pool;
 pub(crate) mod recent_count;
 mod replay;
@@ -34,7 +35,7 @@ use crate::config::{FrontProxyConfig, UpstreamConfig};
 use crate::upstream::credentials::{Credentials, PoolIdentity};
 use crate::upstream::error::UpstreamError;
 use crate::upstream::metrics::UpstreamMetrics;
-use crate::upstream::pool::Pool;
+use crate::upstream::pool::{Pool, Single};
 pub use crate::upstream::request_body::{RequestBody, empty_body, full_body};
 pub use crate::upstream::send_options::SendOptions;
 pub use crate::upstream::traffic_class::TrafficClass;
@@ -130,17 +131,13 @@ impl Upstream {
     ) -> Result<Response<pool::Body>, UpstreamError> {
         let started = Instant::now();
         let sent = self.send_until_processed(class, request, options).await;
-        match &sent {
-            Ok(response) => {
-                let status = response.status();
-                self.inner.metrics.response(class, status.as_u16(), started.elapsed());
-                if status == StatusCode::UNAUTHORIZED {
-                    self.inner.credentials.unauthorized();
-                }
-            }
-            Err(error) => self.inner.metrics.error(error.cause()),
-        }
+        self.count(class, &sent, started);
         sent
+    }
+
+    /// Returns the number of connections with this identity that were ever opened.
+    pub(crate) fn connections_opened(&self) -> u64 {
+        self.inner.pool.connections_opened()
     }
 
     /// Returns how many exchanges of a class can be in progress at once, if the peer allows as
@@ -170,6 +167,33 @@ impl Upstream {
     /// Returns the upstream's address, for messages.
     pub fn address(&self) -> String {
         self.inner.credentials.current().endpoint.to_string()
+    }
+
+    /// Opens a connection of its own for requests in a row.
+    async fn single(&self) -> Result<Single, UpstreamError> {
+        self.inner.pool.single().await.map_err(|failure| {
+            self.inner.metrics.error(failure.error.cause());
+            failure.error
+        })
+    }
+
+    /// Counts the outcome of a request. A 401 makes Weir read its credential again.
+    fn count(
+        &self,
+        class: TrafficClass,
+        sent: &Result<Response<pool::Body>, UpstreamError>,
+        started: Instant,
+    ) {
+        match sent {
+            Ok(response) => {
+                let status = response.status();
+                self.inner.metrics.response(class, status.as_u16(), started.elapsed());
+                if status == StatusCode::UNAUTHORIZED {
+                    self.inner.credentials.unauthorized();
+                }
+            }
+            Err(error) => self.inner.metrics.error(error.cause()),
+        }
     }
 
     async fn send_until_processed(

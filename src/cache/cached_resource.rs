@@ -26,10 +26,13 @@ use crate::cache::cached_resource::lifecycle::Lifecycle;
 use crate::cache::cached_resource::reflector_requests::ReflectorRequests;
 use crate::cache::cached_resource::usage::Usage;
 use crate::cache::context::CacheContext;
-use crate::cache::core::watch_cache::{Change, WatchCache, WindowLimits};
+use crate::cache::core::watch_cache::{Change, State, WatchCache, WindowLimits};
+use crate::cache::count_check::{CountCheck, CountedCache};
 use crate::cache::key::CacheKey;
 use crate::cache::metrics::CacheSeries;
+use crate::cache::probe::Probed;
 use crate::cache::proof::list_watch::DynListWatch;
+use crate::cache::proof::listed_state::ListedState;
 use crate::cache::proof::state::ProofState;
 
 /// The cache of one resource.
@@ -50,6 +53,7 @@ pub(crate) struct CachedResource {
     pub(crate) learned: LearnedTraits,
     /// Requests to the reflector.
     pub(crate) requests: ReflectorRequests,
+    counts: CountCheck,
     /// The proofs of freshness that are in progress.
     pub(crate) proofs: ProofState,
     /// The share of the byte budgets.
@@ -96,6 +100,7 @@ impl CachedResource {
             usage: Usage::new(context.clock),
             learned: LearnedTraits::default(),
             requests: ReflectorRequests::default(),
+            counts: CountCheck::default(),
             proofs: ProofState::new(upstream, tasks, metrics),
             account: context.budget.account(),
             series,
@@ -116,6 +121,77 @@ impl CachedResource {
         if let Some(state) = self.watch_cache.state() {
             self.series.contents(state.len(), state.weight(), state.resource_version().0);
         }
+    }
+
+    /// Notes that clients may be shown a state that was listed beside the cache's stream. Reads
+    /// show it from now on, until the cache has come that far.
+    pub(crate) fn show(&self, listed: &Arc<ListedState>) {
+        let at = listed.resource_version();
+        self.context.floors.raise(&self.key.gvr, at, listed.generation);
+        self.proofs.shown.rcu(|shown| match shown {
+            Some(shown) if shown.is_newer_than(listed) => Some(Arc::clone(shown)),
+            _ => Some(Arc::clone(listed)),
+        });
+    }
+
+    /// Returns the newest listed state that a client may have been shown, if the cache has not come
+    /// that far.
+    pub(crate) fn newest_listed(&self) -> Option<Arc<ListedState>> {
+        let listed = self.proofs.shown.load();
+        listed.as_ref().filter(|listed| self.is_ahead(listed)).map(Arc::clone)
+    }
+
+    /// Whether a listed state is newer than the cache's own.
+    fn is_ahead(&self, listed: &ListedState) -> bool {
+        let held = *self.watch_cache.progress().borrow();
+        held.is_some_and(|held| held < listed.resource_version())
+            && listed.generation == self.generation.current()
+    }
+
+    /// Returns the newest state that a client may have been shown; `None` while there is none.
+    pub(crate) fn newest_state(&self) -> Option<Arc<State>> {
+        let state = self.watch_cache.state()?;
+        Some(self.newest_listed().map_or(state, |listed| Arc::clone(&listed.state)))
+    }
+
+    /// Returns the resourceVersion of [`Self::newest_state`].
+    pub(crate) fn shown(&self) -> Option<ResourceVersion> {
+        let listed = self.newest_listed().map(|listed| listed.resource_version());
+        listed.or(*self.watch_cache.progress().borrow())
+    }
+
+    /// Drops the listed state that clients were shown, if the cache has come that far.
+    pub(crate) fn drop_overtaken(&self) {
+        if self.proofs.shown.load().is_some() {
+            self.proofs.shown.rcu(|shown| shown.clone().filter(|listed| self.is_ahead(listed)));
+        }
+    }
+
+    /// Compares the number of objects with that of a probe which was sent in `generation`, now or
+    /// once the cache has come that far.
+    pub(crate) fn observe_count(&self, generation: u64, probed: Probed) {
+        self.counts.observe(&self.counted(), generation, probed);
+    }
+
+    /// Compares the number of objects with that of an earlier probe, if the cache has come that
+    /// far.
+    pub(crate) fn settle_count(&self) {
+        self.counts.settle(&self.counted());
+    }
+
+    fn counted(&self) -> CountedCache<'_> {
+        CountedCache { key: &self.key, generation: &self.generation, series: &self.series }
+    }
+
+    /// Compares the upstream's cluster with the known one, if a connection was opened since the
+    /// last comparison. Returns whether what was received in `generation` counts.
+    pub(crate) async fn is_same_cluster(&self, generation: u64) -> bool {
+        let CacheContext { cluster, history, metrics, .. } = &*self.context;
+        let confirmed = cluster.confirm(&*self.proofs.upstream, history, metrics).await;
+        if let Err(error) = &confirmed {
+            tracing::debug!(%error, "nothing that was received counts");
+        }
+        confirmed.is_ok() && history.generation() == generation
     }
 
     /// Waits at most `within` until the cache is complete up to `resource_version`, and returns

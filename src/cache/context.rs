@@ -9,6 +9,8 @@ use tokio_util::task::TaskTracker;
 use crate::api::resource::Scope;
 use crate::cache::budget::Budget;
 use crate::cache::clock::Clock;
+use crate::cache::cluster_identity::ClusterIdentity;
+use crate::cache::floors::Floors;
 use crate::cache::key::CacheKey;
 use crate::cache::metrics::CacheMetrics;
 use crate::cache::upstream_history::UpstreamHistory;
@@ -33,6 +35,10 @@ pub(crate) struct CacheContext {
     pub(crate) proof_watches: Semaphore,
     /// The detected rewinds of the upstream's history. After each, every cache starts again.
     pub(crate) history: Arc<UpstreamHistory>,
+    /// Which cluster the upstream is.
+    pub(crate) cluster: ClusterIdentity,
+    /// How far the caches of each resource have come.
+    pub(crate) floors: Floors,
     /// All tasks of the caches.
     pub(crate) tasks: TaskTracker,
     /// Cancelled at shutdown.
@@ -53,6 +59,8 @@ impl CacheContext {
             proof_lists: Semaphore::new(PROOF_LISTS_MAX),
             proof_watches: Semaphore::new(PROOF_WATCHES_MAX),
             history: Arc::new(UpstreamHistory::new()),
+            cluster: ClusterIdentity::default(),
+            floors: Floors::default(),
             tasks: TaskTracker::new(),
             cancel: CancellationToken::new(),
             clock: Clock::start(),
@@ -72,6 +80,6 @@ const LISTS_MAX: usize = 8;
 /// Lists for proofs of freshness that run at the same time, of all caches. Each is of a small
 /// collection and takes some ten milliseconds.
 const PROOF_LISTS_MAX: usize = 8;
-/// Watches for proofs of freshness that are open at the same time, of all caches: as many as one
-/// HTTP/2 connection carries (`docs/decisions/connection-pools.md`).
+/// Watches for proofs of freshness that are open at the same time, of all caches. Each has a
+/// connection of its own for three seconds.
 const PROOF_WATCHES_MAX: usize = 64;

@@ -14,7 +14,7 @@ use crate::api::media_type::View;
 use crate::api::resource::{ApiResource, Scope};
 use crate::api::resource_version::ResourceVersion;
 use crate::cache::cached_resource::CachedResource;
-use crate::cache::core::watch_cache::{WatchCache, WatchRefusal};
+use crate::cache::core::watch_cache::{State, WatchCache, WatchRefusal};
 use crate::cache::core::watcher::{WatchFilter, WatchStart, Watcher};
 use crate::cache::proof::{self, FreshState};
 use crate::cache::refusal::Refusal;
@@ -50,6 +50,23 @@ impl CacheHandle {
         &self.cached().watch_cache
     }
 
+    /// Returns the newest state that a client of this cache may have been shown: that of the watch
+    /// cache, or a newer one that was listed for a proof of freshness. `None` while there is none.
+    pub fn newest_state(&self) -> Option<Arc<State>> {
+        self.cached().newest_state()
+    }
+
+    /// Returns the start of a watch that begins with [`Self::newest_state`].
+    pub fn newest_start(&self) -> FreshState {
+        proof::newest_state(self.cached())
+    }
+
+    /// Returns the start of a watch of the events to come: those after [`Self::newest_state`].
+    pub fn start_now(&self) -> WatchStart {
+        let listed = self.cached().newest_listed();
+        listed.map_or(WatchStart::Now, |listed| WatchStart::After(listed.resource_version()))
+    }
+
     /// Waits at most `timeout` until the cache has its first complete state. Fails with the reason
     /// as soon as the cache has stopped, and with `NotReady` at the time-out or if too many
     /// requests wait already. If a cache of the whole cluster is `Forbidden`, a cache of one
@@ -66,8 +83,8 @@ impl CacheHandle {
         self.wait(timeout, ready, Refusal::NotReady).await
     }
 
-    /// Waits at most `timeout` until the cache has every change up to `resource_version`
-    /// (`docs/semantics.md` §2.1). Fails with `NotFresh` at the time-out.
+    /// Waits at most `timeout` until [`Self::newest_state`] has every change up to
+    /// `resource_version` (`docs/semantics.md` §2.1). Fails with `NotFresh` at the time-out.
     pub async fn wait_until_fresh(
         &self,
         resource_version: ResourceVersion,
@@ -75,7 +92,7 @@ impl CacheHandle {
     ) -> Result<(), Refusal> {
         let reached = |held: &Option<ResourceVersion>| *held >= Some(resource_version);
         let mut progress = self.cache().progress();
-        if reached(&progress.borrow()) {
+        if reached(&self.cached().shown()) {
             return Ok(());
         }
         let fresh = async { progress.wait_for(reached).await.is_ok() };
@@ -107,7 +124,7 @@ impl CacheHandle {
         // If the cache was started after the request arrived, its first list is the proof.
         if requested.is_none() && cached.lifecycle.is_listed_since(since) {
             cached.series.proof("held", Duration::ZERO);
-            return Ok(FreshState::Held);
+            return Ok(self.newest_start());
         }
         tokio::select! {
             biased;

@@ -16,7 +16,7 @@ use prometheus::Registry;
 
 use crate::cache::metrics::families::Families;
 pub use crate::cache::metrics::series::{
-    CacheSeries, PROOF_STEPS, RELIST_CAUSES, STATES, WATCH_RESULTS,
+    CHECK_OUTCOMES, CacheSeries, PROOF_STEPS, RELIST_CAUSES, STATES, WATCH_RESULTS,
 };
 use crate::telemetry::metrics::saturating_i64;
 
@@ -69,6 +69,11 @@ impl CacheMetrics {
     /// discovery does not know.
     pub fn forward_exhausted(&self, group: &str, version: &str, resource: &str) {
         self.families.forward_exhausted.with_label_values(&[group, version, resource]).inc();
+    }
+
+    /// Sets whether the cluster is known by the uid of its namespace kube-system.
+    pub fn cluster_identified(&self, is_identified: bool) {
+        self.families.cluster_identified.set(i64::from(is_identified));
     }
 
     /// Counts a detected rewind of the upstream's history. Operators should be alerted.

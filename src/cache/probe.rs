@@ -1,4 +1,5 @@
-//! A probe: the request that reads the upstream's present resourceVersion.
+//! A probe: the request that reads the upstream's present resourceVersion, and with it the number
+//! of objects.
 
 use std::time::Duration;
 
@@ -7,12 +8,25 @@ use crate::upstream::bounded::with_timeout;
 use crate::upstream::error::UpstreamError;
 use crate::upstream::lister_watcher::{ListRequest, ListWatch};
 
-/// Sends a consistent `LIST limit=1` and returns its resourceVersion, which is at least that of
-/// every write acknowledged before the call.
-pub(crate) async fn probe<L: ListWatch>(upstream: &L) -> Result<ResourceVersion, UpstreamError> {
-    let request = ListRequest { limit: Some(1), ..ListRequest::default() };
-    let page = with_timeout(RESPONSE_TIMEOUT, upstream.list(request)).await?;
-    Ok(page.resource_version)
+/// The response to a probe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Probed {
+    /// The list's resourceVersion, which is at least that of every write acknowledged before the
+    /// probe was sent.
+    pub(crate) resource_version: ResourceVersion,
+    /// The number of objects at that resourceVersion, if the upstream says it.
+    pub(crate) objects: Option<u64>,
+}
+
+/// Returns the request of a probe: a consistent `LIST limit=1`.
+pub(crate) fn request() -> ListRequest {
+    ListRequest { limit: Some(1), ..ListRequest::default() }
+}
+
+/// Sends a probe.
+pub(crate) async fn probe<L: ListWatch>(upstream: &L) -> Result<Probed, UpstreamError> {
+    let page = with_timeout(RESPONSE_TIMEOUT, upstream.list(request())).await?;
+    Ok(Probed { resource_version: page.resource_version, objects: page.total() })
 }
 
 /// The longest wait for a page of a list, or for the start of a streamed list or watch. The

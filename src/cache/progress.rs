@@ -19,13 +19,14 @@ use tokio_util::task::TaskTracker;
 
 use crate::api::resource_version::ResourceVersion;
 use crate::cache::metrics::CacheMetrics;
+use crate::cache::probe::Probed;
 use crate::tasks::single_flight::{InFlightGuard, SingleFlight};
 use crate::upstream::error::UpstreamError;
 
 /// A source of the upstream's present resourceVersion.
 pub(crate) trait Probe: Send + Sync + 'static {
-    /// Sends a consistent `LIST limit=1` and returns the list's resourceVersion.
-    fn probe(&self) -> BoxFuture<'_, Result<ResourceVersion, UpstreamError>>;
+    /// Sends a consistent `LIST limit=1`.
+    fn probe(&self) -> BoxFuture<'_, Result<Probed, UpstreamError>>;
 }
 
 /// The probes of one cache.
@@ -39,7 +40,7 @@ pub(crate) struct Probes {
     in_flight: Mutex<()>,
 }
 
-type ProbeResult = Result<ResourceVersion, ProbeFailed>;
+type ProbeResult = Result<Probed, ProbeFailed>;
 
 /// The probe failed or timed out. The cause is logged where it happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -54,7 +55,13 @@ impl Probes {
 
     /// Returns the upstream's resourceVersion at some moment after this call. Cancel safe: the
     /// probe continues for the other callers.
-    pub(crate) async fn resource_version(self: &Arc<Self>) -> ProbeResult {
+    pub(crate) async fn resource_version(self: &Arc<Self>) -> Result<ResourceVersion, ProbeFailed> {
+        self.probed().await.map(|probed| probed.resource_version)
+    }
+
+    /// Returns the response to a probe that was sent after this call. Cancel safe: the probe
+    /// continues for the other callers.
+    pub(crate) async fn probed(self: &Arc<Self>) -> ProbeResult {
         let (outcome, guard) = self.due.join(&());
         if let Some(guard) = guard {
             self.tasks.spawn(Arc::clone(self).run(guard));
@@ -75,9 +82,9 @@ impl Probes {
 
     async fn send(&self) -> ProbeResult {
         match tokio::time::timeout(PROBE_TIMEOUT, self.probe.probe()).await {
-            Ok(Ok(resource_version)) => {
+            Ok(Ok(probed)) => {
                 self.metrics.probe("success");
-                Ok(resource_version)
+                Ok(probed)
             }
             Ok(Err(error)) => {
                 self.metrics.probe("error");

@@ -12,7 +12,8 @@
 //! * `list` ([`list`]): a small collection is listed a second time at some L ≥ P, and the watch
 //!   begins with that state.
 //! * `short-watch` ([`short_watch`]): for a large collection, the bookmark of a second watch from
-//!   the held resourceVersion shows that there are no events up to P.
+//!   the held resourceVersion, at an API server that has reached P, shows that there are no events
+//!   up to P.
 //!
 //! The second list is a LIST and not a watch-list. Both return the state at L from the upstream's
 //! watch cache equally fast, but every upstream supports LIST. An upstream with watch-lists can ask
@@ -20,14 +21,14 @@
 //! its watch cache to P. An older upstream could stay below P for long, so its list is requested as
 //! consistent.
 //!
-//! The connection pool separates watches from requests. With several instances of the upstream, the
-//! short watch may therefore reach another instance than the probe. Its bookmark is a proof anyway:
-//! an instance reports its own progress. The bookmark of an instance that lags is below P, and the
-//! request is forwarded.
+//! Nothing that a client was shown is taken back: once a watch may have begun with a listed state,
+//! every read of this cache shows that state, until the cache itself has come that far.
 //!
 //! Invariants: the responses on which a proof rests were requested after the client's request
-//! arrived, or they reach P. At most one list and one short watch of a cache are in progress.
-//! Requests that arrive meanwhile share them and check what they returned.
+//! arrived, or they reach P. They count only if the cluster is still the same
+//! ([`cluster_identity`](crate::cache::cluster_identity)). At most one list of a cache is in
+//! progress, and few short watches. Requests that arrive meanwhile share them and check what they
+//! returned.
 //!
 //! No locks but those of [`state::ProofState`].
 
@@ -35,13 +36,14 @@ mod list;
 pub(crate) mod list_watch;
 pub(crate) mod listed_state;
 mod short_watch;
+pub(crate) mod short_watches;
 pub(crate) mod state;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::api::resource_version::ResourceVersion;
 use crate::cache::cached_resource::CachedResource;
@@ -49,6 +51,7 @@ use crate::cache::progress::CATCH_UP_TIMEOUT;
 use crate::cache::proof::listed_state::ListProof;
 pub use crate::cache::proof::listed_state::ListedState;
 pub(crate) use crate::cache::proof::short_watch::is_current;
+use crate::cache::proof::short_watches::Next;
 use crate::cache::refusal::Refusal;
 use crate::tasks::single_flight::{RunLost, SharedOutcome, SingleFlight};
 
@@ -72,15 +75,22 @@ pub(crate) async fn fresh_state(
     let proved = timeout(within, prove(cached, requested)).await.unwrap_or(Err(Refusal::NotFresh));
     let step = proved.as_ref().map_or("forwarded", |(_, step)| *step);
     cached.series.proof(step, began.elapsed());
-    proved.map(|(state, _)| state)
+    proved.map(|(state, _)| match state {
+        FreshState::Held => newest_state(cached),
+        listed @ FreshState::Listed(_) => listed,
+    })
+}
+
+/// Returns the newest state that this cache may have shown to a client.
+pub(crate) fn newest_state(cached: &CachedResource) -> FreshState {
+    cached.newest_listed().map_or(FreshState::Held, FreshState::Listed)
 }
 
 /// A fresh state, and the step that proved it fresh.
 type ProofResult = Result<(FreshState, &'static str), Refusal>;
 
 async fn prove(cached: &Arc<CachedResource>, requested: Option<ResourceVersion>) -> ProofResult {
-    let held = *cached.watch_cache.progress().borrow();
-    if requested.is_some() && held >= requested {
+    if requested.is_some() && cached.shown() >= requested {
         return Ok((FreshState::Held, "held"));
     }
     let upstream = probe(cached).await?;
@@ -89,7 +99,7 @@ async fn prove(cached: &Arc<CachedResource>, requested: Option<ResourceVersion>)
         // The upstream has not reached it either, and decides how to answer.
         return Err(Refusal::NotFresh);
     }
-    if *cached.watch_cache.progress().borrow() >= Some(needed) {
+    if cached.shown() >= Some(needed) {
         return Ok((FreshState::Held, "held"));
     }
     if list::is_small(cached) {
@@ -101,9 +111,10 @@ async fn prove(cached: &Arc<CachedResource>, requested: Option<ResourceVersion>)
 
 /// Returns the upstream's resourceVersion at some moment after this call.
 pub(crate) async fn probe(cached: &CachedResource) -> Result<ResourceVersion, Refusal> {
-    let held = *cached.watch_cache.progress().borrow();
-    let probed = cached.proofs.probes.resource_version().await;
-    let upstream = probed.map_err(|_failed| Refusal::NotFresh)?;
+    let (held, generation) = (cached.shown(), cached.generation.current());
+    let probed = cached.proofs.probes.probed().await.map_err(|_failed| Refusal::NotFresh)?;
+    let upstream = probed.resource_version;
+    cached.observe_count(generation, probed);
     cached.context.history.observe(upstream);
     // A consistent list is at least as new as everything that the cache held before the list was
     // sent. An older one is a sign of a rewound history, which the reflector must confirm.
@@ -146,21 +157,45 @@ async fn by_watch(cached: &Arc<CachedResource>, needed: ResourceVersion) -> Proo
     }
     let mut progress = cached.watch_cache.progress();
     loop {
-        let watch = || short_watch::short_watch(Arc::clone(cached));
-        let watching = join(cached, &cached.proofs.watches, watch);
+        let watching = short_watch_for(cached, needed);
         let has_bookmark = tokio::select! {
             biased;
             Ok(_) = progress.wait_for(|held| *held >= Some(needed)) => {
                 let proven = cached.proofs.proven_by_watch.load(Ordering::Relaxed) >= needed.0;
                 return Ok((FreshState::Held, if proven { "short-watch" } else { "event" }));
             }
-            outcome = watching.wait() => outcome == Ok(true),
+            has_bookmark = watching => has_bookmark,
         };
-        // A bookmark from before the probe is below `needed`. The next watch reaches it, if there
-        // is time for one.
+        // An API server that cannot be made to catch up may send a bookmark from before the probe.
+        // The next watch reaches `needed`, if there is time for one.
         if !has_bookmark && *progress.borrow() < Some(needed) {
             return Err(Refusal::NotFresh);
         }
+    }
+}
+
+/// Waits for the outcome of a short watch that can show `needed`, and returns whether its bookmark
+/// arrived. Starts the watch if there is none.
+async fn short_watch_for(cached: &Arc<CachedResource>, needed: ResourceVersion) -> bool {
+    loop {
+        let generation = cached.generation.current();
+        let mut outcome = match cached.proofs.short_watches.plan(needed, generation) {
+            Next::Join(outcome) => outcome,
+            Next::Start(at, sender, outcome) => {
+                let (watched, cancel) = (Arc::clone(cached), cached.lifecycle.cancel().clone());
+                let work = async move {
+                    sender.send_replace(Some(short_watch::short_watch(watched, at).await));
+                };
+                cached.context.tasks.spawn(cancel.run_until_cancelled_owned(work));
+                outcome
+            }
+            Next::Wait(until) => {
+                sleep_until(until).await;
+                continue;
+            }
+        };
+        let outcome = outcome.wait_for(Option::is_some).await;
+        return outcome.is_ok_and(|outcome| *outcome == Some(true));
     }
 }
 

@@ -16,7 +16,6 @@
 mod cache_map;
 mod eviction;
 mod forward_budget;
-mod high_water_marks;
 mod housekeeping;
 mod inner;
 mod negative_cache;

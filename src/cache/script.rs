@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -40,6 +40,16 @@ pub(crate) struct Script {
     /// The resourceVersion in the response to each probe; `None` if the responses are queued like
     /// those of lists.
     probe: Mutex<Option<ResourceVersion>>,
+    /// The number of objects in the response to each probe; `None` for none.
+    pub(crate) probed_objects: Mutex<Option<u64>>,
+    /// The resourceVersion of lists over a new connection; `None` if they are answered as others.
+    pub(crate) elsewhere: Mutex<Option<ResourceVersion>>,
+    /// The uid of the cluster; `None` if it may not be read.
+    pub(crate) cluster: Mutex<Option<String>>,
+    /// The number of connections that were opened.
+    pub(crate) connections: AtomicU64,
+    /// The number of times that the uid of the cluster was asked for.
+    pub(crate) cluster_requests: AtomicU64,
     panics: AtomicBool,
     streams_lists: AtomicBool,
     kept: Mutex<Vec<Feed>>,
@@ -120,9 +130,34 @@ impl ListWatch for Script {
         self.lists.lock().push(request);
         let probe = *self.probe.lock();
         match probe {
-            Some(resource_version) if is_probe => Ok(page(resource_version.0, "", Vec::new())),
+            Some(resource_version) if is_probe => {
+                let mut page = page(resource_version.0, "", Vec::new());
+                if let Some(objects) = *self.probed_objects.lock() {
+                    page.continue_token = "next".to_owned();
+                    page.remaining_item_count = Some(objects);
+                }
+                Ok(page)
+            }
             _ => self.answer(&self.list_answers).await,
         }
+    }
+
+    async fn list_elsewhere(&self, request: ListRequest) -> Result<ListPage, UpstreamError> {
+        let elsewhere = *self.elsewhere.lock();
+        match elsewhere {
+            Some(resource_version) => Ok(page(resource_version.0, "", Vec::new())),
+            None => self.list(request).await,
+        }
+    }
+
+    async fn cluster_uid(&self) -> Result<Option<String>, UpstreamError> {
+        self.cluster_requests.fetch_add(1, Ordering::Relaxed);
+        self.connections.fetch_add(1, Ordering::Relaxed);
+        Ok(self.cluster.lock().clone())
+    }
+
+    fn connections_opened(&self) -> u64 {
+        self.connections.load(Ordering::Relaxed)
     }
 
     fn streams_lists(&self) -> bool {
@@ -234,6 +269,7 @@ pub(crate) fn page(resource_version: u64, next: &str, objects: Vec<Object>) -> L
     ListPage {
         resource_version: ResourceVersion(resource_version),
         continue_token: next.to_owned(),
+        remaining_item_count: None,
         objects,
     }
 }

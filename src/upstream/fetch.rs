@@ -8,8 +8,9 @@ use http::{HeaderValue, Request, Response, StatusCode};
 
 use crate::upstream::bounded::{read_body, with_timeout};
 use crate::upstream::error::{UpstreamError, chain};
+use crate::upstream::one_server::OneServer;
 use crate::upstream::status::failure;
-use crate::upstream::{TrafficClass, Upstream, empty_body, pool};
+use crate::upstream::{RequestBody, TrafficClass, Upstream, empty_body, pool};
 
 /// The `User-Agent` of Weir's own requests. The upstream does not take it for a browser or curl,
 /// and therefore sends compact JSON (`docs/semantics.md` §8.6).
@@ -47,6 +48,22 @@ impl<'a> Get<'a> {
         self,
         upstream: &Upstream,
     ) -> Result<Response<pool::Body>, UpstreamError> {
+        let request = self.request()?;
+        let sent = with_timeout(self.timeout, upstream.send(self.class, request)).await?;
+        self.accept(sent).await
+    }
+
+    /// Sends the request like [`Self::send`], to one API server.
+    pub(super) async fn send_to(
+        self,
+        server: &mut OneServer,
+    ) -> Result<Response<pool::Body>, UpstreamError> {
+        let request = self.request()?;
+        let sent = with_timeout(self.timeout, server.send(self.class, request)).await?;
+        self.accept(sent).await
+    }
+
+    fn request(&self) -> Result<Request<RequestBody>, UpstreamError> {
         let mut request = Request::builder()
             .uri(self.path_and_query)
             .header(ACCEPT, self.accept)
@@ -56,7 +73,13 @@ impl<'a> Get<'a> {
         if let Some(etag) = self.if_none_match {
             request.headers_mut().insert(IF_NONE_MATCH, etag.clone());
         }
-        let response = with_timeout(self.timeout, upstream.send(self.class, request)).await?;
+        Ok(request)
+    }
+
+    async fn accept(
+        &self,
+        response: Response<pool::Body>,
+    ) -> Result<Response<pool::Body>, UpstreamError> {
         match response.status() {
             StatusCode::OK => Ok(response),
             StatusCode::NOT_MODIFIED if self.if_none_match.is_some() => Ok(response),

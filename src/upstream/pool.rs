@@ -27,6 +27,7 @@ mod limits;
 mod read_pool;
 mod request_form;
 mod send_error;
+mod single;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,6 +43,7 @@ use self::limits::{HTTP2_REQUESTS, HTTP2_STREAMS};
 use self::read_pool::ReadPool;
 use self::request_form::http1_form;
 use self::send_error::SendError;
+pub(super) use self::single::Single;
 use crate::config::UpstreamConfig;
 use crate::upstream::connect::Offer;
 use crate::upstream::credentials::Credentials;
@@ -60,6 +62,7 @@ pub(super) struct Pool {
     unproven_streams: Arc<http1::Connections>,
     upgrades: Arc<Semaphore>,
     lists: Arc<Semaphore>,
+    singles: Arc<Semaphore>,
 }
 
 impl Pool {
@@ -81,6 +84,7 @@ impl Pool {
             streams: Group::new(&dialer, HTTP2_STREAMS, limits::HTTP1_STREAMS_MAX),
             upgrades: Arc::new(Semaphore::new(limits::UPGRADES_MAX)),
             lists: Arc::new(Semaphore::new(limits::LISTS_MAX)),
+            singles: Arc::new(Semaphore::new(limits::SINGLES_MAX)),
             dialer,
         }
     }
@@ -144,6 +148,16 @@ impl Pool {
     #[cfg(test)]
     pub(super) fn has_idle_read_connection(&self) -> bool {
         self.reads.has_idle()
+    }
+
+    /// Opens a connection of its own for requests in a row.
+    pub(super) async fn single(&self) -> Result<Single, SendError> {
+        Single::open(&self.dialer, &self.singles).await
+    }
+
+    /// Returns the number of connections that were ever opened.
+    pub(super) fn connections_opened(&self) -> u64 {
+        self.dialer.connections_opened()
     }
 
     /// Sends a request over HTTP/1.1, on a connection of its own.

@@ -2,10 +2,14 @@
 
 use std::time::Duration;
 
+use http::StatusCode;
 use serde::Deserialize;
 use tokio::sync::watch;
 
+use crate::upstream::bounded::read_body;
 use crate::upstream::error::UpstreamError;
+use crate::upstream::fetch::Get;
+use crate::upstream::one_server::OneServer;
 use crate::upstream::{Upstream, fetch};
 
 /// The response of `/version`.
@@ -77,30 +81,54 @@ pub(super) async fn follow(upstream: Upstream, known: watch::Sender<Option<Upstr
 }
 
 /// Returns the uid of the namespace kube-system, which distinguishes two clusters behind one
-/// address. `None` if Weir's identity may not read it.
+/// address. `None` if Weir's identity may not read it. Opens a connection for it: the older ones
+/// may still lead to another cluster than the latest one.
 pub async fn cluster_uid(upstream: &Upstream) -> Result<Option<String>, UpstreamError> {
+    let mut server = OneServer::connect(upstream).await?;
+    // Weir's role may list namespaces and may get none. A smaller role may allow the reverse.
+    for path in [KUBE_SYSTEM_LIST, KUBE_SYSTEM] {
+        let answer = match Get::json(path).send_to(&mut server).await {
+            Ok(answer) => read_body(answer.into_body(), VERSION_BYTES_MAX).await?,
+            Err(UpstreamError::Status { code, .. })
+                if code == StatusCode::FORBIDDEN || code == StatusCode::NOT_FOUND =>
+            {
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
+        let malformed = || UpstreamError::Malformed("the namespace kube-system".to_owned());
+        return parse_uid(&answer).map(Some).ok_or_else(malformed);
+    }
+    Ok(None)
+}
+
+/// Returns the uid of an object, or of the only item of a list.
+fn parse_uid(body: &[u8]) -> Option<String> {
     #[derive(Deserialize)]
-    struct Namespace {
+    struct Body {
+        #[serde(default)]
+        metadata: Metadata,
+        items: Option<Vec<Item>>,
+    }
+    #[derive(Deserialize)]
+    struct Item {
         metadata: Metadata,
     }
-    #[derive(Deserialize)]
+    #[derive(Default, Deserialize)]
     struct Metadata {
-        uid: String,
+        uid: Option<String>,
     }
-    let path = "/api/v1/namespaces/kube-system";
-    match fetch::get(upstream, path, "application/json", None, VERSION_BYTES_MAX).await {
-        Ok(answer) => serde_json::from_slice::<Namespace>(answer.body())
-            .map(|namespace| Some(namespace.metadata.uid))
-            .map_err(|_| UpstreamError::Malformed("the namespace kube-system".to_owned())),
-        Err(UpstreamError::Status { code, .. })
-            if code == http::StatusCode::FORBIDDEN || code == http::StatusCode::NOT_FOUND =>
-        {
-            Ok(None)
-        }
-        Err(error) => Err(error),
+    let body: Body = serde_json::from_slice(body).ok()?;
+    match body.items {
+        None => body.metadata.uid,
+        Some(items) => items.into_iter().next()?.metadata.uid,
     }
 }
 
+/// The namespace as a list of one, from the API server's watch cache.
+const KUBE_SYSTEM_LIST: &str =
+    "/api/v1/namespaces?fieldSelector=metadata.name%3Dkube-system&resourceVersion=0";
+const KUBE_SYSTEM: &str = "/api/v1/namespaces/kube-system";
 /// How often the version is read. All caches restart after a change. Few objects are encoded
 /// differently by another release, so that a minute is soon enough.
 const INTERVAL: Duration = Duration::from_secs(60);
@@ -112,6 +140,16 @@ const VERSION_BYTES_MAX: usize = 2 * 1024 * 1024;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_uid_is_read_from_an_object_or_a_list() {
+        let uid = |body: &str| parse_uid(body.as_bytes());
+        let expected = Some("u".to_owned());
+        assert_eq!(uid(r#"{"metadata":{"uid":"u"},"spec":{}}"#), expected);
+        assert_eq!(uid(r#"{"metadata":{},"items":[{"metadata":{"uid":"u"}}]}"#), expected);
+        assert_eq!(uid(r#"{"metadata":{},"items":[]}"#), None);
+        assert_eq!(uid("{}"), None);
+    }
 
     #[test]
     fn versions_are_parsed() {

@@ -9,6 +9,7 @@ mod admin;
 mod audit;
 mod budget;
 mod client;
+mod clusters;
 mod cold;
 mod crds;
 mod documents;

@@ -5,6 +5,7 @@ use weir::simulator::{Rule, Simulator, SimulatorOptions, User};
 
 use crate::client::Call;
 use crate::harness::{Proxy, configmap, seed};
+use crate::wait::eventually;
 
 const TOKEN: &str = "only-ns1";
 
@@ -53,6 +54,28 @@ async fn forbidden_requests_get_the_upstreams_403() {
     }
     let forbidden = proxy.get("/api/v1/configmaps?resourceVersion=0").await;
     assert_eq!(forbidden.cache(), "forward; reason=forbidden");
+}
+
+/// Such an identity may not read the namespace kube-system, which identifies the cluster.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rewind_is_noticed_although_the_cluster_cannot_be_identified() {
+    let proxy = restricted().await;
+    let path = "/api/v1/namespaces/ns1/configmaps";
+    proxy.warm(path).await;
+    assert_eq!(proxy.metric("weir_upstream_cluster_identified", &[]).await, 0.0);
+    let before = proxy.upstream.snapshot();
+    for number in 0..5 {
+        proxy.upstream.store().create(configmap("ns1", &format!("lost-{number}"), 1)).unwrap();
+    }
+    proxy.catch_up(path).await;
+    proxy.upstream.rewind(&before);
+    proxy.upstream.store().create(configmap("ns1", "kept", 1)).unwrap();
+    eventually("the restored objects", async || {
+        let list = proxy.get(&format!("{path}?resourceVersion=0")).await;
+        list.cache() == "hit" && list.text().contains("kept") && !list.text().contains("lost")
+    })
+    .await;
+    assert!(proxy.metric("weir_history_rewinds_total", &[]).await >= 1.0);
 }
 
 async fn restricted() -> Proxy {

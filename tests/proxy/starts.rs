@@ -1,10 +1,11 @@
 //! Consistent starts of watches: the first watch of an informer of client-go since 0.35 is answered
 //! from the cache, with proof that it is fresh.
 
-use weir::simulator::{Simulator, SimulatorOptions};
+use weir::simulator::{Balancing, Simulator, SimulatorOptions};
 
 use crate::client::Watch;
 use crate::harness::{Proxy, configmap, pod, seed};
+use crate::wait::eventually;
 
 const CONFIGMAPS: &str = "/api/v1/configmaps";
 const WATCH_LIST: &str = "/api/v1/configmaps?watch=1&allowWatchBookmarks=true&sendInitialEvents=true\
@@ -98,4 +99,54 @@ async fn the_first_list_of_a_cold_cache_proves_it_fresh() {
     through.until("initial-events-end").await;
     assert_eq!(proofs(&proxy, "held").await, 1.0);
     assert_eq!(proxy.metric("weir_probes_total", &[]).await, 0.0);
+}
+
+/// The watch cache behind Weir's stream is at another API server than the one that Weir's requests
+/// move.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn informers_start_from_the_cache_whichever_api_server_sends_the_stream() {
+    const STARTS: usize = 20;
+    let options = SimulatorOptions { servers: 2, ..SimulatorOptions::default() };
+    let upstream = Simulator::start(options).await.unwrap();
+    upstream.balance(Balancing::WatchesApart);
+    seed(&upstream);
+    for number in 0..1100 {
+        upstream.store().create(configmap("ns2", &format!("n-{number}"), number)).unwrap();
+    }
+    let proxy = Proxy::before(upstream, "", |_| {}).await;
+    proxy.warm(CONFIGMAPS).await;
+    proxy.upstream.store().create(pod("ns1", "elsewhere", "n")).unwrap();
+    let starts = (0..STARTS).map(|_| async {
+        let mut watch = proxy.watch(WATCH_LIST).await;
+        assert_eq!(watch.cache(), "hit");
+        watch.until("initial-events-end").await;
+    });
+    futures_util::future::join_all(starts).await;
+    assert_eq!(proofs(&proxy, "forwarded").await, 0.0);
+    let checks = ["resource=\"configmaps\"", "outcome=\"equal\""];
+    eventually("the number of objects is compared", async || {
+        proxy.metric("weir_cache_checks_total", &checks).await >= 1.0
+    })
+    .await;
+}
+
+/// A consistent start shows a state that was listed beside the cache's stream.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_that_a_start_showed_is_taken_back() {
+    let proxy = Proxy::seeded().await;
+    proxy.warm(CONFIGMAPS).await;
+    proxy.upstream.store().create(pod("ns1", "elsewhere", "n")).unwrap();
+    let shown = proxy.upstream.store().revision();
+    let mut through = proxy.watch(WATCH_LIST).await;
+    assert_eq!(through.cache(), "hit");
+    through.until("initial-events-end").await;
+    assert_eq!(proofs(&proxy, "list").await, 1.0);
+    let list = proxy.get(&format!("{CONFIGMAPS}?resourceVersion=0")).await;
+    assert_eq!(list.cache(), "hit");
+    let list: serde_json::Value = serde_json::from_str(&list.text()).unwrap();
+    let read: u64 = list["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap();
+    assert!(read >= shown, "{read} after {shown}");
+    let mut watch = proxy.watch(&format!("{WATCH_LIST}&resourceVersion=0")).await;
+    let end = watch.until("initial-events-end").await;
+    assert!(end.concat().contains(&format!("\"resourceVersion\":\"{read}\"")), "{end:?}");
 }

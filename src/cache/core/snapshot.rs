@@ -95,6 +95,16 @@ impl Snapshot {
         self.resource_version
     }
 
+    /// Returns the number of objects.
+    pub fn len(&self) -> usize {
+        self.store.len()
+    }
+
+    /// Returns whether there are no objects.
+    pub fn is_empty(&self) -> bool {
+        self.store.is_empty()
+    }
+
     /// Returns the objects.
     #[cfg(test)]
     pub(super) fn store(&self) -> &Store {

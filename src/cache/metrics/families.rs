@@ -29,6 +29,8 @@ pub(super) struct Families {
     pub(super) proofs: IntCounterVec,
     pub(super) proof_duration: HistogramVec,
     pub(super) forward_exhausted: IntCounterVec,
+    pub(super) checks: IntCounterVec,
+    pub(super) cluster_identified: IntGauge,
     pub(super) rewinds: IntCounter,
 }
 
@@ -115,6 +117,15 @@ impl Families {
                 "weir_forward_budget_exhausted_total",
                 "Requests rejected with 429 because the forward budget of the resource was exhausted.",
                 &["group", "version", "resource"],
+            )?,
+            checks: counters(
+                "weir_cache_checks_total",
+                "Comparisons of the number of objects of a cache with the number that a probe brings, by outcome: equal, different, or skipped (the history does not reach back).",
+                &with(CACHE, "outcome"),
+            )?,
+            cluster_identified: gauge(
+                "weir_upstream_cluster_identified",
+                "1 if Weir knows the uid of the namespace kube-system, so that it notices another cluster at the address; 0 if it may not read the namespace.",
             )?,
             rewinds: counter(
                 registry,

@@ -75,6 +75,11 @@ impl CacheSeries {
         self.families.proof_duration.with_label_values(&[step]).observe(duration.as_secs_f64());
     }
 
+    /// Counts a comparison of the number of objects by its outcome, one of [`CHECK_OUTCOMES`].
+    pub fn checked(&self, outcome: &str) {
+        self.count(&self.families.checks, outcome);
+    }
+
     /// Counts an ended upstream watch by its result, one of [`WATCH_RESULTS`].
     pub fn watch_ended(&self, result: &str) {
         self.count(&self.families.watches, result);
@@ -102,6 +107,9 @@ impl CacheSeries {
         for step in PROOF_STEPS {
             families.proofs.remove_label_values(&with(labels, step)).ok();
         }
+        for outcome in CHECK_OUTCOMES {
+            families.checks.remove_label_values(&with(labels, outcome)).ok();
+        }
         for result in WATCH_RESULTS {
             families.watches.remove_label_values(&with(labels, result)).ok();
         }
@@ -122,6 +130,8 @@ pub const RELIST_CAUSES: [&str; 5] = ["start", "expired", "rewound", "changed", 
 /// The steps that prove a state fresh (`docs/decisions/consistent-starts.md`), for the `step`
 /// label. The last one is for watches without a proof.
 pub const PROOF_STEPS: [&str; 5] = ["held", "event", "list", "short-watch", "forwarded"];
+/// The outcomes of a comparison of the number of objects, for the `outcome` label.
+pub const CHECK_OUTCOMES: [&str; 3] = ["equal", "different", "skipped"];
 /// The results of an upstream watch, for the `result` label.
 pub const WATCH_RESULTS: [&str; 12] = [
     "clean",

@@ -22,6 +22,9 @@ fn a_retired_cache_leaves_no_series() {
     for step in PROOF_STEPS {
         series.proof(step, Duration::from_millis(7));
     }
+    for outcome in CHECK_OUTCOMES {
+        series.checked(outcome);
+    }
     for result in WATCH_RESULTS {
         series.watch_ended(result);
     }

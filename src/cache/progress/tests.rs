@@ -17,9 +17,10 @@ struct Counting {
 const PROBE_DURATION: Duration = Duration::from_millis(100);
 
 impl Probe for Counting {
-    fn probe(&self) -> BoxFuture<'_, Result<ResourceVersion, UpstreamError>> {
-        let call = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
-        sleep(PROBE_DURATION).map(move |()| Ok(ResourceVersion(call))).boxed()
+    fn probe(&self) -> BoxFuture<'_, Result<Probed, UpstreamError>> {
+        let resource_version = ResourceVersion(self.calls.fetch_add(1, Ordering::Relaxed) + 1);
+        let probed = Probed { resource_version, objects: None };
+        sleep(PROBE_DURATION).map(move |()| Ok(probed)).boxed()
     }
 }
 
@@ -91,7 +92,7 @@ async fn a_caller_that_is_cancelled_does_not_cancel_the_probe() {
 struct Stuck;
 
 impl Probe for Stuck {
-    fn probe(&self) -> BoxFuture<'_, Result<ResourceVersion, UpstreamError>> {
+    fn probe(&self) -> BoxFuture<'_, Result<Probed, UpstreamError>> {
         std::future::pending().boxed()
     }
 }

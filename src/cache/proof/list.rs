@@ -47,11 +47,17 @@ pub(super) async fn list(cached: Arc<CachedResource>, needed: ResourceVersion) -
     if !is_whole || page.resource_version < needed {
         return ListProof::Failed;
     }
+    if !cached.is_same_cluster(generation).await {
+        return ListProof::Failed;
+    }
     cached.context.history.observe(page.resource_version);
     let Some(present) = cached.watch_cache.state() else { return ListProof::Failed };
     let (state, weight) = present.with_list(page.objects, page.resource_version);
     let claim = cached.context.budget.claim(weight);
-    ListProof::Listed(Arc::new(ListedState { state: Arc::new(state), generation, _claim: claim }))
+    let listed = ListedState { state: Arc::new(state), generation, _claim: claim };
+    let listed = Arc::new(listed);
+    cached.show(&listed);
+    ListProof::Listed(listed)
 }
 
 async fn fetch(

@@ -5,8 +5,8 @@
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
-use crate::api::resource_version::ResourceVersion;
-use crate::cache::probe::probe;
+use crate::cache::cluster_identity::IdentifyCluster;
+use crate::cache::probe::{Probed, probe};
 use crate::cache::progress::Probe;
 use crate::codec::list::ListPage;
 use crate::upstream::error::UpstreamError;
@@ -15,7 +15,7 @@ use crate::upstream::lister_watcher::{
 };
 
 /// An object-safe [`ListWatch`] of one resource, representation and scope.
-pub(crate) trait DynListWatch: Probe {
+pub(crate) trait DynListWatch: Probe + IdentifyCluster {
     /// Calls [`ListWatch::list`].
     fn list(&self, request: ListRequest) -> BoxFuture<'_, Result<ListPage, UpstreamError>>;
 
@@ -33,8 +33,18 @@ pub(crate) trait DynWatchStream: Send {
 }
 
 impl<L: ListWatch> Probe for L {
-    fn probe(&self) -> BoxFuture<'_, Result<ResourceVersion, UpstreamError>> {
+    fn probe(&self) -> BoxFuture<'_, Result<Probed, UpstreamError>> {
         probe(self).boxed()
+    }
+}
+
+impl<L: ListWatch> IdentifyCluster for L {
+    fn uid(&self) -> BoxFuture<'_, Result<Option<String>, UpstreamError>> {
+        self.cluster_uid().boxed()
+    }
+
+    fn connections_opened(&self) -> u64 {
+        ListWatch::connections_opened(self)
     }
 }
 

@@ -9,7 +9,8 @@ use crate::cache::core::watch_cache::State;
 /// A state that was listed beside the cache's own stream.
 ///
 /// It shares all equal objects with the cache's state. The other objects count against the byte
-/// budget while requests wait with this state. A watcher that reads its initial events slowly keeps
+/// budget while requests wait with this state, and until the cache has come that far, because reads
+/// show it meanwhile. A watcher that reads its initial events slowly keeps
 /// the state longer than that, as it would any state of the cache.
 #[derive(Debug)]
 pub struct ListedState {
@@ -23,6 +24,12 @@ impl ListedState {
     /// Returns the resourceVersion of the list.
     pub fn resource_version(&self) -> ResourceVersion {
         self.state.resource_version()
+    }
+
+    /// Whether this state is newer than another.
+    pub(crate) fn is_newer_than(&self, other: &Self) -> bool {
+        let order = |state: &Self| (state.generation, state.resource_version());
+        order(self) > order(other)
     }
 }
 

@@ -8,6 +8,11 @@
 //! applied once and in order. When the stream has brought the last event before the bookmark, the
 //! cache is complete up to B. Without such an event, as in a quiet collection, it is complete up to
 //! B at once.
+//!
+//! A bookmark shows how far the watch cache of its own API server is. Where there are several API
+//! servers, the probe may have moved another one. So a request on the same connection makes the
+//! server of the watch catch up first ([`WatchRequest::after_reaching`]). An API server without
+//! watch-lists cannot be made to.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -20,16 +25,19 @@ use crate::cache::cached_resource::CachedResource;
 use crate::upstream::error::UpstreamError;
 use crate::upstream::lister_watcher::{UpstreamEvent, WatchRequest};
 
-/// Watches until a bookmark, and applies it to the cache. Returns whether a bookmark arrived.
-pub(super) async fn short_watch(cached: Arc<CachedResource>) -> bool {
-    watch_progress(&cached).await == Some(ProgressOutcome::Bookmark)
+/// Watches at an API server that has reached `needed`, until a bookmark, and applies it to the
+/// cache. Returns whether a bookmark arrived.
+pub(super) async fn short_watch(cached: Arc<CachedResource>, needed: ResourceVersion) -> bool {
+    let can_catch_up = cached.context.watch_list.is_supported();
+    let needed = can_catch_up.then_some(needed);
+    watch_progress(&cached, needed).await == Some(ProgressOutcome::Bookmark)
 }
 
 /// Whether the cache has, at some moment after this call, everything that an instance of the
 /// upstream has. Unlike a proof of freshness this needs no bookmark, which an older upstream may
 /// never send: a watch that ends at its own time-out shows it as well.
 pub(crate) async fn is_current(cached: &CachedResource) -> bool {
-    watch_progress(cached).await.is_some()
+    watch_progress(cached, None).await.is_some()
 }
 
 /// The outcome of a short watch whose events the cache has all applied.
@@ -41,13 +49,17 @@ enum ProgressOutcome {
     End,
 }
 
-async fn watch_progress(cached: &CachedResource) -> Option<ProgressOutcome> {
+async fn watch_progress(
+    cached: &CachedResource,
+    needed: Option<ResourceVersion>,
+) -> Option<ProgressOutcome> {
     let generation = cached.generation.current();
     let _slot = cached.context.proof_watches.acquire().await.ok()?;
     let held = (*cached.watch_cache.progress().borrow())?;
     let opened = Instant::now();
     let deadline = opened + WATCH_TIMEOUT;
-    let (last, bookmark) = match timeout_at(deadline, read_until_bookmark(cached, held)).await {
+    let read = read_until_bookmark(cached, held, needed);
+    let (last, bookmark) = match timeout_at(deadline, read).await {
         Ok(Ok(read)) => read,
         Ok(Err(error)) => {
             tracing::debug!(%error, "a short watch failed");
@@ -58,6 +70,9 @@ async fn watch_progress(cached: &CachedResource) -> Option<ProgressOutcome> {
     let mut progress = cached.watch_cache.progress();
     let reached = progress.wait_for(|held| *held >= Some(last));
     if !timeout_at(deadline, reached).await.is_ok_and(|reached| reached.is_ok()) {
+        return None;
+    }
+    if !cached.is_same_cluster(generation).await {
         return None;
     }
     let Some(bookmark) = bookmark else {
@@ -73,11 +88,13 @@ async fn watch_progress(cached: &CachedResource) -> Option<ProgressOutcome> {
 async fn read_until_bookmark(
     cached: &CachedResource,
     held: ResourceVersion,
+    needed: Option<ResourceVersion>,
 ) -> Result<(ResourceVersion, Option<ResourceVersion>), UpstreamError> {
     let request = WatchRequest {
         resource_version: Some(held),
         send_initial_events: false,
         timeout_seconds: WATCH_TIMEOUT_SECONDS,
+        after_reaching: needed,
         ..WatchRequest::default()
     };
     let mut watch = cached.proofs.upstream.watch(request).await?;

@@ -1,30 +1,36 @@
 //! The proofs of freshness of one cache that are in progress.
 //!
-//! Invariant: at most one list and one short watch of a cache are in progress.
+//! Invariant: at most one list of a cache is in progress, and few short watches
+//! ([`ShortWatches`]).
 //!
-//! No locks but those of the probes and of [`SingleFlight`].
+//! No locks but those of the probes, of [`SingleFlight`] and of [`ShortWatches`].
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use arc_swap::ArcSwapOption;
 use tokio_util::task::TaskTracker;
 
 use crate::cache::metrics::CacheMetrics;
 use crate::cache::progress::Probes;
 use crate::cache::proof::list_watch::DynListWatch;
-use crate::cache::proof::listed_state::ListProof;
+use crate::cache::proof::listed_state::{ListProof, ListedState};
+use crate::cache::proof::short_watches::ShortWatches;
 use crate::tasks::single_flight::SingleFlight;
 
 /// The proofs of one cache.
 pub(crate) struct ProofState {
     /// The upstream of the lists and watches.
-    pub(super) upstream: Arc<dyn DynListWatch>,
+    pub(crate) upstream: Arc<dyn DynListWatch>,
     /// The probes of the upstream's resourceVersion.
     pub(crate) probes: Arc<Probes>,
     /// The list in progress.
     pub(super) lists: SingleFlight<(), ListProof>,
-    /// The short watch in progress. Its result is whether a bookmark arrived.
-    pub(super) watches: SingleFlight<(), bool>,
+    /// The newest listed state that a client may have been shown. Dropped once the cache has come
+    /// that far.
+    pub(crate) shown: ArcSwapOption<ListedState>,
+    /// The short watches in progress.
+    pub(super) short_watches: ShortWatches,
     /// The highest resourceVersion that a short watch has proved.
     pub(super) proven_by_watch: AtomicU64,
 }
@@ -40,7 +46,8 @@ impl ProofState {
             probes: Arc::new(Probes::new(upstream.clone(), tasks, metrics)),
             upstream,
             lists: SingleFlight::default(),
-            watches: SingleFlight::default(),
+            shown: ArcSwapOption::empty(),
+            short_watches: ShortWatches::default(),
             proven_by_watch: AtomicU64::new(0),
         }
     }

@@ -7,10 +7,11 @@ use super::*;
 use crate::api::resource::{Representation, Scope};
 use crate::cache::context::CacheContext;
 use crate::cache::core::watch_cache::WatchRefusal;
-use crate::cache::core::watcher::{Batch, WatchFilter, Watcher};
+use crate::cache::core::watcher::{Batch, WatchFilter, WatchStart, Watcher};
 use crate::cache::handle::CacheHandle;
 use crate::cache::key::CacheKey;
 use crate::cache::metrics::CacheMetrics;
+use crate::cache::probe::Probed;
 use crate::cache::reflector::{Reflector, StartOptions};
 use crate::cache::script::{Feed, Script, bookmark, config, object, page, status, upsert};
 use crate::codec::json::tests::config_maps;
@@ -152,6 +153,7 @@ async fn a_small_quiet_collection_is_listed_once_for_all_waiting_requests() {
     }
     rig.assert_steps(&[("list", 500)]);
     drop(all);
+    rig.cached.drop_overtaken();
     assert_eq!(rig.cached.context.budget.used(), rig.cached.account.state());
 }
 
@@ -254,4 +256,112 @@ async fn a_cache_started_for_the_request_needs_no_probe() {
     rig.script.on_probe(2000);
     handle.fresh_state(None, later, WITHIN).await.unwrap();
     assert_eq!(rig.script.probes(), 1);
+}
+
+/// Otherwise a client that read what the watch began with would see it taken back.
+#[tokio::test(start_paused = true)]
+async fn no_read_after_a_consistent_start_shows_an_older_state() {
+    let rig = Rig::new(2).await;
+    let handle = CacheHandle::new(rig.cached.clone());
+    let newest = || handle.newest_state().unwrap().resource_version().0;
+    assert_eq!(newest(), 2000);
+    rig.script.on_list(Ok(page(2007, "", vec![object("1", 1), object("3", 2006)])));
+    let listed = rig.fresh(None).await.unwrap();
+    assert!(matches!(listed, FreshState::Listed(_)));
+    drop(listed);
+    assert_eq!((rig.held(), newest()), (2000, 2007));
+    assert!(handle.newest_state().unwrap().get(&object("3", 0).key).is_some());
+    // Neither does a start that the held state would satisfy, or a watch of the events to come.
+    assert!(matches!(rig.fresh(Some(1999)).await, Ok(FreshState::Listed(_))));
+    assert!(matches!(handle.newest_start(), FreshState::Listed(_)));
+    assert_eq!(handle.start_now(), WatchStart::After(ResourceVersion(2007)));
+    handle.wait_until_fresh(ResourceVersion(2007), Duration::ZERO).await.unwrap();
+    let gvr = &rig.cached.key.gvr;
+    assert_eq!(rig.cached.context.floors.get(gvr, 0), Some(ResourceVersion(2007)));
+    // The cache's own stream comes further.
+    rig.feed.send(vec![bookmark(2008, false)]);
+    rig.cached.watch_cache.progress().wait_for(|held| held.unwrap().0 == 2008).await.unwrap();
+    assert_eq!(newest(), 2008);
+    rig.cached.drop_overtaken();
+    assert_eq!(rig.cached.context.budget.used(), rig.cached.account.state());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_comes_during_a_short_watch_does_not_wait_for_its_end() {
+    let rig = Rig::new(1100).await;
+    rig.cached.context.watch_list.set_supported();
+    let (first, second) = (rig.script.on_watch(), rig.script.on_watch());
+    let began = Instant::now();
+    let later = async {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        rig.script.on_probe(2009);
+        let fresh = rig.fresh(None).await;
+        (fresh, began.elapsed())
+    };
+    let bookmarks = async {
+        tokio::time::sleep(Duration::from_millis(1200)).await;
+        first.send(vec![bookmark(2005, false)]);
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        second.send(vec![bookmark(2009, false)]);
+    };
+    let (early, (late, elapsed), ()) = tokio::join!(rig.fresh(None), later, bookmarks);
+    assert!(early.is_ok() && late.is_ok());
+    assert!(elapsed < Duration::from_millis(1600), "{elapsed:?}");
+    let watches = rig.script.watches.lock();
+    let reached: Vec<_> = watches.iter().filter_map(|watch| watch.after_reaching).collect();
+    assert_eq!(reached, [ResourceVersion(2005), ResourceVersion(2009)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_of_another_cluster_is_no_proof() {
+    let rig = Rig::new(2).await;
+    // A refusal is not repeated at once.
+    tokio::time::sleep(Duration::from_secs(31)).await;
+    *rig.script.cluster.lock() = Some("a".to_owned());
+    rig.script.connections.fetch_add(1, Ordering::Relaxed);
+    assert!(rig.cached.is_same_cluster(0).await);
+    *rig.script.cluster.lock() = Some("b".to_owned());
+    rig.script.connections.fetch_add(1, Ordering::Relaxed);
+    rig.script.on_list(Ok(page(2007, "", Vec::new())));
+    assert_eq!(rig.fresh(None).await.unwrap_err(), Refusal::NotFresh);
+    assert_eq!(rig.cached.context.history.generation(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_probe_compares_the_number_of_objects() {
+    let rig = Rig::new(2).await;
+    let checked = |outcome: &str| {
+        let text = prometheus::TextEncoder::new().encode_to_string(&rig.metrics.gather()).unwrap();
+        let label = format!("outcome=\"{outcome}\"");
+        let line =
+            |line: &&str| line.starts_with("weir_cache_checks_total{") && line.contains(&label);
+        text.lines()
+            .find(line)
+            .map_or(0, |line| line.split(' ').next_back().unwrap().parse().unwrap())
+    };
+    rig.script.on_probe(2000);
+    *rig.script.probed_objects.lock() = Some(2);
+    rig.fresh(None).await.unwrap();
+    assert_eq!((checked("equal"), checked("different")), (1, 0));
+    // The number waits until the cache has come that far, and counts back what is newer.
+    rig.script.on_probe(2003);
+    *rig.script.probed_objects.lock() = Some(3);
+    let events = async {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+        rig.feed.send(vec![upsert("3", 2003), upsert("4", 2004)]);
+    };
+    let (fresh, ()) = tokio::join!(rig.fresh(None), events);
+    fresh.unwrap();
+    rig.cached.settle_count();
+    assert_eq!((checked("equal"), checked("different")), (2, 0));
+    // An event was lost.
+    rig.script.on_probe(2004);
+    *rig.script.probed_objects.lock() = Some(5);
+    rig.fresh(None).await.unwrap();
+    assert_eq!((checked("equal"), checked("different")), (2, 1));
+    // A number of another history says nothing.
+    rig.cached.context.history.rewind();
+    let probed = Probed { resource_version: ResourceVersion(2004), objects: Some(9) };
+    rig.cached.observe_count(0, probed);
+    assert_eq!((checked("equal"), checked("different")), (2, 1));
 }

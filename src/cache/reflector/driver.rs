@@ -7,7 +7,10 @@ use tokio::time::Instant;
 
 use crate::api::resource_version::ResourceVersion;
 use crate::cache::cached_resource::CachedResource;
+use crate::cache::context::CacheContext;
 use crate::cache::core::watch_cache::Discontinuity;
+use crate::cache::probe::request;
+use crate::cache::progress::PROBE_TIMEOUT;
 use crate::cache::reflector::backoff::Backoff;
 use crate::cache::reflector::failure::Failure;
 use crate::cache::reflector::list_attempts::ListAttempts;
@@ -16,6 +19,7 @@ use crate::cache::reflector::state::{ListCause, State};
 use crate::cache::refusal::Refusal;
 use crate::codec::object::Object;
 use crate::config::OnRelist;
+use crate::upstream::bounded::with_timeout;
 use crate::upstream::lister_watcher::ListWatch;
 
 /// The data of a reflector.
@@ -25,9 +29,9 @@ pub(super) struct Driver<L> {
     pub(super) options: StartOptions,
     /// The present generation of the upstream's history.
     pub(super) generation: Receiver<u64>,
-    /// The resourceVersion that was held when the present list was requested. A proof of freshness
-    /// may move the cache further meanwhile.
-    pub(super) held_at_list_start: Option<ResourceVersion>,
+    /// The floor when the present list was requested. A proof of freshness may move the cache
+    /// further meanwhile.
+    pub(super) floor_at_list_start: Option<ResourceVersion>,
     pub(super) lists: ListAttempts,
     /// Watches that were short in order to get a bookmark soon.
     pub(super) bookmark_watches: u32,
@@ -50,7 +54,7 @@ impl<L: ListWatch> Driver<L> {
             cached,
             options,
             generation,
-            held_at_list_start: None,
+            floor_at_list_start: None,
             lists: ListAttempts::default(),
             bookmark_watches: 0,
             backoff: Backoff::default(),
@@ -61,6 +65,13 @@ impl<L: ListWatch> Driver<L> {
     /// Returns the resourceVersion up to which the cache is complete.
     pub(super) fn held(&self) -> Option<ResourceVersion> {
         self.cached.watch_cache.state().map(|state| state.resource_version())
+    }
+
+    /// Returns the resourceVersion below which no state may be shown any more: the cache's own, or
+    /// what another cache of the resource or a proof of freshness has shown.
+    pub(super) fn floor(&self) -> Option<ResourceVersion> {
+        let generation = *self.generation.borrow();
+        self.held().max(self.cached.context.floors.get(&self.cached.key.gvr, generation))
     }
 
     /// Whether a rewind was detected that this reflector has not followed yet.
@@ -81,8 +92,8 @@ impl<L: ListWatch> Driver<L> {
     }
 
     /// Reports a rewound history: every cache of this upstream drops its state, this one included.
-    pub(super) fn report_rewind(&self, upstream: ResourceVersion) {
-        let held = self.held().max(self.options.high_water_mark).unwrap_or_default();
+    fn report_rewind(&self, upstream: ResourceVersion) {
+        let held = self.floor().unwrap_or_default();
         // Another cache may have reported the same rewind already.
         if self.is_rewound() {
             return;
@@ -97,19 +108,44 @@ impl<L: ListWatch> Driver<L> {
         self.cached.context.history.rewind();
     }
 
+    /// Reports a rewound history if a second API server confirms it: a consistent list over a new
+    /// connection must be below `floor` too. Otherwise the response at `upstream` came from an API
+    /// server that lags, and must not be used.
+    pub(super) async fn judge_rewind(
+        &self,
+        floor: Option<ResourceVersion>,
+        upstream: ResourceVersion,
+    ) -> Result<(), Failure> {
+        let second = with_timeout(PROBE_TIMEOUT, self.upstream.list_elsewhere(request())).await?;
+        if floor > Some(second.resource_version) {
+            self.report_rewind(upstream);
+            return Ok(());
+        }
+        let lagging = "an API server is behind what it was asked for; another one is not";
+        Err(Failure::Retry(lagging.to_owned(), None))
+    }
+
+    /// Compares the cluster with the known one before anything that was received counts. Another
+    /// cluster is a rewind, which [`Self::is_rewound`] shows.
+    pub(super) async fn confirm_cluster(&self) -> Result<(), Failure> {
+        let CacheContext { cluster, history, metrics, .. } = &*self.cached.context;
+        let confirmed = cluster.confirm(&*self.upstream, history, metrics).await;
+        confirmed.map_err(|error| Failure::Retry(error.to_string(), None))
+    }
+
     /// Sets the state to a complete list. If the list belongs to another history than the held
     /// state, the rewind is reported instead, and decides about the next state.
-    pub(super) fn commit(
+    pub(super) async fn commit(
         &mut self,
         objects: Vec<Object>,
         resource_version: ResourceVersion,
     ) -> Result<(), Failure> {
+        self.confirm_cluster().await?;
         if self.is_rewound() {
             return Ok(());
         }
-        if self.held_at_list_start.max(self.options.high_water_mark) > Some(resource_version) {
-            self.report_rewind(resource_version);
-            return Ok(());
+        if self.floor_at_list_start > Some(resource_version) {
+            return self.judge_rewind(self.floor_at_list_start, resource_version).await;
         }
         let count = objects.len();
         if !self.apply_list(objects, resource_version) {

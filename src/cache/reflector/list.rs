@@ -27,11 +27,13 @@ impl<L: ListWatch> Driver<L> {
         let slots = &cached.context.list_slots;
         let Ok(_slot) = slots.acquire().await else { return Err(Failure::Stop(Refusal::Stopping)) };
         cached.series.relist(cause.label());
-        self.held_at_list_start = self.held();
+        self.floor_at_list_start = self.floor();
         if let Some(next) = self.list_at_requested().await {
             return Ok(next);
         }
-        let not_older = if self.lists.consistent { None } else { self.held_at_list_start };
+        // Without a held state the list is consistent, which is never below the floor.
+        let is_consistent = self.lists.consistent || self.held().is_none();
+        let not_older = if is_consistent { None } else { self.floor_at_list_start };
         if self.upstream.streams_lists() && !self.lists.stream_failed {
             let listed = self.streamed_list(not_older).await;
             self.lists.stream_failed =
@@ -61,7 +63,7 @@ impl<L: ListWatch> Driver<L> {
         let mut pages = 0;
         match self.pages(self.exact_list(at), &mut pages, |object| accumulator.push(object)).await {
             Ok(listed_at) if listed_at == at => {
-                self.commit(accumulator.take(), at).ok()?;
+                self.commit(accumulator.take(), at).await.ok()?;
                 // Otherwise the first watch, which is then a short one, brings a bookmark to learn
                 // from.
                 if !cached.context.watch_list.is_known() {

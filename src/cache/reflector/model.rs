@@ -3,6 +3,7 @@
 //! no client may lose an event, or receive one twice or out of order.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -28,6 +29,7 @@ struct Model {
     upstream: Mutex<UpstreamState>,
     changed: Notify,
     lists: Lists,
+    connections: AtomicU64,
 }
 
 /// How the reflector can list.
@@ -78,7 +80,12 @@ impl Model {
     fn new(seed: u64, lists: Lists) -> Arc<Self> {
         let random = fastrand::Rng::with_seed(seed);
         let upstream = UpstreamState { random, log: Vec::new(), now: 10, compacted: 0, faults: 20 };
-        Arc::new(Self { upstream: Mutex::new(upstream), changed: Notify::new(), lists })
+        Arc::new(Self {
+            upstream: Mutex::new(upstream),
+            changed: Notify::new(),
+            lists,
+            connections: AtomicU64::new(1),
+        })
     }
 
     fn write(&self) {
@@ -144,8 +151,23 @@ impl ListWatch for Api {
         let limit = request.limit.map_or(usize::MAX, |limit| limit as usize);
         let mut rest = state.range(from..);
         let objects = rest.by_ref().take(limit).map(|(name, rv)| object(name, *rv)).collect();
+        let remaining = rest.clone().count() as u64;
         let next = rest.next().map(|(name, _)| format!("{at}:{name}"));
-        Ok(page(at, &next.unwrap_or_default(), objects))
+        let page = page(at, &next.unwrap_or_default(), objects);
+        Ok(ListPage { remaining_item_count: Some(remaining), ..page })
+    }
+
+    async fn cluster_uid(&self) -> Result<Option<String>, UpstreamError> {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        self.0.connections.fetch_add(1, Ordering::Relaxed);
+        if !self.0.upstream.lock().succeeds() {
+            return Err(status(500, "a fault"));
+        }
+        Ok(Some("cluster".to_owned()))
+    }
+
+    fn connections_opened(&self) -> u64 {
+        self.0.connections.load(Ordering::Relaxed)
     }
 
     fn streams_lists(&self) -> bool {
@@ -165,6 +187,7 @@ impl ListWatch for Api {
     }
 
     async fn watch(&self, request: WatchRequest) -> Result<ModelWatch, UpstreamError> {
+        self.0.connections.fetch_add(1, Ordering::Relaxed);
         tokio::time::sleep(Duration::from_millis(5)).await;
         let (watch, pause) = self.0.open(&request)?;
         // This pause lets writes happen between reading the state and the first frame, so that one

@@ -9,7 +9,4 @@ pub(crate) struct StartOptions {
     /// exactly this resourceVersion, so that it is in the history
     /// (`docs/decisions/cold-caches.md`).
     pub(crate) list_at: Option<ResourceVersion>,
-    /// The highest resourceVersion of earlier caches with the same key. A consistent list below it
-    /// is a sign of a rewound history.
-    pub(crate) high_water_mark: Option<ResourceVersion>,
 }

@@ -35,8 +35,8 @@ impl<W> State<W> {
 /// The checks before the events of a new watch are applied, weakest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verify {
-    /// No check: the watch follows a list that was just taken.
-    None,
+    /// The watch follows a list that was just taken, but another cluster may answer it.
+    Cluster,
     /// The history may have been rewound while no watch was open. A probe shows it.
     History,
     /// The definition of a custom resource may have changed too, so that the upstream writes the

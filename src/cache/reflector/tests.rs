@@ -1,5 +1,6 @@
 //! Tests of the reflector against scripted upstreams, in paused time.
 
+mod clusters;
 mod lists;
 
 use std::time::Duration;
@@ -52,8 +53,7 @@ impl Rig {
             scope: Scope::Cluster,
         };
         let cached = Arc::new(CachedResource::new(key, resource, script.clone(), context));
-        let options =
-            StartOptions { list_at: first_at.map(ResourceVersion), high_water_mark: None };
+        let options = StartOptions { list_at: first_at.map(ResourceVersion) };
         let reflector = Reflector::new(script.clone(), cached.clone(), options);
         Self { script, cached, task: tokio::spawn(reflector.run()) }
     }
@@ -180,6 +180,7 @@ async fn a_requested_verification_probes_during_the_open_watch() {
 #[tokio::test(start_paused = true)]
 async fn an_upstream_that_stays_behind_counts_as_rewound() {
     let (rig, feed) = Rig::established(context(config())).await;
+    rig.script.on_probe(4);
     feed.send(vec![UpstreamEvent::Error(status(410, "too old"))]);
     let begin = Instant::now();
     let behind = || status(504, "Timeout: Too large resource version: 10, current: 4");

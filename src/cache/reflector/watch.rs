@@ -70,10 +70,7 @@ impl<L: ListWatch> Driver<L> {
             Ok(watch) => {
                 self.learn_warnings();
                 let running = RunningWatch::new(watch, opened, timeout_seconds);
-                Ok(match verify {
-                    Verify::None => State::Watching(running),
-                    Verify::History | Verify::Bytes => State::Verifying(running, verify),
-                })
+                Ok(State::Verifying(running, verify))
             }
             Err(error) => self.watch_failed(error.into()),
         }
@@ -98,15 +95,12 @@ impl<L: ListWatch> Driver<L> {
         running: RunningWatch<L::Watch>,
         verify: Verify,
     ) -> Result<State<L::Watch>, Refusal> {
-        let held = self.held();
-        match probe(&*self.upstream).await {
-            Ok(upstream) if held > Some(upstream) => {
-                self.cached.series.watch_ended("rewound");
-                self.report_rewind(upstream);
-                return Ok(State::Listing(ListCause::Rewound));
-            }
-            Ok(_) => {}
-            Err(error) => return self.verification_failed(error.into(), verify),
+        if let Err(failure) = self.verify_history(verify).await {
+            return self.verification_failed(failure, verify);
+        }
+        if self.is_rewound() {
+            self.cached.series.watch_ended("rewound");
+            return Ok(State::Listing(ListCause::Rewound));
         }
         if verify == Verify::Bytes {
             match self.has_same_bytes_upstream().await {
@@ -119,6 +113,21 @@ impl<L: ListWatch> Driver<L> {
             }
         }
         Ok(State::Watching(running))
+    }
+
+    /// Verifies that the watch continues the held history. Reports a rewind.
+    async fn verify_history(&self, verify: Verify) -> Result<(), Failure> {
+        self.confirm_cluster().await?;
+        if verify == Verify::Cluster || self.is_rewound() {
+            return Ok(());
+        }
+        let (floor, generation) = (self.floor(), self.cached.generation.current());
+        let probed = probe(&*self.upstream).await?;
+        self.cached.observe_count(generation, probed);
+        if floor > Some(probed.resource_version) {
+            self.judge_rewind(floor, probed.resource_version).await?;
+        }
+        Ok(())
     }
 
     fn verification_failed(

@@ -4,8 +4,8 @@
 //! while its shard is locked, and removed only if a condition holds under the same lock, so that a
 //! cache that is found unused cannot be looked up before it is removed.
 //!
-//! Lock order: a shard of `caches`, then a shard of the high-water marks or the generation of a
-//! cache. No shard is locked across an await.
+//! Lock order: a shard of `caches`, then a shard of the floors or the generation of a cache. No
+//! shard is locked across an await.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,17 +18,14 @@ use crate::cache::cached_resource::CachedResource;
 use crate::cache::handle::CacheHandle;
 use crate::cache::key::CacheKey;
 use crate::cache::refusal::Refusal;
-use crate::cache::registry::high_water_marks::HighWaterMarks;
 
-/// The running caches, and how far earlier ones had come.
+/// The running caches.
 #[derive(Default)]
 pub(super) struct CacheMap {
     caches: DashMap<CacheKey, Arc<CachedResource>>,
     /// At least the number of caches in `caches` that hold one namespace. It is increased before a
     /// cache is inserted, and decreased after it was removed.
     namespaced: AtomicUsize,
-    /// The high-water marks of caches that are gone.
-    pub(super) marks: HighWaterMarks,
 }
 
 impl CacheMap {
@@ -49,8 +46,7 @@ impl CacheMap {
             return self.get(&cluster);
         }
         let namespace_key = key(Scope::Namespace(namespace.into()));
-        let reached =
-            |key: &CacheKey| Some(self.caches.get(key)?.watch_cache.state()?.resource_version());
+        let reached = |key: &CacheKey| self.caches.get(key)?.shown();
         // Only the cache that is returned counts a use, so that the other one may become idle.
         let namespaced = if reached(&namespace_key) > reached(&cluster) {
             self.get(&namespace_key)
@@ -120,7 +116,7 @@ impl CacheMap {
     }
 
     /// Removes `cached` like [`Self::remove_if`], and closes what its successor opens again: the
-    /// series of the same labels, and the high-water mark.
+    /// series of the same labels, and the floor.
     pub(super) fn close_if(
         &self,
         cached: &Arc<CachedResource>,
@@ -129,18 +125,11 @@ impl CacheMap {
         self.remove_if(cached, |present| {
             let holds = condition(present);
             if holds {
-                self.raise_mark(present);
+                raise_floor(present);
                 present.series.retire();
             }
             holds
         })
-    }
-
-    /// Stores how far a cache came. Called before a successor can start.
-    pub(super) fn raise_mark(&self, cached: &CachedResource) {
-        if let Some(state) = cached.watch_cache.state() {
-            self.marks.raise(&cached.key, state.resource_version(), cached.generation.current());
-        }
     }
 
     /// Stops `cached` and removes it in one step, if `condition` still holds.
@@ -156,6 +145,13 @@ impl CacheMap {
             cached.lifecycle.stop(reason);
         }
         removed
+    }
+}
+
+/// Stores how far a cache came. Called before a successor can start.
+pub(super) fn raise_floor(cached: &CachedResource) {
+    if let Some(shown) = cached.shown() {
+        cached.context.floors.raise(&cached.key.gvr, shown, cached.generation.current());
     }
 }
 

@@ -73,6 +73,8 @@ impl Inner {
         for cached in self.caches.all() {
             cached.watch_cache.end_stalled(STALLED_AFTER, now);
             cached.series.watchers(cached.watch_cache.watchers());
+            cached.drop_overtaken();
+            cached.settle_count();
             if cached.watch_cache.state().is_some() {
                 self.finish_warming(&cached);
             }

@@ -15,7 +15,7 @@ use crate::cache::handle::CacheHandle;
 use crate::cache::key::CacheKey;
 use crate::cache::reflector::StartOptions;
 use crate::cache::refusal::Refusal;
-use crate::cache::registry::cache_map::CacheMap;
+use crate::cache::registry::cache_map::{CacheMap, raise_floor};
 use crate::cache::registry::eviction::make_space;
 use crate::cache::registry::forward_budget::ForwardBudget;
 use crate::cache::registry::negative_cache::NegativeCache;
@@ -113,10 +113,10 @@ impl Inner {
             let (generation, lost) = (history.generation(), history.highest_lost());
             // Do not start from a resourceVersion that may belong to a lost history: the watcher
             // would resume at a point that never existed.
-            let marks = &self.caches.marks;
+            let floors = &self.context.floors;
             let list_at =
-                first_at.filter(|at| Some(*at) > lost && marks.allows(&key, *at, generation));
-            let options = StartOptions { list_at, high_water_mark: marks.get(&key, generation) };
+                first_at.filter(|at| Some(*at) > lost && floors.allows(&key.gvr, *at, generation));
+            let options = StartOptions { list_at };
             let upstream = self.source.connect(&resource, key.representation, &key.scope);
             let list_watch = upstream.clone().dyn_list_watch();
             let context = Arc::clone(&self.context);
@@ -158,7 +158,7 @@ impl Inner {
             self.negative_cache.insert(&cached.key, refusal).await;
         }
         self.finish_warming(cached);
-        self.caches.raise_mark(cached);
+        raise_floor(cached);
         cached.series.retire();
         self.context.metrics.stopped(refusal.as_str());
         self.caches.remove_if(cached, |_| true);

@@ -43,7 +43,8 @@ pub(super) fn parse_json(
         .iter()
         .map(|item| ingest::list_item(item.get().as_bytes(), resource, representation))
         .collect::<Result<_, _>>()?;
-    Ok(ListPage { resource_version, continue_token: raw.metadata.continue_token, objects })
+    let RawListMeta { continue_token, remaining_item_count, .. } = raw.metadata;
+    Ok(ListPage { resource_version, continue_token, remaining_item_count, objects })
 }
 
 fn parse_protobuf(
@@ -71,7 +72,9 @@ fn parse_protobuf(
     let resource_version = ResourceVersion::parse(&meta.resource_version.unwrap_or_default())
         .ok_or(IngestError::ResourceVersion)?;
     let continue_token = meta.continue_token.unwrap_or_default();
-    Ok(ListPage { resource_version, continue_token, objects })
+    let remaining_item_count =
+        meta.remaining_item_count.and_then(|count| u64::try_from(count).ok());
+    Ok(ListPage { resource_version, continue_token, remaining_item_count, objects })
 }
 
 struct RawList<'a> {
@@ -85,6 +88,8 @@ struct RawListMeta {
     resource_version: String,
     #[serde(default, rename = "continue")]
     continue_token: String,
+    #[serde(default, rename = "remainingItemCount")]
+    remaining_item_count: Option<u64>,
 }
 
 impl<'de: 'a, 'a> Deserialize<'de> for RawList<'a> {

@@ -27,7 +27,7 @@ pub(crate) async fn serve(
     }
     read.wait_until_fresh(&handle, freshness).await?;
     let namespace = read.target.filter.namespace.as_deref().unwrap_or_default();
-    let state = handle.cache().state().ok_or(Reason::Refused(Refusal::NotReady))?;
+    let state = handle.newest_state().ok_or(Reason::Refused(Refusal::NotReady))?;
     let object = state.get(&Key::new(namespace, &read.request.name)).ok_or(Reason::NotFound)?;
     let Form { encoding, view, pretty } = read.target.form;
     let shown = match view {

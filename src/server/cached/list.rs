@@ -35,7 +35,7 @@ pub(crate) async fn serve(read: &CachedRead<'_>, plan: ListPlan) -> Result<Respo
         ReadAt::Newest(freshness) => {
             let handle = read.ready_cache(None).await?;
             read.wait_until_fresh(&handle, freshness).await?;
-            let state = handle.cache().state().ok_or(Reason::Refused(Refusal::NotReady))?;
+            let state = handle.newest_state().ok_or(Reason::Refused(Refusal::NotReady))?;
             (handle, state)
         }
         ReadAt::Exact(at) => read.cache_holding(at).await?.ok_or(plan.unavailable())?,

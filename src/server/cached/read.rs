@@ -85,10 +85,10 @@ impl CachedRead<'_> {
         if handle.wait_until_fresh(at, timeout).await.is_err() {
             return Ok(None);
         }
-        let state = handle
-            .cache()
-            .state()
-            .filter(|state| (state.exact_from()..=state.resource_version()).contains(&at));
+        let holds =
+            |state: &Arc<State>| (state.exact_from()..=state.resource_version()).contains(&at);
+        let state = handle.cache().state().filter(holds);
+        let state = state.or_else(|| handle.newest_state().filter(holds));
         Ok(state.map(|state| (handle, state)))
     }
 

@@ -51,7 +51,7 @@ pub(crate) async fn serve(
     let (start, begun) = match plan.start {
         Start::State(freshness) => {
             let state = match freshness {
-                Freshness::Any => FreshState::Held,
+                Freshness::Any => handle.newest_start(),
                 Freshness::NotOlderThan(asked) => {
                     fresh_state(&read, &handle, Some(asked), began).await?
                 }
@@ -66,7 +66,7 @@ pub(crate) async fn serve(
             let start = WatchStart::After(after);
             (start, handle.cache().watch(filter, start))
         }
-        Start::Now => (WatchStart::Now, handle.cache().watch(filter, WatchStart::Now)),
+        Start::Now => begin_now(&handle, filter),
         Start::ConsistentNow => {
             let revision = handle.upstream_resource_version(read.services.freshness_timeout).await;
             begin_after(&handle, filter, revision.map_err(Reason::Refused)?)
@@ -122,6 +122,15 @@ async fn fresh_state(
     since: Instant,
 ) -> Result<FreshState, Reason> {
     handle.fresh_state(asked, since, read.services.freshness_timeout).await.map_err(Reason::Refused)
+}
+
+/// Opens a watch of the events to come.
+fn begin_now(
+    handle: &CacheHandle,
+    filter: WatchFilter,
+) -> (WatchStart, Result<Watcher, WatchRefusal>) {
+    let start = handle.start_now();
+    (start, handle.cache().watch(filter, start))
 }
 
 /// Opens a watch after `revision`, which the upstream has just returned. The watch is silent until

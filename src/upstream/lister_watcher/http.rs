@@ -10,16 +10,23 @@ use tokio::sync::watch;
 use super::list_watch::{ListRequest, ListWatch, WatchRequest};
 use super::stream::HttpWatch;
 use crate::api::resource::{ApiResource, Representation, Scope};
+use crate::api::resource_version::ResourceVersion;
 use crate::codec::list::{self, ListPage};
-use crate::upstream::bounded::read_body;
+use crate::upstream::bounded::{read_body, with_timeout};
 use crate::upstream::error::UpstreamError;
 use crate::upstream::fetch::{self, Get, encode_query};
-use crate::upstream::version::UpstreamVersion;
+use crate::upstream::one_server::OneServer;
+use crate::upstream::version::{self, UpstreamVersion};
 use crate::upstream::{TrafficClass, Upstream, pool};
 
 /// The time-out of a watch's response head. The upstream responds at once, or after waiting up to 3
 /// s for freshness. After ten times as long, it hangs.
 const WATCH_HEAD_TIMEOUT: Duration = Duration::from_secs(30);
+/// The longest wait until an API server has caught up: it asks etcd for its progress at once, and
+/// every 100 ms from then on.
+const CATCH_UP_TIMEOUT: Duration = Duration::from_millis(500);
+/// How many API servers may be asked to catch up, one after the other.
+const CATCH_UP_ATTEMPTS: u32 = 2;
 /// Larger lists are parsed on a blocking thread, so that no runtime worker stalls for milliseconds.
 const PARSE_INLINE_MAX_BYTES: usize = 1024 * 1024;
 /// The most warnings that are kept of a response. The upstream sends one for a deprecated API.
@@ -58,22 +65,29 @@ impl HttpListWatch {
         class: TrafficClass,
         timeout: Duration,
     ) -> Result<Response<pool::Body>, UpstreamError> {
-        let separator = if query.is_empty() { "" } else { "?" };
-        let path_and_query = format!("{}{separator}{query}", self.path);
-        let accept = accept(self.representation, class);
-        let get = Get { accept, class, timeout, ..Get::json(&path_and_query) };
-        let response = get.send(&self.upstream).await?;
+        let path_and_query = self.path_and_query(query);
+        let response = self.request(&path_and_query, class, timeout).send(&self.upstream).await?;
         *self.warnings.lock() = warnings_of(response.headers());
         Ok(response)
     }
-}
 
-impl ListWatch for HttpListWatch {
-    type Watch = HttpWatch;
+    fn path_and_query(&self, query: &str) -> String {
+        let separator = if query.is_empty() { "" } else { "?" };
+        format!("{}{separator}{query}", self.path)
+    }
 
-    async fn list(&self, request: ListRequest) -> Result<ListPage, UpstreamError> {
-        let query = list_query(&request);
-        let response = self.get(&query, TrafficClass::Request, fetch::HEAD_TIMEOUT).await?;
+    fn request<'a>(
+        &self,
+        path_and_query: &'a str,
+        class: TrafficClass,
+        timeout: Duration,
+    ) -> Get<'a> {
+        let accept = accept(self.representation, class);
+        Get { accept, class, timeout, ..Get::json(path_and_query) }
+    }
+
+    /// Parses the body of a list.
+    async fn parse_list(&self, response: Response<pool::Body>) -> Result<ListPage, UpstreamError> {
         let body = read_body(response.into_body(), self.max_list_bytes).await?;
         let length = body.len();
         let malformed = |error: &dyn std::fmt::Display| UpstreamError::Malformed(error.to_string());
@@ -86,6 +100,61 @@ impl ListWatch for HttpListWatch {
             work.await.map_err(|error| malformed(&error))?
         };
         parsed.map_err(|error| malformed(&error))
+    }
+
+    /// Returns a connection to an API server whose watch cache has reached `resource_version`. A
+    /// list that is not older makes the watch cache ask etcd for its progress
+    /// (`docs/semantics.md` §2.3).
+    async fn server_at(
+        &self,
+        resource_version: ResourceVersion,
+    ) -> Result<OneServer, UpstreamError> {
+        let request =
+            ListRequest { limit: Some(1), ..ListRequest::not_older(Some(resource_version)) };
+        let path_and_query = self.path_and_query(&list_query(&request));
+        let mut attempt = 1;
+        loop {
+            let caught_up = async {
+                let mut server = OneServer::connect(&self.upstream).await?;
+                let get = self.request(&path_and_query, TrafficClass::Request, CATCH_UP_TIMEOUT);
+                let response = get.send_to(&mut server).await?;
+                read_body(response.into_body(), self.max_list_bytes).await?;
+                Ok(server)
+            };
+            match with_timeout(CATCH_UP_TIMEOUT, caught_up).await {
+                Err(error) if attempt < CATCH_UP_ATTEMPTS => {
+                    tracing::debug!(%error, "an API server does not catch up; trying another connection");
+                }
+                caught_up => return caught_up,
+            }
+            attempt += 1;
+        }
+    }
+}
+
+impl ListWatch for HttpListWatch {
+    type Watch = HttpWatch;
+
+    async fn list(&self, request: ListRequest) -> Result<ListPage, UpstreamError> {
+        let query = list_query(&request);
+        let response = self.get(&query, TrafficClass::Request, fetch::HEAD_TIMEOUT).await?;
+        self.parse_list(response).await
+    }
+
+    async fn list_elsewhere(&self, request: ListRequest) -> Result<ListPage, UpstreamError> {
+        let path_and_query = self.path_and_query(&list_query(&request));
+        let mut server = OneServer::connect(&self.upstream).await?;
+        let get = self.request(&path_and_query, TrafficClass::Request, fetch::HEAD_TIMEOUT);
+        let response = get.send_to(&mut server).await?;
+        self.parse_list(response).await
+    }
+
+    async fn cluster_uid(&self) -> Result<Option<String>, UpstreamError> {
+        version::cluster_uid(&self.upstream).await
+    }
+
+    fn connections_opened(&self) -> u64 {
+        self.upstream.connections_opened()
     }
 
     /// Protobuf is excluded: a watch-list is faster there.
@@ -103,7 +172,16 @@ impl ListWatch for HttpListWatch {
 
     async fn watch(&self, request: WatchRequest) -> Result<HttpWatch, UpstreamError> {
         let query = watch_query(&request);
-        let response = self.get(&query, TrafficClass::Stream, WATCH_HEAD_TIMEOUT).await?;
+        let response = match request.after_reaching {
+            None => self.get(&query, TrafficClass::Stream, WATCH_HEAD_TIMEOUT).await?,
+            Some(resource_version) => {
+                let mut server = self.server_at(resource_version).await?;
+                let path_and_query = self.path_and_query(&query);
+                let class = TrafficClass::Stream;
+                let get = self.request(&path_and_query, class, WATCH_HEAD_TIMEOUT);
+                get.send_to(&mut server).await?
+            }
+        };
         let resource = self.resource.clone();
         Ok(HttpWatch::watch(response.into_body(), resource, self.representation))
     }

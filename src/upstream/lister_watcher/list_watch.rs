@@ -42,6 +42,9 @@ pub struct WatchRequest {
     pub match_nothing: bool,
     /// `timeoutSeconds`.
     pub timeout_seconds: u32,
+    /// A resourceVersion that the watch cache of the API server which sends the watch must reach
+    /// first. A request on the same connection makes it catch up.
+    pub after_reaching: Option<ResourceVersion>,
 }
 
 /// An event of an upstream watch, with its object ingested.
@@ -84,6 +87,21 @@ pub trait ListWatch: Send + Sync + 'static {
         &self,
         request: ListRequest,
     ) -> impl Future<Output = Result<ListPage, UpstreamError>> + Send;
+
+    /// Fetches a list over a new connection, which may lead to another API server than the others.
+    fn list_elsewhere(
+        &self,
+        request: ListRequest,
+    ) -> impl Future<Output = Result<ListPage, UpstreamError>> + Send {
+        self.list(request)
+    }
+
+    /// Returns the uid of the namespace kube-system, over a new connection; `None` if Weir's
+    /// identity may not read it.
+    fn cluster_uid(&self) -> impl Future<Output = Result<Option<String>, UpstreamError>> + Send;
+
+    /// Returns the number of connections to the upstream that were ever opened.
+    fn connections_opened(&self) -> u64;
 
     /// Returns whether the upstream sends a list without pages object by object, and faster than a
     /// watch-list.

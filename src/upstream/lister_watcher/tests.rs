@@ -125,7 +125,7 @@ async fn a_watch_is_read_as_events_to_its_clean_end() {
         resource_version: Some(ResourceVersion(7)),
         send_initial_events: true,
         timeout_seconds: 300,
-        match_nothing: false,
+        ..WatchRequest::default()
     };
     let mut watch = lister(&server, 1).await.watch(request).await.unwrap();
     assert_eq!(
@@ -161,6 +161,40 @@ async fn a_watch_is_read_as_events_to_its_clean_end() {
     );
     assert_eq!(events.len(), 4);
     assert!(watch.next().await.unwrap().is_none(), "an ended watch stays ended");
+}
+
+/// A balancer gives each connection to an API server. The probe may have moved another one than
+/// that of the watch.
+#[tokio::test]
+async fn the_server_of_a_watch_catches_up_on_the_same_connection() {
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let seen = asked.clone();
+    let server = TestServer::start(ServerOptions::http1(), move |request| {
+        let query = request.uri().query().unwrap_or_default().to_owned();
+        let is_watch = query.starts_with("watch");
+        let mut seen = seen.lock();
+        seen.push(query);
+        // The first API server lags.
+        let (status, body) = match seen.len() {
+            1 => (504, r#"{"kind":"Status","message":"Too large resource version"}"#.to_owned()),
+            _ if is_watch => (200, frame("MODIFIED", &object("a", 10))),
+            _ => (200, r#"{"metadata":{"resourceVersion":"9"},"items":[]}"#.to_owned()),
+        };
+        async move { answer(status, body) }
+    })
+    .await;
+    let request = WatchRequest {
+        resource_version: Some(ResourceVersion(7)),
+        timeout_seconds: 3,
+        after_reaching: Some(ResourceVersion(9)),
+        ..WatchRequest::default()
+    };
+    let mut watch = lister(&server, 1 << 20).await.watch(request).await.unwrap();
+    assert_eq!(watch.next().await.unwrap().unwrap().len(), 1);
+    let catch_up = "limit=1&resourceVersion=9&resourceVersionMatch=NotOlderThan";
+    let watch = "watch=true&allowWatchBookmarks=true&timeoutSeconds=3&resourceVersion=7";
+    assert_eq!(*asked.lock(), [catch_up, catch_up, watch]);
+    assert_eq!(server.accepted(), 2, "one connection for each API server");
 }
 
 /// Streams a list. Returns the names of its objects, and its end.

@@ -1,7 +1,7 @@
 //! Opens the connections of a pool.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::limits::ACQUIRE_TIMEOUT;
@@ -20,6 +20,7 @@ pub(super) struct Dialer {
     http2_allowed: bool,
     /// Whether the upstream chose HTTP/2 the last time that it was offered.
     http2_chosen: AtomicBool,
+    connections_opened: AtomicU64,
 }
 
 impl Dialer {
@@ -34,6 +35,7 @@ impl Dialer {
             connect_timeout: config.connect_timeout,
             http2_allowed: config.http2,
             http2_chosen: AtomicBool::new(config.http2),
+            connections_opened: AtomicU64::new(0),
         }
     }
 
@@ -44,12 +46,18 @@ impl Dialer {
         offer: Offer,
     ) -> Result<Io, UpstreamError> {
         let mut io = connect(identity, offer, self.connect_timeout).await?;
+        self.connections_opened.fetch_add(1, Ordering::Relaxed);
         if offer == Offer::Http2 {
             self.http2_chosen.store(io.http2, Ordering::Relaxed);
         }
         let protocol = if io.http2 { ProtocolLabel::Http2 } else { ProtocolLabel::Http1 };
         io.hold(self.metrics.connection(protocol));
         Ok(io)
+    }
+
+    /// Returns the number of connections that were ever opened.
+    pub(super) fn connections_opened(&self) -> u64 {
+        self.connections_opened.load(Ordering::Relaxed)
     }
 
     /// Returns whether requests should use HTTP/2.

@@ -11,6 +11,9 @@ pub(super) const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(10);
 pub(super) const UPGRADES_MAX: usize = 1024;
 /// Lists of whole collections at once: more than the reflectors of all caches start.
 pub(super) const LISTS_MAX: usize = 64;
+/// Connections of their own for requests in a row to one API server, at once: more than the short
+/// watches of all caches.
+pub(super) const SINGLES_MAX: usize = 128;
 /// The largest response head. kube-apiserver accepts request heads of 1 MiB, and may return as
 /// much.
 pub(super) const HEADERS_MAX_BYTES: u32 = 1024 * 1024;

@@ -36,7 +36,7 @@ impl<L: ListWatch> Driver<L> {
             other => other,
         };
         let resource_version = listed?;
-        self.commit(accumulator.take(), resource_version)?;
+        self.commit(accumulator.take(), resource_version).await?;
         Ok(self.resume_after_list())
     }
 
@@ -45,7 +45,7 @@ impl<L: ListWatch> Driver<L> {
     /// makes the upstream send a bookmark.
     pub(super) fn resume_after_list(&self) -> State<L::Watch> {
         let is_known = self.cached.learned.has_bookmark();
-        State::Resuming(if is_known { Verify::None } else { Verify::History })
+        State::Resuming(if is_known { Verify::Cluster } else { Verify::History })
     }
 
     /// Fetches all pages that begin with `first`, and counts them in `pages`. Returns the

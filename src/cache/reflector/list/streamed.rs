@@ -32,7 +32,7 @@ impl<L: ListWatch> Driver<L> {
             Ok(())
         };
         let (at, ()) = tokio::try_join!(self.stream(not_older, &mut accumulator), learned)?;
-        self.commit(accumulator.take(), at)?;
+        self.commit(accumulator.take(), at).await?;
         Ok(self.resume_after_list())
     }
 
@@ -84,7 +84,7 @@ impl<L: ListWatch> Driver<L> {
                 self.read_initial_events(&mut events, &mut accumulator)?
             {
                 cached.context.watch_list.set_supported();
-                self.commit(accumulator.take(), resource_version)?;
+                self.commit(accumulator.take(), resource_version).await?;
                 let mut running = RunningWatch::new(watch, opened, timeout_seconds);
                 running.pending = events.collect();
                 return Ok(State::Watching(running));
@@ -137,6 +137,7 @@ impl<L: ListWatch> Driver<L> {
             send_initial_events: true,
             match_nothing: true,
             timeout_seconds: LEARNING_WATCH_SECONDS,
+            ..WatchRequest::default()
         };
         let initial = async {
             let mut watch = self.upstream.watch(request).await?;
