@@ -14,6 +14,7 @@ pub(crate) mod recent_count;
 mod replay;
 pub mod request_body;
 pub(crate) mod review;
+pub(crate) mod self_review;
 pub mod send_options;
 mod status;
 #[cfg(test)]

@@ -9,7 +9,6 @@
 //! Lock order: the results, alone and never across an await.
 
 pub mod metrics;
-mod self_review;
 mod spec;
 #[cfg(test)]
 mod tests;
@@ -28,7 +27,7 @@ use crate::auth::permission_check::spec::PermissionSpec;
 use crate::config::{AuthenticationConfig, AuthorizationConfig};
 use crate::upstream::Upstream;
 use crate::upstream::error::UpstreamError;
-use crate::upstream::review::post_review;
+use crate::upstream::self_review;
 
 /// The results of the checks. Dropping it ends the checks.
 #[derive(Debug)]
@@ -55,9 +54,7 @@ impl PermissionCheck {
     ) -> Arc<Self> {
         let post = move |body| -> BoxFuture<'static, _> {
             let upstream = upstream.clone();
-            Box::pin(async move {
-                post_review(&upstream, self_review::PATH, body, RESPONSE_MAX_BYTES).await
-            })
+            Box::pin(async move { self_review::post(&upstream, body).await })
         };
         Self::with_post(spec::needed(authentication, authorization), Arc::new(post), metrics)
     }
@@ -172,10 +169,8 @@ impl Checker {
     }
 }
 
-/// A response repeats the request; with managed fields it has less than a kilobyte.
-const RESPONSE_MAX_BYTES: usize = 64 << 10;
-/// Roles rarely change, and the checks only report: Weir reacts to a refusal of the upstream at
-/// once.
+/// Roles rarely change, and the checks only report: each part of Weir reacts to refusals of the
+/// upstream itself.
 const INTERVAL: Duration = Duration::from_secs(600);
 /// The interval after a failed check. The upstream may be starting.
 const INTERVAL_AFTER_FAILURE: Duration = Duration::from_secs(15);

@@ -1,9 +1,9 @@
 //! The upstream permissions that a configuration needs, their purpose, and the rules that grant
 //! them.
 
-use crate::auth::permission_check::self_review::ResourceAttributes;
 use crate::auth::x509::CREDENTIAL_ID;
 use crate::config::{AuthenticationConfig, AuthorizationConfig, Mode};
+use crate::upstream::self_review::ResourceAttributes;
 
 /// An upstream permission of Weir's own identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -34,7 +34,7 @@ pub(super) struct PermissionSpec {
     /// Whether a configured feature depends on all of it.
     pub(super) required: bool,
     /// The reviews that must all be allowed.
-    pub(super) attributes: &'static [ResourceAttributes],
+    pub(super) attributes: &'static [ResourceAttributes<'static>],
     /// The effect of a missing permission, for the log.
     pub(super) effect: &'static str,
     /// The rule that grants the permission, for the log.
@@ -190,7 +190,7 @@ const DEFINITIONS: PermissionSpec = PermissionSpec {
     rule: "ClusterRole rules: {apiGroups: [apiextensions.k8s.io], resources: [customresourcedefinitions], verbs: [list, watch]}, {apiGroups: [apiregistration.k8s.io], resources: [apiservices], verbs: [list, watch]}",
 };
 
-const fn rbac(verb: &'static str, resource: &'static str) -> ResourceAttributes {
+const fn rbac(verb: &'static str, resource: &'static str) -> ResourceAttributes<'static> {
     for_verb(verb, "rbac.authorization.k8s.io", resource)
 }
 
@@ -198,11 +198,11 @@ const fn for_verb(
     verb: &'static str,
     group: &'static str,
     resource: &'static str,
-) -> ResourceAttributes {
+) -> ResourceAttributes<'static> {
     ResourceAttributes { verb, group, resource, ..EMPTY }
 }
 
-const EMPTY: ResourceAttributes = ResourceAttributes {
+const EMPTY: ResourceAttributes<'static> = ResourceAttributes {
     namespace: "",
     verb: "",
     group: "",

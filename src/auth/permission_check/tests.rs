@@ -4,10 +4,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use prometheus::{Registry, TextEncoder};
 
-use super::self_review::{PATH, ResourceAttributes, is_allowed, request};
 use super::*;
 use crate::config::{Mode, RbacConfig};
 use crate::testing::eventually_every;
+use crate::upstream::self_review::{PATH, ResourceAttributes, is_allowed, request};
 use crate::upstream::testing::{ServerOptions, TestServer, answer};
 
 fn settings() -> (AuthenticationConfig, AuthorizationConfig) {
