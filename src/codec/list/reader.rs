@@ -88,6 +88,14 @@ impl ListReader {
         Ok(())
     }
 
+    /// Returns whether the bytes so far are the beginning of a list, or nothing.
+    pub fn is_within(&self) -> bool {
+        self.position != Position::Envelope
+            || self.value.depth > 0
+            || self.value.in_string
+            || self.envelope.is_empty()
+    }
+
     /// Ends the list and returns its metadata, without objects. Returns an error if the list is
     /// incomplete.
     pub fn finish(&self, resource: &ApiResource) -> Result<ListPage, ListError> {

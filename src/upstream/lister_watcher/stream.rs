@@ -225,7 +225,13 @@ impl Decoder {
     /// Checks that the body is complete. Appends a bookmark at the end of a list.
     fn finish(&self, events: &mut Vec<UpstreamEvent>) -> Result<(), UpstreamError> {
         match &self.format {
-            BodyFormat::Watch(splitter, _) => splitter.finish().map_err(|error| malformed(&error)),
+            // The connection was cut. What arrived of the frame says nothing of its object.
+            BodyFormat::Watch(splitter, _) => {
+                splitter.finish().map_err(|error| UpstreamError::Lost(error.to_string()))
+            }
+            BodyFormat::List(reader) if reader.is_within() => {
+                Err(UpstreamError::Lost("the list ended before its end".to_owned()))
+            }
             BodyFormat::List(reader) => {
                 let page = reader.finish(&self.resource).map_err(|error| malformed(&error))?;
                 if !page.continue_token.is_empty() {
