@@ -22,4 +22,5 @@ pub mod registry;
 #[cfg(test)]
 pub(crate) mod script;
 pub(crate) mod upstream_history;
+pub(crate) mod watch_list_attempt;
 pub(crate) mod watch_list_support;

@@ -207,8 +207,7 @@ impl CacheHandle {
     /// without a request for bookmarks (`docs/semantics.md` §1.4). If the upstream has no
     /// watch-lists, Weir's clients must get neither.
     pub fn upstream_has_watch_list(&self) -> Option<bool> {
-        let support = &self.cached().context.watch_list;
-        support.is_known().then(|| support.is_supported())
+        self.cached().context.watch_list.last_answer()
     }
 
     fn cached(&self) -> &Arc<CachedResource> {

@@ -229,8 +229,13 @@ impl ScriptedSource {
     ) -> Arc<Self> {
         let resources = Mutex::new(resources.into_iter().map(Arc::new).collect());
         let script = Box::new(script);
-        let (changes, version) = (watch::Sender::new(0), watch::Sender::new(None));
-        Arc::new(Self { resources, changes, version, script })
+        Arc::new(Self {
+            resources,
+            changes: watch::Sender::new(0),
+            version: watch::Sender::new(None),
+            version_changes: watch::Sender::new(0),
+            script,
+        })
     }
 }
 
@@ -246,6 +251,8 @@ impl Source for Arc<ScriptedSource> {
         self.resources.lock().iter().find(|resource| resource.gvr == *gvr).cloned()
     }
 
+    /// The number of changes of the upstream's version.
+    pub(crate) version_changes: watch::Sender<u64>,
     fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
@@ -288,6 +295,10 @@ pub(crate) fn rewritten(object: Object) -> Object {
     let Object { key, resource_version, attrs, layout, .. } = object;
     Object::new(key, resource_version, attrs, body, layout)
 }
+    fn version_changes(&self) -> watch::Receiver<u64> {
+        self.version_changes.subscribe()
+    }
+
 
 /// Creates an ADDED or MODIFIED event.
 pub(crate) fn upsert(name: &str, resource_version: u64) -> UpstreamEvent {

@@ -1,48 +1,134 @@
-//! Whether an upstream supports watch-lists (KEP-3157): detected at the first attempt.
+//! Whether an upstream supports watch-lists (KEP-3157): learned by trying one.
+//!
+//! An upstream changes: it is upgraded, or was slow only once. So the answer "no" is valid for a
+//! while only ([`UNSUPPORTED_FOR`]), and every answer is doubted when the version of the upstream
+//! changes. Until the next attempt the last answer is still given to clients' watches.
+//!
+//! Lock order: `answer`, with no other lock.
 
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
 
 /// Whether an upstream supports watch-lists. Unknown until one was tried
 /// (`docs/decisions/older-api-servers.md`).
 #[derive(Debug, Default)]
-pub(crate) struct WatchListSupport(AtomicU8);
+pub(crate) struct WatchListSupport {
+    answer: Mutex<Option<Answer>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Answer {
+    is_supported: bool,
+    /// When it must be learned again; `None` if it stays valid.
+    expires: Option<Instant>,
+}
+
+impl Answer {
+    fn is_valid(&self) -> bool {
+        self.expires.is_none_or(|expires| Instant::now() < expires)
+    }
+}
 
 impl WatchListSupport {
-    /// Whether a watch-list should be tried: it is supported, or the support is unknown.
-    pub(crate) fn is_worth_trying(&self) -> bool {
-        self.0.load(Ordering::Relaxed) != UNSUPPORTED
+    /// Returns the last answer, valid or not; `None` while nothing is known.
+    pub(crate) fn last_answer(&self) -> Option<bool> {
+        self.answer.lock().map(|answer| answer.is_supported)
     }
 
-    /// Whether a watch-list has reached the end of its initial events.
+    /// Whether a watch-list has reached the end of its initial events, at the last attempt.
     pub(crate) fn is_supported(&self) -> bool {
-        self.0.load(Ordering::Relaxed) == SUPPORTED
+        self.last_answer() == Some(true)
     }
 
-    /// Whether the support is known.
+    /// Whether the support is known and need not be learned again.
     pub(crate) fn is_known(&self) -> bool {
-        self.0.load(Ordering::Relaxed) != UNKNOWN
+        self.answer.lock().is_some_and(|answer| answer.is_valid())
     }
 
-    /// Notes that a watch-list reached the end of its initial events.
+    /// Whether a watch-list should be tried: it is supported, or the support is not known.
+    pub(crate) fn is_worth_trying(&self) -> bool {
+        self.is_supported() || !self.is_known()
+    }
+
+    /// Whether an answer was known and must be learned again.
+    pub(crate) fn has_expired(&self) -> bool {
+        self.answer.lock().is_some_and(|answer| !answer.is_valid())
+    }
+
+    /// Returns true to one of several callers when an answer has expired. The others, and later
+    /// calls, get true again after [`UNSUPPORTED_FOR`] without an answer.
+    pub(crate) fn claim_attempt(&self) -> bool {
+        let mut answer = self.answer.lock();
+        let expired = answer.as_mut().filter(|answer| !answer.is_valid());
+        let is_claimed = expired.is_some();
+        if let Some(expired) = expired {
+            expired.expires = Some(Instant::now() + UNSUPPORTED_FOR);
+        }
+        is_claimed
+    }
+
+    /// Notes that a watch-list reached the end of its initial events. This stays valid: an upstream
+    /// that no longer has watch-lists refuses the next one.
     pub(crate) fn set_supported(&self) {
-        self.0.store(SUPPORTED, Ordering::Relaxed);
+        *self.answer.lock() = Some(Answer { is_supported: true, expires: None });
     }
 
     /// Notes that the upstream rejected a watch-list as invalid.
     pub(crate) fn set_unsupported(&self) {
-        self.0.store(UNSUPPORTED, Ordering::Relaxed);
+        let expires = Some(Instant::now() + UNSUPPORTED_FOR);
+        *self.answer.lock() = Some(Answer { is_supported: false, expires });
     }
 
-    /// Notes that the upstream answered watch-lists like ordinary watches. Has no effect once the
-    /// support is known.
+    /// Notes that the upstream answered watch-lists like ordinary watches, or too slowly. Has no
+    /// effect if a watch-list has succeeded.
     pub(crate) fn presume_unsupported(&self) {
-        let _unchanged = self
-            .0
-            .compare_exchange(UNKNOWN, UNSUPPORTED, Ordering::Relaxed, Ordering::Relaxed)
-            .is_err();
+        if !self.is_supported() {
+            self.set_unsupported();
+        }
+    }
+
+    /// Doubts the answer, because the version of the upstream changed.
+    pub(crate) fn expire(&self) {
+        if let Some(answer) = self.answer.lock().as_mut() {
+            answer.expires = Some(Instant::now());
+        }
     }
 }
 
-const UNKNOWN: u8 = 0;
-const SUPPORTED: u8 = 1;
-const UNSUPPORTED: u8 = 2;
+/// How long the answer "no" is valid. A wrong one costs a paged list, and clients' watch-lists are
+/// forwarded; another attempt costs an empty watch.
+const UNSUPPORTED_FOR: Duration = Duration::from_secs(600);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn that_there_are_no_watch_lists_is_believed_for_a_while_only() {
+        for learn in [WatchListSupport::set_unsupported, WatchListSupport::presume_unsupported] {
+            let support = WatchListSupport::default();
+            assert!(support.is_worth_trying() && support.last_answer().is_none());
+            learn(&support);
+            assert!(!support.is_worth_trying() && support.is_known() && !support.claim_attempt());
+            tokio::time::advance(UNSUPPORTED_FOR).await;
+            assert!(support.is_worth_trying() && support.has_expired());
+            assert_eq!(support.last_answer(), Some(false), "until it is learned again");
+            assert!(support.claim_attempt() && !support.claim_attempt(), "one attempt at a time");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn another_version_of_the_upstream_is_asked_again() {
+        let support = WatchListSupport::default();
+        support.set_unsupported();
+        support.expire();
+        assert!(support.is_worth_trying() && !support.is_known());
+        support.set_supported();
+        support.presume_unsupported();
+        assert!(support.is_known() && support.is_supported(), "it was only slow");
+        support.expire();
+        assert!(support.is_supported() && !support.is_known());
+    }
+}

@@ -57,6 +57,7 @@ struct Inner {
 #[derive(Default)]
 struct Refresher {
     documents: Documents,
+    version_changes: watch::Receiver<u64>,
     refreshed: Option<Instant>,
 }
 
@@ -68,7 +69,8 @@ impl Discovery {
         let follow_custom = informer::follow(upstream.clone(), CRDS, custom_tx);
         let follow_services = informer::follow(upstream.clone(), API_SERVICES, services_tx);
         let (version_tx, version) = watch::channel(None);
-        let follow_version = version::follow(upstream.clone(), version_tx);
+        let (version_changes_tx, version_changes) = watch::channel(0);
+        let follow_version = version::follow(upstream.clone(), version_tx, version_changes_tx);
         let inner = Arc::new(Inner {
             upstream,
             resources: ArcSwapOption::empty(),
@@ -82,6 +84,7 @@ impl Discovery {
         let follow = follow(Arc::clone(&inner));
         let ended = cancel.clone();
         tokio::spawn(async move {
+            version_changes,
             tokio::select! {
                 () = ended.cancelled() => {}
                 _ = async { tokio::join!(follow, follow_custom, follow_services, follow_version) } => {}
@@ -122,8 +125,15 @@ impl Discovery {
         self.inner.changes.subscribe()
     }
 
-    /// Returns the upstream's version; `None` until it is known. After an upgrade, the upstream may
-    /// encode any object differently.
+    /// Returns a counter that is incremented when the version of the upstream changes. The upstream
+    /// may then encode any object differently. While its instances have different versions, it
+    /// counts the beginning and the end of that time.
+    pub fn version_changes(&self) -> watch::Receiver<u64> {
+        self.inner.version_changes.clone()
+    }
+
+    /// Returns the upstream's version; `None` until it is known. Of instances with different
+    /// versions it is the oldest.
     pub fn version(&self) -> watch::Receiver<Option<UpstreamVersion>> {
         self.inner.version.clone()
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use http::StatusCode;
 use serde::Deserialize;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use crate::upstream::bounded::read_body;
 use crate::upstream::error::UpstreamError;
@@ -64,15 +65,69 @@ impl UpstreamVersion {
     }
 }
 
-/// Keeps the version up to date while `known` has receivers. A failure keeps the last version.
-pub(super) async fn follow(upstream: Upstream, known: watch::Sender<Option<UpstreamVersion>>) {
+/// The versions that the instances of the upstream have shown lately.
+///
+/// While a control plane is upgraded, its instances have different versions, and each answer comes
+/// from another one. So an answer counts as a change only if its version was not seen lately, and a
+/// version that is not seen any more counts as a change once.
+#[derive(Debug, Default)]
+struct SeenVersions(Vec<(UpstreamVersion, Instant)>);
+
+impl SeenVersions {
+    /// Notes an answer. Returns whether it changes the set of versions; the first one does not.
+    fn note(&mut self, version: UpstreamVersion) -> bool {
+        let now = Instant::now();
+        let is_first = self.0.is_empty();
+        let before = self.0.len();
+        let has_others_gone = {
+            self.0.retain(|(seen, at)| *seen == version || now.duration_since(*at) < SEEN_FOR);
+            self.0.len() < before
+        };
+        if let Some((_, at)) = self.0.iter_mut().find(|(seen, _)| *seen == version) {
+            *at = now;
+            return has_others_gone;
+        }
+        if self.0.len() >= SEEN_MAX {
+            self.0.remove(0);
+        }
+        self.0.push((version, now));
+        !is_first
+    }
+
+    /// Returns the oldest version, whose features all instances have.
+    fn oldest(&self) -> Option<&UpstreamVersion> {
+        let versions = self.0.iter().map(|(version, _)| version);
+        versions.min_by(|one, other| {
+            let key = |version: &UpstreamVersion| (version.major, version.minor);
+            key(one).cmp(&key(other)).then_with(|| one.git_version.cmp(&other.git_version))
+        })
+    }
+}
+
+/// Keeps the version up to date while `known` has receivers, and counts `changes`. A failure keeps
+/// the last version. Of several versions, `known` is the oldest.
+pub(super) async fn follow(
+    upstream: Upstream,
+    known: watch::Sender<Option<UpstreamVersion>>,
+    changes: watch::Sender<u64>,
+) {
+    let mut seen = SeenVersions::default();
     while !known.is_closed() {
         match UpstreamVersion::fetch(&upstream).await {
-            Ok(version) if known.borrow().as_ref() != Some(&version) => {
-                tracing::info!(version = version.git_version, "the upstream's version changed");
-                known.send_replace(Some(version));
+            Ok(version) => {
+                let text = version.git_version.clone();
+                let has_changed = seen.note(version);
+                known.send_if_modified(|known| {
+                    let oldest = seen.oldest().cloned();
+                    let differs = *known != oldest;
+                    *known = oldest;
+                    differs
+                });
+                if has_changed {
+                    tracing::info!(version = text, "the upstream's version changed");
+                    changes.send_modify(|count| *count += 1);
+                }
             }
-            Ok(_) => {}
             Err(error) => tracing::debug!(%error, "cannot read the upstream's version"),
         }
         let delay = if known.borrow().is_some() { INTERVAL } else { RETRY_DELAY };
@@ -129,7 +184,11 @@ fn parse_uid(body: &[u8]) -> Option<String> {
 const KUBE_SYSTEM_LIST: &str =
     "/api/v1/namespaces?fieldSelector=metadata.name%3Dkube-system&resourceVersion=0";
 const KUBE_SYSTEM: &str = "/api/v1/namespaces/kube-system";
-/// How often the version is read. All caches restart after a change. Few objects are encoded
+/// How long a version counts after its last answer: ten answers of other instances.
+const SEEN_FOR: Duration = Duration::from_secs(600);
+/// The largest number of versions at the same time.
+const SEEN_MAX: usize = 8;
+/// How often the version is read. All caches list again after a change. Few objects are encoded
 /// differently by another release, so that a minute is soon enough.
 const INTERVAL: Duration = Duration::from_secs(60);
 /// The delay after a failure before the first success.
@@ -140,6 +199,34 @@ const VERSION_BYTES_MAX: usize = 2 * 1024 * 1024;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A control plane that is upgraded answers with two versions in turn for a while.
+    #[tokio::test(start_paused = true)]
+    async fn a_control_plane_of_mixed_versions_changes_twice_and_not_with_each_answer() {
+        let version = |minor: u32| {
+            let git_version = format!("v1.{minor}.0");
+            UpstreamVersion { major: 1, minor, git_version }
+        };
+        let mut seen = SeenVersions::default();
+        let mut note = async |minor| {
+            tokio::time::advance(INTERVAL).await;
+            let has_changed = seen.note(version(minor));
+            (has_changed, seen.oldest().unwrap().minor)
+        };
+        assert_eq!(note(35).await, (false, 35));
+        assert_eq!(note(36).await, (true, 35), "the first instance is upgraded");
+        for _ in 0..30 {
+            assert_eq!(note(35).await, (false, 35));
+            assert_eq!(note(36).await, (false, 35));
+        }
+        let mut changes = 0;
+        for _ in 0..30 {
+            changes += usize::from(note(36).await.0);
+        }
+        assert_eq!(changes, 1, "the last instance is upgraded");
+        assert_eq!(note(36).await, (false, 36));
+        assert_eq!(note(35).await, (true, 35), "back again");
+    }
 
     #[test]
     fn the_uid_is_read_from_an_object_or_a_list() {

@@ -9,19 +9,19 @@ use std::time::Duration;
 use tokio::time::MissedTickBehavior;
 
 use crate::api::resource::Representation;
+use crate::api::resource_version::ResourceVersion;
 use crate::cache::cached_resource::CachedResource;
 use crate::cache::refusal::Refusal;
 use crate::cache::registry::eviction::keep_total_budget;
 use crate::cache::registry::inner::{Inner, check};
-use crate::upstream::version::UpstreamVersion;
+use crate::cache::watch_list_attempt;
 
 impl Inner {
     /// Runs the housekeeping until shutdown.
     pub(super) fn spawn_housekeeping(self: &Arc<Self>) {
         let registry = Arc::clone(self);
         let mut discovered = self.source.changes();
-        let mut version = self.source.version();
-        let mut release = version.borrow_and_update().clone();
+        let mut version_changes = self.source.version_changes();
         let mut ticks = tokio::time::interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let cancel = self.context.cancel.clone();
@@ -37,11 +37,11 @@ impl Inner {
                         is_discovery_open = changed.is_ok();
                         registry.follow_discovery();
                     }
-                    changed = version.changed(), if is_version_open => {
+                    changed = version_changes.changed(), if is_version_open => {
                         is_version_open = changed.is_ok();
-                        let now = version.borrow_and_update().clone();
-                        registry.follow_version(release.as_ref(), now.as_ref());
-                        release = now;
+                        if is_version_open {
+                            registry.follow_version();
+                        }
                     }
                 }
             }
@@ -82,8 +82,28 @@ impl Inner {
                 !cached.is_warm() && cached.usage.is_idle(idle_timeout)
             });
         }
+        self.learn_watch_list();
         keep_total_budget(&self.caches, &self.context);
         self.context.metrics.totals(self.caches.len(), self.context.budget.used());
+    }
+
+    /// Tries a watch-list, if the upstream had none or was slow a while ago. A cache that is filled
+    /// may not list again for days.
+    fn learn_watch_list(&self) {
+        if !self.context.watch_list.has_expired() {
+            return;
+        }
+        let ready =
+            self.caches.all().into_iter().find(|cached| cached.watch_cache.state().is_some());
+        if let Some(cached) = ready
+            && self.context.watch_list.claim_attempt()
+        {
+            let cancel = cached.lifecycle.cancel().clone();
+            let learn = async move {
+                watch_list_attempt::learn(&cached, ResourceVersion::default()).await;
+            };
+            self.context.tasks.spawn(cancel.run_until_cancelled_owned(learn));
+        }
     }
 
     /// Retires the caches of resources that are gone or whose definition changed. A changed one
@@ -125,11 +145,10 @@ impl Inner {
 
     /// Requests a new list of every cache when the version of the upstream changed, because another
     /// version may write the same objects in other bytes (`docs/decisions/changed-definitions.md`).
-    fn follow_version(&self, before: Option<&UpstreamVersion>, now: Option<&UpstreamVersion>) {
-        if before.is_none() || before == now {
-            return;
-        }
+    /// What is known of the features of the upstream is learned again.
+    fn follow_version(&self) {
         tracing::info!("the version of the upstream changed; all caches list again");
+        self.context.watch_list.expire();
         for cached in self.caches.all() {
             cached.requests.request_relist();
         }

@@ -39,6 +39,9 @@ pub(crate) trait Source: Send + Sync + 'static {
     /// Creates the lister-watcher of one cache.
     fn connect(
         &self,
+    /// Calls [`Discovery::version_changes`].
+    fn version_changes(&self) -> watch::Receiver<u64>;
+
         resource: &Arc<ApiResource>,
         representation: Representation,
         scope: &Scope,
@@ -118,6 +121,10 @@ impl Source for UpstreamSource {
         scope: &Scope,
     ) -> Arc<dyn Reflectable> {
         Arc::new(HttpListWatch::new(
+    fn version_changes(&self) -> watch::Receiver<u64> {
+        self.discovery.version_changes()
+    }
+
             self.upstream.clone(),
             resource.clone(),
             scope,

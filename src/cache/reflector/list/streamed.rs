@@ -11,6 +11,7 @@ use crate::cache::reflector::driver::Driver;
 use crate::cache::reflector::failure::Failure;
 use crate::cache::reflector::running_watch::{RunningWatch, random_timeout_seconds};
 use crate::cache::reflector::state::State;
+use crate::cache::watch_list_attempt;
 use crate::upstream::bounded::with_timeout;
 use crate::upstream::error::UpstreamError;
 use crate::upstream::lister_watcher::{
@@ -121,47 +122,13 @@ impl<L: ListWatch> Driver<L> {
         Failure::Silent
     }
 
-    /// Learns whether the upstream has watch-lists, and the form of a bookmark, by a watch-list of
-    /// no objects from `at` or later.
-    ///
-    /// A list shows neither, and a cache that serves watches needs both (`docs/semantics.md` §1.4).
-    /// If the response takes too long, a later list or watch shows them.
+    /// Learns whether the upstream has watch-lists, and the form of a bookmark, unless both are
+    /// known ([`watch_list_attempt::learn`]).
     pub(super) async fn learn_bookmark(&self, at: ResourceVersion) {
         let support = &self.cached.context.watch_list;
         let is_all_known = support.is_known() && self.cached.learned.has_bookmark();
-        if is_all_known || !support.is_worth_trying() {
-            return;
-        }
-        let request = WatchRequest {
-            resource_version: Some(at),
-            send_initial_events: true,
-            match_nothing: true,
-            timeout_seconds: LEARNING_WATCH_SECONDS,
-            ..WatchRequest::default()
-        };
-        let initial = async {
-            let mut watch = self.upstream.watch(request).await?;
-            while let Some(events) = watch.next().await? {
-                let mut nothing = ListAccumulator::new(&self.cached.account, &self.cached.context);
-                if self.read_initial_events(&mut events.into_iter(), &mut nothing)?.is_some() {
-                    support.set_supported();
-                    break;
-                }
-            }
-            Ok::<_, Failure>(())
-        };
-        match timeout(Duration::from_secs(LEARNING_WATCH_SECONDS.into()), initial).await {
-            Ok(Err(Failure::Invalid(answer))) => {
-                tracing::info!(answer, "the upstream has no watch-list");
-                support.set_unsupported();
-            }
-            Ok(Err(failure)) => {
-                tracing::debug!(
-                    error = failure.cause(),
-                    "whether the upstream has watch-list is not known yet"
-                );
-            }
-            Ok(Ok(())) | Err(_) => {}
+        if !is_all_known && support.is_worth_trying() {
+            watch_list_attempt::learn(&self.cached, at).await;
         }
     }
 }
@@ -170,6 +137,3 @@ impl<L: ListWatch> Driver<L> {
 /// its initial events. The upstream waits at most three seconds for its own cache
 /// (`docs/semantics.md` §2.1).
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(30);
-/// The time-out in seconds of a watch-list of no objects. The upstream waits at most three seconds
-/// for its own cache.
-const LEARNING_WATCH_SECONDS: u32 = 5;
