@@ -8,11 +8,15 @@
 //! of that server. If Weir's identity may read neither, only the groups that every kube-apiserver
 //! serves itself count as built in, and all others as aggregated.
 //!
-//! A failed refresh keeps the previous resources. Lock order: `refresher` (held during requests to
-//! the upstream), then none.
+//! A failed refresh keeps the previous resources. So does a refusal of CRDs and APIServices that does
+//! not last, and a custom resource stays while its definition does: an API server that starts, or
+//! lags, serves neither for a moment. Lock order: `refresher` (held during requests to the
+//! upstream), then that of `redefined`.
 
 mod documents;
 mod informer;
+mod redefined;
+mod refusals;
 mod resolve;
 #[cfg(test)]
 mod tests;
@@ -29,7 +33,8 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use crate::api::resource::{ApiResource, GroupVersionResource};
 use crate::upstream::Upstream;
 use crate::upstream::discovery::documents::Documents;
-use crate::upstream::discovery::informer::InformerState;
+use crate::upstream::discovery::informer::{Collection, InformerState};
+use crate::upstream::discovery::redefined::Redefined;
 use crate::upstream::discovery::resolve::{ApiService, CustomResource};
 use crate::upstream::error::UpstreamError;
 use crate::upstream::version::{self, UpstreamVersion};
@@ -52,12 +57,13 @@ struct Inner {
     custom: watch::Receiver<InformerState<CustomResource>>,
     services: watch::Receiver<InformerState<ApiService>>,
     version: watch::Receiver<Option<UpstreamVersion>>,
+    version_changes: watch::Receiver<u64>,
+    redefined: Redefined,
 }
 
 #[derive(Default)]
 struct Refresher {
     documents: Documents,
-    version_changes: watch::Receiver<u64>,
     refreshed: Option<Instant>,
 }
 
@@ -79,12 +85,13 @@ impl Discovery {
             custom,
             services,
             version,
+            version_changes,
+            redefined: Redefined::default(),
         });
         let cancel = CancellationToken::new();
         let follow = follow(Arc::clone(&inner));
         let ended = cancel.clone();
         tokio::spawn(async move {
-            version_changes,
             tokio::select! {
                 () = ended.cancelled() => {}
                 _ = async { tokio::join!(follow, follow_custom, follow_services, follow_version) } => {}
@@ -95,7 +102,7 @@ impl Discovery {
 
     /// Returns whether a refresh has succeeded, so that the upstream's resources are known.
     pub fn is_synced(&self) -> bool {
-        self.inner.resources.load().is_some()
+        self.inner.is_known()
     }
 
     /// Looks up a resource; `None` if the upstream does not serve it.
@@ -125,6 +132,12 @@ impl Discovery {
         self.inner.changes.subscribe()
     }
 
+    /// Returns whether the definition of a custom resource changed a moment ago. Some instances of
+    /// the upstream may not have seen the change yet.
+    pub fn is_redefined(&self, gvr: &GroupVersionResource) -> bool {
+        self.inner.redefined.contains(gvr)
+    }
+
     /// Returns a counter that is incremented when the version of the upstream changes. The upstream
     /// may then encode any object differently. While its instances have different versions, it
     /// counts the beginning and the end of that time.
@@ -145,6 +158,10 @@ impl Discovery {
 }
 
 impl Inner {
+    fn is_known(&self) -> bool {
+        self.resources.load().is_some()
+    }
+
     /// Reads discovery from the upstream, unless a refresh started less than `interval` ago.
     async fn refresh(&self, interval: Duration) -> Result<(), UpstreamError> {
         let mut refresher = self.refresher.lock().await;
@@ -153,16 +170,20 @@ impl Inner {
         }
         refresher.refreshed = Some(Instant::now());
         let served = refresher.documents.refresh(&self.upstream).await?;
-        if self.resources.load().is_none() {
+        if !self.is_known() {
             self.wait_for_informers().await;
         }
+        let before = self.resources.load_full().unwrap_or_default();
         let resources = {
             let (custom, services) = (self.custom.borrow(), self.services.borrow());
-            resolve::resolve(&served, custom.synced(), services.synced())
+            let mut resources = resolve::resolve(&served, custom.synced(), services.synced());
+            resolve::keep_defined(&mut resources, &before, custom.synced());
+            resources
         };
-        let changed = self.resources.load().as_deref() != Some(&resources);
+        let changed = !self.is_known() || *before != resources;
         if changed {
             tracing::info!(resources = resources.len(), "the upstream's resources changed");
+            self.redefined.note(&before, &resources);
             self.resources.store(Some(Arc::new(resources)));
             self.changes.send_modify(|count| *count += 1);
         }
@@ -201,7 +222,7 @@ async fn follow(inner: Arc<Inner>) {
                 }
             }
         }
-        let delay = if inner.resources.load().is_some() { REFRESH_INTERVAL } else { RETRY_DELAY };
+        let delay = if inner.is_known() { REFRESH_INTERVAL } else { RETRY_DELAY };
         let changed = tokio::select! {
             Ok(()) = custom.changed() => true,
             Ok(()) = services.changed() => true,
@@ -222,8 +243,16 @@ async fn follow(inner: Arc<Inner>) {
     }
 }
 
-const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-const API_SERVICES: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
+const CRDS: Collection = Collection {
+    path: "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+    group: "apiextensions.k8s.io",
+    resource: "customresourcedefinitions",
+};
+const API_SERVICES: Collection = Collection {
+    path: "/apis/apiregistration.k8s.io/v1/apiservices",
+    group: "apiregistration.k8s.io",
+    resource: "apiservices",
+};
 /// The refresh interval. A refresh without changes costs two empty responses, because of the ETags.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(30);
 /// The delay after a failure before the first success. Until then, every request is forwarded.

@@ -1,5 +1,9 @@
 //! A small informer for CRDs and APIServices. It keeps a few facts of each object, follows them
 //! with a watch, and notifies its receivers when they change.
+//!
+//! Lists are consistent, because an instance of the upstream that lags could bring back a definition
+//! that is gone, and with it the caches of that definition. A 403 or 404 ends what is known only if
+//! it lasts ([`Refusals`]).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,8 +16,22 @@ use tokio::sync::watch;
 
 use crate::api::media_type::Encoding;
 use crate::codec::frame::FrameSplitter;
+use crate::upstream::discovery::refusals::Refusals;
 use crate::upstream::error::UpstreamError;
+use crate::upstream::self_review::may_list_and_watch;
+use crate::upstream::status::status_error;
 use crate::upstream::{TrafficClass, Upstream, fetch, pool};
+
+/// A collection that discovery needs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Collection {
+    /// Its path.
+    pub(super) path: &'static str,
+    /// Its group.
+    pub(super) group: &'static str,
+    /// Its plural name.
+    pub(super) resource: &'static str,
+}
 
 /// The state of a collection.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -46,29 +64,51 @@ impl<T> InformerState<T> {
 /// Follows a collection while `state` has receivers.
 pub(super) async fn follow<T>(
     upstream: Upstream,
-    path: &'static str,
+    collection: Collection,
     state: watch::Sender<InformerState<T>>,
 ) where
     T: DeserializeOwned + Clone + PartialEq + Send + Sync + 'static,
 {
+    let path = collection.path;
+    let mut refusals = Refusals::default();
     while !state.is_closed() {
-        let delay = match list_and_watch(&upstream, path, &state).await {
-            Ok(()) => Duration::ZERO,
+        let delay = match list_and_watch(&upstream, path, &state, &mut refusals).await {
+            // Watches that end immediately must not cause a busy loop.
+            Ok(()) => DELAY_MIN,
             // 404: an upstream such as a virtual cluster may not serve the collection.
             Err(UpstreamError::Status {
-                code: StatusCode::FORBIDDEN | StatusCode::NOT_FOUND,
+                code: code @ (StatusCode::FORBIDDEN | StatusCode::NOT_FOUND),
                 ..
             }) => {
-                update(&state, |state| *state = InformerState::Forbidden);
-                FORBIDDEN_RETRY_DELAY
+                let is_known = state.borrow().synced().is_some();
+                let delay = refusals.next_delay(is_known);
+                let is_believed = refusals.are_believed(is_known);
+                if is_believed && (!is_known || is_denied(&upstream, collection, code).await) {
+                    update(&state, |state| *state = InformerState::Forbidden);
+                }
+                delay
             }
             Err(error) => {
                 tracing::debug!(path, %error, "cannot list or watch a collection that discovery needs; retrying");
                 RETRY_DELAY
             }
         };
-        // Watches that end immediately must not cause a busy loop.
-        tokio::time::sleep(delay.max(DELAY_MIN)).await;
+        tokio::time::sleep(delay).await;
+    }
+}
+
+/// Whether a refusal that has lasted is final: access reviews must deny what was forbidden.
+async fn is_denied(upstream: &Upstream, collection: Collection, code: StatusCode) -> bool {
+    let Collection { path, group, resource } = collection;
+    if code != StatusCode::FORBIDDEN {
+        return true;
+    }
+    match may_list_and_watch(upstream, group, resource, "").await {
+        Ok(is_allowed) => !is_allowed,
+        Err(error) => {
+            tracing::debug!(path, %error, "an access review of Weir's own failed");
+            false
+        }
     }
 }
 
@@ -77,12 +117,12 @@ async fn list_and_watch<T>(
     upstream: &Upstream,
     path: &str,
     state: &watch::Sender<InformerState<T>>,
+    refusals: &mut Refusals,
 ) -> Result<(), UpstreamError>
 where
     T: DeserializeOwned + Clone + PartialEq,
 {
-    let list = format!("{path}?resourceVersion=0");
-    let answer = fetch::get(upstream, &list, JSON, None, LIST_BYTES_MAX).await?;
+    let answer = fetch::get(upstream, path, JSON, None, LIST_BYTES_MAX).await?;
     let malformed = || UpstreamError::Malformed(format!("the list {path}"));
     let list: List<T> = serde_json::from_slice(answer.body()).map_err(|_| malformed())?;
     drop(answer);
@@ -90,6 +130,7 @@ where
     let facts: BTreeMap<_, _> =
         list.items.into_iter().map(|object| (object.metadata.name, object.facts)).collect();
     update(state, |state| *state = InformerState::Synced(facts));
+    refusals.note_list();
 
     let watch = format!(
         "{path}?watch=1&allowWatchBookmarks=true&resourceVersion={resource_version}&timeoutSeconds={}",
@@ -97,6 +138,7 @@ where
     );
     let get = fetch::Get { class: TrafficClass::Stream, ..fetch::Get::json(&watch) };
     let response = get.send(upstream).await?;
+    refusals.note_watch();
     watch_events(response.into_body(), state).await
 }
 
@@ -138,8 +180,11 @@ where
                     serde_json::from_slice::<serde::de::IgnoredAny>(&frame.object)
                         .map_err(|_| malformed())?,
                 ),
-                // ERROR: list again.
-                _ => return Ok(()),
+                // ERROR: list again, but not at once, since every watch may end so.
+                _ => {
+                    let code = StatusCode::INTERNAL_SERVER_ERROR;
+                    return Err(status_error(&frame.object, code));
+                }
             }
         }
     }
@@ -204,8 +249,5 @@ const WATCH_TIMEOUT: Duration = Duration::from_secs(480);
 const RETRY_DELAY: Duration = Duration::from_secs(2);
 /// The least delay between two watches.
 const DELAY_MIN: Duration = Duration::from_millis(200);
-/// The delay after a 403 or 404. Permissions change rarely, and each attempt appears in the
-/// upstream's audit log.
-const FORBIDDEN_RETRY_DELAY: Duration = Duration::from_secs(60);
 /// CRDs carry schemas: a hundred of them can be tens of megabytes.
 const LIST_BYTES_MAX: usize = 256 * 1024 * 1024;

@@ -125,6 +125,31 @@ pub(super) fn resolve(
     resources
 }
 
+/// Keeps the custom resources of `before` that are not served now although their definitions are
+/// unchanged: an instance of the upstream that starts, or lags, does not serve them for a moment.
+pub(super) fn keep_defined(
+    resources: &mut HashMap<GroupVersionResource, Arc<ApiResource>>,
+    before: &HashMap<GroupVersionResource, Arc<ApiResource>>,
+    custom: Option<&BTreeMap<String, CustomResource>>,
+) {
+    let custom = custom_by_name(custom);
+    for (gvr, known) in before {
+        let definition = custom.get(&(&*gvr.group, &*gvr.resource));
+        let is_defined =
+            definition.is_some_and(|definition| revision(definition) == known.revision);
+        if is_defined && known.shape == Shape::Custom && !resources.contains_key(gvr) {
+            resources.insert(gvr.clone(), known.clone());
+        }
+    }
+}
+
+/// Returns a number that differs between definitions.
+fn revision(definition: &CustomResource) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    definition.hash(&mut hasher);
+    hasher.finish()
+}
+
 type ByName<'a> = HashMap<(&'a str, &'a str), &'a CustomResource>;
 
 fn custom_by_name(custom: Option<&BTreeMap<String, CustomResource>>) -> ByName<'_> {
@@ -163,8 +188,6 @@ fn custom_resource(
     };
     let paths: Vec<_> =
         version.selectable_fields.iter().map(|field| field.json_path.clone()).collect();
-    let mut hasher = DefaultHasher::new();
-    definition.hash(&mut hasher);
     ApiResource {
         kind: (*listed.kind).into(),
         list_kind: list_kind.into(),
@@ -172,7 +195,7 @@ fn custom_resource(
         list_watchable: listed.list_watchable,
         shape: Shape::Custom,
         aggregated: false,
-        revision: hasher.finish(),
+        revision: revision(definition),
         selectable: Arc::new(SelectableFields::custom(listed.namespaced, &paths)),
         gvr: gvr.clone(),
     }
@@ -309,6 +332,25 @@ mod tests {
         ] {
             assert!(find(&resources, gvr).aggregated, "{gvr:?}");
         }
+    }
+
+    /// An API server that starts serves a custom resource a moment after its definition.
+    #[test]
+    fn a_custom_resource_stays_while_its_definition_does() {
+        let (crds, services) = (widgets(1), services());
+        let before = resolve(&served(), Some(&crds), Some(&services));
+        let gvr = GroupVersionResource::new("example.com", "v1", "widgets");
+        let kept = |crds: Option<&BTreeMap<String, CustomResource>>| {
+            let mut served = served();
+            served.retain(|(group, _), _| group.is_empty());
+            let mut resources = resolve(&served, crds, Some(&services));
+            keep_defined(&mut resources, &before, crds);
+            resources.get(&gvr).cloned()
+        };
+        assert_eq!(kept(Some(&crds)), Some(before[&gvr].clone()));
+        assert_eq!(kept(Some(&widgets(2))), None, "the definition changed");
+        assert_eq!(kept(Some(&BTreeMap::new())), None, "the definition was deleted");
+        assert_eq!(kept(None), None);
     }
 
     #[test]

@@ -19,6 +19,10 @@ struct Script {
     legacy: bool,
     /// Whether listing CRDs is forbidden.
     forbidden: bool,
+    /// The number of lists of CRDs that were refused.
+    refused: u32,
+    /// The CRDs that a list from any resourceVersion returns, from an instance that lags.
+    lagging: Option<Vec<Value>>,
     not_modified: u32,
     watches: Vec<tokio::sync::mpsc::Sender<Bytes>>,
 }
@@ -95,8 +99,14 @@ fn handle(script: &Shared, request: &Request<hyper::body::Incoming>) -> Answer {
         "/apis" => aggregated(&mut script, request, &groups),
         "/api/v1" => answer(200, legacy_resources("pods", "Pod")),
         "/apis/apps/v1" => answer(200, legacy_resources("deployments", "Deployment")),
-        "/apis/apiextensions.k8s.io/v1/customresourcedefinitions" if script.forbidden => answer(403, ""),
-        "/apis/apiextensions.k8s.io/v1/customresourcedefinitions" => list(&script.crds),
+        "/apis/apiextensions.k8s.io/v1/customresourcedefinitions" if script.forbidden => {
+            script.refused += 1;
+            answer(403, "")
+        }
+        "/apis/apiextensions.k8s.io/v1/customresourcedefinitions" => match &script.lagging {
+            Some(crds) if request.uri().query() == Some("resourceVersion=0") => list(crds),
+            _ => list(&script.crds),
+        },
         "/version" => answer(200, r#"{"major":"1","minor":"36","gitVersion":"v1.36.2"}"#),
         // There are no APIServices, so that every watch is of CRDs. The aggregated API is broken.
         _ => answer(404, ""),
@@ -143,24 +153,74 @@ async fn wait_for(discovery: &Discovery, what: impl Fn(Option<Arc<ApiResource>>)
     waited.expect("the resource widgets did not change as expected within 10 s");
 }
 
+/// Returns the watch of CRDs that starts shortly after a list.
+async fn next_watch(script: &Shared) -> tokio::sync::mpsc::Sender<Bytes> {
+    loop {
+        if let Some(watch) = script.lock().watches.pop() {
+            return watch;
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+async fn with_widgets() -> (Shared, TestServer, Discovery) {
+    let groups = vec![group("example.com", "widgets", "Widget")];
+    start(Script { crds: vec![crd("one")], groups, ..Script::default() }).await
+}
+
+/// If the definition went back and forth, its caches would, too.
+#[tokio::test]
+async fn a_lagging_instance_does_not_bring_back_an_old_definition() {
+    let (script, _server, discovery) = with_widgets().await;
+    let first = found(&discovery, &widgets()).await.unwrap();
+    assert!(!discovery.is_redefined(&widgets()));
+    let watch = next_watch(&script).await;
+    {
+        let mut script = script.lock();
+        script.lagging = Some(vec![crd("one")]);
+        script.crds = vec![crd("two")];
+    }
+    let frame = json!({"type": "MODIFIED", "object": crd("two")}).to_string() + "\n";
+    watch.send(frame.into()).await.unwrap();
+    wait_for(&discovery, |known| known.is_some_and(|known| known.revision != first.revision)).await;
+    assert!(discovery.is_redefined(&widgets()), "caches that start now verify their bytes");
+    let known = discovery.inner.custom.borrow().clone();
+    drop(watch);
+    // The watch follows a list, whose definitions count by then.
+    let _watch = next_watch(&script).await;
+    assert_eq!(*discovery.inner.custom.borrow(), known);
+}
+
+/// An API server that starts forbids what it allows a moment later. If Weir believed it, all custom
+/// resources would count as aggregated, and their caches would stop.
+#[tokio::test]
+async fn a_short_refusal_of_definitions_costs_no_custom_resource() {
+    let (script, _server, discovery) = with_widgets().await;
+    let first = found(&discovery, &widgets()).await.unwrap();
+    script.lock().forbidden = true;
+    drop(next_watch(&script).await);
+    while script.lock().refused < 2 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    assert!(discovery.inner.custom.borrow().synced().is_some());
+    assert_eq!(found(&discovery, &widgets()).await.unwrap(), first);
+    script.lock().forbidden = false;
+    let watch = next_watch(&script).await;
+    let frame = json!({"type": "MODIFIED", "object": crd("two")}).to_string() + "\n";
+    watch.send(frame.into()).await.unwrap();
+    wait_for(&discovery, |known| known.is_some_and(|known| known.revision != first.revision)).await;
+}
+
 #[tokio::test]
 async fn a_recreated_or_deleted_crd_is_detected() {
-    let groups = vec![group("example.com", "widgets", "Widget")];
-    let script = Script { crds: vec![crd("one")], groups, ..Script::default() };
-    let (script, _server, discovery) = start(script).await;
+    let (script, _server, discovery) = with_widgets().await;
     let first = found(&discovery, &widgets()).await.unwrap();
     assert_eq!((first.shape, first.aggregated), (Shape::Custom, false));
     assert_eq!(&*first.list_kind, "WidgetCollection");
     let pods = found(&discovery, &GroupVersionResource::new("", "v1", "pods")).await.unwrap();
     assert_eq!((pods.shape, pods.aggregated, pods.revision), (Shape::BuiltIn, false, 0));
 
-    let watch = loop {
-        // The watch starts shortly after the list.
-        if let Some(watch) = script.lock().watches.pop() {
-            break watch;
-        }
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    };
+    let watch = next_watch(&script).await;
     let frame = json!({"type": "MODIFIED", "object": crd("two")}).to_string() + "\n";
     watch.send(frame.into()).await.unwrap();
     let revision = first.revision;
