@@ -24,6 +24,7 @@ mod driver;
 mod failure;
 mod list;
 mod list_attempts;
+mod refusals;
 mod running_watch;
 mod start_options;
 mod state;
@@ -80,7 +81,11 @@ impl<L: ListWatch> Reflector<L> {
         loop {
             let cached = &self.driver.cached;
             cached.series.state(state.name());
-            cached.lifecycle.set_watching(matches!(state, State::Watching(_)));
+            let watching = matches!(state, State::Watching(_));
+            cached.lifecycle.set_watching(watching);
+            if watching {
+                self.driver.refusals.end();
+            }
             match self.step(state).await {
                 Ok(next) => state = next,
                 Err(refusal) => return refusal,
@@ -107,9 +112,11 @@ impl<L: ListWatch> Reflector<L> {
                 tokio::select! {
                     () = tokio::time::sleep(wait) => {}
                     _ = generation.changed() => {}
+                    () = lifecycle.retired() => {}
                 }
                 Ok(*next)
             }
+            State::Reviewing(refusal, next) => driver.review(refusal, *next).await,
             State::Resuming(verify) => driver.resume(verify).await,
             State::Verifying(running, verify) => driver.verify(running, verify).await,
             State::Watching(running) => driver.watch(running).await,

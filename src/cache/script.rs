@@ -50,6 +50,12 @@ pub(crate) struct Script {
     pub(crate) connections: AtomicU64,
     /// The number of times that the uid of the cluster was asked for.
     pub(crate) cluster_requests: AtomicU64,
+    /// The error of all lists, probes included, until it is removed.
+    list_error: Mutex<Option<UpstreamError>>,
+    /// The error of all watches, until it is removed.
+    watch_error: Mutex<Option<UpstreamError>>,
+    /// Whether access reviews deny the resource.
+    is_denied: AtomicBool,
     panics: AtomicBool,
     streams_lists: AtomicBool,
     kept: Mutex<Vec<Feed>>,
@@ -82,6 +88,18 @@ impl Script {
     pub(crate) fn on_watch_fail(&self, error: UpstreamError) {
         self.watch_answers.lock().push_back(Err(error));
         self.changed.notify_waiters();
+    }
+
+    /// Answers all lists and watches with these errors from now on; `None` ends that.
+    pub(crate) fn refuse(&self, lists: Option<UpstreamError>, watches: Option<UpstreamError>) {
+        *self.list_error.lock() = lists;
+        *self.watch_error.lock() = watches;
+    }
+
+    /// Refuses the resource for good, as an upstream on which Weir's identity lacks the right.
+    pub(crate) fn forbid(&self) {
+        self.refuse(Some(status(403, "no")), Some(status(403, "no")));
+        self.is_denied.store(true, Ordering::Relaxed);
     }
 
     /// Answers every probe with `resource_version`.
@@ -128,6 +146,7 @@ impl ListWatch for Script {
     async fn list(&self, request: ListRequest) -> Result<ListPage, UpstreamError> {
         let is_probe = request.limit == Some(1);
         self.lists.lock().push(request);
+        refused(&self.list_error)?;
         let probe = *self.probe.lock();
         match probe {
             Some(resource_version) if is_probe => {
@@ -166,14 +185,24 @@ impl ListWatch for Script {
 
     async fn stream_list(&self, request: ListRequest) -> Result<ScriptedWatch, UpstreamError> {
         self.lists.lock().push(request);
+        refused(&self.list_error)?;
         self.answer(&self.watch_answers).await
+    }
+
+    async fn is_allowed(&self) -> Result<bool, UpstreamError> {
+        Ok(!self.is_denied.load(Ordering::Relaxed))
     }
 
     async fn watch(&self, request: WatchRequest) -> Result<ScriptedWatch, UpstreamError> {
         assert!(!self.panics.load(Ordering::Relaxed), "the test requested a panic");
         self.watches.lock().push(request);
+        refused(&self.watch_error)?;
         self.answer(&self.watch_answers).await
     }
+}
+
+fn refused(error: &Mutex<Option<UpstreamError>>) -> Result<(), UpstreamError> {
+    error.lock().clone().map_or(Ok(()), Err)
 }
 
 /// A watch whose events come from a [`Feed`].

@@ -23,6 +23,7 @@ mod odd;
 mod paging;
 mod readers;
 mod reflector;
+mod refusals;
 mod scope;
 mod settings;
 mod sharing;

@@ -24,7 +24,7 @@ pub(crate) struct Lifecycle {
     seeded_at_exact: AtomicBool,
     ready: AtomicBool,
     watching: watch::Sender<bool>,
-    retiring: AtomicBool,
+    retiring: watch::Sender<bool>,
     cancel: CancellationToken,
     stop_reason: Mutex<Option<Refusal>>,
     ended: watch::Sender<Option<Refusal>>,
@@ -38,7 +38,7 @@ impl Lifecycle {
             seeded_at_exact: AtomicBool::new(false),
             ready: AtomicBool::new(false),
             watching: watch::Sender::new(false),
-            retiring: AtomicBool::new(false),
+            retiring: watch::Sender::new(false),
             cancel,
             stop_reason: Mutex::new(None),
             ended: watch::Sender::new(None),
@@ -58,6 +58,11 @@ impl Lifecycle {
     /// Notes that the cache has its first state. Returns true the first time.
     pub(crate) fn mark_ready(&self) -> bool {
         !self.ready.swap(true, Ordering::Relaxed)
+    }
+
+    /// Whether the cache has had a state.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.ready.load(Ordering::Relaxed)
     }
 
     /// Sets whether the upstream's watch is open and its events are applied as they arrive.
@@ -81,12 +86,18 @@ impl Lifecycle {
     /// no new client.
     pub(crate) fn retire(&self, reason: Refusal) {
         self.stop_reason.lock().get_or_insert(reason);
-        self.retiring.store(true, Ordering::Relaxed);
+        self.retiring.send_replace(true);
     }
 
     /// Whether the cache was retired.
     pub(crate) fn is_retiring(&self) -> bool {
-        self.retiring.load(Ordering::Relaxed)
+        *self.retiring.borrow()
+    }
+
+    /// Waits until the cache is retired. Cancel safe.
+    pub(crate) async fn retired(&self) {
+        // Cannot fail: the sender lives as long as `self`.
+        drop(self.retiring.subscribe().wait_for(|retiring| *retiring).await);
     }
 
     /// Returns why the cache ends. A shutdown cancels it without a reason.

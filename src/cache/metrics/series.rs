@@ -124,7 +124,8 @@ impl CacheSeries {
 }
 
 /// The states of a reflector, for the `state` label.
-pub const STATES: [&str; 5] = ["listing", "backing-off", "resuming", "verifying", "watching"];
+pub const STATES: [&str; 6] =
+    ["listing", "backing-off", "reviewing", "resuming", "verifying", "watching"];
 /// The causes of a list, for the `cause` label.
 pub const RELIST_CAUSES: [&str; 5] = ["start", "expired", "rewound", "changed", "retry"];
 /// The steps that prove a state fresh (`docs/decisions/consistent-starts.md`), for the `step`

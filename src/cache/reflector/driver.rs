@@ -14,6 +14,7 @@ use crate::cache::progress::PROBE_TIMEOUT;
 use crate::cache::reflector::backoff::Backoff;
 use crate::cache::reflector::failure::Failure;
 use crate::cache::reflector::list_attempts::ListAttempts;
+use crate::cache::reflector::refusals::{RefusalStreak, Verdict};
 use crate::cache::reflector::start_options::StartOptions;
 use crate::cache::reflector::state::{ListCause, State};
 use crate::cache::refusal::Refusal;
@@ -35,7 +36,9 @@ pub(super) struct Driver<L> {
     pub(super) lists: ListAttempts,
     /// Watches that were short in order to get a bookmark soon.
     pub(super) bookmark_watches: u32,
-    backoff: Backoff,
+    /// The refusals since a watch was last open.
+    pub(super) refusals: RefusalStreak,
+    pub(super) backoff: Backoff,
     malformed_responses: u32,
 }
 
@@ -57,6 +60,7 @@ impl<L: ListWatch> Driver<L> {
             floor_at_list_start: None,
             lists: ListAttempts::default(),
             bookmark_watches: 0,
+            refusals: RefusalStreak::default(),
             backoff: Backoff::default(),
             malformed_responses: 0,
         }
@@ -220,17 +224,54 @@ impl<L: ListWatch> Driver<L> {
                 None
             }
             Failure::Retry(_, retry_after) => *retry_after,
+            Failure::Refused(refusal, error) => return self.refused(*refusal, error, next),
             _ => None,
         };
         let (wait, is_repeated) = self.backoff.next(Instant::now(), retry_after);
-        let (error, then, wait_ms) = (failure.cause(), next.name(), wait.as_millis());
-        // During a long outage a warning for each attempt of each reflector would fill the log.
-        if is_repeated {
-            tracing::debug!(error, then, wait_ms, "backing off again");
-        } else {
-            tracing::warn!(error, then, wait_ms, "backing off");
+        Ok(next.after_wait(wait, is_repeated, failure.cause()))
+    }
+
+    /// Returns the state after a refusal that may pass.
+    fn refused(
+        &mut self,
+        refusal: Refusal,
+        error: &str,
+        next: State<L::Watch>,
+    ) -> Result<State<L::Watch>, Refusal> {
+        let had_state = self.cached.lifecycle.is_ready();
+        match self.refusals.note(refusal, had_state, self.options.is_patient) {
+            Verdict::Retry { min, max } => {
+                let (wait, is_repeated) = self.backoff.next(Instant::now(), None);
+                Ok(next.after_wait(wait.clamp(min, max), is_repeated, error))
+            }
+            Verdict::Review => Ok(State::Reviewing(refusal, Box::new(next))),
+            Verdict::Believe => {
+                tracing::warn!(error, "the resource cannot be cached");
+                Err(refusal)
+            }
         }
-        Ok(State::BackingOff(wait, Box::new(next)))
+    }
+
+    /// Ends the reflector if access reviews deny what the upstream has refused for long. Otherwise
+    /// backs off before `next`.
+    pub(super) async fn review(
+        &mut self,
+        refusal: Refusal,
+        next: State<L::Watch>,
+    ) -> Result<State<L::Watch>, Refusal> {
+        let error = match self.upstream.is_allowed().await {
+            Ok(false) => {
+                tracing::warn!(
+                    reason = refusal.as_str(),
+                    "the upstream refuses the resource, and an access review denies it; the resource cannot be cached"
+                );
+                return Err(refusal);
+            }
+            Ok(true) => "the upstream refuses what its access review allows".to_owned(),
+            Err(error) => format!("the upstream refuses, and an access review failed: {error}"),
+        };
+        let (wait, is_repeated) = self.backoff.next(Instant::now(), None);
+        Ok(next.after_wait(wait, is_repeated, &error))
     }
 }
 

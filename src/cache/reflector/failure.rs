@@ -22,6 +22,11 @@ pub(crate) enum Failure {
     /// 429, 5xx, a broken connection or a time-out. The reflector retries after a back-off of at
     /// least the requested `Retry-After`.
     Retry(String, Option<Duration>),
+    /// 403, 404, 405 or 406. An API server that starts, or that has not seen a definition yet,
+    /// answers so for a moment. The reflector ends only if the refusal lasts ([`RefusalStreak`]).
+    ///
+    /// [`RefusalStreak`]: crate::cache::reflector::refusals::RefusalStreak
+    Refused(Refusal, String),
     /// A watch-list went silent before the end of its initial events, or ended before it.
     Silent,
     /// The resource cannot be cached for now. The reflector ends.
@@ -35,7 +40,10 @@ impl Failure {
     pub(crate) fn cause(&self) -> &str {
         match self {
             Self::Expired => "the resourceVersion is too old",
-            Self::Invalid(text) | Self::Malformed(text) | Self::Retry(text, _) => text,
+            Self::Invalid(text)
+            | Self::Malformed(text)
+            | Self::Refused(_, text)
+            | Self::Retry(text, _) => text,
             Self::Silent => "the watch-list did not come to the end of its initial events",
             Self::Stop(refusal) => refusal.as_str(),
             Self::TooLarge => "the upstream has not reached the resourceVersion held here",
@@ -50,7 +58,7 @@ impl Failure {
             Self::Malformed(_) => "malformed",
             Self::Retry(..) => "error",
             Self::Silent => "silent",
-            Self::Stop(_) => "refused",
+            Self::Stop(_) | Self::Refused(..) => "refused",
             Self::TooLarge => "too-large",
         }
     }
@@ -65,11 +73,11 @@ impl From<UpstreamError> for Failure {
             UpstreamError::Status { code, message, retry_after, .. } => match code {
                 StatusCode::GONE => Self::Expired,
                 StatusCode::BAD_REQUEST | StatusCode::UNPROCESSABLE_ENTITY => Self::Invalid(text),
-                StatusCode::FORBIDDEN => Self::Stop(Refusal::Forbidden),
+                StatusCode::FORBIDDEN => Self::Refused(Refusal::Forbidden, text),
                 // The upstream does not have the requested encoding for this resource.
-                StatusCode::NOT_ACCEPTABLE => Self::Stop(Refusal::Unreadable),
-                StatusCode::NOT_FOUND => Self::Stop(Refusal::Unknown),
-                StatusCode::METHOD_NOT_ALLOWED => Self::Stop(Refusal::NotWatchable),
+                StatusCode::NOT_ACCEPTABLE => Self::Refused(Refusal::Unreadable, text),
+                StatusCode::NOT_FOUND => Self::Refused(Refusal::Unknown, text),
+                StatusCode::METHOD_NOT_ALLOWED => Self::Refused(Refusal::NotWatchable, text),
                 StatusCode::GATEWAY_TIMEOUT if message.contains(TOO_LARGE) => Self::TooLarge,
                 _ => Self::Retry(text, retry_after),
             },
@@ -100,9 +108,9 @@ mod tests {
     fn each_status_maps_to_its_failure() {
         assert!(matches!(status(410, ""), Failure::Expired));
         assert!(matches!(status(422, ""), Failure::Invalid(_)));
-        assert!(matches!(status(403, ""), Failure::Stop(Refusal::Forbidden)));
-        assert!(matches!(status(404, ""), Failure::Stop(Refusal::Unknown)));
-        assert!(matches!(status(406, ""), Failure::Stop(Refusal::Unreadable)));
+        assert!(matches!(status(403, ""), Failure::Refused(Refusal::Forbidden, _)));
+        assert!(matches!(status(404, ""), Failure::Refused(Refusal::Unknown, _)));
+        assert!(matches!(status(406, ""), Failure::Refused(Refusal::Unreadable, _)));
         assert!(matches!(status(401, ""), Failure::Retry(_, Some(_))));
         assert!(matches!(status(429, ""), Failure::Retry(_, Some(_))));
         assert!(matches!(

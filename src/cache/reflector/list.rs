@@ -36,8 +36,9 @@ impl<L: ListWatch> Driver<L> {
         let not_older = if is_consistent { None } else { self.floor_at_list_start };
         if self.upstream.streams_lists() && !self.lists.stream_failed {
             let listed = self.streamed_list(not_older).await;
-            self.lists.stream_failed =
-                listed.as_ref().is_err_and(|error| !matches!(error, Failure::TooLarge));
+            self.lists.stream_failed = listed.as_ref().is_err_and(|error| {
+                !matches!(error, Failure::TooLarge | Failure::Refused(..))
+            });
             return listed;
         }
         if cached.context.watch_list.is_worth_trying() && self.lists.may_watch_list() {

@@ -9,4 +9,7 @@ pub(crate) struct StartOptions {
     /// exactly this resourceVersion, so that it is in the history
     /// (`docs/decisions/cold-caches.md`).
     pub(crate) list_at: Option<ResourceVersion>,
+    /// Whether the first refusals of the upstream are not believed yet: an API server that starts
+    /// answers 403 until it has read the roles.
+    pub(crate) is_patient: bool,
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::cache::reflector::running_watch::RunningWatch;
+use crate::cache::refusal::Refusal;
 
 /// The state of a reflector. `W` is the upstream's watch.
 pub(super) enum State<W> {
@@ -11,6 +12,9 @@ pub(super) enum State<W> {
     Listing(ListCause),
     /// The upstream failed. The next state is entered after the wait.
     BackingOff(Duration, Box<Self>),
+    /// The upstream has refused the resource for long. Access reviews decide whether the reflector
+    /// ends or backs off before the next state.
+    Reviewing(Refusal, Box<Self>),
     /// A complete state is held. A watch from its resourceVersion is opened, and then verified.
     Resuming(Verify),
     /// A watch is open. Its events are applied after the verification.
@@ -20,11 +24,24 @@ pub(super) enum State<W> {
 }
 
 impl<W> State<W> {
+    /// Logs a failure, and returns the state that waits before this one.
+    pub(super) fn after_wait(self, wait: Duration, is_repeated: bool, error: &str) -> Self {
+        let (then, wait_ms) = (self.name(), wait.as_millis());
+        // During a long outage a warning for each attempt of each reflector would fill the log.
+        if is_repeated {
+            tracing::debug!(error, then, wait_ms, "backing off again");
+        } else {
+            tracing::warn!(error, then, wait_ms, "backing off");
+        }
+        Self::BackingOff(wait, Box::new(self))
+    }
+
     /// Returns the value of the `state` label of the metrics.
     pub(super) fn name(&self) -> &'static str {
         match self {
             Self::Listing(_) => "listing",
             Self::BackingOff(..) => "backing-off",
+            Self::Reviewing(..) => "reviewing",
             Self::Resuming(_) => "resuming",
             Self::Verifying(..) => "verifying",
             Self::Watching(_) => "watching",

@@ -1,7 +1,9 @@
 //! Tests of the reflector against scripted upstreams, in paused time.
 
 mod clusters;
+mod definitions;
 mod lists;
+mod refusals;
 
 use std::time::Duration;
 
@@ -37,13 +39,15 @@ impl Rig {
     }
 
     fn with(context: Arc<CacheContext>, first_at: Option<u64>) -> Self {
-        Self::with_resource(config_maps(), context, first_at)
+        let list_at = first_at.map(ResourceVersion);
+        let options = StartOptions { list_at, ..StartOptions::default() };
+        Self::with_options(config_maps(), context, options)
     }
 
-    fn with_resource(
+    fn with_options(
         resource: ApiResource,
         context: Arc<CacheContext>,
-        first_at: Option<u64>,
+        options: StartOptions,
     ) -> Self {
         let script = Arc::new(Script::default());
         let resource = Arc::new(resource);
@@ -53,7 +57,6 @@ impl Rig {
             scope: Scope::Cluster,
         };
         let cached = Arc::new(CachedResource::new(key, resource, script.clone(), context));
-        let options = StartOptions { list_at: first_at.map(ResourceVersion) };
         let reflector = Reflector::new(script.clone(), cached.clone(), options);
         Self { script, cached, task: tokio::spawn(reflector.run()) }
     }
@@ -65,7 +68,7 @@ impl Rig {
     }
 
     async fn established_with(resource: ApiResource, context: Arc<CacheContext>) -> (Self, Feed) {
-        let rig = Self::with_resource(resource, context, None);
+        let rig = Self::with_options(resource, context, StartOptions::default());
         let feed = rig.script.on_watch();
         feed.send(vec![upsert("a", 9), bookmark(10, true)]);
         rig.reaches(10).await;
@@ -201,54 +204,6 @@ async fn an_upstream_that_stays_behind_counts_as_rewound() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_broken_watch_of_a_custom_resource_is_checked_for_a_changed_definition() {
-    let (rig, feed) = Rig::established_with(widgets(), context(config())).await;
-    let mut watcher =
-        rig.cached.watch_cache.watch(WatchFilter::default(), WatchStart::Now).unwrap();
-    rig.script.on_probe(40);
-    tokio::time::sleep(Duration::from_secs(60)).await;
-
-    // The bytes are unchanged, so no event is lost. No event is applied before the check is
-    // complete.
-    let same = rig.script.on_watch();
-    same.send(vec![upsert("a", 15), upsert("a", 20)]);
-    drop(feed);
-    eventually("the second list", || rig.script.lists.lock().len() == 2).await;
-    assert_eq!(rig.held(), Some(10));
-    let exact = rig.script.lists.lock()[1].clone();
-    assert_eq!(exact.resource_version_match, "Exact");
-    assert_eq!(exact.resource_version, Some(ResourceVersion(10)));
-    rig.script.on_list(Ok(page(10, "", vec![object("a", 9)])));
-    rig.reaches(20).await;
-    assert!(matches!(watcher.next_batch(1 << 20), Batch::Frames { events: 2, .. }));
-
-    // The bytes differ under the same resourceVersion. This time the watch ends with an error.
-    let dropped = rig.script.on_watch();
-    rig.script.on_list(Ok(page(20, "", vec![rewritten(object("a", 20))])));
-    let other = rig.script.on_watch();
-    other.send(vec![UpstreamEvent::Upsert(rewritten(object("a", 20))), bookmark(30, true)]);
-    same.fail(UpstreamError::Lost("reset".to_owned()));
-    rig.reaches(30).await;
-    assert!(matches!(watcher.next_batch(1 << 20), Batch::Ended(EndCause::Relist)));
-    assert!(!dropped.is_held());
-    let old = WatchStart::After(ResourceVersion(20));
-    rig.cached.watch_cache.watch(WatchFilter::default(), old).unwrap_err();
-    let asked: Vec<_> =
-        rig.script.watches.lock().iter().map(|asked| asked.send_initial_events).collect();
-    assert_eq!(asked, [true, false, false, true]);
-
-    // A watch that ends at its own time-out is resumed, as for other resources.
-    let lists = rig.script.lists.lock().len();
-    let timeout_seconds = rig.script.watches.lock()[3].timeout_seconds;
-    tokio::time::sleep(Duration::from_secs(timeout_seconds.into())).await;
-    let resumed = rig.script.on_watch();
-    resumed.send(vec![upsert("a", 35)]);
-    drop(other);
-    rig.reaches(35).await;
-    assert_eq!(rig.script.lists.lock().len(), lists + 1, "a probe");
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_requested_relist_compares_bytes() {
     let (rig, feed) = Rig::established(context(config())).await;
     let mut watcher =
@@ -287,22 +242,6 @@ async fn a_retired_cache_applies_the_remaining_events_of_its_watch() {
     drop(feed);
     assert_eq!(rig.task.await.unwrap(), Refusal::Unknown);
     assert_eq!(rig.script.watches.lock().len(), 1);
-}
-
-#[tokio::test(start_paused = true)]
-async fn permanent_errors_end_the_reflector() {
-    for (code, refusal) in
-        [(403, Refusal::Forbidden), (404, Refusal::Unknown), (405, Refusal::NotWatchable)]
-    {
-        let rig = Rig::new();
-        rig.script.on_watch_fail(status(code, "no"));
-        assert_eq!(rig.task.await.unwrap(), refusal);
-    }
-    let rig = Rig::new();
-    for _ in 0..2 {
-        rig.script.on_watch_fail(UpstreamError::Malformed("resourceVersion".to_owned()));
-    }
-    assert_eq!(rig.task.await.unwrap(), Refusal::Unreadable);
 }
 
 #[tokio::test(start_paused = true)]

@@ -116,7 +116,10 @@ impl Inner {
             let floors = &self.context.floors;
             let list_at =
                 first_at.filter(|at| Some(*at) > lost && floors.allows(&key.gvr, *at, generation));
-            let options = StartOptions { list_at };
+            let options = StartOptions {
+                list_at,
+                is_patient: !key.is_namespaced() && !self.negative_cache.was_refused(&key),
+            };
             let upstream = self.source.connect(&resource, key.representation, &key.scope);
             let list_watch = upstream.clone().dyn_list_watch();
             let context = Arc::clone(&self.context);
@@ -155,6 +158,9 @@ impl Inner {
         // A retired cache ended because discovery changed. Discovery decides about the resource,
         // and a successor may already run.
         if !cached.lifecycle.is_retiring() {
+            if cached.lifecycle.is_ready() {
+                self.negative_cache.forget(&cached.key).await;
+            }
             self.negative_cache.insert(&cached.key, refusal).await;
         }
         self.finish_warming(cached);

@@ -3,6 +3,9 @@
 //! A refusal is stored for a while, so that a resource that cannot be cached is not tried again for
 //! every request, and is tried again when the reason may have changed. The number of refusals is
 //! bounded; the least used are evicted first.
+//!
+//! A 403 is first kept for a moment only, because an API server that starts refuses what it allows
+//! later; each further one is kept for twice as long.
 
 use std::time::Duration;
 
@@ -14,7 +17,15 @@ use crate::cache::refusal::Refusal;
 
 /// The stored refusals.
 pub(crate) struct NegativeCache {
-    refusals: Cache<CacheKey, (Refusal, Instant)>,
+    refusals: Cache<CacheKey, StoredRefusal>,
+}
+
+/// A refusal that is or was stored.
+#[derive(Clone, Copy, Debug)]
+struct StoredRefusal {
+    refusal: Refusal,
+    until: Instant,
+    duration: Duration,
 }
 
 impl NegativeCache {
@@ -27,7 +38,7 @@ impl NegativeCache {
     pub(crate) async fn insert(&self, key: &CacheKey, refusal: Refusal) {
         let duration = match refusal {
             Refusal::Unreadable | Refusal::NotWatchable => UNREADABLE_DURATION,
-            Refusal::Forbidden => FORBIDDEN_DURATION,
+            Refusal::Forbidden => self.forbidden_duration(key).await,
             Refusal::OverBudget => OVER_BUDGET_DURATION,
             Refusal::Unknown => UNKNOWN_DURATION,
             Refusal::Excluded
@@ -36,22 +47,45 @@ impl NegativeCache {
             | Refusal::NotFresh
             | Refusal::Stopping => return,
         };
-        self.refusals.insert(key.clone(), (refusal, Instant::now() + duration)).await;
+        let until = Instant::now() + duration;
+        self.refusals.insert(key.clone(), StoredRefusal { refusal, until, duration }).await;
     }
 
     /// Returns the stored refusal of a cache, if it is still valid.
     pub(crate) async fn get(&self, key: &CacheKey) -> Option<Refusal> {
-        let (refusal, until) = self.refusals.get(key).await?;
-        (Instant::now() < until).then_some(refusal)
+        let stored = self.refusals.get(key).await?;
+        (Instant::now() < stored.until).then_some(stored.refusal)
+    }
+
+    /// Whether a cache was refused before, also if that is over.
+    pub(crate) fn was_refused(&self, key: &CacheKey) -> bool {
+        self.refusals.contains_key(key)
+    }
+
+    /// Forgets the refusals of a cache that has a state now.
+    pub(crate) async fn forget(&self, key: &CacheKey) {
+        self.refusals.invalidate(key).await;
+    }
+
+    /// Returns how long the next 403 of a cache is kept.
+    async fn forbidden_duration(&self, key: &CacheKey) -> Duration {
+        match self.refusals.get(key).await {
+            Some(last) if last.refusal == Refusal::Forbidden => {
+                last.duration.saturating_mul(2).min(FORBIDDEN_DURATION_MAX)
+            }
+            _ => FORBIDDEN_DURATION_MIN,
+        }
     }
 }
 
 /// The largest number of refusals. Clients choose the namespaces in requests, so the number must be
 /// bounded.
 const REFUSALS_MAX: u64 = 10_000;
+/// The API server may be starting.
+const FORBIDDEN_DURATION_MIN: Duration = Duration::from_secs(2);
 /// Short, because an operator who has just granted Weir's identity the permission waits for the
 /// effect.
-const FORBIDDEN_DURATION: Duration = Duration::from_secs(60);
+const FORBIDDEN_DURATION_MAX: Duration = Duration::from_secs(60);
 /// The form of a resource's objects changes only with its API server.
 const UNREADABLE_DURATION: Duration = Duration::from_secs(300);
 /// Long enough that a large resource is not listed again and again without success.

@@ -1,16 +1,17 @@
 //! Tests of the registry against scripted upstreams, in paused time.
 
+mod refusals;
+
 use futures_util::future::join_all;
 
 use super::*;
 use crate::cache::core::watch_cache::{EndCause, WatchRefusal};
 use crate::cache::core::watcher::{Batch, WatchFilter, WatchStart};
 use crate::cache::script::{
-    Feed, Script, ScriptedSource, bookmark, config, page, resource, status, upsert,
+    Feed, Script, ScriptedSource, bookmark, config, listed, page, resource, upsert,
 };
 use crate::codec::json::tests::config_maps;
-use crate::config::ResourcePattern;
-use crate::upstream::version::UpstreamVersion;
+use crate::testing::eventually;
 
 const WAIT: Duration = Duration::from_secs(10);
 
@@ -82,103 +83,9 @@ async fn a_thousand_clients_of_a_cold_cache_cost_one_list() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_namespace_is_tried_if_the_cluster_is_forbidden() {
-    let source = ScriptedSource::new(vec![config_maps()], |_, scope| {
-        let script = Arc::new(Script::default());
-        match scope {
-            Scope::Namespace(namespace) if &**namespace == "mine" => {
-                script.keep(full(&script, 1));
-            }
-            _ => script.on_watch_fail(status(403, "no")),
-        }
-        script
-    });
-    let rig = Rig::new(config(), source);
-    let mine = rig.ready("configmaps", "mine").await.unwrap();
-    assert_eq!(*mine.scope(), Scope::Namespace("mine".into()));
-    assert_eq!(rig.ready("configmaps", "yours").await.unwrap_err(), Refusal::Forbidden);
-    assert_eq!(rig.ready("configmaps", "").await.unwrap_err(), Refusal::Forbidden);
-    assert!(rig.metric(
-        r#"weir_reflector_state{group="",namespace="mine",representation="json",resource="configmaps",state="watching",version="v1"} 1"#
-    ));
-    assert!(!rig.metric(r#"weir_reflector_state{group="",namespace="yours""#));
-    // Look-ups consider caches of namespaces while there are any.
-    let namespaced = || rig.registry.inner.caches.namespaced();
-    assert_eq!((namespaced(), rig.registry.inner.caches.len()), (1, 1));
-    drop(mine);
-    tokio::time::sleep(Duration::from_secs(1000)).await;
-    assert_eq!((namespaced(), rig.registry.inner.caches.len()), (0, 0));
-}
-
-/// When Weir's identity gets more permissions, a second cache of the same objects starts, which may
-/// be a moment behind the first.
-#[tokio::test(start_paused = true)]
-async fn moving_from_a_namespace_to_the_cluster_never_goes_back_in_time() {
-    let (cluster_script, namespace_script) =
-        (Arc::new(Script::default()), Arc::new(Script::default()));
-    cluster_script.on_watch_fail(status(403, "no"));
-    let scripts = (Arc::clone(&cluster_script), Arc::clone(&namespace_script));
-    let source = ScriptedSource::new(vec![config_maps()], move |_, scope| match scope {
-        Scope::Cluster => Arc::clone(&scripts.0),
-        Scope::Namespace(_) => Arc::clone(&scripts.1),
-    });
-    let rig = Rig::new(config(), source);
-    let namespaced = full(&namespace_script, 1);
-    let first = rig.ready("configmaps", "mine").await.unwrap();
-    namespaced.send(vec![bookmark(2000, false)]);
-    first.wait_until_fresh(ResourceVersion(2000), WAIT).await.unwrap();
-
-    tokio::time::sleep(Duration::from_secs(61)).await;
-    let cluster = full(&cluster_script, 1);
-    let all = rig.ready("configmaps", "").await.unwrap();
-    assert_eq!(*all.scope(), Scope::Cluster);
-    let own = rig.ready("configmaps", "mine").await.unwrap();
-    assert_eq!(own.cache().state().unwrap().resource_version(), ResourceVersion(2000));
-    cluster.send(vec![bookmark(2000, false)]);
-    all.wait_until_fresh(ResourceVersion(2000), WAIT).await.unwrap();
-    assert_eq!(*rig.ready("configmaps", "mine").await.unwrap().scope(), Scope::Cluster);
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_cache_without_a_response_is_not_ready() {
     let rig = Rig::new(config(), one(&Arc::new(Script::default())));
     assert_eq!(rig.ready("configmaps", "").await.unwrap_err(), Refusal::NotReady);
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_excluded_or_unsuitable_resource_is_refused_without_a_request() {
-    let pattern = |resource: &str| ResourcePattern {
-        group: Some(String::new()),
-        resource: Some(resource.to_owned()),
-    };
-    let config = CacheConfig {
-        include: vec![
-            pattern("configmaps"),
-            pattern("metrics"),
-            pattern("reviews"),
-            pattern("nothing"),
-        ],
-        exclude: vec![pattern("events")],
-        ..config()
-    };
-    let script = Arc::new(Script::default());
-    let source = one(&script);
-    let aggregated = ApiResource { aggregated: true, ..resource("metrics", "Metric") };
-    let reviews = ApiResource { list_watchable: false, ..resource("reviews", "Review") };
-    let events = resource("events", "Event");
-    let pods = resource("pods", "Pod");
-    source.resources.lock().extend([aggregated, reviews, events, pods].map(Arc::new));
-    let rig = Rig::new(config, source);
-    for (plural, refusal) in [
-        ("events", Refusal::Excluded),
-        ("pods", Refusal::Excluded),
-        ("metrics", Refusal::Aggregated),
-        ("reviews", Refusal::NotWatchable),
-        ("nothing", Refusal::Unknown),
-    ] {
-        assert_eq!(rig.ready(plural, "").await.unwrap_err(), refusal, "{plural}");
-    }
-    assert!(script.watches.lock().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
@@ -270,20 +177,15 @@ async fn a_new_version_of_the_upstream_causes_a_list() {
     let script = Arc::new(Script::default());
     let rig = Rig::new(config(), one(&script));
     let _feed = full(&script, 1);
-    let version = |text: &str| {
-        let (major, minor, git_version) = (1, 36, text.to_owned());
-        rig.source.version.send_replace(Some(UpstreamVersion { major, minor, git_version }));
-        tokio::time::sleep(Duration::from_secs(1))
-    };
     let first = rig.ready("configmaps", "").await.unwrap();
-    for (text, lists) in [("v1.36.2", 1), ("v1.36.2", 1), ("v1.36.3", 2)] {
-        version(text).await;
-        assert_eq!(script.watches.lock().len(), lists, "{text}");
-        assert!(
-            first.cache().state().is_some(),
-            "the old state is served until the new one is complete"
-        );
-    }
+    rig.registry.inner.context.watch_list.set_unsupported();
+    rig.source.version_changes.send_modify(|count| *count += 1);
+    eventually("the list", || script.watches.lock().len() == 2).await;
+    assert!(first.cache().state().is_some(), "the old state is served until the new is complete");
+    assert!(
+        script.watches.lock()[1].send_initial_events,
+        "the new version may have watch-lists where the old one had none"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -342,7 +244,7 @@ async fn warm_caches_start_without_requests_and_do_not_idle() {
             if &*known.gvr.resource == "warm" {
                 script.keep(full(&script, 1));
             } else {
-                script.on_watch_fail(status(403, "no"));
+                script.forbid();
             }
             script
         },
@@ -367,10 +269,12 @@ async fn shutdown_ends_every_task_and_keeps_the_last_state() {
     assert_eq!(rig.ready("b", "").await.unwrap_err(), Refusal::Stopping);
 }
 
+/// A cache of a changed definition may list from an instance of the upstream that lags.
 #[tokio::test(start_paused = true)]
-async fn a_refused_resource_is_tried_again_after_a_while() {
+async fn a_cache_of_a_changed_definition_verifies_its_bytes() {
     let script = Arc::new(Script::default());
-    script.on_watch_fail(status(403, "no"));
+    script.stream_lists();
+    script.on_probe(10);
     let rig = Rig::new(config(), one(&script));
     assert_eq!(rig.ready("configmaps", "").await.unwrap_err(), Refusal::Forbidden);
     let _feed = full(&script, 1);

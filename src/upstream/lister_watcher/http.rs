@@ -16,6 +16,7 @@ use crate::upstream::bounded::{read_body, with_timeout};
 use crate::upstream::error::UpstreamError;
 use crate::upstream::fetch::{self, Get, encode_query};
 use crate::upstream::one_server::OneServer;
+use crate::upstream::self_review::may_list_and_watch;
 use crate::upstream::version::{self, UpstreamVersion};
 use crate::upstream::{TrafficClass, Upstream, pool};
 
@@ -37,6 +38,7 @@ pub struct HttpListWatch {
     upstream: Upstream,
     resource: Arc<ApiResource>,
     path: String,
+    scope: Scope,
     representation: Representation,
     max_list_bytes: usize,
     version: watch::Receiver<Option<UpstreamVersion>>,
@@ -55,8 +57,8 @@ impl HttpListWatch {
         version: watch::Receiver<Option<UpstreamVersion>>,
     ) -> Self {
         let path = resource.gvr.collection_path(scope);
-        let warnings = Mutex::default();
-        Self { upstream, resource, path, representation, max_list_bytes, version, warnings }
+        let (scope, warnings) = (scope.clone(), Mutex::default());
+        Self { upstream, resource, path, scope, representation, max_list_bytes, version, warnings }
     }
 
     async fn get(
@@ -184,6 +186,15 @@ impl ListWatch for HttpListWatch {
         };
         let resource = self.resource.clone();
         Ok(HttpWatch::watch(response.into_body(), resource, self.representation))
+    }
+
+    async fn is_allowed(&self) -> Result<bool, UpstreamError> {
+        let gvr = &self.resource.gvr;
+        let namespace = match &self.scope {
+            Scope::Cluster => "",
+            Scope::Namespace(namespace) => namespace,
+        };
+        may_list_and_watch(&self.upstream, &gvr.group, &gvr.resource, namespace).await
     }
 
     fn warnings(&self) -> Vec<String> {

@@ -122,6 +122,11 @@ pub trait ListWatch: Send + Sync + 'static {
         request: WatchRequest,
     ) -> impl Future<Output = Result<Self::Watch, UpstreamError>> + Send;
 
+    /// Returns whether Weir's identity may list and watch the resource, by access reviews.
+    fn is_allowed(&self) -> impl Future<Output = Result<bool, UpstreamError>> + Send {
+        std::future::ready(Ok(true))
+    }
+
     /// Returns the values of the `Warning` headers of the last response. Lists and watches that are
     /// served from the cache must have them, too (`docs/semantics.md` §8.8).
     fn warnings(&self) -> Vec<String> {

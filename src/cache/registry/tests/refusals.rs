@@ -1,0 +1,121 @@
+//! Tests of resources that may not, or cannot, be cached.
+
+use super::*;
+use crate::config::ResourcePattern;
+
+#[tokio::test(start_paused = true)]
+async fn a_namespace_is_tried_if_the_cluster_is_forbidden() {
+    let source = ScriptedSource::new(vec![config_maps()], |_, scope| {
+        let script = Arc::new(Script::default());
+        match scope {
+            Scope::Namespace(namespace) if &**namespace == "mine" => {
+                script.keep(full(&script, 1));
+            }
+            _ => script.forbid(),
+        }
+        script
+    });
+    let rig = Rig::new(config(), source);
+    let mine = rig.ready("configmaps", "mine").await.unwrap();
+    assert_eq!(*mine.scope(), Scope::Namespace("mine".into()));
+    assert_eq!(rig.ready("configmaps", "yours").await.unwrap_err(), Refusal::Forbidden);
+    assert_eq!(rig.ready("configmaps", "").await.unwrap_err(), Refusal::Forbidden);
+    assert!(rig.metric(
+        r#"weir_reflector_state{group="",namespace="mine",representation="json",resource="configmaps",state="watching",version="v1"} 1"#
+    ));
+    assert!(!rig.metric(r#"weir_reflector_state{group="",namespace="yours""#));
+    // Look-ups consider caches of namespaces while there are any.
+    let namespaced = || rig.registry.inner.caches.namespaced();
+    assert_eq!((namespaced(), rig.registry.inner.caches.len()), (1, 1));
+    drop(mine);
+    tokio::time::sleep(Duration::from_secs(1000)).await;
+    assert_eq!((namespaced(), rig.registry.inner.caches.len()), (0, 0));
+}
+
+/// When Weir's identity gets more permissions, a second cache of the same objects starts, which may
+/// be a moment behind the first.
+#[tokio::test(start_paused = true)]
+async fn moving_from_a_namespace_to_the_cluster_never_goes_back_in_time() {
+    let (cluster_script, namespace_script) =
+        (Arc::new(Script::default()), Arc::new(Script::default()));
+    cluster_script.forbid();
+    let scripts = (Arc::clone(&cluster_script), Arc::clone(&namespace_script));
+    let source = ScriptedSource::new(vec![config_maps()], move |_, scope| match scope {
+        Scope::Cluster => Arc::clone(&scripts.0),
+        Scope::Namespace(_) => Arc::clone(&scripts.1),
+    });
+    let rig = Rig::new(config(), source);
+    let namespaced = full(&namespace_script, 1);
+    let first = rig.ready("configmaps", "mine").await.unwrap();
+    namespaced.send(vec![bookmark(2000, false)]);
+    first.wait_until_fresh(ResourceVersion(2000), WAIT).await.unwrap();
+
+    tokio::time::sleep(Duration::from_secs(61)).await;
+    cluster_script.refuse(None, None);
+    let cluster = full(&cluster_script, 1);
+    let all = rig.ready("configmaps", "").await.unwrap();
+    assert_eq!(*all.scope(), Scope::Cluster);
+    let own = rig.ready("configmaps", "mine").await.unwrap();
+    assert_eq!(own.cache().state().unwrap().resource_version(), ResourceVersion(2000));
+    cluster.send(vec![bookmark(2000, false)]);
+    all.wait_until_fresh(ResourceVersion(2000), WAIT).await.unwrap();
+    assert_eq!(*rig.ready("configmaps", "mine").await.unwrap().scope(), Scope::Cluster);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_resource_is_tried_again_soon_and_then_rarely() {
+    let script = Arc::new(Script::default());
+    script.forbid();
+    let rig = Rig::new(config(), one(&script));
+    let mut attempts = Vec::new();
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_secs(300) {
+        let asked = script.watches.lock().len();
+        assert_eq!(rig.ready("configmaps", "").await.unwrap_err(), Refusal::Forbidden);
+        if script.watches.lock().len() > asked {
+            attempts.push(began.elapsed().as_secs());
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert_eq!(attempts, [1, 3, 7, 15, 31, 63, 123, 183, 243]);
+    script.refuse(None, None);
+    let _feed = full(&script, 1);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    rig.ready("configmaps", "").await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_excluded_or_unsuitable_resource_is_refused_without_a_request() {
+    let pattern = |resource: &str| ResourcePattern {
+        group: Some(String::new()),
+        resource: Some(resource.to_owned()),
+    };
+    let config = CacheConfig {
+        include: vec![
+            pattern("configmaps"),
+            pattern("metrics"),
+            pattern("reviews"),
+            pattern("nothing"),
+        ],
+        exclude: vec![pattern("events")],
+        ..config()
+    };
+    let script = Arc::new(Script::default());
+    let source = one(&script);
+    let aggregated = ApiResource { aggregated: true, ..resource("metrics", "Metric") };
+    let reviews = ApiResource { list_watchable: false, ..resource("reviews", "Review") };
+    let events = resource("events", "Event");
+    let pods = resource("pods", "Pod");
+    source.resources.lock().extend([aggregated, reviews, events, pods].map(Arc::new));
+    let rig = Rig::new(config, source);
+    for (plural, refusal) in [
+        ("events", Refusal::Excluded),
+        ("pods", Refusal::Excluded),
+        ("metrics", Refusal::Aggregated),
+        ("reviews", Refusal::NotWatchable),
+        ("nothing", Refusal::Unknown),
+    ] {
+        assert_eq!(rig.ready(plural, "").await.unwrap_err(), refusal, "{plural}");
+    }
+    assert!(script.watches.lock().is_empty());
+}
