@@ -112,11 +112,12 @@ impl CachedResource {
     }
 
     /// Notes that the upstream has no change up to `resource_version`. Has no effect unless
-    /// `generation` is still the present one.
+    /// `generation` is still the present one, nor while the progress is held.
     pub(crate) fn apply_progress(&self, generation: u64, resource_version: ResourceVersion) {
         let now = self.context.clock.now();
-        self.generation
-            .run_in(generation, |cache| cache.apply(vec![Change::Progress(resource_version)], now));
+        self.generation.advance_in(generation, |cache| {
+            cache.apply(vec![Change::Progress(resource_version)], now);
+        });
         self.context.history.observe(resource_version);
         if let Some(state) = self.watch_cache.state() {
             self.series.contents(state.len(), state.weight(), state.resource_version().0);

@@ -20,6 +20,7 @@
 
 mod accumulator;
 mod backoff;
+mod byte_checks;
 mod driver;
 mod failure;
 mod list;
@@ -129,8 +130,12 @@ impl<L: ListWatch> Reflector<L> {
         failure: Failure,
         cause: ListCause,
     ) -> Result<State<L::Watch>, Refusal> {
+        let was_overtaken = self.driver.lists.was_overtaken;
         self.driver.lists.note_failure(&failure);
         let next = State::Listing(if cause == ListCause::Start { cause } else { ListCause::Retry });
+        if matches!(failure, Failure::Overtaken) && !was_overtaken {
+            return Ok(next);
+        }
         self.driver.back_off(failure, next)
     }
 }

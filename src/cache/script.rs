@@ -246,6 +246,10 @@ pub(crate) struct ScriptedSource {
     pub(crate) changes: watch::Sender<u64>,
     /// The upstream's version.
     pub(crate) version: watch::Sender<Option<UpstreamVersion>>,
+    /// The number of changes of the upstream's version.
+    pub(crate) version_changes: watch::Sender<u64>,
+    /// Whether definitions changed a moment ago.
+    pub(crate) is_redefined: AtomicBool,
     /// Returns the script of a resource and scope.
     script: Box<ScriptOf>,
 }
@@ -263,6 +267,7 @@ impl ScriptedSource {
             changes: watch::Sender::new(0),
             version: watch::Sender::new(None),
             version_changes: watch::Sender::new(0),
+            is_redefined: AtomicBool::new(false),
             script,
         })
     }
@@ -280,14 +285,20 @@ impl Source for Arc<ScriptedSource> {
         self.resources.lock().iter().find(|resource| resource.gvr == *gvr).cloned()
     }
 
-    /// The number of changes of the upstream's version.
-    pub(crate) version_changes: watch::Sender<u64>,
     fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
 
+    fn is_redefined(&self, _gvr: &GroupVersionResource) -> bool {
+        self.is_redefined.load(Ordering::Relaxed)
+    }
+
     fn version(&self) -> watch::Receiver<Option<UpstreamVersion>> {
         self.version.subscribe()
+    }
+
+    fn version_changes(&self) -> watch::Receiver<u64> {
+        self.version_changes.subscribe()
     }
 
     fn connect(
@@ -324,10 +335,6 @@ pub(crate) fn rewritten(object: Object) -> Object {
     let Object { key, resource_version, attrs, layout, .. } = object;
     Object::new(key, resource_version, attrs, body, layout)
 }
-    fn version_changes(&self) -> watch::Receiver<u64> {
-        self.version_changes.subscribe()
-    }
-
 
 /// Creates an ADDED or MODIFIED event.
 pub(crate) fn upsert(name: &str, resource_version: u64) -> UpstreamEvent {

@@ -8,9 +8,9 @@
 //! of that server. If Weir's identity may read neither, only the groups that every kube-apiserver
 //! serves itself count as built in, and all others as aggregated.
 //!
-//! A failed refresh keeps the previous resources. So does a refusal of CRDs and APIServices that does
-//! not last, and a custom resource stays while its definition does: an API server that starts, or
-//! lags, serves neither for a moment. Lock order: `refresher` (held during requests to the
+//! A failed refresh keeps the previous resources. So does a refusal of CRDs and APIServices that
+//! does not last, and a custom resource stays while its definition does: an API server that starts,
+//! or lags, serves neither for a moment. Lock order: `refresher` (held during requests to the
 //! upstream), then that of `redefined`.
 
 mod documents;

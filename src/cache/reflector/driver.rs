@@ -12,6 +12,7 @@ use crate::cache::core::watch_cache::Discontinuity;
 use crate::cache::probe::request;
 use crate::cache::progress::PROBE_TIMEOUT;
 use crate::cache::reflector::backoff::Backoff;
+use crate::cache::reflector::byte_checks::ByteChecks;
 use crate::cache::reflector::failure::Failure;
 use crate::cache::reflector::list_attempts::ListAttempts;
 use crate::cache::reflector::refusals::{RefusalStreak, Verdict};
@@ -38,7 +39,11 @@ pub(super) struct Driver<L> {
     pub(super) bookmark_watches: u32,
     /// The refusals since a watch was last open.
     pub(super) refusals: RefusalStreak,
+    /// Whether the bytes of the next list must be verified, and when they are verified again.
+    pub(super) byte_checks: ByteChecks,
     pub(super) backoff: Backoff,
+    /// The back-off of lists that follow a 410.
+    pub(super) expiries: Backoff,
     malformed_responses: u32,
 }
 
@@ -61,7 +66,9 @@ impl<L: ListWatch> Driver<L> {
             lists: ListAttempts::default(),
             bookmark_watches: 0,
             refusals: RefusalStreak::default(),
+            byte_checks: ByteChecks::new(options.is_redefined),
             backoff: Backoff::default(),
+            expiries: Backoff::default(),
             malformed_responses: 0,
         }
     }
@@ -153,8 +160,7 @@ impl<L: ListWatch> Driver<L> {
         }
         let count = objects.len();
         if !self.apply_list(objects, resource_version) {
-            let overtaken = "a proof of freshness moved the cache past the list";
-            return Err(Failure::Retry(overtaken.to_owned(), None));
+            return Err(Failure::Overtaken);
         }
         self.cached.account.set_listing(0);
         self.lists.note_success();

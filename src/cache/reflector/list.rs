@@ -27,6 +27,7 @@ impl<L: ListWatch> Driver<L> {
         let slots = &cached.context.list_slots;
         let Ok(_slot) = slots.acquire().await else { return Err(Failure::Stop(Refusal::Stopping)) };
         cached.series.relist(cause.label());
+        let _hold = self.lists.was_overtaken.then(|| cached.generation.hold_progress());
         self.floor_at_list_start = self.floor();
         if let Some(next) = self.list_at_requested().await {
             return Ok(next);
@@ -37,7 +38,7 @@ impl<L: ListWatch> Driver<L> {
         if self.upstream.streams_lists() && !self.lists.stream_failed {
             let listed = self.streamed_list(not_older).await;
             self.lists.stream_failed = listed.as_ref().is_err_and(|error| {
-                !matches!(error, Failure::TooLarge | Failure::Refused(..))
+                !matches!(error, Failure::TooLarge | Failure::Overtaken | Failure::Refused(..))
             });
             return listed;
         }
@@ -70,7 +71,9 @@ impl<L: ListWatch> Driver<L> {
                 if !cached.context.watch_list.is_known() {
                     self.learn_bookmark(at).await;
                 }
-                Some(State::Resuming(Verify::History))
+                let verify =
+                    if self.byte_checks.are_due() { Verify::Bytes } else { Verify::History };
+                Some(State::Resuming(verify))
             }
             Ok(_) => None,
             Err(failure) => {

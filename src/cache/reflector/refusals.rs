@@ -6,9 +6,11 @@
 //! its watches, until a refusal has lasted for [`BELIEVED_AFTER`]. Access reviews must then deny a
 //! 403. A resource that is gone is not served for so long: discovery retires its cache.
 //!
+//! The decision is in `docs/decisions/transient-refusals.md`.
+//!
 //! A new cache has no state to keep, and its requests wait. It ends with the first refusal, or
-//! after [`COLD_PATIENCE`] if nothing was known of the resource before; the registry starts it
-//! again soon.
+//! after [`COLD_RETRY_DURATION`] if nothing was known of the resource before. The registry starts
+//! it again soon.
 
 use std::time::Duration;
 
@@ -46,7 +48,7 @@ impl RefusalStreak {
         let lasted = now.duration_since(*self.since.get_or_insert(now));
         if !had_state {
             let may_pass = matches!(refusal, Refusal::Forbidden | Refusal::Unknown);
-            if !(is_patient && may_pass) || lasted >= COLD_PATIENCE {
+            if !(is_patient && may_pass) || lasted >= COLD_RETRY_DURATION {
                 return Verdict::Believe;
             }
             let wait = lasted.max(COLD_WAIT);
@@ -72,7 +74,7 @@ const BELIEVED_AFTER: Duration = Duration::from_secs(30);
 const WAIT_MAX: Duration = Duration::from_secs(5);
 /// How long a new cache tries again. An API server was seen to refuse for up to 0.35 s while it
 /// started. Requests wait for this once for each resource that Weir's identity may not list.
-const COLD_PATIENCE: Duration = Duration::from_secs(1);
+const COLD_RETRY_DURATION: Duration = Duration::from_secs(1);
 /// The first wait of a new cache. Each later one doubles the time since the first refusal.
 const COLD_WAIT: Duration = Duration::from_millis(250);
 
@@ -104,7 +106,7 @@ mod tests {
             tokio::time::advance(min).await;
             attempts += 1;
         }
-        assert_eq!((attempts, began.elapsed()), (4, COLD_PATIENCE));
+        assert_eq!((attempts, began.elapsed()), (4, COLD_RETRY_DURATION));
         for (refusal, is_patient) in [(Refusal::Forbidden, false), (Refusal::NotWatchable, true)] {
             let verdict = RefusalStreak::default().note(refusal, false, is_patient);
             assert_eq!(verdict, Verdict::Believe);

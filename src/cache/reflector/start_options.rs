@@ -12,4 +12,7 @@ pub(crate) struct StartOptions {
     /// Whether the first refusals of the upstream are not believed yet: an API server that starts
     /// answers 403 until it has read the roles.
     pub(crate) is_patient: bool,
+    /// Whether the definition of the resource has just changed. Some instances of the upstream may
+    /// still write the objects by the old one.
+    pub(crate) is_redefined: bool,
 }

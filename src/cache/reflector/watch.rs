@@ -36,6 +36,8 @@ enum Interrupt {
     Relist,
     /// A check of the history was requested.
     Verify,
+    /// The definition changed a while ago, and the bytes are verified once more.
+    VerifyBytes,
     /// The watch is open past its own time-out: its connection is dead.
     Overdue,
 }
@@ -45,12 +47,14 @@ async fn next_interrupt(
     requests: &ReflectorRequests,
     mut generation: Receiver<u64>,
     deadline: Instant,
+    byte_check: Option<Instant>,
 ) -> Interrupt {
     tokio::select! {
         biased;
         _ = generation.changed() => Interrupt::Rewound,
         () = requests.relist_requested() => Interrupt::Relist,
         () = requests.verify_requested() => Interrupt::Verify,
+        () = sleep_until(byte_check.unwrap_or(deadline)), if byte_check.is_some() => Interrupt::VerifyBytes,
         () = sleep_until(deadline) => Interrupt::Overdue,
     }
 }
@@ -104,11 +108,8 @@ impl<L: ListWatch> Driver<L> {
         }
         if verify == Verify::Bytes {
             match self.has_same_bytes_upstream().await {
-                Ok(true) => {}
-                Ok(false) => {
-                    self.cached.series.watch_ended("changed");
-                    return Ok(State::Listing(ListCause::Changed));
-                }
+                Ok(true) => self.byte_checks.note_same(),
+                Ok(false) => return Ok(self.list_other_bytes()),
                 Err(failure) => return self.verification_failed(failure, verify),
             }
         }
@@ -128,6 +129,19 @@ impl<L: ListWatch> Driver<L> {
             self.judge_rewind(floor, probed.resource_version).await?;
         }
         Ok(())
+    }
+
+    /// Returns the state after the upstream was found to write the held objects in other bytes.
+    /// The list follows at once, unless the bytes of the last one were found to differ, too.
+    fn list_other_bytes(&mut self) -> State<L::Watch> {
+        self.cached.series.watch_ended("changed");
+        let next = State::Listing(ListCause::Changed);
+        if !self.byte_checks.note_different() {
+            return next;
+        }
+        let error = "the upstream writes the same objects in different bytes";
+        let (wait, is_repeated) = self.backoff.next(Instant::now(), None);
+        next.after_wait(wait, is_repeated, error)
     }
 
     fn verification_failed(
@@ -150,6 +164,7 @@ impl<L: ListWatch> Driver<L> {
             &cached.requests,
             self.generation.clone(),
             running.deadline,
+            self.byte_checks.next_check(),
         ));
         loop {
             let step = tokio::select! {
@@ -181,6 +196,10 @@ impl<L: ListWatch> Driver<L> {
                 Ok(State::Listing(ListCause::Changed))
             }
             Interrupt::Verify => Ok(State::Verifying(running, Verify::History)),
+            Interrupt::VerifyBytes => {
+                self.byte_checks.begin_late_check();
+                Ok(State::Verifying(running, Verify::Bytes))
+            }
             Interrupt::Overdue => {
                 self.cached.series.watch_ended("overdue");
                 let text = "the watch outlived its own time-out; its connection is dead".to_owned();
@@ -264,9 +283,17 @@ impl<L: ListWatch> Driver<L> {
         self.cached.series.watch_ended(failure.label());
         if matches!(failure, Failure::Expired) {
             tracing::info!(held = ?self.held(), "the upstream no longer has the events after the held resourceVersion");
-            return Ok(State::Listing(ListCause::Expired));
+            return Ok(self.list_after_expiry(&failure));
         }
         self.back_off(failure, self.resume_after_break())
+    }
+
+    /// Returns the state after a 410. The first list follows at once; each further one backs off,
+    /// because an upstream may send a 410 to every watch.
+    fn list_after_expiry(&mut self, failure: &Failure) -> State<L::Watch> {
+        let next = State::Listing(ListCause::Expired);
+        let (wait, is_repeated) = self.expiries.next(Instant::now(), None);
+        if is_repeated { next.after_wait(wait, true, failure.cause()) } else { next }
     }
 
     /// Returns the state after a watch that broke or ended before its time-out. The watch of a

@@ -119,6 +119,7 @@ impl Inner {
             let options = StartOptions {
                 list_at,
                 is_patient: !key.is_namespaced() && !self.negative_cache.was_refused(&key),
+                is_redefined: self.source.is_redefined(&key.gvr),
             };
             let upstream = self.source.connect(&resource, key.representation, &key.scope);
             let list_watch = upstream.clone().dyn_list_watch();

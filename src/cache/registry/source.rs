@@ -33,15 +33,18 @@ pub(crate) trait Source: Send + Sync + 'static {
     /// Calls [`Discovery::changes`].
     fn changes(&self) -> watch::Receiver<u64>;
 
+    /// Calls [`Discovery::is_redefined`].
+    fn is_redefined(&self, gvr: &GroupVersionResource) -> bool;
+
     /// Calls [`Discovery::version`].
     fn version(&self) -> watch::Receiver<Option<UpstreamVersion>>;
+
+    /// Calls [`Discovery::version_changes`].
+    fn version_changes(&self) -> watch::Receiver<u64>;
 
     /// Creates the lister-watcher of one cache.
     fn connect(
         &self,
-    /// Calls [`Discovery::version_changes`].
-    fn version_changes(&self) -> watch::Receiver<u64>;
-
         resource: &Arc<ApiResource>,
         representation: Representation,
         scope: &Scope,
@@ -110,8 +113,16 @@ impl Source for UpstreamSource {
         self.discovery.changes()
     }
 
+    fn is_redefined(&self, gvr: &GroupVersionResource) -> bool {
+        self.discovery.is_redefined(gvr)
+    }
+
     fn version(&self) -> watch::Receiver<Option<UpstreamVersion>> {
         self.discovery.version()
+    }
+
+    fn version_changes(&self) -> watch::Receiver<u64> {
+        self.discovery.version_changes()
     }
 
     fn connect(
@@ -121,10 +132,6 @@ impl Source for UpstreamSource {
         scope: &Scope,
     ) -> Arc<dyn Reflectable> {
         Arc::new(HttpListWatch::new(
-    fn version_changes(&self) -> watch::Receiver<u64> {
-        self.discovery.version_changes()
-    }
-
             self.upstream.clone(),
             resource.clone(),
             scope,

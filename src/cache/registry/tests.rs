@@ -276,11 +276,43 @@ async fn a_cache_of_a_changed_definition_verifies_its_bytes() {
     script.stream_lists();
     script.on_probe(10);
     let rig = Rig::new(config(), one(&script));
-    assert_eq!(rig.ready("configmaps", "").await.unwrap_err(), Refusal::Forbidden);
-    let _feed = full(&script, 1);
-    assert_eq!(rig.ready("configmaps", "").await.unwrap_err(), Refusal::Forbidden);
-    tokio::time::sleep(Duration::from_secs(61)).await;
-    rig.ready("configmaps", "").await.unwrap();
+    rig.registry.inner.context.watch_list.set_supported();
+    let exact_lists = || {
+        let lists = script.lists.lock();
+        lists.iter().filter(|list| list.resource_version_match == "Exact").count()
+    };
+    for (is_redefined, verifications) in [(false, 0), (true, 1)] {
+        rig.source.is_redefined.store(is_redefined, std::sync::atomic::Ordering::Relaxed);
+        let list = script.on_watch();
+        list.send(vec![listed(10)]);
+        script.keep(script.on_watch_at(10));
+        script.keep(script.on_watch());
+        let handle = rig.ready("configmaps", "").await.unwrap();
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(exact_lists(), verifications);
+        drop(handle);
+        tokio::time::sleep(Duration::from_secs(1000)).await;
+        assert_eq!(rig.registry.inner.caches.len(), 0);
+    }
+}
+
+/// A cache that is filled may not list again for days.
+#[tokio::test(start_paused = true)]
+async fn a_missing_watch_list_is_looked_for_again() {
+    let script = Arc::new(Script::default());
+    let rig = Rig::new(config(), one(&script));
+    let feed = full(&script, 1);
+    let handle = rig.ready("configmaps", "").await.unwrap();
+    rig.registry.inner.context.watch_list.set_unsupported();
+    assert_eq!(handle.upstream_has_watch_list(), Some(false));
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(script.watches.lock().len(), 1);
+    rig.registry.inner.context.watch_list.expire();
+    let attempt = script.on_watch_at(1000);
+    eventually("the answer", || handle.upstream_has_watch_list() == Some(true)).await;
+    eventually("its end", || !attempt.is_held()).await;
+    assert!(script.watches.lock()[1].match_nothing);
+    drop(feed);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,9 +1,9 @@
 //! A small informer for CRDs and APIServices. It keeps a few facts of each object, follows them
 //! with a watch, and notifies its receivers when they change.
 //!
-//! Lists are consistent, because an instance of the upstream that lags could bring back a definition
-//! that is gone, and with it the caches of that definition. A 403 or 404 ends what is known only if
-//! it lasts ([`Refusals`]).
+//! Lists are consistent, because an instance of the upstream that lags could bring back a
+//! definition that is gone, and with it the caches of that definition. A 403 or 404 ends what is
+//! known only if it lasts ([`Refusals`]).
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -7,13 +7,16 @@
 //! Lock order: the map, with no other lock.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::api::resource::{GroupVersionResource, Shape};
-use crate::upstream::discovery::Resources;
+use crate::api::resource::{ApiResource, GroupVersionResource, Shape};
+
+/// All resources.
+type ByName = HashMap<GroupVersionResource, Arc<ApiResource>>;
 
 /// When the definitions of custom resources last changed.
 #[derive(Debug, Default)]
@@ -21,7 +24,7 @@ pub(super) struct Redefined(Mutex<HashMap<GroupVersionResource, Instant>>);
 
 impl Redefined {
     /// Notes the definitions that differ between two states of discovery.
-    pub(super) fn note(&self, before: &Resources, after: &Resources) {
+    pub(super) fn note(&self, before: &ByName, after: &ByName) {
         let now = Instant::now();
         let mut changed = self.0.lock();
         changed.retain(|_, at| now.duration_since(*at) < REDEFINED_FOR);

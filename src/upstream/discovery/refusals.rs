@@ -1,8 +1,8 @@
 //! How long a 403 or 404 of CRDs or APIServices is not believed.
 //!
 //! An API server that starts answers 403 until it has read roles and bindings. If Weir believed it,
-//! all custom resources would count as aggregated, and their caches would stop. The same rule as for
-//! the caches of resources holds (`docs/decisions/transient-refusals.md`).
+//! all custom resources would count as aggregated, and their caches would stop. The same rule as
+//! for the caches of resources holds (`docs/decisions/transient-refusals.md`).
 
 use std::time::Duration;
 

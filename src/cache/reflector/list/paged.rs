@@ -42,10 +42,15 @@ impl<L: ListWatch> Driver<L> {
 
     /// Returns the state after a list without a watch. A list contains no bookmark. While the form
     /// of a bookmark is unknown the first watch is a short one, and the probe that verifies it
-    /// makes the upstream send a bookmark.
+    /// makes the upstream send a bookmark. After a change of definition the bytes are verified.
     pub(super) fn resume_after_list(&self) -> State<L::Watch> {
-        let is_known = self.cached.learned.has_bookmark();
-        State::Resuming(if is_known { Verify::Cluster } else { Verify::History })
+        State::Resuming(if self.byte_checks.are_due() {
+            Verify::Bytes
+        } else if self.cached.learned.has_bookmark() {
+            Verify::Cluster
+        } else {
+            Verify::History
+        })
     }
 
     /// Fetches all pages that begin with `first`, and counts them in `pages`. Returns the

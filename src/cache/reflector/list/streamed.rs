@@ -86,6 +86,9 @@ impl<L: ListWatch> Driver<L> {
             {
                 cached.context.watch_list.set_supported();
                 self.commit(accumulator.take(), resource_version).await?;
+                // State and events come from one instance, which ends the watch when it learns of
+                // a changed definition.
+                self.byte_checks.note_same();
                 let mut running = RunningWatch::new(watch, opened, timeout_seconds);
                 running.pending = events.collect();
                 return Ok(State::Watching(running));

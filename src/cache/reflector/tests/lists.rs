@@ -94,23 +94,31 @@ async fn a_broken_streamed_list_keeps_the_state_and_a_watch_list_follows() {
     assert_eq!(rig.names(), ["c"]);
 }
 
-/// The cache advances to 20 while the list at 15 arrives. The list is older than the cache, but it
-/// was requested earlier, so it is repeated and does not count as a rewound history.
+/// Proofs of freshness move the cache while each list arrives. A list that is older than the cache
+/// but was requested earlier is repeated, and does not count as a rewound history. The second list
+/// holds the progress, so that it is not overtaken.
 #[tokio::test(start_paused = true)]
-async fn a_list_overtaken_by_a_progress_notification_is_not_a_rewind() {
+async fn a_relist_completes_within_two_attempts_under_constant_proofs() {
     let (rig, feed) = Rig::established(context(config())).await;
     feed.send(vec![UpstreamEvent::Error(status(410, "too old"))]);
     let list = rig.script.on_watch();
     eventually("the second watch", || rig.script.watches.lock().len() == 2).await;
-    rig.cached.apply_progress(rig.cached.generation.current(), ResourceVersion(20));
+    let prove =
+        |at| rig.cached.apply_progress(rig.cached.generation.current(), ResourceVersion(at));
+    prove(20);
     list.send(vec![upsert("a", 9), bookmark(15, true)]);
+    let overtaken = Instant::now();
     let again = rig.script.on_watch();
     eventually("the third watch", || rig.script.watches.lock().len() == 3).await;
     let asked = rig.script.watches.lock().last().cloned().unwrap();
     assert_eq!(asked.resource_version, Some(ResourceVersion(20)));
+    prove(30);
     again.send(vec![upsert("a", 9), upsert("b", 19), bookmark(25, true)]);
     rig.reaches(25).await;
     assert_eq!(rig.names(), ["a", "b"]);
+    assert!(overtaken.elapsed() < Duration::from_millis(100), "nothing failed");
+    prove(40);
+    rig.reaches(40).await;
     assert_eq!(rig.cached.context.history.highest_lost(), None, "no rewind is reported");
 }
 
@@ -274,4 +282,50 @@ async fn a_page_larger_than_the_budget_ends_the_reflector() {
     rig.script.on_watch_fail(status(422, "sendInitialEvents is forbidden"));
     rig.script.on_list(Err(UpstreamError::TooLong(1000)));
     assert_eq!(rig.task.await.unwrap(), Refusal::OverBudget);
+}
+
+/// An upstream may answer every watch with 410, for example if its history is very short.
+#[tokio::test(start_paused = true)]
+async fn a_relist_after_410_backs_off() {
+    let (rig, mut feed) = Rig::established(context(config())).await;
+    let mut waits = Vec::new();
+    for at in 11..15 {
+        let began = Instant::now();
+        let asked = rig.script.watches.lock().len();
+        feed.send(vec![UpstreamEvent::Error(status(410, "too old"))]);
+        eventually("the next list", || rig.script.watches.lock().len() > asked).await;
+        waits.push(began.elapsed());
+        feed = rig.script.on_watch();
+        feed.send(vec![bookmark(at, true)]);
+        rig.reaches(at).await;
+    }
+    assert!(waits[0] < Duration::from_millis(100), "the first list follows at once");
+    for (wait, base) in waits[1..].iter().zip([1600, 3200, 6400]) {
+        assert!(*wait >= Duration::from_millis(base), "{waits:?}");
+    }
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    let asked = rig.script.watches.lock().len();
+    let began = Instant::now();
+    feed.send(vec![UpstreamEvent::Error(status(410, "too old"))]);
+    eventually("the list after a quiet time", || rig.script.watches.lock().len() > asked).await;
+    assert!(began.elapsed() < Duration::from_millis(100));
+}
+
+/// Two slow answers must not cost watch-lists for ever.
+#[tokio::test(start_paused = true)]
+async fn watch_lists_are_tried_again_after_slow_answers() {
+    let rig = Rig::new();
+    let _silent = [rig.script.on_watch(), rig.script.on_watch()];
+    rig.script.on_list(Ok(page(10, "", vec![object("a", 3)])));
+    rig.script.on_probe(10);
+    rig.reaches(10).await;
+    assert_eq!(rig.cached.context.watch_list.last_answer(), Some(false));
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    let expired = rig.script.on_watch();
+    expired.send(vec![UpstreamEvent::Error(status(410, "too old"))]);
+    let list = rig.script.on_watch();
+    list.send(vec![upsert("a", 19), bookmark(20, true)]);
+    rig.reaches(20).await;
+    assert!(rig.script.watches.lock().last().unwrap().send_initial_events);
+    assert!(rig.cached.context.watch_list.is_supported());
 }
