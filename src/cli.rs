@@ -120,8 +120,10 @@ async fn serve(args: ServeArgs) -> Result<(), Failure> {
             "this binary is not optimized for production; build it with --profile dist"
         );
     }
-    let mut signals =
-        Signals::listen().context("cannot listen to signals").map_err(Failure::runtime)?;
+    let mut signals = Signals::listen()
+        .and_then(Signals::ignore_hangup)
+        .context("cannot listen to signals")
+        .map_err(Failure::runtime)?;
     let start = async {
         let app = App::start(config).await?;
         if let Some(path) = kubeconfig {

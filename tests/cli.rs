@@ -191,6 +191,22 @@ async fn a_second_signal_ends_weir_at_once() {
 
 /// A running `weir serve`, killed when dropped.
 struct Weir {
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hangup_does_not_end_it() {
+    let simulator = Simulator::start(SimulatorOptions::default()).await.unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let upstream = write(&dir, "upstream", &simulator.kubeconfig(""));
+    let listen = format!("--listen=unix://{}", dir.path().join("weir.sock").display());
+    let mut weir = Weir::serve(&["--kubeconfig", &upstream, &listen]);
+    weir.signal("HUP");
+    weir.wait_until_ready().await;
+    weir.signal("HUP");
+    weir.wait_for_log("SIGHUP is ignored");
+    assert!(weir.get("/readyz").starts_with("HTTP/1.1 200 "));
+    weir.signal("TERM");
+    assert_eq!(weir.wait(), Some(0));
+}
+
     child: Child,
     admin: String,
     log: BufReader<std::process::ChildStderr>,
