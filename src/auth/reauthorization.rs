@@ -171,7 +171,7 @@ const INTERVAL_MIN: Duration = Duration::from_secs(1);
 /// How far the checks of one user are spread: less than a token review is cached by default, so
 /// that they share it, and enough that a controller with a hundred watches does not cause all
 /// reviews at once.
-const REQUEST_SPREAD_MAX: Duration = Duration::from_secs(5);
+const REQUEST_SPREAD_MAX: Duration = Duration::from_secs(4);
 /// Added to the expiry of a decision, so that it has expired by then.
 const EXPIRY_MARGIN: Duration = Duration::from_millis(1);
 /// Later expiries are cut to this, because `Instant` could overflow. The expiry is computed again

@@ -49,10 +49,13 @@ pub const CONNECTIONS_PER_ADDRESS_MAX: usize = 2048;
 /// node may be paused before Kubernetes treats it as gone.
 pub const STALL_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// An authenticated token: as long as delegated API servers cache it (docs/semantics.md §12.2).
-pub const TOKEN_TTL: Duration = Duration::from_secs(10);
+/// An authenticated token: half as long as delegated API servers cache it (docs/semantics.md
+/// §12.2). The API server that reviews it has a cache of its own, of 10 s, which adds to this one:
+/// a review just before that cache expires is answered from it. So a revoked token reads for at
+/// most 15 s.
+pub const TOKEN_TTL: Duration = Duration::from_secs(5);
 
-/// A rejected token: the same time.
+/// A rejected token: as long as delegated API servers cache it.
 pub const TOKEN_FAILURE_TTL: Duration = Duration::from_secs(10);
 
 /// An allowed access: as long as delegated API servers cache it (docs/semantics.md §12.3).

@@ -135,6 +135,31 @@ async fn a_result_is_cached_for_its_ttl() {
     assert_eq!(review(&reviews, "good").await, UNAUTHORIZED);
 }
 
+/// The API server answers reviews from a cache of its own for 10 s. It has just looked at the token
+/// when that is revoked, and Weir asks at any moment after that.
+#[tokio::test(start_paused = true)]
+async fn a_revoked_token_reads_for_at_most_15_seconds() {
+    let mut longest = Duration::ZERO;
+    for phase_ms in (0..10_000).step_by(490) {
+        let revoked = Instant::now();
+        let post: PostReview = Arc::new(move |_| {
+            let good = revoked.elapsed() < Duration::from_secs(10);
+            let status = serde_json::json!({"authenticated": good, "user": {"username": "good"}});
+            let review = serde_json::json!({"kind": "TokenReview", "status": status});
+            async move { Ok(Bytes::from(review.to_string())) }.boxed()
+        });
+        let config = AuthenticationConfig::default();
+        let reviews = TokenReviews::with_post(&config, Duration::ZERO, post, metrics());
+        advance(Duration::from_millis(phase_ms)).await;
+        while review(&reviews, "good").await != UNAUTHORIZED {
+            longest = longest.max(revoked.elapsed());
+            advance(Duration::from_millis(100)).await;
+        }
+    }
+    assert!(longest < Duration::from_secs(15), "{longest:?}");
+    assert!(longest > Duration::from_secs(14), "the worst phase was among them: {longest:?}");
+}
+
 fn jwt(name: &str, left: Duration) -> String {
     let exp = (SystemTime::now() + left).duration_since(SystemTime::UNIX_EPOCH).unwrap();
     let claims = format!(r#"{{"exp":{}}}"#, exp.as_secs_f64());
