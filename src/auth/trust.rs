@@ -4,8 +4,10 @@
 //! Every API server publishes its settings in the config map
 //! `kube-system/extension-apiserver-authentication`, for servers that receive requests on its
 //! behalf, as Weir does ([`config_map`]). A part for which the configuration names a file is read
-//! from that file instead ([`ca_file`]). Both sources are read periodically ([`reloader`]). If new
-//! content cannot be used, the old one stays in use, and one warning is logged.
+//! from that file instead ([`ca_file`]). The names of the cluster's own front-proxy headers are
+//! read in any case, because clients must not send them ([`proxy_headers`]). Both sources are read
+//! periodically ([`reloader`]). If new content cannot be used, the old one stays in use, and one
+//! warning is logged.
 //!
 //! While a part is not known yet, every certificate is [`CertificateIdentity::Unknown`]: upstream
 //! decides both whether the certificate is valid and whether its peer is a front proxy, in this
@@ -21,8 +23,10 @@ mod store;
 #[cfg(test)]
 pub(crate) mod tests;
 
+pub(crate) use proxy_headers::ProxyHeaderNames;
 pub use proxy_headers::ProxyHeaders;
 pub(crate) use reloader::Reloader;
+#[cfg(test)]
 pub(crate) use setting::Setting;
 pub(crate) use snapshot::{CertificateIdentity, CertificateVerdict, TrustSnapshot};
 pub(crate) use store::TrustStore;

@@ -61,15 +61,27 @@ impl ConfigMap {
 
     /// Returns the rules for front proxies, if the cluster has any.
     pub(crate) fn front_proxy(&self) -> Result<Option<RequestHeaderRules>, ConfigMapError> {
-        let Some(ca) = self.bundle("requestheader-client-ca-file")? else { return Ok(None) };
-        let names = RequestHeaderNames::new(
+        let Some(ca) = self.bundle(PROXY_CA)? else { return Ok(None) };
+        Ok(Some(RequestHeaderRules { ca, names: self.header_names()? }))
+    }
+
+    /// Returns the headers of front proxies, if the cluster has any. A CA that Weir cannot parse
+    /// does not matter: the API server may be able to.
+    pub(crate) fn front_proxy_headers(&self) -> Result<Option<RequestHeaderNames>, ConfigMapError> {
+        match self.text(PROXY_CA) {
+            Some(_) => self.header_names().map(Some),
+            None => Ok(None),
+        }
+    }
+
+    fn header_names(&self) -> Result<RequestHeaderNames, ConfigMapError> {
+        Ok(RequestHeaderNames::new(
             self.list("requestheader-allowed-names")?,
             &self.list("requestheader-username-headers")?,
             &self.list("requestheader-uid-headers")?,
             &self.list("requestheader-group-headers")?,
             &self.list("requestheader-extra-headers-prefix")?,
-        );
-        Ok(Some(RequestHeaderRules { ca, names }))
+        ))
     }
 
     /// Returns the source text of the CA of clients.
@@ -84,12 +96,17 @@ impl ConfigMap {
     }
 
     fn bundle(&self, key: &'static str) -> Result<Option<Bundle>, ConfigMapError> {
-        match self.data.get(key).filter(|pem| !pem.trim().is_empty()) {
+        match self.text(key) {
             Some(pem) => Bundle::parse(pem.as_bytes())
                 .map(Some)
                 .map_err(|error| ConfigMapError::Bundle { key, error }),
             None => Ok(None),
         }
+    }
+
+    /// Returns the value of a key, unless it is blank.
+    fn text(&self, key: &str) -> Option<&str> {
+        self.data.get(key).map(String::as_str).filter(|text| !text.trim().is_empty())
     }
 
     fn list(&self, key: &'static str) -> Result<Vec<String>, ConfigMapError> {
@@ -102,3 +119,6 @@ impl ConfigMap {
         }
     }
 }
+
+/// The key of the CA of front proxies. Without it, the API server reads none of their headers.
+const PROXY_CA: &str = "requestheader-client-ca-file";

@@ -3,10 +3,17 @@
 //! The config map is polled, not watched: it is one request a minute for the whole process, and a
 //! new CA is published long before its certificates are used. Until the config map was read once,
 //! it is polled more often.
+//!
+//! Where a file has the rules for front proxies, the config map still has the names of the headers
+//! that the API server reads. While they are unknown, the requests of users of certificates are not
+//! forwarded, since they could carry such a header. If the API server refuses to show the config
+//! map for [`REFUSAL_LASTS`], the file's names alone are removed: then its author vouches for them.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::StatusCode;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::ca_file::CaFile;
@@ -32,6 +39,8 @@ pub(crate) struct Reloader {
     /// Whether the last attempt to read the config map failed, which is logged once.
     is_failing: bool,
     failures: u32,
+    /// Since when every attempt to read the config map was refused, before it was read once.
+    refused_since: Option<Instant>,
 }
 
 impl Reloader {
@@ -64,16 +73,24 @@ impl Reloader {
                 &rules.extra_header_prefixes,
             );
             let rules = RequestHeaderRules { ca, names: names.clone() };
+            store.set_cluster_headers(Setting::Unknown);
             store.set_front_proxy(Setting::Set(Arc::new(rules)));
             front_proxy = Some((file, names));
         }
-        let (last_map, is_failing, failures) = (None, false, 0);
-        Ok(Self { store, client_ca, front_proxy, upstream, last_map, is_failing, failures })
+        Ok(Self {
+            store,
+            client_ca,
+            front_proxy,
+            upstream,
+            last_map: None,
+            is_failing: false,
+            failures: 0,
+            refused_since: None,
+        })
     }
 
     /// Reads the sources periodically until cancelled.
     pub(crate) async fn run(mut self, cancel: CancellationToken) {
-        let needs_map = self.client_ca.is_none() || self.front_proxy.is_none();
         let mut files = tokio::time::interval(FILES_INTERVAL);
         files.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let next = tokio::time::sleep(Duration::ZERO);
@@ -82,10 +99,10 @@ impl Reloader {
             tokio::select! {
                 () = cancel.cancelled() => return,
                 _ = files.tick() => self.poll_files(),
-                () = next.as_mut(), if needs_map => {
+                () = next.as_mut() => {
                     // The request may take a minute to fail. The files can wait for that.
                     let Some(wait) = cancel.run_until_cancelled(self.poll_map()).await else { return };
-                    next.as_mut().reset(tokio::time::Instant::now() + wait);
+                    next.as_mut().reset(Instant::now() + wait);
                 }
             }
         }
@@ -134,7 +151,7 @@ impl Reloader {
     pub(super) async fn poll_map(&mut self) -> Duration {
         match self.get_map().await {
             Ok(map) => {
-                self.failures = 0;
+                (self.failures, self.refused_since) = (0, None);
                 if std::mem::take(&mut self.is_failing) {
                     tracing::info!(
                         "the config map kube-system/extension-apiserver-authentication can be read again"
@@ -164,7 +181,8 @@ impl Reloader {
             .map_err(|error| UpstreamError::Malformed(error.to_string()))
     }
 
-    fn map_failed(&mut self, error: &UpstreamError) {
+    pub(super) fn map_failed(&mut self, error: &UpstreamError) {
+        self.note_refusal(error);
         let metrics = self.store.metrics();
         if self.client_ca.is_none() {
             metrics.ca_failed(CaKind::Client);
@@ -176,8 +194,29 @@ impl Reloader {
             tracing::warn!(
                 %error,
                 "cannot read the config map kube-system/extension-apiserver-authentication; its last content \
-                 stays in use, and until it was read once, client certificates are not accepted (Weir needs \
-                 the role extension-apiserver-authentication-reader)"
+                 stays in use, and until it was read once, client certificates are not accepted, or, where \
+                 files replace it, their users' requests are not forwarded (Weir needs the role \
+                 extension-apiserver-authentication-reader)"
+            );
+        }
+    }
+
+    /// Gives up the names of the cluster's front-proxy headers once the API server has refused to
+    /// show them for long. A short refusal is no answer: a starting API server refuses everything.
+    fn note_refusal(&mut self, error: &UpstreamError) {
+        let UpstreamError::Status { code: StatusCode::FORBIDDEN | StatusCode::NOT_FOUND, .. } =
+            error
+        else {
+            self.refused_since = None;
+            return;
+        };
+        let since = *self.refused_since.get_or_insert_with(Instant::now);
+        let are_unknown = matches!(self.store.proxy_headers().load().cluster, Setting::Unknown);
+        if are_unknown && since.elapsed() >= REFUSAL_LASTS {
+            self.store.set_cluster_headers(Setting::Unset);
+            tracing::warn!(
+                "the API server does not show Weir the names of its front-proxy headers; only those of \
+                 authentication.requestHeader are removed from clients' requests, and must be all that it reads"
             );
         }
     }
@@ -199,9 +238,19 @@ impl Reloader {
                 }
             }
         }
-        if self.front_proxy.is_none()
-            && old.map(ConfigMap::front_proxy_text) != Some(map.front_proxy_text())
-        {
+        let is_new = old.map(ConfigMap::front_proxy_text) != Some(map.front_proxy_text());
+        if is_new && self.front_proxy.is_some() {
+            match map.front_proxy_headers() {
+                Ok(names) => self.store.set_cluster_headers(names.into()),
+                Err(error) => {
+                    self.store.metrics().ca_failed(CaKind::RequestHeader);
+                    tracing::warn!(
+                        %error,
+                        "cannot read the names of the cluster's front-proxy headers; the old ones stay in use"
+                    );
+                }
+            }
+        } else if is_new {
             match map.front_proxy() {
                 Ok(rules) => {
                     self.store.set_front_proxy(rules.into());
@@ -232,6 +281,9 @@ fn jittered(wait: Duration) -> Duration {
     wait.mul_f64(1.0 + fastrand::f64() / 10.0)
 }
 
+/// How long the API server must refuse to show the config map until Weir does without it: longer
+/// than an API server needs to start, and than it takes to grant a forgotten role.
+const REFUSAL_LASTS: Duration = Duration::from_secs(30);
 /// The same as for serving certificates.
 const FILES_INTERVAL: Duration = Duration::from_secs(10);
 /// Certificates of a new CA are used only long after it was published.

@@ -17,7 +17,7 @@ pub(crate) enum Setting<T> {
 
 impl<T> Setting<T> {
     /// Returns the value, if there is one.
-    pub(super) fn as_set(&self) -> Option<&T> {
+    pub(crate) fn as_set(&self) -> Option<&T> {
         match self {
             Self::Set(value) => Some(value),
             Self::Unknown | Self::Unset => None,

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use arc_swap::{ArcSwap, Guard};
 use parking_lot::Mutex;
 
-use super::proxy_headers::ProxyHeaders;
+use super::proxy_headers::{ProxyHeaderNames, ProxyHeaders};
 use super::setting::Setting;
 use super::snapshot::TrustSnapshot;
 use crate::auth::authenticator::metrics::{AuthenticationMetrics, CaKind};
-use crate::auth::request_header::RequestHeaderRules;
+use crate::auth::request_header::{RequestHeaderNames, RequestHeaderRules};
 use crate::auth::x509::Bundle;
 use crate::auth::x509::handshake::Hints;
 
@@ -73,6 +73,14 @@ impl TrustStore {
         self.replace(TrustSnapshot::new(client_ca, front_proxy));
     }
 
+    /// Replaces the names of the cluster's own front-proxy headers, where a file has the rules. The
+    /// verdicts on certificates do not depend on them.
+    pub(crate) fn set_cluster_headers(&self, cluster: Setting<RequestHeaderNames>) {
+        let _update = self.update.lock();
+        let trusted = self.proxy_headers.load().trusted.clone();
+        self.proxy_headers.store(ProxyHeaderNames { trusted, cluster });
+    }
+
     fn replace(&self, trust: TrustSnapshot) {
         self.publish(&trust);
         self.current.store(Arc::new(trust));
@@ -86,11 +94,13 @@ impl TrustStore {
         let front_proxy = trust.front_proxy.as_set().map(|rules| rules.ca.subjects());
         let all = client_ca.into_iter().chain(front_proxy).flatten();
         self.hints.store(all.cloned().collect());
-        self.proxy_headers.store(match &trust.front_proxy {
+        let trusted = match &trust.front_proxy {
             Setting::Unknown => Setting::Unknown,
             Setting::Unset => Setting::Unset,
             Setting::Set(rules) => Setting::Set(Arc::new(rules.names.clone())),
-        });
+        };
+        let cluster = self.proxy_headers.load().cluster.clone();
+        self.proxy_headers.store(ProxyHeaderNames { trusted, cluster });
         self.metrics.set_ca_state(CaKind::Client, trust.client_ca.state());
         self.metrics.set_ca_state(CaKind::RequestHeader, trust.front_proxy.state());
     }

@@ -16,6 +16,7 @@ use crate::auth::request_header::RequestHeaderRules;
 use crate::auth::x509::Bundle;
 use crate::auth::x509::testing::{END, START, TestCa, ca_params, user_params};
 use crate::config::{Anonymous, AuthenticationConfig, Mode, RequestHeaderConfig};
+use crate::upstream::error::UpstreamError;
 use crate::upstream::testing::{ServerOptions, TestServer, answer};
 
 const NOON: i64 = START + 43_200;
@@ -40,10 +41,12 @@ fn identity(store: &TrustStore, peer: &Peer, now: i64) -> String {
 
 /// Returns whether front proxies may send a header.
 fn is_proxy_header(store: &TrustStore, name: &'static str) -> bool {
-    match &**store.proxy_headers().load() {
-        Setting::Set(names) => names.contains(&http::HeaderName::from_static(name)),
-        Setting::Unknown | Setting::Unset => false,
-    }
+    store.proxy_headers().load().contain(&http::HeaderName::from_static(name))
+}
+
+/// Returns whether all headers of front proxies are known.
+fn headers_are_known(store: &TrustStore) -> bool {
+    store.proxy_headers().load().are_known()
 }
 
 fn is_front_proxy(store: &TrustStore, peer: &Peer) -> bool {
@@ -184,13 +187,13 @@ async fn the_clusters_settings_are_reloaded() {
     let proxy = Peer::new(Some(&two.user("proxy").chain), None);
 
     assert!(reloader.poll_map().await < Duration::from_secs(2), "the next attempt is soon");
-    assert!(matches!(**store.proxy_headers().load(), Setting::Unknown));
+    assert!(!headers_are_known(&store));
     assert_eq!(identity(&store, &jane, NOON), "(unknown)");
     set(json!({"client-ca-file": one.pem()}));
     assert!(reloader.poll_map().await >= Duration::from_secs(60));
     assert_eq!(identity(&store, &jane, NOON), "jane");
     assert!(!is_front_proxy(&store, &proxy));
-    assert!(matches!(**store.proxy_headers().load(), Setting::Unset));
+    assert!(headers_are_known(&store) && !is_proxy_header(&store, "x-remote-user"));
 
     set(json!({
         "client-ca-file": "broken",
@@ -231,6 +234,81 @@ async fn the_clusters_settings_are_reloaded() {
     reloader.poll_map().await;
     assert_eq!(identity(&store, &jane, NOON), "(invalid)");
     assert!(!is_front_proxy(&store, &proxy), "the cluster has no front-proxy CA any more");
+}
+
+/// The API server reads the cluster's headers, whatever Weir's own configuration says.
+#[tokio::test]
+async fn the_clusters_headers_are_removed_beside_those_of_the_file() {
+    let (one, two) = (TestCa::new("one"), TestCa::new("two"));
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("ca.crt");
+    std::fs::write(&path, one.pem()).unwrap();
+    let content = Arc::new(Lock::new((503, Bytes::new())));
+    let shared = content.clone();
+    let server = TestServer::start(ServerOptions::http1(), move |_| {
+        let (code, body) = shared.lock().clone();
+        async move { answer(code, body) }
+    })
+    .await;
+    let store = store();
+    let upstream = server.upstream(false).await;
+    let config = gateway_config(Some(path.clone()), Some(path));
+    let mut reloader = Reloader::new(&config, store.clone(), upstream).unwrap();
+    assert!(is_proxy_header(&store, "x-remote-user"), "the file's");
+    reloader.poll_map().await;
+    assert!(!headers_are_known(&store), "the cluster's own are not known");
+    let set = |data: serde_json::Value| {
+        *content.lock() = (200, json!({"kind": "ConfigMap", "data": data}).to_string().into());
+    };
+    set(json!({
+        // Weir cannot read this CA. The API server may be able to.
+        "requestheader-client-ca-file": "odd",
+        "requestheader-username-headers": "[\"X-Corp-User\"]",
+        "requestheader-extra-headers-prefix": "[\"X-Corp-Extra-\"]",
+    }));
+    reloader.poll_map().await;
+    assert!(headers_are_known(&store));
+    for name in ["x-remote-user", "x-remote-group", "x-corp-user", "x-corp-extra-a"] {
+        assert!(is_proxy_header(&store, name), "{name}");
+    }
+    let headers = store.proxy_headers().load();
+    let named = headers.remote_user_headers().unwrap().username.to_vec();
+    assert_eq!(named, ["x-remote-user"], "users are named by the file's headers");
+    set(json!({"requestheader-client-ca-file": two.pem(), "requestheader-username-headers": "{"}));
+    reloader.poll_map().await;
+    assert!(is_proxy_header(&store, "x-corp-user"), "what was known stays");
+    reloader.poll_files();
+    assert!(is_proxy_header(&store, "x-corp-user"));
+}
+
+#[tokio::test]
+async fn a_lasting_refusal_leaves_the_headers_of_the_file() {
+    let ca = TestCa::new("ca");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("ca.crt");
+    std::fs::write(&path, ca.pem()).unwrap();
+    let server = TestServer::start(ServerOptions::http1(), async |_| answer(403, "")).await;
+    let store = store();
+    let upstream = server.upstream(false).await;
+    let config = gateway_config(Some(path.clone()), Some(path));
+    let mut reloader = Reloader::new(&config, store.clone(), upstream).unwrap();
+    tokio::time::pause();
+    let error = |code| UpstreamError::Status {
+        code: http::StatusCode::from_u16(code).unwrap(),
+        reason: String::new(),
+        message: String::new(),
+        retry_after: None,
+    };
+    // An API server that starts refuses everything for a moment.
+    for (code, after) in [(403, 0), (403, 29), (503, 1), (403, 5), (404, 29)] {
+        tokio::time::advance(Duration::from_secs(after)).await;
+        reloader.map_failed(&error(code));
+        assert!(!headers_are_known(&store), "{code}");
+    }
+    tokio::time::advance(Duration::from_secs(1)).await;
+    reloader.map_failed(&error(403));
+    assert!(headers_are_known(&store));
+    assert!(is_proxy_header(&store, "x-remote-user"));
 }
 
 #[tokio::test]

@@ -3,7 +3,8 @@
 //! connection.
 //!
 //! `X-Remote-*` are always such headers. Others are the cluster's setting
-//! (`--requestheader-*-headers`), followed while Weir runs ([`ProxyHeaders`]).
+//! (`--requestheader-*-headers`), followed while Weir runs, and those of Weir's own configuration
+//! ([`ProxyHeaders`]).
 //!
 //! Until the settings are known, only `X-Remote-*` can be distinguished from other headers.
 //! Meanwhile requests are refused with 503 on every connection on which the upstream could trust
@@ -16,8 +17,12 @@ use std::sync::Arc;
 use arc_swap::Guard;
 use http::{HeaderMap, HeaderName};
 
-use crate::auth::request_header::{RemoteUserHeaders, RequestHeaderNames};
-use crate::auth::trust::{ProxyHeaders, Setting};
+use crate::auth::request_header::RemoteUserHeaders;
+#[cfg(test)]
+use crate::auth::request_header::RequestHeaderNames;
+#[cfg(test)]
+use crate::auth::trust::Setting;
+use crate::auth::trust::{ProxyHeaderNames, ProxyHeaders};
 
 /// The names of the identity headers. Cheap to clone: clones share the settings.
 #[derive(Clone, Debug, Default)]
@@ -28,7 +33,7 @@ pub(crate) struct IdentityNames {
 
 /// The names at one moment. The headers that are removed from a request and those that are added
 /// must come from the same settings.
-pub(crate) struct Names(Option<Guard<Arc<Setting<RequestHeaderNames>>>>);
+pub(crate) struct Names(Option<Guard<Arc<ProxyHeaderNames>>>);
 
 impl IdentityNames {
     /// Creates the names from the cluster's settings, besides `X-Remote-*`.
@@ -53,7 +58,7 @@ impl IdentityNames {
     #[cfg(test)]
     pub(crate) fn set(names: RequestHeaderNames) -> Self {
         let configured = ProxyHeaders::default();
-        configured.store(Setting::Set(Arc::new(names)));
+        configured.store(ProxyHeaderNames::only(Setting::Set(Arc::new(names))));
         Self::new(configured)
     }
 
@@ -66,26 +71,23 @@ impl IdentityNames {
 impl Names {
     /// Whether the settings are known.
     pub(super) fn are_known(&self) -> bool {
-        !matches!(self.setting(), Setting::Unknown)
+        self.configured().is_none_or(ProxyHeaderNames::are_known)
     }
 
     /// Returns the headers in which a front proxy names a user, or `None` if the upstream reads
     /// none.
     pub(super) fn remote_user_headers(&self) -> Option<RemoteUserHeaders<'_>> {
-        match self.setting() {
-            Setting::Set(names) => names.remote_user_headers(),
-            Setting::Unknown | Setting::Unset => None,
-        }
+        self.configured().and_then(ProxyHeaderNames::remote_user_headers)
     }
 
-    fn setting(&self) -> &Setting<RequestHeaderNames> {
-        self.0.as_deref().map_or(&Setting::Unset, |setting| &**setting)
+    fn configured(&self) -> Option<&ProxyHeaderNames> {
+        self.0.as_deref().map(|names| &**names)
     }
 
     /// Whether `name` is an identity header.
     pub(super) fn contain(&self, name: &HeaderName) -> bool {
         name.as_str().starts_with(REMOTE_PREFIX)
-            || matches!(self.setting(), Setting::Set(names) if names.contains(name))
+            || self.configured().is_some_and(|names| names.contain(name))
     }
 
     /// Removes all identity headers.

@@ -7,7 +7,7 @@ use http::{HeaderName, HeaderValue};
 
 use super::*;
 use crate::auth::request_header::RequestHeaderNames;
-use crate::auth::trust::{ProxyHeaders, Setting};
+use crate::auth::trust::{ProxyHeaderNames, ProxyHeaders, Setting};
 use crate::testing::headers;
 
 fn user(name: &str, groups: &[&str]) -> Arc<User> {
@@ -184,16 +184,24 @@ fn names_follow_the_settings() {
     let words = |words: &[&str]| Ok(words.iter().map(|&word| word.to_owned()).collect());
     assert_eq!(ways.each_ref().map(sent), [words(&["x-corp-user"]), Err(503), Err(503)]);
     // The cluster has no front proxy.
-    settings.store(Setting::Unset);
+    settings.store(ProxyHeaderNames::only(Setting::Unset));
     let impersonated = words(&["x-corp-user", "impersonate-user"]);
     assert_eq!(ways.each_ref().map(sent), [words(&["x-corp-user"]), Err(403), impersonated]);
     // The cluster has a front proxy, and later a different one.
-    settings.store(Setting::Set(Arc::new(listed(&["X-Remote-", "X-Corp-"]))));
+    let set = |names: &[&str]| Setting::Set(Arc::new(listed(names)));
+    settings.store(ProxyHeaderNames::only(set(&["X-Remote-", "X-Corp-"])));
     let both = words(&["x-remote-user", "x-corp-user"]);
     assert_eq!(ways.each_ref().map(sent), [words(&[]), both, words(&["impersonate-user"])]);
-    settings.store(Setting::Set(Arc::new(listed(&["X-Corp-"]))));
+    settings.store(ProxyHeaderNames::only(set(&["X-Corp-"])));
     let other = [words(&[]), words(&["x-corp-user"]), words(&["impersonate-user"])];
     assert_eq!(ways.each_ref().map(sent), other);
+    // A file names the headers, and the cluster has others.
+    let (trusted, cluster) = (set(&["X-Remote-"]), Setting::Unknown);
+    settings.store(ProxyHeaderNames { trusted: trusted.clone(), cluster });
+    assert_eq!(ways.each_ref().map(sent), [words(&["x-corp-user"]), Err(503), Err(503)]);
+    settings.store(ProxyHeaderNames { trusted, cluster: set(&["X-Corp-"]) });
+    let file = [words(&[]), words(&["x-remote-user"]), words(&["impersonate-user"])];
+    assert_eq!(ways.each_ref().map(sent), file);
 }
 
 #[test]
