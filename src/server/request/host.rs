@@ -3,9 +3,10 @@
 //!
 //! `Host` alone does not suffice. A browser lets any page open a WebSocket to any address, and so
 //! to `exec`, and send simple POSTs, but it names the page in `Origin`
-//! (`docs/decisions/origin-check.md`).
+//! (`docs/decisions/origin-check.md`). A GET that a page only embeds or links to (an image, a
+//! script, a frame) has no `Origin`; browsers mark it with `Sec-Fetch-Site`.
 //!
-//! Both checks matter in sidecar mode, where clients are not authenticated. In gateway mode clients
+//! These checks matter in sidecar mode, where clients are not authenticated. In gateway mode clients
 //! are, and every name is allowed, as by kube-apiserver. Only an invalid `Host` is rejected, as by
 //! Go's server.
 
@@ -14,7 +15,7 @@ use std::net::IpAddr;
 
 use http::request::Parts;
 use http::uri::Authority;
-use http::{HeaderValue, Uri, Version, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Uri, Version, header};
 
 use crate::api::status::Status;
 use crate::server::http::refusal;
@@ -59,6 +60,7 @@ impl HostPolicy {
         for origin in request.headers.get_all(header::ORIGIN) {
             self.check_origin(origin)?;
         }
+        self.check_site(&request.headers)?;
         // HTTP/1.0 has no Host header, and browsers no longer use it.
         if named || request.version < Version::HTTP_11 {
             Ok(())
@@ -87,13 +89,39 @@ impl HostPolicy {
         Err(forbidden(&format!("web pages of {origin:?}")))
     }
 
+    /// Refuses what a page of another site causes, unless the page itself is of a configured name:
+    /// browsers let no page choose these headers.
+    fn check_site(&self, headers: &HeaderMap) -> Result<(), Status> {
+        let Some(configured) = &self.allowed else { return Ok(()) };
+        let is_cross_site =
+            |site: &HeaderValue| site.as_bytes().trim_ascii().eq_ignore_ascii_case(b"cross-site");
+        if !headers.get_all(SEC_FETCH_SITE).iter().any(is_cross_site) {
+            return Ok(());
+        }
+        let mut origins = headers.get_all(header::ORIGIN).iter().peekable();
+        let is_configured = |origin| host_of(origin).is_some_and(|host| configured.contains(&host));
+        if origins.peek().is_some() && origins.all(is_configured) {
+            return Ok(());
+        }
+        Err(forbidden("web pages of other sites"))
+    }
+
     fn allows(&self, host: &str) -> bool {
         let Some(allowed) = &self.allowed else { return true };
-        let name = host.trim_start_matches('[').trim_end_matches(']').to_ascii_lowercase();
+        let name = normalized(host);
         let loopback =
             name.parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback());
         loopback || name == "localhost" || allowed.contains(&name)
     }
+}
+
+/// Returns the host of an origin as [`HostPolicy`] holds names.
+fn host_of(origin: &HeaderValue) -> Option<String> {
+    Uri::try_from(origin.as_bytes()).ok()?.host().map(normalized)
+}
+
+fn normalized(host: &str) -> String {
+    host.trim_start_matches('[').trim_end_matches(']').to_ascii_lowercase()
 }
 
 fn forbidden(whom: &str) -> Status {
@@ -106,6 +134,10 @@ fn forbidden(whom: &str) -> Status {
 fn bad_request(message: &str) -> Status {
     refusal::bad_request(message.to_owned())
 }
+
+/// How the site of the page that caused a request relates to that of its target, as the browser
+/// sees it (Fetch Metadata).
+const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 #[cfg(test)]
 mod tests {
@@ -158,6 +190,30 @@ mod tests {
         assert_eq!(code("/api", &[]), 400);
         assert_eq!(code("/api", &["localhost", "localhost"]), 400);
         assert_eq!(code("/api", &[""]), 400);
+    }
+
+    /// A browser sends no `Origin` with an image, a frame or a link.
+    #[test]
+    fn a_page_of_another_site_is_refused_in_a_sidecar_also_without_an_origin() {
+        let code = |site: &str, origin: Option<&str>| {
+            let request = Request::builder().uri("/api").header("host", "localhost:8001");
+            let request = request.header("sec-fetch-site", site);
+            let request = origin.into_iter().fold(request, |it, one| it.header("origin", one));
+            judge(&HostPolicy::new(["Weir.Example"].into_iter()), request)
+        };
+        for site in ["none", "same-origin", "same-site"] {
+            assert_eq!(code(site, None), 200, "{site}");
+            assert_eq!(code(site, Some("http://localhost:8001")), 200, "{site}");
+        }
+        for site in ["cross-site", "Cross-Site", " cross-site"] {
+            assert_eq!(code(site, None), 403, "{site}");
+        }
+        assert_eq!(code("cross-site", Some("http://127.0.0.1:9")), 403);
+        assert_eq!(code("cross-site", Some("null")), 403);
+        let dashboard = Some("https://weir.example");
+        assert_eq!(code("cross-site", dashboard), 200, "a name that the operator allows");
+        let page = Request::builder().uri("/api").header("host", "weir");
+        assert_eq!(judge(&HostPolicy::any(), page.header("sec-fetch-site", "cross-site")), 200);
     }
 
     #[test]
