@@ -261,7 +261,7 @@ fn is_plain(path: &str) -> bool {
 const SEGMENTS_USUAL: usize = 8;
 
 /// Decodes percent-escapes as Go's `URL.Path` has them. A path that Go would reject is returned
-/// unchanged; it is forwarded and rejected there.
+/// unchanged; the server refuses it.
 fn decode_path(path: &str) -> Cow<'_, str> {
     match percent_decode(path.as_bytes(), false) {
         Some(bytes) => Cow::Owned(String::from_utf8_lossy(&bytes).into_owned()),

@@ -93,3 +93,87 @@ const CONNECTION_WINDOW_BYTES: u32 = 2 << 20;
 /// The send buffer of one stream for a slow client. It is small because there are many watches, and
 /// each reads from the shared history.
 const SEND_BUFFER_BYTES: usize = 64 << 10;
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::sync::Arc;
+
+    use bytes::Bytes;
+    use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
+    use http::{Request, Response};
+    use http_body_util::{BodyExt, Empty};
+    use hyper::body::Incoming;
+    use hyper::service::service_fn;
+    use hyper_util::rt::TokioIo;
+    use parking_lot::Mutex;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+    use crate::streams::ConnectionTasks;
+
+    const TIMEOUT: Duration = Duration::from_secs(10);
+
+    /// Sends bytes to a connection of one of the builders. Returns the requests that arrive, as the
+    /// numbers of their lengths and codings and their bodies, and the bytes of the answers until
+    /// the connection is closed.
+    async fn arrived(bytes: &str, detect: bool) -> (Vec<(usize, usize, Bytes)>, String) {
+        let (mut client, server) = tokio::io::duplex(64 << 10);
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let shared = Arc::clone(&seen);
+        let service = service_fn(move |request: Request<Incoming>| {
+            let shared = Arc::clone(&shared);
+            async move {
+                let (parts, body) = request.into_parts();
+                let count = |name| parts.headers.get_all(name).iter().count();
+                let (lengths, codings) = (count(CONTENT_LENGTH), count(TRANSFER_ENCODING));
+                let body = body.collect().await.unwrap().to_bytes();
+                shared.lock().push((lengths, codings, body));
+                Ok::<_, Infallible>(Response::new(Empty::<Bytes>::new()))
+            }
+        });
+        let io = TokioIo::new(server);
+        let serving = tokio::spawn(async move {
+            let streams = ConnectionTasks::<()>::new(1);
+            if detect {
+                let builder = detecting(streams.spawner(), TIMEOUT);
+                drop(builder.serve_connection_with_upgrades(io, service).await);
+            } else {
+                drop(http1(TIMEOUT).serve_connection(io, service).await);
+            }
+        });
+        client.write_all(bytes.as_bytes()).await.unwrap();
+        let mut answers = String::new();
+        let read = tokio::time::timeout(TIMEOUT, client.read_to_string(&mut answers)).await;
+        read.expect("the connection stays open").unwrap();
+        serving.await.unwrap();
+        (std::mem::take(&mut *seen.lock()), answers)
+    }
+
+    /// [`crate::server::request::framing`] has no check for a request with both headers, and
+    /// depends on this (RFC 9112 §6.1). If hyper changes, such a request may only be refused.
+    #[tokio::test]
+    async fn hyper_takes_the_length_out_of_chunked_requests() {
+        let length = "Content-Length: 4\r\n";
+        let coding = "Transfer-Encoding: chunked\r\n";
+        let next = "GET /smuggled HTTP/1.1\r\nHost: localhost\r\n\r\n";
+        for both in [
+            format!("{length}{coding}"),
+            format!("{coding}{length}"),
+            format!("{length}{coding}{length}"),
+            format!("{coding}Content-Length: 0\r\n{length}"),
+        ] {
+            let post = format!("POST /a HTTP/1.1\r\nHost: localhost\r\n{both}\r\n");
+            let bytes = format!("{post}5\r\nhello\r\n0\r\n\r\n{next}");
+            for detect in [false, true] {
+                let (seen, answers) = arrived(&bytes, detect).await;
+                assert_eq!(answers.matches("HTTP/1.1 ").count(), 1, "{both:?}: {answers}");
+                if answers.starts_with("HTTP/1.1 400 ") {
+                    assert!(seen.is_empty(), "{both:?}: {seen:?}");
+                } else {
+                    assert_eq!(seen, [(0, 1, Bytes::from_static(b"hello"))], "{both:?}");
+                }
+            }
+        }
+    }
+}

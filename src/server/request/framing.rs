@@ -4,9 +4,13 @@
 //! hyper and h2 parse a request, and Weir writes a new one from the parts, so that the upstream
 //! never receives bytes that were not understood here. This module rejects what they accept more
 //! generously than Go's server: codings before `chunked` (the body would be forwarded without its
-//! coding), a length that no body follows, and targets that are not a path. They cut off a fragment
-//! (`#`) themselves, so that Weir and the upstream see the same path without it, and a bare LF ends
-//! a line for both.
+//! coding), a length that no body follows, targets that are not a path, and paths with a bad
+//! percent-escape. They cut off a fragment (`#`) themselves, so that Weir and the upstream see the
+//! same path without it, and a bare LF ends a line for both.
+//!
+//! No request arrives here with both a Transfer-Encoding and a Content-Length: hyper removes the
+//! length, and closes the connection after the request; h2 resets the stream. Nothing here would
+//! notice a change, so a test does (`hyper_takes_the_length_out_of_chunked_requests`).
 //!
 //! It also rejects requests with more than [`HEADERS_MAX`] header fields.
 //!
@@ -17,7 +21,9 @@ use http::header::{CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{HeaderValue, StatusCode, Version};
+use memchr::memchr;
 
+use crate::api::query::percent_decode;
 use crate::api::status::Status;
 use crate::server::http::refusal;
 use crate::server::http::response::Reply;
@@ -31,20 +37,16 @@ pub(crate) fn check(request: &Parts, has_body: bool) -> Result<(), Status> {
         return Err(refusal::refusal(code, "RequestHeaderFieldsTooLarge", message));
     }
     target(request)?;
-    let codings = request.headers.get_all(TRANSFER_ENCODING).iter().collect::<Vec<_>>();
-    let chunked = match codings.as_slice() {
-        [] => false,
-        [only] if only.as_bytes().eq_ignore_ascii_case(b"chunked") => true,
-        _ => return Err(bad_request("its Transfer-Encoding is not chunked, once")),
-    };
+    let mut codings = request.headers.get_all(TRANSFER_ENCODING).iter();
+    let is_chunked = |coding: &HeaderValue| coding.as_bytes().eq_ignore_ascii_case(b"chunked");
+    if codings.next().is_some_and(|coding| !is_chunked(coding)) || codings.next().is_some() {
+        return Err(bad_request("its Transfer-Encoding is not chunked, once"));
+    }
     let mut lengths = request.headers.get_all(CONTENT_LENGTH).iter();
     let Some(length) = lengths.next() else { return Ok(()) };
     let digits = length.as_bytes();
     if lengths.next().is_some() || digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
         return Err(bad_request("its Content-Length is not one number"));
-    }
-    if chunked {
-        return Err(bad_request("it has a Content-Length and a Transfer-Encoding"));
     }
     if !has_body && digits.iter().any(|digit| *digit != b'0') {
         return Err(bad_request("its Content-Length is not that of its body"));
@@ -61,13 +63,19 @@ pub(crate) fn rejected(request: &Parts, status: &Status) -> Reply {
     reply
 }
 
-/// Accepts a path, or `*`. Go parses any other target as neither.
+/// Accepts a path, or `*`. Go parses any other target as neither. It refuses a path with a bad
+/// percent-escape before any handler sees it: on HTTP/1.1 with 400, on HTTP/2 by a reset, after
+/// which it would be unknown whether the upstream is broken.
 fn target(request: &Parts) -> Result<(), Status> {
-    let path = request.uri.path_and_query().map_or("", PathAndQuery::as_str);
-    if path.starts_with('/') || path == "*" {
-        return Ok(());
+    let target = request.uri.path_and_query().map_or("", PathAndQuery::as_str);
+    if !target.starts_with('/') && target != "*" {
+        return Err(bad_request("its target is not a path"));
     }
-    Err(bad_request("its target is not a path"))
+    let path = request.uri.path().as_bytes();
+    if memchr(b'%', path).is_some() && percent_decode(path, false).is_none() {
+        return Err(bad_request("its path has a percent sign that begins no escape"));
+    }
+    Ok(())
 }
 
 fn bad_request(why: &str) -> Status {

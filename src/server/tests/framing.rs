@@ -1,9 +1,12 @@
 //! Requests that two readers could parse differently (request smuggling) are refused, or forwarded
 //! once as Weir parsed them, and never served from the cache.
 
+use bytes::Bytes;
+use http::Request;
+use http_body_util::Full;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use super::harness::{SOON, Settings, Weir};
+use super::harness::{SOON, Settings, Weir, http2_on, whole};
 use super::recorder::{Recorded, Recorder};
 
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
@@ -104,6 +107,10 @@ async fn ambiguous_framing_is_refused_and_the_connection_closed() {
         "GET /x y HTTP/1.1",
         "GET /x\0 HTTP/1.1",
         "GET /x\t HTTP/1.1",
+        "GET /%zz HTTP/1.1",
+        "GET /api/v1/pods/a% HTTP/1.1",
+        "GET /api/v1/pods/a%2 HTTP/1.1",
+        "GET http://localhost/%zz HTTP/1.1",
         "GET localhost:80 HTTP/1.1",
         "GET x HTTP/1.1",
         "GET ?x HTTP/1.1",
@@ -250,6 +257,30 @@ async fn unambiguous_requests_are_forwarded_once_and_never_cached() {
         let seen = requests_before_a_plain_one(&recorder, &weir).await;
         assert_eq!(seen[before..].iter().map(Recorded::line).collect::<Vec<_>>(), [line]);
     }
+}
+
+/// Go's server refuses it on HTTP/2 by a reset, after which Weir could not distinguish it from a
+/// broken upstream. In a query it is only an odd parameter.
+#[tokio::test]
+async fn a_path_with_a_bad_escape_is_a_bad_request_on_either_protocol() {
+    let (recorder, weir) = recorded().await;
+    let mut two = http2_on(weir.tcp().await).await;
+    for path in ["/%zz", "/api/v1/namespaces/a%2/pods", "/version%"] {
+        let one = weir.get(path).await;
+        let request = Request::get(format!("http://localhost{path}"));
+        let other =
+            two.send_request(request.body(Full::<Bytes>::default()).unwrap()).await.unwrap();
+        for answer in [one, whole(other).await] {
+            assert_eq!(answer.code, 400, "{path}");
+            assert!(answer.text().contains("percent sign"), "{}", answer.text());
+        }
+    }
+    assert_eq!(weir.get("/version?x=%zz").await.code, 200);
+    let seen = requests_before_a_plain_one(&recorder, &weir).await;
+    assert_eq!(
+        seen.iter().map(Recorded::line).collect::<Vec<_>>(),
+        ["GET /version?x=%zz HTTP/1.1"]
+    );
 }
 
 /// Encodes a field in HPACK's simplest form: literal, not indexed, not compressed.
