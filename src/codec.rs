@@ -14,3 +14,4 @@ pub mod protobuf;
 pub mod rope;
 pub mod splice;
 pub mod uid;
+pub mod yaml;

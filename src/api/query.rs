@@ -17,6 +17,9 @@ pub struct Query {
     /// The end of each pair's name and value in `text`. A pair begins where the previous one ends.
     ends: SmallVec<[(u32, u32); PAIRS_USUAL]>,
     lossy: bool,
+    /// Whether a name is `pretty` in an escaped spelling, and the raw query does not contain the
+    /// word anywhere else.
+    hides_pretty: bool,
 }
 
 impl Query {
@@ -39,7 +42,14 @@ impl Query {
                 query.text.truncate(before);
             }
         }
+        query.hides_pretty = query.hides_pretty && !raw.contains("pretty");
         query
+    }
+
+    /// Returns the value of `pretty`. The API server looks for it only if the raw query contains
+    /// the word, anywhere (`docs/semantics.md` §8.6): `p%72etty=1` does not count.
+    pub fn pretty(&self) -> Option<&str> {
+        if self.hides_pretty { None } else { self.first("pretty") }
     }
 
     /// Returns the first value of a name, as Go's `Values.Get` does.
@@ -69,8 +79,11 @@ impl Query {
 
     /// Appends a pair. Returns `None` if the pair must be dropped; `text` may be longer then.
     fn push(&mut self, name: &str, value: &str) -> Option<()> {
+        let start = self.text.len();
         let odd_name = decode_onto(&mut self.text, name)?;
         let end = self.text.len();
+        // An escape makes the text shorter.
+        self.hides_pretty |= end - start < name.len() && self.text.get(start..) == Some("pretty");
         let odd_value = decode_onto(&mut self.text, value)?;
         self.lossy |= odd_name || odd_value;
         match (u32::try_from(end), u32::try_from(self.text.len())) {
@@ -176,6 +189,25 @@ mod tests {
         }
         assert!(!Query::parse(&"a&".repeat(MAX_PAIRS - 1)).is_lossy());
         assert!(Query::parse(&"a&".repeat(MAX_PAIRS + 1)).is_lossy());
+    }
+
+    #[test]
+    fn pretty_counts_only_where_the_raw_query_has_the_word() {
+        let rows = [
+            ("pretty=1", Some("1")),
+            ("pretty", Some("")),
+            ("p%72etty=1", None),
+            ("%70%72%65%74%74%79=1&limit=5", None),
+            ("p%72etty=1&x=pretty", Some("1")),
+            ("p%72etty=1&unpretty;=", Some("1")),
+            ("p%72etty=1&pretty=0", Some("1")),
+            ("pretty=0&p%72etty=1", Some("0")),
+            ("p%72etty=%zz", None),
+            ("limit=5", None),
+        ];
+        for (raw, expected) in rows {
+            assert_eq!(Query::parse(raw).pretty(), expected, "{raw}");
+        }
     }
 
     proptest! {

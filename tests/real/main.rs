@@ -121,6 +121,7 @@ fn tests() -> Vec<Trial> {
             matrix::revoked_by_roles,
         ),
         trial("logs_and_metrics_contain_no_secret", missing, matrix::secrets),
+        trial("a_refusal_equals_the_upstreams_in_every_form", missing, matrix::refusals),
     ]
 }
 

@@ -5,8 +5,10 @@ use std::time::Duration;
 use tokio::runtime::Runtime;
 
 use crate::control_plane::{ADMIN, ControlPlane};
-use crate::matrix_suite::world::{Credentials, ForwardedIdentity, Setting, World};
+use crate::matrix_suite::credentials::LONG;
+use crate::matrix_suite::world::{Credentials, ForwardedIdentity, Setting, Side, World};
 use crate::matrix_suite::{confusion, revocation, run, secrecy};
+use crate::suite::wire::{Answer, Call, Endpoint};
 
 pub(crate) fn everybody() {
     with(SETTING, async |world| run::matrix(&world, 1).await);
@@ -52,6 +54,37 @@ pub(crate) fn secrets() {
     });
 }
 
+/// Weir's own 401 and 403 equal the upstream's in every form that errors have.
+pub(crate) fn refusals() {
+    with(SETTING, async |world| {
+        let stranger = world.pki.others.client("eve", "devs", LONG);
+        let stranger = Some((stranger.chain.as_str(), stranger.key.as_str()));
+        let shown = |side: &Side| Endpoint::tls_with(side.address, &side.ca, stranger, "");
+        let mut pairs = vec![("a wrong certificate", shown(&world.direct), shown(&world.through))];
+        for name in ["nina", "<&>\""] {
+            let token = world.tokens.of(name);
+            pairs.push((name, world.direct.as_token(&token), world.through.as_token(&token)));
+        }
+        let mut own = 0;
+        for (who, direct, through) in &pairs {
+            for accept in ERROR_FORMS {
+                for path in REFUSED {
+                    let call = Call::get(path).header("accept", accept);
+                    let (expected, found) = (direct.send(&call).await, through.send(&call).await);
+                    assert!(matches!(expected.status, 401 | 403), "{who}: {call}");
+                    let of = |answer: &Answer| {
+                        let body = String::from_utf8_lossy(&answer.body).into_owned();
+                        (answer.status, answer.header("content-type").to_owned(), body)
+                    };
+                    assert_eq!(of(&found), of(&expected), "{who}: {call}");
+                    own += usize::from(found.cache().is_empty());
+                }
+            }
+        }
+        assert!(own > 60, "most are Weir's own: {own}");
+    });
+}
+
 fn with(setting: Setting, test: impl AsyncFnOnce(World)) {
     let credentials = Credentials::new();
     let arguments = credentials.arguments(&format!("{ADMIN},plane,0,\"system:masters\"\n"));
@@ -61,6 +94,29 @@ fn with(setting: Setting, test: impl AsyncFnOnce(World)) {
         test(World::start(credentials, plane.side(), setting).await).await;
     });
 }
+
+/// Every encoding, alone and after a clause that errors do not have.
+const ERROR_FORMS: [&str; 10] = [
+    "",
+    "application/json",
+    "application/json;pretty=1",
+    "application/yaml",
+    "application/vnd.kubernetes.protobuf",
+    "application/*",
+    "text/html",
+    "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io",
+    "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io,application/yaml",
+    "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io,application/json",
+];
+
+/// Nobody in [`refusals`] may read these; the last three differ in how `pretty` is written.
+const REFUSED: [&str; 5] = [
+    "/api/v1/namespaces/kube-system/configmaps?resourceVersion=0",
+    "/api/v1/nodes?resourceVersion=0",
+    "/api/v1/nodes?resourceVersion=0&pretty=1",
+    "/api/v1/nodes?resourceVersion=0&p%72etty=1",
+    "/api/v1/nodes?resourceVersion=0&p%72etty=1&x=pretty",
+];
 
 const SETTING: Setting = Setting {
     forwarded_identity: ForwardedIdentity::FrontProxy,

@@ -9,7 +9,9 @@ use std::cmp::Ordering;
 
 use smallvec::SmallVec;
 
-use super::form::{Encoding, Form, PARTIAL_OBJECT_METADATA, PARTIAL_OBJECT_METADATA_LIST, View};
+use super::form::{
+    Encoding, ErrorForm, Form, PARTIAL_OBJECT_METADATA, PARTIAL_OBJECT_METADATA_LIST, View,
+};
 use crate::api::request_info::Verb;
 use crate::api::resource::Shape;
 
@@ -19,11 +21,31 @@ pub(super) fn negotiate_accept(accept: &str, shape: Shape, verb: Verb) -> Option
     if shape == Shape::BuiltIn && !passes_prefilter(accept) {
         return None;
     }
+    match choose(accept, |clause| clause.candidate(shape, verb))? {
+        Candidate::Form(form) => Some(form),
+        Candidate::Yaml | Candidate::NotServed | Candidate::Skip => None,
+    }
+}
+
+/// Returns the form of an error that `accept` negotiates, by the API server's filters: go-restful's
+/// does not apply, and conversions do not count. `None` if the API server finds none, or Weir
+/// cannot know which.
+pub(super) fn negotiate_error(accept: &str) -> Option<ErrorForm> {
+    match choose(accept, |clause| clause.error_candidate())? {
+        Candidate::Form(Form { encoding: Encoding::Protobuf, .. }) => Some(ErrorForm::Protobuf),
+        Candidate::Form(Form { pretty, .. }) => Some(ErrorForm::Json { pretty }),
+        Candidate::Yaml => Some(ErrorForm::Yaml),
+        Candidate::NotServed | Candidate::Skip => None,
+    }
+}
+
+/// Returns what the API server would choose among the clauses of `accept`.
+fn choose(accept: &str, candidate: impl Fn(&Clause<'_>) -> Candidate) -> Option<Candidate> {
     let clauses: SmallVec<[Clause<'_>; CLAUSES_USUAL]> =
         accept.split(',').filter_map(parse_clause).collect::<Option<_>>()?;
     let mut candidates: SmallVec<[(&Clause<'_>, Candidate); CLAUSES_USUAL]> = clauses
         .iter()
-        .map(|clause| (clause, clause.candidate(shape, verb)))
+        .map(|clause| (clause, candidate(clause)))
         .filter(|(_, candidate)| *candidate != Candidate::Skip)
         .collect();
     let (_, first) = *candidates.first()?;
@@ -42,10 +64,7 @@ pub(super) fn negotiate_accept(accept: &str, shape: Shape, verb: Verb) -> Option
                 .then(a.is_wildcard().cmp(&b.is_wildcard()))
         });
     }
-    match candidates.first()? {
-        (_, Candidate::Form(form)) => Some(*form),
-        (_, Candidate::NotServed | Candidate::Skip) => None,
-    }
+    candidates.first().map(|(_, candidate)| *candidate)
 }
 
 /// The form that one clause would give on its own.
@@ -53,6 +72,8 @@ pub(super) fn negotiate_accept(accept: &str, shape: Shape, verb: Verb) -> Option
 enum Candidate {
     /// A form that Weir serves.
     Form(Form),
+    /// YAML, which Weir writes for errors only.
+    Yaml,
     /// A form that Weir does not serve.
     NotServed,
     /// No form: the API server ignores the clause.
@@ -78,9 +99,7 @@ impl Clause<'_> {
     }
 
     fn candidate(&self, shape: Shape, verb: Verb) -> Candidate {
-        // A later parameter replaces an earlier one of the same name.
-        let param = |name| self.params.iter().rev().find(|(key, _)| *key == name).map(|(_, v)| *v);
-        let conversion = [param("as"), param("g"), param("v")];
+        let conversion = self.conversion();
         let converts = conversion.iter().any(Option::is_some);
         let encoding = match (self.kind, self.subtype) {
             ("application", "json" | "*") | ("*", "*") => Some(Encoding::Json),
@@ -91,8 +110,8 @@ impl Clause<'_> {
             ("application", "yaml" | "cbor" | "cbor-seq") => None,
             _ => return Candidate::Skip,
         };
-        if !matches!(param("stream"), None | Some("" | "watch"))
-            || !matches!(param("sv"), None | Some("" | "v1"))
+        if !matches!(self.param("stream"), None | Some("" | "watch"))
+            || !matches!(self.param("sv"), None | Some("" | "v1"))
         {
             return Candidate::Skip;
         }
@@ -104,8 +123,43 @@ impl Clause<'_> {
             Some(Conversion::OtherMetadata) => return Candidate::NotServed,
             Some(Conversion::Table | Conversion::None) => return Candidate::Skip,
         };
-        let pretty = encoding == Encoding::Json && param("pretty") == Some("1");
+        let pretty = encoding == Encoding::Json && self.param("pretty") == Some("1");
         Candidate::Form(Form { encoding, view, pretty })
+    }
+
+    /// Returns the form of an error. CBOR is skipped, since the API server does not offer it by
+    /// default.
+    fn error_candidate(&self) -> Candidate {
+        let converts = self.conversion().iter().any(Option::is_some);
+        let stream = self.param("stream").unwrap_or_default();
+        if converts
+            || !matches!(stream, "" | "watch")
+            || !matches!(self.param("sv"), None | Some(""))
+        {
+            return Candidate::Skip;
+        }
+        match (self.kind, self.subtype) {
+            ("application", "json" | "*") | ("*", "*") => {
+                let pretty = self.param("pretty") == Some("1");
+                Candidate::Form(Form { pretty, ..Form::JSON })
+            }
+            ("application", "vnd.kubernetes.protobuf") => {
+                Candidate::Form(Form { encoding: Encoding::Protobuf, ..Form::JSON })
+            }
+            // YAML has no streams.
+            ("application", "yaml") if stream.is_empty() => Candidate::Yaml,
+            _ => Candidate::Skip,
+        }
+    }
+
+    /// Returns the parameters `as`, `g` and `v`.
+    fn conversion(&self) -> [Option<&str>; 3] {
+        ["as", "g", "v"].map(|name| self.param(name))
+    }
+
+    /// Returns a parameter. A later one replaces an earlier one of the same name.
+    fn param(&self, name: &str) -> Option<&str> {
+        self.params.iter().rev().find(|(key, _)| *key == name).map(|(_, value)| *value)
     }
 }
 

@@ -42,6 +42,31 @@ pub struct Form {
     pub pretty: bool,
 }
 
+/// The form of an error (`docs/semantics.md` §8.5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ErrorForm {
+    /// `application/json`.
+    Json {
+        /// Whether it is indented.
+        pretty: bool,
+    },
+    /// `application/yaml`.
+    Yaml,
+    /// `application/vnd.kubernetes.protobuf`.
+    Protobuf,
+}
+
+impl ErrorForm {
+    /// Returns the `Content-Type` of the response.
+    pub fn content_type(self) -> &'static str {
+        match self {
+            Self::Json { .. } => Encoding::Json.content_type(false),
+            Self::Yaml => "application/yaml",
+            Self::Protobuf => Encoding::Protobuf.content_type(false),
+        }
+    }
+}
+
 impl Form {
     /// The whole object in compact JSON.
     pub const JSON: Self = Self { encoding: Encoding::Json, view: View::Full, pretty: false };

@@ -3,8 +3,8 @@
 use http::header::{ACCEPT, ACCEPT_ENCODING, USER_AGENT};
 use http::{HeaderMap, HeaderValue};
 
-use super::accept::negotiate_accept;
-use super::form::{Encoding, Form};
+use super::accept::{negotiate_accept, negotiate_error};
+use super::form::{Encoding, ErrorForm, Form};
 use crate::api::query::Query;
 use crate::api::request_info::Verb;
 use crate::api::resource::Shape;
@@ -30,24 +30,24 @@ pub fn negotiate(headers: &HeaderMap, query: &Query, shape: Shape, verb: Verb) -
 
 /// Returns the form of an error (`docs/semantics.md` §8.5). Clauses with a conversion do not count.
 /// An `Accept` header with only such clauses, or with unavailable types, gives indented JSON.
-pub fn error_form(headers: &HeaderMap, query: &Query) -> Form {
+pub fn error_form(headers: &HeaderMap, query: &Query) -> ErrorForm {
     let accept = headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let plain: Vec<_> = accept.split(',').filter(|clause| !clause.contains("as=")).collect();
-    let form = match plain.join(",").as_str() {
-        "" if accept.is_empty() => Some(Form::JSON),
-        // A Status is a built-in type, even in an error about a custom resource.
-        plain => negotiate_accept(plain, Shape::BuiltIn, Verb::Get),
+    let form = match accept {
+        "" => Some(ErrorForm::Json { pretty: false }),
+        accept => negotiate_error(accept),
     };
     match form {
-        None => Form { pretty: true, ..Form::JSON },
-        Some(form) if form.encoding == Encoding::Protobuf => Form { pretty: false, ..form },
-        Some(form) => Form { pretty: form.pretty || wants_pretty(headers, query), ..form },
+        None => ErrorForm::Json { pretty: true },
+        Some(ErrorForm::Json { pretty }) => {
+            ErrorForm::Json { pretty: pretty || wants_pretty(headers, query) }
+        }
+        Some(form) => form,
     }
 }
 
 /// Whether the query or the user agent requests indented JSON (`docs/semantics.md` §8.6).
 fn wants_pretty(headers: &HeaderMap, query: &Query) -> bool {
-    match query.first("pretty") {
+    match query.pretty() {
         None | Some("") => is_interactive_client(headers),
         Some(value) => matches!(value, "1" | "t" | "T" | "TRUE" | "true" | "True"),
     }

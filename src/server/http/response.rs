@@ -5,10 +5,10 @@ use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WARNING, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 
-use crate::api::media_type::{self, Encoding, Form};
+use crate::api::media_type::{self, ErrorForm};
 use crate::api::query::Query;
 use crate::api::status::Status;
-use crate::codec::{pretty, protobuf};
+use crate::codec::{pretty, protobuf, yaml};
 use crate::server::http::audit_id::{AUDIT_ID, audit_id};
 use crate::server::http::body::Body;
 use crate::server::metrics::CacheStatus;
@@ -66,18 +66,21 @@ pub(crate) fn ok(
     response
 }
 
-/// Returns a `Status` in the form that the request negotiates for errors: protobuf, compact JSON
-/// with a newline, or indented JSON without one.
+/// Returns a `Status` in the form that the request negotiates for errors: protobuf, YAML, compact
+/// JSON with a newline, or indented JSON without one.
 fn error_response(request: &HeaderMap, query: &Query, status: &Status) -> Response<Body> {
-    let Form { encoding, pretty, .. } = media_type::error_form(request, query);
-    let body = match encoding {
-        Encoding::Json if pretty => vec![Bytes::from(pretty::indent(&status.to_json()))],
-        Encoding::Json => vec![status.to_json(), Bytes::from_static(b"\n")],
-        Encoding::Protobuf => vec![protobuf::encode_status(status)],
+    let form = media_type::error_form(request, query);
+    let body = match form {
+        ErrorForm::Json { pretty: true } => {
+            vec![Bytes::from(pretty::indent(&status.to_json()))]
+        }
+        ErrorForm::Json { pretty: false } => vec![status.to_json(), Bytes::from_static(b"\n")],
+        ErrorForm::Yaml => vec![yaml::encode_status(status)],
+        ErrorForm::Protobuf => vec![protobuf::encode_status(status)],
     };
     let mut response = Response::new(Body::chunks(body));
     *response.status_mut() = status.code;
-    set_common_headers(request, encoding.content_type(false), response.headers_mut());
+    set_common_headers(request, form.content_type(), response.headers_mut());
     if status.code == StatusCode::FORBIDDEN {
         // The API server marks a response that quotes the request (`docs/semantics.md` §8.8).
         let nosniff = HeaderValue::from_static("nosniff");
@@ -93,4 +96,32 @@ fn set_common_headers(request: &HeaderMap, content_type: &'static str, response:
     response.insert(AUDIT_ID, audit_id(request));
     response.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
     response.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::BodyExt;
+
+    use super::*;
+    use crate::auth::forbidden::unauthorized;
+
+    #[tokio::test]
+    async fn a_refusal_has_the_form_that_the_client_asks_for() {
+        let json = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"Unauthorized","reason":"Unauthorized","code":401}"#;
+        let yaml = "apiVersion: v1\ncode: 401\nkind: Status\nmessage: Unauthorized\nmetadata: {}\nreason: Unauthorized\nstatus: Failure\n";
+        for (accept, content_type, expected) in [
+            ("application/json", "application/json", format!("{json}\n")),
+            ("application/yaml", "application/yaml", yaml.to_owned()),
+            ("application/yaml;q=0.9,application/json;q=0.1", "application/yaml", yaml.to_owned()),
+        ] {
+            let request =
+                HeaderMap::from_iter([(http::header::ACCEPT, HeaderValue::from_static(accept))]);
+            let reply = Reply::refusal(&request, &Query::default(), &unauthorized(), "test");
+            let (parts, body) = reply.response.into_parts();
+            assert_eq!(parts.status, StatusCode::UNAUTHORIZED);
+            assert_eq!(parts.headers[CONTENT_TYPE], content_type, "{accept}");
+            let body = body.collect().await.unwrap().to_bytes();
+            assert_eq!(body, expected, "{accept}");
+        }
+    }
 }

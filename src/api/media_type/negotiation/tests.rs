@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::api::media_type::View;
+use crate::api::media_type::{ErrorForm, View};
 
 fn headers(pairs: &[(http::HeaderName, &str)]) -> HeaderMap {
     let mut headers = HeaderMap::new();
@@ -158,24 +158,42 @@ fn metadata_of_v1beta1_is_left_to_the_upstream() {
 #[test]
 fn errors_are_encoded_as_the_first_clause_without_a_conversion() {
     let metadata_protobuf = METADATA.replace("json", "vnd.kubernetes.protobuf");
-    let form = |accept: &str, query: &str| {
-        let form = error_form(&headers(&[(ACCEPT, accept)]), &Query::parse(query));
-        (form.encoding, form.pretty)
-    };
-    // An error has no metadata-only form.
-    assert_eq!(form(METADATA, ""), (Encoding::Json, true));
-    assert_eq!(form(&format!("{METADATA},application/json"), ""), (Encoding::Json, false));
-    assert_eq!(form("application/json", "pretty=1"), (Encoding::Json, true));
-    assert_eq!(form(PROTOBUF, "pretty=1"), (Encoding::Protobuf, false));
-    for (accept, expected) in [
-        ("", Encoding::Json),
-        (PROTOBUF, Encoding::Protobuf),
-        ("application/vnd.kubernetes.protobuf,application/json", Encoding::Protobuf),
-        (&metadata_protobuf, Encoding::Json),
-        (&format!("{metadata_protobuf},{PROTOBUF}"), Encoding::Protobuf),
-        (&format!("{metadata_protobuf},application/json"), Encoding::Json),
+    let form =
+        |accept: &str, query| error_form(&headers(&[(ACCEPT, accept)]), &Query::parse(query));
+    let (plain, pretty) = (ErrorForm::Json { pretty: false }, ErrorForm::Json { pretty: true });
+    let (yaml, protobuf) = (ErrorForm::Yaml, ErrorForm::Protobuf);
+    for (accept, query, expected) in [
+        ("", "", plain),
+        ("application/json", "pretty=1", pretty),
+        ("application/json;pretty=1", "", pretty),
+        ("application/json", "p%72etty=1", plain),
+        (PROTOBUF, "pretty=1", protobuf),
+        ("application/vnd.kubernetes.protobuf,application/json", "", protobuf),
+        // An error has no metadata-only form.
+        (METADATA, "", pretty),
+        (&format!("{METADATA},application/json"), "", plain),
+        (&metadata_protobuf, "", pretty),
+        (&format!("{metadata_protobuf},{PROTOBUF}"), "", protobuf),
+        (&format!("{metadata_protobuf},application/json"), "", plain),
+        ("application/json;alias=x", "", plain),
+        ("application/json;v=v1", "", pretty),
+        ("application/yaml", "", yaml),
+        ("application/yaml", "pretty=1", yaml),
+        ("application/yaml;as=Table,application/json", "", plain),
+        ("application/yaml,application/json", "", yaml),
+        ("application/json,application/yaml", "", plain),
+        ("application/json;q=0.5,application/yaml", "", yaml),
+        ("application/yaml;stream=watch,application/json", "", plain),
+        ("application/json;stream=watch", "", plain),
+        ("application/json;sv=v1", "", pretty),
+        ("text/html", "", pretty),
+        ("application/cbor,application/json", "", plain),
+        // go-restful's filter comes after authentication.
+        ("application/*", "", plain),
+        ("*", "", plain),
+        ("text/html,*/*;q=0.8", "", plain),
     ] {
-        assert_eq!(form(accept, "").0, expected, "{accept}");
+        assert_eq!(form(accept, query), expected, "{accept} {query}");
     }
 }
 
