@@ -1,8 +1,9 @@
 //! Builds the components, starts them in order, stops them in reverse.
 //!
 //! The order follows the dependencies: metrics, connections, discovery, caches, listeners, then the
-//! kubeconfig and readiness, which bring clients. Stopping reverses it: `/readyz` fails, Weir
-//! accepts no connection, drains the open ones, ends its caches, and answers probes until the end.
+//! kubeconfig and readiness, which bring clients. Stopping reverses it: `/readyz` fails while all
+//! else goes on for a while, so that clients are sent elsewhere; then Weir accepts no connection,
+//! drains the open ones, ends its caches, and answers probes until the end.
 //!
 //! Weir starts although the upstream is unreachable: it reports that (log, `/readyz`) and keeps
 //! trying, as it does when the upstream fails later. Weir does not start with credentials that
@@ -15,6 +16,7 @@ pub mod kubeconfig;
 pub mod metrics;
 mod probe;
 
+use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -50,6 +52,8 @@ pub struct App {
     /// Reports missing permissions until it is dropped.
     _permissions: Option<Arc<PermissionCheck>>,
     metrics: Metrics,
+    /// How long everything goes on after `/readyz` has begun to fail.
+    shutdown_delay: Duration,
     /// Cancelled when Weir serves: `/readyz` fails until then.
     started: CancellationToken,
     /// Cancelled when Weir begins to stop: `/readyz` fails from then on.
@@ -123,6 +127,7 @@ impl App {
             _permissions: permissions,
             audit,
             metrics,
+            shutdown_delay: config.server.shutdown_delay,
             started,
             stopping,
             ended,
@@ -153,26 +158,30 @@ impl App {
         Ok(())
     }
 
-    /// Serves until `stop` is cancelled, then drains within the configured deadline. Returns when
-    /// everything has ended.
+    /// Serves until `stop` is cancelled and for the configured delay after it, then drains within
+    /// the configured deadline. Returns when everything has ended.
     pub async fn run(self, stop: CancellationToken) {
-        let Self { server, compressor, admin, registry, probe, .. } = self;
+        let Self { server, compressor, admin, registry, probe, shutdown_delay: delay, .. } = self;
         let Self { started, stopping, ended, audit, .. } = self;
         started.cancel();
         let draining = CancellationToken::new();
-        let serving = server.serve(draining.clone());
-        tokio::pin!(serving);
+        let stopped = async {
+            stop.cancelled().await;
+            tracing::info!(?delay, "stopping");
+            stopping.cancel();
+            tokio::time::sleep(delay).await;
+            draining.cancel();
+            std::future::pending::<Infallible>().await
+        };
         tokio::select! {
-            () = stop.cancelled() => {
-                tracing::info!("stopping");
-                stopping.cancel();
-                draining.cancel();
-                serving.await;
-            }
             // It ends only when cancelled; if it ever ends by itself, the process must not
             // linger.
-            () = serving.as_mut() => tracing::error!("the server ended by itself"),
+            () = server.serve(draining.clone()) => {}
+            never = stopped => match never {},
             never = compressor.report_size() => match never {},
+        }
+        if !draining.is_cancelled() {
+            tracing::error!("the server ended by itself");
         }
         registry.shutdown().await;
         if let Some(audit) = audit {

@@ -65,7 +65,10 @@ pub struct ServerConfig {
     pub freshness_timeout: Duration,
     /// How long a request waits for the first state of a cache before it is forwarded.
     pub warmup_timeout: Duration,
-    /// The deadline of a graceful shutdown.
+    /// How long Weir goes on to serve, and to accept connections, after SIGTERM. `/readyz` fails
+    /// meanwhile.
+    pub shutdown_delay: Duration,
+    /// The deadline of the drain that follows, in which connections and watches end.
     pub shutdown_timeout: Duration,
     /// Open connections of one client address; all Unix sockets count as one address.
     pub connections_per_address_max: usize,

@@ -5,8 +5,8 @@
 //! [`delegate`] decides between the caches ([`cached`]) and the upstream ([`forward`]). [`http`]
 //! holds what both share.
 //!
-//! A shutdown stops accepting, closes connections gracefully (GOAWAY), ends watches spread over a
-//! part of the deadline, and aborts what remains at the deadline.
+//! A shutdown stops accepting, ends connections gracefully (GOAWAY) together with their watches,
+//! spread over nine tenths of the deadline, and aborts what remains at the deadline.
 
 mod accept;
 mod cached;
@@ -39,6 +39,7 @@ use crate::server::cached::read::CacheServices;
 use crate::server::cached::websocket::Sockets;
 use crate::server::connection::ConnectionServer;
 use crate::server::connection::permits::PerClientLimiter;
+use crate::server::drain::Drain;
 use crate::server::forward::documents::Documents;
 use crate::server::forward::forwarder::{FAILURE_LOG_INTERVAL, Forwarder};
 pub use crate::server::forward::identity::Upstreams;
@@ -90,7 +91,7 @@ impl Server {
             connections: ConnectionServer::new(Arc::new(router), config, abort.clone()),
             metrics,
             tasks,
-            draining: CancellationToken::new(),
+            drain: Drain::default(),
             abort,
             limiter: PerClientLimiter::new("connections"),
             connections_per_address_max: config.connections_per_address_max,
@@ -128,7 +129,6 @@ fn router(
     tasks: &TaskTracker,
     abort: &CancellationToken,
 ) -> Router {
-    let drain_spread = config.shutdown_timeout / DRAIN_PART;
     let splicer =
         Splicer { metrics: services.metrics.clone(), tasks: tasks.clone(), abort: abort.clone() };
     Router {
@@ -137,7 +137,6 @@ fn router(
             compressor: services.compressor,
             freshness_timeout: config.freshness_timeout,
             warmup_timeout: config.warmup_timeout,
-            drain_spread,
         },
         forwarder: Forwarder {
             upstreams: services.upstreams,
@@ -147,7 +146,6 @@ fn router(
             splicer,
             stall_timeout: config.stall_timeout,
             failures: LogThrottle::new(FAILURE_LOG_INTERVAL),
-            drain_spread,
         },
         documents: Documents::new(services.metrics.clone()),
         sockets: Sockets::new(tasks.clone(), abort.clone()),
@@ -172,9 +170,6 @@ fn host_names(config: &ServerConfig) -> impl Iterator<Item = &str> {
     });
     generated.flatten().chain(&config.allowed_hosts).map(String::as_str)
 }
-
-/// Watches end within the first quarter of the shutdown's deadline.
-const DRAIN_PART: u32 = 4;
 
 #[cfg(test)]
 mod tests;

@@ -171,26 +171,26 @@ async fn a_second_signal_ends_weir_at_once() {
     let upstream = write(&dir, "upstream", &simulator.kubeconfig(""));
     let socket = dir.path().join("weir.sock");
     let listen = format!("--listen=unix://{}", socket.display());
-    let mut weir = Weir::serve(&["--kubeconfig", &upstream, &listen]);
+    let head = "apiVersion: weir.dev/v1alpha1\nkind: WeirConfiguration\n";
+    let config = write(&dir, "weir.yaml", &format!("{head}server: {{ shutdownDelay: 10m }}\n"));
+    let mut weir = Weir::serve(&["--config", &config, "--kubeconfig", &upstream, &listen]);
     weir.wait_until_ready().await;
 
-    // A watch of events is forwarded. It stays open, which delays the drain.
+    weir.signal("TERM");
+    while !weir.get("/readyz").contains("[-]shutdown failed: process is shutting down") {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    // Everything else goes on for the delay.
     let mut stream = UnixStream::connect(&socket).unwrap();
-    let request = "GET /api/v1/events?watch=1 HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    let request = "GET /version HTTP/1.1\r\nHost: localhost\r\n\r\n";
     stream.write_all(request.as_bytes()).unwrap();
     let mut line = String::new();
     BufReader::new(&stream).read_line(&mut line).unwrap();
     assert!(line.starts_with("HTTP/1.1 200 "), "{line}");
     weir.signal("TERM");
-    while !weir.get("/readyz").contains("[-]shutdown failed: process is shutting down") {
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    weir.signal("TERM");
     assert_eq!(weir.wait(), Some(130));
 }
 
-/// A running `weir serve`, killed when dropped.
-struct Weir {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hangup_does_not_end_it() {
     let simulator = Simulator::start(SimulatorOptions::default()).await.unwrap();
@@ -207,6 +207,8 @@ async fn a_hangup_does_not_end_it() {
     assert_eq!(weir.wait(), Some(0));
 }
 
+/// A running `weir serve`, killed when dropped.
+struct Weir {
     child: Child,
     admin: String,
     log: BufReader<std::process::ChildStderr>,

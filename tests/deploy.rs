@@ -5,11 +5,12 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde_json::Value;
 use weir::config::file::ConfigFile;
 use weir::config::resolve::Overrides;
-use weir::config::{Config, Mode};
+use weir::config::{Config, Mode, ServerConfig};
 
 #[test]
 fn the_role_allows_only_list_and_watch_of_named_resources() {
@@ -109,11 +110,28 @@ fn all_manifests_use_one_namespace_and_one_service_account() {
 
 #[test]
 fn the_deployed_configuration_is_valid_and_in_gateway_mode() {
-    let document = &documents(&deploy("manifests/config.yaml"))[0];
-    let text = document["data"]["weir.yaml"].as_str().unwrap();
-    let file: ConfigFile = serde_saphyr::from_str(text).unwrap();
-    let config = Config::resolve(file, Overrides::default()).unwrap();
+    let config = configuration();
     assert_eq!(config.authentication.mode, Mode::Gateway);
+}
+
+#[test]
+fn the_kubelet_waits_for_the_whole_drain() {
+    let deployment = documents(&deploy("manifests/deployment.yaml")).remove(0);
+    let pod = deployment.pointer("/spec/template/spec").unwrap();
+    let grace = pod["terminationGracePeriodSeconds"].as_u64().unwrap();
+    let ServerConfig { shutdown_delay, shutdown_timeout, .. } = configuration().server;
+    let drain = shutdown_delay + shutdown_timeout;
+    assert!(drain + Duration::from_secs(5) <= Duration::from_secs(grace), "{drain:?}, {grace} s");
+    // The kubelet's time includes that of a hook, during which new connections would be accepted
+    // twice as long as needed.
+    assert!(pod.pointer("/containers/0").unwrap().get("lifecycle").is_none());
+}
+
+fn configuration() -> Config {
+    let document = documents(&deploy("manifests/config.yaml")).remove(0);
+    let text = document.pointer("/data/weir.yaml").unwrap().as_str().unwrap();
+    let file: ConfigFile = serde_saphyr::from_str(text).unwrap();
+    Config::resolve(file, Overrides::default()).unwrap()
 }
 
 fn rules_of(file: &str) -> Vec<Value> {

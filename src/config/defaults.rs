@@ -37,8 +37,21 @@ pub const FRESHNESS_TIMEOUT: Duration = Duration::from_secs(3);
 /// with the common time-out of 30 s still gets the forwarded response.
 pub const WARMUP_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A graceful shutdown: within the 30 s that the kubelet gives a pod by default.
+/// A sidecar does not wait before it drains: its clients are the containers beside it, and nothing
+/// else sends it a connection.
+pub const SHUTDOWN_DELAY: Duration = Duration::ZERO;
+
+/// The drain of a sidecar: within the 30 s that the kubelet gives a pod by default.
 pub const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(25);
+
+/// A gateway goes on for the time that a deleted pod needs to leave the endpoints of its Service,
+/// and these to reach every node and load balancer: seconds in most clusters.
+pub const GATEWAY_SHUTDOWN_DELAY: Duration = Duration::from_secs(10);
+
+/// The drain of a gateway: with [`GATEWAY_SHUTDOWN_DELAY`] as long as a sidecar's, so that both fit
+/// the kubelet's 30 s. A pod with a longer terminationGracePeriodSeconds should set more, because
+/// thousands of watches are opened again within this time.
+pub const GATEWAY_SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Connections of one address: more than the kubelet, kube-proxy and pods of a node open behind one
 /// address (client-go opens one for everything), and few enough that one machine cannot use all
@@ -52,7 +65,7 @@ pub const STALL_TIMEOUT: Duration = Duration::from_secs(60);
 /// An authenticated token: half as long as delegated API servers cache it (docs/semantics.md
 /// §12.2). The API server that reviews it has a cache of its own, of 10 s, which adds to this one:
 /// a review just before that cache expires is answered from it. So a revoked token reads for at
-/// most 15 s.
+/// most 15 s (docs/decisions/token-ttl.md).
 pub const TOKEN_TTL: Duration = Duration::from_secs(5);
 
 /// A rejected token: as long as delegated API servers cache it.
@@ -162,6 +175,7 @@ impl Default for ServerConfig {
             header_read_timeout: HEADER_READ_TIMEOUT,
             freshness_timeout: FRESHNESS_TIMEOUT,
             warmup_timeout: WARMUP_TIMEOUT,
+            shutdown_delay: SHUTDOWN_DELAY,
             shutdown_timeout: SHUTDOWN_TIMEOUT,
             connections_per_address_max: CONNECTIONS_PER_ADDRESS_MAX,
             stall_timeout: STALL_TIMEOUT,

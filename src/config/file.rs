@@ -75,6 +75,8 @@ pub struct ServerSection {
     /// A duration.
     pub warmup_timeout: Option<String>,
     /// A duration.
+    pub shutdown_delay: Option<String>,
+    /// A duration.
     pub shutdown_timeout: Option<String>,
     /// A count.
     pub connections_per_address_max: Option<usize>,

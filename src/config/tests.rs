@@ -133,6 +133,7 @@ server:
   allowedHosts: [example.com:80]
   warmupTimeout: soon
   shutdownTimeout: 0s
+  shutdownDelay: 11m
   stallTimeout: 2h
   connectionsPerAddressMax: 0
 admin: { listen: 127.0.0.1:1 }
@@ -159,6 +160,7 @@ logging: { format: xml, filter: 'a=b=c' }
             "server.allowedHosts[0]",
             "server.warmupTimeout",
             "server.shutdownTimeout",
+            "server.shutdownDelay",
             "server.stallTimeout",
             "server.connectionsPerAddressMax",
             "upstream.addresses[0]",
@@ -273,6 +275,7 @@ fn full_config() -> Config {
             header_read_timeout: Duration::from_millis(1500),
             freshness_timeout: Duration::from_secs(1),
             warmup_timeout: Duration::from_secs(90),
+            shutdown_delay: Duration::from_secs(7),
             shutdown_timeout: Duration::from_secs(5400),
             connections_per_address_max: 7,
             stall_timeout: Duration::from_secs(5),

@@ -50,6 +50,7 @@ fn server(config: &ServerConfig) -> ServerSection {
         header_read_timeout: Some(format_duration(config.header_read_timeout)),
         freshness_timeout: Some(format_duration(config.freshness_timeout)),
         warmup_timeout: Some(format_duration(config.warmup_timeout)),
+        shutdown_delay: Some(format_duration(config.shutdown_delay)),
         shutdown_timeout: Some(format_duration(config.shutdown_timeout)),
         connections_per_address_max: Some(config.connections_per_address_max),
         stall_timeout: Some(format_duration(config.stall_timeout)),

@@ -6,6 +6,7 @@ pub(crate) mod listener;
 pub(crate) mod tls;
 pub(crate) mod unix_socket;
 
+use std::convert::Infallible;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -28,6 +29,7 @@ use crate::server::connection::client::{Client, next_number};
 use crate::server::connection::permits::{ConnectionPermit, PerClientLimiter};
 use crate::server::connection::permitted_io::PermittedIo;
 use crate::server::connection::{ConnectionServer, Protocol};
+use crate::server::drain::Drain;
 use crate::server::metrics::ServerMetrics;
 use crate::telemetry::metrics::GaugeGuard;
 
@@ -38,8 +40,8 @@ pub(crate) struct Acceptor {
     pub(crate) metrics: ServerMetrics,
     /// The open connections and splices.
     pub(crate) tasks: TaskTracker,
-    /// Cancelled when Weir begins to drain.
-    pub(crate) draining: CancellationToken,
+    /// Drains the connections.
+    pub(crate) drain: Drain,
     /// Cancelled at the shutdown's deadline.
     pub(crate) abort: CancellationToken,
     pub(crate) limiter: PerClientLimiter,
@@ -166,24 +168,33 @@ impl Acceptor {
         I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let connections = self.connections.clone();
-        let draining = self.draining.child_token();
+        let drain = self.drain.connect();
         let tasks = self.tasks.clone();
         self.tasks.spawn(async move {
             // A handshake that has not ended when Weir drains is not waited for.
-            let ready = draining.run_until_cancelled(ready).await.flatten();
+            let ready = drain.started().run_until_cancelled(ready).await.flatten();
             if let Some((io, peer, protocol)) = ready {
-                let client = Client { number: next_number(), listener, peer, draining };
+                let client = Client { number: next_number(), listener, peer, drain };
                 connections.serve(io, client, protocol, &tasks);
             }
         });
     }
 
-    /// Closes all connections gracefully, and aborts those that remain after `timeout`. Returns
-    /// when all have ended.
+    /// Closes all connections gracefully, spread over nine tenths of `timeout`, and aborts those
+    /// that remain after all of it. Returns when all have ended.
     pub(crate) async fn drain(self, timeout: Duration) {
         self.tasks.close();
-        self.draining.cancel();
-        if tokio::time::timeout(timeout, self.tasks.wait()).await.is_ok() {
+        let draining = async {
+            self.drain.run(timeout * 9 / 10).await;
+            std::future::pending::<Infallible>().await
+        };
+        let ended = async {
+            tokio::select! {
+                () = self.tasks.wait() => {}
+                never = draining => match never {}
+            }
+        };
+        if tokio::time::timeout(timeout, ended).await.is_ok() {
             return;
         }
         tracing::warn!(

@@ -2,8 +2,8 @@
 //! drains.
 //!
 //! A watch never ends by itself, and neither does a graceful shutdown that waits for it. When Weir
-//! drains, the connection therefore sends GOAWAY, its watches end at their own moments
-//! ([`crate::server::drain`]), and whatever is left at the deadline is aborted.
+//! drains, each connection starts to drain at a moment of its own ([`crate::server::drain`]): it
+//! sends GOAWAY, and its watches end. Everything that is left at the deadline is aborted.
 //!
 //! [`http_limits`] has the limits that hyper enforces. The time-outs that hyper lacks are those of
 //! [`activity`] (request heads and idle connections), [`send_timeouts`] (stalled response bodies)
@@ -97,7 +97,7 @@ impl ConnectionServer {
         let cork = Cork::new(io, activity.clone());
         let io = TokioIo::new(cork.clone());
         let router = Arc::clone(&self.router);
-        let draining = client.draining.clone();
+        let draining = client.drain.started().clone();
         let send_timeouts = SendTimeouts::new(self.stall_timeout, router.metrics.clone());
         let (requests, timeouts) = (activity.clone(), send_timeouts.clone());
         let service = service_fn(move |mut request: Request<Incoming>| {

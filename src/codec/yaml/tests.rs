@@ -24,9 +24,8 @@ fn text(status: &Status) -> String {
 /// Returns the lines of a message.
 fn message(text_of: &str) -> String {
     let yaml = text(&status(text_of));
-    let from = yaml.find("message:").unwrap();
-    let to = yaml.find("\nmetadata:").unwrap();
-    yaml[from..to].to_owned()
+    let from = yaml.split_once("kind: Status\n").unwrap().1;
+    from.split_once("\nmetadata:").unwrap().0.to_owned()
 }
 
 #[test]

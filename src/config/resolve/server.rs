@@ -1,16 +1,21 @@
 //! Validates `server`: listeners, their certificates, time-outs and limits.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use crate::config::file::{CertificateSection, ListenerSection, ServerSection};
 use crate::config::listen::ListenAddress;
 use crate::config::parse::host_name;
 use crate::config::resolve::problems::Collector;
-use crate::config::{CertificateConfig, ListenerConfig, Mode, ServerConfig};
+use crate::config::{CertificateConfig, ListenerConfig, Mode, ServerConfig, defaults};
 
 /// Validates `server`. `mode` decides which addresses are allowed.
 pub(super) fn server(section: ServerSection, mode: Mode, problems: &mut Collector) -> ServerConfig {
     let mut config = ServerConfig::default();
+    if mode == Mode::Gateway {
+        config.shutdown_delay = defaults::GATEWAY_SHUTDOWN_DELAY;
+        config.shutdown_timeout = defaults::GATEWAY_SHUTDOWN_TIMEOUT;
+    }
     if let Some(listeners) = section.listeners {
         if listeners.is_empty() {
             problems.add("server.listeners", "needs at least one listener");
@@ -39,6 +44,12 @@ pub(super) fn server(section: ServerSection, mode: Mode, problems: &mut Collecto
     ] {
         problems.duration(path, value, set);
     }
+    problems.duration_between(
+        "server.shutdownDelay",
+        section.shutdown_delay,
+        SHUTDOWN_DELAY,
+        &mut config.shutdown_delay,
+    );
     problems.duration_between(
         "server.stallTimeout",
         section.stall_timeout,
@@ -131,6 +142,8 @@ pub(super) fn generated() -> CertificateConfig {
     CertificateConfig::Generated { names: Vec::new() }
 }
 
+/// Endpoints and load balancers follow within minutes, or never.
+const SHUTDOWN_DELAY: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(600);
 /// A client may lose packets for some seconds and recover.
 const STALL_TIMEOUT_MIN: Duration = Duration::from_secs(1);
 /// A longer time-out would not limit anything.

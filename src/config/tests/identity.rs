@@ -90,6 +90,10 @@ fn the_gateway_example_has_every_default() {
         AuthenticationConfig { mode: Mode::Gateway, ..AuthenticationConfig::default() };
     assert_eq!(config.authentication, authentication, "every default is written out");
     assert_eq!(config.authorization, AuthorizationConfig::default());
+    let ServerConfig { shutdown_delay, shutdown_timeout, .. } = config.server;
+    let defaults = gateway("").unwrap().server;
+    assert_eq!(shutdown_delay, defaults.shutdown_delay);
+    assert_eq!(shutdown_timeout, defaults.shutdown_timeout);
     assert_eq!(config.audit.output, Some(AuditOutput::Stdout));
     assert_eq!(config.audit.rules.last(), Some(&AuditRule::default()));
 
@@ -105,6 +109,22 @@ fn the_gateway_example_has_every_default() {
     let config = Config::resolve(file, Overrides::default()).unwrap().authentication;
     assert!(config.client_ca.is_some() && config.front_proxy.is_some());
     assert_eq!(config.request_header.unwrap().username_headers, [defaults::USERNAME_HEADER]);
+}
+
+/// New connections reach a gateway until the endpoints no longer name it.
+#[test]
+fn a_gateway_waits_before_it_drains_and_a_sidecar_does_not() {
+    let server = gateway("").unwrap().server;
+    assert!(server.shutdown_delay >= Duration::from_secs(5));
+    assert_eq!(ServerConfig::default().shutdown_delay, Duration::ZERO);
+    for server in [server, ServerConfig::default()] {
+        let all = server.shutdown_delay + server.shutdown_timeout;
+        assert!(all < Duration::from_secs(30), "the kubelet kills a pod after 30 s by default");
+    }
+    let set = "server: { shutdownDelay: 0s, shutdownTimeout: 120s }\n";
+    let server = gateway(set).unwrap().server;
+    assert_eq!(server.shutdown_delay, Duration::ZERO);
+    assert_eq!(server.shutdown_timeout, Duration::from_secs(120));
 }
 
 fn is_setting(line: &str) -> bool {

@@ -25,8 +25,6 @@ pub(crate) struct CacheServices {
     pub(crate) freshness_timeout: Duration,
     /// The longest wait for a cache that is not ready yet.
     pub(crate) warmup_timeout: Duration,
-    /// The interval over which the ends of watches are spread when Weir drains.
-    pub(crate) drain_spread: Duration,
 }
 
 /// A read that a cache may answer.

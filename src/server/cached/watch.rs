@@ -18,7 +18,6 @@ use crate::codec::frame;
 use crate::server::cached::read::CachedRead;
 use crate::server::cached::watch_stream::{CacheBookmarks, Revoked, Schedule, WatchStream};
 use crate::server::delegate::{Freshness, Reason, Start, WatchPlan};
-use crate::server::drain::Drain;
 use crate::server::http::body::Body;
 use crate::server::http::response;
 
@@ -106,7 +105,7 @@ pub(crate) async fn serve(
         CacheBookmarks(handle, form.view),
         schedule,
         end_bookmark,
-        Drain { started: read.context.client.draining.clone(), spread: read.services.drain_spread },
+        read.context.client.drain.watch(plan.bookmarks),
         read.context.metrics.clone(),
     )
     .with_revocation(read.reauthorization.take().map(|it| Box::pin(it.until_revoked()) as Revoked));

@@ -10,8 +10,9 @@
 //! starts again after each step that changed something, until one of them returns:
 //!
 //! 1. If a timer has fired, or must be set: poll the revocation, then the drain, then the clock. A
-//!    revocation drops the pending frames and ends the watch. A drain brings its end forward. The
-//!    clock makes a bookmark due, or the end.
+//!    revocation drops the pending frames and ends the watch. A drain makes a last bookmark due,
+//!    after which the watch ends, and brings its end forward. The clock makes a bookmark due, or
+//!    the end.
 //! 2. If a piece is pending: return it.
 //! 3. If the watch has ended: end the stream.
 //! 4. If its time is over: the watch has ended.
@@ -49,7 +50,7 @@ use crate::server::cached::watch_stream::coalesce::coalesce;
 pub(crate) use crate::server::cached::watch_stream::schedule::Schedule;
 pub(crate) use crate::server::cached::watch_stream::timers::Revoked;
 use crate::server::cached::watch_stream::timers::Timers;
-use crate::server::drain::Drain;
+use crate::server::drain::WatchDrain;
 use crate::server::metrics::ResourceMetrics;
 use crate::telemetry::metrics::GaugeGuard;
 
@@ -98,7 +99,7 @@ impl<B: Bookmarks> WatchStream<B> {
         bookmarks: B,
         schedule: Schedule,
         end_bookmark: bool,
-        drain: Drain,
+        drain: WatchDrain,
         metrics: Arc<ResourceMetrics>,
     ) -> Self {
         Self {
@@ -153,7 +154,7 @@ impl<B: Bookmarks> WatchStream<B> {
             Batch::Idle => {
                 let bookmark = self.due_bookmark();
                 self.pending.extend(bookmark);
-                if self.pending.is_empty() && !self.timers.needs_poll {
+                if self.pending.is_empty() && !self.timers.needs_poll && self.ended.is_none() {
                     Step::Wait
                 } else {
                     Step::Continue
@@ -166,8 +167,8 @@ impl<B: Bookmarks> WatchStream<B> {
         }
     }
 
-    /// Returns a bookmark if one is due. Called only right after the watcher was idle: a bookmark
-    /// claims that no event before it is pending.
+    /// Returns a bookmark if one is due, and ends a watch whose connection drains. Called only
+    /// right after the watcher was idle: a bookmark claims that no event before it is pending.
     fn due_bookmark(&mut self) -> Option<Bytes> {
         // Without a bookmark, a client that received the difference of a relist could not resume
         // after it.
@@ -175,10 +176,14 @@ impl<B: Bookmarks> WatchStream<B> {
         if !bookmark_due && !self.timers.bookmark_due {
             return None;
         }
-        self.schedule.schedule_bookmark(Instant::now());
+        let now = Instant::now();
+        self.schedule.schedule_bookmark(now);
         (self.timers.bookmark_due, self.timers.needs_poll) = (false, true);
+        if self.schedule.is_leaving(now) {
+            self.ended = Some(self.timers.cause());
+        }
         let at = self.watcher.resource_version();
-        if at <= self.bookmarks_above {
+        if !self.schedule.bookmarks || at <= self.bookmarks_above {
             return None;
         }
         self.bookmarks.bookmark(at, false)

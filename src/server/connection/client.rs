@@ -2,10 +2,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tokio_util::sync::CancellationToken;
-
 use crate::auth::peer::Peer;
 use crate::server::accept::listener::ListenerKind;
+use crate::server::drain::ConnectionDrain;
 
 /// The client of a connection.
 #[derive(Debug)]
@@ -16,9 +15,8 @@ pub(crate) struct Client {
     pub(crate) listener: ListenerKind,
     /// The client's address and certificates.
     pub(crate) peer: Peer,
-    /// Cancelled when Weir begins to drain. Each connection has a token of its own, so that its
-    /// watches contend with those of no other connection.
-    pub(crate) draining: CancellationToken,
+    /// When the connection and its watches end if Weir drains.
+    pub(crate) drain: ConnectionDrain,
 }
 
 /// Returns the number of the next connection.

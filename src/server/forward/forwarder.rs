@@ -23,7 +23,6 @@ use crate::auth::standing::Standing;
 use crate::cache::registry::ForwardPermit;
 use crate::server::connection::stall_timeout::StallTimeout;
 use crate::server::delegate::Reason;
-use crate::server::drain::Drain;
 use crate::server::forward::guards::BodyGuards;
 use crate::server::forward::identity::{ForwardedIdentity, IdentityNames, Upstreams};
 use crate::server::forward::quota::{AtLimit, Capacity, ClientIds, QuotaPermit, UpstreamQuota};
@@ -52,8 +51,6 @@ pub(crate) struct Forwarder {
     pub(crate) stall_timeout: Duration,
     /// Limits the log lines of upstream failures.
     pub(crate) failures: LogThrottle,
-    /// The interval over which the ends of watches are spread when Weir drains.
-    pub(crate) drain_spread: Duration,
 }
 
 /// A request that is ready to be sent: its headers, its connections, and its permit for them.
@@ -158,10 +155,8 @@ impl Forwarder {
                 }
             }
             Ok(response) => {
-                let drain = (context.info.verb == Verb::Watch).then(|| Drain {
-                    started: context.client.draining.clone(),
-                    spread: self.drain_spread,
-                });
+                let is_watch = context.info.verb == Verb::Watch;
+                let drain = is_watch.then(|| context.client.drain.watch(false));
                 let guards = BodyGuards { _budget: budget, _quota: Some(quota) };
                 Reply::forwarded(relay_response(response, guards, drain), reason.as_str())
             }

@@ -13,7 +13,7 @@ use http_body_util::{BodyExt, Empty};
 use hyper::body::Incoming;
 
 use crate::server::connection::stall_timeout::StallTimeout;
-use crate::server::drain::Drain;
+use crate::server::drain::WatchDrain;
 use crate::server::forward::guards::BodyGuards;
 use crate::server::forward::watch::ForwardedWatch;
 use crate::server::http::body::Body;
@@ -25,7 +25,7 @@ use crate::upstream::{RequestBody, pool};
 pub(super) fn relay_response(
     response: Response<pool::Body>,
     guards: BodyGuards,
-    drain: Option<Drain>,
+    drain: Option<WatchDrain>,
 ) -> Response<Body> {
     let (mut parts, body) = response.into_parts();
     // The Connection header of a response cannot name an identity header that matters to a client.

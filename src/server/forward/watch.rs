@@ -1,9 +1,10 @@
 //! The end of a forwarded watch when Weir drains.
 //!
 //! Such a stream lasts at least half an hour, and the upstream does not know that Weir stops. Weir
-//! ends it as the upstream ends its own watches when it stops: cleanly, between two events, at a
-//! random time (`docs/semantics.md` §5.7). This needs a format in which the end of an event is
-//! visible: the newline of JSON. Watches in other formats last until the drain deadline.
+//! ends it as the upstream ends its own watches when it stops: cleanly, between two events
+//! (`docs/semantics.md` §5.7). That is when its connection starts to drain. This needs a format in
+//! which the end of an event is visible: the newline of JSON. Watches in other formats last until
+//! the drain deadline.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -12,8 +13,9 @@ use bytes::Bytes;
 use http::HeaderMap;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use http_body::{Body, Frame, SizeHint};
+use tokio::time::Instant;
 
-use crate::server::drain::Drain;
+use crate::server::drain::{WATCH_AGE_MIN, WatchDrain};
 use crate::upstream::pool;
 
 /// The body of a forwarded watch, which ends between two events when Weir drains.
@@ -34,10 +36,11 @@ impl ForwardedWatch {
     }
 
     /// Relays `body` until it ends, or until Weir drains.
-    pub(crate) fn new(body: pool::Body, drain: Drain) -> Self {
+    pub(crate) fn new(body: pool::Body, drain: WatchDrain) -> Self {
+        let begun = Instant::now();
         let end = Box::pin(async move {
-            drain.started.cancelled().await;
-            tokio::time::sleep_until(drain.random_end()).await;
+            drain.started().cancelled().await;
+            tokio::time::sleep_until(begun + WATCH_AGE_MIN).await;
         });
         Self { body, end, ending: false, at_event_end: true }
     }

@@ -6,9 +6,9 @@
 //! (`docs/decisions/origin-check.md`). A GET that a page only embeds or links to (an image, a
 //! script, a frame) has no `Origin`; browsers mark it with `Sec-Fetch-Site`.
 //!
-//! These checks matter in sidecar mode, where clients are not authenticated. In gateway mode clients
-//! are, and every name is allowed, as by kube-apiserver. Only an invalid `Host` is rejected, as by
-//! Go's server.
+//! These checks matter in sidecar mode, where clients are not authenticated. In gateway mode
+//! clients are, and every name is allowed, as by kube-apiserver. Only an invalid `Host` is
+//! rejected, as by Go's server.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -199,7 +199,7 @@ mod tests {
             let request = Request::builder().uri("/api").header("host", "localhost:8001");
             let request = request.header("sec-fetch-site", site);
             let request = origin.into_iter().fold(request, |it, one| it.header("origin", one));
-            judge(&HostPolicy::new(["Weir.Example"].into_iter()), request)
+            status_of(&HostPolicy::new(["Weir.Example"].into_iter()), request)
         };
         for site in ["none", "same-origin", "same-site"] {
             assert_eq!(code(site, None), 200, "{site}");
@@ -213,7 +213,7 @@ mod tests {
         let dashboard = Some("https://weir.example");
         assert_eq!(code("cross-site", dashboard), 200, "a name that the operator allows");
         let page = Request::builder().uri("/api").header("host", "weir");
-        assert_eq!(judge(&HostPolicy::any(), page.header("sec-fetch-site", "cross-site")), 200);
+        assert_eq!(status_of(&HostPolicy::any(), page.header("sec-fetch-site", "cross-site")), 200);
     }
 
     #[test]

@@ -190,6 +190,7 @@ fn server_config(settings: Settings, directory: &tempfile::TempDir) -> ServerCon
         header_read_timeout: settings.header_read_timeout,
         freshness_timeout: Duration::from_secs(3),
         warmup_timeout: settings.warmup_timeout,
+        shutdown_delay: Duration::ZERO,
         shutdown_timeout: settings.shutdown_timeout,
         connections_per_address_max: settings.connections_per_address_max,
         stall_timeout: settings.stall_timeout,

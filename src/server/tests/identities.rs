@@ -24,6 +24,7 @@ use crate::auth::user::User;
 use crate::server::accept::listener::ListenerKind;
 use crate::server::connection::client::Client;
 use crate::server::delegate::Reason;
+use crate::server::drain::Drain;
 use crate::server::forward::forwarder::{FAILURE_LOG_INTERVAL, Forwarder};
 use crate::server::forward::identity::{ForwardedIdentity, IdentityNames, Upstreams};
 use crate::server::forward::quota::UpstreamQuota;
@@ -77,7 +78,6 @@ impl Proxy {
             },
             stall_timeout: Duration::from_secs(60),
             failures: LogThrottle::new(FAILURE_LOG_INTERVAL),
-            drain_spread: Duration::from_secs(1),
         };
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -120,8 +120,8 @@ async fn forward(
     let (parts, body) = request.into_parts();
     let query = parts.uri.query().unwrap_or_default();
     let info = RequestInfo::parse(&parts.method, parts.uri.path(), query);
-    let (peer, draining) = (Peer::default(), CancellationToken::new());
-    let client = Client { number: 0, listener: ListenerKind::Tls, peer, draining };
+    let (peer, drain) = (Peer::default(), Drain::default().connect());
+    let client = Client { number: 0, listener: ListenerKind::Tls, peer, drain };
     let upgrade_requested = requested_upgrade(&parts).is_some();
     let metrics = ServerMetrics::register(&prometheus::Registry::new()).unwrap();
     let mut context = RequestContext {

@@ -5,7 +5,6 @@ use std::task::{Wake, Waker};
 use std::time::Duration;
 
 use futures_util::{FutureExt, StreamExt};
-use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::api::resource::{GroupVersionResource, built_in};
@@ -14,6 +13,7 @@ use crate::cache::core::watcher::{WatchFilter, WatchStart};
 use crate::codec::json;
 use crate::codec::object::Object;
 use crate::server::cached::watch_stream::coalesce::JOINED_BYTES_MAX;
+use crate::server::drain::{Drain, WATCH_AGE_MIN};
 use crate::server::metrics::ServerMetrics;
 
 struct Fake;
@@ -48,24 +48,43 @@ fn cache() -> WatchCache {
 
 struct Opened {
     stream: WatchStream<Fake>,
-    draining: CancellationToken,
+    drain: Drain,
     registry: prometheus::Registry,
 }
 
+impl Opened {
+    /// Starts to drain the watch's connection.
+    async fn drain(&self) {
+        self.drain.run(Duration::ZERO).await;
+    }
+}
+
 fn open(cache: &WatchCache, start: WatchStart, timeout_s: Option<u64>, end: bool) -> Opened {
+    open_with(cache, WatchFilter::default(), start, timeout_s, (end, true))
+}
+
+/// Opens a watch. The last parameter says whether a bookmark ends the initial events, and whether
+/// the client allows bookmarks.
+fn open_with(
+    cache: &WatchCache,
+    filter: WatchFilter,
+    start: WatchStart,
+    timeout_s: Option<u64>,
+    (end, bookmarks): (bool, bool),
+) -> Opened {
     let registry = prometheus::Registry::new();
     let metrics = ServerMetrics::register(&registry).unwrap().resource(None);
-    let watcher = cache.watch(WatchFilter::default(), start).unwrap();
+    let watcher = cache.watch(filter, start).unwrap();
     let above = match start {
         WatchStart::After(after) => after,
         _ => watcher.resource_version(),
     };
     let timeout = timeout_s.map(Duration::from_secs);
-    let schedule = Schedule::new(Instant::now(), timeout, true);
-    let draining = CancellationToken::new();
-    let drain = Drain { started: draining.clone(), spread: Duration::from_secs(8) };
-    let stream = WatchStream::new(watcher, above, Fake, schedule, end, drain, metrics);
-    Opened { stream, draining, registry }
+    let schedule = Schedule::new(Instant::now(), timeout, bookmarks);
+    let drain = Drain::default();
+    let watch = drain.connect().watch(bookmarks);
+    let stream = WatchStream::new(watcher, above, Fake, schedule, end, watch, metrics);
+    Opened { stream, drain, registry }
 }
 
 async fn text(stream: &mut WatchStream<Fake>) -> Option<String> {
@@ -135,20 +154,79 @@ async fn a_watch_without_a_time_out_lasts_30_to_60_minutes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn draining_ends_watches_cleanly_at_random_times() {
+async fn a_drained_watch_ends_at_once_but_not_in_its_first_second() {
     let cache = cache();
-    let start = Instant::now();
-    let mut ends = Vec::new();
-    for _ in 0..32 {
+    for (age, ends_after) in [(0, 1000), (400, 600), (5000, 0)] {
         let mut opened = open(&cache, WatchStart::Now, None, false);
-        opened.draining.cancel();
-        let began = start.elapsed();
+        assert!(opened.stream.next().now_or_never().is_none());
+        tokio::time::sleep(Duration::from_millis(age)).await;
+        let started = Instant::now();
+        opened.drain().await;
         assert_eq!(text(&mut opened.stream).await, None);
-        ends.push((start.elapsed() - began).as_millis());
+        let took = started.elapsed().as_millis();
+        assert!((ends_after..=ends_after + 1).contains(&took), "{took} at the age of {age} ms");
         assert_eq!(ended(opened), "shutdown");
     }
-    assert!(ends.iter().all(|end| *end <= 8001), "{ends:?}");
-    assert!(ends.iter().max() > ends.iter().min(), "{ends:?}");
+}
+
+/// A watch whose filter selects nothing gets no event for hours. Without the bookmark it would
+/// resume from its beginning, or from the last bookmark, a minute back.
+#[tokio::test(start_paused = true)]
+async fn a_drained_watch_resumes_from_a_last_bookmark_if_it_may_get_one() {
+    for (allowed, expected) in [(true, Some("BOOKMARK 9\n".to_owned())), (false, None)] {
+        let cache = cache();
+        let nothing = WatchFilter { name: Some("none".into()), ..WatchFilter::default() };
+        let after = WatchStart::After(ResourceVersion(7));
+        let mut opened = open_with(&cache, nothing, after, None, (false, allowed));
+        assert!(opened.stream.next().now_or_never().is_none());
+        tokio::time::sleep(WATCH_AGE_MIN).await;
+        cache.apply(vec![Change::Upsert(object("z", 9))], Now::default());
+        opened.drain().await;
+        assert_eq!(text(&mut opened.stream).await, expected);
+        assert_eq!(text(&mut opened.stream).await, None);
+        assert_eq!(ended(opened), "shutdown");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_last_bookmark_of_a_drained_watch_follows_its_pending_events() {
+    let cache = cache();
+    let mut opened = open(&cache, WatchStart::After(ResourceVersion(7)), None, false);
+    tokio::time::sleep(WATCH_AGE_MIN).await;
+    cache.apply(vec![Change::Upsert(object("z", 8))], Now::default());
+    cache.apply(vec![Change::Progress(ResourceVersion(9))], Now::default());
+    opened.drain().await;
+    assert!(text(&mut opened.stream).await.unwrap().contains("ADDED"));
+    assert_eq!(text(&mut opened.stream).await.unwrap(), "BOOKMARK 9\n");
+    assert_eq!(text(&mut opened.stream).await, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drained_watch_without_progress_gets_no_bookmark() {
+    let cache = cache();
+    let mut opened = open(&cache, WatchStart::After(ResourceVersion(7)), None, false);
+    opened.drain().await;
+    assert_eq!(text(&mut opened.stream).await, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_ends_a_watch_even_if_events_never_pause() {
+    let cache = cache();
+    let mut opened = open(&cache, WatchStart::Now, None, false);
+    tokio::time::sleep(WATCH_AGE_MIN).await;
+    let started = Instant::now();
+    opened.drain().await;
+    let mut at = 8;
+    loop {
+        cache.apply(vec![Change::Upsert(object("z", at))], Now::default());
+        if text(&mut opened.stream).await.is_none() {
+            break;
+        }
+        tokio::time::advance(Duration::from_millis(10)).await;
+        at += 1;
+    }
+    assert!(started.elapsed() <= Duration::from_millis(1020), "{:?}", started.elapsed());
+    assert_eq!(ended(opened), "shutdown");
 }
 
 #[tokio::test(start_paused = true)]

@@ -8,7 +8,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use crate::server::cached::watch_stream::schedule::Schedule;
-use crate::server::drain::Drain;
+use crate::server::drain::WatchDrain;
 
 /// Resolves when the client is no longer allowed to watch.
 pub(crate) type Revoked = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -21,10 +21,10 @@ pub(super) struct Timers {
     pub(super) needs_poll: bool,
     /// `None` without reauthorization.
     revoked: Option<Revoked>,
-    /// Resolves when the server drains; `None` afterwards.
+    /// Resolves when the connection starts to drain; `None` afterwards.
     drain_started: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
-    drain: Drain,
-    draining: bool,
+    /// Counts this watch among those of its connection.
+    _drain: WatchDrain,
     /// One timer for the end and all bookmarks.
     timer: Option<Pin<Box<Sleep>>>,
     /// Whether a bookmark is due.
@@ -34,13 +34,12 @@ pub(super) struct Timers {
 }
 
 impl Timers {
-    pub(super) fn new(drain: Drain) -> Self {
+    pub(super) fn new(drain: WatchDrain) -> Self {
         Self {
             needs_poll: true,
             revoked: None,
-            drain_started: Some(Box::pin(drain.started.clone().cancelled_owned())),
-            drain,
-            draining: false,
+            drain_started: Some(Box::pin(drain.started().clone().cancelled_owned())),
+            _drain: drain,
             timer: None,
             bookmark_due: false,
             expired: false,
@@ -69,8 +68,7 @@ impl Timers {
         self.needs_poll = false;
         if self.drain_started.as_mut().is_some_and(|it| it.as_mut().poll(context).is_ready()) {
             self.drain_started = None;
-            self.draining = true;
-            schedule.end = schedule.end.min(self.drain.random_end());
+            schedule.leave(Instant::now());
         }
         let now = Instant::now();
         while !self.expired {
@@ -94,6 +92,6 @@ impl Timers {
 
     /// Returns the cause of the end, as a label value.
     pub(super) fn cause(&self) -> &'static str {
-        if self.draining { "shutdown" } else { "deadline" }
+        if self.drain_started.is_none() { "shutdown" } else { "deadline" }
     }
 }
