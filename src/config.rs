@@ -6,6 +6,7 @@
 //! back into a file, for `weir check`.
 
 pub mod defaults;
+pub mod dial;
 pub mod file;
 mod identity;
 pub mod listen;
@@ -22,6 +23,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::api::resource::GroupVersionResource;
+use crate::config::dial::Dial;
 pub use crate::config::identity::{
     Anonymous, AuditBuffer, AuditConfig, AuditLevel, AuditOutput, AuditResources, AuditRule,
     AuthenticationConfig, AuthorizationConfig, FrontProxyConfig, Mode, RbacConfig,
@@ -135,6 +137,8 @@ pub struct UpstreamConfig {
     pub connect_timeout: Duration,
     /// Whether HTTP/2 may be used.
     pub http2: bool,
+    /// Opens the connections; `None` for TCP. No setting of the YAML file.
+    pub dial: Option<Dial>,
 }
 
 /// Which resources are cached, and limits of memory.

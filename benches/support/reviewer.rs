@@ -43,6 +43,7 @@ fn config(address: SocketAddr) -> UpstreamConfig {
         addresses: vec![format!("http://{address}")],
         connect_timeout: Duration::from_secs(5),
         http2: false,
+        dial: None,
     }
 }
 

@@ -191,6 +191,7 @@ impl Default for UpstreamConfig {
             addresses: Vec::new(),
             connect_timeout: CONNECT_TIMEOUT,
             http2: UPSTREAM_HTTP2,
+            dial: None,
         }
     }
 }

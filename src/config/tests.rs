@@ -287,6 +287,7 @@ fn full_config() -> Config {
             addresses: vec!["https://[::1]:6443/prefix".to_owned()],
             connect_timeout: Duration::from_secs(1),
             http2: false,
+            dial: None,
         },
         cache: CacheConfig {
             include: vec!["pods".parse().unwrap(), "apps/*".parse().unwrap()],

@@ -12,6 +12,7 @@ use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite, BufReader, ReadBuf};
 use tokio::net::TcpStream;
 
+use crate::config::dial::{Connection, Dial};
 use crate::upstream::credentials::{Endpoint, Identity};
 use crate::upstream::error::{UpstreamError, chain};
 
@@ -60,33 +61,47 @@ pub(super) async fn connect(
     identity: &Identity,
     offer: Offer,
     timeout: Duration,
+    dial: Option<&Dial>,
 ) -> Result<Io, UpstreamError> {
     let endpoint = &identity.endpoint;
     let refuse = |cause: String| UpstreamError::Connect { address: endpoint.to_string(), cause };
-    match tokio::time::timeout(timeout, establish(identity, offer)).await {
+    match tokio::time::timeout(timeout, establish(identity, offer, dial)).await {
         Ok(Ok(io)) => Ok(io),
         Ok(Err(cause)) => Err(refuse(cause)),
         Err(_) => Err(refuse(format!("no connection within {timeout:?}"))),
     }
 }
 
-async fn establish(identity: &Identity, offer: Offer) -> Result<Io, String> {
+async fn establish(identity: &Identity, offer: Offer, dial: Option<&Dial>) -> Result<Io, String> {
     let endpoint = &identity.endpoint;
+    if let Some(dial) = dial {
+        let opened = dial.open(&endpoint.host, endpoint.port).await;
+        return secure(opened.map_err(|error| error.to_string())?, identity, offer).await;
+    }
     let tcp = TcpStream::connect((endpoint.host.as_str(), endpoint.port))
         .await
         .map_err(|error| error.to_string())?;
     set_options(&tcp).map_err(|error| format!("cannot set the socket options: {error}"))?;
+    secure(tcp, identity, offer).await
+}
+
+/// Adds the buffer and TLS, if the upstream speaks it.
+async fn secure<C>(connection: C, identity: &Identity, offer: Offer) -> Result<Io, String>
+where
+    C: Connection + 'static,
+{
+    let endpoint = &identity.endpoint;
     let tls = match offer {
         Offer::Http2 => &identity.tls_http2,
         Offer::Http1 => &identity.tls_http1,
     };
-    let tcp = BufReader::with_capacity(READ_BUFFER_BYTES, tcp);
+    let connection = BufReader::with_capacity(READ_BUFFER_BYTES, connection);
     let Some(tls) = tls else {
         let http2 = offer == Offer::Http2;
-        return Ok(Io { stream: Box::pin(tcp), http2, guards: Vec::new() });
+        return Ok(Io { stream: Box::pin(connection), http2, guards: Vec::new() });
     };
     let stream = tokio_rustls::TlsConnector::from(tls.clone())
-        .connect(endpoint.server_name.clone(), tcp)
+        .connect(endpoint.server_name.clone(), connection)
         .await
         .map_err(|error| tls_error(endpoint, &error))?;
     let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");

@@ -167,6 +167,7 @@ pub(crate) fn config(
         addresses: address.into_iter().collect(),
         connect_timeout: Duration::from_secs(5),
         http2,
+        dial: None,
     }
 }
 

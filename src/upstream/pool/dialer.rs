@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::limits::ACQUIRE_TIMEOUT;
 use crate::config::UpstreamConfig;
+use crate::config::dial::Dial;
 use crate::upstream::connect::{Io, Offer, connect};
 use crate::upstream::credentials::{Credentials, Identity};
 use crate::upstream::error::UpstreamError;
@@ -16,6 +17,8 @@ pub(super) struct Dialer {
     pub(super) credentials: Arc<Credentials>,
     pub(super) metrics: UpstreamMetrics,
     pub(super) connect_timeout: Duration,
+    /// Opens the connections; `None` for TCP.
+    dial: Option<Dial>,
     /// Whether the configuration allows HTTP/2.
     http2_allowed: bool,
     /// Whether the upstream chose HTTP/2 the last time that it was offered.
@@ -33,6 +36,7 @@ impl Dialer {
             credentials,
             metrics,
             connect_timeout: config.connect_timeout,
+            dial: config.dial.clone(),
             http2_allowed: config.http2,
             http2_chosen: AtomicBool::new(config.http2),
             connections_opened: AtomicU64::new(0),
@@ -45,7 +49,7 @@ impl Dialer {
         identity: &Identity,
         offer: Offer,
     ) -> Result<Io, UpstreamError> {
-        let mut io = connect(identity, offer, self.connect_timeout).await?;
+        let mut io = connect(identity, offer, self.connect_timeout, self.dial.as_ref()).await?;
         self.connections_opened.fetch_add(1, Ordering::Relaxed);
         if offer == Offer::Http2 {
             self.http2_chosen.store(io.http2, Ordering::Relaxed);
