@@ -1,3 +1,4 @@
 //! Helpers for asynchronous tasks that every layer may use.
 
+pub(crate) mod blocking;
 pub(crate) mod single_flight;

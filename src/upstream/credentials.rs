@@ -41,6 +41,7 @@ pub(crate) use self::pool_identity::PoolIdentity;
 use self::source::{FilesDigest, Source};
 use self::token_source::EXEC_TIMEOUT;
 use crate::config::UpstreamConfig;
+use crate::tasks::blocking::spawn_blocking;
 use crate::upstream::error::UpstreamError;
 
 /// How often the files are compared. A kubelet refreshes mounted tokens and ConfigMaps about once a
@@ -249,7 +250,7 @@ impl Credentials {
 async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, UpstreamError> + Send + 'static,
 ) -> Result<T, UpstreamError> {
-    match tokio::time::timeout(EXEC_TIMEOUT, tokio::task::spawn_blocking(work)).await {
+    match tokio::time::timeout(EXEC_TIMEOUT, spawn_blocking(work)).await {
         Ok(Ok(result)) => result,
         Ok(Err(_)) => Err(UpstreamError::Credentials("the task that reads them failed".to_owned())),
         Err(_) => Err(UpstreamError::Credentials(format!(

@@ -18,6 +18,7 @@ use crate::codec::gzip::segment_cache::{PendingList, SegmentCache};
 use crate::codec::list::SplicedList;
 use crate::server::cached::compress::metrics::GzipMetrics;
 use crate::server::delegate::Reason;
+use crate::tasks::blocking::spawn_blocking;
 
 /// Compresses lists and other bodies. Cheap to clone: clones share the cached segments.
 #[derive(Clone)]
@@ -63,7 +64,7 @@ impl Compressor {
             return pending.member().ok_or(FAILED);
         }
         let this = self.clone();
-        let completed = tokio::task::spawn_blocking(move || {
+        let completed = spawn_blocking(move || {
             this.segments.complete(&mut pending)?;
             this.update_metrics();
             pending.member()
@@ -74,7 +75,7 @@ impl Compressor {
 
 /// Compresses a body as one gzip member.
 pub(crate) async fn compress(chunks: Vec<Bytes>) -> Result<Vec<Bytes>, Reason> {
-    let compressed = tokio::task::spawn_blocking(move || gzip::compress(&chunks)).await;
+    let compressed = spawn_blocking(move || gzip::compress(&chunks)).await;
     compressed.ok().and_then(Result::ok).ok_or(FAILED)
 }
 

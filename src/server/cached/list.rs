@@ -23,6 +23,7 @@ use crate::server::cached::read::CachedRead;
 use crate::server::cached::respond::{accepts_gzip, compressed, plain, respond};
 use crate::server::delegate::{ListPlan, ReadAt, Reason};
 use crate::server::http::body::Body;
+use crate::tasks::blocking::spawn_blocking;
 
 /// Returns the response, or the reason to forward the request.
 pub(crate) async fn serve(read: &CachedRead<'_>, plan: ListPlan) -> Result<Response<Body>, Reason> {
@@ -58,7 +59,7 @@ pub(crate) async fn serve(read: &CachedRead<'_>, plan: ListPlan) -> Result<Respo
             Some(encode(&resource, selected, form, gzip.as_ref()))
         };
         // If the task panics or the runtime stops, the upstream answers.
-        let encoded = tokio::task::spawn_blocking(encode).await;
+        let encoded = spawn_blocking(encode).await;
         encoded.map_err(|_| Reason::Refused(Refusal::Stopping))?.ok_or(unavailable)?
     } else {
         let resource = handle.resource();
@@ -72,7 +73,7 @@ pub(crate) async fn serve(read: &CachedRead<'_>, plan: ListPlan) -> Result<Respo
         // While a list of references waits for its client, it would keep whole objects in memory
         // for a small part of each.
         EncodedList::Spliced(list) if list.len() > INLINE_COPY_BYTES_MAX => {
-            let copied = tokio::task::spawn_blocking(move || copy(list)).await;
+            let copied = spawn_blocking(move || copy(list)).await;
             let copied = copied.map_err(|_| Reason::Refused(Refusal::Stopping))?;
             Ok(plain(read, &handle, Body::chunks(copied)))
         }

@@ -12,6 +12,7 @@ use super::stream::HttpWatch;
 use crate::api::resource::{ApiResource, Representation, Scope};
 use crate::api::resource_version::ResourceVersion;
 use crate::codec::list::{self, ListPage};
+use crate::tasks::blocking::spawn_blocking;
 use crate::upstream::bounded::{read_body, with_timeout};
 use crate::upstream::error::UpstreamError;
 use crate::upstream::fetch::{self, Get, encode_query};
@@ -98,7 +99,7 @@ impl HttpListWatch {
         let parsed = if length <= PARSE_INLINE_MAX_BYTES {
             parse()
         } else {
-            let work = tokio::task::spawn_blocking(parse);
+            let work = spawn_blocking(parse);
             work.await.map_err(|error| malformed(&error))?
         };
         parsed.map_err(|error| malformed(&error))
