@@ -139,6 +139,12 @@ impl App {
         &self.listeners
     }
 
+    /// Returns a listener without a socket, for connections of this process.
+    #[cfg(feature = "simulation")]
+    pub fn pipe_listener(&self) -> crate::server::PipeListener {
+        self.server.pipe_listener()
+    }
+
     /// Returns the address of health checks and metrics.
     pub fn admin_address(&self) -> Option<SocketAddr> {
         self.admin.as_ref().map(|admin| admin.address)

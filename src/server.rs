@@ -33,6 +33,8 @@ pub use crate::server::accept::bind_error::BindError;
 pub use crate::server::accept::certificate::CertificateError;
 use crate::server::accept::listener::Listener;
 pub use crate::server::accept::listener::{BoundListener, ListenerKind};
+#[cfg(feature = "simulation")]
+pub use crate::server::accept::pipe::PipeListener;
 pub use crate::server::cached::compress::Compressor;
 pub use crate::server::cached::compress::metrics::GzipMetrics;
 use crate::server::cached::read::CacheServices;
@@ -103,6 +105,12 @@ impl Server {
     /// Returns the addresses of the listeners, in the order of the configuration.
     pub fn local_addresses(&self) -> Vec<BoundListener> {
         self.listeners.iter().map(|listener| listener.bound.clone()).collect()
+    }
+
+    /// Returns a listener without a socket, for connections of this process.
+    #[cfg(feature = "simulation")]
+    pub fn pipe_listener(&self) -> PipeListener {
+        PipeListener::new(self.acceptor.clone())
     }
 
     /// Serves until `shutdown` is cancelled, then drains. Returns when every connection has ended

@@ -3,6 +3,8 @@
 pub(crate) mod bind_error;
 pub(crate) mod certificate;
 pub(crate) mod listener;
+#[cfg(feature = "simulation")]
+pub(crate) mod pipe;
 pub(crate) mod tls;
 pub(crate) mod unix_socket;
 

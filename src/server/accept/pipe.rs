@@ -1,0 +1,45 @@
+//! Client connections of the simulation, which are not sockets.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::Semaphore;
+
+use crate::auth::peer::Peer;
+use crate::server::accept::listener::ListenerKind;
+use crate::server::accept::{Acceptor, connection_slots};
+use crate::server::connection::Protocol;
+
+/// Serves connections that did not come from a listener, as the plain listener would. Cheap to
+/// clone.
+#[derive(Clone)]
+pub struct PipeListener {
+    acceptor: Acceptor,
+    slots: Arc<Semaphore>,
+}
+
+impl PipeListener {
+    pub(crate) fn new(acceptor: Acceptor) -> Self {
+        Self { acceptor, slots: connection_slots() }
+    }
+
+    /// Serves a connection of a client at `address`. Returns whether it was accepted: Weir refuses
+    /// it when it drains, and when a limit on connections is reached.
+    pub fn accept<I>(&self, stream: I, address: IpAddr) -> bool
+    where
+        I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        if self.acceptor.draining.is_cancelled() {
+            return false;
+        }
+        let Ok(slot) = Arc::clone(&self.slots).try_acquire_owned() else { return false };
+        let from = Some(SocketAddr::new(address, 0));
+        let Some(io) = self.acceptor.try_permit(stream, ListenerKind::Plain, from, slot) else {
+            return false;
+        };
+        let peer = Peer::new(None, Some(address));
+        self.acceptor.spawn(ListenerKind::Plain, async { Some((io, peer, Protocol::Detect)) });
+        true
+    }
+}
