@@ -63,6 +63,7 @@ use std::time::Duration;
 use base64::Engine;
 use parking_lot::Mutex;
 use serde_json::json;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
@@ -73,7 +74,7 @@ pub use self::cluster::Cluster;
 pub use self::faults::{Action, Cut, Fault, Faults};
 pub use self::options::{ClientCertificates, Rule, ServerCertificate, SimulatorOptions, User};
 pub use self::request_log::{LoggedRequest, RequestLog};
-pub use self::store::Snapshot;
+pub use self::store::{Recorded, Snapshot, Write};
 
 use self::balancer::Balancer;
 use self::identity::ClientCas;
@@ -99,7 +100,28 @@ impl Simulator {
     /// Starts to listen and serve, with the namespaces that every cluster has.
     pub async fn start(options: SimulatorOptions) -> io::Result<Self> {
         let listener = TcpListener::bind(options.listen).await?;
-        let address = listener.local_addr()?;
+        let simulator = Self::new(options, listener.local_addr()?)?;
+        simulator.serve(listener);
+        Ok(simulator)
+    }
+
+    /// Starts to serve without a listener: connections come from [`accept`](Self::accept).
+    pub fn without_listener(options: SimulatorOptions) -> io::Result<Self> {
+        let address = options.listen;
+        Self::new(options, address)
+    }
+
+    /// Serves a connection of this process. Its client speaks no TLS. It is dropped by a
+    /// [`stop`](Self::stop). Must be called in a tokio runtime.
+    pub fn accept<S>(&self, stream: S)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let stop = self.running.lock().clone();
+        tokio::spawn(http::serve_one(stream, Arc::clone(&self.shared), stop));
+    }
+
+    fn new(options: SimulatorOptions, address: SocketAddr) -> io::Result<Self> {
         let tls = if options.tls {
             let (acceptor, ca_pem) = tls::acceptor(&options)?;
             Some(Tls { acceptor, ca_pem })
@@ -110,7 +132,7 @@ impl Simulator {
         let shared = Arc::new(Shared {
             tokens: Tokens::default(),
             client_cas: certificates.map(ClientCas::new).transpose()?,
-            store: Store::new(options.history_events_max, options.servers),
+            store: Store::new(options.history_events_max, options.servers, options.records_writes),
             balancer: Balancer::new(options.servers),
             options,
             faults: Faults::default(),
@@ -118,9 +140,7 @@ impl Simulator {
             aggregated: Default::default(),
         });
         bootstrap::bootstrap(&shared.store, shared.options.client_certificates.as_ref());
-        let simulator = Self { shared, address, tls, running: Mutex::default() };
-        simulator.serve(listener);
-        Ok(simulator)
+        Ok(Self { shared, address, tls, running: Mutex::default() })
     }
 
     /// Returns the base URL: `http://127.0.0.1:port`, or `https` with TLS.
@@ -211,9 +231,20 @@ impl Simulator {
         self.shared.store.pause(server, false);
     }
 
+    /// Returns what changed the store, from a position on, if
+    /// [`records_writes`](SimulatorOptions::records_writes) is set.
+    pub fn recorded_since(&self, position: usize) -> Vec<Recorded> {
+        self.shared.store.recorded_since(position)
+    }
+
     /// Ends all running watches cleanly.
     pub fn end_watches(&self) {
         self.shared.store.end_watches();
+    }
+
+    /// Serves [`accept`](Self::accept)ed connections again after a [`stop`](Self::stop).
+    pub fn resume(&self) {
+        *self.running.lock() = CancellationToken::new();
     }
 
     /// Stops listening and drops all connections. The objects remain.

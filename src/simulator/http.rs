@@ -59,6 +59,18 @@ pub(super) async fn serve(
     }
 }
 
+/// Serves one connection until `stop` is cancelled.
+pub(super) async fn serve_one<S>(stream: S, shared: Arc<Shared>, stop: CancellationToken)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let number = shared.log.connection_opened();
+    tokio::select! {
+        () = stop.cancelled() => {}
+        () = requests(stream, None, shared, number) => {}
+    }
+}
+
 async fn connection(stream: TcpStream, tls: Option<TlsAcceptor>, shared: Arc<Shared>, number: u64) {
     // If this fails, only latency suffers.
     drop(stream.set_nodelay(true));

@@ -31,6 +31,8 @@ pub struct SimulatorOptions {
     pub servers: usize,
     /// The number of events of each resource that are available to watches and exact lists.
     pub history_events_max: usize,
+    /// Whether the store records all writes, for a checker. The record grows without a bound.
+    pub records_writes: bool,
     /// The interval between bookmarks of a watch; the upstream's is a minute.
     pub bookmark_interval: Duration,
     /// The limit on a request's wait for a resourceVersion; the upstream's is three seconds.
@@ -51,6 +53,7 @@ impl Default for SimulatorOptions {
             minor: 36,
             servers: 1,
             history_events_max: 4096,
+            records_writes: false,
             bookmark_interval: Duration::from_secs(60),
             freshness_timeout: Duration::from_secs(3),
             http2_streams_max: 100,

@@ -9,6 +9,7 @@
 //! woken through `tokio` watch channels, which never block.
 
 mod collection;
+mod recording;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,6 +20,8 @@ use serde_json::Value;
 use tokio::sync::watch;
 
 pub(super) use self::collection::{Collection, Event, MissedEvents};
+use self::recording::Recording;
+pub use self::recording::{Recorded, Write};
 use super::json::text;
 use super::kinds::{Kind, Registry};
 use super::object::{Object, set_revision};
@@ -62,14 +65,17 @@ struct State {
     collections: HashMap<String, Collection>,
     /// Whether the watch caches lag, by the number of their API server.
     paused: Vec<bool>,
+    recording: Recording,
 }
 
 impl Store {
     /// Returns an empty store before which there are `servers` API servers. It holds at most
-    /// `history_events_max` events of each resource.
-    pub(super) fn new(history_events_max: usize, servers: usize) -> Self {
+    /// `history_events_max` events of each resource, and records all writes if `records_writes`.
+    pub(super) fn new(history_events_max: usize, servers: usize, records_writes: bool) -> Self {
         let paused = vec![false; servers.max(1)];
-        let mut state = State { revision: FIRST_REVISION, collections: HashMap::new(), paused };
+        let recording = Recording::new(records_writes);
+        let collections = HashMap::new();
+        let mut state = State { revision: FIRST_REVISION, collections, paused, recording };
         let registry = Registry::new(std::iter::empty());
         state.begin(&registry);
         Self {
@@ -125,12 +131,14 @@ impl Store {
                 let new = Arc::new(Object::new(kind, revision, value));
                 let event = Event { revision, old, new: Some(Arc::clone(&new)) };
                 collection.apply(event, window);
+                state.recording.write(&storage, &new, false);
                 Some(new)
             }
             Change::Remove => {
                 let Some(old) = old else { return Ok(None) };
                 let last = Arc::new(old.at(kind, revision));
                 collection.apply(Event { revision, old: Some(old), new: None }, window);
+                state.recording.write(&storage, &last, true);
                 Some(last)
             }
         };
@@ -201,11 +209,17 @@ impl Store {
         Snapshot { revision: state.revision, objects: objects.collect() }
     }
 
+    /// Returns the record of writes from a position on.
+    pub(super) fn recorded_since(&self, position: usize) -> Vec<Recorded> {
+        self.state.lock().recording.since(position)
+    }
+
     /// Returns to an earlier state and its revision, as a restored etcd does: watches end, the
     /// history is lost, and later revisions are assigned again.
     pub(super) fn restore(&self, snapshot: &Snapshot) {
         let mut state = self.state.lock();
         state.revision = snapshot.revision;
+        state.recording.restore(snapshot.revision);
         state.collections.clear();
         for (storage, objects) in &snapshot.objects {
             let objects =
