@@ -1,0 +1,204 @@
+//! HTTP of a simulated client: requests on a kept connection, and a connection for each watch.
+
+use std::time::Duration;
+
+use bytes::{Buf, Bytes, BytesMut};
+use http::{Method, Request, Response};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::client::conn::{http1, http2};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+
+use crate::network::Network;
+
+/// The HTTP client of one simulated client.
+pub(crate) struct Caller {
+    network: Network,
+    name: String,
+    target: String,
+    is_http2: bool,
+    kept: Option<Sender>,
+}
+
+/// A whole response.
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) cache: String,
+    pub(crate) body: Bytes,
+}
+
+/// A response whose frames come one by one.
+pub(crate) struct Frames {
+    pub(crate) status: u16,
+    pub(crate) cache: String,
+    body: Incoming,
+    buffer: BytesMut,
+    /// Keeps the connection open.
+    _sender: Sender,
+}
+
+enum Sender {
+    Http1(http1::SendRequest<Full<Bytes>>),
+    Http2(http2::SendRequest<Full<Bytes>>),
+}
+
+impl Caller {
+    pub(crate) fn new(network: Network, name: &str, target: &str, is_http2: bool) -> Self {
+        let (name, target) = (name.to_owned(), target.to_owned());
+        Self { network, name, target, is_http2, kept: None }
+    }
+
+    /// Returns the name of the host that it calls.
+    pub(crate) fn target(&self) -> &str {
+        &self.target
+    }
+
+    /// Sends later requests to another host.
+    pub(crate) fn retarget(&mut self, target: &str) {
+        if self.target != target {
+            self.target = target.to_owned();
+            self.kept = None;
+        }
+    }
+
+    /// Sends a GET, and collects the response. An error is a message.
+    pub(crate) async fn get(&mut self, path: &str) -> Result<Answer, String> {
+        self.call(Method::GET, path, Bytes::new()).await
+    }
+
+    /// Sends a request, and collects the response. An error is a message.
+    pub(crate) async fn call(
+        &mut self,
+        method: Method,
+        path: &str,
+        body: Bytes,
+    ) -> Result<Answer, String> {
+        let mut sender = match self.kept.take().filter(Sender::is_open) {
+            Some(sender) => sender,
+            None => self.dial().await?,
+        };
+        let exchange = async {
+            let response = sender.send(request(method, path, body)).await?;
+            let (status, cache) = head(&response);
+            let body = response.into_body().collect().await.map_err(|error| error.to_string())?;
+            Ok(Answer { status, cache, body: body.to_bytes() })
+        };
+        let answer = match tokio::time::timeout(PATIENCE, exchange).await {
+            Ok(answer) => answer,
+            Err(_) => Err("no response in time".to_owned()),
+        };
+        if answer.is_ok() {
+            self.kept = Some(sender);
+        }
+        answer
+    }
+
+    /// Sends a GET on a connection of its own, and returns the response when its head is there.
+    pub(crate) async fn open(&self, path: &str) -> Result<Frames, String> {
+        let mut sender = self.dial().await?;
+        let sent = sender.send(request(Method::GET, path, Bytes::new()));
+        let response = match tokio::time::timeout(PATIENCE, sent).await {
+            Ok(response) => response?,
+            Err(_) => return Err("no head in time".to_owned()),
+        };
+        let (status, cache) = head(&response);
+        let (body, buffer) = (response.into_body(), BytesMut::new());
+        Ok(Frames { status, cache, body, buffer, _sender: sender })
+    }
+
+    async fn dial(&self) -> Result<Sender, String> {
+        let pipe = self.network.connect(&self.name, &self.target).await;
+        let io = TokioIo::new(pipe.map_err(|error| error.to_string())?);
+        if self.is_http2 {
+            let mut builder = http2::Builder::new(TokioExecutor::new());
+            builder.timer(TokioTimer::new());
+            let (sender, connection) =
+                builder.handshake(io).await.map_err(|error| error.to_string())?;
+            tokio::spawn(connection);
+            return Ok(Sender::Http2(sender));
+        }
+        let handshake = http1::handshake(io).await;
+        let (sender, connection) = handshake.map_err(|error| error.to_string())?;
+        tokio::spawn(connection);
+        Ok(Sender::Http1(sender))
+    }
+}
+
+impl Sender {
+    fn is_open(&self) -> bool {
+        match self {
+            Self::Http1(sender) => sender.is_ready(),
+            Self::Http2(sender) => sender.is_ready(),
+        }
+    }
+
+    async fn send(&mut self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, String> {
+        let sent = match self {
+            Self::Http1(sender) => {
+                let (mut parts, body) = request.into_parts();
+                // HTTP/1.1 has the path only.
+                parts.uri = parts.uri.path_and_query().map_or_else(
+                    || http::Uri::from_static("/"),
+                    |path| http::Uri::from(path.clone()),
+                );
+                sender.send_request(Request::from_parts(parts, body)).await
+            }
+            Self::Http2(sender) => sender.send_request(request).await,
+        };
+        sent.map_err(|error| error.to_string())
+    }
+}
+
+impl Frames {
+    /// Returns the next line; `None` at a clean end. An error is a message.
+    pub(crate) async fn next(&mut self) -> Result<Option<Bytes>, String> {
+        loop {
+            if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
+                let line = self.buffer.split_to(end).freeze();
+                self.buffer.advance(1);
+                return Ok(Some(line));
+            }
+            match self.body.frame().await {
+                None if self.buffer.is_empty() => return Ok(None),
+                None => return Err("the stream ended within a frame".to_owned()),
+                Some(Ok(frame)) => {
+                    if let Ok(data) = frame.into_data() {
+                        self.buffer.extend_from_slice(&data);
+                    }
+                }
+                Some(Err(error)) => return Err(error.to_string()),
+            }
+        }
+    }
+}
+
+impl Answer {
+    /// Whether a cache answered.
+    pub(crate) fn is_hit(&self) -> bool {
+        self.cache.starts_with("hit")
+    }
+
+    /// Returns the beginning of the body as text.
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body[..self.body.len().min(300)]).into_owned()
+    }
+}
+
+fn request(method: Method, path: &str, body: Bytes) -> Request<Full<Bytes>> {
+    let mut request = Request::new(Full::new(body));
+    *request.method_mut() = method;
+    *request.uri_mut() = format!("http://localhost{path}").parse().unwrap_or_default();
+    let headers = request.headers_mut();
+    headers.insert(http::header::HOST, http::HeaderValue::from_static("localhost"));
+    headers.insert(http::header::ACCEPT, http::HeaderValue::from_static("application/json"));
+    headers.insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static("application/json"));
+    request
+}
+
+fn head(response: &Response<Incoming>) -> (u16, String) {
+    let cache = response.headers().get("x-weir-cache").and_then(|value| value.to_str().ok());
+    (response.status().as_u16(), cache.unwrap_or_default().to_owned())
+}
+
+/// How long a client waits for a response.
+const PATIENCE: Duration = Duration::from_secs(70);

@@ -1,0 +1,170 @@
+//! The guarantees, each checked by a look-up in the truth. README.md names them all.
+//!
+//! Kubernetes' answers carry their place in a total order, so nothing is searched: a list at L is
+//! compared with the state at L, a watch with the writes after its start.
+
+mod read;
+mod stream;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+pub(crate) use self::read::{ReadAt, ReadOperation, Walk};
+pub(crate) use self::stream::{Notice, Start};
+use crate::resources::{Resource, Selection};
+use crate::trace::Trace;
+use crate::truth::{Moment, Truth, Version};
+
+/// Checks what clients were answered. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Checker(Arc<Mutex<Inner>>);
+
+struct Inner {
+    truth: Truth,
+    trace: Trace,
+    /// The highest resourceVersion that each cache has shown: by target, resource and epoch.
+    floors: BTreeMap<(String, &'static str, usize), u64>,
+    violations: Vec<Violation>,
+    counts: BTreeMap<&'static str, u64>,
+    /// Streams may get the difference of two states after a relist, so that only the states that
+    /// they claim can be checked.
+    relists: bool,
+}
+
+/// A guarantee that did not hold.
+#[derive(Clone, Debug)]
+pub(crate) struct Violation {
+    /// The guarantee, by its name in README.md.
+    pub(crate) guarantee: &'static str,
+    pub(crate) what: String,
+}
+
+impl Checker {
+    pub(crate) fn new(truth: Truth, trace: Trace, relists: bool) -> Self {
+        Self(Arc::new(Mutex::new(Inner {
+            truth,
+            trace,
+            floors: BTreeMap::new(),
+            violations: Vec::new(),
+            counts: BTreeMap::new(),
+            relists,
+        })))
+    }
+
+    /// Returns the present moment.
+    pub(crate) fn now(&self) -> Moment {
+        self.0.lock().truth.now()
+    }
+
+    /// Reports a guarantee that did not hold.
+    pub(crate) fn violated(&self, guarantee: &'static str, what: &str) {
+        self.0.lock().violated(guarantee, what.to_owned());
+    }
+
+    /// Counts that a guarantee was checked.
+    pub(crate) fn checked(&self, guarantee: &'static str) {
+        self.0.lock().checked(guarantee);
+    }
+
+    /// Returns the violations so far.
+    pub(crate) fn violations(&self) -> Vec<Violation> {
+        self.0.lock().violations.clone()
+    }
+
+    /// Returns how often each guarantee was checked.
+    pub(crate) fn counts(&self) -> BTreeMap<&'static str, u64> {
+        self.0.lock().counts.clone()
+    }
+
+    /// Returns the highest resourceVersion that the cache of a resource has shown at a target, in
+    /// the present epoch.
+    pub(crate) fn floor(&self, target: &str, resource: &'static Resource) -> u64 {
+        let mut inner = self.0.lock();
+        let epoch = inner.truth.now().epoch;
+        inner.floors.get(&(target.to_owned(), resource.storage, epoch)).copied().unwrap_or(0)
+    }
+
+    /// Returns the objects of a selection at a revision, by key, as a watch shows them.
+    pub(crate) fn store_at(
+        &self,
+        selection: &Selection,
+        epoch: usize,
+        revision: u64,
+    ) -> BTreeMap<String, Box<[u8]>> {
+        let inner = self.0.lock();
+        let state = inner.truth.epoch(epoch).state(selection, revision);
+        state.iter().map(|version| (version.key.to_string(), (*version.json).into())).collect()
+    }
+
+    /// Checks the objects that a client received against the state that its stream claims (W2).
+    pub(crate) fn store(
+        &self,
+        target: &str,
+        selection: &Selection,
+        begun: Moment,
+        revision: u64,
+        store: &BTreeMap<String, Box<[u8]>>,
+    ) {
+        let mut inner = self.0.lock();
+        inner.truth.now();
+        inner.checked("W2");
+        let mut problem = String::new();
+        for epoch in inner.truth.candidates(begun) {
+            let state = inner.truth.epoch(epoch).state(selection, revision);
+            match store_difference(&state, store) {
+                None => return,
+                Some(difference) => problem = difference,
+            }
+        }
+        let path = selection.path("");
+        inner.violated("W2", format!("{path} from {target} at {revision}: {problem}"));
+    }
+
+    /// Forgets what the caches of a target have shown: another one started in its place.
+    pub(crate) fn forget(&self, target: &str) {
+        self.0.lock().floors.retain(|(of, ..), _| of != target);
+    }
+}
+
+impl Inner {
+    fn violated(&mut self, guarantee: &'static str, what: String) {
+        self.trace.line(&format!("VIOLATION {guarantee} {what}"));
+        if self.violations.len() < VIOLATIONS_MAX {
+            self.violations.push(Violation { guarantee, what });
+        }
+    }
+
+    fn checked(&mut self, guarantee: &'static str) {
+        *self.counts.entry(guarantee).or_default() += 1;
+    }
+
+    /// Notes what a cache has shown.
+    fn raise_floor(&mut self, target: &str, resource: &Resource, epoch: usize, revision: u64) {
+        let shown = self.floors.entry((target.to_owned(), resource.storage, epoch)).or_default();
+        *shown = revision.max(*shown);
+    }
+}
+
+/// Returns the first difference between a state and the objects that a client received.
+fn store_difference(state: &[&Version], store: &BTreeMap<String, Box<[u8]>>) -> Option<String> {
+    for version in state {
+        match store.get(&*version.key) {
+            None => return Some(format!("{} is missing", version.key)),
+            Some(bytes) if **bytes != *version.json => {
+                let shown = String::from_utf8_lossy(bytes);
+                return Some(format!(
+                    "{} is {shown}, and not of {}",
+                    version.key, version.revision
+                ));
+            }
+            Some(_) => {}
+        }
+    }
+    let extra = store.keys().find(|key| !state.iter().any(|version| *version.key == ***key));
+    extra.map(|key| format!("{key} should be gone"))
+}
+
+/// After so many, more of them say nothing new.
+const VIOLATIONS_MAX: usize = 50;

@@ -1,0 +1,135 @@
+//! The scripts of the clients, each a task until the run is over.
+
+mod informer;
+mod reader;
+mod writer;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use weir::simulator::Simulator;
+
+pub(crate) use self::informer::Informer;
+use crate::caller::Caller;
+use crate::checker::Checker;
+use crate::network::Network;
+use crate::trace::{FNV_OFFSET, Trace, fnv};
+
+/// What the scripts of all clients use. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Setting {
+    pub(crate) network: Network,
+    pub(crate) checker: Checker,
+    pub(crate) trace: Trace,
+    pub(crate) simulator: Arc<Simulator>,
+    /// The hosts that clients may call.
+    pub(crate) targets: Vec<String>,
+    pub(crate) phase: Arc<Phase>,
+}
+
+/// How far the run is.
+#[derive(Default)]
+pub(crate) struct Phase {
+    is_calm: AtomicBool,
+    is_settled: AtomicBool,
+    is_over: AtomicBool,
+}
+
+impl Phase {
+    /// Ends the faults and the writes.
+    pub(crate) fn calm_down(&self) {
+        self.is_calm.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether faults and writes have ended.
+    pub(crate) fn is_calm(&self) -> bool {
+        self.is_calm.load(Ordering::Relaxed)
+    }
+
+    /// Says that everything has had time to recover.
+    pub(crate) fn settle(&self) {
+        self.is_settled.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether nothing may fail any more.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.is_settled.load(Ordering::Relaxed)
+    }
+
+    /// Ends the clients.
+    pub(crate) fn finish(&self) {
+        self.is_over.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Relaxed)
+    }
+}
+
+/// What a client has of its own.
+struct Client {
+    name: String,
+    setting: Setting,
+    caller: Caller,
+    rng: fastrand::Rng,
+}
+
+impl Client {
+    fn new(setting: &Setting, name: String, mut rng: fastrand::Rng) -> Self {
+        let target = setting.targets[rng.usize(..setting.targets.len())].clone();
+        let caller = Caller::new(setting.network.clone(), &name, &target, rng.bool());
+        Self { name, setting: setting.clone(), caller, rng }
+    }
+
+    /// Adds an operation to the trace.
+    fn trace(&self, what: &str, status: u16, cache: &str, body: &Bytes) {
+        let hash = fnv(FNV_OFFSET, body);
+        let (name, target, length) = (&self.name, self.caller.target(), body.len());
+        self.setting.trace.line(&format!(
+            "{name} {target} {what}: {status} {cache}, {length} bytes, {hash:016x}"
+        ));
+    }
+
+    /// Adds a failure to the trace.
+    fn trace_failure(&self, what: &str, why: &str) {
+        let (name, target) = (&self.name, self.caller.target());
+        self.setting.trace.line(&format!("{name} {target} {what}: failed: {why}"));
+    }
+
+    /// Waits for a random time of this mean.
+    async fn pause(&mut self, mean: Duration) {
+        let share = self.rng.f64() + 0.5;
+        tokio::time::sleep(mean.mul_f64(share)).await;
+    }
+
+    /// Moves to another target now and then.
+    fn wander(&mut self, one_in: u32) {
+        if self.rng.u32(..one_in) == 0 {
+            let targets = &self.setting.targets;
+            let target = targets[self.rng.usize(..targets.len())].clone();
+            self.caller.retarget(&target);
+        }
+    }
+}
+
+/// Starts a reader of lists, pages and single objects.
+pub(crate) fn spawn_reader(
+    setting: &Setting,
+    number: usize,
+    rng: fastrand::Rng,
+) -> tokio::task::JoinHandle<()> {
+    let client = Client::new(setting, format!("reader-{number}"), rng);
+    tokio::spawn(reader::run(client))
+}
+
+/// Starts a writer that reads its own writes.
+pub(crate) fn spawn_writer(
+    setting: &Setting,
+    number: usize,
+    rng: fastrand::Rng,
+) -> tokio::task::JoinHandle<()> {
+    let client = Client::new(setting, format!("writer-{number}"), rng);
+    tokio::spawn(writer::run(client))
+}

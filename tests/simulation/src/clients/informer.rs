@@ -1,0 +1,241 @@
+//! An informer, as client-go's: a list or a watch-list, then a watch from where it ended, for ever.
+//!
+//! It keeps the objects that it received. Whenever the stream claims a resourceVersion, these must
+//! be the state there (W2). In the end it must have a stream, and the latest state (C1).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use super::{Client, Setting};
+use crate::checker::{Notice, ReadAt, ReadOperation, Start, Walk};
+use crate::resources::Selection;
+
+/// An informer that runs.
+pub(crate) struct Informer {
+    pub(crate) name: String,
+    pub(crate) progress: Arc<Mutex<Progress>>,
+}
+
+/// How far an informer is.
+pub(crate) struct Progress {
+    pub(crate) selection: Selection,
+    /// The objects that it received, by key.
+    pub(crate) store: BTreeMap<String, Box<[u8]>>,
+    /// Whether a stream is open, and the initial state is complete.
+    pub(crate) is_running: bool,
+    /// Since when no stream is open.
+    pub(crate) stopped: Option<Instant>,
+    /// How often it has listed.
+    pub(crate) lists: u64,
+}
+
+/// Where the next stream begins, or why there must be a list first.
+enum Next {
+    List,
+    Watch(u64),
+}
+
+impl Informer {
+    /// Starts an informer.
+    pub(crate) fn spawn(
+        setting: &Setting,
+        number: usize,
+        mut rng: fastrand::Rng,
+    ) -> (Self, tokio::task::JoinHandle<()>) {
+        let selection = Selection::draw(&mut rng);
+        let progress = Progress {
+            selection: selection.clone(),
+            store: BTreeMap::new(),
+            is_running: false,
+            stopped: Some(Instant::now()),
+            lists: 0,
+        };
+        let name = format!("informer-{number}");
+        let progress = Arc::new(Mutex::new(progress));
+        let client = Client::new(setting, name.clone(), rng);
+        let task = tokio::spawn(run(client, selection, Arc::clone(&progress)));
+        (Self { name, progress }, task)
+    }
+}
+
+async fn run(mut client: Client, selection: Selection, progress: Arc<Mutex<Progress>>) {
+    let streams_list = client.rng.bool();
+    let mut next = Next::List;
+    let mut failures = 0_u32;
+    while !client.setting.phase.is_over() {
+        let begun = Instant::now();
+        let went_on = match next {
+            Next::List if streams_list => stream(&mut client, &selection, &progress, None).await,
+            Next::List => list(&mut client, &selection, &progress).await,
+            Next::Watch(from) => stream(&mut client, &selection, &progress, Some(from)).await,
+        };
+        {
+            let mut progress = progress.lock();
+            progress.is_running = false;
+            progress.stopped.get_or_insert_with(Instant::now);
+        }
+        // A stream that was open for a while has not failed.
+        failures = match &went_on {
+            Ok(_) => 0,
+            Err(_) if begun.elapsed() > Duration::from_secs(5) => 1,
+            Err(_) => failures + 1,
+        };
+        if went_on.is_ok() && begun.elapsed() < Duration::from_secs(1) {
+            client.pause(Duration::from_millis(500)).await;
+        }
+        match went_on {
+            Ok(place) | Err(Some(place)) => next = place,
+            Err(None) => {}
+        }
+        if failures > 0 {
+            client.wander(10);
+            let mean = BACKOFF_MIN * 2_u32.pow(failures.min(6) - 1);
+            client.pause(mean.min(BACKOFF_MAX)).await;
+        }
+    }
+}
+
+/// Lists. `Err` holds where to go on, if that changes.
+async fn list(
+    client: &mut Client,
+    selection: &Selection,
+    progress: &Mutex<Progress>,
+) -> Result<Next, Option<Next>> {
+    let checker = client.setting.checker.clone();
+    let operation = ReadOperation {
+        target: client.caller.target().to_owned(),
+        selection: selection.clone(),
+        read_at: if client.rng.bool() { ReadAt::Any } else { ReadAt::Latest },
+        begun: checker.now(),
+        floor: checker.floor(client.caller.target(), selection.resource),
+    };
+    let parameters = if operation.read_at == ReadAt::Any { "resourceVersion=0" } else { "" };
+    let path = selection.path(parameters);
+    let answer = match client.caller.get(&path).await {
+        Ok(answer) => answer,
+        Err(why) => {
+            client.trace_failure(&path, &why);
+            return Err(None);
+        }
+    };
+    client.trace(&path, answer.status, &answer.cache, &answer.body);
+    if answer.status != 200 {
+        return Err(None);
+    }
+    let info = checker.list(&operation, &mut Walk::default(), &answer).ok_or(None)?;
+    let mut progress = progress.lock();
+    progress.lists += 1;
+    progress.store = checker.store_at(selection, info.epoch, info.revision);
+    Ok(Next::Watch(info.revision))
+}
+
+/// Watches from a resourceVersion, or with the state first, until the stream ends.
+async fn stream(
+    client: &mut Client,
+    selection: &Selection,
+    progress: &Mutex<Progress>,
+    from: Option<u64>,
+) -> Result<Next, Option<Next>> {
+    let checker = client.setting.checker.clone();
+    let seconds = client.rng.u32(30..300);
+    let start = from.map_or(Start::State { consistent: true }, Start::After);
+    let parameters = match from {
+        Some(from) => format!("resourceVersion={from}"),
+        None => "sendInitialEvents=true&resourceVersionMatch=NotOlderThan".to_owned(),
+    };
+    let options =
+        format!("watch=true&allowWatchBookmarks=true&timeoutSeconds={seconds}&{parameters}");
+    let path = selection.path(&options);
+    let begun = checker.now();
+    let mut frames = match client.caller.open(&path).await {
+        Ok(frames) => frames,
+        Err(why) => {
+            client.trace_failure(&path, &why);
+            return Err(None);
+        }
+    };
+    client.trace(&path, frames.status, &frames.cache, &bytes::Bytes::new());
+    match frames.status {
+        200 => {}
+        410 => return Err(Some(Next::List)),
+        _ => return Err(None),
+    }
+    let is_hit = frames.cache.starts_with("hit");
+    let mut check = checker.stream(client.caller.target(), selection, start, begun, is_hit);
+    let mut place = from;
+    let mut initial = BTreeMap::new();
+    if from.is_some() {
+        running(progress);
+    }
+    loop {
+        let line = tokio::select! {
+            biased;
+            () = over(client) => return Ok(Next::List),
+            line = frames.next() => line,
+        };
+        let line = match line {
+            Ok(Some(line)) => line,
+            Ok(None) => {
+                client.trace_failure(&path, "the end");
+                return place.map(Next::Watch).ok_or(None);
+            }
+            Err(why) => {
+                client.trace_failure(&path, &why);
+                return Err(place.map(Next::Watch));
+            }
+        };
+        client.trace("event", 0, "", &line);
+        let notice = checker.frame(&mut check, &line).ok_or(None)?;
+        let mut progress_now = progress.lock();
+        match notice {
+            Notice::Put(key, bytes, revision) => {
+                if check.is_complete() {
+                    progress_now.store.insert(key, bytes);
+                    place = Some(revision);
+                } else {
+                    initial.insert(key, bytes);
+                }
+            }
+            Notice::Deleted(key, revision) => {
+                progress_now.store.remove(&key);
+                place = Some(revision);
+            }
+            Notice::Bookmark(revision, is_end) => {
+                if is_end {
+                    progress_now.store = std::mem::take(&mut initial);
+                    progress_now.lists += 1;
+                    progress_now.is_running = true;
+                    progress_now.stopped = None;
+                }
+                place = Some(revision);
+                let store = &progress_now.store;
+                checker.store(client.caller.target(), selection, begun, revision, store);
+            }
+            Notice::Error(code) => {
+                let next = if code == 410 { Some(Next::List) } else { place.map(Next::Watch) };
+                return Err(next);
+            }
+        }
+    }
+}
+
+fn running(progress: &Mutex<Progress>) {
+    let mut progress = progress.lock();
+    progress.is_running = true;
+    progress.stopped = None;
+}
+
+/// Returns when the run is over.
+async fn over(client: &Client) {
+    while !client.setting.phase.is_over() {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+}
+
+/// client-go's reflector waits 0.8 s at first, and at most 30 s.
+const BACKOFF_MIN: Duration = Duration::from_millis(800);
+const BACKOFF_MAX: Duration = Duration::from_secs(30);

@@ -1,0 +1,23 @@
+//! The deterministic simulation: see README.md.
+
+mod caller;
+mod checker;
+mod clients;
+mod determinism;
+mod network;
+mod pipe;
+mod plan;
+mod resources;
+mod runs;
+mod trace;
+mod truth;
+mod world;
+
+use clap::Parser;
+
+fn main() -> std::process::ExitCode {
+    match runs::Arguments::parse().run() {
+        true => std::process::ExitCode::SUCCESS,
+        false => std::process::ExitCode::FAILURE,
+    }
+}

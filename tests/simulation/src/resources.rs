@@ -1,0 +1,142 @@
+//! The resources that clients read, and which objects of them a request selects.
+
+use serde_json::{Value, json};
+
+use crate::truth::Version;
+
+/// A namespaced resource.
+#[derive(Debug)]
+pub(crate) struct Resource {
+    /// Its name in the record of writes.
+    pub(crate) storage: &'static str,
+    /// The path of its group and version.
+    pub(crate) root: &'static str,
+    pub(crate) plural: &'static str,
+    pub(crate) api_version: &'static str,
+    kind: &'static str,
+    /// What each object in JSON begins with, and an item of a list does not: `None` for a custom
+    /// resource, whose items are whole objects.
+    lead: Option<&'static str>,
+}
+
+/// The resources of all scenarios.
+pub(crate) static RESOURCES: [Resource; 3] = [
+    Resource {
+        storage: "/configmaps",
+        root: "/api/v1",
+        plural: "configmaps",
+        api_version: "v1",
+        kind: "ConfigMap",
+        lead: Some("{\"kind\":\"ConfigMap\",\"apiVersion\":\"v1\","),
+    },
+    Resource {
+        storage: "/pods",
+        root: "/api/v1",
+        plural: "pods",
+        api_version: "v1",
+        kind: "Pod",
+        lead: Some("{\"kind\":\"Pod\",\"apiVersion\":\"v1\","),
+    },
+    Resource {
+        storage: "example.com/widgets",
+        root: "/apis/example.com/v1",
+        plural: "widgets",
+        api_version: "example.com/v1",
+        kind: "Widget",
+        lead: None,
+    },
+];
+
+/// The namespaces. The second sorts before the first as a key, and after it as a name.
+pub(crate) const NAMESPACES: [&str; 3] = ["ns1", "ns1-a", "ns2"];
+/// The values of the label `app`.
+pub(crate) const LABELS: [&str; 3] = ["red", "green", "blue"];
+/// How many names a writer draws from, in each namespace.
+const NAMES: usize = 12;
+
+/// The objects that a list or a watch selects.
+#[derive(Clone, Debug)]
+pub(crate) struct Selection {
+    pub(crate) resource: &'static Resource,
+    pub(crate) namespace: Option<&'static str>,
+    /// The required value of the label `app`.
+    pub(crate) label: Option<&'static str>,
+}
+
+impl Selection {
+    /// Draws a selection.
+    pub(crate) fn draw(rng: &mut fastrand::Rng) -> Self {
+        let resource = &RESOURCES[rng.usize(..RESOURCES.len())];
+        let namespace = (rng.u8(..3) == 0).then(|| NAMESPACES[rng.usize(..NAMESPACES.len())]);
+        let label = (rng.u8(..3) == 0).then(|| LABELS[rng.usize(..LABELS.len())]);
+        Self { resource, namespace, label }
+    }
+
+    /// Whether it selects an object in this state.
+    pub(crate) fn matches(&self, version: &Version) -> bool {
+        let namespace = version.key.split('/').next();
+        self.namespace.is_none_or(|wanted| namespace == Some(wanted))
+            && self.label.is_none_or(|wanted| version.label == wanted)
+    }
+
+    /// Returns the path and the query of a request.
+    pub(crate) fn path(&self, parameters: &str) -> String {
+        let Resource { root, plural, .. } = self.resource;
+        let scope = match self.namespace {
+            Some(namespace) => format!("{root}/namespaces/{namespace}/{plural}"),
+            None => format!("{root}/{plural}"),
+        };
+        let selector = self.label.map(|label| format!("labelSelector=app%3D{label}"));
+        let query = [parameters, selector.as_deref().unwrap_or_default()].into_iter();
+        let query: Vec<&str> = query.filter(|part| !part.is_empty()).collect();
+        if query.is_empty() { scope } else { format!("{scope}?{}", query.join("&")) }
+    }
+}
+
+impl Resource {
+    /// Returns an object in the form in which it stands in a list.
+    pub(crate) fn item(&self, json: &[u8]) -> Vec<u8> {
+        match self.lead.and_then(|lead| json.strip_prefix(lead.as_bytes())) {
+            Some(rest) => [b"{", rest].concat(),
+            None => json.to_vec(),
+        }
+    }
+
+    /// Draws an object to write.
+    pub(crate) fn object(&self, rng: &mut fastrand::Rng) -> Value {
+        let namespace = NAMESPACES[rng.usize(..NAMESPACES.len())];
+        let name = format!("{}-{}", self.plural, rng.usize(..NAMES));
+        let mut object = json!({
+            "kind": self.kind, "apiVersion": self.api_version,
+            "metadata": {"name": name, "namespace": namespace,
+                "labels": {"app": LABELS[rng.usize(..LABELS.len())]}},
+        });
+        let text = format!("<a&b> {}", rng.u32(..));
+        let padding = "x".repeat(rng.usize(..200));
+        let (field, value) = match self.plural {
+            "configmaps" => ("data", json!({"text": text, "padding": padding})),
+            "pods" => (
+                "spec",
+                json!({"nodeName": "node-1", "containers": [
+                {"name": "c", "image": "none", "env": [{"name": "T", "value": text}]}]}),
+            ),
+            _ => ("spec", json!({"color": text, "padding": padding})),
+        };
+        object[field] = value;
+        object
+    }
+}
+
+/// The definition of the custom resource.
+pub(crate) fn definition() -> Value {
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "widgets.example.com"},
+        "spec": {
+            "group": "example.com", "scope": "Namespaced",
+            "names": {"kind": "Widget", "plural": "widgets", "singular": "widget", "listKind": "WidgetList"},
+            "versions": [{"name": "v1", "served": true, "storage": true,
+                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}],
+        },
+    })
+}

@@ -1,0 +1,184 @@
+//! The truth: every write that etcd applied, by which any earlier state is looked up.
+//!
+//! The return of etcd to an earlier state begins a new *epoch*, whose resourceVersions mean
+//! something else from there on.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use serde_json::Value;
+use tokio::time::Instant;
+use weir::simulator::{Recorded, Simulator};
+
+use crate::resources::{Resource, Selection};
+
+/// All epochs, the present one last; there is at least one.
+pub(crate) struct Truth {
+    simulator: Arc<Simulator>,
+    epochs: Vec<Epoch>,
+    position: usize,
+}
+
+/// What etcd held between two restores.
+#[derive(Clone, Default)]
+pub(crate) struct Epoch {
+    logs: BTreeMap<String, Log>,
+    /// The newest revision.
+    pub(crate) revision: u64,
+    /// When it ended; `None` for the present one.
+    ended: Option<Instant>,
+}
+
+/// The writes of one resource, in order.
+#[derive(Clone, Default)]
+pub(crate) struct Log {
+    pub(crate) writes: Vec<Version>,
+    keys: BTreeMap<Arc<str>, Vec<usize>>,
+}
+
+/// One state of one object, or its deletion.
+#[derive(Clone)]
+pub(crate) struct Version {
+    pub(crate) revision: u64,
+    pub(crate) key: Arc<str>,
+    /// The last state, if it was deleted.
+    pub(crate) json: Bytes,
+    pub(crate) deleted: bool,
+    /// The value of the label `app`.
+    pub(crate) label: String,
+}
+
+/// A moment of the truth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Moment {
+    pub(crate) epoch: usize,
+    pub(crate) revision: u64,
+    pub(crate) time: Instant,
+}
+
+impl Truth {
+    pub(crate) fn new(simulator: Arc<Simulator>) -> Self {
+        let mut truth = Self { simulator, epochs: vec![Epoch::default()], position: 0 };
+        truth.update();
+        truth
+    }
+
+    /// Returns the present moment.
+    pub(crate) fn now(&mut self) -> Moment {
+        self.update();
+        let epoch = self.epochs.len() - 1;
+        Moment { epoch, revision: self.epochs[epoch].revision, time: Instant::now() }
+    }
+
+    /// Returns the epochs that an answer to a request from `begun` may show: those since then, and
+    /// the one before if its end may not have been noticed yet.
+    pub(crate) fn candidates(&self, begun: Moment) -> std::ops::Range<usize> {
+        let unnoticed = |epoch: usize| {
+            let ended = self.epochs.get(epoch).and_then(|epoch| epoch.ended);
+            ended.is_some_and(|ended| begun.time < ended + NOTICED_WITHIN)
+        };
+        let mut first = begun.epoch;
+        while first > 0 && unnoticed(first - 1) {
+            first -= 1;
+        }
+        first..self.epochs.len()
+    }
+
+    /// Returns an epoch.
+    pub(crate) fn epoch(&self, number: usize) -> &Epoch {
+        &self.epochs[number]
+    }
+
+    fn update(&mut self) {
+        let entries = self.simulator.recorded_since(self.position);
+        self.position += entries.len();
+        for entry in entries {
+            let last = self.epochs.len() - 1;
+            match entry {
+                Recorded::Write(write) => self.epochs[last].add(write),
+                Recorded::Restore { revision } => {
+                    let mut next = self.epochs[last].until(revision);
+                    next.revision = revision;
+                    self.epochs[last].ended = Some(Instant::now());
+                    self.epochs.push(next);
+                }
+            }
+        }
+    }
+}
+
+impl Epoch {
+    /// Returns the writes of a resource.
+    pub(crate) fn log(&self, resource: &Resource) -> Option<&Log> {
+        self.logs.get(resource.storage)
+    }
+
+    /// Returns the selected objects at a revision, in key order.
+    pub(crate) fn state(&self, selection: &Selection, revision: u64) -> Vec<&Version> {
+        let Some(log) = self.log(selection.resource) else { return Vec::new() };
+        let at = |writes: &Vec<usize>| {
+            let version = log.last(writes, revision)?;
+            (!version.deleted && selection.matches(version)).then_some(version)
+        };
+        log.keys.values().filter_map(at).collect()
+    }
+
+    fn add(&mut self, write: weir::simulator::Write) {
+        self.revision = write.revision;
+        let log = self.logs.entry(write.resource).or_default();
+        let value: Value = serde_json::from_slice(&write.json).unwrap_or_default();
+        let label = value.pointer("/metadata/labels/app").and_then(Value::as_str);
+        let version = Version {
+            revision: write.revision,
+            key: Arc::clone(&write.key),
+            json: write.json,
+            deleted: write.deleted,
+            label: label.unwrap_or_default().to_owned(),
+        };
+        log.keys.entry(write.key).or_default().push(log.writes.len());
+        log.writes.push(version);
+    }
+
+    /// Returns the same history up to a revision.
+    fn until(&self, revision: u64) -> Self {
+        let mut logs = self.logs.clone();
+        for log in logs.values_mut() {
+            let kept = log.writes.partition_point(|write| write.revision <= revision);
+            log.writes.truncate(kept);
+            log.keys.values_mut().for_each(|writes| writes.retain(|write| *write < kept));
+            log.keys.retain(|_, writes| !writes.is_empty());
+        }
+        Self { logs, revision, ended: None }
+    }
+}
+
+impl Log {
+    /// Returns the version of an object at a revision.
+    pub(crate) fn version(&self, key: &str, revision: u64) -> Option<&Version> {
+        self.last(self.keys.get(key)?, revision)
+    }
+
+    /// Returns the version before the write at an index, of the same object.
+    pub(crate) fn before(&self, index: usize) -> Option<&Version> {
+        let write = self.writes.get(index)?;
+        let version = self.version(&write.key, write.revision - 1)?;
+        (!version.deleted).then_some(version)
+    }
+
+    /// Returns the revision of the next write of an object after a revision.
+    pub(crate) fn next_write(&self, key: &str, revision: u64) -> Option<u64> {
+        let writes = self.keys.get(key)?;
+        let next = writes.partition_point(|write| self.writes[*write].revision <= revision);
+        writes.get(next).map(|write| self.writes[*write].revision)
+    }
+
+    fn last(&self, writes: &[usize], revision: u64) -> Option<&Version> {
+        let count = writes.partition_point(|write| self.writes[*write].revision <= revision);
+        count.checked_sub(1).map(|last| &self.writes[writes[last]])
+    }
+}
+
+/// How long Weir may take to notice that etcd was restored: the interval of a probe, and its
+/// retries.
+const NOTICED_WITHIN: std::time::Duration = std::time::Duration::from_secs(30);

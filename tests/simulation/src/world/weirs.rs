@@ -1,0 +1,156 @@
+//! The Weirs of a run, each a whole `App`.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use weir::app::App;
+use weir::config::Config;
+use weir::config::dial::{Connection, Dial};
+
+use super::API;
+use crate::checker::Checker;
+use crate::network::Network;
+use crate::plan::Plan;
+
+/// All Weirs.
+pub(super) struct Weirs {
+    plan: Plan,
+    network: Network,
+    checker: Checker,
+    running: Vec<Option<Running>>,
+    directory: PathBuf,
+}
+
+struct Running {
+    stop: CancellationToken,
+    /// Whether it can still open connections: nothing that a crashed process does may be seen.
+    is_alive: Arc<AtomicBool>,
+    task: JoinHandle<()>,
+}
+
+impl Weirs {
+    pub(super) fn new(plan: &Plan, network: &Network, checker: &Checker) -> Self {
+        let directory =
+            std::env::temp_dir().join(format!("weir-simulation-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).expect("a directory is created");
+        Self {
+            plan: plan.clone(),
+            network: network.clone(),
+            checker: checker.clone(),
+            running: (0..plan.weirs).map(|_| None).collect(),
+            directory,
+        }
+    }
+
+    /// Returns the host names.
+    pub(super) fn names(&self) -> Vec<String> {
+        (0..self.running.len()).map(name).collect()
+    }
+
+    pub(super) async fn start_all(&mut self) {
+        for number in 0..self.running.len() {
+            self.start(number).await;
+        }
+    }
+
+    /// Ends a Weir as a killed process ends, and starts another one after some time.
+    pub(super) async fn crash(&mut self, number: usize, away: Duration) {
+        let Some(running) = self.running.get_mut(number).and_then(Option::take) else { return };
+        self.network.shut(&name(number));
+        running.is_alive.store(false, Ordering::Relaxed);
+        self.network.cut_host(&name(number));
+        running.stop.cancel();
+        tokio::time::sleep(away).await;
+        self.ended(running).await;
+        self.checker.forget(&name(number));
+        self.start(number).await;
+    }
+
+    /// Stops all Weirs, the last one first.
+    pub(super) async fn stop_all(&mut self) {
+        for number in (0..self.running.len()).rev() {
+            self.network.shut(&name(number));
+            if let Some(running) = self.running[number].take() {
+                running.stop.cancel();
+                self.ended(running).await;
+            }
+        }
+        // What is left there does no harm.
+        drop(std::fs::remove_dir_all(&self.directory));
+    }
+
+    /// B1: a Weir that was asked to stop ends.
+    async fn ended(&self, running: Running) {
+        self.checker.checked("B1");
+        match tokio::time::timeout(STOP_TIMEOUT, running.task).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => self.checker.violated("B1", &format!("Weir failed: {error}")),
+            Err(_) => self.checker.violated("B1", "Weir does not stop"),
+        }
+    }
+
+    async fn start(&mut self, number: usize) {
+        let is_alive = Arc::new(AtomicBool::new(true));
+        let config = self.config(number, &is_alive);
+        let app = match App::start(config).await {
+            Ok(app) => app,
+            Err(error) => return self.checker.violated("C1", &format!("no start: {error:#}")),
+        };
+        let listener = app.pipe_listener();
+        let address = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        self.network.listen(&name(number), move |pipe| listener.accept(pipe, address));
+        let stop = CancellationToken::new();
+        let task = tokio::spawn(app.run(stop.clone()));
+        self.running[number] = Some(Running { stop, is_alive, task });
+    }
+
+    fn config(&self, number: usize, is_alive: &Arc<AtomicBool>) -> Config {
+        let upstream = if self.plan.in_a_row && number == 1 { name(0) } else { API.to_owned() };
+        let kubeconfig = self.directory.join(format!("{number}.kubeconfig"));
+        let text = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "c",
+            "clusters": [{"name": "c", "cluster": {"server": "http://localhost"}}],
+            "users": [{"name": "c", "user": {"token": "anyone"}}],
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "c"}}],
+        });
+        std::fs::write(&kubeconfig, text.to_string()).expect("the kubeconfig is written");
+        let mut config = Config::default();
+        config.upstream.kubeconfig = Some(kubeconfig);
+        config.upstream.http2 = self.plan.http2;
+        config.upstream.dial = Some(self.dial(number, upstream, is_alive));
+        config.admin_listen = None;
+        config.server.listeners = Vec::new();
+        config.server.shutdown_timeout = Duration::from_secs(10);
+        config.cache.on_relist = self.plan.on_relist;
+        config.cache.page_size = self.plan.page_size;
+        config
+    }
+
+    fn dial(&self, number: usize, upstream: String, is_alive: &Arc<AtomicBool>) -> Dial {
+        let (network, is_alive) = (self.network.clone(), Arc::clone(is_alive));
+        Dial::new(move |_host, _port| {
+            let (network, upstream) = (network.clone(), upstream.clone());
+            let is_alive = Arc::clone(&is_alive);
+            Box::pin(async move {
+                if !is_alive.load(Ordering::Relaxed) {
+                    return Err(std::io::ErrorKind::ConnectionRefused.into());
+                }
+                let pipe = network.connect(&name(number), &upstream).await?;
+                Ok(Box::new(pipe) as Box<dyn Connection>)
+            })
+        })
+    }
+}
+
+fn name(number: usize) -> String {
+    format!("weir-{number}")
+}
+
+/// The deadline of a shutdown is 10 s; a virtual minute leaves room for its end.
+const STOP_TIMEOUT: Duration = Duration::from_secs(60);
