@@ -1,7 +1,7 @@
 //! Work that would occupy its thread for too long, on a thread of its own.
 //!
-//! With the feature `simulation` it runs on the caller's thread, because a run is repeatable only if
-//! one thread does everything (`docs/decisions/deterministic-simulation.md`).
+//! With the feature `simulation` it runs on the caller's thread: a run is repeatable only if one
+//! thread does everything (`docs/decisions/deterministic-simulation.md`).
 
 use tokio::task::JoinHandle;
 

@@ -1,4 +1,4 @@
-//! What a seed decides before the run: the hosts, the settings, and which kinds of faults there are.
+//! What a seed decides before the run: the hosts, the settings, and the kinds of faults.
 //!
 //! Each seed has only some kinds of faults (swarm testing): a rare state is reached where others do
 //! not disturb it.

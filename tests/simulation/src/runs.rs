@@ -43,8 +43,8 @@ enum Task {
         #[arg(long, value_enum, default_value_t = CutSide::Before)]
         side: CutSide,
     },
-    /// Cuts a connection of Weir to its upstream at each point of a short run of a seed, once before
-    /// and once after the bytes arrive, each in a run of its own.
+    /// Cuts a connection of Weir to its upstream at each point of a short run of a seed, once
+    /// before and once after the bytes arrive, each in a run of its own.
     Enumerate {
         seed: u64,
         /// Minutes of writes; two minutes of calm follow.
