@@ -9,7 +9,7 @@
 //! Another uid starts a new generation of the upstream's history, as a rewind does: all caches
 //! start again. Callers look at their generation after the comparison.
 //!
-//! An identity with rights in a single namespace may not read kube-system. Then only a
+//! An identity with permissions in one namespace may not read kube-system. Then only a
 //! resourceVersion that goes back shows another cluster. An API server that starts refuses requests
 //! for a moment, so that a refusal counts only once it has lasted.
 //!
@@ -47,11 +47,11 @@ pub(crate) struct ClusterIdentity {
     /// The number of opened connections that lead to the known cluster, plus one; 0 before the
     /// first comparison.
     confirmed: AtomicU64,
-    known: Mutex<Known>,
+    known: Mutex<KnownUid>,
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct KnownUid {
     uid: Option<String>,
     /// Since when the uid may not be read.
     refused: Option<Refused>,
@@ -107,7 +107,7 @@ impl ClusterIdentity {
     }
 }
 
-impl Known {
+impl KnownUid {
     /// Whether the uid may not be read, and was asked for a short time ago.
     fn is_refused_for_long(&self) -> bool {
         self.refused

@@ -1,5 +1,5 @@
 //! How far the caches of a resource have come, beyond the life of each: nothing that a client was
-//! shown may be taken back.
+//! shown may be taken back (`docs/decisions/shown-states.md`).
 //!
 //! All caches of a resource, in any representation and scope, share one floor, since their
 //! resourceVersions can be compared. A state below it is never served: a consistent list below the

@@ -9,8 +9,9 @@
 //! adapts when it changes. Within a group, HTTP/2 connections are opened one at a time ([`http2`]),
 //! HTTP/1.1 connections by the request that needs one ([`http1`]). Each upgrade and each list of a
 //! whole collection has a connection of its own, which is used once. A few HTTP/1.1 connections for
-//! GETs complement HTTP/2 ([`read_pool`]; `docs/decisions/read-pool.md`). Requests that the upstream
-//! may refuse to authenticate have HTTP/1.1 connections of their own ([`SendOptions::unproven`];
+//! GETs complement HTTP/2 ([`read_pool`]; `docs/decisions/read-pool.md`). Requests that the
+//! upstream may refuse to authenticate have HTTP/1.1 connections of their own
+//! ([`SendOptions::unproven`];
 //! `docs/decisions/unproven-credentials.md`).
 //!
 //! Locks: each group has its own, held for a few instructions and never together with that of

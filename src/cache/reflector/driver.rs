@@ -122,7 +122,7 @@ impl<L: ListWatch> Driver<L> {
     /// Reports a rewound history if a second API server confirms it: a consistent list over a new
     /// connection must be below `floor` too. Otherwise the response at `upstream` came from an API
     /// server that lags, and must not be used.
-    pub(super) async fn judge_rewind(
+    pub(super) async fn confirm_rewind(
         &self,
         floor: Option<ResourceVersion>,
         upstream: ResourceVersion,
@@ -156,7 +156,7 @@ impl<L: ListWatch> Driver<L> {
             return Ok(());
         }
         if self.floor_at_list_start > Some(resource_version) {
-            return self.judge_rewind(self.floor_at_list_start, resource_version).await;
+            return self.confirm_rewind(self.floor_at_list_start, resource_version).await;
         }
         let count = objects.len();
         if !self.apply_list(objects, resource_version) {

@@ -126,7 +126,7 @@ impl<L: ListWatch> Driver<L> {
         let probed = probe(&*self.upstream).await?;
         self.cached.observe_count(generation, probed);
         if floor > Some(probed.resource_version) {
-            self.judge_rewind(floor, probed.resource_version).await?;
+            self.confirm_rewind(floor, probed.resource_version).await?;
         }
         Ok(())
     }
