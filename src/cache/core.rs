@@ -9,6 +9,7 @@
 mod change;
 mod cursor;
 mod dispatcher;
+pub mod earlier;
 mod end_cause;
 pub mod event;
 mod field_index;

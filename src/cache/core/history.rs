@@ -20,6 +20,10 @@
 //! up to and including this one. It is the event's own, except for the events of a relist, whose
 //! resume version is that of the list (`relist.rs` explains from where a watch can resume).
 //!
+//! Earlier events may be put before the window as long as none has left it (`earlier.rs`). A watch
+//! can then start at an older resourceVersion than that of the list. The states before the list are
+//! not available, since the earlier events serve watches only.
+//!
 //! Invariants: `events` ascend by resume version, strictly except within a relist; `events[i]` has
 //! the number `first_seq + i`.
 
@@ -54,7 +58,7 @@ impl HistoryBaseline {
     /// Creates the baseline of a cache that has held nothing yet.
     pub fn new(limits: &WindowLimits) -> Self {
         Self {
-            next_seq: 0,
+            next_seq: FIRST_SEQ,
             capacity: limits.events_min.max(1),
             first_list: None,
             rewound_from: None,
@@ -76,6 +80,9 @@ pub struct History {
     capacity: usize,
     weight: usize,
     listed: ResourceVersion,
+    /// The resourceVersion after which the window has every event, as long as none was evicted:
+    /// that of the list, or an older one once earlier events were put before the window.
+    reaches: ResourceVersion,
     first_list: ResourceVersion,
     rewound_from: Option<ResourceVersion>,
     /// The resume version of the last event that left the window.
@@ -93,6 +100,7 @@ impl History {
             capacity: baseline.capacity,
             weight: 0,
             listed,
+            reaches: listed,
             // A list below the first one means that the upstream's history was rewound. The
             // versions from there on are known again, with another meaning.
             first_list: baseline.first_list.map_or(listed, |first| first.min(listed)),
@@ -171,6 +179,31 @@ impl History {
         }
     }
 
+    /// Returns the resourceVersion up to which events must be complete to be put before the window.
+    /// Returns `None` once events have left the window: it is full, and has no place for older
+    /// ones.
+    pub fn joins_at(&self) -> Option<ResourceVersion> {
+        self.evicted.is_none().then_some(self.reaches)
+    }
+
+    /// Puts events before the window: all that follow `from`, up to [`Self::joins_at`]. Keeps the
+    /// newest of them as far as the limits allow.
+    pub fn prepend(&mut self, earlier: Vec<Event>, from: ResourceVersion, limits: &WindowLimits) {
+        self.reaches = from;
+        for event in earlier.into_iter().rev() {
+            let weight = self.weight.saturating_add(event.weight());
+            let is_full = self.events.len() >= limits.events_max || self.first_seq == 0;
+            if is_full || weight > limits.bytes_max {
+                self.reaches = event.resource_version();
+                break;
+            }
+            self.weight = weight;
+            self.first_seq -= 1;
+            self.events.push_front(Arc::new(event));
+        }
+        self.capacity = self.capacity.max(self.events.len());
+    }
+
     /// Returns the resourceVersion of a client that has read everything up to and including this
     /// event: the event's own, or that of the list if the event belongs to a relist.
     pub fn resume_version(&self, seq: u64, event: &Event) -> ResourceVersion {
@@ -231,7 +264,7 @@ impl History {
     /// The events of a relist are delivered all or not at all.
     fn oldest(&self) -> ResourceVersion {
         match (self.evicted, self.events.front(), self.relist_at(self.first_seq)) {
-            (None, ..) => self.listed,
+            (None, ..) => self.reaches,
             (Some(evicted), None, _) => evicted,
             (Some(_), Some(_), Some(span)) if span.first == self.first_seq => span.from,
             (Some(_), Some(_), Some(span)) => span.to,
@@ -284,6 +317,9 @@ impl History {
     }
 }
 
+/// The number of a cache's first event. Earlier ones get lower numbers; there is place for more of
+/// them than any window holds.
+pub(super) const FIRST_SEQ: u64 = 1 << 40;
 /// The limit of relists within a window. Empty ones count too: they take no space in the window, so
 /// the window alone would not bound them while a quiet resource is listed again and again.
 const RELISTS_MAX: usize = 16;

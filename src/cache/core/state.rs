@@ -74,6 +74,25 @@ impl State {
         Ok(next)
     }
 
+    /// Returns the state with earlier events before its history: all after `from`, up to `through`.
+    /// Returns `None` if the history does not begin at `through`. Drops the oldest of the events if
+    /// the state would become heavier than `weight_max`.
+    pub(super) fn with_earlier(
+        &self,
+        earlier: Vec<Event>,
+        (from, through): (ResourceVersion, ResourceVersion),
+        weight_max: usize,
+        limits: &WindowLimits,
+    ) -> Option<Self> {
+        if self.history.joins_at() != Some(through) {
+            return None;
+        }
+        let bytes_max = limits.bytes_max.min(weight_max.saturating_sub(self.store.weight()));
+        let mut next = self.clone();
+        next.history.prepend(earlier, from, &WindowLimits { bytes_max, ..*limits });
+        Some(next)
+    }
+
     /// Returns the state of a complete list that was fetched outside the watch stream, and the size
     /// in bytes that it adds to this state. Objects that are equal in both are shared. Its history
     /// is empty.

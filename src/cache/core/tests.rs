@@ -3,6 +3,7 @@
 
 mod cache;
 mod dispatcher;
+mod earlier;
 mod field_index;
 mod model;
 mod relist;

@@ -7,9 +7,9 @@
 //! before publishing. A watch is registered with the same mutex held, so no batch falls between the
 //! state with which it starts and its first mark.
 //!
-//! Lock order: `writer` (held by `apply`, `replace`, `relist`, `invalidate` and `watch`, and while
-//! a watcher is dropped); no other blocking lock is taken while holding it. A cursor's `initial` is
-//! never held together with it. Readers take no lock.
+//! Lock order: `writer` (held by `apply`, `replace`, `relist`, `prepend`, `invalidate` and `watch`,
+//! and while a watcher is dropped); no other blocking lock is taken while holding it. A cursor's
+//! `initial` is never held together with it. Readers take no lock.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,6 +19,7 @@ use tokio::sync::watch;
 use crate::api::resource_version::ResourceVersion;
 pub use crate::cache::core::change::Change;
 use crate::cache::core::cursor::{Cursor, InitialEvents};
+use crate::cache::core::earlier::{DoesNotJoin, EarlierEvents};
 pub use crate::cache::core::end_cause::EndCause;
 use crate::cache::core::index_key::IndexKey;
 use crate::cache::core::inner::CacheInner;
@@ -145,6 +146,31 @@ impl WatchCache {
         // wait for it.
         drop(writer);
         wake(&marked);
+    }
+
+    /// Puts earlier events before the history, so that a watch can start at an older
+    /// resourceVersion. They must reach up to `through`, where the history begins
+    /// (`History::joins_at`). Neither the objects nor the watchers change. Keeps the newest of the
+    /// events, as far as the history may grow and the state gets no heavier than `weight_max`.
+    /// Fails if the events do not lead to the state where the history begins, or if it does not
+    /// begin there any more.
+    pub fn prepend(
+        &self,
+        earlier: EarlierEvents,
+        through: ResourceVersion,
+        weight_max: usize,
+        now: Now,
+    ) -> Result<(), DoesNotJoin> {
+        let state = self.inner.state().ok_or(DoesNotJoin)?;
+        let from = earlier.from();
+        // The comparison of a large collection takes time, so it runs before the lock is taken.
+        // Later events change nothing in it.
+        let events = earlier.into_events(&state, now)?;
+        let _writer = self.inner.writer.lock();
+        let state = self.inner.state().ok_or(DoesNotJoin)?;
+        let next = state.with_earlier(events, (from, through), weight_max, &self.limits);
+        self.inner.publish(Some(Arc::new(next.ok_or(DoesNotJoin)?)));
+        Ok(())
     }
 
     /// Drops the state and ends every watcher with `cause`. The cache is not ready until the next

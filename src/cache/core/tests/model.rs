@@ -14,6 +14,7 @@ use proptest::prelude::*;
 use self::steps::{Audience, LogEvent, ModelFilter, PodChange, Start, Step, any_pod, any_step};
 use super::*;
 use crate::cache::core::field_index::VALUE_BYTES;
+use crate::cache::core::history::FIRST_SEQ;
 use crate::cache::core::watch_cache::{Change, Discontinuity, WatchRefusal};
 use crate::cache::core::watcher::WatchStart;
 
@@ -268,8 +269,8 @@ impl Model {
 
     /// The number of the oldest event in the window, as read from the cache.
     fn first_held(&self) -> usize {
-        let first = self.cache.state().map_or(0, |state| state.history().first_seq());
-        usize::try_from(first).unwrap()
+        let first = self.cache.state().map_or(FIRST_SEQ, |state| state.history().first_seq());
+        usize::try_from(first - FIRST_SEQ).unwrap()
     }
 
     fn watch(&mut self, filter: ModelFilter, start: Start) {
