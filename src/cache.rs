@@ -2,6 +2,7 @@
 //!
 //! [`core`] is the watch cache itself, without I/O or a clock. The other modules drive it.
 
+pub(crate) mod backfill;
 pub mod budget;
 pub(crate) mod cached_resource;
 pub(crate) mod clock;

@@ -167,6 +167,9 @@ pub struct CacheConfig {
     /// Lists and watches of one resource that may be forwarded at once because its cache cannot
     /// answer.
     pub forward_budget: usize,
+    /// Lists and watches of one resource that may be forwarded at once because its cache exceeds a
+    /// byte budget. A watch counts until it has begun.
+    pub over_budget_forwards: usize,
     /// Objects on a page when the reflector lists in pages.
     pub page_size: u32,
 }

@@ -136,6 +136,14 @@ pub(crate) struct Claim {
     bytes: usize,
 }
 
+impl Claim {
+    /// Changes the claim to `bytes`.
+    pub(crate) fn set(&mut self, bytes: usize) {
+        self.budget.shift(self.bytes, bytes);
+        self.bytes = bytes;
+    }
+}
+
 impl Drop for Claim {
     fn drop(&mut self) {
         self.budget.shift(self.bytes, 0);
@@ -162,8 +170,10 @@ mod tests {
         nodes.set_state(1);
         assert_eq!(budget.used(), 51);
         drop(pods);
-        let claim = budget.claim(7);
+        let mut claim = budget.claim(7);
         assert_eq!(budget.used(), 8);
+        claim.set(9);
+        assert_eq!(budget.used(), 10);
         drop(claim);
         assert_eq!(budget.used(), 1);
         assert!(nodes.is_too_heavy(11));

@@ -19,6 +19,7 @@ use tokio::time::timeout;
 
 use crate::api::resource::ApiResource;
 use crate::api::resource_version::ResourceVersion;
+use crate::cache::backfill::state::BackfillState;
 use crate::cache::budget::Account;
 use crate::cache::cached_resource::generation::Generation;
 use crate::cache::cached_resource::learned::LearnedTraits;
@@ -56,6 +57,8 @@ pub(crate) struct CachedResource {
     counts: CountCheck,
     /// The proofs of freshness that are in progress.
     pub(crate) proofs: ProofState,
+    /// The extension of the history to older resourceVersions.
+    pub(crate) backfill: BackfillState,
     /// The share of the byte budgets.
     pub(crate) account: Account,
     /// The metrics of this cache.
@@ -102,6 +105,7 @@ impl CachedResource {
             requests: ReflectorRequests::default(),
             counts: CountCheck::default(),
             proofs: ProofState::new(upstream, tasks, metrics),
+            backfill: BackfillState::default(),
             account: context.budget.account(),
             series,
             watch_cache,
@@ -193,6 +197,13 @@ impl CachedResource {
             tracing::debug!(%error, "nothing that was received counts");
         }
         confirmed.is_ok() && history.generation() == generation
+    }
+
+    /// Updates the budget and the metrics after the history has become heavier.
+    pub(crate) fn note_weight(&self) {
+        let Some(state) = self.watch_cache.state() else { return };
+        self.account.set_state(state.weight());
+        self.series.contents(state.len(), state.weight(), state.resource_version().0);
     }
 
     /// Waits at most `within` until the cache is complete up to `resource_version`, and returns

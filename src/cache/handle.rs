@@ -13,9 +13,11 @@ use tokio::time::Instant;
 use crate::api::media_type::View;
 use crate::api::resource::{ApiResource, Scope};
 use crate::api::resource_version::ResourceVersion;
+use crate::cache::backfill::{self, Reach};
 use crate::cache::cached_resource::CachedResource;
 use crate::cache::core::watch_cache::{State, WatchCache, WatchRefusal};
 use crate::cache::core::watcher::{WatchFilter, WatchStart, Watcher};
+use crate::cache::key::CacheKey;
 use crate::cache::proof::{self, FreshState};
 use crate::cache::refusal::Refusal;
 
@@ -73,14 +75,51 @@ impl CacheHandle {
     /// namespace may still be allowed; [`Registry::ready`] tries that.
     ///
     /// [`Registry::ready`]: crate::cache::registry::Registry::ready
+    ///
+    /// The state may be older than the cache ([`Self::wait_until_caught_up`]).
     pub async fn wait_until_ready(&self, timeout: Duration) -> Result<(), Refusal> {
         if self.cache().state().is_some() {
             return Ok(());
+        }
+        // The earlier cache did not fit either. Only if this one does, requests wait no more.
+        if self.cached().lifecycle.was_over_budget() {
+            return Err(Refusal::OverBudget);
         }
         let _waiter = self.cached().usage.add_ready_waiter().ok_or(Refusal::NotReady)?;
         let mut progress = self.cache().progress();
         let ready = async { progress.wait_for(Option::is_some).await.is_ok() };
         self.wait(timeout, ready, Refusal::NotReady).await
+    }
+
+    /// Notes that a watcher wants to start at `after`, if `may_begin` allows the cache to begin
+    /// there. Has an effect only until the cache has begun.
+    pub(crate) fn ask_start(
+        &self,
+        after: ResourceVersion,
+        may_begin: impl Fn(&CacheKey, ResourceVersion) -> bool,
+    ) {
+        if may_begin(&self.cached().key, after) {
+            self.cached().lifecycle.ask_start(after);
+        }
+    }
+
+    /// Waits at most `timeout` until the state is not one from before the cache was created. A
+    /// cache that began where its first watcher wants to start has such a state, until it has
+    /// reached a resourceVersion that the upstream returned after that. Only watches from a
+    /// resourceVersion may use it, and those that find a proof of freshness of their own.
+    pub async fn wait_until_caught_up(&self, timeout: Duration) -> Result<(), Refusal> {
+        let mut behind = self.cached().lifecycle.behind();
+        if !*behind.borrow() {
+            return Ok(());
+        }
+        let _waiter = self.cached().usage.add_ready_waiter().ok_or(Refusal::NotReady)?;
+        let caught_up = async { behind.wait_for(|behind| !*behind).await.is_ok() };
+        self.wait(timeout, caught_up, Refusal::NotReady).await
+    }
+
+    /// Whether the cache has a state that any read may use.
+    pub fn is_ready(&self) -> bool {
+        self.cache().state().is_some() && !self.cached().lifecycle.is_behind()
     }
 
     /// Waits at most `timeout` until [`Self::newest_state`] has every change up to
@@ -161,6 +200,32 @@ impl CacheHandle {
                 .generation
                 .run_in(listed.generation, |cache| cache.watch_from(filter, &listed.state))
                 .unwrap_or(Err(WatchRefusal::NotReady)),
+        }
+    }
+
+    /// Starts a watch after `after`. If that is below the cache's first list, extends the history
+    /// back to it first, and waits at most `timeout` for that (`docs/decisions/older-watches.md`).
+    /// Fails with `Expired` and `began_after` only if the upstream did not show whether it still
+    /// has the events.
+    pub async fn watch_after(
+        &self,
+        filter: WatchFilter,
+        after: ResourceVersion,
+        timeout: Duration,
+    ) -> Result<Watcher, WatchRefusal> {
+        let start = WatchStart::After(after);
+        let oldest = match self.cache().watch(filter.clone(), start) {
+            Err(WatchRefusal::Expired { began_after: true, oldest }) => oldest,
+            begun => return begun,
+        };
+        let Some(_waiter) = self.cached().usage.add_ready_waiter() else {
+            return Err(WatchRefusal::Expired { oldest, began_after: true });
+        };
+        let reach = backfill::reach(self.cached(), after);
+        match tokio::time::timeout(timeout, reach).await {
+            Ok(Reach::Reached) => self.cache().watch(filter, start),
+            Ok(Reach::Expired) => Err(WatchRefusal::Expired { oldest, began_after: false }),
+            Ok(Reach::Unknown) | Err(_) => Err(WatchRefusal::Expired { oldest, began_after: true }),
         }
     }
 

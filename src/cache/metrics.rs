@@ -60,15 +60,32 @@ impl CacheMetrics {
         self.families.stops.with_label_values(&[cause]).inc();
     }
 
+    /// Counts an attempt to extend a history to an older resourceVersion.
+    pub fn backfill(&self, outcome: &'static str) {
+        self.families.backfills.with_label_values(&[outcome]).inc();
+    }
+
     /// Counts a probe.
     pub fn probe(&self, outcome: &'static str) {
         self.families.probes.with_label_values(&[outcome]).inc();
     }
 
-    /// Counts a request that exceeded the forward budget. The labels are empty for a resource that
-    /// discovery does not know.
-    pub fn forward_exhausted(&self, group: &str, version: &str, resource: &str) {
-        self.families.forward_exhausted.with_label_values(&[group, version, resource]).inc();
+    /// Counts a request that exceeded a forward budget. The labels of the group, version and
+    /// resource are empty for a resource that discovery does not know.
+    pub fn forward_exhausted(&self, [group, version, resource]: [&str; 3], budget: &str) {
+        let labels = [group, version, resource, budget];
+        self.families.forward_exhausted.with_label_values(&labels).inc();
+    }
+
+    /// Sets whether a cache exceeds a byte budget. Operators should be alerted. The labels are
+    /// those of [`Self::series`].
+    pub fn over_budget(&self, labels: [&str; 5], is_over: bool) {
+        if is_over {
+            self.families.over_budget.with_label_values(&labels).set(1);
+        } else {
+            // There is no series if the cache was not over its budget.
+            let _removed = self.families.over_budget.remove_label_values(&labels);
+        }
     }
 
     /// Sets whether the cluster is known by the uid of its namespace kube-system.

@@ -174,6 +174,24 @@ async fn by_watch(cached: &Arc<CachedResource>, needed: ResourceVersion) -> Proo
     }
 }
 
+/// Brings a cache that began in the past to `needed`, a resourceVersion that the upstream returned
+/// after the cache was created. Then all reads may use its state.
+pub(crate) fn catch_up(cached: Arc<CachedResource>, needed: ResourceVersion) {
+    let (tasks, cancel) = (cached.context.tasks.clone(), cached.lifecycle.cancel().clone());
+    let work = async move {
+        // A relist may end the wait meanwhile.
+        while cached.lifecycle.is_behind() {
+            // After a short watch that failed, the cache's own watch may bring an event.
+            if by_watch(&cached, needed).await.is_ok()
+                || cached.reaches_within(needed, CATCH_UP_RETRY).await
+            {
+                cached.lifecycle.set_behind(false);
+            }
+        }
+    };
+    tasks.spawn(cancel.run_until_cancelled_owned(work));
+}
+
 /// Waits for the outcome of a short watch that can show `needed`, and returns whether its bookmark
 /// arrived. Starts the watch if there is none.
 async fn short_watch_for(cached: &Arc<CachedResource>, needed: ResourceVersion) -> bool {
@@ -217,6 +235,9 @@ where
     }
     outcome
 }
+
+/// The pause after a failed attempt to catch up with the upstream.
+const CATCH_UP_RETRY: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests;

@@ -19,6 +19,7 @@ mod forward_budget;
 mod housekeeping;
 mod inner;
 mod negative_cache;
+mod over_budget;
 pub(crate) mod source;
 
 use std::sync::Arc;
@@ -93,6 +94,12 @@ impl Registry {
         version.borrow().as_ref().is_some_and(UpstreamVersion::has_snapshots)
     }
 
+    /// Whether the upstream marks the end of a watch's initial events, as far as is known.
+    pub fn may_have_watch_lists(&self) -> bool {
+        let support = &self.inner.context.watch_list;
+        support.is_supported() || !support.is_known()
+    }
+
     /// Starts the warm caches, and starts them again if they stop.
     pub fn start_warm(&self) {
         self.inner.spawn_warming();
@@ -114,8 +121,9 @@ impl Registry {
         self.inner.get(gvr, namespace, representation, None).await
     }
 
-    /// Returns a cache that has its first complete state. Finds or starts it and waits for it. If
-    /// the cache of the cluster is forbidden, tries that of the namespace.
+    /// Returns a cache that any read may use. Finds or starts it, and waits until it has its first
+    /// complete state, and until that is not one from before the cache was created. If the cache of
+    /// the cluster is forbidden, tries that of the namespace.
     pub async fn ready(
         &self,
         gvr: &GroupVersionResource,
@@ -123,12 +131,18 @@ impl Registry {
         representation: Representation,
         timeout: Duration,
     ) -> Result<CacheHandle, Refusal> {
-        self.ready_at(gvr, namespace, representation, None, timeout).await
+        let deadline = Instant::now() + timeout;
+        let handle = self.ready_at(gvr, namespace, representation, None, timeout).await?;
+        let left = deadline.saturating_duration_since(Instant::now());
+        handle.wait_until_caught_up(left).await.map(|()| handle)
     }
 
-    /// Like [`Registry::ready`], for a watch from `first_at`. A cache that starts now lists at
-    /// exactly `first_at`, if the upstream still can, so that the watch finds it in the history
-    /// (`docs/decisions/cold-caches.md`). A cache that already runs is returned as it is.
+    /// Like [`Registry::ready`], for a watch from `first_at`, or for a read that finds its own
+    /// proof of freshness: the state may be one from before the cache was created. A cache that
+    /// starts now lists at exactly `first_at`, if the upstream still can, or at a lower
+    /// resourceVersion that another watcher asks for at the same time, so that the watches find it
+    /// in the history (`docs/decisions/older-watches.md`). A cache that already runs is returned as
+    /// it is.
     pub async fn ready_at(
         &self,
         gvr: &GroupVersionResource,
@@ -159,9 +173,39 @@ impl Registry {
     /// forwarded response ends. Returns `None` if the budget of the resource is exhausted; the
     /// response is then 429 (`docs/decisions/cold-caches.md`). All resources that discovery does
     /// not know now share one budget: a definition may have been deleted while the request waited.
-    pub fn forward_permit(&self, gvr: &GroupVersionResource) -> Option<ForwardPermit> {
+    /// There is a budget of its own for requests that are forwarded because of `OverBudget`.
+    pub fn forward_permit(
+        &self,
+        gvr: &GroupVersionResource,
+        is_over_budget: bool,
+    ) -> Option<ForwardPermit> {
         let known = self.peek(gvr).is_some();
-        self.inner.forward_budget.try_acquire(gvr, known, &self.inner.context.metrics)
+        let inner = &self.inner;
+        let budget =
+            if is_over_budget { &inner.over_budget_forwards } else { &inner.forward_budget };
+        budget.try_acquire(gvr, known, &inner.context.metrics)
+    }
+
+    /// Completes when a cache can take over a watch that is forwarded. Starts no cache, and looks
+    /// only every few seconds, at a random time: the watches are to end one after another. Cancel
+    /// safe.
+    pub fn takeover(
+        &self,
+        gvr: &GroupVersionResource,
+        namespace: &str,
+        representation: Representation,
+    ) -> impl Future<Output = ()> + Send + use<> {
+        let (inner, gvr) = (Arc::clone(&self.inner), gvr.clone());
+        let namespace = namespace.to_owned();
+        async move {
+            loop {
+                tokio::time::sleep(TAKEOVER_INTERVAL.mul_f64(1.0 + fastrand::f64())).await;
+                let cache = inner.caches.lookup(&gvr, &namespace, representation);
+                if cache.is_some_and(|cache| cache.is_ready()) {
+                    return;
+                }
+            }
+        }
     }
 
     /// Returns the warm resources whose caches have neither become ready nor been refused since the
@@ -181,6 +225,11 @@ impl Registry {
         self.inner.context.tasks.wait().await;
     }
 }
+
+/// The shortest time between two looks whether a cache can take over a forwarded watch; the longest
+/// is twice as long. A watch that ends within a second makes client-go list again
+/// (`docs/semantics.md` §5.7).
+const TAKEOVER_INTERVAL: Duration = Duration::from_secs(2);
 
 #[cfg(test)]
 mod tests;

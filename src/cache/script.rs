@@ -392,6 +392,7 @@ pub(crate) fn config() -> CacheConfig {
         gzip_bytes_max: 1 << 20,
         on_relist: OnRelist::KeepStreams,
         forward_budget: 2,
+        over_budget_forwards: 4,
         page_size: 2,
     }
 }

@@ -129,6 +129,11 @@ pub const ON_RELIST: OnRelist = OnRelist::KeepStreams;
 /// the controllers of one cluster, too few for a herd.
 pub const FORWARD_BUDGET: usize = 64;
 
+/// Lists and watches of one resource forwarded at once because its cache exceeds a byte budget.
+/// This may last, so that there must be enough for all clients. A watch counts only until it has
+/// begun, as in kube-apiserver, which by default runs 400 reads at once.
+pub const OVER_BUDGET_FORWARDS: usize = 256;
+
 /// Objects on a page: the page size of client-go's pager.
 pub const PAGE_SIZE: u32 = 500;
 
@@ -209,6 +214,7 @@ impl Default for CacheConfig {
             gzip_bytes_max: GZIP_BYTES_MAX,
             on_relist: ON_RELIST,
             forward_budget: FORWARD_BUDGET,
+            over_budget_forwards: OVER_BUDGET_FORWARDS,
             page_size: PAGE_SIZE,
         }
     }

@@ -163,8 +163,19 @@ pub struct CacheSection {
     pub on_relist: Option<String>,
     /// A count.
     pub forward_budget: Option<usize>,
+    /// What happens to resources that exceed a byte budget.
+    #[serde(default)]
+    pub over_budget: OverBudgetSection,
     /// A count.
     pub page_size: Option<u32>,
+}
+
+/// `cache.overBudget`.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct OverBudgetSection {
+    /// A count.
+    pub forwards: Option<usize>,
 }
 
 /// `logging`.

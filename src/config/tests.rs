@@ -300,6 +300,7 @@ fn full_config() -> Config {
             gzip_bytes_max: 7 << 10,
             on_relist: OnRelist::EndStreams,
             forward_budget: 3,
+            over_budget_forwards: 4,
             page_size: 10,
         },
         logging: LoggingConfig { format: LogFormat::Json, filter: "weir=debug".to_owned() },

@@ -5,7 +5,7 @@ mod identity;
 
 use crate::config::file::{
     AdminSection, CacheSection, CertificateSection, ConfigFile, ListenerSection, LoggingSection,
-    ServerSection, UpstreamSection,
+    OverBudgetSection, ServerSection, UpstreamSection,
 };
 use crate::config::listen::ListenAddress;
 use crate::config::units::{format_bytes, format_duration};
@@ -102,6 +102,7 @@ fn cache(config: &CacheConfig) -> CacheSection {
         gzip_bytes_max: Some(format_bytes(config.gzip_bytes_max)),
         on_relist: Some(config.on_relist.to_string()),
         forward_budget: Some(config.forward_budget),
+        over_budget: OverBudgetSection { forwards: Some(config.over_budget_forwards) },
         page_size: Some(config.page_size),
     }
 }

@@ -2,9 +2,11 @@
 //!
 //! [`identity`] sets the identity of a request, [`quota`] limits what one client has open,
 //! [`forwarder`] sends the request and relays the response. [`upgrade`] splices upgraded
-//! connections, [`watch`] ends forwarded watches when Weir drains, and [`documents`] serves
-//! discovery and OpenAPI documents that the upstream revalidates.
+//! connections, [`claim`] holds what a request takes from the forward budgets, [`watch`] ends
+//! forwarded watches when Weir drains or a cache can take over, and [`documents`] serves discovery
+//! and OpenAPI documents that the upstream revalidates.
 
+pub(crate) mod claim;
 pub(crate) mod documents;
 pub(crate) mod forwarder;
 pub(crate) mod guards;

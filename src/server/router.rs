@@ -14,8 +14,7 @@ use hyper::body::Incoming;
 use tokio::time::Instant;
 use tracing::Instrument;
 
-use crate::api::request_info::{RequestInfo, ResourceRequest};
-use crate::api::status::Status;
+use crate::api::request_info::RequestInfo;
 use crate::cache::refusal::Refusal;
 use crate::server::accept::listener::ListenerKind;
 use crate::server::cached::read::{CacheServices, CachedRead};
@@ -23,6 +22,7 @@ use crate::server::cached::websocket::{Handshake, Sockets};
 use crate::server::cached::{get, list, watch};
 use crate::server::connection::client::Client;
 use crate::server::delegate::{self, Decision, Reason, Target};
+use crate::server::forward::claim::ForwardClaim;
 use crate::server::forward::documents::{DocumentRequest, Documents};
 use crate::server::forward::forwarder::{Forwarder, PreparedRequest};
 use crate::server::forward::upgrade::{close_if_not_upgraded, requested_upgrade};
@@ -132,18 +132,11 @@ impl Router {
             Ok(prepared) => prepared,
             Err(rejection) => return self.reject(context, &rejection).await,
         };
-        let budget = match budgeted(&context.info, reason) {
-            None => None,
-            Some(request) => {
-                let permit = self.caches.registry.forward_permit(&request.gvr);
-                if permit.is_none() {
-                    let rejection = Rejection::new(Status::initializing(), reason.as_str());
-                    return self.reject(context, &rejection).await;
-                }
-                permit
-            }
+        let claim = match ForwardClaim::acquire(&self.caches.registry, context, reason) {
+            Ok(claim) => claim,
+            Err(rejection) => return self.reject(context, &rejection).await,
         };
-        Box::pin(self.forwarder.forward(context, body, prepared, reason, budget)).await
+        Box::pin(self.forwarder.forward(context, body, prepared, reason, claim)).await
     }
 
     /// Prepares a request to be forwarded with the identity of its sender.
@@ -241,14 +234,6 @@ impl Router {
         }
         Ok(())
     }
-}
-
-/// Returns the resource whose forward budget a forwarded request uses: that of lists and watches
-/// that a cache would have answered.
-fn budgeted(info: &RequestInfo, reason: Reason) -> Option<&ResourceRequest> {
-    let request = info.resource.as_ref()?;
-    let single = !request.name.is_empty() && !request.name_lifted;
-    (reason.wants_cache() && !single).then_some(request)
 }
 
 fn set_cache_header(

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use weir::simulator::{Simulator, SimulatorOptions};
 
-use crate::client::Call;
+use crate::client::{Call, Watch};
 use crate::harness::{Proxy, configmap, seed};
+use crate::informer::Informer;
 use crate::wait::eventually;
 
 const LIST: &str = "/api/v1/configmaps?resourceVersion=0";
@@ -24,6 +25,75 @@ async fn a_resource_larger_than_its_budget_is_forwarded() {
     assert!(refusals >= 1.0);
     // A small resource still fits.
     proxy.warm("/api/v1/nodes").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn five_hundred_informers_of_a_resource_larger_than_its_budget_all_run() {
+    let proxy = with(|cache| cache.resource_bytes_max = 2_000).await;
+    let collection = "/api/v1/configmaps";
+    let informers: Vec<_> =
+        (0..500).map(|_| Informer::start(proxy.plain(), collection, "")).collect();
+    eventually("all of them watch", async || {
+        informers.iter().all(|informer| informer.seen().watches > 0)
+    })
+    .await;
+    proxy.upstream.store().create(configmap("ns1", "for-all", 1)).unwrap();
+    eventually("all of them get an event", async || {
+        informers.iter().all(|informer| informer.seen().known.contains_key("ns1/for-all"))
+    })
+    .await;
+    for informer in &informers {
+        let seen = informer.seen();
+        assert!(seen.complaints.is_empty(), "{:?}", seen.complaints);
+    }
+    let alarm = proxy.metric("weir_cache_over_budget", &[r#"resource="configmaps""#]).await;
+    assert_eq!(alarm, 1.0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_watch_of_a_resource_larger_than_its_budget_counts_until_it_has_begun() {
+    let proxy = with(|cache| {
+        cache.resource_bytes_max = 2_000;
+        cache.over_budget_forwards = 1;
+    })
+    .await;
+    eventually("the budget binds", async || {
+        proxy.get(LIST).await.cache() == "forward; reason=over-budget"
+    })
+    .await;
+    let now = proxy.upstream.store().revision();
+    let mut open = Vec::new();
+    for path in [
+        format!("/api/v1/configmaps?watch=1&resourceVersion={now}"),
+        "/api/v1/configmaps?watch=1&resourceVersion=0&allowWatchBookmarks=1".to_owned(),
+        format!("/api/v1/configmaps?watch=1&resourceVersion={now}"),
+    ] {
+        // The permit of the one before is released a moment after its first data.
+        eventually("the watch is forwarded", async || {
+            let mut watch = Watch::open(proxy.plain(), &Call::get(&path)).await;
+            let forwarded = watch.status == 200;
+            if forwarded && path.contains("Bookmarks") {
+                watch.until("initial-events-end").await;
+            }
+            open.extend(forwarded.then_some(watch));
+            forwarded
+        })
+        .await;
+    }
+    assert_eq!(open.len(), 3);
+    // A list counts until its end, and another resource has a bound of its own.
+    proxy.upstream.faults().add("list", "configmaps", 1, weir::simulator::Action::Hang);
+    proxy.upstream.requests().reset();
+    let plain = proxy.plain();
+    let hanging = tokio::spawn(async move { Watch::open(plain, &Call::get(LIST)).await.status });
+    eventually("the list hangs", async || {
+        proxy.upstream.requests().count("list", "configmaps") == 1
+    })
+    .await;
+    assert_eq!(proxy.get(LIST).await.status, 429);
+    let one = "/api/v1/namespaces/ns1/configmaps/cm-a?resourceVersion=0";
+    assert_eq!(proxy.get(one).await.status, 200, "GETs do not count");
+    hanging.abort();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -86,27 +86,6 @@ async fn a_cache_that_never_fills_is_forwarded_within_the_budget() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_watch_from_before_the_cache_is_forwarded() {
-    let proxy = Proxy::seeded().await;
-    let before = proxy.upstream.store().revision();
-    for number in 0..20 {
-        let object = configmap("ns1", &format!("new-{number}"), number);
-        proxy.upstream.store().create(object).unwrap();
-    }
-    proxy.warm("/api/v1/configmaps").await;
-    let path = format!("/api/v1/configmaps?watch=1&resourceVersion={before}");
-    let mut watch = proxy.watch(&path).await;
-    assert_eq!(watch.cache(), "forward; reason=before-cache");
-    let frames = watch.until("new-19").await;
-    assert_eq!(frames, proxy.watch_direct(&path).await.until("new-19").await);
-    drop(watch);
-    proxy.upstream.compact();
-    let gone = proxy.watch(&path).await.rest().await;
-    assert!(gone[0].contains("too old resource version"), "{gone:?}");
-    assert_eq!(gone, proxy.watch_direct(&path).await.rest().await);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_first_watch_fills_the_cache_from_its_resource_version() {
     let proxy = Proxy::seeded().await;
     // The very first cache detects whether the upstream has watch-lists, and starts at the present.

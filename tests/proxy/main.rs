@@ -20,6 +20,7 @@ mod identity;
 mod informer;
 mod listeners;
 mod odd;
+mod older_watches;
 mod paging;
 mod readers;
 mod reflector;

@@ -7,21 +7,27 @@
 //!
 //! Lock order: `stop_reason`, with no other lock.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::api::resource_version::ResourceVersion;
 use crate::cache::refusal::Refusal;
 
 /// The state of a cache's life.
 #[derive(Debug)]
 pub(crate) struct Lifecycle {
     created: Instant,
-    /// Whether the first list may show a state from before `created`.
-    seeded_at_exact: AtomicBool,
+    /// Whether the state may be one from before `created`: the first list is at a resourceVersion
+    /// that a watcher requested, and the upstream was further ahead.
+    behind: watch::Sender<bool>,
+    /// The lowest resourceVersion from which a watcher wants to start; `u64::MAX` if there is none.
+    lowest_start: AtomicU64,
+    /// Whether an earlier cache of the same key exceeded a byte budget.
+    was_over_budget: AtomicBool,
     ready: AtomicBool,
     watching: watch::Sender<bool>,
     retiring: watch::Sender<bool>,
@@ -35,7 +41,9 @@ impl Lifecycle {
     pub(crate) fn new(cancel: CancellationToken) -> Self {
         Self {
             created: Instant::now(),
-            seeded_at_exact: AtomicBool::new(false),
+            behind: watch::Sender::new(false),
+            lowest_start: AtomicU64::new(u64::MAX),
+            was_over_budget: AtomicBool::new(false),
             ready: AtomicBool::new(false),
             watching: watch::Sender::new(false),
             retiring: watch::Sender::new(false),
@@ -45,14 +53,46 @@ impl Lifecycle {
         }
     }
 
-    /// Notes that the first list is at a resourceVersion that a client requested.
-    pub(crate) fn set_seeded_at_exact(&self) {
-        self.seeded_at_exact.store(true, Ordering::Relaxed);
+    /// Sets whether the state may be one from before the cache was created. Such a state is only
+    /// for watches that start at a resourceVersion.
+    pub(crate) fn set_behind(&self, behind: bool) {
+        self.behind.send_if_modified(|was| std::mem::replace(was, behind) != behind);
     }
 
-    /// Whether every state of the cache was listed after `moment` by a consistent list.
+    /// Whether the state may be one from before the cache was created.
+    pub(crate) fn is_behind(&self) -> bool {
+        *self.behind.borrow()
+    }
+
+    /// Returns a receiver of whether the state may be one from before the cache was created.
+    pub(crate) fn behind(&self) -> watch::Receiver<bool> {
+        self.behind.subscribe()
+    }
+
+    /// Notes that a watcher wants to start at `after`.
+    pub(crate) fn ask_start(&self, after: ResourceVersion) {
+        self.lowest_start.fetch_min(after.0, Ordering::Relaxed);
+    }
+
+    /// Returns the lowest resourceVersion from which a watcher wants to start.
+    pub(crate) fn lowest_start(&self) -> ResourceVersion {
+        ResourceVersion(self.lowest_start.load(Ordering::Relaxed))
+    }
+
+    /// Notes that an earlier cache of the same key exceeded a byte budget. Requests do not wait for
+    /// this one.
+    pub(crate) fn set_was_over_budget(&self) {
+        self.was_over_budget.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether an earlier cache of the same key exceeded a byte budget.
+    pub(crate) fn was_over_budget(&self) -> bool {
+        self.was_over_budget.load(Ordering::Relaxed)
+    }
+
+    /// Whether every state of the cache is one from after `moment`.
     pub(crate) fn is_listed_since(&self, moment: Instant) -> bool {
-        self.created >= moment && !self.seeded_at_exact.load(Ordering::Relaxed)
+        self.created >= moment && !self.is_behind()
     }
 
     /// Notes that the cache has its first state. Returns true the first time.

@@ -55,6 +55,13 @@ impl CacheInner {
         self.state.store(state);
         self.progress.send_replace(resource_version);
     }
+
+    /// Publishes a state that differs from the present one only in events before its history. This
+    /// is no progress: whoever waits for some would take it as news from the upstream. Call this
+    /// with the writer's mutex held.
+    pub(super) fn publish_earlier(&self, state: Arc<State>) {
+        self.state.store(Some(state));
+    }
 }
 
 #[derive(Debug)]

@@ -169,7 +169,7 @@ impl WatchCache {
         let _writer = self.inner.writer.lock();
         let state = self.inner.state().ok_or(DoesNotJoin)?;
         let next = state.with_earlier(events, (from, through), weight_max, &self.limits);
-        self.inner.publish(Some(Arc::new(next.ok_or(DoesNotJoin)?)));
+        self.inner.publish_earlier(Arc::new(next.ok_or(DoesNotJoin)?));
         Ok(())
     }
 

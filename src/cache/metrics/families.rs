@@ -25,12 +25,14 @@ pub(super) struct Families {
     pub(super) last_progress: GaugeVec,
     pub(super) relists: IntCounterVec,
     pub(super) watches: IntCounterVec,
+    pub(super) backfills: IntCounterVec,
     pub(super) probes: IntCounterVec,
     pub(super) proofs: IntCounterVec,
     pub(super) proof_duration: HistogramVec,
     pub(super) forward_exhausted: IntCounterVec,
     pub(super) checks: IntCounterVec,
     pub(super) cluster_identified: IntGauge,
+    pub(super) over_budget: IntGaugeVec,
     pub(super) rewinds: IntCounter,
 }
 
@@ -96,6 +98,11 @@ impl Families {
                 "Ended upstream watches of a reflector, by result.",
                 &with(CACHE, "result"),
             )?,
+            backfills: counters(
+                "weir_history_backfills_total",
+                "Attempts to extend the history of a cache for watches from older resourceVersions, by outcome: extended, expired (the upstream no longer has the events), contradicted (they do not fit the cached state) or failed.",
+                &["outcome"],
+            )?,
             probes: counters(
                 "weir_probes_total",
                 "Requests for the upstream's present resourceVersion, for consistent reads, by outcome.",
@@ -115,8 +122,13 @@ impl Families {
             )?,
             forward_exhausted: counters(
                 "weir_forward_budget_exhausted_total",
-                "Requests rejected with 429 because the forward budget of the resource was exhausted.",
-                &["group", "version", "resource"],
+                "Requests rejected with 429 because a forward budget of the resource was exhausted, by budget: forward (the cache is cold or fails) or over-budget (it exceeds a byte budget).",
+                &["group", "version", "resource", "budget"],
+            )?,
+            over_budget: gauges(
+                "weir_cache_over_budget",
+                "1 while a cache exceeds a byte budget, so that its requests are forwarded.",
+                &CACHE,
             )?,
             checks: counters(
                 "weir_cache_checks_total",

@@ -36,6 +36,11 @@ pub(crate) struct ProofState {
 }
 
 impl ProofState {
+    /// Returns the upstream calls of proofs.
+    pub(crate) fn upstream(&self) -> &dyn DynListWatch {
+        &*self.upstream
+    }
+
     /// Creates the state of a cache that is filled from `upstream`. Probes run as tasks of `tasks`.
     pub(crate) fn new(
         upstream: Arc<dyn DynListWatch>,

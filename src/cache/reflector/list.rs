@@ -12,6 +12,7 @@ mod paged;
 mod streamed;
 
 use crate::api::resource_version::ResourceVersion;
+use crate::cache::backfill::GATHER_DURATION;
 use crate::cache::reflector::accumulator::ListAccumulator;
 use crate::cache::reflector::driver::Driver;
 use crate::cache::reflector::failure::Failure;
@@ -24,6 +25,10 @@ impl<L: ListWatch> Driver<L> {
     /// Fetches the whole state and commits it.
     pub(super) async fn list(&mut self, cause: ListCause) -> Result<State<L::Watch>, Failure> {
         let cached = self.cached.clone();
+        if self.options.list_at.is_some() {
+            // The others of a crowd of watchers arrive within a moment.
+            tokio::time::sleep(GATHER_DURATION).await;
+        }
         let slots = &cached.context.list_slots;
         let Ok(_slot) = slots.acquire().await else { return Err(Failure::Stop(Refusal::Stopping)) };
         cached.series.relist(cause.label());
@@ -35,6 +40,18 @@ impl<L: ListWatch> Driver<L> {
         // Without a held state the list is consistent, which is never below the floor.
         let is_consistent = self.lists.consistent || self.held().is_none();
         let not_older = if is_consistent { None } else { self.floor_at_list_start };
+        let listed = self.list_not_older(not_older).await;
+        if listed.is_ok() && not_older.is_none() {
+            cached.lifecycle.set_behind(false);
+        }
+        listed
+    }
+
+    async fn list_not_older(
+        &mut self,
+        not_older: Option<ResourceVersion>,
+    ) -> Result<State<L::Watch>, Failure> {
+        let cached = self.cached.clone();
         if self.upstream.streams_lists() && !self.lists.stream_failed {
             let listed = self.streamed_list(not_older).await;
             self.lists.stream_failed = listed.as_ref().is_err_and(|error| {
@@ -56,11 +73,13 @@ impl<L: ListWatch> Driver<L> {
         self.paged_list(not_older).await
     }
 
-    /// Lists at exactly the resourceVersion from which the first watcher wants to begin, so that it
-    /// is in the history. Returns `None` if the upstream cannot; the cache then starts as usual.
+    /// Lists at exactly the lowest resourceVersion from which one of the first watchers wants to
+    /// begin, so that all of them are in the history. Returns `None` if the upstream cannot; the
+    /// cache then starts as usual.
     async fn list_at_requested(&mut self) -> Option<State<L::Watch>> {
-        let at = self.options.list_at.take()?;
+        let first = self.options.list_at.take()?;
         let cached = self.cached.clone();
+        let at = cached.lifecycle.lowest_start().min(first);
         let mut accumulator = ListAccumulator::new(&cached.account, &cached.context);
         let mut pages = 0;
         match self.pages(self.exact_list(at), &mut pages, |object| accumulator.push(object)).await {

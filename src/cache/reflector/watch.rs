@@ -10,6 +10,7 @@ use crate::api::resource::Shape;
 use crate::cache::cached_resource::reflector_requests::ReflectorRequests;
 use crate::cache::core::watch_cache::Change;
 use crate::cache::probe::{RESPONSE_TIMEOUT, probe};
+use crate::cache::proof;
 use crate::cache::reflector::driver::Driver;
 use crate::cache::reflector::failure::Failure;
 use crate::cache::reflector::running_watch::{RunningWatch, random_timeout_seconds};
@@ -74,6 +75,12 @@ impl<L: ListWatch> Driver<L> {
             Ok(watch) => {
                 self.learn_warnings();
                 let running = RunningWatch::new(watch, opened, timeout_seconds);
+                // Only a probe shows how far a cache that began in the past has to go.
+                let is_behind = self.cached.lifecycle.is_behind();
+                let verify = match verify {
+                    Verify::Cluster if is_behind => Verify::History,
+                    verify => verify,
+                };
                 Ok(State::Verifying(running, verify))
             }
             Err(error) => self.watch_failed(error.into()),
@@ -124,6 +131,9 @@ impl<L: ListWatch> Driver<L> {
         }
         let (floor, generation) = (self.floor(), self.cached.generation.current());
         let probed = probe(&*self.upstream).await?;
+        if self.cached.lifecycle.is_behind() {
+            proof::catch_up(self.cached.clone(), probed.resource_version);
+        }
         self.cached.observe_count(generation, probed);
         if floor > Some(probed.resource_version) {
             self.confirm_rewind(floor, probed.resource_version).await?;

@@ -1,7 +1,9 @@
 //! Limits the lists and watches of a resource that are forwarded because it has no cache.
 //!
 //! Without the limit, all clients of a cold or failing cache would list from the upstream at the
-//! same time (`docs/decisions/cold-caches.md`).
+//! same time (`docs/decisions/cold-caches.md`). There are two such budgets. The one for caches that
+//! are cold or fail is small, since these states are short. The one for caches that exceed a byte
+//! budget is larger, since that may last (`docs/decisions/over-budget.md`).
 //!
 //! Invariant: the map only holds resources that discovery knows. All other resources share one
 //! budget, so that invented names cannot fill the map.
@@ -22,6 +24,8 @@ pub struct ForwardPermit {
 
 /// The forward budgets of all resources.
 pub(crate) struct ForwardBudget {
+    /// The label value of the metric.
+    name: &'static str,
     permits: usize,
     known: DashMap<GroupVersionResource, Arc<Semaphore>>,
     unknown: Arc<Semaphore>,
@@ -29,9 +33,9 @@ pub(crate) struct ForwardBudget {
 
 impl ForwardBudget {
     /// Creates budgets of `permits` for each resource.
-    pub(crate) fn new(permits: usize) -> Self {
+    pub(crate) fn new(name: &'static str, permits: usize) -> Self {
         let permits = permits.min(Semaphore::MAX_PERMITS);
-        Self { permits, known: DashMap::new(), unknown: Arc::new(Semaphore::new(permits)) }
+        Self { name, permits, known: DashMap::new(), unknown: Arc::new(Semaphore::new(permits)) }
     }
 
     /// Acquires a permit. Returns `None` if the budget of the resource is exhausted.
@@ -51,9 +55,9 @@ impl ForwardBudget {
             return Some(ForwardPermit { _permit: permit });
         }
         if known {
-            metrics.forward_exhausted(&gvr.group, &gvr.version, &gvr.resource);
+            metrics.forward_exhausted([&gvr.group, &gvr.version, &gvr.resource], self.name);
         } else {
-            metrics.forward_exhausted("", "", "");
+            metrics.forward_exhausted(["", "", ""], self.name);
         }
         None
     }
@@ -76,7 +80,7 @@ mod tests {
     #[test]
     fn each_known_resource_has_its_permits_and_unknown_ones_share() {
         let metrics = CacheMetrics::register(&prometheus::Registry::new()).unwrap();
-        let budget = ForwardBudget::new(1);
+        let budget = ForwardBudget::new("forward", 1);
         let pods = GroupVersionResource::new("", "v1", "pods");
         let nodes = GroupVersionResource::new("", "v1", "nodes");
         let held = budget.try_acquire(&pods, true, &metrics).unwrap();

@@ -76,7 +76,10 @@ impl Inner {
             cached.drop_overtaken();
             cached.settle_count();
             if cached.watch_cache.state().is_some() {
-                self.finish_warming(&cached);
+                self.over_budget.clear(&cached.key, &self.context);
+                if !cached.lifecycle.is_behind() {
+                    self.finish_warming(&cached);
+                }
             }
             self.caches.stop_if(&cached, Refusal::NotReady, |cached| {
                 !cached.is_warm() && cached.usage.is_idle(idle_timeout)
@@ -84,6 +87,7 @@ impl Inner {
         }
         self.learn_watch_list();
         keep_total_budget(&self.caches, &self.context);
+        self.over_budget.retain(&self.context, |key| self.source.peek(&key.gvr).is_some());
         self.context.metrics.totals(self.caches.len(), self.context.budget.used());
     }
 
@@ -124,7 +128,9 @@ impl Inner {
                 Some(_) => {}
             }
         }
-        self.forward_budget.retain(|gvr| self.source.peek(gvr).is_some());
+        for budget in [&self.forward_budget, &self.over_budget_forwards] {
+            budget.retain(|gvr| self.source.peek(gvr).is_some());
+        }
     }
 
     /// Removes a cache whose resource is gone, or is written in other bytes now. Its watches

@@ -19,6 +19,7 @@ use crate::cache::registry::cache_map::{CacheMap, raise_floor};
 use crate::cache::registry::eviction::make_space;
 use crate::cache::registry::forward_budget::ForwardBudget;
 use crate::cache::registry::negative_cache::NegativeCache;
+use crate::cache::registry::over_budget::OverBudget;
 use crate::cache::registry::source::Source;
 
 /// The shared part of the registry.
@@ -26,7 +27,12 @@ pub(super) struct Inner {
     pub(super) source: Box<dyn Source>,
     pub(super) context: Arc<CacheContext>,
     pub(super) caches: CacheMap,
+    /// Limits what is forwarded while a cache is cold or failing.
     pub(super) forward_budget: ForwardBudget,
+    /// Limits what is forwarded while a cache exceeds a byte budget.
+    pub(super) over_budget_forwards: ForwardBudget,
+    /// The caches that exceed a byte budget.
+    pub(super) over_budget: OverBudget,
     /// The warm resources that are not ready yet and have not been refused finally.
     pub(super) warming: DashMap<GroupVersionResource, ()>,
     negative_cache: NegativeCache,
@@ -39,7 +45,9 @@ impl Inner {
         Self {
             source,
             caches: CacheMap::default(),
-            forward_budget: ForwardBudget::new(config.forward_budget),
+            forward_budget: ForwardBudget::new("forward", config.forward_budget),
+            over_budget_forwards: ForwardBudget::new("over-budget", config.over_budget_forwards),
+            over_budget: OverBudget::default(),
             warming: config.warm.iter().map(|gvr| (gvr.clone(), ())).collect(),
             negative_cache: NegativeCache::new(),
             context,
@@ -58,6 +66,11 @@ impl Inner {
             return Err(Refusal::Stopping);
         }
         if let Some(handle) = self.caches.lookup(gvr, namespace, representation) {
+            if let Some(first_at) = first_at
+                && handle.cache().state().is_none()
+            {
+                handle.ask_start(first_at, |key, at| self.may_begin_at(key, at));
+            }
             return Ok(handle);
         }
         if self.is_excluded(gvr) {
@@ -104,18 +117,16 @@ impl Inner {
         resource: Arc<ApiResource>,
         first_at: Option<ResourceVersion>,
     ) -> Result<CacheHandle, Refusal> {
-        if !self.caches.contains(&key) {
-            make_space(&self.caches, &self.context)?;
+        if !self.caches.contains(&key)
+            && let Err(refusal) = make_space(&self.caches, &self.context)
+        {
+            self.over_budget.note_refused(&key, &self.context);
+            return Err(refusal);
         }
         let mut reflected = None;
         let (handle, inserted) = self.caches.get_or_insert(key, |key| {
-            let history = &self.context.history;
-            let (generation, lost) = (history.generation(), history.highest_lost());
-            // Do not start from a resourceVersion that may belong to a lost history: the watcher
-            // would resume at a point that never existed.
-            let floors = &self.context.floors;
-            let list_at =
-                first_at.filter(|at| Some(*at) > lost && floors.allows(&key.gvr, *at, generation));
+            let list_at = first_at.filter(|at| self.may_begin_at(&key, *at));
+            let was_over_budget = self.over_budget.contains(&key);
             let options = StartOptions {
                 list_at,
                 is_patient: !key.is_namespaced() && !self.negative_cache.was_refused(&key),
@@ -125,8 +136,9 @@ impl Inner {
             let list_watch = upstream.clone().dyn_list_watch();
             let context = Arc::clone(&self.context);
             let cached = Arc::new(CachedResource::new(key, resource, list_watch, context));
-            if list_at.is_some() {
-                cached.lifecycle.set_seeded_at_exact();
+            cached.lifecycle.set_behind(list_at.is_some());
+            if was_over_budget {
+                cached.lifecycle.set_was_over_budget();
             }
             reflected = Some((upstream, options));
             cached
@@ -147,6 +159,14 @@ impl Inner {
         Ok(handle)
     }
 
+    /// Whether a new cache may begin with the state at `at`. Not if that may belong to a lost
+    /// history: the watcher would resume at a point that never existed.
+    fn may_begin_at(&self, key: &CacheKey, at: ResourceVersion) -> bool {
+        let history = &self.context.history;
+        let (generation, lost) = (history.generation(), history.highest_lost());
+        Some(at) > lost && self.context.floors.allows(&key.gvr, at, generation)
+    }
+
     /// Removes a cache whose reflector has ended. The order matters: the module documentation of
     /// [`registry`](crate::cache::registry) has the invariants.
     async fn on_reflector_end(&self, cached: &Arc<CachedResource>, refusal: Refusal) {
@@ -162,7 +182,11 @@ impl Inner {
             if cached.lifecycle.is_ready() {
                 self.negative_cache.forget(&cached.key).await;
             }
-            self.negative_cache.insert(&cached.key, refusal).await;
+            let attempts = match refusal {
+                Refusal::OverBudget => self.over_budget.note_stopped(&cached.key, &self.context),
+                _ => 1,
+            };
+            self.negative_cache.insert(&cached.key, refusal, attempts).await;
         }
         self.finish_warming(cached);
         raise_floor(cached);

@@ -34,12 +34,15 @@ impl NegativeCache {
         Self { refusals: Cache::new(REFUSALS_MAX) }
     }
 
-    /// Stores why a cache stopped, if the reason lasts.
-    pub(crate) async fn insert(&self, key: &CacheKey, refusal: Refusal) {
+    /// Stores why a cache stopped, if the reason lasts. `attempts` is how often in a row a cache of
+    /// this key exceeded a byte budget.
+    pub(crate) async fn insert(&self, key: &CacheKey, refusal: Refusal, attempts: u32) {
         let duration = match refusal {
             Refusal::Unreadable | Refusal::NotWatchable => UNREADABLE_DURATION,
             Refusal::Forbidden => self.forbidden_duration(key).await,
-            Refusal::OverBudget => OVER_BUDGET_DURATION,
+            Refusal::OverBudget => {
+                OVER_BUDGET_DURATION * (1 << attempts.saturating_sub(1).min(OVER_BUDGET_DOUBLINGS))
+            }
             Refusal::Unknown => UNKNOWN_DURATION,
             Refusal::Excluded
             | Refusal::Aggregated
@@ -90,5 +93,8 @@ const FORBIDDEN_DURATION_MAX: Duration = Duration::from_secs(60);
 const UNREADABLE_DURATION: Duration = Duration::from_secs(300);
 /// Long enough that a large resource is not listed again and again without success.
 const OVER_BUDGET_DURATION: Duration = Duration::from_secs(60);
+/// How often that time doubles while the resource stays large: each attempt may read as much of it
+/// as a cache may hold.
+const OVER_BUDGET_DOUBLINGS: u32 = 3;
 /// Discovery and the upstream disagree only for a moment, while a CRD is created or deleted.
 const UNKNOWN_DURATION: Duration = Duration::from_secs(5);

@@ -1,5 +1,6 @@
 //! Tests of the registry against scripted upstreams, in paused time.
 
+mod attempts;
 mod refusals;
 
 use futures_util::future::join_all;

@@ -43,9 +43,12 @@ pub(super) fn cache(section: CacheSection, problems: &mut Collector) -> CacheCon
         |on_relist| config.on_relist = on_relist,
     );
     config.forward_budget = section.forward_budget.unwrap_or(config.forward_budget);
+    config.over_budget_forwards =
+        section.over_budget.forwards.unwrap_or(config.over_budget_forwards);
     config.page_size = section.page_size.unwrap_or(config.page_size);
     for (path, zero) in [
         ("cache.forwardBudget", config.forward_budget == 0),
+        ("cache.overBudget.forwards", config.over_budget_forwards == 0),
         ("cache.pageSize", config.page_size == 0),
     ] {
         if zero {

@@ -22,7 +22,7 @@ pub(crate) async fn serve(
     freshness: Freshness,
 ) -> Result<Response<Body>, Reason> {
     let handle = read.cache().await?;
-    if handle.cache().state().is_none() {
+    if !handle.is_ready() {
         return Err(Reason::Refused(Refusal::NotReady));
     }
     read.wait_until_fresh(&handle, freshness).await?;

@@ -34,7 +34,7 @@ pub(crate) async fn serve(read: &CachedRead<'_>, plan: ListPlan) -> Result<Respo
     }
     let (handle, state) = match plan.read_at {
         ReadAt::Newest(freshness) => {
-            let handle = read.ready_cache(None).await?;
+            let handle = read.ready_cache().await?;
             read.wait_until_fresh(&handle, freshness).await?;
             let state = handle.newest_state().ok_or(Reason::Refused(Refusal::NotReady))?;
             (handle, state)

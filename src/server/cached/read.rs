@@ -52,9 +52,18 @@ impl CachedRead<'_> {
         self.cache_of(namespace).await
     }
 
-    /// Returns the cache of the collection once it has a state. A watch that does not begin with
-    /// the state begins after `first_at`.
-    pub(super) async fn ready_cache(
+    /// Returns the cache of the collection once it has a state that any read may use.
+    pub(super) async fn ready_cache(&self) -> Result<CacheHandle, Reason> {
+        let (gvr, namespace) = (&self.request.gvr, &self.request.namespace);
+        let (representation, timeout) = (self.representation(), self.services.warmup_timeout);
+        let ready = self.services.registry.ready(gvr, namespace, representation, timeout);
+        self.check_definition(ready.await.map_err(Reason::Refused)?)
+    }
+
+    /// Returns the cache of the collection once it has a state, which may be an old one
+    /// ([`Registry::ready_at`]). A watch that does not begin with the state begins after
+    /// `first_at`.
+    pub(super) async fn begun_cache(
         &self,
         first_at: Option<ResourceVersion>,
     ) -> Result<CacheHandle, Reason> {
@@ -76,7 +85,7 @@ impl CachedRead<'_> {
         at: ResourceVersion,
     ) -> Result<Option<(CacheHandle, Arc<State>)>, Reason> {
         let handle = self.cache_of(&self.request.namespace).await?;
-        if handle.cache().state().is_none() {
+        if !handle.is_ready() {
             return Ok(None);
         }
         let timeout = CATCH_UP_TIMEOUT.min(self.services.freshness_timeout);

@@ -36,11 +36,7 @@ pub(crate) async fn serve(
     {
         return Err(Reason::Selector);
     }
-    let first_at = match plan.start {
-        Start::After(after) => Some(after),
-        Start::State(_) | Start::ConsistentState | Start::Now | Start::ConsistentNow => None,
-    };
-    let handle = match read.ready_cache(first_at).await {
+    let handle = match cache_for(&read, plan.start).await {
         Ok(handle) => handle,
         Err(reason) => return without_cache(&read, plan, reason).await,
     };
@@ -62,8 +58,8 @@ pub(crate) async fn serve(
             (WatchStart::InitialEvents, handle.watch_from(filter, &state))
         }
         Start::After(after) => {
-            let start = WatchStart::After(after);
-            (start, handle.cache().watch(filter, start))
+            let left = read.services.warmup_timeout.saturating_sub(began.elapsed());
+            (WatchStart::After(after), handle.watch_after(filter, after, left).await)
         }
         Start::Now => begin_now(&handle, filter),
         Start::ConsistentNow => {
@@ -110,6 +106,16 @@ pub(crate) async fn serve(
     )
     .with_revocation(read.reauthorization.take().map(|it| Box::pin(it.until_revoked()) as Revoked));
     Ok(ok(&read, Body::Watch(Box::pin(stream)), &warnings))
+}
+
+/// Returns the cache, once it has a state with which a watch can start.
+async fn cache_for(read: &CachedRead<'_>, start: Start) -> Result<CacheHandle, Reason> {
+    match start {
+        Start::After(after) => read.begun_cache(Some(after)).await,
+        // These find a proof of freshness of their own.
+        Start::ConsistentState | Start::ConsistentNow => read.begun_cache(None).await,
+        Start::State(_) | Start::Now => read.ready_cache().await,
+    }
 }
 
 /// Returns a state that is not older than `asked`, or, if that is `None`, than `since`, the time at

@@ -203,7 +203,7 @@ impl Documents {
         request: &DocumentRequest,
     ) -> FetchOutcome {
         let relay = |response| {
-            let response = relay_response(response, fetcher.prepared.guards(), None);
+            let response = relay_response(response, fetcher.prepared.guards(), None, None);
             Reply::forwarded(response, REASON.as_str())
         };
         let large = response.body().size_hint().lower() > DOCUMENT_BYTES_MAX as u64;

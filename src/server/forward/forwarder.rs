@@ -20,9 +20,9 @@ use hyper::body::Incoming;
 use crate::api::request_info::Verb;
 use crate::api::status::Status;
 use crate::auth::standing::Standing;
-use crate::cache::registry::ForwardPermit;
 use crate::server::connection::stall_timeout::StallTimeout;
 use crate::server::delegate::Reason;
+use crate::server::forward::claim::ForwardClaim;
 use crate::server::forward::guards::BodyGuards;
 use crate::server::forward::identity::{ForwardedIdentity, IdentityNames, Upstreams};
 use crate::server::forward::quota::{AtLimit, Capacity, ClientIds, QuotaPermit, UpstreamQuota};
@@ -68,7 +68,7 @@ pub(crate) struct PreparedRequest<'a> {
 impl PreparedRequest<'_> {
     /// Returns the guards of a relayed response to it.
     pub(super) fn guards(&self) -> BodyGuards {
-        BodyGuards { _budget: None, _quota: Some(Arc::clone(&self.quota)) }
+        BodyGuards { budget: None, _quota: Some(Arc::clone(&self.quota)) }
     }
 }
 
@@ -112,15 +112,15 @@ impl Forwarder {
         Ok(PreparedRequest { upstream, headers, class, upgrade, quota, options, standing })
     }
 
-    /// Sends a request, and relays the response. `budget` is held until the response's body ends.
-    /// Takes the head of the request out of `context`.
+    /// Sends a request, and relays the response, which holds `claim`. Takes the head of the request
+    /// out of `context`.
     pub(crate) async fn forward(
         &self,
         context: &mut RequestContext<'_>,
         body: Incoming,
         prepared: PreparedRequest<'_>,
         reason: Reason,
-        budget: Option<ForwardPermit>,
+        claim: Option<ForwardClaim>,
     ) -> Reply {
         let (empty, ()) = Request::new(()).into_parts();
         let mut parts = std::mem::replace(&mut context.parts, empty);
@@ -157,8 +157,9 @@ impl Forwarder {
             Ok(response) => {
                 let is_watch = context.info.verb == Verb::Watch;
                 let drain = is_watch.then(|| context.client.drain.watch(false));
-                let guards = BodyGuards { _budget: budget, _quota: Some(quota) };
-                Reply::forwarded(relay_response(response, guards, drain), reason.as_str())
+                let guards = BodyGuards { budget: None, _quota: Some(quota) };
+                let response = relay_response(response, guards, drain, claim);
+                Reply::forwarded(response, reason.as_str())
             }
             // The client caused the error, so only the client is informed. After a broken body
             // HTTP/2 resets its stream and hides the cause.

@@ -9,7 +9,7 @@ use crate::server::forward::quota::QuotaPermit;
 #[derive(Debug, Default)]
 pub(crate) struct BodyGuards {
     /// A permit of the forward budget.
-    pub(crate) _budget: Option<ForwardPermit>,
+    pub(crate) budget: Option<ForwardPermit>,
     /// The client's part of the upstream quota.
     pub(crate) _quota: Option<Arc<QuotaPermit>>,
 }

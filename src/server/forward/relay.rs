@@ -14,6 +14,7 @@ use hyper::body::Incoming;
 
 use crate::server::connection::stall_timeout::StallTimeout;
 use crate::server::drain::WatchDrain;
+use crate::server::forward::claim::ForwardClaim;
 use crate::server::forward::guards::BodyGuards;
 use crate::server::forward::watch::ForwardedWatch;
 use crate::server::http::body::Body;
@@ -21,23 +22,36 @@ use crate::server::http::headers;
 use crate::upstream::{RequestBody, pool};
 
 /// Returns the upstream's response as it is sent to the client. The body holds `guards` until its
-/// end. A watch ends with `drain`, where its format allows it.
+/// end, and `claim` as long as its rules say. A watch ends with `drain`, where its format allows
+/// it.
 pub(super) fn relay_response(
     response: Response<pool::Body>,
-    guards: BodyGuards,
+    mut guards: BodyGuards,
     drain: Option<WatchDrain>,
+    claim: Option<ForwardClaim>,
 ) -> Response<Body> {
     let (mut parts, body) = response.into_parts();
     // The Connection header of a response cannot name an identity header that matters to a client.
     let _kept = headers::remove_hop_by_hop(&mut parts.headers);
     parts.version = Version::default();
     parts.extensions.clear();
-    let body = match drain.filter(|_| ForwardedWatch::is_supported(&parts.headers)) {
-        Some(drain) => {
-            let body = Box::new(ForwardedWatch::new(body, drain));
+    let body = match (drain, ForwardedWatch::scanner(&parts.headers)) {
+        (Some(drain), Some(events)) => {
+            let claim = match claim.map(ForwardClaim::into_watch) {
+                Some(Ok(claim)) => Some(claim),
+                Some(Err(permit)) => {
+                    guards.budget = Some(permit);
+                    None
+                }
+                None => None,
+            };
+            let body = Box::new(ForwardedWatch::new(body, events, drain, claim));
             Body::ForwardedWatch { body, _guards: guards }
         }
-        None => Body::Upstream { body: Box::new(body), _guards: guards },
+        _ => {
+            guards.budget = claim.map(ForwardClaim::into_permit);
+            Body::Upstream { body: Box::new(body), _guards: guards }
+        }
     };
     Response::from_parts(parts, body)
 }

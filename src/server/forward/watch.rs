@@ -1,48 +1,68 @@
-//! The end of a forwarded watch when Weir drains.
+//! The end of a forwarded watch when Weir drains, or when a cache can take over.
 //!
 //! Such a stream lasts at least half an hour, and the upstream does not know that Weir stops. Weir
 //! ends it as the upstream ends its own watches when it stops: cleanly, between two events
 //! (`docs/semantics.md` §5.7). That is when its connection starts to drain. This needs a format in
-//! which the end of an event is visible: the newline of JSON. Watches in other formats last until
-//! the drain deadline.
+//! which the end of an event is visible: JSON and protobuf. Watches in other formats last until the
+//! drain deadline.
+//!
+//! A watch that was forwarded because there was no cache ends in the same way when there is one
+//! ([`crate::server::forward::claim`]).
+
+mod event_scanner;
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http::HeaderMap;
-use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use http_body::{Body, Frame, SizeHint};
 use tokio::time::Instant;
 
 use crate::server::drain::{WATCH_AGE_MIN, WatchDrain};
+use crate::server::forward::claim::WatchClaim;
+use crate::server::forward::watch::event_scanner::EventScanner;
 use crate::upstream::pool;
 
-/// The body of a forwarded watch, which ends between two events when Weir drains.
+/// The body of a forwarded watch, which ends between two events when Weir drains or when a cache
+/// can take over.
 pub(crate) struct ForwardedWatch {
     body: pool::Body,
-    end: Pin<Box<dyn Future<Output = ()> + Send>>,
+    drained: Pin<Box<dyn Future<Output = ()> + Send>>,
+    claim: Option<WatchClaim>,
     /// Whether the time of the end has come.
     ending: bool,
-    /// Whether the relayed data ends with a whole event.
-    at_event_end: bool,
+    events: EventScanner,
 }
 
 impl ForwardedWatch {
-    /// Whether a response with these headers has a format in which the end of an event is visible.
-    pub(crate) fn is_supported(headers: &HeaderMap) -> bool {
-        let json = headers.get(CONTENT_TYPE).is_some_and(|form| form == "application/json");
-        json && !headers.contains_key(CONTENT_ENCODING)
+    /// Returns the scanner of a response with these headers, if it has a format in which the end of
+    /// an event is visible.
+    pub(super) fn scanner(headers: &HeaderMap) -> Option<EventScanner> {
+        EventScanner::for_response(headers)
     }
 
-    /// Relays `body` until it ends, or until Weir drains.
-    pub(crate) fn new(body: pool::Body, drain: WatchDrain) -> Self {
+    /// Relays `body` until it ends, until Weir drains, or until a cache can take over.
+    pub(super) fn new(
+        body: pool::Body,
+        events: EventScanner,
+        drain: WatchDrain,
+        claim: Option<WatchClaim>,
+    ) -> Self {
         let begun = Instant::now();
-        let end = Box::pin(async move {
+        let drained = Box::pin(async move {
             drain.started().cancelled().await;
             tokio::time::sleep_until(begun + WATCH_AGE_MIN).await;
         });
-        Self { body, end, ending: false, at_event_end: true }
+        Self { body, drained, claim, ending: false, events }
+    }
+
+    fn poll_ending(&mut self, context: &mut Context<'_>) -> bool {
+        let marked = self.events.initial_events_ended();
+        self.ending = self.ending
+            || self.drained.as_mut().poll(context).is_ready()
+            || self.claim.as_mut().is_some_and(|claim| claim.poll_takeover(context, marked));
+        self.ending
     }
 }
 
@@ -54,16 +74,14 @@ impl Body for ForwardedWatch {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, pool::BodyError>>> {
-        self.ending = self.ending || self.end.as_mut().poll(context).is_ready();
-        if self.ending && self.at_event_end {
+        if self.poll_ending(context) && self.events.at_event_end() {
             return Poll::Ready(None);
         }
         let frame = std::task::ready!(Pin::new(&mut self.body).poll_frame(context));
         if let Some(Ok(frame)) = &frame
             && let Some(data) = frame.data_ref()
-            && let Some(last) = data.last()
         {
-            self.at_event_end = *last == b'\n';
+            self.events.scan(data);
         }
         Poll::Ready(frame)
     }

@@ -343,7 +343,8 @@ async fn a_watch_receives_events_at_once() {
     .await;
     assert!(weir.scrape().contains(r#"weir_watchers_ended_total{cause="client""#));
 
-    // The history starts after this resourceVersion. The upstream may still have it.
+    // The history starts after this resourceVersion, and the upstream does not show the events.
+    weir.script.on_watch_fail(status(503, "down"));
     let mut client = weir.http1().await;
     let old = client.send_request(get(&format!("{path}&resourceVersion=2"))).await.unwrap();
     assert_eq!(old.headers()["x-weir-cache"], "forward; reason=before-cache");

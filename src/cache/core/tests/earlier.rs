@@ -113,7 +113,10 @@ fn open_watches_do_not_notice_earlier_events() {
     let late = cache_from(&writes, 40);
     let start = WatchStart::After(ResourceVersion(50));
     let mut open = late.watch(WatchFilter::default(), start).unwrap();
+    let mut progress = late.progress();
+    progress.mark_unchanged();
     prepend(&late, earlier(&writes, 10, 40, NEVER), 40).unwrap();
+    assert!(!progress.has_changed().unwrap(), "it is no news from the upstream");
     assert_eq!(drain(&mut open).0.len(), 10);
     assert_eq!(drain(&mut open).1, Stop::Idle(60));
 }

@@ -1,0 +1,101 @@
+//! The caches that exceed a byte budget, for the alarm and for the next attempts.
+//!
+//! A resource that does not fit is a lasting condition, which an operator must hear of: a metric
+//! stays at 1, and each attempt logs a line. Requests do not wait for a further attempt, since it
+//! is likely to fail too (`docs/decisions/over-budget.md`).
+//!
+//! Lock order: a shard of `caches`, with no other lock.
+
+use std::time::Duration;
+
+use dashmap::DashMap;
+use tokio::time::Instant;
+
+use crate::cache::context::CacheContext;
+use crate::cache::key::CacheKey;
+
+/// The caches that exceed a byte budget.
+#[derive(Default)]
+pub(super) struct OverBudget {
+    caches: DashMap<CacheKey, Excess>,
+}
+
+struct Excess {
+    /// How often in a row a cache of the key was stopped.
+    attempts: u32,
+    /// When a cache was stopped, or not started, for the last time.
+    last: Instant,
+}
+
+impl OverBudget {
+    /// Notes that a cache was stopped because it exceeded a budget. Returns how often in a row this
+    /// has happened.
+    pub(super) fn note_stopped(&self, key: &CacheKey, context: &CacheContext) -> u32 {
+        let attempts = self.note(key, context, 1);
+        tracing::warn!(
+            resource = %key.gvr,
+            namespace = key.namespace(),
+            representation = key.representation.as_str(),
+            resource_bytes_max = context.config.resource_bytes_max,
+            total_bytes_max = context.config.total_bytes_max,
+            attempts,
+            "the cache exceeds its byte budget; the resource is forwarded until it fits (raise cache.resourceBytesMax or cache.totalBytesMax, or exclude it)"
+        );
+        attempts
+    }
+
+    /// Notes that a cache was not started because the budgets are exhausted.
+    pub(super) fn note_refused(&self, key: &CacheKey, context: &CacheContext) {
+        self.note(key, context, 0);
+    }
+
+    /// Whether the last cache of a key exceeded a budget.
+    pub(super) fn contains(&self, key: &CacheKey) -> bool {
+        self.caches.contains_key(key)
+    }
+
+    /// Notes that a cache fits.
+    pub(super) fn clear(&self, key: &CacheKey, context: &CacheContext) {
+        if self.caches.remove(key).is_some() {
+            tracing::info!(resource = %key.gvr, namespace = key.namespace(), "the cache fits its byte budget again");
+            set_alarm(key, context, false);
+        }
+    }
+
+    /// Forgets the caches that nobody has asked for since long, and those of which `is_known` is
+    /// false.
+    pub(super) fn retain(&self, context: &CacheContext, is_known: impl Fn(&CacheKey) -> bool) {
+        self.caches.retain(|key, excess| {
+            let is_kept = excess.last.elapsed() < UNUSED_AFTER && is_known(key);
+            if !is_kept {
+                set_alarm(key, context, false);
+            }
+            is_kept
+        });
+    }
+
+    fn note(&self, key: &CacheKey, context: &CacheContext, attempts: u32) -> u32 {
+        if self.caches.len() >= CACHES_MAX && !self.caches.contains_key(key) {
+            return attempts;
+        }
+        let new = || Excess { attempts: 0, last: Instant::now() };
+        let mut excess = self.caches.entry(key.clone()).or_insert_with(new);
+        excess.attempts = excess.attempts.saturating_add(attempts);
+        excess.last = Instant::now();
+        set_alarm(key, context, true);
+        excess.attempts
+    }
+}
+
+fn set_alarm(key: &CacheKey, context: &CacheContext, is_over: bool) {
+    let gvr = &key.gvr;
+    let representation = key.representation.as_str();
+    let labels = [&*gvr.group, &*gvr.version, &*gvr.resource, key.namespace(), representation];
+    context.metrics.over_budget(labels, is_over);
+}
+
+/// The largest number of caches. Clients choose the namespaces in requests, so the number must be
+/// bounded.
+const CACHES_MAX: usize = 1_000;
+/// More than twice the longest time between two attempts.
+const UNUSED_AFTER: Duration = Duration::from_secs(20 * 60);

@@ -1,0 +1,179 @@
+//! The permit of a forwarded list or watch, and the rules for its release.
+//!
+//! A list holds its permit until its response ends. A watch lasts for minutes, so that this rule
+//! would keep the others out long after the reason is gone:
+//!
+//! * While a cache is cold or fails, a forwarded watch holds its permit. As soon as a cache can
+//!   take over, the watch ends cleanly between two events. Its client resumes where it was, and
+//!   finds the cache.
+//! * While a cache exceeds a byte budget, which may last, a watch holds its permit only until it
+//!   has begun, as in kube-apiserver (`docs/decisions/over-budget.md`). It also ends when a cache
+//!   can take over.
+//!
+//! A watch must not end where its client could not resume it. With initial events that is before the
+//! bookmark after them. Without bookmarks that moment is unknown, and without initial events and a
+//! resourceVersion the client has nothing to resume from. Such a watch goes on when a cache can take
+//! over, and only releases its permit.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use tokio::time::{Instant, Sleep};
+
+use crate::api::request_info::{RequestInfo, ResourceRequest};
+use crate::api::status::Status;
+use crate::cache::refusal::Refusal;
+use crate::cache::registry::{ForwardPermit, Registry};
+use crate::server::delegate::{self, Decision, Reason, Start, Target};
+use crate::server::request::bypass::Rejection;
+use crate::server::request::context::RequestContext;
+
+/// The part of a forward budget that one forwarded request has.
+pub(crate) struct ForwardClaim {
+    permit: ForwardPermit,
+    watch: Option<WatchRules>,
+}
+
+/// The part of a forward budget that a running watch has.
+pub(super) struct WatchClaim {
+    permit: Option<ForwardPermit>,
+    rules: WatchRules,
+    taken_over: bool,
+    /// Whether the bookmark that ends the initial events was relayed.
+    marked: bool,
+    /// When the watch may end after that bookmark, or when it counts as begun without one.
+    settled: Pin<Box<Sleep>>,
+}
+
+/// The rules for the permit of a watch.
+struct WatchRules {
+    /// Whether it counts only until the watch has begun.
+    until_begun: bool,
+    beginning: Beginning,
+    /// Completes when a cache can take over.
+    takeover: BoxFuture<'static, ()>,
+}
+
+/// When a watch has begun, so that its client can resume it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Beginning {
+    /// It begins with the head of its response.
+    Head,
+    /// It has begun when the bookmark arrives that ends its initial events.
+    Bookmark,
+    /// The moment is unknown: its initial events end without a bookmark.
+    Unknown,
+}
+
+impl ForwardClaim {
+    /// Acquires what the budgets must give to a request that is forwarded for `reason`; `None` if
+    /// that is nothing. Fails with a 429 if the budget is exhausted.
+    pub(crate) fn acquire(
+        registry: &Registry,
+        context: &RequestContext<'_>,
+        reason: Reason,
+    ) -> Result<Option<Self>, Rejection> {
+        let Some(request) = budgeted(&context.info, reason) else { return Ok(None) };
+        let is_over_budget = reason == Reason::Refused(Refusal::OverBudget);
+        let permit = registry.forward_permit(&request.gvr, is_over_budget);
+        let permit =
+            permit.ok_or_else(|| Rejection::new(Status::initializing(), reason.as_str()))?;
+        let watch = WatchRules::new(registry, context, request, is_over_budget);
+        Ok(Some(Self { permit, watch }))
+    }
+
+    /// Returns the permit of a response that holds it until its end.
+    pub(super) fn into_permit(self) -> ForwardPermit {
+        self.permit
+    }
+
+    /// Returns the claim of a watch whose response has arrived; `None` if the permit stays with the
+    /// response.
+    pub(super) fn into_watch(self) -> Result<WatchClaim, ForwardPermit> {
+        let Some(rules) = self.watch else { return Err(self.permit) };
+        let permit = Some(self.permit)
+            .filter(|_| !(rules.until_begun && rules.beginning == Beginning::Head));
+        let settled = Box::pin(tokio::time::sleep(SETTLED_AFTER));
+        Ok(WatchClaim { permit, rules, taken_over: false, marked: false, settled })
+    }
+}
+
+impl WatchRules {
+    fn new(
+        registry: &Registry,
+        context: &RequestContext<'_>,
+        request: &ResourceRequest,
+        until_begun: bool,
+    ) -> Option<Self> {
+        let RequestContext { parts, has_body, info, resource, .. } = context;
+        let Decision::Watch(plan, options) = delegate::decide(parts, *has_body, info) else {
+            return None;
+        };
+        let resource = resource.as_deref()?;
+        let target = Target::resolve(parts, info, Some(&options), resource).ok()?;
+        let is_marked = plan.bookmarks && plan.marks_initial_end && registry.may_have_watch_lists();
+        let beginning = match plan.start {
+            Start::After(_) => Beginning::Head,
+            Start::State(_) | Start::ConsistentState if is_marked => Beginning::Bookmark,
+            // Without an event, the client of a watch from now on has no resourceVersion to resume.
+            Start::State(_) | Start::ConsistentState | Start::Now | Start::ConsistentNow => {
+                Beginning::Unknown
+            }
+        };
+        let representation = resource.representation(target.form);
+        let takeover = registry.takeover(&request.gvr, &request.namespace, representation);
+        Some(Self { until_begun, beginning, takeover: takeover.boxed() })
+    }
+}
+
+impl WatchClaim {
+    /// Releases the permit when it is due. Returns whether the watch is to end at the next end of
+    /// an event, because a cache can take over. `marked` is whether the bookmark that ends the
+    /// initial events was relayed.
+    pub(super) fn poll_takeover(&mut self, context: &mut Context<'_>, marked: bool) -> bool {
+        if marked && !std::mem::replace(&mut self.marked, true) {
+            self.settled.as_mut().reset(Instant::now() + RESUMABLE_AFTER);
+        }
+        if self.rules.until_begun && self.permit.is_some() {
+            let has_begun = match self.rules.beginning {
+                Beginning::Head => true,
+                Beginning::Bookmark => marked,
+                Beginning::Unknown => self.settled.as_mut().poll(context).is_ready(),
+            };
+            if has_begun {
+                self.permit = None;
+            }
+        }
+        if !self.taken_over {
+            self.taken_over = self.rules.takeover.as_mut().poll(context) == Poll::Ready(());
+        }
+        if !self.taken_over {
+            return false;
+        }
+        match self.rules.beginning {
+            Beginning::Head => true,
+            Beginning::Bookmark => marked && self.settled.as_mut().poll(context).is_ready(),
+            Beginning::Unknown => {
+                self.permit = None;
+                false
+            }
+        }
+    }
+}
+
+/// Returns the resource whose forward budget a forwarded request uses: that of lists and watches
+/// that a cache would have answered.
+fn budgeted(info: &RequestInfo, reason: Reason) -> Option<&ResourceRequest> {
+    let request = info.resource.as_ref()?;
+    let single = !request.name.is_empty() && !request.name_lifted;
+    (reason.wants_cache() && !single).then_some(request)
+}
+
+/// After this time the initial events of a watch count as sent, if no bookmark shows it.
+const SETTLED_AFTER: Duration = Duration::from_secs(10);
+/// How long a watch goes on after the bookmark that ends its initial events. client-go counts from
+/// there, and lists again after a watch of less than a second (`docs/semantics.md` §5.7).
+const RESUMABLE_AFTER: Duration = Duration::from_secs(2);
