@@ -1,6 +1,7 @@
 //! gzip as kube-apiserver does it: level 1, one member, only above a threshold (`docs/semantics.md`
 //! §8.7). Lists are joined from cached segments ([`segment_cache`]).
 
+mod checksum;
 mod member;
 mod run;
 mod segment;

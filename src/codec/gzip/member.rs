@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::segment::{Segment, checksum};
+use super::checksum::Checksum;
+use super::segment::Segment;
 use crate::codec::list::SplicedList;
 
 /// Builds the gzip member of `list`, whose runs are compressed in `segments`.
@@ -20,22 +21,19 @@ pub(super) fn build(list: &SplicedList, segments: &[Arc<Segment>]) -> Vec<Bytes>
     chunks.push(Bytes::from(first));
     let mut between = Vec::new();
     store(separator, false, &mut between);
-    let (between, between_checksum) = (Bytes::from(between), checksum(separator));
-    let mut whole = checksum(head);
+    let (between, between_checksum) = (Bytes::from(between), Checksum::new(separator));
+    let mut checksum = Checksum::new(head);
     for (index, segment) in segments.iter().enumerate() {
         if index > 0 && !separator.is_empty() {
             chunks.push(between.clone());
-            whole.combine(&between_checksum);
+            checksum = checksum.append(between_checksum);
         }
         chunks.push(segment.deflated.clone());
-        whole.combine(&segment.checksum);
+        checksum = checksum.append(segment.checksum);
     }
     let mut last = Vec::new();
     store(tail, true, &mut last);
-    whole.combine(&checksum(tail));
-    last.extend_from_slice(&whole.sum().to_le_bytes());
-    // The length modulo 2^32.
-    last.extend_from_slice(&whole.amount().to_le_bytes());
+    last.extend_from_slice(&checksum.append(Checksum::new(tail)).trailer());
     chunks.push(Bytes::from(last));
     chunks
 }

@@ -6,8 +6,9 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use flate2::{Compress, Compression, Crc, FlushCompress};
+use flate2::{Compress, Compression, FlushCompress};
 
+use super::checksum::Checksum;
 use crate::codec::list::ItemFormat;
 use crate::codec::object::Object;
 
@@ -15,7 +16,7 @@ use crate::codec::object::Object;
 #[derive(Debug)]
 pub(super) struct Segment {
     pub(super) deflated: Bytes,
-    pub(super) checksum: Crc,
+    pub(super) checksum: Checksum,
 }
 
 /// Deflates runs. Its buffers are reused.
@@ -45,7 +46,7 @@ impl Deflater {
         }
         self.deflate()?;
         let deflated = Bytes::copy_from_slice(&self.deflated);
-        Some(Segment { deflated, checksum: checksum(&self.plain) })
+        Some(Segment { deflated, checksum: Checksum::new(&self.plain) })
     }
 
     fn deflate(&mut self) -> Option<()> {
@@ -64,13 +65,6 @@ impl Deflater {
             }
         }
     }
-}
-
-/// Returns the CRC-32 and the length of `bytes`.
-pub(super) fn checksum(bytes: &[u8]) -> Crc {
-    let mut checksum = Crc::new();
-    checksum.update(bytes);
-    checksum
 }
 
 /// The API server uses 1 (`docs/semantics.md` §8.7), as it compresses for each client. A cached
