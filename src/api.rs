@@ -1,14 +1,13 @@
 //! The vocabulary of the Kubernetes API: requests, their options and selectors, and the parts of
 //! responses.
 //!
-//! Everything here is pure: bytes and strings in, values out ([`memo`] only saves allocations). One
-//! parser reads the path, one the query, and one each kind of selector. Routing, authorization and
-//! cache keys use their results, so they cannot disagree about a request.
+//! Everything here is pure: bytes and strings in, values out. One parser reads the path, one the
+//! query, and one each kind of selector. Routing, authorization and cache keys use their results, so
+//! they cannot disagree about a request.
 
 pub mod continue_token;
 pub mod list_options;
 pub mod media_type;
-mod memo;
 pub mod query;
 pub mod request_info;
 pub mod resource;

@@ -13,7 +13,6 @@ use http::Method;
 use smallvec::SmallVec;
 
 use crate::api::list_options::{ListOptions, decode_bool};
-use crate::api::memo;
 use crate::api::query::{Query, percent_decode};
 use crate::api::resource::GroupVersionResource;
 use crate::api::selector::field::parse_terms;
@@ -194,9 +193,9 @@ fn parse_resource(method: &Method, path: &str, query: &Query) -> Option<(Verb, R
     let part = |index: usize| parts.get(index).copied().unwrap_or_default();
     let subresource = if prefix_verb == Some(Verb::Proxy) { "" } else { part(2) };
     let mut request = ResourceRequest {
-        gvr: memo::resource(group, version, part(0)),
-        namespace: memo::text(namespace.unwrap_or_default()),
-        name: memo::text(part(1)),
+        gvr: GroupVersionResource::new(group, version, part(0)),
+        namespace: namespace.unwrap_or_default().into(),
+        name: part(1).into(),
         name_lifted: false,
         subresource: subresource.to_owned(),
         watch_prefix: prefix_verb == Some(Verb::Watch),
