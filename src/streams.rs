@@ -30,7 +30,6 @@
 //! Lock: that of the [`SpawnQueue`], held while a future is added or some are removed.
 
 mod deferred_waker;
-pub(crate) mod poll_on_wake;
 
 use std::future::poll_fn;
 use std::panic::AssertUnwindSafe;

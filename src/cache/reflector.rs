@@ -41,7 +41,6 @@ use crate::cache::reflector::failure::Failure;
 pub(crate) use crate::cache::reflector::start_options::StartOptions;
 use crate::cache::reflector::state::{ListCause, State};
 use crate::cache::refusal::Refusal;
-use crate::streams::poll_on_wake::PollOnWake;
 use crate::upstream::lister_watcher::ListWatch;
 
 /// The reflector of one cache.
@@ -66,11 +65,10 @@ impl<L: ListWatch> Reflector<L> {
         let key = &cached.key;
         let span =
             tracing::info_span!("reflector", resource = %key.gvr, namespace = key.namespace());
-        let cancelled = PollOnWake::new(cached.lifecycle.cancel().cancelled());
         let work = async {
             tokio::select! {
                 biased;
-                () = cancelled => cached.lifecycle.stop_reason(),
+                () = cached.lifecycle.cancel().cancelled() => cached.lifecycle.stop_reason(),
                 refusal = self.work() => refusal,
             }
         };

@@ -1,6 +1,7 @@
 //! How a reflector watches: it opens a watch, verifies it after a break, applies its events, and
 //! decides what follows its end.
 
+use std::pin::pin;
 use std::time::Duration;
 
 use tokio::sync::watch::Receiver;
@@ -16,7 +17,6 @@ use crate::cache::reflector::failure::Failure;
 use crate::cache::reflector::running_watch::{RunningWatch, random_timeout_seconds};
 use crate::cache::reflector::state::{ListCause, State, Verify};
 use crate::cache::refusal::Refusal;
-use crate::streams::poll_on_wake::PollOnWake;
 use crate::upstream::bounded::with_timeout;
 use crate::upstream::lister_watcher::{ListWatch, UpstreamEvent, WatchRequest, WatchStream};
 
@@ -169,8 +169,7 @@ impl<L: ListWatch> Driver<L> {
         mut running: RunningWatch<L::Watch>,
     ) -> Result<State<L::Watch>, Refusal> {
         let cached = self.cached.clone();
-        // Polled only after a wake-up of its own, not with every event.
-        let mut interrupt = PollOnWake::new(next_interrupt(
+        let mut interrupt = pin!(next_interrupt(
             &cached.requests,
             self.generation.clone(),
             running.deadline,
