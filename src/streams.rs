@@ -21,10 +21,6 @@
 //! ([`ConnectionTasks::spawn_aux`]), so that it is polled only after its own wake-up and not with
 //! every event.
 //!
-//! Most connections have a single stream, so one stream is stored inline instead of in the
-//! `FuturesUnordered`. This saves a few cache misses per connection and event
-//! ([`ConnectionTasks::poll`] polls the single stream and the set only if they were notified).
-//!
 //! A stream that panics ends alone, as a task would; hyper then resets it.
 //!
 //! Lock: that of the [`SpawnQueue`], held while a future is added or some are removed.
@@ -80,16 +76,11 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Spawner {
 /// The running streams of a connection, and its auxiliary futures, whose output is a `T`. Dropping
 /// it drops them.
 pub(crate) struct ConnectionTasks<T> {
-    /// One of the streams. Most connections have only this one. It is stored outside the set, which
-    /// would need as many cache lines again; most of these have left the processor's caches between
-    /// two events.
-    single: Option<UnwindSafeStream>,
-    /// The number of streams, including `single`.
+    /// The number of streams.
     open: usize,
     /// Whether to poll everything without a notification: after streams were added, and after a
     /// turn that did not finish.
     poll_all: bool,
-    single_waker: DeferredWaker,
     set_waker: DeferredWaker,
     /// Its data is the queue that hyper fills while the connection is polled.
     connection_waker: DeferredWaker<Mutex<SpawnQueue>>,
@@ -148,10 +139,8 @@ impl<T> ConnectionTasks<T> {
     pub(crate) fn new(queued_max: usize) -> Self {
         let queue = SpawnQueue { streams: Vec::new(), queued_max, closed: false };
         Self {
-            single: None,
             open: 0,
             poll_all: false,
-            single_waker: DeferredWaker::new(()),
             set_waker: DeferredWaker::new(()),
             connection_waker: DeferredWaker::new(Mutex::new(queue)),
             set: FuturesUnordered::new(),
@@ -183,7 +172,6 @@ impl<T> ConnectionTasks<T> {
     pub(crate) async fn finish(&mut self) {
         while {
             self.admit(usize::MAX);
-            self.set.extend(self.single.take().map(Running::Stream));
             self.set.next().await.is_some()
         } {}
     }
@@ -196,7 +184,6 @@ impl<T> ConnectionTasks<T> {
         mut report_open: impl FnMut(usize),
         context: &Context<'_>,
     ) -> Poll<Stopped<C::Output, T>> {
-        self.single_waker.register(context.waker());
         self.set_waker.register(context.waker());
         self.connection_waker.register(context.waker());
         // The connection is polled in any case, after streams that may notify it.
@@ -230,10 +217,8 @@ impl<T> ConnectionTasks<T> {
     /// Ends a turn unless a notification arrived meanwhile. A waker that is idle while the turn
     /// goes on would wake the task.
     fn try_idle(&self) -> bool {
-        let is_idle = !self.single_waker.is_notified() && !self.set_waker.is_notified();
-        is_idle
+        !self.set_waker.is_notified()
             && self.connection_waker.try_idle()
-            && self.single_waker.try_idle()
             && self.set_waker.try_idle()
     }
 
@@ -246,10 +231,7 @@ impl<T> ConnectionTasks<T> {
             streams.drain(..count).collect()
         };
         let count = spawned.len();
-        let mut streams = spawned.into_iter().map(|it| AssertUnwindSafe(it).catch_unwind());
-        if self.single.is_none() {
-            self.single = streams.next();
-        }
+        let streams = spawned.into_iter().map(|it| AssertUnwindSafe(it).catch_unwind());
         self.set.extend(streams.map(Running::Stream));
         self.open += count;
         self.poll_all |= count > 0;
@@ -261,9 +243,6 @@ impl<T> ConnectionTasks<T> {
         while budget.rounds > 0 {
             budget.rounds -= 1;
             let all = std::mem::take(&mut self.poll_all);
-            if self.single_waker.take_notified() || all {
-                self.poll_single(budget);
-            }
             if (self.set_waker.take_notified() || all)
                 && let Some(event) = self.poll_set(budget)
             {
@@ -271,21 +250,11 @@ impl<T> ConnectionTasks<T> {
             }
             // Another round also follows when the set only yielded after polling each of its
             // futures once.
-            if self.poll_all || !self.single_waker.is_notified() && !self.set_waker.is_notified() {
+            if self.poll_all || !self.set_waker.is_notified() {
                 break;
             }
         }
         None
-    }
-
-    fn poll_single(&mut self, budget: &mut Budget) {
-        let waker = self.single_waker.waker();
-        let mut context = Context::from_waker(&waker);
-        if self.single.as_mut().is_some_and(|single| single.poll_unpin(&mut context).is_ready()) {
-            self.single = None;
-            self.open -= 1;
-            budget.ends -= 1;
-        }
     }
 
     fn poll_set(&mut self, budget: &mut Budget) -> Option<T> {

@@ -81,7 +81,7 @@ fn a_client_that_never_stops_sending_does_not_occupy_the_thread() {
 }
 
 /// More streams become ready than one turn may end. The others follow in the next turns without
-/// another event, whether they are stored inline or in the set.
+/// another event.
 #[test]
 fn tasks_left_over_from_one_turn_run_in_the_next() {
     let mut tasks = ConnectionTasks::<()>::new(QUEUED_MAX);
