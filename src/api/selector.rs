@@ -6,3 +6,6 @@
 
 pub mod field;
 pub mod label;
+
+/// The memory of an allocation besides its bytes: its header and rounding.
+const ALLOCATION_BYTES: usize = 16;

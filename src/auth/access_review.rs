@@ -146,9 +146,6 @@ impl AccessReviews {
         key: &ReviewKey,
         kind: ReviewKind,
     ) -> Result<SharedOutcome<ReviewResult>, ReviewFailure> {
-        if key.attributes.weight_bytes() > ATTRIBUTES_MAX_BYTES {
-            return Err(ReviewFailure::TooLong);
-        }
         if self.reviewer.backoff.is_paused() {
             return Err(ReviewFailure::Refused);
         }
@@ -186,10 +183,6 @@ impl fmt::Debug for AccessReviews {
     }
 }
 
-/// Limit of the attributes of a review: some hundred selector requirements or values. Requests with
-/// longer ones are forwarded. With the limits on pending reviews this bounds their memory, and the
-/// time that each takes upstream.
-const ATTRIBUTES_MAX_BYTES: usize = 16 * 1024;
 /// A review that was in flight when a permission was revoked is repeated once. The second one is
 /// sent after the revocation and always counts.
 const ATTEMPTS_MAX: usize = 2;

@@ -97,6 +97,12 @@ impl Attributes {
         }
     }
 
+    /// Whether they are longer than those of any sensible request. Such a request is left to the
+    /// API server, whichever way Weir would decide it.
+    pub fn are_too_long(&self) -> bool {
+        self.weight_bytes() > BYTES_MAX
+    }
+
     /// Returns the approximate memory in bytes. The client determines it. For a long selector of
     /// short terms, the strings are the smallest part.
     pub fn weight_bytes(&self) -> usize {
@@ -180,6 +186,10 @@ fn label_requirements(text: &str) -> Vec<LabelRequirement> {
     requirements
 }
 
+/// Limit on attributes: some hundred selector requirements or values. A watch keeps its attributes
+/// to be authorized again. With the limits on pending reviews this also bounds their memory, and
+/// the time that each takes upstream.
+const BYTES_MAX: usize = 16 * 1024;
 /// Memory of a string besides its bytes: the overhead of its allocation, and its slot in a list.
 const ALLOCATION_BYTES: usize = 32;
 

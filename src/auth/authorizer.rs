@@ -72,6 +72,11 @@ impl Authorizer {
         user: &Arc<User>,
         attributes: &Attributes,
     ) -> Result<Decision, Unavailable> {
+        // The same bound for RBAC and for reviews: a watch keeps its attributes while it is open.
+        if attributes.are_too_long() {
+            self.metrics.unavailable();
+            return Err(Unavailable);
+        }
         let decision = match self.rbac_allowing(user, attributes) {
             Some(rbac) => {
                 if rbac.should_check() {

@@ -1,6 +1,7 @@
 //! Field selectors (`docs/semantics.md` §7.1, §7.2).
 
 use crate::api::selectable::{Field, SelectableFields};
+use crate::api::selector::ALLOCATION_BYTES;
 
 /// A parsed field selector, bound to the fields of one resource. The default matches everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -65,6 +66,13 @@ impl FieldSelector {
     /// Returns the maximum number of comparisons for one object.
     pub fn terms(&self) -> usize {
         self.requirements.len()
+    }
+
+    /// Returns the approximate memory in bytes. If there are many short terms, the text is the
+    /// smallest part.
+    pub fn weight_bytes(&self) -> usize {
+        let term = size_of::<Requirement>() + ALLOCATION_BYTES;
+        self.requirements.iter().map(|requirement| term + requirement.value.len()).sum()
     }
 
     /// Returns the name that it requires by `metadata.name=`, if any. The name may be one that no

@@ -5,6 +5,8 @@
 
 use smallvec::SmallVec;
 
+use crate::api::selector::ALLOCATION_BYTES;
+
 /// A parsed label selector: a conjunction of requirements. The default matches everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LabelSelector {
@@ -30,6 +32,12 @@ impl LabelSelector {
     /// Returns the maximum number of comparisons for one object.
     pub fn terms(&self) -> usize {
         self.requirements.iter().map(|requirement| requirement.condition.terms()).sum()
+    }
+
+    /// Returns the approximate memory in bytes. If there are many short terms, the text is the
+    /// smallest part.
+    pub fn weight_bytes(&self) -> usize {
+        self.requirements.iter().map(Requirement::weight_bytes).sum()
     }
 
     /// Whether the labels match; `value_of` returns the value of a key.
@@ -88,6 +96,18 @@ impl LabelOperator {
 struct Requirement {
     key: Box<str>,
     condition: Condition,
+}
+
+impl Requirement {
+    fn weight_bytes(&self) -> usize {
+        let values: &[Box<str>] = match &self.condition {
+            Condition::In(values) | Condition::NotIn(values) => values,
+            _ => &[],
+        };
+        let value = |value: &Box<str>| size_of::<Box<str>>() + ALLOCATION_BYTES + value.len();
+        let key = size_of::<Self>() + ALLOCATION_BYTES + self.key.len();
+        key + values.iter().map(value).sum::<usize>()
+    }
 }
 
 /// The operators with different meanings: `=` and `==` are `In` with one value, `!=` is `NotIn`

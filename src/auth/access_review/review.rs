@@ -54,8 +54,6 @@ pub(crate) enum ReviewFailure {
     Refused,
     /// Not sent: too many reviews are in flight.
     Limited,
-    /// Not sent: the key is longer than any sensible one.
-    TooLong,
 }
 
 impl ReviewKey {

@@ -40,7 +40,8 @@ pub(crate) enum Reason {
     /// Only the API server writes this form of response: Table, YAML, CBOR, metadata of
     /// `meta.k8s.io/v1beta1`.
     Form,
-    /// The upstream refuses the selector, or interprets it in its own way.
+    /// The upstream refuses the selector, or interprets it in its own way; or the selector is too
+    /// long to be kept for each watch.
     Selector,
     /// The object does not exist: the upstream writes the 404.
     NotFound,

@@ -47,6 +47,9 @@ impl Target {
                     .ok_or(Reason::Selector)?,
             ),
         };
+        if labels.weight_bytes() + fields.weight_bytes() > SELECTORS_BYTES_MAX {
+            return Err(Reason::Selector);
+        }
         let representation = resource.representation(form);
         if !fields.values().all(|index| resource.selectable.is_readable(index, representation)) {
             return Err(Reason::Selector);
@@ -141,6 +144,10 @@ fn below_collection<'a>(
     segment(rest, &gvr.resource)
 }
 
+/// Limit on the memory of a request's selectors: some hundred requirements or values. A watch keeps
+/// them as long as it is open, and each event is compared with them. Requests with longer ones are
+/// forwarded.
+const SELECTORS_BYTES_MAX: usize = 16 << 10;
 /// The longest name of a namespace, in bytes.
 const LABEL_BYTES_MAX: usize = 63;
 

@@ -1,6 +1,7 @@
 //! Limits on the length and number of reviews.
 
 use super::*;
+use crate::auth::rbac::testing::TestRbac;
 
 #[tokio::test]
 async fn reviews_with_long_attributes_are_not_cached() {
@@ -66,6 +67,17 @@ async fn the_length_of_attributes_is_their_memory() {
         assert_eq!(ask(&server, "alice", &uri).await, Err(Unavailable));
     }
     assert_eq!(server.review_count(), 4);
+}
+
+/// Watches keep their attributes, however they were authorized.
+#[tokio::test]
+async fn long_attributes_are_not_decided_by_rbac_either() {
+    let rbac = TestRbac::new();
+    let server = ReviewServer::with_rbac(&config(0), Reply::Allow, &rbac).await;
+    rbac.list();
+    rbac.grant("alice");
+    assert_eq!(ask(&server, "alice", &labels(30)).await, Ok((true, DecisionSource::Rbac)));
+    assert_eq!(ask(&server, "alice", &labels(1000)).await, Err(Unavailable));
 }
 
 #[tokio::test]

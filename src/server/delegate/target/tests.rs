@@ -22,6 +22,25 @@ fn resolve(uri: &str, resource: &ApiResource) -> Result<Target, Reason> {
     Target::resolve(&parts, &info, options.as_ref(), resource)
 }
 
+/// Each open watch keeps its selectors, so their length is bounded, in every mode.
+#[test]
+fn a_request_with_a_very_long_selector_is_forwarded() {
+    let pods = resource(("", "v1", "pods"), true);
+    let values = |count: usize| (0..count).map(|n| format!("v{n}")).collect::<Vec<_>>();
+    let labels = |count: usize| format!("labelSelector=app+in+({})", values(count).join(","));
+    let terms = |count: usize| format!("labelSelector={}", values(count).join(","));
+    let fields =
+        |count: usize| format!("fieldSelector={}", vec!["metadata.name!=x"; count].join(","));
+    let selectors: [&dyn Fn(usize) -> String; 3] = [&labels, &terms, &fields];
+    for select in selectors {
+        for watch in ["", "watch=1&"] {
+            let path = |count| format!("/api/v1/pods?{watch}{}", select(count));
+            assert!(resolve(&path(100), &pods).is_ok(), "{}", path(100));
+            assert_eq!(resolve(&path(1_000), &pods).unwrap_err(), Reason::Selector);
+        }
+    }
+}
+
 #[test]
 fn only_the_canonical_path_is_served() {
     let pods = resource(("", "v1", "pods"), true);
