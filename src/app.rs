@@ -34,6 +34,7 @@ use crate::app::probe::Probe;
 use crate::auth::audit::AuditLog;
 use crate::auth::permission_check::PermissionCheck;
 use crate::cache::registry::Registry;
+use crate::codec::held_bytes::HeldBytes;
 use crate::config::{Config, Mode};
 use crate::server::{BoundListener, Compressor, Server, Services};
 use crate::upstream::Upstream;
@@ -87,12 +88,15 @@ impl App {
         let Identities { access, upstreams, permissions } =
             gateway::build(&config, &upstream, &registry, &metrics).await?;
         let audit = AuditLog::start(&config.audit, metrics.auth.audit.clone())?;
-        let compressor = Compressor::new(config.cache.gzip_bytes_max, metrics.gzip.clone());
+        let held = HeldBytes::new(config.server.response_bytes_max);
+        let gzip_bytes_max = config.cache.gzip_bytes_max;
+        let compressor = Compressor::new(gzip_bytes_max, held.clone(), metrics.gzip.clone());
         let services = Services {
             registry: registry.clone(),
             upstreams,
             access,
             compressor: compressor.clone(),
+            held,
             audit: audit.clone(),
             metrics: metrics.server.clone(),
         };

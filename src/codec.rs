@@ -5,6 +5,7 @@ pub mod attrs;
 pub mod bookmark;
 pub mod frame;
 pub mod gzip;
+pub mod held_bytes;
 pub mod ingest;
 pub mod json;
 pub mod list;

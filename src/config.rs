@@ -77,6 +77,8 @@ pub struct ServerConfig {
     /// How long a client may stall before its connection is closed: it neither reads the bytes that
     /// wait for it, nor sends the rest of a request body.
     pub stall_timeout: Duration,
+    /// Limit on what responses hold in memory for clients that have not read them yet, in bytes.
+    pub response_bytes_max: usize,
 }
 
 /// One listener.

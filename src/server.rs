@@ -27,6 +27,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::auth::audit::AuditLog;
 use crate::cache::registry::Registry;
+use crate::codec::held_bytes::HeldBytes;
 use crate::config::{CertificateConfig, ListenerConfig, Mode, ServerConfig};
 use crate::server::accept::Acceptor;
 pub use crate::server::accept::bind_error::BindError;
@@ -38,6 +39,7 @@ pub use crate::server::accept::pipe::PipeListener;
 pub use crate::server::cached::compress::Compressor;
 pub use crate::server::cached::compress::metrics::GzipMetrics;
 use crate::server::cached::read::CacheServices;
+use crate::server::cached::response_budget::ResponseBudget;
 use crate::server::cached::websocket::Sockets;
 use crate::server::connection::ConnectionServer;
 use crate::server::connection::permits::PerClientLimiter;
@@ -64,6 +66,8 @@ pub struct Services {
     pub access: Access,
     /// Compresses responses.
     pub compressor: Compressor,
+    /// Counts what responses hold in memory for their clients, and has its limit.
+    pub held: HeldBytes,
     /// The audit log of responses from the caches; `None` for no log.
     pub audit: Option<Arc<AuditLog>>,
     /// The server's metrics.
@@ -137,12 +141,14 @@ fn router(
     tasks: &TaskTracker,
     abort: &CancellationToken,
 ) -> Router {
+    services.metrics.set_held(services.held.clone());
     let splicer =
         Splicer { metrics: services.metrics.clone(), tasks: tasks.clone(), abort: abort.clone() };
     Router {
         caches: CacheServices {
             registry: services.registry,
             compressor: services.compressor,
+            responses: ResponseBudget::new(services.held.clone(), mode),
             freshness_timeout: config.freshness_timeout,
             warmup_timeout: config.warmup_timeout,
         },
@@ -155,7 +161,7 @@ fn router(
             stall_timeout: config.stall_timeout,
             failures: LogThrottle::new(FAILURE_LOG_INTERVAL),
         },
-        documents: Documents::new(services.metrics.clone()),
+        documents: Documents::new(services.held, services.metrics.clone()),
         sockets: Sockets::new(tasks.clone(), abort.clone()),
         metrics: services.metrics,
         hosts: match mode {

@@ -14,6 +14,7 @@ use weir::cache::core::watch_cache::{Change, WatchCache};
 use weir::cache::core::watcher::WatchFilter;
 use weir::codec::frame::{self, EventType, FrameSplitter};
 use weir::codec::gzip::segment_cache::SegmentCache;
+use weir::codec::held_bytes::HeldBytes;
 use weir::codec::ingest;
 use weir::codec::object::Object;
 
@@ -211,7 +212,7 @@ fn deflate(fixture: &Fixture) -> Case {
     let objects = lists::shared(&fixture.json, 30);
     let times = objects.len();
     let mut list = Some(lists::encode(&fixture.json, objects));
-    let segments = SegmentCache::new(0);
+    let segments = SegmentCache::new(0, HeldBytes::new(usize::MAX));
     case("deflate, an object", times, move || {
         black_box(list.take().map(|list| lists::compress_from(&segments, list)));
     })

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use criterion::{BatchSize, Criterion, Throughput};
 
 use weir::codec::gzip::segment_cache::SegmentCache;
+use weir::codec::held_bytes::HeldBytes;
 
 use crate::lists::{compress, compress_from, encode, shared};
 use crate::pods::Pods;
@@ -20,7 +21,7 @@ pub(crate) fn bench(criterion: &mut Criterion) {
         let list = || encode(&pods, objects.clone());
         bencher.iter_batched(list, compress, BatchSize::SmallInput);
     });
-    let segments = SegmentCache::new(usize::MAX);
+    let segments = SegmentCache::new(usize::MAX, HeldBytes::new(usize::MAX));
     compress_from(&segments, encode(&pods, objects.clone()));
     group.bench_function("the same, kept", |bencher| {
         let list = || encode(&pods, objects.clone());

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bytes::{Buf as _, Bytes};
 use weir::api::media_type::Form;
 use weir::codec::gzip::segment_cache::SegmentCache;
+use weir::codec::held_bytes::HeldBytes;
 use weir::codec::list::{self, ListMeta, SplicedList};
 use weir::codec::object::Object;
 
@@ -32,7 +33,7 @@ pub(crate) fn consume(list: SplicedList) -> usize {
 
 /// Compresses a list without cached segments.
 pub(crate) fn compress(list: SplicedList) -> Vec<Bytes> {
-    compress_from(&SegmentCache::new(0), list)
+    compress_from(&SegmentCache::new(0, HeldBytes::new(usize::MAX)), list)
 }
 
 /// Compresses a list and uses the cached segments.

@@ -17,6 +17,7 @@ pub mod filter;
 mod history;
 mod index_key;
 mod inner;
+mod lag;
 mod limits;
 mod now;
 mod objects;

@@ -11,6 +11,7 @@ use crate::api::resource_version::ResourceVersion;
 use crate::api::status::Status;
 use crate::codec::object::{Layout, Object};
 use crate::codec::protobuf::{self, wire};
+use crate::codec::rope::RopeBuilder;
 use crate::codec::splice::{self, Splice};
 
 /// The type of a watch event that carries an object.
@@ -38,16 +39,22 @@ impl EventType {
 /// Encodes a frame with an object in a view.
 pub fn encode(event: EventType, object: &Object, view: View) -> Bytes {
     let mut buffer = Vec::with_capacity(object.body.len() + FRAME_OVERHEAD_BYTES);
-    encode_into(&mut buffer, event, object, view);
+    frame_into(&mut buffer, event.as_str(), object.layout.encoding, &object.in_view(view));
     if view != View::Full {
         buffer.shrink_to_fit();
     }
     buffer.into()
 }
 
-/// Appends a frame with an object in a view to a buffer, so that many frames are one write.
-pub fn encode_into(buffer: &mut Vec<u8>, event: EventType, object: &Object, view: View) {
-    frame_into(buffer, event.as_str(), object.layout.encoding, &object.in_view(view));
+/// Appends a frame with an object in a view to a rope, so that many frames are one write. The frame
+/// shares the object's own bytes where they are long.
+pub fn append(builder: &mut RopeBuilder, event: EventType, object: &Object, view: View) {
+    let (shown, encoding) = (object.in_view(view), object.layout.encoding);
+    head_into(builder.buffer(), event.as_str(), encoding, shown.len());
+    builder.buffer().extend_from_slice(shown.head());
+    builder.push_part(&object.body, shown.middle());
+    builder.buffer().extend_from_slice(shown.tail());
+    builder.buffer().extend_from_slice(tail(encoding));
 }
 
 /// Encodes the DELETED frame of an object that left a selector: the old body with the event's
@@ -93,25 +100,37 @@ pub(super) fn with_resource_version(
 }
 
 fn frame_into(buffer: &mut Vec<u8>, event: &str, encoding: Encoding, object: &Splice<'_>) {
+    head_into(buffer, event, encoding, object.len());
+    object.write(buffer);
+    buffer.extend_from_slice(tail(encoding));
+}
+
+/// Appends the bytes before an object of `length` bytes.
+fn head_into(buffer: &mut Vec<u8>, event: &str, encoding: Encoding, length: usize) {
     match encoding {
         Encoding::Json => {
             buffer.extend_from_slice(br#"{"type":""#);
             buffer.extend_from_slice(event.as_bytes());
             buffer.extend_from_slice(br#"","object":"#);
-            object.write(buffer);
-            buffer.extend_from_slice(b"}\n");
         }
         Encoding::Protobuf => {
-            let extension = wire::field_len(object.len());
-            let length = wire::field_len(event.len()) + wire::field_len(extension);
+            let extension = wire::field_len(length);
+            let message = wire::field_len(event.len()) + wire::field_len(extension);
             // Objects are far smaller than 4 GiB.
-            buffer.extend_from_slice(&u32::try_from(length).unwrap_or(u32::MAX).to_be_bytes());
+            buffer.extend_from_slice(&u32::try_from(message).unwrap_or(u32::MAX).to_be_bytes());
             wire::push_head(buffer, EVENT_TYPE_TAG, event.len());
             buffer.extend_from_slice(event.as_bytes());
             wire::push_head(buffer, EVENT_OBJECT_TAG, extension);
-            wire::push_head(buffer, RAW_TAG, object.len());
-            object.write(buffer);
+            wire::push_head(buffer, RAW_TAG, length);
         }
+    }
+}
+
+/// Returns the bytes after an object.
+fn tail(encoding: Encoding) -> &'static [u8] {
+    match encoding {
+        Encoding::Json => b"}\n",
+        Encoding::Protobuf => b"",
     }
 }
 
@@ -136,6 +155,25 @@ mod tests {
         assert_eq!(encode(EventType::Modified, &object, View::Full), frame("MODIFIED"));
         let left = encode_left_selector(&object, ResourceVersion(10_000), View::Full);
         assert_eq!(left, frame("DELETED").replace("9999", "10000"));
+    }
+
+    #[test]
+    fn an_appended_frame_has_the_same_bytes() {
+        use bytes::Buf as _;
+        let text = "x".repeat(2 * crate::codec::rope::SHARED_BYTES_MIN);
+        for encoding in [Encoding::Json, Encoding::Protobuf] {
+            let long = crate::codec::list::tests::config_map(encoding, 1, &text);
+            let short = crate::codec::list::tests::config_map(encoding, 2, "");
+            for view in [View::Full, View::Metadata] {
+                let (mut builder, mut expected) = (RopeBuilder::default(), Vec::new());
+                for object in [&short, &long, &short] {
+                    append(&mut builder, EventType::Added, object, view);
+                    expected.extend_from_slice(&encode(EventType::Added, object, view));
+                }
+                let mut rope = builder.finish();
+                assert_eq!(rope.copy_to_bytes(rope.remaining()), expected);
+            }
+        }
     }
 
     #[test]

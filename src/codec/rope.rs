@@ -14,6 +14,8 @@ use std::vec;
 
 use bytes::{Buf, Bytes};
 
+use crate::codec::held_bytes::HeldBytes;
+
 /// The length of a piece of a body that can be cut: as much as a stream buffers for a slow client.
 pub const PIECE_BYTES: usize = 64 << 10;
 
@@ -160,7 +162,16 @@ impl RopeBuilder {
 
     /// Returns the rope.
     pub fn finish(self) -> Rope {
-        let copied = Bytes::from(self.copied);
+        self.finish_with(Bytes::from)
+    }
+
+    /// Returns the rope. Its copied bytes count as held.
+    pub fn finish_held(self, held: &HeldBytes) -> Rope {
+        self.finish_with(|copied| held.hold(copied))
+    }
+
+    fn finish_with(self, own: impl FnOnce(Vec<u8>) -> Bytes) -> Rope {
+        let copied = own(self.copied);
         if self.shared.is_empty() {
             return copied.into();
         }

@@ -62,6 +62,10 @@ pub const CONNECTIONS_PER_ADDRESS_MAX: usize = 2048;
 /// node may be paused before Kubernetes treats it as gone.
 pub const STALL_TIMEOUT: Duration = Duration::from_secs(60);
 
+/// Unread responses: 4,000 pieces of 64 KiB, for more clients than one machine serves at once on
+/// slow networks, and an eighth of [`TOTAL_BYTES_MAX`].
+pub const RESPONSE_BYTES_MAX: usize = 256 << 20;
+
 /// An authenticated token: half as long as delegated API servers cache it (docs/semantics.md
 /// §12.2). The API server that reviews it has a cache of its own, of 10 s, which adds to this one:
 /// a review just before that cache expires is answered from it. So a revoked token reads for at
@@ -184,6 +188,7 @@ impl Default for ServerConfig {
             shutdown_timeout: SHUTDOWN_TIMEOUT,
             connections_per_address_max: CONNECTIONS_PER_ADDRESS_MAX,
             stall_timeout: STALL_TIMEOUT,
+            response_bytes_max: RESPONSE_BYTES_MAX,
         }
     }
 }

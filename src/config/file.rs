@@ -82,6 +82,8 @@ pub struct ServerSection {
     pub connections_per_address_max: Option<usize>,
     /// A duration.
     pub stall_timeout: Option<String>,
+    /// A size.
+    pub response_bytes_max: Option<String>,
 }
 
 /// One of `server.listeners`.

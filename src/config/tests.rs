@@ -279,6 +279,7 @@ fn full_config() -> Config {
             shutdown_timeout: Duration::from_secs(5400),
             connections_per_address_max: 7,
             stall_timeout: Duration::from_secs(5),
+            response_bytes_max: 9 << 20,
         },
         admin_listen: None,
         upstream: UpstreamConfig {

@@ -11,7 +11,7 @@ pub(crate) mod unix_socket;
 use std::convert::Infallible;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use socket2::{SockRef, TcpKeepalive};
@@ -176,7 +176,8 @@ impl Acceptor {
             // A handshake that has not ended when Weir drains is not waited for.
             let ready = drain.started().run_until_cancelled(ready).await.flatten();
             if let Some((io, peer, protocol)) = ready {
-                let client = Client { number: next_number(), listener, peer, drain };
+                let held = OnceLock::new();
+                let client = Client { number: next_number(), listener, peer, held, drain };
                 connections.serve(io, client, protocol, &tasks);
             }
         });

@@ -2,7 +2,7 @@
 //!
 //! [`read`] is the request on its way to a cache, [`respond`] builds the response head. [`page`]
 //! selects the objects of a list, [`compress`] compresses, [`watch_stream`] is the body of a watch,
-//! which [`websocket`] sends over a WebSocket.
+//! which [`websocket`] sends over a WebSocket. [`response_budget`] bounds the memory of bodies.
 
 pub(crate) mod compress;
 pub(crate) mod get;
@@ -10,6 +10,7 @@ pub(crate) mod list;
 mod page;
 pub(crate) mod read;
 mod respond;
+pub(crate) mod response_budget;
 pub(crate) mod watch;
 mod watch_stream;
 pub(crate) mod websocket;

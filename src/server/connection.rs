@@ -37,6 +37,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::codec::held_bytes::HeldBytes;
 use crate::config::ServerConfig;
 use crate::server::connection::activity::ConnActivity;
 use crate::server::connection::client::Client;
@@ -107,7 +108,10 @@ impl ConnectionServer {
             let response = Arc::clone(&router).handle(Arc::clone(&client), request);
             Box::pin(async move {
                 let response = response.await;
-                response.map(|it| it.map(|body| GuardedBody::new(body, timeouts, guard)))
+                response.map(|mut response| {
+                    let held = response.extensions_mut().remove::<HeldBytes>();
+                    response.map(|it| GuardedBody::new(it, timeouts, guard).paced_by(held))
+                })
             })
         });
         let Self { header_read_timeout, abort, .. } = self;

@@ -11,10 +11,12 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use prometheus::{
-    Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry,
+    Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, PullingGauge,
+    Registry,
 };
 
 use crate::api::resource::GroupVersionResource;
+use crate::codec::held_bytes::HeldBytes;
 use crate::telemetry::metrics::{
     GaugeGuard, counter, counter_vec, gauge, gauge_vec, histogram_vec, saturating_i64,
 };
@@ -55,12 +57,14 @@ struct Inner {
     connections: IntGaugeVec,
     connections_refused: IntCounterVec,
     responses_stalled: IntCounter,
+    lists_outrun: IntCounter,
     upgrades: IntGauge,
     watchers: IntGaugeVec,
     watch_events: IntCounterVec,
     watch_bytes: IntCounterVec,
     watchers_ended: IntCounterVec,
     documents_bytes: IntGauge,
+    held: Arc<OnceLock<HeldBytes>>,
     /// Replaced as a whole at the first request for a resource, so that no request waits for
     /// another.
     resources: ArcSwap<HashMap<GroupVersionResource, Arc<ResourceMetrics>>>,
@@ -107,6 +111,11 @@ impl ServerMetrics {
                 "weir_responses_stalled_total",
                 "HTTP/2 responses dropped because the client read nothing of them within the stall time-out.",
             )?,
+            lists_outrun: counter(
+                registry,
+                "weir_lists_outrun_total",
+                "Lists that broke off because their clients read much more slowly than the objects changed.",
+            )?,
             upgrades: gauge(
                 registry,
                 "weir_upgraded_connections",
@@ -141,6 +150,7 @@ impl ServerMetrics {
                 "weir_documents_bytes",
                 "Bytes of discovery and OpenAPI documents kept in memory.",
             )?,
+            held: held_gauges(registry)?,
             resources: ArcSwap::default(),
             other: OnceLock::new(),
         };
@@ -200,10 +210,37 @@ impl ServerMetrics {
         self.inner.documents_bytes.set(saturating_i64(bytes));
     }
 
+    /// Sets the account of the bytes that responses hold. Only the first call counts.
+    pub fn set_held(&self, held: HeldBytes) {
+        self.inner.held.get_or_init(|| held);
+    }
+
     fn other(&self) -> Arc<ResourceMetrics> {
         let make = || Arc::new(ResourceMetrics::new(self, "", "", "other"));
         Arc::clone(self.inner.other.get_or_init(make))
     }
+}
+
+/// Registers the gauges of the bytes that responses hold, which are read at each scrape.
+fn held_gauges(registry: &Registry) -> Result<Arc<OnceLock<HeldBytes>>, prometheus::Error> {
+    let held = Arc::<OnceLock<HeldBytes>>::default();
+    let gauge = |name: &str, help: &str, value: fn(&HeldBytes) -> usize| {
+        let held = Arc::clone(&held);
+        // Exact up to nine petabytes.
+        let read = move || held.get().map_or(0.0, |held| value(held) as f64);
+        registry.register(Box::new(PullingGauge::new(name, help, Box::new(read))?))
+    };
+    gauge(
+        "weir_response_memory_bytes",
+        "Bytes in memory that were copied or rendered for clients, which have not read them yet.",
+        HeldBytes::bytes,
+    )?;
+    gauge(
+        "weir_response_memory_bytes_limit",
+        "Limit of the bytes in memory that wait for clients.",
+        HeldBytes::bytes_max,
+    )?;
+    Ok(held)
 }
 
 /// The metrics of one resource.
@@ -272,6 +309,11 @@ impl ResourceMetrics {
     pub fn delivered(&self, events: usize, bytes: usize) {
         self.watch().events.inc_by(events as u64);
         self.watch().bytes.inc_by(bytes as u64);
+    }
+
+    /// Counts a list that broke off because its client was too slow.
+    pub fn list_outrun(&self) {
+        self.metrics.inner.lists_outrun.inc();
     }
 
     /// Counts the end of a watch.

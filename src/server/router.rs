@@ -8,7 +8,7 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use http::{HeaderValue, Method, Request, Response, StatusCode};
+use http::{HeaderValue, Method, Request, Response, StatusCode, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use tokio::time::Instant;
@@ -18,10 +18,11 @@ use crate::api::request_info::RequestInfo;
 use crate::cache::refusal::Refusal;
 use crate::server::accept::listener::ListenerKind;
 use crate::server::cached::read::{CacheServices, CachedRead};
+use crate::server::cached::response_budget::too_much_held;
 use crate::server::cached::websocket::{Handshake, Sockets};
 use crate::server::cached::{get, list, watch};
 use crate::server::connection::client::Client;
-use crate::server::delegate::{self, Decision, Reason, Target};
+use crate::server::delegate::{self, Decision, Reason, Start, Target};
 use crate::server::forward::claim::ForwardClaim;
 use crate::server::forward::documents::{DocumentRequest, Documents};
 use crate::server::forward::forwarder::{Forwarder, PreparedRequest};
@@ -185,28 +186,40 @@ impl Router {
         let target = Target::resolve(&context.parts, &context.info, options, resource)?;
         let reauthorization = self.access.admit(context, caller).await?;
         let context = &*context;
+        let address = context.client.peer.address;
+        let held = context.client.held.get_or_init(|| self.caches.responses.account(address));
+        let copies = copies(&decision, &target);
+        if copies && held.is_full() {
+            return Err(too_much_held().into());
+        }
+        // Over HTTP/2 a slow client holds one piece by itself.
+        let paced = (context.parts.version != Version::HTTP_2 && copies).then(|| held.response());
         let read = CachedRead {
             context,
             services: &self.caches,
             request: context.info.resource.as_ref().ok_or(Reason::NonResource)?,
             resource: context.resource.as_ref().ok_or(NOT_FOUND)?,
             target,
+            held: paced.as_ref().unwrap_or(held),
             reauthorization,
         };
         let encoding = read.target.form.encoding;
-        let response = match decision {
+        let mut response = match decision {
             Decision::Forward(reason) => return Err(reason.into()),
             Decision::Get(freshness) => get::serve(&read, freshness).await?,
             Decision::List(plan, _) => list::serve(&read, plan).await?,
             Decision::Watch(plan, _) => watch::serve(read, &plan).await?,
         };
         let Some(handshake) = handshake else {
+            if let Some(paced) = paced {
+                response.extensions_mut().insert(paced);
+            }
             let code = response.status();
             return Ok(self.auditor.log_response(context, response, code).await);
         };
         let code = StatusCode::SWITCHING_PROTOCOLS;
         let response = self.auditor.log_response(context, response, code).await;
-        Ok(self.sockets.open(handshake, response, encoding)?)
+        Ok(self.sockets.open(handshake, response, encoding, held.clone())?)
     }
 
     /// Returns a refusal of Weir's own, and logs it to the audit log.
@@ -233,6 +246,17 @@ impl Router {
             Err(_) => return Err(Reason::Refused(Refusal::NotReady)),
         }
         Ok(())
+    }
+}
+
+/// Whether the response is mostly made for this request alone. Other responses share the bytes of
+/// caches.
+fn copies(decision: &Decision, target: &Target) -> bool {
+    match decision {
+        Decision::Forward(_) => false,
+        Decision::Get(_) => target.form.pretty,
+        Decision::List(..) => true,
+        Decision::Watch(plan, _) => matches!(plan.start, Start::State(_) | Start::ConsistentState),
     }
 }
 

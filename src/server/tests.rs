@@ -9,6 +9,7 @@ mod framing;
 mod harness;
 mod identities;
 mod limits;
+mod memory;
 mod recorder;
 mod shared;
 mod shutdown;

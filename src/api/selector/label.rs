@@ -104,9 +104,9 @@ impl Requirement {
             Condition::In(values) | Condition::NotIn(values) => values,
             _ => &[],
         };
-        let value = |value: &Box<str>| size_of::<Box<str>>() + ALLOCATION_BYTES + value.len();
-        let key = size_of::<Self>() + ALLOCATION_BYTES + self.key.len();
-        key + values.iter().map(value).sum::<usize>()
+        let value_bytes = size_of::<Box<str>>() + ALLOCATION_BYTES;
+        let values = values.iter().map(|value| value_bytes + value.len());
+        size_of::<Self>() + ALLOCATION_BYTES + self.key.len() + values.sum::<usize>()
     }
 }
 

@@ -52,6 +52,8 @@ pub struct HistoryBaseline {
     /// The highest resourceVersion of the upstream's history before it was found rewound; `None` if
     /// it never was.
     pub rewound_from: Option<ResourceVersion>,
+    /// The size in bytes of all that has left the cache until now.
+    pub dropped_bytes: u64,
 }
 
 impl HistoryBaseline {
@@ -62,6 +64,7 @@ impl HistoryBaseline {
             capacity: limits.events_min.max(1),
             first_list: None,
             rewound_from: None,
+            dropped_bytes: 0,
         }
     }
 
@@ -79,6 +82,9 @@ pub struct History {
     first_seq: u64,
     capacity: usize,
     weight: usize,
+    /// The size in bytes of all that has left the cache until now: evicted events, and the states
+    /// before a list that replaced them.
+    dropped_bytes: u64,
     listed: ResourceVersion,
     /// The resourceVersion after which the window has every event, as long as none was evicted:
     /// that of the list, or an older one once earlier events were put before the window.
@@ -99,6 +105,7 @@ impl History {
             first_seq: baseline.next_seq,
             capacity: baseline.capacity,
             weight: 0,
+            dropped_bytes: baseline.dropped_bytes,
             listed,
             reaches: listed,
             // A list below the first one means that the upstream's history was rewound. The
@@ -117,6 +124,7 @@ impl History {
             capacity: self.capacity,
             first_list: Some(self.first_list),
             rewound_from: self.rewound_from,
+            dropped_bytes: self.end_bytes(),
         }
     }
 
@@ -144,6 +152,16 @@ impl History {
     /// Returns the size in bytes of the data that only the history keeps alive.
     pub fn weight(&self) -> usize {
         self.weight
+    }
+
+    /// Returns the size in bytes of all that has left the cache until now.
+    pub fn dropped_bytes(&self) -> u64 {
+        self.dropped_bytes
+    }
+
+    /// Returns what [`Self::dropped_bytes`] will be once all events of the window have left it.
+    pub fn end_bytes(&self) -> u64 {
+        self.dropped_bytes.saturating_add(self.weight as u64)
     }
 
     /// Appends an event, after evicting older ones if the window is full. Events from number
@@ -306,6 +324,7 @@ impl History {
         let evicted = self.resume_version(self.first_seq, &event);
         self.first_seq += 1;
         self.weight = self.weight.saturating_sub(event.weight());
+        self.dropped_bytes = self.dropped_bytes.saturating_add(event.weight() as u64);
         self.evicted = self.evicted.max(Some(evicted));
         let first_seq = self.first_seq;
         self.relists.retain(|span| first_seq < span.end || evicted < span.to);

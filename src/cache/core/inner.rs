@@ -18,6 +18,8 @@ use crate::cache::core::state::State;
 pub(super) struct CacheInner {
     state: ArcSwapOption<State>,
     progress: watch::Sender<Option<ResourceVersion>>,
+    /// How much that the cache has dropped one reader may keep in memory.
+    pub(super) lag_bytes_max: u64,
     pub(super) writer: Mutex<Writer>,
 }
 
@@ -27,6 +29,7 @@ impl CacheInner {
         Self {
             state: ArcSwapOption::empty(),
             progress: watch::Sender::new(None),
+            lag_bytes_max: limits.bytes_max as u64,
             writer: Mutex::new(Writer { dispatcher, baseline }),
         }
     }
@@ -43,6 +46,14 @@ impl CacheInner {
     /// on many threads do not contend for it.
     pub(super) fn load(&self) -> Guard<Option<Arc<State>>> {
         self.state.load()
+    }
+
+    /// Whether a reader of the state with these [`end_bytes`] keeps too much that was dropped by
+    /// `current`, the published state.
+    ///
+    /// [`end_bytes`]: crate::cache::core::history::History::end_bytes
+    pub(super) fn is_outrun(&self, current: &State, end_bytes: u64) -> bool {
+        current.history().dropped_bytes().saturating_sub(end_bytes) > self.lag_bytes_max
     }
 
     pub(super) fn unregister(&self, cursor: &Cursor) {

@@ -16,6 +16,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use bytes::Buf as _;
 use serde_json::{Value, json};
 
 use crate::api::resource::GroupVersionResource;
@@ -148,26 +149,28 @@ fn read_batch(
     max_bytes: usize,
     deliveries: &mut Vec<Delivery>,
 ) -> Option<Stop> {
-    match watcher.next_batch(max_bytes) {
-        Batch::Frames { chunks, events } => {
-            let before = deliveries.len();
-            for line in chunks.concat().split_inclusive(|byte| *byte == b'\n') {
-                let frame: Value = serde_json::from_slice(line).unwrap();
-                let event = frame["type"].as_str().unwrap().to_owned();
-                deliveries.push(Delivery::Event(event, Pod::from_json(&frame["object"])));
-            }
-            assert_eq!(deliveries.len() - before, events);
-            assert!(events > 0, "an answer without frames");
-            None
+    let (text, events) = match watcher.next_batch(max_bytes) {
+        Batch::Frames { chunks, events } => (chunks.concat(), events),
+        Batch::InitialEvents { mut frames, events } => {
+            (frames.copy_to_bytes(frames.remaining()).to_vec(), events)
         }
         Batch::InitialEventsEnd(resource_version) => {
             deliveries.push(Delivery::InitialEventsEnd(resource_version.0));
-            None
+            return None;
         }
-        Batch::Yield => None,
-        Batch::Idle => Some(Stop::Idle(watcher.resource_version().0)),
-        Batch::Ended(cause) => Some(Stop::Ended(cause)),
+        Batch::Yield => return None,
+        Batch::Idle => return Some(Stop::Idle(watcher.resource_version().0)),
+        Batch::Ended(cause) => return Some(Stop::Ended(cause)),
+    };
+    let before = deliveries.len();
+    for line in text.split_inclusive(|byte| *byte == b'\n') {
+        let frame: Value = serde_json::from_slice(line).unwrap();
+        let event = frame["type"].as_str().unwrap().to_owned();
+        deliveries.push(Delivery::Event(event, Pod::from_json(&frame["object"])));
     }
+    assert_eq!(deliveries.len() - before, events);
+    assert!(events > 0, "an answer without frames");
+    None
 }
 
 /// Reads until the watcher is idle or ended.

@@ -23,6 +23,7 @@ use crate::cache::core::earlier::{DoesNotJoin, EarlierEvents};
 pub use crate::cache::core::end_cause::EndCause;
 use crate::cache::core::index_key::IndexKey;
 use crate::cache::core::inner::CacheInner;
+pub use crate::cache::core::lag::StateLag;
 pub use crate::cache::core::limits::WindowLimits;
 pub use crate::cache::core::now::Now;
 pub use crate::cache::core::refusal::WatchRefusal;
@@ -56,6 +57,11 @@ impl WatchCache {
     /// Returns the current state; `None` until the first `replace` and after `invalidate`.
     pub fn state(&self) -> Option<Arc<State>> {
         self.inner.state()
+    }
+
+    /// Returns how far a reader of `state`, a state of this cache, has fallen behind.
+    pub fn lag(&self, state: &State) -> StateLag {
+        StateLag::new(Arc::clone(&self.inner), state)
     }
 
     /// Returns a receiver of the current state's resourceVersion; `None` while the cache is not
@@ -263,6 +269,8 @@ impl WatchCache {
         let ended = match &old {
             Some(old) => {
                 writer.baseline = old.history().baseline();
+                let dropped_bytes = &mut writer.baseline.dropped_bytes;
+                *dropped_bytes = dropped_bytes.saturating_add(old.store().weight() as u64);
                 writer.dispatcher.end_all(old, cause)
             }
             None => Vec::new(),

@@ -16,7 +16,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use arc_swap::Guard;
-use smallvec::smallvec;
 
 pub(crate) use self::batch::ObjectBatch;
 pub use self::batch::{Batch, Chunks};
@@ -28,6 +27,8 @@ pub use crate::cache::core::filter::WatchFilter;
 use crate::cache::core::inner::CacheInner;
 use crate::cache::core::state::State;
 use crate::codec::frame::{self, EventType};
+use crate::codec::held_bytes::HeldBytes;
+use crate::codec::rope::RopeBuilder;
 
 /// Where a watch starts (`docs/semantics.md` §1.6.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +48,8 @@ pub struct Watcher {
     cursor: Arc<Cursor>,
     filter: WatchFilter,
     view: View,
+    /// Counts what is copied for this watch alone.
+    held: Option<HeldBytes>,
     /// Whether some initial events are still unread.
     initial: bool,
     /// Whether events of a relist were read since the last [`Watcher::take_bookmark_due`].
@@ -65,8 +68,19 @@ impl Watcher {
     ) -> Self {
         let initial = start == WatchStart::InitialEvents;
         let view = View::Full;
-        let (bookmark_due, ended) = (false, None);
-        Self { cache, cursor, filter, view, initial, bookmark_due, resource_version, ended }
+        let (held, bookmark_due, ended) = (None, false, None);
+        Self { cache, cursor, filter, view, held, initial, bookmark_due, resource_version, ended }
+    }
+
+    /// Counts what is copied for this watch alone as held.
+    pub fn held_by(mut self, held: HeldBytes) -> Self {
+        self.held = Some(held);
+        self
+    }
+
+    /// Returns the account that counts what is copied for this watch alone, if there is one.
+    pub fn held(&self) -> Option<&HeldBytes> {
+        self.held.as_ref()
     }
 
     /// Sets the view of the objects in events; the default is the full object. Call this before
@@ -149,34 +163,46 @@ impl Watcher {
 
     fn next_initial_events(&mut self, max_bytes: usize) -> Batch {
         let mut slot = self.cursor.initial.lock();
-        let Some(initial) = slot.as_mut() else {
+        let outrun = slot.as_ref().is_none_or(|initial| {
+            let end_bytes = initial.state.history().end_bytes();
+            let current = self.cache.load();
+            current.as_ref().is_some_and(|current| self.cache.is_outrun(current, end_bytes))
+        });
+        let Some(initial) = slot.as_mut().filter(|_| !outrun) else {
+            // This may be the last reference to the state, so free it after releasing the lock.
+            let outrun = slot.take();
             drop(slot);
+            drop(outrun);
             return self.end(EndCause::Slow);
         };
         let after = initial.after.take();
-        let mut buffer = Vec::new();
+        let mut builder = RopeBuilder::default();
         let (mut events, mut scanned, mut more) = (0, 0, false);
         let after_key = after.as_ref().map(|after| after.key.as_str());
         for object in initial.state.store().scan(&self.filter, after_key) {
             initial.after = Some(Arc::clone(object));
             scanned += 1;
             if self.filter.matches(object) {
-                frame::encode_into(&mut buffer, EventType::Added, object, self.view);
+                frame::append(&mut builder, EventType::Added, object, self.view);
                 events += 1;
             }
-            more = buffer.len() >= max_bytes || scanned >= SCAN_MAX;
+            more = builder.len() >= max_bytes || scanned >= SCAN_MAX;
             if more {
                 break;
             }
         }
         initial.batches += 1;
         if events > 0 {
-            return Batch::Frames { chunks: smallvec![buffer.into()], events };
+            let frames = match &self.held {
+                Some(held) => builder.finish_held(held),
+                None => builder.finish(),
+            };
+            return Batch::InitialEvents { frames, events };
         }
         if more {
             return Batch::Yield;
         }
-        // This may be the last reference to the state, so free it after releasing the lock.
+        // Freed after releasing the lock, too.
         let done = slot.take();
         drop(slot);
         self.initial = false;

@@ -1,5 +1,6 @@
 //! Proofs against scripted upstreams, in paused time.
 
+use bytes::Buf as _;
 use futures_util::future::join_all;
 use tokio::task::JoinHandle;
 
@@ -84,6 +85,10 @@ fn drain(watcher: &mut Watcher) -> String {
     loop {
         match watcher.next_batch(1 << 20) {
             Batch::Frames { chunks, .. } => text += std::str::from_utf8(&chunks.concat()).unwrap(),
+            Batch::InitialEvents { mut frames, .. } => {
+                let frames = frames.copy_to_bytes(frames.remaining());
+                text += std::str::from_utf8(&frames).unwrap();
+            }
             Batch::InitialEventsEnd(at) => text += &format!("END {at}\n"),
             Batch::Yield => {}
             Batch::Idle | Batch::Ended(_) => return text,

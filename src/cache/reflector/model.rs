@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use bytes::Buf as _;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -256,11 +257,9 @@ impl Client {
     fn poll(&mut self, cached: &CachedResource, upstream: &UpstreamState) {
         let Some(watcher) = &mut self.watcher else { return self.connect(cached) };
         match watcher.next_batch(1 << 20) {
-            Batch::Frames { chunks, .. } => {
-                let text = chunks.concat();
-                for line in text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
-                    self.receive(&serde_json::from_slice(line).unwrap(), upstream);
-                }
+            Batch::Frames { chunks, .. } => self.receive_all(&chunks.concat(), upstream),
+            Batch::InitialEvents { mut frames, .. } => {
+                self.receive_all(&frames.copy_to_bytes(frames.remaining()), upstream);
             }
             Batch::InitialEventsEnd(at) => {
                 assert_eq!(
@@ -300,6 +299,12 @@ impl Client {
             }
             Err(WatchRefusal::NotReady) => {}
             Err(WatchRefusal::Expired { .. }) => self.last = None,
+        }
+    }
+
+    fn receive_all(&mut self, text: &[u8], upstream: &UpstreamState) {
+        for line in text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+            self.receive(&serde_json::from_slice(line).unwrap(), upstream);
         }
     }
 

@@ -28,7 +28,7 @@ pub(super) fn build(list: &SplicedList, segments: &[Arc<Segment>]) -> Vec<Bytes>
             chunks.push(between.clone());
             checksum = checksum.append(between_checksum);
         }
-        chunks.push(segment.deflated.clone());
+        chunks.push(segment.deflated.bytes().clone());
         checksum = checksum.append(segment.checksum);
     }
     let mut last = Vec::new();

@@ -5,17 +5,17 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use flate2::{Compress, Compression, FlushCompress};
 
 use super::checksum::Checksum;
+use crate::codec::held_bytes::CachedBytes;
 use crate::codec::list::ItemFormat;
 use crate::codec::object::Object;
 
 /// A deflated run, with the checksum of its uncompressed bytes.
 #[derive(Debug)]
 pub(super) struct Segment {
-    pub(super) deflated: Bytes,
+    pub(super) deflated: CachedBytes,
     pub(super) checksum: Checksum,
 }
 
@@ -45,7 +45,7 @@ impl Deflater {
             format.write(object, &mut self.plain);
         }
         self.deflate()?;
-        let deflated = Bytes::copy_from_slice(&self.deflated);
+        let deflated = CachedBytes::new(Box::<[u8]>::from(&*self.deflated));
         Some(Segment { deflated, checksum: Checksum::new(&self.plain) })
     }
 

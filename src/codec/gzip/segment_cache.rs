@@ -9,7 +9,8 @@
 //! The cached bytes are bounded, and the least recently used segments are evicted first: runs with
 //! replaced objects are never requested again. A segment is evicted after [`IDLE_MAX`] at the
 //! latest, as long as [`SegmentCache::totals`] is called now and then. A run is deflated once, even
-//! if several lists need it at the same time.
+//! if several lists need it at the same time. An evicted segment counts as held while clients read
+//! it ([`HeldBytes`]).
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -22,6 +23,7 @@ use moka::sync::Cache;
 use super::member;
 use super::run::{Run, runs};
 use super::segment::{Deflater, Segment};
+use crate::codec::held_bytes::HeldBytes;
 use crate::codec::list::SplicedList;
 
 /// The cached segments, by run. Cheap to clone.
@@ -37,16 +39,20 @@ pub struct PendingList {
 }
 
 impl SegmentCache {
-    /// Creates a cache of at most `bytes_max`.
-    pub fn new(bytes_max: usize) -> Self {
+    /// Creates a cache of at most `bytes_max`. An evicted segment counts as held while clients read
+    /// it.
+    pub fn new(bytes_max: usize, held: HeldBytes) -> Self {
         let weigh = |run: &Run, segment: &Arc<Segment>| {
-            let bytes =
-                segment.deflated.len() + size_of_val(&*run.objects) + SEGMENT_OVERHEAD_BYTES;
+            let bytes = segment.deflated.bytes().len()
+                + size_of_val(&*run.objects)
+                + SEGMENT_OVERHEAD_BYTES;
             u32::try_from(bytes).unwrap_or(u32::MAX)
         };
+        let evicted = move |_, segment: Arc<Segment>, _| segment.deflated.count_as_held(&held);
         let cache = Cache::builder()
             .max_capacity(bytes_max as u64)
             .weigher(weigh)
+            .eviction_listener(evicted)
             // New segments matter more than frequently used ones, whose objects may no longer
             // exist.
             .eviction_policy(EvictionPolicy::lru())

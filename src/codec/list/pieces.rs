@@ -6,8 +6,9 @@ use std::vec;
 use bytes::Buf;
 
 use super::item_format::{ItemFormat, PartialItem};
+use crate::codec::held_bytes::HeldBytes;
 use crate::codec::object::Object;
-use crate::codec::rope::{PIECE_BYTES, Rope, RopeBuilder};
+use crate::codec::rope::{PIECE_BYTES, Rope, RopeBuilder, SHARED_BYTES_MIN};
 
 /// An iterator over a list's bytes, in ropes of at most [`PIECE_BYTES`].
 #[derive(Clone, Debug)]
@@ -20,6 +21,8 @@ pub struct Pieces {
     /// Whether a separator comes before the next item.
     needs_separator: bool,
     remaining: usize,
+    /// Counts the copied bytes of pieces.
+    held: Option<HeldBytes>,
 }
 
 impl Pieces {
@@ -31,7 +34,12 @@ impl Pieces {
         remaining: usize,
     ) -> Self {
         let (objects, partial) = (objects.into_iter(), PartialItem::default());
-        Self { format, head, objects, tail, partial, needs_separator: false, remaining }
+        Self { format, head, objects, tail, partial, needs_separator: false, remaining, held: None }
+    }
+
+    /// Counts what is copied into pieces as held.
+    pub fn held_by(self, held: HeldBytes) -> Self {
+        Self { held: Some(held), ..self }
     }
 
     /// Returns the number of bytes that were not returned yet.
@@ -80,7 +88,12 @@ impl Iterator for Pieces {
 
     fn next(&mut self) -> Option<Rope> {
         let mut builder = RopeBuilder::default();
-        builder.buffer().append(&mut self.head);
+        let next = self.objects.as_slice().first();
+        if next.is_some_and(|object| self.format.len(object) < SHARED_BYTES_MIN) {
+            // Most objects are small and will be copied.
+            builder.buffer().reserve_exact(PIECE_BYTES.min(self.remaining));
+        }
+        builder.buffer().extend_from_slice(&std::mem::take(&mut self.head));
         while builder.len() < PIECE_BYTES {
             if !self.partial.middle.is_empty() {
                 if !self.push_partial(&mut builder) {
@@ -98,7 +111,10 @@ impl Iterator for Pieces {
                 break;
             }
         }
-        let rope = builder.finish();
+        let rope = match &self.held {
+            Some(held) => builder.finish_held(held),
+            None => builder.finish(),
+        };
         self.remaining = self.remaining.saturating_sub(rope.remaining());
         rope.has_remaining().then_some(rope)
     }

@@ -56,6 +56,8 @@ pub(super) fn server(section: ServerSection, mode: Mode, problems: &mut Collecto
         STALL_TIMEOUT_MIN..=STALL_TIMEOUT_MAX,
         &mut config.stall_timeout,
     );
+    let response_bytes_max = problems.bytes("server.responseBytesMax", section.response_bytes_max);
+    config.response_bytes_max = response_bytes_max.unwrap_or(config.response_bytes_max);
     if let Some(most) = section.connections_per_address_max {
         if most == 0 {
             problems.add("server.connectionsPerAddressMax", "must be more than zero");

@@ -1,5 +1,6 @@
-//! Gzip compression of responses (`docs/semantics.md` §8.7): a list is joined from cached segments,
-//! any other body is compressed as a whole (`docs/decisions/gzip-segments.md`).
+//! Gzip compression of lists (`docs/semantics.md` §8.7), which are joined from cached segments
+//! (`docs/decisions/gzip-segments.md`). Any other body is compressed while it is sent
+//! (`server/http/rendered.rs`).
 //!
 //! A list whose segments are all in the cache is joined by the task that serves the request, which
 //! takes less time than a hand-over to another thread and back. Compression itself runs on threads
@@ -13,14 +14,14 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::cache::refusal::Refusal;
-use crate::codec::gzip;
 use crate::codec::gzip::segment_cache::{PendingList, SegmentCache};
+use crate::codec::held_bytes::HeldBytes;
 use crate::codec::list::SplicedList;
 use crate::server::cached::compress::metrics::GzipMetrics;
 use crate::server::delegate::Reason;
 use crate::tasks::blocking::spawn_blocking;
 
-/// Compresses lists and other bodies. Cheap to clone: clones share the cached segments.
+/// Compresses lists. Cheap to clone: clones share the cached segments.
 #[derive(Clone)]
 pub struct Compressor {
     segments: SegmentCache,
@@ -28,10 +29,11 @@ pub struct Compressor {
 }
 
 impl Compressor {
-    /// Creates a compressor that caches at most `bytes_max` of compressed segments.
-    pub fn new(bytes_max: usize, metrics: GzipMetrics) -> Self {
+    /// Creates a compressor that caches at most `bytes_max` of compressed segments. An evicted one
+    /// counts as held while clients read it.
+    pub fn new(bytes_max: usize, held: HeldBytes, metrics: GzipMetrics) -> Self {
         metrics.limit(bytes_max);
-        Self { segments: SegmentCache::new(bytes_max), metrics }
+        Self { segments: SegmentCache::new(bytes_max, held), metrics }
     }
 
     /// Updates the metrics of the segment cache every minute. Never returns.
@@ -71,12 +73,6 @@ impl Compressor {
         });
         completed.await.ok().flatten().ok_or(FAILED)
     }
-}
-
-/// Compresses a body as one gzip member.
-pub(crate) async fn compress(chunks: Vec<Bytes>) -> Result<Vec<Bytes>, Reason> {
-    let compressed = spawn_blocking(move || gzip::compress(&chunks)).await;
-    compressed.ok().and_then(Result::ok).ok_or(FAILED)
 }
 
 /// The interval of updates of the metrics.

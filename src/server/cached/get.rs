@@ -7,7 +7,6 @@ use http::Response;
 use crate::api::media_type::{Encoding, Form, View};
 use crate::cache::refusal::Refusal;
 use crate::codec::object::Key;
-use crate::codec::pretty;
 use crate::server::cached::read::CachedRead;
 use crate::server::cached::respond::respond;
 use crate::server::delegate::{Freshness, Reason};
@@ -29,15 +28,14 @@ pub(crate) async fn serve(
     let namespace = read.target.filter.namespace.as_deref().unwrap_or_default();
     let state = handle.newest_state().ok_or(Reason::Refused(Refusal::NotReady))?;
     let object = state.get(&Key::new(namespace, &read.request.name)).ok_or(Reason::NotFound)?;
-    let Form { encoding, view, pretty } = read.target.form;
+    let Form { encoding, view, .. } = read.target.form;
     let shown = match view {
         View::Full => object.body.clone(),
-        View::Metadata => object.in_view(view).to_vec().into(),
+        View::Metadata => read.held.hold(object.in_view(view).to_vec()),
     };
     let body = match encoding {
         Encoding::Protobuf => vec![shown],
-        Encoding::Json if pretty => vec![Bytes::from(pretty::indent(&shown))],
         Encoding::Json => vec![shown, Bytes::from_static(b"\n")],
     };
-    respond(read, &handle, body).await
+    respond(read, &handle, body)
 }

@@ -1,28 +1,28 @@
 //! LIST from the cache: spliced from the cached bytes, indented or compressed as requested
 //! (`docs/semantics.md` §3.6, §8.6, §8.7).
 //!
-//! A list of whole objects is not copied. An uncompressed list shares the objects' own bytes, a
-//! compressed one the cached segments, so that the same list for many clients is in memory once. A
-//! list of metadata alone is copied: references would keep whole objects in memory for a small part
-//! of each.
+//! A list is not copied. An uncompressed list shares the objects' own bytes, a compressed one the
+//! cached segments, so that the same list for many clients is in memory once. Small objects,
+//! metadata alone and indented lists are copied or rendered piece by piece, while the list is sent
+//! (`docs/decisions/response-memory.md`).
 
 use std::sync::Arc;
 
-use bytes::{Buf as _, Bytes};
 use http::Response;
 
-use crate::api::media_type::{Form, View};
+use crate::api::media_type::Form;
 use crate::api::resource::ApiResource;
 use crate::cache::refusal::Refusal;
+use crate::codec::gzip;
 use crate::codec::gzip::segment_cache::PendingList;
 use crate::codec::list::{self, SplicedList};
-use crate::codec::{gzip, pretty};
 use crate::server::cached::compress::Compressor;
 use crate::server::cached::page::{Selected, select};
 use crate::server::cached::read::CachedRead;
-use crate::server::cached::respond::{accepts_gzip, compressed, plain, respond};
+use crate::server::cached::respond::{accepts_gzip, compressed, plain, rendered};
 use crate::server::delegate::{ListPlan, ReadAt, Reason};
 use crate::server::http::body::Body;
+use crate::server::http::list_body::ListBody;
 use crate::tasks::blocking::spawn_blocking;
 
 /// Returns the response, or the reason to forward the request.
@@ -42,6 +42,7 @@ pub(crate) async fn serve(read: &CachedRead<'_>, plan: ListPlan) -> Result<Respo
         ReadAt::Exact(at) => read.cache_holding(at).await?.ok_or(plan.unavailable())?,
     };
     let unavailable = plan.unavailable();
+    let lag = handle.cache().lag(&state);
     let gzip = accepts_gzip(read).then_some(&services.compressor);
     let filter = &target.filter;
     let objects = match plan.read_at {
@@ -51,7 +52,7 @@ pub(crate) async fn serve(read: &CachedRead<'_>, plan: ListPlan) -> Result<Respo
     };
     let scans = objects.saturating_mul(1 + filter.terms());
     let form = target.form;
-    let encoded = if scans > INLINE_SCANS_MAX || form.pretty {
+    let encoded = if scans > INLINE_SCANS_MAX {
         let (resource, filter, gzip) =
             (Arc::clone(handle.resource()), filter.clone(), gzip.cloned());
         let encode = move || {
@@ -67,21 +68,19 @@ pub(crate) async fn serve(read: &CachedRead<'_>, plan: ListPlan) -> Result<Respo
         encode(resource, selected, form, gzip)
     };
     match encoded {
-        EncodedList::Spliced(list) if form.view == View::Full => {
-            Ok(plain(read, &handle, Body::list(list)))
+        EncodedList::Spliced(list) => {
+            let metrics = Arc::clone(&read.context.metrics);
+            if form.pretty {
+                let compact = ListBody::new(list, lag, read.held.of_state(), metrics);
+                return rendered(read, &handle, compact.into());
+            }
+            let body = ListBody::new(list, lag, read.held, metrics);
+            Ok(plain(read, &handle, Body::list(body)))
         }
-        // While a list of references waits for its client, it would keep whole objects in memory
-        // for a small part of each.
-        EncodedList::Spliced(list) if list.len() > INLINE_COPY_BYTES_MAX => {
-            let copied = spawn_blocking(move || copy(list)).await;
-            let copied = copied.map_err(|_| Reason::Refused(Refusal::Stopping))?;
-            Ok(plain(read, &handle, Body::chunks(copied)))
-        }
-        EncodedList::Spliced(list) => Ok(plain(read, &handle, Body::chunks(copy(list)))),
-        EncodedList::Copied(body) => respond(read, &handle, body).await,
         EncodedList::Compressed(pending) => {
             let member = services.compressor.complete(pending).await?;
-            Ok(compressed(read, &handle, member))
+            let body = Body::long_chunks(member, read.held.clone());
+            Ok(compressed(read, &handle, body))
         }
     }
 }
@@ -90,8 +89,6 @@ pub(crate) async fn serve(read: &CachedRead<'_>, plan: ListPlan) -> Result<Respo
 enum EncodedList {
     /// A list that shares the objects' bytes.
     Spliced(SplicedList),
-    /// A copied list, which may still be compressed.
-    Copied(Vec<Bytes>),
     /// A compressed list, of which segments may be missing.
     Compressed(PendingList),
 }
@@ -103,20 +100,13 @@ fn encode(
     gzip: Option<&Compressor>,
 ) -> EncodedList {
     let list = list::encode(resource, form, &selected.meta, selected.objects);
-    match gzip.filter(|_| list.len() > gzip::THRESHOLD_BYTES) {
-        _ if form.pretty => EncodedList::Copied(vec![pretty::indent(&list.concat()).into()]),
+    match gzip.filter(|_| !form.pretty && list.len() > gzip::THRESHOLD_BYTES) {
         Some(compressor) => EncodedList::Compressed(compressor.look_up(list)),
         None => EncodedList::Spliced(list),
     }
-}
-
-fn copy(list: SplicedList) -> Vec<Bytes> {
-    list.into_iter().map(|mut piece| piece.copy_to_bytes(piece.remaining())).collect()
 }
 
 /// The scans of an object, one for each term of a selector, that are done on the connection's own
 /// worker. They take some tens of microseconds. More would delay other requests there, and one
 /// connection may ask for hundreds of lists at once.
 const INLINE_SCANS_MAX: usize = 1_000;
-/// The bytes that are copied on the connection's own worker, in some tens of microseconds.
-const INLINE_COPY_BYTES_MAX: usize = 256 << 10;

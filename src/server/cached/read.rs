@@ -13,7 +13,9 @@ use crate::cache::handle::CacheHandle;
 use crate::cache::progress::CATCH_UP_TIMEOUT;
 use crate::cache::refusal::Refusal;
 use crate::cache::registry::Registry;
+use crate::codec::held_bytes::HeldBytes;
 use crate::server::cached::compress::Compressor;
+use crate::server::cached::response_budget::ResponseBudget;
 use crate::server::delegate::{Freshness, Reason, Target};
 use crate::server::request::context::RequestContext;
 
@@ -21,6 +23,7 @@ use crate::server::request::context::RequestContext;
 pub(crate) struct CacheServices {
     pub(crate) registry: Registry,
     pub(crate) compressor: Compressor,
+    pub(crate) responses: ResponseBudget,
     /// The longest wait for proof of freshness.
     pub(crate) freshness_timeout: Duration,
     /// The longest wait for a cache that is not ready yet.
@@ -36,6 +39,8 @@ pub(crate) struct CachedRead<'a> {
     /// The resource as discovery describes it. The target is bound to this description.
     pub(crate) resource: &'a Arc<ApiResource>,
     pub(crate) target: Target,
+    /// Counts what the response holds in memory.
+    pub(crate) held: &'a HeldBytes,
     /// How a watch is authorized again.
     pub(crate) reauthorization: Option<Reauthorization>,
 }

@@ -1,4 +1,4 @@
-//! The responses of reads from a cache: their heads, and the compression of bodies in memory.
+//! The responses of reads from a cache: their heads, and whether their bodies are compressed.
 
 use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, VARY};
@@ -6,24 +6,48 @@ use http::{HeaderValue, Response};
 
 use crate::api::media_type;
 use crate::cache::handle::CacheHandle;
+use crate::cache::refusal::Refusal;
 use crate::codec::gzip;
-use crate::server::cached::compress;
 use crate::server::cached::read::CachedRead;
 use crate::server::delegate::Reason;
 use crate::server::http::body::Body;
+use crate::server::http::rendered::{Rendered, Source};
 use crate::server::http::response;
 
-/// Returns a 200 with `body`, compressed if it is long and the client accepts gzip.
-pub(super) async fn respond(
+/// Returns a 200 with `body`, compressed if it is long and the client accepts gzip. It is indented
+/// if the client asks for that.
+pub(super) fn respond(
     read: &CachedRead<'_>,
     handle: &CacheHandle,
     body: Vec<Bytes>,
 ) -> Result<Response<Body>, Reason> {
     let length: usize = body.iter().map(Bytes::len).sum();
-    if length > gzip::THRESHOLD_BYTES && accepts_gzip(read) {
-        return Ok(compressed(read, handle, compress::compress(body).await?));
+    let is_compressed = length > gzip::THRESHOLD_BYTES && accepts_gzip(read);
+    if read.target.form.pretty || is_compressed {
+        return rendered(read, handle, body.into());
     }
     Ok(plain(read, handle, Body::chunks(body)))
+}
+
+/// Works like [`respond`] for a body that is rendered while it is sent.
+pub(super) fn rendered(
+    read: &CachedRead<'_>,
+    handle: &CacheHandle,
+    source: Source,
+) -> Result<Response<Body>, Reason> {
+    let length = source.len();
+    let mut body = Rendered::new(source, read.target.form.pretty, read.held.clone());
+    // A compressor takes much memory. When too much is held, nothing is compressed.
+    if accepts_gzip(read) && !read.held.is_full() {
+        // An indented body is longer than its compact form.
+        let is_long = length > gzip::THRESHOLD_BYTES
+            || body.render(gzip::THRESHOLD_BYTES + 1).map_err(|_| LOST)? > gzip::THRESHOLD_BYTES;
+        if is_long {
+            return Ok(compressed(read, handle, Body::rendered(body.compressed())));
+        }
+    }
+    body.render(1).map_err(|_| LOST)?;
+    Ok(plain(read, handle, Body::rendered(body)))
 }
 
 /// Whether the client accepts gzip.
@@ -37,14 +61,17 @@ pub(super) fn plain(read: &CachedRead<'_>, handle: &CacheHandle, body: Body) -> 
     response::ok(&read.context.parts.headers, content_type, body, &handle.warnings())
 }
 
-/// Returns a 200 whose body is `member`, a gzip member.
+/// Returns a 200 whose body is a gzip member.
 pub(super) fn compressed(
     read: &CachedRead<'_>,
     handle: &CacheHandle,
-    member: Vec<Bytes>,
+    member: Body,
 ) -> Response<Body> {
-    let mut response = plain(read, handle, Body::chunks(member));
+    let mut response = plain(read, handle, member);
     response.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
     response.headers_mut().insert(VARY, HeaderValue::from_static("Accept-Encoding"));
     response
 }
+
+/// The reason if the state of a list was lost before its first piece: the upstream answers.
+const LOST: Reason = Reason::Refused(Refusal::NotReady);

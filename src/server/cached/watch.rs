@@ -1,7 +1,6 @@
 //! WATCH from the cache: its start, and the head of its response (`docs/semantics.md` §1.6.4, §5.1,
 //! §5.8). Its time-out counts from that start (`docs/decisions/watch-timeouts.md`).
 
-use bytes::Bytes;
 use futures_util::stream;
 use http::{HeaderValue, Response};
 use tokio::time::Instant;
@@ -15,6 +14,7 @@ use crate::cache::handle::CacheHandle;
 use crate::cache::proof::FreshState;
 use crate::cache::refusal::Refusal;
 use crate::codec::frame;
+use crate::codec::rope::Rope;
 use crate::server::cached::read::CachedRead;
 use crate::server::cached::watch_stream::{CacheBookmarks, Revoked, Schedule, WatchStream};
 use crate::server::delegate::{Freshness, Reason, Start, WatchPlan};
@@ -69,7 +69,7 @@ pub(crate) async fn serve(
     };
     let warnings = handle.warnings();
     let watcher = match begun {
-        Ok(watcher) => watcher.with_view(form.view),
+        Ok(watcher) => watcher.with_view(form.view).held_by(read.held.clone()),
         Err(WatchRefusal::NotReady) => {
             return without_cache(&read, plan, Reason::Refused(Refusal::NotReady)).await;
         }
@@ -214,6 +214,6 @@ fn expired(start: WatchStart, oldest: ResourceVersion, encoding: Encoding) -> Bo
         WatchStart::InitialEvents | WatchStart::Now => ResourceVersion::default(),
     };
     let status = Status::expired(requested, oldest);
-    let frame: Bytes = frame::encode_error(&status, encoding);
-    Body::Watch(Box::pin(stream::iter([frame])))
+    let frame = frame::encode_error(&status, encoding);
+    Body::Watch(Box::pin(stream::iter([Rope::from(frame)])))
 }

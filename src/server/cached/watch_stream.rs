@@ -1,7 +1,8 @@
 //! The body of a watch: polls a watcher of the cache, and schedules its bookmarks and its end
 //! (`docs/semantics.md` §5.6, §5.7).
 //!
-//! It holds at most one batch of frames. hyper does not poll the body of a client that does not
+//! It holds at most one batch of frames, mostly by reference; what is copied counts as held
+//! (`docs/decisions/response-memory.md`). hyper does not poll the body of a client that does not
 //! read, so that its watcher stays at its position and eventually falls out of the history. A slow
 //! client therefore does not affect other clients.
 //!
@@ -37,7 +38,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use bytes::Bytes;
+use bytes::{Buf as _, Bytes};
 use futures_util::Stream;
 use tokio::time::Instant;
 
@@ -46,6 +47,7 @@ use crate::api::resource_version::ResourceVersion;
 use crate::cache::core::watch_cache::EndCause;
 use crate::cache::core::watcher::{Batch, Watcher};
 use crate::cache::handle::CacheHandle;
+use crate::codec::rope::{PIECE_BYTES, Rope};
 use crate::server::cached::watch_stream::coalesce::coalesce;
 pub(crate) use crate::server::cached::watch_stream::schedule::Schedule;
 pub(crate) use crate::server::cached::watch_stream::timers::Revoked;
@@ -140,9 +142,13 @@ impl<B: Bookmarks> WatchStream<B> {
     fn next_step(&mut self) -> Step {
         match self.watcher.next_batch(BATCH_BYTES_MAX) {
             Batch::Frames { chunks, events } => {
-                let first = coalesce(chunks, &mut self.pending);
+                let first = coalesce(chunks, &mut self.pending, self.watcher.held());
                 self.metrics.delivered(events, first.as_ref().map_or(0, Bytes::len));
-                first.map_or(Step::Continue, Step::Return)
+                first.map_or(Step::Continue, |first| Step::Return(first.into()))
+            }
+            Batch::InitialEvents { frames, events } => {
+                self.metrics.delivered(events, frames.remaining());
+                Step::Return(frames)
             }
             Batch::InitialEventsEnd(at) => {
                 self.bookmarks_above = at;
@@ -203,17 +209,17 @@ impl<B: Bookmarks> WatchStream<B> {
 
 /// The next action of a poll, after the watcher was polled.
 enum Step {
-    Return(Bytes),
+    Return(Rope),
     Continue,
     Yield,
     Wait,
 }
 
 impl<B: Bookmarks + Unpin> Stream for WatchStream<B> {
-    type Item = Bytes;
+    type Item = Rope;
 
     /// Takes the steps of the module's documentation.
-    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Rope>> {
         let this = self.get_mut();
         // After a piece there is mostly nothing more. So the waker is registered first, and one
         // look suffices.
@@ -227,7 +233,7 @@ impl<B: Bookmarks + Unpin> Stream for WatchStream<B> {
             }
             if let Some(piece) = this.next_pending() {
                 this.yielded = true;
-                return Poll::Ready(Some(piece));
+                return Poll::Ready(Some(piece.into()));
             }
             if this.ended.is_some() {
                 return Poll::Ready(None);
@@ -275,7 +281,7 @@ fn cause_label(cause: EndCause) -> &'static str {
 }
 
 /// The size of a batch, which is all that a slow client holds besides its socket's buffers.
-const BATCH_BYTES_MAX: usize = 256 << 10;
+const BATCH_BYTES_MAX: usize = PIECE_BYTES;
 
 #[cfg(test)]
 mod tests;

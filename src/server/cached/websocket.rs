@@ -6,15 +6,14 @@
 //! sub-protocol that carries the client's bearer token (browsers cannot send it in another way) is
 //! removed first, as the upstream does, and never sent back.
 //!
-//! One chunk of the watch is buffered. While a client does not read, nothing more is taken from the
-//! stream, which eventually falls out of the history, as it does behind an HTTP body. Messages from
-//! a client are read, limited in size, and discarded.
+//! One piece of the watch is buffered, and counts as held. While a client does not read, nothing
+//! more is taken from the stream, which eventually falls out of the history, as it does behind an
+//! HTTP body. Messages from a client are read, limited in size, and discarded.
 
-use std::pin::Pin;
 use std::time::Duration;
 
-use bytes::{Buf, Bytes};
-use futures_util::{SinkExt, Stream, StreamExt};
+use bytes::{Buf, BufMut, Bytes};
+use futures_util::{SinkExt, StreamExt};
 use http::header::{
     CONNECTION, ORIGIN, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL,
     SEC_WEBSOCKET_VERSION, UPGRADE,
@@ -34,11 +33,11 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::api::media_type::Encoding;
+use crate::codec::held_bytes::HeldBytes;
+use crate::codec::rope::Rope;
 use crate::server::delegate::Reason;
-use crate::server::http::body::Body;
+use crate::server::http::body::{Body, Frames};
 use crate::server::http::headers::{PROTOCOL_TOKEN_PREFIX, is_websocket};
-
-type Frames = Pin<Box<dyn Stream<Item = Bytes> + Send>>;
 
 /// A valid opening handshake of a client.
 #[derive(Debug)]
@@ -141,20 +140,21 @@ impl Sockets {
         handshake: Handshake,
         watch: Response<Body>,
         encoding: Encoding,
+        held: HeldBytes,
     ) -> Result<Response<Body>, Reason> {
         let Body::Watch(frames) = watch.into_body() else { return Err(Reason::Upgrade) };
         let answer = handshake.response();
         let abort = self.abort.clone();
         self.tasks.spawn(async move {
-            abort.run_until_cancelled(serve(handshake.upgrade, frames, encoding)).await
+            abort.run_until_cancelled(serve(handshake.upgrade, frames, encoding, held)).await
         });
         Ok(answer)
     }
 }
 
-async fn serve(upgrade: OnUpgrade, frames: Frames, encoding: Encoding) {
+async fn serve(upgrade: OnUpgrade, frames: Frames, encoding: Encoding, held: HeldBytes) {
     match upgrade.await {
-        Ok(io) => send_watch(TokioIo::new(io), frames, encoding).await,
+        Ok(io) => send_watch(TokioIo::new(io), frames, encoding, held).await,
         Err(error) => {
             tracing::debug!(%error, "a client disconnected before its WebSocket was open")
         }
@@ -162,7 +162,7 @@ async fn serve(upgrade: OnUpgrade, frames: Frames, encoding: Encoding) {
 }
 
 /// Sends a watch until it ends or the client disconnects.
-async fn send_watch<I>(io: I, frames: Frames, encoding: Encoding)
+async fn send_watch<I>(io: I, frames: Frames, encoding: Encoding, held: HeldBytes)
 where
     I: AsyncRead + AsyncWrite + Unpin,
 {
@@ -172,7 +172,7 @@ where
         .max_frame_size(Some(RECEIVED_BYTES_MAX))
         .max_message_size(Some(RECEIVED_BYTES_MAX));
     let mut socket = WebSocketStream::from_raw_socket(io, Role::Server, Some(config)).await;
-    let sent = send_all(&mut socket, frames, encoding).await;
+    let sent = send_all(&mut socket, frames, encoding, &held).await;
     let end = async {
         let _closed = match sent {
             Ok(()) => {
@@ -208,6 +208,7 @@ async fn send_all<I>(
     socket: &mut WebSocketStream<I>,
     mut frames: Frames,
     encoding: Encoding,
+    held: &HeldBytes,
 ) -> Result<(), EarlyEnd>
 where
     I: AsyncRead + AsyncWrite + Unpin,
@@ -220,8 +221,9 @@ where
                 Some(Ok(_)) => {}
                 Some(Err(error)) => return Err(EarlyEnd::Lost(error)),
             },
-            chunk = frames.next() => {
-                let Some(mut chunk) = chunk else { return Ok(()) };
+            piece = frames.next() => {
+                let Some(piece) = piece else { return Ok(()) };
+                let mut chunk = joined(piece, held);
                 while let Some(event) = take_event(&mut chunk, encoding) {
                     let message = message(event, encoding);
                     socket.feed(message).await.map_err(EarlyEnd::Lost)?;
@@ -230,6 +232,16 @@ where
             }
         }
     }
+}
+
+/// Returns a piece as one buffer.
+fn joined(mut piece: Rope, held: &HeldBytes) -> Bytes {
+    if piece.chunk().len() == piece.remaining() {
+        return piece.copy_to_bytes(piece.remaining());
+    }
+    let mut buffer = Vec::with_capacity(piece.remaining());
+    buffer.put(piece);
+    held.hold(buffer)
 }
 
 /// Takes the next event of a chunk of whole events: a line with its newline, or the bytes after a

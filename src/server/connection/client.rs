@@ -1,8 +1,10 @@
 //! The client of a connection, as its requests see it.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::auth::peer::Peer;
+use crate::codec::held_bytes::HeldBytes;
 use crate::server::accept::listener::ListenerKind;
 use crate::server::drain::ConnectionDrain;
 
@@ -15,6 +17,9 @@ pub(crate) struct Client {
     pub(crate) listener: ListenerKind,
     /// The client's address and certificates.
     pub(crate) peer: Peer,
+    /// Counts what responses hold in memory for the client's address. Set by its first request to
+    /// a cache.
+    pub(crate) held: OnceLock<HeldBytes>,
     /// When the connection and its watches end if Weir drains.
     pub(crate) drain: ConnectionDrain,
 }

@@ -3,18 +3,22 @@
 //!
 //! One wrapper does both, since every frame of every watch passes through it.
 //!
+//! hyper takes up to sixteen pieces of an HTTP/1.1 response before it writes one. So such a body
+//! waits until its last pieces were written, as far as they were copied for it.
+//!
 //! A body that ends with its first piece, as most do, is never tracked by [`SendTimeouts`]: once
 //! its last piece is handed out, it is dropped.
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::Buf;
 use http_body::{Frame, SizeHint};
 use parking_lot::Mutex;
 
-use crate::codec::rope::Rope;
+use crate::codec::held_bytes::HeldBytes;
+use crate::codec::rope::{PIECE_BYTES, Rope};
 use crate::server::connection::activity::RequestGuard;
 use crate::server::connection::send_timeouts::{SendTimeouts, TrackedBody};
 use crate::server::http::body::Body;
@@ -26,6 +30,8 @@ pub(crate) struct GuardedBody {
     body: Source,
     /// `None` for HTTP/1.1.
     timeouts: Option<SendTimeouts>,
+    /// Counts the bytes of an HTTP/1.1 response that hyper has not written.
+    unwritten: Option<HeldBytes>,
     _request: RequestGuard,
 }
 
@@ -40,7 +46,13 @@ enum Source {
 impl GuardedBody {
     /// Wraps `body`. Without `timeouts` it never times out.
     pub(crate) fn new(body: Body, timeouts: Option<SendTimeouts>, request: RequestGuard) -> Self {
-        Self { body: Source::Own(body), timeouts, _request: request }
+        Self { body: Source::Own(body), timeouts, unwritten: None, _request: request }
+    }
+
+    /// Waits with each piece until few bytes of the response are held.
+    pub(crate) fn paced_by(mut self, unwritten: Option<HeldBytes>) -> Self {
+        self.unwritten = unwritten;
+        self
     }
 
     /// Returns `read` of the body, or `default` if the body timed out.
@@ -61,6 +73,9 @@ impl http_body::Body for GuardedBody {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Rope>, BodyError>>> {
         let this = self.get_mut();
+        if let Some(unwritten) = &this.unwritten {
+            ready!(unwritten.poll_below(UNWRITTEN_BYTES_MAX, context));
+        }
         match &mut this.body {
             Source::Own(body) => {
                 let polled = Pin::new(&mut *body).poll_frame(context);
@@ -122,6 +137,10 @@ fn piece_bytes(polled: &Poll<Option<Result<Frame<Rope>, BodyError>>>) -> Option<
     }
 }
 
+/// The bytes of an HTTP/1.1 response that hyper may hold besides the next piece. A watch holds
+/// fewer itself, so that it always goes on once they were written.
+const UNWRITTEN_BYTES_MAX: usize = 2 * PIECE_BYTES;
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -132,7 +151,6 @@ mod tests {
     use http_body_util::BodyExt;
 
     use super::*;
-    use crate::codec::rope::PIECE_BYTES;
     use crate::server::connection::activity::ConnActivity;
     use crate::server::metrics::ServerMetrics;
 
@@ -169,13 +187,33 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_watch_may_be_silent_for_any_time() {
-        let frames = futures_util::stream::iter([Bytes::from_static(b"event")]);
+        let frames = futures_util::stream::iter([Rope::from(Bytes::from_static(b"event"))]);
         let frames = futures_util::StreamExt::chain(frames, futures_util::stream::pending());
         let (timeouts, mut body) = guarded(Body::Watch(Box::pin(frames)));
         body.frame().await.unwrap().unwrap();
         assert!(body.frame().now_or_never().is_none());
         sweep(&timeouts, TIMEOUT * 9).await;
         assert!(body.frame().now_or_never().is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_http1_body_waits_until_its_pieces_were_written() {
+        let held = HeldBytes::new(usize::MAX).response();
+        let copied = held.clone();
+        let frames = futures_util::stream::repeat_with(move || {
+            Rope::from(copied.hold(vec![7; PIECE_BYTES]))
+        });
+        let request = ConnActivity::new().begin_request(false);
+        let body = GuardedBody::new(Body::Watch(Box::pin(frames)), None, request);
+        let mut body = body.paced_by(Some(held.clone()));
+        let first = body.frame().await.unwrap().unwrap();
+        let _second = body.frame().await.unwrap().unwrap();
+        assert!(body.frame().now_or_never().is_none());
+        let next = tokio::spawn(async move { body.frame().await.unwrap().unwrap() });
+        tokio::task::yield_now().await;
+        assert_eq!(held.bytes(), 2 * PIECE_BYTES);
+        drop(first);
+        assert_eq!(next.await.unwrap().into_data().unwrap().remaining(), PIECE_BYTES);
     }
 
     #[tokio::test(start_paused = true)]

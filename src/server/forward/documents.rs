@@ -27,6 +27,7 @@ use moka::future::Cache;
 use tokio::sync::Semaphore;
 
 use crate::api::status::Status;
+use crate::codec::held_bytes::HeldBytes;
 use crate::server::delegate::Reason;
 use crate::server::forward::documents::document::StoredDocument;
 pub(crate) use crate::server::forward::documents::request::DocumentRequest;
@@ -46,6 +47,8 @@ pub(crate) struct Documents {
     documents: Cache<Key, Document>,
     /// Permits to read a document into memory.
     fetches: Semaphore,
+    /// Counts documents that are no longer stored and that clients still read.
+    held: HeldBytes,
     metrics: ServerMetrics,
 }
 
@@ -85,7 +88,7 @@ enum FetchOutcome {
 struct NotStored;
 
 impl Documents {
-    pub(crate) fn new(metrics: ServerMetrics) -> Self {
+    pub(crate) fn new(held: HeldBytes, metrics: ServerMetrics) -> Self {
         let weigh = |key: &Key, document: &Document| {
             let document = match document {
                 Document::Stored(document) => document.weight(),
@@ -93,13 +96,19 @@ impl Documents {
             };
             u32::try_from(key.weight() + document).unwrap_or(u32::MAX)
         };
+        let evicted = |_, document, _| {
+            if let Document::Stored(document) = document {
+                document.count_as_held();
+            }
+        };
         let documents = Cache::builder()
             .name("documents")
             .max_capacity(DOCUMENTS_BYTES_MAX)
             .weigher(weigh)
             .time_to_live(TIME_TO_LIVE)
+            .eviction_listener(evicted)
             .build();
-        Self { documents, fetches: Semaphore::new(FETCHES_MAX), metrics }
+        Self { documents, fetches: Semaphore::new(FETCHES_MAX), held, metrics }
     }
 
     /// Replies from memory if the upstream revalidates the document, else with the upstream's
@@ -217,15 +226,15 @@ impl Documents {
                 FetchOutcome::Other(reply)
             };
         };
-        let Ok(_permit) = self.fetches.try_acquire() else {
-            return FetchOutcome::Other(relay(response));
-        };
+        let permit = self.fetches.try_acquire().ok().filter(|_| !self.held.is_full());
+        let Some(_permit) = permit else { return FetchOutcome::Other(relay(response)) };
         let (mut parts, body) = response.into_parts();
         let _kept = headers::remove_hop_by_hop(&mut parts.headers);
         match read_body(body, DOCUMENT_BYTES_MAX).await {
             Ok(bytes) => {
                 let not_modified = request.client_etag.as_ref() == Some(&etag);
-                let document = Arc::new(StoredDocument::new(etag, &parts.headers, bytes));
+                let document = StoredDocument::new(etag, &parts.headers, bytes, self.held.clone());
+                let document = Arc::new(document);
                 let response = document.fetched(parts.headers, not_modified);
                 FetchOutcome::Stored(document, Reply::forwarded(response, REASON.as_str()))
             }
@@ -253,7 +262,8 @@ const DOCUMENTS_BYTES_MAX: u64 = 64 << 20;
 /// Limit on the bytes of one document: `/openapi/v2` of a cluster with hundreds of CRDs. A larger
 /// document is forwarded.
 const DOCUMENT_BYTES_MAX: usize = 16 << 20;
-/// Limit on concurrent reads into memory. Requests beyond it are forwarded as streams.
+/// Limit on concurrent reads into memory. Requests beyond it are forwarded as streams, and so are
+/// all while responses hold too much memory.
 const FETCHES_MAX: usize = 4;
 /// How long a document that no client requests stays in memory, and how long one that was too large
 /// is not fetched again.

@@ -1,4 +1,5 @@
-//! The body of a response: bytes in memory, a list, an upstream body, or the frames of a watch.
+//! The body of a response: bytes in memory, a list, a body that is rendered while it is sent, an
+//! upstream body, or the frames of a watch.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -8,10 +9,12 @@ use bytes::{Buf, Bytes};
 use futures_util::Stream;
 use http_body::{Frame, SizeHint};
 
-use crate::codec::list::{Pieces, SplicedList};
+use crate::codec::held_bytes::HeldBytes;
 use crate::codec::rope::{PIECE_BYTES, Rope, RopeBuilder, SHARED_BYTES_MIN};
 use crate::server::forward::guards::BodyGuards;
 use crate::server::forward::watch::ForwardedWatch;
+use crate::server::http::list_body::ListBody;
+use crate::server::http::rendered::Rendered;
 use crate::upstream::pool;
 
 /// The body of a response, of any origin.
@@ -19,14 +22,19 @@ pub(crate) enum Body {
     /// Bytes in memory.
     Chunks(Chunks),
     /// A list, spliced piece by piece while it is sent.
-    List(Box<Pieces>),
+    List(Box<ListBody>),
+    /// A body that is indented or compressed while it is sent.
+    Rendered(Box<Rendered>),
     /// A body of the upstream, with the guards that it holds until its end.
     Upstream { body: Box<pool::Body>, _guards: BodyGuards },
     /// A watch of the upstream, with the guards that it holds until its end.
     ForwardedWatch { body: Box<ForwardedWatch>, _guards: BodyGuards },
     /// A watch of a cache.
-    Watch(Pin<Box<dyn Stream<Item = Bytes> + Send>>),
+    Watch(Frames),
 }
+
+/// The frames of a watch.
+pub(crate) type Frames = Pin<Box<dyn Stream<Item = Rope> + Send>>;
 
 impl Body {
     /// Returns a body without bytes.
@@ -39,9 +47,23 @@ impl Body {
         Self::Chunks(Chunks::new(chunks))
     }
 
+    /// Works like [`Self::chunks`] for chunks that may be long. The pieces that are copied of them
+    /// count as held.
+    pub(crate) fn long_chunks(chunks: Vec<Bytes>, held: HeldBytes) -> Self {
+        Self::Chunks(Chunks { held: Some(held), ..Chunks::new(chunks) })
+    }
+
     /// Returns a body that splices `list` while it is sent.
-    pub(crate) fn list(list: SplicedList) -> Self {
-        Self::List(Box::new(list.into_iter()))
+    pub(crate) fn list(list: ListBody) -> Self {
+        Self::List(Box::new(list))
+    }
+
+    /// Returns a body that is rendered while it is sent, unless all of it was rendered already.
+    pub(crate) fn rendered(mut body: Rendered) -> Self {
+        match body.take_rendered() {
+            Some(whole) => Self::chunks(whole),
+            None => Self::Rendered(Box::new(body)),
+        }
     }
 }
 
@@ -55,12 +77,15 @@ pub(crate) struct Chunks {
     rest: vec::IntoIter<Bytes>,
     /// The number of bytes that were not handed out yet.
     left: usize,
+    /// Counts the copied bytes of pieces.
+    held: Option<HeldBytes>,
 }
 
 impl Chunks {
     fn new(chunks: Vec<Bytes>) -> Self {
         let left = chunks.iter().map(Bytes::len).sum();
-        Self { chunk: Bytes::new(), chunk_bytes: 0, rest: chunks.into_iter(), left }
+        let (chunk, rest) = (Bytes::new(), chunks.into_iter());
+        Self { chunk, chunk_bytes: 0, rest, left, held: None }
     }
 
     /// Returns the next piece, of at most [`PIECE_BYTES`]. Small parts, and parts of much larger
@@ -81,7 +106,10 @@ impl Chunks {
                 piece.push_shared(part);
             }
         }
-        piece.finish()
+        match &self.held {
+            Some(held) => piece.finish_held(held),
+            None => piece.finish(),
+        }
     }
 
     /// Whether it holds no more bytes.
@@ -111,6 +139,7 @@ impl std::fmt::Debug for Body {
         f.write_str(match self {
             Self::Chunks(..) => "Chunks",
             Self::List(..) => "List",
+            Self::Rendered(..) => "Rendered",
             Self::Upstream { .. } => "Upstream",
             Self::ForwardedWatch { .. } => "ForwardedWatch",
             Self::Watch(..) => "Watch",
@@ -130,10 +159,13 @@ impl http_body::Body for Body {
             Self::Chunks(chunks) => {
                 return Poll::Ready(chunks.next().map(|it| Ok(Frame::data(it))));
             }
-            Self::List(list) => return Poll::Ready(list.next().map(|it| Ok(Frame::data(it)))),
+            Self::List(list) => return Poll::Ready(list.next().map(|it| it.map(Frame::data))),
+            Self::Rendered(body) => {
+                return body.poll_piece(context).map(|it| it.map(|it| it.map(Frame::data)));
+            }
             Self::Watch(stream) => {
                 let next = stream.as_mut().poll_next(context);
-                return next.map(|next| next.map(|chunk| Ok(Frame::data(chunk.into()))));
+                return next.map(|next| next.map(|frames| Ok(Frame::data(frames))));
             }
             Self::Upstream { body, .. } => Pin::new(body).poll_frame(context),
             Self::ForwardedWatch { body, .. } => Pin::new(body).poll_frame(context),
@@ -145,6 +177,7 @@ impl http_body::Body for Body {
         match self {
             Self::Chunks(chunks) => chunks.left == 0,
             Self::List(list) => list.is_empty(),
+            Self::Rendered(body) => body.is_ended(),
             Self::Upstream { body, .. } => body.is_end_stream(),
             Self::ForwardedWatch { body, .. } => body.is_end_stream(),
             Self::Watch(_) => false,
@@ -157,7 +190,7 @@ impl http_body::Body for Body {
             Self::List(list) => SizeHint::with_exact(list.len() as u64),
             Self::Upstream { body, .. } => body.size_hint(),
             Self::ForwardedWatch { body, .. } => body.size_hint(),
-            Self::Watch(_) => SizeHint::default(),
+            Self::Rendered(_) | Self::Watch(_) => SizeHint::default(),
         }
     }
 }

@@ -20,8 +20,9 @@ use crate::cache::registry::Registry;
 use crate::cache::script::{
     Feed, Script, ScriptedSource, bookmark, config as cache_config, upsert,
 };
+use crate::codec::held_bytes::HeldBytes;
 use crate::codec::json::tests::config_maps;
-use crate::config::{CertificateConfig, ListenerConfig, ServerConfig};
+use crate::config::{CacheConfig, CertificateConfig, ListenerConfig, ServerConfig};
 use crate::server::{Access, Compressor, Upstreams};
 use crate::server::{BoundListener, GzipMetrics, Server, ServerMetrics, Services};
 use crate::upstream::Upstream;
@@ -42,6 +43,8 @@ pub(super) struct Weir {
     /// The source of discovery.
     pub(super) source: Arc<ScriptedSource>,
     pub(super) metrics: prometheus::Registry,
+    /// Counts the memory of responses.
+    pub(super) held: HeldBytes,
     _directory: tempfile::TempDir,
     _upstream: Option<TestServer>,
 }
@@ -55,6 +58,7 @@ pub(super) struct Settings {
     pub(super) cache_header: bool,
     pub(super) connections_per_address_max: usize,
     pub(super) stall_timeout: Duration,
+    pub(super) response_bytes_max: usize,
     /// Whether the upstream speaks HTTP/2.
     pub(super) http2: bool,
 }
@@ -69,6 +73,7 @@ impl Default for Settings {
             cache_header: true,
             connections_per_address_max: 100,
             stall_timeout: Duration::from_secs(60),
+            response_bytes_max: 64 << 20,
             http2: false,
         }
     }
@@ -111,16 +116,19 @@ impl Weir {
         source.version.send_replace(Some(release(36)));
         let cache_metrics = CacheMetrics::register(&prometheus::Registry::new()).unwrap();
         let registry = Registry::with_source(
-            Arc::new(cache_config()),
+            Arc::new(CacheConfig { resource_bytes_max: 64 << 20, ..cache_config() }),
             Box::new(source.clone()),
             cache_metrics,
         );
         let metric_registry = prometheus::Registry::new();
+        let held = HeldBytes::new(settings.response_bytes_max);
+        let gzip = GzipMetrics::register(&metric_registry).unwrap();
         let services = Services {
             registry,
             upstreams: Upstreams::own(upstream),
             access: Access::sidecar(),
-            compressor: Compressor::new(1 << 20, GzipMetrics::register(&metric_registry).unwrap()),
+            compressor: Compressor::new(1 << 20, held.clone(), gzip),
+            held: held.clone(),
             audit: None,
             metrics: ServerMetrics::register(&metric_registry).unwrap(),
         };
@@ -134,6 +142,7 @@ impl Weir {
             script,
             source,
             metrics: metric_registry,
+            held,
             _directory: directory,
             _upstream: running,
         }
@@ -194,6 +203,7 @@ fn server_config(settings: Settings, directory: &tempfile::TempDir) -> ServerCon
         shutdown_timeout: settings.shutdown_timeout,
         connections_per_address_max: settings.connections_per_address_max,
         stall_timeout: settings.stall_timeout,
+        response_bytes_max: settings.response_bytes_max,
     }
 }
 

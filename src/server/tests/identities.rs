@@ -121,7 +121,8 @@ async fn forward(
     let query = parts.uri.query().unwrap_or_default();
     let info = RequestInfo::parse(&parts.method, parts.uri.path(), query);
     let (peer, drain) = (Peer::default(), Drain::default().connect());
-    let client = Client { number: 0, listener: ListenerKind::Tls, peer, drain };
+    let held = std::sync::OnceLock::new();
+    let client = Client { number: 0, listener: ListenerKind::Tls, peer, held, drain };
     let upgrade_requested = requested_upgrade(&parts).is_some();
     let metrics = ServerMetrics::register(&prometheus::Registry::new()).unwrap();
     let mut context = RequestContext {

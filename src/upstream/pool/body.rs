@@ -42,6 +42,9 @@ pub enum BodyError {
     /// The client read nothing of the body for too long, so that it was dropped.
     #[error("the client read nothing of the body for too long")]
     Stalled,
+    /// The client read a list so slowly that too much of its state was replaced meanwhile.
+    #[error("the client read a list much more slowly than its objects change")]
+    Outrun,
 }
 
 /// The body of a response from the upstream. It holds its stream or connection until it ends or is

@@ -231,7 +231,9 @@ fn a_batch_checks_a_limited_number_of_objects_or_events() {
 
 fn read_short(watcher: &mut Watcher) -> String {
     match watcher.next_batch(1 << 20) {
-        Batch::Frames { events, .. } => format!("{events} events"),
+        Batch::Frames { events, .. } | Batch::InitialEvents { events, .. } => {
+            format!("{events} events")
+        }
         Batch::Yield => "yield".to_owned(),
         Batch::InitialEventsEnd(_) => "end".to_owned(),
         Batch::Idle => "idle".to_owned(),

@@ -378,7 +378,10 @@ impl Model {
                 }
             }
             Some(Stop::Ended(EndCause::Slow)) => {
-                if !watch.ended {
+                // It keeps its initial state in memory, parts of which the cache has dropped.
+                let is_reading_state = watch.deliveries.len() < watch.initial.len();
+                let outrun = is_reading_state && (watch.to.is_some() || watch.from < first);
+                if !watch.ended && !outrun {
                     // The watch may end as slow only if an unread event that may match left the
                     // window.
                     let missed =

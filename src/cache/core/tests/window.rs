@@ -127,3 +127,48 @@ fn after_a_rewind_versions_of_the_lost_history_are_too_old() {
     assert_eq!(refusal(&cache, 100), expired(120, false));
     assert_eq!(refusal(&cache, 101), expired(120, true));
 }
+
+/// A slow reader of a state may keep as much of it in memory as a full history has.
+#[test]
+fn a_reader_of_an_old_state_falls_behind_by_bytes() {
+    let weight = {
+        let cache = listed(1, 1, usize::MAX);
+        (11..13).for_each(|at| put(&cache, at, 0));
+        cache.state().unwrap().history().weight()
+    };
+    // The history has one event, and a reader may keep four more.
+    let cache = listed(1, 1, weight * 4);
+    put(&cache, 11, 0);
+    let filter = WatchFilter::default();
+    let mut watcher = cache.watch(filter.clone(), WatchStart::InitialEvents).unwrap();
+    let lag = cache.lag(&cache.state().unwrap());
+    (12..17).for_each(|at| put(&cache, at, 0));
+    assert!(!lag.is_exceeded());
+    put(&cache, 17, 0);
+    assert!(lag.is_exceeded());
+    assert_eq!(drain(&mut watcher), (vec![], Stop::Ended(EndCause::Slow)));
+    let mut fresh = cache.watch(filter, WatchStart::InitialEvents).unwrap();
+    assert!(!cache.lag(&cache.state().unwrap()).is_exceeded());
+    let all = drain(&mut fresh);
+    assert_eq!(all, (vec!["ADDED ns1/a 17".to_owned(), "END 17".to_owned()], Stop::Idle(17)));
+}
+
+#[test]
+fn a_list_that_replaces_the_state_drops_all_of_it() {
+    let objects = || (0..10).map(|n| Pod::new("ns1", &format!("p{n}"), 10).object()).collect();
+    let weight = {
+        let cache = cache_of(4, 4, usize::MAX);
+        cache.replace(objects(), ResourceVersion(10), at(0));
+        cache.state().unwrap().weight()
+    };
+    for (bytes_max, exceeded) in [(weight, false), (weight - 1, true)] {
+        let cache = cache_of(4, 4, bytes_max);
+        cache.replace(objects(), ResourceVersion(10), at(0));
+        let lag = cache.lag(&cache.state().unwrap());
+        assert!(!lag.is_exceeded());
+        cache.invalidate(EndCause::Stopped);
+        assert_eq!(lag.is_exceeded(), exceeded, "stopped");
+        cache.replace(objects(), ResourceVersion(20), at(0));
+        assert_eq!(lag.is_exceeded(), exceeded, "listed");
+    }
+}

@@ -9,6 +9,7 @@ use crate::api::resource_version::ResourceVersion;
 use crate::cache::core::end_cause::EndCause;
 use crate::cache::core::event::Event;
 use crate::cache::core::state::State;
+use crate::codec::rope::Rope;
 
 /// Encoded frames; mostly one.
 pub type Chunks = SmallVec<[Bytes; 1]>;
@@ -21,6 +22,13 @@ pub enum Batch {
         /// The encoded frames.
         chunks: Chunks,
         /// The number of events in `chunks`.
+        events: usize,
+    },
+    /// Frames of initial events, to send now. They share the bytes of long objects.
+    InitialEvents {
+        /// The encoded frames.
+        frames: Rope,
+        /// The number of events in `frames`.
         events: usize,
     },
     /// All initial events were read; they were the state at this resourceVersion. Returned exactly

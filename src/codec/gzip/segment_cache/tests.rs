@@ -79,7 +79,7 @@ proptest! {
         kept in prop_oneof![Just(0), Just(100_000), Just(usize::MAX)],
         steps in vec(step(), 1..40),
     ) {
-        let segments = SegmentCache::new(kept);
+        let segments = SegmentCache::new(kept, HeldBytes::new(usize::MAX));
         let put = |number, bytes| config_map(encoding, number, &data(number + bytes, bytes));
         let mut present: BTreeMap<usize, _> = (0..300).map(|n| (n, put(n, n * 7))).collect();
         for step in steps {
@@ -105,7 +105,7 @@ proptest! {
 
 #[test]
 fn a_change_costs_the_segments_around_it() {
-    let segments = SegmentCache::new(usize::MAX);
+    let segments = SegmentCache::new(usize::MAX, HeldBytes::new(usize::MAX));
     let mut present = objects((0..1_500).map(|n| n * 2));
     let list = |present: &BTreeMap<usize, Arc<Object>>| {
         let list = spliced(Form::JSON, present.values().cloned().collect());
@@ -131,7 +131,7 @@ fn a_change_costs_the_segments_around_it() {
 
 #[test]
 fn lists_share_segments_of_equal_runs() {
-    let segments = SegmentCache::new(usize::MAX);
+    let segments = SegmentCache::new(usize::MAX, HeldBytes::new(usize::MAX));
     let present = objects(0..2_000);
     let part = |range: Range<usize>| {
         spliced(Form::JSON, present.range(range).map(|it| it.1.clone()).collect())
@@ -151,7 +151,7 @@ fn lists_share_segments_of_equal_runs() {
 /// Segments are identified by the ids of their objects, not by the objects' bytes.
 #[test]
 fn segments_are_reused_only_for_identical_objects() {
-    let segments = SegmentCache::new(usize::MAX);
+    let segments = SegmentCache::new(usize::MAX, HeldBytes::new(usize::MAX));
     let one = |n| objects(n..n + 1).into_values().collect();
     assert_eq!(compressed(&segments, spliced(Form::JSON, one(1))).1, (1, 1));
     assert_eq!(compressed(&segments, spliced(Form::JSON, one(1))).1, (1, 1));
@@ -159,7 +159,7 @@ fn segments_are_reused_only_for_identical_objects() {
 
 #[test]
 fn a_segment_that_two_lists_need_is_deflated_once() {
-    let segments = SegmentCache::new(usize::MAX);
+    let segments = SegmentCache::new(usize::MAX, HeldBytes::new(usize::MAX));
     let present: Vec<_> = objects(0..500).into_values().collect();
     let pending_lists = [(); 2].map(|()| segments.look_up(spliced(Form::JSON, present.clone())));
     let members = pending_lists.map(|mut pending| {
@@ -179,7 +179,7 @@ fn a_segment_that_two_lists_need_is_deflated_once() {
 #[test]
 fn the_cache_is_bounded_and_keeps_the_newest() {
     let bytes_max = 200_000;
-    let segments = SegmentCache::new(bytes_max);
+    let segments = SegmentCache::new(bytes_max, HeldBytes::new(usize::MAX));
     let mut last = Vec::new();
     for start in 0..40 {
         last = objects(start * 1_000..start * 1_000 + 300).into_values().collect();
@@ -189,4 +189,16 @@ fn the_cache_is_bounded_and_keeps_the_newest() {
     }
     let pending = segments.look_up(spliced(Form::JSON, last));
     assert_eq!(pending.segment_counts().1, 0);
+}
+
+#[test]
+fn an_evicted_segment_counts_as_held() {
+    let held = HeldBytes::new(usize::MAX);
+    // Nothing fits, so that each segment is evicted at once.
+    let segments = SegmentCache::new(1, held.clone());
+    let all: Vec<_> = objects(0..100).into_values().collect();
+    let (member, _) = compressed(&segments, spliced(Form::JSON, all));
+    segments.totals();
+    let compressed_bytes: usize = member.iter().map(Bytes::len).sum();
+    assert!(held.bytes() > compressed_bytes / 2, "{} of {compressed_bytes}", held.bytes());
 }

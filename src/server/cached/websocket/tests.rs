@@ -98,10 +98,10 @@ fn a_chunk_is_split_into_its_events() {
 /// Serves a watch of `chunks` to the returned client. If `open`, the watch does not end after them.
 fn serve_chunks(chunks: Vec<&'static [u8]>, encoding: Encoding, open: bool) -> DuplexStream {
     let (client, server) = tokio::io::duplex(1 << 10);
-    let chunks = stream::iter(chunks.into_iter().map(Bytes::from_static));
+    let chunks = stream::iter(chunks.into_iter().map(Bytes::from_static).map(Rope::from));
     let frames: Frames =
         if open { Box::pin(chunks.chain(stream::pending())) } else { Box::pin(chunks) };
-    tokio::spawn(send_watch(server, frames, encoding));
+    tokio::spawn(send_watch(server, frames, encoding, HeldBytes::new(usize::MAX)));
     client
 }
 
@@ -150,9 +150,10 @@ async fn the_watch_is_not_read_ahead_of_a_slow_client() {
     let count = std::sync::Arc::clone(&taken);
     let frames = stream::repeat_with(move || {
         count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        Bytes::from_static(b"{\"type\":\"ADDED\"}\n")
+        Rope::from(Bytes::from_static(b"{\"type\":\"ADDED\"}\n"))
     });
-    tokio::spawn(send_watch(server, Box::pin(frames), Encoding::Json));
+    let held = HeldBytes::new(usize::MAX);
+    tokio::spawn(send_watch(server, Box::pin(frames), Encoding::Json, held));
     tokio::time::sleep(Duration::from_secs(60)).await;
     let taken = taken.load(std::sync::atomic::Ordering::Relaxed);
     assert!((10..200).contains(&taken), "{taken}");

@@ -11,6 +11,7 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 
+use crate::codec::held_bytes::{CachedBytes, HeldBytes};
 use crate::server::forward::documents::request::is_strong;
 use crate::server::http::audit_id::AUDIT_ID;
 use crate::server::http::body::Body;
@@ -20,7 +21,8 @@ use crate::server::http::body::Body;
 pub(super) struct StoredDocument {
     pub(super) etag: HeaderValue,
     headers: HeaderMap,
-    body: Bytes,
+    body: CachedBytes,
+    held: HeldBytes,
 }
 
 impl StoredDocument {
@@ -32,18 +34,28 @@ impl StoredDocument {
     }
 
     /// Creates the document of a response. The hop-by-hop headers are already removed from
-    /// `headers`.
-    pub(super) fn new(etag: HeaderValue, headers: &HeaderMap, body: Bytes) -> Self {
+    /// `headers`. `held` counts what clients keep in memory of it.
+    pub(super) fn new(
+        etag: HeaderValue,
+        headers: &HeaderMap,
+        body: Bytes,
+        held: HeldBytes,
+    ) -> Self {
         let mut headers = headers.clone();
         for name in PER_REQUEST.iter().chain([&CONTENT_LENGTH]) {
             headers.remove(name);
         }
-        Self { etag, headers, body }
+        Self { etag, headers, body: CachedBytes::new(body), held }
     }
 
     /// Returns the approximate size in memory, in bytes.
     pub(super) fn weight(&self) -> usize {
-        self.body.len() + HEADERS_BYTES
+        self.body.bytes().len() + HEADERS_BYTES
+    }
+
+    /// Counts the body as long as clients read it. Call this when it is no longer stored.
+    pub(super) fn count_as_held(&self) {
+        self.body.count_as_held(&self.held);
     }
 
     /// Returns the first response, with the upstream's own headers.
@@ -73,7 +85,9 @@ impl StoredDocument {
     /// Returns a 304 if the client has the document, else a 200.
     fn response(&self, mut headers: HeaderMap, not_modified: bool) -> Response<Body> {
         if !not_modified {
-            return build_response(StatusCode::OK, headers, Body::chunks(vec![self.body.clone()]));
+            let chunks = vec![self.body.bytes().clone()];
+            let body = Body::long_chunks(chunks, self.held.clone());
+            return build_response(StatusCode::OK, headers, body);
         }
         for name in NOT_OF_304 {
             headers.remove(name);
@@ -126,7 +140,9 @@ mod tests {
             ("content-length", "2"),
             ("x-kubernetes-pf-flowschema-uid", "1"),
         ]);
-        StoredDocument::new(HeaderValue::from_static("\"AB\""), &given, Bytes::from_static(b"{}"))
+        let held = HeldBytes::new(usize::MAX);
+        let body = Bytes::from_static(b"{}");
+        StoredDocument::new(HeaderValue::from_static("\"AB\""), &given, body, held)
     }
 
     #[test]

@@ -1,0 +1,122 @@
+//! The budget of what responses hold in memory for their clients, and the share of each client
+//! (`docs/decisions/response-memory.md`).
+//!
+//! In gateway mode one address may hold at most half, so that a client that does not read leaves
+//! room for the others. In sidecar mode all clients are one client.
+//!
+//! Lock: that of the table of addresses, held for a look-up only.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+
+use parking_lot::Mutex;
+
+use crate::auth::peer::client_key;
+use crate::codec::held_bytes::{HeldBytes, WeakHeldBytes};
+use crate::config::Mode;
+use crate::server::http::refusal;
+use crate::server::request::bypass::Rejection;
+
+/// The accounts of the bytes that responses hold.
+#[derive(Debug)]
+pub(crate) struct ResponseBudget {
+    all: HeldBytes,
+    /// `None` in sidecar mode.
+    clients: Option<Mutex<Clients>>,
+}
+
+#[derive(Debug, Default)]
+struct Clients {
+    /// The accounts by address; all Unix sockets are one client.
+    accounts: HashMap<Option<IpAddr>, WeakHeldBytes>,
+    /// The size of the table at which accounts that are gone are removed.
+    prune_at: usize,
+}
+
+impl ResponseBudget {
+    /// Creates the budget. `all` counts what all clients hold.
+    pub(crate) fn new(all: HeldBytes, mode: Mode) -> Self {
+        let clients = match mode {
+            Mode::Sidecar => None,
+            Mode::Gateway => Some(Mutex::default()),
+        };
+        Self { all, clients }
+    }
+
+    /// Returns the account of a client.
+    pub(crate) fn account(&self, address: Option<IpAddr>) -> HeldBytes {
+        let Some(clients) = &self.clients else { return self.all.clone() };
+        let key = address.map(client_key);
+        let mut clients = clients.lock();
+        if let Some(account) = clients.accounts.get(&key).and_then(WeakHeldBytes::upgrade) {
+            return account;
+        }
+        let Clients { accounts, prune_at } = &mut *clients;
+        if accounts.len() >= *prune_at {
+            accounts.retain(|_, account| !account.is_gone());
+            *prune_at = PRUNE_AT_MIN.max(2 * accounts.len());
+        }
+        let account = self.all.part(self.all.bytes_max() / 2);
+        accounts.insert(key, account.downgrade());
+        account
+    }
+}
+
+/// Returns the refusal of a request while too much is held. kube-apiserver answers 429 when it has
+/// too many requests, and clients repeat the request after a pause.
+pub(crate) fn too_much_held() -> Rejection {
+    let message =
+        "weir: too many bytes of responses wait for their clients to read them; try again later";
+    Rejection::new(refusal::too_many_requests(message), REASON)
+}
+
+/// The label value of the refusals.
+const REASON: &str = "response-memory";
+/// The table is not pruned while it is small.
+const PRUNE_AT_MIN: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(last: u8) -> Option<IpAddr> {
+        Some(IpAddr::from([192, 0, 2, last]))
+    }
+
+    #[test]
+    fn one_address_holds_at_most_half() {
+        let all = HeldBytes::new(100);
+        let budget = ResponseBudget::new(all.clone(), Mode::Gateway);
+        let greedy = budget.account(address(1)).claim(50);
+        assert!(budget.account(address(1)).is_full());
+        assert!(!budget.account(address(2)).is_full() && !budget.account(None).is_full());
+        let other = budget.account(address(2)).claim(50);
+        assert!(budget.account(None).is_full(), "all of it is held");
+        drop((greedy, other));
+        assert!(!budget.account(address(1)).is_full());
+        assert_eq!(all.bytes(), 0);
+    }
+
+    #[test]
+    fn the_clients_of_a_sidecar_are_one() {
+        let all = HeldBytes::new(100);
+        let budget = ResponseBudget::new(all.clone(), Mode::Sidecar);
+        let _held = budget.account(address(1)).claim(50);
+        assert!(!budget.account(address(1)).is_full());
+        assert_eq!(all.bytes(), 50);
+    }
+
+    #[test]
+    fn addresses_that_hold_nothing_are_forgotten() {
+        let budget = ResponseBudget::new(HeldBytes::new(100), Mode::Gateway);
+        let held = budget.account(address(0)).claim(1);
+        for last in 0..=255 {
+            budget.account(address(last));
+        }
+        let clients = budget.clients.as_ref().unwrap().lock();
+        assert!(clients.accounts.len() <= PRUNE_AT_MIN, "{}", clients.accounts.len());
+        drop(clients);
+        assert_eq!(budget.account(address(0)).bytes(), 1);
+        drop(held);
+    }
+}
