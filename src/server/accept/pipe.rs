@@ -30,7 +30,7 @@ impl PipeListener {
     where
         I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        if self.acceptor.draining.is_cancelled() {
+        if self.acceptor.tasks.is_closed() {
             return false;
         }
         let Ok(slot) = Arc::clone(&self.slots).try_acquire_owned() else { return false };
