@@ -10,10 +10,10 @@
 //!   has begun, as in kube-apiserver (`docs/decisions/over-budget.md`). It also ends when a cache
 //!   can take over.
 //!
-//! A watch must not end where its client could not resume it. With initial events that is before the
-//! bookmark after them. Without bookmarks that moment is unknown, and without initial events and a
-//! resourceVersion the client has nothing to resume from. Such a watch goes on when a cache can take
-//! over, and only releases its permit.
+//! A watch must not end where its client could not resume it. With initial events that is before
+//! the bookmark after them. Without bookmarks that moment is unknown, and without initial events
+//! and a resourceVersion the client has nothing to resume from. Such a watch goes on when a cache
+//! can take over, and only releases its permit.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};

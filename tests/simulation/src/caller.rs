@@ -83,7 +83,7 @@ impl Caller {
             let body = response.into_body().collect().await.map_err(|error| error.to_string())?;
             Ok(Answer { status, cache, body: body.to_bytes() })
         };
-        let answer = match tokio::time::timeout(PATIENCE, exchange).await {
+        let answer = match tokio::time::timeout(RESPONSE_TIMEOUT, exchange).await {
             Ok(answer) => answer,
             Err(_) => Err("no response in time".to_owned()),
         };
@@ -97,7 +97,7 @@ impl Caller {
     pub(crate) async fn open(&self, path: &str) -> Result<Frames, String> {
         let mut sender = self.dial().await?;
         let sent = sender.send(request(Method::GET, path, Bytes::new()));
-        let response = match tokio::time::timeout(PATIENCE, sent).await {
+        let response = match tokio::time::timeout(RESPONSE_TIMEOUT, sent).await {
             Ok(response) => response?,
             Err(_) => return Err("no head in time".to_owned()),
         };
@@ -201,4 +201,4 @@ fn head(response: &Response<Incoming>) -> (u16, String) {
 }
 
 /// How long a client waits for a response.
-const PATIENCE: Duration = Duration::from_secs(70);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(70);

@@ -1,4 +1,4 @@
-//! The guarantees, each checked by a look-up in the truth. README.md names them all.
+//! The guarantees, each checked by a look-up in the log of writes. README.md names them all.
 //!
 //! Kubernetes' answers carry their place in a total order, so nothing is searched: a list at L is
 //! compared with the state at L, a watch with the writes after its start.
@@ -15,14 +15,14 @@ pub(crate) use self::read::{ReadAt, ReadOperation, Walk};
 pub(crate) use self::stream::{Notice, Start};
 use crate::resources::{Resource, Selection};
 use crate::trace::Trace;
-use crate::truth::{Moment, Truth, Version};
+use crate::write_log::{Moment, Version, WriteLog};
 
 /// Checks what clients were answered. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Checker(Arc<Mutex<Inner>>);
 
 struct Inner {
-    truth: Truth,
+    write_log: WriteLog,
     trace: Trace,
     /// The highest resourceVersion that each cache has shown: by target, resource and epoch.
     floors: BTreeMap<(String, &'static str, usize), u64>,
@@ -42,9 +42,9 @@ pub(crate) struct Violation {
 }
 
 impl Checker {
-    pub(crate) fn new(truth: Truth, trace: Trace, relists: bool) -> Self {
+    pub(crate) fn new(write_log: WriteLog, trace: Trace, relists: bool) -> Self {
         Self(Arc::new(Mutex::new(Inner {
-            truth,
+            write_log,
             trace,
             floors: BTreeMap::new(),
             violations: Vec::new(),
@@ -55,7 +55,7 @@ impl Checker {
 
     /// Returns the present moment.
     pub(crate) fn now(&self) -> Moment {
-        self.0.lock().truth.now()
+        self.0.lock().write_log.now()
     }
 
     /// Reports a guarantee that did not hold.
@@ -82,7 +82,7 @@ impl Checker {
     /// the present epoch.
     pub(crate) fn floor(&self, target: &str, resource: &'static Resource) -> u64 {
         let mut inner = self.0.lock();
-        let epoch = inner.truth.now().epoch;
+        let epoch = inner.write_log.now().epoch;
         inner.floors.get(&(target.to_owned(), resource.storage, epoch)).copied().unwrap_or(0)
     }
 
@@ -94,7 +94,7 @@ impl Checker {
         revision: u64,
     ) -> BTreeMap<String, Box<[u8]>> {
         let inner = self.0.lock();
-        let state = inner.truth.epoch(epoch).state(selection, revision);
+        let state = inner.write_log.epoch(epoch).state(selection, revision);
         state.iter().map(|version| (version.key.to_string(), (*version.json).into())).collect()
     }
 
@@ -108,11 +108,11 @@ impl Checker {
         store: &BTreeMap<String, Box<[u8]>>,
     ) {
         let mut inner = self.0.lock();
-        inner.truth.now();
+        inner.write_log.now();
         inner.checked("W2");
         let mut problem = String::new();
-        for epoch in inner.truth.candidates(begun) {
-            let state = inner.truth.epoch(epoch).state(selection, revision);
+        for epoch in inner.write_log.candidates(begun) {
+            let state = inner.write_log.epoch(epoch).state(selection, revision);
             match store_difference(&state, store) {
                 None => return,
                 Some(difference) => problem = difference,

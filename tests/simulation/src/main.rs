@@ -10,8 +10,8 @@ mod plan;
 mod resources;
 mod runs;
 mod trace;
-mod truth;
 mod world;
+mod write_log;
 
 use clap::Parser;
 

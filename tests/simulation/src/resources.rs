@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::truth::Version;
+use crate::write_log::Version;
 
 /// A namespaced resource.
 #[derive(Debug)]

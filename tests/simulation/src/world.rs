@@ -18,7 +18,7 @@ use crate::pipe::CutPoint;
 use crate::plan::Plan;
 use crate::resources::{self, NAMESPACES, RESOURCES, Resource, Selection};
 use crate::trace::Trace;
-use crate::truth::Truth;
+use crate::write_log::WriteLog;
 
 /// The host name of the API server.
 pub(crate) const API: &str = "api";
@@ -43,8 +43,8 @@ pub(crate) async fn run(plan: &Plan, trace: &Trace, cut_point: CutPoint) -> Outc
     let cut_point = Arc::new(cut_point);
     let network = Network::new(rng.fork(), trace.clone(), Arc::clone(&cut_point));
     listen(&network, &simulator);
-    let truth = Truth::new(Arc::clone(&simulator));
-    let checker = Checker::new(truth, trace.clone(), plan.relists());
+    let write_log = WriteLog::new(Arc::clone(&simulator));
+    let checker = Checker::new(write_log, trace.clone(), plan.relists());
     let mut weirs = Weirs::new(plan, &network, &checker);
     weirs.start_all().await;
     let setting = Setting {
@@ -174,14 +174,15 @@ fn check_informers(setting: &Setting, informers: &[Informer]) {
         }
         if progress.is_running {
             let (selection, store) = (&progress.selection, &progress.store);
-            let truth = setting.checker.store_at(selection, now.epoch, now.revision);
-            if truth != *store {
-                let missing = truth.iter().filter(|(key, bytes)| store.get(*key) != Some(*bytes));
+            let expected = setting.checker.store_at(selection, now.epoch, now.revision);
+            if expected != *store {
+                let missing =
+                    expected.iter().filter(|(key, bytes)| store.get(*key) != Some(*bytes));
                 let (missing, extra) = (missing.count(), store.len());
                 let what = format!(
                     "{} of {path} lacks {missing} of {} objects, and has {extra}",
                     informer.name,
-                    truth.len()
+                    expected.len()
                 );
                 setting.checker.violated("C1", &what);
             }

@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 use super::{Checker, Inner};
 use crate::caller::Answer;
 use crate::resources::Selection;
-use crate::truth::{Epoch, Moment, Version};
+use crate::write_log::{Epoch, Moment, Version};
 
 /// What a read asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,11 +82,11 @@ impl Checker {
             inner.violated("L0", format!("{path}: no resourceVersion"));
             return None;
         };
-        let ended = inner.truth.now();
+        let ended = inner.write_log.now();
         let mut problems = Vec::new();
         let mut shown = None;
-        for epoch in inner.truth.candidates(operation.begun) {
-            let state = inner.truth.epoch(epoch).state(&operation.selection, revision);
+        for epoch in inner.write_log.candidates(operation.begun) {
+            let state = inner.write_log.epoch(epoch).state(&operation.selection, revision);
             match page_problem(operation, &state, walk, &list, revision) {
                 None => {
                     shown = Some(epoch);
@@ -123,9 +123,9 @@ impl Checker {
         let mut inner = self.0.lock();
         let guarantee = if operation.read_at == ReadAt::Latest { "GC" } else { "G0" };
         inner.checked(guarantee);
-        let ended = inner.truth.now();
+        let ended = inner.write_log.now();
         let mut problem = String::new();
-        for epoch in inner.truth.candidates(operation.begun) {
+        for epoch in inner.write_log.candidates(operation.begun) {
             let from = match operation.read_at {
                 // Within another epoch the revisions of before mean nothing.
                 _ if epoch != operation.begun.epoch => 0,
@@ -134,7 +134,7 @@ impl Checker {
                 ReadAt::Any => operation.floor,
             };
             let until = if epoch == ended.epoch { ended.revision } else { u64::MAX };
-            let of = inner.truth.epoch(epoch);
+            let of = inner.write_log.epoch(epoch);
             match shown_between(of, operation, key, answer, from, until) {
                 Ok(()) => return,
                 Err(text) => problem = text,

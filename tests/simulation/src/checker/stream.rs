@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 
 use super::{Checker, Inner};
 use crate::resources::Selection;
-use crate::truth::{Epoch, Log, Moment, Version};
+use crate::write_log::{Epoch, Log, Moment, Version};
 
 /// Where a watch begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,8 +80,8 @@ impl Checker {
             Start::After(revision) => revision,
             Start::State { .. } => 0,
         };
-        let candidates = inner.truth.candidates(begun).map(|epoch| {
-            let log = inner.truth.epoch(epoch).log(selection.resource);
+        let candidates = inner.write_log.candidates(begun).map(|epoch| {
+            let log = inner.write_log.epoch(epoch).log(selection.resource);
             let next = log.map_or(0, |log| next_after(log, after));
             Candidate { epoch, after, next }
         });
@@ -102,7 +102,7 @@ impl Checker {
     /// Checks a frame, and returns what it tells; `None` if it cannot be read.
     pub(crate) fn frame(&self, stream: &mut StreamCheck, line: &[u8]) -> Option<Notice> {
         let mut inner = self.0.lock();
-        inner.truth.now();
+        inner.write_log.now();
         let notice = notice(line);
         if notice.is_none() {
             let text = String::from_utf8_lossy(line).into_owned();
@@ -148,7 +148,7 @@ impl StreamCheck {
         self.last_event = revision;
         let selection = &self.selection;
         self.candidates.retain_mut(|candidate| {
-            let epoch = inner.truth.epoch(candidate.epoch);
+            let epoch = inner.write_log.epoch(candidate.epoch);
             match candidate.check(epoch, selection, Some((&frame, revision)), revision) {
                 Ok(()) => true,
                 Err(problem) => {
@@ -186,7 +186,7 @@ impl StreamCheck {
         let mut problems = Vec::new();
         let selection = &self.selection;
         self.candidates.retain_mut(|candidate| {
-            let epoch = inner.truth.epoch(candidate.epoch);
+            let epoch = inner.write_log.epoch(candidate.epoch);
             match candidate.check(epoch, selection, None, revision) {
                 Ok(()) => true,
                 Err(problem) => {
@@ -210,7 +210,7 @@ impl StreamCheck {
         let consistent = self.start == (Start::State { consistent: true });
         let floor = self.floor;
         self.candidates.retain_mut(|candidate| {
-            let epoch = inner.truth.epoch(candidate.epoch);
+            let epoch = inner.write_log.epoch(candidate.epoch);
             let state = epoch.state(selection, revision);
             let is_same = state.len() == initial.len()
                 && state.iter().zip(&initial).all(|(version, bytes)| *version.json == **bytes);

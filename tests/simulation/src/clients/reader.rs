@@ -10,7 +10,7 @@ use crate::resources::{NAMESPACES, Selection};
 pub(super) async fn run(mut client: Client) {
     let mut seen = 0;
     while !client.setting.phase.is_over() {
-        client.pause(PAUSE).await;
+        client.pause(READ_INTERVAL).await;
         client.wander(20);
         let selection = Selection::draw(&mut client.rng);
         let read_at = match client.rng.u8(..3) {
@@ -117,4 +117,4 @@ impl ReadAt {
     }
 }
 
-const PAUSE: Duration = Duration::from_secs(2);
+const READ_INTERVAL: Duration = Duration::from_secs(2);

@@ -12,7 +12,7 @@ use crate::resources::{RESOURCES, Selection};
 /// Writes until it is calm.
 pub(super) async fn run(mut client: Client) {
     while !client.setting.phase.is_calm() {
-        client.pause(PAUSE).await;
+        client.pause(WRITE_INTERVAL).await;
         let resource = &RESOURCES[client.rng.usize(..RESOURCES.len())];
         let object = resource.object(&mut client.rng);
         let word = |pointer: &str| {
@@ -52,4 +52,4 @@ pub(super) async fn run(mut client: Client) {
     }
 }
 
-const PAUSE: Duration = Duration::from_secs(4);
+const WRITE_INTERVAL: Duration = Duration::from_secs(4);

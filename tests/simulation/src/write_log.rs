@@ -1,4 +1,4 @@
-//! The truth: every write that etcd applied, by which any earlier state is looked up.
+//! The log of writes: every write that etcd applied, by which any earlier state is looked up.
 //!
 //! The return of etcd to an earlier state begins a new *epoch*, whose resourceVersions mean
 //! something else from there on.
@@ -14,7 +14,7 @@ use weir::simulator::{Recorded, Simulator};
 use crate::resources::{Resource, Selection};
 
 /// All epochs, the present one last; there is at least one.
-pub(crate) struct Truth {
+pub(crate) struct WriteLog {
     simulator: Arc<Simulator>,
     epochs: Vec<Epoch>,
     position: usize,
@@ -49,7 +49,7 @@ pub(crate) struct Version {
     pub(crate) label: String,
 }
 
-/// A moment of the truth.
+/// A moment in the log of writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Moment {
     pub(crate) epoch: usize,
@@ -57,11 +57,11 @@ pub(crate) struct Moment {
     pub(crate) time: Instant,
 }
 
-impl Truth {
+impl WriteLog {
     pub(crate) fn new(simulator: Arc<Simulator>) -> Self {
-        let mut truth = Self { simulator, epochs: vec![Epoch::default()], position: 0 };
-        truth.update();
-        truth
+        let mut write_log = Self { simulator, epochs: vec![Epoch::default()], position: 0 };
+        write_log.update();
+        write_log
     }
 
     /// Returns the present moment.
