@@ -2,8 +2,8 @@
 //! responses.
 //!
 //! Everything here is pure: bytes and strings in, values out. One parser reads the path, one the
-//! query, and one each kind of selector. Routing, authorization and cache keys use their results, so
-//! they cannot disagree about a request.
+//! query, and one each kind of selector. Routing, authorization and cache keys use their results,
+//! so they cannot disagree about a request.
 
 pub mod continue_token;
 pub mod list_options;

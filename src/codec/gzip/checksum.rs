@@ -1,7 +1,8 @@
-//! The CRC-32 and the length of bytes that are joined from parts with known checksums (RFC 1952 §8).
+//! The CRC-32 and the length of bytes that are joined from parts with known checksums (RFC 1952
+//! §8).
 //!
-//! Appending n bytes multiplies the CRC of the bytes before them by x^(8n), modulo the polynomial of
-//! the CRC. The power is computed once for each part and kept with it, so that joining two parts
+//! Appending n bytes multiplies the CRC of the bytes before them by x^(8n), modulo the polynomial
+//! of the CRC. The power is computed once for each part and kept with it, so that joining two parts
 //! takes one multiplication, some tens of nanoseconds, for any length. flate2's `Crc::combine`
 //! computes the power again for each join (`docs/decisions/gzip-segments.md` has the measurement).
 
@@ -55,8 +56,8 @@ fn power(mut bytes: usize) -> u32 {
     power
 }
 
-/// Multiplies two polynomials over GF(2), modulo that of the CRC. The highest bit is the coefficient
-/// of x^0.
+/// Multiplies two polynomials over GF(2), modulo that of the CRC. The highest bit is the
+/// coefficient of x^0.
 fn multiply(one: u32, mut other: u32) -> u32 {
     let mut product = 0;
     for bit in (0..32).rev() {
