@@ -122,9 +122,11 @@ async fn extend(cached: &Arc<CachedResource>) -> RunResult {
             Err(AttemptError::Expired(oldest)) => {
                 // A server that names no oldest one, or one that is not above `from`, has refused
                 // `from` nevertheless.
-                let next = ResourceVersion(from.0.saturating_add(1));
                 refused = oldest.is_none();
-                cached.backfill.expire_below(oldest.map_or(next, |oldest| oldest.max(next)));
+                cached.backfill.expire_below(ResourceVersion(from.0.saturating_add(1)));
+                if let Some(oldest) = oldest {
+                    cached.backfill.expire_named(oldest);
+                }
                 cached.context.metrics.backfill("expired");
                 tracing::debug!(%from, ?oldest, "the upstream no longer has the events for older watches");
             }

@@ -224,7 +224,10 @@ impl CacheHandle {
         let reach = backfill::reach(self.cached(), after);
         match tokio::time::timeout(timeout, reach).await {
             Ok(Reach::Reached) => self.cache().watch(filter, start),
-            Ok(Reach::Expired) => Err(WatchRefusal::Expired { oldest, began_after: false }),
+            Ok(Reach::Expired) => {
+                let oldest = self.cached().backfill.named_above(after).unwrap_or(oldest);
+                Err(WatchRefusal::Expired { oldest, began_after: false })
+            }
             Ok(Reach::Unknown) | Err(_) => Err(WatchRefusal::Expired { oldest, began_after: true }),
         }
     }

@@ -25,6 +25,8 @@ struct Wanted {
     /// No watch can start below it: the upstream no longer has the events, or the cache has no
     /// place for them.
     expired_below: ResourceVersion,
+    /// The highest of the oldest resourceVersions that the upstream named.
+    named: Option<ResourceVersion>,
 }
 
 /// The result of a run.
@@ -61,6 +63,20 @@ impl BackfillState {
     pub(super) fn expire_below(&self, oldest: ResourceVersion) {
         let mut wanted = self.wanted.lock();
         wanted.expired_below = wanted.expired_below.max(oldest);
+    }
+
+    /// Notes the oldest resourceVersion that the upstream named in a 410: no watch can start below
+    /// it.
+    pub(super) fn expire_named(&self, oldest: ResourceVersion) {
+        self.expire_below(oldest);
+        let mut wanted = self.wanted.lock();
+        wanted.named = wanted.named.max(Some(oldest));
+    }
+
+    /// Returns the resourceVersion that a 410 for a watch from `after` names, as the upstream's does.
+    /// `None` if the upstream named none that is above `after`.
+    pub(crate) fn named_above(&self, after: ResourceVersion) -> Option<ResourceVersion> {
+        self.wanted.lock().named.filter(|named| *named > after)
     }
 
     /// Whether it is known that no watch can start at `after`.
