@@ -73,8 +73,8 @@ impl BackfillState {
         wanted.named = wanted.named.max(Some(oldest));
     }
 
-    /// Returns the resourceVersion that a 410 for a watch from `after` names, as the upstream's does.
-    /// `None` if the upstream named none that is above `after`.
+    /// Returns the resourceVersion that a 410 for a watch from `after` names, as the upstream's
+    /// does. `None` if the upstream named none that is above `after`.
     pub(crate) fn named_above(&self, after: ResourceVersion) -> Option<ResourceVersion> {
         self.wanted.lock().named.filter(|named| *named > after)
     }
