@@ -62,13 +62,18 @@ pub(crate) fn change() {
         let list = direct.send(&Call::get("/apis/example.com/v1/things?limit=1")).await.json();
         let at = list["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
         let path = format!("/apis/example.com/v1/things?watch=1&resourceVersion={at}");
-        let streams = [&direct, &through].map(|side| collect(side.clone(), path.clone()));
-        let streams = streams.map(tokio::spawn);
+        // Both are open before the definition goes.
+        let mut streams = Vec::new();
+        for side in [&direct, &through] {
+            let response = side.open(&Call::get(path.clone())).await.expect("a watch");
+            assert_eq!(response.status(), 200);
+            streams.push(tokio::spawn(collect(Frames::new(response))));
+        }
         let gone = direct.send(&Call::new(Method::DELETE, format!("{DEFINITIONS}/{NAME}"))).await;
         assert_eq!(gone.status, 200);
         same(&direct, &through, "v1", "404 page not found").await;
-        let [directly, by_weir] = streams;
-        let (directly, by_weir) = (directly.await.unwrap(), by_weir.await.unwrap());
+        let by_weir = streams.pop().unwrap().await.unwrap();
+        let directly = streams.pop().unwrap().await.unwrap();
         assert!(directly.len() == 2, "{directly:?}");
         assert!(by_weir == directly, "through Weir {by_weir:?}\ndirectly {directly:?}");
 
@@ -130,11 +135,9 @@ async fn same(direct: &Endpoint, through: &Endpoint, version: &str, says: &str) 
     .await;
 }
 
-/// Returns all events but bookmarks, up to the end of the stream; opens it again until it exists.
-async fn collect(side: Endpoint, path: String) -> Vec<Frame> {
-    let response = side.open(&Call::get(path)).await.expect("a watch");
-    assert_eq!(response.status(), 200);
-    let (mut frames, mut seen) = (Frames::new(response), Vec::new());
+/// Returns all events but bookmarks, up to the end of the stream.
+async fn collect(mut frames: Frames) -> Vec<Frame> {
+    let mut seen = Vec::new();
     while let Ok(Some(frame)) = tokio::time::timeout(LIMIT, frames.next()).await {
         if frame.event != "BOOKMARK" {
             seen.push(frame);
