@@ -130,12 +130,9 @@ fn one(
     });
     let (wall, cpu) = (determinism::real_ns() - wall, determinism::cpu_ns() - cpu);
     let (hash, lines) = trace.finish();
-    let is_known =
-        |guarantee: &str| KNOWN.contains(&guarantee) && !options.direct && !options.all_faults;
     for violation in &outcome.violations {
-        let known = if is_known(violation.guarantee) { " (known)" } else { "" };
         let (guarantee, what) = (violation.guarantee, &violation.what);
-        println!("seed {seed}: {guarantee} does not hold{known}: {what}");
+        println!("seed {seed}: {guarantee} does not hold: {what}");
     }
     let virtual_s = outcome.virtual_time.as_secs_f64();
     println!("seed {seed}: hash {hash:016x}, {lines} lines, checks {:?}", outcome.counts);
@@ -147,12 +144,8 @@ fn one(
         wall as f64 / 1e9,
         cpu as f64 / 1e9,
     );
-    outcome.violations.iter().all(|violation| is_known(violation.guarantee))
+    outcome.violations.is_empty()
 }
-
-/// The guarantees that Weir is known not to keep yet; README.md says why. Only `--all-faults` fails
-/// for them.
-const KNOWN: [&str; 1] = ["F"];
 
 fn many(first: u64, count: u64, options: &Options, (twice, jobs): (u64, usize)) -> bool {
     let begun = determinism::real_ns();
