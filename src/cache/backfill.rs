@@ -120,19 +120,13 @@ async fn extend(cached: &Arc<CachedResource>) -> RunResult {
                 return RunResult::Done;
             }
             Err(AttemptError::Expired(oldest)) => {
-                // A server that names no oldest one, or one that is not above `from`, has refused
-                // `from` nevertheless.
                 refused = oldest.is_none();
-                cached.backfill.expire_below(ResourceVersion(from.0.saturating_add(1)));
-                if let Some(oldest) = oldest {
-                    cached.backfill.expire_named(oldest);
-                }
+                cached.backfill.refuse(from, oldest);
                 cached.context.metrics.backfill("expired");
                 tracing::debug!(%from, ?oldest, "the upstream no longer has the events for older watches");
             }
             Err(AttemptError::NotJoined) => {
-                let next = ResourceVersion(from.0.saturating_add(1));
-                cached.backfill.expire_below(next);
+                cached.backfill.refuse(from, None);
                 cached.context.metrics.backfill("contradicted");
                 tracing::info!(resource = %cached.key.gvr, %from, "the events for older watches contradict the cached state");
             }

@@ -65,12 +65,13 @@ impl BackfillState {
         wanted.expired_below = wanted.expired_below.max(oldest);
     }
 
-    /// Notes the oldest resourceVersion that the upstream named in a 410: no watch can start below
-    /// it.
-    pub(super) fn expire_named(&self, oldest: ResourceVersion) {
-        self.expire_below(oldest);
+    /// Notes that the upstream refused a watch from `from` with a 410, which named `oldest` as the
+    /// oldest resourceVersion that it has. `from` itself is refused whatever it names.
+    pub(super) fn refuse(&self, from: ResourceVersion, oldest: Option<ResourceVersion>) {
+        let next = ResourceVersion(from.0.saturating_add(1));
         let mut wanted = self.wanted.lock();
-        wanted.named = wanted.named.max(Some(oldest));
+        wanted.expired_below = wanted.expired_below.max(next).max(oldest.unwrap_or(next));
+        wanted.named = wanted.named.max(oldest);
     }
 
     /// Returns the resourceVersion that a 410 for a watch from `after` names, as the upstream's
