@@ -55,13 +55,7 @@ async fn an_informer_starts_on_a_small_quiet_resource() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_informer_starts_on_a_large_quiet_resource() {
     let upstream = Simulator::start(SimulatorOptions::default()).await.unwrap();
-    seed(&upstream);
-    for number in 0..1100 {
-        upstream.store().create(configmap("ns2", &format!("n-{number}"), number)).unwrap();
-    }
-    let proxy = Proxy::before(upstream, "", |_| {}).await;
-    proxy.warm(CONFIGMAPS).await;
-    proxy.upstream.store().create(pod("ns1", "elsewhere", "n")).unwrap();
+    let proxy = before_a_large_quiet_resource(upstream).await;
     let mut through = proxy.watch(WATCH_LIST).await;
     assert_eq!(through.cache(), "hit");
     let mut direct = proxy.watch_direct(WATCH_LIST).await;
@@ -109,13 +103,7 @@ async fn informers_start_from_the_cache_whichever_api_server_sends_the_stream() 
     let options = SimulatorOptions { servers: 2, ..SimulatorOptions::default() };
     let upstream = Simulator::start(options).await.unwrap();
     upstream.balance(Balancing::WatchesApart);
-    seed(&upstream);
-    for number in 0..1100 {
-        upstream.store().create(configmap("ns2", &format!("n-{number}"), number)).unwrap();
-    }
-    let proxy = Proxy::before(upstream, "", |_| {}).await;
-    proxy.warm(CONFIGMAPS).await;
-    proxy.upstream.store().create(pod("ns1", "elsewhere", "n")).unwrap();
+    let proxy = before_a_large_quiet_resource(upstream).await;
     let starts = (0..STARTS).map(|_| async {
         let mut watch = proxy.watch(WATCH_LIST).await;
         assert_eq!(watch.cache(), "hit");
@@ -149,4 +137,17 @@ async fn nothing_that_a_start_showed_is_taken_back() {
     let mut watch = proxy.watch(&format!("{WATCH_LIST}&resourceVersion=0")).await;
     let end = watch.until("initial-events-end").await;
     assert!(end.concat().contains(&format!("\"resourceVersion\":\"{read}\"")), "{end:?}");
+}
+
+/// Starts Weir before an upstream with more config maps than a proof lists. They do not change; one
+/// later change is that of another resource.
+async fn before_a_large_quiet_resource(upstream: Simulator) -> Proxy {
+    seed(&upstream);
+    for number in 0..1100 {
+        upstream.store().create(configmap("ns2", &format!("n-{number}"), number)).unwrap();
+    }
+    let proxy = Proxy::before(upstream, "", |_| {}).await;
+    proxy.warm(CONFIGMAPS).await;
+    proxy.upstream.store().create(pod("ns1", "elsewhere", "n")).unwrap();
+    proxy
 }
