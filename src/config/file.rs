@@ -165,7 +165,7 @@ pub struct CacheSection {
     pub on_relist: Option<String>,
     /// A count.
     pub forward_budget: Option<usize>,
-    /// What happens to resources that exceed a byte budget.
+    /// The treatment of resources that exceed a byte budget.
     #[serde(default)]
     pub over_budget: OverBudgetSection,
     /// A count.

@@ -16,7 +16,7 @@ use crate::cache::core::state::State;
 /// The lag of a reader of one state.
 pub struct StateLag {
     cache: Arc<CacheInner>,
-    /// What the cache has dropped once it drops anything after that state.
+    /// The bytes that the cache has dropped when it first drops an event after that state.
     end_bytes: u64,
     /// The size in bytes of that state's objects.
     weight: u64,

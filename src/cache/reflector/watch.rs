@@ -37,7 +37,7 @@ enum Interrupt {
     Relist,
     /// A check of the history was requested.
     Verify,
-    /// The definition changed a while ago, and the bytes are verified once more.
+    /// The definition changed, and the bytes are due to be verified once more.
     VerifyBytes,
     /// The watch is open past its own time-out: its connection is dead.
     Overdue,

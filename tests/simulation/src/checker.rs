@@ -68,7 +68,7 @@ impl Checker {
         self.0.lock().checked(guarantee);
     }
 
-    /// Returns the violations so far.
+    /// Returns the violations that were found.
     pub(crate) fn violations(&self) -> Vec<Violation> {
         self.0.lock().violations.clone()
     }
@@ -166,5 +166,5 @@ fn store_difference(state: &[&Version], store: &BTreeMap<String, Box<[u8]>>) -> 
     extra.map(|key| format!("{key} should be gone"))
 }
 
-/// After so many, more of them say nothing new.
+/// The largest number of violations that are kept: more say nothing new.
 const VIOLATIONS_MAX: usize = 50;

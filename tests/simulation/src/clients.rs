@@ -17,7 +17,7 @@ use crate::checker::Checker;
 use crate::network::Network;
 use crate::trace::{FNV_OFFSET, Trace, fnv};
 
-/// What the scripts of all clients use. Cheap to clone.
+/// The parts of the world that all scripts share. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Setting {
     pub(crate) network: Network,
@@ -68,7 +68,7 @@ impl Phase {
     }
 }
 
-/// What a client has of its own.
+/// The parts of one client.
 struct Client {
     name: String,
     setting: Setting,

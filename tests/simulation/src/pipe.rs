@@ -45,7 +45,7 @@ impl CutPoint {
         Self { count: AtomicU64::new(0), at }
     }
 
-    /// Returns the number of points so far.
+    /// Returns the number of points that were counted.
     pub(crate) fn count(&self) -> u64 {
         self.count.load(Ordering::Relaxed)
     }
@@ -252,7 +252,7 @@ impl Drop for Pipe {
     }
 }
 
-/// As much as a small socket buffer holds.
+/// The capacity in bytes of a pipe: that of a small socket buffer.
 const CAPACITY_BYTES: usize = 64 * 1024;
 /// How many bytes one read returns at most; one of these is drawn for each read.
 const READ_SIZES: [usize; 8] = [1, 100, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 64 << 10, 64 << 10];

@@ -100,7 +100,7 @@ fn watches_from_before_the_list_get_the_events_that_they_would_have_got() {
         }
     }
     assert!(watch(&late, WatchFilter::default(), 9).is_err());
-    // Later events come as ever, and the states before the list are not there.
+    // Later events are delivered as before, and the states before the list are not there.
     let next = Pod::new("ns1", "next", 70);
     late.apply(vec![Change::Upsert(next.object())], at(1));
     assert_eq!(watch(&late, WatchFilter::default(), 60).unwrap(), ["ADDED ns1/next 70"]);

@@ -51,7 +51,7 @@ struct Frame<'a> {
     object: &'a RawValue,
 }
 
-/// What a frame of a watch tells the client.
+/// The content of a frame of a watch.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Notice {
     /// An object was added or changed.
@@ -99,7 +99,7 @@ impl Checker {
         }
     }
 
-    /// Checks a frame, and returns what it tells; `None` if it cannot be read.
+    /// Checks a frame, and returns its content; `None` if it cannot be read.
     pub(crate) fn frame(&self, stream: &mut StreamCheck, line: &[u8]) -> Option<Notice> {
         let mut inner = self.0.lock();
         inner.write_log.now();
