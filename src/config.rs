@@ -7,6 +7,7 @@
 
 pub mod defaults;
 pub mod dial;
+pub mod endpoints;
 pub mod file;
 mod identity;
 pub mod listen;
@@ -24,6 +25,7 @@ use std::time::Duration;
 
 use crate::api::resource::GroupVersionResource;
 use crate::config::dial::Dial;
+use crate::config::endpoints::EndpointsConfig;
 pub use crate::config::identity::{
     Anonymous, AuditBuffer, AuditConfig, AuditLevel, AuditOutput, AuditResources, AuditRule,
     AuthenticationConfig, AuthorizationConfig, FrontProxyConfig, Mode, RbacConfig,
@@ -37,6 +39,10 @@ pub struct Config {
     pub server: ServerConfig,
     /// The address of health checks and metrics; `None` for no admin listener.
     pub admin_listen: Option<SocketAddr>,
+    /// The clients that may see the details of the admin listener.
+    pub admin_detail: AdminDetail,
+    /// Whether `/readyz` passes while the upstream is away and caches can answer.
+    pub ready_when_away: bool,
     /// The API server that Weir reads from and forwards to.
     pub upstream: UpstreamConfig,
     /// Which resources are cached, and limits of memory.
@@ -47,8 +53,28 @@ pub struct Config {
     pub authorization: AuthorizationConfig,
     /// The audit log of the reads that Weir answers itself.
     pub audit: AuditConfig,
+    /// Whether clients' costs are added up.
+    pub flow_control: FlowControlMode,
     /// Format and filter of the log.
     pub logging: LoggingConfig,
+}
+
+/// Who may see the details of the admin listener, which name users.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AdminDetail {
+    /// Clients on 127.0.0.1 and ::1, such as `kubectl port-forward`.
+    Local,
+    /// Nobody.
+    None,
+}
+
+/// Whether clients' costs are added up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FlowControlMode {
+    /// They are not.
+    Off,
+    /// Requests are classified, and their costs added up. None is delayed or refused.
+    Observe,
 }
 
 /// Listeners, and the time-outs and limits of their clients.
@@ -132,9 +158,8 @@ pub struct UpstreamConfig {
     pub kubeconfig: Option<PathBuf>,
     /// The context in it; `None` for the current one.
     pub context: Option<String>,
-    /// URLs that replace the kubeconfig's server; empty to use the kubeconfig's. Only the first is
-    /// used.
-    pub addresses: Vec<String>,
+    /// Where the addresses of the API servers come from, besides the kubeconfig's server.
+    pub endpoints: EndpointsConfig,
     /// Time-out for opening a connection, including its TLS handshake.
     pub connect_timeout: Duration,
     /// Whether HTTP/2 may be used.
@@ -174,6 +199,34 @@ pub struct CacheConfig {
     pub over_budget_forwards: usize,
     /// Objects on a page when the reflector lists in pages.
     pub page_size: u32,
+    /// Beyond this age a cache that may lack events answers nothing; `None` for no limit.
+    pub max_staleness: Option<Duration>,
+    /// The behaviour of open watches whose cache exceeds `max_staleness`.
+    pub on_away: OnAway,
+    /// The answering server of lists whose resourceVersion is unset.
+    pub consistent_lists: ConsistentLists,
+}
+
+/// The answering server of consistent lists, whose resourceVersion is unset
+/// (`docs/decisions/consistent-lists.md`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConsistentLists {
+    /// The API server.
+    Forward,
+    /// The cache, if a proof of freshness costs less than the list and arrives soon.
+    Auto,
+    /// The cache, if a proof of freshness arrives within `freshness_timeout`. For tests: a single
+    /// list waits longer than it would if it were forwarded.
+    Always,
+}
+
+/// The behaviour of open watches while the upstream is away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnAway {
+    /// They stay open, however long.
+    Keep,
+    /// They end when their cache exceeds `max_staleness`.
+    End,
 }
 
 /// The behaviour of a cache's watches when the upstream no longer has the events after the

@@ -1,18 +1,25 @@
 //! The upstream kube-apiserver: credentials, connection pools, lists and watches, discovery.
 
+mod attempts;
+pub mod availability;
 pub(crate) mod bounded;
 mod connect;
 pub mod credentials;
 pub mod discovery;
+pub mod endpoints;
 pub mod error;
 pub(crate) mod fetch;
+pub(crate) mod hops;
 pub mod lister_watcher;
 pub mod metrics;
 mod one_server;
 pub mod pool;
+mod pools;
+mod proxy;
 pub(crate) mod recent_count;
 mod replay;
 pub mod request_body;
+mod retry_budget;
 pub(crate) mod review;
 pub(crate) mod self_review;
 pub mod send_options;
@@ -26,18 +33,21 @@ pub mod version;
 
 use std::sync::Arc;
 
-use http::uri::Scheme;
 use http::{Request, Response, StatusCode};
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use self::replay::Replay;
+use self::pools::Pools;
+use self::retry_budget::RetryBudget;
 use crate::config::{FrontProxyConfig, UpstreamConfig};
+use crate::upstream::availability::Availability;
 use crate::upstream::credentials::{Credentials, PoolIdentity};
+use crate::upstream::endpoints::Endpoints;
 use crate::upstream::error::UpstreamError;
 use crate::upstream::metrics::UpstreamMetrics;
-use crate::upstream::pool::{Pool, Single};
+use crate::upstream::pool::Pool;
 pub use crate::upstream::request_body::{RequestBody, empty_body, full_body};
+pub(crate) use crate::upstream::send_options::Choice;
 pub use crate::upstream::send_options::SendOptions;
 pub use crate::upstream::traffic_class::TrafficClass;
 
@@ -50,11 +60,13 @@ pub struct Upstream {
 
 struct Inner {
     credentials: Arc<Credentials>,
-    config: UpstreamConfig,
-    pool: Pool,
+    pools: Pools,
     metrics: UpstreamMetrics,
-    /// Stops the task that reloads the credentials when the last clone is dropped.
-    _reloader: DropGuard,
+    /// Shared by all identities.
+    availability: Availability,
+    retries: Arc<RetryBudget>,
+    /// Stops the tasks of this identity when the last clone is dropped.
+    _tasks: DropGuard,
 }
 
 impl Upstream {
@@ -64,7 +76,16 @@ impl Upstream {
         config: &UpstreamConfig,
         metrics: UpstreamMetrics,
     ) -> Result<Self, UpstreamError> {
-        Ok(Self::with_credentials(Credentials::load(config).await?, config, &metrics))
+        let credentials = Credentials::load(config).await?;
+        let configured = credentials.current().endpoint.clone();
+        let endpoints = metrics.endpoints().clone();
+        let endpoints = Endpoints::new(&configured, &config.endpoints, endpoints)?;
+        let availability = Availability::new(metrics.availability().clone());
+        let retries = Arc::new(RetryBudget::new(Instant::now()));
+        let cancel = CancellationToken::new();
+        tokio::spawn(availability.clone().report(cancel.clone()));
+        let pools = Pools::new(Arc::new(endpoints), config, credentials.clone(), metrics.clone());
+        Ok(Self::start(credentials, pools, metrics, availability, retries, cancel))
     }
 
     /// Creates a pool for the same upstream without Weir's own credentials: no client certificate,
@@ -82,25 +103,26 @@ impl Upstream {
     }
 
     async fn with_identity(&self, identity: PoolIdentity) -> Result<Self, UpstreamError> {
-        let Inner { credentials, config, metrics, .. } = &*self.inner;
-        Ok(Self::with_credentials(
-            Credentials::derive(credentials, identity).await?,
-            config,
-            metrics,
-        ))
+        let Inner { credentials, pools, metrics, availability, retries, .. } = &*self.inner;
+        let credentials = Credentials::derive(credentials, identity).await?;
+        let metrics = metrics.for_identity(credentials.pool_identity().as_str());
+        let pools = pools.for_identity(credentials.clone(), metrics.clone());
+        let (availability, retries) = (availability.clone(), retries.clone());
+        let cancel = CancellationToken::new();
+        Ok(Self::start(credentials, pools, metrics, availability, retries, cancel))
     }
 
-    fn with_credentials(
+    fn start(
         credentials: Arc<Credentials>,
-        config: &UpstreamConfig,
-        metrics: &UpstreamMetrics,
+        pools: Pools,
+        metrics: UpstreamMetrics,
+        availability: Availability,
+        retries: Arc<RetryBudget>,
+        cancel: CancellationToken,
     ) -> Self {
-        let metrics = metrics.for_identity(credentials.pool_identity().as_str());
-        let cancel = CancellationToken::new();
         tokio::spawn(credentials.clone().follow(cancel.clone()));
-        let pool = Pool::new(config, credentials.clone(), metrics.clone());
-        let (config, reloader) = (config.clone(), cancel.drop_guard());
-        let inner = Inner { credentials, config, pool, metrics, _reloader: reloader };
+        let _tasks = cancel.drop_guard();
+        let inner = Inner { credentials, pools, metrics, availability, retries, _tasks };
         Self { inner: Arc::new(inner) }
     }
 
@@ -131,20 +153,30 @@ impl Upstream {
         options: &SendOptions,
     ) -> Result<Response<pool::Body>, UpstreamError> {
         let started = Instant::now();
+        let waiting = self.inner.availability.waiting();
         let sent = self.send_until_processed(class, request, options).await;
+        if sent.is_ok() {
+            waiting.responded();
+        }
         self.count(class, &sent, started);
         sent
     }
 
-    /// Returns the number of connections with this identity that were ever opened.
-    pub(crate) fn connections_opened(&self) -> u64 {
-        self.inner.pool.connections_opened()
+    /// Returns whether the upstream is away. All identities share it.
+    pub fn availability(&self) -> &Availability {
+        &self.inner.availability
     }
 
-    /// Returns how many exchanges of a class can be in progress at once, if the peer allows as
-    /// many. Those with an [`unproven`](SendOptions::unproven) credential are counted apart.
+    /// Returns the number of connections with this identity that were ever opened.
+    pub(crate) fn connections_opened(&self) -> u64 {
+        self.inner.pools.connections_opened()
+    }
+
+    /// Returns how many exchanges of a class can be in progress at once, if the API servers allow
+    /// as many. Those with an [`unproven`](SendOptions::unproven) credential are counted apart.
     pub fn streams_max(&self, class: TrafficClass, unproven: bool) -> usize {
-        self.inner.pool.streams_max(class, unproven)
+        let all = self.inner.pools.all();
+        all.iter().map(|route| route.pool.streams_max(class, unproven)).sum()
     }
 
     /// Returns how many requests of a class clients can cancel within half a minute before the
@@ -165,17 +197,14 @@ impl Upstream {
         !self.inner.credentials.current().impersonation.is_empty()
     }
 
-    /// Returns the upstream's address, for messages.
+    /// Returns the configured address, for messages.
     pub fn address(&self) -> String {
         self.inner.credentials.current().endpoint.to_string()
     }
 
-    /// Opens a connection of its own for requests in a row.
-    async fn single(&self) -> Result<Single, UpstreamError> {
-        self.inner.pool.single().await.map_err(|failure| {
-            self.inner.metrics.error(failure.error.cause());
-            failure.error
-        })
+    /// Returns the API servers.
+    pub(crate) fn endpoints(&self) -> &Arc<Endpoints> {
+        self.inner.pools.endpoints()
     }
 
     /// Counts the outcome of a request. A 401 makes Weir read its credential again.
@@ -189,56 +218,26 @@ impl Upstream {
             Ok(response) => {
                 let status = response.status();
                 self.inner.metrics.response(class, status.as_u16(), started.elapsed());
+                self.inner.availability.note_response(started, status);
                 if status == StatusCode::UNAUTHORIZED {
                     self.inner.credentials.unauthorized();
                 }
             }
-            Err(error) => self.inner.metrics.error(error.cause()),
-        }
-    }
-
-    async fn send_until_processed(
-        &self,
-        class: TrafficClass,
-        request: Request<RequestBody>,
-        options: &SendOptions,
-    ) -> Result<Response<pool::Body>, UpstreamError> {
-        let request = self.prepare(request).await?;
-        let (request, replay) = Replay::new(request);
-        let mut sent = self.inner.pool.send(class, request, options).await;
-        for _ in 1..ATTEMPTS_MAX {
-            let failure = match sent {
-                Ok(response) => return Ok(response),
-                Err(failure) => failure,
-            };
-            // An upstream that was unreachable just now still is. Only a request that was lost on
-            // an existing connection is repeated.
-            if failure.error.is_not_sent() || !failure.unprocessed {
-                return Err(failure.error);
+            Err(error) => {
+                self.inner.metrics.error(error.cause());
+                if error.may_be_outage() {
+                    self.inner.availability.suspect();
+                }
             }
-            let Some(request) = replay.next_request() else { return Err(failure.error) };
-            tracing::debug!(error = %failure.error, "the upstream did not process a request; sending it again");
-            sent = self.inner.pool.send(class, request, options).await;
         }
-        sent.map_err(|failure| failure.error)
     }
 
-    /// Adds authority, path prefix and credentials to a request.
-    async fn prepare(
+    /// Adds the credentials and this Weir's hop to a request.
+    async fn authenticate(
         &self,
         mut request: Request<RequestBody>,
     ) -> Result<Request<RequestBody>, UpstreamError> {
         let identity = self.inner.credentials.current();
-        let endpoint = &identity.endpoint;
-        let path = endpoint
-            .path_and_query(request.uri().path_and_query())
-            .map_err(|problem| UpstreamError::Request(problem.to_owned()))?;
-        let mut uri = http::uri::Parts::default();
-        uri.scheme = Some(if endpoint.https { Scheme::HTTPS } else { Scheme::HTTP });
-        uri.authority = Some(endpoint.authority.clone());
-        uri.path_and_query = Some(path);
-        *request.uri_mut() = http::Uri::from_parts(uri)
-            .map_err(|_| UpstreamError::Request("its path is not valid in a URI".to_owned()))?;
         if !identity.impersonation.is_empty() {
             let headers = request.headers_mut();
             if headers.keys().any(|name| name.as_str().starts_with("impersonate-")) {
@@ -256,10 +255,7 @@ impl Upstream {
         if let Some(value) = identity.token_source.header().await? {
             request.headers_mut().insert(http::header::AUTHORIZATION, value);
         }
+        self.endpoints().hop().add_to(request.headers_mut());
         Ok(request)
     }
 }
-
-/// The most attempts to send a request. An API server sends a GOAWAY with each response to an
-/// unknown user, so that the next connection may get one, too.
-const ATTEMPTS_MAX: usize = 3;

@@ -4,10 +4,12 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
+use crate::config::endpoints::EndpointsConfig;
 use crate::config::{
-    Anonymous, AuditBuffer, AuditConfig, AuthenticationConfig, AuthorizationConfig, CacheConfig,
-    CertificateConfig, Config, ListenerConfig, LogFormat, LoggingConfig, Mode, OnRelist,
-    ResourcePattern, ServerConfig, UpstreamConfig,
+    AdminDetail, Anonymous, AuditBuffer, AuditConfig, AuthenticationConfig, AuthorizationConfig,
+    CacheConfig, CertificateConfig, Config, ConsistentLists, FlowControlMode, ListenerConfig,
+    LogFormat, LoggingConfig, Mode, OnAway, OnRelist, ResourcePattern, ServerConfig,
+    UpstreamConfig,
 };
 
 /// The listener: TLS, because client-go in a pod insists on it; loopback, because clients are not
@@ -141,6 +143,27 @@ pub const OVER_BUDGET_FORWARDS: usize = 256;
 /// Objects on a page: the page size of client-go's pager.
 pub const PAGE_SIZE: u32 = 500;
 
+/// Ready while the upstream is away: without its endpoints, clients would lose the cache as well.
+pub const READY_WHEN_AWAY: bool = true;
+
+/// Only from the pod itself, as through `kubectl port-forward`: the cluster's RBAC on that is the
+/// login.
+pub const ADMIN_DETAIL: AdminDetail = AdminDetail::Local;
+
+/// A sidecar has one user, and its few clients are known to whoever runs it.
+pub const FLOW_CONTROL: FlowControlMode = FlowControlMode::Off;
+
+/// A gateway adds up what its users cost: it delays nothing, and who overloads the API server is
+/// the first question.
+pub const GATEWAY_FLOW_CONTROL: FlowControlMode = FlowControlMode::Observe;
+
+/// Open watches stay open: their clients would only come back and find no better answer.
+pub const ON_AWAY: OnAway = OnAway::Keep;
+
+/// The API server answers consistent lists: a proof of freshness saves its load, not the client's
+/// time.
+pub const CONSISTENT_LISTS: ConsistentLists = ConsistentLists::Forward;
+
 /// Logs start, stop, failures and recoveries, and nothing for each request.
 pub const LOG_FILTER: &str = "info";
 
@@ -164,11 +187,14 @@ impl Default for Config {
         Self {
             server: ServerConfig::default(),
             admin_listen: Some(ADMIN_LISTEN),
+            admin_detail: ADMIN_DETAIL,
+            ready_when_away: READY_WHEN_AWAY,
             upstream: UpstreamConfig::default(),
             cache: CacheConfig::default(),
             authentication: AuthenticationConfig::default(),
             authorization: AuthorizationConfig::default(),
             audit: AuditConfig::default(),
+            flow_control: FLOW_CONTROL,
             logging: LoggingConfig::default(),
         }
     }
@@ -198,7 +224,7 @@ impl Default for UpstreamConfig {
         Self {
             kubeconfig: None,
             context: None,
-            addresses: Vec::new(),
+            endpoints: EndpointsConfig::default(),
             connect_timeout: CONNECT_TIMEOUT,
             http2: UPSTREAM_HTTP2,
             dial: None,
@@ -221,6 +247,9 @@ impl Default for CacheConfig {
             forward_budget: FORWARD_BUDGET,
             over_budget_forwards: OVER_BUDGET_FORWARDS,
             page_size: PAGE_SIZE,
+            max_staleness: None,
+            on_away: ON_AWAY,
+            consistent_lists: CONSISTENT_LISTS,
         }
     }
 }

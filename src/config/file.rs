@@ -53,6 +53,9 @@ pub struct ConfigFile {
     /// The audit log.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub audit: Option<AuditSection>,
+    /// Clients' costs.
+    #[serde(default)]
+    pub flow_control: FlowControlSection,
     /// The log.
     #[serde(default)]
     pub logging: LoggingSection,
@@ -121,6 +124,18 @@ pub struct CertificateSection {
 pub struct AdminSection {
     /// An address and port, or `none`.
     pub listen: Option<String>,
+    /// `local` or `none`.
+    pub detail: Option<String>,
+    /// Whether `/readyz` passes while the upstream is away and caches can answer.
+    pub ready_when_away: Option<bool>,
+}
+
+/// `flowControl`.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct FlowControlSection {
+    /// `off` or `observe`.
+    pub mode: Option<String>,
 }
 
 /// `upstream`.
@@ -133,12 +148,29 @@ pub struct UpstreamSection {
     /// The context in it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub context: Option<String>,
-    /// URLs that replace the kubeconfig's server.
+    /// Where the addresses of the API servers come from.
+    #[serde(default)]
+    pub endpoints: EndpointsSection,
+    /// The former name of `endpoints.static`.
+    #[serde(skip_serializing)]
     pub addresses: Option<Vec<String>>,
     /// A duration.
     pub connect_timeout: Option<String>,
     /// Whether HTTP/2 may be used.
     pub http2: Option<bool>,
+}
+
+/// `upstream.endpoints`.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct EndpointsSection {
+    /// URLs.
+    #[serde(rename = "static")]
+    pub static_urls: Option<Vec<String>>,
+    /// A name, and a port or none.
+    pub dns: Option<String>,
+    /// Whether the EndpointSlices of `default/kubernetes` name API servers.
+    pub endpoint_slice: Option<bool>,
 }
 
 /// `cache`.
@@ -170,6 +202,12 @@ pub struct CacheSection {
     pub over_budget: OverBudgetSection,
     /// A count.
     pub page_size: Option<u32>,
+    /// A duration, or `never`.
+    pub max_staleness: Option<String>,
+    /// `keep` or `end`.
+    pub on_away: Option<String>,
+    /// `forward` or `auto`; `always` for tests.
+    pub consistent_lists: Option<String>,
 }
 
 /// `cache.overBudget`.

@@ -7,7 +7,9 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::api::resource::GroupVersionResource;
-use crate::config::{LogFormat, OnRelist, ResourcePattern};
+use crate::config::{
+    AdminDetail, ConsistentLists, FlowControlMode, LogFormat, OnAway, OnRelist, ResourcePattern,
+};
 
 /// `pods`, `*` for all, `apps/deployments`, `apps/*`, `*/leases`; `/*` is every resource of the
 /// core group.
@@ -56,6 +58,96 @@ impl FromStr for OnRelist {
             "endStreams" => Ok(Self::EndStreams),
             _ => Err(format!("expected keepStreams or endStreams, not {text:?}")),
         }
+    }
+}
+
+impl FromStr for OnAway {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "keep" => Ok(Self::Keep),
+            "end" => Ok(Self::End),
+            _ => Err(format!("expected keep or end, not {text:?}")),
+        }
+    }
+}
+
+impl FromStr for AdminDetail {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "local" => Ok(Self::Local),
+            "none" => Ok(Self::None),
+            _ => Err(format!("expected local or none, not {text:?}")),
+        }
+    }
+}
+
+/// The value in the configuration file.
+impl fmt::Display for AdminDetail {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Local => "local",
+            Self::None => "none",
+        })
+    }
+}
+
+impl FromStr for FlowControlMode {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "off" => Ok(Self::Off),
+            "observe" => Ok(Self::Observe),
+            _ => Err(format!("expected off or observe, not {text:?}")),
+        }
+    }
+}
+
+/// The value in the configuration file.
+impl fmt::Display for FlowControlMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Off => "off",
+            Self::Observe => "observe",
+        })
+    }
+}
+
+impl FromStr for ConsistentLists {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "forward" => Ok(Self::Forward),
+            "auto" => Ok(Self::Auto),
+            "always" => Ok(Self::Always),
+            _ => Err(format!("expected forward or auto, not {text:?}")),
+        }
+    }
+}
+
+/// The value in the configuration file.
+impl fmt::Display for ConsistentLists {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Forward => "forward",
+            Self::Auto => "auto",
+            Self::Always => "always",
+        })
+    }
+}
+
+/// The value in the configuration file.
+impl fmt::Display for OnAway {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Keep => "keep",
+            Self::End => "end",
+        })
     }
 }
 

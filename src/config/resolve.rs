@@ -8,18 +8,19 @@ mod cache;
 mod identity;
 mod problems;
 mod server;
+mod upstream;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use crate::config::file::{ConfigFile, LoggingSection, UpstreamSection};
+use crate::config::defaults::{ADMIN_DETAIL, FLOW_CONTROL, GATEWAY_FLOW_CONTROL, READY_WHEN_AWAY};
+use crate::config::file::{ConfigFile, LoggingSection};
 use crate::config::listen::{ListenAddress, parse_address};
-use crate::config::parse::upstream_url;
 use crate::config::resolve::problems::Collector;
 pub use crate::config::resolve::problems::{Problem, Problems};
 use crate::config::resolve::server::{generated, listener_of};
-use crate::config::{Config, ListenerConfig, LogFormat, LoggingConfig, UpstreamConfig};
+use crate::config::{Config, ListenerConfig, LogFormat, LoggingConfig, Mode};
 
 /// The values of flags; each replaces the file's.
 #[derive(Clone, Debug, Default)]
@@ -59,13 +60,21 @@ impl Config {
         let mut config = Self {
             server: server::server(file.server, mode, &mut problems),
             admin_listen: Self::default().admin_listen,
-            upstream: upstream(file.upstream, &mut problems),
+            admin_detail: ADMIN_DETAIL,
+            ready_when_away: file.admin.ready_when_away.unwrap_or(READY_WHEN_AWAY),
+            upstream: upstream::upstream(file.upstream, &mut problems),
             cache: cache::cache(file.cache, &mut problems),
             authentication: identity::authentication(file.authentication, mode, &mut problems),
             authorization: identity::authorization(file.authorization, mode, &mut problems),
             audit: audit::audit(file.audit, mode, &mut problems),
+            flow_control: match mode {
+                Mode::Sidecar => FLOW_CONTROL,
+                Mode::Gateway => GATEWAY_FLOW_CONTROL,
+            },
             logging: logging(file.logging, &mut problems),
         };
+        problems.parsed("admin.detail", file.admin.detail, &mut config.admin_detail);
+        problems.parsed("flowControl.mode", file.flow_control.mode, &mut config.flow_control);
         problems.take(
             "admin.listen",
             file.admin.listen,
@@ -104,27 +113,6 @@ impl Config {
             self.logging.filter = filter;
         }
     }
-}
-
-fn upstream(section: UpstreamSection, problems: &mut Collector) -> UpstreamConfig {
-    let mut config = UpstreamConfig {
-        kubeconfig: section.kubeconfig,
-        context: section.context,
-        ..UpstreamConfig::default()
-    };
-    if let Some(addresses) = section.addresses {
-        if addresses.len() > 1 {
-            problems.add("upstream.addresses", "only one address is supported");
-        }
-        config.addresses = problems.list("upstream.addresses", addresses, upstream_url);
-    }
-    problems.duration(
-        "upstream.connectTimeout",
-        section.connect_timeout,
-        &mut config.connect_timeout,
-    );
-    config.http2 = section.http2.unwrap_or(config.http2);
-    config
 }
 
 fn logging(section: LoggingSection, problems: &mut Collector) -> LoggingConfig {

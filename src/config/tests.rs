@@ -43,6 +43,11 @@ fn the_examples_are_read_and_the_first_is_the_defaults() {
     let sidecar = Config::resolve(sidecar, Overrides::default()).unwrap();
     assert_eq!(sidecar.cache.warm, [GroupVersionResource::new("", "v1", "pods")]);
     assert_eq!(sidecar.logging.format, LogFormat::Json);
+
+    let shedding = include_str!("../../config/shedding.yaml");
+    let shedding = ConfigFile::parse("config/shedding.yaml", shedding).unwrap();
+    let shedding = Config::resolve(shedding, Overrides::default()).unwrap();
+    assert_eq!(shedding.cache.consistent_lists, ConsistentLists::Auto);
 }
 
 /// Each key is in one of the commented examples: weir.yaml or gateway.yaml.
@@ -137,7 +142,7 @@ server:
   stallTimeout: 2h
   connectionsPerAddressMax: 0
 admin: { listen: 127.0.0.1:1 }
-upstream: { addresses: [10.0.0.1] }
+upstream: { endpoints: { static: [10.0.0.1], dns: 10.0.0.1 } }
 cache:
   include: [pods, apps/v1/deployments]
   warm: [v1/pods, v1/events, v1/nodes, pods]
@@ -146,6 +151,9 @@ cache:
   historyBytesMax: 0
   gzipBytesMax: 0
   pageSize: 0
+  maxStaleness: 10ms
+  onAway: end
+  consistentLists: never
 logging: { format: xml, filter: 'a=b=c' }
 ";
     let Problems(problems) = resolve(body).unwrap_err();
@@ -163,7 +171,8 @@ logging: { format: xml, filter: 'a=b=c' }
             "server.shutdownDelay",
             "server.stallTimeout",
             "server.connectionsPerAddressMax",
-            "upstream.addresses[0]",
+            "upstream.endpoints.static[0]",
+            "upstream.endpoints.dns",
             "cache.include[1]",
             "cache.warm[3]",
             "cache.warm[1]",
@@ -171,6 +180,9 @@ logging: { format: xml, filter: 'a=b=c' }
             "cache.historyBytesMax",
             "cache.resourceBytesMax",
             "cache.gzipBytesMax",
+            "cache.consistentLists",
+            "cache.maxStaleness",
+            "cache.onAway",
             "cache.pageSize",
             "logging.format",
             "server.listeners[1].listen",
@@ -282,10 +294,17 @@ fn full_config() -> Config {
             response_bytes_max: 9 << 20,
         },
         admin_listen: None,
+        admin_detail: AdminDetail::None,
+        ready_when_away: false,
         upstream: UpstreamConfig {
             kubeconfig: Some("/etc/kubeconfig".into()),
             context: Some("true".to_owned()),
-            addresses: vec!["https://[::1]:6443/prefix".to_owned()],
+            endpoints: EndpointsConfig {
+                static_urls: vec!["https://[::1]:6443/prefix".to_owned()],
+                dns: Some("no:443".parse().unwrap()),
+                endpoint_slice: true,
+                resolver: None,
+            },
             connect_timeout: Duration::from_secs(1),
             http2: false,
             dial: None,
@@ -303,7 +322,11 @@ fn full_config() -> Config {
             forward_budget: 3,
             over_budget_forwards: 4,
             page_size: 10,
+            max_staleness: Some(Duration::from_secs(90)),
+            on_away: OnAway::End,
+            consistent_lists: ConsistentLists::Auto,
         },
+        flow_control: FlowControlMode::Observe,
         logging: LoggingConfig { format: LogFormat::Json, filter: "weir=debug".to_owned() },
         ..Config::default()
     }
@@ -313,17 +336,28 @@ fn full_config() -> Config {
 fn a_password_in_an_address_is_not_repeated() {
     for address in ["https://me:hunter2@host:6443", "https://me:hunter2@host:x", "me:hunter2@host"]
     {
-        let body = format!("upstream: {{addresses: ['{address}']}}\n");
+        let body = format!("upstream: {{endpoints: {{static: ['{address}']}}}}\n");
         let problems = resolve(&body).unwrap_err().to_string();
-        assert!(problems.starts_with("upstream.addresses[0]: "), "{problems}");
+        assert!(problems.starts_with("upstream.endpoints.static[0]: "), "{problems}");
         assert!(!problems.contains("hunter2"), "{problems}");
     }
 }
 
 #[test]
-fn more_than_one_upstream_address_is_refused() {
-    let problems = resolve("upstream: {addresses: ['https://a', 'https://b']}\n").unwrap_err();
-    assert_eq!(problems.to_string(), "upstream.addresses: only one address is supported");
+fn the_former_name_of_the_static_endpoints_names_the_new_one() {
+    let problems = resolve("upstream: {addresses: ['https://a']}\n").unwrap_err();
+    assert_eq!(problems.to_string(), "upstream.addresses: is called upstream.endpoints.static now");
+}
+
+#[test]
+fn static_endpoints_are_distinct_and_few() {
+    let body = "upstream: {endpoints: {static: ['https://a', 'https://b', 'https://a/']}}\n";
+    let problems = resolve(body).unwrap_err().to_string();
+    assert_eq!(problems, "upstream.endpoints.static[2]: https://a/ is listed twice");
+    let urls: Vec<_> = (0..33).map(|index| format!("'https://{index}.example'")).collect();
+    let body = format!("upstream: {{endpoints: {{static: [{}]}}}}\n", urls.join(", "));
+    let problems = resolve(&body).unwrap_err().to_string();
+    assert_eq!(problems, "upstream.endpoints.static: at most 32 API servers are supported");
 }
 
 /// A kubeconfig given by mistake has tokens on lines that do not parse.

@@ -3,9 +3,11 @@
 
 mod identity;
 
+use crate::config::endpoints::DnsName;
 use crate::config::file::{
-    AdminSection, CacheSection, CertificateSection, ConfigFile, ListenerSection, LoggingSection,
-    OverBudgetSection, ServerSection, UpstreamSection,
+    AdminSection, CacheSection, CertificateSection, ConfigFile, EndpointsSection,
+    FlowControlSection, ListenerSection, LoggingSection, OverBudgetSection, ServerSection,
+    UpstreamSection,
 };
 use crate::config::listen::ListenAddress;
 use crate::config::units::{format_bytes, format_duration};
@@ -19,12 +21,17 @@ impl From<&Config> for ConfigFile {
         let admin = config.admin_listen.map_or_else(|| "none".to_owned(), |a| a.to_string());
         Self {
             server: server(&config.server),
-            admin: AdminSection { listen: Some(admin) },
+            admin: AdminSection {
+                listen: Some(admin),
+                detail: Some(config.admin_detail.to_string()),
+                ready_when_away: Some(config.ready_when_away),
+            },
             upstream: upstream(&config.upstream),
             cache: cache(&config.cache),
             authentication: identity::authentication(&config.authentication),
             authorization: identity::authorization(config),
             audit: identity::audit(config),
+            flow_control: FlowControlSection { mode: Some(config.flow_control.to_string()) },
             logging: logging(&config.logging),
             ..Self::empty()
         }
@@ -81,7 +88,12 @@ fn upstream(config: &UpstreamConfig) -> UpstreamSection {
     UpstreamSection {
         kubeconfig: config.kubeconfig.clone(),
         context: config.context.clone(),
-        addresses: Some(config.addresses.clone()),
+        endpoints: EndpointsSection {
+            static_urls: Some(config.endpoints.static_urls.clone()),
+            dns: config.endpoints.dns.as_ref().map(DnsName::to_string),
+            endpoint_slice: Some(config.endpoints.endpoint_slice),
+        },
+        addresses: None,
         connect_timeout: Some(format_duration(config.connect_timeout)),
         http2: Some(config.http2),
     }
@@ -105,7 +117,14 @@ fn cache(config: &CacheConfig) -> CacheSection {
         forward_budget: Some(config.forward_budget),
         over_budget: OverBudgetSection { forwards: Some(config.over_budget_forwards) },
         page_size: Some(config.page_size),
+        max_staleness: Some(config.max_staleness.map_or_else(never, format_duration)),
+        on_away: Some(config.on_away.to_string()),
+        consistent_lists: Some(config.consistent_lists.to_string()),
     }
+}
+
+fn never() -> String {
+    "never".to_owned()
 }
 
 fn logging(config: &LoggingConfig) -> LoggingSection {

@@ -25,8 +25,15 @@ pub(super) struct Balancer {
 }
 
 /// The API server of one connection. It is chosen with the first request.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct ChosenServer(OnceLock<usize>);
+
+impl ChosenServer {
+    /// Returns the server of a connection to the address of this one.
+    pub(super) fn known(server: Option<usize>) -> Self {
+        Self(server.map_or_else(OnceLock::new, OnceLock::from))
+    }
+}
 
 impl Balancer {
     /// Returns a balancer before this number of API servers.

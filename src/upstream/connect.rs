@@ -1,4 +1,4 @@
-//! Opens one connection to the upstream: TCP, its options, TLS.
+//! Opens one connection to the upstream: TCP or a tunnel through a proxy, the options, TLS.
 //!
 //! A silent watch is a healthy watch, so that there is no read time-out. A dead peer is detected by
 //! TCP keep-alive (and by HTTP/2 pings, which the pool configures).
@@ -56,41 +56,59 @@ impl Io {
     }
 }
 
-/// Connects within `timeout`, TLS handshake included.
+/// Connects to `endpoint` within `timeout`, TLS handshake included.
 pub(super) async fn connect(
     identity: &Identity,
+    endpoint: &Endpoint,
     offer: Offer,
     timeout: Duration,
     dial: Option<&Dial>,
 ) -> Result<Io, UpstreamError> {
-    let endpoint = &identity.endpoint;
     let refuse = |cause: String| UpstreamError::Connect { address: endpoint.to_string(), cause };
-    match tokio::time::timeout(timeout, establish(identity, offer, dial)).await {
+    match tokio::time::timeout(timeout, establish(identity, endpoint, offer, dial)).await {
         Ok(Ok(io)) => Ok(io),
         Ok(Err(cause)) => Err(refuse(cause)),
         Err(_) => Err(refuse(format!("no connection within {timeout:?}"))),
     }
 }
 
-async fn establish(identity: &Identity, offer: Offer, dial: Option<&Dial>) -> Result<Io, String> {
-    let endpoint = &identity.endpoint;
+async fn establish(
+    identity: &Identity,
+    endpoint: &Endpoint,
+    offer: Offer,
+    dial: Option<&Dial>,
+) -> Result<Io, String> {
     if let Some(dial) = dial {
         let opened = dial.open(&endpoint.host, endpoint.port).await;
-        return secure(opened.map_err(|error| error.to_string())?, identity, offer).await;
+        let opened = opened.map_err(|error| error.to_string())?;
+        return secure(opened, identity, endpoint, offer).await;
     }
-    let tcp = TcpStream::connect((endpoint.host.as_str(), endpoint.port))
-        .await
-        .map_err(|error| error.to_string())?;
+    let (host, port) = (endpoint.host.as_str(), endpoint.port);
+    let Some(proxy) = identity.proxies.select(endpoint.https, host, port) else {
+        return secure(open_tcp(host, port).await?, identity, endpoint, offer).await;
+    };
+    let tcp = open_tcp(&proxy.host, proxy.port).await;
+    let tcp = tcp.map_err(|problem| format!("the proxy {proxy}: {problem}"))?;
+    let tunnel = proxy.tunnel(tcp, host, port, identity.tls_http1.as_ref()).await?;
+    secure(tunnel, identity, endpoint, offer).await
+}
+
+async fn open_tcp(host: &str, port: u16) -> Result<TcpStream, String> {
+    let tcp = TcpStream::connect((host, port)).await.map_err(|error| error.to_string())?;
     set_options(&tcp).map_err(|error| format!("cannot set the socket options: {error}"))?;
-    secure(tcp, identity, offer).await
+    Ok(tcp)
 }
 
 /// Adds the buffer and TLS, if the upstream speaks it.
-async fn secure<C>(connection: C, identity: &Identity, offer: Offer) -> Result<Io, String>
+async fn secure<C>(
+    connection: C,
+    identity: &Identity,
+    endpoint: &Endpoint,
+    offer: Offer,
+) -> Result<Io, String>
 where
     C: Connection + 'static,
 {
-    let endpoint = &identity.endpoint;
     let tls = match offer {
         Offer::Http2 => &identity.tls_http2,
         Offer::Http1 => &identity.tls_http1,

@@ -13,11 +13,11 @@
 //! from the identity in use. A change of a kubeconfig can therefore never lead them to another
 //! cluster than the one that is cached.
 //!
-//! No error or log contains a credential: kube-client's messages about an exec plugin would contain
-//! its environment and its output.
+//! No error or log contains a credential, nor the environment or the output of an exec plugin.
 
 mod endpoint;
 mod errors;
+mod exec;
 mod identity;
 mod pool_identity;
 mod source;
@@ -39,7 +39,6 @@ use self::identity::build;
 pub(crate) use self::identity::{Identity, escape_extra_key};
 pub(crate) use self::pool_identity::PoolIdentity;
 use self::source::{FilesDigest, Source};
-use self::token_source::EXEC_TIMEOUT;
 use crate::config::UpstreamConfig;
 use crate::tasks::blocking::spawn_blocking;
 use crate::upstream::error::UpstreamError;
@@ -47,10 +46,12 @@ use crate::upstream::error::UpstreamError;
 /// How often the files are compared. A kubelet refreshes mounted tokens and ConfigMaps about once a
 /// minute, long before they expire, so that this interval adds little delay.
 const POLL_INTERVAL: Duration = Duration::from_secs(10);
-/// How often an exec plugin that returned a certificate is run again, since kube-client does not
-/// expose the certificate's expiry. Plugins have caches, and a certificate that lives less than
-/// twice this interval would be unusual.
+/// How often an exec plugin that returned a certificate is run again, whatever expiry it states.
+/// Plugins have caches, and a certificate that lives less than twice this interval would be
+/// unusual.
 const EXEC_CERTIFICATE_INTERVAL: Duration = Duration::from_secs(600);
+/// The time-out of reading files and running a plugin, which has a shorter one of its own.
+const LOAD_TIMEOUT: Duration = Duration::from_secs(60);
 /// The least time between two reloads that follow a 401. Like client-go, Weir runs an exec plugin
 /// again after a 401.
 const UNAUTHORIZED_INTERVAL: Duration = Duration::from_secs(10);
@@ -61,7 +62,6 @@ pub(crate) struct Credentials {
     /// Weir's own credentials, if these are derived from them.
     base: Option<Arc<Self>>,
     pool_identity: PoolIdentity,
-    address: Option<String>,
     current: ArcSwap<Identity>,
     digests: Mutex<FilesDigest>,
     reload: Notify,
@@ -77,20 +77,16 @@ impl Credentials {
         // that a provider was installed before.
         drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
         let source = Source::from_environment(config)?;
-        let address = config.addresses.first().cloned();
-        let (identity, digests, source) = {
-            let address = address.clone();
-            run_blocking(move || {
-                let mut source = source;
-                let (loaded, digests) = source.load_with_digest()?;
-                source.pin_context(&loaded);
-                Ok((build(&loaded, address.as_deref(), 0)?, digests, source))
-            })
-            .await?
-        };
+        let (identity, digests, source) = run_blocking(move || {
+            let mut source = source;
+            let (loaded, digests) = source.load_with_digest()?;
+            source.pin_context(&loaded);
+            Ok((build(&loaded, 0)?, digests, source))
+        })
+        .await?;
         // Report an unusable plugin or token now instead of with the first request.
         identity.token_source.header().await?;
-        Ok(Self::new(source, None, PoolIdentity::Own, address, identity, digests))
+        Ok(Self::new(source, None, PoolIdentity::Own, identity, digests))
     }
 
     /// Derives credentials for the same upstream, with the identity of another pool. They follow
@@ -100,23 +96,22 @@ impl Credentials {
         pool_identity: PoolIdentity,
     ) -> Result<Arc<Self>, UpstreamError> {
         let loaded = pool_identity.apply_to(&base.current().cluster);
-        let (address, checked) = (base.address.clone(), pool_identity.clone());
+        let checked = pool_identity.clone();
         let (identity, digests) = run_blocking(move || {
             let digests = FilesDigest::new(&loaded);
-            let identity = build(&loaded, address.as_deref(), 0)?;
+            let identity = build(&loaded, 0)?;
             checked.check(&identity.endpoint)?;
             Ok((identity, digests))
         })
         .await?;
-        let (source, address) = (base.source.clone(), base.address.clone());
-        Ok(Self::new(source, Some(Arc::clone(base)), pool_identity, address, identity, digests))
+        let source = base.source.clone();
+        Ok(Self::new(source, Some(Arc::clone(base)), pool_identity, identity, digests))
     }
 
     fn new(
         source: Source,
         base: Option<Arc<Self>>,
         pool_identity: PoolIdentity,
-        address: Option<String>,
         identity: Identity,
         digests: FilesDigest,
     ) -> Arc<Self> {
@@ -124,7 +119,6 @@ impl Credentials {
             source,
             base,
             pool_identity,
-            address,
             current: ArcSwap::from_pointee(identity),
             digests: Mutex::new(digests),
             reload: Notify::new(),
@@ -211,7 +205,7 @@ impl Credentials {
             return Ok(false);
         }
         let source = self.source.clone();
-        let (address, pool_identity) = (self.address.clone(), self.pool_identity.clone());
+        let pool_identity = self.pool_identity.clone();
         let (identity, digests) = run_blocking(move || {
             let (loaded, digests) = match cluster {
                 None => source.load_with_digest()?,
@@ -224,7 +218,7 @@ impl Credentials {
             let same_tls =
                 digests.tls == old_digests.tls && !moved && !old.token_source.is_exec_certificate();
             let generation = old.tls_generation + u64::from(!same_tls);
-            let mut identity = build(&loaded, address.as_deref(), generation)?;
+            let mut identity = build(&loaded, generation)?;
             if identity.endpoint != old.endpoint {
                 return Err(UpstreamError::Credentials(format!(
                     "{source} now names another server; restart Weir if this is intended"
@@ -246,15 +240,15 @@ impl Credentials {
     }
 }
 
-/// Runs work that reads files or runs plugins on a blocking thread, for at most [`EXEC_TIMEOUT`].
+/// Runs work that reads files or runs plugins on a blocking thread, for at most [`LOAD_TIMEOUT`].
 async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, UpstreamError> + Send + 'static,
 ) -> Result<T, UpstreamError> {
-    match tokio::time::timeout(EXEC_TIMEOUT, spawn_blocking(work)).await {
+    match tokio::time::timeout(LOAD_TIMEOUT, spawn_blocking(work)).await {
         Ok(Ok(result)) => result,
         Ok(Err(_)) => Err(UpstreamError::Credentials("the task that reads them failed".to_owned())),
         Err(_) => Err(UpstreamError::Credentials(format!(
-            "the exec plugin or a file did not respond within {EXEC_TIMEOUT:?}"
+            "an exec plugin or a file did not respond within {LOAD_TIMEOUT:?}"
         ))),
     }
 }

@@ -16,6 +16,14 @@ pub enum UpstreamError {
         /// The message of the system or of TLS.
         cause: String,
     },
+    /// All connections that are allowed are in use.
+    #[error("every allowed connection to the upstream at {address} is in use for {timeout:?}")]
+    Exhausted {
+        /// The upstream's address.
+        address: String,
+        /// How long the request waited at most.
+        timeout: std::time::Duration,
+    },
     /// The connection broke after the request was sent, at least in part.
     #[error("the connection to the upstream broke before the response was complete: {0}")]
     Lost(String),
@@ -51,6 +59,7 @@ impl UpstreamError {
         match self {
             Self::Credentials(_) => "credentials",
             Self::Connect { .. } => "connect",
+            Self::Exhausted { .. } => "exhausted",
             Self::Lost(_) => "lost",
             Self::Timeout(_) => "timeout",
             Self::Status { .. } => "status",
@@ -65,10 +74,15 @@ impl UpstreamError {
         matches!(self, Self::Request(_))
     }
 
+    /// Returns whether the cause may be that no API server is usable.
+    pub(crate) fn may_be_outage(&self) -> bool {
+        matches!(self, Self::Connect { .. } | Self::Lost(_) | Self::Timeout(_))
+    }
+
     /// Returns whether the upstream certainly processed nothing of the request. The server then
     /// responds with 503, otherwise with 502.
     pub fn is_not_sent(&self) -> bool {
-        matches!(self, Self::Credentials(_) | Self::Connect { .. })
+        matches!(self, Self::Credentials(_) | Self::Connect { .. } | Self::Exhausted { .. })
     }
 }
 

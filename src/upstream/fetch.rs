@@ -10,7 +10,7 @@ use crate::upstream::bounded::{read_body, with_timeout};
 use crate::upstream::error::{UpstreamError, chain};
 use crate::upstream::one_server::OneServer;
 use crate::upstream::status::failure;
-use crate::upstream::{RequestBody, TrafficClass, Upstream, empty_body, pool};
+use crate::upstream::{Choice, RequestBody, SendOptions, TrafficClass, Upstream, empty_body, pool};
 
 /// The `User-Agent` of Weir's own requests. The upstream does not take it for a browser or curl,
 /// and therefore sends compact JSON (`docs/semantics.md` §8.6).
@@ -48,9 +48,19 @@ impl<'a> Get<'a> {
         self,
         upstream: &Upstream,
     ) -> Result<Response<pool::Body>, UpstreamError> {
+        self.send_by(upstream, Choice::Spread).await
+    }
+
+    /// Sends the request like [`Self::send`], to an API server that `choice` finds.
+    pub(super) async fn send_by(
+        self,
+        upstream: &Upstream,
+        choice: Choice,
+    ) -> Result<Response<pool::Body>, UpstreamError> {
         let request = self.request()?;
-        let sent = with_timeout(self.timeout, upstream.send(self.class, request)).await?;
-        self.accept(sent).await
+        let options = SendOptions { choice, ..SendOptions::default() };
+        let sent = upstream.send_with(self.class, request, &options);
+        self.accept(with_timeout(self.timeout, sent).await?).await
     }
 
     /// Sends the request like [`Self::send`], to one API server.

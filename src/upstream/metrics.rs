@@ -13,6 +13,8 @@ use prometheus::{
 };
 
 use crate::telemetry::metrics::{GaugeGuard, counter_vec, gauge_vec, histogram_vec};
+use crate::upstream::availability::AvailabilityMetrics;
+use crate::upstream::endpoints::EndpointsMetrics;
 use crate::upstream::traffic_class::TrafficClass;
 
 /// The `identity` of Weir's own pool.
@@ -53,6 +55,8 @@ struct Families {
     connections: IntGaugeVec,
     opened: IntCounterVec,
     retired: IntCounterVec,
+    availability: AvailabilityMetrics,
+    endpoints: EndpointsMetrics,
 }
 
 #[derive(Debug)]
@@ -126,6 +130,8 @@ impl UpstreamMetrics {
                 "Connections to the upstream that were retired, by cause: they accept no new requests and close after their last exchange.",
                 &["identity", "cause"],
             )?,
+            availability: AvailabilityMetrics::register(registry)?,
+            endpoints: EndpointsMetrics::register(registry)?,
         };
         Ok(Self::new(families, OWN))
     }
@@ -149,6 +155,11 @@ impl UpstreamMetrics {
             identity,
         };
         Self { inner: Arc::new(inner) }
+    }
+
+    /// Returns the metrics of the API servers.
+    pub(crate) fn endpoints(&self) -> &EndpointsMetrics {
+        &self.inner.families.endpoints
     }
 
     /// Counts a response and observes `duration`, the time to its head.
@@ -185,6 +196,11 @@ impl UpstreamMetrics {
         };
         metrics.opened.inc();
         GaugeGuard::new(metrics.connections.clone())
+    }
+
+    /// Returns the metrics of the upstream's absence, which all identities share.
+    pub(super) fn availability(&self) -> &AvailabilityMetrics {
+        &self.inner.families.availability
     }
 
     /// Returns the number of open connections with this identity, over both protocols.

@@ -1,4 +1,4 @@
-//! The connection pools to the upstream.
+//! The connection pools to one API server.
 //!
 //! hyper-util's client would keep one HTTP/2 connection for each host, and queue everything else
 //! behind the stream limit of that connection (kube-apiserver: 100 streams). Watches never end, so
@@ -31,6 +31,7 @@ mod send_error;
 mod single;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use http::{Request, Response};
@@ -43,17 +44,17 @@ use self::group::Group;
 use self::limits::{HTTP2_REQUESTS, HTTP2_STREAMS};
 use self::read_pool::ReadPool;
 use self::request_form::http1_form;
-use self::send_error::SendError;
+pub(super) use self::send_error::SendError;
 pub(super) use self::single::Single;
 use crate::config::UpstreamConfig;
 use crate::upstream::connect::Offer;
-use crate::upstream::credentials::Credentials;
+use crate::upstream::credentials::{Credentials, Endpoint};
 use crate::upstream::metrics::UpstreamMetrics;
 use crate::upstream::request_body::RequestBody;
 use crate::upstream::send_options::SendOptions;
 use crate::upstream::traffic_class::TrafficClass;
 
-/// The connections with one identity.
+/// The connections to one API server with one identity.
 pub(super) struct Pool {
     dialer: Arc<Dialer>,
     requests: Group,
@@ -68,11 +69,14 @@ pub(super) struct Pool {
 
 impl Pool {
     pub(super) fn new(
+        endpoint: Endpoint,
         config: &UpstreamConfig,
         credentials: Arc<Credentials>,
         metrics: UpstreamMetrics,
+        connections_opened: Arc<AtomicU64>,
     ) -> Self {
-        let dialer = Arc::new(Dialer::new(config, credentials, metrics));
+        let dialer = Dialer::new(endpoint, config, credentials, metrics, connections_opened);
+        let dialer = Arc::new(dialer);
         let unproven = |max| {
             let headers_max_bytes = limits::HEADERS_MAX_BYTES;
             http1::Connections::new(dialer.clone(), max, Duration::MAX, headers_max_bytes)
@@ -156,9 +160,9 @@ impl Pool {
         Single::open(&self.dialer, &self.singles).await
     }
 
-    /// Returns the number of connections that were ever opened.
-    pub(super) fn connections_opened(&self) -> u64 {
-        self.dialer.connections_opened()
+    /// Opens a connection of its own for checks of the server.
+    pub(super) async fn single_for_check(&self) -> Result<Single, SendError> {
+        Single::open_for_check(&self.dialer).await
     }
 
     /// Sends a request over HTTP/1.1, on a connection of its own.

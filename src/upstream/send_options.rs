@@ -3,6 +3,10 @@
 use std::fmt;
 use std::sync::Arc;
 
+use tokio::time::Instant;
+
+use crate::upstream::endpoints::pin::Pin;
+
 /// How a request uses the connections. The default is that of Weir's own requests.
 #[derive(Clone, Default)]
 pub struct SendOptions {
@@ -15,8 +19,28 @@ pub struct SendOptions {
     /// server that lags, and the client would go back in time
     /// (`docs/decisions/sticky-reads.md`).
     pub pin: Option<u64>,
+    /// The path of the collection, for reads and watches that may show an older state. With several
+    /// API servers, the one that gets it must be as far as the client's last one was.
+    pub collection: Option<Arc<str>>,
+    /// Until when the request waits for an API server if none could be reached; `None` for not at
+    /// all.
+    pub wait_until: Option<Instant>,
+    /// Which of several API servers gets the request.
+    pub(crate) choice: Choice,
     /// Learns if the request's stream is reset.
     pub reset_observer: Option<Arc<dyn ResetObserver>>,
+}
+
+/// How one of several API servers is chosen (`docs/decisions/several-api-servers.md`).
+#[derive(Clone, Debug, Default)]
+pub(crate) enum Choice {
+    /// By load: for writes, consistent reads, and everything that all servers answer equally.
+    #[default]
+    Spread,
+    /// The server of this client, for reads and watches that may show an older state.
+    Sticky(u64),
+    /// The server of this reflector.
+    Pinned(Arc<Pin>),
 }
 
 /// Learns of a stream that was reset before its exchange was complete.
@@ -30,6 +54,9 @@ impl fmt::Debug for SendOptions {
         f.debug_struct("SendOptions")
             .field("unproven", &self.unproven)
             .field("pin", &self.pin)
+            .field("collection", &self.collection)
+            .field("wait_until", &self.wait_until)
+            .field("choice", &self.choice)
             .finish_non_exhaustive()
     }
 }

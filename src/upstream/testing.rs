@@ -22,7 +22,9 @@ use tokio::net::TcpListener;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::config::UpstreamConfig;
+use crate::config::endpoints::EndpointsConfig;
 use crate::upstream::Upstream;
+use crate::upstream::availability::{Availability, AvailabilityMetrics};
 use crate::upstream::metrics::UpstreamMetrics;
 
 pub(crate) type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
@@ -109,6 +111,22 @@ impl TestServer {
     }
 }
 
+/// Serves HTTP/1.1 on one connection until it ends.
+pub(crate) async fn serve_http1<S, F, R>(stream: S, handler: F)
+where
+    S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Send + Unpin + 'static,
+    F: Fn(Request<Incoming>) -> R + Send + Sync + 'static,
+    R: Future<Output = Answer> + Send + 'static,
+{
+    let service = hyper::service::service_fn(move |request: Request<Incoming>| {
+        let answer = handler(request);
+        async move { Ok::<_, Infallible>(answer.await) }
+    });
+    let served =
+        hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service);
+    drop(served.await);
+}
+
 /// The number of a request's connection, in the order in which they were accepted. An extension of
 /// the requests that a [`TestServer`] handles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -152,6 +170,11 @@ async fn serve(
 trait Duplex: tokio::io::AsyncRead + tokio::io::AsyncWrite + Send + Unpin {}
 impl<T: tokio::io::AsyncRead + tokio::io::AsyncWrite + Send + Unpin> Duplex for T {}
 
+/// Returns the availability of an upstream that is never checked.
+pub(crate) fn availability() -> Availability {
+    Availability::new(AvailabilityMetrics::register(&prometheus::Registry::new()).unwrap())
+}
+
 pub(crate) fn metrics() -> UpstreamMetrics {
     UpstreamMetrics::register(&prometheus::Registry::new()).unwrap()
 }
@@ -164,7 +187,10 @@ pub(crate) fn config(
     UpstreamConfig {
         kubeconfig,
         context: None,
-        addresses: address.into_iter().collect(),
+        endpoints: EndpointsConfig {
+            static_urls: address.into_iter().collect(),
+            ..EndpointsConfig::default()
+        },
         connect_timeout: Duration::from_secs(5),
         http2,
         dial: None,

@@ -5,7 +5,9 @@ mod placement;
 mod read_pool;
 mod refused;
 mod replay;
+mod several_servers;
 mod truncated;
+mod waiting;
 mod wear;
 
 use std::sync::Arc;
@@ -19,10 +21,16 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use super::testing::{Ca, ServerOptions, TestServer, answer, channel_body, config, metrics};
 use super::*;
 use crate::testing::eventually;
+use crate::upstream::pools::Route;
 use crate::upstream::send_options::ResetObserver;
 
 fn get(path: &str) -> Request<RequestBody> {
     Request::get(path).body(empty_body()).unwrap()
+}
+
+/// Returns the route to the only API server.
+fn route(upstream: &Upstream) -> Arc<Route> {
+    upstream.inner.pools.all().remove(0)
 }
 
 async fn text(response: Response<pool::Body>) -> String {
@@ -175,9 +183,9 @@ async fn a_short_unread_body_is_drained_without_a_reset() {
         for _ in 0..50 {
             drop(upstream.send(TrafficClass::Request, get("/x")).await.unwrap());
         }
-        eventually("all are drained", || upstream.inner.pool.resets_and_in_use().1 == 0).await;
+        eventually("all are drained", || route(&upstream).pool.resets_and_in_use().1 == 0).await;
     }
-    assert_eq!((upstream.inner.pool.resets_and_in_use().0, server.accepted()), (0, 1));
+    assert_eq!((route(&upstream).pool.resets_and_in_use().0, server.accepted()), (0, 1));
 
     let server = TestServer::start(ServerOptions::http1(), |_| async {
         answer(200, Bytes::from(vec![0; 100_000]))

@@ -1,17 +1,19 @@
 //! The upstream's version, which shows its features and its upgrades.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use http::StatusCode;
+use http::{Request, StatusCode, Uri};
 use serde::Deserialize;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::upstream::bounded::read_body;
+use crate::upstream::endpoints::ApiServer;
 use crate::upstream::error::UpstreamError;
 use crate::upstream::fetch::Get;
 use crate::upstream::one_server::OneServer;
-use crate::upstream::{Upstream, fetch};
+use crate::upstream::{RequestBody, Upstream, empty_body, fetch};
 
 /// The response of `/version`.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -135,14 +137,42 @@ pub(super) async fn follow(
     }
 }
 
+/// Returns a request for the version, which every identity may send.
+pub(crate) fn request() -> Request<RequestBody> {
+    let mut request = Request::new(empty_body());
+    *request.uri_mut() = Uri::from_static("/version");
+    request
+}
+
 /// Returns the uid of the namespace kube-system, which distinguishes two clusters behind one
-/// address. `None` if Weir's identity may not read it. Opens a connection for it: the older ones
-/// may still lead to another cluster than the latest one.
+/// address. `None` if Weir's identity may not read it. Asks every API server that requests go to,
+/// each over a new connection: the older ones may still lead to another cluster than the latest
+/// one. Where the answers differ, those of another cluster are no longer used: an error.
 pub async fn cluster_uid(upstream: &Upstream) -> Result<Option<String>, UpstreamError> {
-    let mut server = OneServer::connect(upstream).await?;
+    let endpoints = upstream.endpoints();
+    let servers = endpoints.in_use();
+    let ask = async |server: &Arc<ApiServer>| {
+        let mut connection = OneServer::connect_to(upstream, server).await?;
+        uid_of(&mut connection).await
+    };
+    let answers = futures_util::future::join_all(servers.iter().map(ask)).await;
+    let uids = answers.into_iter().collect::<Result<Vec<_>, _>>()?;
+    for (server, uid) in servers.iter().zip(&uids) {
+        endpoints.note_uid(server, uid.clone());
+    }
+    let Some(uid) = uids.first().cloned() else { return Ok(None) };
+    if uids.iter().all(|other| *other == uid) {
+        return Ok(uid);
+    }
+    Err(UpstreamError::Malformed("the API servers are of different clusters".to_owned()))
+}
+
+/// Returns the uid of the namespace kube-system of one API server; `None` if Weir's identity may
+/// not read it.
+pub(super) async fn uid_of(server: &mut OneServer) -> Result<Option<String>, UpstreamError> {
     // Weir's role may list namespaces and may get none. A smaller role may allow the reverse.
     for path in [KUBE_SYSTEM_LIST, KUBE_SYSTEM] {
-        let answer = match Get::json(path).send_to(&mut server).await {
+        let answer = match Get::json(path).send_to(server).await {
             Ok(answer) => read_body(answer.into_body(), VERSION_BYTES_MAX).await?,
             Err(UpstreamError::Status { code, .. })
                 if code == StatusCode::FORBIDDEN || code == StatusCode::NOT_FOUND =>

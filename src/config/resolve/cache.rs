@@ -1,9 +1,12 @@
 //! Validates `cache`.
 
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
 use crate::config::file::CacheSection;
 use crate::config::parse::warm_resource;
-use crate::config::resolve::problems::Collector;
-use crate::config::{CacheConfig, ResourcePattern};
+use crate::config::resolve::problems::{Collector, between};
+use crate::config::{CacheConfig, OnAway, ResourcePattern};
 
 /// Validates `cache`.
 pub(super) fn cache(section: CacheSection, problems: &mut Collector) -> CacheConfig {
@@ -46,6 +49,15 @@ pub(super) fn cache(section: CacheSection, problems: &mut Collector) -> CacheCon
     config.over_budget_forwards =
         section.over_budget.forwards.unwrap_or(config.over_budget_forwards);
     config.page_size = section.page_size.unwrap_or(config.page_size);
+    problems.parsed("cache.onAway", section.on_away, &mut config.on_away);
+    let consistent_lists = &mut config.consistent_lists;
+    problems.parsed("cache.consistentLists", section.consistent_lists, consistent_lists);
+    problems.take("cache.maxStaleness", section.max_staleness, staleness, |max| {
+        config.max_staleness = max;
+    });
+    if config.on_away == OnAway::End && config.max_staleness.is_none() {
+        problems.add("cache.onAway", "end needs cache.maxStaleness");
+    }
     for (path, zero) in [
         ("cache.forwardBudget", config.forward_budget == 0),
         ("cache.overBudget.forwards", config.over_budget_forwards == 0),
@@ -57,6 +69,18 @@ pub(super) fn cache(section: CacheSection, problems: &mut Collector) -> CacheCon
     }
     config
 }
+
+/// Parses the largest age of an answer; `None` for `never`.
+fn staleness(text: String) -> Result<Option<Duration>, String> {
+    match text.as_str() {
+        "never" => Ok(None),
+        text => between(text, &MAX_STALENESS).map(Some),
+    }
+}
+
+/// The upstream counts as away only after a second. A limit of more than a week is a typing error.
+const MAX_STALENESS: RangeInclusive<Duration> =
+    Duration::from_secs(1)..=Duration::from_secs(7 * 24 * 3600);
 
 /// Checks that each limit lies within the next larger one. A default shrinks to fit the limits that
 /// are set; two limits that are set must agree.

@@ -32,7 +32,7 @@ impl fmt::Display for Problems {
     }
 }
 
-/// The problems found so far.
+/// The problems that were found.
 #[derive(Default)]
 pub(super) struct Collector(pub(super) Vec<Problem>);
 

@@ -77,6 +77,7 @@ pub(super) fn full_config() -> Config {
                 },
             ],
         },
+        flow_control: FlowControlMode::Off,
         ..full
     }
 }
@@ -94,6 +95,7 @@ fn the_gateway_example_has_every_default() {
     let defaults = gateway("").unwrap().server;
     assert_eq!(shutdown_delay, defaults.shutdown_delay);
     assert_eq!(shutdown_timeout, defaults.shutdown_timeout);
+    assert_eq!(config.flow_control, gateway("").unwrap().flow_control);
     assert_eq!(config.audit.output, Some(AuditOutput::Stdout));
     assert_eq!(config.audit.rules.last(), Some(&AuditRule::default()));
 

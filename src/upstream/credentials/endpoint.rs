@@ -3,7 +3,7 @@
 use std::fmt;
 
 use http::Uri;
-use http::uri::{Authority, PathAndQuery};
+use http::uri::{Authority, PathAndQuery, Scheme};
 use rustls_pki_types::ServerName;
 
 /// A server URL such as `https://10.0.0.1:6443` or `https://rancher.example.com/k8s/clusters/c-1`.
@@ -21,6 +21,8 @@ pub(crate) struct Endpoint {
     pub(crate) path_prefix: String,
     /// The name that the certificate must be valid for.
     pub(crate) server_name: ServerName<'static>,
+    /// The URL, for messages.
+    url: String,
 }
 
 impl Endpoint {
@@ -52,12 +54,43 @@ impl Endpoint {
         let server_name = ServerName::try_from(name.clone())
             .map_err(|_| format!("{name:?} is not a valid server name"))?;
         let path_prefix = uri.path().trim_end_matches('/').to_owned();
-        Ok(Self { https, host, port, authority: authority.clone(), path_prefix, server_name })
+        let scheme = if https { "https" } else { "http" };
+        let url = format!("{scheme}://{authority}{path_prefix}");
+        let authority = authority.clone();
+        Ok(Self { https, host, port, authority, path_prefix, server_name, url })
+    }
+
+    /// Returns the same server at another address. `Host` and the name in the certificate stay.
+    pub(crate) fn at(&self, host: &str, port: u16) -> Self {
+        let scheme = if self.https { "https" } else { "http" };
+        let shown = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
+        let url = format!("{scheme}://{shown}:{port}{}", self.path_prefix);
+        Self { host: host.to_owned(), port, url, ..self.clone() }
+    }
+
+    /// Returns this server with the name in the certificate of `other`.
+    pub(crate) fn with_name_of(self, other: &Self) -> Self {
+        Self { server_name: other.server_name.clone(), ..self }
+    }
+
+    /// Returns whether both lead to the same place.
+    pub(crate) fn is_same_address(&self, other: &Self) -> bool {
+        (self.host.eq_ignore_ascii_case(&other.host), self.port, &self.path_prefix)
+            == (true, other.port, &other.path_prefix)
+    }
+
+    /// Returns the URI of a request with this path and query. The error is a message.
+    pub(crate) fn uri(&self, path_and_query: Option<&PathAndQuery>) -> Result<Uri, &'static str> {
+        let mut uri = http::uri::Parts::default();
+        uri.scheme = Some(if self.https { Scheme::HTTPS } else { Scheme::HTTP });
+        uri.authority = Some(self.authority.clone());
+        uri.path_and_query = Some(self.path_and_query(path_and_query)?);
+        Uri::from_parts(uri).map_err(|_| "its path is not valid in a URI")
     }
 
     /// Returns a client's path and query with the prefix. The bytes of the path are not changed.
     /// The error is a message.
-    pub(crate) fn path_and_query(
+    fn path_and_query(
         &self,
         path_and_query: Option<&PathAndQuery>,
     ) -> Result<PathAndQuery, &'static str> {
@@ -97,8 +130,7 @@ const ESCAPES_MAX: usize = 4;
 
 impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let scheme = if self.https { "https" } else { "http" };
-        write!(f, "{scheme}://{}{}", self.authority, self.path_prefix)
+        f.write_str(&self.url)
     }
 }
 
@@ -118,6 +150,18 @@ mod tests {
         );
         assert_eq!(Endpoint::parse("http://host", None).unwrap().port, 80);
         assert_eq!(Endpoint::parse("host", Some("other")).unwrap().to_string(), "https://host");
+    }
+
+    #[test]
+    fn another_address_has_the_name_of_the_configured_one() {
+        let endpoint = Endpoint::parse("https://api.example.com", None).unwrap();
+        let other = endpoint.at("fd00::1", 6443);
+        assert_eq!(other.to_string(), "https://[fd00::1]:6443");
+        let path = PathAndQuery::from_static("/api?x=1");
+        assert_eq!(other.uri(Some(&path)).unwrap(), "https://api.example.com/api?x=1");
+        assert_eq!(other.server_name, endpoint.server_name);
+        assert!(other.is_same_address(&endpoint.at("FD00::1", 6443)));
+        assert!(!other.is_same_address(&endpoint));
     }
 
     #[test]

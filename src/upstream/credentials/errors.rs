@@ -1,5 +1,5 @@
-//! Messages for kube-client's errors. Its own messages may contain an exec plugin's environment,
-//! its output with a token, or lines of the kubeconfig.
+//! Messages for kube-client's errors. Its own messages may contain a command's environment, its
+//! output with a token, or lines of the kubeconfig.
 
 use kube_client::Error;
 use kube_client::client::AuthError;
@@ -18,34 +18,23 @@ pub(super) fn credentials(origin: &str, auth: &AuthInfo, failure: &Error) -> Ups
     UpstreamError::Credentials(format!("{origin}: {text}"))
 }
 
-/// Returns the message of an error of an exec plugin or token.
+/// Returns the message of an error of an auth provider or token.
 pub(super) fn auth_text(auth: &AuthInfo, failure: &AuthError) -> String {
-    let plugin = auth
-        .exec
-        .as_ref()
-        .and_then(|exec| exec.command.as_deref())
-        .or_else(|| auth.auth_provider.as_ref().map(|provider| provider.name.as_str()))
-        .unwrap_or("(no command)");
+    let provider = auth.auth_provider.as_ref().map_or("(none)", |provider| provider.name.as_str());
     match failure {
-        AuthError::AuthExecStart(failure) => {
-            format!("the exec plugin {plugin} cannot be run: {failure}")
-        }
         AuthError::AuthExecRun { out, .. } => {
-            format!("the exec plugin {plugin} failed ({}); run it by hand to see why", out.status)
+            let status = out.status;
+            format!("the command of auth provider {provider} failed ({status}); run it by hand")
         }
-        AuthError::AuthExecParse(_) | AuthError::ParseTokenKey(_) => {
-            format!("the exec plugin {plugin} wrote no valid ExecCredential")
-        }
-        AuthError::ExecPluginFailed => {
-            format!("the exec plugin {plugin} wrote an ExecCredential without a status")
+        AuthError::ParseTokenKey(_) => {
+            format!("the command of auth provider {provider} wrote no valid JSON")
         }
         AuthError::UnrefreshableTokenResponse => {
-            format!("the exec plugin {plugin} returned no token")
+            format!("auth provider {provider} returned no token")
         }
         AuthError::MalformedTokenExpirationDate(_) => {
-            format!("the exec plugin {plugin} wrote an expirationTimestamp that is not a time")
+            format!("auth provider {provider} returned an expiry that is not a time")
         }
-        AuthError::MissingCommand => "exec has no command".to_owned(),
         AuthError::InvalidBasicAuth(_) => {
             "the user name or password is not a valid header value".to_owned()
         }
@@ -53,10 +42,7 @@ pub(super) fn auth_text(auth: &AuthInfo, failure: &AuthError) -> String {
             "the token is not a valid header value; check it for line breaks".to_owned()
         }
         AuthError::ReadTokenFile(failure, path) => format!("{}: {failure}", path.display()),
-        AuthError::ExecMissingClusterInfo => {
-            format!("the exec plugin {plugin} requires cluster info, which is not configured")
-        }
-        _ => format!("{plugin} cannot be used as an auth provider"),
+        _ => format!("{provider} cannot be used as an auth provider"),
     }
 }
 

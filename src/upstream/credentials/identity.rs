@@ -11,12 +11,15 @@ use super::errors;
 use super::source::LoadedConfig;
 use super::token_source::TokenSource;
 use crate::upstream::error::UpstreamError;
+use crate::upstream::proxy::Proxies;
 
 /// The address, TLS configuration and headers for connections and requests. Immutable: a change of
 /// the credentials creates a new identity.
 pub(crate) struct Identity {
-    /// The upstream's address.
+    /// The configured API server. There may be others, with the same authority and name.
     pub(crate) endpoint: Endpoint,
+    /// The proxies before the upstream.
+    pub(crate) proxies: Proxies,
     /// TLS for connections that may negotiate HTTP/2 (by ALPN); `None` for plain HTTP.
     pub(crate) tls_http2: Option<Arc<rustls::ClientConfig>>,
     /// TLS for connections that must speak HTTP/1.1.
@@ -33,19 +36,13 @@ pub(crate) struct Identity {
     pub(super) cluster: Arc<LoadedConfig>,
 }
 
-/// Creates an identity from a configuration. Blocks: kube-client may run an exec plugin.
-pub(super) fn build(
-    loaded: &LoadedConfig,
-    address: Option<&str>,
-    tls_generation: u64,
-) -> Result<Identity, UpstreamError> {
-    let config = &loaded.config;
+/// Creates an identity from a configuration. Blocks: an exec plugin may run.
+pub(super) fn build(loaded: &LoadedConfig, tls_generation: u64) -> Result<Identity, UpstreamError> {
+    let mut config = loaded.config.clone();
     let server = config.cluster_url.to_string();
-    let endpoint = Endpoint::parse(address.unwrap_or(&server), config.tls_server_name.as_deref())
-        .map_err(|problem| {
-        UpstreamError::Credentials(format!("{}: {problem}", loaded.origin))
-    })?;
-    let token_source = TokenSource::new(config, &loaded.origin)?;
+    let endpoint = Endpoint::parse(&server, config.tls_server_name.as_deref())
+        .map_err(|problem| UpstreamError::Credentials(format!("{}: {problem}", loaded.origin)))?;
+    let token_source = TokenSource::new(&mut config, &loaded.origin)?;
     let (tls_http2, tls_http1) = if endpoint.https {
         let tls = config
             .rustls_client_config()
@@ -56,12 +53,13 @@ pub(super) fn build(
     };
     Ok(Identity {
         endpoint,
+        proxies: Proxies::new(loaded.proxy.clone()),
         tls_http2,
         tls_http1,
         tls_generation,
-        impersonation: impersonation(config, &loaded.origin)?,
+        impersonation: impersonation(&config, &loaded.origin)?,
         token_source,
-        default_namespace: config.default_namespace.clone(),
+        default_namespace: config.default_namespace,
         cluster: Arc::new(loaded.cluster()),
     })
 }

@@ -11,6 +11,7 @@ use super::errors;
 use super::token_source::never_interactive;
 use crate::config::UpstreamConfig;
 use crate::upstream::error::UpstreamError;
+use crate::upstream::proxy::Proxy;
 
 /// The directory of a pod's token and CA.
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
@@ -34,6 +35,8 @@ pub(super) enum Source {
 #[derive(Clone)]
 pub(super) struct LoadedConfig {
     pub(super) config: Config,
+    /// The kubeconfig's `proxy-url`.
+    pub(super) proxy: Option<Proxy>,
     /// Files and context, for messages.
     pub(super) origin: String,
     pub(super) context: Option<String>,
@@ -54,6 +57,7 @@ impl LoadedConfig {
         config.auth_info = AuthInfo::default();
         Self {
             config,
+            proxy: self.proxy.clone(),
             origin: self.origin.clone(),
             context: self.context.clone(),
             source_files: Paths::new(),
@@ -63,7 +67,7 @@ impl LoadedConfig {
         }
     }
 
-    /// Returns whether both have the same address and trust the same authority.
+    /// Returns whether both have the same address and proxy, and trust the same authority.
     pub(super) fn is_same_cluster(&self, other: &Self) -> bool {
         let [one, two] = [&self.config, &other.config];
         one.cluster_url == two.cluster_url
@@ -71,6 +75,7 @@ impl LoadedConfig {
             && one.root_cert_file == two.root_cert_file
             && one.accept_invalid_certs == two.accept_invalid_certs
             && one.tls_server_name == two.tls_server_name
+            && self.proxy == other.proxy
     }
 }
 
@@ -82,7 +87,7 @@ impl Source {
         if let Some(path) = &config.kubeconfig {
             return Ok(Self::Kubeconfig { paths: vec![path.clone()], context });
         }
-        if let Some(address) = config.addresses.first()
+        if let Some(address) = config.endpoints.static_urls.first()
             && address.starts_with("http://")
         {
             return Ok(Self::Anonymous { address: address.clone() });
@@ -124,6 +129,7 @@ impl Source {
                 })?;
                 Ok(LoadedConfig {
                     config: Config::new(url),
+                    proxy: None,
                     origin: "the configured address".to_owned(),
                     context: None,
                     source_files: Vec::new(),
@@ -162,13 +168,9 @@ impl Source {
         let cluster = cluster_name.and_then(|name| {
             kubeconfig.clusters.iter().find(|cluster| cluster.name == name)?.cluster.clone()
         });
-        if let Some(proxy) = cluster.as_ref().and_then(|cluster| cluster.proxy_url.as_ref())
-            && !proxy.is_empty()
-        {
-            return Err(refuse(
-                "proxy-url is not supported; give Weir a direct address".to_owned(),
-            ));
-        }
+        let proxy_url = cluster.as_ref().and_then(|cluster| cluster.proxy_url.as_deref());
+        let proxy = proxy_url.filter(|url| !url.is_empty()).map(Proxy::parse).transpose();
+        let proxy = proxy.map_err(|problem| refuse(format!("proxy-url {problem}")))?;
         let options = KubeConfigOptions { context: name.clone(), ..Default::default() };
         // The function is declared async, but does no asynchronous I/O and never waits.
         let mut config = futures_util::FutureExt::now_or_never(Config::from_custom_kubeconfig(
@@ -189,6 +191,7 @@ impl Source {
         };
         Ok(LoadedConfig {
             config,
+            proxy,
             origin,
             context: name,
             source_files: paths.to_vec(),
@@ -225,6 +228,7 @@ fn load_in_cluster() -> Result<LoadedConfig, UpstreamError> {
     let token = config.auth_info.token_file.as_ref().map(PathBuf::from);
     Ok(LoadedConfig {
         config,
+        proxy: None,
         origin: "the pod's service account".to_owned(),
         context: None,
         source_files: Vec::new(),

@@ -67,7 +67,7 @@ async fn errors_of_kubeconfigs_name_the_cause_and_no_secret() {
     let path = directory.path();
     let missing = refused(path.join("nowhere")).await;
     assert!(missing.contains("nowhere") && missing.contains("No such file"), "{missing}");
-    let proxy = refused(write(path, ", proxy-url: 'http://p'", "token: hunter2")).await;
+    let proxy = refused(write(path, ", proxy-url: 'ftp://p'", "token: hunter2")).await;
     assert!(proxy.contains("proxy-url"), "{proxy}");
     let token_file = refused(write(path, "", "tokenFile: gone")).await;
     assert!(token_file.contains("gone"), "{token_file}");

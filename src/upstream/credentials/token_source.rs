@@ -1,15 +1,17 @@
 //! The source of the `Authorization` of Weir's own requests.
 //!
 //! Weir reads token files itself: kube-client keeps a trailing newline, which no header may
-//! contain. Exec plugins and auth providers are kube-client's. Its layer wraps a service that only
-//! returns the header.
+//! contain. It also runs exec plugins itself ([`exec`]). Auth providers are
+//! kube-client's. Its layer wraps a service that only returns the header.
 //!
-//! Lock: [`Plugin::last_failure`] is held while the layer runs, so that a thousand requests which
-//! find a token expired run one plugin, and all learn of its failure at once.
+//! Lock: [`Provider::last_failure`] is held while the layer runs, so that a thousand requests which
+//! find a token expired run one command, and all learn of its failure at once.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use http::header::AUTHORIZATION;
@@ -23,14 +25,14 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 use tower::{BoxError, Layer, ServiceExt};
 
-use super::errors;
+use super::exec::{Credential, ExecPlugin};
+use super::{errors, exec};
 use crate::upstream::error::UpstreamError;
 
-/// The time-out of an exec plugin: one that hangs must not block requests for ever. Interactive
-/// plugins are rejected.
-pub(super) const EXEC_TIMEOUT: Duration = Duration::from_secs(60);
-/// A plugin that failed is not run again within this time. Each run is a process, and one that
-/// hangs occupies a thread.
+/// The time-out of an auth provider, which may run a command.
+const PROVIDER_TIMEOUT: Duration = Duration::from_secs(60);
+/// A provider that failed is not used again within this time. Each use may be a process, and one
+/// that hangs occupies a thread.
 const FAILURE_INTERVAL: Duration = Duration::from_secs(2);
 
 /// The source of the `Authorization` header.
@@ -39,14 +41,16 @@ pub(crate) enum TokenSource {
     None,
     /// A value that is valid until the files change.
     Static(HeaderValue),
-    /// An exec plugin or auth provider, whose token expires.
-    Plugin(Arc<Plugin>),
+    /// An exec plugin that returns tokens.
+    Exec(Arc<ExecPlugin>),
+    /// An auth provider, whose token expires.
+    Provider(Arc<Provider>),
     /// An exec plugin that returned a client certificate.
     ExecCertificate,
 }
 
-/// An exec plugin or auth provider.
-pub(crate) struct Plugin {
+/// An auth provider.
+pub(crate) struct Provider {
     /// kube-client's own refreshing layer.
     layer: AuthLayer,
     /// Used in messages.
@@ -58,8 +62,9 @@ pub(crate) struct Plugin {
 }
 
 impl TokenSource {
-    /// Reads the token file or runs the exec plugin, if there is one. Blocks.
-    pub(super) fn new(config: &Config, origin: &str) -> Result<Self, UpstreamError> {
+    /// Reads the token file or runs the exec plugin, if there is one. Blocks. In `config`, a
+    /// certificate of the plugin takes the plugin's place, which must not be run once more.
+    pub(super) fn new(config: &mut Config, origin: &str) -> Result<Self, UpstreamError> {
         let auth = &config.auth_info;
         let own_file = auth.token.is_none()
             && auth.auth_provider.is_none()
@@ -67,38 +72,42 @@ impl TokenSource {
         if let Some(path) = auth.token_file.as_deref().filter(|_| own_file) {
             return token_file(path, origin).map(Self::Static);
         }
-        if let Some(exec) = &auth.exec
-            && exec.interactive_mode != Some(ExecInteractiveMode::Never)
-        {
-            return Err(UpstreamError::Credentials(format!(
-                "{origin}: the exec plugin {} needs a terminal",
-                exec.command.as_deref().unwrap_or("(no command)")
-            )));
+        let credential = exec::configured(auth).map(|exec| exec::first_run(exec, origin));
+        let auth = &mut config.auth_info;
+        auth.exec = None;
+        match credential.transpose()? {
+            Some(Credential::Token(plugin)) => return Ok(Self::Exec(plugin)),
+            Some(Credential::Certificate { certificate, key }) => {
+                auth.client_certificate_data = Some(STANDARD.encode(certificate));
+                auth.client_key_data = Some(STANDARD.encode(key).into());
+                return Ok(Self::ExecCertificate);
+            }
+            None => {}
         }
-        let layer =
-            config.auth_layer().map_err(|error| errors::credentials(origin, auth, &error))?;
-        Ok(match layer {
-            Some(layer) => Self::Plugin(Arc::new(Plugin {
+        let layer = config
+            .auth_layer()
+            .map_err(|error| errors::credentials(origin, &config.auth_info, &error))?;
+        Ok(layer.map_or(Self::None, |layer| {
+            Self::Provider(Arc::new(Provider {
                 layer,
-                auth: auth.clone(),
+                auth: config.auth_info.clone(),
                 origin: origin.to_owned(),
                 last_failure: Mutex::new(None),
-            })),
-            None if auth.exec.is_some() => Self::ExecCertificate,
-            None => Self::None,
-        })
+            }))
+        }))
     }
 
     /// Returns the value for a request that is sent now.
     pub(crate) async fn header(&self) -> Result<Option<HeaderValue>, UpstreamError> {
-        let plugin = match self {
+        let provider = match self {
             Self::None | Self::ExecCertificate => return Ok(None),
             Self::Static(value) => return Ok(Some(value.clone())),
-            Self::Plugin(plugin) => Arc::clone(plugin),
+            Self::Exec(plugin) => return Arc::clone(plugin).header().await.map(Some),
+            Self::Provider(provider) => Arc::clone(provider),
         };
-        // The plugin runs in its own task. It continues when the client is gone, and the next
+        // The provider runs in its own task. It continues when the client is gone, and the next
         // request must not start a second one.
-        let header = tokio::spawn(async move { plugin.header().await });
+        let header = tokio::spawn(async move { provider.header().await });
         header.await.unwrap_or_else(|_| {
             Err(UpstreamError::Credentials("the task that gets a token failed".to_owned()))
         })
@@ -106,7 +115,7 @@ impl TokenSource {
 
     /// Returns whether a 401 should run a plugin again.
     pub(super) fn is_exec(&self) -> bool {
-        matches!(self, Self::Plugin(_) | Self::ExecCertificate)
+        matches!(self, Self::Exec(_) | Self::Provider(_) | Self::ExecCertificate)
     }
 
     /// Returns whether a plugin returned a certificate.
@@ -115,7 +124,7 @@ impl TokenSource {
     }
 }
 
-impl Plugin {
+impl Provider {
     async fn header(&self) -> Result<Option<HeaderValue>, UpstreamError> {
         let mut last_failure = self.last_failure.lock().await;
         if let Some((at, error)) = &*last_failure
@@ -124,13 +133,16 @@ impl Plugin {
             return Err(error.clone());
         }
         let refuse = |text: String| UpstreamError::Credentials(format!("{}: {text}", self.origin));
-        let header = match tokio::time::timeout(EXEC_TIMEOUT, request_header(&self.layer)).await {
+        let header = match tokio::time::timeout(PROVIDER_TIMEOUT, request_header(&self.layer)).await
+        {
             Ok(Ok(mut response)) => Ok(response.headers_mut().remove(AUTHORIZATION)),
             Ok(Err(error)) => Err(refuse(match error.downcast_ref::<AuthError>() {
                 Some(failure) => errors::auth_text(&self.auth, failure),
-                None => "the plugin returned no token".to_owned(),
+                None => "the auth provider returned no token".to_owned(),
             })),
-            Err(_) => Err(refuse(format!("the plugin returned no token within {EXEC_TIMEOUT:?}"))),
+            Err(_) => Err(refuse(format!(
+                "the auth provider returned no token within {PROVIDER_TIMEOUT:?}"
+            ))),
         };
         *last_failure = header.as_ref().err().map(|error| (Instant::now(), error.clone()));
         header

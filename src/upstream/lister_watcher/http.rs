@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{HeaderMap, Response};
+use http::{HeaderMap, Response, StatusCode};
 use parking_lot::Mutex;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use super::list_watch::{ListRequest, ListWatch, WatchRequest};
 use super::stream::HttpWatch;
@@ -14,12 +15,14 @@ use crate::api::resource_version::ResourceVersion;
 use crate::codec::list::{self, ListPage};
 use crate::tasks::blocking::spawn_blocking;
 use crate::upstream::bounded::{read_body, with_timeout};
+use crate::upstream::endpoints::ApiServer;
+use crate::upstream::endpoints::pin::Pin;
 use crate::upstream::error::UpstreamError;
 use crate::upstream::fetch::{self, Get, encode_query};
 use crate::upstream::one_server::OneServer;
 use crate::upstream::self_review::may_list_and_watch;
 use crate::upstream::version::{self, UpstreamVersion};
-use crate::upstream::{TrafficClass, Upstream, pool};
+use crate::upstream::{Choice, TrafficClass, Upstream, pool};
 
 /// The time-out of a watch's response head. The upstream responds at once, or after waiting up to 3
 /// s for freshness. After ten times as long, it hangs.
@@ -29,6 +32,8 @@ const WATCH_HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 const CATCH_UP_TIMEOUT: Duration = Duration::from_millis(500);
 /// How many API servers may be asked to catch up, one after the other.
 const CATCH_UP_ATTEMPTS: u32 = 2;
+/// How long an API server has to reach what another one has shown. It waits for 3 s itself.
+const REACH_TIMEOUT: Duration = Duration::from_secs(4);
 /// Larger lists are parsed on a blocking thread, so that no runtime worker stalls for milliseconds.
 const PARSE_INLINE_MAX_BYTES: usize = 1024 * 1024;
 /// The most warnings that are kept of a response. The upstream sends one for a deprecated API.
@@ -37,6 +42,8 @@ const WARNINGS_MAX: usize = 16;
 /// Lists and watches one resource in one representation and scope.
 pub struct HttpListWatch {
     upstream: Upstream,
+    /// Which API server the reflector uses.
+    pin: Arc<Pin>,
     resource: Arc<ApiResource>,
     path: String,
     scope: Scope,
@@ -58,8 +65,17 @@ impl HttpListWatch {
         version: watch::Receiver<Option<UpstreamVersion>>,
     ) -> Self {
         let path = resource.gvr.collection_path(scope);
-        let (scope, warnings) = (scope.clone(), Mutex::default());
-        Self { upstream, resource, path, scope, representation, max_list_bytes, version, warnings }
+        Self {
+            upstream,
+            pin: Arc::new(Pin::new(&path)),
+            resource,
+            path,
+            scope: scope.clone(),
+            representation,
+            max_list_bytes,
+            version,
+            warnings: Mutex::default(),
+        }
     }
 
     async fn get(
@@ -69,9 +85,14 @@ impl HttpListWatch {
         timeout: Duration,
     ) -> Result<Response<pool::Body>, UpstreamError> {
         let path_and_query = self.path_and_query(query);
-        let response = self.request(&path_and_query, class, timeout).send(&self.upstream).await?;
+        let get = self.request(&path_and_query, class, timeout);
+        let response = get.send_by(&self.upstream, self.choice()).await?;
         *self.warnings.lock() = warnings_of(response.headers());
         Ok(response)
+    }
+
+    fn choice(&self) -> Choice {
+        Choice::Pinned(self.pin.clone())
     }
 
     fn path_and_query(&self, query: &str) -> String {
@@ -105,6 +126,28 @@ impl HttpListWatch {
         parsed.map_err(|error| malformed(&error))
     }
 
+    /// Fetches a list from one API server.
+    async fn list_at(
+        &self,
+        mut server: OneServer,
+        path_and_query: &str,
+    ) -> Result<ListPage, UpstreamError> {
+        let get = self.request(path_and_query, TrafficClass::Request, fetch::HEAD_TIMEOUT);
+        let response = get.send_to(&mut server).await?;
+        self.parse_list(response).await
+    }
+
+    /// Returns the API servers in use, without that of the last request.
+    fn other_servers(&self) -> Vec<Arc<ApiServer>> {
+        let current = self.pin.current();
+        let mut servers = self.upstream.endpoints().in_use();
+        match servers.len() {
+            1 => servers.clear(),
+            _ => servers.retain(|server| Some(server.key) != current),
+        }
+        servers
+    }
+
     /// Returns a connection to an API server whose watch cache has reached `resource_version`. A
     /// list that is not older makes the watch cache ask etcd for its progress
     /// (`docs/semantics.md` §2.3).
@@ -118,7 +161,7 @@ impl HttpListWatch {
         let mut attempt = 1;
         loop {
             let caught_up = async {
-                let mut server = OneServer::connect(&self.upstream).await?;
+                let mut server = OneServer::connect_by(&self.upstream, &self.choice()).await?;
                 let get = self.request(&path_and_query, TrafficClass::Request, CATCH_UP_TIMEOUT);
                 let response = get.send_to(&mut server).await?;
                 read_body(response.into_body(), self.max_list_bytes).await?;
@@ -146,10 +189,41 @@ impl ListWatch for HttpListWatch {
 
     async fn list_elsewhere(&self, request: ListRequest) -> Result<ListPage, UpstreamError> {
         let path_and_query = self.path_and_query(&list_query(&request));
-        let mut server = OneServer::connect(&self.upstream).await?;
-        let get = self.request(&path_and_query, TrafficClass::Request, fetch::HEAD_TIMEOUT);
-        let response = get.send_to(&mut server).await?;
-        self.parse_list(response).await
+        let others = self.other_servers();
+        if others.is_empty() {
+            let server = OneServer::connect_elsewhere(&self.upstream, &self.pin).await?;
+            return self.list_at(server, &path_and_query).await;
+        }
+        let lists = others.iter().map(async |server| {
+            let server = OneServer::connect_to(&self.upstream, server).await?;
+            self.list_at(server, &path_and_query).await
+        });
+        newest(futures_util::future::join_all(lists).await)
+    }
+
+    async fn has_reached(&self, resource_version: ResourceVersion) -> Result<bool, UpstreamError> {
+        let Some(server) = self.pin.unconfirmed() else { return Ok(true) };
+        let request =
+            ListRequest { limit: Some(1), ..ListRequest::not_older(Some(resource_version)) };
+        let path_and_query = self.path_and_query(&list_query(&request));
+        let reached = async {
+            let mut server = OneServer::connect_by(&self.upstream, &self.choice()).await?;
+            let get = self.request(&path_and_query, TrafficClass::Request, REACH_TIMEOUT);
+            let response = get.send_to(&mut server).await?;
+            read_body(response.into_body(), self.max_list_bytes).await
+        };
+        match with_timeout(REACH_TIMEOUT, reached).await {
+            Ok(_) => Ok(self.pin.confirm(server)),
+            Err(UpstreamError::Timeout(_)) => Ok(false),
+            Err(UpstreamError::Status { code: StatusCode::GATEWAY_TIMEOUT, .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn leave_server(&self) -> bool {
+        let has_others = !self.other_servers().is_empty();
+        self.pin.leave(Instant::now());
+        has_others
     }
 
     async fn cluster_uid(&self) -> Result<Option<String>, UpstreamError> {
@@ -186,7 +260,11 @@ impl ListWatch for HttpListWatch {
             }
         };
         let resource = self.resource.clone();
-        Ok(HttpWatch::watch(response.into_body(), resource, self.representation))
+        let watch = HttpWatch::watch(response.into_body(), resource, self.representation);
+        self.pin.opened();
+        let server = self.pin.current();
+        let server = server.and_then(|key| self.upstream.endpoints().one_of_several(key));
+        Ok(watch.leaving(server))
     }
 
     async fn is_allowed(&self) -> Result<bool, UpstreamError> {
@@ -201,6 +279,21 @@ impl ListWatch for HttpListWatch {
     fn warnings(&self) -> Vec<String> {
         self.warnings.lock().clone()
     }
+}
+
+/// Returns the newest of several lists. An API server that does not answer does not count, unless
+/// none does.
+fn newest(lists: Vec<Result<ListPage, UpstreamError>>) -> Result<ListPage, UpstreamError> {
+    let mut failure = None;
+    let answered = lists.into_iter().filter_map(|list| match list {
+        Ok(list) => Some(list),
+        Err(error) => {
+            failure = Some(error);
+            None
+        }
+    });
+    let newest = answered.max_by_key(|list| list.resource_version);
+    newest.ok_or_else(|| failure.unwrap_or_else(|| UpstreamError::Lost("no answer".to_owned())))
 }
 
 /// Returns the `Accept` header. The kind of a metadata-only response differs between lists and

@@ -88,7 +88,9 @@ pub trait ListWatch: Send + Sync + 'static {
         request: ListRequest,
     ) -> impl Future<Output = Result<ListPage, UpstreamError>> + Send;
 
-    /// Fetches a list over a new connection, which may lead to another API server than the others.
+    /// Fetches a list from other API servers than the one that lists and watches use, or over a new
+    /// connection if there is one address, behind which there may be several. Of several lists,
+    /// returns the newest one.
     fn list_elsewhere(
         &self,
         request: ListRequest,
@@ -121,6 +123,21 @@ pub trait ListWatch: Send + Sync + 'static {
         &self,
         request: WatchRequest,
     ) -> impl Future<Output = Result<Self::Watch, UpstreamError>> + Send;
+
+    /// Returns whether the API server that sent the last watch has reached `resource_version`, for
+    /// which it has some seconds. Asks it only if the watch before came from another one.
+    fn has_reached(
+        &self,
+        _resource_version: ResourceVersion,
+    ) -> impl Future<Output = Result<bool, UpstreamError>> + Send {
+        std::future::ready(Ok(true))
+    }
+
+    /// Makes lists and watches use another API server than the last one for a while. Returns
+    /// whether there is one.
+    fn leave_server(&self) -> bool {
+        false
+    }
 
     /// Returns whether Weir's identity may list and watch the resource, by access reviews.
     fn is_allowed(&self) -> impl Future<Output = Result<bool, UpstreamError>> + Send {

@@ -22,6 +22,7 @@ use crate::api::resource::{ApiResource, Representation};
 use crate::codec::frame::{FrameSplitter, RawFrame};
 use crate::codec::list::ListReader;
 use crate::codec::{bookmark, ingest};
+use crate::upstream::endpoints::ApiServer;
 use crate::upstream::error::{UpstreamError, chain};
 use crate::upstream::pool;
 use crate::upstream::status::status_error;
@@ -39,6 +40,8 @@ const BATCH_MAX_BYTES: usize = 1024 * 1024;
 pub struct HttpWatch {
     buffer: Arc<Buffer>,
     task: AbortHandle,
+    /// The API server, if the watch should leave it when it shuts down.
+    server: Option<Arc<ApiServer>>,
 }
 
 #[derive(Default)]
@@ -66,6 +69,12 @@ impl HttpWatch {
         Self::start(body, resource, representation, BodyFormat::Watch(splitter, Vec::new()))
     }
 
+    /// Ends the watch when it should leave `server`, after the events that have arrived.
+    pub(super) fn leaving(mut self, server: Option<Arc<ApiServer>>) -> Self {
+        self.server = server;
+        self
+    }
+
     /// Reads a list in JSON.
     pub(super) fn list(body: pool::Body, resource: Arc<ApiResource>) -> Self {
         let format = BodyFormat::List(ListReader::new(OBJECT_MAX_BYTES));
@@ -81,7 +90,7 @@ impl HttpWatch {
         let buffer = Arc::new(Buffer::default());
         let decoder = Decoder { resource, representation, format };
         let task = tokio::spawn(run(body, decoder, buffer.clone())).abort_handle();
-        Self { buffer, task }
+        Self { buffer, task, server: None }
     }
 }
 
@@ -103,7 +112,16 @@ impl WatchStream for HttpWatch {
             }
             // `Notify` keeps a notification that came after the lock was released. There is only
             // one waiter.
-            self.buffer.filled.notified().await;
+            let filled = self.buffer.filled.notified();
+            let Some(server) = &self.server else {
+                filled.await;
+                continue;
+            };
+            tokio::select! {
+                biased;
+                () = filled => {}
+                () = server.departure() => return Ok(None),
+            }
         }
     }
 }
@@ -225,7 +243,7 @@ impl Decoder {
     /// Checks that the body is complete. Appends a bookmark at the end of a list.
     fn finish(&self, events: &mut Vec<UpstreamEvent>) -> Result<(), UpstreamError> {
         match &self.format {
-            // The connection was cut. What arrived of the frame says nothing of its object.
+            // The connection was cut. The part of a frame that arrived says nothing of its object.
             BodyFormat::Watch(splitter, _) => {
                 splitter.finish().map_err(|error| UpstreamError::Lost(error.to_string()))
             }

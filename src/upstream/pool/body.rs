@@ -22,6 +22,7 @@ use hyper::body::Incoming;
 
 use super::{http1, http2};
 use crate::telemetry::metrics::GaugeGuard;
+use crate::upstream::endpoints::load::InUse;
 use crate::upstream::traffic_class::TrafficClass;
 
 /// The most that is read of a dropped body: more than most objects and errors have, and cheaper
@@ -54,6 +55,8 @@ pub struct Body {
     incoming: Option<Incoming>,
     lease: Lease,
     gauge: Option<GaugeGuard>,
+    /// Counts the exchange in the load of its server.
+    load: Option<InUse>,
     /// Whether the rest of the body is read after a drop.
     drain: bool,
     /// Whether only END_STREAM from the peer ends the body.
@@ -83,8 +86,9 @@ impl Lease {
 
 impl Body {
     pub(super) fn new(incoming: Incoming, lease: Lease) -> Self {
+        let incoming = Some(incoming);
         let mut body =
-            Self { incoming: Some(incoming), lease, gauge: None, drain: false, strict: false };
+            Self { incoming, lease, gauge: None, load: None, drain: false, strict: false };
         body.complete_at_end();
         body
     }
@@ -105,6 +109,12 @@ impl Body {
         self
     }
 
+    /// Counts the exchange in the load of its server until the body ends.
+    pub(in crate::upstream) fn with_load(mut self, load: InUse) -> Self {
+        self.load = self.incoming.is_some().then_some(load);
+        self
+    }
+
     /// Reads the rest of the body if it is dropped, for classes whose bodies end: a watch has no
     /// end to read to.
     pub(super) fn with_drain(mut self, class: TrafficClass) -> Self {
@@ -121,6 +131,7 @@ impl Body {
     fn complete(&mut self) {
         self.incoming = None;
         self.gauge = None;
+        self.load = None;
         std::mem::replace(&mut self.lease, Lease::None).complete();
     }
 
@@ -134,6 +145,7 @@ impl Body {
     fn fail(&mut self) {
         self.incoming = None;
         self.gauge = None;
+        self.load = None;
         match std::mem::replace(&mut self.lease, Lease::None) {
             Lease::Http2(lease) => lease.complete(),
             lease => drop(lease),

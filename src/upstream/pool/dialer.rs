@@ -8,12 +8,13 @@ use super::limits::ACQUIRE_TIMEOUT;
 use crate::config::UpstreamConfig;
 use crate::config::dial::Dial;
 use crate::upstream::connect::{Io, Offer, connect};
-use crate::upstream::credentials::{Credentials, Identity};
+use crate::upstream::credentials::{Credentials, Endpoint, Identity};
 use crate::upstream::error::UpstreamError;
 use crate::upstream::metrics::{ProtocolLabel, UpstreamMetrics};
 
-/// Opens connections with one identity.
+/// Opens connections to one API server with one identity.
 pub(super) struct Dialer {
+    endpoint: Endpoint,
     pub(super) credentials: Arc<Credentials>,
     pub(super) metrics: UpstreamMetrics,
     pub(super) connect_timeout: Duration,
@@ -23,34 +24,51 @@ pub(super) struct Dialer {
     http2_allowed: bool,
     /// Whether the upstream chose HTTP/2 the last time that it was offered.
     http2_chosen: AtomicBool,
-    connections_opened: AtomicU64,
+    /// The number of connections that were ever opened, to all servers.
+    connections_opened: Arc<AtomicU64>,
 }
 
 impl Dialer {
     pub(super) fn new(
+        endpoint: Endpoint,
         config: &UpstreamConfig,
         credentials: Arc<Credentials>,
         metrics: UpstreamMetrics,
+        connections_opened: Arc<AtomicU64>,
     ) -> Self {
         Self {
+            endpoint,
             credentials,
             metrics,
             connect_timeout: config.connect_timeout,
             dial: config.dial.clone(),
             http2_allowed: config.http2,
             http2_chosen: AtomicBool::new(config.http2),
-            connections_opened: AtomicU64::new(0),
+            connections_opened,
         }
     }
 
-    /// Opens a connection, TLS included.
+    /// Opens a connection, TLS included, and counts it as opened.
     pub(super) async fn connect(
         &self,
         identity: &Identity,
         offer: Offer,
     ) -> Result<Io, UpstreamError> {
-        let mut io = connect(identity, offer, self.connect_timeout, self.dial.as_ref()).await?;
+        let io = self.connect_uncounted(identity, offer).await?;
         self.connections_opened.fetch_add(1, Ordering::Relaxed);
+        Ok(io)
+    }
+
+    /// Opens a connection for a check of the server. Nothing that comes over it is kept, so that
+    /// its cluster need not be compared.
+    pub(super) async fn connect_uncounted(
+        &self,
+        identity: &Identity,
+        offer: Offer,
+    ) -> Result<Io, UpstreamError> {
+        let mut io =
+            connect(identity, &self.endpoint, offer, self.connect_timeout, self.dial.as_ref())
+                .await?;
         if offer == Offer::Http2 {
             self.http2_chosen.store(io.http2, Ordering::Relaxed);
         }
@@ -59,9 +77,9 @@ impl Dialer {
         Ok(io)
     }
 
-    /// Returns the number of connections that were ever opened.
-    pub(super) fn connections_opened(&self) -> u64 {
-        self.connections_opened.load(Ordering::Relaxed)
+    /// Returns whether the server speaks TLS.
+    pub(super) fn speaks_tls(&self) -> bool {
+        self.endpoint.https
     }
 
     /// Returns whether requests should use HTTP/2.
@@ -76,14 +94,11 @@ impl Dialer {
 
     /// Returns the error of a request that got no connection within [`ACQUIRE_TIMEOUT`].
     pub(super) fn exhausted(&self) -> UpstreamError {
-        UpstreamError::Connect {
-            address: self.address(),
-            cause: format!("every allowed connection is in use for {ACQUIRE_TIMEOUT:?}"),
-        }
+        UpstreamError::Exhausted { address: self.address(), timeout: ACQUIRE_TIMEOUT }
     }
 
-    /// Returns the upstream's address, for messages.
+    /// Returns the server's address, for messages.
     pub(super) fn address(&self) -> String {
-        self.credentials.current().endpoint.to_string()
+        self.endpoint.to_string()
     }
 }

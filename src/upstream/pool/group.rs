@@ -15,7 +15,8 @@ use crate::upstream::error::UpstreamError;
 use crate::upstream::request_body::RequestBody;
 use crate::upstream::send_options::SendOptions;
 
-/// The connections for one kind of exchange.
+/// The connections for one kind of exchange. They end after their last exchange when the group is
+/// dropped.
 pub(super) struct Group {
     dialer: Arc<Dialer>,
     http2: Arc<http2::Connections>,
@@ -91,5 +92,12 @@ impl Group {
             address: self.dialer.address(),
             cause: "it alternates between HTTP/1.1 and HTTP/2".to_owned(),
         }
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.http2.retire();
+        self.http1.close_idle();
     }
 }

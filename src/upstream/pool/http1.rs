@@ -119,7 +119,7 @@ impl Connections {
     /// connections are in use. Prefers the connection that requests with this `pin` used before.
     pub(super) async fn acquire(&self, pin: Option<u64>) -> Result<Acquired, UpstreamError> {
         // Offer HTTP/2 again if it can be negotiated: the upstream may support it by now.
-        let offers_http2 = self.dialer.credentials.current().endpoint.https;
+        let offers_http2 = self.dialer.speaks_tls();
         let offer = if offers_http2 { self.dialer.offer() } else { Offer::Http1 };
         self.acquire_with(offer, pin).await
     }

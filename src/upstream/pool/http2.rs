@@ -156,6 +156,11 @@ impl Connections {
         Ok(())
     }
 
+    /// Lets all connections end after their last exchange.
+    pub(super) fn retire(&self) {
+        self.state.lock().retire();
+    }
+
     fn next_step(&self, pin: Option<u64>, started: Instant) -> NextStep {
         let tls_generation = self.dialer.credentials.current().tls_generation;
         let now = Instant::now();

@@ -13,12 +13,32 @@ pub(crate) struct SendError {
     /// Whether the request may be sent again: either HTTP guarantees that the upstream did not
     /// process it, or processing it twice is harmless.
     pub(crate) unprocessed: bool,
+    /// Whether a GOAWAY of the API server ended the request.
+    pub(crate) by_goaway: bool,
+    /// Whether the API server hangs, and another one may be asked.
+    pub(crate) by_hang: bool,
 }
 
 impl SendError {
     /// The error of a request for which there was no connection.
     pub(super) fn not_sent(error: UpstreamError) -> Self {
-        Self { error, unprocessed: true }
+        Self { error, unprocessed: true, by_goaway: false, by_hang: false }
+    }
+
+    /// The error of a read that was given up, since its API server hangs.
+    pub(crate) fn hung(address: String) -> Self {
+        let error = UpstreamError::Lost(format!("the API server at {address} does not answer"));
+        Self { error, unprocessed: true, by_goaway: false, by_hang: true }
+    }
+
+    /// Returns whether the API server is the cause: it accepts no connection, or broke one that
+    /// carried the request.
+    pub(crate) fn is_transport_failure(&self) -> bool {
+        match self.error {
+            UpstreamError::Connect { .. } => true,
+            UpstreamError::Lost(_) => !self.unprocessed,
+            _ => false,
+        }
     }
 
     /// The error of a request that was given to a connection.
@@ -28,24 +48,30 @@ impl SendError {
         // The request's own body failed or broke off: the client's fault, not the upstream's.
         if error.is_user() {
             let error = UpstreamError::Request(chain(&error));
-            return Self { error, unprocessed: false };
+            return Self { error, unprocessed: false, by_goaway: false, by_hang: false };
         }
-        let unprocessed = not_sent || is_unprocessed(&error);
-        Self { error: UpstreamError::Lost(chain(&error)), unprocessed }
+        let cause = http2_cause(&error).filter(|cause| cause.is_remote());
+        let by_goaway = cause.is_some_and(h2::Error::is_go_away);
+        let unprocessed = not_sent || by_goaway || cause.is_some_and(is_refused);
+        Self { error: UpstreamError::Lost(chain(&error)), unprocessed, by_goaway, by_hang: false }
     }
 }
 
-/// Returns whether the upstream did not process a request (RFC 9113 §8.7): REFUSED_STREAM, or a
-/// stream above the last one that a GOAWAY names. h2 reports a GOAWAY as the error of only those
-/// streams; the others continue, or end with an I/O error.
-fn is_unprocessed(error: &hyper::Error) -> bool {
+/// Returns the HTTP/2 error that caused the error of a request. Two kinds of it mean that the
+/// upstream did not process the request (RFC 9113 §8.7): REFUSED_STREAM, and a GOAWAY that names a
+/// lower last stream. h2 reports a GOAWAY as the error of only those streams; the others continue,
+/// or end with an I/O error.
+fn http2_cause(error: &hyper::Error) -> Option<&h2::Error> {
     let mut source = std::error::Error::source(error);
     while let Some(cause) = source {
         if let Some(error) = cause.downcast_ref::<h2::Error>() {
-            let refused = error.is_reset() && error.reason() == Some(h2::Reason::REFUSED_STREAM);
-            return error.is_remote() && (refused || error.is_go_away());
+            return Some(error);
         }
         source = cause.source();
     }
-    false
+    None
+}
+
+fn is_refused(error: &h2::Error) -> bool {
+    error.is_reset() && error.reason() == Some(h2::Reason::REFUSED_STREAM)
 }

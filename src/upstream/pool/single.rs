@@ -12,7 +12,7 @@ use super::dialer::Dialer;
 use super::request_form::http1_form;
 use super::send_error::SendError;
 use super::{http1, limits};
-use crate::upstream::connect::Offer;
+use crate::upstream::connect::{Io, Offer};
 use crate::upstream::error::{UpstreamError, chain};
 use crate::upstream::request_body::RequestBody;
 
@@ -23,6 +23,13 @@ pub(in crate::upstream) struct Single {
 }
 
 impl Single {
+    /// Opens a connection for checks of the server, which no limit refuses.
+    pub(super) async fn open_for_check(dialer: &Dialer) -> Result<Self, SendError> {
+        let identity = dialer.credentials.current();
+        let io = dialer.connect_uncounted(&identity, Offer::Http1).await;
+        Self::start(io.map_err(SendError::not_sent)?).await
+    }
+
     /// Opens a connection. Fails at once if too many are open.
     pub(super) async fn open(dialer: &Dialer, permits: &Arc<Semaphore>) -> Result<Self, SendError> {
         let identity = dialer.credentials.current();
@@ -31,6 +38,10 @@ impl Single {
         };
         let mut io = dialer.connect(&identity, Offer::Http1).await.map_err(SendError::not_sent)?;
         io.hold(permit);
+        Self::start(io).await
+    }
+
+    async fn start(io: Io) -> Result<Self, SendError> {
         let headers_max = limits::LIST_HEADERS_MAX_BYTES as usize;
         let sender = http1::handshake(io, headers_max).await.map_err(SendError::not_sent)?;
         Ok(Self { sender })

@@ -44,7 +44,7 @@ async fn only_gets_use_an_idle_http1_connection() {
     assert_eq!(server.accepted(), 2);
     let host = format!("host=Some({:?})", server.address.to_string());
     eventually("the HTTP/1.1 connection is idle", || {
-        upstream.inner.pool.has_idle_read_connection()
+        route(&upstream).pool.has_idle_read_connection()
     })
     .await;
     let held = read(&upstream).await;
@@ -55,7 +55,7 @@ async fn only_gets_use_an_idle_http1_connection() {
     assert_eq!(text(held).await, format!("HTTP/1.1 GET /x {host} "));
     for method in ["POST", "HEAD", "DELETE"] {
         eventually("the HTTP/1.1 connection is idle", || {
-            upstream.inner.pool.has_idle_read_connection()
+            route(&upstream).pool.has_idle_read_connection()
         })
         .await;
         let request = Request::builder().method(method).uri("/x").body(empty_body()).unwrap();
@@ -63,7 +63,7 @@ async fn only_gets_use_an_idle_http1_connection() {
         assert_eq!(response.version(), Version::HTTP_2, "{method}");
     }
     eventually("the HTTP/1.1 connection is idle", || {
-        upstream.inner.pool.has_idle_read_connection()
+        route(&upstream).pool.has_idle_read_connection()
     })
     .await;
     let response = upstream.send(TrafficClass::Request, get("/x")).await.unwrap();
@@ -91,7 +91,7 @@ async fn a_get_that_is_lost_is_sent_again_over_http2() {
     let upstream = upstream_of(&server, &ca).await;
     warm_up(&upstream).await;
     eventually("the HTTP/1.1 connection is idle", || {
-        upstream.inner.pool.has_idle_read_connection()
+        route(&upstream).pool.has_idle_read_connection()
     })
     .await;
     breaks.store(true, Ordering::Relaxed);
@@ -120,7 +120,7 @@ async fn a_get_with_a_large_response_head_is_sent_again_over_http2() {
     let upstream = upstream_of(&server, &ca).await;
     warm_up(&upstream).await;
     eventually("the HTTP/1.1 connection is idle", || {
-        upstream.inner.pool.has_idle_read_connection()
+        route(&upstream).pool.has_idle_read_connection()
     })
     .await;
     large.store(true, Ordering::Relaxed);
@@ -150,7 +150,7 @@ async fn a_large_body_is_received_whole_over_http1() {
     let upstream = upstream_of(&server, &ca).await;
     warm_up(&upstream).await;
     eventually("the HTTP/1.1 connection is idle", || {
-        upstream.inner.pool.has_idle_read_connection()
+        route(&upstream).pool.has_idle_read_connection()
     })
     .await;
     let answer = upstream.send(TrafficClass::Read, get("/large")).await.unwrap();
@@ -159,7 +159,7 @@ async fn a_large_body_is_received_whole_over_http1() {
     let expected: Vec<_> = (0..chunks).flat_map(|number| vec![number; given]).collect();
     assert!(body == expected);
     eventually("the HTTP/1.1 connection is idle", || {
-        upstream.inner.pool.has_idle_read_connection()
+        route(&upstream).pool.has_idle_read_connection()
     })
     .await;
     assert_eq!(server.accepted(), 2);

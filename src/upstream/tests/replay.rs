@@ -4,7 +4,7 @@ use super::*;
 
 /// Starts a server with h2. Its first connection refuses a stream or sends a GOAWAY, the second
 /// responds with the request's body.
-async fn refusing_server(go_away: bool) -> (std::net::SocketAddr, Arc<AtomicUsize>) {
+pub(super) async fn refusing_server(go_away: bool) -> (std::net::SocketAddr, Arc<AtomicUsize>) {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let refused = Arc::new(AtomicUsize::new(0));

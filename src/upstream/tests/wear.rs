@@ -125,7 +125,7 @@ async fn draining_connections_are_counted_and_the_oldest_is_closed_at_the_limit(
         let mut body = sent.unwrap().into_body();
         assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), "held", "{number}");
         held.push(body);
-        eventually("the GOAWAY arrives", || upstream.inner.pool.resets_and_in_use().1 == 0).await;
+        eventually("the GOAWAY arrives", || route(&upstream).pool.resets_and_in_use().1 == 0).await;
     }
     eventually("few connections are open", || open.load(Ordering::SeqCst) <= OPEN_MAX).await;
     let oldest = held[0].frame().await;

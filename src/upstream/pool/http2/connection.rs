@@ -58,7 +58,7 @@ impl Connection {
         self.resets.lock().get(now)
     }
 
-    #[cfg(test)]
+    /// Returns the number of its streams in use.
     pub(super) fn in_use(&self) -> usize {
         self.in_use.load(Ordering::Relaxed)
     }

@@ -55,6 +55,16 @@ impl State {
         });
     }
 
+    /// Closes the connections without a stream, and lets the others drain.
+    pub(super) fn retire(&mut self) {
+        for connection in self.usable.drain(..) {
+            if connection.in_use() == 0 {
+                connection.closing().cancel();
+            }
+            self.draining.push(Draining::new(&connection));
+        }
+    }
+
     /// Lets a connection drain, unless it does already.
     pub(super) fn drain(&mut self, connection: &Weak<Connection>) {
         let Self { usable, draining, .. } = self;

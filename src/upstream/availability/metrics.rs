@@ -1,0 +1,54 @@
+//! Metrics of the upstream's absence.
+
+use std::time::Duration;
+
+use prometheus::{Counter, IntCounterVec, IntGauge, Registry};
+
+use crate::telemetry::metrics::{GaugeGuard, counter_vec, float_counter, gauge};
+
+/// The metrics of the upstream's absence. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct AvailabilityMetrics {
+    away: IntGauge,
+    away_seconds: Counter,
+    responses: IntCounterVec,
+}
+
+impl AvailabilityMetrics {
+    /// Registers the metrics.
+    pub fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
+        Ok(Self {
+            away: gauge(
+                registry,
+                "weir_upstream_away",
+                "Whether the upstream is away: no API server was usable for a second.",
+            )?,
+            away_seconds: float_counter(
+                registry,
+                "weir_upstream_away_seconds_total",
+                "Seconds for which the upstream was away.",
+            )?,
+            responses: counter_vec(
+                registry,
+                "weir_upstream_away_responses_total",
+                "Responses while no API server was usable, by their origin: hit is memory, error a 503.",
+                &["cache_status"],
+            )?,
+        })
+    }
+
+    /// Counts a response while no API server is usable. `cache_status` is a fixed word.
+    pub(crate) fn response(&self, cache_status: &'static str) {
+        self.responses.with_label_values(&[cache_status]).inc();
+    }
+
+    /// Shows the upstream as away until the guard is dropped.
+    pub(super) fn away(&self) -> GaugeGuard {
+        GaugeGuard::new(self.away.clone())
+    }
+
+    /// Adds a time for which the upstream was away.
+    pub(super) fn away_for(&self, duration: Duration) {
+        self.away_seconds.inc_by(duration.as_secs_f64());
+    }
+}

@@ -1,0 +1,184 @@
+//! The server of a reflector.
+//!
+//! Rendezvous hashing by resource spreads reflectors over the servers. A reflector stays where it
+//! is while its server is usable: a server that lags behind the one before it delays events. After
+//! it had to move, it returns when its watch ends by itself, at most once a minute.
+//!
+//! A server whose watch cache lags behind the reflector is avoided for a while
+//! (`docs/decisions/reflector-failover.md`).
+//!
+//! Lock: that of the position, held for a few instructions.
+
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+use tokio::time::Instant;
+
+use super::choice::{self, Candidate};
+
+/// The server of a reflector.
+#[derive(Debug)]
+pub(crate) struct Pin {
+    key: u64,
+    position: Mutex<Position>,
+}
+
+#[derive(Debug, Default)]
+struct Position {
+    current: Option<Current>,
+    /// The server that has last shown to be as far as the reflector.
+    confirmed: Option<u64>,
+    /// The servers that lag, and until when they are avoided.
+    left: SmallVec<[(u64, Instant); 4]>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Current {
+    server: u64,
+    since: Instant,
+}
+
+impl Pin {
+    /// Creates the pin of a resource, given its path.
+    pub(crate) fn new(name: &str) -> Self {
+        Self { key: choice::key(name), position: Mutex::default() }
+    }
+
+    /// Chooses among usable servers. Those that lag are chosen only if there are no others.
+    pub(super) fn choose(&self, candidates: &[Candidate], now: Instant) -> Option<usize> {
+        let mut position = self.position.lock();
+        position.left.retain(|(_, until)| now < *until);
+        let is_left = |one: &Candidate| position.left.iter().any(|(key, _)| *key == one.key);
+        let mut preferred: SmallVec<[Candidate; 8]> =
+            candidates.iter().filter(|one| !is_left(one)).copied().collect();
+        if preferred.is_empty() {
+            // All lag: the one that was left first has had the most time to catch up.
+            let of = |key: u64| candidates.iter().find(|one| one.key == key);
+            preferred.extend(position.left.iter().find_map(|(key, _)| of(*key)).copied());
+        }
+        let home = *choice::rendezvous(self.key, &preferred).first()?;
+        let at = |it: Current| preferred.iter().position(|one| one.key == it.server);
+        let stays = |it: &Current| now.saturating_duration_since(it.since) < STAY_MIN;
+        let chosen = position.current.filter(stays).and_then(at).unwrap_or(home);
+        let server = preferred.get(chosen)?.key;
+        if position.current.is_none_or(|it| it.server != server) {
+            position.current = Some(Current { server, since: now });
+        }
+        candidates.iter().position(|one| one.key == server)
+    }
+
+    /// Returns the key of the server of the last request.
+    pub(crate) fn current(&self) -> Option<u64> {
+        self.position.lock().current.map(|current| current.server)
+    }
+
+    /// Notes that a watch was opened. The first server is as far as the reflector, which has its
+    /// state from there.
+    pub(crate) fn opened(&self) {
+        let mut position = self.position.lock();
+        if position.confirmed.is_none() {
+            position.confirmed = position.current.map(|current| current.server);
+        }
+    }
+
+    /// Returns the server of the last request, if it has not shown to be as far as the reflector.
+    pub(crate) fn unconfirmed(&self) -> Option<u64> {
+        let position = self.position.lock();
+        let current = position.current?.server;
+        (position.confirmed != Some(current)).then_some(current)
+    }
+
+    /// Notes that a server is as far as the reflector. Returns false if the reflector has moved
+    /// from it meanwhile.
+    pub(crate) fn confirm(&self, server: u64) -> bool {
+        let mut position = self.position.lock();
+        let is_current = position.current.is_some_and(|current| current.server == server);
+        if is_current {
+            position.confirmed = Some(server);
+        }
+        is_current
+    }
+
+    /// Avoids the server of the last request for [`LEAVE`].
+    pub(crate) fn leave(&self, now: Instant) {
+        let mut position = self.position.lock();
+        if let Some(current) = position.current.take() {
+            position.left.retain(|(key, _)| *key != current.server);
+            position.left.push((current.server, now + LEAVE));
+        }
+    }
+}
+
+/// How long a reflector stays at a server, once it has moved there.
+const STAY_MIN: Duration = Duration::from_secs(60);
+/// How long a server that lags is avoided.
+const LEAVE: Duration = Duration::from_secs(30);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn candidates(keys: &[u64]) -> Vec<Candidate> {
+        let one = |&key: &u64| Candidate {
+            key,
+            in_use: 0,
+            latency: None,
+            is_avoided: false,
+            weight: 1.0,
+        };
+        keys.iter().map(one).collect()
+    }
+
+    #[test]
+    fn a_reflector_moves_once_and_returns_after_a_minute() {
+        let (pin, start) = (Pin::new("/api/v1/pods"), Instant::now());
+        let all = candidates(&[1, 2, 3]);
+        let home = all[pin.choose(&all, start).unwrap()].key;
+        let others =
+            candidates(&all.iter().map(|it| it.key).filter(|it| *it != home).collect::<Vec<_>>());
+        let away = others[pin.choose(&others, start).unwrap()].key;
+        let chosen = |seconds| {
+            let index = pin.choose(&all, start + Duration::from_secs(seconds)).unwrap();
+            all[index].key
+        };
+        assert_eq!((chosen(0), chosen(59)), (away, away), "the first server is usable again");
+        assert_eq!((chosen(60), chosen(61)), (home, home));
+        assert_eq!(pin.choose(&[], start), None);
+    }
+
+    #[test]
+    fn a_server_that_lags_is_avoided_for_a_while_unless_all_do() {
+        let (pin, start) = (Pin::new("/api/v1/pods"), Instant::now());
+        let all = candidates(&[1, 2]);
+        let chosen = |seconds| {
+            let index = pin.choose(&all, start + Duration::from_secs(seconds)).unwrap();
+            all[index].key
+        };
+        let home = chosen(0);
+        pin.opened();
+        assert_eq!(pin.unconfirmed(), None, "the first one");
+        pin.leave(start);
+        let other = chosen(0);
+        assert_ne!(other, home);
+        assert_eq!(pin.unconfirmed(), Some(other));
+        assert!(!pin.confirm(home) && pin.confirm(other));
+        assert_eq!((pin.unconfirmed(), chosen(29)), (None, other));
+        pin.leave(start + Duration::from_secs(29));
+        // Both lag: the one that was left first has had the most time.
+        assert_eq!(chosen(29), home);
+        assert_eq!(chosen(31), home, "it is avoided no more");
+    }
+
+    #[test]
+    fn reflectors_are_spread() {
+        let (all, now) = (candidates(&[1, 2, 3]), Instant::now());
+        let mut counts = [0; 3];
+        for index in 0..90 {
+            counts
+                [Pin::new(&format!("/apis/group{index}/v1/things")).choose(&all, now).unwrap()] +=
+                1;
+        }
+        assert!(counts.iter().all(|&count| count > 15), "{counts:?}");
+    }
+}

@@ -1,0 +1,220 @@
+//! Where API servers are found: a DNS name, and the EndpointSlices of the service
+//! `default/kubernetes`.
+//!
+//! kube-apiserver keeps the addresses of its instances in these slices; that of an instance that
+//! died stays for up to 15 s. They are polled, not watched: they change once in months, and a watch
+//! would end with the very server whose end it should report. An answer without an address, like a
+//! failure, keeps the addresses that were known: a mistake there must not take the upstream away.
+
+use std::io;
+use std::time::Duration;
+
+use serde::Deserialize;
+use tokio::time::{Instant, sleep};
+
+use crate::config::endpoints::{DnsName, EndpointsConfig, Resolver, SERVERS_MAX};
+use crate::upstream::Upstream;
+use crate::upstream::bounded::with_timeout;
+use crate::upstream::error::UpstreamError;
+use crate::upstream::fetch;
+
+/// A host and a port.
+type Address = (String, u16);
+
+/// The sources of an upstream.
+pub(super) struct Sources<'a> {
+    upstream: &'a Upstream,
+    dns: Option<DnsName>,
+    resolver: Option<Resolver>,
+    endpoint_slice: bool,
+    /// The latest addresses of each source.
+    resolved: Vec<Address>,
+    listed: Vec<Address>,
+    is_failure_logged: bool,
+}
+
+impl<'a> Sources<'a> {
+    pub(super) fn new(upstream: &'a Upstream, config: &EndpointsConfig) -> Self {
+        Self {
+            upstream,
+            dns: config.dns.clone(),
+            resolver: config.resolver.clone(),
+            endpoint_slice: config.endpoint_slice,
+            resolved: Vec::new(),
+            listed: Vec::new(),
+            is_failure_logged: false,
+        }
+    }
+
+    /// Asks the sources for ever: each at its interval, and sooner while no server is usable.
+    pub(super) async fn run(mut self) {
+        let (mut last_dns, mut last_slice) = (None, None);
+        loop {
+            let interval = |interval: Duration| match self.upstream.endpoints().is_any_usable() {
+                true => interval,
+                false => FAILING_INTERVAL,
+            };
+            let is_due = |last: Option<Instant>, every: Duration| {
+                last.is_none_or(|last| last.elapsed() >= interval(every))
+            };
+            let (dns, slice) = (is_due(last_dns, DNS_INTERVAL), is_due(last_slice, SLICE_INTERVAL));
+            if dns && let Some(name) = self.dns.clone() {
+                last_dns = Some(Instant::now());
+                self.resolve(&name).await;
+            }
+            if slice && self.endpoint_slice {
+                last_slice = Some(Instant::now());
+                self.list().await;
+            }
+            sleep(TICK).await;
+        }
+    }
+
+    async fn resolve(&mut self, name: &DnsName) {
+        let port = name.port.unwrap_or(self.upstream.endpoints().configured().port);
+        let lookup = lookup(self.resolver.as_ref(), &name.host, port);
+        let found = tokio::time::timeout(DNS_TIMEOUT, lookup).await;
+        match found {
+            Ok(Ok(found)) if !found.is_empty() => {
+                self.resolved = found;
+                self.changed();
+            }
+            Ok(Ok(_)) => self.failed(&format!("{} has no address", name.host)),
+            Ok(Err(error)) => self.failed(&format!("cannot resolve {}: {error}", name.host)),
+            Err(_) => self.failed(&format!("cannot resolve {}: no answer", name.host)),
+        }
+    }
+
+    async fn list(&mut self) {
+        let get = fetch::get(self.upstream, SLICES, "application/json", None, SLICES_MAX_BYTES);
+        match with_timeout(SLICE_TIMEOUT, get).await.map(|response| addresses(response.body())) {
+            Ok(Some(found)) if !found.is_empty() => {
+                self.listed = found;
+                self.changed();
+            }
+            Ok(_) => self.failed("the EndpointSlices of default/kubernetes name no API server"),
+            Err(UpstreamError::Status { code, message, .. }) => {
+                self.failed(&format!("cannot list the EndpointSlices: {code}: {message}"));
+            }
+            Err(error) => self.failed(&format!("cannot list the EndpointSlices: {error}")),
+        }
+    }
+
+    fn changed(&mut self) {
+        self.is_failure_logged = false;
+        let found: Vec<Address> = self.listed.iter().chain(&self.resolved).cloned().collect();
+        self.upstream.endpoints().set_found(&found);
+    }
+
+    fn failed(&mut self, what: &str) {
+        if !std::mem::replace(&mut self.is_failure_logged, true) {
+            tracing::warn!("{what}; the API servers that are known stay");
+        }
+    }
+}
+
+async fn lookup(resolver: Option<&Resolver>, host: &str, port: u16) -> io::Result<Vec<Address>> {
+    let addresses = match resolver {
+        Some(resolver) => resolver.resolve(host, port).await?,
+        None => tokio::net::lookup_host((host, port)).await?.collect(),
+    };
+    let mut found: Vec<Address> =
+        addresses.iter().map(|address| (address.ip().to_string(), address.port())).collect();
+    found.sort();
+    found.dedup();
+    found.truncate(SERVERS_MAX);
+    Ok(found)
+}
+
+/// Returns the addresses in a list of EndpointSlices: those that are ready, each with the port
+/// `https`, or the only one. `None` if it cannot be parsed.
+fn addresses(body: &[u8]) -> Option<Vec<Address>> {
+    #[derive(Deserialize)]
+    struct List {
+        items: Vec<Slice>,
+    }
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Slice {
+        address_type: String,
+        #[serde(default)]
+        endpoints: Option<Vec<SliceEndpoint>>,
+        #[serde(default)]
+        ports: Option<Vec<Port>>,
+    }
+    #[derive(Deserialize)]
+    struct SliceEndpoint {
+        addresses: Vec<String>,
+        #[serde(default)]
+        conditions: Conditions,
+    }
+    #[derive(Default, Deserialize)]
+    struct Conditions {
+        ready: Option<bool>,
+    }
+    #[derive(Deserialize)]
+    struct Port {
+        name: Option<String>,
+        port: Option<u16>,
+    }
+    let list: List = serde_json::from_slice(body).ok()?;
+    let mut found = Vec::new();
+    for slice in list.items.iter().filter(|slice| slice.address_type != "FQDN") {
+        let ports = slice.ports.as_deref().unwrap_or_default();
+        let https = ports.iter().find(|port| port.name.as_deref() == Some("https"));
+        let Some(port) = https.or_else(|| ports.first()).and_then(|port| port.port) else {
+            continue;
+        };
+        let endpoints = slice.endpoints.iter().flatten();
+        let ready = endpoints.filter(|endpoint| endpoint.conditions.ready != Some(false));
+        let hosts = ready.flat_map(|endpoint| &endpoint.addresses);
+        // A name there would be resolved to any address.
+        let hosts = hosts.filter(|host| host.parse::<std::net::IpAddr>().is_ok());
+        found.extend(hosts.map(|host| (host.clone(), port)));
+    }
+    found.sort();
+    found.dedup();
+    found.truncate(SERVERS_MAX);
+    Some(found)
+}
+
+const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices\
+                      ?labelSelector=kubernetes.io%2Fservice-name%3Dkubernetes";
+/// The largest answer: a control plane has one slice of a few kilobytes.
+const SLICES_MAX_BYTES: usize = 1024 * 1024;
+const SLICE_INTERVAL: Duration = Duration::from_secs(10);
+const SLICE_TIMEOUT: Duration = Duration::from_secs(5);
+const DNS_INTERVAL: Duration = Duration::from_secs(30);
+const DNS_TIMEOUT: Duration = Duration::from_secs(5);
+/// How often the sources are asked while no server is usable.
+const FAILING_INTERVAL: Duration = Duration::from_secs(5);
+const TICK: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ready_addresses_of_endpoint_slices_are_found() {
+        let body = br#"{"kind":"EndpointSliceList","items":[
+            {"addressType":"IPv4","ports":[{"name":"metrics","port":1},{"name":"https","port":6443}],
+             "endpoints":[{"addresses":["10.0.0.2"],"conditions":{"ready":true}},
+                          {"addresses":["10.0.0.1"],"conditions":{}},
+                          {"addresses":["10.0.0.3"],"conditions":{"ready":false}},
+                          {"addresses":["evil.example.com"]}]},
+            {"addressType":"IPv6","ports":[{"port":443}],"endpoints":[{"addresses":["fd00::1"]}]},
+            {"addressType":"IPv4","ports":null,"endpoints":null},
+            {"addressType":"FQDN","ports":[{"port":1}],"endpoints":[{"addresses":["10.0.0.9"]}]}]}"#;
+        let address = |host: &str, port| (host.to_owned(), port);
+        let expected =
+            [address("10.0.0.1", 6443), address("10.0.0.2", 6443), address("fd00::1", 443)];
+        assert_eq!(addresses(body).unwrap(), expected);
+        assert_eq!(addresses(b"{}"), None);
+    }
+
+    #[tokio::test]
+    async fn all_addresses_of_a_name_are_found() {
+        let found = lookup(None, "localhost", 6443).await.unwrap();
+        assert!(found.contains(&("127.0.0.1".to_owned(), 6443)), "{found:?}");
+    }
+}

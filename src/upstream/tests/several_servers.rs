@@ -1,0 +1,160 @@
+//! Tests with several API servers: which one gets a request, and what happens when one ends.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use super::*;
+use crate::config::endpoints::EndpointsConfig;
+use crate::upstream::endpoints::health::{Outcome, ProbeResult};
+use crate::upstream::endpoints::{Admission, ApiServer};
+
+/// Starts servers that answer with their number.
+async fn servers(count: usize) -> Vec<TestServer> {
+    let start = |number: usize| {
+        TestServer::start(ServerOptions::http2(), move |_| async move {
+            answer(200, number.to_string())
+        })
+    };
+    futures_util::future::join_all((0..count).map(start)).await
+}
+
+async fn upstream_of(servers: &[TestServer]) -> Upstream {
+    let static_urls = servers.iter().map(|server| format!("http://{}", server.address)).collect();
+    let endpoints = EndpointsConfig { static_urls, ..EndpointsConfig::default() };
+    let config = UpstreamConfig { endpoints, ..config(None, None, true) };
+    Upstream::new(&config, metrics()).await.unwrap()
+}
+
+async fn ask(upstream: &Upstream, choice: Choice) -> String {
+    let options = SendOptions { choice, ..SendOptions::default() };
+    text(upstream.send_with(TrafficClass::Request, get("/x"), &options).await.unwrap()).await
+}
+
+fn post() -> Request<RequestBody> {
+    Request::post("/x").body(full_body("write")).unwrap()
+}
+
+/// Lets a server be ejected.
+fn fail(server: &ApiServer) {
+    for _ in 0..3 {
+        server.note(Outcome::TransportFailure, Instant::now());
+    }
+}
+
+#[tokio::test]
+async fn requests_are_spread_and_those_of_a_client_stay() {
+    let servers = servers(3).await;
+    let upstream = upstream_of(&servers).await;
+    let mut counts = HashMap::<String, usize>::new();
+    for _ in 0..200 {
+        *counts.entry(ask(&upstream, Choice::Spread).await).or_default() += 1;
+    }
+    assert_eq!(counts.len(), 3, "{counts:?}");
+    let mut used = HashMap::<String, usize>::new();
+    for client in 1..40 {
+        let home = ask(&upstream, Choice::Sticky(client)).await;
+        for _ in 0..5 {
+            assert_eq!(ask(&upstream, Choice::Sticky(client)).await, home, "client {client}");
+        }
+        *used.entry(home).or_default() += 1;
+    }
+    assert_eq!(used.len(), 3, "{used:?}");
+}
+
+#[tokio::test]
+async fn writes_go_on_when_one_of_three_servers_is_stopped() {
+    let mut servers = servers(3).await;
+    let upstream = upstream_of(&servers).await;
+    while upstream.inner.metrics.open_connections() < 3 {
+        upstream.send(TrafficClass::Request, post()).await.unwrap();
+    }
+    drop(servers.remove(0));
+    let has_ended = || upstream.inner.metrics.open_connections() == 2;
+    eventually("the pool notices the end", has_ended).await;
+    for number in 0..60 {
+        let sent = upstream.send(TrafficClass::Request, post()).await;
+        let response = sent.unwrap_or_else(|error| panic!("{number}: {error}"));
+        assert_ne!(text(response).await, "0");
+    }
+}
+
+/// A server that breaks the connection may have processed the request.
+#[tokio::test]
+async fn a_write_that_was_lost_is_not_sent_to_another_server() {
+    let received = Arc::new(AtomicUsize::new(0));
+    let mut servers = Vec::new();
+    for _ in 0..2 {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        servers.push(format!("http://{}", listener.local_addr().unwrap()));
+        let received = received.clone();
+        tokio::spawn(async move {
+            while let Ok((mut tcp, _)) = listener.accept().await {
+                let mut head = [0; 1024];
+                if tcp.read(&mut head).await.unwrap() > 0 {
+                    received.fetch_add(1, Ordering::SeqCst);
+                }
+            }
+        });
+    }
+    let endpoints = EndpointsConfig { static_urls: servers, ..EndpointsConfig::default() };
+    let config = UpstreamConfig { endpoints, ..config(None, None, false) };
+    let upstream = Upstream::new(&config, metrics()).await.unwrap();
+    let sent = upstream.send(TrafficClass::Request, post()).await;
+    assert!(matches!(sent, Err(UpstreamError::Lost(_))), "{sent:?}");
+    assert_eq!(received.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn the_connections_of_a_server_that_left_the_set_are_closed() {
+    let servers = servers(2).await;
+    let upstream = upstream_of(&servers[..1]).await;
+    let found = servers[1].address;
+    upstream.endpoints().set_found(&[(found.ip().to_string(), found.port())]);
+    let server = upstream.endpoints().servers()[0].clone();
+    assert_eq!(server.endpoint.port, found.port());
+    for _ in 0..20 {
+        assert_eq!(ask(&upstream, Choice::Spread).await, "0", "the other is not known yet");
+    }
+    server.admit(Admission::SameCluster);
+    server.probed(ProbeResult::Ready);
+    fail(&upstream.endpoints().servers()[1]);
+    assert_eq!(ask(&upstream, Choice::Spread).await, "1");
+    assert_eq!(upstream.inner.metrics.open_connections(), 2);
+    upstream.endpoints().set_found(&[]);
+    assert_eq!(ask(&upstream, Choice::Spread).await, "0", "it is the only one again");
+    eventually("its connection is closed", || upstream.inner.metrics.open_connections() == 1).await;
+}
+
+/// The one server accepts connections and never answers. Its probe has no answer either.
+#[tokio::test]
+async fn reads_leave_a_server_that_hangs_and_writes_wait_there() {
+    let answering = servers(1).await;
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let silent = listener.local_addr().unwrap();
+    let static_urls = vec![format!("http://{silent}"), format!("http://{}", answering[0].address)];
+    let endpoints = EndpointsConfig { static_urls, ..EndpointsConfig::default() };
+    let config = UpstreamConfig { endpoints, ..config(None, None, true) };
+    let upstream = Upstream::new(&config, metrics()).await.unwrap();
+    let servers = upstream.endpoints().servers();
+    let hung = servers.iter().find(|one| one.endpoint.port == silent.port()).unwrap();
+
+    let mut writes = tokio::task::JoinSet::new();
+    for _ in 0..8 {
+        let upstream = upstream.clone();
+        writes.spawn(async move { upstream.send(TrafficClass::Request, post()).await });
+    }
+    let reads = (0..8).map(|_| upstream.send(TrafficClass::Read, get("/api/v1/pods")));
+    let probe = async {
+        hung.suspected.notified().await;
+        hung.probed(ProbeResult::Failed);
+    };
+    let all = async { tokio::join!(futures_util::future::join_all(reads), probe).0 };
+    let answers = tokio::time::timeout(Duration::from_secs(60), all).await.unwrap();
+    for answer in answers {
+        assert_eq!(text(answer.unwrap()).await, "0");
+    }
+    while let Some(written) = writes.try_join_next() {
+        written.unwrap().unwrap();
+    }
+    assert!(!writes.is_empty(), "a write at the server that hangs may be processed");
+}
