@@ -26,6 +26,8 @@ mod changes;
 mod child;
 #[path = "compare/client.rs"]
 mod client;
+#[path = "compare/consistent.rs"]
+mod consistent;
 #[path = "support/cpu.rs"]
 mod cpu;
 #[path = "compare/events.rs"]
@@ -147,6 +149,7 @@ async fn compare(args: &Compare) {
         report::row(args, forwarded::ROW, &results);
     }
     watch(args, &mut testbed, &mut results).await;
+    consistent(args, &mut testbed, &mut results).await;
     sync(args, &mut testbed, &mut results).await;
     report::finish(args, &mut results);
 }
@@ -180,6 +183,17 @@ async fn watch(args: &Compare, testbed: &mut Testbed, results: &mut Results) {
         let servers = [&testbed.weir, &testbed.floor];
         lag::compare(like, &testbed.upstream, &servers, &options, results).await;
         report::row(args, lag::ROW, results);
+    }
+}
+
+async fn consistent(args: &Compare, testbed: &mut Testbed, results: &mut Results) {
+    let time = Duration::from_secs(if args.quick { 3 } else { 20 });
+    for row in consistent::ROWS.iter().filter(|row| args.wants(row.name)) {
+        consistent::compare(row, testbed, time, results).await;
+        report::row(args, row.name, results);
+    }
+    if consistent::ROWS.iter().any(|row| args.wants(row.name)) {
+        testbed.restart().await;
     }
 }
 

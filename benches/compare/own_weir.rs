@@ -68,11 +68,15 @@ impl OwnWeir {
         Server::new(WEIR, &format!("https://{}", self.address), &identity.certificate, token)
     }
 
-    /// Kills the previous process, if there is one, and starts a new one. Returns the process ID of
-    /// the new one.
-    pub(crate) async fn start(&mut self) -> u32 {
+    /// Kills the previous process, if there is one, and starts a new one with the section `cache`,
+    /// unless it is null. Returns the process ID of the new one.
+    pub(crate) async fn start(&mut self, cache: serde_json::Value) -> u32 {
         self.process = None;
-        let process = Weir::start_at(self.address, &self.kubeconfig, self.sections.clone()).await;
+        let mut sections = self.sections.clone();
+        if let (Some(all), false) = (sections.as_object_mut(), cache.is_null()) {
+            all.insert("cache".to_owned(), cache);
+        }
+        let process = Weir::start_at(self.address, &self.kubeconfig, sections).await;
         self.process.insert(process).pid()
     }
 }

@@ -26,6 +26,8 @@
 //!   `event_waited_ms`.
 //! * A first sync has `sync_s`, `list_s`, `watch_list_s`, `object_bytes` and
 //!   `memory_per_object_bytes`.
+//! * Consistent lists have, with the prefixes `forward_` and `auto_` for the two settings, `lists`,
+//!   `hits`, `cpu_ms` (per list), `p50_ms`, `p99_ms`, and `lists_per_s` (at the upstream).
 //! * The forwarded GET has `p50_us`, `p99_us` and, for Weir, `cpu_us`.
 
 use std::collections::BTreeMap;

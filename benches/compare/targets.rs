@@ -49,6 +49,15 @@ const OBJECT: (f64, f64) = (1.3, 200.0);
 /// The largest added latency of a forwarded request, in microseconds.
 const FORWARDED: [(&str, f64); 2] = [("p50_us", 100.0), ("p99_us", 300.0)];
 
+/// Consistent lists: the largest CPU time of the API server and Weir, as a part of forwarding's,
+/// and the most lists that the API server gets in a second.
+const CONSISTENT: [(&str, Option<f64>, Option<f64>); 4] = [
+    ("consistent-5000", Some(0.1), None),
+    ("consistent-5000-quiet", None, None),
+    ("consistent-50", None, Some(50.0)),
+    ("consistent-50-busy", None, None),
+];
+
 /// Returns all measured figures as lines of the table.
 pub(crate) fn lines(results: &Results, simulated: bool) -> Vec<Line> {
     let evaluation = Evaluation { results, simulated };
@@ -66,6 +75,7 @@ pub(crate) fn lines(results: &Results, simulated: bool) -> Vec<Line> {
     for row in &sync::ROWS {
         lines.extend(evaluation.sync(row.name));
     }
+    lines.extend(CONSISTENT.map(|(row, cpu, lists)| evaluation.consistent(row, cpu, lists)));
     lines.extend(FORWARDED.map(|(name, most)| evaluation.forwarded(name, most)));
     lines
 }
@@ -165,6 +175,22 @@ impl Evaluation<'_> {
                 allowed,
             ),
         ]
+    }
+
+    /// Returns the CPU time for a list of the API server and of Weir, when Weir answers.
+    fn consistent(&self, row: &str, cpu: Option<f64>, lists: Option<f64>) -> Line {
+        let both = |setting: &str| {
+            let figure = |server| self.get(row, server, &format!("{setting}_cpu_ms"));
+            Some(figure(UPSTREAM)? + figure(WEIR)?)
+        };
+        let ratio = both("auto").zip(both("forward")).map(|(auto, forward)| auto / forward);
+        self.line(row, "CPU ms per list, answered by Weir", "auto_cpu_ms")
+            .at_most("of forwarding's CPU", ratio, cpu.and_then(|it| self.upstreams(it)))
+            .at_most(
+                "lists a second at the upstream",
+                self.get(row, UPSTREAM, "auto_lists_per_s"),
+                lists.and_then(|it| self.upstreams(it)),
+            )
     }
 
     fn memory(&self, row: &str, most: f64) -> Line {

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use http::header;
 use http_body_util::BodyExt as _;
+use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::args::Compare;
@@ -84,9 +85,14 @@ impl Testbed {
     /// Restarts the floor, and Weir if the run started it, so that no row includes the memory of an
     /// earlier one. Returns whether Weir was restarted.
     pub(crate) async fn restart(&mut self) -> bool {
+        self.restart_with(Value::Null).await
+    }
+
+    /// Restarts them like [`Self::restart`]; Weir with this section `cache`.
+    pub(crate) async fn restart_with(&mut self, cache: Value) -> bool {
         (self.own_floor, self.floor) = start_floor(self.directory.path(), &self.token);
         let Some(own) = &mut self.own_weir else { return false };
-        self.weir.usage = Usage::Process(own.start().await);
+        self.weir.usage = Usage::Process(own.start(cache).await);
         true
     }
 

@@ -12,6 +12,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpListener;
 use weir::config::UpstreamConfig;
+use weir::config::endpoints::EndpointsConfig;
 
 /// The review of a service account's token.
 const TOKEN_REVIEW: &str = r#"{"kind":"TokenReview","status":{"authenticated":true,"user":{
@@ -40,7 +41,10 @@ fn config(address: SocketAddr) -> UpstreamConfig {
     UpstreamConfig {
         kubeconfig: None,
         context: None,
-        addresses: vec![format!("http://{address}")],
+        endpoints: EndpointsConfig {
+            static_urls: vec![format!("http://{address}")],
+            ..EndpointsConfig::default()
+        },
         connect_timeout: Duration::from_secs(5),
         http2: false,
         dial: None,

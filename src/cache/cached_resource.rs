@@ -15,7 +15,7 @@ pub(crate) mod usage;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use crate::api::resource::ApiResource;
 use crate::api::resource_version::ResourceVersion;
@@ -35,6 +35,7 @@ use crate::cache::probe::Probed;
 use crate::cache::proof::list_watch::DynListWatch;
 use crate::cache::proof::listed_state::ListedState;
 use crate::cache::proof::state::ProofState;
+use crate::config::ConsistentLists;
 
 /// The cache of one resource.
 pub(crate) struct CachedResource {
@@ -159,6 +160,21 @@ impl CachedResource {
         Some(self.newest_listed().map_or(state, |listed| Arc::clone(&listed.state)))
     }
 
+    /// Whether the cache has a state that any read may use.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.watch_cache.state().is_some() && !self.lifecycle.is_behind()
+    }
+
+    /// Returns since when the cache may lack events: its watch is closed, or no API server is
+    /// usable. `None` if neither is known.
+    pub(crate) fn outdated_since(&self) -> Option<Instant> {
+        let unusable = self.context.availability.unusable_since();
+        match (self.lifecycle.unwatched_since(), unusable) {
+            (Some(one), Some(other)) => Some(one.min(other)),
+            (one, other) => one.or(other),
+        }
+    }
+
     /// Returns the resourceVersion of [`Self::newest_state`].
     pub(crate) fn shown(&self) -> Option<ResourceVersion> {
         let listed = self.newest_listed().map(|listed| listed.resource_version());
@@ -218,12 +234,28 @@ impl CachedResource {
         timeout(within, reached).await.is_ok_and(|reached| reached.is_ok())
     }
 
+    /// Returns the least time between two probes. Each makes etcd count all keys of the resource
+    /// (`docs/decisions/consistent-lists.md`).
+    pub(crate) fn probe_gap(&self) -> Duration {
+        if self.context.config.consistent_lists == ConsistentLists::Forward {
+            return Duration::ZERO;
+        }
+        let objects = self.watch_cache.state().map_or(0, |state| state.len());
+        let objects = u32::try_from(objects).unwrap_or(u32::MAX);
+        PROBE_GAP_MIN.max(PROBE_GAP_PER_OBJECT.saturating_mul(objects))
+    }
+
     /// Whether the configuration keeps the cache running without users.
     pub(crate) fn is_warm(&self) -> bool {
         self.context.is_warm(&self.key)
     }
 }
 
+/// At most 50 probes a second.
+const PROBE_GAP_MIN: Duration = Duration::from_millis(20);
+/// etcd counts a key in some 0.11 microseconds (etcd-io/etcd#11036). A fiftieth of its time may go
+/// into the probes of one resource.
+const PROBE_GAP_PER_OBJECT: Duration = Duration::from_nanos(5_500);
 /// The smallest history of kube-apiserver, in events (`docs/semantics.md` §5.9).
 const HISTORY_EVENTS_MIN: usize = 100;
 /// The largest history of kube-apiserver, in events (`docs/semantics.md` §5.9).

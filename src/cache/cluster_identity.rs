@@ -14,7 +14,7 @@
 //! for a moment, so that a refusal counts only once it has lasted.
 //!
 //! Invariant: `confirmed` never counts a connection that was opened after the request for the uid
-//! was sent, other than that of the request itself.
+//! was sent. The connections of such requests are not counted at all.
 //!
 //! Lock: `known` is held while the uid is asked for, so that callers share the answer.
 
@@ -37,7 +37,8 @@ pub(crate) trait IdentifyCluster: Send + Sync {
     /// read.
     fn uid(&self) -> BoxFuture<'_, Result<Option<String>, UpstreamError>>;
 
-    /// Returns the number of connections to the upstream that were ever opened.
+    /// Returns the number of connections to the upstream that were ever opened, without those of
+    /// [`uid`](Self::uid).
     fn connections_opened(&self) -> u64;
 }
 
@@ -94,11 +95,8 @@ impl ClusterIdentity {
         }
         let before = upstream.connections_opened();
         let uid = ask(upstream).await?;
-        let after = upstream.connections_opened();
         known.compare(uid, history, metrics)?;
-        // The request's own connection leads to the cluster that answered it.
-        let confirmed = if after == before.saturating_add(1) { after } else { before };
-        self.confirmed.store(confirmed.saturating_add(1), Ordering::Relaxed);
+        self.confirmed.store(before.saturating_add(1), Ordering::Relaxed);
         Ok(())
     }
 
@@ -218,7 +216,6 @@ mod tests {
 
     impl IdentifyCluster for Cluster {
         fn uid(&self) -> BoxFuture<'_, Result<Option<String>, UpstreamError>> {
-            self.opened.fetch_add(1, Ordering::Relaxed);
             self.asked.fetch_add(1, Ordering::Relaxed);
             std::future::ready(self.uid.lock().clone()).boxed()
         }

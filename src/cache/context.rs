@@ -16,6 +16,7 @@ use crate::cache::metrics::CacheMetrics;
 use crate::cache::upstream_history::UpstreamHistory;
 use crate::cache::watch_list_support::WatchListSupport;
 use crate::config::CacheConfig;
+use crate::upstream::availability::Availability;
 
 /// The part that all caches of one upstream share.
 pub(crate) struct CacheContext {
@@ -28,7 +29,9 @@ pub(crate) struct CacheContext {
     /// Whether the upstream supports watch-lists.
     pub(crate) watch_list: WatchListSupport,
     /// Limits the lists of reflectors that run at the same time.
-    pub(crate) list_slots: Semaphore,
+    list_slots: Semaphore,
+    /// The same for the resources that other answers depend on ([`CacheKey::is_needed_first`]).
+    first_list_slots: Semaphore,
     /// Limits the lists for proofs of freshness that run at the same time.
     pub(crate) proof_lists: Semaphore,
     /// Limits the watches for proofs of freshness that run at the same time.
@@ -45,17 +48,24 @@ pub(crate) struct CacheContext {
     pub(crate) cancel: CancellationToken,
     /// The clock of the caches.
     pub(crate) clock: Clock,
+    /// Whether the upstream is away.
+    pub(crate) availability: Availability,
 }
 
 impl CacheContext {
     /// Creates the shared part for one upstream.
-    pub(crate) fn new(config: Arc<CacheConfig>, metrics: CacheMetrics) -> Self {
+    pub(crate) fn new(
+        config: Arc<CacheConfig>,
+        metrics: CacheMetrics,
+        availability: Availability,
+    ) -> Self {
         Self {
             budget: Budget::new(config.resource_bytes_max, config.total_bytes_max),
             config,
             metrics,
             watch_list: WatchListSupport::default(),
             list_slots: Semaphore::new(LISTS_MAX),
+            first_list_slots: Semaphore::new(FIRST_LISTS_MAX),
             proof_lists: Semaphore::new(PROOF_LISTS_MAX),
             proof_watches: Semaphore::new(PROOF_WATCHES_MAX),
             history: Arc::new(UpstreamHistory::new()),
@@ -64,7 +74,13 @@ impl CacheContext {
             tasks: TaskTracker::new(),
             cancel: CancellationToken::new(),
             clock: Clock::start(),
+            availability,
         }
+    }
+
+    /// Returns what limits the lists of the reflector of `key` that run at the same time.
+    pub(crate) fn list_slots_of(&self, key: &CacheKey) -> &Semaphore {
+        if key.is_needed_first() { &self.first_list_slots } else { &self.list_slots }
     }
 
     /// Whether the configuration keeps the cache of `key` running without users.
@@ -77,6 +93,8 @@ impl CacheContext {
 /// and of Weir's memory: many warm resources at the start, or all caches after a rewound history,
 /// must not list at once.
 const LISTS_MAX: usize = 8;
+/// Lists of the resources that other answers depend on. They do not wait for the others.
+const FIRST_LISTS_MAX: usize = 4;
 /// Lists for proofs of freshness that run at the same time, of all caches. Each is of a small
 /// collection and takes some ten milliseconds.
 const PROOF_LISTS_MAX: usize = 8;

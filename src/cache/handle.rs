@@ -18,6 +18,7 @@ use crate::cache::cached_resource::CachedResource;
 use crate::cache::core::watch_cache::{State, WatchCache, WatchRefusal};
 use crate::cache::core::watcher::{WatchFilter, WatchStart, Watcher};
 use crate::cache::key::CacheKey;
+use crate::cache::proof::consistent_list::{self, NoProof};
 use crate::cache::proof::{self, FreshState};
 use crate::cache::refusal::Refusal;
 
@@ -67,6 +68,22 @@ impl CacheHandle {
     pub fn start_now(&self) -> WatchStart {
         let listed = self.cached().newest_listed();
         listed.map_or(WatchStart::Now, |listed| WatchStart::After(listed.resource_version()))
+    }
+
+    /// Waits until [`Self::age`] is more than `max`.
+    pub async fn until_older_than(&self, max: Duration) {
+        let cached = self.cached();
+        let mut watching = self.watching();
+        loop {
+            match cached.outdated_since() {
+                None => tokio::select! {
+                    _ = watching.wait_for(|watching| !watching) => {}
+                    () = cached.context.availability.unusable_from(Instant::now()) => {}
+                },
+                Some(since) if since.elapsed() > max => return,
+                Some(since) => tokio::time::sleep_until(since + max + AGE_STEP).await,
+            }
+        }
     }
 
     /// Waits at most `timeout` until the cache has its first complete state. Fails with the reason
@@ -119,7 +136,13 @@ impl CacheHandle {
 
     /// Whether the cache has a state that any read may use.
     pub fn is_ready(&self) -> bool {
-        self.cache().state().is_some() && !self.cached().lifecycle.is_behind()
+        self.cached().is_ready()
+    }
+
+    /// Returns how long ago the cache was last known to have every event. `None` while its watch is
+    /// open and an API server is usable.
+    pub fn age(&self) -> Option<Duration> {
+        self.cached().outdated_since().map(|since| since.elapsed())
     }
 
     /// Waits at most `timeout` until [`Self::newest_state`] has every change up to
@@ -169,6 +192,34 @@ impl CacheHandle {
             biased;
             fresh = proof::fresh_state(cached, requested, timeout) => fresh,
             Some(end) = cached.lifecycle.ended() => Err(end),
+        }
+    }
+
+    /// Returns a state that is not older than `since`, the arrival of a consistent list
+    /// (`docs/decisions/consistent-lists.md`). Call this if the cache is ready. `forwarding` is how
+    /// long the same list took when it was forwarded; without a proof it is to be forwarded again.
+    pub(crate) async fn consistent_state(
+        &self,
+        since: Instant,
+        forwarding: Option<Duration>,
+        timeout: Duration,
+    ) -> Result<Arc<State>, NoProof> {
+        let cached = self.cached();
+        let fresh = if cached.lifecycle.is_listed_since(since) {
+            FreshState::Held
+        } else {
+            tokio::select! {
+                biased;
+                fresh = consistent_list::consistent_state(cached, forwarding, timeout) => fresh?,
+                Some(_end) = cached.lifecycle.ended() => return Err(NoProof::NotTried),
+            }
+        };
+        match fresh {
+            FreshState::Held => self.newest_state().ok_or(NoProof::NotTried),
+            FreshState::Listed(listed) => cached
+                .generation
+                .run_in(listed.generation, |_| Arc::clone(&listed.state))
+                .ok_or(NoProof::Late),
         }
     }
 
@@ -245,8 +296,9 @@ impl CacheHandle {
         if *self.cache().progress().borrow() >= Some(after) {
             return false;
         }
-        match tokio::time::timeout(timeout, self.cached().proofs.probes.resource_version()).await {
-            Ok(Ok(revision)) => revision < after,
+        let probed = self.cached().proofs.probes.probed(self.cached().probe_gap());
+        match tokio::time::timeout(timeout, probed).await {
+            Ok(Ok(probed)) => probed.resource_version < after,
             // On failure assume that the resourceVersion is lost: an unnecessary relist is better
             // than a watch that never delivers.
             _ => after <= lost,
@@ -298,6 +350,9 @@ impl CacheHandle {
         }
     }
 }
+
+/// The clock of the timers counts milliseconds.
+const AGE_STEP: Duration = Duration::from_millis(1);
 
 impl fmt::Debug for CacheHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

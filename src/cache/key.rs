@@ -22,6 +22,13 @@ impl CacheKey {
         }
     }
 
+    /// Whether other answers depend on the resource: those of roles and bindings decide who may
+    /// read, and clients look up namespaces before all else.
+    pub(crate) fn is_needed_first(&self) -> bool {
+        let is_namespaces = self.gvr.group.is_empty() && &*self.gvr.resource == "namespaces";
+        is_namespaces || &*self.gvr.group == "rbac.authorization.k8s.io"
+    }
+
     /// Whether the cache holds a single namespace.
     pub(crate) fn is_namespaced(&self) -> bool {
         self.scope != Scope::Cluster

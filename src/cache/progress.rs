@@ -5,21 +5,25 @@
 //! request may use the result of a probe only if the probe was sent *after* the request arrived. A
 //! request that arrives while a probe is in flight waits for the next one, which it shares with all
 //! requests that arrive until that one is sent. However many requests wait, at most one probe is in
-//! flight and one is due.
+//! flight and one is due. A caller may ask for a gap between the sending of two probes; a probe
+//! that waits for it takes further callers meanwhile.
 //!
-//! Lock order: `in_flight` is locked while a probe is sent. The map of the [`SingleFlight`] is
-//! locked under it, and never across an await.
+//! Lock order: `in_flight` is locked while a probe is sent. The map of the [`SingleFlight`], and
+//! `pace`, are locked under it, and never across an await.
+
+mod pace;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use tokio::sync::Mutex;
+use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
-use crate::api::resource_version::ResourceVersion;
 use crate::cache::metrics::CacheMetrics;
 use crate::cache::probe::Probed;
+use crate::cache::progress::pace::Pace;
 use crate::tasks::single_flight::{InFlightGuard, SingleFlight};
 use crate::upstream::error::UpstreamError;
 
@@ -38,6 +42,8 @@ pub(crate) struct Probes {
     due: SingleFlight<(), ProbeResult>,
     /// Locked while a probe is in flight.
     in_flight: Mutex<()>,
+    /// When probes were sent, and how long they took.
+    pace: parking_lot::Mutex<Pace>,
 }
 
 type ProbeResult = Result<Probed, ProbeFailed>;
@@ -50,29 +56,41 @@ pub(crate) struct ProbeFailed;
 impl Probes {
     /// Creates the probes of one cache. They run as tasks of `tasks`.
     pub(crate) fn new(probe: Arc<dyn Probe>, tasks: TaskTracker, metrics: CacheMetrics) -> Self {
-        Self { probe, tasks, metrics, due: SingleFlight::default(), in_flight: Mutex::default() }
+        Self {
+            probe,
+            tasks,
+            metrics,
+            due: SingleFlight::default(),
+            in_flight: Mutex::default(),
+            pace: parking_lot::Mutex::default(),
+        }
     }
 
-    /// Returns the upstream's resourceVersion at some moment after this call. Cancel safe: the
-    /// probe continues for the other callers.
-    pub(crate) async fn resource_version(self: &Arc<Self>) -> Result<ResourceVersion, ProbeFailed> {
-        self.probed().await.map(|probed| probed.resource_version)
-    }
-
-    /// Returns the response to a probe that was sent after this call. Cancel safe: the probe
-    /// continues for the other callers.
-    pub(crate) async fn probed(self: &Arc<Self>) -> ProbeResult {
+    /// Returns the response to a probe that was sent after this call. If this call is the first to
+    /// ask for that probe, the probe is sent at least `gap` after the one before it. Cancel safe:
+    /// the probe continues for the other callers.
+    pub(crate) async fn probed(self: &Arc<Self>, gap: Duration) -> ProbeResult {
         let (outcome, guard) = self.due.join(&());
         if let Some(guard) = guard {
-            self.tasks.spawn(Arc::clone(self).run(guard));
+            self.tasks.spawn(Arc::clone(self).run(guard, gap));
         }
         outcome.wait().await.unwrap_or(Err(ProbeFailed))
     }
 
-    /// Sends a probe once no other is in flight. Requests that arrive after that wait for the next
-    /// one.
-    async fn run(self: Arc<Self>, mut guard: InFlightGuard<(), ProbeResult>) {
+    /// Returns how long [`Self::probed`] is expected to take.
+    pub(crate) fn expected_wait(&self, gap: Duration) -> Duration {
+        let (pace, now) = (self.pace.lock(), Instant::now());
+        pace.left(now, gap) + pace.duration(now)
+    }
+
+    /// Sends a probe once no other is in flight and the gap has passed. Requests that arrive after
+    /// that wait for the next one.
+    async fn run(self: Arc<Self>, mut guard: InFlightGuard<(), ProbeResult>, gap: Duration) {
         let _in_flight = self.in_flight.lock().await;
+        let left = self.pace.lock().left(Instant::now(), gap);
+        if !left.is_zero() {
+            tokio::time::sleep(left).await;
+        }
         guard.close();
         // A probe whose requests have all gone is not sent.
         if !guard.is_abandoned() {
@@ -81,8 +99,12 @@ impl Probes {
     }
 
     async fn send(&self) -> ProbeResult {
+        let sent = Instant::now();
+        self.pace.lock().sent(sent);
         match tokio::time::timeout(PROBE_TIMEOUT, self.probe.probe()).await {
             Ok(Ok(probed)) => {
+                let now = Instant::now();
+                self.pace.lock().answered(now, now.duration_since(sent));
                 self.metrics.probe("success");
                 Ok(probed)
             }

@@ -1,8 +1,9 @@
-//! Proofs of freshness, for watches that must begin with a fresh state.
+//! Proofs of freshness, for watches and lists that must show a fresh state.
 //!
 //! Informers start with a watch that must reflect every write acknowledged before the request
-//! (`docs/decisions/consistent-starts.md`). Such a watch is served only with a proof that the state
-//! is fresh, and is forwarded without one.
+//! (`docs/decisions/consistent-starts.md`), and so must a list whose resourceVersion is unset
+//! ([`consistent_list`]). Such a request is served only with a proof that the state is fresh, and
+//! is forwarded without one.
 //!
 //! A probe returns the needed resourceVersion P. Then the cheapest proof that can arrive soon is
 //! used:
@@ -32,6 +33,8 @@
 //!
 //! No locks but those of [`state::ProofState`].
 
+pub(crate) mod consistent_list;
+pub(crate) mod demand;
 mod list;
 pub(crate) mod list_watch;
 pub(crate) mod listed_state;
@@ -72,7 +75,8 @@ pub(crate) async fn fresh_state(
     within: Duration,
 ) -> Result<FreshState, Refusal> {
     let began = Instant::now();
-    let proved = timeout(within, prove(cached, requested)).await.unwrap_or(Err(Refusal::NotFresh));
+    let proof = prove(cached, requested, || true);
+    let proved = timeout(within, proof).await.unwrap_or(Err(Refusal::NotFresh));
     let step = proved.as_ref().map_or("forwarded", |(_, step)| *step);
     cached.series.proof(step, began.elapsed());
     proved.map(|(state, _)| match state {
@@ -89,7 +93,13 @@ pub(crate) fn newest_state(cached: &CachedResource) -> FreshState {
 /// A fresh state, and the step that proved it fresh.
 type ProofResult = Result<(FreshState, &'static str), Refusal>;
 
-async fn prove(cached: &Arc<CachedResource>, requested: Option<ResourceVersion>) -> ProofResult {
+/// Proves the state fresh. Only while `may_list` does the proof ask the upstream for more than a
+/// probe: for a list or a short watch, which cost about as much as the request itself.
+async fn prove(
+    cached: &Arc<CachedResource>,
+    requested: Option<ResourceVersion>,
+    may_list: impl Fn() -> bool,
+) -> ProofResult {
     if requested.is_some() && cached.shown() >= requested {
         return Ok((FreshState::Held, "held"));
     }
@@ -102,6 +112,11 @@ async fn prove(cached: &Arc<CachedResource>, requested: Option<ResourceVersion>)
     if cached.shown() >= Some(needed) {
         return Ok((FreshState::Held, "held"));
     }
+    while !may_list() {
+        if cached.reaches_within(needed, CATCH_UP_TIMEOUT).await {
+            return Ok((FreshState::Held, "event"));
+        }
+    }
     if list::is_small(cached) {
         by_list(cached, needed).await
     } else {
@@ -112,7 +127,8 @@ async fn prove(cached: &Arc<CachedResource>, requested: Option<ResourceVersion>)
 /// Returns the upstream's resourceVersion at some moment after this call.
 pub(crate) async fn probe(cached: &CachedResource) -> Result<ResourceVersion, Refusal> {
     let (held, generation) = (cached.shown(), cached.generation.current());
-    let probed = cached.proofs.probes.probed().await.map_err(|_failed| Refusal::NotFresh)?;
+    let gap = cached.probe_gap();
+    let probed = cached.proofs.probes.probed(gap).await.map_err(|_failed| Refusal::NotFresh)?;
     let upstream = probed.resource_version;
     cached.observe_count(generation, probed);
     cached.context.history.observe(upstream);
@@ -121,6 +137,9 @@ pub(crate) async fn probe(cached: &CachedResource) -> Result<ResourceVersion, Re
     if held > Some(upstream) {
         cached.requests.request_verify();
         return Err(Refusal::NotFresh);
+    }
+    if !cached.lifecycle.is_watching() {
+        cached.requests.request_resume();
     }
     Ok(upstream)
 }

@@ -25,10 +25,12 @@ mod driver;
 mod failure;
 mod list;
 mod list_attempts;
+mod pause;
 mod refusals;
 mod running_watch;
 mod start_options;
 mod state;
+mod waiting;
 mod watch;
 
 use std::sync::Arc;
@@ -84,6 +86,7 @@ impl<L: ListWatch> Reflector<L> {
             cached.lifecycle.set_watching(watching);
             if watching {
                 self.driver.refusals.end();
+                self.driver.waiting.end();
             }
             match self.step(state).await {
                 Ok(next) => state = next,
@@ -107,12 +110,8 @@ impl<L: ListWatch> Reflector<L> {
                 Err(failure) => self.list_failed(failure, cause),
             },
             State::BackingOff(wait, next) => {
-                let mut generation = driver.generation.clone();
-                tokio::select! {
-                    () = tokio::time::sleep(wait) => {}
-                    _ = generation.changed() => {}
-                    () = lifecycle.retired() => {}
-                }
+                let is_resume = matches!(*next, State::Resuming(_));
+                driver.pause(wait, is_resume).await;
                 Ok(*next)
             }
             State::Reviewing(refusal, next) => driver.review(refusal, *next).await,
@@ -130,6 +129,10 @@ impl<L: ListWatch> Reflector<L> {
     ) -> Result<State<L::Watch>, Refusal> {
         let was_overtaken = self.driver.lists.was_overtaken;
         self.driver.lists.note_failure(&failure);
+        if matches!(failure, Failure::TooLarge) {
+            // Another API server may have reached the held state.
+            self.driver.upstream.leave_server();
+        }
         let next = State::Listing(if cause == ListCause::Start { cause } else { ListCause::Retry });
         if matches!(failure, Failure::Overtaken) && !was_overtaken {
             return Ok(next);

@@ -38,6 +38,7 @@ use crate::cache::registry::inner::Inner;
 use crate::cache::registry::source::{Source, UpstreamSource};
 use crate::config::CacheConfig;
 use crate::upstream::Upstream;
+use crate::upstream::availability::Availability;
 use crate::upstream::discovery::Discovery;
 use crate::upstream::error::UpstreamError;
 use crate::upstream::version::UpstreamVersion;
@@ -68,7 +69,7 @@ impl Registry {
         metrics: CacheMetrics,
     ) -> Self {
         metrics.limits(config.resource_bytes_max, config.total_bytes_max);
-        let context = Arc::new(CacheContext::new(config, metrics));
+        let context = Arc::new(CacheContext::new(config, metrics, source.availability()));
         let inner = Arc::new(Inner::new(source, context));
         inner.spawn_housekeeping();
         Self { inner }
@@ -87,6 +88,12 @@ impl Registry {
         self.inner.source.peek(gvr)
     }
 
+    /// Returns the number of a resource's objects and their bytes, if a cache has all of them. Does
+    /// not count as a use of the cache.
+    pub fn size_of(&self, gvr: &GroupVersionResource) -> Option<(u64, u64)> {
+        self.inner.caches.size_of(gvr)
+    }
+
     /// Whether the upstream reads pages from its watch cache ([`UpstreamVersion::has_snapshots`]).
     /// False while its version is unknown.
     pub fn upstream_has_snapshots(&self) -> bool {
@@ -98,6 +105,23 @@ impl Registry {
     pub fn may_have_watch_lists(&self) -> bool {
         let support = &self.inner.context.watch_list;
         support.is_supported() || !support.is_known()
+    }
+
+    /// Returns whether the upstream is away.
+    pub fn availability(&self) -> &Availability {
+        &self.inner.context.availability
+    }
+
+    /// Returns the configuration of the caches.
+    pub fn config(&self) -> &CacheConfig {
+        &self.inner.context.config
+    }
+
+    /// Whether no API server is usable, and caches can answer reads without one.
+    pub fn answers_alone(&self) -> bool {
+        let since = self.availability().unusable_since();
+        let max = self.config().max_staleness.unwrap_or(Duration::MAX);
+        since.is_some_and(|since| since.elapsed() <= max) && self.inner.caches.any_ready()
     }
 
     /// Starts the warm caches, and starts them again if they stop.
@@ -119,6 +143,17 @@ impl Registry {
         representation: Representation,
     ) -> Result<CacheHandle, Refusal> {
         self.inner.get(gvr, namespace, representation, None).await
+    }
+
+    /// Returns the cache that can answer for a resource, in one namespace or (empty) in all, if it
+    /// runs.
+    pub fn running(
+        &self,
+        gvr: &GroupVersionResource,
+        namespace: &str,
+        representation: Representation,
+    ) -> Option<CacheHandle> {
+        self.inner.caches.lookup(gvr, namespace, representation)
     }
 
     /// Returns a cache that any read may use. Finds or starts it, and waits until it has its first

@@ -1,25 +1,24 @@
 //! A scripted upstream for tests. The test queues responses, inspects the requests, and feeds the
 //! watches.
 
+mod objects;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
 
-use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use http::StatusCode;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc, watch};
 
+pub(crate) use self::objects::{bookmark, listed, object, page, rewritten, status, upsert};
 use crate::api::resource::{ApiResource, GroupVersionResource, Representation, Scope, built_in};
 use crate::api::resource_version::ResourceVersion;
 use crate::cache::registry::source::{Reflectable, Source};
-use crate::codec::json;
 use crate::codec::list::ListPage;
-use crate::codec::object::Object;
-use crate::config::{CacheConfig, OnRelist};
+use crate::config::CacheConfig;
+use crate::upstream::availability::Availability;
 use crate::upstream::error::UpstreamError;
 use crate::upstream::lister_watcher::{
     ListRequest, ListWatch, UpstreamEvent, WatchRequest, WatchStream,
@@ -54,6 +53,11 @@ pub(crate) struct Script {
     list_error: Mutex<Option<UpstreamError>>,
     /// The error of all watches, until it is removed.
     watch_error: Mutex<Option<UpstreamError>>,
+    /// Whether the API server of the next watches has reached what is asked of it, in their order;
+    /// empty for always.
+    pub(crate) reached: Mutex<VecDeque<bool>>,
+    /// The moves to another API server.
+    pub(crate) moves: AtomicU64,
     /// Whether access reviews deny the resource.
     is_denied: AtomicBool,
     panics: AtomicBool,
@@ -189,6 +193,15 @@ impl ListWatch for Script {
         self.answer(&self.watch_answers).await
     }
 
+    async fn has_reached(&self, _: ResourceVersion) -> Result<bool, UpstreamError> {
+        Ok(self.reached.lock().pop_front().unwrap_or(true))
+    }
+
+    fn leave_server(&self) -> bool {
+        self.moves.fetch_add(1, Ordering::Relaxed);
+        true
+    }
+
     async fn is_allowed(&self) -> Result<bool, UpstreamError> {
         Ok(!self.is_denied.load(Ordering::Relaxed))
     }
@@ -250,6 +263,8 @@ pub(crate) struct ScriptedSource {
     pub(crate) version_changes: watch::Sender<u64>,
     /// Whether definitions changed a moment ago.
     pub(crate) is_redefined: AtomicBool,
+    /// Whether the upstream is away.
+    pub(crate) availability: Availability,
     /// Returns the script of a resource and scope.
     script: Box<ScriptOf>,
 }
@@ -268,12 +283,17 @@ impl ScriptedSource {
             version: watch::Sender::new(None),
             version_changes: watch::Sender::new(0),
             is_redefined: AtomicBool::new(false),
+            availability: crate::upstream::testing::availability(),
             script,
         })
     }
 }
 
 impl Source for Arc<ScriptedSource> {
+    fn availability(&self) -> Availability {
+        self.availability.clone()
+    }
+
     fn find<'a>(
         &'a self,
         gvr: &'a GroupVersionResource,
@@ -311,69 +331,6 @@ impl Source for Arc<ScriptedSource> {
     }
 }
 
-/// Creates a page of a list.
-pub(crate) fn page(resource_version: u64, next: &str, objects: Vec<Object>) -> ListPage {
-    ListPage {
-        resource_version: ResourceVersion(resource_version),
-        continue_token: next.to_owned(),
-        remaining_item_count: None,
-        objects,
-    }
-}
-
-/// Creates a small object in the namespace `ns`.
-pub(crate) fn object(name: &str, resource_version: u64) -> Object {
-    let body = format!(
-        r#"{{"kind":"ConfigMap","apiVersion":"v1","metadata":{{"name":"{name}","namespace":"ns","resourceVersion":"{resource_version}"}}}}"#
-    );
-    json::object(body.as_bytes(), &json::tests::config_maps()).unwrap()
-}
-
-/// Returns the same object as another release or definition would encode it.
-pub(crate) fn rewritten(object: Object) -> Object {
-    let body = [object.body.trim_ascii_end(), b" "].concat().into();
-    let Object { key, resource_version, attrs, layout, .. } = object;
-    Object::new(key, resource_version, attrs, body, layout)
-}
-
-/// Creates an ADDED or MODIFIED event.
-pub(crate) fn upsert(name: &str, resource_version: u64) -> UpstreamEvent {
-    UpstreamEvent::Upsert(object(name, resource_version))
-}
-
-/// Creates a bookmark of a config map.
-pub(crate) fn bookmark(resource_version: u64, initial_events_end: bool) -> UpstreamEvent {
-    let end = if initial_events_end {
-        r#","annotations":{"k8s.io/initial-events-end":"true"}"#
-    } else {
-        ""
-    };
-    let object = format!(
-        r#"{{"kind":"ConfigMap","apiVersion":"v1","metadata":{{"resourceVersion":"{resource_version}"{end}}}}}"#
-    );
-    UpstreamEvent::Bookmark {
-        resource_version: ResourceVersion(resource_version),
-        initial_events_end,
-        object: Bytes::from(object),
-    }
-}
-
-/// Creates the end of a streamed list.
-pub(crate) fn listed(resource_version: u64) -> UpstreamEvent {
-    let resource_version = ResourceVersion(resource_version);
-    UpstreamEvent::Bookmark { resource_version, initial_events_end: true, object: Bytes::new() }
-}
-
-/// Creates an error status.
-pub(crate) fn status(code: u16, message: &str) -> UpstreamError {
-    UpstreamError::Status {
-        code: StatusCode::from_u16(code).unwrap(),
-        reason: String::new(),
-        message: message.to_owned(),
-        retry_after: None,
-    }
-}
-
 /// Returns a namespaced built-in resource of the core group.
 pub(crate) fn resource(plural: &str, kind: &str) -> ApiResource {
     built_in(GroupVersionResource::new("", "v1", plural), kind)
@@ -382,17 +339,12 @@ pub(crate) fn resource(plural: &str, kind: &str) -> ApiResource {
 /// Returns a configuration with high limits and pages of two.
 pub(crate) fn config() -> CacheConfig {
     CacheConfig {
-        include: Vec::new(),
         exclude: Vec::new(),
-        warm: Vec::new(),
-        idle_timeout: Duration::from_secs(600),
         resource_bytes_max: 1 << 20,
-        total_bytes_max: 1 << 30,
         history_bytes_max: 1 << 20,
-        gzip_bytes_max: 1 << 20,
-        on_relist: OnRelist::KeepStreams,
         forward_budget: 2,
         over_budget_forwards: 4,
         page_size: 2,
+        ..CacheConfig::default()
     }
 }

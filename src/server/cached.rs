@@ -1,10 +1,12 @@
 //! Responses from a watch cache: GET, LIST and WATCH.
 //!
 //! [`read`] is the request on its way to a cache, [`respond`] builds the response head. [`page`]
-//! selects the objects of a list, [`compress`] compresses, [`watch_stream`] is the body of a watch,
-//! which [`websocket`] sends over a WebSocket. [`response_budget`] bounds the memory of bodies.
+//! selects the objects of a list, [`consistent`] proves its state fresh, [`compress`] compresses,
+//! [`watch_stream`] is the body of a watch, which [`websocket`] sends over a WebSocket.
+//! [`response_budget`] bounds the memory of bodies.
 
 pub(crate) mod compress;
+mod consistent;
 pub(crate) mod get;
 pub(crate) mod list;
 mod page;

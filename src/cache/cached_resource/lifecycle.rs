@@ -5,7 +5,7 @@
 //!
 //! Invariant: `ended` is set once, after the registry has stored the reason.
 //!
-//! Lock order: `stop_reason`, with no other lock.
+//! Lock order: `stop_reason`, with no other lock; the value of `watching`, then `unwatched_since`.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -30,6 +30,8 @@ pub(crate) struct Lifecycle {
     was_over_budget: AtomicBool,
     ready: AtomicBool,
     watching: watch::Sender<bool>,
+    /// Since when the watch is closed, if it was open or the first list is complete.
+    unwatched_since: Mutex<Option<Instant>>,
     retiring: watch::Sender<bool>,
     cancel: CancellationToken,
     stop_reason: Mutex<Option<Refusal>>,
@@ -46,6 +48,7 @@ impl Lifecycle {
             was_over_budget: AtomicBool::new(false),
             ready: AtomicBool::new(false),
             watching: watch::Sender::new(false),
+            unwatched_since: Mutex::new(None),
             retiring: watch::Sender::new(false),
             cancel,
             stop_reason: Mutex::new(None),
@@ -97,7 +100,11 @@ impl Lifecycle {
 
     /// Notes that the cache has its first state. Returns true the first time.
     pub(crate) fn mark_ready(&self) -> bool {
-        !self.ready.swap(true, Ordering::Relaxed)
+        let is_first = !self.ready.swap(true, Ordering::Relaxed);
+        if is_first && !*self.watching.borrow() {
+            self.unwatched_since.lock().get_or_insert_with(Instant::now);
+        }
+        is_first
     }
 
     /// Whether the cache has had a state.
@@ -107,7 +114,24 @@ impl Lifecycle {
 
     /// Sets whether the upstream's watch is open and its events are applied as they arrive.
     pub(crate) fn set_watching(&self, watching: bool) {
-        self.watching.send_if_modified(|was| std::mem::replace(was, watching) != watching);
+        self.watching.send_if_modified(|was| {
+            let has_changed = std::mem::replace(was, watching) != watching;
+            if has_changed {
+                *self.unwatched_since.lock() = (!watching).then(Instant::now);
+            }
+            has_changed
+        });
+    }
+
+    /// Returns since when the upstream's watch is closed; `None` while it is open, and before the
+    /// first state.
+    pub(crate) fn unwatched_since(&self) -> Option<Instant> {
+        *self.unwatched_since.lock()
+    }
+
+    /// Whether the upstream's watch is open.
+    pub(crate) fn is_watching(&self) -> bool {
+        *self.watching.borrow()
     }
 
     /// Returns a receiver of whether the upstream's watch is open.

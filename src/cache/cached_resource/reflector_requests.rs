@@ -8,6 +8,7 @@ use tokio::sync::Notify;
 pub(crate) struct ReflectorRequests {
     verify: Notify,
     relist: Notify,
+    resume: Notify,
 }
 
 impl ReflectorRequests {
@@ -21,6 +22,11 @@ impl ReflectorRequests {
         self.relist.notify_one();
     }
 
+    /// Requests an early end of a back-off, because the upstream answers other requests.
+    pub(crate) fn request_resume(&self) {
+        self.resume.notify_one();
+    }
+
     /// Waits for a request to check the history, and takes it. Cancel safe.
     pub(crate) async fn verify_requested(&self) {
         self.verify.notified().await;
@@ -29,5 +35,10 @@ impl ReflectorRequests {
     /// Waits for a request for a new list, and takes it. Cancel safe.
     pub(crate) async fn relist_requested(&self) {
         self.relist.notified().await;
+    }
+
+    /// Waits for a request to end the back-off, and takes it. Cancel safe.
+    pub(crate) async fn resume_requested(&self) {
+        self.resume.notified().await;
     }
 }

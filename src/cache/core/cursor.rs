@@ -27,12 +27,17 @@
 //! set. To avoid a lost wake-up, the task registers its waker before it reads the flag and the
 //! marks, and the other side sets the flag or the mark before it wakes.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+mod marks;
+mod wake_slot;
+
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, OnceLock};
 use std::task::{Wake, Waker};
 
-use futures_util::task::AtomicWaker;
 use parking_lot::Mutex;
+
+use self::marks::Marks;
+use self::wake_slot::WakeSlot;
 
 use crate::api::resource_version::ResourceVersion;
 use crate::cache::core::end_cause::EndCause;
@@ -53,19 +58,11 @@ pub(super) struct Cursor {
     /// Events up to this resourceVersion are not delivered. Set if the requested start or the
     /// initial state was ahead of the cache; zero otherwise.
     pub(super) skip_through: ResourceVersion,
-    /// The task to wake, until it is woken.
-    task: AtomicWaker,
-    /// Whether [`Self::timer_waker`] was woken since the flag was last taken.
-    timer_fired: AtomicBool,
+    wake_slot: WakeSlot,
     /// The initial state, until the watcher has read it or [`Self::end_if_stalled`] removes it.
     pub(super) initial: Mutex<Option<InitialEvents>>,
     end: OnceLock<WatchEnd>,
-    marked_from: AtomicU64,
-    marked_to: AtomicU64,
-    position: AtomicU64,
-    /// The last dispatch round that marked the cursor, so that each round wakes it once. Written
-    /// only with the cache's mutex held.
-    round: AtomicU64,
+    marks: Marks,
 }
 
 /// The end of a watch: the state up to which events are still delivered, and the cause.
@@ -99,12 +96,12 @@ impl InitialEvents {
 }
 
 impl Cursor {
-    /// Creates a cursor. The events from `from` up to but not including `to` are pending after the
-    /// initial events.
+    /// Creates a cursor. The events from the first number of `pending` up to but not including the
+    /// second are pending after the initial events.
     pub(super) fn new(
         id: u64,
         index_key: IndexKey,
-        (from, to): (u64, u64),
+        pending: (u64, u64),
         skip_through: ResourceVersion,
         initial: Option<InitialEvents>,
     ) -> Self {
@@ -113,54 +110,42 @@ impl Cursor {
             index_key,
             skip_through,
             slot: AtomicUsize::new(0),
-            task: AtomicWaker::new(),
-            timer_fired: AtomicBool::new(false),
+            wake_slot: WakeSlot::default(),
             initial: Mutex::new(initial),
             end: OnceLock::new(),
-            marked_from: AtomicU64::new(from),
-            marked_to: AtomicU64::new(to),
-            position: AtomicU64::new(from),
-            round: AtomicU64::new(0),
+            marks: Marks::new(pending),
         }
     }
 
-    /// Marks the events from `first` to `last` as possible matches. Returns whether this is the
-    /// cursor's first mark in this round. Call this with the cache's mutex held, before the events
-    /// are published, with ascending numbers.
-    pub(super) fn mark(&self, (first, last): (u64, u64), round: u64) -> bool {
-        if self.marked_to.load(Ordering::Relaxed) <= self.position.load(Ordering::Acquire) {
-            self.marked_from.store(first, Ordering::Relaxed);
-        }
-        self.marked_to.store(last + 1, Ordering::Release);
-        self.round.swap(round, Ordering::Relaxed) != round
+    /// Marks the events from the first to the last of these numbers as possible matches. Returns
+    /// whether this is the cursor's first mark in this round. Call this with the cache's mutex
+    /// held, before the events are published, with ascending numbers.
+    pub(super) fn mark(&self, events: (u64, u64), round: u64) -> bool {
+        self.marks.mark(events, round)
     }
 
     /// Returns the number of the first pending event in `state` and the number after the last one,
     /// or `None` if no event is pending. The caller must have loaded `state` before this call.
     pub(super) fn pending(&self, state: &State) -> Option<(u64, u64)> {
-        let to = self.marked_to.load(Ordering::Acquire).min(state.history().end_seq());
-        let from =
-            self.marked_from.load(Ordering::Relaxed).max(self.position.load(Ordering::Relaxed));
-        (from < to).then_some((from, to))
+        self.marks.pending(state.history().end_seq())
     }
 
     /// Returns whether no marked event is unread and the watch has not ended, so that the state
     /// need not be loaded. This does not mean that a bookmark may claim the current
     /// resourceVersion.
     pub(super) fn is_idle(&self) -> bool {
-        self.marked_to.load(Ordering::Acquire) <= self.position.load(Ordering::Relaxed)
-            && self.end.get().is_none()
+        self.marks.are_read() && self.end.get().is_none()
     }
 
     /// Registers the task to wake, once. Call this before the last check of the marks and of the
     /// timer flag.
     pub(super) fn register_waker(&self, task: &Waker) {
-        self.task.register(task);
+        self.wake_slot.register(task);
     }
 
     /// Wakes the registered task. Call this after a state was published.
     pub(super) fn wake_task(&self) {
-        self.task.wake();
+        self.wake_slot.wake();
     }
 
     /// Returns a waker for the other futures of the watcher's task. It sets the timer flag and
@@ -171,13 +156,12 @@ impl Cursor {
 
     /// Clears the timer flag and returns whether it was set.
     pub(super) fn take_timer_fired(&self) -> bool {
-        // The flag is rarely set, and a load is cheaper than a swap.
-        self.timer_fired.load(Ordering::Relaxed) && self.timer_fired.swap(false, Ordering::Acquire)
+        self.wake_slot.take_timer_fired()
     }
 
     /// Stores that every event before `seq` was read.
     pub(super) fn set_position(&self, seq: u64) {
-        self.position.store(seq, Ordering::Release);
+        self.marks.set_position(seq);
     }
 
     /// Ends the watch. Call this with the cache's mutex held, before the next state is published.
@@ -222,7 +206,6 @@ impl Wake for Cursor {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        self.timer_fired.store(true, Ordering::Release);
-        self.task.wake();
+        self.wake_slot.fire_timer();
     }
 }

@@ -110,13 +110,13 @@ impl Families {
             )?,
             proofs: counters(
                 "weir_freshness_proofs_total",
-                "Watches that had to begin with a fresh state, by the step that proved it fresh. The step forwarded counts watches without a proof.",
+                "Watches and lists that had to show a fresh state, by the step that proved it fresh. The step forwarded counts those that found no proof in time.",
                 &with(CACHE, "step"),
             )?,
             proof_duration: histogram_vec(
                 registry,
                 "weir_freshness_proof_duration_seconds",
-                "Duration of the proof of freshness of a watch, in seconds, by the step that proved it.",
+                "Duration of the proof of freshness of a watch or list, in seconds, by the step that proved it.",
                 &["step"],
                 &PROOF_SECONDS,
             )?,

@@ -129,7 +129,7 @@ pub const STATES: [&str; 6] =
 /// The causes of a list, for the `cause` label.
 pub const RELIST_CAUSES: [&str; 5] = ["start", "expired", "rewound", "changed", "retry"];
 /// The steps that prove a state fresh (`docs/decisions/consistent-starts.md`), for the `step`
-/// label. The last one is for watches without a proof.
+/// label. The last one is for watches and lists without a proof.
 pub const PROOF_STEPS: [&str; 5] = ["held", "event", "list", "short-watch", "forwarded"];
 /// The outcomes of a comparison of the number of objects, for the `outcome` label.
 pub const CHECK_OUTCOMES: [&str; 3] = ["equal", "different", "skipped"];

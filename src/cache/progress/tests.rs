@@ -7,6 +7,7 @@ use futures_util::future::join_all;
 use tokio::time::{Instant, sleep};
 
 use super::*;
+use crate::api::resource_version::ResourceVersion;
 
 /// Returns the number of its calls as the resourceVersion, after [`PROBE_DURATION`].
 #[derive(Default)]
@@ -29,11 +30,15 @@ fn probes<P: Probe>(probe: &Arc<P>) -> Arc<Probes> {
     Arc::new(Probes::new(Arc::clone(probe) as Arc<dyn Probe>, TaskTracker::new(), metrics))
 }
 
+async fn revision(probes: &Arc<Probes>) -> Result<ResourceVersion, ProbeFailed> {
+    probes.probed(Duration::ZERO).await.map(|probed| probed.resource_version)
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_thousand_concurrent_callers_cost_two_probes() {
     let counting = Arc::new(Counting::default());
     let probes = probes(&counting);
-    let probed = join_all((0..1000).map(|_| probes.resource_version())).await;
+    let probed = join_all((0..1000).map(|_| revision(&probes))).await;
     assert!(probed.iter().all(Result::is_ok));
     assert!(counting.calls.load(Ordering::Relaxed) <= 2);
 }
@@ -42,12 +47,12 @@ async fn a_thousand_concurrent_callers_cost_two_probes() {
 async fn no_caller_uses_a_probe_that_was_sent_before_its_call() {
     let counting = Arc::new(Counting::default());
     let probes = probes(&counting);
-    let first = async { (probes.resource_version().await, Instant::now()) };
+    let first = async { (revision(&probes).await, Instant::now()) };
     let late = |after| {
         let probes = &probes;
         async move {
             sleep(after).await;
-            (probes.resource_version().await, Instant::now())
+            (revision(probes).await, Instant::now())
         }
     };
     let begin = Instant::now();
@@ -56,17 +61,17 @@ async fn no_caller_uses_a_probe_that_was_sent_before_its_call() {
     assert_eq!(first, (Ok(ResourceVersion(1)), begin + PROBE_DURATION));
     assert_eq!(second, (Ok(ResourceVersion(2)), begin + PROBE_DURATION * 2));
     assert_eq!(third, second);
-    assert_eq!(probes.resource_version().await, Ok(ResourceVersion(3)));
+    assert_eq!(revision(&probes).await, Ok(ResourceVersion(3)));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_probe_without_callers_is_not_sent() {
     let counting = Arc::new(Counting::default());
     let probes = probes(&counting);
-    let first = probes.resource_version();
+    let first = revision(&probes);
     let cancelled = async {
         sleep(PROBE_DURATION / 2).await;
-        tokio::time::timeout(PROBE_DURATION / 4, probes.resource_version()).await.unwrap_err();
+        tokio::time::timeout(PROBE_DURATION / 4, revision(&probes)).await.unwrap_err();
     };
     let (first, ()) = tokio::join!(first, cancelled);
     assert_eq!(first, Ok(ResourceVersion(1)));
@@ -78,10 +83,10 @@ async fn a_probe_without_callers_is_not_sent() {
 async fn a_caller_that_is_cancelled_does_not_cancel_the_probe() {
     let counting = Arc::new(Counting::default());
     let probes = probes(&counting);
-    let cancelled = tokio::time::timeout(PROBE_DURATION / 2, probes.resource_version());
+    let cancelled = tokio::time::timeout(PROBE_DURATION / 2, revision(&probes));
     let waiting = async {
         sleep(PROBE_DURATION / 4).await;
-        probes.resource_version().await
+        revision(&probes).await
     };
     let (cancelled, waiting) = tokio::join!(cancelled, waiting);
     assert!(cancelled.is_err());
@@ -100,6 +105,44 @@ impl Probe for Stuck {
 #[tokio::test(start_paused = true)]
 async fn a_stuck_probe_fails_and_the_next_is_sent() {
     let probes = probes(&Arc::new(Stuck));
-    assert_eq!(probes.resource_version().await, Err(ProbeFailed));
-    assert_eq!(probes.resource_version().await, Err(ProbeFailed));
+    assert_eq!(revision(&probes).await, Err(ProbeFailed));
+    assert_eq!(revision(&probes).await, Err(ProbeFailed));
+}
+
+/// All calls within a gap share the probe after it, and each probe is sent after all of its calls.
+#[tokio::test(start_paused = true)]
+async fn the_calls_of_a_gap_share_the_next_probe() {
+    const GAP: Duration = Duration::from_millis(150);
+    const CALLS: u32 = 400;
+    let counting = Arc::new(Counting::default());
+    let probes = probes(&counting);
+    let begin = Instant::now();
+    let calls = (0..CALLS).map(|number| {
+        let probes = &probes;
+        async move {
+            sleep(Duration::from_millis(1) * number).await;
+            let called = Instant::now();
+            let probed = probes.probed(GAP).await.unwrap();
+            let number = u32::try_from(probed.resource_version.0).unwrap() - 1;
+            let sent = begin + GAP * number;
+            assert!(sent >= called, "the probe was sent before the call");
+            assert_eq!(Instant::now(), sent + PROBE_DURATION);
+        }
+    });
+    join_all(calls).await;
+    // At 0, 150, 300 and 450 ms.
+    assert_eq!(counting.calls.load(Ordering::Relaxed), 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_single_call_waits_for_no_gap() {
+    let probes = probes(&Arc::new(Counting::default()));
+    let gap = Duration::from_millis(150);
+    probes.probed(gap).await.unwrap();
+    assert_eq!(probes.expected_wait(gap), gap);
+    sleep(gap).await;
+    assert_eq!(probes.expected_wait(gap), PROBE_DURATION);
+    let called = Instant::now();
+    probes.probed(gap).await.unwrap();
+    assert_eq!(called.elapsed(), PROBE_DURATION);
 }

@@ -3,16 +3,19 @@
 //! Invariant: at most one list of a cache is in progress, and few short watches
 //! ([`ShortWatches`]).
 //!
-//! No locks but those of the probes, of [`SingleFlight`] and of [`ShortWatches`].
+//! No locks but `demand`, and those of the probes, of [`SingleFlight`] and of [`ShortWatches`],
+//! each by itself.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use arc_swap::ArcSwapOption;
+use parking_lot::Mutex;
 use tokio_util::task::TaskTracker;
 
 use crate::cache::metrics::CacheMetrics;
 use crate::cache::progress::Probes;
+use crate::cache::proof::demand::Demand;
 use crate::cache::proof::list_watch::DynListWatch;
 use crate::cache::proof::listed_state::{ListProof, ListedState};
 use crate::cache::proof::short_watches::ShortWatches;
@@ -24,6 +27,8 @@ pub(crate) struct ProofState {
     pub(crate) upstream: Arc<dyn DynListWatch>,
     /// The probes of the upstream's resourceVersion.
     pub(crate) probes: Arc<Probes>,
+    /// The demand for consistent lists.
+    pub(super) demand: Mutex<Demand>,
     /// The list in progress.
     pub(super) lists: SingleFlight<(), ListProof>,
     /// The newest listed state that a client may have been shown. Dropped once the cache has come
@@ -50,6 +55,7 @@ impl ProofState {
         Self {
             probes: Arc::new(Probes::new(upstream.clone(), tasks, metrics)),
             upstream,
+            demand: Mutex::default(),
             lists: SingleFlight::default(),
             shown: ArcSwapOption::empty(),
             short_watches: ShortWatches::default(),

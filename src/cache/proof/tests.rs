@@ -1,5 +1,7 @@
 //! Proofs against scripted upstreams, in paused time.
 
+mod consistent_lists;
+
 use bytes::Buf as _;
 use futures_util::future::join_all;
 use tokio::task::JoinHandle;
@@ -16,7 +18,9 @@ use crate::cache::probe::Probed;
 use crate::cache::reflector::{Reflector, StartOptions};
 use crate::cache::script::{Feed, Script, bookmark, config, object, page, status, upsert};
 use crate::codec::json::tests::config_maps;
+use crate::config::{CacheConfig, ConsistentLists};
 use crate::upstream::lister_watcher::{ListRequest, UpstreamEvent};
+use crate::upstream::testing::availability;
 
 const WITHIN: Duration = Duration::from_secs(3);
 
@@ -31,9 +35,14 @@ struct Rig {
 impl Rig {
     /// Starts a cache with `objects` objects at resourceVersion 2000. Its upstream is at 2005.
     async fn new(objects: u64) -> Self {
+        Self::with(objects, ConsistentLists::Forward).await
+    }
+
+    async fn with(objects: u64, consistent_lists: ConsistentLists) -> Self {
         let metrics = prometheus::Registry::new();
         let families = CacheMetrics::register(&metrics).unwrap();
-        let context = Arc::new(CacheContext::new(Arc::new(config()), families));
+        let config = Arc::new(CacheConfig { consistent_lists, ..config() });
+        let context = Arc::new(CacheContext::new(config, families, availability()));
         let (script, resource) = (Arc::new(Script::default()), Arc::new(config_maps()));
         let (gvr, representation) = (resource.gvr.clone(), Representation::Json);
         let key = CacheKey { gvr, representation, scope: Scope::Cluster };

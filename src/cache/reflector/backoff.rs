@@ -31,6 +31,13 @@ impl Backoff {
     }
 }
 
+/// Returns the wait of a reflector whose upstream has come back after it was away. The wait of a
+/// resource that is `needed_first` ends before all others (`docs/decisions/upstream-away.md`).
+pub(crate) fn after_return(needed_first: bool) -> Duration {
+    let base = if needed_first { BASE / 2 } else { BASE };
+    base.mul_f64(1.0 + fastrand::f64())
+}
+
 /// The first wait, before jitter; client-go's.
 const BASE: Duration = Duration::from_millis(800);
 /// The longest wait, before jitter; client-go's.
@@ -41,7 +48,7 @@ const RESET_AFTER: Duration = Duration::from_secs(120);
 const DOUBLINGS_MAX: u32 = 6;
 /// The largest `Retry-After` that is honored: a cache must not sleep for a day because of one
 /// header.
-const RETRY_AFTER_MAX: Duration = Duration::from_secs(300);
+pub(super) const RETRY_AFTER_MAX: Duration = Duration::from_secs(300);
 
 #[cfg(test)]
 mod tests {

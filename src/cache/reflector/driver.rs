@@ -18,6 +18,7 @@ use crate::cache::reflector::list_attempts::ListAttempts;
 use crate::cache::reflector::refusals::{RefusalStreak, Verdict};
 use crate::cache::reflector::start_options::StartOptions;
 use crate::cache::reflector::state::{ListCause, State};
+use crate::cache::reflector::waiting::Waiting;
 use crate::cache::refusal::Refusal;
 use crate::codec::object::Object;
 use crate::config::OnRelist;
@@ -44,6 +45,9 @@ pub(super) struct Driver<L> {
     pub(super) backoff: Backoff,
     /// The back-off of lists that follow a 410.
     pub(super) expiries: Backoff,
+    pub(super) waiting: Waiting,
+    /// The moves away from API servers that lag, since events were last applied.
+    pub(super) moves: u32,
     malformed_responses: u32,
 }
 
@@ -69,6 +73,8 @@ impl<L: ListWatch> Driver<L> {
             byte_checks: ByteChecks::new(options.is_redefined),
             backoff: Backoff::default(),
             expiries: Backoff::default(),
+            waiting: Waiting::default(),
+            moves: 0,
             malformed_responses: 0,
         }
     }
@@ -98,6 +104,8 @@ impl<L: ListWatch> Driver<L> {
         self.cached.account.set_state(0);
         self.cached.series.contents(0, 0, 0);
         self.lists.forget_held();
+        // Requests wait for the new state.
+        self.backoff = Backoff::default();
         self.options = StartOptions::default();
         State::Listing(ListCause::Rewound)
     }
@@ -119,9 +127,9 @@ impl<L: ListWatch> Driver<L> {
         self.cached.context.history.rewind();
     }
 
-    /// Reports a rewound history if a second API server confirms it: a consistent list over a new
-    /// connection must be below `floor` too. Otherwise the response at `upstream` came from an API
-    /// server that lags, and must not be used.
+    /// Reports a rewound history if the other API servers confirm it: their newest consistent list
+    /// must be below `floor` too. Otherwise the response at `upstream` came from an API server that
+    /// lags, or that has another etcd, and must not be used; the next request goes elsewhere.
     pub(super) async fn confirm_rewind(
         &self,
         floor: Option<ResourceVersion>,
@@ -132,6 +140,7 @@ impl<L: ListWatch> Driver<L> {
             self.report_rewind(upstream);
             return Ok(());
         }
+        self.upstream.leave_server();
         let lagging = "an API server is behind what it was asked for; another one is not";
         Err(Failure::Retry(lagging.to_owned(), None))
     }
@@ -203,6 +212,7 @@ impl<L: ListWatch> Driver<L> {
     /// Notes that a response could be parsed.
     pub(super) fn note_readable(&mut self) {
         self.malformed_responses = 0;
+        self.moves = 0;
     }
 
     /// Sets the warnings to those of the upstream's last response.
@@ -216,6 +226,7 @@ impl<L: ListWatch> Driver<L> {
         failure: Failure,
         next: State<L::Watch>,
     ) -> Result<State<L::Watch>, Refusal> {
+        self.waiting.note_failure(&failure);
         let retry_after = match &failure {
             Failure::Stop(refusal) => {
                 tracing::warn!(reason = refusal.as_str(), "the resource cannot be cached");

@@ -29,7 +29,7 @@ impl<L: ListWatch> Driver<L> {
             // The others of a crowd of watchers arrive within a moment.
             tokio::time::sleep(GATHER_DURATION).await;
         }
-        let slots = &cached.context.list_slots;
+        let slots = cached.context.list_slots_of(&cached.key);
         let Ok(_slot) = slots.acquire().await else { return Err(Failure::Stop(Refusal::Stopping)) };
         cached.series.relist(cause.label());
         let _hold = self.lists.was_overtaken.then(|| cached.generation.hold_progress());

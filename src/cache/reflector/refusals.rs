@@ -4,7 +4,7 @@
 //! custom resource until it has read the definitions. With several API servers behind one address,
 //! one that starts can refuse what the others allow. So a cache that has had a state keeps it, and
 //! its watches, until a refusal has lasted for [`BELIEVED_AFTER`]. Access reviews must then deny a
-//! 403. A resource that is gone is not served for so long: discovery retires its cache.
+//! 403. A resource that is gone is not served until then: discovery retires its cache.
 //!
 //! The decision is in `docs/decisions/transient-refusals.md`.
 //!
@@ -24,7 +24,7 @@ pub(super) struct RefusalStreak {
     since: Option<Instant>,
 }
 
-/// What follows a refusal.
+/// The reaction to a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// Try again after at least `min` and at most `max`.

@@ -4,6 +4,8 @@ mod clusters;
 mod definitions;
 mod lists;
 mod refusals;
+mod returns;
+mod waits;
 
 use std::time::Duration;
 
@@ -26,6 +28,7 @@ use crate::config::{CacheConfig, OnRelist};
 use crate::testing::eventually;
 use crate::upstream::error::UpstreamError;
 use crate::upstream::lister_watcher::UpstreamEvent;
+use crate::upstream::testing::availability;
 
 struct Rig {
     script: Arc<Script>,
@@ -91,9 +94,9 @@ impl Rig {
     }
 }
 
-fn context(config: CacheConfig) -> Arc<CacheContext> {
+pub(super) fn context(config: CacheConfig) -> Arc<CacheContext> {
     let metrics = CacheMetrics::register(&prometheus::Registry::new()).unwrap();
-    Arc::new(CacheContext::new(Arc::new(config), metrics))
+    Arc::new(CacheContext::new(Arc::new(config), metrics, availability()))
 }
 
 #[tokio::test(start_paused = true)]
@@ -183,7 +186,8 @@ async fn a_requested_verification_probes_during_the_open_watch() {
 #[tokio::test(start_paused = true)]
 async fn an_upstream_that_stays_behind_counts_as_rewound() {
     let (rig, feed) = Rig::established(context(config())).await;
-    rig.script.on_probe(4);
+    // A probe would show it sooner.
+    rig.script.refuse(Some(status(500, "no lists")), None);
     feed.send(vec![UpstreamEvent::Error(status(410, "too old"))]);
     let begin = Instant::now();
     let behind = || status(504, "Timeout: Too large resource version: 10, current: 4");
@@ -196,11 +200,13 @@ async fn an_upstream_that_stays_behind_counts_as_rewound() {
     }
     assert!(begin.elapsed() >= Duration::from_secs(30));
     assert_eq!(rig.held(), Some(10));
+    rig.script.refuse(None, None);
+    rig.script.on_probe(4);
     // The response that is still queued fails too. The next one is the list of the old history.
     let relisted = rig.script.on_watch();
     relisted.send(vec![upsert("old", 3), bookmark(4, true)]);
     eventually("the report of the rewind", || rig.cached.context.history.generation() == 1).await;
-    eventually("the cache to be dropped", || rig.held().is_none()).await;
+    eventually("the cache to be dropped", || rig.held() != Some(10)).await;
 }
 
 #[tokio::test(start_paused = true)]

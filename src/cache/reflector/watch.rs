@@ -17,6 +17,7 @@ use crate::cache::reflector::failure::Failure;
 use crate::cache::reflector::running_watch::{RunningWatch, random_timeout_seconds};
 use crate::cache::reflector::state::{ListCause, State, Verify};
 use crate::cache::refusal::Refusal;
+use crate::codec::object::Object;
 use crate::upstream::bounded::with_timeout;
 use crate::upstream::lister_watcher::{ListWatch, UpstreamEvent, WatchRequest, WatchStream};
 
@@ -113,6 +114,11 @@ impl<L: ListWatch> Driver<L> {
             self.cached.series.watch_ended("rewound");
             return Ok(State::Listing(ListCause::Rewound));
         }
+        match self.has_caught_up(verify).await {
+            Ok(true) => {}
+            Ok(false) => return self.behind_held(verify),
+            Err(failure) => return self.verification_failed(failure, verify),
+        }
         if verify == Verify::Bytes {
             match self.has_same_bytes_upstream().await {
                 Ok(true) => self.byte_checks.note_same(),
@@ -124,7 +130,7 @@ impl<L: ListWatch> Driver<L> {
     }
 
     /// Verifies that the watch continues the held history. Reports a rewind.
-    async fn verify_history(&self, verify: Verify) -> Result<(), Failure> {
+    pub(super) async fn verify_history(&self, verify: Verify) -> Result<(), Failure> {
         self.confirm_cluster().await?;
         if verify == Verify::Cluster || self.is_rewound() {
             return Ok(());
@@ -139,6 +145,32 @@ impl<L: ListWatch> Driver<L> {
             self.confirm_rewind(floor, probed.resource_version).await?;
         }
         Ok(())
+    }
+
+    /// Whether the API server that sends the new watch has reached what was shown. One that lags
+    /// sends nothing until then (`docs/decisions/reflector-failover.md`).
+    async fn has_caught_up(&self, verify: Verify) -> Result<bool, Failure> {
+        match self.floor() {
+            Some(floor) if verify != Verify::Cluster => {
+                Ok(self.upstream.has_reached(floor).await?)
+            }
+            _ => Ok(true),
+        }
+    }
+
+    /// Returns the state after a watch from an API server that lags behind the held state: the next
+    /// watch is opened elsewhere, at once for the first few times. Nothing was applied.
+    fn behind_held(&mut self, verify: Verify) -> Result<State<L::Watch>, Refusal> {
+        self.cached.series.watch_ended("lagging");
+        let next = State::Resuming(verify);
+        self.moves += 1;
+        if self.upstream.leave_server() && self.moves < MOVES_MAX {
+            tracing::info!("the API server lags behind the held state; resuming at another one");
+            return Ok(next);
+        }
+        self.moves = 0;
+        let text = "the API servers lag behind the held state".to_owned();
+        self.back_off(Failure::Retry(text, None), next)
     }
 
     /// Returns the state after the upstream was found to write the held objects in other bytes.
@@ -244,6 +276,10 @@ impl<L: ListWatch> Driver<L> {
         for event in events {
             changes.push(match event {
                 UpstreamEvent::Upsert(object) => Change::Upsert(object),
+                UpstreamEvent::Delete(object) if self.was_relisted(&object) => {
+                    failure = Some(Failure::Expired);
+                    break;
+                }
                 UpstreamEvent::Delete(object) => Change::Delete(object),
                 UpstreamEvent::Bookmark { resource_version, object, .. } => {
                     self.cached.learned.learn_bookmark(&object);
@@ -261,6 +297,17 @@ impl<L: ListWatch> Driver<L> {
             self.account_state()?;
         }
         failure.map_or(Ok(()), Err)
+    }
+
+    /// Whether an event deletes a held object at a resourceVersion that is not newer than the held
+    /// one. Another Weir that keeps its streams through a relist sends so what is gone
+    /// (`docs/decisions/relist-deletions.md`). The events after it show no states in between.
+    fn was_relisted(&self, deleted: &Object) -> bool {
+        let Some(held) = self.cached.watch_cache.state() else { return false };
+        deleted.resource_version <= held.resource_version()
+            && held
+                .get(&deleted.key)
+                .is_some_and(|held| held.resource_version <= deleted.resource_version)
     }
 
     /// Returns the state after a watch that ended without an error, usually at its time-out: the
@@ -322,5 +369,7 @@ impl<L: ListWatch> Driver<L> {
 const BOOKMARK_WATCH_SECONDS: u32 = 3;
 /// The number of watches that are short in order to get a bookmark soon.
 const BOOKMARK_WATCHES_MAX: u32 = 3;
+/// The moves to other API servers in a row, before one more waits.
+const MOVES_MAX: u32 = 3;
 /// A watch that ends earlier than this without an event is client-go's "very short watch".
 const SHORT_WATCH: Duration = Duration::from_secs(1);

@@ -78,6 +78,22 @@ impl CacheMap {
         (handle, Some(cached))
     }
 
+    /// Whether a cache has a state that any read may use.
+    pub(super) fn any_ready(&self) -> bool {
+        self.caches.iter().any(|cached| cached.is_ready())
+    }
+
+    /// Returns the number and the bytes of a resource's objects. Protobuf counts rather than JSON,
+    /// since it is the upstream's own form.
+    pub(super) fn size_of(&self, gvr: &GroupVersionResource) -> Option<(u64, u64)> {
+        let forms = [Representation::Protobuf, Representation::Json];
+        forms.into_iter().find_map(|representation| {
+            let key = CacheKey { gvr: gvr.clone(), representation, scope: Scope::Cluster };
+            let state = self.caches.get(&key)?.newest_state()?;
+            Some((state.len() as u64, state.weight() as u64))
+        })
+    }
+
     /// Whether there is a cache for `key`.
     pub(super) fn contains(&self, key: &CacheKey) -> bool {
         self.caches.contains_key(key)

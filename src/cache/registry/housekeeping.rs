@@ -91,8 +91,8 @@ impl Inner {
         self.context.metrics.totals(self.caches.len(), self.context.budget.used());
     }
 
-    /// Tries a watch-list, if the upstream had none or was slow a while ago. A cache that is filled
-    /// may not list again for days.
+    /// Tries a watch-list, if the upstream had none or was slow some minutes ago. A cache that is
+    /// filled may not list again for days.
     fn learn_watch_list(&self) {
         if !self.context.watch_list.has_expired() {
             return;

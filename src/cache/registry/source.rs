@@ -13,6 +13,7 @@ use crate::cache::proof::list_watch::DynListWatch;
 use crate::cache::reflector::{Reflector, StartOptions};
 use crate::cache::refusal::Refusal;
 use crate::upstream::Upstream;
+use crate::upstream::availability::Availability;
 use crate::upstream::discovery::Discovery;
 use crate::upstream::error::UpstreamError;
 use crate::upstream::lister_watcher::{HttpListWatch, ListWatch};
@@ -21,6 +22,9 @@ use crate::upstream::version::UpstreamVersion;
 /// The upstream as the registry uses it. A trait object, so that the registry and its users need no
 /// type parameter.
 pub(crate) trait Source: Send + Sync + 'static {
+    /// Returns [`Upstream::availability`].
+    fn availability(&self) -> Availability;
+
     /// Calls [`Discovery::find`].
     fn find<'a>(
         &'a self,
@@ -98,6 +102,10 @@ impl UpstreamSource {
 }
 
 impl Source for UpstreamSource {
+    fn availability(&self) -> Availability {
+        self.upstream.availability().clone()
+    }
+
     fn find<'a>(
         &'a self,
         gvr: &'a GroupVersionResource,

@@ -88,7 +88,7 @@ impl ListReader {
         Ok(())
     }
 
-    /// Returns whether the bytes so far are the beginning of a list, or nothing.
+    /// Returns whether the bytes that were read are the beginning of a list, or none.
     pub fn is_within(&self) -> bool {
         self.position != Position::Envelope
             || self.value.depth > 0

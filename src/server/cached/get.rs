@@ -1,5 +1,9 @@
-//! GET from the cache (`docs/semantics.md` §4.1). If the object is missing, the API server returns
-//! its own 404. A GET never waits for a cold cache (`docs/decisions/gets-do-not-wait.md`).
+//! GET from the cache (`docs/semantics.md` §4.1, §4.2). A GET never waits for a cold cache
+//! (`docs/decisions/gets-do-not-wait.md`).
+//!
+//! An object that the cache does not hold is answered with 404, too. Another API server, whose
+//! watch cache lags, may still show an object whose deletion this cache has shown, and its client
+//! would go back in time (`docs/decisions/shown-states.md`).
 
 use bytes::Bytes;
 use http::Response;
@@ -8,7 +12,7 @@ use crate::api::media_type::{Encoding, Form, View};
 use crate::cache::refusal::Refusal;
 use crate::codec::object::Key;
 use crate::server::cached::read::CachedRead;
-use crate::server::cached::respond::respond;
+use crate::server::cached::respond::{not_found, respond};
 use crate::server::delegate::{Freshness, Reason};
 use crate::server::http::body::Body;
 
@@ -27,7 +31,9 @@ pub(crate) async fn serve(
     read.wait_until_fresh(&handle, freshness).await?;
     let namespace = read.target.filter.namespace.as_deref().unwrap_or_default();
     let state = handle.newest_state().ok_or(Reason::Refused(Refusal::NotReady))?;
-    let object = state.get(&Key::new(namespace, &read.request.name)).ok_or(Reason::NotFound)?;
+    let Some(object) = state.get(&Key::new(namespace, &read.request.name)) else {
+        return not_found(read, &handle);
+    };
     let Form { encoding, view, .. } = read.target.form;
     let shown = match view {
         View::Full => object.body.clone(),

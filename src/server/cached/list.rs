@@ -17,6 +17,7 @@ use crate::codec::gzip;
 use crate::codec::gzip::segment_cache::PendingList;
 use crate::codec::list::{self, SplicedList};
 use crate::server::cached::compress::Compressor;
+use crate::server::cached::consistent;
 use crate::server::cached::page::{Selected, select};
 use crate::server::cached::read::CachedRead;
 use crate::server::cached::respond::{accepts_gzip, compressed, plain, rendered};
@@ -39,6 +40,7 @@ pub(crate) async fn serve(read: &CachedRead<'_>, plan: ListPlan) -> Result<Respo
             let state = handle.newest_state().ok_or(Reason::Refused(Refusal::NotReady))?;
             (handle, state)
         }
+        ReadAt::Consistent => consistent::fresh_state(read).await?,
         ReadAt::Exact(at) => read.cache_holding(at).await?.ok_or(plan.unavailable())?,
     };
     let unavailable = plan.unavailable();
@@ -46,7 +48,7 @@ pub(crate) async fn serve(read: &CachedRead<'_>, plan: ListPlan) -> Result<Respo
     let gzip = accepts_gzip(read).then_some(&services.compressor);
     let filter = &target.filter;
     let objects = match plan.read_at {
-        ReadAt::Newest(_) => state.scan_max(filter),
+        ReadAt::Newest(_) | ReadAt::Consistent => state.scan_max(filter),
         // The earlier state is reconstructed first, by undoing events.
         ReadAt::Exact(_) => state.len() + state.history().len(),
     };

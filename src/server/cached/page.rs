@@ -26,7 +26,9 @@ pub(crate) fn select(
     plan: &ListPlan,
 ) -> Option<Selected> {
     let (snapshot, indexed) = match plan.read_at {
-        ReadAt::Newest(_) => (Snapshot::latest(state), resource.selectable.indexed()),
+        ReadAt::Newest(_) | ReadAt::Consistent => {
+            (Snapshot::latest(state), resource.selectable.indexed())
+        }
         ReadAt::Exact(at) => (Snapshot::at(state, at)?, None),
     };
     let from = plan.start_key.as_deref().unwrap_or_default();
@@ -53,6 +55,10 @@ impl ListPlan {
         }
         if self.collection_only {
             return Err(Reason::Latest);
+        }
+        // It costs the upstream no more than a proof.
+        if self.read_at == ReadAt::Consistent {
+            return Err(Reason::Consistent);
         }
         Ok(Self { limit: None, ..self })
     }

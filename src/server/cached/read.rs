@@ -17,7 +17,11 @@ use crate::codec::held_bytes::HeldBytes;
 use crate::server::cached::compress::Compressor;
 use crate::server::cached::response_budget::ResponseBudget;
 use crate::server::delegate::{Freshness, Reason, Target};
+use crate::server::forward::list_times::ListTimes;
+use crate::server::forward::upstream_gate::FAILOVER_WAIT_MAX;
+use crate::server::http::headers::StateAge;
 use crate::server::request::context::RequestContext;
+use crate::upstream::availability::Availability;
 
 /// The services that all reads from caches use.
 pub(crate) struct CacheServices {
@@ -26,6 +30,8 @@ pub(crate) struct CacheServices {
     pub(crate) responses: ResponseBudget,
     /// The longest wait for proof of freshness.
     pub(crate) freshness_timeout: Duration,
+    /// How long lists took that were forwarded.
+    pub(crate) list_times: Arc<ListTimes>,
     /// The longest wait for a cache that is not ready yet.
     pub(crate) warmup_timeout: Duration,
 }
@@ -57,12 +63,20 @@ impl CachedRead<'_> {
         self.cache_of(namespace).await
     }
 
+    /// Returns the cache of the collection, ready or not, if it runs.
+    pub(super) fn running_cache(&self) -> Result<Option<CacheHandle>, Reason> {
+        let namespace = self.target.filter.namespace.as_deref().unwrap_or_default();
+        let registry = &self.services.registry;
+        let running = registry.running(&self.request.gvr, namespace, self.representation());
+        running.map(|handle| self.check(handle)).transpose()
+    }
+
     /// Returns the cache of the collection once it has a state that any read may use.
     pub(super) async fn ready_cache(&self) -> Result<CacheHandle, Reason> {
         let (gvr, namespace) = (&self.request.gvr, &self.request.namespace);
         let (representation, timeout) = (self.representation(), self.services.warmup_timeout);
         let ready = self.services.registry.ready(gvr, namespace, representation, timeout);
-        self.check_definition(ready.await.map_err(Reason::Refused)?)
+        self.check(self.while_usable(ready).await?)
     }
 
     /// Returns the cache of the collection once it has a state, which may be an old one
@@ -76,7 +90,7 @@ impl CachedRead<'_> {
         let (representation, timeout) = (self.representation(), self.services.warmup_timeout);
         let registry = &self.services.registry;
         let ready = registry.ready_at(gvr, namespace, representation, first_at, timeout);
-        self.check_definition(ready.await.map_err(Reason::Refused)?)
+        self.check(self.while_usable(ready).await?)
     }
 
     /// Returns the cache, and its state, that can go back to `at`. Returns `None` if no cache
@@ -120,18 +134,48 @@ impl CachedRead<'_> {
         }
     }
 
-    async fn cache_of(&self, namespace: &str) -> Result<CacheHandle, Reason> {
-        let registry = &self.services.registry;
-        let handle = registry.get(&self.request.gvr, namespace, self.representation()).await;
-        self.check_definition(handle.map_err(Reason::Refused)?)
+    /// Waits for something that may need the upstream, but not longer than a forwarded request
+    /// waits for an API server.
+    pub(super) async fn while_usable<T>(
+        &self,
+        wait: impl Future<Output = Result<T, Refusal>>,
+    ) -> Result<T, Reason> {
+        let deadline = self.context.started + FAILOVER_WAIT_MAX;
+        let refused = tokio::select! {
+            biased;
+            done = wait => done,
+            () = self.availability().unusable_from(deadline) => Err(Refusal::NotReady),
+        };
+        refused.map_err(Reason::Refused)
     }
 
-    /// Ensures that a cache has the same definition of the resource as the request's target. While
+    /// Returns the age of a cache to be shown in the response, while the upstream is away.
+    pub(super) fn shown_age(&self, handle: &CacheHandle) -> Option<StateAge> {
+        self.availability().away_since()?;
+        handle.age().map(StateAge)
+    }
+
+    fn availability(&self) -> &Availability {
+        self.services.registry.availability()
+    }
+
+    async fn cache_of(&self, namespace: &str) -> Result<CacheHandle, Reason> {
+        let registry = &self.services.registry;
+        let handle = registry.get(&self.request.gvr, namespace, self.representation());
+        self.check(self.while_usable(handle).await?)
+    }
+
+    /// Ensures that a cache is not too old (`cache.maxStaleness`), and has the same definition of
+    /// the resource as the request's target. While
     /// a changed definition spreads they differ for a moment, and a field selector of one would
     /// read other fields of the other's objects.
-    fn check_definition(&self, handle: CacheHandle) -> Result<CacheHandle, Reason> {
+    fn check(&self, handle: CacheHandle) -> Result<CacheHandle, Reason> {
         // Both are the same `Arc` of discovery until the definition changes. The fields are
         // compared only where the pointers differ.
+        let max_staleness = self.services.registry.config().max_staleness;
+        if max_staleness.is_some_and(|max| handle.age().is_some_and(|age| age > max)) {
+            return Err(Reason::Refused(Refusal::NotFresh));
+        }
         let same = handle.resource() == self.resource;
         if same { Ok(handle) } else { Err(Reason::Refused(Refusal::NotReady)) }
     }

@@ -4,7 +4,9 @@ use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, VARY};
 use http::{HeaderValue, Response};
 
-use crate::api::media_type;
+use crate::api::media_type::{self, ErrorForm};
+use crate::api::resource::Shape;
+use crate::api::status::Status;
 use crate::cache::handle::CacheHandle;
 use crate::cache::refusal::Refusal;
 use crate::codec::gzip;
@@ -58,7 +60,33 @@ pub(super) fn accepts_gzip(read: &CachedRead<'_>) -> bool {
 /// Returns a 200 with an uncompressed body.
 pub(super) fn plain(read: &CachedRead<'_>, handle: &CacheHandle, body: Body) -> Response<Body> {
     let content_type = read.target.form.encoding.content_type(false);
-    response::ok(&read.context.parts.headers, content_type, body, &handle.warnings())
+    let headers = &read.context.parts.headers;
+    let mut response = response::ok(headers, content_type, body, &handle.warnings());
+    if let Some(age) = read.shown_age(handle) {
+        response.extensions_mut().insert(age);
+    }
+    response
+}
+
+/// Returns the API server's 404 for the object of a GET. The reason to forward the request is a
+/// name whose error only the API server writes, or an error in protobuf for a custom resource,
+/// which has no objects in protobuf.
+pub(super) fn not_found(
+    read: &CachedRead<'_>,
+    handle: &CacheHandle,
+) -> Result<Response<Body>, Reason> {
+    let (headers, query) = (&read.context.parts.headers, &read.context.info.query);
+    let is_odd = read.resource.shape == Shape::Custom
+        && media_type::error_form(headers, query) == ErrorForm::Protobuf;
+    let gvr = &read.request.gvr;
+    let status = Status::not_found(&gvr.group, &gvr.resource, &read.request.name);
+    let status = status.filter(|_| !is_odd).ok_or(Reason::NotFound)?;
+    let mut response = response::error_response(headers, query, &status);
+    response::add_warnings(response.headers_mut(), &handle.warnings());
+    if let Some(age) = read.shown_age(handle) {
+        response.extensions_mut().insert(age);
+    }
+    Ok(response)
 }
 
 /// Returns a 200 whose body is a gzip member.

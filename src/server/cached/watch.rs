@@ -1,8 +1,8 @@
 //! WATCH from the cache: its start, and the head of its response (`docs/semantics.md` §1.6.4, §5.1,
 //! §5.8). Its time-out counts from that start (`docs/decisions/watch-timeouts.md`).
 
-use futures_util::stream;
-use http::{HeaderValue, Response};
+use futures_util::{FutureExt, stream};
+use http::Response;
 use tokio::time::Instant;
 
 use crate::api::media_type::{Encoding, View};
@@ -15,8 +15,9 @@ use crate::cache::proof::FreshState;
 use crate::cache::refusal::Refusal;
 use crate::codec::frame;
 use crate::codec::rope::Rope;
+use crate::config::OnAway;
 use crate::server::cached::read::CachedRead;
-use crate::server::cached::watch_stream::{CacheBookmarks, Revoked, Schedule, WatchStream};
+use crate::server::cached::watch_stream::{CacheBookmarks, Schedule, WatchEnd, WatchStream};
 use crate::server::delegate::{Freshness, Reason, Start, WatchPlan};
 use crate::server::http::body::Body;
 use crate::server::http::response;
@@ -59,15 +60,15 @@ pub(crate) async fn serve(
         }
         Start::After(after) => {
             let left = read.services.warmup_timeout.saturating_sub(began.elapsed());
-            (WatchStart::After(after), handle.watch_after(filter, after, left).await)
+            let begun = handle.watch_after(filter, after, left);
+            (WatchStart::After(after), read.while_usable(begun.map(Ok)).await?)
         }
         Start::Now => begin_now(&handle, filter),
         Start::ConsistentNow => {
-            let revision = handle.upstream_resource_version(read.services.freshness_timeout).await;
-            begin_after(&handle, filter, revision.map_err(Reason::Refused)?)
+            let revision = handle.upstream_resource_version(read.services.freshness_timeout);
+            begin_after(&handle, filter, read.while_usable(revision).await?)
         }
     };
-    let warnings = handle.warnings();
     let watcher = match begun {
         Ok(watcher) => watcher.with_view(form.view).held_by(read.held.clone()),
         Err(WatchRefusal::NotReady) => {
@@ -76,16 +77,16 @@ pub(crate) async fn serve(
         Err(WatchRefusal::Expired { began_after: true, .. }) => return Err(Reason::BeforeCache),
         Err(WatchRefusal::Expired { oldest, .. }) => {
             read.context.metrics.watcher_ended("expired");
-            return Ok(ok(&read, expired(start, oldest, form.encoding), &warnings));
+            return Ok(ok(&read, &handle, expired(start, oldest, form.encoding)));
         }
     };
     // Checked after the watch was opened, so that no rewind can happen in between.
     if let WatchStart::After(after) = start
-        && handle.is_lost(after, read.services.freshness_timeout).await
+        && is_lost(&read, &handle, after).await?
     {
         read.context.metrics.watcher_ended("expired");
         let body = expired(start, watcher.resource_version(), form.encoding);
-        return Ok(ok(&read, body, &warnings));
+        return Ok(ok(&read, &handle, body));
     }
     // A client that starts at a resourceVersion in the future receives no event before it.
     let at = match start {
@@ -98,14 +99,15 @@ pub(crate) async fn serve(
     let stream = WatchStream::new(
         watcher,
         at,
-        CacheBookmarks(handle, form.view),
+        CacheBookmarks(handle.clone(), form.view),
         schedule,
         end_bookmark,
         read.context.client.drain.watch(plan.bookmarks),
         read.context.metrics.clone(),
     )
-    .with_revocation(read.reauthorization.take().map(|it| Box::pin(it.until_revoked()) as Revoked));
-    Ok(ok(&read, Body::Watch(Box::pin(stream)), &warnings))
+    .with_revocation(read.reauthorization.take().map(|it| Box::pin(it.until_revoked()) as WatchEnd))
+    .with_staleness(until_too_old(&read, &handle));
+    Ok(ok(&read, &handle, Body::Watch(Box::pin(stream))))
 }
 
 /// Returns the cache, once it has a state with which a watch can start.
@@ -126,7 +128,26 @@ async fn fresh_state(
     asked: Option<ResourceVersion>,
     since: Instant,
 ) -> Result<FreshState, Reason> {
-    handle.fresh_state(asked, since, read.services.freshness_timeout).await.map_err(Reason::Refused)
+    let timeout = read.services.freshness_timeout;
+    read.while_usable(handle.fresh_state(asked, since, timeout)).await
+}
+
+/// Whether `after` is of a lost history, as far as the upstream shows it in time.
+async fn is_lost(
+    read: &CachedRead<'_>,
+    handle: &CacheHandle,
+    after: ResourceVersion,
+) -> Result<bool, Reason> {
+    let is_lost = handle.is_lost(after, read.services.freshness_timeout);
+    read.while_usable(is_lost.map(Ok)).await
+}
+
+/// Returns what ends the watch when its cache is too old, if the configuration wants that.
+fn until_too_old(read: &CachedRead<'_>, handle: &CacheHandle) -> Option<WatchEnd> {
+    let config = read.services.registry.config();
+    let max = config.max_staleness.filter(|_| config.on_away == OnAway::End)?;
+    let handle = handle.clone();
+    Some(Box::pin(async move { handle.until_older_than(max).await }))
 }
 
 /// Opens a watch of the events to come.
@@ -168,25 +189,26 @@ async fn without_cache(
         return Err(reason);
     };
     let (gvr, namespace) = (&read.request.gvr, &read.request.namespace);
-    let cold = read.services.registry.get(gvr, namespace, read.representation()).await;
-    let Ok(handle) = cold else { return Err(reason) };
-    if !handle.is_lost(after, read.services.freshness_timeout).await {
+    let cold = read.services.registry.get(gvr, namespace, read.representation());
+    let Ok(handle) = read.while_usable(cold).await else { return Err(reason) };
+    if !is_lost(read, &handle, after).await? {
         return Err(reason);
     }
     read.context.metrics.watcher_ended("expired");
     let start = WatchStart::After(after);
     let body = expired(start, after, read.target.form.encoding);
-    Ok(ok(read, body, &handle.warnings()))
+    Ok(ok(read, &handle, body))
 }
 
 /// Returns a 200 with a stream in the negotiated format.
-fn ok(read: &CachedRead<'_>, body: Body, warnings: &[HeaderValue]) -> Response<Body> {
-    response::ok(
-        &read.context.parts.headers,
-        read.target.form.encoding.content_type(true),
-        body,
-        warnings,
-    )
+fn ok(read: &CachedRead<'_>, handle: &CacheHandle, body: Body) -> Response<Body> {
+    let content_type = read.target.form.encoding.content_type(true);
+    let headers = &read.context.parts.headers;
+    let mut response = response::ok(headers, content_type, body, &handle.warnings());
+    if let Some(age) = read.shown_age(handle) {
+        response.extensions_mut().insert(age);
+    }
+    response
 }
 
 /// Whether a bookmark must end the initial events. This must be known before anything is sent,

@@ -10,8 +10,9 @@
 //! by hand, and does at a wake-up only what the wake-up requires. A poll takes these steps, and
 //! starts again after each step that changed something, until one of them returns:
 //!
-//! 1. If a timer has fired, or must be set: poll the revocation, then the drain, then the clock. A
-//!    revocation drops the pending frames and ends the watch. A drain makes a last bookmark due,
+//! 1. If a timer has fired, or must be set: poll the revocation, the age, the drain, then the
+//!    clock. A revocation drops the pending frames and ends the watch; a cache that is too old ends
+//!    it. A drain makes a last bookmark due,
 //!    after which the watch ends, and brings its end forward. The clock makes a bookmark due, or
 //!    the end.
 //! 2. If a piece is pending: return it.
@@ -50,8 +51,8 @@ use crate::cache::handle::CacheHandle;
 use crate::codec::rope::{PIECE_BYTES, Rope};
 use crate::server::cached::watch_stream::coalesce::coalesce;
 pub(crate) use crate::server::cached::watch_stream::schedule::Schedule;
-pub(crate) use crate::server::cached::watch_stream::timers::Revoked;
 use crate::server::cached::watch_stream::timers::Timers;
+pub(crate) use crate::server::cached::watch_stream::timers::WatchEnd;
 use crate::server::drain::WatchDrain;
 use crate::server::metrics::ResourceMetrics;
 use crate::telemetry::metrics::GaugeGuard;
@@ -121,8 +122,14 @@ impl<B: Bookmarks> WatchStream<B> {
 
     /// Ends the watch cleanly and at once when `revoked` resolves: its client is no longer allowed
     /// to watch.
-    pub(crate) fn with_revocation(mut self, revoked: Option<Revoked>) -> Self {
+    pub(crate) fn with_revocation(mut self, revoked: Option<WatchEnd>) -> Self {
         self.timers.set_revoked(revoked);
+        self
+    }
+
+    /// Ends the watch cleanly when `stale` resolves: its cache is too old.
+    pub(crate) fn with_staleness(mut self, stale: Option<WatchEnd>) -> Self {
+        self.timers.set_stale(stale);
         self
     }
 
@@ -133,6 +140,8 @@ impl<B: Bookmarks> WatchStream<B> {
         if self.timers.is_revoked(&mut context) {
             self.pending.clear();
             self.ended = Some("forbidden");
+        } else if self.timers.is_stale(&mut context) {
+            self.ended = Some("stale");
         } else {
             self.timers.poll(&mut self.schedule, &mut context);
         }

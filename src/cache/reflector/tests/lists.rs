@@ -284,6 +284,17 @@ async fn a_page_larger_than_the_budget_ends_the_reflector() {
     assert_eq!(rig.task.await.unwrap(), Refusal::OverBudget);
 }
 
+/// Another Weir that keeps its streams through a relist sends what is gone as DELETED at the
+/// resourceVersion that its cache held before.
+#[tokio::test(start_paused = true)]
+async fn a_deletion_that_is_not_newer_than_the_held_state_leads_to_a_list() {
+    let (rig, feed) = Rig::established(context(config())).await;
+    let _list = rig.script.on_watch_at(12);
+    feed.send(vec![UpstreamEvent::Delete(object("a", 10))]);
+    rig.reaches(12).await;
+    assert_eq!(rig.names(), Vec::<String>::new());
+}
+
 /// An upstream may answer every watch with 410, for example if its history is very short.
 #[tokio::test(start_paused = true)]
 async fn a_relist_after_410_backs_off() {

@@ -242,7 +242,7 @@ async fn a_relist_ends_the_watch_after_its_pending_events() {
 }
 
 /// Returns a revocation that the sender triggers, and the number of its polls.
-fn revocation() -> (tokio::sync::oneshot::Sender<()>, Revoked, Arc<AtomicUsize>) {
+fn revocation() -> (tokio::sync::oneshot::Sender<()>, WatchEnd, Arc<AtomicUsize>) {
     let (revoke, mut revoked) = tokio::sync::oneshot::channel::<()>();
     let polls = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&polls);

@@ -10,8 +10,8 @@ use tokio_util::sync::WaitForCancellationFutureOwned;
 use crate::server::cached::watch_stream::schedule::Schedule;
 use crate::server::drain::WatchDrain;
 
-/// Resolves when the client is no longer allowed to watch.
-pub(crate) type Revoked = Pin<Box<dyn Future<Output = ()> + Send>>;
+/// Resolves when the watch must end.
+pub(crate) type WatchEnd = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// The revocation, the drain and the timer of a watch. They are polled only after one of them has
 /// woken the watch, or after [`Timers::needs_poll`] was set.
@@ -19,8 +19,10 @@ pub(super) struct Timers {
     /// Whether they must be polled although none woke the watch: at first, and after the schedule
     /// has changed.
     pub(super) needs_poll: bool,
-    /// `None` without reauthorization.
-    revoked: Option<Revoked>,
+    /// Resolves when the client is no longer allowed to watch; `None` without reauthorization.
+    revoked: Option<WatchEnd>,
+    /// Resolves when the cache is too old; `None` without a limit.
+    stale: Option<WatchEnd>,
     /// Resolves when the connection starts to drain; `None` afterwards.
     drain_started: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
     /// Counts this watch among those of its connection.
@@ -38,6 +40,7 @@ impl Timers {
         Self {
             needs_poll: true,
             revoked: None,
+            stale: None,
             drain_started: Some(Box::pin(drain.started().clone().cancelled_owned())),
             _drain: drain,
             timer: None,
@@ -47,19 +50,23 @@ impl Timers {
     }
 
     /// Sets the future that ends the watch.
-    pub(super) fn set_revoked(&mut self, revoked: Option<Revoked>) {
+    pub(super) fn set_revoked(&mut self, revoked: Option<WatchEnd>) {
         self.revoked = revoked;
+    }
+
+    /// Sets the future that ends the watch when its cache is too old.
+    pub(super) fn set_stale(&mut self, stale: Option<WatchEnd>) {
+        self.stale = stale;
     }
 
     /// Polls the revocation.
     pub(super) fn is_revoked(&mut self, context: &mut Context<'_>) -> bool {
-        let is_revoked =
-            self.revoked.as_mut().is_some_and(|revoked| revoked.as_mut().poll(context).is_ready());
-        if is_revoked {
-            // A future must not be polled after it was ready.
-            self.revoked = None;
-        }
-        is_revoked
+        is_due(&mut self.revoked, context)
+    }
+
+    /// Polls the age of the cache.
+    pub(super) fn is_stale(&mut self, context: &mut Context<'_>) -> bool {
+        is_due(&mut self.stale, context)
     }
 
     /// Polls the drain and the clock, and sets the timer for what comes next. A drain brings the
@@ -94,4 +101,13 @@ impl Timers {
     pub(super) fn cause(&self) -> &'static str {
         if self.drain_started.is_none() { "shutdown" } else { "deadline" }
     }
+}
+
+fn is_due(end: &mut Option<WatchEnd>, context: &mut Context<'_>) -> bool {
+    let is_due = end.as_mut().is_some_and(|end| end.as_mut().poll(context).is_ready());
+    if is_due {
+        // A future must not be polled after it was ready.
+        *end = None;
+    }
+    is_due
 }
