@@ -1,19 +1,23 @@
-//! The admin listener: `/livez`, `/readyz`, `/healthz` and `/metrics`, on an address of its own.
+//! The admin listener: `/livez`, `/readyz`, `/healthz`, `/metrics` and `/api/clients`, on an
+//! address of its own.
 //!
-//! It serves plain HTTP/1.1 (and HTTP/2 with prior knowledge), and only Weir's own state, no data
-//! of the cluster. So it may listen on any address, for the kubelet's probes and for Prometheus. It
-//! serves until the end of a shutdown, so that `/readyz` can fail while connections drain.
+//! It serves plain HTTP/1.1 (and HTTP/2 with prior knowledge). All but `/api/clients` is Weir's own
+//! state, without data of the cluster. So it may listen on any address, for the kubelet's probes
+//! and for Prometheus. `/api/clients` names users, and has a rule of its own ([`detail`]).
+//!
+//! It serves until the end of a shutdown, so that `/readyz` can fail while connections drain.
 
+mod detail;
 pub mod health;
 
 use std::convert::Infallible;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
+use http::header::{ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body::Body as _;
 use hyper::body::Incoming;
@@ -27,6 +31,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::admin::health::{Checks, Endpoint};
+use crate::server::FlowControl;
 use crate::server::connection::activity::ConnActivity;
 use crate::server::connection::cork::Cork;
 use crate::server::connection::guarded_body::GuardedBody;
@@ -44,13 +49,29 @@ pub struct Admin {
 struct Pages {
     checks: Checks,
     registry: Registry,
+    /// The costs of clients; `None` if nobody may see them, or nothing is added up.
+    clients: Option<Arc<FlowControl>>,
+}
+
+/// The connection of a request.
+#[derive(Clone, Copy, Debug)]
+struct Connection {
+    peer: IpAddr,
+    /// Whether few connections are left for probes.
+    is_scarce: bool,
 }
 
 impl Admin {
     /// Binds the listener. Errors are the system's (address in use, permission denied).
-    pub async fn bind(address: SocketAddr, checks: Checks, registry: Registry) -> io::Result<Self> {
+    /// `clients` is what local clients may see the costs of.
+    pub async fn bind(
+        address: SocketAddr,
+        checks: Checks,
+        registry: Registry,
+        clients: Option<Arc<FlowControl>>,
+    ) -> io::Result<Self> {
         let listener = TcpListener::bind(address).await?;
-        Ok(Self { listener, pages: Arc::new(Pages { checks, registry }) })
+        Ok(Self { listener, pages: Arc::new(Pages { checks, registry, clients }) })
     }
 
     /// Returns the bound address, with the port that the system chose.
@@ -68,10 +89,12 @@ impl Admin {
                 accepted = self.listener.accept() => accepted,
             };
             match accepted {
-                Ok((stream, _)) => {
+                Ok((stream, peer)) => {
                     // Beyond the limit a connection is closed at once, so that no prober waits.
                     if let Ok(permit) = permits.clone().try_acquire_owned() {
-                        let serve = serve(stream, self.pages.clone(), stop.clone());
+                        let is_scarce = permits.available_permits() < CONNECTIONS_SPARE;
+                        let connection = Connection { peer: peer.ip(), is_scarce };
+                        let serve = serve(stream, connection, self.pages.clone(), stop.clone());
                         connections.spawn(async move {
                             serve.await;
                             drop(permit);
@@ -92,7 +115,7 @@ impl Admin {
 }
 
 impl Pages {
-    fn answer<B>(&self, request: &Request<B>) -> Response<Body> {
+    fn answer<B>(&self, connection: Connection, request: &Request<B>) -> Response<Body> {
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
             let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "method not allowed\n");
             response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
@@ -110,6 +133,7 @@ impl Pages {
             // kube-apiserver keeps this older name, from before it had two endpoints.
             ("healthz" | "readyz", check) => self.health(Endpoint::Ready, check, query),
             ("metrics", None) => self.metrics(),
+            ("api", Some("clients")) => self.clients(connection, request),
             _ => text(StatusCode::NOT_FOUND, "404 page not found\n"),
         }
     }
@@ -127,6 +151,25 @@ impl Pages {
         }
     }
 
+    /// Returns the clients that cost most, to those who may see details.
+    fn clients<B>(&self, connection: Connection, request: &Request<B>) -> Response<Body> {
+        let uri = request.uri();
+        if let Err(refusal) = detail::check(connection.peer, uri, request.headers()) {
+            return text(StatusCode::FORBIDDEN, refusal);
+        }
+        let Some(clients) = &self.clients else {
+            return text(StatusCode::NOT_FOUND, "off: see admin.detail and flowControl.mode\n");
+        };
+        let report = clients.report(detail::limit(uri.query().unwrap_or_default()));
+        let mut response = respond(StatusCode::OK, "application/json", report);
+        detail::secure(response.headers_mut());
+        if connection.is_scarce {
+            // So that what people leave open takes no prober's place.
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        response
+    }
+
     fn metrics(&self) -> Response<Body> {
         match TextEncoder::new().encode_to_string(&self.registry.gather()) {
             Ok(metrics) => respond(StatusCode::OK, TEXT_FORMAT, metrics),
@@ -138,7 +181,7 @@ impl Pages {
     }
 }
 
-async fn serve(stream: TcpStream, pages: Arc<Pages>, stop: CancellationToken) {
+async fn serve(stream: TcpStream, from: Connection, pages: Arc<Pages>, stop: CancellationToken) {
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder
         .http1()
@@ -154,7 +197,7 @@ async fn serve(stream: TcpStream, pages: Arc<Pages>, stop: CancellationToken) {
     let requests = activity.clone();
     let service = service_fn(move |request: Request<Incoming>| {
         let guard = requests.begin_request(!request.body().is_end_stream());
-        let response = pages.answer(&request).map(|body| GuardedBody::new(body, None, guard));
+        let response = pages.answer(from, &request).map(|body| GuardedBody::new(body, None, guard));
         async move { Ok::<_, Infallible>(response) }
     });
     let io = TokioIo::new(Cork::new(stream, activity.clone()));
@@ -200,10 +243,14 @@ Weir, a caching read-through proxy for the Kubernetes API
 /readyz           it can serve; ?verbose names each check, ?exclude=NAME leaves one out
 /readyz/NAME      one check
 /metrics          in Prometheus' text format
+/api/clients      what clients cost, for local clients only; ?limit=N
 ";
 
 /// Open connections. Probes, a few Prometheus servers and people need far fewer.
 const CONNECTIONS_MAX: usize = 64;
+
+/// With fewer connections left, those of people are closed after each answer.
+const CONNECTIONS_SPARE: usize = 16;
 
 /// Concurrent requests on one HTTP/2 connection.
 const STREAMS_MAX: u32 = 16;

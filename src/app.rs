@@ -23,8 +23,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use tokio::task::JoinHandle;
-use tokio_util::sync::CancellationToken;
+use tokio::task::{JoinHandle, JoinSet};
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::admin::Admin;
 use crate::admin::health::{Checks, Health};
@@ -35,10 +35,13 @@ use crate::auth::audit::AuditLog;
 use crate::auth::permission_check::PermissionCheck;
 use crate::cache::registry::Registry;
 use crate::codec::held_bytes::HeldBytes;
-use crate::config::{Config, Mode};
-use crate::server::{BoundListener, Compressor, Server, Services};
+use crate::config::{AdminDetail, Config, FlowControlMode, Mode};
+use crate::server::{
+    BoundListener, Compressor, FlowControl, Server, Services, follow_flow_control,
+};
 use crate::upstream::Upstream;
 use crate::upstream::discovery::Discovery;
+use crate::upstream::endpoints::monitor;
 
 /// A Weir whose listeners are bound; clients that connect wait until it [runs](App::run).
 pub struct App {
@@ -48,10 +51,14 @@ pub struct App {
     mode: Mode,
     admin: Option<RunningAdmin>,
     registry: Registry,
+    /// Finds and checks the API servers.
+    _endpoints: JoinSet<()>,
     probe: JoinHandle<()>,
     audit: Option<Arc<AuditLog>>,
     /// Reports missing permissions until it is dropped.
     _permissions: Option<Arc<PermissionCheck>>,
+    /// Follows the cluster's FlowSchemas until it is dropped.
+    _following: Option<DropGuard>,
     metrics: Metrics,
     /// How long everything goes on after `/readyz` has begun to fail.
     shutdown_delay: Duration,
@@ -77,7 +84,7 @@ impl App {
         let metrics = Metrics::new().context("cannot register metrics")?;
         let upstream = Upstream::new(&config.upstream, metrics.upstream.clone()).await?;
         let probe = Probe::new(upstream.clone());
-        probe.first(FIRST_PROBE_TIMEOUT).await?;
+        Box::pin(probe.first(FIRST_PROBE_TIMEOUT)).await?;
         let discovery = Discovery::start(upstream.clone());
         let registry = Registry::new(
             Arc::new(config.cache.clone()),
@@ -88,6 +95,7 @@ impl App {
         let Identities { access, upstreams, permissions } =
             gateway::build(&config, &upstream, &registry, &metrics).await?;
         let audit = AuditLog::start(&config.audit, metrics.auth.audit.clone())?;
+        let (flow_control, following) = flow_control(&config, &registry, &metrics);
         let held = HeldBytes::new(config.server.response_bytes_max);
         let gzip_bytes_max = config.cache.gzip_bytes_max;
         let compressor = Compressor::new(gzip_bytes_max, held.clone(), metrics.gzip.clone());
@@ -98,18 +106,20 @@ impl App {
             compressor: compressor.clone(),
             held,
             audit: audit.clone(),
+            flow_control: flow_control.clone(),
             metrics: metrics.server.clone(),
         };
         let server = Server::bind(&config.server, services)?;
         let listeners = server.local_addresses();
 
         let [started, stopping, ended] = [(); 3].map(|()| CancellationToken::new());
-        let checks = checks(&probe, &discovery, &registry)
+        let checks = checks(&probe, &discovery, &registry, config.ready_when_away)
             .ready("startup", when(&started, true, "process is starting"))
             .ready("shutdown", when(&stopping, false, "process is shutting down"));
         let admin = match config.admin_listen {
             Some(address) => {
-                let admin = Admin::bind(address, checks, metrics.registry.clone())
+                let clients = flow_control.filter(|_| config.admin_detail == AdminDetail::Local);
+                let admin = Admin::bind(address, checks, metrics.registry.clone(), clients)
                     .await
                     .with_context(|| format!("cannot listen on {address} (admin)"))?;
                 let address = admin.local_address().unwrap_or(address);
@@ -119,6 +129,8 @@ impl App {
             None => None,
         };
         registry.start_warm();
+        let mut endpoints = JoinSet::new();
+        endpoints.spawn(monitor::run(upstream.clone(), config.upstream.endpoints.clone()));
         let probe = tokio::spawn(probe.run());
         Ok(Self {
             server,
@@ -128,7 +140,9 @@ impl App {
             admin,
             registry,
             probe,
+            _endpoints: endpoints,
             _permissions: permissions,
+            _following: following,
             audit,
             metrics,
             shutdown_delay: config.server.shutdown_delay,
@@ -208,11 +222,36 @@ impl App {
     }
 }
 
+/// Starts to add up clients' costs, unless that is off. A gateway follows the cluster's
+/// FlowSchemas; a sidecar has one user, whose requests need no class.
+fn flow_control(
+    config: &Config,
+    registry: &Registry,
+    metrics: &Metrics,
+) -> (Option<Arc<FlowControl>>, Option<DropGuard>) {
+    if config.flow_control == FlowControlMode::Off {
+        return (None, None);
+    }
+    let by_user = config.authentication.mode == Mode::Gateway;
+    let flow_control = FlowControl::new(by_user, metrics.flow.clone());
+    let following = by_user.then(|| follow_flow_control(&flow_control, registry));
+    (Some(flow_control), following)
+}
+
 /// Returns the checks of `/readyz`.
-fn checks(probe: &Probe, discovery: &Discovery, registry: &Registry) -> Checks {
+fn checks(
+    probe: &Probe,
+    discovery: &Discovery,
+    registry: &Registry,
+    ready_when_away: bool,
+) -> Checks {
     let (probe, discovery, registry) = (probe.clone(), discovery.clone(), registry.clone());
+    let caches = registry.clone();
     Checks::new()
-        .ready("upstream", move || probe.health())
+        .ready("upstream", move || match probe.health() {
+            Err(_) if ready_when_away && caches.answers_alone() => Ok(()),
+            health => health,
+        })
         .ready("discovery", move || match discovery.is_synced() {
             true => Ok(()),
             false => Err("the upstream's resources are not known yet".to_owned()),

@@ -52,7 +52,7 @@ impl Cli {
     /// Runs the command.
     pub async fn run(self) -> Result<(), Failure> {
         match self.command {
-            Command::Serve(args) => serve(args).await,
+            Command::Serve(args) => Box::pin(serve(args)).await,
             Command::Demo(args) => Box::pin(demo::run(args)).await,
             Command::Check { file } => check(&file),
             Command::Version => version(),

@@ -5,11 +5,12 @@
 //!
 //! [`api`] (Kubernetes' vocabulary, pure) < [`codec`] (bytes to objects and back) < [`cache::core`]
 //! (the watch cache, without I/O or clock) < [`upstream`] (connections to the API server) <
-//! [`cache`] (reflectors and the registry of caches) < [`auth`] (authentication and authorization
-//! of clients) < [`server`] (listeners, routing, responses) < [`admin`] (health and metrics) <
-//! [`simulator`] (a small API server in-process) < [`app`] (builds, starts and stops the
-//! components) < [`cli`]. [`config`], [`telemetry`], `tasks` (single-flight) and `streams` (the
-//! task of an HTTP/2 connection) are leaves.
+//! [`cache`] (reflectors and the registry of caches) < [`flow`] (the class of a request and its
+//! costs, pure) < [`auth`] (authentication and authorization of clients) < [`server`] (listeners,
+//! routing, responses) < [`admin`] (health and metrics) < [`simulator`] (a small API server
+//! in-process) < [`app`] (builds, starts and stops the components) < [`cli`]. [`config`],
+//! [`telemetry`], `tasks` (single-flight) and `streams` (the task of an HTTP/2 connection) are
+//! leaves.
 
 pub mod admin;
 pub mod api;
@@ -19,6 +20,7 @@ pub mod cache;
 pub mod cli;
 pub mod codec;
 pub mod config;
+pub mod flow;
 pub mod server;
 pub mod simulator;
 mod streams;

@@ -13,6 +13,7 @@ mod cached;
 pub(crate) mod connection;
 mod delegate;
 mod drain;
+pub(crate) mod flow_control;
 mod forward;
 pub(crate) mod http;
 mod metrics;
@@ -28,7 +29,7 @@ use tokio_util::task::TaskTracker;
 use crate::auth::audit::AuditLog;
 use crate::cache::registry::Registry;
 use crate::codec::held_bytes::HeldBytes;
-use crate::config::{CertificateConfig, ListenerConfig, Mode, ServerConfig};
+use crate::config::{CacheConfig, CertificateConfig, ListenerConfig, Mode, ServerConfig};
 use crate::server::accept::Acceptor;
 pub use crate::server::accept::bind_error::BindError;
 pub use crate::server::accept::certificate::CertificateError;
@@ -44,9 +45,13 @@ use crate::server::cached::websocket::Sockets;
 use crate::server::connection::ConnectionServer;
 use crate::server::connection::permits::PerClientLimiter;
 use crate::server::drain::Drain;
+pub use crate::server::flow_control::FlowControl;
+pub use crate::server::flow_control::metrics::FlowMetrics;
+pub use crate::server::flow_control::source::start as follow_flow_control;
 use crate::server::forward::documents::Documents;
 use crate::server::forward::forwarder::{FAILURE_LOG_INTERVAL, Forwarder};
 pub use crate::server::forward::identity::Upstreams;
+use crate::server::forward::list_times::ListTimes;
 use crate::server::forward::quota::UpstreamQuota;
 use crate::server::forward::upgrade::Splicer;
 pub use crate::server::metrics::ServerMetrics;
@@ -70,6 +75,8 @@ pub struct Services {
     pub held: HeldBytes,
     /// The audit log of responses from the caches; `None` for no log.
     pub audit: Option<Arc<AuditLog>>,
+    /// Adds up what clients cost; `None` if flow control is off.
+    pub flow_control: Option<Arc<FlowControl>>,
     /// The server's metrics.
     pub metrics: ServerMetrics,
 }
@@ -142,6 +149,8 @@ fn router(
     abort: &CancellationToken,
 ) -> Router {
     services.metrics.set_held(services.held.clone());
+    let CacheConfig { max_staleness, consistent_lists, .. } = *services.registry.config();
+    let list_times = Arc::new(ListTimes::new(consistent_lists));
     let splicer =
         Splicer { metrics: services.metrics.clone(), tasks: tasks.clone(), abort: abort.clone() };
     Router {
@@ -150,6 +159,7 @@ fn router(
             compressor: services.compressor,
             responses: ResponseBudget::new(services.held.clone(), mode),
             freshness_timeout: config.freshness_timeout,
+            list_times: Arc::clone(&list_times),
             warmup_timeout: config.warmup_timeout,
         },
         forwarder: Forwarder {
@@ -160,8 +170,9 @@ fn router(
             splicer,
             stall_timeout: config.stall_timeout,
             failures: LogThrottle::new(FAILURE_LOG_INTERVAL),
+            list_times,
         },
-        documents: Documents::new(services.held, services.metrics.clone()),
+        documents: Documents::new(services.held, services.metrics.clone(), max_staleness),
         sockets: Sockets::new(tasks.clone(), abort.clone()),
         metrics: services.metrics,
         hosts: match mode {
@@ -170,6 +181,7 @@ fn router(
         },
         access: services.access,
         auditor: Auditor::new(services.audit),
+        flow_control: services.flow_control,
         cache_header: config.cache_header,
     }
 }

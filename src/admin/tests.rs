@@ -19,7 +19,7 @@ async fn the_admin_pages_are_served_until_shutdown() {
     let checks = Checks::new().ready("upstream", || Err("is away".to_owned()));
     let registry = Registry::new();
     gauge(&registry, "weir_test", "A metric.").unwrap();
-    let admin = Admin::bind("127.0.0.1:0".parse().unwrap(), checks, registry).await.unwrap();
+    let admin = Admin::bind("127.0.0.1:0".parse().unwrap(), checks, registry, None).await.unwrap();
     let address = admin.local_address().unwrap();
     let stop = CancellationToken::new();
     let running = tokio::spawn(admin.run(stop.clone()));
@@ -36,6 +36,9 @@ async fn the_admin_pages_are_served_until_shutdown() {
         ("GET /metrics", 200, "weir_test 0"),
         ("GET /", 200, "/readyz"),
         ("GET /metrics/x", 404, "not found"),
+        // The Host of this test is none of the loopback's.
+        ("GET /api/clients", 403, "the Host must be localhost"),
+        ("GET /api", 404, "not found"),
         ("GET //", 404, "not found"),
         ("GET /..%2f", 404, "not found"),
         ("POST /livez", 405, "allow: GET, HEAD"),

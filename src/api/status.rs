@@ -1,5 +1,6 @@
-//! `Status` objects that Weir writes: its few own errors (`docs/decisions/own-errors.md`), and the
-//! 410 in its watch streams (`docs/semantics.md` §5.8). All other errors come from the API server.
+//! `Status` objects that Weir writes: its few own errors (`docs/decisions/own-errors.md`), the 404
+//! of a GET from a cache, and the 410 in its watch streams (`docs/semantics.md` §4.2, §5.8). All
+//! other errors come from the API server.
 
 use bytes::Bytes;
 use http::StatusCode;
@@ -59,15 +60,38 @@ impl Status {
         }
     }
 
+    /// Returns the API server's 404 for an object that does not exist (`docs/semantics.md` §4.2).
+    /// Returns `None` for a name that is no single segment of a path, which the API server refuses
+    /// (§4.3), and for one that Go would quote in its own way.
+    pub fn not_found(group: &str, resource: &str, name: &str) -> Option<Self> {
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:".contains(&byte);
+        if matches!(name, "" | "." | "..") || !name.bytes().all(is_plain) {
+            return None;
+        }
+        let separator = if group.is_empty() { "" } else { "." };
+        let details = StatusDetails {
+            name: name.to_owned(),
+            group: group.to_owned(),
+            kind: resource.to_owned(),
+        };
+        Some(Self {
+            code: StatusCode::NOT_FOUND,
+            reason: "NotFound",
+            message: format!("{resource}{separator}{group} \"{name}\" not found"),
+            details: Some(Box::new(details)),
+            retry_after_seconds: None,
+        })
+    }
+
     /// Returns the 503 for an API server that could not be reached. No request was sent.
-    pub fn upstream_unreachable() -> Self {
+    pub fn upstream_unreachable(retry_after_seconds: u32) -> Self {
         Self {
             code: StatusCode::SERVICE_UNAVAILABLE,
             reason: "ServiceUnavailable",
             message: "weir: the upstream API server cannot be reached; nothing was sent to it"
                 .to_owned(),
             details: None,
-            retry_after_seconds: Some(RETRY_AFTER_SECONDS),
+            retry_after_seconds: Some(retry_after_seconds),
         }
     }
 
@@ -177,11 +201,27 @@ mod tests {
     }
 
     #[test]
+    fn not_found_is_the_upstreams_byte_for_byte() {
+        let of = |group, name| Status::not_found(group, "widgets", name).map(|it| text(&it));
+        assert_eq!(
+            of("example.com", "nope").unwrap(),
+            r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"widgets.example.com \"nope\" not found","reason":"NotFound","details":{"name":"nope","group":"example.com","kind":"widgets"},"code":404}"#
+        );
+        assert_eq!(
+            of("", "system:x.y").unwrap(),
+            r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"widgets \"system:x.y\" not found","reason":"NotFound","details":{"name":"system:x.y","kind":"widgets"},"code":404}"#
+        );
+        for name in ["", ".", "..", "a%b", "a/b", "a\"b", "a b", "é"] {
+            assert_eq!(of("", name), None, "{name}");
+        }
+    }
+
+    #[test]
     fn weirs_own_errors_name_weir() {
-        let unreachable = text(&Status::upstream_unreachable());
+        let unreachable = text(&Status::upstream_unreachable(3));
         assert!(unreachable.contains(r#""message":"weir: "#));
         assert!(unreachable.ends_with(
-            r#","reason":"ServiceUnavailable","details":{"retryAfterSeconds":1},"code":503}"#
+            r#","reason":"ServiceUnavailable","details":{"retryAfterSeconds":3},"code":503}"#
         ));
         let lost = text(&Status::upstream_lost());
         assert!(lost.contains(r#""message":"weir: "#) && lost.ends_with(r#"effect","code":502}"#));

@@ -7,6 +7,7 @@
 use crate::app::build_info;
 use crate::auth::metrics::AuthMetrics;
 use crate::cache::metrics::CacheMetrics;
+use crate::server::FlowMetrics;
 use crate::server::GzipMetrics;
 use crate::server::ServerMetrics;
 use crate::telemetry::metrics::gauge_vec;
@@ -21,6 +22,8 @@ pub struct Metrics {
     pub auth: AuthMetrics,
     /// Reflectors, caches, budgets and watchers.
     pub cache: CacheMetrics,
+    /// Classes of requests, and clients' costs.
+    pub flow: FlowMetrics,
     /// Compressed lists.
     pub gzip: GzipMetrics,
     /// Client requests and watch deliveries.
@@ -37,10 +40,11 @@ impl Metrics {
         register_build_info(&registry)?;
         let auth = AuthMetrics::register(&registry)?;
         let cache = CacheMetrics::register(&registry)?;
+        let flow = FlowMetrics::register(&registry)?;
         let gzip = GzipMetrics::register(&registry)?;
         let server = ServerMetrics::register(&registry)?;
         let upstream = UpstreamMetrics::register(&registry)?;
-        Ok(Self { registry, auth, cache, gzip, server, upstream })
+        Ok(Self { registry, auth, cache, flow, gzip, server, upstream })
     }
 }
 

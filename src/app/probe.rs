@@ -1,5 +1,6 @@
-//! Probes periodically whether the upstream answers Weir. `/readyz` uses the latest result, and
-//! every change is logged.
+//! Probes whether the upstream answers Weir. `/readyz` uses the latest result, and every change is
+//! logged. The results decide whether the upstream is away
+//! ([`availability`](crate::upstream::availability)), which also says when a probe is due.
 //!
 //! `GET /version` is open to every authenticated identity (the ClusterRole
 //! system:public-info-viewer), and cheap. Any response but 401 shows that the upstream is reachable
@@ -9,14 +10,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::bail;
-use bytes::Bytes;
-use http::{Request, StatusCode};
-use http_body_util::{BodyExt, Empty};
+use http::StatusCode;
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use crate::admin::health::Health;
+use crate::upstream::availability::{CheckCause, is_gateway_error};
 use crate::upstream::error::UpstreamError;
-use crate::upstream::{RequestBody, TrafficClass, Upstream};
+use crate::upstream::{TrafficClass, Upstream, version};
 
 /// The latest result of the probe. Cheap to clone.
 #[derive(Clone)]
@@ -40,10 +41,10 @@ impl Probe {
     /// Probes at start. Fails if the upstream rejects Weir's credentials, because no retry changes
     /// that. An unreachable upstream is only logged.
     pub(crate) async fn first(&self, timeout: Duration) -> anyhow::Result<()> {
-        let response = match tokio::time::timeout(timeout, self.request_version()).await {
-            Ok(response) => response,
-            Err(_) => Err(UpstreamError::Timeout(timeout)),
-        };
+        let response = within(timeout, self.request_version()).await;
+        if is_answered(&response) == Some(false) {
+            self.upstream.availability().suspect();
+        }
         if let Ok(StatusCode::UNAUTHORIZED) = response {
             bail!("{REFUSED}; check the user in the kubeconfig, or the service account");
         }
@@ -51,24 +52,31 @@ impl Probe {
         Ok(())
     }
 
-    /// Probes every [`INTERVAL`] until the future is dropped.
+    /// Probes whenever a check is due, until the future is dropped.
     pub(crate) async fn run(self) {
+        let availability = self.upstream.availability();
+        let mut last = Instant::now();
         loop {
-            tokio::time::sleep(if self.health().is_ok() { INTERVAL } else { RETRY_INTERVAL }).await;
-            let response = match tokio::time::timeout(TIMEOUT, self.request_version()).await {
-                Ok(response) => response,
-                Err(_) => Err(UpstreamError::Timeout(TIMEOUT)),
+            let cause = availability.next_check(last).await;
+            last = Instant::now();
+            let mut response = match cause {
+                CheckCause::Interval => within(TIMEOUT, self.request_version()).await,
+                CheckCause::Suspicion => within(CHECK_TIMEOUT, self.upstream.check()).await,
             };
+            if cause == CheckCause::Interval && is_answered(&response) != Some(true) {
+                last = Instant::now();
+                response = within(CHECK_TIMEOUT, self.upstream.check()).await;
+            }
+            if let Some(is_answered) = is_answered(&response) {
+                availability.note_check(last, is_answered);
+            }
             self.note(to_health(response));
         }
     }
 
     async fn request_version(&self) -> Result<StatusCode, UpstreamError> {
-        let body = Empty::<Bytes>::new().map_err(|never| match never {});
-        let mut request = Request::new(RequestBody::new(body));
-        *request.uri_mut() = http::Uri::from_static("/version");
-        let response = self.upstream.send(TrafficClass::Request, request).await?;
-        Ok(response.status())
+        let sent = self.upstream.send(TrafficClass::Request, version::request());
+        Ok(sent.await?.status())
     }
 
     fn note(&self, health: Health) {
@@ -85,6 +93,24 @@ impl Probe {
     }
 }
 
+async fn within(
+    timeout: Duration,
+    response: impl Future<Output = Result<StatusCode, UpstreamError>>,
+) -> Result<StatusCode, UpstreamError> {
+    let response = tokio::time::timeout(timeout, response).await;
+    response.unwrap_or(Err(UpstreamError::Timeout(timeout)))
+}
+
+/// Returns whether an API server answered. `None` if the request could not be made, which says
+/// nothing about the upstream.
+fn is_answered(response: &Result<StatusCode, UpstreamError>) -> Option<bool> {
+    match response {
+        Ok(status) => Some(!is_gateway_error(*status)),
+        Err(error) if error.may_be_outage() => Some(false),
+        Err(_) => None,
+    }
+}
+
 fn to_health(response: Result<StatusCode, UpstreamError>) -> Health {
     match response {
         Ok(StatusCode::UNAUTHORIZED) => Err(REFUSED.to_owned()),
@@ -97,15 +123,11 @@ fn to_health(response: Result<StatusCode, UpstreamError>) -> Health {
 
 const REFUSED: &str = "the upstream refuses Weir's credentials (401 Unauthorized)";
 
-/// Long enough to cost nothing, short enough that `/readyz` is right within two probe periods of
-/// the kubelet.
-const INTERVAL: Duration = Duration::from_secs(10);
-
-/// While the upstream is unreachable, so that a recovery is noticed soon.
-const RETRY_INTERVAL: Duration = Duration::from_secs(1);
-
 /// kube-apiserver answers this within milliseconds.
 const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The same over a new connection, when something indicates a failure.
+const CHECK_TIMEOUT: Duration = Duration::from_secs(2);
 
 #[cfg(test)]
 mod tests {

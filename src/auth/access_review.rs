@@ -91,6 +91,19 @@ impl AccessReviews {
         }
     }
 
+    /// Caches that the upstream allowed this request, which it answered itself. The request was
+    /// sent after `sent_at`.
+    pub(crate) async fn learn_allowed(
+        &self,
+        user: &User,
+        attributes: &Attributes,
+        sent_at: Instant,
+    ) {
+        let allowed = ReviewDecision { allowed: true, reason: Arc::default() };
+        let result = ReviewResult { sent_at, decision: Ok(allowed) };
+        self.reviewer.cache.store(&ReviewKey::new(user, attributes), &result).await;
+    }
+
     /// Sends a review regardless of the cache, to compare its decision with one of RBAC. An allowed
     /// decision is not cached: it must end when the one of RBAC does.
     pub(crate) async fn check(
@@ -131,7 +144,13 @@ impl AccessReviews {
             if has_expired && self.reviewer.backoff.is_down() {
                 return Err(ReviewFailure::UpstreamDown);
             }
-            let ReviewResult { sent_at, decision } = wait(outcome?).await;
+            let ReviewResult { sent_at, decision } = tokio::select! {
+                biased;
+                () = self.reviewer.upstream_away(), if has_expired => {
+                    return Err(ReviewFailure::UpstreamDown);
+                }
+                result = wait(outcome?) => result,
+            };
             if !decision.as_ref().is_ok_and(|made| made.predates(sent_at, last_revocation)) {
                 return decision;
             }

@@ -96,6 +96,19 @@ impl Authorizer {
         Ok(decision)
     }
 
+    /// Notes that the upstream allowed a request, which it answered itself. The request was sent
+    /// after `sent_at`.
+    pub(crate) async fn learn_allowed(
+        &self,
+        user: &User,
+        attributes: &Attributes,
+        sent_at: Instant,
+    ) {
+        if !attributes.are_too_long() {
+            self.reviews.learn_allowed(user, attributes, sent_at).await;
+        }
+    }
+
     /// Returns when the cached decision expires. `None` if there is none, or if RBAC decides.
     pub(crate) async fn fresh_until(
         &self,

@@ -104,7 +104,10 @@ impl<K: PartialEq> State<K> {
 /// or Weir could not send it.
 pub(super) fn is_outage(error: &UpstreamError) -> bool {
     match error {
-        UpstreamError::Connect { .. } | UpstreamError::Lost(_) | UpstreamError::Timeout(_) => true,
+        UpstreamError::Connect { .. }
+        | UpstreamError::Exhausted { .. }
+        | UpstreamError::Lost(_)
+        | UpstreamError::Timeout(_) => true,
         UpstreamError::Status { code, .. } => code.is_server_error(),
         UpstreamError::Credentials(_)
         | UpstreamError::TooLong(_)

@@ -5,6 +5,8 @@
 //! credential is not known to be good therefore use connections of their own
 //! (`docs/decisions/unproven-credentials.md`).
 
+use std::sync::Arc;
+
 use http::StatusCode;
 
 use crate::auth::token_review::TokenStanding;
@@ -39,6 +41,12 @@ impl Standing {
     /// The user of a token.
     pub(crate) fn of_token(token: TokenStanding) -> Self {
         Self { is_proven: token.is_proven(), user: token.user(), token: Some(token) }
+    }
+
+    /// Returns the user of the request's token, as a review named it not long ago, or a part of the
+    /// token's keyed hash. `None` if the request has no token. For accounting: it grants nothing.
+    pub(crate) fn token_user(&self) -> Option<Result<&Arc<User>, u32>> {
+        self.token.as_ref().map(TokenStanding::named)
     }
 
     /// Learns from the status of the upstream's response.

@@ -32,6 +32,7 @@ mod admission;
 mod answer;
 mod cache;
 mod failure;
+mod forwarded;
 pub mod metrics;
 mod standing;
 #[cfg(test)]
@@ -56,12 +57,12 @@ use crate::auth::token_review::cache::{CachedIdentity, Lookup, TokenCache, Token
 use crate::auth::token_review::metrics::{
     LookupResult, ReviewLimit, ReviewResult, TokenReviewMetrics,
 };
-use crate::auth::token_review::standing::TokenProof;
 pub(crate) use crate::auth::token_review::standing::TokenStanding;
 use crate::auth::user::{Identity, random_key};
 use crate::config::AuthenticationConfig;
 use crate::tasks::single_flight::{InFlightGuard, SharedOutcome, SingleFlight};
 use crate::upstream::Upstream;
+use crate::upstream::availability::Availability;
 use crate::upstream::error::UpstreamError;
 use crate::upstream::review::post_review;
 
@@ -73,6 +74,7 @@ pub struct TokenReviews {
 
 struct Inner {
     post: PostReview,
+    availability: Availability,
     audiences: Vec<String>,
     key: hmac::Key,
     cache: TokenCache,
@@ -107,21 +109,24 @@ impl TokenReviews {
         upstream: Upstream,
         metrics: TokenReviewMetrics,
     ) -> Self {
+        let availability = upstream.availability().clone();
         let post = move |body| -> BoxFuture<'static, _> {
             let upstream = upstream.clone();
             Box::pin(async move { post_review(&upstream, PATH, body, RESPONSE_BYTES_MAX).await })
         };
-        Self::with_post(config, stale_grace, Arc::new(post), metrics)
+        Self::with_post(config, stale_grace, Arc::new(post), availability, metrics)
     }
 
     fn with_post(
         config: &AuthenticationConfig,
         stale_grace: Duration,
         post: PostReview,
+        availability: Availability,
         metrics: TokenReviewMetrics,
     ) -> Self {
         let inner = Inner {
             post,
+            availability,
             audiences: config.token_audiences.clone(),
             key: random_key(),
             cache: TokenCache::new(config.token_ttl, config.token_failure_ttl, stale_grace),
@@ -183,25 +188,14 @@ impl TokenReviews {
                 });
             }
         };
-        let verdict = outcome.wait().await;
-        inner.resolve(&key, verdict.unwrap_or(TokenVerdict::Unanswered { is_down: false })).await
-    }
-}
-
-/// Forwarded requests (`docs/decisions/unproven-credentials.md`).
-impl TokenReviews {
-    /// Returns whether the upstream is known to accept a token, and keeps what its response to the
-    /// request will show. An unknown token is reviewed first, for at most [`PROOF_WAIT_MAX`].
-    pub(crate) async fn standing(&self, token: &BearerToken, flow: FlowKey) -> TokenStanding {
-        let key = TokenKey::new(&self.inner.key, token.as_bytes());
-        let proof = match self.inner.cache.recently_good(&key).await {
-            Some(good) => TokenProof::Good(good.user),
-            None => match tokio::time::timeout(PROOF_WAIT_MAX, self.review(token, flow)).await {
-                Ok(Ok(identity)) => TokenProof::Good(Some(identity.user.name_key())),
-                Ok(Err(_)) | Err(_) => TokenProof::Unknown(answer::expiry(token.as_str())),
-            },
+        let verdict = tokio::select! {
+            biased;
+            () = inner.availability.until_away() => TokenVerdict::Unanswered { is_down: true },
+            verdict = outcome.wait() => {
+                verdict.unwrap_or(TokenVerdict::Unanswered { is_down: false })
+            }
         };
-        TokenStanding::new(self.inner.cache.clone(), key, proof)
+        inner.resolve(&key, verdict).await
     }
 }
 
@@ -361,6 +355,3 @@ const RESPONSE_BYTES_MAX: usize = 1 << 20;
 /// The longest wait of a review for its permit. At a few milliseconds a review,
 /// [`admission::SLOTS_MAX`] reviews have run by then.
 const WAIT_MAX: Duration = Duration::from_secs(2);
-/// The longest wait of a forwarded request for the review of its token. It is then forwarded as one
-/// whose token is not known to be good.
-const PROOF_WAIT_MAX: Duration = Duration::from_secs(1);

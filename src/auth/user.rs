@@ -154,8 +154,12 @@ pub const AUTHENTICATED: &str = "system:authenticated";
 
 static KEY: LazyLock<hmac::Key> = LazyLock::new(random_key);
 
-/// Returns a random key for keyed hashes. It never leaves this process.
+/// Returns a random key for keyed hashes. It never leaves this process. With the feature
+/// `simulation` it follows the run's seed, since hashes order what a map is walked by.
 pub(crate) fn random_key() -> hmac::Key {
+    if cfg!(feature = "simulation") {
+        return hmac::Key::new(hmac::HMAC_SHA256, uuid::Uuid::new_v4().as_bytes());
+    }
     let random = aws_lc_rs::rand::SystemRandom::new();
     // The system's source of randomness does not fail after start; TLS would not work without it
     // either.

@@ -32,6 +32,7 @@ use crate::server::connection::permits::{ConnectionPermit, PerClientLimiter};
 use crate::server::connection::permitted_io::PermittedIo;
 use crate::server::connection::{ConnectionServer, Protocol};
 use crate::server::drain::Drain;
+use crate::server::flow_control::memo::FlowMemo;
 use crate::server::metrics::ServerMetrics;
 use crate::telemetry::metrics::GaugeGuard;
 
@@ -176,8 +177,8 @@ impl Acceptor {
             // A handshake that has not ended when Weir drains is not waited for.
             let ready = drain.started().run_until_cancelled(ready).await.flatten();
             if let Some((io, peer, protocol)) = ready {
-                let held = OnceLock::new();
-                let client = Client { number: next_number(), listener, peer, held, drain };
+                let (held, flows) = (OnceLock::new(), FlowMemo::default());
+                let client = Client { number: next_number(), listener, peer, held, flows, drain };
                 connections.serve(io, client, protocol, &tasks);
             }
         });

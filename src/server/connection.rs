@@ -20,6 +20,7 @@ pub(crate) mod permitted_io;
 pub(crate) mod send_timeouts;
 pub(crate) mod stall_timeout;
 
+use std::convert::Infallible;
 use std::error::Error;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -107,11 +108,10 @@ impl ConnectionServer {
             let timeouts = (request.version() == Version::HTTP_2).then(|| timeouts.clone());
             let response = Arc::clone(&router).handle(Arc::clone(&client), request);
             Box::pin(async move {
-                let response = response.await;
-                response.map(|mut response| {
-                    let held = response.extensions_mut().remove::<HeldBytes>();
-                    response.map(|it| GuardedBody::new(it, timeouts, guard).paced_by(held))
-                })
+                let (mut response, meter) = response.await;
+                let held = response.extensions_mut().remove::<HeldBytes>();
+                let guarded = |it| GuardedBody::new(it, timeouts, guard).paced_by(held);
+                Ok::<_, Infallible>(response.map(|it| guarded(it).metered_by(meter)))
             })
         });
         let Self { header_read_timeout, abort, .. } = self;

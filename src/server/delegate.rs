@@ -20,12 +20,21 @@ use http::{Method, header};
 use crate::api::list_options::ListOptions;
 use crate::api::query::Query;
 use crate::api::request_info::{RequestInfo, Verb};
+use crate::config::ConsistentLists;
 pub(crate) use crate::server::delegate::list::{ListPlan, ReadAt};
 pub(crate) use crate::server::delegate::reason::Reason;
 pub(crate) use crate::server::delegate::target::Target;
 pub(crate) use crate::server::delegate::version::Freshness;
 pub(crate) use crate::server::delegate::watch::{Start, WatchPlan};
 use crate::server::http::headers::{self, bypasses_cache};
+
+impl Decision {
+    /// Whether it is a list that a cache may answer with a proof that it is not older than the
+    /// request.
+    pub(crate) fn is_consistent_list(&self) -> bool {
+        matches!(self, Self::List(plan, _) if plan.read_at == ReadAt::Consistent)
+    }
+}
 
 /// The decision about a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,14 +50,24 @@ pub(crate) enum Decision {
 }
 
 /// Decides by the request alone.
-pub(crate) fn decide(parts: &Parts, has_body: bool, info: &RequestInfo) -> Decision {
-    match decide_read(parts, has_body, info) {
+pub(crate) fn decide(
+    parts: &Parts,
+    has_body: bool,
+    info: &RequestInfo,
+    consistent_lists: ConsistentLists,
+) -> Decision {
+    match decide_read(parts, has_body, info, consistent_lists) {
         Ok(decision) => decision,
         Err(reason) => Decision::Forward(reason),
     }
 }
 
-fn decide_read(parts: &Parts, has_body: bool, info: &RequestInfo) -> Result<Decision, Reason> {
+fn decide_read(
+    parts: &Parts,
+    has_body: bool,
+    info: &RequestInfo,
+    consistent_lists: ConsistentLists,
+) -> Result<Decision, Reason> {
     let (path, headers) = (parts.uri.path(), &parts.headers);
     let resource = info.resource.as_ref().ok_or(Reason::NonResource)?;
     if !matches!(info.verb, Verb::Get | Verb::List | Verb::Watch) {
@@ -95,7 +114,7 @@ fn decide_read(parts: &Parts, has_body: bool, info: &RequestInfo) -> Result<Deci
         Verb::List => {
             check_timeout(&info.query)?;
             let options = options()?;
-            Ok(Decision::List(ListPlan::decide(&options)?, options))
+            Ok(Decision::List(ListPlan::decide(&options, consistent_lists)?, options))
         }
         _ => {
             let options = options()?;

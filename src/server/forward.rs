@@ -4,15 +4,18 @@
 //! [`forwarder`] sends the request and relays the response. [`upgrade`] splices upgraded
 //! connections, [`claim`] holds what a request takes from the forward budgets, [`watch`] ends
 //! forwarded watches when Weir drains or a cache can take over, and [`documents`] serves discovery
-//! and OpenAPI documents that the upstream revalidates.
+//! and OpenAPI documents that the upstream revalidates. [`upstream_gate`] holds requests back while
+//! no API server is usable. [`list_times`] measures consistent lists.
 
 pub(crate) mod claim;
 pub(crate) mod documents;
 pub(crate) mod forwarder;
 pub(crate) mod guards;
 pub(crate) mod identity;
+pub(crate) mod list_times;
 pub(crate) mod quota;
 mod relay;
 mod traffic_class;
 pub(crate) mod upgrade;
+pub(crate) mod upstream_gate;
 pub(crate) mod watch;

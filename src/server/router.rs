@@ -5,16 +5,18 @@
 //! client may have sent bytes of the new protocol, which must never be parsed as another request
 //! (CVE-2018-1002105).
 
-use std::convert::Infallible;
 use std::sync::Arc;
+use std::time::Duration;
 
-use http::{HeaderValue, Method, Request, Response, StatusCode, Version};
+use http::header::USER_AGENT;
+use http::{Method, Request, Response, StatusCode, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use tokio::time::Instant;
 use tracing::Instrument;
 
 use crate::api::request_info::RequestInfo;
+use crate::auth::reauthorization::Reauthorization;
 use crate::cache::refusal::Refusal;
 use crate::server::accept::listener::ListenerKind;
 use crate::server::cached::read::{CacheServices, CachedRead};
@@ -23,13 +25,18 @@ use crate::server::cached::websocket::{Handshake, Sockets};
 use crate::server::cached::{get, list, watch};
 use crate::server::connection::client::Client;
 use crate::server::delegate::{self, Decision, Reason, Start, Target};
+use crate::server::flow_control::FlowControl;
+use crate::server::flow_control::meter::{Answered, Meter, Timed};
+use crate::server::flow_control::requester::Requester;
 use crate::server::forward::claim::ForwardClaim;
 use crate::server::forward::documents::{DocumentRequest, Documents};
 use crate::server::forward::forwarder::{Forwarder, PreparedRequest};
 use crate::server::forward::upgrade::{close_if_not_upgraded, requested_upgrade};
+use crate::server::forward::upstream_gate::{self, FAILOVER_WAIT_MAX};
 use crate::server::http::audit_id::AUDIT_ID;
 use crate::server::http::body::Body;
-use crate::server::http::headers::{self, CACHE_HEADER};
+use crate::server::http::cache_header::set_cache_header;
+use crate::server::http::headers;
 use crate::server::http::refusal;
 use crate::server::http::response::Reply;
 use crate::server::metrics::{CacheStatus, ServerMetrics};
@@ -40,6 +47,7 @@ use crate::server::request::bypass::{Bypass, Rejection};
 use crate::server::request::context::RequestContext;
 use crate::server::request::framing;
 use crate::server::request::host::HostPolicy;
+use crate::upstream::availability::Availability;
 
 /// Answers the requests of all connections.
 pub(crate) struct Router {
@@ -51,18 +59,21 @@ pub(crate) struct Router {
     pub(crate) hosts: HostPolicy,
     pub(crate) access: Access,
     pub(crate) auditor: Auditor,
+    /// Adds up what clients cost; `None` if flow control is off.
+    pub(crate) flow_control: Option<Arc<FlowControl>>,
     /// Whether responses have the header `X-Weir-Cache`.
     pub(crate) cache_header: bool,
 }
 
 impl Router {
-    /// Answers a request. Never fails: an error is a response as well.
+    /// Answers a request. Never fails: an error is a response as well. A response that is longer
+    /// than a piece has a meter, if clients' costs are added up.
     pub(crate) async fn handle(
         self: Arc<Self>,
         client: Arc<Client>,
         request: Request<Incoming>,
-    ) -> Result<Response<Body>, Infallible> {
-        let start = Instant::now();
+    ) -> (Response<Body>, Option<Box<Meter>>) {
+        let started = Instant::now();
         let in_flight = self.metrics.in_flight();
         let (parts, body) = request.into_parts();
         let span = tracing::debug_span!("request", method = %parts.method, path = parts.uri.path());
@@ -76,12 +87,30 @@ impl Router {
         let auth = AuthContext::new();
         let upgrade_requested = requested_upgrade(&parts).is_some();
         let client = &*client;
-        let mut context = RequestContext { client, parts, has_body, info, resource, metrics, auth };
+        let forwarded = None;
+        let is_charged = self.flow_control.is_some();
+        let agent = parts.headers.get(USER_AGENT).filter(|_| is_charged).cloned();
+        let mut context = RequestContext {
+            started,
+            client,
+            parts,
+            has_body,
+            info,
+            resource,
+            metrics,
+            auth,
+            agent,
+            forwarded,
+        };
 
         let reply = self.reply(&mut context, body).instrument(span.clone());
-        let Reply { mut response, cache_status, reason } = Box::pin(reply).await;
+        let (reply, busy) = Timed::new(Box::pin(reply), is_charged).await;
+        let Reply { mut response, cache_status, reason } = reply;
+        if !self.availability().is_usable() {
+            self.availability().metrics().response(cache_status.as_str());
+        }
         close_if_not_upgraded(upgrade_requested, &mut response);
-        let duration = start.elapsed();
+        let duration = started.elapsed();
         let code = response.status().as_u16();
         let verb = context.info.verb.as_str();
         context.metrics.request(verb, cache_status, reason, code, duration);
@@ -91,7 +120,23 @@ impl Router {
             set_cache_header(&mut response, cache_status, reason, context.auth.is_stale());
         }
         drop(in_flight);
-        Ok(response)
+        let meter = self.charge(&context, &response, cache_status, busy);
+        (response, meter)
+    }
+
+    /// Charges a request to its sender. Returns the meter of a longer response.
+    fn charge(
+        &self,
+        context: &RequestContext<'_>,
+        response: &Response<Body>,
+        status: CacheStatus,
+        busy: Duration,
+    ) -> Option<Box<Meter>> {
+        let flow = self.flow_control.as_ref()?;
+        let gvr = context.info.resource.as_ref().map(|resource| &resource.gvr);
+        let gvr = gvr.filter(|_| context.forwarded.is_some());
+        let size = gvr.and_then(|gvr| self.caches.registry.size_of(gvr));
+        flow.charge_request(context, &Answered { response, status, busy, size })
     }
 
     async fn reply(&self, context: &mut RequestContext<'_>, body: Incoming) -> Reply {
@@ -105,6 +150,9 @@ impl Router {
         if let Err(status) = framing::check(parts, context.has_body) {
             return framing::rejected(parts, &status);
         }
+        if let Err(status) = self.forwarder.check_hops(&parts.headers) {
+            return Reply::error(&parts.headers, &status, "loop");
+        }
         if context.client.listener != ListenerKind::Unix
             && let Err(status) = self.hosts.check(parts)
         {
@@ -115,20 +163,34 @@ impl Router {
             Err(rejection) => return self.reject(context, &rejection).await,
         };
         context.auth.identity = caller.identity().cloned();
+        context.auth.requester = caller.requester();
         let RequestContext { parts, has_body, info, .. } = &*context;
         if let Some(document) = DocumentRequest::parse(parts, *has_body, info) {
+            if let Some(reply) = self.document_from_memory(context, &caller, &document).await {
+                return reply;
+            }
+            if let Err(rejection) = upstream_gate::pass(self.availability(), context).await {
+                return self.reject(context, &rejection).await;
+            }
             let prepared = match self.prepare(context, &caller).await {
                 Ok(prepared) => prepared,
                 Err(rejection) => return self.reject(context, &rejection).await,
             };
             let reply = self.documents.serve(&self.forwarder, prepared, context, body, document);
-            return Box::pin(reply).await;
+            let reply = Box::pin(reply).await;
+            if matches!(reply.response.status(), StatusCode::OK | StatusCode::NOT_MODIFIED) {
+                self.access.learn_allowed(context, &caller).await;
+            }
+            return reply;
         }
         let reason = match self.serve_cached(context, &caller).await {
             Ok(response) => return Reply::hit(response),
             Err(Bypass::Refuse(rejection)) => return self.reject(context, &rejection).await,
             Err(Bypass::Forward(reason)) => reason,
         };
+        if let Err(rejection) = upstream_gate::pass(self.availability(), context).await {
+            return self.reject(context, &rejection).await;
+        }
         let prepared = match self.prepare(context, &caller).await {
             Ok(prepared) => prepared,
             Err(rejection) => return self.reject(context, &rejection).await,
@@ -140,14 +202,56 @@ impl Router {
         Box::pin(self.forwarder.forward(context, body, prepared, reason, claim)).await
     }
 
+    /// Returns a document from memory while no API server is usable. Returns `None` if one is, or
+    /// if there is no document for this client.
+    async fn document_from_memory(
+        &self,
+        context: &mut RequestContext<'_>,
+        caller: &Caller,
+        request: &DocumentRequest,
+    ) -> Option<Reply> {
+        let deadline = context.started + FAILOVER_WAIT_MAX;
+        if upstream_gate::returns_soon(self.availability(), deadline).await {
+            return None;
+        }
+        match self.admit(context, caller).await {
+            Ok(_) => self.documents.serve_unverified(&context.parts.headers, request).await,
+            Err(Bypass::Refuse(rejection)) => Some(self.reject(context, &rejection).await),
+            Err(Bypass::Forward(_)) => None,
+        }
+    }
+
+    /// Authenticates and authorizes a request ([`Access::admit`]). While no API server is usable,
+    /// it waits for a review no longer than it would wait to be forwarded.
+    async fn admit(
+        &self,
+        context: &mut RequestContext<'_>,
+        caller: &Caller,
+    ) -> Result<Option<Reauthorization>, Bypass> {
+        let deadline = context.started + FAILOVER_WAIT_MAX;
+        tokio::select! {
+            biased;
+            admitted = self.access.admit(context, caller) => admitted,
+            () = self.availability().unusable_from(deadline) => Err(Reason::Authorization.into()),
+        }
+    }
+
+    fn availability(&self) -> &Availability {
+        self.caches.registry.availability()
+    }
+
     /// Prepares a request to be forwarded with the identity of its sender.
     async fn prepare(
         &self,
-        context: &RequestContext<'_>,
+        context: &mut RequestContext<'_>,
         caller: &Caller,
     ) -> Result<PreparedRequest<'_>, Rejection> {
         let identity = self.access.forwarded_identity(caller);
         let standing = self.access.standing(context.client, caller).await;
+        if let Some(requester) = Requester::of_token(&standing) {
+            context.auth.requester = requester;
+        }
+        context.forwarded = Some(Instant::now());
         let prepare = |identity| self.forwarder.prepare(&identity, standing, context);
         identity.and_then(prepare).map_err(|status| {
             let throttled = status.code == StatusCode::TOO_MANY_REQUESTS;
@@ -161,7 +265,9 @@ impl Router {
         context: &mut RequestContext<'_>,
         caller: &Caller,
     ) -> Result<Response<Body>, Bypass> {
-        let decision = delegate::decide(&context.parts, context.has_body, &context.info);
+        let consistent_lists = self.caches.registry.config().consistent_lists;
+        let decision =
+            delegate::decide(&context.parts, context.has_body, &context.info, consistent_lists);
         let options = match &decision {
             Decision::Forward(reason) => return Err((*reason).into()),
             Decision::Get(_) => None,
@@ -176,15 +282,18 @@ impl Router {
             }
         };
         if let Err(reason) = self.find_resource(context).await {
+            if decision.is_consistent_list() {
+                return Err(Reason::Consistent.into());
+            }
             // A client that may not read the resource uses none of its forward budget.
             if reason.wants_cache() {
-                self.access.admit(context, caller).await?;
+                self.admit(context, caller).await?;
             }
             return Err(reason.into());
         }
         let resource = context.resource.as_deref().ok_or(NOT_FOUND)?;
         let target = Target::resolve(&context.parts, &context.info, options, resource)?;
-        let reauthorization = self.access.admit(context, caller).await?;
+        let reauthorization = self.admit(context, caller).await?;
         let context = &*context;
         let address = context.client.peer.address;
         let held = context.client.held.get_or_init(|| self.caches.responses.account(address));
@@ -240,11 +349,14 @@ impl Router {
             return Ok(());
         }
         let request = context.info.resource.as_ref().ok_or(Reason::NonResource)?;
-        match self.caches.registry.find(&request.gvr).await {
-            Ok(Some(resource)) => context.resource = Some(resource),
-            Ok(None) => return Err(NOT_FOUND),
-            Err(_) => return Err(Reason::Refused(Refusal::NotReady)),
-        }
+        let deadline = context.started + FAILOVER_WAIT_MAX;
+        let found = tokio::select! {
+            biased;
+            found = self.caches.registry.find(&request.gvr) => found.ok(),
+            () = self.availability().unusable_from(deadline) => None,
+        };
+        let resource = found.ok_or(Reason::Refused(Refusal::NotReady))?;
+        context.resource = Some(resource.ok_or(NOT_FOUND)?);
         Ok(())
     }
 }
@@ -258,24 +370,6 @@ fn copies(decision: &Decision, target: &Target) -> bool {
         Decision::List(..) => true,
         Decision::Watch(plan, _) => matches!(plan.start, Start::State(_) | Start::ConsistentState),
     }
-}
-
-fn set_cache_header(
-    response: &mut Response<Body>,
-    cache_status: CacheStatus,
-    reason: &'static str,
-    stale: bool,
-) {
-    let value = match cache_status {
-        CacheStatus::Hit if stale => HeaderValue::from_static("hit; decision=stale"),
-        CacheStatus::Hit => HeaderValue::from_static("hit"),
-        CacheStatus::Forward => {
-            let text = format!("forward; reason={reason}");
-            HeaderValue::from_str(&text).unwrap_or_else(|_| HeaderValue::from_static("forward"))
-        }
-        CacheStatus::Error => return,
-    };
-    response.headers_mut().insert(CACHE_HEADER, value);
 }
 
 /// Discovery does not know the resource.

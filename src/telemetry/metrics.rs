@@ -5,7 +5,7 @@
 
 use prometheus::core::Collector;
 use prometheus::{
-    GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
+    Counter, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
     IntGaugeVec, Opts, Registry,
 };
 
@@ -16,6 +16,15 @@ pub fn counter(
     help: &str,
 ) -> Result<IntCounter, prometheus::Error> {
     registered(registry, IntCounter::new(name, help)?)
+}
+
+/// Registers a counter of floating-point numbers without labels.
+pub fn float_counter(
+    registry: &Registry,
+    name: &str,
+    help: &str,
+) -> Result<Counter, prometheus::Error> {
+    registered(registry, Counter::new(name, help)?)
 }
 
 /// Registers a family of counters.

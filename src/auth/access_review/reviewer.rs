@@ -48,6 +48,11 @@ impl Reviewer {
         }
     }
 
+    /// Waits until the upstream is away.
+    pub(super) async fn upstream_away(&self) {
+        self.upstream.availability().until_away().await;
+    }
+
     /// Waits for a permit, sends the review, and caches its result.
     pub(super) async fn review(
         &self,
@@ -120,7 +125,9 @@ pub(super) fn evaluate(body: &Bytes) -> (ReviewOutcome, Result<ReviewDecision, R
 
 fn outcome(error: &UpstreamError) -> ReviewOutcome {
     match error {
-        UpstreamError::Connect { .. } | UpstreamError::Lost(_) => ReviewOutcome::Unreachable,
+        UpstreamError::Connect { .. }
+        | UpstreamError::Exhausted { .. }
+        | UpstreamError::Lost(_) => ReviewOutcome::Unreachable,
         UpstreamError::Timeout(_) => ReviewOutcome::Timeout,
         UpstreamError::Status { code, .. } => match *code {
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => ReviewOutcome::Refused,
@@ -138,7 +145,8 @@ fn outcome(error: &UpstreamError) -> ReviewOutcome {
 /// at least that time, so that the next caller does not wait that long again. Only throttling
 /// pauses all reviews: it is not about this review alone.
 fn backoff(error: &UpstreamError, elapsed: Duration) -> Failure {
-    let is_certain = matches!(error, UpstreamError::Connect { .. });
+    let is_certain =
+        matches!(error, UpstreamError::Connect { .. } | UpstreamError::Exhausted { .. });
     let outage =
         is_outage(error).then(|| Outage { is_certain, remember_for: elapsed.max(BACKOFF) });
     let pause = match error {

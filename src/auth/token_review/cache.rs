@@ -24,6 +24,9 @@ pub(super) struct TokenCache {
     /// Tokens that were good not long ago. Decides only which limit applies to their next review,
     /// and which connections their forwarded requests use.
     recently_good: Cache<TokenKey, GoodToken>,
+    /// The users of tokens that a review accepted. Decides only whom a forwarded request counts for
+    /// (`docs/decisions/who-costs-what.md`); nothing is allowed because of it.
+    named: Cache<TokenKey, Arc<CachedIdentity>>,
     ttl: Duration,
     failure_ttl: Duration,
     stale_grace: Duration,
@@ -90,6 +93,12 @@ impl TokenKey {
         let mut hash = [0; 32];
         hash.copy_from_slice(hmac::sign(key, token).as_ref());
         Self(hash)
+    }
+
+    /// Returns a part of the hash, by which an operator can distinguish tokens.
+    pub(super) fn short(&self) -> u32 {
+        let [one, two, three, four, ..] = self.0;
+        u32::from_be_bytes([one, two, three, four])
     }
 }
 
@@ -162,6 +171,12 @@ impl TokenCache {
                 .max_capacity(RECENTLY_GOOD_MAX)
                 .time_to_idle(RECENTLY_GOOD_IDLE_MAX)
                 .build(),
+            named: Cache::builder()
+                .name("token-users")
+                .max_capacity(NAMED_BYTES_MAX)
+                .weigher(|_, identity: &Arc<CachedIdentity>| identity.weight())
+                .time_to_live(NAMED_TTL)
+                .build(),
             ttl,
             failure_ttl,
             stale_grace,
@@ -190,6 +205,13 @@ impl TokenCache {
         good.not_after.is_none_or(|end| SystemTime::now() < end).then_some(good)
     }
 
+    /// Returns the user whom a review named, unless the token has expired since.
+    pub(super) async fn named(&self, key: &TokenKey) -> Option<Arc<User>> {
+        let identity = self.named.get(key).await?;
+        let is_valid = identity.not_after.is_none_or(|end| SystemTime::now() < end);
+        is_valid.then(|| Arc::clone(&identity.user))
+    }
+
     /// Stores that the upstream accepted a token.
     pub(super) async fn insert_recently_good(&self, key: TokenKey, token: GoodToken) {
         self.recently_good.insert(key, token).await;
@@ -200,6 +222,7 @@ impl TokenCache {
     pub(super) async fn forget(&self, key: &TokenKey) {
         self.identities.invalidate(key).await;
         self.recently_good.invalidate(key).await;
+        self.named.invalidate(key).await;
     }
 
     /// Returns an identity that may have expired, but may be used while the upstream is down.
@@ -224,6 +247,7 @@ impl TokenCache {
         identity.stale_until = stale;
         let identity = Arc::new(identity);
         self.identities.insert(key, identity.clone()).await;
+        self.named.insert(key, identity.clone()).await;
         let good =
             GoodToken { user: Some(identity.user.name_key()), not_after: identity.not_after };
         self.recently_good.insert(key, good).await;
@@ -238,6 +262,7 @@ impl TokenCache {
         // down.
         self.identities.invalidate(&key).await;
         self.recently_good.invalidate(&key).await;
+        self.named.invalidate(&key).await;
         self.failures.insert(key, Failure { until, kind: FailureKind::Refused }).await;
     }
 
@@ -279,5 +304,10 @@ const RECENTLY_GOOD_MAX: u64 = 64 << 10;
 /// How long a token counts as recently good after its last review: long enough for a controller
 /// that sends a request every few minutes.
 const RECENTLY_GOOD_IDLE_MAX: Duration = Duration::from_secs(900);
+/// The maximum total weight of users for accounting: enough for 65,536 tokens without groups.
+const NAMED_BYTES_MAX: u64 = 32 << 20;
+/// How long a user counts for accounting after its last review. Lost groups show up late there,
+/// which harms nobody.
+const NAMED_TTL: Duration = Duration::from_secs(3600);
 /// moka does not accept an arbitrary duration. No configuration needs a longer one.
 const MOKA_TTL_MAX: Duration = Duration::from_secs(365 * 24 * 3600);

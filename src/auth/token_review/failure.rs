@@ -9,7 +9,9 @@ use crate::upstream::error::UpstreamError;
 /// caused by one token.
 pub(super) fn backoff(error: &UpstreamError) -> Failure {
     let pause = match error {
-        UpstreamError::Credentials(_) | UpstreamError::Connect { .. } => Some(BACKOFF),
+        UpstreamError::Credentials(_)
+        | UpstreamError::Connect { .. }
+        | UpstreamError::Exhausted { .. } => Some(BACKOFF),
         UpstreamError::Status { code, retry_after, .. } => match *code {
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Some(BACKOFF),
             StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {

@@ -1,12 +1,13 @@
 //! The standing of a forwarded request's token, which the response to the request may change.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use http::StatusCode;
 
 use crate::auth::token_review::cache::{GoodToken, TokenCache, TokenKey};
-use crate::auth::user::UserKey;
+use crate::auth::user::{User, UserKey};
 
 /// Whether the upstream is known to accept the token of a forwarded request.
 #[derive(Clone)]
@@ -14,6 +15,8 @@ pub(crate) struct TokenStanding {
     cache: TokenCache,
     key: TokenKey,
     proof: TokenProof,
+    /// The user, if a review named it not long ago. Grants nothing.
+    user: Option<Arc<User>>,
 }
 
 /// Whether a token is known to be good.
@@ -27,8 +30,18 @@ pub(super) enum TokenProof {
 
 impl TokenStanding {
     /// Creates the standing of a token.
-    pub(super) fn new(cache: TokenCache, key: TokenKey, proof: TokenProof) -> Self {
-        Self { cache, key, proof }
+    pub(super) fn new(
+        cache: TokenCache,
+        key: TokenKey,
+        proof: TokenProof,
+        user: Option<Arc<User>>,
+    ) -> Self {
+        Self { cache, key, proof, user }
+    }
+
+    /// Returns the user, or a part of the token's keyed hash if no review has named it.
+    pub(crate) fn named(&self) -> Result<&Arc<User>, u32> {
+        self.user.as_ref().ok_or_else(|| self.key.short())
     }
 
     /// Whether the upstream is known to accept the token.

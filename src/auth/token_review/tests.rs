@@ -17,6 +17,7 @@ use prometheus::Registry;
 use tokio::time::{advance, sleep};
 
 use super::*;
+use crate::upstream::testing::availability;
 use crate::upstream::testing::{ServerOptions, TestServer, answer};
 
 /// The behaviour of the upstream.
@@ -98,7 +99,7 @@ fn configured(config: &AuthenticationConfig, stale_grace: Duration) -> (Arc<Scri
         let script = script.clone();
         move |body| Box::pin(script.clone().review(body))
     });
-    (script, TokenReviews::with_post(config, stale_grace, post, metrics()))
+    (script, TokenReviews::with_post(config, stale_grace, post, availability(), metrics()))
 }
 
 fn token(text: &str) -> BearerToken {
@@ -149,7 +150,8 @@ async fn a_revoked_token_reads_for_at_most_15_seconds() {
             async move { Ok(Bytes::from(review.to_string())) }.boxed()
         });
         let config = AuthenticationConfig::default();
-        let reviews = TokenReviews::with_post(&config, Duration::ZERO, post, metrics());
+        let reviews =
+            TokenReviews::with_post(&config, Duration::ZERO, post, availability(), metrics());
         advance(Duration::from_millis(phase_ms)).await;
         while review(&reviews, "good").await != UNAUTHORIZED {
             longest = longest.max(revoked.elapsed());

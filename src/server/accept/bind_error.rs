@@ -42,7 +42,7 @@ pub enum BindError {
     Certificate {
         /// The address.
         address: SocketAddr,
-        /// What is wrong with the certificate.
+        /// The fault of the certificate.
         source: CertificateError,
     },
 }

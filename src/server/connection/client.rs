@@ -7,6 +7,7 @@ use crate::auth::peer::Peer;
 use crate::codec::held_bytes::HeldBytes;
 use crate::server::accept::listener::ListenerKind;
 use crate::server::drain::ConnectionDrain;
+use crate::server::flow_control::memo::FlowMemo;
 
 /// The client of a connection.
 #[derive(Debug)]
@@ -20,6 +21,8 @@ pub(crate) struct Client {
     /// Counts what responses hold in memory for the client's address. Set by its first request to
     /// a cache.
     pub(crate) held: OnceLock<HeldBytes>,
+    /// The last user of the connection, for classification.
+    pub(crate) flows: FlowMemo,
     /// When the connection and its watches end if Weir drains.
     pub(crate) drain: ConnectionDrain,
 }

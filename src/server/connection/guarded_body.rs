@@ -14,13 +14,14 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Buf;
-use http_body::{Frame, SizeHint};
+use http_body::{Body as _, Frame, SizeHint};
 use parking_lot::Mutex;
 
 use crate::codec::held_bytes::HeldBytes;
 use crate::codec::rope::{PIECE_BYTES, Rope};
 use crate::server::connection::activity::RequestGuard;
 use crate::server::connection::send_timeouts::{SendTimeouts, TrackedBody};
+use crate::server::flow_control::meter::Meter;
 use crate::server::http::body::Body;
 use crate::upstream::pool::BodyError;
 
@@ -32,6 +33,8 @@ pub(crate) struct GuardedBody {
     timeouts: Option<SendTimeouts>,
     /// Counts the bytes of an HTTP/1.1 response that hyper has not written.
     unwritten: Option<HeldBytes>,
+    /// Counts what the response costs, if that is wanted.
+    meter: Option<Box<Meter>>,
     _request: RequestGuard,
 }
 
@@ -46,12 +49,19 @@ enum Source {
 impl GuardedBody {
     /// Wraps `body`. Without `timeouts` it never times out.
     pub(crate) fn new(body: Body, timeouts: Option<SendTimeouts>, request: RequestGuard) -> Self {
-        Self { body: Source::Own(body), timeouts, unwritten: None, _request: request }
+        let body = Source::Own(body);
+        Self { body, timeouts, unwritten: None, meter: None, _request: request }
     }
 
     /// Waits with each piece until few bytes of the response are held.
     pub(crate) fn paced_by(mut self, unwritten: Option<HeldBytes>) -> Self {
         self.unwritten = unwritten;
+        self
+    }
+
+    /// Counts what the response costs.
+    pub(crate) fn metered_by(mut self, meter: Option<Box<Meter>>) -> Self {
+        self.meter = meter;
         self
     }
 
@@ -76,18 +86,40 @@ impl http_body::Body for GuardedBody {
         if let Some(unwritten) = &this.unwritten {
             ready!(unwritten.poll_below(UNWRITTEN_BYTES_MAX, context));
         }
-        match &mut this.body {
+        let began = this.meter.as_mut().and_then(|meter| meter.begin_poll());
+        let polled = this.poll_piece(context);
+        if let Some(meter) = &mut this.meter {
+            meter.end_poll(began, piece_bytes(&polled));
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.read(http_body::Body::is_end_stream, false)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.read(http_body::Body::size_hint, SizeHint::default())
+    }
+}
+
+impl GuardedBody {
+    fn poll_piece(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Rope>, BodyError>>> {
+        match &mut self.body {
             Source::Own(body) => {
                 let polled = Pin::new(&mut *body).poll_frame(context);
                 if let Some(bytes) = piece_bytes(&polled) {
                     let rest = std::mem::replace(body, Body::empty());
-                    match &this.timeouts {
+                    match &self.timeouts {
                         // The last piece: hyper keeps the body until it is sent, but nothing of it
                         // is needed any more.
                         _ if rest.is_end_stream() => drop(rest),
                         Some(timeouts) => {
                             let (id, tracked) = timeouts.insert(rest, timeouts.deadline(bytes));
-                            this.body = Source::Tracked(id, tracked);
+                            self.body = Source::Tracked(id, tracked);
                         }
                         None => *body = rest,
                     }
@@ -105,19 +137,11 @@ impl http_body::Body for GuardedBody {
                 if ended {
                     *body = Body::empty();
                 }
-                let unsent = this.timeouts.as_ref().zip(bytes).filter(|_| !ended);
+                let unsent = self.timeouts.as_ref().zip(bytes).filter(|_| !ended);
                 tracked.deadline = unsent.map(|(timeouts, bytes)| timeouts.deadline(bytes));
                 polled
             }
         }
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.read(http_body::Body::is_end_stream, false)
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.read(http_body::Body::size_hint, SizeHint::default())
     }
 }
 
@@ -147,7 +171,6 @@ mod tests {
 
     use bytes::Bytes;
     use futures_util::FutureExt;
-    use http_body::Body as _;
     use http_body_util::BodyExt;
 
     use super::*;

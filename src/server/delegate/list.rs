@@ -6,6 +6,7 @@ use std::num::NonZeroUsize;
 use crate::api::continue_token::ContinueToken;
 use crate::api::list_options::ListOptions;
 use crate::api::resource_version::ResourceVersion;
+use crate::config::ConsistentLists;
 use crate::server::delegate::reason::Reason;
 use crate::server::delegate::version::{Freshness, RequestedVersion};
 
@@ -27,6 +28,8 @@ pub(crate) struct ListPlan {
 pub(crate) enum ReadAt {
     /// The newest state, once it is fresh enough.
     Newest(Freshness),
+    /// The newest state, once a proof shows that it is not older than the request.
+    Consistent,
     /// The state at exactly this resourceVersion.
     Exact(ResourceVersion),
 }
@@ -55,13 +58,17 @@ impl ListPlan {
     /// | L9 | unset | absent | honoured | at a version | exact, from the token's key | |
     /// | L9 | `0` | absent | ignored | at a version | exact, from the token's key to the end | |
     /// | L10 | unset, `0` | absent | any | at the newest | forward | a consistent read |
-    /// | L1, L2 | unset | absent | any | absent | forward | a consistent read |
+    /// | L1, L2 | unset | absent | honoured | absent | the newest, once proved | consistent |
+    /// | L1, L2 | the same, with `ConsistentLists::Forward` | | | | forward | consistent |
     /// | L3 | `0` | absent, `NotOlderThan` | ignored | absent | the newest state | |
     /// | L4, L6 | N | absent, `NotOlderThan` | none | absent | the newest, once at N | |
     /// | L5 | N | absent | honoured | absent | exact; a single object: forward | etcd's latest |
     /// | L7 | N | `NotOlderThan` | honoured | absent | the newest state, once it is at N | |
     /// | L8 | N | `Exact` | honoured | absent | exact | |
-    pub(super) fn decide(options: &ListOptions) -> Result<Self, Reason> {
+    pub(super) fn decide(
+        options: &ListOptions,
+        consistent_lists: ConsistentLists,
+    ) -> Result<Self, Reason> {
         let matched = match options.resource_version_match.as_str() {
             "" => Match::Absent,
             "NotOlderThan" => Match::NotOlderThan,
@@ -89,7 +96,17 @@ impl ListPlan {
             Ok(Self { read_at: ReadAt::Exact(at), limit, start_key: None, collection_only })
         };
         match (requested, matched) {
-            (RequestedVersion::Unset, Match::Absent) => Err(Reason::Consistent),
+            (RequestedVersion::Unset, Match::Absent)
+                if consistent_lists == ConsistentLists::Forward =>
+            {
+                Err(Reason::Consistent)
+            }
+            (RequestedVersion::Unset, Match::Absent) => Ok(Self {
+                read_at: ReadAt::Consistent,
+                limit,
+                start_key: None,
+                collection_only: false,
+            }),
             (RequestedVersion::Unset, _) | (RequestedVersion::Any, Match::Exact) => {
                 Err(Reason::Options)
             }
@@ -130,6 +147,10 @@ impl ListPlan {
 
     /// Returns the reason to forward if the cache does not have the state.
     pub(crate) fn unavailable(&self) -> Reason {
-        if self.start_key.is_some() { Reason::Continue } else { Reason::Exact }
+        match self.read_at {
+            _ if self.start_key.is_some() => Reason::Continue,
+            ReadAt::Consistent => Reason::Consistent,
+            ReadAt::Newest(_) | ReadAt::Exact(_) => Reason::Exact,
+        }
     }
 }

@@ -28,6 +28,8 @@ pub(crate) enum Reason {
     Options,
     /// The read is consistent: its resourceVersion is unset.
     Consistent,
+    /// The list is consistent, and no proof arrived in time that the cache is fresh.
+    Unproved,
     /// The cache does not have the state at the exact resourceVersion.
     Exact,
     /// The cache does not have the state of the next page.
@@ -43,7 +45,8 @@ pub(crate) enum Reason {
     /// The upstream refuses the selector, or interprets it in its own way; or the selector is too
     /// long to be kept for each watch.
     Selector,
-    /// The object does not exist: the upstream writes the 404.
+    /// The object does not exist, and only the upstream can write the error: because of the name,
+    /// or of the form that the request negotiates for errors.
     NotFound,
     /// The resourceVersion is older than this cache's history, and the upstream may still have it.
     BeforeCache,
@@ -71,6 +74,7 @@ impl Reason {
             Self::Impersonation => "impersonation",
             Self::Options => "options",
             Self::Consistent => "consistent",
+            Self::Unproved => "unproved",
             Self::Exact => "exact",
             Self::Continue => "continue",
             Self::Token => "token",

@@ -15,7 +15,7 @@ fn decide_with(method: &Method, uri: &str, given: &[(&'static str, &'static str)
     }
     let (parts, ()) = request.body(()).unwrap().into_parts();
     let info = info_of(&parts);
-    decide(&parts, false, &info)
+    decide(&parts, false, &info, ConsistentLists::Forward)
 }
 
 fn info_of(parts: &Parts) -> RequestInfo {
@@ -161,6 +161,36 @@ fn list_parameters_choose_cache_or_upstream() {
         };
         row(&format!("/api/v1/pods?{}", query.join("&")), plan, expected);
     }
+}
+
+/// With `auto`, only lists differ: those whose resourceVersion is unset, but for next pages.
+#[test]
+fn consistent_lists_may_come_from_the_cache() {
+    let at_newest = format!("continue={}", token(-1));
+    let rows: &[(&str, Result<usize, Reason>)] = &[
+        ("", Ok(0)),
+        ("resourceVersion=", Ok(0)),
+        ("limit=5", Ok(5)),
+        ("limit=0&labelSelector=a", Ok(0)),
+        (&at_newest, Err(Reason::Consistent)),
+        ("resourceVersionMatch=NotOlderThan", Err(Reason::Options)),
+        ("limit=abc", Err(Reason::Options)),
+    ];
+    for (query, expected) in rows {
+        let uri = format!("/api/v1/pods?{query}");
+        let (parts, ()) = Request::get(&uri).body(()).unwrap().into_parts();
+        let decided = decide(&parts, false, &info_of(&parts), ConsistentLists::Auto);
+        assert_eq!(decided.is_consistent_list(), expected.is_ok(), "{uri}");
+        let decided = match decided {
+            Decision::List(plan, _) => Ok(plan.limit.map_or(0, std::num::NonZero::get)),
+            Decision::Forward(reason) => Err(reason),
+            other => panic!("{uri}: {other:?}"),
+        };
+        assert_eq!(&decided, expected, "{uri}");
+    }
+    let (parts, ()) = Request::get("/api/v1/nodes/n").body(()).unwrap().into_parts();
+    let decided = decide(&parts, false, &info_of(&parts), ConsistentLists::Auto);
+    assert_eq!(decided, Decision::Forward(Reason::Consistent));
 }
 
 #[test]
@@ -348,6 +378,6 @@ fn headers_that_require_the_upstream() {
 fn a_request_with_a_body_is_forwarded() {
     let request = Request::get("/api/v1/pods?resourceVersion=0").body(()).unwrap();
     let (parts, ()) = request.into_parts();
-    let decided = decide(&parts, true, &info_of(&parts));
+    let decided = decide(&parts, true, &info_of(&parts), ConsistentLists::Forward);
     assert_eq!(decided, Decision::Forward(Reason::Request));
 }

@@ -109,9 +109,9 @@ impl WatchRules {
         until_begun: bool,
     ) -> Option<Self> {
         let RequestContext { parts, has_body, info, resource, .. } = context;
-        let Decision::Watch(plan, options) = delegate::decide(parts, *has_body, info) else {
-            return None;
-        };
+        let consistent_lists = registry.config().consistent_lists;
+        let decision = delegate::decide(parts, *has_body, info, consistent_lists);
+        let Decision::Watch(plan, options) = decision else { return None };
         let resource = resource.as_deref()?;
         let target = Target::resolve(parts, info, Some(&options), resource).ok()?;
         let is_marked = plan.bookmarks && plan.marks_initial_end && registry.may_have_watch_lists();

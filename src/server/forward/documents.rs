@@ -12,17 +12,21 @@
 //! Concurrent requests for a document that is not in memory share one fetch. All but the first are
 //! then revalidated, since the response to the fetch may be older than their arrival. Responses
 //! other than 200 and 304 are relayed unchanged.
+//!
+//! While no API server is usable, a stored document is served to clients that Weir may authorize
+//! itself, with its age (`docs/decisions/upstream-away.md`).
 
 mod document;
 mod request;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant as StdInstant};
 
 use http::header::ETAG;
-use http::{HeaderValue, Response, StatusCode};
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use http_body::Body as _;
 use hyper::body::Incoming;
+use moka::Expiry;
 use moka::future::Cache;
 use tokio::sync::Semaphore;
 
@@ -34,7 +38,8 @@ pub(crate) use crate::server::forward::documents::request::DocumentRequest;
 use crate::server::forward::documents::request::Key;
 use crate::server::forward::forwarder::{Forwarder, PreparedRequest};
 use crate::server::forward::relay::relay_response;
-use crate::server::http::headers;
+use crate::server::http::audit_id::audit_id;
+use crate::server::http::headers::{self, StateAge};
 use crate::server::http::response::Reply;
 use crate::server::metrics::{CacheStatus, ServerMetrics};
 use crate::server::request::context::RequestContext;
@@ -50,6 +55,8 @@ pub(crate) struct Documents {
     /// Counts documents that are no longer stored and that clients still read.
     held: HeldBytes,
     metrics: ServerMetrics,
+    /// The largest age of a document that is not revalidated (`cache.maxStaleness`).
+    max_staleness: Option<Duration>,
 }
 
 /// Fetches a document with the identity of a request.
@@ -88,7 +95,11 @@ enum FetchOutcome {
 struct NotStored;
 
 impl Documents {
-    pub(crate) fn new(held: HeldBytes, metrics: ServerMetrics) -> Self {
+    pub(crate) fn new(
+        held: HeldBytes,
+        metrics: ServerMetrics,
+        max_staleness: Option<Duration>,
+    ) -> Self {
         let weigh = |key: &Key, document: &Document| {
             let document = match document {
                 Document::Stored(document) => document.weight(),
@@ -105,10 +116,10 @@ impl Documents {
             .name("documents")
             .max_capacity(DOCUMENTS_BYTES_MAX)
             .weigher(weigh)
-            .time_to_live(TIME_TO_LIVE)
+            .expire_after(UnusedDocuments)
             .eviction_listener(evicted)
             .build();
-        Self { documents, fetches: Semaphore::new(FETCHES_MAX), held, metrics }
+        Self { documents, fetches: Semaphore::new(FETCHES_MAX), held, metrics, max_staleness }
     }
 
     /// Replies from memory if the upstream revalidates the document, else with the upstream's
@@ -135,6 +146,26 @@ impl Documents {
         }
     }
 
+    /// Replies from memory without asking the upstream, which is away. The client must have been
+    /// authorized.
+    pub(crate) async fn serve_unverified(
+        &self,
+        headers: &HeaderMap,
+        request: &DocumentRequest,
+    ) -> Option<Reply> {
+        let Some(Document::Stored(document)) = self.documents.get(&request.key).await else {
+            return None;
+        };
+        let age = document.age();
+        if self.max_staleness.is_some_and(|max| age > max) {
+            return None;
+        }
+        let not_modified = request.client_etag.as_ref() == Some(&document.etag);
+        let mut response = document.unverified(audit_id(headers), not_modified);
+        response.extensions_mut().insert(StateAge(age));
+        Some(Reply { response, cache_status: CacheStatus::Hit, reason: "upstream-away" })
+    }
+
     /// Asks the upstream whether a document is current. Returns `None` if the request must be
     /// forwarded.
     async fn revalidate(
@@ -152,6 +183,7 @@ impl Documents {
             if response.headers().get(ETAG).is_some_and(|etag| *etag != document.etag) {
                 return None;
             }
+            document.set_current();
             let mut fresh = std::mem::take(response.headers_mut());
             let _kept = headers::remove_hop_by_hop(&mut fresh);
             let response = document.revalidated(fresh, not_modified);
@@ -253,6 +285,42 @@ impl Documents {
     }
 }
 
+/// Removes documents that no client requests.
+struct UnusedDocuments;
+
+impl Expiry<Key, Document> for UnusedDocuments {
+    fn expire_after_create(&self, _: &Key, document: &Document, _: StdInstant) -> Option<Duration> {
+        Some(match document {
+            Document::Stored(_) => UNUSED_TIME_MAX,
+            Document::Uncacheable => UNCACHEABLE_FOR,
+        })
+    }
+
+    fn expire_after_read(
+        &self,
+        _: &Key,
+        document: &Document,
+        _: StdInstant,
+        left: Option<Duration>,
+        _: StdInstant,
+    ) -> Option<Duration> {
+        match document {
+            Document::Stored(_) => Some(UNUSED_TIME_MAX),
+            Document::Uncacheable => left,
+        }
+    }
+
+    fn expire_after_update(
+        &self,
+        key: &Key,
+        document: &Document,
+        now: StdInstant,
+        _: Option<Duration>,
+    ) -> Option<Duration> {
+        self.expire_after_create(key, document, now)
+    }
+}
+
 /// The reason in responses: documents belong to no resource.
 const REASON: Reason = Reason::NonResource;
 
@@ -265,6 +333,7 @@ const DOCUMENT_BYTES_MAX: usize = 16 << 20;
 /// Limit on concurrent reads into memory. Requests beyond it are forwarded as streams, and so are
 /// all while responses hold too much memory.
 const FETCHES_MAX: usize = 4;
-/// How long a document that no client requests stays in memory, and how long one that was too large
-/// is not fetched again.
-const TIME_TO_LIVE: Duration = Duration::from_secs(600);
+/// How long a document that no client requests stays in memory.
+const UNUSED_TIME_MAX: Duration = Duration::from_secs(3600);
+/// How long a document that cannot be stored is not read again.
+const UNCACHEABLE_FOR: Duration = Duration::from_secs(600);

@@ -25,17 +25,20 @@ use crate::server::delegate::Reason;
 use crate::server::forward::claim::ForwardClaim;
 use crate::server::forward::guards::BodyGuards;
 use crate::server::forward::identity::{ForwardedIdentity, IdentityNames, Upstreams};
+use crate::server::forward::list_times::ListTimes;
 use crate::server::forward::quota::{AtLimit, Capacity, ClientIds, QuotaPermit, UpstreamQuota};
 use crate::server::forward::relay::{path_only, relay_request_body, relay_response};
-use crate::server::forward::traffic_class::{may_be_stale, traffic_class};
+use crate::server::forward::traffic_class::{may_be_stale, older_collection, traffic_class};
 use crate::server::forward::upgrade::{Splicer, requested_upgrade};
+use crate::server::forward::upstream_gate::FAILOVER_WAIT_MAX;
 use crate::server::http::refusal;
 use crate::server::http::response::Reply;
 use crate::server::request::context::RequestContext;
 use crate::telemetry::log_throttle::LogThrottle;
 use crate::upstream::error::UpstreamError;
+use crate::upstream::hops::VIA;
 use crate::upstream::send_options::ResetObserver;
-use crate::upstream::{SendOptions, TrafficClass, Upstream, empty_body, pool};
+use crate::upstream::{Choice, SendOptions, TrafficClass, Upstream, empty_body, pool};
 
 /// Sends requests to the upstream.
 pub(crate) struct Forwarder {
@@ -51,6 +54,8 @@ pub(crate) struct Forwarder {
     pub(crate) stall_timeout: Duration,
     /// Limits the log lines of upstream failures.
     pub(crate) failures: LogThrottle,
+    /// How long consistent lists take.
+    pub(crate) list_times: Arc<ListTimes>,
 }
 
 /// A request that is ready to be sent: its headers, its connections, and its permit for them.
@@ -68,7 +73,7 @@ pub(crate) struct PreparedRequest<'a> {
 impl PreparedRequest<'_> {
     /// Returns the guards of a relayed response to it.
     pub(super) fn guards(&self) -> BodyGuards {
-        BodyGuards { budget: None, _quota: Some(Arc::clone(&self.quota)) }
+        BodyGuards { _quota: Some(Arc::clone(&self.quota)), ..BodyGuards::default() }
     }
 }
 
@@ -104,12 +109,34 @@ impl Forwarder {
             })
         })?);
         let reset_observer: Arc<dyn ResetObserver> = quota.clone();
+        let pin = may_be_stale(&context.info).then(|| self.quota.pin(client));
+        let has_choice = upstream.endpoints().has_several();
+        let collection = has_choice.then(|| older_collection(&context.info)).flatten();
         let options = SendOptions {
             unproven,
-            pin: may_be_stale(&context.info).then(|| self.quota.pin(client)),
+            pin,
+            choice: match pin {
+                Some(pin) => Choice::Sticky(pin),
+                None if class == TrafficClass::Stream => Choice::Sticky(self.quota.pin(client)),
+                None => Choice::Spread,
+            },
+            collection: collection.map(Arc::from),
+            wait_until: Some(context.started + FAILOVER_WAIT_MAX),
             reset_observer: Some(reset_observer),
         };
         Ok(PreparedRequest { upstream, headers, class, upgrade, quota, options, standing })
+    }
+
+    /// Refuses a request that came back to this Weir, or through too many.
+    pub(crate) fn check_hops(&self, headers: &HeaderMap) -> Result<(), Status> {
+        if !headers.contains_key(VIA) {
+            return Ok(());
+        }
+        let checked = self.upstreams.own.endpoints().hop().check(headers);
+        checked.map_err(|error| {
+            let message = format!("weir: {error}");
+            refusal::refusal(StatusCode::LOOP_DETECTED, "LoopDetected", message)
+        })
     }
 
     /// Sends a request, and relays the response, which holds `claim`. Takes the head of the request
@@ -124,6 +151,9 @@ impl Forwarder {
     ) -> Reply {
         let (empty, ()) = Request::new(()).into_parts();
         let mut parts = std::mem::replace(&mut context.parts, empty);
+        let is_list = context.info.verb == Verb::List;
+        let is_consistent = matches!(reason, Reason::Consistent | Reason::Unproved);
+        let timer = (is_list && is_consistent).then(|| self.list_times.time(&parts)).flatten();
         let PreparedRequest { upstream, headers, class, upgrade, quota, options, standing } =
             prepared;
         let original = std::mem::replace(&mut parts.headers, headers);
@@ -157,7 +187,8 @@ impl Forwarder {
             Ok(response) => {
                 let is_watch = context.info.verb == Verb::Watch;
                 let drain = is_watch.then(|| context.client.drain.watch(false));
-                let guards = BodyGuards { budget: None, _quota: Some(quota) };
+                let timer = timer.filter(|_| response.status() == StatusCode::OK);
+                let guards = BodyGuards { budget: None, _quota: Some(quota), timer };
                 let response = relay_response(response, guards, drain, claim);
                 Reply::forwarded(response, reason.as_str())
             }
@@ -223,7 +254,7 @@ fn request_error(error: &UpstreamError) -> Status {
 /// Returns the status for a failure of the upstream. If nothing was sent, the client may retry. If
 /// the request was sent and lost, only the client knows whether it may.
 fn upstream_error(error: &UpstreamError) -> Status {
-    if error.is_not_sent() { Status::upstream_unreachable() } else { Status::upstream_lost() }
+    if error.is_not_sent() { refusal::unreachable() } else { Status::upstream_lost() }
 }
 
 /// One log line a second informs an operator as well as a thousand.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::cache::registry::ForwardPermit;
+use crate::server::forward::list_times::ListTimer;
 use crate::server::forward::quota::QuotaPermit;
 
 /// The guards that a forwarded response holds until its body ends.
@@ -12,4 +13,6 @@ pub(crate) struct BodyGuards {
     pub(crate) budget: Option<ForwardPermit>,
     /// The client's part of the upstream quota.
     pub(crate) _quota: Option<Arc<QuotaPermit>>,
+    /// Measures how long the response takes.
+    pub(crate) timer: Option<ListTimer>,
 }

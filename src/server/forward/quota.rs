@@ -110,12 +110,13 @@ impl UpstreamQuota {
         }
     }
 
-    /// Returns the client as a number, for what the upstream keeps apart by client.
+    /// Returns the client as a number, for what the upstream keeps apart by client: a user at an
+    /// address, whatever the connection. One user may be the pods of many nodes.
     pub(crate) fn pin(&self, client: ClientIds) -> u64 {
-        match client.canceller() {
+        match client.first {
             // A sidecar's clients are one pod's. Its tools open a connection for each request.
             ClientId::Connection(_) => 0,
-            id => self.inner.hasher.hash_one(id),
+            _ => self.inner.hasher.hash_one(client),
         }
     }
 
@@ -207,6 +208,20 @@ mod tests {
         assert!(acquire(&quota, ClientIds::of_address(address(0), user("b"))).is_ok());
         drop(permits);
         assert!(acquire(&quota, ClientIds::of_address(address(0), user("a"))).is_ok());
+    }
+
+    #[test]
+    fn a_user_is_another_client_at_another_address() {
+        let quota = UpstreamQuota::new();
+        let user = User::new("a".to_owned(), String::new(), Vec::new(), [].into());
+        let pin = |last, user: Option<&User>| {
+            quota.pin(ClientIds::of_address(address(last), user.map(User::name_key)))
+        };
+        assert_eq!(pin(1, Some(&user)), pin(1, Some(&user)));
+        assert_ne!(pin(1, Some(&user)), pin(2, Some(&user)));
+        assert_ne!(pin(1, Some(&user)), pin(1, None));
+        let connections = [1, 2].map(|number| quota.pin(ClientIds::of_connection(number)));
+        assert_eq!(connections, [0, 0], "they are one pod's");
     }
 
     #[tokio::test(start_paused = true)]

@@ -50,7 +50,7 @@ pub(super) fn relay_response(
         }
         _ => {
             guards.budget = claim.map(ForwardClaim::into_permit);
-            Body::Upstream { body: Box::new(body), _guards: guards }
+            Body::Upstream { body: Box::new(body), guards }
         }
     };
     Response::from_parts(parts, body)

@@ -2,6 +2,7 @@
 
 use crate::api::list_options::decode_bool;
 use crate::api::request_info::{RequestInfo, Verb};
+use crate::api::resource::Scope;
 use crate::upstream::TrafficClass;
 
 /// Returns the traffic class of a request. Long-lived streams use their own connections. Reads of
@@ -32,6 +33,26 @@ pub(super) fn may_be_stale(info: &RequestInfo) -> bool {
         && info.resource.is_some()
         && !parameter("resourceVersion").is_empty()
         && parameter("resourceVersionMatch") != "Exact"
+}
+
+/// Returns the path of the collection of a read, or of a watch with an initial state, that may show
+/// an older state than an earlier one did. Returns `None` for a path that must be escaped: no
+/// collection has one.
+pub(super) fn older_collection(info: &RequestInfo) -> Option<String> {
+    let starts_anywhere =
+        info.verb == Verb::Watch && info.query.first("resourceVersion") == Some("0");
+    let resource = info.resource.as_ref()?;
+    (starts_anywhere || may_be_stale(info))
+        .then(|| {
+            let scope = match &*resource.namespace {
+                "" => Scope::Cluster,
+                namespace => Scope::Namespace(namespace.into()),
+            };
+            resource.gvr.collection_path(&scope)
+        })
+        .filter(|path| {
+            path.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-./".contains(&byte))
+        })
 }
 
 #[cfg(test)]
@@ -83,6 +104,25 @@ mod tests {
             (Method::POST, "/api/v1/namespaces/a/pods", "resourceVersion=0", false),
         ] {
             assert_eq!(of(method.clone(), path, query), expected, "{method} {path}?{query}");
+        }
+    }
+
+    #[test]
+    fn reads_and_watches_that_may_be_stale_have_a_collection() {
+        let of = |path, query| older_collection(&RequestInfo::parse(&Method::GET, path, query));
+        let pods = "/api/v1/namespaces/a/pods";
+        let object = "/api/v1/namespaces/a/pods/x";
+        for (path, query, expected) in [
+            (pods, "resourceVersion=0", Some(pods)),
+            (object, "resourceVersion=7", Some(pods)),
+            ("/apis/apps/v1/deployments", "resourceVersion=0", Some("/apis/apps/v1/deployments")),
+            (pods, "watch=1&resourceVersion=0", Some(pods)),
+            (pods, "watch=1&resourceVersion=7", None),
+            (pods, "", None),
+            ("/api/v1/namespaces/a%3Fb/pods", "resourceVersion=0", None),
+            ("/version", "resourceVersion=0", None),
+        ] {
+            assert_eq!(of(path, query).as_deref(), expected, "{path}?{query}");
         }
     }
 }

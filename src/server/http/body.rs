@@ -26,7 +26,7 @@ pub(crate) enum Body {
     /// A body that is indented or compressed while it is sent.
     Rendered(Box<Rendered>),
     /// A body of the upstream, with the guards that it holds until its end.
-    Upstream { body: Box<pool::Body>, _guards: BodyGuards },
+    Upstream { body: Box<pool::Body>, guards: BodyGuards },
     /// A watch of the upstream, with the guards that it holds until its end.
     ForwardedWatch { body: Box<ForwardedWatch>, _guards: BodyGuards },
     /// A watch of a cache.
@@ -167,7 +167,13 @@ impl http_body::Body for Body {
                 let next = stream.as_mut().poll_next(context);
                 return next.map(|next| next.map(|frames| Ok(Frame::data(frames))));
             }
-            Self::Upstream { body, .. } => Pin::new(body).poll_frame(context),
+            Self::Upstream { body, guards } => {
+                let polled = Pin::new(&mut *body).poll_frame(context);
+                if let Some(timer) = &mut guards.timer {
+                    timer.observe(&polled, body.is_end_stream());
+                }
+                polled
+            }
             Self::ForwardedWatch { body, .. } => Pin::new(body).poll_frame(context),
         };
         upstream.map_ok(|frame| frame.map_data(Rope::from))

@@ -8,6 +8,8 @@
 
 use std::net::IpAddr;
 
+use std::time::Duration;
+
 use http::header::{
     AUTHORIZATION, CONNECTION, CONTENT_LENGTH, EXPECT, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE,
     TRANSFER_ENCODING, UPGRADE,
@@ -73,6 +75,11 @@ pub(crate) fn remove_proxy_credentials(headers: &mut HeaderMap) {
 pub(crate) fn impersonates(headers: &HeaderMap) -> bool {
     headers.keys().any(|name| name.as_str().starts_with(IMPERSONATE_PREFIX))
 }
+
+/// How long ago the state of a response was last known to be current. An extension of responses
+/// from memory while the upstream is away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct StateAge(pub(crate) Duration);
 
 /// Returns the protocol of an upgrade that an HTTP/1.1 request asks for. `h2c` does not count:
 /// Java's client offers it on every plain connection, and it concerns that connection only.

@@ -1,5 +1,7 @@
 //! Statuses of requests that Weir itself refuses.
 
+use std::ops::RangeInclusive;
+
 use http::StatusCode;
 
 use crate::api::status::Status;
@@ -38,6 +40,14 @@ pub(crate) fn settings_unknown() -> Status {
     }
 }
 
+/// Returns a 503 for a request of which nothing was sent, because no API server is usable. The
+/// `Retry-After` is random, so that clients do not come back together.
+pub(crate) fn unreachable() -> Status {
+    Status::upstream_unreachable(fastrand::u32(UNREACHABLE_RETRY_AFTER_SECONDS))
+}
+
+/// The range of `Retry-After` while no API server is usable.
+const UNREACHABLE_RETRY_AFTER_SECONDS: RangeInclusive<u32> = 1..=5;
 /// The settings arrive with the first response of the upstream.
 const SETTINGS_RETRY_AFTER_SECONDS: u32 = 1;
 /// Queues are short, and permits are released as responses end.

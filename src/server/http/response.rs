@@ -60,15 +60,24 @@ pub(crate) fn ok(
 ) -> Response<Body> {
     let mut response = Response::new(body);
     set_common_headers(request, content_type, response.headers_mut());
-    for warning in warnings {
-        response.headers_mut().append(WARNING, warning.clone());
-    }
+    add_warnings(response.headers_mut(), warnings);
     response
+}
+
+/// Adds the warnings that the API server sets on every response of a resource.
+pub(crate) fn add_warnings(response: &mut HeaderMap, warnings: &[HeaderValue]) {
+    for warning in warnings {
+        response.append(WARNING, warning.clone());
+    }
 }
 
 /// Returns a `Status` in the form that the request negotiates for errors: protobuf, YAML, compact
 /// JSON with a newline, or indented JSON without one.
-fn error_response(request: &HeaderMap, query: &Query, status: &Status) -> Response<Body> {
+pub(crate) fn error_response(
+    request: &HeaderMap,
+    query: &Query,
+    status: &Status,
+) -> Response<Body> {
     let form = media_type::error_form(request, query);
     let body = match form {
         ErrorForm::Json { pretty: true } => {

@@ -1,4 +1,4 @@
-//! What is counted, and under which labels.
+//! The counters, and their labels.
 
 use super::*;
 

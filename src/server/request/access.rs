@@ -131,6 +131,17 @@ impl Access {
         }
     }
 
+    /// Notes that the upstream answered a forwarded request with a success, so that its sender is
+    /// allowed to send it. While no API server is usable, this decision counts as one of a review.
+    pub(crate) async fn learn_allowed(&self, context: &RequestContext<'_>, caller: &Caller) {
+        let (Some(gateway), Caller::Client(presented)) = (&self.gateway, caller) else { return };
+        let address = context.client.peer.address;
+        let identity = gateway.authenticator.authenticate_from(presented, address).await;
+        let Some(identity) = identity.ok().filter(|identity| !identity.stale) else { return };
+        let attributes = Attributes::from_request(&context.info);
+        gateway.authorizer.learn_allowed(&identity.user, &attributes, context.started).await;
+    }
+
     /// Authenticates and authorizes a request that a cache could answer. For a watch it returns how
     /// the watch is authorized again. Call this before a cache is used, so that no client starts a
     /// cache that it may not read.

@@ -86,7 +86,7 @@ fn audit_response<'a>(
     status: Option<&'a Status>,
     audit_id: &'a [u8],
 ) -> AuditResponse<'a> {
-    let AuthContext { identity, decision, received } = &context.auth;
+    let AuthContext { identity, decision, received, .. } = &context.auth;
     AuditResponse {
         subject,
         peer: &context.client.peer,

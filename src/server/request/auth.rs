@@ -1,5 +1,6 @@
 //! The results of authentication and authorization of a request.
 
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use http::HeaderMap;
@@ -8,6 +9,7 @@ use crate::auth::authenticator::PresentedCredential;
 use crate::auth::bearer::BearerToken;
 use crate::auth::decision::{Decision, DecisionSource};
 use crate::auth::user::{Identity, User};
+use crate::server::flow_control::requester::Requester;
 
 /// The sender of a request, as far as it is known without a review.
 pub(crate) enum Caller {
@@ -23,6 +25,18 @@ impl Caller {
         match self {
             Self::Client(PresentedCredential::User(identity)) => Some(identity),
             _ => None,
+        }
+    }
+
+    /// Returns the sender for accounting, as far as it is known without a review.
+    pub(crate) fn requester(&self) -> Requester {
+        match self {
+            Self::Weir => Requester::Sidecar,
+            Self::Client(PresentedCredential::None) => Requester::anonymous(),
+            Self::Client(PresentedCredential::User(identity)) => {
+                Requester::User(Arc::clone(&identity.user))
+            }
+            Self::Client(_) => Requester::Unidentified,
         }
     }
 
@@ -42,12 +56,15 @@ pub(crate) struct AuthContext {
     pub(crate) decision: Option<Decision>,
     /// When the request's head was read.
     pub(crate) received: SystemTime,
+    /// The sender, for accounting alone. It may be known where `identity` is not.
+    pub(crate) requester: Requester,
 }
 
 impl AuthContext {
     /// Returns the context of a request that was just received.
     pub(crate) fn new() -> Self {
-        Self { identity: None, decision: None, received: SystemTime::now() }
+        let requester = Requester::default();
+        Self { identity: None, decision: None, received: SystemTime::now(), requester }
     }
 
     /// Whether the identity or the decision was used beyond its time because the upstream is

@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
+use http::HeaderValue;
 use http::request::Parts;
+use tokio::time::Instant;
 
-use crate::api::request_info::RequestInfo;
+use crate::api::request_info::{RequestInfo, Verb};
 use crate::api::resource::ApiResource;
 use crate::server::connection::client::Client;
 use crate::server::metrics::ResourceMetrics;
@@ -12,6 +14,8 @@ use crate::server::request::auth::AuthContext;
 
 /// One request, and what Weir has learnt about it.
 pub(crate) struct RequestContext<'a> {
+    /// When its head was read.
+    pub(crate) started: Instant,
     /// The client that sent it.
     pub(crate) client: &'a Client,
     /// Its head. Forwarding takes it out.
@@ -26,4 +30,15 @@ pub(crate) struct RequestContext<'a> {
     pub(crate) metrics: Arc<ResourceMetrics>,
     /// The results of authentication and authorization.
     pub(crate) auth: AuthContext,
+    /// Its User-Agent, if clients' costs are added up. Forwarding takes the head out.
+    pub(crate) agent: Option<HeaderValue>,
+    /// When it was forwarded; `None` before.
+    pub(crate) forwarded: Option<Instant>,
+}
+
+impl RequestContext<'_> {
+    /// Whether the API server's priority and fairness counts it: all but long-lived connections.
+    pub(crate) fn takes_seats(&self) -> bool {
+        self.info.verb == Verb::Watch || !self.info.is_long_running()
+    }
 }

@@ -72,7 +72,20 @@ async fn lists_and_gets_are_served_like_the_upstreams() {
     assert!(pretty.text().starts_with("{\n  \"kind\": \"ConfigMapList\""), "{}", pretty.text());
 
     let missing = weir.get("/api/v1/namespaces/ns/configmaps/nope?resourceVersion=0").await;
-    assert_eq!(missing.header("x-weir-cache"), "forward; reason=not-found");
+    assert_eq!((missing.code, missing.header("x-weir-cache")), (404, "hit"));
+    assert_eq!(missing.header("content-type"), "application/json");
+    assert_eq!(missing.header("cache-control"), "no-cache, private");
+    assert_eq!(
+        missing.text(),
+        format!(
+            "{}\n",
+            r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"configmaps \"nope\" not found","reason":"NotFound","details":{"name":"nope","kind":"configmaps"},"code":404}"#
+        )
+    );
+    // Only the upstream writes the error of such a name.
+    let odd = weir.get("/api/v1/namespaces/ns/configmaps/a%25b?resourceVersion=0").await;
+    assert!(odd.header("x-weir-cache").starts_with("forward; reason="));
+
     let bypass = |reason| (reason, format!("forward; reason={reason}"));
     for (path, (reason, header)) in [
         ("/api/v1/configmaps", bypass("consistent")),

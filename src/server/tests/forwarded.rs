@@ -34,7 +34,11 @@ async fn path_query_headers_and_body_pass_unchanged() {
     assert_eq!(got.code, 200);
     let address = weir.plain();
     let text = got.text();
-    let seen: Vec<&str> = text.lines().filter(|line| !line.starts_with("host: ")).collect();
+    let (via, seen): (Vec<&str>, Vec<&str>) = text
+        .lines()
+        .filter(|line| !line.starts_with("host: "))
+        .partition(|line| line.starts_with("x-weir-via: "));
+    assert_eq!(via.len(), 1, "one header is added: {via:?}");
     assert_eq!(
         seen,
         [
@@ -143,7 +147,8 @@ async fn a_length_beside_chunks_is_not_passed_on() {
 async fn an_unreachable_upstream_is_a_503() {
     let weir = Weir::before(Settings::default(), "http://127.0.0.1:1".to_owned(), None).await;
     let got = weir.get("/version").await;
-    assert_eq!((got.code, got.header("retry-after")), (503, "1"));
+    assert_eq!(got.code, 503);
+    assert!((1..=5).contains(&got.header("retry-after").parse::<u32>().unwrap()));
     assert_eq!(got.header("content-type"), "application/json");
     assert!(got.text().starts_with(r#"{"kind":"Status","apiVersion":"v1""#), "{}", got.text());
     assert!(got.text().ends_with("}\n"));

@@ -23,7 +23,7 @@ use crate::cache::script::{
 use crate::codec::held_bytes::HeldBytes;
 use crate::codec::json::tests::config_maps;
 use crate::config::{CacheConfig, CertificateConfig, ListenerConfig, ServerConfig};
-use crate::server::{Access, Compressor, Upstreams};
+use crate::server::{Access, Compressor, FlowControl, Upstreams};
 use crate::server::{BoundListener, GzipMetrics, Server, ServerMetrics, Services};
 use crate::upstream::Upstream;
 use crate::upstream::testing::{
@@ -61,6 +61,8 @@ pub(super) struct Settings {
     pub(super) response_bytes_max: usize,
     /// Whether the upstream speaks HTTP/2.
     pub(super) http2: bool,
+    /// What adds up clients' costs.
+    pub(super) flow_control: Option<Arc<FlowControl>>,
 }
 
 impl Default for Settings {
@@ -75,6 +77,7 @@ impl Default for Settings {
             stall_timeout: Duration::from_secs(60),
             response_bytes_max: 64 << 20,
             http2: false,
+            flow_control: None,
         }
     }
 }
@@ -130,6 +133,7 @@ impl Weir {
             compressor: Compressor::new(1 << 20, held.clone(), gzip),
             held: held.clone(),
             audit: None,
+            flow_control: settings.flow_control.clone(),
             metrics: ServerMetrics::register(&metric_registry).unwrap(),
         };
         let config = server_config(settings, &directory);

@@ -21,12 +21,15 @@ use crate::api::request_info::RequestInfo;
 use crate::auth::peer::Peer;
 use crate::auth::standing::Standing;
 use crate::auth::user::User;
+use crate::config::ConsistentLists;
 use crate::server::accept::listener::ListenerKind;
 use crate::server::connection::client::Client;
 use crate::server::delegate::Reason;
 use crate::server::drain::Drain;
+use crate::server::flow_control::memo::FlowMemo;
 use crate::server::forward::forwarder::{FAILURE_LOG_INTERVAL, Forwarder};
 use crate::server::forward::identity::{ForwardedIdentity, IdentityNames, Upstreams};
+use crate::server::forward::list_times::ListTimes;
 use crate::server::forward::quota::UpstreamQuota;
 use crate::server::forward::upgrade::{Splicer, close_if_not_upgraded, requested_upgrade};
 use crate::server::http::body::Body;
@@ -78,6 +81,7 @@ impl Proxy {
             },
             stall_timeout: Duration::from_secs(60),
             failures: LogThrottle::new(FAILURE_LOG_INTERVAL),
+            list_times: Arc::new(ListTimes::new(ConsistentLists::Forward)),
         };
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -121,11 +125,12 @@ async fn forward(
     let query = parts.uri.query().unwrap_or_default();
     let info = RequestInfo::parse(&parts.method, parts.uri.path(), query);
     let (peer, drain) = (Peer::default(), Drain::default().connect());
-    let held = std::sync::OnceLock::new();
-    let client = Client { number: 0, listener: ListenerKind::Tls, peer, held, drain };
+    let (held, flows) = (std::sync::OnceLock::new(), FlowMemo::default());
+    let client = Client { number: 0, listener: ListenerKind::Tls, peer, held, flows, drain };
     let upgrade_requested = requested_upgrade(&parts).is_some();
     let metrics = ServerMetrics::register(&prometheus::Registry::new()).unwrap();
     let mut context = RequestContext {
+        started: tokio::time::Instant::now(),
         client: &client,
         parts,
         has_body: !http_body::Body::is_end_stream(&body),
@@ -133,6 +138,8 @@ async fn forward(
         resource: None,
         metrics: metrics.resource(None),
         auth: AuthContext::new(),
+        agent: None,
+        forwarded: None,
     };
     let prepared = forwarder.prepare(identity, Standing::own(), &context).unwrap();
     let forwarded = forwarder.forward(&mut context, body, prepared, Reason::NonResource, None);
@@ -188,6 +195,7 @@ async fn each_identity_has_its_own_connections() {
             .lines()
             .skip(1)
             .filter(|line| !line.is_empty() && !line.starts_with("host: "))
+            .filter(|line| !line.starts_with("x-weir-via: "))
             .collect();
         headers.sort_unstable();
         sent.push("x-mine: kept");

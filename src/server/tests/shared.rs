@@ -43,7 +43,7 @@ async fn connections(weir: &Weir) -> [Http2; 3] {
 async fn every_watch_of_a_connection_receives_every_event_in_order() {
     let weir = Weir::start(echo).await;
     let feed = weir.fill([("first".to_owned(), 5)]);
-    let get = "/api/v1/namespaces/a/configmaps/first?resourceVersion=0";
+    let get = "/api/v1/namespaces/ns/configmaps/first?resourceVersion=0";
     // Fills the cache first. A cache that was started by a watch would be listed at the watch's
     // resourceVersion.
     let filled = weir.get("/api/v1/configmaps?resourceVersion=0").await;

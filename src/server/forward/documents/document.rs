@@ -4,12 +4,16 @@
 //! request (its audit id, its date) are never replayed. Headers that depend on the time
 //! (`Cache-Control`, `Expires`) are taken from the 304 that revalidated the document.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use http::header::{
     ACCEPT_RANGES, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, DATE, ETAG, LAST_MODIFIED,
     SET_COOKIE, VARY, WARNING,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
+use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use crate::codec::held_bytes::{CachedBytes, HeldBytes};
 use crate::server::forward::documents::request::is_strong;
@@ -23,6 +27,8 @@ pub(super) struct StoredDocument {
     headers: HeaderMap,
     body: CachedBytes,
     held: HeldBytes,
+    /// When the upstream was last asked for it, with a 200 or a 304 as the response.
+    current_at: Mutex<Instant>,
 }
 
 impl StoredDocument {
@@ -45,7 +51,8 @@ impl StoredDocument {
         for name in PER_REQUEST.iter().chain([&CONTENT_LENGTH]) {
             headers.remove(name);
         }
-        Self { etag, headers, body: CachedBytes::new(body), held }
+        let current_at = Mutex::new(Instant::now());
+        Self { etag, headers, body: CachedBytes::new(body), held, current_at }
     }
 
     /// Returns the approximate size in memory, in bytes.
@@ -56,6 +63,23 @@ impl StoredDocument {
     /// Counts the body as long as clients read it. Call this when it is no longer stored.
     pub(super) fn count_as_held(&self) {
         self.body.count_as_held(&self.held);
+    }
+
+    /// Notes that the document is current.
+    pub(super) fn set_current(&self) {
+        *self.current_at.lock() = Instant::now();
+    }
+
+    /// Returns how long ago the document was known to be current.
+    pub(super) fn age(&self) -> Duration {
+        self.current_at.lock().elapsed()
+    }
+
+    /// Returns a response that the upstream did not revalidate.
+    pub(super) fn unverified(&self, audit_id: HeaderValue, not_modified: bool) -> Response<Body> {
+        let mut headers = self.headers.clone();
+        headers.insert(AUDIT_ID, audit_id);
+        self.response(headers, not_modified)
     }
 
     /// Returns the first response, with the upstream's own headers.

@@ -17,7 +17,7 @@ pub(crate) enum ClientId {
 }
 
 /// The client of a request.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Hash)]
 pub(crate) struct ClientIds {
     /// The address, or the connection.
     pub(super) first: ClientId,

@@ -1,0 +1,60 @@
+//! The tokens of forwarded requests: whether the upstream is known to accept them
+//! (`docs/decisions/unproven-credentials.md`), and whose they are, for accounting
+//! (`docs/decisions/who-costs-what.md`).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::auth::bearer::BearerToken;
+use crate::auth::token_review::admission::FlowKey;
+use crate::auth::token_review::cache::{Lookup, TokenKey};
+use crate::auth::token_review::standing::{TokenProof, TokenStanding};
+use crate::auth::token_review::{TOKEN_BYTES_MAX, TokenReviews, answer};
+
+impl TokenReviews {
+    /// Returns whether the upstream is known to accept a token, and keeps what its response to the
+    /// request will show. An unknown token is reviewed first, for at most [`PROOF_WAIT_MAX`].
+    pub(crate) async fn standing(&self, token: &BearerToken, flow: FlowKey) -> TokenStanding {
+        let key = TokenKey::new(&self.inner.key, token.as_bytes());
+        let mut user = self.inner.cache.named(&key).await;
+        let proof = match self.inner.cache.recently_good(&key).await {
+            Some(good) => {
+                if user.is_none() {
+                    self.review_beside(key, token).await;
+                }
+                TokenProof::Good(good.user)
+            }
+            None => match tokio::time::timeout(PROOF_WAIT_MAX, self.review(token, flow)).await {
+                Ok(Ok(identity)) => {
+                    let known = user.insert(identity.user);
+                    TokenProof::Good(Some(known.name_key()))
+                }
+                Ok(Err(_)) | Err(_) => TokenProof::Unknown(answer::expiry(token.as_str())),
+            },
+        };
+        TokenStanding::new(self.inner.cache.clone(), key, proof, user)
+    }
+
+    /// Starts a review of a token that the upstream is known to accept, so that later requests have
+    /// a name. No request waits for it, and it is dropped if it cannot run soon.
+    async fn review_beside(&self, key: TokenKey, token: &BearerToken) {
+        let inner = &self.inner;
+        if token.as_bytes().len() > TOKEN_BYTES_MAX
+            || inner.backoff.is_paused()
+            || !matches!(inner.cache.get(&key).await, Lookup::Miss)
+        {
+            return;
+        }
+        let admit = || inner.admission.enqueue(FlowKey::KnownToken);
+        if let Ok((outcome, Some((guard, slot)))) = inner.in_flight.try_join(&key, admit) {
+            tokio::spawn(Arc::clone(inner).run(guard, key, token.clone(), slot));
+            tokio::spawn(async move { tokio::time::timeout(NAME_WAIT_MAX, outcome.wait()).await });
+        }
+    }
+}
+
+/// The longest wait of a forwarded request for the review of its token. It is then forwarded as one
+/// whose token is not known to be good.
+const PROOF_WAIT_MAX: Duration = Duration::from_secs(1);
+/// How long a review that only names a user waits for its permit.
+const NAME_WAIT_MAX: Duration = Duration::from_millis(100);

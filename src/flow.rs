@@ -1,0 +1,21 @@
+//! The classes of requests, in the words of API Priority and Fairness, and the costs of clients.
+//!
+//! Pure: no I/O, no clock, no task. Time is an argument.
+//!
+//! [`plan`] holds the cluster's FlowSchemas and PriorityLevelConfigurations, or the built-in ones
+//! of kube-apiserver ([`built_in`]). [`classify`] finds the FlowSchema of a request as
+//! kube-apiserver does. [`seats`] estimates the seats that a request takes there. [`costs`] keeps
+//! the most expensive clients in bounded memory ([`hitters`]).
+
+pub mod built_in;
+pub mod candidates;
+pub mod classify;
+pub mod cost;
+pub mod costs;
+pub mod hitters;
+pub mod level;
+mod names;
+mod object;
+pub mod plan;
+pub mod schema;
+pub mod seats;

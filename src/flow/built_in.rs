@@ -1,0 +1,23 @@
+//! The objects that kube-apiserver 1.36 creates by itself (`pkg/apis/flowcontrol/bootstrap`), for
+//! clusters in which Weir may not read them.
+
+use serde_json::value::RawValue;
+
+use crate::flow::level::PriorityLevel;
+use crate::flow::schema::FlowSchema;
+
+/// Returns the FlowSchemas.
+pub fn flow_schemas() -> Vec<FlowSchema> {
+    let objects = parse(include_str!("built_in/flow_schemas.json"));
+    objects.iter().filter_map(|it| FlowSchema::parse(it.get().as_bytes()).ok()).collect()
+}
+
+/// Returns the priority levels.
+pub fn priority_levels() -> Vec<PriorityLevel> {
+    let objects = parse(include_str!("built_in/priority_levels.json"));
+    objects.iter().filter_map(|it| PriorityLevel::parse(it.get().as_bytes()).ok()).collect()
+}
+
+fn parse(objects: &str) -> Vec<Box<RawValue>> {
+    serde_json::from_str(objects).unwrap_or_default()
+}

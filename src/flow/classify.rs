@@ -1,0 +1,77 @@
+//! Finds the FlowSchema of a request, as kube-apiserver does (`util/flowcontrol/rule.go`).
+//!
+//! A user sends many requests, so the work is done in two steps. [`Plan::candidates`] collects the
+//! rules whose subjects match a user; the server keeps the result with the connection. Then
+//! [`Plan::classify`] looks for the first of them that matches a request. Users whom the same
+//! policies name share their candidates, so that a thousand schemas do not cost memory for each
+//! connection.
+
+use std::sync::Arc;
+
+use crate::api::request_info::RequestInfo;
+use crate::flow::candidates::Candidates;
+use crate::flow::plan::Plan;
+use crate::flow::schema::{Distinguisher, FlowSchema, Policy, Subject};
+
+impl Plan {
+    /// Returns the rules that are about a user.
+    pub fn candidates(&self, name: &str, groups: &[String]) -> Arc<Candidates> {
+        let mut policies = Vec::new();
+        for (schema, number) in self.schemas().iter().zip(0..) {
+            let about = schema.policies.iter().zip(0..);
+            let about = about.filter(|(policy, _)| policy.is_about(name, groups));
+            policies.extend(about.map(|(_, policy)| (number, policy)));
+        }
+        let policies: Box<[(u32, u32)]> = policies.into();
+        let mut shared = self.candidates.lock();
+        if let Some(candidates) = shared.get(&policies) {
+            return Arc::clone(candidates);
+        }
+        let candidates = Arc::new(Candidates::new(self.schemas(), &policies));
+        if shared.len() < SHARED_MAX {
+            shared.insert(policies, Arc::clone(&candidates));
+        }
+        candidates
+    }
+
+    /// Returns the place of a request's schema among [`Plan::schemas`]. `candidates` are those of
+    /// its user in this plan.
+    pub fn classify(&self, candidates: &Candidates, info: &RequestInfo) -> usize {
+        let found = match (&info.resource, &info.non_resource) {
+            (Some(request), _) => candidates.of_resource(info.verb, request),
+            (None, Some(request)) => candidates.of_path(request),
+            (None, None) => None,
+        };
+        found.unwrap_or(self.catch_all())
+    }
+}
+
+impl FlowSchema {
+    /// Returns what distinguishes a request's flow from the schema's others; empty if nothing does.
+    pub fn flow<'a>(&self, user: &'a str, info: &'a RequestInfo) -> &'a str {
+        match self.distinguisher {
+            None => "",
+            Some(Distinguisher::ByUser) => user,
+            Some(Distinguisher::ByNamespace) => {
+                info.resource.as_ref().map_or("", |resource| &resource.namespace)
+            }
+        }
+    }
+}
+
+impl Policy {
+    fn is_about(&self, name: &str, groups: &[String]) -> bool {
+        self.subjects.iter().any(|subject| match subject {
+            Subject::Everybody => true,
+            Subject::User(user) => **user == *name,
+            Subject::Group(group) => groups.iter().any(|member| **group == **member),
+            Subject::ServiceAccounts(prefix) => name.starts_with(&**prefix),
+        })
+    }
+}
+
+/// Sets of candidates that a plan keeps. Clusters have few kinds of users.
+const SHARED_MAX: usize = 1024;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,270 @@
+//! The costs of clients: the heaviest by user, by user agent, by flow, and by user, resource and
+//! verb, over the last minute and the last hour.
+//!
+//! A window forgets exponentially: what a client cost one window ago counts 37 %. Requests are
+//! first added up in a [`Batch`], so that a client that sends many costs one update of the windows.
+//!
+//! Memory: 2 windows x 4 summaries x [`KEYS_MAX`](crate::flow::hitters::KEYS_MAX) keys, of at most
+//! [`KEY_BYTES_MAX`] each: less than 1 MiB.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::flow::cost::Cost;
+use crate::flow::hitters::Summary;
+
+/// The sender and the subject of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// The user's name, or what stands for it.
+    pub user: Text,
+    /// The User-Agent.
+    pub agent: Text,
+    /// The FlowSchema; `None` without a user.
+    pub schema: Option<Arc<str>>,
+    /// What distinguishes the flow.
+    pub flow: Text,
+    /// The resource, with its group and subresource.
+    pub resource: Text,
+    /// The verb.
+    pub verb: &'static str,
+}
+
+/// A text that a client chose, cut to a limit, with the hash of the whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Text {
+    text: Box<str>,
+    hash: u64,
+}
+
+/// Requests that were not yet added to the windows, by their origin.
+#[derive(Debug)]
+pub struct Batch {
+    slots: Vec<Slot>,
+    /// By a part of the hash: the place of a slot, plus one; 0 if there is none.
+    table: [u8; TABLE_LENGTH],
+}
+
+#[derive(Debug)]
+struct Slot {
+    hash: u64,
+    origin: Origin,
+    cost: Cost,
+}
+
+/// What costs are added up by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dimension {
+    /// The user.
+    User,
+    /// The user agent.
+    Agent,
+    /// The FlowSchema and what distinguishes the flow in it.
+    Flow,
+    /// The user (in a sidecar the user agent), the resource and the verb.
+    Action,
+}
+
+/// The fields of a key, with their names.
+pub type Key = Box<[(&'static str, Box<str>)]>;
+
+/// The costs of one time window.
+#[derive(Debug)]
+pub struct Window {
+    length: Duration,
+    started: Duration,
+    decayed: Duration,
+    all: Cost,
+    summaries: [Summary<Key>; 4],
+}
+
+/// All windows.
+#[derive(Debug)]
+pub struct Costs {
+    windows: [Window; 2],
+    hasher: RandomState,
+    /// Whether users are known (gateway mode).
+    by_user: bool,
+}
+
+impl Text {
+    /// Cuts a text at [`TEXT_BYTES_MAX`].
+    pub fn new(hasher: &RandomState, text: &str) -> Self {
+        let hash = hasher.hash_one(text);
+        if text.len() <= TEXT_BYTES_MAX {
+            return Self { text: text.into(), hash };
+        }
+        let end = text.floor_char_boundary(TEXT_BYTES_MAX - CUT.len());
+        let cut = text.get(..end).unwrap_or_default();
+        Self { text: format!("{cut}{CUT}").into(), hash }
+    }
+}
+
+impl Default for Batch {
+    fn default() -> Self {
+        Self { slots: Vec::new(), table: [0; TABLE_LENGTH] }
+    }
+}
+
+impl Batch {
+    /// Adds a cost. `hash` stands for the origin, which is only made if it is new. Returns whether
+    /// the batch is full.
+    pub fn add(&mut self, hash: u64, cost: &Cost, origin: impl FnOnce() -> Origin) -> bool {
+        let mut at = hash as usize % TABLE_LENGTH;
+        // The table has more places than slots, so that this ends.
+        while let Some(number) = self.table.get(at).copied().filter(|number| *number > 0) {
+            match self.slots.get_mut(usize::from(number) - 1) {
+                Some(slot) if slot.hash == hash => {
+                    slot.cost.add(cost);
+                    return false;
+                }
+                _ => at = (at + 1) % TABLE_LENGTH,
+            }
+        }
+        self.slots.push(Slot { hash, origin: origin(), cost: *cost });
+        if let Some(place) = self.table.get_mut(at) {
+            *place = u8::try_from(self.slots.len()).unwrap_or(u8::MAX);
+        }
+        self.slots.len() >= BATCH_SLOTS_MAX
+    }
+}
+
+impl Dimension {
+    /// All, in the order in which they are kept.
+    pub const ALL: [Self; 4] = [Self::User, Self::Agent, Self::Flow, Self::Action];
+
+    /// Returns the name of the list of its keys.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::User => "users",
+            Self::Agent => "userAgents",
+            Self::Flow => "flows",
+            Self::Action => "actions",
+        }
+    }
+}
+
+impl Costs {
+    /// Begins to count at `now`, which is the time since any moment.
+    pub fn new(now: Duration, by_user: bool) -> Self {
+        let window = |length| Window {
+            length,
+            started: now,
+            decayed: now,
+            all: Cost::default(),
+            summaries: Default::default(),
+        };
+        Self { windows: WINDOWS.map(window), hasher: RandomState::new(), by_user }
+    }
+
+    /// Adds all costs of a batch, and empties it.
+    pub fn add(&mut self, now: Duration, batch: &mut Batch) {
+        self.decay(now);
+        for Slot { origin, cost, .. } in batch.slots.drain(..) {
+            let Origin { user, agent, schema, flow, resource, verb } = &origin;
+            let who = if self.by_user { user } else { agent };
+            let schema_name = schema.as_deref().unwrap_or_default();
+            let action = self.hasher.hash_one((who.hash, resource.hash, verb));
+            let flow_hash = self.hasher.hash_one((schema_name, flow.hash));
+            for window in &mut self.windows {
+                window.all.add(&cost);
+                let [users, agents, flows, actions] = &mut window.summaries;
+                if self.by_user {
+                    users.add(user.hash, &cost, || [("user", user.text.clone())].into());
+                }
+                agents.add(agent.hash, &cost, || [("userAgent", agent.text.clone())].into());
+                if schema.is_some() {
+                    let key =
+                        || [("flowSchema", cut(schema_name)), ("flow", flow.text.clone())].into();
+                    flows.add(flow_hash, &cost, key);
+                }
+                let who_field = if self.by_user { "user" } else { "userAgent" };
+                actions.add(action, &cost, || {
+                    let resource = ("resource", resource.text.clone());
+                    [(who_field, who.text.clone()), resource, ("verb", (*verb).into())].into()
+                });
+            }
+        }
+        batch.table = [0; TABLE_LENGTH];
+    }
+
+    /// Forgets what is due at `now`.
+    pub fn decay(&mut self, now: Duration) {
+        self.windows.iter_mut().for_each(|window| window.decay(now));
+    }
+
+    /// Returns the windows, the shortest first.
+    pub fn windows(&self) -> &[Window] {
+        &self.windows
+    }
+
+    /// Returns how many keys were replaced by others in all summaries.
+    pub fn replaced(&self) -> u64 {
+        let summaries = self.windows.iter().flat_map(|window| &window.summaries);
+        summaries.map(Summary::replaced).sum()
+    }
+}
+
+impl Window {
+    /// Returns its length.
+    pub fn length(&self) -> Duration {
+        self.length
+    }
+
+    /// Returns the costs of all clients together.
+    pub fn all(&self) -> &Cost {
+        &self.all
+    }
+
+    /// Returns the keys of a dimension.
+    pub fn summary(&self, dimension: Dimension) -> &Summary<Key> {
+        let [users, agents, flows, actions] = &self.summaries;
+        match dimension {
+            Dimension::User => users,
+            Dimension::Agent => agents,
+            Dimension::Flow => flows,
+            Dimension::Action => actions,
+        }
+    }
+
+    /// Returns the seconds that the costs stand for at `now`: what a constant rate of 1 a second
+    /// would have added up to. At least one second.
+    pub fn seconds(&self, now: Duration) -> f64 {
+        let (length, age) = (self.length.as_secs_f64(), now.saturating_sub(self.started));
+        (length * (1.0 - (-age.as_secs_f64() / length).exp())).max(1.0)
+    }
+
+    fn decay(&mut self, now: Duration) {
+        let elapsed = now.saturating_sub(self.decayed);
+        if elapsed < self.length / DECAYS {
+            return;
+        }
+        self.decayed = now;
+        let factor = (-elapsed.as_secs_f64() / self.length.as_secs_f64()).exp();
+        self.all.scale(factor);
+        self.summaries.iter_mut().for_each(|summary| summary.decay(factor));
+    }
+}
+
+fn cut(text: &str) -> Box<str> {
+    text.get(..text.floor_char_boundary(TEXT_BYTES_MAX)).unwrap_or_default().into()
+}
+
+/// The lengths of the windows: what happens now, and what happened lately.
+const WINDOWS: [Duration; 2] = [Duration::from_secs(60), Duration::from_secs(3600)];
+/// How often a window decays within its length: the costs of the last part count whole.
+const DECAYS: u32 = 60;
+/// The bytes of a key, of which none has more than two texts of a client and a verb.
+pub const KEY_BYTES_MAX: usize = 2 * TEXT_BYTES_MAX + 16;
+/// The bytes of a text that a client chose. A longer one is cut.
+const TEXT_BYTES_MAX: usize = 120;
+/// Stands at the end of a text that was cut.
+const CUT: &str = "…";
+/// The origins of a batch.
+const BATCH_SLOTS_MAX: usize = 64;
+/// More than [`BATCH_SLOTS_MAX`], so that a search meets few others.
+const TABLE_LENGTH: usize = 256;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,162 @@
+//! Who costs what: classifies requests as the API server's priority and fairness does, and adds up
+//! what they cost, by client (`docs/decisions/who-costs-what.md`).
+//!
+//! Nothing is delayed or refused here. The plan of FlowSchemas is replaced as a whole ([`source`]);
+//! a request sees one plan. [`meter`] counts what a response costs while it is sent. [`report`] is
+//! what operators see, on the admin listener only; [`metrics`] name no client.
+//!
+//! Each request adds its costs to one of several batches, so that threads do not wait for each
+//! other, and a full batch is added to the windows.
+//!
+//! Lock order: a batch, then the costs. No lock is held across an await.
+
+pub(crate) mod memo;
+pub(crate) mod meter;
+pub(crate) mod metrics;
+mod plan;
+mod report;
+pub(crate) mod requester;
+pub(crate) mod source;
+
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use crate::flow::cost::Cost;
+use crate::flow::costs::{Batch, Costs, Origin, Text};
+use crate::flow::plan::Plan;
+use crate::server::flow_control::metrics::FlowMetrics;
+use crate::server::flow_control::plan::{ActivePlan, Class};
+use crate::server::flow_control::requester::Requester;
+use crate::server::request::context::RequestContext;
+
+/// Classifies requests and adds up their costs.
+pub struct FlowControl {
+    active: ArcSwap<ActivePlan>,
+    batches: Box<[Mutex<Batch>]>,
+    costs: Mutex<Costs>,
+    /// When counting began.
+    started: Instant,
+    hasher: RandomState,
+    metrics: FlowMetrics,
+}
+
+/// A request, classified.
+struct Classified {
+    class: Arc<Class>,
+    /// Stands for its origin.
+    hash: u64,
+}
+
+impl FlowControl {
+    /// Begins with kube-apiserver's own plan. `by_user` is whether users are known.
+    pub fn new(by_user: bool, metrics: FlowMetrics) -> Arc<Self> {
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        Arc::new(Self {
+            active: ArcSwap::from_pointee(ActivePlan::new(Plan::built_in(), &metrics)),
+            batches: (0..threads.min(BATCHES_MAX)).map(|_| Mutex::default()).collect(),
+            costs: Mutex::new(Costs::new(Duration::ZERO, by_user)),
+            started: Instant::now(),
+            hasher: RandomState::new(),
+            metrics,
+        })
+    }
+
+    /// Replaces the plan. Requests that were classified keep their class.
+    pub(super) fn set_plan(&self, plan: Plan) {
+        let active = Arc::new(ActivePlan::new(plan, &self.metrics));
+        let before = self.active.swap(Arc::clone(&active));
+        let is_gone = |labels: &[&str; 2]| active.labels().all(|other| other != *labels);
+        for [schema, level] in before.labels().filter(is_gone) {
+            self.metrics.remove(schema, level);
+        }
+    }
+
+    /// Classifies a request whose sender is known as far as it will be.
+    fn classify(&self, context: &RequestContext<'_>, requester: &Requester) -> Classified {
+        let active = self.active.load();
+        let info = &context.info;
+        let (class, flow) = match requester.user() {
+            None => (&active.unidentified, ""),
+            Some(user) => {
+                let candidates = context.client.flows.candidates(&active, user);
+                let place = active.plan.classify(&candidates, info);
+                let schema = active.plan.schemas().get(place);
+                let class = active.classes.get(place).unwrap_or(&active.unidentified);
+                (class, schema.map_or("", |schema| schema.flow(&user.name, info)))
+            }
+        };
+        let agent = requester::agent(context.agent.as_ref());
+        let resource = info.resource.as_ref().map(|it| (&it.gvr, &it.subresource));
+        let path = requester::path(info);
+        let who = (requester, agent, &class.schema, flow);
+        let hash = self.hasher.hash_one((who, resource, path, info.verb_label()));
+        Classified { class: Arc::clone(class), hash }
+    }
+
+    /// Returns the origin of a request.
+    fn origin(&self, context: &RequestContext<'_>, requester: &Requester, class: &Class) -> Origin {
+        let text = |text: &str| Text::new(&self.hasher, text);
+        let info = &context.info;
+        let active = self.active.load();
+        let schemas = active.plan.schemas();
+        let schema = schemas.iter().find(|schema| Some(&schema.name) == class.schema.as_ref());
+        let flow = match (schema, requester.user()) {
+            (Some(schema), Some(user)) => schema.flow(&user.name, info),
+            _ => "",
+        };
+        Origin {
+            user: text(&requester.name()),
+            agent: text(requester::agent(context.agent.as_ref())),
+            schema: class.schema.clone(),
+            flow: text(flow),
+            resource: text(&requester::resource(info)),
+            verb: info.verb_label(),
+        }
+    }
+
+    /// Adds costs. `hash` stands for the origin.
+    fn charge(&self, hash: u64, class: &Class, cost: &Cost, origin: impl FnOnce() -> Origin) {
+        class.metrics.add(cost);
+        let own = THREAD.with(|number| *number) % self.batches.len().max(1);
+        let Some(batch) = self.batches.get(own) else { return };
+        let mut batch = batch.lock();
+        if batch.add(hash, cost, origin) {
+            self.add_batch(&mut batch);
+        }
+    }
+
+    /// Adds what all batches hold to the windows.
+    fn flush(&self) {
+        self.batches.iter().for_each(|batch| self.add_batch(&mut batch.lock()));
+    }
+
+    fn add_batch(&self, batch: &mut Batch) {
+        let mut costs = self.costs.lock();
+        costs.add(self.started.elapsed(), batch);
+        self.metrics.set_replaced(costs.replaced());
+    }
+}
+
+impl fmt::Debug for FlowControl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FlowControl").finish_non_exhaustive()
+    }
+}
+
+thread_local! {
+    /// The number of the thread, which chooses its batch.
+    static THREAD: usize = {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        NEXT.fetch_add(1, Ordering::Relaxed)
+    };
+}
+
+/// Batches beyond the number of worker threads are not needed, and each may hold 64 origins.
+const BATCHES_MAX: usize = 64;

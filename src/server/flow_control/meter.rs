@@ -1,0 +1,178 @@
+//! Counts what a request costs: its CPU time while Weir works for it, the bytes of its response,
+//! and the seats that it takes in the API server, by estimate.
+//!
+//! A response of one piece is charged with its head, so that it costs nothing more. The body of a
+//! longer one has a [`Meter`], which charges from time to time, and at the end.
+//!
+//! CPU time is the time for which the request's own code ran: the look-up, the encoding, the
+//! relaying. It is without TLS and HTTP's framing, and with the time for which the system ran
+//! something else on the same processor. The clock is not read for every event of a watch.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::Response;
+use http_body::Body as _;
+use tokio::time::Instant;
+
+use crate::api::request_info::Verb;
+use crate::codec::rope::PIECE_BYTES;
+use crate::flow::cost::Cost;
+use crate::flow::costs::Origin;
+use crate::flow::seats::{CollectionSize, Work};
+use crate::server::flow_control::plan::Class;
+use crate::server::flow_control::requester::Requester;
+use crate::server::flow_control::{Classified, FlowControl};
+use crate::server::http::body::Body;
+use crate::server::metrics::CacheStatus;
+use crate::server::request::context::RequestContext;
+
+/// Counts what a response costs that is longer than one piece.
+#[derive(Debug)]
+pub(crate) struct Meter {
+    flow: Arc<FlowControl>,
+    class: Arc<Class>,
+    hash: u64,
+    origin: Origin,
+    /// Its work in the API server, and the time of its begin; `None` once that is charged.
+    upstream: Option<(Work, Instant)>,
+    /// The bytes of the response so far.
+    bytes: u64,
+    /// Polls of the body so far.
+    polls: u32,
+    /// Whether it is a watch, whose polls are sampled.
+    is_watch: bool,
+    /// The part that is not charged yet.
+    cost: Cost,
+}
+
+/// How a request was answered.
+pub(crate) struct Answered<'a> {
+    pub(crate) response: &'a Response<Body>,
+    pub(crate) status: CacheStatus,
+    /// For how long Weir worked for it.
+    pub(crate) busy: Duration,
+    /// The number of its resource's objects and their bytes, if known.
+    pub(crate) size: Option<(u64, u64)>,
+}
+
+impl FlowControl {
+    /// Charges a request whose response begins now. Returns the meter of a longer response.
+    pub(crate) fn charge_request(
+        self: &Arc<Self>,
+        context: &RequestContext<'_>,
+        answered: &Answered<'_>,
+    ) -> Option<Box<Meter>> {
+        let requester = match &context.auth.identity {
+            Some(identity) => &Requester::User(Arc::clone(&identity.user)),
+            None => &context.auth.requester,
+        };
+        let Classified { class, hash } = self.classify(context, requester);
+        let body = answered.response.body();
+        let is_watch = context.info.verb == Verb::Watch && !body.is_end_stream();
+        let short = body.size_hint().exact().filter(|bytes| *bytes <= PIECE_BYTES as u64);
+        let mut upstream = context.forwarded.filter(|_| context.takes_seats());
+        let mut cost = Cost {
+            requests: 1.0,
+            forwarded: f64::from(u8::from(answered.status == CacheStatus::Forward)),
+            refused: f64::from(u8::from(answered.status == CacheStatus::Error)),
+            cpu_seconds: answered.busy.as_secs_f64(),
+            bytes: short.unwrap_or(0) as f64,
+            seat_seconds: 0.0,
+        };
+        let size = answered.size.map(|(objects, bytes)| CollectionSize { objects, bytes });
+        let work = upstream.map(|_| Work::of(&context.info, size));
+        // A watch takes seats until it begins.
+        if let Some(((since, work), bytes)) =
+            upstream.zip(work).zip(short.or(is_watch.then_some(0)))
+        {
+            cost.seat_seconds = seat_seconds(work, since, bytes, &class);
+            upstream = None;
+        }
+        if short.is_some() {
+            self.charge(hash, &class, &cost, || self.origin(context, requester, &class));
+            return None;
+        }
+        let origin = self.origin(context, requester, &class);
+        let upstream = work.zip(upstream);
+        let flow = Arc::clone(self);
+        let mut meter =
+            Meter { flow, class, hash, origin, upstream, bytes: 0, polls: 0, is_watch, cost };
+        meter.flush();
+        Some(Box::new(meter))
+    }
+}
+
+impl Meter {
+    /// Notes the begin of a poll of the body. Returns the time, if this poll is measured.
+    pub(crate) fn begin_poll(&mut self) -> Option<Instant> {
+        self.polls = self.polls.wrapping_add(1);
+        (!self.is_watch || self.polls.is_multiple_of(WATCH_SAMPLE)).then(Instant::now)
+    }
+
+    /// Notes the end of a poll, which returned a piece of so many bytes.
+    pub(crate) fn end_poll(&mut self, began: Option<Instant>, bytes: Option<usize>) {
+        if let Some(began) = began {
+            let sampled = if self.is_watch { f64::from(WATCH_SAMPLE) } else { 1.0 };
+            self.cost.cpu_seconds += sampled * began.elapsed().as_secs_f64();
+        }
+        let bytes = bytes.unwrap_or(0);
+        self.bytes += bytes as u64;
+        self.cost.bytes += bytes as f64;
+        if self.cost.bytes >= FLUSH_BYTES || self.polls.is_multiple_of(FLUSH_POLLS) {
+            self.flush();
+        }
+    }
+
+    fn flush(&mut self) {
+        let cost = std::mem::take(&mut self.cost);
+        self.flow.charge(self.hash, &self.class, &cost, || self.origin.clone());
+    }
+}
+
+impl Drop for Meter {
+    fn drop(&mut self) {
+        if let Some((work, since)) = self.upstream.take() {
+            self.cost.seat_seconds += seat_seconds(work, since, self.bytes, &self.class);
+        }
+        self.flush();
+    }
+}
+
+fn seat_seconds(work: Work, since: Instant, bytes: u64, class: &Class) -> f64 {
+    work.seats(bytes, class.seats_max) as f64 * since.elapsed().as_secs_f64()
+}
+
+/// A future, and for how long it ran.
+pub(crate) struct Timed<F> {
+    future: F,
+    is_measured: bool,
+    busy: Duration,
+}
+
+impl<F> Timed<F> {
+    /// Measures a future, or only says that it took no time.
+    pub(crate) fn new(future: F, is_measured: bool) -> Self {
+        Self { future, is_measured, busy: Duration::ZERO }
+    }
+}
+
+impl<F: Future + Unpin> Future for Timed<F> {
+    type Output = (F::Output, Duration);
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let began = self.is_measured.then(Instant::now);
+        let polled = Pin::new(&mut self.future).poll(context);
+        self.busy += began.map_or(Duration::ZERO, |began| began.elapsed());
+        polled.map(|output| (output, self.busy))
+    }
+}
+
+/// One of this number of a watch's polls is measured, and stands for all.
+const WATCH_SAMPLE: u32 = 16;
+/// A meter charges when it has counted so many bytes...
+const FLUSH_BYTES: f64 = 1_048_576.0;
+/// ...or so many polls: a watch of which little is sent.
+const FLUSH_POLLS: u32 = 64;

@@ -1,0 +1,168 @@
+//! Follows the cluster's FlowSchemas and PriorityLevelConfigurations by Weir's own caches of them.
+//!
+//! The plan is replaced as a whole, at most once a second. Where Weir may not read both resources,
+//! or the API server does not serve them, kube-apiserver's own objects count. Once both were read,
+//! the last plan stays, however long the API server is away. An object that is invalid keeps its
+//! last valid version.
+
+mod collection;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::time::sleep;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use crate::api::resource::{GroupVersionResource, Representation};
+use crate::cache::core::watcher::{ObjectBatch, WatchFilter, WatchStart};
+use crate::cache::handle::CacheHandle;
+use crate::cache::refusal::Refusal;
+use crate::cache::registry::Registry;
+use crate::flow::level::PriorityLevel;
+use crate::flow::plan::Plan;
+use crate::flow::schema::FlowSchema;
+use crate::server::flow_control::FlowControl;
+use crate::server::flow_control::source::collection::{Collection, Configured};
+
+/// Starts to follow both resources, until the guard is dropped or the registry stops. Must be
+/// called within a tokio runtime.
+pub fn start(flow: &Arc<FlowControl>, registry: &Registry) -> DropGuard {
+    flow.metrics.set_source(false);
+    let cancel = CancellationToken::new();
+    let source = Arc::new(Source::default());
+    let schemas = Arc::clone(&source).follow::<FlowSchema>(Arc::clone(flow), registry.clone());
+    let levels = Arc::clone(&source).follow::<PriorityLevel>(Arc::clone(flow), registry.clone());
+    tokio::spawn(cancel.clone().run_until_cancelled_owned(schemas));
+    tokio::spawn(cancel.clone().run_until_cancelled_owned(levels));
+    tokio::spawn(cancel.clone().run_until_cancelled_owned(source.apply(Arc::clone(flow))));
+    cancel.drop_guard()
+}
+
+#[derive(Default)]
+struct Source {
+    objects: Mutex<Objects>,
+    changed: Notify,
+}
+
+/// What was read; `None` before the first whole list.
+#[derive(Default)]
+struct Objects {
+    schemas: Option<Collection<FlowSchema>>,
+    levels: Option<Collection<PriorityLevel>>,
+}
+
+/// An object of one of the two resources.
+trait Followed: Configured + Send + 'static {
+    /// The plural name of the resource.
+    const RESOURCE: &'static str;
+
+    fn of(objects: &mut Objects) -> &mut Option<Collection<Self>>;
+}
+
+impl Followed for FlowSchema {
+    const RESOURCE: &'static str = "flowschemas";
+
+    fn of(objects: &mut Objects) -> &mut Option<Collection<Self>> {
+        &mut objects.schemas
+    }
+}
+
+impl Followed for PriorityLevel {
+    const RESOURCE: &'static str = "prioritylevelconfigurations";
+
+    fn of(objects: &mut Objects) -> &mut Option<Collection<Self>> {
+        &mut objects.levels
+    }
+}
+
+impl Source {
+    /// Replaces the plan after changes.
+    async fn apply(self: Arc<Self>, flow: Arc<FlowControl>) {
+        loop {
+            self.changed.notified().await;
+            let plan = {
+                let objects = self.objects.lock();
+                let both = objects.schemas.as_ref().zip(objects.levels.as_ref());
+                both.map(|(schemas, levels)| Plan::new(schemas.valid(), levels.valid()))
+            };
+            if let Some(plan) = plan {
+                flow.set_plan(plan);
+                flow.metrics.set_source(true);
+                sleep(APPLY_INTERVAL).await;
+            }
+        }
+    }
+
+    /// Follows one resource until the registry stops.
+    async fn follow<T: Followed>(self: Arc<Self>, flow: Arc<FlowControl>, registry: Registry) {
+        let gvr = GroupVersionResource::new(GROUP, "v1", T::RESOURCE);
+        let mut logged = None;
+        loop {
+            match registry.ready(&gvr, "", Representation::Json, READY_TIMEOUT).await {
+                Ok(handle) => {
+                    logged = None;
+                    self.follow_cache::<T>(&flow, &handle).await;
+                }
+                Err(Refusal::Stopping) => return,
+                // This may change: the upstream was down, or a permission was missing.
+                Err(refusal) if logged != Some(refusal) => {
+                    let (resource, reason) = (T::RESOURCE, refusal.as_str());
+                    tracing::warn!(
+                        resource,
+                        reason,
+                        "cannot read the cluster's priority and fairness: requests are classified by the last known objects, or by kube-apiserver's own"
+                    );
+                    logged = Some(refusal);
+                }
+                Err(_) => {}
+            }
+            sleep(RETRY_DELAY).await;
+        }
+    }
+
+    /// Follows one cache until the watch ends.
+    async fn follow_cache<T: Followed>(&self, flow: &FlowControl, handle: &CacheHandle) {
+        let start = WatchStart::InitialEvents;
+        let Ok(mut watcher) = handle.cache().watch(WatchFilter::default(), start) else { return };
+        loop {
+            match watcher.next_objects() {
+                ObjectBatch::State(state) => self.change::<T>(flow, |collection| {
+                    collection.replace(state.store().iter().map(|object| &**object));
+                }),
+                ObjectBatch::Events(events) => self.change::<T>(flow, |collection| {
+                    for event in events {
+                        if event.is_deletion() {
+                            collection.remove(event.object());
+                        } else {
+                            collection.put(event.object());
+                        }
+                    }
+                }),
+                ObjectBatch::Idle => watcher.woken().await,
+                ObjectBatch::Ended(_) => return,
+            }
+        }
+    }
+
+    fn change<T: Followed>(&self, flow: &FlowControl, change: impl FnOnce(&mut Collection<T>)) {
+        let invalid = {
+            let mut objects = self.objects.lock();
+            let collection = T::of(&mut objects).get_or_insert_default();
+            change(collection);
+            collection.invalid()
+        };
+        flow.metrics.set_invalid(T::RESOURCE, invalid);
+        self.changed.notify_one();
+    }
+}
+
+const GROUP: &str = "flowcontrol.apiserver.k8s.io";
+/// How long to wait for a cache to become ready before asking again.
+const READY_TIMEOUT: Duration = Duration::from_secs(30);
+/// The delay before a cache that stopped or was refused is asked for again. The registry caches
+/// refusals, so this costs the upstream little.
+const RETRY_DELAY: Duration = Duration::from_secs(5);
+/// The least time between two plans: an operator changes several objects one after the other.
+const APPLY_INTERVAL: Duration = Duration::from_secs(1);

@@ -1,0 +1,208 @@
+//! How long consistent lists take that are forwarded (`docs/decisions/consistent-lists.md`).
+//!
+//! A time is that of one request: its path, its query and the form of its response. It is measured
+//! from the sending to the end of the response, without the time in which the client read nothing.
+//! A time that was measured long ago is forgotten, so that the next list of its kind is forwarded
+//! and measured again.
+//!
+//! The table has a fixed number of places. Two requests that share one take it from each other.
+//!
+//! Locks: each place by itself.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use http::header::{ACCEPT, ACCEPT_ENCODING};
+use http::request::Parts;
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use crate::config::ConsistentLists;
+
+/// How long consistent lists take, by request.
+#[derive(Debug)]
+pub(crate) struct ListTimes {
+    hasher: RandomState,
+    /// The places; none if all lists are forwarded.
+    places: Box<[Mutex<Option<ListTime>>]>,
+}
+
+/// How long a list takes.
+#[derive(Clone, Copy, Debug)]
+struct ListTime {
+    request: u64,
+    took: Duration,
+    measured: Instant,
+}
+
+impl ListTimes {
+    /// Creates an empty table, if lists may be answered from caches.
+    pub(crate) fn new(consistent_lists: ConsistentLists) -> Self {
+        let places = match consistent_lists {
+            ConsistentLists::Forward => 0,
+            ConsistentLists::Auto | ConsistentLists::Always => PLACES,
+        };
+        let places = (0..places).map(|_| Mutex::default()).collect();
+        Self { hasher: RandomState::new(), places }
+    }
+
+    /// Returns how long this list takes, if it was forwarded lately.
+    pub(crate) fn expected(&self, parts: &Parts) -> Option<Duration> {
+        let request = self.request(parts);
+        let time = (*self.place(request)?.lock())?;
+        (time.request == request && time.is_recent()).then_some(time.took)
+    }
+
+    /// Begins to measure a list that is sent now. Returns `None` if no times are needed.
+    pub(crate) fn time(self: &Arc<Self>, parts: &Parts) -> Option<ListTimer> {
+        let request = self.request(parts);
+        self.place(request)?;
+        let (times, waits_since) = (Arc::clone(self), Some(Instant::now()));
+        Some(ListTimer { times, request, waits_since, waited: Duration::ZERO })
+    }
+
+    fn record(&self, request: u64, took: Duration) {
+        let Some(place) = self.place(request) else { return };
+        let mut place = place.lock();
+        let before = place.filter(|time| time.request == request && time.is_recent());
+        let took = before.map_or(took, |before| (before.took + took) / 2);
+        *place = Some(ListTime { request, took, measured: Instant::now() });
+    }
+
+    fn request(&self, parts: &Parts) -> u64 {
+        let header = |name| parts.headers.get(name).map(http::HeaderValue::as_bytes);
+        self.hasher.hash_one((
+            parts.uri.path(),
+            parts.uri.query(),
+            header(ACCEPT),
+            header(ACCEPT_ENCODING),
+        ))
+    }
+
+    fn place(&self, request: u64) -> Option<&Mutex<Option<ListTime>>> {
+        let place = usize::try_from(request).ok()?.checked_rem(self.places.len())?;
+        self.places.get(place)
+    }
+}
+
+impl ListTime {
+    fn is_recent(&self) -> bool {
+        self.measured.elapsed() <= AGE_MAX
+    }
+}
+
+/// Measures one list, up to the end of its response.
+#[derive(Debug)]
+pub(crate) struct ListTimer {
+    times: Arc<ListTimes>,
+    request: u64,
+    /// Since when the upstream is waited for, if it is.
+    waits_since: Option<Instant>,
+    /// How long it was waited for before.
+    waited: Duration,
+}
+
+impl ListTimer {
+    /// Notes what the body of the response returned. While the client reads nothing, the body is
+    /// not polled, and its next frame is there at once.
+    pub(crate) fn observe<T, E>(
+        &mut self,
+        polled: &Poll<Option<Result<T, E>>>,
+        is_end_stream: bool,
+    ) {
+        match polled {
+            Poll::Pending => {
+                self.waits_since.get_or_insert_with(Instant::now);
+            }
+            Poll::Ready(frame) => {
+                if let Some(since) = self.waits_since.take() {
+                    self.waited += since.elapsed();
+                }
+                if frame.is_none() || (is_end_stream && !matches!(frame, Some(Err(_)))) {
+                    self.times.record(self.request, self.waited);
+                }
+            }
+        }
+    }
+}
+
+/// Enough for the different lists of some hundred clients.
+const PLACES: usize = 4096;
+/// The API server's speed may have changed since then.
+const AGE_MAX: Duration = Duration::from_secs(600);
+
+#[cfg(test)]
+mod tests {
+    use http::{HeaderValue, Request};
+    use tokio::time::advance;
+
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    fn list(uri: &str, accept: &'static str) -> Parts {
+        let mut request = Request::get(uri).body(()).unwrap();
+        request.headers_mut().insert(ACCEPT, HeaderValue::from_static(accept));
+        request.into_parts().0
+    }
+
+    fn frame() -> Poll<Option<Result<(), ()>>> {
+        Poll::Ready(Some(Ok(())))
+    }
+
+    fn times() -> Arc<ListTimes> {
+        Arc::new(ListTimes::new(ConsistentLists::Auto))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_time_is_that_of_the_upstream_alone() {
+        let (times, pods) = (times(), list("/api/v1/pods", "application/json"));
+        assert_eq!(times.expected(&pods), None);
+        let mut timer = times.time(&pods).unwrap();
+        advance(10 * MS).await;
+        timer.observe(&frame(), false);
+        // The client reads nothing.
+        advance(500 * MS).await;
+        timer.observe(&frame(), false);
+        timer.observe(&Poll::<Option<Result<(), ()>>>::Pending, false);
+        advance(5 * MS).await;
+        timer.observe(&Poll::<Option<Result<(), ()>>>::Pending, false);
+        advance(5 * MS).await;
+        assert_eq!(times.expected(&pods), None);
+        timer.observe(&frame(), true);
+        assert_eq!(times.expected(&pods), Some(20 * MS));
+        assert_eq!(times.expected(&list("/api/v1/pods", "application/yaml")), None);
+        assert_eq!(times.expected(&list("/api/v1/pods?limit=1", "application/json")), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn times_are_averaged_and_forgotten() {
+        let (times, pods) = (times(), list("/api/v1/pods", "application/json"));
+        for took in [100, 50] {
+            let mut timer = times.time(&pods).unwrap();
+            advance(MS * took).await;
+            timer.observe(&Poll::<Option<Result<(), ()>>>::Ready(None), false);
+        }
+        assert_eq!(times.expected(&pods), Some(75 * MS));
+        advance(AGE_MAX + MS).await;
+        assert_eq!(times.expected(&pods), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_response_that_breaks_off_is_not_measured() {
+        let (times, pods) = (times(), list("/api/v1/pods", "application/json"));
+        let mut timer = times.time(&pods).unwrap();
+        timer.observe(&frame(), false);
+        timer.observe(&Poll::<Option<Result<(), _>>>::Ready(Some(Err(()))), true);
+        drop(timer);
+        assert_eq!(times.expected(&pods), None);
+    }
+
+    #[test]
+    fn nothing_is_measured_where_all_lists_are_forwarded() {
+        let times = Arc::new(ListTimes::new(ConsistentLists::Forward));
+        assert!(times.time(&list("/api/v1/pods", "application/json")).is_none());
+    }
+}
