@@ -42,6 +42,7 @@ mod review;
 mod router;
 mod scale;
 mod selector;
+mod servers;
 mod shared;
 mod status;
 mod store;
@@ -78,6 +79,7 @@ pub use self::store::{Recorded, Snapshot, Write};
 
 use self::balancer::Balancer;
 use self::identity::ClientCas;
+use self::servers::Servers;
 use self::shared::Shared;
 use self::store::Store;
 use self::tokens::Tokens;
@@ -111,14 +113,14 @@ impl Simulator {
         Self::new(options, address)
     }
 
-    /// Serves a connection of this process. Its client speaks no TLS. It is dropped by a
-    /// [`stop`](Self::stop). Must be called in a tokio runtime.
-    pub fn accept<S>(&self, stream: S)
+    /// Serves a connection of this process to one API server, counted from 0. Its client speaks no
+    /// TLS. It is dropped by a [`stop`](Self::stop). Must be called in a tokio runtime.
+    pub fn accept<S>(&self, stream: S, server: usize)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let stop = self.running.lock().clone();
-        tokio::spawn(http::serve_one(stream, Arc::clone(&self.shared), stop));
+        tokio::spawn(http::serve_one(stream, Arc::clone(&self.shared), server, stop));
     }
 
     fn new(options: SimulatorOptions, address: SocketAddr) -> io::Result<Self> {
@@ -134,10 +136,12 @@ impl Simulator {
             client_cas: certificates.map(ClientCas::new).transpose()?,
             store: Store::new(options.history_events_max, options.servers, options.records_writes),
             balancer: Balancer::new(options.servers),
+            servers: Servers::default(),
             options,
             faults: Faults::default(),
             log: RequestLog::default(),
             aggregated: Default::default(),
+            frozen: Default::default(),
         });
         bootstrap::bootstrap(&shared.store, shared.options.client_certificates.as_ref());
         Ok(Self { shared, address, tls, running: Mutex::default() })
@@ -210,8 +214,9 @@ impl Simulator {
         self.shared.store.snapshot()
     }
 
-    /// Returns to an earlier state, as the restore of an etcd backup does: it sets the objects and
-    /// the revision, discards the history, and ends all watches.
+    /// Returns to an earlier state, or to that of another simulator, as the restore of an etcd
+    /// backup and another cluster at the address do: it sets the objects and the revision, discards
+    /// the history, and ends all watches. No watch cache lags after it.
     pub fn rewind(&self, snapshot: &Snapshot) {
         self.shared.store.restore(snapshot);
     }
@@ -219,6 +224,27 @@ impl Simulator {
     /// Sets how connections are given to the API servers from now on.
     pub fn balance(&self, balancing: Balancing) {
         self.shared.balancer.set(balancing);
+    }
+
+    /// Serves one API server, counted from 0, at an address of its own besides the one behind the
+    /// balancer; again at the same address after a [`stop_server`](Self::stop_server). Returns the
+    /// address.
+    pub async fn start_server(&self, server: usize) -> io::Result<SocketAddr> {
+        let (listener, address, stop) = self.shared.servers.bind(server).await?;
+        let acceptor = self.tls.as_ref().map(|tls| tls.acceptor.clone());
+        let shared = Arc::clone(&self.shared);
+        tokio::spawn(http::serve(listener, acceptor, shared, stop, Some(server)));
+        Ok(address)
+    }
+
+    /// Stops one API server at its own address: it drops all connections and no longer listens.
+    pub fn stop_server(&self, server: usize) {
+        self.shared.servers.stop(server);
+    }
+
+    /// Lets `/readyz` of one API server say that it shuts down, until it is started again.
+    pub fn drain_server(&self, server: usize) {
+        self.shared.servers.drain(server);
     }
 
     /// Lets the watch caches of one API server, counted from 0, lag: they stay where they are.
@@ -229,6 +255,12 @@ impl Simulator {
     /// Lets the watch caches of one API server catch up, and follow the store again.
     pub fn resume_caches(&self, server: usize) {
         self.shared.store.pause(server, false);
+    }
+
+    /// Lets one API server, counted from 0, forget the history of its watch caches, as its restart
+    /// does: they begin at the present revision, and its watches end.
+    pub fn restart_caches(&self, server: usize) {
+        self.shared.store.restart(server);
     }
 
     /// Returns what changed the store, from a position on, if
@@ -242,9 +274,14 @@ impl Simulator {
         self.shared.store.end_watches();
     }
 
-    /// Serves [`accept`](Self::accept)ed connections again after a [`stop`](Self::stop).
-    pub fn resume(&self) {
-        *self.running.lock() = CancellationToken::new();
+    /// Freezes the servers, as SIGSTOP does: connections are accepted and carry nothing.
+    pub fn freeze(&self) {
+        self.shared.frozen.send_replace(true);
+    }
+
+    /// Ends a [`freeze`](Self::freeze). The requests that arrived meanwhile are processed.
+    pub fn thaw(&self) {
+        self.shared.frozen.send_replace(false);
     }
 
     /// Stops listening and drops all connections. The objects remain.
@@ -285,13 +322,14 @@ impl Simulator {
         let stop = CancellationToken::new();
         *self.running.lock() = stop.clone();
         let acceptor = self.tls.as_ref().map(|tls| tls.acceptor.clone());
-        tokio::spawn(http::serve(listener, acceptor, Arc::clone(&self.shared), stop));
+        tokio::spawn(http::serve(listener, acceptor, Arc::clone(&self.shared), stop, None));
     }
 }
 
 impl Drop for Simulator {
     fn drop(&mut self) {
         self.stop();
+        self.shared.servers.stop_all();
     }
 }
 

@@ -25,6 +25,8 @@ pub enum Action {
     Garbage,
     /// A watch sends no bookmarks.
     NoBookmarks,
+    /// Answers, and ends the connection after its running requests: GOAWAY in HTTP/2.
+    EndConnection,
 }
 
 /// A fault, and the requests that it applies to.

@@ -4,6 +4,7 @@
 
 use std::convert::Infallible;
 use std::io;
+use std::pin::pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -34,12 +35,13 @@ const BODY_BYTES_MAX: usize = 3 << 20;
 /// The upstream's limit on the bytes of the header fields of a request.
 const HEADER_BYTES_MAX: u32 = 1 << 20;
 
-/// Accepts connections until `stop` is cancelled.
+/// Accepts connections until `stop` is cancelled, for one API server or for the balancer.
 pub(super) async fn serve(
     listener: TcpListener,
     tls: Option<TlsAcceptor>,
     shared: Arc<Shared>,
     stop: CancellationToken,
+    server: Option<usize>,
 ) {
     loop {
         let accepted = tokio::select! {
@@ -51,31 +53,58 @@ pub(super) async fn serve(
         let number = shared.log.connection_opened();
         let (tls, shared, stop) = (tls.clone(), Arc::clone(&shared), stop.clone());
         tokio::spawn(async move {
+            let served = connection(stream, tls, Arc::clone(&shared), number, server);
             tokio::select! {
                 () = stop.cancelled() => {}
-                () = connection(stream, tls, shared, number) => {}
+                () = unless_frozen(&shared, served) => {}
             }
         });
     }
 }
 
-/// Serves one connection until `stop` is cancelled.
-pub(super) async fn serve_one<S>(stream: S, shared: Arc<Shared>, stop: CancellationToken)
-where
+/// Serves one connection to one of the API servers until `stop` is cancelled.
+pub(super) async fn serve_one<S>(
+    stream: S,
+    shared: Arc<Shared>,
+    server: usize,
+    stop: CancellationToken,
+) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let number = shared.log.connection_opened();
+    let served = requests(stream, None, Arc::clone(&shared), number, Some(server));
     tokio::select! {
         () = stop.cancelled() => {}
-        () = requests(stream, None, shared, number) => {}
+        () = unless_frozen(&shared, served) => {}
     }
 }
 
-async fn connection(stream: TcpStream, tls: Option<TlsAcceptor>, shared: Arc<Shared>, number: u64) {
+/// Polls `served` only while the servers are not frozen.
+async fn unless_frozen(shared: &Shared, served: impl Future<Output = ()>) {
+    let mut served = pin!(served);
+    let mut frozen = shared.frozen.subscribe();
+    loop {
+        // The sender lives in `shared`, so that no wait can fail.
+        drop(frozen.wait_for(|frozen| !frozen).await);
+        tokio::select! {
+            biased;
+            _ = frozen.wait_for(|frozen| *frozen) => {}
+            () = served.as_mut() => return,
+        }
+    }
+}
+
+async fn connection(
+    stream: TcpStream,
+    tls: Option<TlsAcceptor>,
+    shared: Arc<Shared>,
+    number: u64,
+    server: Option<usize>,
+) {
     // If this fails, only latency suffers.
     drop(stream.set_nodelay(true));
     match tls {
-        None => requests(stream, None, shared, number).await,
+        None => requests(stream, None, shared, number, server).await,
         Some(acceptor) => {
             if let Ok(stream) = acceptor.accept(stream).await {
                 let chain = stream.get_ref().1.peer_certificates();
@@ -83,7 +112,7 @@ async fn connection(stream: TcpStream, tls: Option<TlsAcceptor>, shared: Arc<Sha
                     chain.iter().map(|one| one.clone().into_owned()).collect::<Certificates>()
                 };
                 let chain = chain.map(owned);
-                requests(stream, chain, shared, number).await;
+                requests(stream, chain, shared, number, server).await;
             }
         }
     }
@@ -94,6 +123,7 @@ async fn requests<S>(
     certificates: Option<Certificates>,
     shared: Arc<Shared>,
     number: u64,
+    server: Option<usize>,
 ) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -108,7 +138,7 @@ async fn requests<S>(
     builder.http1().timer(TokioTimer::new()).max_buf_size(HEADER_BYTES_MAX as usize);
     let go_away = Arc::new(Notify::new());
     let signal = Arc::clone(&go_away);
-    let server = Arc::new(ChosenServer::default());
+    let server = Arc::new(ChosenServer::known(server));
     let service = service_fn(move |request: hyper::Request<Incoming>| {
         let (shared, certificates) = (Arc::clone(&shared), certificates.clone());
         let (signal, version) = (Arc::clone(&signal), request.version());

@@ -205,7 +205,7 @@ pub(super) async fn page(
         Some(revision) => (collection.at(revision), revision),
         // A watch cache that lags leaves a consistent read to etcd (`docs/semantics.md` §2.3).
         None if latest => (Some(collection.objects.clone()), revision),
-        None => (Some(collection.cached(server).into_owned()), collection.current(server)),
+        None => (Some(collection.cached(server).clone()), collection.current(server)),
     });
     // A list of a single object has no other page (`docs/semantics.md` §1.6.2).
     let single = selector.is_single(kind) && token.is_none();

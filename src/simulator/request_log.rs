@@ -28,6 +28,8 @@ pub struct LoggedRequest {
     pub headers: HeaderMap,
     /// The number of its connection, in the order in which they were accepted.
     pub connection: u64,
+    /// The number of the API server that received it.
+    pub server: usize,
 }
 
 /// The requests since the start, or since the last [`reset`](Self::reset).
@@ -36,6 +38,7 @@ pub struct RequestLog {
     counts: Mutex<BTreeMap<(String, String), u64>>,
     recent: Mutex<VecDeque<LoggedRequest>>,
     watches_open: AtomicU64,
+    watches_expired: AtomicU64,
     connections: AtomicU64,
 }
 
@@ -66,6 +69,12 @@ impl RequestLog {
         self.watches_open.load(Ordering::Relaxed)
     }
 
+    /// Returns the number of watches that ended because the history did not reach back to their
+    /// resourceVersions.
+    pub fn watches_expired(&self) -> u64 {
+        self.watches_expired.load(Ordering::Relaxed)
+    }
+
     /// Returns the number of connections accepted since the start.
     pub fn connections(&self) -> u64 {
         self.connections.load(Ordering::Relaxed)
@@ -94,6 +103,10 @@ impl RequestLog {
 
     pub(super) fn watch_opened(&self) {
         self.watches_open.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn watch_expired(&self) {
+        self.watches_expired.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(super) fn watch_closed(&self) {

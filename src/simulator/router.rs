@@ -37,7 +37,8 @@ pub(super) async fn route(
             | Action::TooManyRequests(_)
             | Action::Status(_)
             | Action::Garbage
-            | Action::NoBookmarks => {}
+            | Action::NoBookmarks
+            | Action::EndConnection => {}
         }
     }
     faults.retain(|fault| !matches!(fault, Action::Delay(_)));
@@ -51,7 +52,9 @@ pub(super) async fn route(
     }
     // kube-apiserver ends the HTTP/2 connection of a request without a user (the feature gate
     // UnauthenticatedHTTP2DOSMitigation, `docs/semantics.md` §8.8).
-    if request.version == ::http::Version::HTTP_2 && identity::is_unauthenticated(request, shared) {
+    let is_refused =
+        request.version == ::http::Version::HTTP_2 && identity::is_unauthenticated(request, shared);
+    if is_refused || faults.contains(&Action::EndConnection) {
         answer::set(answer.headers_mut(), ::http::header::CONNECTION, "close");
     }
     Ok(answer)
@@ -79,6 +82,7 @@ fn log(shared: &Shared, request: &Request, user: &str) {
         user: user.to_owned(),
         headers,
         connection: request.connection,
+        server: request.server,
     });
 }
 
@@ -102,14 +106,20 @@ async fn answer(
         return non_resource(shared, request);
     };
     let kind = find(shared, target)?;
-    let mut response = if target.subresource.is_empty() {
-        object(shared, request, identity, &kind, target, (faults, upgrade)).await?
+    let response = if target.subresource.is_empty() {
+        object(shared, request, identity, &kind, target, (faults, upgrade)).await
     } else {
-        subresource(shared, request, &kind, target, upgrade).await?
+        subresource(shared, request, &kind, target, upgrade).await
     };
+    let Some(warning) = &kind.warning else { return response };
+    // kube-apiserver adds the warning before the handler runs, so that errors have it, too. A method
+    // that a built-in resource lacks has no handler.
+    let mut response = response.or_else(|error| match error.code {
+        405 if !kind.custom => Err(error),
+        _ => Ok(answer::error(request, &error)),
+    })?;
     // The handshake does not have the headers of ordinary responses (`docs/semantics.md` §6.3).
-    let shakes = response.status() == ::http::StatusCode::SWITCHING_PROTOCOLS;
-    if let Some(warning) = kind.warning.as_ref().filter(|_| !shakes) {
+    if response.status() != ::http::StatusCode::SWITCHING_PROTOCOLS {
         warn(&mut response, warning);
     }
     Ok(response)
@@ -176,6 +186,10 @@ async fn subresource(
 fn non_resource(shared: &Shared, request: &Request) -> Result<Response<Body>, ApiError> {
     let path = request.path.trim_end_matches('/');
     match path {
+        "/readyz" if shared.servers.is_draining(request.server) => Ok(answer::plain(
+            500,
+            "[+]ping ok\n[-]shutdown failed: reason withheld\nreadyz check failed\n",
+        )),
         "/healthz" | "/livez" | "/readyz" => Ok(answer::plain(200, "ok")),
         "/version" => Ok(discovery::version(shared, request)),
         "/openapi/v2" => openapi::v2(shared, request),
@@ -233,7 +247,8 @@ fn injected(request: &Request, faults: &[Action]) -> Result<(), ApiError> {
             | Action::Hang
             | Action::Reset
             | Action::Garbage
-            | Action::NoBookmarks => {}
+            | Action::NoBookmarks
+            | Action::EndConnection => {}
         }
     }
     Ok(())

@@ -3,12 +3,14 @@
 use parking_lot::RwLock;
 use serde_json::Value;
 use std::collections::HashMap;
+use tokio::sync::watch;
 
 use super::balancer::Balancer;
 use super::faults::Faults;
 use super::identity::ClientCas;
 use super::options::SimulatorOptions;
 use super::request_log::RequestLog;
+use super::servers::Servers;
 use super::store::Store;
 use super::tokens::Tokens;
 
@@ -19,6 +21,8 @@ pub(super) struct Shared {
     pub(super) options: SimulatorOptions,
     /// The objects.
     pub(super) store: Store,
+    /// The API servers with an address of their own.
+    pub(super) servers: Servers,
     /// Gives connections to API servers.
     pub(super) balancer: Balancer,
     /// The tokens of service accounts.
@@ -31,4 +35,6 @@ pub(super) struct Shared {
     pub(super) log: RequestLog,
     /// Fixed responses of registered aggregated API servers, by path.
     pub(super) aggregated: RwLock<HashMap<String, Value>>,
+    /// Whether connections are open and carry nothing.
+    pub(super) frozen: watch::Sender<bool>,
 }

@@ -55,12 +55,27 @@ pub(super) struct Store {
 /// A state to which [`Store::restore`] can go back.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
+    /// The store that it was taken of.
+    store: uuid::Uuid,
     revision: u64,
+    /// How much higher the revision is after its restore.
+    bump: u64,
     objects: HashMap<String, Vec<Arc<Object>>>,
+}
+
+impl Snapshot {
+    /// Raises the revision that the store has after the restore, as `etcdutl snapshot restore
+    /// --bump-revision --mark-compacted` does.
+    #[must_use]
+    pub fn bumped(self, bump: u64) -> Self {
+        Self { bump, ..self }
+    }
 }
 
 #[derive(Debug)]
 struct State {
+    /// Distinguishes this store from others.
+    id: uuid::Uuid,
     revision: u64,
     collections: HashMap<String, Collection>,
     /// Whether the watch caches lag, by the number of their API server.
@@ -75,7 +90,8 @@ impl Store {
         let paused = vec![false; servers.max(1)];
         let recording = Recording::new(records_writes);
         let collections = HashMap::new();
-        let mut state = State { revision: FIRST_REVISION, collections, paused, recording };
+        let (id, revision) = (uuid::Uuid::new_v4(), FIRST_REVISION);
+        let mut state = State { id, revision, collections, paused, recording };
         let registry = Registry::new(std::iter::empty());
         state.begin(&registry);
         Self {
@@ -193,6 +209,17 @@ impl Store {
         state.collections.values_mut().for_each(|collection| collection.pause(server, is_paused));
     }
 
+    /// Lets the watch caches of a server begin at the present revision, without a history.
+    pub(super) fn restart(&self, server: usize) {
+        let mut state = self.state.lock();
+        let revision = state.revision;
+        if let Some(paused) = state.paused.get_mut(server) {
+            *paused = false;
+        }
+        let collections = state.collections.values_mut();
+        collections.for_each(|collection| collection.restart(server, revision));
+    }
+
     /// Discards all history, so that every older resourceVersion expires.
     pub(super) fn compact(&self) {
         let mut state = self.state.lock();
@@ -206,7 +233,8 @@ impl Store {
         let objects = state.collections.iter().map(|(storage, collection)| {
             (storage.clone(), collection.objects.values().cloned().collect())
         });
-        Snapshot { revision: state.revision, objects: objects.collect() }
+        let objects = objects.collect();
+        Snapshot { store: state.id, revision: state.revision, bump: 0, objects }
     }
 
     /// Returns the record of writes from a position on.
@@ -218,10 +246,19 @@ impl Store {
     /// history is lost, and later revisions are assigned again.
     pub(super) fn restore(&self, snapshot: &Snapshot) {
         let mut state = self.state.lock();
-        state.revision = snapshot.revision;
-        state.recording.restore(snapshot.revision);
+        let revision = snapshot.revision + snapshot.bump;
+        state.revision = revision;
+        let is_own = snapshot.store == state.id;
+        state.recording.restore(revision, is_own.then_some(snapshot.revision));
+        state.id = snapshot.store;
+        state.paused.fill(false);
         state.collections.clear();
         for (storage, objects) in &snapshot.objects {
+            if !is_own {
+                let mut objects = objects.clone();
+                objects.sort_by_key(|object| object.revision);
+                objects.iter().for_each(|object| state.recording.write(storage, object, false));
+            }
             let objects =
                 objects.iter().map(|object| (Arc::clone(&object.key), Arc::clone(object)));
             let collection = state.collection(storage);

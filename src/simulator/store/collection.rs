@@ -4,7 +4,6 @@
 //! The objects and events are etcd's. A watch cache that lags shows them as they were at its own
 //! resourceVersion.
 
-use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
@@ -50,8 +49,10 @@ struct CachePosition {
     current: u64,
     /// Notifies watchers of a new resourceVersion. Replacing the sender ends them.
     changed: watch::Sender<u64>,
-    /// Whether the cache lags: it stays where it is.
-    is_paused: bool,
+    /// The oldest resourceVersion from which a watch of this server can begin.
+    oldest: u64,
+    /// The objects of a cache that lags: it stays where it is.
+    paused: Option<Objects>,
 }
 
 /// The events after a resourceVersion.
@@ -70,7 +71,8 @@ impl Collection {
         let cache = |is_paused: &bool| CachePosition {
             current: revision,
             changed: watch::Sender::new(revision),
-            is_paused: *is_paused,
+            oldest: revision,
+            paused: is_paused.then(Objects::new),
         };
         Self {
             objects: BTreeMap::new(),
@@ -95,12 +97,9 @@ impl Collection {
     }
 
     /// Returns the objects in a server's watch cache.
-    pub(crate) fn cached(&self, server: usize) -> Cow<'_, Objects> {
-        let current = self.current(server);
-        if current >= self.latest {
-            return Cow::Borrowed(&self.objects);
-        }
-        self.at(current).map_or(Cow::Borrowed(&self.objects), Cow::Owned)
+    pub(crate) fn cached(&self, server: usize) -> &Objects {
+        let paused = self.caches.get(server).and_then(|cache| cache.paused.as_ref());
+        paused.unwrap_or(&self.objects)
     }
 
     /// Applies an event and notifies the watchers. Retains at most `window` events.
@@ -131,8 +130,18 @@ impl Collection {
     /// Lets a server's watch cache lag from now on, or catch up with the last event.
     pub(crate) fn pause(&mut self, server: usize, is_paused: bool) {
         if let Some(cache) = self.caches.get_mut(server) {
-            cache.is_paused = is_paused;
+            if is_paused != cache.paused.is_some() {
+                cache.paused = is_paused.then(|| self.objects.clone());
+            }
             cache.advance(self.latest);
+        }
+    }
+
+    /// Lets a server's watch cache begin again at a revision: its watches end.
+    pub(crate) fn restart(&mut self, server: usize, revision: u64) {
+        if let Some(cache) = self.caches.get_mut(server) {
+            let (changed, oldest) = (watch::Sender::new(revision), revision);
+            *cache = CachePosition { current: revision, changed, oldest, paused: None };
         }
     }
 
@@ -154,8 +163,10 @@ impl Collection {
     /// Returns the events of a server's watch cache after a resourceVersion, for a watch that
     /// starts there, or for a running one that has reached it.
     pub(crate) fn since(&self, server: usize, revision: u64, running: bool) -> MissedEvents {
-        if revision < if running { self.dropped } else { self.oldest } {
-            return MissedEvents::Expired(self.oldest);
+        let oldest = self.caches.get(server).map_or(self.oldest, |cache| cache.oldest);
+        let oldest = oldest.max(self.oldest);
+        if revision < if running { self.dropped } else { oldest } {
+            return MissedEvents::Expired(oldest);
         }
         let current = self.current(server);
         let start = self.history.partition_point(|event| event.revision <= revision);
@@ -183,7 +194,7 @@ impl Collection {
 
 impl CachePosition {
     fn advance(&mut self, revision: u64) {
-        if revision > self.current && !self.is_paused {
+        if revision > self.current && self.paused.is_none() {
             self.current = revision;
             self.changed.send_replace(revision);
         }

@@ -6,15 +6,17 @@ use bytes::Bytes;
 
 use crate::simulator::object::Object;
 
-/// What changed the store, in order.
+/// The changes of the store, in order.
 #[derive(Clone, Debug)]
 pub enum Recorded {
     /// A write of one object.
     Write(Write),
-    /// The return to the state at an earlier revision.
+    /// The return to an earlier state, or another cluster's state: its objects follow as writes.
     Restore {
-        /// The revision.
+        /// The revision from then on.
         revision: u64,
+        /// The revision of the earlier state; `None` for another cluster's.
+        of: Option<u64>,
     },
 }
 
@@ -59,10 +61,10 @@ impl Recording {
         }));
     }
 
-    /// Adds the return to an earlier state.
-    pub(super) fn restore(&mut self, revision: u64) {
+    /// Adds the return to an earlier state, or another cluster's.
+    pub(super) fn restore(&mut self, revision: u64, of: Option<u64>) {
         if self.is_on {
-            self.entries.push(Recorded::Restore { revision });
+            self.entries.push(Recorded::Restore { revision, of });
         }
     }
 

@@ -248,6 +248,7 @@ impl Watcher {
     }
 
     fn expired(&self, oldest: u64) -> ApiError {
+        self.shared.log.watch_expired();
         if self.kind.cached() {
             return ApiError::watch_expired(self.cursor, oldest);
         }

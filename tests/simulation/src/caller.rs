@@ -9,6 +9,7 @@ use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 
+use crate::checker::Form;
 use crate::network::Network;
 
 /// The HTTP client of one simulated client.
@@ -66,6 +67,16 @@ impl Caller {
         self.call(Method::GET, path, Bytes::new()).await
     }
 
+    /// Sends a GET that asks for a form, and collects the response. An error is a message.
+    pub(crate) async fn get_as(
+        &mut self,
+        path: &str,
+        accept: &'static str,
+    ) -> Result<Answer, String> {
+        let request = request(Method::GET, path, Bytes::new(), accept);
+        self.exchange(request).await
+    }
+
     /// Sends a request, and collects the response. An error is a message.
     pub(crate) async fn call(
         &mut self,
@@ -73,12 +84,16 @@ impl Caller {
         path: &str,
         body: Bytes,
     ) -> Result<Answer, String> {
+        self.exchange(request(method, path, body, Form::Json.accept())).await
+    }
+
+    async fn exchange(&mut self, request: Request<Full<Bytes>>) -> Result<Answer, String> {
         let mut sender = match self.kept.take().filter(Sender::is_open) {
             Some(sender) => sender,
             None => self.dial().await?,
         };
         let exchange = async {
-            let response = sender.send(request(method, path, body)).await?;
+            let response = sender.send(request).await?;
             let (status, cache) = head(&response);
             let body = response.into_body().collect().await.map_err(|error| error.to_string())?;
             Ok(Answer { status, cache, body: body.to_bytes() })
@@ -96,7 +111,7 @@ impl Caller {
     /// Sends a GET on a connection of its own, and returns the response when its head is there.
     pub(crate) async fn open(&self, path: &str) -> Result<Frames, String> {
         let mut sender = self.dial().await?;
-        let sent = sender.send(request(Method::GET, path, Bytes::new()));
+        let sent = sender.send(request(Method::GET, path, Bytes::new(), Form::Json.accept()));
         let response = match tokio::time::timeout(RESPONSE_TIMEOUT, sent).await {
             Ok(response) => response?,
             Err(_) => return Err("no head in time".to_owned()),
@@ -184,13 +199,13 @@ impl Answer {
     }
 }
 
-fn request(method: Method, path: &str, body: Bytes) -> Request<Full<Bytes>> {
+fn request(method: Method, path: &str, body: Bytes, accept: &'static str) -> Request<Full<Bytes>> {
     let mut request = Request::new(Full::new(body));
     *request.method_mut() = method;
     *request.uri_mut() = format!("http://localhost{path}").parse().unwrap_or_default();
     let headers = request.headers_mut();
     headers.insert(http::header::HOST, http::HeaderValue::from_static("localhost"));
-    headers.insert(http::header::ACCEPT, http::HeaderValue::from_static("application/json"));
+    headers.insert(http::header::ACCEPT, http::HeaderValue::from_static(accept));
     headers.insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static("application/json"));
     request
 }

@@ -3,14 +3,20 @@
 //! Kubernetes' answers carry their place in a total order, so nothing is searched: a list at L is
 //! compared with the state at L, a watch with the writes after its start.
 
+mod page;
 mod read;
+mod resume;
 mod stream;
+mod written;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
+pub(crate) use self::page::Form;
 pub(crate) use self::read::{ReadAt, ReadOperation, Walk};
 pub(crate) use self::stream::{Notice, Start};
 use crate::resources::{Resource, Selection};
@@ -24,13 +30,16 @@ pub(crate) struct Checker(Arc<Mutex<Inner>>);
 struct Inner {
     write_log: WriteLog,
     trace: Trace,
-    /// The highest resourceVersion that each cache has shown: by target, resource and epoch.
-    floors: BTreeMap<(String, &'static str, usize), u64>,
+    /// The highest resourceVersion that each cache has shown: by target, resource, form
+    /// and epoch. Each form of a resource has a cache of its own.
+    floors: BTreeMap<(String, &'static str, Form, usize), u64>,
     violations: Vec<Violation>,
     counts: BTreeMap<&'static str, u64>,
-    /// Streams may get the difference of two states after a relist, so that only the states that
-    /// they claim can be checked.
-    relists: bool,
+    /// Weir keeps streams through a relist: they get the difference of two states.
+    keeps_streams: bool,
+    /// When a cache last had a cause to relist, or a watch was answered that its
+    /// resourceVersion has expired.
+    last_cause: Option<Instant>,
 }
 
 /// A guarantee that did not hold.
@@ -42,20 +51,30 @@ pub(crate) struct Violation {
 }
 
 impl Checker {
-    pub(crate) fn new(write_log: WriteLog, trace: Trace, relists: bool) -> Self {
+    pub(crate) fn new(write_log: WriteLog, trace: Trace, keeps_streams: bool) -> Self {
         Self(Arc::new(Mutex::new(Inner {
             write_log,
             trace,
             floors: BTreeMap::new(),
             violations: Vec::new(),
             counts: BTreeMap::new(),
-            relists,
+            keeps_streams,
+            last_cause: None,
         })))
     }
 
     /// Returns the present moment.
     pub(crate) fn now(&self) -> Moment {
         self.0.lock().write_log.now()
+    }
+
+    /// Notes that a fault has struck, or is over; `true` if a cache can lose its place by it.
+    pub(crate) fn struck(&self, loses_history: bool) {
+        if loses_history {
+            let mut inner = self.0.lock();
+            inner.last_cause = Some(Instant::now());
+            inner.write_log.delay_notice();
+        }
     }
 
     /// Reports a guarantee that did not hold.
@@ -80,10 +99,11 @@ impl Checker {
 
     /// Returns the highest resourceVersion that the cache of a resource has shown at a target, in
     /// the present epoch.
-    pub(crate) fn floor(&self, target: &str, resource: &'static Resource) -> u64 {
+    pub(crate) fn floor(&self, target: &str, resource: &'static Resource, form: Form) -> u64 {
         let mut inner = self.0.lock();
         let epoch = inner.write_log.now().epoch;
-        inner.floors.get(&(target.to_owned(), resource.storage, epoch)).copied().unwrap_or(0)
+        let key = (target.to_owned(), resource.storage, form, epoch);
+        inner.floors.get(&key).copied().unwrap_or(0)
     }
 
     /// Returns the objects of a selection at a revision, by key, as a watch shows them.
@@ -136,13 +156,33 @@ impl Inner {
         }
     }
 
+    /// W3: whether a stream from `begun` may get the difference of two states, which tells no
+    /// writes: only where Weir keeps streams, and had a cause to relist.
+    fn may_relist(&mut self, begun: Moment) -> bool {
+        if !self.keeps_streams {
+            return false;
+        }
+        if self.write_log.has_expired() {
+            self.last_cause = Some(Instant::now());
+        }
+        self.checked("W3");
+        self.last_cause.is_some_and(|cause| cause + RELISTED_WITHIN > begun.time)
+    }
+
     fn checked(&mut self, guarantee: &'static str) {
         *self.counts.entry(guarantee).or_default() += 1;
     }
 
     /// Notes what a cache has shown.
-    fn raise_floor(&mut self, target: &str, resource: &Resource, epoch: usize, revision: u64) {
-        let shown = self.floors.entry((target.to_owned(), resource.storage, epoch)).or_default();
+    fn raise_floor(
+        &mut self,
+        target: &str,
+        (resource, form): (&Resource, Form),
+        epoch: usize,
+        revision: u64,
+    ) {
+        let key = (target.to_owned(), resource.storage, form, epoch);
+        let shown = self.floors.entry(key).or_default();
         *shown = revision.max(*shown);
     }
 }
@@ -168,3 +208,6 @@ fn store_difference(state: &[&Version], store: &BTreeMap<String, Box<[u8]>>) -> 
 
 /// The largest number of violations that are kept: more say nothing new.
 const VIOLATIONS_MAX: usize = 50;
+/// How long after its cause a relist may come: a frozen connection is noticed late, and back-offs
+/// follow.
+const RELISTED_WITHIN: Duration = Duration::from_secs(180);

@@ -2,6 +2,7 @@
 
 mod informer;
 mod reader;
+mod watcher;
 mod writer;
 
 use std::sync::Arc;
@@ -33,11 +34,24 @@ pub(crate) struct Setting {
 #[derive(Default)]
 pub(crate) struct Phase {
     is_calm: AtomicBool,
+    are_writes_held: AtomicBool,
     is_settled: AtomicBool,
     is_over: AtomicBool,
 }
 
 impl Phase {
+    /// Holds all writes, or lets them go on.
+    pub(crate) fn hold_writes(&self, are_held: bool) {
+        self.are_writes_held.store(are_held, Ordering::Relaxed);
+    }
+
+    /// Waits until writes are not held.
+    pub(crate) async fn until_writes(&self) {
+        while self.are_writes_held.load(Ordering::Relaxed) && !self.is_calm() {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+
     /// Ends the faults and the writes.
     pub(crate) fn calm_down(&self) {
         self.is_calm.store(true, Ordering::Relaxed);
@@ -114,6 +128,13 @@ impl Client {
     }
 }
 
+/// W6: while nothing fails, a watch does not end at once without an event.
+fn ended_at_once(client: &Client, path: &str) {
+    if client.setting.phase.is_settled() && !client.setting.phase.is_over() {
+        client.setting.checker.violated("W6", &format!("{path} ended at once"));
+    }
+}
+
 /// Starts a reader of lists, pages and single objects.
 pub(crate) fn spawn_reader(
     setting: &Setting,
@@ -122,6 +143,16 @@ pub(crate) fn spawn_reader(
 ) -> tokio::task::JoinHandle<()> {
     let client = Client::new(setting, format!("reader-{number}"), rng);
     tokio::spawn(reader::run(client))
+}
+
+/// Starts a watcher, whose streams begin and end in all ways.
+pub(crate) fn spawn_watcher(
+    setting: &Setting,
+    number: usize,
+    rng: fastrand::Rng,
+) -> tokio::task::JoinHandle<()> {
+    let client = Client::new(setting, format!("watcher-{number}"), rng);
+    tokio::spawn(watcher::run(client))
 }
 
 /// Starts a writer that reads its own writes.

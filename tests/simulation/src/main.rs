@@ -9,6 +9,7 @@ mod pipe;
 mod plan;
 mod resources;
 mod runs;
+mod shrink;
 mod trace;
 mod world;
 mod write_log;

@@ -8,7 +8,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::pipe::{CutPoint, Link, Pipe, pipe};
-use crate::trace::Trace;
+use crate::plan::Balancing;
+use crate::trace::{FNV_OFFSET, Trace, fnv};
 
 /// The network. Cheap to clone.
 #[derive(Clone)]
@@ -16,12 +17,22 @@ pub(crate) struct Network(Arc<Mutex<Inner>>);
 
 struct Inner {
     hosts: BTreeMap<String, Listener>,
+    balancers: BTreeMap<String, Balancer>,
     links: BTreeMap<u64, OpenLink>,
     next_link: u64,
     rng: fastrand::Rng,
     trace: Trace,
     /// Where a connection of a Weir to its upstream is cut.
     cut_point: Arc<CutPoint>,
+}
+
+/// Gives connections to its name to one of some hosts.
+struct Balancer {
+    hosts: Vec<String>,
+    balancing: Balancing,
+    turn: usize,
+    /// The host that was away last.
+    last_away: usize,
 }
 
 /// Takes a connection; returns whether it was accepted.
@@ -35,8 +46,15 @@ struct OpenLink {
 
 impl Network {
     pub(crate) fn new(rng: fastrand::Rng, trace: Trace, cut_point: Arc<CutPoint>) -> Self {
-        let (hosts, links) = (BTreeMap::new(), BTreeMap::new());
-        Self(Arc::new(Mutex::new(Inner { hosts, links, next_link: 0, rng, trace, cut_point })))
+        Self(Arc::new(Mutex::new(Inner {
+            hosts: BTreeMap::new(),
+            balancers: BTreeMap::new(),
+            links: BTreeMap::new(),
+            next_link: 0,
+            rng,
+            trace,
+            cut_point,
+        })))
     }
 
     /// Lets a host accept connections, in place of what it did before.
@@ -48,9 +66,20 @@ impl Network {
         self.0.lock().hosts.insert(host.to_owned(), Arc::new(listener));
     }
 
+    /// Gives connections to a name to these hosts.
+    pub(crate) fn balance(&self, name: &str, hosts: Vec<String>, balancing: Balancing) {
+        let balancer = Balancer { hosts, balancing, turn: 0, last_away: 0 };
+        self.0.lock().balancers.insert(name.to_owned(), balancer);
+    }
+
     /// Lets a host refuse connections.
     pub(crate) fn shut(&self, host: &str) {
-        self.0.lock().hosts.remove(host);
+        let mut inner = self.0.lock();
+        inner.hosts.remove(host);
+        for balancer in inner.balancers.values_mut() {
+            let number = balancer.hosts.iter().position(|known| known == host);
+            balancer.last_away = number.unwrap_or(balancer.last_away);
+        }
     }
 
     /// Opens a connection.
@@ -59,6 +88,7 @@ impl Network {
         tokio::time::sleep(HANDSHAKE).await;
         let (listener, near, far) = {
             let mut inner = self.0.lock();
+            let to = &inner.balanced(from, to);
             let Some(listener) = inner.hosts.get(to).cloned() else {
                 return Err(io::ErrorKind::ConnectionRefused.into());
             };
@@ -71,7 +101,7 @@ impl Network {
             inner.next_link += 1;
             inner.trace.line(&format!("connection {number} {from} to {to}"));
             let open =
-                OpenLink { from: from.to_owned(), to: to.to_owned(), link: Arc::downgrade(&link) };
+                OpenLink { from: from.to_owned(), to: to.clone(), link: Arc::downgrade(&link) };
             inner.links.insert(number, open);
             (listener, near, far)
         };
@@ -115,6 +145,26 @@ impl Network {
         inner.links.retain(|_, open| open.link.strong_count() > 0);
         let matching = inner.links.iter().filter(|(_, open)| matches(&open.from, &open.to));
         matching.filter_map(|(number, open)| Some((*number, open.link.upgrade()?))).collect()
+    }
+}
+
+impl Inner {
+    /// Returns the host behind a name.
+    fn balanced(&mut self, from: &str, to: &str) -> String {
+        let Some(balancer) = self.balancers.get_mut(to) else { return to.to_owned() };
+        let first = match balancer.balancing {
+            Balancing::LastAway => return balancer.hosts[balancer.last_away].clone(),
+            Balancing::Turns => balancer.turn,
+            Balancing::Sticky => fnv(FNV_OFFSET, from.as_bytes()) as usize,
+        };
+        balancer.turn += 1;
+        // It takes some time until it notices that a host is away.
+        let is_unnoticed = balancer.balancing == Balancing::Turns && self.rng.bool();
+        let count = balancer.hosts.len();
+        let mut in_order = (0..count).map(|step| &balancer.hosts[(first % count + step) % count]);
+        let mut alive =
+            in_order.clone().filter(|host| is_unnoticed || self.hosts.contains_key(*host));
+        alive.next().or(in_order.next()).cloned().unwrap_or_default()
     }
 }
 

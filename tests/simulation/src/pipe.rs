@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -30,6 +30,7 @@ pub(crate) struct Link(Mutex<State>);
 #[derive(Debug, Default)]
 pub(crate) struct CutPoint {
     count: AtomicU64,
+    is_over: AtomicBool,
     at: Option<(u64, CutSide)>,
 }
 
@@ -42,7 +43,7 @@ pub(crate) enum CutSide {
 
 impl CutPoint {
     pub(crate) fn new(at: Option<(u64, CutSide)>) -> Self {
-        Self { count: AtomicU64::new(0), at }
+        Self { at, ..Self::default() }
     }
 
     /// Returns the number of points that were counted.
@@ -50,8 +51,16 @@ impl CutPoint {
         self.count.load(Ordering::Relaxed)
     }
 
+    /// Counts and cuts no more.
+    pub(crate) fn finish(&self) {
+        self.is_over.store(true, Ordering::Relaxed);
+    }
+
     /// Counts a point, and returns whether the connection is cut there.
     fn pass(&self) -> Option<CutSide> {
+        if self.is_over.load(Ordering::Relaxed) {
+            return None;
+        }
         let number = self.count.fetch_add(1, Ordering::Relaxed);
         self.at.filter(|(at, _)| *at == number).map(|(_, side)| side)
     }
@@ -64,8 +73,6 @@ struct State {
     /// The connection is cut when the bytes on their way have arrived.
     is_doomed: bool,
     is_cut: bool,
-    /// Bytes stay where they are, in both directions.
-    is_frozen: bool,
     latency: Duration,
     rng: fastrand::Rng,
 }
@@ -81,6 +88,8 @@ struct Direction {
     is_finished: bool,
     /// The reader is gone.
     is_refused: bool,
+    /// Bytes stay where they are.
+    is_frozen: bool,
     reader: Option<Waker>,
     writer: Option<Waker>,
 }
@@ -101,9 +110,22 @@ impl Link {
 
     /// Stops the connection without an error, or lets it go on.
     pub(crate) fn freeze(&self, is_frozen: bool) {
+        self.0.lock().directions.iter_mut().for_each(|direction| {
+            direction.is_frozen = is_frozen;
+            direction.wake();
+        });
+    }
+
+    /// Stops what one end sends, without an error: 0 for the end that opened the connection.
+    pub(crate) fn freeze_from(&self, side: usize) {
+        self.0.lock().directions[side].is_frozen = true;
+    }
+
+    /// Ends what the end that accepted the connection sends; it still reads.
+    pub(crate) fn half_close(&self) {
         let mut state = self.0.lock();
-        state.is_frozen = is_frozen;
-        state.directions.iter_mut().for_each(Direction::wake);
+        state.directions[1].is_finished = true;
+        state.directions[1].wake();
     }
 
     /// Returns the bytes that were written in each direction.
@@ -124,7 +146,6 @@ pub(crate) fn pipe(
         cut_point,
         is_doomed: false,
         is_cut: false,
-        is_frozen: false,
         latency,
         rng,
     };
@@ -145,12 +166,12 @@ impl AsyncRead for Pipe {
             if state.is_cut {
                 return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
             }
-            let (frozen, doomed) = (state.is_frozen, state.is_doomed);
+            let doomed = state.is_doomed;
             let draw = state.rng.usize(..READ_SIZES.len());
             let direction = &mut state.directions[1 - self.side];
             let arrival = direction.queue.front().map(|(arrival, _)| *arrival);
             match arrival {
-                _ if frozen => {
+                _ if direction.is_frozen => {
                     direction.reader = Some(context.waker().clone());
                     return Poll::Pending;
                 }

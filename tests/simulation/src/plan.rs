@@ -1,147 +1,202 @@
-//! What a seed decides before the run: the hosts, the settings, and the kinds of faults.
+//! The plan of a run: the hosts, the settings, the clients, the writes, and the faults, each with
+//! its time. A seed makes a plan; a plan can be kept in a file, and made smaller.
 //!
-//! Each seed has only some kinds of faults (swarm testing): a rare state is reached where others do
-//! not disturb it.
+//! Each client, write and fault has a seed of its own, so that the others stay what they are when
+//! one is left out. Each seed has only some kinds of faults (swarm testing): a rare state is
+//! reached where others do not disturb it.
 
+mod fault;
+mod scenario;
+
+use std::path::Path;
 use std::time::Duration;
 
-use weir::config::OnRelist;
+use serde::{Deserialize, Serialize};
+
+pub(crate) use self::fault::{FAULTS, Fault};
+pub(crate) use self::scenario::Scenario;
 
 /// The plan of a run.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Plan {
+    /// Decides what the plan does not: latencies, the sizes of reads, the order of hashes.
     pub(crate) seed: u64,
     /// How long faults and writes last.
     pub(crate) duration: Duration,
-    /// The number of Weirs; 0 for clients of the API server itself.
+    /// The number of API servers.
+    pub(crate) servers: usize,
+    pub(crate) balancing: Balancing,
+    /// The number of Weirs; 0 for clients of the API servers themselves.
     pub(crate) weirs: usize,
     /// The second Weir reads from the first.
     pub(crate) in_a_row: bool,
-    pub(crate) informers: usize,
-    pub(crate) readers: usize,
-    pub(crate) writers: usize,
-    /// The mean time between two writes of the background.
-    pub(crate) write_interval: Duration,
-    /// Events of each resource that the API server keeps.
+    /// Events of each resource that the API servers keep.
     pub(crate) history_events: usize,
     pub(crate) bookmark_interval: Duration,
+    /// The minor version of Kubernetes.
+    pub(crate) minor: u32,
     pub(crate) http2: bool,
-    pub(crate) on_relist: OnRelist,
+    /// Weir keeps streams through a relist.
+    pub(crate) keeps_streams: bool,
     pub(crate) page_size: u32,
-    pub(crate) faults: Vec<Fault>,
-    /// The mean time between two faults.
-    pub(crate) fault_interval: Duration,
+    /// After which time without a user a cache is stopped.
+    pub(crate) idle_timeout: Duration,
+    pub(crate) clients: Vec<ClientPlan>,
+    pub(crate) faults: Vec<Strike>,
+    pub(crate) writes: Vec<Burst>,
 }
 
-/// A kind of fault.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fault {
-    /// A connection of a client is cut.
-    CutClient,
-    /// A connection of a Weir to its upstream is cut.
-    CutUpstream,
-    /// Such a connection stops for some seconds, without an error.
-    FreezeUpstream,
-    /// All watches of one resource end, in one of three ways.
-    CutWatches,
-    /// The API server forgets its history.
-    Compact,
-    /// The API server is away for some seconds.
-    Restart,
-    /// The next lists or watches are refused with 429, 500 or 503.
-    Refuse,
-    /// The next watches get 410.
-    Gone,
-    /// A Weir crashes, and another one starts in its place.
-    Crash,
-    /// The wall clock jumps.
-    Clock,
-    /// etcd is restored from a backup of some seconds before.
-    Restore,
-    /// The next lists or watches are refused with 403.
-    Forbid,
+/// How the balancer gives connections to API servers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Balancing {
+    /// To each in turn; now and then to one that is away.
+    Turns,
+    /// To the same one for each host, as long as it is there.
+    Sticky,
+    /// To the one that was away last, even while it is away.
+    LastAway,
 }
 
-/// The kinds that Weir must stand today. README.md says what is known of the others.
-pub(crate) const FAULTS: [Fault; 10] = [
-    Fault::CutClient,
-    Fault::CutUpstream,
-    Fault::FreezeUpstream,
-    Fault::CutWatches,
-    Fault::Compact,
-    Fault::Restart,
-    Fault::Refuse,
-    Fault::Gone,
-    Fault::Crash,
-    Fault::Clock,
-];
+/// A client.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct ClientPlan {
+    pub(crate) kind: ClientKind,
+    pub(crate) number: usize,
+    pub(crate) seed: u64,
+}
 
-/// All kinds.
-pub(crate) const ALL_FAULTS: [Fault; 12] = [
-    Fault::CutClient,
-    Fault::CutUpstream,
-    Fault::FreezeUpstream,
-    Fault::CutWatches,
-    Fault::Compact,
-    Fault::Restart,
-    Fault::Refuse,
-    Fault::Gone,
-    Fault::Crash,
-    Fault::Clock,
-    Fault::Restore,
-    Fault::Forbid,
-];
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum ClientKind {
+    Informer,
+    Reader,
+    Watcher,
+    Writer,
+}
+
+/// Some writes at one moment.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Burst {
+    /// Milliseconds after the start.
+    pub(crate) at_ms: u64,
+    pub(crate) count: usize,
+    pub(crate) seed: u64,
+}
+
+/// A fault at one moment, or as soon as the one before is over.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Strike {
+    /// Milliseconds after the start.
+    pub(crate) at_ms: u64,
+    pub(crate) fault: Fault,
+    pub(crate) seed: u64,
+}
 
 impl Plan {
     /// Makes the plan of a seed.
-    pub(crate) fn new(seed: u64, minutes: f64, direct: bool, kinds: &[Fault]) -> Self {
+    pub(crate) fn new(seed: u64, minutes: f64, direct: bool) -> Self {
         let mut rng = fastrand::Rng::with_seed(seed);
-        let drawn = kinds.iter().filter(|_| rng.u8(..3) == 0).copied().collect::<Vec<_>>();
-        let faults = if direct {
-            let own = [Fault::CutUpstream, Fault::FreezeUpstream, Fault::Crash];
-            drawn.into_iter().filter(|fault| !own.contains(fault)).collect()
-        } else {
-            drawn
-        };
+        let duration = Duration::from_secs_f64(minutes * 60.0);
+        let fault_interval = Duration::from_secs(rng.u64(3..30));
         let weirs = if direct { 0 } else { 1 + usize::from(rng.u8(..2) == 0) };
+        let servers = if rng.bool() { 1 } else { rng.usize(2..4) };
+        let balancings = [Balancing::Turns, Balancing::Sticky, Balancing::LastAway];
+        let history_events = if rng.u8(..4) == 0 { rng.usize(4..20) } else { rng.usize(20..400) };
+        let write_interval = Duration::from_millis(rng.u64(200..2000));
         Self {
             seed,
-            duration: Duration::from_secs_f64(minutes * 60.0),
+            duration,
+            servers,
+            balancing: balancings[rng.usize(..3)],
             weirs,
             in_a_row: weirs == 2 && rng.u8(..3) == 0,
-            informers: rng.usize(4..10),
-            readers: rng.usize(2..6),
-            writers: rng.usize(1..3),
-            write_interval: Duration::from_millis(rng.u64(200..2000)),
-            history_events: rng.usize(20..400),
+            history_events,
             bookmark_interval: Duration::from_secs(rng.u64(2..60)),
+            minor: MINOR,
             http2: rng.u8(..4) > 0,
-            on_relist: if rng.bool() { OnRelist::KeepStreams } else { OnRelist::EndStreams },
-            page_size: rng.u32(3..500),
-            faults,
-            fault_interval: Duration::from_secs(rng.u64(3..30)),
+            keeps_streams: rng.bool(),
+            page_size: if rng.u8(..4) == 0 { 3 } else { rng.u32(3..500) },
+            idle_timeout: Duration::from_secs(rng.u64(5..600)),
+            clients: clients(&mut rng),
+            faults: strikes(&mut rng, duration, fault_interval, direct),
+            writes: bursts(&mut rng, duration, write_interval),
         }
     }
 
-    /// Returns a small plan without random faults, for cuts at each point in turn.
-    pub(crate) fn short(seed: u64, minutes: f64) -> Self {
-        let plan = Self::new(seed, minutes, false, &[]);
-        Self { weirs: 1, in_a_row: false, informers: 3, readers: 2, writers: 1, ..plan }
+    /// Reads a plan from a file.
+    pub(crate) fn read(file: &Path) -> Self {
+        let text = std::fs::read(file).expect("the plan is read");
+        serde_json::from_slice(&text).expect("the file is a plan")
     }
 
-    /// Whether a cache can lose its place in the history, so that its streams get the difference of
-    /// two states.
-    pub(crate) fn relists(&self) -> bool {
-        let loses = [
-            Fault::Compact,
-            Fault::Gone,
-            Fault::Restore,
-            Fault::Restart,
-            Fault::FreezeUpstream,
-            Fault::Refuse,
-            Fault::Forbid,
-        ];
-        self.on_relist == OnRelist::KeepStreams
-            && self.faults.iter().any(|fault| loses.contains(fault))
+    /// Writes the plan to a file.
+    pub(crate) fn write(&self, file: &Path) {
+        let text = serde_json::to_string(self).expect("a plan is encoded");
+        std::fs::write(file, text + "\n").expect("the plan is written");
+    }
+
+    /// Returns everything but the clients, the faults and the writes.
+    pub(crate) fn settings(&self) -> String {
+        let (clients, faults, writes) = (Vec::new(), Vec::new(), Vec::new());
+        format!("{:?}", Self { clients, faults, writes, ..self.clone() })
+    }
+
+    /// Returns a small plan without faults at random, for cuts at each point in turn.
+    pub(crate) fn short(seed: u64, minutes: f64, scenario: Scenario) -> Self {
+        let mut plan = Self::new(seed, minutes, false);
+        let kinds = [ClientKind::Informer, ClientKind::Reader, ClientKind::Writer];
+        plan.clients.retain(|client| kinds.contains(&client.kind) && client.number < 2);
+        plan.faults = scenario.strikes(plan.duration, seed);
+        let plan = Self { servers: 1, weirs: 1, in_a_row: false, ..plan };
+        scenario.settings(plan)
     }
 }
+
+fn clients(rng: &mut fastrand::Rng) -> Vec<ClientPlan> {
+    let kinds = [
+        (ClientKind::Informer, rng.usize(4..10)),
+        (ClientKind::Reader, rng.usize(2..6)),
+        (ClientKind::Watcher, rng.usize(1..4)),
+        (ClientKind::Writer, rng.usize(1..3)),
+    ];
+    let mut clients = Vec::new();
+    for (kind, count) in kinds {
+        clients.extend((0..count).map(|number| ClientPlan { kind, number, seed: rng.u64(..) }));
+    }
+    clients
+}
+
+fn strikes(
+    rng: &mut fastrand::Rng,
+    duration: Duration,
+    interval: Duration,
+    direct: bool,
+) -> Vec<Strike> {
+    let mut kinds: Vec<Fault> = FAULTS.iter().filter(|_| rng.u8(..5) == 0).copied().collect();
+    kinds.retain(|fault| !direct || fault.is_direct());
+    let mut strikes = Vec::new();
+    let mut at = Duration::ZERO;
+    while !kinds.is_empty() {
+        at += interval.mul_f64(rng.f64() * 2.0);
+        if at >= duration {
+            break;
+        }
+        let fault = kinds[rng.usize(..kinds.len())];
+        strikes.push(Strike { at_ms: at.as_millis() as u64, fault, seed: rng.u64(..) });
+    }
+    strikes
+}
+
+fn bursts(rng: &mut fastrand::Rng, duration: Duration, interval: Duration) -> Vec<Burst> {
+    let mut bursts = Vec::new();
+    let mut at = Duration::ZERO;
+    while at < duration {
+        at += interval.mul_f64(rng.f64() * 2.0);
+        // A burst overtakes readers, and short histories.
+        let count = if rng.u8(..20) == 0 { rng.usize(..60) } else { 1 };
+        bursts.push(Burst { at_ms: at.as_millis() as u64, count, seed: rng.u64(..) });
+    }
+    bursts
+}
+
+/// The newest version that the simulator imitates.
+const MINOR: u32 = 36;

@@ -51,6 +51,8 @@ pub(crate) static RESOURCES: [Resource; 3] = [
 pub(crate) const NAMESPACES: [&str; 3] = ["ns1", "ns1-a", "ns2"];
 /// The values of the label `app`.
 pub(crate) const LABELS: [&str; 3] = ["red", "green", "blue"];
+/// The nodes of pods. A write may move a pod, which selects it for other watches.
+const NODES: [&str; 3] = ["node-1", "node-2", "node-3"];
 /// How many names a writer draws from, in each namespace.
 const NAMES: usize = 12;
 
@@ -61,15 +63,24 @@ pub(crate) struct Selection {
     pub(crate) namespace: Option<&'static str>,
     /// The required value of the label `app`.
     pub(crate) label: Option<&'static str>,
+    /// The required node, of pods.
+    pub(crate) node: Option<&'static str>,
 }
 
 impl Selection {
+    /// Selects all objects of a resource.
+    pub(crate) fn all(resource: &'static Resource) -> Self {
+        Self { resource, namespace: None, label: None, node: None }
+    }
+
     /// Draws a selection.
     pub(crate) fn draw(rng: &mut fastrand::Rng) -> Self {
         let resource = &RESOURCES[rng.usize(..RESOURCES.len())];
         let namespace = (rng.u8(..3) == 0).then(|| NAMESPACES[rng.usize(..NAMESPACES.len())]);
         let label = (rng.u8(..3) == 0).then(|| LABELS[rng.usize(..LABELS.len())]);
-        Self { resource, namespace, label }
+        let has_nodes = resource.plural == "pods" && rng.bool();
+        let node = has_nodes.then(|| NODES[rng.usize(..NODES.len())]);
+        Self { resource, namespace, label, node }
     }
 
     /// Whether it selects an object in this state.
@@ -77,6 +88,7 @@ impl Selection {
         let namespace = version.key.split('/').next();
         self.namespace.is_none_or(|wanted| namespace == Some(wanted))
             && self.label.is_none_or(|wanted| version.label == wanted)
+            && self.node.is_none_or(|wanted| version.node == wanted)
     }
 
     /// Returns the path and the query of a request.
@@ -87,13 +99,20 @@ impl Selection {
             None => format!("{root}/{plural}"),
         };
         let selector = self.label.map(|label| format!("labelSelector=app%3D{label}"));
-        let query = [parameters, selector.as_deref().unwrap_or_default()].into_iter();
+        let node = self.node.map(|node| format!("fieldSelector=spec.nodeName%3D{node}"));
+        let [selector, node] = [&selector, &node].map(|part| part.as_deref().unwrap_or_default());
+        let query = [parameters, selector, node].into_iter();
         let query: Vec<&str> = query.filter(|part| !part.is_empty()).collect();
         if query.is_empty() { scope } else { format!("{scope}?{}", query.join("&")) }
     }
 }
 
 impl Resource {
+    /// Whether the API server writes it in protobuf: a built-in resource.
+    pub(crate) fn has_protobuf(&self) -> bool {
+        self.lead.is_some()
+    }
+
     /// Returns an object in the form in which it stands in a list.
     pub(crate) fn item(&self, json: &[u8]) -> Vec<u8> {
         match self.lead.and_then(|lead| json.strip_prefix(lead.as_bytes())) {
@@ -117,7 +136,7 @@ impl Resource {
             "configmaps" => ("data", json!({"text": text, "padding": padding})),
             "pods" => (
                 "spec",
-                json!({"nodeName": "node-1", "containers": [
+                json!({"nodeName": NODES[rng.usize(..NODES.len())], "containers": [
                 {"name": "c", "image": "none", "env": [{"name": "T", "value": text}]}]}),
             ),
             _ => ("spec", json!({"color": text, "padding": padding})),
@@ -127,8 +146,8 @@ impl Resource {
     }
 }
 
-/// The definition of the custom resource.
-pub(crate) fn definition() -> Value {
+/// The definition of the custom resource, in one of many versions that mean the same.
+pub(crate) fn definition(version: u32) -> Value {
     json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
         "metadata": {"name": "widgets.example.com"},
@@ -136,7 +155,7 @@ pub(crate) fn definition() -> Value {
             "group": "example.com", "scope": "Namespaced",
             "names": {"kind": "Widget", "plural": "widgets", "singular": "widget", "listKind": "WidgetList"},
             "versions": [{"name": "v1", "served": true, "storage": true,
-                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}],
+                "schema": {"openAPIV3Schema": {"type": "object", "description": format!("version {version}"), "x-kubernetes-preserve-unknown-fields": true}}}],
         },
     })
 }

@@ -7,12 +7,13 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use clap::{Parser, Subcommand};
+use clap::{Parser, Subcommand, ValueEnum};
 use parking_lot::Mutex;
 
 use crate::determinism;
 use crate::pipe::{CutPoint, CutSide};
-use crate::plan::{ALL_FAULTS, FAULTS, Plan};
+use crate::plan::{Plan, Scenario};
+use crate::shrink;
 use crate::trace::Trace;
 use crate::world;
 
@@ -36,17 +37,38 @@ enum Task {
         /// Prints Weir's log.
         #[arg(long)]
         log: bool,
-        /// Runs the small plan of `enumerate`, and cuts a connection at this point of it.
+        /// Writes the plan to this file if it fails.
         #[arg(long)]
-        cut: Option<u64>,
-        /// Which side of that point.
-        #[arg(long, value_enum, default_value_t = CutSide::Before)]
-        side: CutSide,
+        keep: Option<PathBuf>,
+        #[command(flatten)]
+        cut: CutOptions,
+    },
+    /// Runs the plan of a file in this process.
+    Replay {
+        plan: PathBuf,
+        /// Writes the trace to this file.
+        #[arg(long)]
+        trace: Option<PathBuf>,
+        /// Prints Weir's log.
+        #[arg(long)]
+        log: bool,
+    },
+    /// Replays all plans of a directory, each in a process of its own.
+    Regressions { directory: PathBuf },
+    /// Makes the plan of a file smaller as long as the same guarantee fails, and writes it back.
+    Shrink {
+        plan: PathBuf,
+        /// How many smaller plans are tried.
+        #[arg(long, default_value_t = 200)]
+        tries: usize,
     },
     /// Cuts a connection of Weir to its upstream at each point of a short run of a seed, once
     /// before and once after the bytes arrive, each in a run of its own.
     Enumerate {
         seed: u64,
+        /// The event in the middle; all scenarios in turn if there is none.
+        #[arg(long, value_enum)]
+        scenario: Option<Scenario>,
         /// Minutes of writes; two minutes of calm follow.
         #[arg(long, default_value_t = 0.5)]
         minutes: f64,
@@ -66,7 +88,24 @@ enum Task {
         /// Runs so many processes at once; 0 for one on each processor.
         #[arg(long, default_value_t = 0)]
         jobs: usize,
+        /// Writes the plan of each seed that fails to this directory.
+        #[arg(long)]
+        keep: Option<PathBuf>,
     },
+}
+
+/// A cut at one point of a small plan.
+#[derive(Clone, clap::Args)]
+struct CutOptions {
+    /// Runs the small plan of a scenario.
+    #[arg(long, value_enum)]
+    scenario: Option<Scenario>,
+    /// Cuts a connection at this point of it.
+    #[arg(long, default_value_t = u64::MAX)]
+    cut: u64,
+    /// Which side of that point.
+    #[arg(long, value_enum, default_value_t = CutSide::Before)]
+    side: CutSide,
 }
 
 #[derive(Clone, clap::Args)]
@@ -77,46 +116,54 @@ struct Options {
     /// Lets the clients call the API server itself, which must keep every guarantee as well.
     #[arg(long)]
     direct: bool,
-    /// Also injects the kinds of faults that Weir is known not to stand yet.
-    #[arg(long)]
-    all_faults: bool,
 }
 
 impl Arguments {
     /// Runs; returns whether everything held.
     pub(crate) fn run(&self) -> bool {
         match &self.command {
-            Task::One { seed, options, trace, log, cut, side } => {
-                one(*seed, options, trace.as_ref(), *log, cut.map(|at| (at, *side)))
+            Task::One { seed, options, trace, log, keep, cut } => {
+                determinism::begin(*seed);
+                let plan = match cut.scenario {
+                    Some(scenario) => Plan::short(*seed, options.minutes, scenario),
+                    None => Plan::new(*seed, options.minutes, options.direct),
+                };
+                let is_success = run(&plan, trace.as_ref(), *log, Some((cut.cut, cut.side)));
+                if let Some(file) = keep.as_ref().filter(|_| !is_success) {
+                    plan.write(file);
+                }
+                is_success
             }
-            Task::Enumerate { seed, minutes, step } => enumerate(*seed, *minutes, *step),
-            Task::Many { first, count, options, twice, jobs } => {
+            Task::Replay { plan, trace, log } => {
+                let plan = Plan::read(plan);
+                determinism::begin(plan.seed);
+                run(&plan, trace.as_ref(), *log, None)
+            }
+            Task::Regressions { directory } => regressions(directory),
+            Task::Shrink { plan, tries } => shrink::shrink(plan, *tries),
+            Task::Enumerate { seed, scenario, minutes, step } => {
+                let all = Scenario::value_variants().iter().copied();
+                let scenarios = scenario.map_or_else(|| all.collect(), |one| vec![one]);
+                // All of them run, whatever the first ones find.
+                let held = scenarios.iter().filter(|one| enumerate(*seed, **one, *minutes, *step));
+                held.count() == scenarios.len()
+            }
+            Task::Many { first, count, options, twice, jobs, keep } => {
                 let jobs = if *jobs == 0 { processors() } else { *jobs };
-                many(*first, *count, options, (*twice, jobs))
+                many(*first, *count, options, (*twice, jobs), keep.as_ref())
             }
         }
     }
 }
 
-fn one(
-    seed: u64,
-    options: &Options,
-    file: Option<&PathBuf>,
-    log: bool,
-    cut: Option<(u64, CutSide)>,
-) -> bool {
-    determinism::begin(seed);
+/// Runs a plan, and prints its violations and the hash of its trace.
+fn run(plan: &Plan, file: Option<&PathBuf>, log: bool, cut: Option<(u64, CutSide)>) -> bool {
     if log {
         let filter = tracing_subscriber::EnvFilter::new("weir=debug");
         tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
     }
     let file = file.map(|path| std::fs::File::create(path).expect("the trace is created"));
     let trace = Trace::new(file);
-    let kinds = if options.all_faults { &ALL_FAULTS[..] } else { &FAULTS[..] };
-    let plan = match cut {
-        Some(_) => Plan::short(seed, options.minutes),
-        None => Plan::new(seed, options.minutes, options.direct, kinds),
-    };
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
@@ -126,19 +173,18 @@ fn one(
     let outcome = runtime.block_on(async {
         // The first reading is the zero of virtual time.
         determinism::elapsed_ns();
-        world::run(&plan, &trace, CutPoint::new(cut)).await
+        world::run(plan, &trace, CutPoint::new(cut)).await
     });
     let (wall, cpu) = (determinism::real_ns() - wall, determinism::cpu_ns() - cpu);
     let (hash, lines) = trace.finish();
+    let seed = plan.seed;
     for violation in &outcome.violations {
         let (guarantee, what) = (violation.guarantee, &violation.what);
         println!("seed {seed}: {guarantee} does not hold: {what}");
     }
     let virtual_s = outcome.virtual_time.as_secs_f64();
     println!("seed {seed}: hash {hash:016x}, {lines} lines, checks {:?}", outcome.counts);
-    if cut.is_some() {
-        println!("points {}", outcome.cut_points);
-    }
+    println!("points {}", outcome.cut_points);
     eprintln!(
         "seed {seed}: {virtual_s:.0} virtual seconds in {:.2} s, {:.2} s of processor time",
         wall as f64 / 1e9,
@@ -147,22 +193,55 @@ fn one(
     outcome.violations.is_empty()
 }
 
-fn many(first: u64, count: u64, options: &Options, (twice, jobs): (u64, usize)) -> bool {
+fn regressions(directory: &PathBuf) -> bool {
+    let files = std::fs::read_dir(directory).expect("the directory is read");
+    let files = files.filter_map(|entry| Some(entry.ok()?.path()));
+    let mut plans: Vec<PathBuf> =
+        files.filter(|path| path.extension().is_some_and(|end| end == "json")).collect();
+    plans.sort();
+    let mut failed = 0;
+    for plan in &plans {
+        let (output, is_success) = child("replay", &[plan.display().to_string()]);
+        if !is_success {
+            failed += 1;
+            print!("{output}{} failed\n", plan.display());
+        }
+    }
+    println!("{} regressions: {failed} failed", plans.len());
+    failed == 0
+}
+
+fn many(
+    first: u64,
+    count: u64,
+    options: &Options,
+    (twice, jobs): (u64, usize),
+    keep: Option<&PathBuf>,
+) -> bool {
     let begun = determinism::real_ns();
     let (next, failed) = (AtomicU64::new(first), Mutex::new(BTreeSet::new()));
+    let run = |seed: u64| {
+        let mut arguments = vec![seed.to_string()];
+        arguments.extend(options.arguments());
+        if let Some(directory) = keep {
+            let file = directory.join(format!("{seed}.json"));
+            arguments.extend(["--keep".to_owned(), file.display().to_string()]);
+        }
+        child("one", &arguments)
+    };
     let work = || {
         loop {
             let seed = next.fetch_add(1, Ordering::Relaxed);
             if seed >= first + count {
                 return;
             }
-            let (output, is_success) = child(seed, options, &[]);
+            let (output, is_success) = run(seed);
             if !is_success {
                 failed.lock().insert(seed);
                 let arguments = options.arguments().join(" ");
                 print!("{output}seed {seed} failed; again: simulation one {seed} {arguments}\n");
             }
-            if seed - first < twice && child(seed, options, &[]).0 != output {
+            if seed - first < twice && run(seed).0 != output {
                 failed.lock().insert(seed);
                 println!("seed {seed} does not repeat: two traces of it differ");
             }
@@ -186,30 +265,36 @@ fn many(first: u64, count: u64, options: &Options, (twice, jobs): (u64, usize)) 
     failed.is_empty()
 }
 
-fn enumerate(seed: u64, minutes: f64, step: usize) -> bool {
-    let options = Options { minutes, direct: false, all_faults: false };
+fn enumerate(seed: u64, scenario: Scenario, minutes: f64, step: usize) -> bool {
+    let name = scenario.to_possible_value().map(|value| value.get_name().to_owned());
+    let name = name.unwrap_or_default();
+    let arguments = |cut: u64, side: &str| {
+        let (seed, minutes, cut) = (seed.to_string(), minutes.to_string(), cut.to_string());
+        let words = [&seed, "--minutes", &minutes, "--scenario", &name, "--cut", &cut];
+        words.iter().chain(&["--side", side]).map(|word| (*word).to_owned()).collect::<Vec<_>>()
+    };
     // No run has so many points, so that nothing is cut.
-    let (output, is_success) = child(seed, &options, &["--cut".to_owned(), u64::MAX.to_string()]);
+    let (output, is_success) = child("one", &arguments(u64::MAX, "before"));
     let points = output.lines().find_map(|line| line.strip_prefix("points ")?.parse::<u64>().ok());
     let Some(points) = points.filter(|_| is_success) else {
         print!("{output}");
-        println!("seed {seed} fails without a cut");
+        println!("seed {seed}, {name}: fails without a cut");
         return false;
     };
-    let mut failed = 0;
+    let (mut cuts, mut failed) = (0, 0);
     for at in (0..points).step_by(step.max(1)) {
         for side in ["before", "after"] {
-            let cut = ["--cut", &at.to_string(), "--side", side].map(str::to_owned);
-            let (output, is_success) = child(seed, &options, &cut);
+            cuts += 1;
+            let arguments = arguments(at, side);
+            let (output, is_success) = child("one", &arguments);
             if !is_success {
                 failed += 1;
                 print!("{output}");
-                let arguments = options.arguments().join(" ");
-                println!("again: simulation one {seed} {arguments} {}", cut.join(" "));
+                println!("again: simulation one {}", arguments.join(" "));
             }
         }
     }
-    println!("seed {seed}: {points} points, one in {step} of them cut: {failed} runs failed");
+    println!("seed {seed}, {name}: {points} points, {cuts} cuts, {failed} runs failed");
     failed == 0
 }
 
@@ -217,11 +302,11 @@ fn processors() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
 
-/// Runs a seed in a process of its own; returns what it printed, and whether everything held.
-fn child(seed: u64, options: &Options, more: &[String]) -> (String, bool) {
+/// Runs a command in a process of its own; returns what it printed, and whether everything held.
+pub(crate) fn child(task: &str, arguments: &[String]) -> (String, bool) {
     let program = std::env::current_exe().expect("this program has a path");
     let mut command = Command::new(program);
-    command.arg("one").arg(seed.to_string()).args(options.arguments()).args(more);
+    command.arg(task).args(arguments);
     let output = command.stderr(Stdio::piped()).output().expect("this program starts");
     if !output.status.success() {
         let errors = String::from_utf8_lossy(&output.stderr);
@@ -235,7 +320,6 @@ impl Options {
     fn arguments(&self) -> Vec<String> {
         let mut arguments = vec!["--minutes".to_owned(), self.minutes.to_string()];
         arguments.extend(self.direct.then(|| "--direct".to_owned()));
-        arguments.extend(self.all_faults.then(|| "--all-faults".to_owned()));
         arguments
     }
 }

@@ -1,7 +1,7 @@
 //! The log of writes: every write that etcd applied, by which any earlier state is looked up.
 //!
-//! The return of etcd to an earlier state begins a new *epoch*, whose resourceVersions mean
-//! something else from there on.
+//! The return of etcd to an earlier state, or another cluster in its place, begins a new *epoch*,
+//! whose resourceVersions mean something else from there on.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,9 +18,11 @@ pub(crate) struct WriteLog {
     simulator: Arc<Simulator>,
     epochs: Vec<Epoch>,
     position: usize,
+    /// How many watches were answered that their resourceVersion has expired.
+    expired: u64,
 }
 
-/// What etcd held between two restores.
+/// The state of etcd between two restores.
 #[derive(Clone, Default)]
 pub(crate) struct Epoch {
     logs: BTreeMap<String, Log>,
@@ -47,6 +49,8 @@ pub(crate) struct Version {
     pub(crate) deleted: bool,
     /// The value of the label `app`.
     pub(crate) label: String,
+    /// The node of a pod.
+    pub(crate) node: String,
 }
 
 /// A moment in the log of writes.
@@ -59,7 +63,8 @@ pub(crate) struct Moment {
 
 impl WriteLog {
     pub(crate) fn new(simulator: Arc<Simulator>) -> Self {
-        let mut write_log = Self { simulator, epochs: vec![Epoch::default()], position: 0 };
+        let epochs = vec![Epoch::default()];
+        let mut write_log = Self { simulator, epochs, position: 0, expired: 0 };
         write_log.update();
         write_log
     }
@@ -85,6 +90,27 @@ impl WriteLog {
         first..self.epochs.len()
     }
 
+    /// Whether a watch was answered since the last call that its resourceVersion has expired.
+    pub(crate) fn has_expired(&mut self) -> bool {
+        let expired = self.simulator.requests().watches_expired();
+        std::mem::replace(&mut self.expired, expired) != expired
+    }
+
+    /// Gives Weir more time to notice the end of an epoch: the API servers are away again.
+    pub(crate) fn delay_notice(&mut self) {
+        let now = Instant::now();
+        for ended in self.epochs.iter_mut().filter_map(|epoch| epoch.ended.as_mut()) {
+            if now < *ended + NOTICED_WITHIN {
+                *ended = now;
+            }
+        }
+    }
+
+    /// Returns the epochs before those of [`candidates`](Self::candidates).
+    pub(crate) fn lost(&self, begun: Moment) -> std::ops::Range<usize> {
+        0..self.candidates(begun).start
+    }
+
     /// Returns an epoch.
     pub(crate) fn epoch(&self, number: usize) -> &Epoch {
         &self.epochs[number]
@@ -97,8 +123,9 @@ impl WriteLog {
             let last = self.epochs.len() - 1;
             match entry {
                 Recorded::Write(write) => self.epochs[last].add(write),
-                Recorded::Restore { revision } => {
-                    let mut next = self.epochs[last].until(revision);
+                Recorded::Restore { revision, of } => {
+                    // Another cluster's objects follow as writes.
+                    let mut next = of.map_or_else(Epoch::default, |of| self.epochs[last].until(of));
                     next.revision = revision;
                     self.epochs[last].ended = Some(Instant::now());
                     self.epochs.push(next);
@@ -125,16 +152,19 @@ impl Epoch {
     }
 
     fn add(&mut self, write: weir::simulator::Write) {
-        self.revision = write.revision;
+        self.revision = self.revision.max(write.revision);
         let log = self.logs.entry(write.resource).or_default();
         let value: Value = serde_json::from_slice(&write.json).unwrap_or_default();
-        let label = value.pointer("/metadata/labels/app").and_then(Value::as_str);
+        let text = |pointer: &str| {
+            value.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned()
+        };
         let version = Version {
             revision: write.revision,
             key: Arc::clone(&write.key),
             json: write.json,
             deleted: write.deleted,
-            label: label.unwrap_or_default().to_owned(),
+            label: text("/metadata/labels/app"),
+            node: text("/spec/nodeName"),
         };
         log.keys.entry(write.key).or_default().push(log.writes.len());
         log.writes.push(version);
@@ -173,12 +203,21 @@ impl Log {
         writes.get(next).map(|write| self.writes[*write].revision)
     }
 
+    /// Whether a watch of a selection brings an event of an object after a revision.
+    pub(crate) fn has_event(&self, selection: &Selection, key: &str, revision: u64) -> bool {
+        let Some(writes) = self.keys.get(key) else { return false };
+        let is_selected = |version: &Version| !version.deleted && selection.matches(version);
+        writes.iter().filter(|write| self.writes[**write].revision > revision).any(|write| {
+            is_selected(&self.writes[*write]) || self.before(*write).is_some_and(is_selected)
+        })
+    }
+
     fn last(&self, writes: &[usize], revision: u64) -> Option<&Version> {
         let count = writes.partition_point(|write| self.writes[*write].revision <= revision);
         count.checked_sub(1).map(|last| &self.writes[writes[last]])
     }
 }
 
-/// How long Weir may take to notice that etcd was restored: the interval of a probe, and its
-/// retries.
-const NOTICED_WITHIN: std::time::Duration = std::time::Duration::from_secs(30);
+/// How long Weir may take to notice that etcd was restored, after it and after each fault that
+/// keeps Weir from asking: the longest back-offs of a reflector.
+const NOTICED_WITHIN: std::time::Duration = std::time::Duration::from_secs(90);

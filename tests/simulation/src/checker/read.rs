@@ -1,20 +1,20 @@
-//! Lists and reads of one object: L0, LN, LC, LP, G0, GC.
+//! Lists and reads of one object: L0, LN, LC, LX, LP, G0, GN, GC; E1 where one shows what is lost.
 
-use serde::Deserialize;
-use serde_json::value::RawValue;
-
+use super::page::{Form, Page};
 use super::{Checker, Inner};
 use crate::caller::Answer;
 use crate::resources::Selection;
 use crate::write_log::{Epoch, Moment, Version};
 
-/// What a read asked for.
+/// The request of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReadAt {
     /// `resourceVersion=0`.
     Any,
     /// `resourceVersion=N`.
     NotOlderThan(u64),
+    /// `resourceVersion=N&resourceVersionMatch=Exact`.
+    Exactly(u64),
     /// No resourceVersion.
     Latest,
 }
@@ -24,6 +24,7 @@ pub(crate) struct ReadOperation {
     pub(crate) target: String,
     pub(crate) selection: Selection,
     pub(crate) read_at: ReadAt,
+    pub(crate) form: Form,
     /// When it was sent.
     pub(crate) begun: Moment,
     /// What the target's cache had shown by then.
@@ -37,22 +38,6 @@ pub(crate) struct Walk {
     revision: Option<u64>,
     /// How many objects came before.
     offset: usize,
-}
-
-#[derive(Deserialize)]
-struct ListBody<'a> {
-    metadata: ListMetadata,
-    #[serde(borrow)]
-    items: Vec<&'a RawValue>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct ListMetadata {
-    resource_version: String,
-    #[serde(default, rename = "continue")]
-    token: String,
-    remaining_item_count: Option<usize>,
 }
 
 /// What a list says about itself.
@@ -74,20 +59,17 @@ impl Checker {
     ) -> Option<ListInfo> {
         let mut inner = self.0.lock();
         let path = operation.selection.path("");
-        let Ok(list) = serde_json::from_slice::<ListBody<'_>>(&answer.body) else {
+        let Some(list) = operation.form.read(&answer.body) else {
             inner.violated("L0", format!("{path}: no list: {}", answer.text()));
             return None;
         };
-        let Ok(revision) = list.metadata.resource_version.parse::<u64>() else {
-            inner.violated("L0", format!("{path}: no resourceVersion"));
-            return None;
-        };
+        let revision = list.revision;
         let ended = inner.write_log.now();
         let mut problems = Vec::new();
         let mut shown = None;
         for epoch in inner.write_log.candidates(operation.begun) {
             let state = inner.write_log.epoch(epoch).state(&operation.selection, revision);
-            match page_problem(operation, &state, walk, &list, revision) {
+            match page_problem(operation, &state, walk, &list) {
                 None => {
                     shown = Some(epoch);
                     break;
@@ -97,41 +79,58 @@ impl Checker {
         }
         let guarantee = operation.guarantee(walk);
         inner.checked(guarantee);
+        if ended.epoch > 0 {
+            inner.checked("E1");
+        }
         // The token of a page from before a restore means something else after it.
         if shown.is_none() && walk.offset > 0 && ended.epoch != operation.begun.epoch {
             return None;
         }
         let Some(epoch) = shown else {
+            let guarantee = inner.lost_or(
+                guarantee,
+                operation,
+                |state| page_problem(operation, state, walk, &list).is_none(),
+                revision,
+            );
             let problem =
                 format!("{path} from {} at {revision}: {}", operation.target, problems.join("; "));
             inner.violated(guarantee, problem);
             return None;
         };
         if walk.offset == 0 {
-            inner.check_bounds(guarantee, operation, epoch, revision, ended);
+            inner.check_bounds(guarantee, operation, (epoch, revision), ended, answer.is_hit());
         }
-        if answer.is_hit() && list.metadata.token.is_empty() && walk.offset == 0 {
-            inner.raise_floor(&operation.target, operation.selection.resource, epoch, revision);
+        let is_exact = matches!(operation.read_at, ReadAt::Exactly(_));
+        if answer.is_hit() && list.token.is_empty() && walk.offset == 0 && !is_exact {
+            let cache = (operation.selection.resource, operation.form);
+            inner.raise_floor(&operation.target, cache, epoch, revision);
         }
         walk.revision = Some(revision);
         walk.offset += list.items.len();
-        Some(ListInfo { revision, token: list.metadata.token, epoch })
+        Some(ListInfo { revision, token: list.token, epoch })
     }
 
     /// Checks a GET of one object, whose answer is 200 or 404.
     pub(crate) fn get(&self, operation: &ReadOperation, key: &str, answer: &Answer) {
         let mut inner = self.0.lock();
-        let guarantee = if operation.read_at == ReadAt::Latest { "GC" } else { "G0" };
+        let guarantee = match operation.read_at {
+            ReadAt::Latest | ReadAt::Exactly(_) => "GC",
+            ReadAt::NotOlderThan(_) => "GN",
+            ReadAt::Any => "G0",
+        };
         inner.checked(guarantee);
         let ended = inner.write_log.now();
+        // What is forwarded may reach an API server whose cache lags.
+        let floor = if answer.is_hit() { operation.floor } else { 0 };
         let mut problem = String::new();
         for epoch in inner.write_log.candidates(operation.begun) {
             let from = match operation.read_at {
                 // Within another epoch the revisions of before mean nothing.
                 _ if epoch != operation.begun.epoch => 0,
-                ReadAt::Latest => operation.begun.revision,
-                ReadAt::NotOlderThan(revision) => revision.max(operation.floor),
-                ReadAt::Any => operation.floor,
+                ReadAt::Latest | ReadAt::Exactly(_) => operation.begun.revision,
+                ReadAt::NotOlderThan(revision) => revision.max(floor),
+                ReadAt::Any => floor,
             };
             let until = if epoch == ended.epoch { ended.revision } else { u64::MAX };
             let of = inner.write_log.epoch(epoch);
@@ -151,20 +150,36 @@ impl ReadOperation {
             _ if walk.offset > 0 => "LP",
             ReadAt::Any => "L0",
             ReadAt::NotOlderThan(_) => "LN",
+            ReadAt::Exactly(_) => "LX",
             ReadAt::Latest => "LC",
         }
     }
 }
 
 impl Inner {
+    /// Returns E1 if an answer shows the state of an epoch that is lost for long, else the
+    /// guarantee that does not hold.
+    fn lost_or(
+        &mut self,
+        guarantee: &'static str,
+        operation: &ReadOperation,
+        is_shown: impl Fn(&[&Version]) -> bool,
+        revision: u64,
+    ) -> &'static str {
+        let is_lost = self.write_log.lost(operation.begun).any(|epoch| {
+            is_shown(&self.write_log.epoch(epoch).state(&operation.selection, revision))
+        });
+        if is_lost { "E1" } else { guarantee }
+    }
+
     /// Checks that the resourceVersion of a list is as new as was asked for, and not of the future.
     fn check_bounds(
         &mut self,
         guarantee: &'static str,
         operation: &ReadOperation,
-        epoch: usize,
-        revision: u64,
+        (epoch, revision): (usize, u64),
         ended: Moment,
+        is_hit: bool,
     ) {
         let path = operation.selection.path("");
         if epoch == ended.epoch && revision > ended.revision {
@@ -175,14 +190,18 @@ impl Inner {
         }
         let least = match operation.read_at {
             ReadAt::Any => 0,
-            ReadAt::NotOlderThan(revision) => revision,
+            ReadAt::NotOlderThan(revision) | ReadAt::Exactly(revision) => revision,
             ReadAt::Latest => operation.begun.revision,
         };
         let what = format!("{path} from {}: {revision}", operation.target);
         if revision < least {
             self.violated(guarantee, format!("{what} is older than {least}, which was asked for"));
         }
-        if revision < operation.floor {
+        if let ReadAt::Exactly(wanted) = operation.read_at {
+            if revision != wanted {
+                self.violated(guarantee, format!("{what} is not {wanted}"));
+            }
+        } else if is_hit && revision < operation.floor {
             let floor = operation.floor;
             self.violated("F", format!("{what} is older than {floor}, which this cache had shown"));
         }
@@ -194,28 +213,26 @@ fn page_problem(
     operation: &ReadOperation,
     state: &[&Version],
     walk: &Walk,
-    list: &ListBody<'_>,
-    revision: u64,
+    list: &Page,
 ) -> Option<String> {
-    if walk.revision.is_some_and(|first| first != revision) {
+    if walk.revision.is_some_and(|first| first != list.revision) {
         return Some(format!("the walk began at {:?}", walk.revision));
     }
     let rest = state.get(walk.offset..).unwrap_or_default();
     for (item, version) in list.items.iter().zip(rest) {
-        let wanted = operation.selection.resource.item(&version.json);
-        if item.get().as_bytes() != wanted {
-            let wanted = String::from_utf8_lossy(&wanted).into_owned();
-            return Some(format!("an item is {}, and not {wanted}", item.get()));
+        let problem = item.problem(operation.selection.resource, version);
+        if problem.is_some() {
+            return problem;
         }
     }
     if list.items.len() > rest.len() {
         return Some(format!("{} objects instead of {}", list.items.len(), rest.len()));
     }
     let left = rest.len() - list.items.len();
-    if list.metadata.token.is_empty() && left > 0 {
+    if list.token.is_empty() && left > 0 {
         return Some(format!("{left} objects are missing at the end"));
     }
-    let remaining = list.metadata.remaining_item_count;
+    let remaining = list.remaining;
     if remaining.is_some_and(|remaining| remaining != left) {
         return Some(format!("remainingItemCount is {remaining:?}, and {left} are left"));
     }

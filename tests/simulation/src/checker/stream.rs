@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::{Checker, Inner};
+use super::{Checker, Form, Inner};
 use crate::resources::Selection;
 use crate::write_log::{Epoch, Log, Moment, Version};
 
@@ -31,6 +31,8 @@ pub(crate) struct StreamCheck {
     /// The initial state, until its end.
     initial: Option<Vec<Vec<u8>>>,
     candidates: Vec<Candidate>,
+    /// Events since the last bookmark may be the difference of two states.
+    is_relisted: bool,
     last_bookmark: u64,
     last_event: u64,
 }
@@ -74,7 +76,7 @@ impl Checker {
         begun: Moment,
         is_hit: bool,
     ) -> StreamCheck {
-        let floor = self.floor(target, selection.resource);
+        let floor = self.floor(target, selection.resource, Form::Json);
         let inner = self.0.lock();
         let after = match start {
             Start::After(revision) => revision,
@@ -94,6 +96,7 @@ impl Checker {
             is_hit,
             initial: matches!(start, Start::State { .. }).then(Vec::new),
             candidates: candidates.collect(),
+            is_relisted: false,
             last_bookmark: 0,
             last_event: 0,
         }
@@ -104,7 +107,8 @@ impl Checker {
         let mut inner = self.0.lock();
         inner.write_log.now();
         let notice = notice(line);
-        if notice.is_none() {
+        // What is forwarded may be the garbage of a fault.
+        if notice.is_none() && stream.is_hit {
             let text = String::from_utf8_lossy(line).into_owned();
             inner.violated("W1", format!("{}: not an event: {text}", stream.target));
         }
@@ -128,9 +132,24 @@ impl StreamCheck {
         self.initial.is_none()
     }
 
+    pub(super) fn selection(&self) -> &Selection {
+        &self.selection
+    }
+
+    pub(super) fn target(&self) -> &str {
+        &self.target
+    }
+
+    pub(super) fn begun(&self) -> Moment {
+        self.begun
+    }
+
     fn event(&mut self, inner: &mut Inner, line: &[u8], revision: u64) {
         inner.checked("W1");
-        if inner.relists {
+        if inner.may_relist(self.begun) {
+            self.is_relisted = true;
+        }
+        if self.is_relisted {
             return self.note(inner, revision);
         }
         // One report is enough for a stream.
@@ -177,7 +196,9 @@ impl StreamCheck {
             self.violated(inner, "W7", &[what]);
         }
         self.last_bookmark = revision;
-        if inner.relists {
+        if inner.may_relist(self.begun) || self.is_relisted {
+            self.is_relisted = false;
+            self.go_on_after(inner, revision);
             return self.note(inner, revision);
         }
         if self.candidates.is_empty() {
@@ -199,6 +220,14 @@ impl StreamCheck {
             self.violated(inner, "W7", &problems);
         }
         self.note(inner, revision);
+    }
+
+    /// Lets the next event be the first one after what a bookmark claims.
+    fn go_on_after(&mut self, inner: &Inner, revision: u64) {
+        for candidate in &mut self.candidates {
+            let log = inner.write_log.epoch(candidate.epoch).log(self.selection.resource);
+            candidate.next = log.map_or(0, |log| next_after(log, revision));
+        }
     }
 
     fn initial_state(&mut self, inner: &mut Inner, revision: u64) {
@@ -245,7 +274,8 @@ impl StreamCheck {
         if let [candidate] = self.candidates.as_slice()
             && self.is_hit
         {
-            inner.raise_floor(&self.target, self.selection.resource, candidate.epoch, revision);
+            let cache = (self.selection.resource, Form::Json);
+            inner.raise_floor(&self.target, cache, candidate.epoch, revision);
         }
     }
 

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::{Client, Setting};
-use crate::checker::{Notice, ReadAt, ReadOperation, Start, Walk};
+use crate::checker::{Form, Notice, ReadAt, ReadOperation, Start, Walk};
 use crate::resources::Selection;
 
 /// An informer that runs.
@@ -29,8 +29,10 @@ pub(crate) struct Progress {
     pub(crate) is_running: bool,
     /// Since when no stream is open.
     pub(crate) stopped: Option<Instant>,
-    /// How often it has listed.
-    pub(crate) lists: u64,
+    /// When its stream was opened, or got its initial state.
+    pub(crate) opened: Instant,
+    /// The API server has no watch-lists.
+    is_rejected: bool,
 }
 
 /// Where the next stream begins, or why there must be a list first.
@@ -52,7 +54,8 @@ impl Informer {
             store: BTreeMap::new(),
             is_running: false,
             stopped: Some(Instant::now()),
-            lists: 0,
+            opened: Instant::now(),
+            is_rejected: false,
         };
         let name = format!("informer-{number}");
         let progress = Arc::new(Mutex::new(progress));
@@ -63,7 +66,7 @@ impl Informer {
 }
 
 async fn run(mut client: Client, selection: Selection, progress: Arc<Mutex<Progress>>) {
-    let streams_list = client.rng.bool();
+    let mut streams_list = client.rng.bool();
     let mut next = Next::List;
     let mut failures = 0_u32;
     while !client.setting.phase.is_over() {
@@ -91,6 +94,8 @@ async fn run(mut client: Client, selection: Selection, progress: Arc<Mutex<Progr
             Ok(place) | Err(Some(place)) => next = place,
             Err(None) => {}
         }
+        // Its API server has no watch-lists.
+        streams_list &= !progress.lock().is_rejected;
         if failures > 0 {
             client.wander(10);
             let mean = BACKOFF_MIN * 2_u32.pow(failures.min(6) - 1);
@@ -110,8 +115,9 @@ async fn list(
         target: client.caller.target().to_owned(),
         selection: selection.clone(),
         read_at: if client.rng.bool() { ReadAt::Any } else { ReadAt::Latest },
+        form: Form::Json,
         begun: checker.now(),
-        floor: checker.floor(client.caller.target(), selection.resource),
+        floor: checker.floor(client.caller.target(), selection.resource, Form::Json),
     };
     let parameters = if operation.read_at == ReadAt::Any { "resourceVersion=0" } else { "" };
     let path = selection.path(parameters);
@@ -128,7 +134,6 @@ async fn list(
     }
     let info = checker.list(&operation, &mut Walk::default(), &answer).ok_or(None)?;
     let mut progress = progress.lock();
-    progress.lists += 1;
     progress.store = checker.store_at(selection, info.epoch, info.revision);
     Ok(Next::Watch(info.revision))
 }
@@ -162,14 +167,19 @@ async fn stream(
     match frames.status {
         200 => {}
         410 => return Err(Some(Next::List)),
+        400 | 422 => {
+            progress.lock().is_rejected = true;
+            return Err(None);
+        }
         _ => return Err(None),
     }
     let is_hit = frames.cache.starts_with("hit");
     let mut check = checker.stream(client.caller.target(), selection, start, begun, is_hit);
     let mut place = from;
     let mut initial = BTreeMap::new();
+    let (opened, mut is_silent) = (Instant::now(), true);
     if from.is_some() {
-        running(progress);
+        progress.lock().run();
     }
     loop {
         let line = tokio::select! {
@@ -181,6 +191,9 @@ async fn stream(
             Ok(Some(line)) => line,
             Ok(None) => {
                 client.trace_failure(&path, "the end");
+                if is_silent && opened.elapsed() < Duration::from_secs(1) {
+                    super::ended_at_once(client, &path);
+                }
                 return place.map(Next::Watch).ok_or(None);
             }
             Err(why) => {
@@ -189,6 +202,7 @@ async fn stream(
             }
         };
         client.trace("event", 0, "", &line);
+        is_silent = false;
         let notice = checker.frame(&mut check, &line).ok_or(None)?;
         let mut progress_now = progress.lock();
         match notice {
@@ -196,6 +210,7 @@ async fn stream(
                 if check.is_complete() {
                     progress_now.store.insert(key, bytes);
                     place = Some(revision);
+                    checker.resumable(&check, revision, &progress_now.store);
                 } else {
                     initial.insert(key, bytes);
                 }
@@ -203,13 +218,12 @@ async fn stream(
             Notice::Deleted(key, revision) => {
                 progress_now.store.remove(&key);
                 place = Some(revision);
+                checker.resumable(&check, revision, &progress_now.store);
             }
             Notice::Bookmark(revision, is_end) => {
                 if is_end {
                     progress_now.store = std::mem::take(&mut initial);
-                    progress_now.lists += 1;
-                    progress_now.is_running = true;
-                    progress_now.stopped = None;
+                    progress_now.run();
                 }
                 place = Some(revision);
                 let store = &progress_now.store;
@@ -223,10 +237,13 @@ async fn stream(
     }
 }
 
-fn running(progress: &Mutex<Progress>) {
-    let mut progress = progress.lock();
-    progress.is_running = true;
-    progress.stopped = None;
+impl Progress {
+    /// Notes that a stream is open, and the initial state complete.
+    fn run(&mut self) {
+        self.is_running = true;
+        self.stopped = None;
+        self.opened = Instant::now();
+    }
 }
 
 /// Returns when the run is over.

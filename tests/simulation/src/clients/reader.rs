@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::Client;
-use crate::checker::{ReadAt, ReadOperation, Walk};
+use crate::checker::{Form, ReadAt, ReadOperation, Walk};
 use crate::resources::{NAMESPACES, Selection};
 
 /// Reads until the run is over.
@@ -13,20 +13,24 @@ pub(super) async fn run(mut client: Client) {
         client.pause(READ_INTERVAL).await;
         client.wander(20);
         let selection = Selection::draw(&mut client.rng);
-        let read_at = match client.rng.u8(..3) {
+        let read_at = match client.rng.u8(..4) {
             0 => ReadAt::Any,
             1 if seen > 0 => ReadAt::NotOlderThan(seen),
+            2 if seen > 0 => ReadAt::Exactly(seen),
             _ => ReadAt::Latest,
         };
         let checker = client.setting.checker.clone();
+        let is_get = client.rng.u8(..4) == 0;
+        let form = if is_get { Form::Json } else { draw_form(&mut client.rng, &selection) };
         let operation = ReadOperation {
             target: client.caller.target().to_owned(),
-            floor: checker.floor(client.caller.target(), selection.resource),
+            floor: checker.floor(client.caller.target(), selection.resource, form),
+            form,
             selection,
             read_at,
             begun: checker.now(),
         };
-        if client.rng.u8(..4) == 0 {
+        if is_get {
             get(&mut client, operation).await;
         } else if let Some(revision) = list(&mut client, &operation).await {
             seen = revision;
@@ -48,7 +52,7 @@ async fn list(client: &mut Client, operation: &ReadOperation) -> Option<u64> {
             (true, token) => format!("limit={limit}&continue={token}"),
         };
         let path = operation.selection.path(&page);
-        let answer = match client.caller.get(&path).await {
+        let answer = match client.caller.get_as(&path, operation.form.accept()).await {
             Ok(answer) => answer,
             Err(why) => {
                 client.trace_failure(&path, &why);
@@ -57,7 +61,8 @@ async fn list(client: &mut Client, operation: &ReadOperation) -> Option<u64> {
         };
         client.trace(&path, answer.status, &answer.cache, &answer.body);
         if answer.status != 200 {
-            refused(client, &path, answer.status, !token.is_empty());
+            let may_expire = matches!(operation.read_at, ReadAt::Exactly(_)) || !token.is_empty();
+            refused(client, &path, answer.status, may_expire);
             return None;
         }
         let info = client.setting.checker.list(operation, &mut walk, &answer)?;
@@ -74,11 +79,12 @@ async fn get(client: &mut Client, operation: ReadOperation) {
     let resource = operation.selection.resource;
     let namespace = NAMESPACES[client.rng.usize(..NAMESPACES.len())];
     let name = format!("{}-{}", resource.plural, client.rng.usize(..14));
-    let parameters = match operation.read_at {
-        ReadAt::NotOlderThan(_) => String::new(),
-        read_at => read_at.parameters(),
+    let read_at = match operation.read_at {
+        // A GET has no exact resourceVersion.
+        ReadAt::Exactly(_) => ReadAt::Latest,
+        read_at => read_at,
     };
-    let read_at = if parameters.is_empty() { ReadAt::Latest } else { operation.read_at };
+    let parameters = read_at.parameters();
     let operation = ReadOperation { read_at, ..operation };
     let query = if parameters.is_empty() { String::new() } else { format!("?{parameters}") };
     let path =
@@ -98,12 +104,20 @@ async fn get(client: &mut Client, operation: ReadOperation) {
 }
 
 /// Judges a status other than success: some are allowed while things break, none when it is calm.
-fn refused(client: &Client, path: &str, status: u16, is_next_page: bool) {
-    let is_expired = status == 410 && is_next_page;
+pub(super) fn refused(client: &Client, path: &str, status: u16, may_expire: bool) {
+    let is_expired = status == 410 && may_expire;
     // A resourceVersion of another epoch is too large for this one.
     let is_too_large = matches!(status, 504 | 500) && path.contains("resourceVersion=");
     if client.setting.phase.is_settled() && !is_expired && !is_too_large {
         client.setting.checker.violated("C1", &format!("{path} is refused with {status}"));
+    }
+}
+
+fn draw_form(rng: &mut fastrand::Rng, selection: &Selection) -> Form {
+    match rng.u8(..6) {
+        0 => Form::Metadata,
+        1 if selection.resource.has_protobuf() => Form::Protobuf,
+        _ => Form::Json,
     }
 }
 
@@ -112,6 +126,9 @@ impl ReadAt {
         match self {
             Self::Any => "resourceVersion=0".to_owned(),
             Self::NotOlderThan(revision) => format!("resourceVersion={revision}"),
+            Self::Exactly(revision) => {
+                format!("resourceVersion={revision}&resourceVersionMatch=Exact")
+            }
             Self::Latest => String::new(),
         }
     }

@@ -6,13 +6,14 @@ use bytes::Bytes;
 use http::Method;
 
 use super::Client;
-use crate::checker::{ReadAt, ReadOperation};
+use crate::checker::{Form, ReadAt, ReadOperation};
 use crate::resources::{RESOURCES, Selection};
 
 /// Writes until it is calm.
 pub(super) async fn run(mut client: Client) {
     while !client.setting.phase.is_calm() {
         client.pause(WRITE_INTERVAL).await;
+        client.setting.phase.until_writes().await;
         let resource = &RESOURCES[client.rng.usize(..RESOURCES.len())];
         let object = resource.object(&mut client.rng);
         let word = |pointer: &str| {
@@ -28,18 +29,29 @@ pub(super) async fn run(mut client: Client) {
             _ => (Method::DELETE, &one, Bytes::new()),
         };
         let what = format!("{method} {path}");
+        let begun = client.setting.checker.now();
+        let created = (method == Method::POST).then(|| object.clone());
         match client.caller.call(method, path, body).await {
-            Ok(answer) => client.trace(&what, answer.status, &answer.cache, &answer.body),
+            Ok(answer) => {
+                client.trace(&what, answer.status, &answer.cache, &answer.body);
+                let key = format!("{namespace}/{name}");
+                if let Some(created) = created {
+                    client.setting.checker.created(begun, resource, (&key, &created), &answer);
+                }
+            }
             Err(why) => {
                 client.trace_failure(&what, &why);
                 continue;
             }
         }
-        let selection = Selection { resource, namespace: None, label: None };
+        // Its own write may be read through another Weir.
+        client.wander(2);
+        let selection = Selection::all(resource);
         let operation = ReadOperation {
             target: client.caller.target().to_owned(),
             selection,
             read_at: ReadAt::Latest,
+            form: Form::Json,
             begun: client.setting.checker.now(),
             floor: 0,
         };

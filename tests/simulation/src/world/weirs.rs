@@ -10,8 +10,9 @@ use serde_json::json;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use weir::app::App;
-use weir::config::Config;
+use weir::app::metrics::Metrics;
 use weir::config::dial::{Connection, Dial};
+use weir::config::{Config, ConsistentLists, OnRelist};
 
 use super::API;
 use crate::checker::Checker;
@@ -32,6 +33,7 @@ struct Running {
     /// Whether it can still open connections: nothing that a crashed process does may be seen.
     is_alive: Arc<AtomicBool>,
     task: JoinHandle<()>,
+    metrics: Metrics,
 }
 
 impl Weirs {
@@ -59,17 +61,45 @@ impl Weirs {
         }
     }
 
-    /// Ends a Weir as a killed process ends, and starts another one after some time.
-    pub(super) async fn crash(&mut self, number: usize, away: Duration) {
+    /// Ends a Weir, and starts another one after some time. Without a drain it ends as a killed
+    /// process does.
+    pub(super) async fn restart(&mut self, number: usize, away: Duration, drains: bool) {
         let Some(running) = self.running.get_mut(number).and_then(Option::take) else { return };
-        self.network.shut(&name(number));
-        running.is_alive.store(false, Ordering::Relaxed);
-        self.network.cut_host(&name(number));
-        running.stop.cancel();
-        tokio::time::sleep(away).await;
-        self.ended(running).await;
+        if drains {
+            running.stop.cancel();
+            self.ended(running).await;
+            self.network.shut(&name(number));
+            tokio::time::sleep(away).await;
+        } else {
+            self.network.shut(&name(number));
+            running.is_alive.store(false, Ordering::Relaxed);
+            self.network.cut_host(&name(number));
+            running.stop.cancel();
+            tokio::time::sleep(away).await;
+            self.ended(running).await;
+        }
         self.checker.forget(&name(number));
         self.start(number).await;
+    }
+
+    /// B1: when all clients are gone, no Weir holds anything for them.
+    pub(super) fn check_bounds(&self) {
+        // Where one Weir reads from another, that one has a client left.
+        let first = usize::from(self.plan.in_a_row);
+        for running in self.running.iter().skip(first).flatten() {
+            self.checker.checked("B1");
+            for family in running.metrics.registry.gather() {
+                if !HELD_FOR_CLIENTS.contains(&family.name()) {
+                    continue;
+                }
+                let held: f64 =
+                    family.get_metric().iter().map(|metric| metric.get_gauge().get_value()).sum();
+                if held != 0.0 {
+                    let what = format!("{} is {held} without a client", family.name());
+                    self.checker.violated("B1", &what);
+                }
+            }
+        }
     }
 
     /// Stops all Weirs, the last one first.
@@ -106,8 +136,9 @@ impl Weirs {
         let address = IpAddr::V4(Ipv4Addr::LOCALHOST);
         self.network.listen(&name(number), move |pipe| listener.accept(pipe, address));
         let stop = CancellationToken::new();
+        let metrics = app.metrics().clone();
         let task = tokio::spawn(app.run(stop.clone()));
-        self.running[number] = Some(Running { stop, is_alive, task });
+        self.running[number] = Some(Running { stop, is_alive, task, metrics });
     }
 
     fn config(&self, number: usize, is_alive: &Arc<AtomicBool>) -> Config {
@@ -127,8 +158,17 @@ impl Weirs {
         config.admin_listen = None;
         config.server.listeners = Vec::new();
         config.server.shutdown_timeout = Duration::from_secs(10);
-        config.cache.on_relist = self.plan.on_relist;
+        // A stream that lives through a relist skips the states in between. A Weir that reads it
+        // would show states that never were.
+        let is_read_by_weir = self.plan.in_a_row && number == 0;
+        config.cache.on_relist = if self.plan.keeps_streams && !is_read_by_weir {
+            OnRelist::KeepStreams
+        } else {
+            OnRelist::EndStreams
+        };
+        config.cache.consistent_lists = consistent_lists(self.plan.seed);
         config.cache.page_size = self.plan.page_size;
+        config.cache.idle_timeout = self.plan.idle_timeout;
         config
     }
 
@@ -148,9 +188,28 @@ impl Weirs {
     }
 }
 
+/// Returns the setting of consistent lists. In a simulation forwarding is as quick as a proof, so
+/// that `auto` alone would hardly prove any.
+fn consistent_lists(seed: u64) -> ConsistentLists {
+    match seed % 8 {
+        2 | 6 => ConsistentLists::Always,
+        4 => ConsistentLists::Auto,
+        _ => ConsistentLists::Forward,
+    }
+}
+
 fn name(number: usize) -> String {
     format!("weir-{number}")
 }
 
 /// The deadline of a shutdown is 10 s; a virtual minute leaves room for its end.
 const STOP_TIMEOUT: Duration = Duration::from_secs(60);
+/// The gauges of what Weir holds for clients.
+const HELD_FOR_CLIENTS: [&str; 6] = [
+    "weir_requests_in_flight",
+    "weir_connections",
+    "weir_upgraded_connections",
+    "weir_watchers",
+    "weir_cache_watchers",
+    "weir_response_memory_bytes",
+];

@@ -1,0 +1,57 @@
+//! W2 between two claims: a client can be cut after each event, and resume elsewhere from the
+//! resourceVersion of that event. What it holds and the events after it must give the right state.
+//!
+//! This matters for the difference of a relist, whose events are at resourceVersions that the
+//! client's objects do not show.
+
+use std::collections::BTreeMap;
+
+use super::Checker;
+use super::stream::StreamCheck;
+use crate::resources::Selection;
+use crate::write_log::{Epoch, Version};
+
+impl Checker {
+    /// Checks that a client with these objects can resume after an event at `revision`.
+    pub(crate) fn resumable(
+        &self,
+        stream: &StreamCheck,
+        revision: u64,
+        store: &BTreeMap<String, Box<[u8]>>,
+    ) {
+        let mut inner = self.0.lock();
+        inner.write_log.now();
+        inner.checked("W2");
+        let (selection, target) = (stream.selection(), stream.target());
+        let mut problem = String::new();
+        for epoch in inner.write_log.candidates(stream.begun()) {
+            match lost(inner.write_log.epoch(epoch), selection, revision, store) {
+                None => return,
+                Some(key) => problem = key,
+            }
+        }
+        let path = selection.path("");
+        let what = format!(
+            "{path} from {target}: a client that resumes at {revision} elsewhere never learns the \
+             state of {problem}"
+        );
+        inner.violated("W2", what);
+    }
+}
+
+/// Returns an object that is wrong, and of which no event after `revision` comes.
+fn lost(
+    epoch: &Epoch,
+    selection: &Selection,
+    revision: u64,
+    store: &BTreeMap<String, Box<[u8]>>,
+) -> Option<String> {
+    let log = epoch.log(selection.resource)?;
+    let state = epoch.state(selection, revision);
+    let is_right =
+        |version: &&Version| store.get(&*version.key).is_some_and(|bytes| **bytes == *version.json);
+    let differing = state.iter().filter(|version| !is_right(version)).map(|version| &*version.key);
+    let extra = store.keys().map(String::as_str);
+    let extra = extra.filter(|key| !state.iter().any(|version| *version.key == **key));
+    differing.chain(extra).find(|key| !log.has_event(selection, key, revision)).map(str::to_owned)
+}

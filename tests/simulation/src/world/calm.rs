@@ -1,0 +1,104 @@
+//! The last checks: C1, every client has caught up, and every cache answers; U1, what Weirs ask of
+//! the API servers.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::API;
+use crate::caller::Caller;
+use crate::clients::{Informer, Setting};
+use crate::plan::{Fault, Plan};
+use crate::resources::{RESOURCES, Selection};
+
+/// C1: every informer has a stream, and the latest state.
+pub(super) fn check_informers(setting: &Setting, informers: &[Informer]) {
+    let now = setting.checker.now();
+    for informer in informers {
+        setting.checker.checked("C1");
+        let progress = informer.progress.lock();
+        let path = progress.selection.path("");
+        let stopped = progress.stopped.map(|stopped| stopped.elapsed());
+        if stopped.is_some_and(|stopped| stopped > STARVED) {
+            let what = format!("{} has no stream of {path} for {stopped:?}", informer.name);
+            setting.checker.violated("C1", &what);
+        }
+        if progress.is_running {
+            let (selection, store) = (&progress.selection, &progress.store);
+            let expected = setting.checker.store_at(selection, now.epoch, now.revision);
+            if expected != *store {
+                let missing =
+                    expected.iter().filter(|(key, bytes)| store.get(*key) != Some(*bytes));
+                let (missing, extra) = (missing.count(), store.len());
+                let what = format!(
+                    "{} of {path} lacks {missing} of {} objects, and has {extra}",
+                    informer.name,
+                    expected.len()
+                );
+                setting.checker.violated("C1", &what);
+            }
+        }
+    }
+}
+
+/// C1: every cache answers again, as Weir alone was asked.
+pub(super) async fn check_caches(setting: &Setting, plan: &Plan) {
+    let had_garbage = plan.faults.iter().any(|strike| strike.fault == Fault::Garbage);
+    for target in setting.targets.iter().filter(|target| *target != API) {
+        for resource in &RESOURCES {
+            setting.checker.checked("C1");
+            let mut caller = Caller::new(setting.network.clone(), "judge", target, false);
+            let selection = Selection::all(resource);
+            let mut cache = String::new();
+            // The first request may start the cache. A consistent list may be forwarded.
+            let path = selection.path("resourceVersion=0");
+            for _ in 0..3 {
+                cache = match caller.get(&path).await {
+                    Ok(answer) => format!("{} {}", answer.cache, answer.status),
+                    Err(why) => why,
+                };
+                tokio::time::sleep(Duration::from_secs(5)).await;
+            }
+            // A resource that could not be read has no cache for five minutes.
+            let is_unreadable = had_garbage && cache.contains("unreadable");
+            if !cache.starts_with("hit") && !is_unreadable {
+                let what = format!(
+                    "{} of {target} is not answered by the cache: {cache}",
+                    resource.plural
+                );
+                setting.checker.violated("C1", &what);
+            }
+        }
+    }
+}
+
+/// U1: while nothing fails, a Weir lists a resource only for a proof of freshness, and opens a
+/// watch only when one has ended or for such a proof.
+pub(super) fn check_upstream(
+    setting: &Setting,
+    plan: &Plan,
+    before: &BTreeMap<(String, String), u64>,
+) {
+    if plan.weirs == 0 {
+        return;
+    }
+    let now = setting.simulator.requests().counts();
+    for resource in &RESOURCES {
+        for verb in ["list", "watch"] {
+            setting.checker.checked("U1");
+            let key = (verb.to_owned(), resource.plural.to_owned());
+            let count = |counts: &BTreeMap<_, u64>| counts.get(&key).copied().unwrap_or(0);
+            let sent = count(&now) - count(before);
+            let most = CALM_REQUESTS_MAX * plan.clients.len() as u64;
+            if sent > most {
+                let what = format!("{sent} times {verb} {} in the calm", resource.plural);
+                setting.checker.violated("U1", &what);
+            }
+        }
+    }
+}
+
+/// A client without a stream for longer, while nothing fails, is starved.
+const STARVED: Duration = Duration::from_secs(60);
+/// For each client: a reader reads every two seconds, a third of it is forwarded or proved, each
+/// for one of three resources.
+const CALM_REQUESTS_MAX: u64 = 20;

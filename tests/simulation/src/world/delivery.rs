@@ -1,0 +1,57 @@
+//! C1: in the calm, every open stream brings an event within seconds, also after one short break.
+//!
+//! A wake-up that is lost shows itself only here: a later event, or the next bookmark, brings what
+//! was late. So does a back-off that outlives its failures.
+
+use std::time::Duration;
+
+use tokio::time::sleep;
+use weir::simulator::Cut;
+
+use super::write;
+use crate::clients::{Informer, Setting};
+use crate::resources::RESOURCES;
+
+/// Looks whether events arrive soon; then breaks all watches of the API server once, and looks
+/// again.
+pub(super) async fn check(setting: &Setting, informers: &[Informer], mut rng: fastrand::Rng) {
+    events_arrive(setting, informers, &mut rng).await;
+    sleep(BACKOFF_RESET).await;
+    setting.trace.line("all watches break");
+    setting.simulator.faults().cut_watches(None, Cut::Reset);
+    sleep(RESUMED).await;
+    events_arrive(setting, informers, &mut rng).await;
+}
+
+/// Writes to each resource, and looks whether all informers have it soon, some times.
+async fn events_arrive(setting: &Setting, informers: &[Informer], rng: &mut fastrand::Rng) {
+    for _ in 0..ROUNDS {
+        for resource in &RESOURCES {
+            write(setting, resource, rng);
+        }
+        sleep(SOON).await;
+        let now = setting.checker.now();
+        for informer in informers {
+            setting.checker.checked("C1");
+            let progress = informer.progress.lock();
+            // A stream that has just been opened may still be behind.
+            if !progress.is_running || progress.opened.elapsed() < SOON {
+                continue;
+            }
+            let selection = &progress.selection;
+            if setting.checker.store_at(selection, now.epoch, now.revision) != progress.store {
+                let (name, path) = (&informer.name, selection.path(""));
+                let what = format!("{name} lacks events of {path} after {SOON:?}");
+                setting.checker.violated("C1", &what);
+            }
+        }
+    }
+}
+
+const ROUNDS: usize = 8;
+/// The latency of all connections in a row, and of a turn of each task, are far below.
+const SOON: Duration = Duration::from_secs(3);
+/// With the calm before, far more than the time after which a reflector's back-off is reset.
+const BACKOFF_RESET: Duration = Duration::from_secs(60);
+/// The first wait of a back-off, and a proof that the history is the same.
+const RESUMED: Duration = Duration::from_secs(10);
