@@ -27,7 +27,7 @@ use tempfile::TempDir;
 use weir::simulator::{Simulator, SimulatorOptions};
 
 use crate::suite::churn::{Plan, churn};
-use crate::suite::corpus::{cases, document_cases, seed, some_cases};
+use crate::suite::corpus::{cases, consistent_lists, document_cases, seed, some_cases};
 use crate::suite::paging::walks;
 use crate::suite::run::{Sides, prepare, run};
 use crate::suite::wire::Endpoint;
@@ -55,6 +55,18 @@ async fn responses_equal_the_upstreams() {
     report.finish("answers");
     let documents = document_cases(&sides).await;
     run(&sides, documents).await.finish("documents");
+}
+
+/// The same corpus, and the lists without a resourceVersion come from the cache.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn consistent_lists_from_the_cache_equal_the_upstreams() {
+    let world = World::start_with(1, CONSISTENT).await;
+    let sides = world.sides(0);
+    let marks = prepare(&sides.direct, std::slice::from_ref(&sides.through), false).await;
+    let report = run(&sides, consistent_lists(&marks, SAMPLED)).await;
+    assert!(report.count(200, true) > 500, "hardly any list comes from the cache");
+    report.finish("consistent lists");
+    run(&sides, some_cases(&marks, SAMPLED_IN_CHAIN)).await.finish("answers");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -111,9 +123,13 @@ struct World {
 impl World {
     /// Starts `count` Weirs beside each other.
     async fn start(count: usize) -> Self {
+        Self::start_with(count, CONFIG).await
+    }
+
+    async fn start_with(count: usize, config: &str) -> Self {
         let (upstream, dir) = upstream().await;
         let kubeconfig = dir.path().join("upstream.kubeconfig");
-        let weirs = (0..count).map(|_| Weir::spawn(&kubeconfig, CONFIG)).collect::<Vec<_>>();
+        let weirs = (0..count).map(|_| Weir::spawn(&kubeconfig, config)).collect::<Vec<_>>();
         let weirs = ready(weirs).await;
         Self { upstream, weirs, _dir: dir }
     }
@@ -165,6 +181,10 @@ async fn ready(weirs: Vec<Weir>) -> Vec<Weir> {
 
 /// Room for hundreds of forwarded watches at once, and a short wait for a state that never comes.
 const CONFIG: &str = "cache: {forwardBudget: 4096}\nserver: {freshnessTimeout: 2s}\n";
+
+/// The same, with consistent lists from the cache.
+const CONSISTENT: &str =
+    "cache: {forwardBudget: 4096, consistentLists: always}\nserver: {freshnessTimeout: 2s}\n";
 
 const SAMPLED: usize = 2500;
 const SAMPLED_IN_CHAIN: usize = 1000;

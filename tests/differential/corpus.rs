@@ -3,7 +3,7 @@
 
 use super::expected::Expect;
 use super::odd::{OPENAPI_V3, documents, odd};
-use super::read_request::Marks;
+use super::read_request::{Marks, ReadRequest, Token, Verb, Version};
 use super::run::{Case, Sides};
 use super::sample::sample;
 use super::tables::core;
@@ -29,6 +29,24 @@ pub(crate) fn some_cases(marks: &Marks, count: usize) -> Vec<Case> {
         sample(seed(), count).iter().map(|read| Case::from_read(read, marks)).collect();
     cases.extend(odd().into_iter().map(|(call, expect)| Case::new(call, expect)));
     cases
+}
+
+/// The lists of the core, and `count` sampled ones, without a resourceVersion.
+pub(crate) fn consistent_lists(marks: &Marks, count: usize) -> Vec<Case> {
+    let sampled = sample(seed(), count).into_iter().map(|read| match read.meaning() {
+        // The resourceVersion decides whether the API server refuses a match or a token.
+        Verb::List if read.matched.is_empty() && read.token == Token::None => {
+            ReadRequest { version: Version::Unset, ..read }
+        }
+        _ => read,
+    });
+    let lists = core().into_iter().chain(sampled).filter(|read| {
+        // The first of two parameters counts.
+        let is_replaced = read.idle.starts_with("resourceVersion");
+        let is_unset = matches!(read.version, Version::Unset | Version::Empty);
+        read.meaning() == Verb::List && is_unset && !is_replaced
+    });
+    lists.map(|read| Case::before_proofs(&read, marks)).collect()
 }
 
 /// Documents, each once plain and once with the ETag that it came with (docs/semantics.md §10).

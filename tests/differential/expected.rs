@@ -32,12 +32,24 @@ pub(crate) fn expected(read: &ReadRequest) -> Expect {
     // A request that can be parsed in more than one way may always be forwarded.
     let protobuf = matches!(form(read), Form::Protobuf | Form::PartialProtobuf);
     let may_lack = read.collection.json_only && protobuf;
-    if answer == Cache && (is_odd(read) || may_lack) { Either } else { answer }
+    if answer == Cache && (is_odd(read) || may_lack || has_odd_error(read)) {
+        Either
+    } else {
+        answer
+    }
 }
 
 fn is_odd(read: &ReadRequest) -> bool {
     let escaped = matches!(read.verb, Verb::Get(name) if name.contains('%'));
     read.slash || escaped || read.idle.contains(['%', ';'])
+}
+
+/// Whether the error of a GET may be in protobuf although the object cannot.
+fn has_odd_error(read: &ReadRequest) -> bool {
+    let is_get = matches!(read.verb, Verb::Get(_));
+    is_get
+        && read.collection.custom
+        && read.accept.texts.iter().any(|text| text.contains("protobuf"))
 }
 
 /// The form of the response.

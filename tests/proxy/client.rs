@@ -140,7 +140,7 @@ pub(crate) struct Watch {
     buffer: Vec<u8>,
 }
 
-/// What a stream returned next.
+/// The next read of a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     /// A frame, without its newline.

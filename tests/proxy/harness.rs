@@ -59,7 +59,7 @@ impl Proxy {
         ];
         config.server.shutdown_timeout = Duration::from_secs(5);
         adjust(&mut config);
-        let app = App::start(config).await.unwrap();
+        let app = Box::pin(App::start(config)).await.unwrap();
         let listeners = app.listeners().to_vec();
         let admin = app.admin_address().unwrap();
         app.write_kubeconfig(&dir.path().join("kubeconfig")).unwrap();

@@ -7,13 +7,18 @@
 
 mod admin;
 mod audit;
+mod away;
 mod budget;
 mod client;
 mod clusters;
 mod cold;
+mod consistent_lists;
+mod costs;
 mod crds;
 mod documents;
+mod failover;
 mod forward;
+mod found_servers;
 mod gateway;
 mod harness;
 mod identity;
@@ -26,6 +31,7 @@ mod readers;
 mod reflector;
 mod refusals;
 mod scope;
+mod servers;
 mod settings;
 mod sharing;
 mod shutdown;

@@ -142,10 +142,11 @@ async fn informers_converge_over_a_restart_and_reads_go_on_meanwhile() {
     let gone = async || proxy.get("/version").await.status == 503;
     eventually("the upstream is away", gone).await;
     let answer = proxy.get("/version").await;
-    assert_eq!(answer.headers["retry-after"], "1");
+    assert!(answer.headers.contains_key("retry-after"));
     assert_eq!(answer.json()["kind"], "Status");
     let list = proxy.get("/api/v1/configmaps?resourceVersion=0").await;
-    assert_eq!((list.status.as_u16(), list.cache()), (200, "hit"));
+    assert_eq!(list.status, 200);
+    assert!(list.cache().starts_with("hit"), "{}", list.cache());
 
     let mut random = fastrand::Rng::with_seed(9);
     (0..100).for_each(|_| write(&proxy, &mut random));

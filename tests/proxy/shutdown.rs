@@ -82,7 +82,7 @@ async fn watches_do_not_all_end_at_once() {
     let upstream = Simulator::start(SimulatorOptions::default()).await.unwrap();
     seed(&upstream);
     let mut proxy = Proxy::before(upstream, "", |config| {
-        config.server.shutdown_timeout = 2 * DEADLINE;
+        config.server.shutdown_timeout = DEADLINE;
     })
     .await;
     proxy.warm("/api/v1/pods").await;
@@ -94,6 +94,7 @@ async fn watches_do_not_all_end_at_once() {
         }
         watches.push(watch);
     }
+    let begun = Instant::now();
     proxy.stop.cancel();
     let [one, other] = &mut watches[..] else { panic!("two") };
     let (ended, open) = tokio::select! {
@@ -104,6 +105,8 @@ async fn watches_do_not_all_end_at_once() {
     proxy.upstream.store().create(pod("ns1", "late", "node-0")).unwrap();
     assert!(matches!(open.next().await, Next::Frame(_)), "it is served until its own end");
     assert_eq!(open.next().await, Next::End);
+    let served = begun.elapsed();
+    assert!(served >= DEADLINE * 2 / 5, "only a part of the deadline was used: {served:?}");
     proxy.stop().await;
 }
 

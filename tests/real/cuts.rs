@@ -10,9 +10,9 @@
 //! resourceVersion that they have.
 
 mod frames;
-mod objects;
+pub(crate) mod objects;
 pub(crate) mod relay;
-mod requests;
+pub(crate) mod requests;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};

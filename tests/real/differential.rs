@@ -6,7 +6,7 @@ use tokio::runtime::Runtime;
 use crate::control_plane::{ADMIN, ControlPlane};
 use crate::cuts::relay::Relay;
 use crate::suite::churn::{Plan, churn};
-use crate::suite::corpus::{cases, document_cases, seed, some_cases};
+use crate::suite::corpus::{cases, consistent_lists, document_cases, seed, some_cases};
 use crate::suite::paging::walks;
 use crate::suite::run::{Sides, prepare, run};
 use crate::suite::wire::Endpoint;
@@ -26,6 +26,19 @@ pub(crate) fn answers() {
         report.finish("answers");
         let documents = document_cases(&sides).await;
         run(&sides, documents).await.finish("documents");
+    });
+}
+
+/// Lists without a resourceVersion come from the cache.
+pub(crate) fn consistent() {
+    let plane = ControlPlane::start();
+    let weir = Weir::start(&plane.kubeconfig(ADMIN), CONSISTENT);
+    Runtime::new().unwrap().block_on(async {
+        let sides = Sides { direct: plane.endpoint(ADMIN), through: through(&weir), moves: true };
+        let marks = prepare(&sides.direct, std::slice::from_ref(&sides.through), true).await;
+        let report = run(&sides, consistent_lists(&marks, SAMPLED)).await;
+        assert!(report.count(200, true) > 500, "hardly any list comes from the cache");
+        report.finish("consistent lists");
     });
 }
 
@@ -80,6 +93,8 @@ fn through(weir: &Weir) -> Endpoint {
 
 /// Room for hundreds of forwarded watches at once.
 const CONFIG: &str = "cache: {forwardBudget: 4096}\n";
+
+const CONSISTENT: &str = "cache: {forwardBudget: 4096, consistentLists: always}\n";
 
 const PAGED: [&str; 4] = [
     "/api/v1/configmaps",

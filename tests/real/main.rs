@@ -20,6 +20,8 @@ mod cuts;
 mod definitions;
 mod differential;
 mod fan_out;
+mod figures;
+mod fire;
 #[path = "../support/h2c.rs"]
 mod h2c;
 mod kubectl;
@@ -59,7 +61,7 @@ fn tests() -> Vec<Trial> {
     // Where it is still an alpha feature, other events may precede the bookmark that ends an
     // initial state, so its content cannot be checked.
     let no_watch_list = missing || !control_plane::has_watch_list();
-    vec![
+    let mut trials = vec![
         trial("kubectl_reads_and_writes_through_weir", no_kubectl, kubectl::reads_and_writes),
         trial("kubectl_watches_and_waits_through_weir", no_kubectl, kubectl::watches_and_waits),
         trial("informers_stay_equal_while_objects_churn", missing, churn::while_objects_churn),
@@ -90,6 +92,8 @@ fn tests() -> Vec<Trial> {
             missing,
             differential::pages,
         ),
+        trial("consistent_lists_equal_the_upstreams", missing, differential::consistent),
+        trial("consistent_lists_show_every_write", missing, starts::own_writes),
         trial("watches_follow_changes_of_definitions", missing, definitions::change),
         trial(
             "a_controller_manager_rolls_out_through_weir",
@@ -122,7 +126,11 @@ fn tests() -> Vec<Trial> {
         ),
         trial("logs_and_metrics_contain_no_secret", missing, matrix::secrets),
         trial("a_refusal_equals_the_upstreams_in_every_form", missing, matrix::refusals),
-    ]
+    ];
+    if !missing {
+        trials.extend(figures::trials());
+    }
+    trials
 }
 
 /// Returns a test, which is ignored where its binaries are missing.

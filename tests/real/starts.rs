@@ -4,7 +4,7 @@
 
 use futures::TryStreamExt;
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::{Api, ListParams, PostParams, WatchEvent, WatchParams};
+use kube::api::{Api, DeleteParams, ListParams, PostParams, WatchEvent, WatchParams};
 use kube::runtime::watcher;
 use kube::{Client, ResourceExt};
 use serde_json::json;
@@ -67,6 +67,48 @@ pub(crate) fn consistent() {
     });
 }
 
+/// Lists without a resourceVersion come from the cache, and show what was just written.
+pub(crate) fn own_writes() {
+    let plane = ControlPlane::start();
+    for setting in ["always", "auto"] {
+        let config = format!("cache: {{consistentLists: {setting}}}\n");
+        let weir = Weir::start(&plane.kubeconfig(ADMIN), &config);
+        Runtime::new().unwrap().block_on(async {
+            let direct = client(&plane.kubeconfig(ADMIN)).await;
+            let through = client(&weir.kubeconfig()).await;
+            let configmaps: Api<ConfigMap> = Api::namespaced(through, "default");
+            eventually("the cache is ready", async || {
+                drop(configmaps.list(&ListParams::default().match_any()).await.unwrap());
+                weir.metric("weir_requests_total", &[r#"verb="list""#, r#"cache_status="hit""#])
+                    > 0.0
+            })
+            .await;
+            let writers = (0..WRITERS).map(|writer| {
+                let (direct, configmaps) = (direct.clone(), configmaps.clone());
+                async move {
+                    for number in 0..WRITES {
+                        let name = format!("own-{setting}-{writer}-{number}");
+                        let own: Api<ConfigMap> = Api::namespaced(direct.clone(), "default");
+                        let object = json!({"metadata": {"name": name}});
+                        let object = serde_json::from_value(object).unwrap();
+                        own.create(&PostParams::default(), &object).await.unwrap();
+                        // Writes of others leave the cache behind.
+                        write_elsewhere(&direct, &name).await;
+                        let seen = configmaps.list(&ListParams::default()).await.unwrap();
+                        assert!(names(seen.items).contains(&name), "{name} is missing");
+                        own.delete(&name, &DeleteParams::default()).await.unwrap();
+                    }
+                }
+            });
+            futures::future::join_all(writers).await;
+            let labels = [r#"resource="configmaps""#, r#"verb="list""#, r#"cache_status="hit""#];
+            let hits = weir.metric("weir_requests_total", &labels);
+            eprintln!("{setting}: {hits} of {} lists from the cache", WRITERS * WRITES);
+            assert!(setting == "auto" || hits > (WRITERS * WRITES) as f64 / 2.0);
+        });
+    }
+}
+
 /// Returns the initial objects of a consistent watch, and its resourceVersion.
 async fn state(configmaps: &Api<ConfigMap>) -> (Vec<String>, u64) {
     let params = WatchParams::default().initial_events();
@@ -119,4 +161,6 @@ async fn write_elsewhere(direct: &Client, name: &str) -> u64 {
 
 /// More objects than are listed a second time.
 const LARGE: usize = 1100;
+const WRITERS: usize = 6;
+const WRITES: usize = 40;
 const STARTS: usize = 5;

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
@@ -56,7 +57,7 @@ impl Weir {
         let head = "apiVersion: weir.dev/v1alpha1\nkind: WeirConfiguration\n";
         std::fs::write(&file, format!("{head}{config}")).expect("the configuration is written");
         let output = std::fs::File::create(dir.path().join("log")).expect("the log is created");
-        let child = Command::new(env!("CARGO_BIN_EXE_weir"))
+        let child = Command::new(binary())
             .arg("serve")
             .arg("--config")
             .arg(&file)
@@ -145,6 +146,12 @@ impl Drop for Weir {
     }
 }
 
+/// Returns `$WEIR_BINARY`, for figures of another build, or the binary of these tests.
+fn binary() -> PathBuf {
+    let built = || env!("CARGO_BIN_EXE_weir").into();
+    std::env::var_os("WEIR_BINARY").map_or_else(built, PathBuf::from)
+}
+
 /// Sums a metric of a Prometheus text over the series that have all the labels.
 pub(crate) fn sum_metric(text: &str, name: &str, labels: &[&str]) -> f64 {
     text.lines()
@@ -165,10 +172,19 @@ pub(crate) fn eventually_blocking(what: &str, mut condition: impl FnMut() -> boo
     }
 }
 
-/// Returns a port that was free a moment before.
+/// Returns a port that was free a moment before. It is below those that the system gives to
+/// listeners on port 0, so that none of them takes it meanwhile.
 pub(crate) fn free_port() -> u16 {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
-    listener.local_addr().expect("it has an address").port()
+    const FIRST: u16 = 20_000;
+    const COUNT: u32 = 12_000;
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let of_process = std::process::id().wrapping_mul(97);
+    (0..COUNT)
+        .map(|_| NEXT.fetch_add(1, Ordering::Relaxed).wrapping_add(of_process) % COUNT)
+        .filter_map(|offset| u16::try_from(offset).ok())
+        .map(|offset| FIRST + offset)
+        .find(|port| std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok())
+        .expect("a port is free")
 }
 
 /// Sends a plain GET to a loopback port.

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::requests::{json_request, send};
 
 /// Namespaces and a definition.
-pub(super) async fn prepare(client: &Client) {
+pub(crate) async fn prepare(client: &Client) {
     for namespace in NAMESPACES {
         let body = json!({"metadata": {"name": namespace}});
         client.send(json_request("POST", "/api/v1/namespaces", &body)).await.unwrap();

@@ -1,0 +1,39 @@
+//! What takes too long to run always: the truth under fire for ten minutes, and figures of failures
+//! and of hostile loads. Figures are printed, and nothing is asserted but that the load ran.
+//!
+//! Run one with `cargo test --test real -- --ignored NAME`, with `$WEIR_BINARY` set to an optimized
+//! build of Weir.
+
+mod memory;
+mod older_watchers;
+mod tokens;
+
+use libtest_mimic::Trial;
+
+use crate::fire;
+
+/// Returns all of them, as ignored tests.
+pub(crate) fn trials() -> Vec<Trial> {
+    let all: [(&str, fn()); 12] = [
+        ("figures_older_watchers", older_watchers::after_a_restart),
+        ("figures_writes_beside_wrong_tokens", tokens::writes_beside_wrong_tokens),
+        ("figures_revoked_tokens", tokens::revoked),
+        ("figures_memory_of_indented_lists", memory::indented_lists),
+        ("figures_memory_of_initial_states", memory::initial_states),
+        ("figures_memory_of_selectors", memory::selectors),
+        ("the_truth_holds_behind_a_balancer", fire::behind_a_balancer),
+        ("the_truth_holds_with_a_list", fire::in_a_list),
+        ("ten_minutes_behind_a_balancer", fire::ten_minutes_behind_a_balancer),
+        ("ten_minutes_with_a_list", fire::ten_minutes_in_a_list),
+        ("figures_failover", fire::figures::failover),
+        ("figures_away", fire::figures::away),
+    ];
+    let ignored = |(name, run): (&str, fn())| {
+        let run = move || {
+            run();
+            Ok(())
+        };
+        Trial::test(name, run).with_ignored_flag(true)
+    };
+    all.into_iter().map(ignored).collect()
+}
