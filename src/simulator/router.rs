@@ -112,8 +112,8 @@ async fn answer(
         subresource(shared, request, &kind, target, upgrade).await
     };
     let Some(warning) = &kind.warning else { return response };
-    // kube-apiserver adds the warning before the handler runs, so that errors have it, too. A method
-    // that a built-in resource lacks has no handler.
+    // kube-apiserver adds the warning before the handler runs, so that errors have it, too. A
+    // method that a built-in resource lacks has no handler.
     let mut response = response.or_else(|error| match error.code {
         405 if !kind.custom => Err(error),
         _ => Ok(answer::error(request, &error)),
