@@ -132,6 +132,10 @@ async fn a_crowd_of_lists_shares_probes() {
     let upstream = Simulator::start(SimulatorOptions::default()).await.unwrap();
     seed(&upstream);
     let proxy = before(upstream, ConsistentLists::Auto).await;
+    // A list takes long enough to wait for a probe.
+    let slow = Action::Delay(Duration::from_secs(2));
+    proxy.upstream.faults().add("list", "configmaps", 1, slow);
+    assert_eq!(proxy.get(CONFIGMAPS).await.cache(), "forward; reason=consistent");
     let began = tokio::time::Instant::now();
     let before = lists(&proxy);
     let all = join_all((0..LISTS).map(|_| proxy.get(CONFIGMAPS))).await;
