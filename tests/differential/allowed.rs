@@ -20,8 +20,8 @@ const HEADERS: [(&str, &str); 9] = [
     ("keep-alive", "the same"),
 ];
 
-/// How many times a comparison is repeated when the ages in a Table change (once a second, and less
-/// often later), or a random number differs.
+/// How many times a comparison is repeated when the ages in a Table or the time of a creation
+/// change (once a second, and less often later), or a random number differs.
 pub(crate) const AGES_TICK: usize = 20;
 
 /// Prepares a response for the comparison: without the headers above, and with the body
@@ -42,12 +42,14 @@ pub(crate) fn compared(answer: &Answer) -> Answer {
     answer
 }
 
-/// Whether a response changes by itself: the ages in a Table are relative to now, and the delay in
-/// the error for a future resourceVersion is random. Such a response is compared until two are
-/// equal.
+/// Whether a response changes by itself: the ages in a Table are relative to now, what is created
+/// has the second of its creation, and the delay in the error for a future resourceVersion is
+/// random. Such a response is compared until two are equal.
 pub(crate) fn ticks(answer: &Answer) -> bool {
     let says = |text: &str| memchr::memmem::find(&answer.body, text.as_bytes()).is_some();
-    says("columnDefinitions") || (says("ResourceVersionTooLarge") && says("retryAfterSeconds"))
+    says("columnDefinitions")
+        || (answer.status == 201 && says("managedFields"))
+        || (says("ResourceVersionTooLarge") && says("retryAfterSeconds"))
 }
 
 /// Normalizes responses while the upstream writes to itself (a real one renews its lease every ten
