@@ -18,7 +18,7 @@ use crate::cache::metrics::families::Families;
 pub use crate::cache::metrics::series::{
     CHECK_OUTCOMES, CacheSeries, PROOF_STEPS, RELIST_CAUSES, STATES, WATCH_RESULTS,
 };
-use crate::telemetry::metrics::saturating_i64;
+use crate::telemetry::metrics::{GaugeGuard, saturating_i64};
 
 /// The metrics of the caches. Cheap to clone: all clones share the metrics.
 #[derive(Clone, Debug)]
@@ -68,6 +68,11 @@ impl CacheMetrics {
     /// Counts a probe.
     pub fn probe(&self, outcome: &'static str) {
         self.families.probes.with_label_values(&[outcome]).inc();
+    }
+
+    /// Counts a request that holds a permit of a forward budget, until the guard is dropped.
+    pub fn forwarding(&self, budget: &str) -> GaugeGuard {
+        GaugeGuard::new(self.families.forwards.with_label_values(&[budget]))
     }
 
     /// Counts a request that exceeded a forward budget. The labels of the group, version and

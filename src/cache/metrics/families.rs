@@ -29,6 +29,7 @@ pub(super) struct Families {
     pub(super) probes: IntCounterVec,
     pub(super) proofs: IntCounterVec,
     pub(super) proof_duration: HistogramVec,
+    pub(super) forwards: IntGaugeVec,
     pub(super) forward_exhausted: IntCounterVec,
     pub(super) checks: IntCounterVec,
     pub(super) cluster_identified: IntGauge,
@@ -119,6 +120,11 @@ impl Families {
                 "Duration of the proof of freshness of a watch or list, in seconds, by the step that proved it.",
                 &["step"],
                 &PROOF_SECONDS,
+            )?,
+            forwards: gauges(
+                "weir_forward_budget_requests",
+                "Requests that hold a permit of a forward budget, by budget: forward (the cache is cold or fails) or over-budget (it exceeds a byte budget).",
+                &["budget"],
             )?,
             forward_exhausted: counters(
                 "weir_forward_budget_exhausted_total",

@@ -15,11 +15,13 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::api::resource::GroupVersionResource;
 use crate::cache::metrics::CacheMetrics;
+use crate::telemetry::metrics::GaugeGuard;
 
 /// A permit of a forward budget. Dropping it releases the permit.
 #[derive(Debug)]
 pub struct ForwardPermit {
     _permit: OwnedSemaphorePermit,
+    _held: GaugeGuard,
 }
 
 /// The forward budgets of all resources.
@@ -52,7 +54,7 @@ impl ForwardBudget {
             Arc::clone(&self.unknown)
         };
         if let Ok(permit) = semaphore.try_acquire_owned() {
-            return Some(ForwardPermit { _permit: permit });
+            return Some(ForwardPermit { _permit: permit, _held: metrics.forwarding(self.name) });
         }
         if known {
             metrics.forward_exhausted([&gvr.group, &gvr.version, &gvr.resource], self.name);

@@ -205,11 +205,12 @@ fn name(number: usize) -> String {
 /// The deadline of a shutdown is 10 s; a virtual minute leaves room for its end.
 const STOP_TIMEOUT: Duration = Duration::from_secs(60);
 /// The gauges of what Weir holds for clients.
-const HELD_FOR_CLIENTS: [&str; 6] = [
+const HELD_FOR_CLIENTS: [&str; 7] = [
     "weir_requests_in_flight",
     "weir_connections",
     "weir_upgraded_connections",
     "weir_watchers",
     "weir_cache_watchers",
     "weir_response_memory_bytes",
+    "weir_forward_budget_requests",
 ];
