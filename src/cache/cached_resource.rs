@@ -156,8 +156,11 @@ impl CachedResource {
 
     /// Returns the newest state that a client may have been shown; `None` while there is none.
     pub(crate) fn newest_state(&self) -> Option<Arc<State>> {
+        // Looked at first: if the cache overtakes a listed state or drops it in a rewind meanwhile,
+        // its own state is newer.
+        let listed = self.newest_listed();
         let state = self.watch_cache.state()?;
-        Some(self.newest_listed().map_or(state, |listed| Arc::clone(&listed.state)))
+        Some(listed.map_or(state, |listed| Arc::clone(&listed.state)))
     }
 
     /// Whether the cache has a state that any read may use.
@@ -213,6 +216,25 @@ impl CachedResource {
             tracing::debug!(%error, "nothing that was received counts");
         }
         confirmed.is_ok() && history.generation() == generation
+    }
+
+    /// Waits until the held history is known to be the upstream's present one: the watch is open
+    /// and verified, and the connections lead to the known cluster. Only then may a state or an
+    /// event of the history be joined with what a forwarded request showed
+    /// (`docs/decisions/rewound-history.md`). While no API server is usable, none is forwarded, and
+    /// the wait ends too. Returns false if the cluster cannot be confirmed, or if the history was
+    /// rewound meanwhile. Cancel safe.
+    pub(crate) async fn is_joined(&self) -> bool {
+        if !self.lifecycle.is_watching() {
+            self.requests.request_resume();
+            let mut watching = self.lifecycle.watching();
+            tokio::select! {
+                biased;
+                _ = watching.wait_for(|watching| *watching) => {}
+                () = self.context.availability.unusable_from(Instant::now()) => return true,
+            }
+        }
+        self.is_same_cluster(self.generation.current()).await
     }
 
     /// Updates the budget and the metrics after the history has become heavier.

@@ -139,6 +139,14 @@ impl CacheHandle {
         self.cached().is_ready()
     }
 
+    /// Waits at most `timeout` until the held history is known to be the upstream's present one,
+    /// and returns whether it is. Only then may a state or an event of it follow what the upstream
+    /// has shown to a client (`docs/decisions/rewound-history.md`). While no API server is usable,
+    /// the held history counts as the present one.
+    pub async fn is_joined(&self, timeout: Duration) -> bool {
+        tokio::time::timeout(timeout, self.cached().is_joined()).await.unwrap_or(false)
+    }
+
     /// Returns how long ago the cache was last known to have every event. `None` while its watch is
     /// open and an API server is usable.
     pub fn age(&self) -> Option<Duration> {

@@ -109,6 +109,10 @@ async fn prove(
         // The upstream has not reached it either, and decides how to answer.
         return Err(Refusal::NotFresh);
     }
+    // The probe may have reached a history that has passed the held one after a rewind.
+    if !cached.is_joined().await {
+        return Err(Refusal::NotFresh);
+    }
     if cached.shown() >= Some(needed) {
         return Ok((FreshState::Held, "held"));
     }

@@ -30,6 +30,7 @@ mod paging;
 mod readers;
 mod reflector;
 mod refusals;
+mod rewinds;
 mod scope;
 mod servers;
 mod settings;

@@ -94,7 +94,8 @@ impl CachedRead<'_> {
     }
 
     /// Returns the cache, and its state, that can go back to `at`. Returns `None` if no cache
-    /// reaches that resourceVersion soon.
+    /// reaches that resourceVersion soon, or if the upstream may have another history: the upstream
+    /// may have named `at` in the page before this one.
     ///
     /// A cold cache is started but not waited for, since it will begin after that resourceVersion.
     /// A cache that lags gets only a moment, since the upstream has the state already and answers
@@ -109,6 +110,9 @@ impl CachedRead<'_> {
         }
         let timeout = CATCH_UP_TIMEOUT.min(self.services.freshness_timeout);
         if handle.wait_until_fresh(at, timeout).await.is_err() {
+            return Ok(None);
+        }
+        if !handle.is_joined(FAILOVER_WAIT_MAX).await {
             return Ok(None);
         }
         let holds =

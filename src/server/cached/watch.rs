@@ -59,8 +59,12 @@ pub(crate) async fn serve(
             (WatchStart::InitialEvents, handle.watch_from(filter, &state))
         }
         Start::After(after) => {
-            let left = read.services.warmup_timeout.saturating_sub(began.elapsed());
-            let begun = handle.watch_after(filter, after, left);
+            let left = || read.services.warmup_timeout.saturating_sub(began.elapsed());
+            if !read.while_usable(handle.is_joined(left()).map(Ok)).await? {
+                let reason = Reason::Refused(Refusal::NotReady);
+                return without_cache(&read, plan, reason).await;
+            }
+            let begun = handle.watch_after(filter, after, left());
             (WatchStart::After(after), read.while_usable(begun.map(Ok)).await?)
         }
         Start::Now => begin_now(&handle, filter),
