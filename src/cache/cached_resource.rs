@@ -149,18 +149,24 @@ impl CachedResource {
 
     /// Whether a listed state is newer than the cache's own.
     fn is_ahead(&self, listed: &ListedState) -> bool {
-        let held = *self.watch_cache.progress().borrow();
+        let held = self.held();
         held.is_some_and(|held| held < listed.resource_version())
             && listed.generation == self.generation.current()
     }
 
+    /// Returns the resourceVersion of the cache's own state.
+    fn held(&self) -> Option<ResourceVersion> {
+        self.watch_cache.state().map(|state| state.resource_version())
+    }
+
     /// Returns the newest state that a client may have been shown; `None` while there is none.
     pub(crate) fn newest_state(&self) -> Option<Arc<State>> {
-        // Looked at first: if the cache overtakes a listed state or drops it in a rewind meanwhile,
-        // its own state is newer.
-        let listed = self.newest_listed();
-        let state = self.watch_cache.state()?;
-        Some(listed.map_or(state, |listed| Arc::clone(&listed.state)))
+        // The cache's own state is read last. If it overtakes the listed one meanwhile, or if a
+        // rewind drops that, the own state is the newest.
+        let listed = self.newest_listed().map(|listed| Arc::clone(&listed.state));
+        let held = self.watch_cache.state()?;
+        let is_newer = |listed: &Arc<State>| listed.resource_version() > held.resource_version();
+        Some(listed.filter(is_newer).unwrap_or(held))
     }
 
     /// Whether the cache has a state that any read may use.

@@ -300,6 +300,34 @@ async fn no_read_after_a_consistent_start_shows_an_older_state() {
     assert_eq!(rig.cached.context.budget.used(), rig.cached.account.state());
 }
 
+/// The cache overtakes listed states while others read.
+#[tokio::test]
+async fn reads_beside_proofs_never_go_back() {
+    let rig = Rig::new(2).await;
+    let (cached, first) = (&rig.cached, rig.held());
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            let mut last = ResourceVersion(0);
+            while !is_over.load(Ordering::Relaxed) {
+                let shown = cached.newest_state().unwrap().resource_version();
+                assert!(last <= shown, "{shown} after {last}");
+                last = shown;
+            }
+        });
+        for round in 1..=20_000 {
+            let listed = ResourceVersion(first + round * 2 - 1);
+            let (state, _) = cached.watch_cache.state().unwrap().with_list(Vec::new(), listed);
+            let claim = cached.context.budget.claim(0);
+            let listed = ListedState { state: Arc::new(state), generation: 0, _claim: claim };
+            cached.show(&Arc::new(listed));
+            cached.apply_progress(0, ResourceVersion(first + round * 2));
+        }
+        is_over.store(true, Ordering::Relaxed);
+        reader.join().unwrap();
+    });
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_request_that_comes_during_a_short_watch_does_not_wait_for_its_end() {
     let rig = Rig::new(1100).await;
