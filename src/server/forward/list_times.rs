@@ -5,6 +5,10 @@
 //! A time that was measured long ago is forgotten, so that the next list of its kind is forwarded
 //! and measured again.
 //!
+//! A list that still waits for the head of its response takes at least as long as it has waited,
+//! and so does one that its client gave up. Otherwise nothing would be known of an upstream that is
+//! overloaded: its lists do not end, and each one would be forwarded.
+//!
 //! The table has a fixed number of places. Two requests that share one take it from each other.
 //!
 //! Locks: each place by itself.
@@ -33,8 +37,12 @@ pub(crate) struct ListTimes {
 #[derive(Clone, Copy, Debug)]
 struct ListTime {
     request: u64,
-    took: Duration,
-    measured: Instant,
+    /// How long the last ones took, and when the last of them ended.
+    measured: Option<(Duration, Instant)>,
+    /// The lists that wait for the head of their response.
+    waiting: u32,
+    /// Since when all of them have waited.
+    all_wait_since: Instant,
 }
 
 impl ListTimes {
@@ -52,23 +60,33 @@ impl ListTimes {
     pub(crate) fn expected(&self, parts: &Parts) -> Option<Duration> {
         let request = self.request(parts);
         let time = (*self.place(request)?.lock())?;
-        (time.request == request && time.is_recent()).then_some(time.took)
+        (time.request == request).then(|| time.expected()).flatten()
     }
 
     /// Begins to measure a list that is sent now. Returns `None` if no times are needed.
     pub(crate) fn time(self: &Arc<Self>, parts: &Parts) -> Option<ListTimer> {
         let request = self.request(parts);
-        self.place(request)?;
+        let mut place = self.place(request)?.lock();
+        let time = place.filter(|time| time.request == request);
+        *place = Some(time.unwrap_or_else(|| ListTime::new(request)).with_waiting());
         let (times, waits_since) = (Arc::clone(self), Some(Instant::now()));
-        Some(ListTimer { times, request, waits_since, waited: Duration::ZERO })
+        let timer = ListTimer {
+            times,
+            request,
+            waits_for_head: true,
+            waits_since,
+            waited: Duration::ZERO,
+        };
+        Some(timer)
     }
 
-    fn record(&self, request: u64, took: Duration) {
-        let Some(place) = self.place(request) else { return };
-        let mut place = place.lock();
-        let before = place.filter(|time| time.request == request && time.is_recent());
-        let took = before.map_or(took, |before| (before.took + took) / 2);
-        *place = Some(ListTime { request, took, measured: Instant::now() });
+    /// Changes the time of a request, unless another one has taken its place.
+    fn update(&self, request: u64, update: impl FnOnce(&mut ListTime)) {
+        if let Some(place) = self.place(request)
+            && let Some(time) = place.lock().as_mut().filter(|time| time.request == request)
+        {
+            update(time);
+        }
     }
 
     fn request(&self, parts: &Parts) -> u64 {
@@ -88,8 +106,45 @@ impl ListTimes {
 }
 
 impl ListTime {
-    fn is_recent(&self) -> bool {
-        self.measured.elapsed() <= AGE_MAX
+    fn new(request: u64) -> Self {
+        Self { request, measured: None, waiting: 0, all_wait_since: Instant::now() }
+    }
+
+    /// Returns how long the next list takes: as long as the last ones, or as those that wait.
+    fn expected(&self) -> Option<Duration> {
+        let waiting = (self.waiting > 0).then(|| self.all_wait_since.elapsed());
+        self.took().max(waiting.filter(|waited| *waited >= WAIT_MIN))
+    }
+
+    fn took(&self) -> Option<Duration> {
+        let recent = self.measured.filter(|(_, ended)| ended.elapsed() <= AGE_MAX);
+        recent.map(|(took, _)| took)
+    }
+
+    fn with_waiting(mut self) -> Self {
+        if self.waiting == 0 {
+            self.all_wait_since = Instant::now();
+        }
+        self.waiting = self.waiting.saturating_add(1);
+        self
+    }
+
+    /// Notes that one list waits no longer. It may be the one that waited longest.
+    fn end_wait(&mut self) {
+        self.waiting = self.waiting.saturating_sub(1);
+        self.all_wait_since = Instant::now();
+    }
+
+    fn record(&mut self, took: Duration) {
+        let took = self.took().map_or(took, |before| (before + took) / 2);
+        self.measured = Some((took, Instant::now()));
+    }
+
+    /// Notes that a list did not end within this time.
+    fn record_at_least(&mut self, waited: Duration) {
+        if waited >= WAIT_MIN && self.took() < Some(waited) {
+            self.measured = Some((waited, Instant::now()));
+        }
     }
 }
 
@@ -98,6 +153,8 @@ impl ListTime {
 pub(crate) struct ListTimer {
     times: Arc<ListTimes>,
     request: u64,
+    /// Whether no part of the response has been asked for yet.
+    waits_for_head: bool,
     /// Since when the upstream is waited for, if it is.
     waits_since: Option<Instant>,
     /// How long it was waited for before.
@@ -112,6 +169,7 @@ impl ListTimer {
         polled: &Poll<Option<Result<T, E>>>,
         is_end_stream: bool,
     ) {
+        self.end_wait();
         match polled {
             Poll::Pending => {
                 self.waits_since.get_or_insert_with(Instant::now);
@@ -121,15 +179,33 @@ impl ListTimer {
                     self.waited += since.elapsed();
                 }
                 if frame.is_none() || (is_end_stream && !matches!(frame, Some(Err(_)))) {
-                    self.times.record(self.request, self.waited);
+                    self.times.update(self.request, |time| time.record(self.waited));
                 }
             }
+        }
+    }
+
+    fn end_wait(&mut self) {
+        if std::mem::take(&mut self.waits_for_head) {
+            self.times.update(self.request, ListTime::end_wait);
+        }
+    }
+}
+
+impl Drop for ListTimer {
+    fn drop(&mut self) {
+        self.end_wait();
+        if let Some(since) = self.waits_since {
+            let waited = self.waited + since.elapsed();
+            self.times.update(self.request, |time| time.record_at_least(waited));
         }
     }
 }
 
 /// Enough for the different lists of some hundred clients.
 const PLACES: usize = 4096;
+/// A shorter wait says nothing about how long a list takes.
+const WAIT_MIN: Duration = Duration::from_millis(20);
 /// The API server's speed may have changed since then.
 const AGE_MAX: Duration = Duration::from_secs(600);
 
@@ -198,6 +274,26 @@ mod tests {
         timer.observe(&Poll::<Option<Result<(), _>>>::Ready(Some(Err(()))), true);
         drop(timer);
         assert_eq!(times.expected(&pods), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_list_takes_at_least_as_long_as_those_that_wait() {
+        let (times, pods) = (times(), list("/api/v1/pods", "application/json"));
+        let mut timers = Vec::new();
+        for _ in 0..3 {
+            timers.push(times.time(&pods).unwrap());
+            advance(100 * MS).await;
+        }
+        assert_eq!(times.expected(&pods), Some(300 * MS));
+        // The first one got its head. The others have waited since then at least.
+        timers[0].observe(&frame(), false);
+        advance(50 * MS).await;
+        assert_eq!(times.expected(&pods), Some(50 * MS));
+        // A client gave up.
+        drop(timers.pop());
+        assert_eq!(times.expected(&pods), Some(150 * MS));
+        drop(timers);
+        assert_eq!(times.expected(&pods), Some(250 * MS));
     }
 
     #[test]
