@@ -17,6 +17,7 @@ use crate::api::resource::{GroupVersionResource, Representation, Scope};
 use crate::cache::cached_resource::CachedResource;
 use crate::cache::handle::CacheHandle;
 use crate::cache::key::CacheKey;
+use crate::cache::proof;
 use crate::cache::refusal::Refusal;
 
 /// The running caches.
@@ -138,14 +139,36 @@ impl CacheMap {
         cached: &Arc<CachedResource>,
         condition: impl Fn(&CachedResource) -> bool,
     ) -> bool {
-        self.remove_if(cached, |present| {
+        let removed = self.remove_if(cached, |present| {
             let holds = condition(present);
             if holds {
                 raise_floor(present);
                 present.series.retire();
             }
             holds
-        })
+        });
+        if removed {
+            self.hold_others(cached);
+        }
+        removed
+    }
+
+    /// Lets the caches of other scopes answer no more until they have come as far as `ended`: what
+    /// that cache has shown may not be taken back. [`Self::lookup`] compares those that run.
+    pub(super) fn hold_others(&self, ended: &CachedResource) {
+        let (Some(shown), generation) = (ended.shown(), ended.generation.current()) else { return };
+        if self.namespaced() == 0 {
+            return;
+        }
+        for other in self.all() {
+            let (key, of) = (&other.key, &ended.key);
+            let is_other = key.gvr == of.gvr && key.representation == of.representation;
+            let is_older = other.shown().is_some_and(|held| held < shown);
+            if is_other && is_older && other.generation.current() == generation {
+                other.lifecycle.set_behind(true);
+                proof::catch_up(other, shown);
+            }
+        }
     }
 
     /// Stops `cached` and removes it in one step, if `condition` still holds.

@@ -190,6 +190,7 @@ impl Inner {
         }
         self.finish_warming(cached);
         raise_floor(cached);
+        self.caches.hold_others(cached);
         cached.series.retire();
         self.context.metrics.stopped(refusal.as_str());
         self.caches.remove_if(cached, |_| true);

@@ -6,8 +6,10 @@ mod refusals;
 use futures_util::future::join_all;
 
 use super::*;
-use crate::cache::core::watch_cache::{EndCause, WatchRefusal};
+use crate::cache::cached_resource::CachedResource;
+use crate::cache::core::watch_cache::{EndCause, Now, WatchRefusal};
 use crate::cache::core::watcher::{Batch, WatchFilter, WatchStart};
+use crate::cache::key::CacheKey;
 use crate::cache::script::{
     Feed, Script, ScriptedSource, bookmark, config, listed, page, resource, upsert,
 };
@@ -343,6 +345,31 @@ async fn a_cache_that_starts_again_does_not_go_back_in_time() {
 }
 
 /// The proof listed a state that the cache itself had not reached when it stopped.
+/// A client has read from the cache of the cluster, and reads from that of a namespace now.
+#[tokio::test(start_paused = true)]
+async fn the_cache_of_a_namespace_catches_up_with_the_ended_one_of_the_cluster() {
+    let script = Arc::new(Script::default());
+    let rig = Rig::new(config(), one(&script));
+    let inner = &rig.registry.inner;
+    let cache = |scope, at| {
+        let gvr = config_maps().gvr;
+        let key = CacheKey { gvr, representation: Representation::Json, scope };
+        let create = |key| {
+            let resource = Arc::new(config_maps());
+            Arc::new(CachedResource::new(key, resource, script.clone(), inner.context.clone()))
+        };
+        let cached = inner.caches.get_or_insert(key, create).1.unwrap();
+        cached.watch_cache.replace(Vec::new(), ResourceVersion(at), Now::default());
+        cached
+    };
+    let (cluster, namespace) =
+        (cache(Scope::Cluster, 20), cache(Scope::Namespace("ns".into()), 10));
+    assert!(inner.caches.stop_if(&cluster, Refusal::NotReady, |_| true));
+    assert!(!namespace.is_ready(), "it shows an older state");
+    namespace.apply_progress(0, ResourceVersion(20));
+    eventually("it has caught up", || namespace.is_ready()).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_cache_that_starts_again_is_not_older_than_what_a_proof_showed() {
     let script = Arc::new(Script::default());

@@ -70,13 +70,8 @@ impl ListTimes {
         let time = place.filter(|time| time.request == request);
         *place = Some(time.unwrap_or_else(|| ListTime::new(request)).with_waiting());
         let (times, waits_since) = (Arc::clone(self), Some(Instant::now()));
-        let timer = ListTimer {
-            times,
-            request,
-            waits_for_head: true,
-            waits_since,
-            waited: Duration::ZERO,
-        };
+        let timer =
+            ListTimer { times, request, waits_for_head: true, waits_since, waited: Duration::ZERO };
         Some(timer)
     }
 
