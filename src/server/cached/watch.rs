@@ -59,13 +59,7 @@ pub(crate) async fn serve(
             (WatchStart::InitialEvents, handle.watch_from(filter, &state))
         }
         Start::After(after) => {
-            let left = || read.services.warmup_timeout.saturating_sub(began.elapsed());
-            if !read.while_usable(handle.is_joined(left()).map(Ok)).await? {
-                let reason = Reason::Refused(Refusal::NotReady);
-                return without_cache(&read, plan, reason).await;
-            }
-            let begun = handle.watch_after(filter, after, left());
-            (WatchStart::After(after), read.while_usable(begun.map(Ok)).await?)
+            (WatchStart::After(after), begin_at(&read, &handle, filter, after).await?)
         }
         Start::Now => begin_now(&handle, filter),
         Start::ConsistentNow => {
@@ -152,6 +146,22 @@ fn until_too_old(read: &CachedRead<'_>, handle: &CacheHandle) -> Option<WatchEnd
     let max = config.max_staleness.filter(|_| config.on_away == OnAway::End)?;
     let handle = handle.clone();
     Some(Box::pin(async move { handle.until_older_than(max).await }))
+}
+
+/// Opens a watch of the events after `after`, once the history is known to be the upstream's: the
+/// upstream may have named `after`.
+async fn begin_at(
+    read: &CachedRead<'_>,
+    handle: &CacheHandle,
+    filter: WatchFilter,
+    after: ResourceVersion,
+) -> Result<Result<Watcher, WatchRefusal>, Reason> {
+    let deadline = read.context.started + read.services.warmup_timeout;
+    let left = || deadline.saturating_duration_since(Instant::now());
+    if !read.while_usable(handle.is_joined(left()).map(Ok)).await? {
+        return Ok(Err(WatchRefusal::NotReady));
+    }
+    read.while_usable(handle.watch_after(filter, after, left()).map(Ok)).await
 }
 
 /// Opens a watch of the events to come.
