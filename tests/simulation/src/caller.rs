@@ -10,7 +10,9 @@ use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 
 use crate::checker::Form;
+use crate::guests;
 use crate::network::Network;
+use crate::resources;
 
 /// The HTTP client of one simulated client.
 pub(crate) struct Caller {
@@ -25,7 +27,10 @@ pub(crate) struct Caller {
 pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) cache: String,
+    /// The body without the fields that a definition adds by default.
     pub(crate) body: Bytes,
+    /// The body as it was received.
+    pub(crate) whole: Bytes,
 }
 
 /// A response whose frames come one by one.
@@ -73,7 +78,7 @@ impl Caller {
         path: &str,
         accept: &'static str,
     ) -> Result<Answer, String> {
-        let request = request(Method::GET, path, Bytes::new(), accept);
+        let request = self.request(Method::GET, path, Bytes::new(), accept);
         self.exchange(request).await
     }
 
@@ -84,7 +89,7 @@ impl Caller {
         path: &str,
         body: Bytes,
     ) -> Result<Answer, String> {
-        self.exchange(request(method, path, body, Form::Json.accept())).await
+        self.exchange(self.request(method, path, body, Form::Json.accept())).await
     }
 
     async fn exchange(&mut self, request: Request<Full<Bytes>>) -> Result<Answer, String> {
@@ -96,7 +101,8 @@ impl Caller {
             let response = sender.send(request).await?;
             let (status, cache) = head(&response);
             let body = response.into_body().collect().await.map_err(|error| error.to_string())?;
-            Ok(Answer { status, cache, body: body.to_bytes() })
+            let whole = body.to_bytes();
+            Ok(Answer { status, cache, body: resources::without_defaults(whole.clone()), whole })
         };
         let answer = match tokio::time::timeout(RESPONSE_TIMEOUT, exchange).await {
             Ok(answer) => answer,
@@ -111,7 +117,7 @@ impl Caller {
     /// Sends a GET on a connection of its own, and returns the response when its head is there.
     pub(crate) async fn open(&self, path: &str) -> Result<Frames, String> {
         let mut sender = self.dial().await?;
-        let sent = sender.send(request(Method::GET, path, Bytes::new(), Form::Json.accept()));
+        let sent = sender.send(self.request(Method::GET, path, Bytes::new(), Form::Json.accept()));
         let response = match tokio::time::timeout(RESPONSE_TIMEOUT, sent).await {
             Ok(response) => response?,
             Err(_) => return Err("no head in time".to_owned()),
@@ -119,6 +125,26 @@ impl Caller {
         let (status, cache) = head(&response);
         let (body, buffer) = (response.into_body(), BytesMut::new());
         Ok(Frames { status, cache, body, buffer, _sender: sender })
+    }
+
+    fn request(
+        &self,
+        method: Method,
+        path: &str,
+        body: Bytes,
+        accept: &'static str,
+    ) -> Request<Full<Bytes>> {
+        let mut request = Request::new(Full::new(body));
+        *request.method_mut() = method;
+        *request.uri_mut() = format!("http://localhost{path}").parse().unwrap_or_default();
+        let headers = request.headers_mut();
+        headers.insert(http::header::HOST, http::HeaderValue::from_static("localhost"));
+        headers.insert(http::header::ACCEPT, http::HeaderValue::from_static(accept));
+        let token = format!("Bearer {}", guests::token(&self.name));
+        headers.insert(http::header::AUTHORIZATION, token.parse().expect("a token is a header"));
+        headers
+            .insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static("application/json"));
+        request
     }
 
     async fn dial(&self) -> Result<Sender, String> {
@@ -165,13 +191,14 @@ impl Sender {
 }
 
 impl Frames {
-    /// Returns the next line; `None` at a clean end. An error is a message.
+    /// Returns the next line, without the fields that a definition adds by default; `None` at a
+    /// clean end. An error is a message.
     pub(crate) async fn next(&mut self) -> Result<Option<Bytes>, String> {
         loop {
             if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
                 let line = self.buffer.split_to(end).freeze();
                 self.buffer.advance(1);
-                return Ok(Some(line));
+                return Ok(Some(resources::without_defaults(line)));
             }
             match self.body.frame().await {
                 None if self.buffer.is_empty() => return Ok(None),
@@ -197,17 +224,6 @@ impl Answer {
     pub(crate) fn text(&self) -> String {
         String::from_utf8_lossy(&self.body[..self.body.len().min(300)]).into_owned()
     }
-}
-
-fn request(method: Method, path: &str, body: Bytes, accept: &'static str) -> Request<Full<Bytes>> {
-    let mut request = Request::new(Full::new(body));
-    *request.method_mut() = method;
-    *request.uri_mut() = format!("http://localhost{path}").parse().unwrap_or_default();
-    let headers = request.headers_mut();
-    headers.insert(http::header::HOST, http::HeaderValue::from_static("localhost"));
-    headers.insert(http::header::ACCEPT, http::HeaderValue::from_static(accept));
-    headers.insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static("application/json"));
-    request
 }
 
 fn head(response: &Response<Incoming>) -> (u16, String) {

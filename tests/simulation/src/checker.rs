@@ -3,6 +3,7 @@
 //! Kubernetes' answers carry their place in a total order, so nothing is searched: a list at L is
 //! compared with the state at L, a watch with the writes after its start.
 
+mod definition;
 mod page;
 mod read;
 mod resume;

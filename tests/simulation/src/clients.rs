@@ -1,5 +1,6 @@
 //! The scripts of the clients, each a task until the run is over.
 
+mod guest;
 mod informer;
 mod reader;
 mod watcher;
@@ -15,6 +16,7 @@ use weir::simulator::Simulator;
 pub(crate) use self::informer::Informer;
 use crate::caller::Caller;
 use crate::checker::Checker;
+use crate::guests;
 use crate::network::Network;
 use crate::trace::{FNV_OFFSET, Trace, fnv};
 
@@ -35,6 +37,7 @@ pub(crate) struct Setting {
 pub(crate) struct Phase {
     is_calm: AtomicBool,
     are_writes_held: AtomicBool,
+    are_requests_held: AtomicBool,
     is_settled: AtomicBool,
     is_over: AtomicBool,
 }
@@ -50,6 +53,11 @@ impl Phase {
         while self.are_writes_held.load(Ordering::Relaxed) && !self.is_calm() {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
+    }
+
+    /// Lets the clients send nothing new, or go on. Streams stay open.
+    pub(crate) fn hold_requests(&self, are_held: bool) {
+        self.are_requests_held.store(are_held, Ordering::Relaxed);
     }
 
     /// Ends the faults and the writes.
@@ -112,10 +120,13 @@ impl Client {
         self.setting.trace.line(&format!("{name} {target} {what}: failed: {why}"));
     }
 
-    /// Waits for a random time of this mean.
+    /// Waits for a random time of this mean, and until requests are not held.
     async fn pause(&mut self, mean: Duration) {
         let share = self.rng.f64() + 0.5;
         tokio::time::sleep(mean.mul_f64(share)).await;
+        while self.setting.phase.are_requests_held.load(Ordering::Relaxed) {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
     }
 
     /// Moves to another target now and then.
@@ -143,6 +154,16 @@ pub(crate) fn spawn_reader(
 ) -> tokio::task::JoinHandle<()> {
     let client = Client::new(setting, format!("reader-{number}"), rng);
     tokio::spawn(reader::run(client))
+}
+
+/// Starts a user of a gateway with few permissions.
+pub(crate) fn spawn_guest(
+    setting: &Setting,
+    number: usize,
+    rng: fastrand::Rng,
+) -> tokio::task::JoinHandle<()> {
+    let client = Client::new(setting, guests::name(number), rng);
+    tokio::spawn(guest::run(client, number))
 }
 
 /// Starts a watcher, whose streams begin and end in all ways.

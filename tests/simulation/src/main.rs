@@ -4,6 +4,7 @@ mod caller;
 mod checker;
 mod clients;
 mod determinism;
+mod guests;
 mod network;
 mod pipe;
 mod plan;

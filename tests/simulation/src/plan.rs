@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use self::fault::{FAULTS, Fault};
 pub(crate) use self::scenario::Scenario;
+use crate::guests::GUESTS;
 
 /// The plan of a run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -36,6 +37,13 @@ pub(crate) struct Plan {
     /// The minor version of Kubernetes.
     pub(crate) minor: u32,
     pub(crate) http2: bool,
+    /// The Weirs are gateways, and guests are among their clients.
+    #[serde(default)]
+    pub(crate) gateway: bool,
+    /// The permission of the Weirs to read the whole cluster comes and goes; that to read the
+    /// namespaces stays. Only of gateways, whose clients are not concerned.
+    #[serde(default)]
+    pub(crate) narrow: bool,
     /// Weir keeps streams through a relist.
     pub(crate) keeps_streams: bool,
     pub(crate) page_size: u32,
@@ -71,6 +79,8 @@ pub(crate) enum ClientKind {
     Reader,
     Watcher,
     Writer,
+    /// A user of a gateway with few permissions.
+    Guest,
 }
 
 /// Some writes at one moment.
@@ -102,13 +112,17 @@ impl Plan {
         let balancings = [Balancing::Turns, Balancing::Sticky, Balancing::LastAway];
         let history_events = if rng.u8(..4) == 0 { rng.usize(4..20) } else { rng.usize(20..400) };
         let write_interval = Duration::from_millis(rng.u64(200..2000));
-        Self {
+        let in_a_row = weirs == 2 && rng.u8(..3) == 0;
+        // Draws nothing: the other runs stay what they are.
+        let gateway = weirs > 0 && !in_a_row && seed % 5 == 3;
+        let narrow = gateway && seed % 10 == 8;
+        let mut plan = Self {
             seed,
             duration,
             servers,
             balancing: balancings[rng.usize(..3)],
             weirs,
-            in_a_row: weirs == 2 && rng.u8(..3) == 0,
+            in_a_row,
             history_events,
             bookmark_interval: Duration::from_secs(rng.u64(2..60)),
             minor: MINOR,
@@ -116,10 +130,30 @@ impl Plan {
             keeps_streams: rng.bool(),
             page_size: if rng.u8(..4) == 0 { 3 } else { rng.u32(3..500) },
             idle_timeout: Duration::from_secs(rng.u64(5..600)),
-            clients: clients(&mut rng),
+            gateway,
+            narrow,
+            clients: clients(&mut rng, if gateway { GUESTS } else { 0 }),
             faults: strikes(&mut rng, duration, fault_interval, direct),
             writes: bursts(&mut rng, duration, write_interval),
+        };
+        if narrow {
+            plan.revoke();
         }
+        plan
+    }
+
+    /// Revokes the permission to read the whole cluster now and then. What is forwarded then cannot
+    /// notice a lost history, as without Weir.
+    fn revoke(&mut self) {
+        self.faults.retain(|strike| !matches!(strike.fault, Fault::Restore | Fault::Swap));
+        let mut rng = fastrand::Rng::with_seed(self.seed);
+        let mut at = Duration::from_secs(rng.u64(10..60));
+        while at < self.duration {
+            let at_ms = at.as_millis() as u64;
+            self.faults.push(Strike { at_ms, fault: Fault::Revoke, seed: rng.u64(..) });
+            at += Duration::from_secs(rng.u64(100..300));
+        }
+        self.faults.sort_by_key(|strike| strike.at_ms);
     }
 
     /// Reads a plan from a file.
@@ -151,12 +185,13 @@ impl Plan {
     }
 }
 
-fn clients(rng: &mut fastrand::Rng) -> Vec<ClientPlan> {
+fn clients(rng: &mut fastrand::Rng, guests: usize) -> Vec<ClientPlan> {
     let kinds = [
         (ClientKind::Informer, rng.usize(4..10)),
         (ClientKind::Reader, rng.usize(2..6)),
         (ClientKind::Watcher, rng.usize(1..4)),
         (ClientKind::Writer, rng.usize(1..3)),
+        (ClientKind::Guest, guests),
     ];
     let mut clients = Vec::new();
     for (kind, count) in kinds {

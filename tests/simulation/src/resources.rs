@@ -1,5 +1,6 @@
 //! The resources that clients read, and which objects of them a request selects.
 
+use bytes::Bytes;
 use serde_json::{Value, json};
 
 use crate::write_log::Version;
@@ -146,16 +147,49 @@ impl Resource {
     }
 }
 
-/// The definition of the custom resource, in one of many versions that mean the same.
+/// The definition of the custom resource, in one of many versions. Each has a default of its own,
+/// which API servers add to what they read: it changes all bytes, and no resourceVersion.
 pub(crate) fn definition(version: u32) -> Value {
+    let field = format!("{DEFAULTED}{}", version % 4);
     json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
         "metadata": {"name": "widgets.example.com"},
         "spec": {
             "group": "example.com", "scope": "Namespaced",
-            "names": {"kind": "Widget", "plural": "widgets", "singular": "widget", "listKind": "WidgetList"},
+            "names": {
+                "kind": "Widget", "plural": "widgets", "singular": "widget", "listKind": "WidgetList",
+            },
             "versions": [{"name": "v1", "served": true, "storage": true,
-                "schema": {"openAPIV3Schema": {"type": "object", "description": format!("version {version}"), "x-kubernetes-preserve-unknown-fields": true}}}],
+                "schema": {"openAPIV3Schema": {
+                    "type": "object", "description": format!("version {version}"),
+                    "x-kubernetes-preserve-unknown-fields": true,
+                    "properties": {"spec": {
+                        "type": "object", "x-kubernetes-preserve-unknown-fields": true,
+                        "properties": {field: {"type": "string", "default": "gray"}},
+                    }},
+                }}}],
         },
     })
 }
+
+/// Returns the JSON without the fields that a definition adds by default: they depend on the
+/// definition of the moment, and no resourceVersion tells which one that is.
+pub(crate) fn without_defaults(json: Bytes) -> Bytes {
+    let start = format!(",\"{DEFAULTED}");
+    let mut rest = &*json;
+    let mut plain = Vec::new();
+    while let Some(at) = rest.windows(start.len()).position(|part| part == start.as_bytes()) {
+        plain.extend_from_slice(&rest[..at]);
+        rest = rest.get(at + start.len() + DEFAULTED_REST..).unwrap_or_default();
+    }
+    if plain.is_empty() {
+        return json;
+    }
+    plain.extend_from_slice(rest);
+    plain.into()
+}
+
+/// How the names of fields with defaults begin. They sort behind the other fields.
+pub(crate) const DEFAULTED: &str = "shade";
+/// The length of what follows: `0":"gray"`.
+const DEFAULTED_REST: usize = 9;

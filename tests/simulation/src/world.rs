@@ -23,6 +23,7 @@ use crate::trace::Trace;
 use crate::write_log::WriteLog;
 
 pub(crate) use self::upstream::API;
+use self::upstream::WEIR;
 
 /// The result of a run.
 pub(crate) struct Outcome {
@@ -98,6 +99,7 @@ fn start_clients(plan: &Plan, setting: &Setting) -> (Vec<Informer>, Vec<JoinHand
             }
             ClientKind::Reader => clients::spawn_reader(setting, client.number, rng),
             ClientKind::Watcher => clients::spawn_watcher(setting, client.number, rng),
+            ClientKind::Guest => clients::spawn_guest(setting, client.number, rng),
             ClientKind::Writer => clients::spawn_writer(setting, client.number, rng),
         });
     }

@@ -11,7 +11,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 use weir::simulator::{Recorded, Simulator};
 
-use crate::resources::{Resource, Selection};
+use crate::resources::{Resource, Selection, without_defaults};
 
 /// All epochs, the present one last; there is at least one.
 pub(crate) struct WriteLog {
@@ -28,6 +28,8 @@ pub(crate) struct Epoch {
     logs: BTreeMap<String, Log>,
     /// The newest revision.
     pub(crate) revision: u64,
+    /// The revision of its beginning. A watch from before it gets 410: etcd has no history then.
+    pub(crate) began_at: u64,
     /// When it ended; `None` for the present one.
     ended: Option<Instant>,
 }
@@ -123,10 +125,13 @@ impl WriteLog {
             let last = self.epochs.len() - 1;
             match entry {
                 Recorded::Write(write) => self.epochs[last].add(write),
+                // Nothing was lost.
+                Recorded::Restore { revision, of }
+                    if of == Some(revision) && revision == self.epochs[last].revision => {}
                 Recorded::Restore { revision, of } => {
                     // Another cluster's objects follow as writes.
                     let mut next = of.map_or_else(Epoch::default, |of| self.epochs[last].until(of));
-                    next.revision = revision;
+                    (next.revision, next.began_at) = (revision, revision);
                     self.epochs[last].ended = Some(Instant::now());
                     self.epochs.push(next);
                 }
@@ -161,7 +166,7 @@ impl Epoch {
         let version = Version {
             revision: write.revision,
             key: Arc::clone(&write.key),
-            json: write.json,
+            json: without_defaults(write.json),
             deleted: write.deleted,
             label: text("/metadata/labels/app"),
             node: text("/spec/nodeName"),
@@ -179,7 +184,7 @@ impl Epoch {
             log.keys.values_mut().for_each(|writes| writes.retain(|write| *write < kept));
             log.keys.retain(|_, writes| !writes.is_empty());
         }
-        Self { logs, revision, ended: None }
+        Self { logs, revision, began_at: 0, ended: None }
     }
 }
 

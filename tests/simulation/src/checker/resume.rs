@@ -39,13 +39,16 @@ impl Checker {
     }
 }
 
-/// Returns an object that is wrong, and of which no event after `revision` comes.
+/// Returns an object that is wrong, and of which no event after `revision` comes, nor a 410.
 fn lost(
     epoch: &Epoch,
     selection: &Selection,
     revision: u64,
     store: &BTreeMap<String, Box<[u8]>>,
 ) -> Option<String> {
+    if revision < epoch.began_at {
+        return None;
+    }
     let log = epoch.log(selection.resource)?;
     let state = epoch.state(selection, revision);
     let is_right =

@@ -149,6 +149,7 @@ impl StreamCheck {
         if inner.may_relist(self.begun) {
             self.is_relisted = true;
         }
+        self.start_is_kept(inner, revision);
         if self.is_relisted {
             return self.note(inner, revision);
         }
@@ -160,9 +161,6 @@ impl StreamCheck {
         let mut problems = Vec::new();
         if revision <= self.last_event {
             problems.push(format!("{revision} comes after {}", self.last_event));
-        }
-        if matches!(self.start, Start::After(start) if revision <= start) {
-            problems.push(format!("{revision} is not after the start"));
         }
         self.last_event = revision;
         let selection = &self.selection;
@@ -180,6 +178,16 @@ impl StreamCheck {
             self.violated(inner, "W1", &problems);
         }
         self.note(inner, revision);
+    }
+
+    /// W5: the deletions of a relist may be at the resourceVersion of the start, all other events
+    /// come after it.
+    fn start_is_kept(&self, inner: &mut Inner, revision: u64) {
+        let Start::After(start) = self.start else { return };
+        inner.checked("W5");
+        if revision < start || (revision == start && !self.is_relisted) {
+            self.violated(inner, "W5", &[format!("{revision} is not after {start}")]);
+        }
     }
 
     fn bookmark(&mut self, inner: &mut Inner, revision: u64, is_end: bool) {

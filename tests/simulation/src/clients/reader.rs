@@ -65,6 +65,10 @@ async fn list(client: &mut Client, operation: &ReadOperation) -> Option<u64> {
             refused(client, &path, answer.status, may_expire);
             return None;
         }
+        let has_defaults = !operation.selection.resource.has_protobuf();
+        if has_defaults && answer.is_hit() && !in_pages && operation.form == Form::Json {
+            client.setting.checker.one_definition(&path, &answer);
+        }
         let info = client.setting.checker.list(operation, &mut walk, &answer)?;
         token = info.token;
         if token.is_empty() || client.setting.phase.is_over() {

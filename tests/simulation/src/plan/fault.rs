@@ -54,9 +54,11 @@ pub(crate) enum Fault {
     Restore,
     /// Another cluster answers at the address.
     Swap,
+    /// The Weirs may not read the whole cluster for some minutes, only its namespaces.
+    Revoke,
 }
 
-/// All kinds.
+/// The kinds that a seed draws from. `Revoke` is only for plans whose Weirs have such permissions.
 pub(crate) const FAULTS: [Fault; 24] = [
     Fault::CutClient,
     Fault::CutUpstream,
@@ -102,6 +104,7 @@ impl Fault {
                 | Self::GoAwayLost
                 | Self::Crash
                 | Self::Drain
+                | Self::Revoke
         )
     }
 

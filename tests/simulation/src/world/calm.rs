@@ -1,5 +1,5 @@
-//! The last checks: C1, every client has caught up, and every cache answers; U1, what Weirs ask of
-//! the API servers.
+//! The last checks: C1, every client has caught up, and every cache answers; D1, in the bytes of
+//! the present definition; U1, what Weirs ask of the API servers.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -67,8 +67,25 @@ pub(super) async fn check_caches(setting: &Setting, plan: &Plan) {
                 );
                 setting.checker.violated("C1", &what);
             }
+            check_definition(setting, &mut caller, &selection).await;
         }
     }
+}
+
+/// D1: long after the last change of a definition a cache shows the bytes that the API servers show
+/// by the present one.
+async fn check_definition(setting: &Setting, caller: &mut Caller, selection: &Selection) {
+    let path = selection.path("resourceVersion=0");
+    let cached = caller.get(&path).await;
+    let mut direct = Caller::new(setting.network.clone(), "judge", API, false);
+    // Without a resourceVersion: the watch cache of an API server may be idle, and behind.
+    let upstream = direct.get(&selection.path("")).await;
+    let (Ok(cached), Ok(upstream)) = (cached, upstream) else { return };
+    if !cached.is_hit() || upstream.status != 200 {
+        return;
+    }
+    let path = format!("{path} from {}", caller.target());
+    setting.checker.same_bytes(&path, &cached, &upstream);
 }
 
 /// U1: while nothing fails, a Weir lists a resource only for a proof of freshness, and opens a

@@ -17,10 +17,14 @@ use crate::resources::RESOURCES;
 pub(super) async fn check(setting: &Setting, informers: &[Informer], mut rng: fastrand::Rng) {
     events_arrive(setting, informers, &mut rng).await;
     sleep(BACKOFF_RESET).await;
+    // A request that must be fresh ends the back-off of a reflector.
+    setting.phase.hold_requests(true);
+    sleep(ANSWERED).await;
     setting.trace.line("all watches break");
     setting.simulator.faults().cut_watches(None, Cut::Reset);
     sleep(RESUMED).await;
     events_arrive(setting, informers, &mut rng).await;
+    setting.phase.hold_requests(false);
 }
 
 /// Writes to each resource, and looks whether all informers have it soon, some times.
@@ -53,5 +57,7 @@ const ROUNDS: usize = 8;
 const SOON: Duration = Duration::from_secs(3);
 /// With the calm before, far more than the time after which a reflector's back-off is reset.
 const BACKOFF_RESET: Duration = Duration::from_secs(60);
+/// What was sent before is answered.
+const ANSWERED: Duration = Duration::from_secs(5);
 /// The first wait of a back-off, and a proof that the history is the same.
 const RESUMED: Duration = Duration::from_secs(10);

@@ -35,12 +35,16 @@ pub(super) async fn inject(plan: &Plan, setting: &Setting, weirs: &mut Weirs) {
             Fault::Restart | Fault::RestartAll => restart(fault, plan, setting, rng).await,
             Fault::Restore | Fault::Swap => change_state(fault, plan, setting, rng).await,
             Fault::Lag => lag(plan, setting, rng),
+            Fault::Revoke => revoke(setting, rng),
             fault if fault.is_of_weir() => connection(fault, setting, rng).await,
             fault => api_server(fault, setting, rng),
         }
         setting.checker.struck(fault.loses_history());
     }
     tokio::time::sleep_until(begun + plan.duration).await;
+    if plan.narrow {
+        upstream::grant(&setting.simulator.store());
+    }
     setting.simulator.faults().clear();
     (0..plan.servers).for_each(|server| setting.simulator.resume_caches(server));
     setting.network.thaw();
@@ -171,6 +175,15 @@ fn lag(plan: &Plan, setting: &Setting, mut rng: fastrand::Rng) {
         setting.checker.struck(true);
         setting.simulator.resume_caches(server);
     });
+}
+
+/// Takes the permission to read the whole cluster from the Weirs, until some minutes have passed.
+fn revoke(setting: &Setting, mut rng: fastrand::Rng) {
+    upstream::revoke(&setting.simulator.store());
+    // An open watch would go on.
+    setting.simulator.faults().cut_watches(None, Cut::Clean);
+    let lasts = Duration::from_secs(rng.u64(60..240));
+    later(setting, lasts, |setting| upstream::grant(&setting.simulator.store()));
 }
 
 /// Does something after a time, unless the run is calm then.

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
-use weir::simulator::{Simulator, SimulatorOptions};
+use serde_json::{Value, json};
+use weir::simulator::{Api, Rule, Simulator, SimulatorOptions, User};
 
+use crate::guests;
 use crate::network::Network;
 use crate::plan::Plan;
 use crate::resources::{self, NAMESPACES, RESOURCES};
@@ -23,6 +25,7 @@ pub(super) fn simulator(plan: &Plan, rng: &mut fastrand::Rng) -> Simulator {
         minor: plan.minor,
         history_events_max: plan.history_events,
         bookmark_interval: plan.bookmark_interval,
+        users: users(plan),
         records_writes: true,
         ..SimulatorOptions::default()
     };
@@ -33,6 +36,9 @@ pub(super) fn simulator(plan: &Plan, rng: &mut fastrand::Rng) -> Simulator {
             "metadata": {"name": namespace}});
         api.create(object).expect("a namespace is created");
     }
+    if plan.narrow {
+        permit(&api);
+    }
     api.create(resources::definition(0)).expect("a definition is created");
     for resource in &RESOURCES {
         for _ in 0..rng.usize(..30) {
@@ -42,6 +48,63 @@ pub(super) fn simulator(plan: &Plan, rng: &mut fastrand::Rng) -> Simulator {
     }
     simulator
 }
+
+/// Returns the users of a gateway; none where everybody may do everything.
+fn users(plan: &Plan) -> Vec<User> {
+    let mut users = if plan.gateway { guests::users() } else { Vec::new() };
+    if plan.narrow {
+        let rule = Rule::new(&["*"], &["*"], &NAMESPACES);
+        users.push(User::with_rules(WEIR, WEIR, vec![rule]));
+    }
+    users
+}
+
+/// Gives a Weir whose permissions are not those of an administrator what it always needs.
+fn permit(api: &Api) {
+    let rules = json!([
+        {"nonResourceURLs": ["*"], "verbs": ["*"]},
+        {"apiGroups": ["authentication.k8s.io", "authorization.k8s.io"], "resources": ["*"], "verbs": ["*"]},
+        {"apiGroups": ["", "apiextensions.k8s.io", "apiregistration.k8s.io"],
+            "resources": ["namespaces", "customresourcedefinitions", "apiservices"], "verbs": ["*"]},
+    ]);
+    create(api, role("base", &rules));
+    create(api, binding("base"));
+    let rules =
+        json!([{"apiGroups": ["*"], "resources": ["*"], "verbs": ["get", "list", "watch"]}]);
+    create(api, role("wide", &rules));
+    grant(api);
+}
+
+/// Gives the Weirs the permission to read the whole cluster.
+pub(super) fn grant(api: &Api) {
+    create(api, binding("wide"));
+}
+
+/// Takes it back.
+pub(super) fn revoke(api: &Api) {
+    drop(api.delete(RBAC, "clusterrolebindings", "", "wide"));
+}
+
+/// Creates an object, if it does not exist.
+fn create(api: &Api, object: Value) {
+    drop(api.create(object));
+}
+
+fn role(name: &str, rules: &Value) -> Value {
+    json!({"apiVersion": RBAC, "kind": "ClusterRole", "metadata": {"name": name}, "rules": rules})
+}
+
+fn binding(role: &str) -> Value {
+    json!({
+        "apiVersion": RBAC, "kind": "ClusterRoleBinding", "metadata": {"name": role},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": WEIR}],
+    })
+}
+
+/// The token and the name of Weirs that are no administrators.
+pub(super) const WEIR: &str = "weir";
+const RBAC: &str = "rbac.authorization.k8s.io/v1";
 
 /// Lets the API servers accept connections, and a balancer give them to them.
 pub(super) fn listen(network: &Network, simulator: &Arc<Simulator>, plan: &Plan) {

@@ -12,10 +12,11 @@ use tokio_util::sync::CancellationToken;
 use weir::app::App;
 use weir::app::metrics::Metrics;
 use weir::config::dial::{Connection, Dial};
-use weir::config::{Config, ConsistentLists, OnRelist};
+use weir::config::{Config, ConsistentLists, Mode, OnRelist};
 
-use super::API;
+use super::{API, WEIR};
 use crate::checker::Checker;
+use crate::guests::ADMINISTRATOR;
 use crate::network::Network;
 use crate::plan::Plan;
 
@@ -144,10 +145,11 @@ impl Weirs {
     fn config(&self, number: usize, is_alive: &Arc<AtomicBool>) -> Config {
         let upstream = if self.plan.in_a_row && number == 1 { name(0) } else { API.to_owned() };
         let kubeconfig = self.directory.join(format!("{number}.kubeconfig"));
+        let token = if self.plan.narrow { WEIR } else { ADMINISTRATOR };
         let text = json!({
             "apiVersion": "v1", "kind": "Config", "current-context": "c",
             "clusters": [{"name": "c", "cluster": {"server": "http://localhost"}}],
-            "users": [{"name": "c", "user": {"token": "anyone"}}],
+            "users": [{"name": "c", "user": {"token": token}}],
             "contexts": [{"name": "c", "context": {"cluster": "c", "user": "c"}}],
         });
         std::fs::write(&kubeconfig, text.to_string()).expect("the kubeconfig is written");
@@ -155,6 +157,9 @@ impl Weirs {
         config.upstream.kubeconfig = Some(kubeconfig);
         config.upstream.http2 = self.plan.http2;
         config.upstream.dial = Some(self.dial(number, upstream, is_alive));
+        if self.plan.gateway {
+            config.authentication.mode = Mode::Gateway;
+        }
         config.admin_listen = None;
         config.server.listeners = Vec::new();
         config.server.shutdown_timeout = Duration::from_secs(10);

@@ -1,0 +1,66 @@
+//! Users of a gateway with few permissions, and what these are.
+
+use weir::simulator::{Rule, User};
+
+use crate::resources::Resource;
+
+/// A permission of one guest.
+struct Grant {
+    guest: usize,
+    verbs: &'static [&'static str],
+    resource: &'static str,
+    namespace: &'static str,
+}
+
+/// All permissions. Each guest has another verb for what the others may read.
+const GRANTS: [Grant; 5] = [
+    Grant { guest: 0, verbs: &["list"], resource: "configmaps", namespace: "ns1" },
+    Grant { guest: 0, verbs: &["watch", "get"], resource: "pods", namespace: "ns1-a" },
+    Grant { guest: 1, verbs: &["watch"], resource: "configmaps", namespace: "ns1" },
+    Grant { guest: 1, verbs: &["list"], resource: "pods", namespace: "*" },
+    Grant { guest: 1, verbs: &["get", "list"], resource: "widgets", namespace: "ns2" },
+];
+
+/// The number of guests.
+pub(crate) const GUESTS: usize = 2;
+
+/// Returns all users of a gateway: the guests, and an administrator with another token.
+pub(crate) fn users() -> Vec<User> {
+    let guest = |number| {
+        let grants = GRANTS.iter().filter(|grant| grant.guest == number);
+        let rules =
+            grants.map(|grant| Rule::new(grant.verbs, &[grant.resource], &[grant.namespace]));
+        let name = name(number);
+        User::with_rules(&name, &name, rules.collect())
+    };
+    (0..GUESTS).map(guest).chain([User::admin(ADMINISTRATOR, ADMINISTRATOR)]).collect()
+}
+
+/// Returns the name of a guest, which is the name of its client and its token, too.
+pub(crate) fn name(number: usize) -> String {
+    format!("{GUEST}-{number}")
+}
+
+/// Returns the token of a client.
+pub(crate) fn token(client: &str) -> &str {
+    if client.starts_with(GUEST) { client } else { ADMINISTRATOR }
+}
+
+/// Whether a guest may do this; `None` as the namespace means all.
+pub(crate) fn allows(
+    number: usize,
+    verb: &str,
+    resource: &Resource,
+    namespace: Option<&str>,
+) -> bool {
+    GRANTS.iter().any(|grant| {
+        grant.guest == number
+            && grant.verbs.contains(&verb)
+            && grant.resource == resource.plural
+            && (grant.namespace == "*" || namespace == Some(grant.namespace))
+    })
+}
+
+const GUEST: &str = "guest";
+/// The token of Weir and of all other clients.
+pub(crate) const ADMINISTRATOR: &str = "anyone";
