@@ -32,7 +32,8 @@ pub(super) struct CacheMap {
 impl CacheMap {
     /// Finds the cache of the cluster, or the cache of the namespace if that one is further ahead:
     /// otherwise a client that read from it would go back in time. Both hold the same resource, so
-    /// their resourceVersions can be compared.
+    /// their resourceVersions can be compared. For the same reason the cache of the cluster is not
+    /// ready for reads of all namespaces until it is as far as those of the namespaces.
     ///
     /// Takes a single look-up while there is no cache of a namespace, which is the usual case.
     pub(super) fn lookup(
@@ -44,7 +45,13 @@ impl CacheMap {
         let key = |scope| CacheKey { gvr: gvr.clone(), representation, scope };
         let cluster = key(Scope::Cluster);
         if namespace.is_empty() || self.namespaced() == 0 {
-            return self.get(&cluster);
+            let handle = self.get(&cluster);
+            if self.namespaced() > 0
+                && let Some(cached) = self.caches.get(&cluster).map(|cached| Arc::clone(&cached))
+            {
+                self.hold_cluster(cached);
+            }
+            return handle;
         }
         let namespace_key = key(Scope::Namespace(namespace.into()));
         let reached = |key: &CacheKey| self.caches.get(key)?.shown();
@@ -151,6 +158,26 @@ impl CacheMap {
             self.hold_others(cached);
         }
         removed
+    }
+
+    /// Lets the cache of the cluster answer no more until it has come as far as those of the
+    /// namespaces.
+    fn hold_cluster(&self, cluster: Arc<CachedResource>) {
+        let generation = cluster.generation.current();
+        let others = self.all();
+        let shown = others.iter().filter(|other| {
+            let (key, of) = (&other.key, &cluster.key);
+            key.gvr == of.gvr && key.representation == of.representation && key.is_namespaced()
+        });
+        let shown = shown.filter(|other| other.generation.current() == generation);
+        let furthest = shown.filter_map(|other| other.shown()).max();
+        if let Some(furthest) = furthest
+            && cluster.shown().is_some_and(|held| held < furthest)
+            && !cluster.lifecycle.is_behind()
+        {
+            cluster.lifecycle.set_behind(true);
+            proof::catch_up(cluster, furthest);
+        }
     }
 
     /// Lets the caches of other scopes answer no more until they have come as far as `ended`: what

@@ -345,9 +345,9 @@ async fn a_cache_that_starts_again_does_not_go_back_in_time() {
 }
 
 /// The proof listed a state that the cache itself had not reached when it stopped.
-/// A client has read from the cache of the cluster, and reads from that of a namespace now.
+/// A client reads from the cache of a namespace, from that of the cluster, and from the first again.
 #[tokio::test(start_paused = true)]
-async fn the_cache_of_a_namespace_catches_up_with_the_ended_one_of_the_cluster() {
+async fn caches_of_the_cluster_and_of_a_namespace_do_not_go_back_behind_each_other() {
     let script = Arc::new(Script::default());
     let rig = Rig::new(config(), one(&script));
     let inner = &rig.registry.inner;
@@ -362,12 +362,16 @@ async fn the_cache_of_a_namespace_catches_up_with_the_ended_one_of_the_cluster()
         cached.watch_cache.replace(Vec::new(), ResourceVersion(at), Now::default());
         cached
     };
-    let (cluster, namespace) =
-        (cache(Scope::Cluster, 20), cache(Scope::Namespace("ns".into()), 10));
+    let find = || inner.caches.lookup(&config_maps().gvr, "", Representation::Json).unwrap();
+    let cluster = cache(Scope::Cluster, 8);
+    let namespace = cache(Scope::Namespace("ns".into()), 10);
+    assert!(!find().is_ready(), "it shows an older state than that of the namespace");
+    cluster.apply_progress(0, ResourceVersion(20));
+    eventually("the cache of the cluster has caught up", || find().is_ready()).await;
     assert!(inner.caches.stop_if(&cluster, Refusal::NotReady, |_| true));
     assert!(!namespace.is_ready(), "it shows an older state");
     namespace.apply_progress(0, ResourceVersion(20));
-    eventually("it has caught up", || namespace.is_ready()).await;
+    eventually("the cache of the namespace has caught up", || namespace.is_ready()).await;
 }
 
 #[tokio::test(start_paused = true)]
