@@ -20,6 +20,7 @@ use tokio::time::Instant;
 pub(crate) use self::page::Form;
 pub(crate) use self::read::{ReadAt, ReadOperation, Walk};
 pub(crate) use self::stream::{Notice, Start};
+use crate::plan::Plan;
 use crate::resources::{Resource, Selection};
 use crate::trace::Trace;
 use crate::write_log::{Moment, Version, WriteLog};
@@ -31,9 +32,11 @@ pub(crate) struct Checker(Arc<Mutex<Inner>>);
 struct Inner {
     write_log: WriteLog,
     trace: Trace,
-    /// The highest resourceVersion that each cache has shown: by target, resource, form
-    /// and epoch. Each form of a resource has a cache of its own.
-    floors: BTreeMap<(String, &'static str, Form, usize), u64>,
+    /// The highest resourceVersion that each cache has shown. Each form of a resource has a cache
+    /// of its own.
+    floors: BTreeMap<FloorKey, u64>,
+    /// Namespaces may have caches of their own.
+    has_scopes: bool,
     violations: Vec<Violation>,
     counts: BTreeMap<&'static str, u64>,
     /// Weir keeps streams through a relist: they get the difference of two states.
@@ -41,7 +44,12 @@ struct Inner {
     /// When a cache last had a cause to relist, or a watch was answered that its
     /// resourceVersion has expired.
     last_cause: Option<Instant>,
+    /// The revision up to which a cache may have listed again for it.
+    relisted_until: u64,
 }
+
+/// What a cache has shown: by target, resource, form, epoch and namespace, `None` for the cluster.
+type FloorKey = (String, &'static str, Form, usize, Option<&'static str>);
 
 /// A guarantee that did not hold.
 #[derive(Clone, Debug)]
@@ -52,15 +60,17 @@ pub(crate) struct Violation {
 }
 
 impl Checker {
-    pub(crate) fn new(write_log: WriteLog, trace: Trace, keeps_streams: bool) -> Self {
+    pub(crate) fn new(write_log: WriteLog, trace: Trace, plan: &Plan) -> Self {
         Self(Arc::new(Mutex::new(Inner {
             write_log,
             trace,
             floors: BTreeMap::new(),
             violations: Vec::new(),
             counts: BTreeMap::new(),
-            keeps_streams,
+            has_scopes: plan.narrow,
+            keeps_streams: plan.keeps_streams,
             last_cause: None,
+            relisted_until: 0,
         })))
     }
 
@@ -98,13 +108,19 @@ impl Checker {
         self.0.lock().counts.clone()
     }
 
-    /// Returns the highest resourceVersion that the cache of a resource has shown at a target, in
-    /// the present epoch.
-    pub(crate) fn floor(&self, target: &str, resource: &'static Resource, form: Form) -> u64 {
+    /// Returns the highest resourceVersion that the caches which may answer a selection have shown
+    /// at a target, in the present epoch.
+    pub(crate) fn floor(&self, target: &str, selection: &Selection, form: Form) -> u64 {
         let mut inner = self.0.lock();
         let epoch = inner.write_log.now().epoch;
-        let key = (target.to_owned(), resource.storage, form, epoch);
-        inner.floors.get(&key).copied().unwrap_or(0)
+        let scope = inner.scope(selection);
+        let concerns = |shown: &FloorKey| {
+            let same = shown.0 == target && shown.1 == selection.resource.storage;
+            let overlap = scope.is_none() || shown.4.is_none() || shown.4 == scope;
+            same && shown.2 == form && shown.3 == epoch && overlap
+        };
+        let floors = inner.floors.iter().filter(|(key, _)| concerns(key));
+        floors.map(|(_, shown)| *shown).max().unwrap_or(0)
     }
 
     /// Returns the objects of a selection at a revision, by key, as a watch shows them.
@@ -157,9 +173,9 @@ impl Inner {
         }
     }
 
-    /// W3: whether a stream from `begun` may get the difference of two states, which tells no
+    /// W3: whether a stream that began at `begun` may get the difference of two states, which tells no
     /// writes: only where Weir keeps streams, and had a cause to relist.
-    fn may_relist(&mut self, begun: Moment) -> bool {
+    fn may_relist(&mut self, begun: Moment, start: Start) -> bool {
         if !self.keeps_streams {
             return false;
         }
@@ -167,7 +183,14 @@ impl Inner {
             self.last_cause = Some(Instant::now());
         }
         self.checked("W3");
-        self.last_cause.is_some_and(|cause| cause + RELISTED_WITHIN > begun.time)
+        let now = self.write_log.now();
+        let recent = |time| self.last_cause.is_some_and(|cause| cause + RELISTED_WITHIN > time);
+        if recent(now.time) {
+            self.relisted_until = now.revision;
+        }
+        // The history of a cache has the difference of a list as well.
+        let is_before = matches!(start, Start::After(start) if start < self.relisted_until);
+        recent(begun.time) || is_before
     }
 
     fn checked(&mut self, guarantee: &'static str) {
@@ -178,13 +201,19 @@ impl Inner {
     fn raise_floor(
         &mut self,
         target: &str,
-        (resource, form): (&Resource, Form),
+        (selection, form): (&Selection, Form),
         epoch: usize,
         revision: u64,
     ) {
-        let key = (target.to_owned(), resource.storage, form, epoch);
+        let scope = self.scope(selection);
+        let key = (target.to_owned(), selection.resource.storage, form, epoch, scope);
         let shown = self.floors.entry(key).or_default();
         *shown = revision.max(*shown);
+    }
+
+    /// Returns the namespace whose cache may answer a selection.
+    fn scope(&self, selection: &Selection) -> Option<&'static str> {
+        selection.namespace.filter(|_| self.has_scopes)
     }
 }
 

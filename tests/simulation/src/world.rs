@@ -45,7 +45,7 @@ pub(crate) async fn run(plan: &Plan, trace: &Trace, cut_point: CutPoint) -> Outc
     let network = Network::new(rng.fork(), trace.clone(), Arc::clone(&cut_point));
     upstream::listen(&network, &simulator, plan);
     let write_log = WriteLog::new(Arc::clone(&simulator));
-    let checker = Checker::new(write_log, trace.clone(), plan.keeps_streams);
+    let checker = Checker::new(write_log, trace.clone(), plan);
     let mut weirs = Weirs::new(plan, &network, &checker);
     weirs.start_all().await;
     let setting = Setting {

@@ -103,7 +103,7 @@ impl Checker {
         }
         let is_exact = matches!(operation.read_at, ReadAt::Exactly(_));
         if answer.is_hit() && list.token.is_empty() && walk.offset == 0 && !is_exact {
-            let cache = (operation.selection.resource, operation.form);
+            let cache = (&operation.selection, operation.form);
             inner.raise_floor(&operation.target, cache, epoch, revision);
         }
         walk.revision = Some(revision);

@@ -76,7 +76,7 @@ impl Checker {
         begun: Moment,
         is_hit: bool,
     ) -> StreamCheck {
-        let floor = self.floor(target, selection.resource, Form::Json);
+        let floor = self.floor(target, selection, Form::Json);
         let inner = self.0.lock();
         let after = match start {
             Start::After(revision) => revision,
@@ -146,7 +146,7 @@ impl StreamCheck {
 
     fn event(&mut self, inner: &mut Inner, line: &[u8], revision: u64) {
         inner.checked("W1");
-        if inner.may_relist(self.begun) {
+        if inner.may_relist(self.begun, self.start) {
             self.is_relisted = true;
         }
         self.start_is_kept(inner, revision);
@@ -204,7 +204,7 @@ impl StreamCheck {
             self.violated(inner, "W7", &[what]);
         }
         self.last_bookmark = revision;
-        if inner.may_relist(self.begun) || self.is_relisted {
+        if inner.may_relist(self.begun, self.start) || self.is_relisted {
             self.is_relisted = false;
             self.go_on_after(inner, revision);
             return self.note(inner, revision);
@@ -282,7 +282,7 @@ impl StreamCheck {
         if let [candidate] = self.candidates.as_slice()
             && self.is_hit
         {
-            let cache = (self.selection.resource, Form::Json);
+            let cache = (&self.selection, Form::Json);
             inner.raise_floor(&self.target, cache, candidate.epoch, revision);
         }
     }

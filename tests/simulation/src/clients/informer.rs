@@ -117,7 +117,7 @@ async fn list(
         read_at: if client.rng.bool() { ReadAt::Any } else { ReadAt::Latest },
         form: Form::Json,
         begun: checker.now(),
-        floor: checker.floor(client.caller.target(), selection.resource, Form::Json),
+        floor: checker.floor(client.caller.target(), selection, Form::Json),
     };
     let parameters = if operation.read_at == ReadAt::Any { "resourceVersion=0" } else { "" };
     let path = selection.path(parameters);

@@ -24,7 +24,7 @@ pub(super) async fn run(mut client: Client) {
         let form = if is_get { Form::Json } else { draw_form(&mut client.rng, &selection) };
         let operation = ReadOperation {
             target: client.caller.target().to_owned(),
-            floor: checker.floor(client.caller.target(), selection.resource, form),
+            floor: checker.floor(client.caller.target(), &selection, form),
             form,
             selection,
             read_at,
@@ -89,7 +89,9 @@ async fn get(client: &mut Client, operation: ReadOperation) {
         read_at => read_at,
     };
     let parameters = read_at.parameters();
-    let operation = ReadOperation { read_at, ..operation };
+    let selection = Selection { namespace: Some(namespace), ..operation.selection };
+    let floor = client.setting.checker.floor(&operation.target, &selection, operation.form);
+    let operation = ReadOperation { read_at, selection, floor, ..operation };
     let query = if parameters.is_empty() { String::new() } else { format!("?{parameters}") };
     let path =
         format!("{}/namespaces/{namespace}/{}/{name}{query}", resource.root, resource.plural);
