@@ -76,7 +76,8 @@ impl Checker {
         begun: Moment,
         is_hit: bool,
     ) -> StreamCheck {
-        let floor = self.floor(target, selection, Form::Json);
+        // What is forwarded may reach an API server whose cache lags.
+        let floor = if is_hit { self.floor(target, selection, Form::Json) } else { 0 };
         let inner = self.0.lock();
         let after = match start {
             Start::After(revision) => revision,
