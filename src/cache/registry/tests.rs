@@ -345,7 +345,7 @@ async fn a_cache_that_starts_again_does_not_go_back_in_time() {
 }
 
 /// The proof listed a state that the cache itself had not reached when it stopped.
-/// A client reads from the cache of a namespace, from that of the cluster, and from the first again.
+/// A client reads from the cache of a namespace, from that of the cluster, and from the first one.
 #[tokio::test(start_paused = true)]
 async fn caches_of_the_cluster_and_of_a_namespace_do_not_go_back_behind_each_other() {
     let script = Arc::new(Script::default());

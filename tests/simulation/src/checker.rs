@@ -173,8 +173,8 @@ impl Inner {
         }
     }
 
-    /// W3: whether a stream that began at `begun` may get the difference of two states, which tells no
-    /// writes: only where Weir keeps streams, and had a cause to relist.
+    /// W3: whether a stream that began at `begun` may get the difference of two states, which shows
+    /// no writes: only where Weir keeps streams, and had a cause to relist.
     fn may_relist(&mut self, begun: Moment, start: Start) -> bool {
         if !self.keeps_streams {
             return false;
