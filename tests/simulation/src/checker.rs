@@ -21,7 +21,7 @@ pub(crate) use self::page::Form;
 pub(crate) use self::read::{ReadAt, ReadOperation, Walk};
 pub(crate) use self::stream::{Notice, Start};
 use crate::plan::Plan;
-use crate::resources::{Resource, Selection};
+use crate::resources::Selection;
 use crate::trace::Trace;
 use crate::write_log::{Moment, Version, WriteLog};
 
@@ -35,6 +35,8 @@ struct Inner {
     /// The highest resourceVersion that each cache has shown. Each form of a resource has a cache
     /// of its own.
     floors: BTreeMap<FloorKey, u64>,
+    /// When each target was last restarted.
+    restarted: BTreeMap<String, Instant>,
     /// Namespaces may have caches of their own.
     has_scopes: bool,
     violations: Vec<Violation>,
@@ -65,6 +67,7 @@ impl Checker {
             write_log,
             trace,
             floors: BTreeMap::new(),
+            restarted: BTreeMap::new(),
             violations: Vec::new(),
             counts: BTreeMap::new(),
             has_scopes: plan.narrow,
@@ -161,7 +164,9 @@ impl Checker {
 
     /// Forgets what the caches of a target have shown: another one started in its place.
     pub(crate) fn forget(&self, target: &str) {
-        self.0.lock().floors.retain(|(of, ..), _| of != target);
+        let mut inner = self.0.lock();
+        inner.floors.retain(|(of, ..), _| of != target);
+        inner.restarted.insert(target.to_owned(), Instant::now());
     }
 }
 

@@ -7,7 +7,7 @@ mod watcher;
 mod writer;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -36,21 +36,27 @@ pub(crate) struct Setting {
 #[derive(Default)]
 pub(crate) struct Phase {
     is_calm: AtomicBool,
-    are_writes_held: AtomicBool,
+    /// How many reasons there are to hold writes.
+    writes_held: AtomicUsize,
     are_requests_held: AtomicBool,
     is_settled: AtomicBool,
     is_over: AtomicBool,
 }
 
 impl Phase {
-    /// Holds all writes, or lets them go on.
-    pub(crate) fn hold_writes(&self, are_held: bool) {
-        self.are_writes_held.store(are_held, Ordering::Relaxed);
+    /// Holds all writes.
+    pub(crate) fn hold_writes(&self) {
+        self.writes_held.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Takes back one call that held them.
+    pub(crate) fn release_writes(&self) {
+        self.writes_held.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Waits until writes are not held.
     pub(crate) async fn until_writes(&self) {
-        while self.are_writes_held.load(Ordering::Relaxed) && !self.is_calm() {
+        while self.writes_held.load(Ordering::Relaxed) > 0 && !self.is_calm() {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }

@@ -27,6 +27,12 @@ pub(crate) struct Plan {
     /// The number of API servers.
     pub(crate) servers: usize,
     pub(crate) balancing: Balancing,
+    /// The Weirs have the API servers as a list, without a balancer.
+    #[serde(default)]
+    pub(crate) listed: bool,
+    /// What the history of a cache may weigh in Weir, in bytes; the default without.
+    #[serde(default)]
+    pub(crate) history_bytes: Option<usize>,
     /// The number of Weirs; 0 for clients of the API servers themselves.
     pub(crate) weirs: usize,
     /// The second Weir reads from the first.
@@ -121,6 +127,8 @@ impl Plan {
             duration,
             servers,
             balancing: balancings[rng.usize(..3)],
+            listed: servers > 1 && seed.is_multiple_of(3),
+            history_bytes: (seed % 7 == 5).then_some(HISTORY_BYTES),
             weirs,
             in_a_row,
             history_events,
@@ -235,3 +243,5 @@ fn bursts(rng: &mut fastrand::Rng, duration: Duration, interval: Duration) -> Ve
 
 /// The newest version that the simulator imitates.
 const MINOR: u32 = 36;
+/// A few events.
+const HISTORY_BYTES: usize = 5000;

@@ -23,7 +23,6 @@ use crate::trace::Trace;
 use crate::write_log::WriteLog;
 
 pub(crate) use self::upstream::API;
-use self::upstream::WEIR;
 
 /// The result of a run.
 pub(crate) struct Outcome {

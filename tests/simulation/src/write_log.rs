@@ -30,8 +30,10 @@ pub(crate) struct Epoch {
     pub(crate) revision: u64,
     /// The revision of its beginning. A watch from before it gets 410: etcd has no history then.
     pub(crate) began_at: u64,
+    /// The revision up to which it has the history of the epoch before; `None` for another cluster.
+    pub(crate) of: Option<u64>,
     /// When it ended; `None` for the present one.
-    ended: Option<Instant>,
+    pub(crate) ended: Option<Instant>,
 }
 
 /// The writes of one resource, in order.
@@ -131,7 +133,7 @@ impl WriteLog {
                 Recorded::Restore { revision, of } => {
                     // Another cluster's objects follow as writes.
                     let mut next = of.map_or_else(Epoch::default, |of| self.epochs[last].until(of));
-                    (next.revision, next.began_at) = (revision, revision);
+                    (next.revision, next.began_at, next.of) = (revision, revision, of);
                     self.epochs[last].ended = Some(Instant::now());
                     self.epochs.push(next);
                 }
@@ -184,7 +186,7 @@ impl Epoch {
             log.keys.values_mut().for_each(|writes| writes.retain(|write| *write < kept));
             log.keys.retain(|_, writes| !writes.is_empty());
         }
-        Self { logs, revision, began_at: 0, ended: None }
+        Self { logs, revision, began_at: 0, of: None, ended: None }
     }
 }
 

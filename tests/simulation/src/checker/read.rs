@@ -66,14 +66,11 @@ impl Checker {
         let revision = list.revision;
         let ended = inner.write_log.now();
         let mut problems = Vec::new();
-        let mut shown = None;
+        let mut shown: Vec<usize> = Vec::new();
         for epoch in inner.write_log.candidates(operation.begun) {
             let state = inner.write_log.epoch(epoch).state(&operation.selection, revision);
             match page_problem(operation, &state, walk, &list) {
-                None => {
-                    shown = Some(epoch);
-                    break;
-                }
+                None => shown.push(epoch),
                 Some(problem) => problems.push(problem),
             }
         }
@@ -83,10 +80,16 @@ impl Checker {
             inner.checked("E1");
         }
         // The token of a page from before a restore means something else after it.
-        if shown.is_none() && walk.offset > 0 && ended.epoch != operation.begun.epoch {
+        if shown.is_empty() && walk.offset > 0 && ended.epoch != operation.begun.epoch {
             return None;
         }
-        let Some(epoch) = shown else {
+        let bounds = |epoch: &usize| {
+            let place = (*epoch, revision);
+            operation.bounds_problem(guarantee, place, ended, answer.is_hit())
+        };
+        // A restored state may be that of both epochs.
+        let fitting = shown.iter().find(|epoch| bounds(epoch).is_none());
+        let Some(epoch) = fitting.or(shown.first()).copied() else {
             let guarantee = inner.lost_or(
                 guarantee,
                 operation,
@@ -98,8 +101,10 @@ impl Checker {
             inner.violated(guarantee, problem);
             return None;
         };
-        if walk.offset == 0 {
-            inner.check_bounds(guarantee, operation, (epoch, revision), ended, answer.is_hit());
+        if walk.offset == 0
+            && let Some((guarantee, what)) = bounds(&epoch)
+        {
+            inner.violated(guarantee, what);
         }
         let is_exact = matches!(operation.read_at, ReadAt::Exactly(_));
         if answer.is_hit() && list.token.is_empty() && walk.offset == 0 && !is_exact {
@@ -145,6 +150,42 @@ impl Checker {
 }
 
 impl ReadOperation {
+    /// Returns what is wrong with the resourceVersion of a list: it is of the future, or not as new
+    /// as was asked for.
+    fn bounds_problem(
+        &self,
+        guarantee: &'static str,
+        (epoch, revision): (usize, u64),
+        ended: Moment,
+        is_hit: bool,
+    ) -> Option<(&'static str, String)> {
+        let path = self.selection.path("");
+        if epoch == ended.epoch && revision > ended.revision {
+            return Some((guarantee, format!("{path}: {revision} is in the future")));
+        }
+        // Within another epoch the revisions of before mean nothing.
+        if epoch != self.begun.epoch {
+            return None;
+        }
+        let least = match self.read_at {
+            ReadAt::Any => 0,
+            ReadAt::NotOlderThan(revision) | ReadAt::Exactly(revision) => revision,
+            ReadAt::Latest => self.begun.revision,
+        };
+        let what = format!("{path} from {}: {revision}", self.target);
+        if revision < least {
+            let what = format!("{what} is older than {least}, which was asked for");
+            return Some((guarantee, what));
+        }
+        if let ReadAt::Exactly(wanted) = self.read_at {
+            return (revision != wanted).then(|| (guarantee, format!("{what} is not {wanted}")));
+        }
+        let floor = self.floor;
+        let is_behind = is_hit && revision < floor;
+        is_behind
+            .then(|| ("F", format!("{what} is older than {floor}, which this cache had shown")))
+    }
+
     fn guarantee(&self, walk: &Walk) -> &'static str {
         match self.read_at {
             _ if walk.offset > 0 => "LP",
@@ -170,41 +211,6 @@ impl Inner {
             is_shown(&self.write_log.epoch(epoch).state(&operation.selection, revision))
         });
         if is_lost { "E1" } else { guarantee }
-    }
-
-    /// Checks that the resourceVersion of a list is as new as was asked for, and not of the future.
-    fn check_bounds(
-        &mut self,
-        guarantee: &'static str,
-        operation: &ReadOperation,
-        (epoch, revision): (usize, u64),
-        ended: Moment,
-        is_hit: bool,
-    ) {
-        let path = operation.selection.path("");
-        if epoch == ended.epoch && revision > ended.revision {
-            self.violated(guarantee, format!("{path}: {revision} is in the future"));
-        }
-        if epoch != operation.begun.epoch {
-            return;
-        }
-        let least = match operation.read_at {
-            ReadAt::Any => 0,
-            ReadAt::NotOlderThan(revision) | ReadAt::Exactly(revision) => revision,
-            ReadAt::Latest => operation.begun.revision,
-        };
-        let what = format!("{path} from {}: {revision}", operation.target);
-        if revision < least {
-            self.violated(guarantee, format!("{what} is older than {least}, which was asked for"));
-        }
-        if let ReadAt::Exactly(wanted) = operation.read_at {
-            if revision != wanted {
-                self.violated(guarantee, format!("{what} is not {wanted}"));
-            }
-        } else if is_hit && revision < operation.floor {
-            let floor = operation.floor;
-            self.violated("F", format!("{what} is older than {floor}, which this cache had shown"));
-        }
     }
 }
 

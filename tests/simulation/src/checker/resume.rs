@@ -5,6 +5,7 @@
 //! client's objects do not show.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use super::Checker;
 use super::stream::StreamCheck;
@@ -12,6 +13,16 @@ use crate::resources::Selection;
 use crate::write_log::{Epoch, Version};
 
 impl Checker {
+    /// Returns whether a client that resumes with what it received in an epoch holds a lost history,
+    /// and the target cannot know: it was restarted after the end of that epoch, or shortly before.
+    /// Such a watch shows what comes after its resourceVersion, as that of an API server does.
+    pub(crate) fn is_lost_unnoticed(&self, target: &str, epoch: usize) -> bool {
+        let inner = self.0.lock();
+        let ended = inner.write_log.epoch(epoch).ended;
+        let restarted = inner.restarted.get(target);
+        ended.zip(restarted).is_some_and(|(ended, restarted)| *restarted + FIRST_READS > ended)
+    }
+
     /// Checks that a client with these objects can resume after an event at `revision`.
     pub(crate) fn resumable(
         &self,
@@ -58,3 +69,6 @@ fn lost(
     let extra = extra.filter(|key| !state.iter().any(|version| *version.key == **key));
     differing.chain(extra).find(|key| !log.has_event(selection, key, revision)).map(str::to_owned)
 }
+
+/// In this time after its start a Weir may have no cache of a resource.
+const FIRST_READS: Duration = Duration::from_secs(30);

@@ -31,6 +31,8 @@ pub(crate) struct StreamCheck {
     /// The initial state, until its end.
     initial: Option<Vec<Vec<u8>>>,
     candidates: Vec<Candidate>,
+    /// How many epochs were looked at for `candidates`.
+    epochs: usize,
     /// Events since the last bookmark may be the difference of two states.
     is_relisted: bool,
     last_bookmark: u64,
@@ -53,6 +55,14 @@ struct Frame<'a> {
     object: &'a RawValue,
 }
 
+/// What held when a request was sent.
+#[derive(Clone, Copy)]
+pub(crate) struct Sent {
+    pub(crate) begun: Moment,
+    /// The highest resourceVersion that the caches which may answer had shown.
+    floor: u64,
+}
+
 /// The content of a frame of a watch.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Notice {
@@ -67,18 +77,24 @@ pub(crate) enum Notice {
 }
 
 impl Checker {
-    /// Begins to check a stream whose request was sent at `begun`.
+    /// Notes what holds when the request of a stream is sent.
+    pub(crate) fn send(&self, target: &str, selection: &Selection) -> Sent {
+        Sent { begun: self.now(), floor: self.floor(target, selection, Form::Json) }
+    }
+
+    /// Begins to check a stream.
     pub(crate) fn stream(
         &self,
         target: &str,
         selection: &Selection,
         start: Start,
-        begun: Moment,
+        Sent { begun, floor }: Sent,
         is_hit: bool,
     ) -> StreamCheck {
         // What is forwarded may reach an API server whose cache lags.
-        let floor = if is_hit { self.floor(target, selection, Form::Json) } else { 0 };
-        let inner = self.0.lock();
+        let floor = if is_hit { floor } else { 0 };
+        let mut inner = self.0.lock();
+        inner.write_log.now();
         let after = match start {
             Start::After(revision) => revision,
             Start::State { .. } => 0,
@@ -97,6 +113,7 @@ impl Checker {
             is_hit,
             initial: matches!(start, Start::State { .. }).then(Vec::new),
             candidates: candidates.collect(),
+            epochs: inner.write_log.now().epoch + 1,
             is_relisted: false,
             last_bookmark: 0,
             last_event: 0,
@@ -106,7 +123,8 @@ impl Checker {
     /// Checks a frame, and returns its content; `None` if it cannot be read.
     pub(crate) fn frame(&self, stream: &mut StreamCheck, line: &[u8]) -> Option<Notice> {
         let mut inner = self.0.lock();
-        inner.write_log.now();
+        let epochs = inner.write_log.now().epoch + 1;
+        stream.follow(&inner, epochs);
         let notice = notice(line);
         // What is forwarded may be the garbage of a fault.
         if notice.is_none() && stream.is_hit {
@@ -128,6 +146,29 @@ impl Checker {
 }
 
 impl StreamCheck {
+    /// Returns the first epoch that it may show.
+    pub(crate) fn first_epoch(&self) -> usize {
+        self.candidates.first().map_or(0, |candidate| candidate.epoch)
+    }
+
+    /// Adds the epochs in which nothing is lost that the stream has shown.
+    fn follow(&mut self, inner: &Inner, epochs: usize) {
+        for number in self.epochs..epochs {
+            let epoch = inner.write_log.epoch(number);
+            let Some(of) = epoch.of else { continue };
+            let goes_on =
+                |candidate: &&Candidate| candidate.epoch + 1 == number && candidate.after <= of;
+            let Some(after) = self.candidates.iter().find(goes_on).map(|before| before.after)
+            else {
+                continue;
+            };
+            let log = epoch.log(self.selection.resource);
+            let next = log.map_or(0, |log| next_after(log, after));
+            self.candidates.push(Candidate { epoch: number, after, next });
+        }
+        self.epochs = epochs;
+    }
+
     /// Whether the initial state is complete.
     pub(crate) fn is_complete(&self) -> bool {
         self.initial.is_none()

@@ -42,7 +42,7 @@ fn check(client: &Client, path: &str, status: u16, may: bool) {
     let checker = &client.setting.checker;
     checker.checked("A1");
     let (name, target) = (&client.name, client.caller.target());
-    if !may && matches!(status, 200 | 404 | 410) {
+    if !may && matches!(status, 200 | 404) {
         checker.violated("A1", &format!("{path} from {target} shows {name} what it may not read"));
     }
     if may && status == 403 && client.setting.phase.is_settled() {

@@ -31,6 +31,8 @@ pub(crate) struct Progress {
     pub(crate) stopped: Option<Instant>,
     /// When its stream was opened, or got its initial state.
     pub(crate) opened: Instant,
+    /// The first epoch of the write log of which it can hold something.
+    epoch: usize,
     /// The API server has no watch-lists.
     is_rejected: bool,
 }
@@ -55,6 +57,7 @@ impl Informer {
             is_running: false,
             stopped: Some(Instant::now()),
             opened: Instant::now(),
+            epoch: 0,
             is_rejected: false,
         };
         let name = format!("informer-{number}");
@@ -135,6 +138,7 @@ async fn list(
     let info = checker.list(&operation, &mut Walk::default(), &answer).ok_or(None)?;
     let mut progress = progress.lock();
     progress.store = checker.store_at(selection, info.epoch, info.revision);
+    progress.epoch = info.epoch;
     Ok(Next::Watch(info.revision))
 }
 
@@ -146,6 +150,10 @@ async fn stream(
     from: Option<u64>,
 ) -> Result<Next, Option<Next>> {
     let checker = client.setting.checker.clone();
+    let epoch = progress.lock().epoch;
+    if from.is_some() && checker.is_lost_unnoticed(client.caller.target(), epoch) {
+        return Err(Some(Next::List));
+    }
     let seconds = client.rng.u32(30..300);
     let start = from.map_or(Start::State { consistent: true }, Start::After);
     let parameters = match from {
@@ -155,7 +163,7 @@ async fn stream(
     let options =
         format!("watch=true&allowWatchBookmarks=true&timeoutSeconds={seconds}&{parameters}");
     let path = selection.path(&options);
-    let begun = checker.now();
+    let sent = checker.send(client.caller.target(), selection);
     let mut frames = match client.caller.open(&path).await {
         Ok(frames) => frames,
         Err(why) => {
@@ -174,7 +182,7 @@ async fn stream(
         _ => return Err(None),
     }
     let is_hit = frames.cache.starts_with("hit");
-    let mut check = checker.stream(client.caller.target(), selection, start, begun, is_hit);
+    let mut check = checker.stream(client.caller.target(), selection, start, sent, is_hit);
     let mut place = from;
     let mut initial = BTreeMap::new();
     let (opened, mut is_silent) = (Instant::now(), true);
@@ -205,6 +213,7 @@ async fn stream(
         is_silent = false;
         let notice = checker.frame(&mut check, &line).ok_or(None)?;
         let mut progress_now = progress.lock();
+        progress_now.epoch = check.first_epoch();
         match notice {
             Notice::Put(key, bytes, revision) => {
                 if check.is_complete() {
@@ -227,7 +236,7 @@ async fn stream(
                 }
                 place = Some(revision);
                 let store = &progress_now.store;
-                checker.store(client.caller.target(), selection, begun, revision, store);
+                checker.store(client.caller.target(), selection, sent.begun, revision, store);
             }
             Notice::Error(code) => {
                 let next = if code == 410 { Some(Next::List) } else { place.map(Next::Watch) };

@@ -72,7 +72,7 @@ async fn watch(
         options.push_str("&allowWatchBookmarks=true");
     }
     let path = selection.path(&format!("{options}&{parameters}"));
-    let begun = checker.now();
+    let sent = checker.send(client.caller.target(), selection);
     let mut frames = match client.caller.open(&path).await {
         Ok(frames) => frames,
         Err(why) => return client.trace_failure(&path, &why),
@@ -82,7 +82,7 @@ async fn watch(
         return super::reader::refused(client, &path, frames.status, true);
     }
     let is_hit = frames.cache.starts_with("hit");
-    let mut check = checker.stream(client.caller.target(), selection, start, begun, is_hit);
+    let mut check = checker.stream(client.caller.target(), selection, start, sent, is_hit);
     loop {
         let next = tokio::time::timeout_at(manner.leaves, frames.next()).await;
         let line = match next {

@@ -161,8 +161,8 @@ async fn change_state(fault: Fault, plan: &Plan, setting: &Setting, mut rng: fas
     setting.simulator.rewind(&snapshot.bumped(bump));
     if bump == 0 {
         // Nobody can notice that revisions went back once they have reached the lost ones again.
-        setting.phase.hold_writes(true);
-        later(setting, NOTICED_WITHIN, |setting| setting.phase.hold_writes(false));
+        setting.phase.hold_writes();
+        later(setting, NOTICED_WITHIN, |setting| setting.phase.release_writes());
     }
 }
 

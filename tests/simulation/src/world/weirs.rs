@@ -14,7 +14,7 @@ use weir::app::metrics::Metrics;
 use weir::config::dial::{Connection, Dial};
 use weir::config::{Config, ConsistentLists, Mode, OnRelist};
 
-use super::{API, WEIR};
+use super::upstream::{self, API, WEIR};
 use crate::checker::Checker;
 use crate::guests::ADMINISTRATOR;
 use crate::network::Network;
@@ -143,7 +143,8 @@ impl Weirs {
     }
 
     fn config(&self, number: usize, is_alive: &Arc<AtomicBool>) -> Config {
-        let upstream = if self.plan.in_a_row && number == 1 { name(0) } else { API.to_owned() };
+        let is_second = self.plan.in_a_row && number == 1;
+        let upstream = if is_second { name(0) } else { API.to_owned() };
         let kubeconfig = self.directory.join(format!("{number}.kubeconfig"));
         let token = if self.plan.narrow { WEIR } else { ADMINISTRATOR };
         let text = json!({
@@ -157,6 +158,12 @@ impl Weirs {
         config.upstream.kubeconfig = Some(kubeconfig);
         config.upstream.http2 = self.plan.http2;
         config.upstream.dial = Some(self.dial(number, upstream, is_alive));
+        if self.plan.listed && !is_second {
+            // The balancer is the last resort.
+            let hosts = (0..self.plan.servers).map(upstream::host);
+            let urls = hosts.map(|host| format!("http://{host}")).collect();
+            config.upstream.endpoints.static_urls = urls;
+        }
         if self.plan.gateway {
             config.authentication.mode = Mode::Gateway;
         }
@@ -174,19 +181,24 @@ impl Weirs {
         config.cache.consistent_lists = consistent_lists(self.plan.seed);
         config.cache.page_size = self.plan.page_size;
         config.cache.idle_timeout = self.plan.idle_timeout;
+        if let Some(bytes) = self.plan.history_bytes {
+            config.cache.history_bytes_max = bytes;
+        }
         config
     }
 
+    /// Connects to API servers by their names, and to `upstream` by that of the kubeconfig.
     fn dial(&self, number: usize, upstream: String, is_alive: &Arc<AtomicBool>) -> Dial {
         let (network, is_alive) = (self.network.clone(), Arc::clone(is_alive));
-        Dial::new(move |_host, _port| {
-            let (network, upstream) = (network.clone(), upstream.clone());
+        Dial::new(move |host, _port| {
+            let host = if host == "localhost" { upstream.clone() } else { host.to_owned() };
+            let network = network.clone();
             let is_alive = Arc::clone(&is_alive);
             Box::pin(async move {
                 if !is_alive.load(Ordering::Relaxed) {
                     return Err(std::io::ErrorKind::ConnectionRefused.into());
                 }
-                let pipe = network.connect(&name(number), &upstream).await?;
+                let pipe = network.connect(&name(number), &host).await?;
                 Ok(Box::new(pipe) as Box<dyn Connection>)
             })
         })
