@@ -15,8 +15,10 @@ pub enum Action {
     TooManyRequests(u32),
     /// Answers a `Status` that has only this code.
     Status(u16),
-    /// Delays the response.
+    /// Delays the response, which shows the state after that.
     Delay(Duration),
+    /// Delays the response, which shows the state before that.
+    DelayAnswer(Duration),
     /// Never answers.
     Hang,
     /// Closes the connection, or resets the stream, without a response body.

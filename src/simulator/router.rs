@@ -38,6 +38,7 @@ pub(super) async fn route(
             | Action::Status(_)
             | Action::Garbage
             | Action::NoBookmarks
+            | Action::DelayAnswer(_)
             | Action::EndConnection => {}
         }
     }
@@ -47,6 +48,11 @@ pub(super) async fn route(
         Err(error) => Err(error),
     };
     let mut answer = answer.unwrap_or_else(|error| answer::error(request, &error));
+    for fault in &faults {
+        if let Action::DelayAnswer(time) = fault {
+            tokio::time::sleep(*time).await;
+        }
+    }
     if let Some(warning) = identity::bearer_warning(&request.headers) {
         warn(&mut answer, warning);
     }
@@ -244,6 +250,7 @@ fn injected(request: &Request, faults: &[Action]) -> Result<(), ApiError> {
             }
             Action::Gone
             | Action::Delay(_)
+            | Action::DelayAnswer(_)
             | Action::Hang
             | Action::Reset
             | Action::Garbage

@@ -70,6 +70,11 @@ impl Snapshot {
     pub fn bumped(self, bump: u64) -> Self {
         Self { bump, ..self }
     }
+
+    /// Returns its revision, without the increase of [`bumped`](Self::bumped).
+    pub fn revision(&self) -> u64 {
+        self.revision
+    }
 }
 
 #[derive(Debug)]

@@ -106,6 +106,13 @@ impl Checker {
         self.0.lock().violations.clone()
     }
 
+    /// Returns the revisions of the present epoch.
+    pub(crate) fn present_revisions(&self) -> std::ops::RangeInclusive<u64> {
+        let mut inner = self.0.lock();
+        let now = inner.write_log.now();
+        inner.write_log.epoch(now.epoch).began_at..=now.revision
+    }
+
     /// Returns how often each guarantee was checked.
     pub(crate) fn counts(&self) -> BTreeMap<&'static str, u64> {
         self.0.lock().counts.clone()

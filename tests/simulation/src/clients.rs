@@ -49,6 +49,11 @@ impl Phase {
         self.writes_held.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Whether writes are held.
+    pub(crate) fn are_writes_held(&self) -> bool {
+        self.writes_held.load(Ordering::Relaxed) > 0
+    }
+
     /// Takes back one call that held them.
     pub(crate) fn release_writes(&self) {
         self.writes_held.fetch_sub(1, Ordering::Relaxed);
@@ -56,7 +61,7 @@ impl Phase {
 
     /// Waits until writes are not held.
     pub(crate) async fn until_writes(&self) {
-        while self.writes_held.load(Ordering::Relaxed) > 0 && !self.is_calm() {
+        while self.are_writes_held() && !self.is_calm() {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }

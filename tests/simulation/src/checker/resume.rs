@@ -13,14 +13,15 @@ use crate::resources::Selection;
 use crate::write_log::{Epoch, Version};
 
 impl Checker {
-    /// Returns whether a client that resumes with what it received in an epoch holds a lost history,
-    /// and the target cannot know: it was restarted after the end of that epoch, or shortly before.
-    /// Such a watch shows what comes after its resourceVersion, as that of an API server does.
-    pub(crate) fn is_lost_unnoticed(&self, target: &str, epoch: usize) -> bool {
+    /// Returns whether a client that resumes with what it received in an epoch holds a lost
+    /// history, and the target cannot know: no cache of it has shown that, or it was restarted
+    /// after the end of that epoch, or shortly before. Its watch shows what comes after its
+    /// resourceVersion, as that of an API server does.
+    pub(crate) fn is_lost_unnoticed(&self, target: &str, epoch: usize, is_forwarded: bool) -> bool {
         let inner = self.0.lock();
-        let ended = inner.write_log.epoch(epoch).ended;
+        let Some(ended) = inner.write_log.epoch(epoch).ended else { return false };
         let restarted = inner.restarted.get(target);
-        ended.zip(restarted).is_some_and(|(ended, restarted)| *restarted + FIRST_READS > ended)
+        is_forwarded || restarted.is_some_and(|restarted| *restarted + FIRST_READS > ended)
     }
 
     /// Checks that a client with these objects can resume after an event at `revision`.

@@ -33,6 +33,8 @@ pub(crate) struct Progress {
     pub(crate) opened: Instant,
     /// The first epoch of the write log of which it can hold something.
     epoch: usize,
+    /// Whether that came from an API server, without a cache that knows it.
+    is_forwarded: bool,
     /// The API server has no watch-lists.
     is_rejected: bool,
 }
@@ -58,6 +60,7 @@ impl Informer {
             stopped: Some(Instant::now()),
             opened: Instant::now(),
             epoch: 0,
+            is_forwarded: false,
             is_rejected: false,
         };
         let name = format!("informer-{number}");
@@ -139,6 +142,7 @@ async fn list(
     let mut progress = progress.lock();
     progress.store = checker.store_at(selection, info.epoch, info.revision);
     progress.epoch = info.epoch;
+    progress.is_forwarded = !answer.is_hit();
     Ok(Next::Watch(info.revision))
 }
 
@@ -151,7 +155,8 @@ async fn stream(
 ) -> Result<Next, Option<Next>> {
     let checker = client.setting.checker.clone();
     let epoch = progress.lock().epoch;
-    if from.is_some() && checker.is_lost_unnoticed(client.caller.target(), epoch) {
+    let is_forwarded = progress.lock().is_forwarded;
+    if from.is_some() && checker.is_lost_unnoticed(client.caller.target(), epoch, is_forwarded) {
         return Err(Some(Next::List));
     }
     let seconds = client.rng.u32(30..300);
@@ -214,6 +219,7 @@ async fn stream(
         let notice = checker.frame(&mut check, &line).ok_or(None)?;
         let mut progress_now = progress.lock();
         progress_now.epoch = check.first_epoch();
+        progress_now.is_forwarded = !is_hit;
         match notice {
             Notice::Put(key, bytes, revision) => {
                 if check.is_complete() {

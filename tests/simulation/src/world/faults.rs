@@ -116,8 +116,12 @@ fn api_server(fault: Fault, setting: &Setting, mut rng: fastrand::Rng) {
         Fault::GoneList => faults.add("list", plural, times, Action::Gone),
         Fault::GoAway => faults.add("*", "*", times, Action::EndConnection),
         Fault::LateHeads => {
-            let delay = Action::Delay(Duration::from_millis(rng.u64(100..20_000)));
-            faults.add(verb, plural, times, delay);
+            let action = if rng.bool() {
+                Action::Delay(Duration::from_millis(rng.u64(100..20_000)))
+            } else {
+                Action::DelayAnswer(Duration::from_millis(rng.u64(100..3000)))
+            };
+            faults.add(verb, plural, times, action);
         }
         Fault::Redefine => {
             // An update that changes nothing is no write.
@@ -132,6 +136,11 @@ fn api_server(fault: Fault, setting: &Setting, mut rng: fastrand::Rng) {
 async fn restart(fault: Fault, plan: &Plan, setting: &Setting, mut rng: fastrand::Rng) {
     let one = rng.usize(..plan.servers);
     let servers = if fault == Fault::Restart { one..one + 1 } else { 0..plan.servers };
+    // Nobody notices that revisions went back while all are away.
+    if fault == Fault::RestartAll && setting.phase.are_writes_held() {
+        setting.phase.hold_writes();
+        later(setting, NOTICED_WITHIN + AWAY_MAX, |setting| setting.phase.release_writes());
+    }
     for server in servers.clone() {
         setting.network.shut(&host(server));
         setting.network.cut_host(&host(server));
@@ -148,9 +157,15 @@ async fn restart(fault: Fault, plan: &Plan, setting: &Setting, mut rng: fastrand
 
 /// Restores etcd, or puts another cluster in its place.
 async fn change_state(fault: Fault, plan: &Plan, setting: &Setting, mut rng: fastrand::Rng) {
-    let bump = if rng.bool() { 0 } else { rng.u64(1..10_000) };
+    let mut bump = if rng.bool() { 0 } else { rng.u64(1..10_000) };
     let snapshot = if fault == Fault::Swap {
-        upstream::simulator(plan, &mut rng).snapshot()
+        let snapshot = upstream::simulator(plan, &mut rng).snapshot();
+        // Where the new revision is also one of the lost history, nobody can tell them apart.
+        let lost = setting.checker.present_revisions();
+        if lost.contains(&snapshot.revision()) {
+            bump += lost.end() - snapshot.revision() + 1;
+        }
+        snapshot
     } else {
         let snapshot = setting.simulator.snapshot();
         tokio::time::sleep(Duration::from_millis(rng.u64(100..20_000))).await;
@@ -203,3 +218,5 @@ fn resource(rng: &mut fastrand::Rng) -> &'static str {
 
 /// How long Weir needs to ask after its connections were cut.
 const NOTICED_WITHIN: Duration = Duration::from_secs(30);
+/// The longest restart of an API server.
+const AWAY_MAX: Duration = Duration::from_secs(8);
