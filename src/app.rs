@@ -229,11 +229,11 @@ fn flow_control(
     registry: &Registry,
     metrics: &Metrics,
 ) -> (Option<Arc<FlowControl>>, Option<DropGuard>) {
-    if config.flow_control == FlowControlMode::Off {
+    if config.flow_control.mode == FlowControlMode::Off {
         return (None, None);
     }
     let by_user = config.authentication.mode == Mode::Gateway;
-    let flow_control = FlowControl::new(by_user, metrics.flow.clone());
+    let flow_control = FlowControl::new(by_user, &config.flow_control, metrics.flow.clone());
     let following = by_user.then(|| follow_flow_control(&flow_control, registry));
     (Some(flow_control), following)
 }

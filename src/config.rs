@@ -53,8 +53,8 @@ pub struct Config {
     pub authorization: AuthorizationConfig,
     /// The audit log of the reads that Weir answers itself.
     pub audit: AuditConfig,
-    /// Whether clients' costs are added up.
-    pub flow_control: FlowControlMode,
+    /// The classes of requests, and what follows from them.
+    pub flow_control: FlowControlConfig,
     /// Format and filter of the log.
     pub logging: LoggingConfig,
 }
@@ -68,13 +68,24 @@ pub enum AdminDetail {
     None,
 }
 
-/// Whether clients' costs are added up.
+/// The classes of requests, and what follows from them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FlowControlConfig {
+    /// What is done.
+    pub mode: FlowControlMode,
+    /// The seats of one API server that forwarded requests may take.
+    pub seats_per_server: u64,
+}
+
+/// What flow control does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlowControlMode {
-    /// They are not.
+    /// Nothing.
     Off,
     /// Requests are classified, and their costs added up. None is delayed or refused.
     Observe,
+    /// And forwarded requests wait for seats of the API server, or are refused.
+    Enforce,
 }
 
 /// Listeners, and the time-outs and limits of their clients.

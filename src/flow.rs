@@ -5,7 +5,8 @@
 //! [`plan`] holds the cluster's FlowSchemas and PriorityLevelConfigurations, or the built-in ones
 //! of kube-apiserver ([`built_in`]). [`classify`] finds the FlowSchema of a request as
 //! kube-apiserver does. [`seats`] estimates the seats that a request takes there. [`costs`] keeps
-//! the most expensive clients in bounded memory ([`hitters`]).
+//! the most expensive clients in bounded memory ([`hitters`]). [`schedule`] decides which forwarded
+//! request is sent next.
 
 pub mod built_in;
 pub mod candidates;
@@ -17,5 +18,6 @@ pub mod level;
 mod names;
 mod object;
 pub mod plan;
+pub mod schedule;
 pub mod schema;
 pub mod seats;

@@ -7,9 +7,9 @@ use std::time::Duration;
 use crate::config::endpoints::EndpointsConfig;
 use crate::config::{
     AdminDetail, Anonymous, AuditBuffer, AuditConfig, AuthenticationConfig, AuthorizationConfig,
-    CacheConfig, CertificateConfig, Config, ConsistentLists, FlowControlMode, ListenerConfig,
-    LogFormat, LoggingConfig, Mode, OnAway, OnRelist, ResourcePattern, ServerConfig,
-    UpstreamConfig,
+    CacheConfig, CertificateConfig, Config, ConsistentLists, FlowControlConfig, FlowControlMode,
+    ListenerConfig, LogFormat, LoggingConfig, Mode, OnAway, OnRelist, ResourcePattern,
+    ServerConfig, UpstreamConfig,
 };
 
 /// The listener: TLS, because client-go in a pod insists on it; loopback, because clients are not
@@ -157,6 +157,9 @@ pub const FLOW_CONTROL: FlowControlMode = FlowControlMode::Off;
 /// the first question.
 pub const GATEWAY_FLOW_CONTROL: FlowControlMode = FlowControlMode::Observe;
 
+/// kube-apiserver's `--max-requests-inflight` and `--max-mutating-requests-inflight` together.
+pub const SEATS_PER_SERVER: u64 = 600;
+
 /// Open watches stay open: their clients would only come back and find no better answer.
 pub const ON_AWAY: OnAway = OnAway::Keep;
 
@@ -194,7 +197,10 @@ impl Default for Config {
             authentication: AuthenticationConfig::default(),
             authorization: AuthorizationConfig::default(),
             audit: AuditConfig::default(),
-            flow_control: FLOW_CONTROL,
+            flow_control: FlowControlConfig {
+                mode: FLOW_CONTROL,
+                seats_per_server: SEATS_PER_SERVER,
+            },
             logging: LoggingConfig::default(),
         }
     }

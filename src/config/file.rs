@@ -134,8 +134,10 @@ pub struct AdminSection {
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct FlowControlSection {
-    /// `off` or `observe`.
+    /// `off`, `observe` or `enforce`.
     pub mode: Option<String>,
+    /// The seats of one API server.
+    pub seats_per_server: Option<u64>,
 }
 
 /// `upstream`.

@@ -102,7 +102,8 @@ impl FromStr for FlowControlMode {
         match text {
             "off" => Ok(Self::Off),
             "observe" => Ok(Self::Observe),
-            _ => Err(format!("expected off or observe, not {text:?}")),
+            "enforce" => Ok(Self::Enforce),
+            _ => Err(format!("expected off, observe or enforce, not {text:?}")),
         }
     }
 }
@@ -113,6 +114,7 @@ impl fmt::Display for FlowControlMode {
         f.write_str(match self {
             Self::Off => "off",
             Self::Observe => "observe",
+            Self::Enforce => "enforce",
         })
     }
 }

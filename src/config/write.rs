@@ -31,7 +31,10 @@ impl From<&Config> for ConfigFile {
             authentication: identity::authentication(&config.authentication),
             authorization: identity::authorization(config),
             audit: identity::audit(config),
-            flow_control: FlowControlSection { mode: Some(config.flow_control.to_string()) },
+            flow_control: FlowControlSection {
+                mode: Some(config.flow_control.mode.to_string()),
+                seats_per_server: Some(config.flow_control.seats_per_server),
+            },
             logging: logging(&config.logging),
             ..Self::empty()
         }

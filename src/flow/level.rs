@@ -1,13 +1,14 @@
 //! PriorityLevelConfigurations of `flowcontrol.apiserver.k8s.io/v1`, parsed and validated.
 //!
-//! Only what classification and the estimate of seats use is kept. The checks are those of
-//! kube-apiserver (`pkg/apis/flowcontrol/validation/validation.go`).
+//! The checks are those of kube-apiserver (`pkg/apis/flowcontrol/validation/validation.go`).
 
 use std::sync::Arc;
 
 use serde::Deserialize;
 
 use crate::flow::object::{InvalidObject, RawObject, check};
+use crate::flow::schedule::request::Manner;
+use crate::flow::schedule::share::LevelShare;
 use crate::flow::schema::EXEMPT;
 
 /// A priority level.
@@ -17,8 +18,25 @@ pub struct PriorityLevel {
     pub name: Arc<str>,
     /// `nominalConcurrencyShares`.
     pub shares: u32,
-    /// The size of a hand of queues; `None` for a level without queues.
-    pub hand_size: Option<u32>,
+    /// `lendablePercent`.
+    pub lendable_percent: u32,
+    /// `borrowingLimitPercent`; `None` for no limit.
+    pub borrowing_percent: Option<u32>,
+    /// Whether it is of the type `Exempt`.
+    pub is_exempt: bool,
+    /// Its queues; `None` for a level without.
+    pub queuing: Option<Queuing>,
+}
+
+/// The queues of a level.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Queuing {
+    /// The number of queues.
+    pub queues: u32,
+    /// The number of queues that one flow may use.
+    pub hand_size: u32,
+    /// Requests that wait in one queue.
+    pub length_max: u32,
 }
 
 impl PriorityLevel {
@@ -31,19 +49,37 @@ impl PriorityLevel {
         check(is_exempt == (&*name == EXEMPT), field, "is Exempt only for the level \"exempt\"")?;
         match (spec.exempt, spec.limited) {
             (exempt, None) if is_exempt => {
-                let exempt = exempt.unwrap_or_default();
-                let shares = exempt.checked("spec.exempt", 0)?;
-                Ok(Self { name, shares, hand_size: None })
+                exempt.unwrap_or_default().level(name, "spec.exempt", 0, None)
             }
             (None, Some(RawLimited { lending, limit_response })) if !is_exempt => {
-                let shares = lending.checked("spec.limited", SHARES_DEFAULT)?;
-                Ok(Self { name, shares, hand_size: limit_response.hand_size()? })
+                let queuing = limit_response.queuing()?;
+                lending.level(name, "spec.limited", SHARES_DEFAULT, queuing)
             }
-            _ => check(false, "spec", "has not exactly the part of its type").map(|()| Self {
-                name,
-                shares: 0,
-                hand_size: None,
-            }),
+            _ => {
+                check(false, "spec", "has not exactly the part of its type")?;
+                RawLending::default().level(name, "spec", 0, None)
+            }
+        }
+    }
+
+    /// Returns its part of all seats.
+    pub fn share(&self) -> LevelShare {
+        let Self { shares, lendable_percent, borrowing_percent, .. } = *self;
+        LevelShare::Shares { shares, lendable_percent, borrowing_percent }
+    }
+
+    /// Returns its treatment of requests that find no seats. A flow may fill a hand of queues.
+    pub fn manner(&self) -> Manner {
+        match self.queuing {
+            _ if self.is_exempt => Manner::Exempt,
+            None => Manner::Reject,
+            Some(Queuing { queues, hand_size, length_max }) => {
+                let product = |one: u32, two: u32| (one as usize).saturating_mul(two as usize);
+                Manner::Queue {
+                    flow_max: product(hand_size, length_max),
+                    level_max: product(queues, length_max),
+                }
+            }
         }
     }
 }
@@ -91,48 +127,62 @@ struct RawQueuing {
 }
 
 impl RawLending {
-    /// Returns the shares, if all numbers are valid.
-    fn checked(&self, field: &'static str, shares: u32) -> Result<u32, InvalidObject> {
+    /// Returns the level, if all numbers are valid.
+    fn level(
+        self,
+        name: Arc<str>,
+        field: &'static str,
+        shares: u32,
+        queuing: Option<Queuing>,
+    ) -> Result<PriorityLevel, InvalidObject> {
         let lendable = self.lendable_percent.unwrap_or(0);
         check((0..=100).contains(&lendable), field, "has a lendablePercent beyond 0 to 100")?;
         let borrowing = self.borrowing_limit_percent.unwrap_or(0);
         check(borrowing >= 0, field, "has a negative borrowingLimitPercent")?;
-        match self.nominal_concurrency_shares.map(u32::try_from) {
-            None => Ok(shares),
-            Some(Ok(shares)) => Ok(shares),
-            Some(Err(_)) => check(false, field, "has negative shares").map(|()| 0),
-        }
+        let own = self.nominal_concurrency_shares;
+        check(own.is_none_or(|own| own >= 0), field, "has negative shares")?;
+        Ok(PriorityLevel {
+            is_exempt: &*name == EXEMPT,
+            name,
+            shares: own.map_or(shares, i32::unsigned_abs),
+            lendable_percent: lendable.unsigned_abs(),
+            borrowing_percent: self.borrowing_limit_percent.map(i32::unsigned_abs),
+            queuing,
+        })
     }
 }
 
 impl RawLimitResponse {
-    fn hand_size(self) -> Result<Option<u32>, InvalidObject> {
+    fn queuing(self) -> Result<Option<Queuing>, InvalidObject> {
         let field = "spec.limited.limitResponse";
         match (&*self.kind, self.queuing) {
             ("Reject", None) => Ok(None),
-            ("Queue", Some(queuing)) => queuing.hand_size().map(Some),
+            ("Queue", Some(queuing)) => queuing.checked().map(Some),
             _ => check(false, field, "is neither Reject nor Queue with its numbers").map(|()| None),
         }
     }
 }
 
 impl RawQueuing {
-    fn hand_size(&self) -> Result<u32, InvalidObject> {
+    fn checked(&self) -> Result<Queuing, InvalidObject> {
         let field = "spec.limited.limitResponse.queuing";
         let or = |value: i64, default| if value == 0 { default } else { value };
         let (queues, hand) = (or(self.queues, QUEUES_DEFAULT), or(self.hand_size, HAND_DEFAULT));
+        let length = or(self.queue_length_limit, LENGTH_DEFAULT);
         check(self.queue_length_limit >= 0, field, "has a negative queueLengthLimit")?;
         check((1..=QUEUES_MAX).contains(&queues), field, "has queues beyond 1 to 10000000")?;
         check((1..=queues).contains(&hand), field, "has a handSize beyond 1 to queues")?;
         // `shufflesharding.RequiredEntropyBits`: a hash of 60 bits must suffice for the hand.
         let bits = i64::from(i64::BITS - (queues - 1).leading_zeros());
         check(bits * hand <= HASH_BITS, field, "has a handSize that is too large for its queues")?;
-        Ok(u32::try_from(hand).unwrap_or(u32::MAX))
+        let number = |number| u32::try_from(number).unwrap_or(u32::MAX);
+        Ok(Queuing { queues: number(queues), hand_size: number(hand), length_max: number(length) })
     }
 }
 
 const SHARES_DEFAULT: u32 = 30;
 const QUEUES_DEFAULT: i64 = 64;
 const HAND_DEFAULT: i64 = 8;
+const LENGTH_DEFAULT: i64 = 50;
 const QUEUES_MAX: i64 = 10_000_000;
 const HASH_BITS: i64 = 60;

@@ -71,6 +71,11 @@ impl Plan {
         self.levels.get(&schema.level)
     }
 
+    /// Returns all levels, in no order.
+    pub fn levels(&self) -> impl Iterator<Item = &PriorityLevel> {
+        self.levels.values()
+    }
+
     /// Returns the sum of all levels' shares.
     pub fn shares(&self) -> u64 {
         self.levels.values().map(|level| u64::from(level.shares)).sum()

@@ -71,9 +71,8 @@ impl Work {
 
 /// Returns the most seats of one list of a schema, in an API server with the default limits.
 pub fn seats_max(plan: &Plan, schema: &FlowSchema) -> u64 {
-    let Some((level, hand)) = plan.level(schema).and_then(|it| Some((it, it.hand_size?))) else {
-        return LIST_SEATS_MAX;
-    };
+    let level = plan.level(schema).and_then(|level| Some((level, level.queuing?.hand_size)));
+    let Some((level, hand)) = level else { return LIST_SEATS_MAX };
     let nominal = (SERVER_SEATS * u64::from(level.shares)).div_ceil(plan.shares().max(1));
     let share = (nominal * LEVEL_PERCENT_MAX).div_ceil(100);
     share.min(nominal / u64::from(hand).max(1)).clamp(1, LIST_SEATS_MAX)

@@ -1,21 +1,25 @@
-//! Who costs what: classifies requests as the API server's priority and fairness does, and adds up
-//! what they cost, by client (`docs/decisions/who-costs-what.md`).
+//! Who costs what, and who is next: classifies requests as the API server's priority and fairness
+//! does, adds up what they cost, by client (`docs/decisions/who-costs-what.md`), and lets those
+//! that are forwarded wait for seats of the API server (`docs/decisions/fair-queueing.md`).
 //!
-//! Nothing is delayed or refused here. The plan of FlowSchemas is replaced as a whole ([`source`]);
+//! The plan of FlowSchemas is replaced as a whole ([`source`]);
 //! a request sees one plan. [`meter`] counts what a response costs while it is sent. [`report`] is
 //! what operators see, on the admin listener only; [`metrics`] name no client.
 //!
 //! Each request adds its costs to one of several batches, so that threads do not wait for each
 //! other, and a full batch is added to the windows.
 //!
-//! Lock order: a batch, then the costs. No lock is held across an await.
+//! Lock order: a batch, then the costs. The lock of the [`queue`] is taken alone. No lock is held
+//! across an await.
 
 pub(crate) mod memo;
 pub(crate) mod meter;
 pub(crate) mod metrics;
 mod plan;
+pub(crate) mod queue;
 mod report;
 pub(crate) mod requester;
+mod seats;
 pub(crate) mod source;
 
 use std::fmt;
@@ -28,11 +32,14 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use crate::config::{FlowControlConfig, FlowControlMode};
 use crate::flow::cost::Cost;
 use crate::flow::costs::{Batch, Costs, Origin, Text};
 use crate::flow::plan::Plan;
+use crate::flow::schema::FlowSchema;
 use crate::server::flow_control::metrics::FlowMetrics;
 use crate::server::flow_control::plan::{ActivePlan, Class};
+use crate::server::flow_control::queue::Queue;
 use crate::server::flow_control::requester::Requester;
 use crate::server::request::context::RequestContext;
 
@@ -44,6 +51,8 @@ pub struct FlowControl {
     /// When counting began.
     started: Instant,
     hasher: RandomState,
+    /// The queue of forwarded requests.
+    queue: Option<Arc<Queue>>,
     metrics: FlowMetrics,
 }
 
@@ -56,7 +65,13 @@ struct Classified {
 
 impl FlowControl {
     /// Begins with kube-apiserver's own plan. `by_user` is whether users are known.
-    pub fn new(by_user: bool, metrics: FlowMetrics) -> Arc<Self> {
+    pub fn new(by_user: bool, config: &FlowControlConfig, metrics: FlowMetrics) -> Arc<Self> {
+        let enforces = config.mode == FlowControlMode::Enforce;
+        let queue = (by_user || enforces)
+            .then(|| Queue::new(enforces, config.seats_per_server, metrics.clone()));
+        if let Some(queue) = &queue {
+            queue.set_plan(by_user.then(Plan::built_in).as_ref());
+        }
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         Arc::new(Self {
             active: ArcSwap::from_pointee(ActivePlan::new(Plan::built_in(), &metrics)),
@@ -64,12 +79,16 @@ impl FlowControl {
             costs: Mutex::new(Costs::new(Duration::ZERO, by_user)),
             started: Instant::now(),
             hasher: RandomState::new(),
+            queue,
             metrics,
         })
     }
 
     /// Replaces the plan. Requests that were classified keep their class.
     pub(super) fn set_plan(&self, plan: Plan) {
+        if let Some(queue) = &self.queue {
+            queue.set_plan(Some(&plan));
+        }
         let active = Arc::new(ActivePlan::new(plan, &self.metrics));
         let before = self.active.swap(Arc::clone(&active));
         let is_gone = |labels: &[&str; 2]| active.labels().all(|other| other != *labels);
@@ -82,15 +101,10 @@ impl FlowControl {
     fn classify(&self, context: &RequestContext<'_>, requester: &Requester) -> Classified {
         let active = self.active.load();
         let info = &context.info;
-        let (class, flow) = match requester.user() {
-            None => (&active.unidentified, ""),
-            Some(user) => {
-                let candidates = context.client.flows.candidates(&active, user);
-                let place = active.plan.classify(&candidates, info);
-                let schema = active.plan.schemas().get(place);
-                let class = active.classes.get(place).unwrap_or(&active.unidentified);
-                (class, schema.map_or("", |schema| schema.flow(&user.name, info)))
-            }
+        let (class, schema) = class_of(&active, context, requester);
+        let flow = match (schema, requester.user()) {
+            (Some(schema), Some(user)) => schema.flow(&user.name, info),
+            _ => "",
         };
         let agent = requester::agent(context.agent.as_ref());
         let resource = info.resource.as_ref().map(|it| (&it.gvr, &it.subresource));
@@ -142,6 +156,19 @@ impl FlowControl {
         costs.add(self.started.elapsed(), batch);
         self.metrics.set_replaced(costs.replaced());
     }
+}
+
+/// Returns the class and the FlowSchema of a request.
+fn class_of<'a>(
+    active: &'a ActivePlan,
+    context: &RequestContext<'_>,
+    requester: &Requester,
+) -> (&'a Arc<Class>, Option<&'a FlowSchema>) {
+    let Some(user) = requester.user() else { return (&active.unidentified, None) };
+    let candidates = context.client.flows.candidates(active, user);
+    let place = active.plan.classify(&candidates, &context.info);
+    let class = active.classes.get(place).unwrap_or(&active.unidentified);
+    (class, active.plan.schemas().get(place))
 }
 
 impl fmt::Debug for FlowControl {

@@ -5,6 +5,8 @@
 //! client may have sent bytes of the new protocol, which must never be parsed as another request
 //! (CVE-2018-1002105).
 
+mod seats;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -191,10 +193,14 @@ impl Router {
         if let Err(rejection) = upstream_gate::pass(self.availability(), context).await {
             return self.reject(context, &rejection).await;
         }
-        let prepared = match self.prepare(context, &caller).await {
+        let mut prepared = match self.prepare(context, &caller).await {
             Ok(prepared) => prepared,
             Err(rejection) => return self.reject(context, &rejection).await,
         };
+        match self.wait_for_seats(context).await {
+            Ok(seat) => prepared.seat = seat,
+            Err(rejected) => return self.shed(context, rejected).await,
+        }
         let claim = match ForwardClaim::acquire(&self.caches.registry, context, reason) {
             Ok(claim) => claim,
             Err(rejection) => return self.reject(context, &rejection).await,

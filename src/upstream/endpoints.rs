@@ -124,6 +124,13 @@ impl Endpoints {
         self.servers.load_full()
     }
 
+    /// Returns the number of API servers, without the last resort.
+    pub(crate) fn count(&self) -> usize {
+        let servers = self.servers.load();
+        let of_list = servers.iter().filter(|server| server.origin != Origin::Configured).count();
+        of_list.max(1)
+    }
+
     /// Returns whether there is a choice.
     pub(crate) fn has_several(&self) -> bool {
         self.servers.load().len() > 1

@@ -24,7 +24,7 @@ async fn gateway(detail: AdminDetail) -> Proxy {
     seed(&upstream);
     Proxy::before(upstream, "weirs-own", |config| {
         config.authentication.mode = Mode::Gateway;
-        config.flow_control = FlowControlMode::Observe;
+        config.flow_control.mode = FlowControlMode::Observe;
         config.admin_detail = detail;
     })
     .await

@@ -17,6 +17,7 @@ mod costs;
 mod crds;
 mod documents;
 mod failover;
+mod fair_queueing;
 mod forward;
 mod found_servers;
 mod gateway;

@@ -77,7 +77,10 @@ pub(super) fn full_config() -> Config {
                 },
             ],
         },
-        flow_control: FlowControlMode::Off,
+        flow_control: FlowControlConfig {
+            mode: FlowControlMode::Off,
+            ..Config::default().flow_control
+        },
         ..full
     }
 }

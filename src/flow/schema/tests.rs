@@ -71,7 +71,8 @@ fn what_kube_apiserver_rejects_is_not_used() {
 fn a_level_has_the_part_of_its_type_and_valid_numbers() {
     let level = |name: &str, spec: Value| {
         let object = json!({"metadata": {"name": name}, "spec": spec}).to_string();
-        PriorityLevel::parse(object.as_bytes()).map(|level| (level.shares, level.hand_size))
+        PriorityLevel::parse(object.as_bytes())
+            .map(|level| (level.shares, level.queuing.map(|queuing| queuing.hand_size)))
     };
     let queue = |queuing: Value| {
         json!({"type": "Limited", "limited":

@@ -23,7 +23,6 @@ use crate::flow::cost::Cost;
 use crate::flow::costs::Origin;
 use crate::flow::seats::{CollectionSize, Work};
 use crate::server::flow_control::plan::Class;
-use crate::server::flow_control::requester::Requester;
 use crate::server::flow_control::{Classified, FlowControl};
 use crate::server::http::body::Body;
 use crate::server::metrics::CacheStatus;
@@ -65,10 +64,7 @@ impl FlowControl {
         context: &RequestContext<'_>,
         answered: &Answered<'_>,
     ) -> Option<Box<Meter>> {
-        let requester = match &context.auth.identity {
-            Some(identity) => &Requester::User(Arc::clone(&identity.user)),
-            None => &context.auth.requester,
-        };
+        let requester = &Self::requester(context);
         let Classified { class, hash } = self.classify(context, requester);
         let body = answered.response.body();
         let is_watch = context.info.verb == Verb::Watch && !body.is_end_stream();

@@ -2,12 +2,14 @@
 //! cluster's administrators choose, and never those of users, agents or namespaces.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use prometheus::{Counter, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry};
-use prometheus::{CounterVec, Opts};
+use prometheus::{CounterVec, Histogram, HistogramVec, Opts};
 
 use crate::flow::cost::Cost;
-use crate::telemetry::metrics::{counter_vec, gauge, gauge_vec, saturating_i64};
+use crate::flow::schedule::request::{Load, RejectReason};
+use crate::telemetry::metrics::{counter_vec, gauge, gauge_vec, histogram_vec, saturating_i64};
 
 /// The metrics of flow control. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -23,6 +25,23 @@ struct Inner {
     source: IntGaugeVec,
     invalid: IntGaugeVec,
     replaced: IntGauge,
+    seats: IntGaugeVec,
+    nominal_seats: IntGaugeVec,
+    waiting: IntGaugeVec,
+    queued: IntCounterVec,
+    rejected: IntCounterVec,
+    wait: HistogramVec,
+}
+
+/// The metrics of the requests of one priority level that are forwarded.
+#[derive(Debug)]
+pub(super) struct LevelMetrics {
+    seats: IntGauge,
+    nominal_seats: IntGauge,
+    waiting: IntGauge,
+    queued: IntCounter,
+    rejected: [(RejectReason, IntCounter); 3],
+    wait: Histogram,
 }
 
 /// The metrics of one FlowSchema.
@@ -78,8 +97,72 @@ impl FlowMetrics {
                 "weir_flowcontrol_clients_replaced",
                 "How often a client took the place of a lighter one among the heaviest.",
             )?,
+            seats: gauge_vec(
+                registry,
+                "weir_flowcontrol_seats",
+                "Estimated seats of the API servers that forwarded requests of a priority level take.",
+                &LEVEL,
+            )?,
+            nominal_seats: gauge_vec(
+                registry,
+                "weir_flowcontrol_nominal_seats",
+                "Seats of the API servers that a priority level has by its shares.",
+                &LEVEL,
+            )?,
+            waiting: gauge_vec(
+                registry,
+                "weir_flowcontrol_waiting_requests",
+                "Requests of a priority level that wait to be forwarded.",
+                &LEVEL,
+            )?,
+            queued: counter_vec(
+                registry,
+                "weir_flowcontrol_queued_requests_total",
+                "Requests of a priority level that had to wait, or in the mode observe would have had to.",
+                &LEVEL,
+            )?,
+            rejected: counter_vec(
+                registry,
+                "weir_flowcontrol_rejected_requests_total",
+                "Requests of a priority level that were refused before they were forwarded, by reason.",
+                &["priority_level", "reason"],
+            )?,
+            wait: histogram_vec(
+                registry,
+                "weir_flowcontrol_wait_seconds",
+                "How long requests of a priority level waited before they were forwarded.",
+                &LEVEL,
+                &WAIT_SECONDS,
+            )?,
         };
         Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// Returns the metrics of a priority level.
+    pub(super) fn level(&self, level: &str) -> LevelMetrics {
+        let Inner { seats, nominal_seats, waiting, queued, rejected, wait, .. } = &*self.inner;
+        LevelMetrics {
+            seats: seats.with_label_values(&[level]),
+            nominal_seats: nominal_seats.with_label_values(&[level]),
+            waiting: waiting.with_label_values(&[level]),
+            queued: queued.with_label_values(&[level]),
+            rejected: REASONS
+                .map(|reason| (reason, rejected.with_label_values(&[level, reason.as_str()]))),
+            wait: wait.with_label_values(&[level]),
+        }
+    }
+
+    /// Removes the metrics of a priority level.
+    pub(super) fn remove_level(&self, level: &str) {
+        let Inner { seats, nominal_seats, waiting, queued, rejected, wait, .. } = &*self.inner;
+        for reason in REASONS {
+            drop(rejected.remove_label_values(&[level, reason.as_str()]));
+        }
+        for gauge in [seats, nominal_seats, waiting] {
+            drop(gauge.remove_label_values(&[level]));
+        }
+        drop(queued.remove_label_values(&[level]));
+        drop(wait.remove_label_values(&[level]));
     }
 
     /// Returns the metrics of a FlowSchema.
@@ -125,6 +208,31 @@ impl FlowMetrics {
     }
 }
 
+impl LevelMetrics {
+    /// Shows the load.
+    pub(super) fn show(&self, load: Load) {
+        self.seats.set(saturating_i64(load.seats));
+        self.waiting.set(saturating_i64(load.waiting));
+        self.nominal_seats.set(saturating_i64(load.nominal));
+    }
+
+    /// Counts a request that waits.
+    pub(super) fn queue(&self) {
+        self.queued.inc();
+    }
+
+    /// Counts a refusal.
+    pub(super) fn reject(&self, reason: RejectReason) {
+        let counters = self.rejected.iter().filter(|(of, _)| *of == reason);
+        counters.for_each(|(_, counter)| counter.inc());
+    }
+
+    /// Notes how long a request waited that is sent now.
+    pub(super) fn waited(&self, time: Duration) {
+        self.wait.observe(time.as_secs_f64());
+    }
+}
+
 impl ClassMetrics {
     /// Adds a cost, which has at most one request.
     pub(super) fn add(&self, cost: &Cost) {
@@ -146,6 +254,10 @@ impl ClassMetrics {
     }
 }
 
+const LEVEL: [&str; 1] = ["priority_level"];
+const REASONS: [RejectReason; 3] =
+    [RejectReason::Concurrency, RejectReason::QueueFull, RejectReason::TimeOut];
+const WAIT_SECONDS: [f64; 9] = [0.001, 0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0];
 const CACHED: &str = "hit";
 const FORWARDED: &str = "forward";
 const REFUSED: &str = "error";

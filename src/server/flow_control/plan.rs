@@ -63,4 +63,4 @@ impl ActivePlan {
 }
 
 /// The labels of requests whose user is unknown.
-const UNIDENTIFIED: &str = "unidentified";
+pub(super) const UNIDENTIFIED: &str = "unidentified";

@@ -22,6 +22,7 @@ use crate::api::status::Status;
 use crate::auth::standing::Standing;
 use crate::server::connection::stall_timeout::StallTimeout;
 use crate::server::delegate::Reason;
+use crate::server::flow_control::queue::SeatHold;
 use crate::server::forward::claim::ForwardClaim;
 use crate::server::forward::guards::BodyGuards;
 use crate::server::forward::identity::{ForwardedIdentity, IdentityNames, Upstreams};
@@ -68,6 +69,8 @@ pub(crate) struct PreparedRequest<'a> {
     quota: Arc<QuotaPermit>,
     options: SendOptions,
     standing: Standing,
+    /// Its seats of the API server, if it had to ask for them.
+    pub(crate) seat: Option<SeatHold>,
 }
 
 impl PreparedRequest<'_> {
@@ -124,7 +127,16 @@ impl Forwarder {
             wait_until: Some(context.started + FAILOVER_WAIT_MAX),
             reset_observer: Some(reset_observer),
         };
-        Ok(PreparedRequest { upstream, headers, class, upgrade, quota, options, standing })
+        Ok(PreparedRequest {
+            upstream,
+            headers,
+            class,
+            upgrade,
+            quota,
+            options,
+            standing,
+            seat: None,
+        })
     }
 
     /// Refuses a request that came back to this Weir, or through too many.
@@ -154,7 +166,7 @@ impl Forwarder {
         let is_list = context.info.verb == Verb::List;
         let is_consistent = matches!(reason, Reason::Consistent | Reason::Unproved);
         let timer = (is_list && is_consistent).then(|| self.list_times.time(&parts)).flatten();
-        let PreparedRequest { upstream, headers, class, upgrade, quota, options, standing } =
+        let PreparedRequest { upstream, headers, class, upgrade, quota, options, standing, seat } =
             prepared;
         let original = std::mem::replace(&mut parts.headers, headers);
         let refuse = |status: &Status| Reply::error(&original, status, reason.as_str());
@@ -188,7 +200,9 @@ impl Forwarder {
                 let is_watch = context.info.verb == Verb::Watch;
                 let drain = is_watch.then(|| context.client.drain.watch(false));
                 let timer = timer.filter(|_| response.status() == StatusCode::OK);
-                let guards = BodyGuards { budget: None, _quota: Some(quota), timer };
+                // As in kube-apiserver, a watch takes seats until it has begun.
+                let seat = seat.filter(|_| !is_watch);
+                let guards = BodyGuards { budget: None, _quota: Some(quota), _seat: seat, timer };
                 let response = relay_response(response, guards, drain, claim);
                 Reply::forwarded(response, reason.as_str())
             }

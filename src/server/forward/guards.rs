@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::cache::registry::ForwardPermit;
+use crate::server::flow_control::queue::SeatHold;
 use crate::server::forward::list_times::ListTimer;
 use crate::server::forward::quota::QuotaPermit;
 
@@ -13,6 +14,8 @@ pub(crate) struct BodyGuards {
     pub(crate) budget: Option<ForwardPermit>,
     /// The client's part of the upstream quota.
     pub(crate) _quota: Option<Arc<QuotaPermit>>,
+    /// Its seats of the API server.
+    pub(crate) _seat: Option<SeatHold>,
     /// Measures how long the response takes.
     pub(crate) timer: Option<ListTimer>,
 }

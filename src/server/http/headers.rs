@@ -25,6 +25,8 @@ pub(crate) struct IdentityNamed(pub(crate) String);
 /// Names how a response was made and why. As a request header with the value `bypass` it asks for
 /// the upstream's response.
 pub(crate) const CACHE_HEADER: HeaderName = HeaderName::from_static("x-weir-cache");
+/// Why flow control refused a request.
+pub(crate) const SHED_HEADER: HeaderName = HeaderName::from_static("x-weir-shed");
 
 /// Whether a request asks for the upstream's response.
 pub(crate) fn bypasses_cache(headers: &HeaderMap) -> bool {

@@ -1,6 +1,7 @@
 //! Statuses of requests that Weir itself refuses.
 
 use std::ops::RangeInclusive;
+use std::time::Duration;
 
 use http::StatusCode;
 
@@ -30,6 +31,16 @@ pub(crate) fn too_many_requests(message: &str) -> Status {
     }
 }
 
+/// Returns a 429 for a request that found no seats of the API server. `retry_after` is when another
+/// one of the same flow may find some.
+pub(crate) fn shed(retry_after: Duration) -> Status {
+    let seconds = retry_after.as_secs_f64().ceil().clamp(1.0, SHED_RETRY_AFTER_SECONDS_MAX);
+    Status {
+        retry_after_seconds: Some(seconds as u32),
+        ..refusal(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", SHED.to_owned())
+    }
+}
+
 /// Returns a 503 for the time until Weir has read the cluster's settings for client certificates
 /// and front proxies. Without them it can neither authenticate the client nor forward its identity.
 pub(crate) fn settings_unknown() -> Status {
@@ -48,6 +59,10 @@ pub(crate) fn unreachable() -> Status {
 
 /// The range of `Retry-After` while no API server is usable.
 const UNREACHABLE_RETRY_AFTER_SECONDS: RangeInclusive<u32> = 1..=5;
+/// The words of kube-apiserver.
+const SHED: &str = "Too many requests, please try again later.";
+/// Estimates of more are worth little.
+const SHED_RETRY_AFTER_SECONDS_MAX: f64 = 30.0;
 /// The settings arrive with the first response of the upstream.
 const SETTINGS_RETRY_AFTER_SECONDS: u32 = 1;
 /// Queues are short, and permits are released as responses end.

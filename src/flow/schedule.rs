@@ -1,0 +1,208 @@
+//! Fair queueing of forwarded requests: which of them starts next.
+//!
+//! The API server's time is counted in seats, as in API Priority and Fairness. Each priority level
+//! has a share of them ([`share`]). A level takes what others do not claim, and gets its own back
+//! as soon as somebody ends: kube-apiserver moves seats between levels every 10 s. Within a level
+//! each flow has a queue of its own ([`level`]), so that no two flows collide, and the flow that
+//! was given least is next (start-time fair queueing, SFQ(D)).
+//!
+//! Pure: no I/O, no clock, no task. Time is an argument. What becomes of a request that waits is
+//! an [`Outcome`], which the caller collects after each call.
+//!
+//! Invariants, which the tests hold against a model:
+//!
+//! 1. The seats of all levels but exempt ones are at most all seats, unless requests were forced.
+//! 2. The sum over all levels of the greater of their seats in use and their least seats is at most
+//!    all seats, and one more for each level that has no least seats. So a request within its
+//!    level's least seats waits for the end of one other at most.
+//! 3. A request waits only while it does not fit, while its flow has its part, or while seats are
+//!    collected for a wider one.
+//! 4. Each request ends exactly once: started, or rejected, or cancelled.
+//!
+//! The design is that of `docs/decisions/fair-queueing.md`.
+
+mod dispatch;
+pub mod durations;
+mod level;
+pub mod request;
+pub mod share;
+
+use std::time::Duration;
+
+use self::level::{Fit, Level, Waiting};
+use self::request::{
+    Arrival, Arriving, LevelId, LevelSpec, Load, Manner, Outcome, RejectReason, Rejected, Ticket,
+    WaitingId, work,
+};
+use self::share::{LevelShare, Limits, divide};
+
+/// The seats in use and the requests that wait, of all levels.
+#[derive(Debug, Default)]
+pub struct Scheduler {
+    /// All seats but those of exempt levels.
+    seats: u64,
+    levels: Vec<Level>,
+    in_use: u64,
+    /// The sum of the greater of each level's seats in use and its least.
+    claimed: u64,
+    waiting: usize,
+    next: u64,
+    /// A request that does not fit although it is next, and the work that passed it since, in
+    /// seats times nanoseconds.
+    passed: Option<(WaitingId, u128)>,
+    outcomes: Vec<Outcome>,
+}
+
+impl Scheduler {
+    /// Replaces the levels and the number of seats. A level that is gone takes no new requests, and
+    /// keeps its share until it is empty. Returns the names of the levels given, in their order.
+    pub fn configure(&mut self, now: Duration, seats: u64, specs: &[LevelSpec]) -> Vec<LevelId> {
+        self.levels.iter_mut().for_each(|level| level.is_gone = true);
+        let mut ids = Vec::with_capacity(specs.len());
+        for spec in specs {
+            let same = self.levels.iter().position(|level| level.spec.name == spec.name);
+            let free = || self.levels.iter().position(|level| level.is_gone && level.is_empty());
+            let place = same.or_else(free).unwrap_or(self.levels.len());
+            match self.levels.get_mut(place) {
+                Some(level) => {
+                    level.is_gone = false;
+                    level.spec = spec.clone();
+                }
+                None => self.levels.push(Level::new(spec.clone())),
+            }
+            ids.push(LevelId(place));
+        }
+        self.resize(now, seats);
+        ids
+    }
+
+    /// Sets the number of seats. Those in use stay.
+    pub fn resize(&mut self, now: Duration, seats: u64) {
+        self.seats = seats.max(1);
+        let shares: Vec<LevelShare> = self.levels.iter().map(Level::share).collect();
+        let limits = divide(self.seats, &shares);
+        let least: u64 = limits.iter().map(|limit| limit.least).sum();
+        for (level, limits) in self.levels.iter_mut().zip(limits) {
+            // A wider request could never start.
+            let rest = self.seats - (least - limits.least);
+            let most = limits.most.min(rest).max(1);
+            level.limits = Limits { most, ..limits };
+        }
+        self.claimed = self.levels.iter().map(Level::claimed).sum();
+        self.dispatch(now);
+    }
+
+    /// Takes a request in. `force` starts it in any case, for modes that only watch.
+    pub fn arrive(
+        &mut self,
+        now: Duration,
+        LevelId(place): LevelId,
+        request: Arriving,
+        force: bool,
+    ) -> Arrival {
+        let Some(level) = self.levels.get(place) else {
+            return Arrival::Rejected(Rejected::now(RejectReason::Concurrency));
+        };
+        let seats = request.seats.clamp(1, level.limits.most);
+        let request = Arriving { seats, ..request };
+        let manner = level.spec.manner;
+        if force || self.would_start(now, LevelId(place), &request) {
+            if let Some(level) = self.levels.get_mut(place) {
+                level.activate(request.flow);
+            }
+            return Arrival::Started(self.start(now, place, &Waiting::new(0, now, request)));
+        }
+        let Manner::Queue { flow_max, level_max } = manner else {
+            let retry_after = level.expected_wait(&request);
+            return Arrival::Rejected(Rejected { reason: RejectReason::Concurrency, retry_after });
+        };
+        let wait_max = level.wait_max(now, &request);
+        let expected = level.expected_wait(&request);
+        let reject = |reason| Arrival::Rejected(Rejected { reason, retry_after: expected });
+        if expected > wait_max {
+            return reject(RejectReason::TimeOut);
+        }
+        if level.waiting_of(request.flow) >= flow_max || self.waiting >= WAITING_MAX {
+            return reject(RejectReason::QueueFull);
+        }
+        let is_full = level.waiting() >= level_max;
+        if is_full && !self.drop_of_longest(place, request.flow) {
+            return reject(RejectReason::QueueFull);
+        }
+        self.next += 1;
+        let id = WaitingId { level: place, flow: request.flow, number: self.next };
+        self.waiting += 1;
+        if let Some(level) = self.levels.get_mut(place) {
+            level.push(Waiting::new(self.next, now, request));
+            level.note_flows(now);
+        }
+        self.dispatch(now);
+        match self.outcomes.iter().position(|outcome| outcome.id == id) {
+            None => Arrival::Waits(id, wait_max),
+            Some(place) => match self.outcomes.swap_remove(place).result {
+                Ok(ticket) => Arrival::Started(ticket),
+                Err(rejected) => Arrival::Rejected(rejected),
+            },
+        }
+    }
+
+    /// Returns whether a request would start at once.
+    pub fn would_start(&self, now: Duration, LevelId(place): LevelId, request: &Arriving) -> bool {
+        self.levels.get(place).is_some_and(|level| {
+            let seats = request.seats.clamp(1, level.limits.most);
+            let is_exempt = level.spec.manner == Manner::Exempt;
+            let is_alone = level.waiting() == 0 && self.passed.is_none();
+            is_exempt || (is_alone && self.fit(now, place, request.flow, seats) == Fit::Yes)
+        })
+    }
+
+    /// Takes back a request that waits: its client is gone, or its time is over. Returns how long
+    /// another one would wait; `None` if it no longer waits, so that its outcome counts.
+    pub fn cancel(&mut self, now: Duration, id: WaitingId) -> Option<Duration> {
+        let level = self.levels.get_mut(id.level)?;
+        let cancelled = level.remove(id.flow, id.number)?;
+        let expected = level.expected_wait(&cancelled.request());
+        self.waiting -= 1;
+        self.dispatch(now);
+        Some(expected)
+    }
+
+    /// Gives seats back.
+    pub fn finish(&mut self, now: Duration, ticket: Ticket) {
+        let Some(level) = self.levels.get_mut(ticket.level) else { return };
+        let held = now.saturating_sub(ticket.started);
+        let before = level.claimed();
+        level.finish(ticket.flow, ticket.seats, work(ticket.seats, ticket.guess, held));
+        let after = level.claimed();
+        if level.spec.manner != Manner::Exempt {
+            self.in_use -= ticket.seats;
+            self.claimed = self.claimed - before + after;
+        }
+        self.dispatch(now);
+    }
+
+    /// Returns what became of requests that waited, since the last call.
+    pub fn take_outcomes(&mut self) -> Vec<Outcome> {
+        std::mem::take(&mut self.outcomes)
+    }
+
+    /// Returns the load of a level.
+    pub fn load(&self, LevelId(place): LevelId) -> Load {
+        self.levels.get(place).map_or(Load::default(), |level| Load {
+            seats: level.in_use,
+            waiting: level.waiting() as u64,
+            nominal: level.limits.nominal,
+        })
+    }
+
+    /// Returns all seats.
+    pub fn seats(&self) -> u64 {
+        self.seats
+    }
+}
+
+/// Requests of all levels that wait.
+const WAITING_MAX: usize = 20_000;
+
+#[cfg(test)]
+mod tests;

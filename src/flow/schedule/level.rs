@@ -1,0 +1,302 @@
+//! One priority level: its seats in use, and a queue for each flow.
+//!
+//! A flow exists while it waits or runs. Its start tag is the work that it was given, as virtual
+//! time; the flow with the least tag is next. A flow that comes back begins at the tag of the last
+//! start, so that idleness gives no credit.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::time::Duration;
+
+use super::request::{Arriving, LevelSpec, work};
+use super::share::{LevelShare, Limits};
+
+/// A level.
+#[derive(Debug)]
+pub(super) struct Level {
+    pub(super) spec: LevelSpec,
+    pub(super) limits: Limits,
+    pub(super) in_use: u64,
+    /// Of those, the seats of requests with more than one.
+    wide_in_use: u64,
+    /// Whether the configuration no longer has it.
+    pub(super) is_gone: bool,
+    flows: HashMap<u64, Flow>,
+    /// The flows that wait, by start tag and number of the first request.
+    order: BTreeSet<(i128, u64, u64)>,
+    waiting: usize,
+    /// The start tag of the last start.
+    virtual_time: i128,
+    /// Since when requests wait without a break.
+    backlogged: Option<Duration>,
+    /// Until when a flow that is alone leaves a part to others: these come back.
+    contended_until: Duration,
+}
+
+/// The requests of one distinguisher's value.
+#[derive(Debug, Default)]
+struct Flow {
+    tag: i128,
+    queue: VecDeque<Waiting>,
+    /// The work of those that wait, in seats times nanoseconds.
+    work: i128,
+    running: usize,
+    in_use: u64,
+}
+
+/// A request that waits.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Waiting {
+    number: u64,
+    arrived: Duration,
+    request: Arriving,
+}
+
+/// Whether a request may start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fit {
+    Yes,
+    /// There are no seats for it.
+    No,
+    /// Its flow has its part, and others of the level are active.
+    FlowHasEnough,
+}
+
+impl Waiting {
+    pub(super) fn new(number: u64, arrived: Duration, request: Arriving) -> Self {
+        Self { number, arrived, request }
+    }
+
+    pub(super) fn number(&self) -> u64 {
+        self.number
+    }
+
+    pub(super) fn request(&self) -> Arriving {
+        self.request
+    }
+
+    fn work(&self) -> i128 {
+        work(self.request.seats, Duration::ZERO, self.request.guess)
+    }
+}
+
+impl Level {
+    pub(super) fn new(spec: LevelSpec) -> Self {
+        Self {
+            spec,
+            limits: Limits::default(),
+            in_use: 0,
+            wide_in_use: 0,
+            is_gone: false,
+            flows: HashMap::new(),
+            order: BTreeSet::new(),
+            waiting: 0,
+            virtual_time: 0,
+            backlogged: None,
+            contended_until: Duration::ZERO,
+        }
+    }
+
+    /// Returns its share; nothing once it is gone and empty.
+    pub(super) fn share(&self) -> LevelShare {
+        if self.is_gone && self.is_empty() {
+            return LevelShare::Shares {
+                shares: 0,
+                lendable_percent: 0,
+                borrowing_percent: Some(0),
+            };
+        }
+        self.spec.share
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.flows.is_empty()
+    }
+
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting
+    }
+
+    pub(super) fn waiting_of(&self, flow: u64) -> usize {
+        self.flows.get(&flow).map_or(0, |flow| flow.queue.len())
+    }
+
+    /// Returns the seats that others cannot have.
+    pub(super) fn claimed(&self) -> u64 {
+        self.in_use.max(self.limits.least)
+    }
+
+    /// Returns the first request of each flow, that of the least tag first.
+    pub(super) fn heads(&self) -> impl Iterator<Item = (u64, &Waiting)> {
+        self.order
+            .iter()
+            .filter_map(|(_, _, flow)| Some((*flow, self.flows.get(flow)?.queue.front()?)))
+    }
+
+    /// Returns the number of the next request.
+    pub(super) fn oldest(&self) -> u64 {
+        self.order.first().map_or(u64::MAX, |(_, number, _)| *number)
+    }
+
+    pub(super) fn get(&self, flow: u64, number: u64) -> Option<&Waiting> {
+        self.flows.get(&flow)?.queue.iter().find(|waiting| waiting.number == number)
+    }
+
+    pub(super) fn has(&self, flow: u64, number: u64) -> bool {
+        self.get(flow, number).is_some()
+    }
+
+    /// Notes whether several flows are active.
+    pub(super) fn note_flows(&mut self, now: Duration) {
+        if self.flows.len() > 1 {
+            self.contended_until = now + CONTENDED_FOR;
+        }
+    }
+
+    /// Whether a flow may take seats of a level that has `present` of them.
+    pub(super) fn fit(&self, now: Duration, flow: u64, seats: u64, present: u64) -> Fit {
+        let own = self.flows.get(&flow).map_or(0, |flow| flow.in_use);
+        let are_others = self.flows.len() > usize::from(self.flows.contains_key(&flow))
+            || now < self.contended_until;
+        let part = |percent: u64| (present * percent / 100).max(1);
+        if are_others && own > 0 && own + seats > part(FLOW_PERCENT_MAX) {
+            return Fit::FlowHasEnough;
+        }
+        let is_wide = seats > 1 && self.wide_in_use > 0;
+        if is_wide && self.wide_in_use + seats > part(WIDE_PERCENT_MAX) {
+            return Fit::No;
+        }
+        Fit::Yes
+    }
+
+    /// Returns how long a request of a flow is expected to wait: the work of its flow, of which a
+    /// part of the level's seats is done at a time.
+    pub(super) fn expected_wait(&self, request: &Arriving) -> Duration {
+        let own = self.flows.get(&request.flow).map_or(0, |flow| flow.work);
+        let own = own + work(request.seats, Duration::ZERO, request.guess);
+        let flows = self.flows.len().max(1) as i128;
+        let seats = i128::from(self.limits.nominal.max(self.in_use).max(1));
+        Duration::from_nanos(u64::try_from(own.saturating_mul(flows) / seats).unwrap_or(u64::MAX))
+    }
+
+    /// Returns how long a request may wait.
+    pub(super) fn wait_max(&self, now: Duration, request: &Arriving) -> Duration {
+        let long = self.backlogged.is_some_and(|since| now.saturating_sub(since) > BACKLOG_LONG);
+        if long && request.is_short_read { request.wait_max / 4 } else { request.wait_max }
+    }
+
+    pub(super) fn push(&mut self, waiting: Waiting) {
+        self.backlogged.get_or_insert(waiting.arrived);
+        self.waiting += 1;
+        let key = waiting.request.flow;
+        if self.waiting_of(key) == 0 {
+            self.activate(key);
+        }
+        let work = waiting.work();
+        let flow = self.flows.entry(key).or_default();
+        if flow.queue.is_empty() {
+            self.order.insert((flow.tag, waiting.number, key));
+        }
+        flow.work += work;
+        flow.queue.push_back(waiting);
+    }
+
+    /// Takes the first request of the flow that has this number.
+    pub(super) fn pop(&mut self, number: u64) -> Option<Waiting> {
+        let (_, _, key) = *self.order.iter().find(|(_, first, _)| *first == number)?;
+        self.remove(key, number)
+    }
+
+    pub(super) fn pop_newest(&mut self, key: u64) -> Option<Waiting> {
+        let number = self.flows.get(&key)?.queue.back()?.number;
+        self.remove(key, number)
+    }
+
+    /// Takes a request out.
+    pub(super) fn remove(&mut self, key: u64, number: u64) -> Option<Waiting> {
+        let flow = self.flows.get_mut(&key)?;
+        let place = flow.queue.iter().position(|waiting| waiting.number == number)?;
+        let first = flow.queue.front().map_or(0, |first| first.number);
+        self.order.remove(&(flow.tag, first, key));
+        let removed = flow.queue.remove(place)?;
+        flow.work -= removed.work();
+        if let Some(first) = flow.queue.front() {
+            self.order.insert((flow.tag, first.number, key));
+        }
+        self.waiting -= 1;
+        if self.waiting == 0 {
+            self.backlogged = None;
+        }
+        self.forget_idle(key);
+        Some(removed)
+    }
+
+    /// Returns the flow with the longest queue.
+    pub(super) fn longest(&self) -> Option<u64> {
+        let flows = self.flows.iter().filter(|(_, flow)| !flow.queue.is_empty());
+        flows.max_by_key(|(key, flow)| (flow.queue.len(), **key)).map(|(key, _)| *key)
+    }
+
+    /// Begins to count a flow none of whose requests wait.
+    pub(super) fn activate(&mut self, key: u64) {
+        let virtual_time = self.virtual_time;
+        let flow = self.flows.entry(key).or_default();
+        flow.tag = flow.tag.max(virtual_time);
+    }
+
+    /// Gives seats to a flow.
+    pub(super) fn start(&mut self, key: u64, seats: u64, guess: Duration) {
+        self.in_use += seats;
+        if seats > 1 {
+            self.wide_in_use += seats;
+        }
+        let flow = self.flows.entry(key).or_default();
+        flow.running += 1;
+        flow.in_use += seats;
+        let tag = flow.tag;
+        self.move_tag(key, tag + work(seats, Duration::ZERO, guess));
+        self.virtual_time = self.virtual_time.max(tag);
+    }
+
+    /// Takes seats back. `beyond` is the work beyond what was expected.
+    pub(super) fn finish(&mut self, key: u64, seats: u64, beyond: i128) {
+        self.in_use = self.in_use.saturating_sub(seats);
+        if seats > 1 {
+            self.wide_in_use = self.wide_in_use.saturating_sub(seats);
+        }
+        let Some(flow) = self.flows.get_mut(&key) else { return };
+        flow.running = flow.running.saturating_sub(1);
+        flow.in_use = flow.in_use.saturating_sub(seats);
+        let tag = flow.tag + beyond;
+        self.move_tag(key, tag);
+        self.forget_idle(key);
+        if self.flows.is_empty() {
+            self.virtual_time = 0;
+        }
+    }
+
+    fn move_tag(&mut self, key: u64, tag: i128) {
+        let Some(flow) = self.flows.get_mut(&key) else { return };
+        if let Some(first) = flow.queue.front() {
+            self.order.remove(&(flow.tag, first.number, key));
+            self.order.insert((tag, first.number, key));
+        }
+        flow.tag = tag;
+    }
+
+    fn forget_idle(&mut self, key: u64) {
+        let is_idle = |flow: &Flow| flow.queue.is_empty() && flow.running == 0;
+        if self.flows.get(&key).is_some_and(is_idle) {
+            self.flows.remove(&key);
+        }
+    }
+}
+
+/// The part of a level that one flow may take while others are active.
+const FLOW_PERCENT_MAX: u64 = 80;
+/// For so long it may not take the rest after the others are gone.
+const CONTENDED_FOR: Duration = Duration::from_secs(1);
+/// The part of a level that requests of several seats may take, so that those of one find places.
+const WIDE_PERCENT_MAX: u64 = 75;
+/// After such a backlog waits become shorter: the requests at its end are too late for their
+/// clients (CoDel's idea).
+const BACKLOG_LONG: Duration = Duration::from_secs(10);

@@ -1,0 +1,154 @@
+//! What goes into the scheduler, and what comes out: levels, requests, and what becomes of them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::share::LevelShare;
+
+/// How a level treats requests that find no seats.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Manner {
+    /// Nothing waits, and nothing is rejected.
+    Exempt,
+    /// They are rejected.
+    Reject,
+    /// They wait.
+    Queue {
+        /// Requests of one flow that wait.
+        flow_max: usize,
+        /// Requests of all flows that wait.
+        level_max: usize,
+    },
+}
+
+/// What a level is given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LevelSpec {
+    /// The name, which is the level's identity when the levels change.
+    pub name: Arc<str>,
+    /// The treatment of requests that find no seats.
+    pub manner: Manner,
+    /// The part of all seats.
+    pub share: LevelShare,
+}
+
+/// A request that arrives.
+#[derive(Clone, Copy, Debug)]
+pub struct Arriving {
+    /// Tells flows of a level apart.
+    pub flow: u64,
+    /// The seats that it takes; at least 1.
+    pub seats: u64,
+    /// For how long it is expected to take them.
+    pub guess: Duration,
+    /// How long it may wait.
+    pub wait_max: Duration,
+    /// Whether it may be rejected early after a long backlog: reads of one seat.
+    pub is_short_read: bool,
+}
+
+/// Seats that a request has taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ticket {
+    pub(super) level: usize,
+    pub(super) flow: u64,
+    pub(super) seats: u64,
+    pub(super) guess: Duration,
+    pub(super) started: Duration,
+}
+
+/// A request that waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct WaitingId {
+    pub(super) level: usize,
+    pub(super) flow: u64,
+    pub(super) number: u64,
+}
+
+/// What becomes of a request at its arrival.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Arrival {
+    /// It may be sent.
+    Started(Ticket),
+    /// It waits for so long at most.
+    Waits(WaitingId, Duration),
+    /// It is refused.
+    Rejected(Rejected),
+}
+
+/// Why a request is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rejected {
+    /// The reason.
+    pub reason: RejectReason,
+    /// When a request of this flow may find seats.
+    pub retry_after: Duration,
+}
+
+/// The reasons of rejections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RejectReason {
+    /// The level has no queue.
+    Concurrency,
+    /// The queue of the flow, of the level or of all levels is full.
+    QueueFull,
+    /// The wait would be too long.
+    TimeOut,
+}
+
+/// What became of a request that waited.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// The request.
+    pub id: WaitingId,
+    /// Its seats, or why it is refused.
+    pub result: Result<Ticket, Rejected>,
+}
+
+/// The name of a level in a [`Scheduler`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LevelId(pub(super) usize);
+
+/// The load of a level.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Load {
+    /// Seats in use.
+    pub seats: u64,
+    /// Requests that wait.
+    pub waiting: u64,
+    /// The seats that are the level's by its share.
+    pub nominal: u64,
+}
+
+impl Rejected {
+    pub(super) fn now(reason: RejectReason) -> Self {
+        Self { reason, retry_after: Duration::ZERO }
+    }
+
+    /// Returns the rejection of a request that has waited as long as it may.
+    pub fn timed_out(retry_after: Duration) -> Self {
+        Self { reason: RejectReason::TimeOut, retry_after }
+    }
+}
+
+impl RejectReason {
+    /// Returns the label value in metrics, which is kube-apiserver's.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Concurrency => "concurrency-limit",
+            Self::QueueFull => "queue-full",
+            Self::TimeOut => "time-out",
+        }
+    }
+}
+
+/// Returns seats times nanoseconds of the time beyond the guess.
+pub(super) fn work(seats: u64, guess: Duration, held: Duration) -> i128 {
+    let nanoseconds = |time: Duration| i128::try_from(time.as_nanos()).unwrap_or(i128::MAX >> 64);
+    i128::from(seats) * (nanoseconds(held) - nanoseconds(guess))
+}
+
+/// Returns the expected work of a request, in seats times nanoseconds.
+pub(super) fn request_work(request: &Arriving) -> u128 {
+    work(request.seats, Duration::ZERO, request.guess).unsigned_abs()
+}

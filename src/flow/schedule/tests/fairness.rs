@@ -1,0 +1,97 @@
+//! Fairness among flows and levels, and the work that is lost to it.
+
+use super::*;
+
+/// Clients of one flow, which send the next request when one ends.
+#[derive(Clone, Copy)]
+struct Clients {
+    level: usize,
+    flow: u64,
+    count: usize,
+    seats: u64,
+    holds_ms: u32,
+    /// The guess in place of the true time.
+    guess_ms: u32,
+}
+
+/// Runs clients for so many milliseconds; returns the seat-milliseconds of each.
+fn compete(rig: &mut Rig, clients: &[Clients], milliseconds: u32) -> Vec<u64> {
+    let mut served = vec![0; clients.len()];
+    for _ in 0..milliseconds {
+        for (given, it) in served.iter_mut().zip(clients) {
+            let is_own = |key: &WaitingKey| key.level == it.level && key.flow == it.flow;
+            let running = rig.running.iter().filter(|(key, _, _)| is_own(key)).count();
+            let waiting = rig.waiting.values().filter(|key| is_own(key)).count();
+            let request = Arriving {
+                wait_max: Duration::from_secs(600),
+                ..request(it.flow, it.seats, it.guess_ms)
+            };
+            for _ in running + waiting..it.count {
+                rig.arrive(it.level, request, MS * it.holds_ms);
+            }
+            let own = rig.running.iter().filter(|(key, _, _)| is_own(key));
+            *given += own.map(|(_, ticket, _)| ticket.seats).sum::<u64>();
+        }
+        rig.run_until(rig.now + MS);
+    }
+    served
+}
+
+#[test]
+fn two_flows_share_a_level_equally_however_many_requests_one_has() {
+    let mut rig = Rig::new(10, &[level("a", shares(1, 0, None))]);
+    let small = Clients { level: 0, flow: 1, count: 10, seats: 1, holds_ms: 10, guess_ms: 10 };
+    let large = Clients { flow: 2, count: 200, ..small };
+    let served = compete(&mut rig, &[small, large], 2000);
+    assert!(served[0].abs_diff(served[1]) < 400, "{served:?}");
+}
+
+#[test]
+fn wrong_guesses_are_corrected() {
+    let mut rig = Rig::new(10, &[level("a", shares(1, 0, None))]);
+    let honest = Clients { level: 0, flow: 1, count: 20, seats: 1, holds_ms: 10, guess_ms: 10 };
+    let cheap = Clients { flow: 2, holds_ms: 100, guess_ms: 1, ..honest };
+    let served = compete(&mut rig, &[honest, cheap], 5000);
+    assert!(served[0] * 10 > served[1] * 8, "{served:?}");
+}
+
+#[test]
+fn a_flow_that_sends_one_at_a_time_waits_for_about_one_request() {
+    let mut rig = Rig::new(10, &[level("a", shares(1, 0, None))]);
+    let crowd = Clients { level: 0, flow: 2, count: 200, seats: 1, holds_ms: 10, guess_ms: 10 };
+    let single = Clients { flow: 1, count: 1, ..crowd };
+    let served = compete(&mut rig, &[single, crowd], 4000);
+    // Alone it would have a seat all the time.
+    assert!(served[0] > 3000, "{served:?}");
+}
+
+#[test]
+fn wide_lists_leave_seats_to_requests_of_one() {
+    let mut rig = Rig::new(40, &[level("a", shares(1, 0, None))]);
+    let lists = Clients { level: 0, flow: 2, count: 50, seats: 10, holds_ms: 100, guess_ms: 100 };
+    let gets = Clients { level: 0, flow: 1, count: 5, seats: 1, holds_ms: 5, guess_ms: 5 };
+    let served = compete(&mut rig, &[gets, lists], 4000);
+    // Five at a time would have five seats all the time.
+    assert!(served[0] > 18_000, "{served:?}");
+    assert!(served[1] > 100_000, "the rest is used: {served:?}");
+}
+
+#[test]
+fn levels_have_their_nominal_parts_when_all_are_busy() {
+    let specs = [level("low", shares(10, 50, None)), level("high", shares(30, 50, None))];
+    let mut rig = Rig::new(40, &specs);
+    let low = Clients { level: 0, flow: 1, count: 200, seats: 1, holds_ms: 10, guess_ms: 10 };
+    let high = Clients { level: 1, ..low };
+    let served = compete(&mut rig, &[low, high], 2000);
+    let part = served[0] as f64 / (served[0] + served[1]) as f64;
+    assert!((0.2..0.3).contains(&part), "{served:?}");
+}
+
+#[test]
+fn no_seat_is_idle_while_one_waits_that_may_borrow_it() {
+    let specs = [level("a", shares(10, 100, None)), level("b", shares(30, 100, None))];
+    let mut rig = Rig::new(40, &specs);
+    let busy = Clients { level: 0, flow: 1, count: 300, seats: 1, holds_ms: 10, guess_ms: 10 };
+    let served = compete(&mut rig, &[busy], 1000);
+    assert!(served[0] > 39_000, "{served:?}");
+}

@@ -1,0 +1,281 @@
+//! Lets forwarded requests wait for their turn: the tasks behind a [`Scheduler`].
+//!
+//! A request asks for seats before it is sent, and holds them until its response has ended; a
+//! watch until it has begun. In the mode `observe` nobody waits, and what would have waited is
+//! counted.
+//!
+//! A seat is given back when its [`SeatHold`] is dropped, however the request ends. A request whose
+//! client goes away while it waits is taken out of its queue.
+//!
+//! One lock, never held across an await. Nothing is called under it but the scheduler, channels
+//! that do not block, and metrics.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use crate::flow::plan::Plan;
+use crate::flow::schedule::Scheduler;
+use crate::flow::schedule::durations::Durations;
+use crate::flow::schedule::request::{
+    Arrival, Arriving, LevelId, LevelSpec, Manner, Outcome, Rejected, Ticket, WaitingId,
+};
+use crate::flow::schedule::share::LevelShare;
+use crate::server::flow_control::metrics::{FlowMetrics, LevelMetrics};
+use crate::server::flow_control::plan::UNIDENTIFIED;
+
+/// The queues of forwarded requests.
+pub(super) struct Queue {
+    inner: Mutex<Inner>,
+    began: Instant,
+    /// Whether requests wait; else it is only counted how many would.
+    enforces: bool,
+    /// The seats of one API server.
+    seats: u64,
+    metrics: FlowMetrics,
+}
+
+#[derive(Default)]
+struct Inner {
+    scheduler: Scheduler,
+    durations: Durations,
+    levels: HashMap<Arc<str>, (LevelId, LevelMetrics)>,
+    waiting: HashMap<WaitingId, oneshot::Sender<Result<Ticket, Rejected>>>,
+    servers: usize,
+}
+
+impl Inner {
+    fn count(&self, level: &Arc<str>, count: impl FnOnce(&LevelMetrics)) {
+        if let Some((_, metrics)) = self.levels.get(level) {
+            count(metrics);
+        }
+    }
+}
+
+/// A request for seats.
+pub(super) struct SeatRequest<'a> {
+    /// The name of its priority level.
+    pub(super) level: &'a Arc<str>,
+    /// A hash that tells the flows of a level apart.
+    pub(super) flow: u64,
+    /// The seats; at least 1.
+    pub(super) seats: u64,
+    /// A hash of what determines how long it takes.
+    pub(super) kind: u64,
+    /// How long it may wait.
+    pub(super) wait_max: Duration,
+    /// Whether it is a read of one seat.
+    pub(super) is_short_read: bool,
+}
+
+/// Seats of the API server, which are given back when it is dropped.
+pub(crate) struct SeatHold {
+    queue: Arc<Queue>,
+    ticket: Ticket,
+    kind: u64,
+    since: Instant,
+}
+
+impl Queue {
+    /// Begins without levels; [`Self::set_plan`] follows. `seats` are those of one API server.
+    pub(super) fn new(enforces: bool, seats: u64, metrics: FlowMetrics) -> Arc<Self> {
+        let inner = Mutex::new(Inner { servers: 1, ..Inner::default() });
+        Arc::new(Self { inner, began: Instant::now(), enforces, seats, metrics })
+    }
+
+    /// Replaces the levels; without a plan, as in a sidecar, one level has all seats.
+    pub(super) fn set_plan(&self, plan: Option<&Plan>) {
+        let levels = plan.into_iter().flat_map(Plan::levels).map(|level| LevelSpec {
+            name: Arc::clone(&level.name),
+            manner: level.manner(),
+            share: level.share(),
+        });
+        let part =
+            LevelShare::Fixed { percent: UNIDENTIFIED_PERCENT, seats_max: UNIDENTIFIED_SEATS };
+        let all = LevelShare::Shares { shares: 1, lendable_percent: 0, borrowing_percent: None };
+        let unidentified = LevelSpec {
+            name: UNIDENTIFIED.into(),
+            manner: UNIDENTIFIED_QUEUES,
+            share: if plan.is_some() { part } else { all },
+        };
+        let specs: Vec<LevelSpec> = levels.chain([unidentified]).collect();
+        let mut inner = self.inner.lock();
+        let seats = shared_seats(self.seats, inner.servers);
+        let ids = inner.scheduler.configure(self.began.elapsed(), seats, &specs);
+        let mut before = std::mem::take(&mut inner.levels);
+        for (spec, id) in specs.iter().zip(ids) {
+            let metrics = before.remove(&spec.name).map(|(_, metrics)| metrics);
+            let metrics = metrics.unwrap_or_else(|| self.metrics.level(&spec.name));
+            inner.levels.insert(Arc::clone(&spec.name), (id, metrics));
+        }
+        before.into_keys().for_each(|name| self.metrics.remove_level(&name));
+        self.settle(&mut inner);
+    }
+
+    /// Waits for seats of one of `servers` API servers. An error is a refusal.
+    pub(super) async fn acquire(
+        self: &Arc<Self>,
+        servers: usize,
+        request: SeatRequest<'_>,
+    ) -> Result<Option<SeatHold>, Rejected> {
+        let arrived = Instant::now();
+        let waits = {
+            let mut inner = self.inner.lock();
+            self.set_servers(&mut inner, servers);
+            let Some((level, _)) = inner.levels.get(request.level) else { return Ok(None) };
+            let level = *level;
+            let arriving = Arriving {
+                flow: request.flow,
+                seats: request.seats,
+                guess: inner.durations.expected(request.kind, request.seats),
+                wait_max: request.wait_max,
+                is_short_read: request.is_short_read,
+            };
+            let now = self.began.elapsed();
+            let would_start = self.enforces || inner.scheduler.would_start(now, level, &arriving);
+            let arrival = inner.scheduler.arrive(now, level, arriving, !self.enforces);
+            let waits = match arrival {
+                Arrival::Started(ticket) => Ok(ticket),
+                Arrival::Waits(id, wait_max) => {
+                    let (sender, receiver) = oneshot::channel();
+                    inner.waiting.insert(id, sender);
+                    Err((Waiter { queue: Arc::clone(self), id, receiver }, wait_max))
+                }
+                Arrival::Rejected(rejected) => {
+                    inner.count(request.level, |metrics| metrics.reject(rejected.reason));
+                    self.settle(&mut inner);
+                    return Err(rejected);
+                }
+            };
+            if !would_start || waits.is_err() {
+                inner.count(request.level, LevelMetrics::queue);
+            }
+            self.settle(&mut inner);
+            waits
+        };
+        let result = match waits {
+            Ok(ticket) => Ok(ticket),
+            Err((mut waiter, wait_max)) => waiter.wait(wait_max).await,
+        };
+        let inner = self.inner.lock();
+        match result {
+            Ok(ticket) => {
+                inner.count(request.level, |metrics| metrics.waited(arrived.elapsed()));
+                drop(inner);
+                let (queue, kind, since) = (Arc::clone(self), request.kind, Instant::now());
+                Ok(Some(SeatHold { queue, ticket, kind, since }))
+            }
+            Err(rejected) => {
+                inner.count(request.level, |metrics| metrics.reject(rejected.reason));
+                Err(rejected)
+            }
+        }
+    }
+
+    fn set_servers(&self, inner: &mut Inner, servers: usize) {
+        if inner.servers != servers.max(1) {
+            inner.servers = servers.max(1);
+            let seats = shared_seats(self.seats, inner.servers);
+            inner.scheduler.resize(self.began.elapsed(), seats);
+        }
+    }
+
+    /// Delivers what the scheduler has decided, and shows the loads.
+    fn settle(&self, inner: &mut Inner) {
+        loop {
+            let outcomes = inner.scheduler.take_outcomes();
+            if outcomes.is_empty() {
+                break;
+            }
+            for Outcome { id, result } in outcomes {
+                let Some(sender) = inner.waiting.remove(&id) else { continue };
+                // Its client has gone, and its seats with it.
+                if let Err(Ok(ticket)) = sender.send(result) {
+                    inner.scheduler.finish(self.began.elapsed(), ticket);
+                }
+            }
+        }
+        for (id, metrics) in inner.levels.values() {
+            metrics.show(inner.scheduler.load(*id));
+        }
+    }
+
+    fn give_back(&self, hold: &SeatHold) {
+        let mut inner = self.inner.lock();
+        inner.durations.add(hold.kind, hold.since.elapsed());
+        inner.scheduler.finish(self.began.elapsed(), hold.ticket);
+        self.settle(&mut inner);
+    }
+}
+
+/// A request that waits. It leaves its queue when it is dropped.
+struct Waiter {
+    queue: Arc<Queue>,
+    id: WaitingId,
+    receiver: oneshot::Receiver<Result<Ticket, Rejected>>,
+}
+
+impl Waiter {
+    async fn wait(&mut self, wait_max: Duration) -> Result<Ticket, Rejected> {
+        match tokio::time::timeout(wait_max, &mut self.receiver).await {
+            Ok(result) => result.unwrap_or_else(|_| Err(Rejected::timed_out(wait_max))),
+            Err(_) => match self.leave() {
+                Some(expected) => Err(Rejected::timed_out(expected)),
+                // It was decided at the same moment.
+                None => self.receiver.try_recv().unwrap_or(Err(Rejected::timed_out(wait_max))),
+            },
+        }
+    }
+
+    /// Leaves the queue. Returns how long another would wait; `None` if it no longer waits.
+    fn leave(&self) -> Option<Duration> {
+        let mut inner = self.queue.inner.lock();
+        let expected = inner.scheduler.cancel(self.queue.began.elapsed(), self.id)?;
+        inner.waiting.remove(&self.id);
+        self.queue.settle(&mut inner);
+        Some(expected)
+    }
+}
+
+impl Drop for Waiter {
+    fn drop(&mut self) {
+        if self.leave().is_none()
+            && let Ok(Ok(ticket)) = self.receiver.try_recv()
+        {
+            let mut inner = self.queue.inner.lock();
+            inner.scheduler.finish(self.queue.began.elapsed(), ticket);
+            self.queue.settle(&mut inner);
+        }
+    }
+}
+
+impl Drop for SeatHold {
+    fn drop(&mut self) {
+        self.queue.give_back(self);
+    }
+}
+
+impl fmt::Debug for SeatHold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SeatHold").field("ticket", &self.ticket).finish_non_exhaustive()
+    }
+}
+
+/// Returns the seats that levels share. A reserve stays for exempt requests and Weir's own.
+fn shared_seats(of_one: u64, servers: usize) -> u64 {
+    let all = of_one.saturating_mul(servers as u64);
+    all.saturating_sub(RESERVE_MIN.max(all / RESERVE_PART)).max(1)
+}
+
+const RESERVE_MIN: u64 = 8;
+const RESERVE_PART: u64 = 10;
+/// Requests whose user is unknown have a small part of their own, so that a flood of forged tokens
+/// takes nothing from others.
+const UNIDENTIFIED_PERCENT: u32 = 5;
+const UNIDENTIFIED_SEATS: u64 = 64;
+const UNIDENTIFIED_QUEUES: Manner = Manner::Queue { flow_max: 50, level_max: 3200 };

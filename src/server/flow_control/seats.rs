@@ -1,0 +1,110 @@
+//! What a forwarded request asks of the queue: its level, its flow, its seats, and how long it may
+//! wait.
+
+use std::hash::BuildHasher;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::api::request_info::{RequestInfo, Verb};
+use crate::config::units::parse_duration;
+use crate::flow::schedule::request::Rejected;
+use crate::flow::seats::{CollectionSize, Work};
+use crate::server::flow_control::plan::Class;
+use crate::server::flow_control::queue::{SeatHold, SeatRequest};
+use crate::server::flow_control::requester::{self, Requester};
+use crate::server::flow_control::{FlowControl, class_of};
+use crate::server::request::context::RequestContext;
+
+impl FlowControl {
+    /// Waits until a request may be forwarded to one of `servers` API servers. `size` is that of
+    /// its resource, in objects and bytes, if known. Returns what the request holds meanwhile; an
+    /// error is a refusal.
+    pub(crate) async fn wait_for_seats(
+        &self,
+        context: &RequestContext<'_>,
+        size: Option<(u64, u64)>,
+        servers: usize,
+    ) -> Result<Option<SeatHold>, Rejected> {
+        let Some(queue) = self.queue.as_ref().filter(|_| context.takes_seats()) else {
+            return Ok(None);
+        };
+        let requester = Self::requester(context);
+        let (class, flow) = self.flow_of(context, &requester);
+        let info = &context.info;
+        let size = size.map(|(objects, bytes)| CollectionSize { objects, bytes });
+        let seats = Work::of(info, size).seats(0, class.seats_max);
+        let resource = info.resource.as_ref().map(|it| (&it.gvr, &it.subresource));
+        let kind = (info.verb_label(), resource, requester::path(info), seats.ilog2());
+        let request = SeatRequest {
+            level: &class.level,
+            flow,
+            seats,
+            kind: self.hasher.hash_one(kind),
+            wait_max: wait_max(info, &class.level),
+            is_short_read: seats == 1 && matches!(info.verb, Verb::Get | Verb::List),
+        };
+        queue.acquire(servers, request).await
+    }
+
+    /// Returns who sent a request.
+    pub(super) fn requester(context: &RequestContext<'_>) -> Requester {
+        match &context.auth.identity {
+            Some(identity) => Requester::User(Arc::clone(&identity.user)),
+            None => context.auth.requester.clone(),
+        }
+    }
+
+    /// Returns the class of a request and a hash that stands for its flow. A flow of a sidecar is
+    /// an agent on a connection; that of an unknown user is a credential at an address.
+    fn flow_of(&self, context: &RequestContext<'_>, requester: &Requester) -> (Arc<Class>, u64) {
+        let active = self.active.load();
+        let (class, schema) = class_of(&active, context, requester);
+        let flow = match (schema, requester) {
+            (Some(schema), Requester::User(user)) => {
+                self.hasher.hash_one((&schema.name, schema.flow(&user.name, &context.info)))
+            }
+            (_, Requester::Sidecar) => {
+                let agent = requester::agent(context.agent.as_ref());
+                self.hasher.hash_one((agent, context.client.number))
+            }
+            _ => self.hasher.hash_one((requester, context.client.peer.address)),
+        };
+        (Arc::clone(class), flow)
+    }
+}
+
+/// Returns how long a request may wait: a part of the time that its client gives it.
+fn wait_max(info: &RequestInfo, level: &str) -> Duration {
+    let given = info.query.first("timeout").and_then(|text| parse_duration(text).ok());
+    let given = given.filter(|time| !time.is_zero()).unwrap_or(REQUEST_TIMEOUT);
+    let most = if URGENT_LEVELS.contains(&level) { URGENT_WAIT_MAX } else { WAIT_MAX };
+    (given / WAIT_PART).min(most)
+}
+
+/// kube-apiserver's `--request-timeout` by default.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
+/// An answer that comes after most of the time helps nobody.
+const WAIT_PART: u32 = 4;
+/// Shorter than the 15 s of priority and fairness: behind Weir is a second queue.
+const WAIT_MAX: Duration = Duration::from_secs(5);
+/// A leader renews its lease every 2 s, and gives up after 10 s.
+const URGENT_WAIT_MAX: Duration = Duration::from_secs(2);
+const URGENT_LEVELS: [&str; 2] = ["leader-election", "node-high"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_waits_for_a_part_of_its_clients_time() {
+        let of = |query, level| {
+            wait_max(&RequestInfo::parse(&http::Method::GET, "/api/v1/pods", query), level)
+        };
+        assert_eq!(of("", "workload-low"), Duration::from_secs(5));
+        assert_eq!(of("timeout=10s", "workload-low"), Duration::from_millis(2500));
+        assert_eq!(of("timeout=wrong", "workload-low"), Duration::from_secs(5));
+        assert_eq!(of("timeout=0s", "workload-low"), Duration::from_secs(5));
+        assert_eq!(of("", "leader-election"), Duration::from_secs(2));
+        assert_eq!(of("timeout=5s", "node-high"), Duration::from_millis(1250));
+    }
+}

@@ -1,0 +1,126 @@
+//! Forwarded requests wait for seats of the API server, by priority level and flow
+//! (`docs/decisions/fair-queueing.md`).
+
+use std::net::SocketAddr;
+
+use tokio::task::JoinSet;
+use weir::config::{FlowControlConfig, FlowControlMode, Mode};
+use weir::simulator::{Action, Rule, Simulator, SimulatorOptions, User};
+
+use crate::client::{self, Answer, Call, Watch};
+use crate::harness::{Proxy, seed};
+use crate::wait::eventually;
+
+const LIST: &str = "/api/v1/namespaces/ns1/configmaps";
+/// Of the 20 seats of the API server 8 are a reserve.
+const SHARED_SEATS: u64 = 12;
+
+async fn gateway(mode: FlowControlMode) -> Proxy {
+    let read = || vec![Rule::new(&["*"], &["configmaps"], &["ns1"])];
+    let users = vec![
+        User::admin("weirs-own", "weir"),
+        User::with_rules("alices", "alice", read()),
+        User::with_rules("bobs", "bob", read()),
+    ];
+    let options = SimulatorOptions { users, ..SimulatorOptions::default() };
+    let upstream = Simulator::start(options).await.unwrap();
+    seed(&upstream);
+    Proxy::before(upstream, "weirs-own", |config| {
+        config.authentication.mode = Mode::Gateway;
+        config.flow_control = FlowControlConfig { mode, seats_per_server: 20 };
+    })
+    .await
+}
+
+fn of(token: &str, path: &str) -> Call {
+    Call::get(path).header("authorization", &format!("Bearer {token}"))
+}
+
+/// Sends many lists that the API server does not answer.
+async fn crowd(proxy: &Proxy, token: &'static str, count: usize) -> JoinSet<Answer> {
+    // Tokens are reviewed before.
+    for token in ["alices", "bobs"] {
+        assert_eq!(proxy.call(&of(token, LIST)).await.status, 200);
+    }
+    proxy.upstream.requests().reset();
+    proxy.upstream.faults().add("list", "configmaps", u32::MAX, Action::Hang);
+    let address: SocketAddr = proxy.plain();
+    let mut crowd = JoinSet::new();
+    for _ in 0..count {
+        crowd.spawn(async move { client::fetch(address, &of(token, LIST)).await });
+    }
+    crowd
+}
+
+async fn of_level(proxy: &Proxy, metric: &str) -> f64 {
+    proxy.metric(metric, &["priority_level=\"global-default\""]).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_crowd_takes_no_more_than_the_seats_and_leaves_others_theirs() {
+    let proxy = gateway(FlowControlMode::Enforce).await;
+    let mut crowd = crowd(&proxy, "alices", 40).await;
+    eventually("the others wait", async || {
+        let waiting = of_level(&proxy, "weir_flowcontrol_waiting_requests").await;
+        let seats = of_level(&proxy, "weir_flowcontrol_seats").await;
+        waiting > 0.0 && waiting + seats == 40.0
+    })
+    .await;
+    let sent = proxy.upstream.requests().count("list", "configmaps");
+    assert!((1..=SHARED_SEATS).contains(&sent), "{sent} are sent");
+
+    // A level of its own.
+    assert_eq!(proxy.call(&of("weirs-own", "/api/v1/nodes")).await.status, 200);
+
+    // A flow that finds no seats is refused in time.
+    let refused = proxy.call(&of("bobs", &format!("{LIST}?timeout=1s"))).await;
+    assert_eq!(refused.status, 429, "{}", refused.text());
+    assert_eq!(refused.headers["x-weir-shed"], "time-out");
+    let after: u64 = refused.headers["retry-after"].to_str().unwrap().parse().unwrap();
+    assert!((1..=30).contains(&after), "{after}");
+    let text = refused.text();
+    assert!(text.contains("\"reason\":\"TooManyRequests\""), "{text}");
+    assert!(!format!("{text}{:?}", refused.headers).contains("global-default"), "{text}");
+    let reason = ["priority_level=\"global-default\"", "reason=\"time-out\""];
+    assert_eq!(proxy.metric("weir_flowcontrol_rejected_requests_total", &reason).await, 1.0);
+
+    // Nobody's seats are lost.
+    crowd.abort_all();
+    eventually("all seats are free", async || {
+        of_level(&proxy, "weir_flowcontrol_waiting_requests").await == 0.0
+            && of_level(&proxy, "weir_flowcontrol_seats").await == 0.0
+    })
+    .await;
+    proxy.upstream.faults().clear();
+    assert_eq!(proxy.call(&of("bobs", LIST)).await.status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_only_observes_lets_nobody_wait_and_counts_who_would() {
+    let proxy = gateway(FlowControlMode::Observe).await;
+    let mut crowd = crowd(&proxy, "alices", 40).await;
+    eventually("all are sent", async || {
+        proxy.upstream.requests().count("list", "configmaps") == 40
+    })
+    .await;
+    assert_eq!(of_level(&proxy, "weir_flowcontrol_waiting_requests").await, 0.0);
+    let queued = of_level(&proxy, "weir_flowcontrol_queued_requests_total").await;
+    assert!((28.0..40.0).contains(&queued), "{queued} would have waited");
+    crowd.abort_all();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_watch_holds_its_seat_until_it_has_begun() {
+    let proxy = gateway(FlowControlMode::Enforce).await;
+    assert_eq!(proxy.call(&of("alices", LIST)).await.status, 200);
+    // Tables are forwarded.
+    let path = format!("{LIST}?watch=1");
+    let accept = "application/json;as=Table;v=v1;g=meta.k8s.io";
+    let mut watches = Vec::new();
+    for _ in 0..2 * SHARED_SEATS {
+        let call = of("alices", &path).header("accept", accept);
+        watches.push(Watch::open(proxy.plain(), &call).await);
+    }
+    assert_eq!(of_level(&proxy, "weir_flowcontrol_seats").await, 0.0);
+    assert_eq!(proxy.call(&of("bobs", LIST)).await.status, 200);
+}
