@@ -4,6 +4,7 @@
 //! Run one with `cargo test --test real -- --ignored NAME`, with `$WEIR_BINARY` set to an optimized
 //! build of Weir.
 
+mod fair;
 mod memory;
 mod older_watchers;
 mod tokens;
@@ -14,9 +15,10 @@ use crate::fire;
 
 /// Returns all of them, as ignored tests.
 pub(crate) fn trials() -> Vec<Trial> {
-    let all: [(&str, fn()); 12] = [
+    let all: [(&str, fn()); 13] = [
         ("figures_older_watchers", older_watchers::after_a_restart),
         ("figures_writes_beside_wrong_tokens", tokens::writes_beside_wrong_tokens),
+        ("figures_fair_queueing", fair::fair_queueing),
         ("figures_revoked_tokens", tokens::revoked),
         ("figures_memory_of_indented_lists", memory::indented_lists),
         ("figures_memory_of_initial_states", memory::initial_states),

@@ -1,0 +1,124 @@
+//! One user's GETs beside another's unpaged lists, before an API server with 40 seats: without
+//! Weir, and through a gateway that observes, and one that enforces fair queueing.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use tokio::runtime::Runtime;
+use tokio::task::JoinSet;
+
+use super::tokens::SETTING;
+use crate::control_plane::{ADMIN, ControlPlane};
+use crate::matrix_suite::world::{Credentials, Setting, World, mint};
+use crate::suite::objects::create;
+use crate::suite::wire::{Call, Endpoint};
+
+/// Measures all of them.
+pub(super) fn fair_queueing() {
+    let observe = "}\nflowControl: {mode: observe, seatsPerServer: 40";
+    let enforce = "}\nflowControl: {mode: enforce, seatsPerServer: 40";
+    for (name, authorization) in [("observe", observe), ("enforce", enforce)] {
+        let credentials = Credentials::new();
+        let lines = format!("{ADMIN},plane,0,\"system:masters\"\n");
+        let mut arguments = credentials.arguments(&lines);
+        arguments
+            .extend(["requests", "mutating-requests"].map(|of| format!("--max-{of}-inflight=20")));
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let plane = ControlPlane::start_with(&arguments);
+        let setting = Setting { authorization, ..SETTING };
+        Runtime::new().unwrap().block_on(async {
+            measure(name, &World::start(credentials, plane.side(), setting).await).await;
+        });
+    }
+}
+
+async fn measure(mode: &str, world: &World) {
+    let admin = world.admin();
+    let mut connection = admin.connection();
+    for n in 0..OBJECTS {
+        let object = json!({"metadata": {"name": format!("large-{n}")},
+            "data": {"text": "x".repeat(1500)}});
+        create(&mut connection, LIST, &object).await;
+    }
+    let [victim, runaway] = [account(&admin, "victim").await, account(&admin, "runaway").await];
+    for (name, side) in [("without Weir", &world.direct), ("through Weir", &world.through)] {
+        let (victim, runaway) = (side.as_token(&victim), side.as_token(&runaway));
+        let path = format!("{LIST}/large-0");
+        while victim.send(&Call::get(&path)).await.status != 200 {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        let alone = reads(&victim, &path).await;
+        let mut crowd = JoinSet::new();
+        let counts = Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]);
+        for _ in 0..CROWD {
+            crowd.spawn(list(runaway.clone(), Arc::clone(&counts)));
+        }
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        let before: Vec<usize> = counts.iter().map(|it| it.load(Ordering::Relaxed)).collect();
+        let beside = reads(&victim, &path).await;
+        let done: Vec<usize> = counts.iter().map(|it| it.load(Ordering::Relaxed)).collect();
+        crowd.abort_all();
+        eprintln!(
+            "{mode}, {name}: GETs alone {alone}; beside {CROWD} lists at once {beside}; lists \
+             answered meanwhile: {}, refused: {}",
+            done[0] - before[0],
+            done[1] - before[1],
+        );
+        tokio::time::sleep(Duration::from_secs(5)).await;
+    }
+}
+
+/// Creates a service account that may do everything in its namespace; returns its token.
+async fn account(admin: &Endpoint, name: &str) -> String {
+    let object = json!({"metadata": {"name": name}});
+    create(&mut admin.connection(), "/api/v1/namespaces/a/serviceaccounts", &object).await;
+    let binding = json!({
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole",
+            "name": "cluster-admin"},
+        "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": "a"}],
+    });
+    let bindings = "/apis/rbac.authorization.k8s.io/v1/namespaces/a/rolebindings";
+    create(&mut admin.connection(), bindings, &binding).await;
+    mint(admin, "a", name).await
+}
+
+/// Sends a GET every 50 ms for a while; returns how long they took, and how many failed.
+async fn reads(endpoint: &Endpoint, path: &str) -> String {
+    let mut tasks = JoinSet::new();
+    let mut ticks = tokio::time::interval(Duration::from_millis(50));
+    for _ in 0..READS {
+        ticks.tick().await;
+        let (endpoint, call) = (endpoint.clone(), Call::get(path));
+        tasks.spawn(async move {
+            let began = Instant::now();
+            (endpoint.send(&call).await.status, began.elapsed())
+        });
+    }
+    let mut taken = tasks.join_all().await;
+    taken.sort_by_key(|(_, time)| *time);
+    let failed = taken.iter().filter(|(status, _)| *status != 200).count();
+    let at = |part: f64| taken[((taken.len() - 1) as f64 * part) as usize].1;
+    format!("p50 {:.1?}, p99 {:.1?}, {failed} failed", at(0.5), at(0.99))
+}
+
+async fn list(endpoint: Endpoint, counts: Arc<[AtomicUsize; 2]>) {
+    let mut connection = endpoint.connection();
+    loop {
+        let answer = connection.send(&Call::get(LIST)).await;
+        let is_refused = answer.status != 200;
+        counts[usize::from(is_refused)].fetch_add(1, Ordering::Relaxed);
+        if is_refused {
+            // A client waits for as long as it is asked to; here one second, to press harder.
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    }
+}
+
+const LIST: &str = "/api/v1/namespaces/a/configmaps";
+const OBJECTS: usize = 3000;
+const CROWD: usize = 30;
+/// Twenty seconds.
+const READS: usize = 400;
