@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use crate::flow::object::{InvalidObject, RawObject, check};
+use crate::flow::object::{InvalidObject, ObjectId, RawObject, check};
 use crate::flow::schedule::request::Manner;
 use crate::flow::schedule::share::LevelShare;
 use crate::flow::schema::EXEMPT;
@@ -16,6 +16,8 @@ use crate::flow::schema::EXEMPT;
 pub struct PriorityLevel {
     /// Its name.
     pub name: Arc<str>,
+    /// Its uid; empty if it is built in.
+    pub uid: Arc<str>,
     /// `nominalConcurrencyShares`.
     pub shares: u32,
     /// `lendablePercent`.
@@ -42,22 +44,23 @@ pub struct Queuing {
 impl PriorityLevel {
     /// Parses and validates an object in JSON.
     pub fn parse(json: &[u8]) -> Result<Self, InvalidObject> {
-        let (name, spec) = RawObject::<RawSpec>::parse(json)?;
+        let (id, spec) = RawObject::<RawSpec>::parse(json)?;
+        let name = &id.name;
         let is_exempt = &*spec.kind == "Exempt";
         let field = "spec.type";
         check(is_exempt || &*spec.kind == "Limited", field, "is neither Exempt nor Limited")?;
-        check(is_exempt == (&*name == EXEMPT), field, "is Exempt only for the level \"exempt\"")?;
+        check(is_exempt == (&**name == EXEMPT), field, "is Exempt only for the level \"exempt\"")?;
         match (spec.exempt, spec.limited) {
             (exempt, None) if is_exempt => {
-                exempt.unwrap_or_default().level(name, "spec.exempt", 0, None)
+                exempt.unwrap_or_default().level(id, "spec.exempt", 0, None)
             }
             (None, Some(RawLimited { lending, limit_response })) if !is_exempt => {
                 let queuing = limit_response.queuing()?;
-                lending.level(name, "spec.limited", SHARES_DEFAULT, queuing)
+                lending.level(id, "spec.limited", SHARES_DEFAULT, queuing)
             }
             _ => {
                 check(false, "spec", "has not exactly the part of its type")?;
-                RawLending::default().level(name, "spec", 0, None)
+                RawLending::default().level(id, "spec", 0, None)
             }
         }
     }
@@ -130,7 +133,7 @@ impl RawLending {
     /// Returns the level, if all numbers are valid.
     fn level(
         self,
-        name: Arc<str>,
+        ObjectId { name, uid }: ObjectId,
         field: &'static str,
         shares: u32,
         queuing: Option<Queuing>,
@@ -144,6 +147,7 @@ impl RawLending {
         Ok(PriorityLevel {
             is_exempt: &*name == EXEMPT,
             name,
+            uid,
             shares: own.map_or(shares, i32::unsigned_abs),
             lendable_percent: lendable.unsigned_abs(),
             borrowing_percent: self.borrowing_limit_percent.map(i32::unsigned_abs),

@@ -34,15 +34,25 @@ pub(super) struct RawObject<S> {
 struct RawMetadata {
     #[serde(default)]
     name: Arc<str>,
+    #[serde(default)]
+    uid: Arc<str>,
+}
+
+/// What identifies an object.
+pub(super) struct ObjectId {
+    pub(super) name: Arc<str>,
+    /// Empty for objects that are built in.
+    pub(super) uid: Arc<str>,
 }
 
 impl<S: DeserializeOwned> RawObject<S> {
     /// Parses an object, which must have a name.
-    pub(super) fn parse(json: &[u8]) -> Result<(Arc<str>, S), InvalidObject> {
+    pub(super) fn parse(json: &[u8]) -> Result<(ObjectId, S), InvalidObject> {
         let object: Self = serde_json::from_slice(json)
             .map_err(|error| InvalidObject::Malformed(error.to_string()))?;
         check(!object.metadata.name.is_empty(), "metadata.name", "is empty")?;
-        Ok((object.metadata.name, object.spec))
+        let RawMetadata { name, uid } = object.metadata;
+        Ok((ObjectId { name, uid }, object.spec))
     }
 }
 

@@ -10,13 +10,15 @@ use serde::Deserialize;
 
 use crate::flow::names::Names;
 pub use crate::flow::object::InvalidObject;
-use crate::flow::object::{RawObject, check, list};
+use crate::flow::object::{ObjectId, RawObject, check, list};
 
 /// A FlowSchema.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlowSchema {
     /// Its name.
     pub name: Arc<str>,
+    /// Its uid; empty if it is built in.
+    pub uid: Arc<str>,
     /// `matchingPrecedence`: the lowest that matches counts.
     pub precedence: i32,
     /// The name of its priority level.
@@ -78,7 +80,7 @@ pub(super) struct PathRule {
 impl FlowSchema {
     /// Parses and validates an object in JSON.
     pub fn parse(json: &[u8]) -> Result<Self, InvalidObject> {
-        let (name, spec) = RawObject::<RawSpec>::parse(json)?;
+        let (ObjectId { name, uid }, spec) = RawObject::<RawSpec>::parse(json)?;
         let precedence = match spec.matching_precedence {
             0 => PRECEDENCE_DEFAULT,
             precedence => precedence,
@@ -96,7 +98,7 @@ impl FlowSchema {
         });
         let policies = spec.rules.into_iter().map(RawPolicy::compile).collect::<Result<_, _>>()?;
         let distinguisher = distinguisher.transpose()?;
-        Ok(Self { name, precedence, level, distinguisher, policies })
+        Ok(Self { name, uid, precedence, level, distinguisher, policies })
     }
 }
 

@@ -19,7 +19,7 @@ mod plan;
 pub(crate) mod queue;
 mod report;
 pub(crate) mod requester;
-mod seats;
+pub(crate) mod seats;
 pub(crate) mod source;
 
 use std::fmt;

@@ -199,7 +199,7 @@ impl Router {
         };
         match self.wait_for_seats(context).await {
             Ok(seat) => prepared.seat = seat,
-            Err(rejected) => return self.shed(context, rejected).await,
+            Err(shed) => return self.shed(context, shed).await,
         }
         let claim = match ForwardClaim::acquire(&self.caches.registry, context, reason) {
             Ok(claim) => claim,

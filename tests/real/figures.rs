@@ -7,7 +7,7 @@
 mod fair;
 mod memory;
 mod older_watchers;
-mod tokens;
+pub(crate) mod tokens;
 
 use libtest_mimic::Trial;
 

@@ -32,6 +32,7 @@ mod namespaced;
 mod relist;
 mod resources;
 mod rollout;
+mod shedding;
 mod starts;
 #[path = "../differential/suite.rs"]
 mod suite;
@@ -70,6 +71,7 @@ fn tests() -> Vec<Trial> {
         trial("informers_survive_a_restored_etcd", missing, churn::restored_etcd),
         trial("a_thousand_watches_cost_one_upstream_watch", missing, fan_out::warm),
         trial("a_thousand_cold_clients_cost_one_upstream_watch", missing, fan_out::cold),
+        trial("refusals_name_the_objects_of_the_api_server", missing, shedding::refusals),
         trial("permissions_in_one_namespace_are_enough", missing, namespaced::one_namespace),
         trial(
             "watches_equal_the_upstreams_while_connections_break",

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use http::HeaderValue;
+
 use crate::flow::plan::Plan;
 use crate::flow::seats::{self, LIST_SEATS_MAX};
 use crate::server::flow_control::metrics::{ClassMetrics, FlowMetrics};
@@ -26,6 +28,8 @@ pub(super) struct Class {
     pub(super) schema: Option<Arc<str>>,
     /// The name of the level.
     pub(super) level: Arc<str>,
+    /// The uids of the schema and the level, as kube-apiserver's headers; none of what is built in.
+    pub(super) uids: [Option<HeaderValue>; 2],
     /// The most seats of one list.
     pub(super) seats_max: u64,
     pub(super) metrics: ClassMetrics,
@@ -39,6 +43,7 @@ impl ActivePlan {
             Arc::new(Class {
                 schema: Some(Arc::clone(&schema.name)),
                 level: Arc::clone(&schema.level),
+                uids: [Some(&schema.uid), plan.level(schema).map(|level| &level.uid)].map(uid),
                 seats_max: seats::seats_max(&plan, schema),
                 metrics: metrics.class(&schema.name, &schema.level),
             })
@@ -47,6 +52,7 @@ impl ActivePlan {
         let unidentified = Arc::new(Class {
             schema: None,
             level: UNIDENTIFIED.into(),
+            uids: [None, None],
             seats_max: LIST_SEATS_MAX,
             metrics: metrics.class(UNIDENTIFIED, UNIDENTIFIED),
         });
@@ -60,6 +66,10 @@ impl ActivePlan {
             .chain([&self.unidentified])
             .map(|class| [class.schema.as_deref().unwrap_or(UNIDENTIFIED), &*class.level])
     }
+}
+
+fn uid(uid: Option<&Arc<str>>) -> Option<HeaderValue> {
+    HeaderValue::from_str(uid.filter(|uid| !uid.is_empty())?).ok()
 }
 
 /// The labels of requests whose user is unknown.

@@ -5,6 +5,8 @@ use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::HeaderValue;
+
 use crate::api::request_info::{RequestInfo, Verb};
 use crate::config::units::parse_duration;
 use crate::flow::schedule::request::Rejected;
@@ -15,6 +17,14 @@ use crate::server::flow_control::requester::{self, Requester};
 use crate::server::flow_control::{FlowControl, class_of};
 use crate::server::request::context::RequestContext;
 
+/// Why a request is refused, and the uids of its FlowSchema and its priority level, if these are
+/// objects of the cluster.
+#[derive(Debug)]
+pub(crate) struct Shed {
+    pub(crate) rejected: Rejected,
+    pub(crate) uids: [Option<HeaderValue>; 2],
+}
+
 impl FlowControl {
     /// Waits until a request may be forwarded to one of `servers` API servers. `size` is that of
     /// its resource, in objects and bytes, if known. Returns what the request holds meanwhile; an
@@ -24,7 +34,7 @@ impl FlowControl {
         context: &RequestContext<'_>,
         size: Option<(u64, u64)>,
         servers: usize,
-    ) -> Result<Option<SeatHold>, Rejected> {
+    ) -> Result<Option<SeatHold>, Shed> {
         let Some(queue) = self.queue.as_ref().filter(|_| context.takes_seats()) else {
             return Ok(None);
         };
@@ -43,7 +53,9 @@ impl FlowControl {
             wait_max: wait_max(info, &class.level),
             is_short_read: seats == 1 && matches!(info.verb, Verb::Get | Verb::List),
         };
-        queue.acquire(servers, request).await
+        let uids = &class.uids;
+        let acquired = queue.acquire(servers, request).await;
+        acquired.map_err(|rejected| Shed { rejected, uids: uids.clone() })
     }
 
     /// Returns who sent a request.

@@ -25,6 +25,12 @@ pub(crate) struct IdentityNamed(pub(crate) String);
 /// Names how a response was made and why. As a request header with the value `bypass` it asks for
 /// the upstream's response.
 pub(crate) const CACHE_HEADER: HeaderName = HeaderName::from_static("x-weir-cache");
+/// The uid of the FlowSchema of a request; kube-apiserver's.
+pub(crate) const FLOW_SCHEMA_UID: HeaderName =
+    HeaderName::from_static("x-kubernetes-pf-flowschema-uid");
+/// The uid of the priority level of a request; kube-apiserver's.
+pub(crate) const PRIORITY_LEVEL_UID: HeaderName =
+    HeaderName::from_static("x-kubernetes-pf-prioritylevel-uid");
 /// Why flow control refused a request.
 pub(crate) const SHED_HEADER: HeaderName = HeaderName::from_static("x-weir-shed");
 

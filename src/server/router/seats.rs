@@ -4,9 +4,9 @@ use http::HeaderValue;
 use tokio::time::Instant;
 
 use super::Router;
-use crate::flow::schedule::request::Rejected;
 use crate::server::flow_control::queue::SeatHold;
-use crate::server::http::headers::SHED_HEADER;
+use crate::server::flow_control::seats::Shed;
+use crate::server::http::headers::{FLOW_SCHEMA_UID, PRIORITY_LEVEL_UID, SHED_HEADER};
 use crate::server::http::refusal;
 use crate::server::http::response::Reply;
 use crate::server::request::bypass::Rejection;
@@ -17,7 +17,7 @@ impl Router {
     pub(super) async fn wait_for_seats(
         &self,
         context: &mut RequestContext<'_>,
-    ) -> Result<Option<SeatHold>, Rejected> {
+    ) -> Result<Option<SeatHold>, Shed> {
         let Some(flow) = &self.flow_control else { return Ok(None) };
         let gvr = context.info.resource.as_ref().map(|resource| &resource.gvr);
         let size = gvr.and_then(|gvr| self.caches.registry.size_of(gvr));
@@ -28,12 +28,17 @@ impl Router {
     }
 
     /// Refuses a request for which there are no seats. It took none.
-    pub(super) async fn shed(&self, context: &mut RequestContext<'_>, rejected: Rejected) -> Reply {
+    pub(super) async fn shed(&self, context: &mut RequestContext<'_>, shed: Shed) -> Reply {
+        let Shed { rejected, uids } = shed;
         context.forwarded = None;
         let rejection = Rejection::new(refusal::shed(rejected.retry_after), SHED);
         let mut reply = self.reject(context, &rejection).await;
         let reason = HeaderValue::from_static(rejected.reason.as_str());
-        reply.response.headers_mut().insert(SHED_HEADER, reason);
+        let headers = reply.response.headers_mut();
+        headers.insert(SHED_HEADER, reason);
+        for (name, uid) in [FLOW_SCHEMA_UID, PRIORITY_LEVEL_UID].into_iter().zip(uids) {
+            uid.map(|uid| headers.insert(name, uid));
+        }
         reply
     }
 }

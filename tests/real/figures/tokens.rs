@@ -127,7 +127,7 @@ pub(super) fn with_world(test: impl AsyncFnOnce(World)) {
     with_world_of(SETTING, test);
 }
 
-pub(super) fn with_world_of(setting: Setting, test: impl AsyncFnOnce(World)) {
+pub(crate) fn with_world_of(setting: Setting, test: impl AsyncFnOnce(World)) {
     let credentials = Credentials::new();
     let arguments = credentials.arguments(&format!("{ADMIN},plane,0,\"system:masters\"\n"));
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
@@ -137,7 +137,7 @@ pub(super) fn with_world_of(setting: Setting, test: impl AsyncFnOnce(World)) {
     });
 }
 
-pub(super) const SETTING: Setting = Setting {
+pub(crate) const SETTING: Setting = Setting {
     forwarded_identity: ForwardedIdentity::FrontProxy,
     // The default of `tokens.ttl`.
     cache_ttl: Duration::from_secs(5),

@@ -19,6 +19,7 @@ use crate::codec::held_bytes::{CachedBytes, HeldBytes};
 use crate::server::forward::documents::request::is_strong;
 use crate::server::http::audit_id::AUDIT_ID;
 use crate::server::http::body::Body;
+use crate::server::http::headers::{FLOW_SCHEMA_UID, PRIORITY_LEVEL_UID};
 
 /// A document and the headers that belong to it.
 #[derive(Debug)]
@@ -128,13 +129,7 @@ fn build_response(status: StatusCode, headers: HeaderMap, body: Body) -> Respons
 }
 
 /// Headers that describe a request, not the document.
-const PER_REQUEST: [HeaderName; 5] = [
-    AUDIT_ID,
-    DATE,
-    WARNING,
-    HeaderName::from_static("x-kubernetes-pf-flowschema-uid"),
-    HeaderName::from_static("x-kubernetes-pf-prioritylevel-uid"),
-];
+const PER_REQUEST: [HeaderName; 5] = [AUDIT_ID, DATE, WARNING, FLOW_SCHEMA_UID, PRIORITY_LEVEL_UID];
 
 /// Headers of a stored document that hold as long as its ETag does.
 const OF_THE_BODY: [HeaderName; 7] =
