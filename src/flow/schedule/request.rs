@@ -105,7 +105,7 @@ pub struct Outcome {
     pub result: Result<Ticket, Rejected>,
 }
 
-/// The name of a level in a [`Scheduler`].
+/// The name of a level in a [`Scheduler`](super::Scheduler).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LevelId(pub(super) usize);
 

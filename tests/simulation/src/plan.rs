@@ -141,13 +141,24 @@ impl Plan {
             gateway,
             narrow,
             clients: clients(&mut rng, if gateway { GUESTS } else { 0 }),
-            faults: strikes(&mut rng, duration, fault_interval, direct),
+            faults: {
+                let kinds = kinds(&mut rng, direct);
+                strikes(&mut rng, duration, fault_interval, &kinds)
+            },
             writes: bursts(&mut rng, duration, write_interval),
         };
         if narrow {
             plan.revoke();
         }
         plan
+    }
+
+    /// Draws other faults, of these kinds only and often: for bugs that few kinds show.
+    pub(crate) fn with_faults(mut self, kinds: &[Fault]) -> Self {
+        let mut rng = fastrand::Rng::with_seed(self.seed);
+        let interval = Duration::from_secs(rng.u64(2..12));
+        self.faults = strikes(&mut rng, self.duration, interval, kinds);
+        self
     }
 
     /// Revokes the permission to read the whole cluster now and then. What is forwarded then cannot
@@ -208,14 +219,19 @@ fn clients(rng: &mut fastrand::Rng, guests: usize) -> Vec<ClientPlan> {
     clients
 }
 
+/// Draws some kinds of faults.
+fn kinds(rng: &mut fastrand::Rng, direct: bool) -> Vec<Fault> {
+    let mut kinds: Vec<Fault> = FAULTS.iter().filter(|_| rng.u8(..5) == 0).copied().collect();
+    kinds.retain(|fault| !direct || fault.is_direct());
+    kinds
+}
+
 fn strikes(
     rng: &mut fastrand::Rng,
     duration: Duration,
     interval: Duration,
-    direct: bool,
+    kinds: &[Fault],
 ) -> Vec<Strike> {
-    let mut kinds: Vec<Fault> = FAULTS.iter().filter(|_| rng.u8(..5) == 0).copied().collect();
-    kinds.retain(|fault| !direct || fault.is_direct());
     let mut strikes = Vec::new();
     let mut at = Duration::ZERO;
     while !kinds.is_empty() {

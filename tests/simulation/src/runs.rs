@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 
 use crate::determinism;
 use crate::pipe::{CutPoint, CutSide};
-use crate::plan::{Plan, Scenario};
+use crate::plan::{Fault, Plan, Scenario};
 use crate::shrink;
 use crate::trace::Trace;
 use crate::world;
@@ -116,6 +116,9 @@ struct Options {
     /// Lets the clients call the API server itself, which must keep every guarantee as well.
     #[arg(long)]
     direct: bool,
+    /// Has faults of these kinds only, and often.
+    #[arg(long, value_enum, value_delimiter = ',')]
+    faults: Vec<Fault>,
 }
 
 impl Arguments {
@@ -126,7 +129,7 @@ impl Arguments {
                 determinism::begin(*seed);
                 let plan = match cut.scenario {
                     Some(scenario) => Plan::short(*seed, options.minutes, scenario),
-                    None => Plan::new(*seed, options.minutes, options.direct),
+                    None => options.plan(*seed),
                 };
                 let is_success = run(&plan, trace.as_ref(), *log, Some((cut.cut, cut.side)));
                 if let Some(file) = keep.as_ref().filter(|_| !is_success) {
@@ -320,6 +323,14 @@ impl Options {
     fn arguments(&self) -> Vec<String> {
         let mut arguments = vec!["--minutes".to_owned(), self.minutes.to_string()];
         arguments.extend(self.direct.then(|| "--direct".to_owned()));
+        for fault in self.faults.iter().filter_map(ValueEnum::to_possible_value) {
+            arguments.extend(["--faults".to_owned(), fault.get_name().to_owned()]);
+        }
         arguments
+    }
+
+    fn plan(&self, seed: u64) -> Plan {
+        let plan = Plan::new(seed, self.minutes, self.direct);
+        if self.faults.is_empty() { plan } else { plan.with_faults(&self.faults) }
     }
 }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// A kind of fault.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 pub(crate) enum Fault {
     /// A connection of a client is cut.
     CutClient,
