@@ -176,8 +176,8 @@ impl Scheduler {
         let after = level.claimed();
         if level.spec.manner != Manner::Exempt {
             self.in_use -= ticket.seats;
-            self.claimed = self.claimed - before + after;
         }
+        self.claimed = self.claimed - before + after;
         self.dispatch(now);
     }
 

@@ -10,15 +10,16 @@ use super::request::{
 
 impl Scheduler {
     pub(super) fn start(&mut self, now: Duration, place: usize, waiting: &Waiting) -> Ticket {
-        let Arriving { flow, seats, guess, .. } = waiting.request();
+        let Arriving { flow, mut seats, guess, .. } = waiting.request();
         if let Some(level) = self.levels.get_mut(place) {
+            seats = seats.min(level.limits.most);
             let before = level.claimed();
             level.start(flow, seats, guess);
             level.note_flows(now);
             if level.spec.manner != Manner::Exempt {
                 self.in_use += seats;
-                self.claimed = self.claimed - before + level.claimed();
             }
+            self.claimed = self.claimed - before + level.claimed();
         }
         Ticket { level: place, flow, seats, guess, started: now }
     }
@@ -90,7 +91,8 @@ impl Scheduler {
         let level = self.levels.get(place)?;
         let mut is_first = true;
         for (flow, head) in level.heads() {
-            let seats = head.request().seats;
+            // The levels may have become smaller since it came.
+            let seats = head.request().seats.min(level.limits.most);
             let id = WaitingId { level: place, flow, number: head.number() };
             // Others may pass it for as much work as it is itself.
             let is_held = self.passed.is_some_and(|(short, passed)| {

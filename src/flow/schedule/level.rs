@@ -7,7 +7,7 @@
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::time::Duration;
 
-use super::request::{Arriving, LevelSpec, work};
+use super::request::{Arriving, LevelSpec, Manner, work};
 use super::share::{LevelShare, Limits};
 
 /// A level.
@@ -120,9 +120,12 @@ impl Level {
         self.flows.get(&flow).map_or(0, |flow| flow.queue.len())
     }
 
-    /// Returns the seats that others cannot have.
+    /// Returns the seats that others cannot have. Those of exempt requests are a reserve.
     pub(super) fn claimed(&self) -> u64 {
-        self.in_use.max(self.limits.least)
+        match self.spec.manner {
+            Manner::Exempt => self.limits.least,
+            Manner::Reject | Manner::Queue { .. } => self.in_use.max(self.limits.least),
+        }
     }
 
     /// Returns the first request of each flow, that of the least tag first.

@@ -218,6 +218,39 @@ fn a_request_for_many_seats_starts_although_small_ones_never_end() {
 }
 
 #[test]
+fn exempt_requests_take_nothing_from_others_when_the_seats_change() {
+    let mut exempt = level("exempt", shares(0, 0, None));
+    exempt.manner = Manner::Exempt;
+    let mut scheduler = Scheduler::default();
+    let ids = scheduler.configure(Duration::ZERO, 10, &[exempt, level("a", shares(1, 0, None))]);
+    let Arrival::Started(ticket) =
+        scheduler.arrive(Duration::ZERO, ids[0], request(1, 8, 1), false)
+    else {
+        panic!("it starts");
+    };
+    scheduler.resize(MS, 12);
+    scheduler.finish(2 * MS, ticket);
+    let mut start = |flow| scheduler.arrive(3 * MS, ids[1], request(flow, 1, 1), false);
+    assert!((0..12).all(|flow| matches!(start(flow), Arrival::Started(_))));
+}
+
+#[test]
+fn a_wide_request_that_waits_fits_into_fewer_seats() {
+    let mut rig = Rig::new(20, &[level("a", shares(1, 0, None))]);
+    rig.crowd(0, 0..20, 10);
+    assert!(!rig.arrive(0, request(100, 20, 10), 10 * MS));
+    rig.run_until(5 * MS);
+    rig.scheduler.resize(rig.now, 4);
+    while rig.in_use(0) > 4 {
+        let (_, ticket, _) = rig.running.swap_remove(0);
+        rig.scheduler.finish(rig.now, ticket);
+    }
+    rig.collect();
+    rig.run_until(100 * MS);
+    assert!(rig.waiting.is_empty() && rig.running.is_empty());
+}
+
+#[test]
 fn a_level_that_is_gone_ends_what_it_has_and_takes_nothing_new() {
     let specs = [level("a", shares(1, 0, None)), level("b", shares(1, 0, None))];
     let mut rig = Rig::new(2, &specs);
