@@ -71,13 +71,13 @@ pub enum AdminDetail {
 /// The classes of requests, and what follows from them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlowControlConfig {
-    /// What is done.
+    /// The mode.
     pub mode: FlowControlMode,
     /// The seats of one API server that forwarded requests may take.
     pub seats_per_server: u64,
 }
 
-/// What flow control does.
+/// The mode of flow control.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlowControlMode {
     /// Nothing.

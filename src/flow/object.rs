@@ -38,7 +38,7 @@ struct RawMetadata {
     uid: Arc<str>,
 }
 
-/// What identifies an object.
+/// The name and the uid of an object.
 pub(super) struct ObjectId {
     pub(super) name: Arc<str>,
     /// Empty for objects that are built in.

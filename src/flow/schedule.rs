@@ -6,8 +6,8 @@
 //! each flow has a queue of its own ([`level`]), so that no two flows collide, and the flow that
 //! was given least is next (start-time fair queueing, SFQ(D)).
 //!
-//! Pure: no I/O, no clock, no task. Time is an argument. What becomes of a request that waits is
-//! an [`Outcome`], which the caller collects after each call.
+//! Pure: no I/O, no clock, no task. Time is an argument. The caller collects an [`Outcome`] of each
+//! request that waits, after each call.
 //!
 //! Invariants, which the tests hold against a model:
 //!
@@ -49,7 +49,7 @@ pub struct Scheduler {
     next: u64,
     /// A request that does not fit although it is next, and the work that passed it since, in
     /// seats times nanoseconds.
-    passed: Option<(WaitingId, u128)>,
+    passed: Option<(WaitingId, i128)>,
     outcomes: Vec<Outcome>,
 }
 
@@ -87,6 +87,7 @@ impl Scheduler {
             let rest = self.seats - (least - limits.least);
             let most = limits.most.min(rest).max(1);
             level.limits = Limits { most, ..limits };
+            level.clamp_waiting();
         }
         self.claimed = self.levels.iter().map(Level::claimed).sum();
         self.dispatch(now);
@@ -106,11 +107,13 @@ impl Scheduler {
         let seats = request.seats.clamp(1, level.limits.most);
         let request = Arriving { seats, ..request };
         let manner = level.spec.manner;
-        if force || self.would_start(now, LevelId(place), &request) {
+        let starts = self.would_start(now, place, &request);
+        if force || starts {
             if let Some(level) = self.levels.get_mut(place) {
                 level.activate(request.flow);
             }
-            return Arrival::Started(self.start(now, place, &Waiting::new(0, now, request)));
+            let ticket = self.start(now, place, &Waiting::new(0, now, request));
+            return if starts { Arrival::Started(ticket) } else { Arrival::Forced(ticket) };
         }
         let Manner::Queue { flow_max, level_max } = manner else {
             let retry_after = level.expected_wait(&request);
@@ -146,13 +149,11 @@ impl Scheduler {
         }
     }
 
-    /// Returns whether a request would start at once.
-    pub fn would_start(&self, now: Duration, LevelId(place): LevelId, request: &Arriving) -> bool {
+    fn would_start(&self, now: Duration, place: usize, request: &Arriving) -> bool {
         self.levels.get(place).is_some_and(|level| {
-            let seats = request.seats.clamp(1, level.limits.most);
             let is_exempt = level.spec.manner == Manner::Exempt;
             let is_alone = level.waiting() == 0 && self.passed.is_none();
-            is_exempt || (is_alone && self.fit(now, place, request.flow, seats) == Fit::Yes)
+            is_exempt || (is_alone && self.fit(now, place, request.flow, request.seats) == Fit::Yes)
         })
     }
 
@@ -193,11 +194,6 @@ impl Scheduler {
             waiting: level.waiting() as u64,
             nominal: level.limits.nominal,
         })
-    }
-
-    /// Returns all seats.
-    pub fn seats(&self) -> u64 {
-        self.seats
     }
 }
 

@@ -2,9 +2,9 @@
 //! does, adds up what they cost, by client (`docs/decisions/who-costs-what.md`), and lets those
 //! that are forwarded wait for seats of the API server (`docs/decisions/fair-queueing.md`).
 //!
-//! The plan of FlowSchemas is replaced as a whole ([`source`]);
-//! a request sees one plan. [`meter`] counts what a response costs while it is sent. [`report`] is
-//! what operators see, on the admin listener only; [`metrics`] name no client.
+//! The plan of FlowSchemas is replaced as a whole ([`source`]); a request sees one plan. [`meter`]
+//! counts what a response costs while it is sent. [`report`] is what operators see, on the admin
+//! listener only; [`metrics`] name no client.
 //!
 //! Each request adds its costs to one of several batches, so that threads do not wait for each
 //! other, and a full batch is added to the windows.

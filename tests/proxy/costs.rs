@@ -3,7 +3,7 @@
 
 use http::Method;
 use serde_json::Value;
-use weir::config::{AdminDetail, FlowControlMode, Mode};
+use weir::config::{AdminDetail, Config, FlowControlMode, Mode};
 use weir::simulator::{Rule, Simulator, SimulatorOptions, User};
 
 use crate::client::{self, Call, Watch};
@@ -12,7 +12,8 @@ use crate::wait::eventually;
 
 const LIST: &str = "/api/v1/namespaces/ns1/configmaps";
 
-async fn gateway(detail: AdminDetail) -> Proxy {
+/// Starts a gateway for `alice` and `bob`, who may read config maps of `ns1`.
+pub(crate) async fn gateway_of_readers(adjust: impl FnOnce(&mut Config)) -> Proxy {
     let read = || vec![Rule::new(&["*"], &["configmaps"], &["ns1"])];
     let users = vec![
         User::admin("weirs-own", "weir"),
@@ -24,6 +25,13 @@ async fn gateway(detail: AdminDetail) -> Proxy {
     seed(&upstream);
     Proxy::before(upstream, "weirs-own", |config| {
         config.authentication.mode = Mode::Gateway;
+        adjust(config);
+    })
+    .await
+}
+
+async fn gateway(detail: AdminDetail) -> Proxy {
+    gateway_of_readers(|config| {
         config.flow_control.mode = FlowControlMode::Observe;
         config.admin_detail = detail;
     })

@@ -4,29 +4,20 @@
 use std::net::SocketAddr;
 
 use tokio::task::JoinSet;
-use weir::config::{FlowControlConfig, FlowControlMode, Mode};
-use weir::simulator::{Action, Rule, Simulator, SimulatorOptions, User};
+use weir::config::{FlowControlConfig, FlowControlMode};
+use weir::simulator::Action;
 
 use crate::client::{self, Answer, Call, Watch};
-use crate::harness::{Proxy, seed};
+use crate::costs::gateway_of_readers;
+use crate::harness::Proxy;
 use crate::wait::eventually;
 
 const LIST: &str = "/api/v1/namespaces/ns1/configmaps";
-/// Of the 20 seats of the API server 8 are a reserve.
+/// A reserve of 8 is taken from the 20 seats of the API server.
 const SHARED_SEATS: u64 = 12;
 
 async fn gateway(mode: FlowControlMode) -> Proxy {
-    let read = || vec![Rule::new(&["*"], &["configmaps"], &["ns1"])];
-    let users = vec![
-        User::admin("weirs-own", "weir"),
-        User::with_rules("alices", "alice", read()),
-        User::with_rules("bobs", "bob", read()),
-    ];
-    let options = SimulatorOptions { users, ..SimulatorOptions::default() };
-    let upstream = Simulator::start(options).await.unwrap();
-    seed(&upstream);
-    Proxy::before(upstream, "weirs-own", |config| {
-        config.authentication.mode = Mode::Gateway;
+    gateway_of_readers(|config| {
         config.flow_control = FlowControlConfig { mode, seats_per_server: 20 };
     })
     .await

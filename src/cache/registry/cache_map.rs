@@ -14,6 +14,7 @@ use dashmap::DashMap;
 use dashmap::mapref::entry::Entry;
 
 use crate::api::resource::{GroupVersionResource, Representation, Scope};
+use crate::api::resource_version::ResourceVersion;
 use crate::cache::cached_resource::CachedResource;
 use crate::cache::handle::CacheHandle;
 use crate::cache::key::CacheKey;
@@ -163,20 +164,14 @@ impl CacheMap {
     /// Lets the cache of the cluster answer no more until it has come as far as those of the
     /// namespaces.
     fn hold_cluster(&self, cluster: Arc<CachedResource>) {
+        if cluster.lifecycle.is_behind() {
+            return;
+        }
         let generation = cluster.generation.current();
-        let others = self.all();
-        let shown = others.iter().filter(|other| {
-            let (key, of) = (&other.key, &cluster.key);
-            key.gvr == of.gvr && key.representation == of.representation && key.is_namespaced()
-        });
-        let shown = shown.filter(|other| other.generation.current() == generation);
-        let furthest = shown.filter_map(|other| other.shown()).max();
-        if let Some(furthest) = furthest
-            && cluster.shown().is_some_and(|held| held < furthest)
-            && !cluster.lifecycle.is_behind()
-        {
-            cluster.lifecycle.set_behind(true);
-            proof::catch_up(cluster, furthest);
+        let others = self.scopes_of(&cluster.key).filter(|other| other.key.is_namespaced());
+        let shown = others.filter(|other| other.generation.current() == generation);
+        if let Some(furthest) = shown.filter_map(|other| other.shown()).max() {
+            hold_if_older(cluster, furthest, generation);
         }
     }
 
@@ -187,15 +182,16 @@ impl CacheMap {
         if self.namespaced() == 0 {
             return;
         }
-        for other in self.all() {
-            let (key, of) = (&other.key, &ended.key);
-            let is_other = key.gvr == of.gvr && key.representation == of.representation;
-            let is_older = other.shown().is_some_and(|held| held < shown);
-            if is_other && is_older && other.generation.current() == generation {
-                other.lifecycle.set_behind(true);
-                proof::catch_up(other, shown);
-            }
+        for other in self.scopes_of(&ended.key) {
+            hold_if_older(other, shown, generation);
         }
+    }
+
+    /// Returns the caches of a key's resource in its representation, in all scopes.
+    fn scopes_of(&self, key: &CacheKey) -> impl Iterator<Item = Arc<CachedResource>> {
+        let is_same =
+            |other: &CacheKey| other.gvr == key.gvr && other.representation == key.representation;
+        self.all().into_iter().filter(move |cached| is_same(&cached.key))
     }
 
     /// Stops `cached` and removes it in one step, if `condition` still holds.
@@ -211,6 +207,16 @@ impl CacheMap {
             cached.lifecycle.stop(reason);
         }
         removed
+    }
+}
+
+/// Lets a cache answer no more until it has come as far as `shown`, if it has shown less of the
+/// history `generation`.
+fn hold_if_older(cached: Arc<CachedResource>, shown: ResourceVersion, generation: u64) {
+    let is_older = cached.shown().is_some_and(|held| held < shown);
+    if is_older && cached.generation.current() == generation {
+        cached.lifecycle.set_behind(true);
+        proof::catch_up(cached, shown);
     }
 }
 

@@ -4,15 +4,12 @@ use std::time::Duration;
 
 use super::Scheduler;
 use super::level::{Fit, Level, Waiting};
-use super::request::{
-    Arriving, Manner, Outcome, RejectReason, Rejected, Ticket, WaitingId, request_work,
-};
+use super::request::{Arriving, Manner, Outcome, RejectReason, Rejected, Ticket, WaitingId};
 
 impl Scheduler {
     pub(super) fn start(&mut self, now: Duration, place: usize, waiting: &Waiting) -> Ticket {
-        let Arriving { flow, mut seats, guess, .. } = waiting.request();
+        let Arriving { flow, seats, guess, .. } = waiting.request();
         if let Some(level) = self.levels.get_mut(place) {
-            seats = seats.min(level.limits.most);
             let before = level.claimed();
             level.start(flow, seats, guess);
             level.note_flows(now);
@@ -70,7 +67,7 @@ impl Scheduler {
             self.outcomes.push(Outcome { id, result: Ok(ticket) });
             match &mut self.passed {
                 Some((short, _)) if *short == id => self.passed = None,
-                Some((_, passed)) => *passed += request_work(&waiting.request()),
+                Some((_, passed)) => *passed += waiting.request().work(),
                 None => {}
             }
         }
@@ -91,8 +88,7 @@ impl Scheduler {
         let level = self.levels.get(place)?;
         let mut is_first = true;
         for (flow, head) in level.heads() {
-            // The levels may have become smaller since it came.
-            let seats = head.request().seats.min(level.limits.most);
+            let seats = head.request().seats;
             let id = WaitingId { level: place, flow, number: head.number() };
             // Others may pass it for as much work as it is itself.
             let is_held = self.passed.is_some_and(|(short, passed)| {
@@ -124,9 +120,9 @@ impl Scheduler {
         })
     }
 
-    fn work_of(&self, id: WaitingId) -> u128 {
+    fn work_of(&self, id: WaitingId) -> i128 {
         let waiting = self.levels.get(id.level).and_then(|level| level.get(id.flow, id.number));
-        waiting.map_or(0, |waiting| request_work(&waiting.request()))
+        waiting.map_or(0, |waiting| waiting.request().work())
     }
 
     /// Rejects the newest request of the longest queue of a level, if that is longer than the one

@@ -7,7 +7,7 @@ use std::time::Duration;
 /// The estimates.
 #[derive(Debug)]
 pub struct Durations {
-    /// In seconds; zero for an unknown one.
+    /// The estimates in seconds; zero where none is known.
     seconds: Box<[f32]>,
 }
 

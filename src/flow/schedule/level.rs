@@ -16,7 +16,7 @@ pub(super) struct Level {
     pub(super) spec: LevelSpec,
     pub(super) limits: Limits,
     pub(super) in_use: u64,
-    /// Of those, the seats of requests with more than one.
+    /// The part of `in_use` that requests of several seats hold.
     wide_in_use: u64,
     /// Whether the configuration no longer has it.
     pub(super) is_gone: bool,
@@ -72,10 +72,6 @@ impl Waiting {
 
     pub(super) fn request(&self) -> Arriving {
         self.request
-    }
-
-    fn work(&self) -> i128 {
-        work(self.request.seats, Duration::ZERO, self.request.guess)
     }
 }
 
@@ -175,7 +171,7 @@ impl Level {
     /// part of the level's seats is done at a time.
     pub(super) fn expected_wait(&self, request: &Arriving) -> Duration {
         let own = self.flows.get(&request.flow).map_or(0, |flow| flow.work);
-        let own = own + work(request.seats, Duration::ZERO, request.guess);
+        let own = own + request.work();
         let flows = self.flows.len().max(1) as i128;
         let seats = i128::from(self.limits.nominal.max(self.in_use).max(1));
         Duration::from_nanos(u64::try_from(own.saturating_mul(flows) / seats).unwrap_or(u64::MAX))
@@ -187,6 +183,17 @@ impl Level {
         if long && request.is_short_read { request.wait_max / 4 } else { request.wait_max }
     }
 
+    /// Makes the requests that wait no wider than the level has become.
+    pub(super) fn clamp_waiting(&mut self) {
+        let most = self.limits.most;
+        for flow in self.flows.values_mut() {
+            for Waiting { request, .. } in &mut flow.queue {
+                request.seats = request.seats.min(most);
+            }
+            flow.work = flow.queue.iter().map(|waiting| waiting.request.work()).sum();
+        }
+    }
+
     pub(super) fn push(&mut self, waiting: Waiting) {
         self.backlogged.get_or_insert(waiting.arrived);
         self.waiting += 1;
@@ -194,7 +201,7 @@ impl Level {
         if self.waiting_of(key) == 0 {
             self.activate(key);
         }
-        let work = waiting.work();
+        let work = waiting.request.work();
         let flow = self.flows.entry(key).or_default();
         if flow.queue.is_empty() {
             self.order.insert((flow.tag, waiting.number, key));
@@ -221,7 +228,7 @@ impl Level {
         let first = flow.queue.front().map_or(0, |first| first.number);
         self.order.remove(&(flow.tag, first, key));
         let removed = flow.queue.remove(place)?;
-        flow.work -= removed.work();
+        flow.work -= removed.request.work();
         if let Some(first) = flow.queue.front() {
             self.order.insert((flow.tag, first.number, key));
         }
@@ -296,7 +303,7 @@ impl Level {
 
 /// The part of a level that one flow may take while others are active.
 const FLOW_PERCENT_MAX: u64 = 80;
-/// For so long it may not take the rest after the others are gone.
+/// The time for which it may not take the rest after the others are gone.
 const CONTENDED_FOR: Duration = Duration::from_secs(1);
 /// The part of a level that requests of several seats may take, so that those of one find places.
 const WIDE_PERCENT_MAX: u64 = 75;

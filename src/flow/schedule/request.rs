@@ -70,6 +70,8 @@ pub struct WaitingId {
 pub enum Arrival {
     /// It may be sent.
     Started(Ticket),
+    /// It may be sent, although it would have to wait if it were not forced.
+    Forced(Ticket),
     /// It waits for so long at most.
     Waits(WaitingId, Duration),
     /// It is refused.
@@ -120,6 +122,13 @@ pub struct Load {
     pub nominal: u64,
 }
 
+impl Arriving {
+    /// Returns the expected work, in seats times nanoseconds.
+    pub(super) fn work(&self) -> i128 {
+        work(self.seats, Duration::ZERO, self.guess)
+    }
+}
+
 impl Rejected {
     pub(super) fn now(reason: RejectReason) -> Self {
         Self { reason, retry_after: Duration::ZERO }
@@ -146,9 +155,4 @@ impl RejectReason {
 pub(super) fn work(seats: u64, guess: Duration, held: Duration) -> i128 {
     let nanoseconds = |time: Duration| i128::try_from(time.as_nanos()).unwrap_or(i128::MAX >> 64);
     i128::from(seats) * (nanoseconds(held) - nanoseconds(guess))
-}
-
-/// Returns the expected work of a request, in seats times nanoseconds.
-pub(super) fn request_work(request: &Arriving) -> u128 {
-    work(request.seats, Duration::ZERO, request.guess).unsigned_abs()
 }

@@ -67,6 +67,7 @@ impl Rig {
                 self.running.push((key, ticket, self.now + holds));
                 true
             }
+            Arrival::Forced(_) => unreachable!("nothing is forced"),
             Arrival::Waits(id, _) => {
                 self.waiting.insert(id, key);
                 false
@@ -119,7 +120,7 @@ impl Rig {
         let in_use: u64 = loads.iter().map(|load| load.seats).sum();
         let running: u64 = self.running.iter().map(|(_, ticket, _)| ticket.seats).sum();
         assert_eq!(in_use, running, "seats are counted");
-        assert!(in_use <= self.scheduler.seats(), "{in_use} of {}", self.scheduler.seats());
+        assert!(in_use <= self.scheduler.seats, "{in_use} of {}", self.scheduler.seats);
         let waiting: u64 = loads.iter().map(|load| load.waiting).sum();
         assert_eq!(waiting, self.waiting.len() as u64, "each request ends once");
         for level in &self.scheduler.levels {
@@ -132,7 +133,7 @@ impl Rig {
         let claimed: u64 = self.scheduler.levels.iter().map(Level::claimed).sum();
         assert_eq!(claimed, self.scheduler.claimed);
         let without = self.scheduler.levels.iter().filter(|level| level.limits.least == 0).count();
-        let most = self.scheduler.seats() + without as u64;
+        let most = self.scheduler.seats + without as u64;
         assert!(claimed <= most, "nobody borrows what is claimed");
     }
 }
@@ -327,7 +328,7 @@ proptest! {
                     let specs: Vec<LevelSpec> = (0..).zip(levels).map(|(number, it): (u32, _)| {
                         level(&number.to_string(), shares(it.0, it.1, it.2))
                     }).collect();
-                    rig.ids = rig.scheduler.configure(rig.now, rig.scheduler.seats(), &specs);
+                    rig.ids = rig.scheduler.configure(rig.now, rig.scheduler.seats, &specs);
                 }
             }
         }

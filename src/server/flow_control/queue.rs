@@ -137,11 +137,15 @@ impl Queue {
                 is_short_read: request.is_short_read,
             };
             let now = self.began.elapsed();
-            let would_start = self.enforces || inner.scheduler.would_start(now, level, &arriving);
             let arrival = inner.scheduler.arrive(now, level, arriving, !self.enforces);
             let waits = match arrival {
                 Arrival::Started(ticket) => Ok(ticket),
+                Arrival::Forced(ticket) => {
+                    inner.count(request.level, LevelMetrics::queue);
+                    Ok(ticket)
+                }
                 Arrival::Waits(id, wait_max) => {
+                    inner.count(request.level, LevelMetrics::queue);
                     let (sender, receiver) = oneshot::channel();
                     inner.waiting.insert(id, sender);
                     Err((Waiter { queue: Arc::clone(self), id, receiver }, wait_max))
@@ -152,9 +156,6 @@ impl Queue {
                     return Err(rejected);
                 }
             };
-            if !would_start || waits.is_err() {
-                inner.count(request.level, LevelMetrics::queue);
-            }
             self.settle(&mut inner);
             waits
         };

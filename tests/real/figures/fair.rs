@@ -6,12 +6,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 
-use super::tokens::SETTING;
-use crate::control_plane::{ADMIN, ControlPlane};
-use crate::matrix_suite::world::{Credentials, Setting, World, mint};
+use super::tokens::{SETTING, account, with_world_on};
+use crate::matrix_suite::world::{Setting, World};
 use crate::suite::objects::create;
 use crate::suite::wire::{Call, Endpoint};
 
@@ -20,17 +18,9 @@ pub(super) fn fair_queueing() {
     let observe = "}\nflowControl: {mode: observe, seatsPerServer: 40";
     let enforce = "}\nflowControl: {mode: enforce, seatsPerServer: 40";
     for (name, authorization) in [("observe", observe), ("enforce", enforce)] {
-        let credentials = Credentials::new();
-        let lines = format!("{ADMIN},plane,0,\"system:masters\"\n");
-        let mut arguments = credentials.arguments(&lines);
-        arguments
-            .extend(["requests", "mutating-requests"].map(|of| format!("--max-{of}-inflight=20")));
-        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-        let plane = ControlPlane::start_with(&arguments);
+        let inflight = ["--max-requests-inflight=20", "--max-mutating-requests-inflight=20"];
         let setting = Setting { authorization, ..SETTING };
-        Runtime::new().unwrap().block_on(async {
-            measure(name, &World::start(credentials, plane.side(), setting).await).await;
-        });
+        with_world_on(&inflight, setting, async |world| measure(name, &world).await);
     }
 }
 
@@ -68,21 +58,6 @@ async fn measure(mode: &str, world: &World) {
         );
         tokio::time::sleep(Duration::from_secs(5)).await;
     }
-}
-
-/// Creates a service account that may do everything in its namespace; returns its token.
-async fn account(admin: &Endpoint, name: &str) -> String {
-    let object = json!({"metadata": {"name": name}});
-    create(&mut admin.connection(), "/api/v1/namespaces/a/serviceaccounts", &object).await;
-    let binding = json!({
-        "metadata": {"name": name},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole",
-            "name": "cluster-admin"},
-        "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": "a"}],
-    });
-    let bindings = "/apis/rbac.authorization.k8s.io/v1/namespaces/a/rolebindings";
-    create(&mut admin.connection(), bindings, &binding).await;
-    mint(admin, "a", name).await
 }
 
 /// Sends a GET every 50 ms for a while; returns how long they took, and how many failed.

@@ -86,17 +86,8 @@ pub(super) fn revoked() {
 
 async fn revoke_one(world: Arc<World>, number: u32) -> (Duration, Duration) {
     let admin = world.admin();
-    let (accounts, name) = ("/api/v1/namespaces/a/serviceaccounts", format!("leaving-{number}"));
-    create(&mut admin.connection(), accounts, &json!({"metadata": {"name": name}})).await;
-    let binding = json!({
-        "metadata": {"name": name},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole",
-            "name": "cluster-admin"},
-        "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": "a"}],
-    });
-    let bindings = "/apis/rbac.authorization.k8s.io/v1/namespaces/a/rolebindings";
-    create(&mut admin.connection(), bindings, &binding).await;
-    let token = mint(&admin, "a", &name).await;
+    let name = format!("leaving-{number}");
+    let token = account(&admin, &name).await;
     let sides = [world.direct.as_token(&token), world.through.as_token(&token)];
     let get = Call::get("/api/v1/namespaces/a/configmaps/x?resourceVersion=0");
     for side in &sides {
@@ -110,7 +101,7 @@ async fn revoke_one(world: Arc<World>, number: u32) -> (Duration, Duration) {
         assert_eq!(side.send(&get).await.status, 200);
     }
     let began = Instant::now();
-    let deleted = admin.send(&Call::new(Method::DELETE, format!("{accounts}/{name}"))).await;
+    let deleted = admin.send(&Call::new(Method::DELETE, format!("{ACCOUNTS_PATH}/{name}"))).await;
     assert_eq!(deleted.status, 200);
     let refused = async |side: &Endpoint| {
         let mut connection = side.connection();
@@ -122,14 +113,35 @@ async fn revoke_one(world: Arc<World>, number: u32) -> (Duration, Duration) {
     tokio::join!(refused(&sides[0]), refused(&sides[1]))
 }
 
+/// Creates a service account that may do everything in its namespace; returns its token.
+pub(super) async fn account(admin: &Endpoint, name: &str) -> String {
+    create(&mut admin.connection(), ACCOUNTS_PATH, &json!({"metadata": {"name": name}})).await;
+    let binding = json!({
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole",
+            "name": "cluster-admin"},
+        "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": "a"}],
+    });
+    let bindings = "/apis/rbac.authorization.k8s.io/v1/namespaces/a/rolebindings";
+    create(&mut admin.connection(), bindings, &binding).await;
+    mint(admin, "a", name).await
+}
+
 /// Runs with a gateway that has the default times.
 pub(super) fn with_world(test: impl AsyncFnOnce(World)) {
     with_world_of(SETTING, test);
 }
 
 pub(crate) fn with_world_of(setting: Setting, test: impl AsyncFnOnce(World)) {
+    with_world_on(&[], setting, test);
+}
+
+/// Runs with a kube-apiserver that has more arguments.
+pub(super) fn with_world_on(more: &[&str], setting: Setting, test: impl AsyncFnOnce(World)) {
     let credentials = Credentials::new();
     let arguments = credentials.arguments(&format!("{ADMIN},plane,0,\"system:masters\"\n"));
+    let more = more.iter().map(|argument| (*argument).to_owned());
+    let arguments: Vec<String> = arguments.into_iter().chain(more).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let plane = ControlPlane::start_with(&arguments);
     Runtime::new().unwrap().block_on(async {
@@ -146,6 +158,7 @@ pub(crate) const SETTING: Setting = Setting {
     authorization: "",
 };
 
+const ACCOUNTS_PATH: &str = "/api/v1/namespaces/a/serviceaccounts";
 const FLOODERS: u32 = 20;
 /// Twenty of these are a hundred requests a second.
 const FLOOD_INTERVAL: Duration = Duration::from_millis(200);

@@ -27,7 +27,7 @@ pub(crate) struct Plan {
     /// The number of API servers.
     pub(crate) servers: usize,
     pub(crate) balancing: Balancing,
-    /// The Weirs have the API servers as a list, without a balancer.
+    /// The Weirs have the API servers as a list; the balancer is the last resort.
     #[serde(default)]
     pub(crate) listed: bool,
     /// What the history of a cache may weigh in Weir, in bytes; the default without.

@@ -14,7 +14,7 @@ struct Clients {
     guess_ms: u32,
 }
 
-/// Runs clients for so many milliseconds; returns the seat-milliseconds of each.
+/// Runs clients for `milliseconds`; returns the seat-milliseconds of each.
 fn compete(rig: &mut Rig, clients: &[Clients], milliseconds: u32) -> Vec<u64> {
     let mut served = vec![0; clients.len()];
     for _ in 0..milliseconds {
