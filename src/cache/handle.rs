@@ -295,14 +295,17 @@ impl CacheHandle {
     /// belong to a history that the upstream has lost (`docs/decisions/rewound-history.md`). A
     /// watch from there would be silent until the new history has passed `after`. Then it would
     /// continue from a state that its client has never seen. The caller therefore refuses it with
-    /// status 410 (Expired). Sends a probe only if a rewind was detected and the cache has not
-    /// reached `after`.
+    /// status 410 (Expired). Without a state, every resourceVersion up to the highest lost one may
+    /// belong to the lost history, wherever the new one is, and counts as lost. Sends a probe only
+    /// if a rewind was detected and the cache has not reached `after`.
     ///
     /// Limit: once the new history has passed `after`, this cannot be detected any more.
     pub async fn is_lost(&self, after: ResourceVersion, timeout: Duration) -> bool {
         let Some(lost) = self.cached().context.history.highest_lost() else { return false };
-        if *self.cache().progress().borrow() >= Some(after) {
-            return false;
+        match *self.cache().progress().borrow() {
+            Some(reached) if reached >= after => return false,
+            None if after <= lost => return true,
+            _ => {}
         }
         let probed = self.cached().proofs.probes.probed(self.cached().probe_gap());
         match tokio::time::timeout(timeout, probed).await {

@@ -462,8 +462,12 @@ async fn after_a_rewind_a_watch_from_the_lost_history_is_expired() {
     weir.script.keep(weir.script.on_watch());
     feed.fail(UpstreamError::Lost("reset".to_owned()));
     running.into_body().collect().await.unwrap();
-    // The cache is not ready yet. A forwarded watch would be silent.
+    // The cache is not ready yet. A forwarded watch would be silent, or lack the events until 90
+    // of a history that has passed it.
     assert!(weir.get(&begin(90)).await.text().contains(r#""code":410"#));
+    weir.script.on_probe(95);
+    assert!(weir.get(&begin(90)).await.text().contains(r#""code":410"#));
+    weir.script.on_probe(7);
     weir.script.keep(weir.script.on_watch_at(7));
     for at in [6, 8, 90, 200] {
         let answer = weir.get(&begin(at)).await;

@@ -156,7 +156,9 @@ async fn stream(
     let checker = client.setting.checker.clone();
     let epoch = progress.lock().epoch;
     let is_forwarded = progress.lock().is_forwarded;
-    if from.is_some() && checker.is_lost_unnoticed(client.caller.target(), epoch, is_forwarded) {
+    let target = client.caller.target().to_owned();
+    let is_lost = || from.is_some() && checker.is_lost_unnoticed(&target, epoch, is_forwarded);
+    if is_lost() {
         return Err(Some(Next::List));
     }
     let seconds = client.rng.u32(30..300);
@@ -185,6 +187,10 @@ async fn stream(
             return Err(None);
         }
         _ => return Err(None),
+    }
+    // The history can have been lost while the request was on its way.
+    if is_lost() {
+        return Err(Some(Next::List));
     }
     let is_hit = frames.cache.starts_with("hit");
     let mut check = checker.stream(client.caller.target(), selection, start, sent, is_hit);
