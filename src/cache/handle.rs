@@ -295,16 +295,17 @@ impl CacheHandle {
     /// belong to a history that the upstream has lost (`docs/decisions/rewound-history.md`). A
     /// watch from there would be silent until the new history has passed `after`. Then it would
     /// continue from a state that its client has never seen. The caller therefore refuses it with
-    /// status 410 (Expired). Without a state, every resourceVersion up to the highest lost one may
-    /// belong to the lost history, wherever the new one is, and counts as lost. Sends a probe only
-    /// if a rewind was detected and the cache has not reached `after`.
+    /// status 410 (Expired). A resourceVersion up to the highest lost one counts as lost, wherever
+    /// the new history is, if the cache's first list is above it or still to come. Sends a probe
+    /// only if a rewind was detected and the cache has not reached `after`.
     ///
     /// Limit: once the new history has passed `after`, this cannot be detected any more.
     pub async fn is_lost(&self, after: ResourceVersion, timeout: Duration) -> bool {
         let Some(lost) = self.cached().context.history.highest_lost() else { return false };
-        match *self.cache().progress().borrow() {
-            Some(reached) if reached >= after => return false,
+        match self.cache().state() {
             None if after <= lost => return true,
+            Some(state) if state.history().may_be_lost(after) => return true,
+            Some(state) if state.resource_version() >= after => return false,
             _ => {}
         }
         let probed = self.cached().proofs.probes.probed(self.cached().probe_gap());

@@ -14,4 +14,5 @@ mod recorder;
 mod shared;
 mod shutdown;
 mod upgrades;
+mod watches;
 mod websockets;

@@ -246,13 +246,19 @@ impl History {
         (from..to).zip(self.events.focus().narrow(start..end))
     }
 
+    /// Returns whether `resource_version` may belong to a lost history of the upstream, and
+    /// nothing in this cache can tell.
+    pub fn may_be_lost(&self, resource_version: ResourceVersion) -> bool {
+        resource_version < self.first_list && self.rewound_from >= Some(resource_version)
+    }
+
     /// Returns the number of the first event after `resource_version`, where a watch from there
     /// resumes.
     pub fn resume(&self, resource_version: ResourceVersion) -> Result<u64, WatchRefusal> {
         let oldest = self.oldest();
         if resource_version < oldest {
-            let may_be_lost = self.rewound_from >= Some(resource_version);
-            let began_after = resource_version < self.first_list && !may_be_lost;
+            let began_after =
+                resource_version < self.first_list && !self.may_be_lost(resource_version);
             return Err(WatchRefusal::Expired { oldest, began_after });
         }
         let ambiguous = self.relists.iter().find(|span| span.is_ambiguous(resource_version));

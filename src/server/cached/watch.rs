@@ -78,7 +78,7 @@ pub(crate) async fn serve(
             return Ok(ok(&read, &handle, expired(start, oldest, form.encoding)));
         }
     };
-    // Checked after the watch was opened, so that no rewind can happen in between.
+    // Checked again after the watch was opened, so that no rewind can happen in between.
     if let WatchStart::After(after) = start
         && is_lost(&read, &handle, after).await?
     {
@@ -158,6 +158,11 @@ async fn begin_at(
 ) -> Result<Result<Watcher, WatchRefusal>, Reason> {
     let deadline = read.context.started + read.services.warmup_timeout;
     let left = || deadline.saturating_duration_since(Instant::now());
+    // Asked before the wait, in which the new history may pass `after`.
+    if is_lost(read, handle, after).await? {
+        let oldest = handle.cache().state().map_or(after, |state| state.resource_version());
+        return Ok(Err(WatchRefusal::Expired { oldest, began_after: false }));
+    }
     if !read.while_usable(handle.is_joined(left()).map(Ok)).await? {
         return Ok(Err(WatchRefusal::NotReady));
     }
