@@ -163,7 +163,9 @@ impl StreamCheck {
                 continue;
             };
             let log = epoch.log(self.selection.resource);
-            let next = log.map_or(0, |log| next_after(log, after));
+            // What was shown before comes no more.
+            let shown = after.max(self.last_event).max(self.last_bookmark).min(of);
+            let next = log.map_or(0, |log| next_after(log, shown));
             self.candidates.push(Candidate { epoch: number, after, next });
         }
         self.epochs = epochs;

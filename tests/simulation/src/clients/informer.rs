@@ -201,9 +201,13 @@ async fn stream(
         progress.lock().run();
     }
     loop {
+        // Nothing has come of the cache's own history yet.
+        let is_of_list = place == from;
         let line = tokio::select! {
             biased;
-            () = over(client) => return Ok(Next::List),
+            () = until(|| client.setting.phase.is_over() || (is_of_list && is_lost())) => {
+                return Ok(Next::List);
+            }
             line = frames.next() => line,
         };
         let line = match line {
@@ -267,9 +271,9 @@ impl Progress {
     }
 }
 
-/// Returns when the run is over.
-async fn over(client: &Client) {
-    while !client.setting.phase.is_over() {
+/// Returns when the condition holds. Asks once a second.
+async fn until(condition: impl Fn() -> bool) {
+    while !condition() {
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
 }

@@ -159,18 +159,18 @@ async fn restart(fault: Fault, plan: &Plan, setting: &Setting, mut rng: fastrand
 async fn change_state(fault: Fault, plan: &Plan, setting: &Setting, mut rng: fastrand::Rng) {
     let mut bump = if rng.bool() { 0 } else { rng.u64(1..10_000) };
     let snapshot = if fault == Fault::Swap {
-        let snapshot = upstream::simulator(plan, &mut rng).snapshot();
-        // Where the new revision is also one of the lost history, nobody can tell them apart.
-        let lost = setting.checker.present_revisions();
-        if lost.contains(&snapshot.revision()) {
-            bump += lost.end() - snapshot.revision() + 1;
-        }
-        snapshot
+        upstream::simulator(plan, &mut rng).snapshot()
     } else {
         let snapshot = setting.simulator.snapshot();
         tokio::time::sleep(Duration::from_millis(rng.u64(100..20_000))).await;
         snapshot
     };
+    // Where the new revision is also one of the lost history, nobody can tell them apart. A restore
+    // without a higher revision is noticed while writes are held.
+    let lost = setting.checker.present_revisions();
+    if (fault == Fault::Swap || bump > 0) && lost.contains(&(snapshot.revision() + bump)) {
+        bump = lost.end() - snapshot.revision() + 1;
+    }
     // Either way the API servers are started again.
     (0..plan.servers).for_each(|server| setting.network.cut_host(&host(server)));
     setting.simulator.rewind(&snapshot.bumped(bump));
