@@ -26,11 +26,13 @@ use std::time::Duration;
 use crate::api::resource::GroupVersionResource;
 use crate::config::dial::Dial;
 use crate::config::endpoints::EndpointsConfig;
+use crate::config::file::{FlowLevelSection, FlowRuleSection};
 pub use crate::config::identity::{
     Anonymous, AuditBuffer, AuditConfig, AuditLevel, AuditOutput, AuditResources, AuditRule,
     AuthenticationConfig, AuthorizationConfig, FrontProxyConfig, Mode, RbacConfig,
     RequestHeaderConfig,
 };
+use crate::flow::rules::{RankedLevel, Rule};
 
 /// The whole configuration, validated.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,6 +77,21 @@ pub struct FlowControlConfig {
     pub mode: FlowControlMode,
     /// The seats of one API server that forwarded requests may take.
     pub seats_per_server: u64,
+    /// Operators' own levels and rules.
+    pub overlay: FlowOverlay,
+}
+
+/// Levels and rules beside the cluster's FlowSchemas and priority levels.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FlowOverlay {
+    /// The levels.
+    pub levels: Vec<RankedLevel>,
+    /// The rules, in order.
+    pub rules: Vec<Rule>,
+    /// The levels as written.
+    pub written_levels: Vec<FlowLevelSection>,
+    /// The rules as written.
+    pub written_rules: Vec<FlowRuleSection>,
 }
 
 /// The mode of flow control.

@@ -6,7 +6,7 @@
 //! of kube-apiserver ([`built_in`]). [`classify`] finds the FlowSchema of a request as
 //! kube-apiserver does. [`seats`] estimates the seats that a request takes there. [`costs`] keeps
 //! the most expensive clients in bounded memory ([`hitters`]). [`schedule`] decides which forwarded
-//! request is sent next.
+//! request is sent next. [`rules`] are operators' own, and [`rate_limit`] keeps their rates.
 
 pub mod built_in;
 pub mod candidates;
@@ -18,6 +18,9 @@ pub mod level;
 mod names;
 mod object;
 pub mod plan;
+pub mod policies;
+pub mod rate_limit;
+pub mod rules;
 pub mod schedule;
 pub mod schema;
 pub mod seats;

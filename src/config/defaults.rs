@@ -8,7 +8,7 @@ use crate::config::endpoints::EndpointsConfig;
 use crate::config::{
     AdminDetail, Anonymous, AuditBuffer, AuditConfig, AuthenticationConfig, AuthorizationConfig,
     CacheConfig, CertificateConfig, Config, ConsistentLists, FlowControlConfig, FlowControlMode,
-    ListenerConfig, LogFormat, LoggingConfig, Mode, OnAway, OnRelist, ResourcePattern,
+    FlowOverlay, ListenerConfig, LogFormat, LoggingConfig, Mode, OnAway, OnRelist, ResourcePattern,
     ServerConfig, UpstreamConfig,
 };
 
@@ -200,6 +200,7 @@ impl Default for Config {
             flow_control: FlowControlConfig {
                 mode: FLOW_CONTROL,
                 seats_per_server: SEATS_PER_SERVER,
+                overlay: FlowOverlay::default(),
             },
             logging: LoggingConfig::default(),
         }

@@ -4,6 +4,7 @@
 //!
 //! Durations and sizes stay text here, so that all wrong values are reported together.
 
+mod flow_control;
 mod identity;
 
 use std::fs::File;
@@ -12,6 +13,9 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+pub use crate::config::file::flow_control::{
+    FlowControlSection, FlowLevelSection, FlowLimitsSection, FlowRuleSection,
+};
 pub use crate::config::file::identity::{
     AuditSection, AuthenticationSection, AuthorizationSection, FrontProxySection,
     GroupResourcesSection, PolicySection, RbacSection, RequestHeaderSection, RuleSection,
@@ -128,16 +132,6 @@ pub struct AdminSection {
     pub detail: Option<String>,
     /// Whether `/readyz` passes while the upstream is away and caches can answer.
     pub ready_when_away: Option<bool>,
-}
-
-/// `flowControl`.
-#[derive(Clone, Debug, Default, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct FlowControlSection {
-    /// `off`, `observe` or `enforce`.
-    pub mode: Option<String>,
-    /// The seats of one API server.
-    pub seats_per_server: Option<u64>,
 }
 
 /// `upstream`.

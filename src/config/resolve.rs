@@ -5,6 +5,7 @@
 
 mod audit;
 mod cache;
+mod flow_control;
 mod identity;
 mod problems;
 mod server;
@@ -14,15 +15,13 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use crate::config::defaults::{
-    ADMIN_DETAIL, FLOW_CONTROL, GATEWAY_FLOW_CONTROL, READY_WHEN_AWAY, SEATS_PER_SERVER,
-};
-use crate::config::file::{ConfigFile, FlowControlSection, LoggingSection};
+use crate::config::defaults::{ADMIN_DETAIL, READY_WHEN_AWAY};
+use crate::config::file::{ConfigFile, LoggingSection};
 use crate::config::listen::{ListenAddress, parse_address};
 use crate::config::resolve::problems::Collector;
 pub use crate::config::resolve::problems::{Problem, Problems};
 use crate::config::resolve::server::{generated, listener_of};
-use crate::config::{Config, FlowControlConfig, ListenerConfig, LogFormat, LoggingConfig, Mode};
+use crate::config::{Config, ListenerConfig, LogFormat, LoggingConfig};
 
 /// The values of flags; each replaces the file's.
 #[derive(Clone, Debug, Default)]
@@ -69,7 +68,7 @@ impl Config {
             authentication: identity::authentication(file.authentication, mode, &mut problems),
             authorization: identity::authorization(file.authorization, mode, &mut problems),
             audit: audit::audit(file.audit, mode, &mut problems),
-            flow_control: flow_control(file.flow_control, mode, &mut problems),
+            flow_control: flow_control::flow_control(file.flow_control, mode, &mut problems),
             logging: logging(file.logging, &mut problems),
         };
         problems.parsed("admin.detail", file.admin.detail, &mut config.admin_detail);
@@ -111,25 +110,6 @@ impl Config {
             self.logging.filter = filter;
         }
     }
-}
-
-fn flow_control(
-    section: FlowControlSection,
-    mode: Mode,
-    problems: &mut Collector,
-) -> FlowControlConfig {
-    let seats_per_server = section.seats_per_server.unwrap_or(SEATS_PER_SERVER);
-    let mode = match mode {
-        Mode::Sidecar => FLOW_CONTROL,
-        Mode::Gateway => GATEWAY_FLOW_CONTROL,
-    };
-    let mut config = FlowControlConfig { mode, seats_per_server };
-    problems.parsed("flowControl.mode", section.mode, &mut config.mode);
-    if !SEATS_RANGE.contains(&seats_per_server) {
-        let text = format!("must be {} to {}", SEATS_RANGE.start(), SEATS_RANGE.end());
-        problems.add("flowControl.seatsPerServer", text);
-    }
-    config
 }
 
 fn logging(section: LoggingSection, problems: &mut Collector) -> LoggingConfig {
@@ -181,7 +161,3 @@ impl ListenAddress {
         }
     }
 }
-
-/// Fewer leave no part to the smallest level. More than 8 of 10 places for requests on the
-/// connections to one API server would make the pool of connections the queue, which is not fair.
-const SEATS_RANGE: std::ops::RangeInclusive<u64> = 20..=1150;

@@ -326,7 +326,11 @@ fn full_config() -> Config {
             on_away: OnAway::End,
             consistent_lists: ConsistentLists::Auto,
         },
-        flow_control: FlowControlConfig { mode: FlowControlMode::Enforce, seats_per_server: 300 },
+        flow_control: FlowControlConfig {
+            mode: FlowControlMode::Enforce,
+            seats_per_server: 300,
+            overlay: FlowOverlay::default(),
+        },
         logging: LoggingConfig { format: LogFormat::Json, filter: "weir=debug".to_owned() },
         ..Config::default()
     }

@@ -34,6 +34,8 @@ impl From<&Config> for ConfigFile {
             flow_control: FlowControlSection {
                 mode: Some(config.flow_control.mode.to_string()),
                 seats_per_server: Some(config.flow_control.seats_per_server),
+                levels: config.flow_control.overlay.written_levels.clone(),
+                rules: config.flow_control.overlay.written_rules.clone(),
             },
             logging: logging(&config.logging),
             ..Self::empty()

@@ -67,7 +67,7 @@ impl Candidates {
 
 impl ResourceRule {
     /// Whether it matches a request whose verb it lists.
-    fn matches(&self, request: &ResourceRequest) -> bool {
+    pub(super) fn matches(&self, request: &ResourceRequest) -> bool {
         let ResourceRequest { gvr, namespace, subresource, .. } = request;
         self.resources.any(|name| is_joined(name, &gvr.resource, subresource))
             && self.groups.any(|group| *group == *gvr.group)
@@ -80,7 +80,7 @@ impl ResourceRule {
 
 impl PathRule {
     /// A listed path matches itself and all below it, whether or not it ends in `/*`.
-    fn matches(&self, request: &NonResourceRequest) -> bool {
+    pub(super) fn matches(&self, request: &NonResourceRequest) -> bool {
         self.verbs.any(|verb| verb == request.verb)
             && self.paths.any(|path| {
                 let prefix = path.strip_suffix('*').unwrap_or(path);

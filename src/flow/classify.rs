@@ -60,7 +60,7 @@ impl FlowSchema {
 }
 
 impl Policy {
-    fn is_about(&self, name: &str, groups: &[String]) -> bool {
+    pub(super) fn is_about(&self, name: &str, groups: &[String]) -> bool {
         self.subjects.iter().any(|subject| match subject {
             Subject::Everybody => true,
             Subject::User(user) => **user == *name,

@@ -132,7 +132,7 @@ struct RawDistinguisher {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct RawPolicy {
+pub(super) struct RawPolicy {
     #[serde(default, deserialize_with = "list")]
     subjects: Vec<RawSubject>,
     #[serde(default, deserialize_with = "list")]
@@ -183,7 +183,7 @@ struct RawPathRule {
 }
 
 impl RawPolicy {
-    fn compile(self) -> Result<Policy, InvalidObject> {
+    pub(super) fn compile(self) -> Result<Policy, InvalidObject> {
         let rules = self.resource_rules.len() + self.non_resource_rules.len();
         check(rules > 0, "spec.rules", "has a member without rules")?;
         check(!self.subjects.is_empty(), "spec.rules.subjects", "is empty")?;

@@ -10,7 +10,6 @@
 use crate::api::list_options::ListOptions;
 use crate::api::request_info::{RequestInfo, Verb};
 use crate::flow::plan::Plan;
-use crate::flow::schema::FlowSchema;
 
 /// The work of a forwarded request, as far as it is known before the response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,9 +68,9 @@ impl Work {
     }
 }
 
-/// Returns the most seats of one list of a schema, in an API server with the default limits.
-pub fn seats_max(plan: &Plan, schema: &FlowSchema) -> u64 {
-    let level = plan.level(schema).and_then(|level| Some((level, level.queuing?.hand_size)));
+/// Returns the most seats of one list in a level, in an API server with the default limits.
+pub fn seats_max(plan: &Plan, level: &str) -> u64 {
+    let level = plan.level_named(level).and_then(|level| Some((level, level.queuing?.hand_size)));
     let Some((level, hand)) = level else { return LIST_SEATS_MAX };
     let nominal = (SERVER_SEATS * u64::from(level.shares)).div_ceil(plan.shares().max(1));
     let share = (nominal * LEVEL_PERCENT_MAX).div_ceil(100);

@@ -19,6 +19,7 @@ mod plan;
 pub(crate) mod queue;
 mod report;
 pub(crate) mod requester;
+pub(crate) mod rules;
 pub(crate) mod seats;
 pub(crate) mod source;
 
@@ -32,15 +33,15 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::config::{FlowControlConfig, FlowControlMode};
+use crate::config::{FlowControlConfig, FlowControlMode, FlowOverlay};
 use crate::flow::cost::Cost;
 use crate::flow::costs::{Batch, Costs, Origin, Text};
 use crate::flow::plan::Plan;
-use crate::flow::schema::FlowSchema;
 use crate::server::flow_control::metrics::FlowMetrics;
-use crate::server::flow_control::plan::{ActivePlan, Class};
+use crate::server::flow_control::plan::{ActivePlan, Class, Placement};
 use crate::server::flow_control::queue::Queue;
 use crate::server::flow_control::requester::Requester;
+use crate::server::flow_control::rules::Rules;
 use crate::server::request::context::RequestContext;
 
 /// Classifies requests and adds up their costs.
@@ -53,6 +54,8 @@ pub struct FlowControl {
     hasher: RandomState,
     /// The queue of forwarded requests.
     queue: Option<Arc<Queue>>,
+    rules: Rules,
+    overlay: FlowOverlay,
     metrics: FlowMetrics,
 }
 
@@ -70,26 +73,34 @@ impl FlowControl {
         let queue = (by_user || enforces)
             .then(|| Queue::new(enforces, config.seats_per_server, metrics.clone()));
         if let Some(queue) = &queue {
-            queue.set_plan(by_user.then(Plan::built_in).as_ref());
+            let levels = config.overlay.levels.iter().map(|ranked| ranked.level.clone());
+            let plan = by_user.then(|| Plan::built_in().with_levels(levels));
+            queue.set_plan(plan.as_ref());
         }
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         Arc::new(Self {
-            active: ArcSwap::from_pointee(ActivePlan::new(Plan::built_in(), &metrics)),
+            active: ArcSwap::from_pointee(ActivePlan::new(
+                Plan::built_in(),
+                &config.overlay,
+                &metrics,
+            )),
             batches: (0..threads.min(BATCHES_MAX)).map(|_| Mutex::default()).collect(),
             costs: Mutex::new(Costs::new(Duration::ZERO, by_user)),
             started: Instant::now(),
             hasher: RandomState::new(),
             queue,
+            rules: Rules::new(&config.overlay.rules, &metrics),
+            overlay: config.overlay.clone(),
             metrics,
         })
     }
 
     /// Replaces the plan. Requests that were classified keep their class.
     pub(super) fn set_plan(&self, plan: Plan) {
+        let active = Arc::new(ActivePlan::new(plan, &self.overlay, &self.metrics));
         if let Some(queue) = &self.queue {
-            queue.set_plan(Some(&plan));
+            queue.set_plan(Some(&active.plan));
         }
-        let active = Arc::new(ActivePlan::new(plan, &self.metrics));
         let before = self.active.swap(Arc::clone(&active));
         let is_gone = |labels: &[&str; 2]| active.labels().all(|other| other != *labels);
         for [schema, level] in before.labels().filter(is_gone) {
@@ -101,11 +112,7 @@ impl FlowControl {
     fn classify(&self, context: &RequestContext<'_>, requester: &Requester) -> Classified {
         let active = self.active.load();
         let info = &context.info;
-        let (class, schema) = class_of(&active, context, requester);
-        let flow = match (schema, requester.user()) {
-            (Some(schema), Some(user)) => schema.flow(&user.name, info),
-            _ => "",
-        };
+        let Placement { class, flow, .. } = placement(&active, context, requester);
         let agent = requester::agent(context.agent.as_ref());
         let resource = info.resource.as_ref().map(|it| (&it.gvr, &it.subresource));
         let path = requester::path(info);
@@ -119,17 +126,12 @@ impl FlowControl {
         let text = |text: &str| Text::new(&self.hasher, text);
         let info = &context.info;
         let active = self.active.load();
-        let schemas = active.plan.schemas();
-        let schema = schemas.iter().find(|schema| Some(&schema.name) == class.schema.as_ref());
-        let flow = match (schema, requester.user()) {
-            (Some(schema), Some(user)) => schema.flow(&user.name, info),
-            _ => "",
-        };
+        let Placement { flow, .. } = placement(&active, context, requester);
         Origin {
             user: text(&requester.name()),
             agent: text(requester::agent(context.agent.as_ref())),
             schema: class.schema.clone(),
-            flow: text(flow),
+            flow: text(&flow),
             resource: text(&requester::resource(info)),
             verb: info.verb_label(),
         }
@@ -158,17 +160,16 @@ impl FlowControl {
     }
 }
 
-/// Returns the class and the FlowSchema of a request.
-fn class_of<'a>(
+/// Returns the class of a request, and its flow.
+fn placement<'a>(
     active: &'a ActivePlan,
-    context: &RequestContext<'_>,
-    requester: &Requester,
-) -> (&'a Arc<Class>, Option<&'a FlowSchema>) {
-    let Some(user) = requester.user() else { return (&active.unidentified, None) };
+    context: &'a RequestContext<'_>,
+    requester: &'a Requester,
+) -> Placement<'a> {
+    let Some(user) = requester.user() else { return active.unidentified() };
     let candidates = context.client.flows.candidates(active, user);
     let place = active.plan.classify(&candidates, &context.info);
-    let class = active.classes.get(place).unwrap_or(&active.unidentified);
-    (class, active.plan.schemas().get(place))
+    active.place(place, user, requester::agent(context.agent.as_ref()), &context.info)
 }
 
 impl fmt::Debug for FlowControl {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::USER_AGENT;
-use http::{Method, Request, Response, StatusCode, Version};
+use http::{HeaderValue, Method, Request, Response, StatusCode, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use tokio::time::Instant;
@@ -102,6 +102,7 @@ impl Router {
             metrics,
             auth,
             agent,
+            admission: None,
             forwarded,
         };
 
@@ -122,14 +123,14 @@ impl Router {
             set_cache_header(&mut response, cache_status, reason, context.auth.is_stale());
         }
         drop(in_flight);
-        let meter = self.charge(&context, &response, cache_status, busy);
+        let meter = self.charge(&mut context, &response, cache_status, busy);
         (response, meter)
     }
 
     /// Charges a request to its sender. Returns the meter of a longer response.
     fn charge(
         &self,
-        context: &RequestContext<'_>,
+        context: &mut RequestContext<'_>,
         response: &Response<Body>,
         status: CacheStatus,
         busy: Duration,
@@ -178,6 +179,9 @@ impl Router {
                 Ok(prepared) => prepared,
                 Err(rejection) => return self.reject(context, &rejection).await,
             };
+            if let Err(rejection) = self.apply_rules(context, true) {
+                return self.reject(context, &rejection).await;
+            }
             let reply = self.documents.serve(&self.forwarder, prepared, context, body, document);
             let reply = Box::pin(reply).await;
             if matches!(reply.response.status(), StatusCode::OK | StatusCode::NOT_MODIFIED) {
@@ -197,6 +201,9 @@ impl Router {
             Ok(prepared) => prepared,
             Err(rejection) => return self.reject(context, &rejection).await,
         };
+        if let Err(rejection) = self.apply_rules(context, true) {
+            return self.reject(context, &rejection).await;
+        }
         match self.wait_for_seats(context).await {
             Ok(seat) => prepared.seat = seat,
             Err(shed) => return self.shed(context, shed).await,
@@ -300,6 +307,7 @@ impl Router {
         let resource = context.resource.as_deref().ok_or(NOT_FOUND)?;
         let target = Target::resolve(&context.parts, &context.info, options, resource)?;
         let reauthorization = self.admit(context, caller).await?;
+        self.apply_rules(context, false)?;
         let context = &*context;
         let address = context.client.peer.address;
         let held = context.client.held.get_or_init(|| self.caches.responses.account(address));
@@ -339,9 +347,13 @@ impl Router {
 
     /// Returns a refusal of Weir's own, and logs it to the audit log.
     async fn reject(&self, context: &RequestContext<'_>, rejection: &Rejection) -> Reply {
-        let Rejection { status, reason } = rejection;
+        let Rejection { status, reason, shed } = rejection;
         let (parts, info) = (&context.parts, &context.info);
-        let reply = Reply::refusal(&parts.headers, &info.query, status, reason);
+        let mut reply = Reply::refusal(&parts.headers, &info.query, status, reason);
+        if let Some(shed) = shed {
+            let shed = HeaderValue::from_static(shed);
+            reply.response.headers_mut().insert(headers::SHED_HEADER, shed);
+        }
         let audit_id = reply.response.headers().get(AUDIT_ID).cloned();
         self.auditor.log_refusal(context, status, audit_id).await;
         reply

@@ -18,7 +18,8 @@ const SHARED_SEATS: u64 = 12;
 
 async fn gateway(mode: FlowControlMode) -> Proxy {
     gateway_of_readers(|config| {
-        config.flow_control = FlowControlConfig { mode, seats_per_server: 20 };
+        config.flow_control =
+            FlowControlConfig { mode, seats_per_server: 20, ..config.flow_control.clone() };
     })
     .await
 }

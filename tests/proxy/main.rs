@@ -18,6 +18,7 @@ mod crds;
 mod documents;
 mod failover;
 mod fair_queueing;
+mod flow_rules;
 mod forward;
 mod found_servers;
 mod gateway;

@@ -63,7 +63,7 @@ fn the_widest_list_of_each_level_is_that_of_kube_apiserver() {
     let plan = Plan::built_in();
     let widest = |name: &str| {
         let schema = plan.schemas().iter().find(|schema| &*schema.name == name).unwrap();
-        seats_max(&plan, schema)
+        seats_max(&plan, &schema.level)
     };
     for (schema, seats) in [
         ("system-nodes", 12),

@@ -23,6 +23,7 @@ use crate::flow::cost::Cost;
 use crate::flow::costs::Origin;
 use crate::flow::seats::{CollectionSize, Work};
 use crate::server::flow_control::plan::Class;
+use crate::server::flow_control::rules::Admission;
 use crate::server::flow_control::{Classified, FlowControl};
 use crate::server::http::body::Body;
 use crate::server::metrics::CacheStatus;
@@ -45,6 +46,8 @@ pub(crate) struct Meter {
     is_watch: bool,
     /// The part that is not charged yet.
     cost: Cost,
+    /// What operators' rules have counted.
+    admission: Option<Box<Admission>>,
 }
 
 /// How a request was answered.
@@ -61,9 +64,11 @@ impl FlowControl {
     /// Charges a request whose response begins now. Returns the meter of a longer response.
     pub(crate) fn charge_request(
         self: &Arc<Self>,
-        context: &RequestContext<'_>,
+        context: &mut RequestContext<'_>,
         answered: &Answered<'_>,
     ) -> Option<Box<Meter>> {
+        let admission = context.admission.take();
+        let context = &*context;
         let requester = &Self::requester(context);
         let Classified { class, hash } = self.classify(context, requester);
         let body = answered.response.body();
@@ -87,15 +92,26 @@ impl FlowControl {
             cost.seat_seconds = seat_seconds(work, since, bytes, &class);
             upstream = None;
         }
-        if short.is_some() {
+        if let Some(bytes) = short {
+            admission.inspect(|admission| admission.charge(bytes));
             self.charge(hash, &class, &cost, || self.origin(context, requester, &class));
             return None;
         }
         let origin = self.origin(context, requester, &class);
         let upstream = work.zip(upstream);
         let flow = Arc::clone(self);
-        let mut meter =
-            Meter { flow, class, hash, origin, upstream, bytes: 0, polls: 0, is_watch, cost };
+        let mut meter = Meter {
+            flow,
+            class,
+            hash,
+            origin,
+            upstream,
+            bytes: 0,
+            polls: 0,
+            is_watch,
+            cost,
+            admission,
+        };
         meter.flush();
         Some(Box::new(meter))
     }
@@ -124,6 +140,7 @@ impl Meter {
 
     fn flush(&mut self) {
         let cost = std::mem::take(&mut self.cost);
+        self.admission.as_ref().inspect(|admission| admission.charge(cost.bytes as u64));
         self.flow.charge(self.hash, &self.class, &cost, || self.origin.clone());
     }
 }

@@ -31,6 +31,14 @@ struct Inner {
     queued: IntCounterVec,
     rejected: IntCounterVec,
     wait: HistogramVec,
+    ruled: IntCounterVec,
+}
+
+/// The metrics of an operator's rule.
+#[derive(Debug)]
+pub(super) struct RuleMetrics {
+    name: Arc<str>,
+    requests: IntCounterVec,
 }
 
 /// The metrics of the requests of one priority level that are forwarded.
@@ -134,8 +142,14 @@ impl FlowMetrics {
                 &LEVEL,
                 &WAIT_SECONDS,
             )?,
+            ruled: ruled(registry)?,
         };
         Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// Returns the metrics of an operator's rule.
+    pub(super) fn rule(&self, name: &Arc<str>) -> RuleMetrics {
+        RuleMetrics { name: Arc::clone(name), requests: self.inner.ruled.clone() }
     }
 
     /// Returns the metrics of a priority level.
@@ -208,6 +222,14 @@ impl FlowMetrics {
     }
 }
 
+impl RuleMetrics {
+    /// Counts an effect on a request, and whether it had it.
+    pub(super) fn count(&self, effect: &str, is_enforced: bool) {
+        let enforced = if is_enforced { "true" } else { "false" };
+        self.requests.with_label_values(&[&*self.name, effect, enforced]).inc();
+    }
+}
+
 impl LevelMetrics {
     /// Shows the load.
     pub(super) fn show(&self, load: Load) {
@@ -252,6 +274,15 @@ impl ClassMetrics {
             self.seat_seconds.inc_by(seat_seconds);
         }
     }
+}
+
+fn ruled(registry: &Registry) -> Result<IntCounterVec, prometheus::Error> {
+    counter_vec(
+        registry,
+        "weir_flowcontrol_rule_effects_total",
+        "Requests that a rule of flowControl.rules refused, or gave another level, by effect; those that it only observes are not enforced.",
+        &["rule", "effect", "enforced"],
+    )
 }
 
 const LEVEL: [&str; 1] = ["priority_level"];

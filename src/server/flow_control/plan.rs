@@ -1,13 +1,18 @@
-//! A plan with the metrics of its FlowSchemas.
+//! A plan with operators' levels and rules, and with the metrics of its FlowSchemas.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use http::HeaderValue;
 
+use crate::api::request_info::RequestInfo;
+use crate::auth::user::User;
+use crate::config::FlowOverlay;
 use crate::flow::plan::Plan;
+use crate::flow::rules::{self, FlowBy, Rule};
 use crate::flow::seats::{self, LIST_SEATS_MAX};
-use crate::server::flow_control::metrics::{ClassMetrics, FlowMetrics};
+use crate::server::flow_control::metrics::{ClassMetrics, FlowMetrics, RuleMetrics};
 
 /// A plan in use.
 #[derive(Debug)]
@@ -19,15 +24,19 @@ pub(super) struct ActivePlan {
     pub(super) classes: Vec<Arc<Class>>,
     /// The class of requests whose user is unknown.
     pub(super) unidentified: Arc<Class>,
+    /// The rules that give another level.
+    level_rules: Vec<LevelRule>,
 }
 
-/// What requests of one FlowSchema have in common.
+/// What requests of one FlowSchema have in common, or those to which a rule gives another level.
 #[derive(Debug)]
 pub(super) struct Class {
-    /// The name of the schema; `None` for requests whose user is unknown.
+    /// The name of the schema or the rule; `None` for requests whose user is unknown.
     pub(super) schema: Option<Arc<str>>,
     /// The name of the level.
     pub(super) level: Arc<str>,
+    /// The rank of the level: a lower one is better.
+    rank: u8,
     /// The uids of the schema and the level, as kube-apiserver's headers; none of what is built in.
     pub(super) uids: [Option<HeaderValue>; 2],
     /// The most seats of one list.
@@ -35,36 +44,133 @@ pub(super) struct Class {
     pub(super) metrics: ClassMetrics,
 }
 
+#[derive(Debug)]
+struct LevelRule {
+    rule: Rule,
+    class: Arc<Class>,
+    metrics: RuleMetrics,
+}
+
+/// The class of a request, and its flow in it; empty if the class is one flow.
+pub(super) struct Placement<'a> {
+    pub(super) class: &'a Arc<Class>,
+    pub(super) flow: Cow<'a, str>,
+    /// The metrics of the rule that gave the class, or would have, and what it did.
+    effect: Option<(&'a RuleMetrics, &'static str, bool)>,
+}
+
 impl ActivePlan {
+    /// Returns the placement of requests whose user is unknown.
+    pub(super) fn unidentified(&self) -> Placement<'_> {
+        Placement { class: &self.unidentified, flow: "".into(), effect: None }
+    }
+
     /// Resolves the metrics of all schemas.
-    pub(super) fn new(plan: Plan, metrics: &FlowMetrics) -> Self {
+    pub(super) fn new(plan: Plan, overlay: &FlowOverlay, metrics: &FlowMetrics) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        let classes = plan.schemas().iter().map(|schema| {
+        let plan = plan.with_levels(overlay.levels.iter().map(|ranked| ranked.level.clone()));
+        let rank = |name: &str| {
+            let own = overlay.levels.iter().find(|ranked| *ranked.level.name == *name);
+            own.map_or_else(|| rules::rank(name), |ranked| ranked.rank)
+        };
+        let class = |schema: &Arc<str>, level: &Arc<str>, uids| {
             Arc::new(Class {
-                schema: Some(Arc::clone(&schema.name)),
-                level: Arc::clone(&schema.level),
-                uids: [Some(&schema.uid), plan.level(schema).map(|level| &level.uid)].map(uid),
-                seats_max: seats::seats_max(&plan, schema),
-                metrics: metrics.class(&schema.name, &schema.level),
+                schema: Some(Arc::clone(schema)),
+                level: Arc::clone(level),
+                rank: rank(level),
+                uids,
+                seats_max: seats::seats_max(&plan, level),
+                metrics: metrics.class(schema, level),
             })
+        };
+        let classes = plan.schemas().iter().map(|schema| {
+            let uids = [Some(&schema.uid), plan.level(schema).map(|level| &level.uid)].map(uid);
+            class(&schema.name, &schema.level, uids)
         });
         let classes = classes.collect();
+        let level_rules = overlay.rules.iter().filter_map(|rule| {
+            let level = rule.level.as_ref()?;
+            if plan.level_named(level).is_none() {
+                let (rule, level) = (&*rule.name, &**level);
+                tracing::warn!(rule, level, "a rule of flowControl.rules names no level");
+                return None;
+            }
+            let class = class(&rule.name, level, [None, None]);
+            Some(LevelRule { rule: rule.clone(), class, metrics: metrics.rule(&rule.name) })
+        });
+        let level_rules = level_rules.collect();
         let unidentified = Arc::new(Class {
             schema: None,
             level: UNIDENTIFIED.into(),
+            rank: u8::MAX,
             uids: [None, None],
             seats_max: LIST_SEATS_MAX,
             metrics: metrics.class(UNIDENTIFIED, UNIDENTIFIED),
         });
-        Self { number: NEXT.fetch_add(1, Ordering::Relaxed), plan, classes, unidentified }
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        Self { number, plan, classes, unidentified, level_rules }
     }
 
     /// Returns the labels of all classes: schema and level.
     pub(super) fn labels(&self) -> impl Iterator<Item = [&str; 2]> {
+        let of_rules = self.level_rules.iter().map(|rule| &rule.class);
         self.classes
             .iter()
+            .chain(of_rules)
             .chain([&self.unidentified])
             .map(|class| [class.schema.as_deref().unwrap_or(UNIDENTIFIED), &*class.level])
+    }
+
+    /// Returns the class of a known user's request, of which FlowSchemas have said `class`: that of
+    /// the first rule with a level that matches. A rule that matches by user agent cannot give a
+    /// better level, since the client chooses that.
+    pub(super) fn place<'a>(
+        &'a self,
+        place: usize,
+        user: &'a User,
+        agent: &'a str,
+        info: &'a RequestInfo,
+    ) -> Placement<'a> {
+        let class = self.classes.get(place).unwrap_or(&self.unidentified);
+        let known = Some((&*user.name, &*user.groups));
+        let mut effect = None;
+        for LevelRule { rule, class: other, metrics } in &self.level_rules {
+            if !rule.matches(known, agent, info) {
+                continue;
+            }
+            if !rule.agents.is_empty() && other.rank < class.rank {
+                effect = effect.or(Some((metrics, "better-level", false)));
+                continue;
+            }
+            if rule.enforces {
+                let flow = flow_by(rule.flow_by, user, agent, info);
+                return Placement { class: other, flow, effect: Some((metrics, "level", true)) };
+            }
+            effect = effect.or(Some((metrics, "level", false)));
+        }
+        let schema = self.plan.schemas().get(place);
+        let flow = schema.map_or("", |schema| schema.flow(&user.name, info));
+        Placement { class, flow: flow.into(), effect }
+    }
+}
+
+impl Placement<'_> {
+    /// Counts the effect of a rule, once for a request.
+    pub(super) fn count_effect(&self) {
+        if let Some((metrics, effect, is_enforced)) = self.effect {
+            metrics.count(effect, is_enforced);
+        }
+    }
+}
+
+fn flow_by<'a>(by: FlowBy, user: &'a User, agent: &'a str, info: &'a RequestInfo) -> Cow<'a, str> {
+    let product = rules::product(agent);
+    match by {
+        FlowBy::User => (&*user.name).into(),
+        FlowBy::Namespace => info.resource.as_ref().map_or("", |it| &*it.namespace).into(),
+        FlowBy::UserAgent => product.into(),
+        FlowBy::UserAndAgent => format!("{} {product}", user.name).into(),
+        FlowBy::Nothing => "".into(),
     }
 }
 

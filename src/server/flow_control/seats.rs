@@ -9,12 +9,14 @@ use http::HeaderValue;
 
 use crate::api::request_info::{RequestInfo, Verb};
 use crate::config::units::parse_duration;
+use crate::flow::rules::{self, FlowBy, Rule};
 use crate::flow::schedule::request::Rejected;
 use crate::flow::seats::{CollectionSize, Work};
-use crate::server::flow_control::plan::Class;
+use crate::server::flow_control::plan::{Class, Placement};
 use crate::server::flow_control::queue::{SeatHold, SeatRequest};
 use crate::server::flow_control::requester::{self, Requester};
-use crate::server::flow_control::{FlowControl, class_of};
+use crate::server::flow_control::rules::{RuleRefusal, Subject};
+use crate::server::flow_control::{FlowControl, placement};
 use crate::server::request::context::RequestContext;
 
 /// Why a request is refused, and the uids of its FlowSchema and its priority level, if these are
@@ -58,6 +60,51 @@ impl FlowControl {
         acquired.map_err(|rejected| Shed { rejected, uids: uids.clone() })
     }
 
+    /// Whether operators have rules.
+    pub(crate) fn has_rules(&self) -> bool {
+        !self.rules.is_empty()
+    }
+
+    /// Applies operators' rules to a request. `bytes` is the size of its collection, if known. Of
+    /// a request that is answered here, `is_forwarded` is false. Charges no limit twice.
+    pub(crate) fn apply_rules(
+        &self,
+        context: &mut RequestContext<'_>,
+        bytes: Option<u64>,
+        is_forwarded: bool,
+    ) -> Result<(), RuleRefusal> {
+        let requester = Self::requester(context);
+        let is_known = context.admission.is_some();
+        let mut admission = context.admission.take().unwrap_or_default();
+        let (info, peer) = (&context.info, context.client.peer.address);
+        let agent = requester::agent(context.agent.as_ref());
+        let user = requester.user();
+        let subject = Subject {
+            user: user.map(|user| (&*user.name, &*user.groups)),
+            agent,
+            info,
+            bytes,
+            is_forwarded,
+            is_known,
+        };
+        let unknown = user.is_none().then_some(peer);
+        let flow_of = |rule: &Rule| {
+            let sender = (&requester, unknown);
+            let namespace = info.resource.as_ref().map_or("", |resource| &resource.namespace);
+            let agent = rules::product(agent);
+            match rule.flow_by {
+                FlowBy::User => self.hasher.hash_one((&rule.name, sender)),
+                FlowBy::Namespace => self.hasher.hash_one((&rule.name, namespace)),
+                FlowBy::UserAgent => self.hasher.hash_one((&rule.name, agent)),
+                FlowBy::UserAndAgent => self.hasher.hash_one((&rule.name, sender, agent)),
+                FlowBy::Nothing => self.hasher.hash_one(&rule.name),
+            }
+        };
+        let applied = self.rules.apply(&subject, flow_of, &mut admission);
+        context.admission = Some(admission);
+        applied
+    }
+
     /// Returns who sent a request.
     pub(super) fn requester(context: &RequestContext<'_>) -> Requester {
         match &context.auth.identity {
@@ -70,11 +117,11 @@ impl FlowControl {
     /// an agent on a connection; that of an unknown user is a credential at an address.
     fn flow_of(&self, context: &RequestContext<'_>, requester: &Requester) -> (Arc<Class>, u64) {
         let active = self.active.load();
-        let (class, schema) = class_of(&active, context, requester);
-        let flow = match (schema, requester) {
-            (Some(schema), Requester::User(user)) => {
-                self.hasher.hash_one((&schema.name, schema.flow(&user.name, &context.info)))
-            }
+        let placement = placement(&active, context, requester);
+        placement.count_effect();
+        let Placement { class, flow, .. } = placement;
+        let flow = match (&class.schema, requester) {
+            (Some(schema), Requester::User(_)) => self.hasher.hash_one((schema, flow)),
             (_, Requester::Sidecar) => {
                 let agent = requester::agent(context.agent.as_ref());
                 self.hasher.hash_one((agent, context.client.number))

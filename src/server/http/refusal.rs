@@ -34,10 +34,15 @@ pub(crate) fn too_many_requests(message: &str) -> Status {
 /// Returns a 429 for a request that found no seats of the API server. `retry_after` is when another
 /// one of the same flow may find some.
 pub(crate) fn shed(retry_after: Duration) -> Status {
+    limited(retry_after, SHED.to_owned())
+}
+
+/// Returns a 429 for a request beyond a limit. `retry_after` is when another one may pass.
+pub(crate) fn limited(retry_after: Duration, message: String) -> Status {
     let seconds = retry_after.as_secs_f64().ceil().clamp(1.0, SHED_RETRY_AFTER_SECONDS_MAX);
     Status {
         retry_after_seconds: Some(seconds as u32),
-        ..refusal(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", SHED.to_owned())
+        ..refusal(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", message)
     }
 }
 

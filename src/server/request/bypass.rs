@@ -18,12 +18,19 @@ pub(crate) struct Rejection {
     pub(crate) status: Box<Status>,
     /// The label value in metrics.
     pub(crate) reason: &'static str,
+    /// The value of `X-Weir-Shed`.
+    pub(crate) shed: Option<&'static str>,
 }
 
 impl Rejection {
     /// Creates a rejection that is counted under `reason`.
     pub(crate) fn new(status: Status, reason: &'static str) -> Self {
-        Self { status: Box::new(status), reason }
+        Self { status: Box::new(status), reason, shed: None }
+    }
+
+    /// Creates the rejection of a request that flow control sheds.
+    pub(crate) fn shed(status: Status, shed: &'static str) -> Self {
+        Self { status: Box::new(status), reason: SHED, shed: Some(shed) }
     }
 }
 
@@ -38,3 +45,6 @@ impl From<Rejection> for Bypass {
         Self::Refuse(rejection)
     }
 }
+
+/// The reason of shed requests in metrics.
+const SHED: &str = "shed";

@@ -9,6 +9,7 @@ use tokio::time::Instant;
 use crate::api::request_info::{RequestInfo, Verb};
 use crate::api::resource::ApiResource;
 use crate::server::connection::client::Client;
+use crate::server::flow_control::rules::Admission;
 use crate::server::metrics::ResourceMetrics;
 use crate::server::request::auth::AuthContext;
 
@@ -32,6 +33,8 @@ pub(crate) struct RequestContext<'a> {
     pub(crate) auth: AuthContext,
     /// Its User-Agent, if clients' costs are added up. Forwarding takes the head out.
     pub(crate) agent: Option<HeaderValue>,
+    /// What it holds since operators' rules were applied; `None` before, and without rules.
+    pub(crate) admission: Option<Box<Admission>>,
     /// When it was forwarded; `None` before.
     pub(crate) forwarded: Option<Instant>,
 }

@@ -139,6 +139,7 @@ async fn forward(
         metrics: metrics.resource(None),
         auth: AuthContext::new(),
         agent: None,
+        admission: None,
         forwarded: None,
     };
     let prepared = forwarder.prepare(identity, Standing::own(), &context).unwrap();
