@@ -23,6 +23,12 @@ pub(super) async fn inject(plan: &Plan, setting: &Setting, weirs: &mut Weirs) {
             break;
         }
         let fault = strike.fault;
+        // While a restore is to be noticed, nothing is written, and each Weir can ask.
+        if setting.phase.are_writes_held()
+            && matches!(fault, Fault::BlackHole | Fault::Redefine | Fault::Revoke)
+        {
+            continue;
+        }
         setting.trace.line(&format!("fault {fault:?}"));
         let mut rng = fastrand::Rng::with_seed(strike.seed);
         setting.checker.struck(fault.loses_history());
@@ -179,6 +185,7 @@ async fn change_state(fault: Fault, plan: &Plan, setting: &Setting, mut rng: fas
         setting.phase.hold_writes();
         later(setting, NOTICED_WITHIN, |setting| setting.phase.release_writes());
     }
+    tokio::spawn(upstream::renew_leases(setting.clone()));
 }
 
 /// Lets the watch caches of one API server stay where they are for up to a minute.
@@ -198,7 +205,14 @@ fn revoke(setting: &Setting, mut rng: fastrand::Rng) {
     // An open watch would go on.
     setting.simulator.faults().cut_watches(None, Cut::Clean);
     let lasts = Duration::from_secs(rng.u64(60..240));
-    later(setting, lasts, |setting| upstream::grant(&setting.simulator.store()));
+    let setting = setting.clone();
+    tokio::spawn(async move {
+        tokio::time::sleep(lasts).await;
+        setting.phase.until_writes().await;
+        if !setting.phase.is_calm() {
+            upstream::grant(&setting.simulator.store());
+        }
+    });
 }
 
 /// Does something after a time, unless the run is calm then.
