@@ -296,22 +296,15 @@ impl CacheHandle {
     /// watch from there would be silent until the new history has passed `after`. Then it would
     /// continue from a state that its client has never seen. The caller therefore refuses it with
     /// status 410 (Expired). A resourceVersion up to the highest lost one counts as lost, wherever
-    /// the new history is, unless the cache's first list is below it. Sends a probe only if a
-    /// rewind was detected and the cache has not passed `after`, and moves a cache that is at
-    /// `after`.
+    /// the new history is, if the cache's first list is above it or still to come. Sends a probe
+    /// only if a rewind was detected and the cache has not reached `after`.
     ///
     /// Limit: once the new history has passed `after`, this cannot be detected any more.
     pub async fn is_lost(&self, after: ResourceVersion, timeout: Duration) -> bool {
         let Some(lost) = self.cached().context.history.highest_lost() else { return false };
         match self.cache().state() {
             None if after <= lost => return true,
-            Some(state) if state.history().may_be_lost(after) => {
-                if state.resource_version() == after {
-                    // Otherwise the client would get the same resourceVersion from its next list.
-                    drop(self.fresh_state(None, Instant::now(), timeout).await);
-                }
-                return true;
-            }
+            Some(state) if state.history().may_be_lost(after) => return true,
             Some(state) if state.resource_version() >= after => return false,
             _ => {}
         }

@@ -11,12 +11,10 @@
 //! After the upstream's history was found rewound, an old client's resourceVersion may belong to
 //! the lost history. The objects at that number then differ from those of the current history, and
 //! a watch that resumed there would leave the client with wrong objects forever. Therefore a
-//! resourceVersion that is not above this cache's first list, and not above the highest one of the
-//! lost history, is refused as too old, although the upstream might still have its events. That of
-//! the list itself is refused too: the new history may have reached it by another write. A client
-//! that has it from the new history lists again and goes on once there is a write, of whatever
-//! resource. A number between that list and the current state can come from either history; the
-//! cache cannot detect which (`docs/decisions/rewound-history.md`).
+//! resourceVersion that is below this cache's first list, and not above the highest one of the lost
+//! history, is refused as too old, although the upstream might still have its events. A number
+//! between that list and the current state can come from either history; the cache cannot detect
+//! which (`docs/decisions/rewound-history.md`).
 //!
 //! Each event has a resume version: the resourceVersion that a client has after reading all events
 //! up to and including this one. It is the event's own, except for the events of a relist, whose
@@ -251,7 +249,7 @@ impl History {
     /// Returns whether `resource_version` may belong to a lost history of the upstream, and
     /// nothing in this cache can tell.
     pub fn may_be_lost(&self, resource_version: ResourceVersion) -> bool {
-        resource_version <= self.first_list && self.rewound_from >= Some(resource_version)
+        resource_version < self.first_list && self.rewound_from >= Some(resource_version)
     }
 
     /// Returns the number of the first event after `resource_version`, where a watch from there

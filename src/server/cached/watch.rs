@@ -79,7 +79,7 @@ pub(crate) async fn serve(
         }
     };
     // Checked again after the watch was opened, so that no rewind can happen in between.
-    if let Start::After(after) = plan.start
+    if let WatchStart::After(after) = start
         && is_lost(&read, &handle, after).await?
     {
         read.context.metrics.watcher_ended("expired");

@@ -48,6 +48,7 @@ pub(super) async fn inject(plan: &Plan, setting: &Setting, weirs: &mut Weirs) {
         setting.checker.struck(fault.loses_history());
     }
     tokio::time::sleep_until(begun + plan.duration).await;
+    setting.phase.until_writes().await;
     if plan.narrow {
         upstream::grant(&setting.simulator.store());
     }
@@ -185,7 +186,6 @@ async fn change_state(fault: Fault, plan: &Plan, setting: &Setting, mut rng: fas
         setting.phase.hold_writes();
         later(setting, NOTICED_WITHIN, |setting| setting.phase.release_writes());
     }
-    tokio::spawn(upstream::renew_leases(setting.clone()));
 }
 
 /// Lets the watch caches of one API server stay where they are for up to a minute.

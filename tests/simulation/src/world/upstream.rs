@@ -1,12 +1,10 @@
 //! The API servers of a run, the balancer before them, and what they hold.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 use weir::simulator::{Api, Rule, Simulator, SimulatorOptions, User};
 
-use crate::clients::Setting;
 use crate::guests;
 use crate::network::Network;
 use crate::plan::Plan;
@@ -87,25 +85,6 @@ pub(super) fn revoke(api: &Api) {
     drop(api.delete(RBAC, "clusterrolebindings", "", "wide"));
 }
 
-/// Renews a lease every two seconds, as a control plane does. After a restore Weir refuses watches
-/// from the resourceVersion of its first list, until there is a write.
-pub(super) async fn renew_leases(setting: Setting) {
-    loop {
-        tokio::time::sleep(LEASE_RENEWED_EVERY).await;
-        if !setting.phase.are_writes_held() {
-            let api = setting.simulator.store();
-            let lease = json!({
-                "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
-                "metadata": {"name": "scheduler", "namespace": "kube-system"},
-                "spec": {"leaseTransitions": api.revision()},
-            });
-            if api.update(lease.clone()).is_err() {
-                create(&api, lease);
-            }
-        }
-    }
-}
-
 /// Creates an object, if it does not exist.
 fn create(api: &Api, object: Value) {
     drop(api.create(object));
@@ -141,5 +120,3 @@ pub(super) fn listen_at(network: &Network, simulator: &Arc<Simulator>, server: u
         true
     });
 }
-
-const LEASE_RENEWED_EVERY: Duration = Duration::from_secs(2);
