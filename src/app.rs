@@ -15,6 +15,7 @@ mod gateway;
 pub mod kubeconfig;
 pub mod metrics;
 mod probe;
+pub mod service_manager;
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -37,7 +38,7 @@ use crate::cache::registry::Registry;
 use crate::codec::held_bytes::HeldBytes;
 use crate::config::{AdminDetail, Config, FlowControlMode, Mode};
 use crate::server::{
-    BoundListener, Compressor, FlowControl, Server, Services, follow_flow_control,
+    BoundListener, Compressor, FlowControl, InheritedSockets, Server, Services, follow_flow_control,
 };
 use crate::upstream::Upstream;
 use crate::upstream::discovery::Discovery;
@@ -79,6 +80,11 @@ impl App {
     /// Builds everything. Errors are final and say what to check: credentials, certificates,
     /// addresses in use.
     pub async fn start(config: Config) -> anyhow::Result<Self> {
+        Self::start_with(config, InheritedSockets::default()).await
+    }
+
+    /// The same, with sockets that a service manager opened for the listeners.
+    pub async fn start_with(config: Config, sockets: InheritedSockets) -> anyhow::Result<Self> {
         files::raise_limit();
         let mode = config.authentication.mode;
         let metrics = Metrics::new().context("cannot register metrics")?;
@@ -109,7 +115,7 @@ impl App {
             flow_control: flow_control.clone(),
             metrics: metrics.server.clone(),
         };
-        let server = Server::bind(&config.server, services)?;
+        let server = Server::bind(&config.server, services, sockets)?;
         let listeners = server.local_addresses();
 
         let [started, stopping, ended] = [(); 3].map(|()| CancellationToken::new());

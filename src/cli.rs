@@ -15,7 +15,7 @@ use anyhow::Context;
 use clap::{Args, Parser, Subcommand};
 use tokio_util::sync::CancellationToken;
 
-use crate::app::{App, build_info};
+use crate::app::{App, build_info, service_manager};
 use crate::cli::failure::Failure;
 use crate::cli::screen::Stdout;
 use crate::cli::signals::Signals;
@@ -23,6 +23,7 @@ use crate::config::file::ConfigFile;
 use crate::config::listen::ListenAddress;
 use crate::config::resolve::{AdminListen, Overrides};
 use crate::config::{Config, LogFormat};
+use crate::server::InheritedSockets;
 use crate::telemetry::logging;
 
 /// A caching read-through proxy for the Kubernetes API.
@@ -49,10 +50,10 @@ enum Command {
 }
 
 impl Cli {
-    /// Runs the command.
-    pub async fn run(self) -> Result<(), Failure> {
+    /// Runs the command. `sockets` are those that a service manager opened for `serve`.
+    pub async fn run(self, sockets: InheritedSockets) -> Result<(), Failure> {
         match self.command {
-            Command::Serve(args) => Box::pin(serve(args)).await,
+            Command::Serve(args) => Box::pin(serve(args, sockets)).await,
             Command::Demo(args) => Box::pin(demo::run(args)).await,
             Command::Check { file } => check(&file),
             Command::Version => version(),
@@ -111,7 +112,7 @@ impl ServeArgs {
     }
 }
 
-async fn serve(args: ServeArgs) -> Result<(), Failure> {
+async fn serve(args: ServeArgs, sockets: InheritedSockets) -> Result<(), Failure> {
     let (config, kubeconfig) = args.resolve()?;
     logging::install(&config.logging).map_err(Failure::runtime)?;
     if !build_info::is_dist() {
@@ -125,7 +126,7 @@ async fn serve(args: ServeArgs) -> Result<(), Failure> {
         .context("cannot listen to signals")
         .map_err(Failure::runtime)?;
     let start = async {
-        let app = App::start(config).await?;
+        let app = App::start_with(config, sockets).await?;
         if let Some(path) = kubeconfig {
             app.write_kubeconfig(&path)?;
         }
@@ -137,7 +138,15 @@ async fn serve(args: ServeArgs) -> Result<(), Failure> {
         () = signals.next() => return Ok(()),
     };
     let stop = CancellationToken::new();
-    signals.govern(stop.clone(), app.run(stop)).await
+    let listeners: Vec<_> = app.listeners().iter().map(ToString::to_string).collect();
+    let status = format!("serving {}", listeners.join(", "));
+    let running = async {
+        tokio::select! {
+            () = app.run(stop.clone()) => {}
+            never = service_manager::report(&status, &stop) => match never {},
+        }
+    };
+    signals.govern(stop.clone(), running).await
 }
 
 fn check(path: &Path) -> Result<(), Failure> {

@@ -9,6 +9,7 @@ use clap::Parser;
 use weir::cli::Cli;
 use weir::cli::failure::Failure;
 use weir::cli::screen::print_error;
+use weir::server::InheritedSockets;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -33,12 +34,13 @@ fn run(cli: Cli) -> Result<(), Failure> {
             "a cryptography provider is already installed"
         )));
     }
+    let sockets = InheritedSockets::from_environment().map_err(Failure::runtime)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .thread_name("weir")
         .build()
         .map_err(|error| Failure::runtime(anyhow::Error::new(error).context("cannot start")))?;
-    let result = runtime.block_on(cli.run());
+    let result = runtime.block_on(cli.run(sockets));
     // A thread that is still blocked (a name lookup, a plugin) must not delay the end.
     runtime.shutdown_background();
     result

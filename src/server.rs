@@ -33,6 +33,7 @@ use crate::config::{CacheConfig, CertificateConfig, ListenerConfig, Mode, Server
 use crate::server::accept::Acceptor;
 pub use crate::server::accept::bind_error::BindError;
 pub use crate::server::accept::certificate::CertificateError;
+pub use crate::server::accept::inherited::InheritedSockets;
 use crate::server::accept::listener::Listener;
 pub use crate::server::accept::listener::{BoundListener, ListenerKind};
 #[cfg(feature = "simulation")]
@@ -91,11 +92,16 @@ pub struct Server {
 impl Server {
     /// Binds every listener. From then on clients may connect, but wait until [`Server::serve`].
     /// Must be called in a tokio runtime. In gateway mode TLS clients are asked for certificates.
-    pub fn bind(config: &ServerConfig, services: Services) -> Result<Self, BindError> {
+    pub fn bind(
+        config: &ServerConfig,
+        services: Services,
+        mut sockets: InheritedSockets,
+    ) -> Result<Self, BindError> {
         let hints = services.access.hints();
         let mode = if hints.is_some() { Mode::Gateway } else { Mode::Sidecar };
-        let bind = |listener| Listener::bind(listener, mode, hints.as_ref());
+        let bind = |listener| Listener::bind(listener, mode, hints.as_ref(), &mut sockets);
         let listeners = config.listeners.iter().map(bind).collect::<Result<Vec<_>, _>>()?;
+        sockets.finish()?;
         let tasks = TaskTracker::new();
         let abort = CancellationToken::new();
         let metrics = services.metrics.clone();

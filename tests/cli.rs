@@ -4,7 +4,8 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::os::unix::net::UnixStream;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
@@ -207,6 +208,66 @@ async fn a_hangup_does_not_end_it() {
     assert_eq!(weir.wait(), Some(0));
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn the_service_manager_learns_that_it_is_ready_alive_and_stopping() {
+    let simulator = Simulator::start(SimulatorOptions::default()).await.unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let upstream = write(&dir, "upstream", &simulator.kubeconfig(""));
+    let path = dir.path().join("notify");
+    let messages = UnixDatagram::bind(&path).unwrap();
+    messages.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let next = || {
+        let mut message = [0; 512];
+        let length = messages.recv(&mut message).unwrap();
+        String::from_utf8(message[..length].to_vec()).unwrap()
+    };
+    let args = ["serve", "--kubeconfig", &upstream, "--listen=http://127.0.0.1:0"];
+    let mut serve = command(&args);
+    serve.env("NOTIFY_SOCKET", &path).env("WATCHDOG_USEC", "200000");
+    let mut weir = Weir::start(&mut serve);
+    let ready = next();
+    assert!(ready.starts_with("READY=1\nSTATUS=serving http://127.0.0.1:"), "{ready}");
+    assert_eq!(next(), "WATCHDOG=1\n");
+    assert_eq!(next(), "WATCHDOG=1\n");
+    weir.signal("TERM");
+    let stopping = std::iter::repeat_with(next).find(|message| message != "WATCHDOG=1\n").unwrap();
+    assert!(stopping.starts_with("STOPPING=1\n"), "{stopping}");
+    assert_eq!(weir.wait(), Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_connects_before_the_start_waits_in_the_passed_socket() {
+    let simulator = Simulator::start(SimulatorOptions::default()).await.unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let upstream = write(&dir, "upstream", &simulator.kubeconfig(""));
+    let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = socket.local_addr().unwrap();
+    let mut early = TcpStream::connect(address).unwrap();
+    let listen = format!("--listen=http://{address}");
+    let args = ["serve", "--kubeconfig", &upstream, &listen];
+    let mut weir = Weir::start(&mut with_socket(socket, &args));
+    let request = "GET /version HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    early.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    early.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    weir.signal("TERM");
+    assert_eq!(weir.wait(), Some(0));
+}
+
+#[test]
+fn a_passed_socket_without_a_listener_is_named() {
+    let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = socket.local_addr().unwrap().to_string();
+    let dir = tempfile::tempdir().unwrap();
+    let upstream = write(&dir, "upstream", &kubeconfig("http://127.0.0.1:1"));
+    let args = ["serve", "--kubeconfig", &upstream, "--listen=http://127.0.0.1:0"];
+    let output = with_socket(socket, &args).arg("--admin-listen=none").output().unwrap();
+    let message = stderr(&output);
+    assert_eq!(output.status.code(), Some(1), "{message}");
+    assert!(message.contains(&address), "{message}");
+}
+
 /// A running `weir serve`, killed when dropped.
 struct Weir {
     child: Child,
@@ -215,12 +276,13 @@ struct Weir {
 }
 
 impl Weir {
-    /// Starts Weir and waits until its admin listener is bound.
     fn serve(args: &[&str]) -> Self {
-        let mut child = command(&["serve", "--admin-listen=127.0.0.1:0", "--log-format=json"])
-            .args(args)
-            .spawn()
-            .unwrap();
+        Self::start(command(&["serve"]).args(args))
+    }
+
+    /// Starts Weir and waits until its admin listener is bound.
+    fn start(serve: &mut Command) -> Self {
+        let mut child = serve.args(ADMIN).spawn().unwrap();
         let mut log = BufReader::new(child.stderr.take().unwrap());
         let mut line = String::new();
         while log.read_line(&mut line).unwrap() > 0 {
@@ -280,6 +342,17 @@ impl Drop for Weir {
         drop(self.child.kill());
         drop(self.child.wait());
     }
+}
+
+const ADMIN: [&str; 2] = ["--admin-listen=127.0.0.1:0", "--log-format=json"];
+
+/// Runs Weir as systemd does with a socket unit: the socket is the descriptor 3.
+fn with_socket(socket: TcpListener, args: &[&str]) -> Command {
+    let script = "exec 3<&0 </dev/null; LISTEN_PID=$$ LISTEN_FDS=1 exec \"$0\" \"$@\"";
+    let mut shell = Command::new("sh");
+    shell.args(["-c", script, env!("CARGO_BIN_EXE_weir")]).args(args).env_remove("WEIR_LOG");
+    shell.stdin(OwnedFd::from(socket)).stdout(Stdio::piped()).stderr(Stdio::piped());
+    shell
 }
 
 fn weir(args: &[&str]) -> Output {

@@ -2,6 +2,7 @@
 
 pub(crate) mod bind_error;
 pub(crate) mod certificate;
+pub(crate) mod inherited;
 pub(crate) mod listener;
 #[cfg(feature = "simulation")]
 pub(crate) mod pipe;

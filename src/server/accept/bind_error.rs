@@ -29,6 +29,14 @@ pub enum BindError {
     /// The path exists and is not a socket.
     #[error("cannot listen on {0}: the file is not a socket, and is left alone")]
     NotASocket(PathBuf),
+    /// A service manager opened a socket for which there is no listener.
+    #[error(
+        "the service manager passed a socket for {0}, and no listener has this address: make server.listeners and ListenStream= of the socket unit the same"
+    )]
+    NoListener(SocketAddr),
+    /// A service manager passed something else.
+    #[error("the service manager passed a descriptor that is not a listening TCP socket")]
+    NotTcp(#[source] std::io::Error),
     /// The operating system refused.
     #[error("cannot listen on {address}")]
     Listen {

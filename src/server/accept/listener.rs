@@ -13,6 +13,7 @@ use crate::auth::x509::handshake::Hints;
 use crate::config::listen::is_loopback;
 use crate::config::{ListenerConfig, Mode};
 use crate::server::accept::bind_error::BindError;
+use crate::server::accept::inherited::InheritedSockets;
 use crate::server::accept::tls::TlsSetup;
 use crate::server::accept::unix_socket::{self, SocketFile};
 
@@ -75,17 +76,18 @@ pub(crate) enum Socket {
 }
 
 impl Listener {
-    /// Binds a listener, if `mode` allows it. With `hints`, TLS clients are asked for certificates.
-    /// Must be called in a tokio runtime.
+    /// Binds a listener, or takes its socket from `sockets`, if `mode` allows it. Weir asks TLS
+    /// clients for certificates if there are `hints`. Must be called in a tokio runtime.
     pub(crate) fn bind(
         config: &ListenerConfig,
         mode: Mode,
         hints: Option<&Hints>,
+        sockets: &mut InheritedSockets,
     ) -> Result<Self, BindError> {
         check_address(config, mode)?;
         match config {
             ListenerConfig::Tls { address, certificate } => {
-                let (listener, bound) = bind_tcp(*address)?;
+                let (listener, bound) = bind_tcp(*address, sockets)?;
                 let tls = TlsSetup::new(certificate, hints.cloned())
                     .map_err(|source| BindError::Certificate { address: *address, source })?;
                 let ca_pem = Some(tls.ca_pem.clone());
@@ -93,7 +95,7 @@ impl Listener {
                 Ok(Self { bound, socket: Socket::Tls(listener, Box::new(tls)) })
             }
             ListenerConfig::Plain { address } => {
-                let (listener, bound) = bind_tcp(*address)?;
+                let (listener, bound) = bind_tcp(*address, sockets)?;
                 let bound =
                     BoundListener { kind: ListenerKind::Plain, address: bound, ca_pem: None };
                 Ok(Self { bound, socket: Socket::Plain(listener) })
@@ -126,8 +128,16 @@ fn check_address(config: &ListenerConfig, mode: Mode) -> Result<(), BindError> {
     }
 }
 
-fn bind_tcp(address: SocketAddr) -> Result<(TcpListener, String), BindError> {
+fn bind_tcp(
+    address: SocketAddr,
+    sockets: &mut InheritedSockets,
+) -> Result<(TcpListener, String), BindError> {
+    let inherited = sockets.take(address);
     let bind = || {
+        if let Some(listener) = inherited {
+            listener.set_nonblocking(true)?;
+            return Ok((TcpListener::from_std(listener)?, address.to_string()));
+        }
         let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
         // A restarted Weir must not wait until the connections of its predecessor have timed out.
         socket.set_reuseaddr(true)?;
@@ -151,8 +161,12 @@ mod tests {
         ListenerConfig::Plain { address: address.parse().unwrap() }
     }
 
+    fn bind(config: &ListenerConfig, mode: Mode) -> Result<Listener, BindError> {
+        Listener::bind(config, mode, None, &mut InheritedSockets::default())
+    }
+
     fn error(config: &ListenerConfig) -> String {
-        match Listener::bind(config, Mode::Sidecar, None) {
+        match bind(config, Mode::Sidecar) {
             Ok(listener) => panic!("bound {}", listener.bound),
             Err(error) => error.to_string(),
         }
@@ -172,23 +186,23 @@ mod tests {
     async fn other_machines_connect_by_tls_in_gateway_mode() {
         let certificate = crate::config::CertificateConfig::Generated { names: Vec::new() };
         let tls = ListenerConfig::Tls { address: "0.0.0.0:0".parse().unwrap(), certificate };
-        assert!(Listener::bind(&tls, Mode::Gateway, None).is_ok());
-        let refused = Listener::bind(&plain("0.0.0.0:0"), Mode::Gateway, None).err().unwrap();
+        assert!(bind(&tls, Mode::Gateway).is_ok());
+        let refused = bind(&plain("0.0.0.0:0"), Mode::Gateway).err().unwrap();
         assert!(refused.to_string().contains("without TLS"), "{refused}");
-        assert!(Listener::bind(&plain("127.0.0.1:0"), Mode::Gateway, None).is_ok());
+        assert!(bind(&plain("127.0.0.1:0"), Mode::Gateway).is_ok());
     }
 
     #[tokio::test]
     async fn loopback_written_as_ipv6_is_loopback() {
         // A machine without IPv6 cannot bind this address, but the refusal must not be Weir's own.
-        if let Err(error) = Listener::bind(&plain("[::ffff:127.0.0.1]:0"), Mode::Sidecar, None) {
+        if let Err(error) = bind(&plain("[::ffff:127.0.0.1]:0"), Mode::Sidecar) {
             assert!(!error.to_string().starts_with("refusing to listen on"), "{error}");
         }
     }
 
     #[tokio::test]
     async fn a_port_in_use_is_named() {
-        let first = Listener::bind(&plain("127.0.0.1:0"), Mode::Sidecar, None).unwrap();
+        let first = bind(&plain("127.0.0.1:0"), Mode::Sidecar).unwrap();
         let address = &first.bound.address;
         assert_eq!(
             error(&plain(address)),

@@ -23,7 +23,7 @@ use crate::cache::script::{
 use crate::codec::held_bytes::HeldBytes;
 use crate::codec::json::tests::config_maps;
 use crate::config::{CacheConfig, CertificateConfig, ListenerConfig, ServerConfig};
-use crate::server::{Access, Compressor, FlowControl, Upstreams};
+use crate::server::{Access, Compressor, FlowControl, InheritedSockets, Upstreams};
 use crate::server::{BoundListener, GzipMetrics, Server, ServerMetrics, Services};
 use crate::upstream::Upstream;
 use crate::upstream::testing::{
@@ -137,7 +137,7 @@ impl Weir {
             metrics: ServerMetrics::register(&metric_registry).unwrap(),
         };
         let config = server_config(settings, &directory);
-        let server = Server::bind(&config, services).unwrap();
+        let server = Server::bind(&config, services, InheritedSockets::default()).unwrap();
         let shutdown = CancellationToken::new();
         Self {
             listeners: server.local_addresses(),
