@@ -1,0 +1,296 @@
+#!/usr/bin/env python3
+"""The load balancer examples: clients survive the sudden end of every Weir.
+
+    tests/deploy/load_balancer.py [haproxy|nginx]... [--weir FILE]
+
+A simulated API server, two Weirs before it, and a load balancer with the configuration of
+deploy/load-balancer before these. Clients read and watch through it. Both Weirs are killed at once,
+and are started again later. Each client must be answered within 10 s, and a watch that resumes must
+get each event once and in order, as a direct watch of the API server gets them.
+"""
+
+import http.client
+import json
+import pathlib
+import re
+import shutil
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+RECOVERY_MAX = 10.0
+TLS = ssl._create_unverified_context()  # The certificates are made at each start.
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def wait_until(what, holds, timeout=60):
+    deadline = time.monotonic() + timeout
+    while not holds():
+        if time.monotonic() > deadline:
+            sys.exit(f"FAILED: {what} within {timeout} s")
+        time.sleep(0.05)
+
+
+def get(port, path, tls=True):
+    """The response's status and headers; None if there is none."""
+    kind = http.client.HTTPSConnection if tls else http.client.HTTPConnection
+    options = {"context": TLS} if tls else {}
+    connection = kind("127.0.0.1", port, timeout=5, **options)
+    try:
+        connection.request("GET", path)
+        response = connection.getresponse()
+        response.read()
+        return response.status, response.headers
+    except OSError:
+        return None
+    finally:
+        connection.close()
+
+
+class Reader(threading.Thread):
+    """Reads again and again on one connection, and on a new one after a failure, as client-go does.
+
+    `answers` has the time of each answer, and whether a Weir gave it.
+    """
+
+    def __init__(self, port):
+        super().__init__(daemon=True)
+        self.port, self.answers, self.stopped = port, [], threading.Event()
+
+    def run(self):
+        connection = None
+        while not self.stopped.wait(0.05):
+            try:
+                if connection is None:
+                    connection = http.client.HTTPSConnection(
+                        "127.0.0.1", self.port, timeout=5, context=TLS
+                    )
+                connection.request("GET", "/api/v1/nodes?resourceVersion=0")
+                response = connection.getresponse()
+                response.read()
+                if response.status == 200:
+                    by_weir = response.headers["X-Weir-Cache"] is not None
+                    self.answers.append((time.monotonic(), by_weir))
+            except (OSError, http.client.HTTPException):
+                if connection is not None:
+                    connection.close()
+                connection = None
+
+
+class Watcher(threading.Thread):
+    """Watches pods, and resumes where a watch ended. `events` has the time and the version of each."""
+
+    def __init__(self, port):
+        super().__init__(daemon=True)
+        self.port, self.events, self.stopped = port, [], threading.Event()
+        self.problem = None
+
+    def run(self):
+        connection = http.client.HTTPSConnection("127.0.0.1", self.port, timeout=5, context=TLS)
+        connection.request("GET", "/api/v1/pods?resourceVersion=0")
+        version = json.load(connection.getresponse())["metadata"]["resourceVersion"]
+        self.first = int(version)
+        while not self.stopped.is_set():
+            try:
+                version = self.watch(version)
+            except (OSError, http.client.HTTPException):
+                time.sleep(0.1)
+
+    def watch(self, version):
+        query = f"/api/v1/pods?watch=1&allowWatchBookmarks=true&resourceVersion={version}"
+        connection = http.client.HTTPSConnection("127.0.0.1", self.port, timeout=5, context=TLS)
+        try:
+            connection.request("GET", query)
+            response = connection.getresponse()
+            while not self.stopped.is_set():
+                line = response.readline()
+                if not line.endswith(b"\n"):
+                    return version
+                event = json.loads(line)
+                if event["type"] == "ERROR":
+                    self.problem = event
+                    self.stopped.set()
+                    return version
+                version = event["object"]["metadata"]["resourceVersion"]
+                if event["type"] != "BOOKMARK":
+                    self.events.append((time.monotonic(), int(version)))
+        except (OSError, http.client.HTTPException):
+            # What was read so far counts.
+            pass
+        finally:
+            connection.close()
+        return version
+
+
+class World:
+    """The processes, of which none is left at the end."""
+
+    def __init__(self, weir, directory):
+        self.weir, self.directory, self.processes = weir, pathlib.Path(directory), []
+
+    def start(self, name, *command):
+        log = open(self.directory / f"{name}.log", "ab")
+        process = subprocess.Popen(command, stdout=log, stderr=log, cwd=ROOT)
+        self.processes.append(process)
+        return process
+
+    def start_api_server(self):
+        """The demo's simulated API server. The demo's own Weir has no part in this."""
+        listen = f"--listen=http://127.0.0.1:{free_port()}"
+        flags = ["--dir", str(self.directory / "demo"), "--nodes=5", "--pods=50", "--churn=40", listen]
+        self.start("demo", self.weir, "demo", *flags)
+        self.kubeconfig = self.directory / "demo/upstream.kubeconfig"
+        wait_until("an API server", lambda: self.kubeconfig.exists())
+        server = json.loads(self.kubeconfig.read_text())["clusters"][0]["cluster"]["server"]
+        self.api_port = int(server.rpartition(":")[2])
+        wait_until("an API server", lambda: get(self.api_port, "/readyz"))
+
+    def start_weir(self, number, port, admin):
+        return self.start(
+            f"weir-{number}", self.weir, "serve", f"--kubeconfig={self.kubeconfig}",
+            f"--listen=https://127.0.0.1:{port}", f"--admin-listen=127.0.0.1:{admin}",
+        )  # fmt: skip
+
+    def stop(self):
+        for process in self.processes:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+
+
+def configuration(kind, world, port, weirs):
+    """The example with the addresses of this machine."""
+    name = {"haproxy": "haproxy.cfg", "nginx": "nginx.conf"}[kind]
+    text = (ROOT / "deploy/load-balancer" / name).read_text()
+    for number, (client, admin) in enumerate(weirs, 1):
+        # HAProxy asks the admin port of each Weir; here these differ.
+        check = f" port {admin}" if kind == "haproxy" else ""
+        text = text.replace(f"10.0.0.1{number}:6440", f"127.0.0.1:{client}{check}")
+    # The example has two API servers; here is one.
+    text = re.sub(r"\n *server [^\n]*10\.0\.0\.2:6443[^\n]*", "", text)
+    text = text.replace("10.0.0.1:6443", f"127.0.0.1:{world.api_port}")
+    text = text.replace("bind :6443", f"bind 127.0.0.1:{port}")
+    text = text.replace("listen 6443", f"listen 127.0.0.1:{port}")
+    if kind == "nginx":
+        module = next(pathlib.Path("/usr/lib/nginx/modules").glob("ngx_stream_module.so"))
+        # More files than a test may open.
+        text = text.replace("65536", "1024").replace("20000", "1000")
+        text = f"load_module {module};\ndaemon off;\nerror_log stderr;\n{text}"
+        text = f"pid {world.directory}/nginx.pid;\n{text}"
+    path = world.directory / name
+    path.write_text(text)
+    return path
+
+
+def longest_gap(times, since, until):
+    """The longest time without an answer."""
+    inside = [since, *(at for at in times if since <= at <= until), until]
+    return max(after - before for before, after in zip(inside, inside[1:]))
+
+
+def trial(kind, world):
+    port = free_port()
+    weirs = [(free_port(), free_port()) for _ in range(2)]
+    path = configuration(kind, world, port, weirs)
+    command = ["haproxy", "-f", path] if kind == "haproxy" else ["nginx", "-c", path]
+    processes = [world.start_weir(number, *ports) for number, ports in enumerate(weirs)]
+    for _, admin in weirs:
+        wait_until("a ready Weir", lambda: (get(admin, "/readyz", tls=False) or [0])[0] == 200)
+    balancer = world.start(kind, *command)
+
+    def by_weir():
+        _, headers = get(port, "/api/v1/nodes?resourceVersion=0") or (None, {})
+        return "X-Weir-Cache" in headers
+
+    wait_until("an answer of a Weir", by_weir)
+
+    direct = Watcher(world.api_port)
+    watchers = [Watcher(port) for _ in range(4)]
+    clients = [Reader(port) for _ in range(4)]
+    for client in [direct, *watchers, *clients]:
+        client.start()
+    wait_until("events", lambda: all(len(watcher.events) > 20 for watcher in [direct, *watchers]))
+    wait_until("answers", lambda: all(len(client.answers) > 20 for client in clients))
+
+    killed = time.monotonic()
+    for process in processes:
+        process.send_signal(signal.SIGKILL)
+    time.sleep(RECOVERY_MAX)
+    back = time.monotonic()
+    processes = [world.start_weir(number, *ports) for number, ports in enumerate(weirs)]
+    wait_until("an answer of a Weir again", by_weir)
+    returned = time.monotonic()
+    time.sleep(2)
+    end = time.monotonic()
+    for client in [direct, *watchers, *clients]:
+        client.stopped.set()
+    for client in [direct, *watchers, *clients]:
+        client.join()
+    for process in [balancer, *processes]:
+        process.terminate()
+        process.wait()
+
+    def by_api_server(client):
+        return (at - killed for at, weir in client.answers if at > killed and not weir)
+
+    gap = max(longest_gap([at for at, _ in client.answers], killed, end) for client in clients)
+    first = [min(by_api_server(client), default=float("inf")) for client in clients]
+    watch_gap = max(longest_gap([at for at, _ in watcher.events], killed, end) for watcher in watchers)
+    print(
+        f"{kind}: every Weir killed: the API server answers each reader after at most {max(first):.1f} s; "
+        f"longest time without an answer {gap:.1f} s, without an event {watch_gap:.1f} s; "
+        f"a Weir answers again {returned - back:.1f} s after its start"
+    )
+    problems = []
+    if max(gap, watch_gap) > RECOVERY_MAX:
+        problems.append("a client waited too long")
+    if any(not weir for client in clients for at, weir in client.answers if at < killed):
+        problems.append("an API server answered although Weirs were ready")
+    for watcher in watchers:
+        seen = [version for _, version in watcher.events]
+        expected = [version for _, version in direct.events]
+        # What both have been sent.
+        first, last = max(watcher.first, direct.first), min(seen[-1], expected[-1])
+        seen, expected = ([it for it in them if first < it <= last] for them in (seen, expected))
+        if watcher.problem or seen != expected:
+            what = watcher.problem or f"{len(seen)} events, {len(expected)} expected"
+            problems.append(f"a watch lost or repeated events: {what}")
+    return problems
+
+
+def main():
+    arguments = sys.argv[1:]
+    weir = ROOT / "target/debug/weir"
+    if "--weir" in arguments:
+        at = arguments.index("--weir")
+        weir = pathlib.Path(arguments[at + 1]).resolve()
+        del arguments[at : at + 2]
+    problems = []
+    for kind in arguments or ["haproxy", "nginx"]:
+        if not shutil.which(kind):
+            print(f"skipped: {kind} (not installed)")
+            continue
+        with tempfile.TemporaryDirectory() as directory:
+            world = World(weir, directory)
+            try:
+                world.start_api_server()
+                problems += [f"{kind}: {problem}" for problem in trial(kind, world)]
+            finally:
+                world.stop()
+    if problems:
+        sys.exit("FAILED: " + "\nFAILED: ".join(problems))
+
+
+if __name__ == "__main__":
+    main()
