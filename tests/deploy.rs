@@ -127,6 +127,27 @@ fn the_kubelet_waits_for_the_whole_drain() {
     assert!(pod.pointer("/containers/0").unwrap().get("lifecycle").is_none());
 }
 
+/// Kubernetes never updates a file that is mounted by its name alone.
+#[test]
+fn the_configuration_is_mounted_as_a_directory() {
+    let examples = ["deploy/manifests/deployment.yaml", "docs/sidecar.md"];
+    for file in examples.into_iter().chain(["deploy/helm/weir/templates/deployment.yaml"]) {
+        let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(file)).unwrap();
+        assert!(!text.contains("subPath:"), "{file}");
+        assert!(text.contains("/etc/weir/config/weir.yaml"), "{file}");
+    }
+}
+
+#[test]
+fn the_chart_and_the_manifests_name_this_version() {
+    let version = env!("CARGO_PKG_VERSION");
+    let chart = documents(&deploy("helm/weir/Chart.yaml")).remove(0);
+    assert_eq!(chart["appVersion"], version);
+    let deployment = documents(&deploy("manifests/deployment.yaml")).remove(0);
+    let image = deployment.pointer("/spec/template/spec/containers/0/image").unwrap();
+    assert_eq!(image, &format!("weir:{version}"));
+}
+
 fn configuration() -> Config {
     let document = documents(&deploy("manifests/config.yaml")).remove(0);
     let text = document.pointer("/data/weir.yaml").unwrap().as_str().unwrap();

@@ -1,0 +1,116 @@
+{{/* What the objects are called. */}}
+{{- define "weir.fullname" -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride -}}
+{{- else if contains "weir" .Release.Name -}}
+{{- .Release.Name | trunc 50 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-weir" .Release.Name | trunc 50 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "weir.serviceAccountName" -}}
+{{- .Values.serviceAccount.name | default (include "weir.fullname" .) -}}
+{{- end -}}
+
+{{/* The labels that never change, by which the pods are selected. */}}
+{{- define "weir.selectorLabels" -}}
+app.kubernetes.io/name: weir
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "weir.labels" -}}
+{{ include "weir.selectorLabels" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end -}}
+
+{{- define "weir.image" -}}
+{{- if .Values.image.digest -}}
+{{- printf "%s@%s" .Values.image.repository .Values.image.digest -}}
+{{- else -}}
+{{- printf "%s:%s" .Values.image.repository (.Values.image.tag | default .Chart.AppVersion) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* A quantity such as 4Gi in bytes. */}}
+{{- define "weir.bytes" -}}
+{{- $text := toString . -}}
+{{- if not (regexMatch "^[0-9]+(\\.[0-9]+)?(Ki|Mi|Gi|Ti|k|M|G|T)?$" $text) -}}
+{{- fail (printf "expected a quantity such as 512Mi or 4Gi, not %q" $text) -}}
+{{- end -}}
+{{- $number := regexFind "^[0-9]+(\\.[0-9]+)?" $text -}}
+{{- $unit := trimPrefix $number $text -}}
+{{- $units := dict "" 1 "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 "k" 1000 "M" 1000000 "G" 1000000000 "T" 1000000000000 -}}
+{{- mulf (float64 $number) (float64 (get $units $unit)) | int64 -}}
+{{- end -}}
+
+{{/* Weir's configuration: .Values.config, with what the chart knows better. */}}
+{{- define "weir.config" -}}
+{{- $config := deepCopy .Values.config -}}
+{{- $server := $config.server | default dict -}}
+{{- $cache := $config.cache | default dict -}}
+{{- $admin := $config.admin | default dict -}}
+{{- $_ := set $config "apiVersion" "weir.dev/v1alpha1" -}}
+{{- $_ := set $config "kind" "WeirConfiguration" -}}
+{{- $files := dict "certificateFile" "/etc/weir/tls/tls.crt" "privateKeyFile" "/etc/weir/tls/tls.key" "caFile" "/etc/weir/tls/ca.crt" -}}
+{{- $_ := set $server "listeners" (list (dict "listen" "https://0.0.0.0:6440" "certificate" $files)) -}}
+{{- $_ := set $admin "listen" "0.0.0.0:6441" -}}
+{{- $memory := dig "limits" "memory" "" .Values.resources -}}
+{{- if $memory -}}
+{{- $limit := include "weir.bytes" $memory | int64 -}}
+{{- $mi := 1048576 -}}
+{{- $request := dig "requests" "memory" "0" .Values.resources -}}
+{{- if gt (include "weir.bytes" $request | int64) $limit -}}
+{{- fail (printf "resources.requests.memory (%s) is more than resources.limits.memory (%s)" $request $memory) -}}
+{{- end -}}
+{{- $total := $cache.totalBytesMax | default (printf "%dMi" (div (mul $limit 40) (mul 100 $mi))) -}}
+{{- $_ := set $cache "totalBytesMax" $total -}}
+{{- if not $cache.resourceBytesMax -}}
+{{- $half := div (include "weir.bytes" $total | int64) (mul 2 $mi) -}}
+{{- $_ := set $cache "resourceBytesMax" (printf "%dMi" $half) -}}
+{{- end -}}
+{{- if not $cache.gzipBytesMax -}}
+{{- $_ := set $cache "gzipBytesMax" (printf "%dMi" (min 64 (div $limit (mul 40 $mi)))) -}}
+{{- end -}}
+{{- if not $server.responseBytesMax -}}
+{{- $_ := set $server "responseBytesMax" (printf "%dMi" (min 256 (div $limit (mul 10 $mi)))) -}}
+{{- end -}}
+{{- $sum := 0 -}}
+{{- range list $cache.totalBytesMax $cache.gzipBytesMax $server.responseBytesMax -}}
+{{- $sum = add $sum (include "weir.bytes" . | int64) -}}
+{{- end -}}
+{{- if gt (mul $sum 100) (mul $limit 70) -}}
+{{- fail (printf "cache.totalBytesMax, cache.gzipBytesMax and server.responseBytesMax add up to %d MiB, more than 70 %% of resources.limits.memory (%s)" (div $sum $mi) $memory) -}}
+{{- end -}}
+{{- end -}}
+{{- $_ := set $config "server" $server -}}
+{{- $_ := set $config "admin" $admin -}}
+{{- if $cache }}{{ $_ := set $config "cache" $cache }}{{ end -}}
+{{- toYaml $config -}}
+{{- end -}}
+
+{{/* A duration of whole seconds or minutes in seconds; 0 for one of another form. */}}
+{{- define "weir.seconds" -}}
+{{- $text := toString . -}}
+{{- if regexMatch "^[0-9]+s$" $text -}}
+{{- trimSuffix "s" $text | int -}}
+{{- else if regexMatch "^[0-9]+m$" $text -}}
+{{- mul 60 (trimSuffix "m" $text | int) -}}
+{{- else -}}
+0
+{{- end -}}
+{{- end -}}
+
+{{/* Fails if the kubelet would kill a pod before it has drained. The defaults are a gateway's. */}}
+{{- define "weir.gracePeriod" -}}
+{{- $server := .Values.config.server | default dict -}}
+{{- $delay := include "weir.seconds" ($server.shutdownDelay | default "10s") | int -}}
+{{- $drain := add $delay (include "weir.seconds" ($server.shutdownTimeout | default "15s") | int) -}}
+{{- $grace := int .Values.terminationGracePeriodSeconds -}}
+{{- if le $grace (int $drain) -}}
+{{- fail (printf "terminationGracePeriodSeconds (%d) must exceed server.shutdownDelay and server.shutdownTimeout together (%d s)" $grace $drain) -}}
+{{- end -}}
+{{- $grace -}}
+{{- end -}}

@@ -1,0 +1,353 @@
+"""The Helm chart: lint, the schema of its values, what it renders, and the kustomize base; and the
+static pod.
+
+Each rendered object is validated against the strict schemas of the oldest Kubernetes that the chart
+supports and of the newest that is known, each pod against the rules of the Pod Security Standard
+`restricted`, and each configuration by `weir check`, if that is built.
+"""
+
+import copy
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+import helm_python as helm
+import kubernetes_validate
+import yaml
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+CHART = ROOT / "deploy/helm/weir"
+BASE = ROOT / "deploy/manifests"
+WEIR = ROOT / "target/debug/weir"
+VERSIONS = ("1.30", "1.37")
+
+# Values that the chart accepts. The first are the defaults.
+ACCEPTED = {
+    "defaults": {},
+    "digest": {"image": {"repository": "registry.example:5000/weir", "digest": "sha256:" + "0" * 64}},
+    "small": {
+        "replicas": 1,
+        "resources": {"requests": {"memory": "512Mi"}, "limits": {"memory": "512Mi"}},
+        "pdb": {"enabled": False},
+    },
+    "huge": {"resources": {"limits": {"memory": "64Gi", "cpu": 8}}, "service": {"type": "LoadBalancer"}},
+    "no limit": {"resources": {"limits": {"memory": None}}},
+    "own budgets": {
+        "config": {"cache": {"totalBytesMax": "2Gi", "resourceBytesMax": "1Gi", "warm": ["v1/pods"]}}
+    },
+    "every role": {
+        "rbac": {
+            "secrets": True,
+            "rbacReader": True,
+            "impersonator": {"users": ["jane@example.com"], "groups": ["developers"]},
+        },
+        "config": {
+            "authentication": {"impersonate": True},
+            "authorization": {"rbac": {"enabled": True}},
+        },
+    },
+    "others' objects": {
+        "rbac": {"create": False},
+        "serviceAccount": {"create": False, "name": "existing"},
+        "networkPolicy": {"enabled": False},
+    },
+    "operators": {
+        "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
+        "tls": {"certManager": {"enabled": True, "issuerRef": {"name": "ca"}, "dnsNames": ["weir.example"]}},
+        "podAnnotations": {"prometheus.io/scrape": None, "prometheus.io/port": None},
+    },
+    "placed": {
+        "nodeSelector": {"node-role.kubernetes.io/control-plane": ""},
+        "tolerations": [{"key": "node-role.kubernetes.io/control-plane", "operator": "Exists"}],
+        "affinity": {"podAntiAffinity": {}},
+        "topologySpreadConstraints": [
+            {
+                "maxSkew": 1,
+                "topologyKey": "topology.kubernetes.io/zone",
+                "whenUnsatisfiable": "DoNotSchedule",
+            }
+        ],
+        "priorityClassName": "system-cluster-critical",
+        "imagePullSecrets": [{"name": "registry"}],
+        "extraArgs": ["--log-filter=debug"],
+        "podLabels": {"team": "platform"},
+        "service": {"port": 6443, "annotations": {"a": "b"}, "trafficDistribution": "PreferSameZone"},
+        "networkPolicy": {"from": [{"ipBlock": {"cidr": "10.0.0.0/8"}}], "monitoringNamespace": ""},
+        "serviceAccount": {"annotations": {"a": "b"}},
+    },
+}
+
+# Values that the chart must refuse, each with a part of the error.
+REFUSED = [
+    ({"replica": 3}, "replica"),
+    ({"replicas": "three"}, "replicas"),
+    ({"replicas": -1}, "replicas"),
+    ({"image": {"repository": "weir", "tags": "1"}}, "tags"),
+    ({"image": {"repository": ""}}, "repository"),
+    ({"image": {"tag": "a tag"}}, "tag"),
+    ({"image": {"digest": "0123"}}, "digest"),
+    ({"image": {"pullPolicy": "Sometimes"}}, "pullPolicy"),
+    ({"config": {"caches": {}}}, "caches"),
+    ({"config": {"authentication": {"mode": "sidecar"}}}, "mode"),
+    ({"config": {"server": {"listeners": []}}}, "server"),
+    ({"config": {"admin": {"listen": "none"}}}, "admin"),
+    ({"config": "server: {}"}, "config"),
+    ({"extraArgs": "--log-filter=debug"}, "extraArgs"),
+    ({"tls": {"secretName": ""}}, "secretName"),
+    ({"tls": {"certManager": {"enabled": True}}}, "issuerRef"),
+    ({"rbac": {"create": "yes"}}, "create"),
+    ({"rbac": {"impersonator": {"users": "jane"}}}, "users"),
+    ({"service": {"type": "ExternalName"}}, "type"),
+    ({"service": {"port": 70000}}, "port"),
+    ({"service": {"trafficDistribution": "Nearest"}}, "trafficDistribution"),
+    ({"pdb": {"maxUnavailable": "one"}}, "maxUnavailable"),
+    ({"resources": {"limits": {"memory": "4 GB"}}}, "memory"),
+    ({"resources": {"limit": {"memory": "4Gi"}}}, "limit"),
+    ({"resources": {"limits": {"memory": "512Mi"}}}, "requests.memory"),
+    ({"podAnnotations": {"a": 1}}, "podAnnotations"),
+    ({"topologySpreadConstraints": [{"maxSkew": 0}]}, "topologySpreadConstraints"),
+    ({"networkPolicy": {"monitoringNamespace": "Monitoring!"}}, "monitoringNamespace"),
+    ({"serviceMonitor": {"interval": "often"}}, "interval"),
+    ({"config": {"cache": {"totalBytesMax": "3Gi"}}}, "more than 70 %"),
+    ({"config": {"server": {"shutdownTimeout": "10m"}}}, "must exceed"),
+    ({"terminationGracePeriodSeconds": 130}, "must exceed"),
+]
+
+# Objects of other projects' definitions, whose schemas are not known here.
+FOREIGN = {"ServiceMonitor", "PrometheusRule", "Certificate"}
+
+failures = []
+
+
+def check(holds, what):
+    if not holds:
+        failures.append(what)
+
+
+def render(values, chart=CHART):
+    """The objects that the chart makes, and its notes."""
+    with helm.Chart.load(chart) as loaded:
+        files = loaded.render(values, name="weir", namespace="weir")
+    notes = [text for path, text in files.items() if path.endswith("NOTES.txt")]
+    manifests = [text for path, text in files.items() if not path.endswith("NOTES.txt")]
+    objects = [one for text in manifests for one in yaml.safe_load_all(text) if one]
+    return objects, notes[0]
+
+
+def key(one):
+    return one["kind"], one["metadata"].get("namespace", ""), one["metadata"]["name"]
+
+
+def of_kind(objects, kind):
+    return [one for one in objects if one["kind"] == kind]
+
+
+def configuration(objects):
+    return of_kind(objects, "ConfigMap")[0]["data"]["weir.yaml"]
+
+
+def validate(name, objects):
+    for one in objects:
+        if one["kind"] in FOREIGN:
+            continue
+        for version in VERSIONS:
+            try:
+                kubernetes_validate.validate(one, version, strict=True)
+            except kubernetes_validate.ValidationError as error:
+                check(False, f"{name}: {key(one)} in {version}: {error.message}")
+
+
+def check_pod(name, objects):
+    """The rules of the Pod Security Standard `restricted`, and what the chart promises beyond."""
+    for deployment in of_kind(objects, "Deployment"):
+        pod = deployment["spec"]["template"]["spec"]
+        context = pod["securityContext"]
+        check(context["runAsNonRoot"] and context["runAsUser"] > 0, f"{name}: runs as root")
+        check(context["seccompProfile"]["type"] == "RuntimeDefault", f"{name}: seccomp")
+        check(not pod["automountServiceAccountToken"], f"{name}: mounts a token by itself")
+        kinds = {kind for volume in pod["volumes"] for kind in volume if kind != "name"}
+        check(kinds <= {"configMap", "secret", "projected"}, f"{name}: volumes {kinds}")
+        for word in ("hostNetwork", "hostPID", "hostIPC"):
+            check(word not in pod, f"{name}: {word}")
+        for container in pod["containers"]:
+            context = container["securityContext"]
+            check(context["allowPrivilegeEscalation"] is False, f"{name}: escalation")
+            check(context["readOnlyRootFilesystem"] is True, f"{name}: a root that is written to")
+            check(context["capabilities"] == {"drop": ["ALL"]}, f"{name}: capabilities")
+            mounts = container["volumeMounts"]
+            check(not any("subPath" in mount for mount in mounts), f"{name}: subPath is never updated")
+            check(container["image"].rpartition(":")[2] != "latest", f"{name}: the tag latest")
+
+
+def check_configuration(name, text):
+    if not WEIR.exists():
+        return
+    with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+        file.write(text)
+        file.flush()
+        run = subprocess.run([WEIR, "check", file.name], capture_output=True, text=True)
+        check(run.returncode == 0, f"{name}: weir check: {run.stderr}")
+
+
+def comparable(objects):
+    """The objects by name, without what only Helm needs."""
+    result = {}
+    for one in copy.deepcopy(objects):
+        labels = one["metadata"].get("labels", {})
+        for label in ("app.kubernetes.io/version", "app.kubernetes.io/managed-by", "helm.sh/chart"):
+            labels.pop(label, None)
+        if one["kind"] == "Deployment":
+            one["spec"]["template"]["metadata"]["annotations"].pop("checksum/config", None)
+        if one["kind"] == "ConfigMap":
+            one["data"] = {name: yaml.safe_load(text) for name, text in one["data"].items()}
+        result[key(one)] = one
+    return result
+
+
+def base():
+    """The objects of the base, all but the namespace, which Helm's user names."""
+    kustomization = yaml.safe_load((BASE / "kustomization.yaml").read_text())
+    known = {"apiVersion", "kind", "resources"}
+    check(set(kustomization) <= known, f"kustomization.yaml: only {known} are understood here")
+    texts = [(BASE / file).read_text() for file in kustomization["resources"]]
+    objects = [one for text in texts for one in yaml.safe_load_all(text)]
+    return [one for one in objects if one["kind"] != "Namespace"]
+
+
+def same_as_base():
+    chart, kustomize = comparable(render({})[0]), comparable(base())
+    for name in sorted(chart.keys() | kustomize.keys()):
+        left, right = chart.get(name), kustomize.get(name)
+        if left != right:
+            text = [json.dumps(side, indent=1, sort_keys=True).splitlines() for side in (left, right)]
+            only = [sorted(set(text[0]) - set(text[1])), sorted(set(text[1]) - set(text[0]))]
+            check(False, f"chart and base differ in {name}: chart {only[0]}, base {only[1]}")
+
+
+def same_optional_roles():
+    values = copy.deepcopy(ACCEPTED["every role"])
+    values["rbac"]["impersonator"]["groups"] = ["system:authenticated", "developers"]
+    chart = comparable(render(values)[0])
+    for file in sorted((BASE / "optional").glob("*.yaml")):
+        for name, one in comparable(list(yaml.safe_load_all(file.read_text()))).items():
+            check(chart.get(name) == one, f"chart and {file.name} differ in {name}: {chart.get(name)}")
+
+
+def files_of_the_chart():
+    """Rules and dashboards that lie in the chart's directory are installed."""
+    with tempfile.TemporaryDirectory() as directory:
+        chart = pathlib.Path(directory) / "weir"
+        helm_chart = helm.Chart.load(CHART)
+        helm_chart.save_dir(directory)
+        for name in ("rules", "dashboards"):
+            (chart / "files" / name).mkdir(parents=True, exist_ok=True)
+        before = len(list((chart / "files/rules").glob("*.yaml")))
+        rule = {"alert": "A", "expr": "up == 0", "annotations": {"summary": "{{ $labels.pod }}"}}
+        text = yaml.safe_dump({"groups": [{"name": "a", "rules": [rule]}]})
+        (chart / "files/rules" / "a.yaml").write_text(text)
+        (chart / "files/dashboards" / "overview.json").write_text('{"title": "{{pod}}"}\n')
+        values = {"prometheusRule": {"enabled": True}, "dashboards": {"enabled": True}}
+        objects, _ = render(values, chart)
+        groups = of_kind(objects, "PrometheusRule")[0]["spec"]["groups"]
+        check(len(groups) > before, "a group of each file")
+        check(rule in [one for group in groups for one in group["rules"]], "the rule is unchanged")
+        maps = [one for one in of_kind(objects, "ConfigMap") if "overview.json" in one["data"]]
+        check(len(maps) == 1, "one ConfigMap for a dashboard")
+        check(json.loads(maps[0]["data"]["overview.json"]) == {"title": "{{pod}}"}, "unchanged")
+        validate("dashboards", objects)
+    for name in ("prometheusRule", "dashboards"):
+        folder = CHART / "files" / {"prometheusRule": "rules"}.get(name, name)
+        if not any(folder.glob("*.[jy]*")):
+            refuses({name: {"enabled": True}}, "the chart has no")
+
+
+def static_pod():
+    """The static pod refers to no object of a cluster, and its role bindings to roles that exist."""
+    directory = ROOT / "deploy/static-pod"
+    pod = yaml.safe_load((directory / "pod.yaml").read_text())
+    bindings = list(yaml.safe_load_all((directory / "rbac.yaml").read_text()))
+    validate("static pod", [pod, *bindings])
+    check_configuration("static pod", (directory / "weir.yaml").read_text())
+    kinds = {kind for volume in pod["spec"]["volumes"] for kind in volume if kind != "name"}
+    check(kinds == {"hostPath"}, f"static pod: volumes {kinds}")
+    for word in ("serviceAccountName", "serviceAccount"):
+        check(word not in pod["spec"], f"static pod: {word}")
+    container = pod["spec"]["containers"][0]
+    check("env" not in container and "envFrom" not in container, "static pod: environment")
+    check(container["imagePullPolicy"] == "Never", "static pod: it pulls its image")
+    deployment = of_kind(base(), "Deployment")[0]["spec"]["template"]["spec"]
+    check(container["image"] == deployment["containers"][0]["image"], "static pod: the image")
+    built_in = {"system:auth-delegator", "extension-apiserver-authentication-reader"}
+    roles = built_in | {one["metadata"]["name"] for one in base() if one["kind"] == "ClusterRole"}
+    for binding in bindings:
+        check(binding["roleRef"]["name"] in roles, f"static pod: {binding['roleRef']['name']}")
+
+
+def refuses(values, part):
+    try:
+        render(values)
+    except helm.HelmError as error:
+        check(part in str(error), f"{values}: the error does not name {part}: {error}")
+    else:
+        check(False, f"{values} are accepted")
+
+
+def values_are_described():
+    """Each value has a comment above it, and the schema knows it and nothing else."""
+    lines = (CHART / "values.yaml").read_text().splitlines()
+    for number, line in enumerate(lines):
+        if line and not line.startswith((" ", "#")):
+            check(number and lines[number - 1].strip() != "" or line in UNDESCRIBED, f"{line}: no comment")
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    defaults = yaml.safe_load("\n".join(lines))
+    known = set(schema["properties"]) - {"global"}
+    check(known == set(defaults), f"schema and values: {known ^ set(defaults)}")
+
+    def closed(part, path):
+        if "properties" in part:
+            check(part.get("additionalProperties") is False or path in OPEN, f"{path} is open")
+            for name, inner in part["properties"].items():
+                check("description" in inner or path in OPEN, f"{path}.{name}: no description")
+                closed(inner, f"{path}.{name}")
+
+    closed(schema, "values")
+
+
+# Groups whose members have the comments.
+UNDESCRIBED = {"image:", "tls:", "rbac:", "serviceAccount:", "service:", "pdb:", "resources:"}
+UNDESCRIBED |= {"networkPolicy:", "serviceMonitor:", "prometheusRule:", "dashboards:"}
+UNDESCRIBED |= {"tolerations: []", "affinity: {}"}
+# The sections of Weir's configuration, which `weir check` knows.
+OPEN = {"values.config.authentication"}
+
+
+def main():
+    for finding in helm.lint(CHART, strict=True)["messages"]:
+        # 1 is information: a chart may have an icon.
+        check(finding["severity"] <= 1, f"lint: {finding}")
+    values_are_described()
+    for name, values in ACCEPTED.items():
+        objects, notes = render(values)
+        validate(name, objects)
+        check_pod(name, objects)
+        check_configuration(name, configuration(objects))
+        check("https://weir.weir.svc" in notes, f"{name}: the notes do not name the address")
+    for values, part in REFUSED:
+        refuses(values, part)
+    same_as_base()
+    same_optional_roles()
+    files_of_the_chart()
+    validate("base", base())
+    static_pod()
+    if not WEIR.exists():
+        print("skipped: weir check of the chart's configurations (target/debug/weir is not built)")
+    if failures:
+        print("\n".join(failures), file=sys.stderr)
+        sys.exit(1)
+    print(f"passed: the chart and the static pod ({len(ACCEPTED)} sets of values, {len(REFUSED)} refused)")
+
+
+if __name__ == "__main__":
+    main()

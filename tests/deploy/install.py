@@ -1,0 +1,221 @@
+"""The Helm chart on a real API server: installed, upgraded and removed by Helm itself.
+
+Then the gateway's first answer from a cache: Weir runs here, with the configuration that the chart
+installed and a token of the service account that it made, and a user reads through it. So the roles
+are enough, and Weir misses no permission.
+
+Needs etcd and kube-apiserver in $KUBEBUILDER_ASSETS or /usr/local/kubebuilder/bin, openssl, and
+target/debug/weir; skipped without them.
+"""
+
+import json
+import os
+import pathlib
+import shutil
+import socket
+import ssl
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+
+import helm_python as helm
+import yaml
+
+from chart import ACCEPTED, CHART, FOREIGN, WEIR, of_kind, render
+
+ASSETS = pathlib.Path(os.environ.get("KUBEBUILDER_ASSETS", "/usr/local/kubebuilder/bin"))
+# The administrator of the test's API server.
+TOKEN = "administrator"
+ANY_CERTIFICATE = ssl._create_unverified_context()  # It is made at each start.
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def wait_until(what, holds, timeout=90):
+    deadline = time.monotonic() + timeout
+    while not holds():
+        if time.monotonic() > deadline:
+            sys.exit(f"FAILED: {what} within {timeout} s")
+        time.sleep(0.1)
+
+
+def request(url, token=None, method="GET", body=None, kind="application/json"):
+    """The status, headers and text of the response; (None, {}, error) if there is none."""
+    headers = {"Content-Type": kind}
+    if token:
+        headers["Authorization"] = f"Bearer {token}"
+    data = None if body is None else json.dumps(body).encode()
+    call = urllib.request.Request(url, data, headers, method=method)
+    try:
+        with urllib.request.urlopen(call, timeout=30, context=ANY_CERTIFICATE) as response:
+            return response.status, response.headers, response.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.headers, error.read().decode()
+    except OSError as error:
+        return None, {}, str(error)
+
+
+class ApiServer:
+    """etcd and kube-apiserver, which end with this object."""
+
+    def __init__(self, directory):
+        self.directory, self.processes = directory, []
+        clients, peers, port = free_port(), free_port(), free_port()
+        key = directory / "service-accounts.key"
+        subprocess.run(["openssl", "genrsa", "-out", key, "2048"], check=True, capture_output=True)
+        (directory / "tokens").write_text(f"{TOKEN},admin,admin,system:masters\n")
+        etcd = f"http://127.0.0.1:{clients}"
+        self.start(
+            ASSETS / "etcd", f"--data-dir={directory}/etcd", f"--listen-client-urls={etcd}",
+            f"--advertise-client-urls={etcd}", f"--listen-peer-urls=http://127.0.0.1:{peers}",
+            "--unsafe-no-fsync", "--log-level=error",
+        )  # fmt: skip
+        self.url = f"https://127.0.0.1:{port}"
+        self.start(
+            ASSETS / "kube-apiserver", f"--etcd-servers={etcd}", f"--cert-dir={directory}/certificates",
+            f"--secure-port={port}", "--bind-address=127.0.0.1", f"--token-auth-file={directory}/tokens",
+            "--service-account-issuer=https://kubernetes.default.svc",
+            f"--service-account-key-file={key}", f"--service-account-signing-key-file={key}",
+            "--authorization-mode=RBAC", "--service-cluster-ip-range=10.0.0.0/24",
+        )  # fmt: skip
+        wait_until("a ready API server", lambda: self.call("/readyz")[0] == 200)
+
+    def start(self, *command, **options):
+        log = open(self.directory / f"{pathlib.Path(command[0]).name}.log", "ab")
+        process = subprocess.Popen(command, stdout=log, stderr=log, **options)
+        self.processes.append(process)
+        return process
+
+    def call(self, path, *arguments):
+        return request(self.url + path, TOKEN, *arguments)
+
+    def create(self, path, one):
+        status, _, text = self.call(path, "POST", one)
+        if status != 201:
+            sys.exit(f"FAILED: {path}: {status} {text}")
+        return json.loads(text)
+
+    def kubeconfig(self, token):
+        cluster = {"server": self.url, "insecure-skip-tls-verify": True}
+        return yaml.safe_dump(
+            {
+                "apiVersion": "v1",
+                "kind": "Config",
+                "current-context": "test",
+                "clusters": [{"name": "test", "cluster": cluster}],
+                "users": [{"name": "test", "user": {"token": token}}],
+                "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
+            }
+        )
+
+    def stop(self):
+        for process in reversed(self.processes):
+            process.kill()
+            process.wait()
+
+
+def install(api):
+    """Each set of values, one after another: an installation, upgrades, and the end."""
+    sets = {
+        name: values
+        for name, values in ACCEPTED.items()
+        if not any(one["kind"] in FOREIGN for one in render(values)[0])
+    }
+    with helm.Config(kubeconfig_content=api.kubeconfig(TOKEN), namespace="weir") as config:
+        config.install(CHART, "weir", sets.pop("defaults"), namespace="weir")
+        for values in sets.values():
+            config.upgrade(CHART, "weir", values, namespace="weir", reset_values=True)
+        config.upgrade(CHART, "weir", {}, namespace="weir", reset_values=True)
+    return len(sets) + 2
+
+
+def check_admission(api):
+    """The namespace enforces `restricted`: a pod of the chart is admitted, another one is not."""
+    deployment = of_kind(render({})[0], "Deployment")[0]
+    template = deployment["spec"]["template"]
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}, "spec": template["spec"]}
+    path = "/api/v1/namespaces/weir/pods?dryRun=All"
+    api.create(path, pod)
+    pod["spec"]["containers"][0]["securityContext"]["allowPrivilegeEscalation"] = True
+    status, _, text = api.call(path, "POST", pod)
+    if status != 403:
+        sys.exit(f"FAILED: the namespace admits every pod: {status} {text}")
+
+
+def first_answer(api, directory):
+    """Weir with the installed configuration, as the installed service account."""
+    review = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+    account = "/api/v1/namespaces/weir/serviceaccounts/weir/token"
+    token = api.create(account, review)["status"]["token"]
+    (directory / "kubeconfig").write_text(api.kubeconfig(token))
+    for name in ("tls.crt", "tls.key"):
+        (directory / name).touch(mode=0o600)
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
+         "-days", "1", "-subj", "/CN=weir", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1",
+         "-keyout", directory / "tls.key", "-out", directory / "tls.crt"],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    shutil.copy(directory / "tls.crt", directory / "ca.crt")
+    installed = json.loads(api.call("/api/v1/namespaces/weir/configmaps/weir")[2])["data"]["weir.yaml"]
+    client, admin = (f"127.0.0.1:{free_port()}" for _ in range(2))
+    text = installed.replace("/etc/weir/tls", str(directory))
+    text = text.replace("0.0.0.0:6440", client).replace("0.0.0.0:6441", admin)
+    (directory / "weir.yaml").write_text(text)
+    weir = api.start(WEIR, "serve", "--config", directory / "weir.yaml", "--kubeconfig", directory / "kubeconfig")
+    wait_until("a ready Weir", lambda: request(f"http://{admin}/readyz")[0] == 200)
+
+    path = f"https://{client}/api/v1/namespaces?resourceVersion=0"
+    # The first read starts the cache, and may be forwarded meanwhile.
+    wait_until("an answer from the cache", lambda: request(path, TOKEN)[1].get("X-Weir-Cache") == "hit")
+    if request(path, "wrong")[0] != 401:
+        sys.exit("FAILED: a wrong token is accepted")
+    metrics = request(f"http://{admin}/metrics")[2].splitlines()
+    missing = [line for line in metrics if line.startswith("weir_missing_permissions{")]
+    # Weir may read the resources that the role names, and not all, on purpose.
+    missing = [line for line in missing if not line.endswith(" 0") and '"resources"' not in line]
+    if missing:
+        sys.exit(f"FAILED: {missing}: {(directory / 'weir.log').read_text()}")
+    weir.terminate()
+    if weir.wait(timeout=60) != 0:
+        sys.exit("FAILED: Weir did not end cleanly")
+
+
+def main():
+    needed = [ASSETS / "etcd", ASSETS / "kube-apiserver", WEIR]
+    absent = [str(path) for path in needed if not path.exists()]
+    if absent or not shutil.which("openssl"):
+        print(f"skipped: the chart on a real API server (no {', '.join(absent) or 'openssl'})")
+        return
+    with tempfile.TemporaryDirectory() as directory:
+        directory = pathlib.Path(directory)
+        api = ApiServer(directory)
+        try:
+            label = {"pod-security.kubernetes.io/enforce": "restricted"}
+            metadata = {"name": "weir", "labels": label}
+            api.create("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
+            # There is no controller that makes it.
+            account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
+            api.call("/api/v1/namespaces/weir/serviceaccounts", "POST", account)
+            revisions = install(api)
+            check_admission(api)
+            first_answer(api, directory)
+            with helm.Config(kubeconfig_content=api.kubeconfig(TOKEN), namespace="weir") as config:
+                config.uninstall("weir")
+            for path in ("/api/v1/namespaces/weir/services/weir", "/apis/rbac.authorization.k8s.io/v1/clusterroles/weir-cache"):
+                if api.call(path)[0] != 404:
+                    sys.exit(f"FAILED: {path} is left")
+        finally:
+            api.stop()
+    print(f"passed: the chart on a real API server ({revisions} revisions, an answer from the cache)")
+
+
+if __name__ == "__main__":
+    main()
