@@ -63,9 +63,9 @@ def request(url, token=None, method="GET", body=None, kind="application/json"):
 
 
 class ApiServer:
-    """etcd and kube-apiserver, which end with this object."""
+    """etcd, and kube-apiserver once it serves; `stop` ends both."""
 
-    def __init__(self, directory):
+    def __init__(self, directory, *flags):
         self.directory, self.processes = directory, []
         clients, peers, port = free_port(), free_port(), free_port()
         key = directory / "service-accounts.key"
@@ -78,13 +78,16 @@ class ApiServer:
             "--unsafe-no-fsync", "--log-level=error",
         )  # fmt: skip
         self.url = f"https://127.0.0.1:{port}"
-        self.start(
+        self.command = [
             ASSETS / "kube-apiserver", f"--etcd-servers={etcd}", f"--cert-dir={directory}/certificates",
             f"--secure-port={port}", "--bind-address=127.0.0.1", f"--token-auth-file={directory}/tokens",
             "--service-account-issuer=https://kubernetes.default.svc",
             f"--service-account-key-file={key}", f"--service-account-signing-key-file={key}",
-            "--authorization-mode=RBAC", "--service-cluster-ip-range=10.0.0.0/24",
-        )  # fmt: skip
+            "--authorization-mode=Node,RBAC", "--service-cluster-ip-range=10.0.0.0/24", *flags,
+        ]  # fmt: skip
+
+    def serve(self):
+        self.start(*self.command)
         wait_until("a ready API server", lambda: self.call("/readyz")[0] == 200)
 
     def start(self, *command, **options):
@@ -119,6 +122,17 @@ class ApiServer:
         for process in reversed(self.processes):
             process.kill()
             process.wait()
+
+
+def is_possible(what):
+    """Whether all tools are there; says so if one is not."""
+    needed = [ASSETS / "etcd", ASSETS / "kube-apiserver", WEIR]
+    absent = [str(path) for path in needed if not path.exists()]
+    if not shutil.which("openssl"):
+        absent.append("openssl")
+    if absent:
+        print(f"skipped: {what} (no {', '.join(absent)})")
+    return not absent
 
 
 def install(api):
@@ -189,15 +203,13 @@ def first_answer(api, directory):
 
 
 def main():
-    needed = [ASSETS / "etcd", ASSETS / "kube-apiserver", WEIR]
-    absent = [str(path) for path in needed if not path.exists()]
-    if absent or not shutil.which("openssl"):
-        print(f"skipped: the chart on a real API server (no {', '.join(absent) or 'openssl'})")
+    if not is_possible("the chart on a real API server"):
         return
     with tempfile.TemporaryDirectory() as directory:
         directory = pathlib.Path(directory)
         api = ApiServer(directory)
         try:
+            api.serve()
             label = {"pod-security.kubernetes.io/enforce": "restricted"}
             metadata = {"name": "weir", "labels": label}
             api.create("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
