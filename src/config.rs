@@ -11,6 +11,7 @@ pub mod endpoints;
 pub mod file;
 mod identity;
 pub mod listen;
+pub mod network;
 mod parse;
 pub mod resolve;
 pub mod units;

@@ -5,6 +5,8 @@
 
 use std::net::IpAddr;
 
+use crate::config::network::Network;
+
 /// The hosts that are reached without a proxy. `localhost` and loopback addresses always are.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Exclusions(Vec<Exclusion>);
@@ -14,7 +16,7 @@ enum Exclusion {
     /// `*`
     All,
     /// `10.0.0.0/8`
-    Network { address: IpAddr, prefix_length: u8 },
+    Network(Network),
     /// `10.0.0.1` or `10.0.0.1:6443`
     Address { address: IpAddr, port: Option<String> },
     /// `example.com`, `.example.com` or `*.example.com`, with or without a port.
@@ -50,8 +52,8 @@ impl Exclusion {
         if entry == "*" {
             return Some(Self::All);
         }
-        if let Some((address, prefix_length)) = parse_network(entry) {
-            return Some(Self::Network { address, prefix_length });
+        if let Some(network) = Network::parse(entry) {
+            return Some(Self::Network(network));
         }
         let (host, port) = split_port(entry);
         if let Ok(address) = host.parse::<IpAddr>() {
@@ -67,39 +69,13 @@ impl Exclusion {
         let fits = |port: &Option<String>| port.as_ref().is_none_or(|port| port == given_port);
         match self {
             Self::All => true,
-            Self::Network { address: network, prefix_length } => {
-                address.is_some_and(|address| is_within(address, *network, *prefix_length))
-            }
+            Self::Network(network) => address.is_some_and(|address| network.contains(address)),
             Self::Address { address: excluded, port } => address == Some(*excluded) && fits(port),
             Self::Domain { suffix, includes_itself, port } => {
                 let is_itself = suffix.strip_prefix('.') == Some(host);
                 (host.ends_with(suffix) || *includes_itself && is_itself) && fits(port)
             }
         }
-    }
-}
-
-/// Parses an address with the length of a prefix.
-fn parse_network(entry: &str) -> Option<(IpAddr, u8)> {
-    let (address, prefix_length) = entry.split_once('/')?;
-    let address: IpAddr = address.parse().ok()?;
-    let prefix_length: u8 = prefix_length.parse().ok()?;
-    let bits = if address.is_ipv4() { 32 } else { 128 };
-    (prefix_length <= bits).then_some((address, prefix_length))
-}
-
-fn is_within(address: IpAddr, network: IpAddr, prefix_length: u8) -> bool {
-    let length = u32::from(prefix_length);
-    match (address, network) {
-        (IpAddr::V4(address), IpAddr::V4(network)) => {
-            let mask = u32::MAX.checked_shl(32 - length).unwrap_or(0);
-            (address.to_bits() ^ network.to_bits()) & mask == 0
-        }
-        (IpAddr::V6(address), IpAddr::V6(network)) => {
-            let mask = u128::MAX.checked_shl(128 - length).unwrap_or(0);
-            (address.to_bits() ^ network.to_bits()) & mask == 0
-        }
-        _ => false,
     }
 }
 
