@@ -33,6 +33,7 @@ pub use crate::config::identity::{
     AuthenticationConfig, AuthorizationConfig, FrontProxyConfig, Mode, RbacConfig,
     RequestHeaderConfig,
 };
+use crate::config::network::Network;
 use crate::flow::rules::{RankedLevel, Rule};
 
 /// The whole configuration, validated.
@@ -127,8 +128,11 @@ pub struct ServerConfig {
     pub shutdown_delay: Duration,
     /// The deadline of the drain that follows, in which connections and watches end.
     pub shutdown_timeout: Duration,
-    /// Open connections of one client address; all Unix sockets count as one address.
+    /// Open connections of one client address that have proved no user, and of one user at one
+    /// address; all Unix sockets count as one address.
     pub connections_per_address_max: usize,
+    /// Open connections of one user at all addresses.
+    pub connections_per_user_max: usize,
     /// How long a client may stall before its connection is closed: it neither reads the bytes that
     /// wait for it, nor sends the rest of a request body.
     pub stall_timeout: Duration,
@@ -145,11 +149,15 @@ pub enum ListenerConfig {
         address: SocketAddr,
         /// Where the certificate comes from.
         certificate: CertificateConfig,
+        /// The proxies that name their clients.
+        proxies: ProxyNetworks,
     },
     /// Plain HTTP on a loopback address.
     Plain {
         /// The address.
         address: SocketAddr,
+        /// The proxies that name their clients.
+        proxies: ProxyNetworks,
     },
     /// Plain HTTP on a Unix socket, mode 0600.
     Unix {
@@ -157,6 +165,11 @@ pub enum ListenerConfig {
         path: PathBuf,
     },
 }
+
+/// The networks of the proxies that begin each connection with a header of the PROXY protocol;
+/// empty where none does.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProxyNetworks(pub Vec<Network>);
 
 /// Where a serving certificate comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -44,7 +44,7 @@ use crate::server::cached::read::CacheServices;
 use crate::server::cached::response_budget::ResponseBudget;
 use crate::server::cached::websocket::Sockets;
 use crate::server::connection::ConnectionServer;
-use crate::server::connection::permits::PerClientLimiter;
+use crate::server::connection::permits::{ConnectionCounts, ConnectionLimits};
 use crate::server::drain::Drain;
 pub use crate::server::flow_control::FlowControl;
 pub use crate::server::flow_control::metrics::FlowMetrics;
@@ -54,6 +54,7 @@ use crate::server::forward::forwarder::{FAILURE_LOG_INTERVAL, Forwarder};
 pub use crate::server::forward::identity::Upstreams;
 use crate::server::forward::list_times::ListTimes;
 use crate::server::forward::quota::UpstreamQuota;
+use crate::server::forward::share::ForwardShares;
 use crate::server::forward::upgrade::Splicer;
 pub use crate::server::metrics::ServerMetrics;
 pub use crate::server::request::access::{Access, Gateway, UserAssertion};
@@ -112,9 +113,13 @@ impl Server {
             tasks,
             drain: Drain::default(),
             abort,
-            limiter: PerClientLimiter::new("connections"),
-            connections_per_address_max: config.connections_per_address_max,
+            counts: ConnectionCounts::new(ConnectionLimits {
+                per_address_max: config.connections_per_address_max,
+                per_user_max: config.connections_per_user_max,
+                evicts: mode == Mode::Gateway,
+            }),
             stall_timeout: config.stall_timeout,
+            misnamed: Arc::new(LogThrottle::new(REFUSAL_LOG_INTERVAL)),
         };
         Ok(Self { listeners, acceptor, shutdown_timeout: config.shutdown_timeout })
     }
@@ -172,6 +177,7 @@ fn router(
             upstreams: services.upstreams,
             names: services.access.identity_names(),
             quota: UpstreamQuota::new(),
+            shares: ForwardShares::default(),
             shares_identity: mode == Mode::Sidecar,
             splicer,
             stall_timeout: config.stall_timeout,
@@ -202,6 +208,9 @@ fn host_names(config: &ServerConfig) -> impl Iterator<Item = &str> {
     });
     generated.flatten().chain(&config.allowed_hosts).map(String::as_str)
 }
+
+/// A flood of refused connections is logged once in this interval.
+const REFUSAL_LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 #[cfg(test)]
 mod tests;

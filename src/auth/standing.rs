@@ -17,7 +17,7 @@ use crate::auth::user::{User, UserKey};
 pub(crate) struct Standing {
     /// Whether the upstream is known to authenticate the request as a user.
     pub(crate) is_proven: bool,
-    /// The key of the user's name, if known.
+    /// The key of the user's name, if known. Nobody (`system:anonymous`) is not a known user.
     pub(crate) user: Option<UserKey>,
     token: Option<TokenStanding>,
 }
@@ -35,12 +35,18 @@ impl Standing {
 
     /// A user whom Weir names to the upstream.
     pub(crate) fn of_user(user: &User) -> Self {
-        Self { is_proven: !user.is_anonymous(), user: Some(user.name_key()), token: None }
+        let user = (!user.is_anonymous()).then(|| user.name_key());
+        Self { is_proven: user.is_some(), user, token: None }
     }
 
     /// The user of a token.
     pub(crate) fn of_token(token: TokenStanding) -> Self {
         Self { is_proven: token.is_proven(), user: token.user(), token: Some(token) }
+    }
+
+    /// Returns the key of the name of the user that the request's token has proved.
+    pub(crate) fn token_user_key(&self) -> Option<UserKey> {
+        self.token.as_ref().and(self.user).filter(|_| self.is_proven)
     }
 
     /// Returns the user of the request's token, as a review named it not long ago, or a part of the

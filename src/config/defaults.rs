@@ -8,8 +8,8 @@ use crate::config::endpoints::EndpointsConfig;
 use crate::config::{
     AdminDetail, Anonymous, AuditBuffer, AuditConfig, AuthenticationConfig, AuthorizationConfig,
     CacheConfig, CertificateConfig, Config, ConsistentLists, FlowControlConfig, FlowControlMode,
-    FlowOverlay, ListenerConfig, LogFormat, LoggingConfig, Mode, OnAway, OnRelist, ResourcePattern,
-    ServerConfig, UpstreamConfig,
+    FlowOverlay, ListenerConfig, LogFormat, LoggingConfig, Mode, OnAway, OnRelist, ProxyNetworks,
+    ResourcePattern, ServerConfig, UpstreamConfig,
 };
 
 /// The listener: TLS, because client-go in a pod insists on it; loopback, because clients are not
@@ -59,6 +59,10 @@ pub const GATEWAY_SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(15);
 /// address (client-go opens one for everything), and few enough that one machine cannot use all
 /// file descriptors.
 pub const CONNECTIONS_PER_ADDRESS_MAX: usize = 2048;
+
+/// Connections of one user, at all addresses: more than a service account has whose pods run on
+/// each of ten thousand nodes, and a quarter of what a listener accepts.
+pub const CONNECTIONS_PER_USER_MAX: usize = 16_384;
 
 /// A stalled client: longer than TCP needs to recover from a few seconds of loss, and as long as a
 /// node may be paused before Kubernetes treats it as gone.
@@ -210,8 +214,9 @@ impl Default for Config {
 impl Default for ServerConfig {
     fn default() -> Self {
         let certificate = CertificateConfig::Generated { names: Vec::new() };
+        let proxies = ProxyNetworks::default();
         Self {
-            listeners: vec![ListenerConfig::Tls { address: LISTEN, certificate }],
+            listeners: vec![ListenerConfig::Tls { address: LISTEN, certificate, proxies }],
             allowed_hosts: Vec::new(),
             cache_header: CACHE_HEADER,
             header_read_timeout: HEADER_READ_TIMEOUT,
@@ -220,6 +225,7 @@ impl Default for ServerConfig {
             shutdown_delay: SHUTDOWN_DELAY,
             shutdown_timeout: SHUTDOWN_TIMEOUT,
             connections_per_address_max: CONNECTIONS_PER_ADDRESS_MAX,
+            connections_per_user_max: CONNECTIONS_PER_USER_MAX,
             stall_timeout: STALL_TIMEOUT,
             response_bytes_max: RESPONSE_BYTES_MAX,
         }

@@ -87,6 +87,8 @@ pub struct ServerSection {
     pub shutdown_timeout: Option<String>,
     /// A count.
     pub connections_per_address_max: Option<usize>,
+    /// A count.
+    pub connections_per_user_max: Option<usize>,
     /// A duration.
     pub stall_timeout: Option<String>,
     /// A size.
@@ -102,6 +104,17 @@ pub struct ListenerSection {
     /// Only with `https://`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub certificate: Option<CertificateSection>,
+    /// Not with `unix://`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub proxy_protocol: Option<ProxyProtocolSection>,
+}
+
+/// `proxyProtocol` of a listener.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ProxyProtocolSection {
+    /// Networks in CIDR notation, or addresses.
+    pub trusted_networks: Vec<String>,
 }
 
 /// `certificate` of a listener: its files, or the names of a certificate that Weir generates.

@@ -21,7 +21,7 @@ use crate::config::listen::{ListenAddress, parse_address};
 use crate::config::resolve::problems::Collector;
 pub use crate::config::resolve::problems::{Problem, Problems};
 use crate::config::resolve::server::{generated, listener_of};
-use crate::config::{Config, ListenerConfig, LogFormat, LoggingConfig};
+use crate::config::{Config, ListenerConfig, LogFormat, LoggingConfig, ProxyNetworks};
 
 /// The values of flags; each replaces the file's.
 #[derive(Clone, Debug, Default)]
@@ -97,7 +97,7 @@ impl Config {
             self.server.listeners = problems
                 .list("--listen", overrides.listen, |address| address.check(mode))
                 .into_iter()
-                .map(|address| listener_of(address, certificate.clone()))
+                .map(|address| listener_of(address, certificate.clone(), ProxyNetworks::default()))
                 .collect();
         }
         if let Some(AdminListen(address)) = overrides.admin_listen {

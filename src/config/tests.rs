@@ -35,7 +35,9 @@ fn the_examples_are_read_and_the_first_is_the_defaults() {
     let file =
         ConfigFile::parse("config/weir.yaml", include_str!("../../config/weir.yaml")).unwrap();
     let mut defaults = Config::default();
-    defaults.server.listeners.push(ListenerConfig::Plain { address: defaults::PLAIN_LISTEN });
+    let proxies = ProxyNetworks::default();
+    let plain = ListenerConfig::Plain { address: defaults::PLAIN_LISTEN, proxies };
+    defaults.server.listeners.push(plain);
     assert_eq!(Config::resolve(file, Overrides::default()).unwrap(), defaults);
 
     let sidecar = include_str!("../../config/sidecar.yaml");
@@ -219,10 +221,11 @@ fn flags_override_the_file() {
     };
     let config = Config::resolve(parse(body).unwrap(), overrides).unwrap();
     let certificate = CertificateConfig::Generated { names: vec!["weir".to_owned()] };
+    let proxies = ProxyNetworks::default();
     assert_eq!(
         config.server.listeners,
         [
-            ListenerConfig::Tls { address: "[::1]:2".parse().unwrap(), certificate },
+            ListenerConfig::Tls { address: "[::1]:2".parse().unwrap(), certificate, proxies },
             ListenerConfig::Unix { path: "/w".into() },
         ]
     );
@@ -275,10 +278,15 @@ fn full_config() -> Config {
                         key: "/tls.key".into(),
                         ca: Some("/ca.crt".into()),
                     },
+                    proxies: ProxyNetworks(vec![
+                        "10.0.0.0/8".parse().unwrap(),
+                        "fd00::1".parse().unwrap(),
+                    ]),
                 },
                 ListenerConfig::Tls {
                     address: "127.0.0.1:0".parse().unwrap(),
                     certificate: CertificateConfig::Generated { names: vec!["weir.local".into()] },
+                    proxies: ProxyNetworks::default(),
                 },
                 ListenerConfig::Unix { path: "/run/weir: odd #name.sock".into() },
             ],
@@ -290,6 +298,7 @@ fn full_config() -> Config {
             shutdown_delay: Duration::from_secs(7),
             shutdown_timeout: Duration::from_secs(5400),
             connections_per_address_max: 7,
+            connections_per_user_max: 8,
             stall_timeout: Duration::from_secs(5),
             response_bytes_max: 9 << 20,
         },

@@ -6,10 +6,11 @@ mod identity;
 use crate::config::endpoints::DnsName;
 use crate::config::file::{
     AdminSection, CacheSection, CertificateSection, ConfigFile, EndpointsSection,
-    FlowControlSection, ListenerSection, LoggingSection, OverBudgetSection, ServerSection,
-    UpstreamSection,
+    FlowControlSection, ListenerSection, LoggingSection, OverBudgetSection, ProxyProtocolSection,
+    ServerSection, UpstreamSection,
 };
 use crate::config::listen::ListenAddress;
+use crate::config::network::Network;
 use crate::config::units::{format_bytes, format_duration};
 use crate::config::{
     CacheConfig, CertificateConfig, Config, ListenerConfig, LoggingConfig, ResourcePattern,
@@ -48,7 +49,7 @@ impl ListenerConfig {
     pub fn address(&self) -> ListenAddress {
         match self {
             Self::Tls { address, .. } => ListenAddress::Tls(*address),
-            Self::Plain { address } => ListenAddress::Plain(*address),
+            Self::Plain { address, .. } => ListenAddress::Plain(*address),
             Self::Unix { path } => ListenAddress::Unix(path.clone()),
         }
     }
@@ -65,6 +66,7 @@ fn server(config: &ServerConfig) -> ServerSection {
         shutdown_delay: Some(format_duration(config.shutdown_delay)),
         shutdown_timeout: Some(format_duration(config.shutdown_timeout)),
         connections_per_address_max: Some(config.connections_per_address_max),
+        connections_per_user_max: Some(config.connections_per_user_max),
         stall_timeout: Some(format_duration(config.stall_timeout)),
         response_bytes_max: Some(format_bytes(config.response_bytes_max)),
     }
@@ -86,7 +88,14 @@ fn listener(config: &ListenerConfig) -> ListenerSection {
         }),
         ListenerConfig::Plain { .. } | ListenerConfig::Unix { .. } => None,
     };
-    ListenerSection { listen: config.address().to_string(), certificate }
+    let proxies = match config {
+        ListenerConfig::Tls { proxies, .. } | ListenerConfig::Plain { proxies, .. } => &proxies.0,
+        ListenerConfig::Unix { .. } => &Vec::new(),
+    };
+    let proxy_protocol = (!proxies.is_empty()).then(|| ProxyProtocolSection {
+        trusted_networks: proxies.iter().map(Network::to_string).collect(),
+    });
+    ListenerSection { listen: config.address().to_string(), certificate, proxy_protocol }
 }
 
 fn upstream(config: &UpstreamConfig) -> UpstreamSection {

@@ -2,39 +2,48 @@
 
 pub(crate) mod bind_error;
 pub(crate) mod certificate;
+pub(super) mod handshake;
+pub(super) mod handshake_gate;
 pub(crate) mod inherited;
 pub(crate) mod listener;
 #[cfg(feature = "simulation")]
 pub(crate) mod pipe;
+mod proxied;
+mod proxy_protocol;
 pub(crate) mod tls;
 pub(crate) mod unix_socket;
 
 use std::convert::Infallible;
 use std::io::ErrorKind;
-use std::net::SocketAddr;
-use std::sync::{Arc, OnceLock};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio_rustls::TlsAcceptor;
-use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::auth::peer::Peer;
+use crate::config::ProxyNetworks;
+use crate::server::accept::handshake::handshake;
+use crate::server::accept::handshake_gate::{GateFull, HandshakeGate};
 use crate::server::accept::listener::{ListenerKind, Socket};
+use crate::server::accept::proxied::ProxiedError;
 use crate::server::accept::tls::TlsAcceptors;
 use crate::server::accept::unix_socket::is_trusted;
-use crate::server::connection::client::{Client, next_number};
-use crate::server::connection::permits::{ConnectionPermit, PerClientLimiter};
+use crate::server::connection::client::{Client, ConnectionStanding, next_number};
+use crate::server::connection::permits::{
+    Acquired, AddressAtLimit, ConnectionCounts, ConnectionPermit,
+};
 use crate::server::connection::permitted_io::PermittedIo;
 use crate::server::connection::{ConnectionServer, Protocol};
 use crate::server::drain::Drain;
 use crate::server::flow_control::memo::FlowMemo;
 use crate::server::metrics::ServerMetrics;
+use crate::telemetry::log_throttle::LogThrottle;
 use crate::telemetry::metrics::GaugeGuard;
 
 /// Accepts connections of all listeners and has them served. Cheap to clone.
@@ -48,13 +57,29 @@ pub(crate) struct Acceptor {
     pub(crate) drain: Drain,
     /// Cancelled at the shutdown's deadline.
     pub(crate) abort: CancellationToken,
-    pub(crate) limiter: PerClientLimiter,
-    pub(crate) connections_per_address_max: usize,
+    pub(crate) counts: ConnectionCounts,
     pub(crate) stall_timeout: Duration,
+    /// Limits the log lines of connections that proxies named wrongly.
+    pub(crate) misnamed: Arc<LogThrottle>,
+}
+
+/// A connection that was accepted, with its slot of the listener.
+struct Accepted<S> {
+    stream: S,
+    peer: SocketAddr,
+    slot: OwnedSemaphorePermit,
+}
+
+/// A connection that is ready to be served.
+struct Ready<I> {
+    io: I,
+    peer: Peer,
+    protocol: Protocol,
+    permit: Weak<ConnectionPermit>,
 }
 
 /// The permits that a connection's socket holds.
-type Permits = (ConnectionPermit, GaugeGuard);
+type Permits = (Arc<ConnectionPermit>, GaugeGuard);
 
 impl Acceptor {
     /// Spawns the accept loop of a listener, and the task that reloads its certificate, onto
@@ -62,30 +87,39 @@ impl Acceptor {
     pub(crate) fn spawn_loop(&self, socket: Socket, loops: &TaskTracker, stop: CancellationToken) {
         let acceptor = self.clone();
         match socket {
-            Socket::Plain(listener) => loops.spawn(acceptor.accept_plain(listener, stop)),
+            Socket::Plain(listener, proxies) => {
+                loops.spawn(acceptor.accept_plain(listener, proxies, stop))
+            }
             Socket::Unix(listener, file) => loops.spawn(async move {
                 acceptor.accept_unix(listener, stop).await;
                 drop(file);
             }),
-            Socket::Tls(listener, tls) => {
+            Socket::Tls(listener, proxies, tls) => {
                 if let Some(reloader) = tls.reloader {
                     loops.spawn(reloader.run(stop.clone()));
                 }
-                loops.spawn(acceptor.accept_tls(listener, tls.acceptors, stop))
+                loops.spawn(acceptor.accept_tls(listener, proxies, tls.acceptors, stop))
             }
         };
     }
 
-    async fn accept_plain(self, listener: TcpListener, stop: CancellationToken) {
+    async fn accept_plain(
+        self,
+        listener: TcpListener,
+        proxies: Arc<ProxyNetworks>,
+        stop: CancellationToken,
+    ) {
         let slots = connection_slots();
         while let Some((stream, peer, slot)) = self.next(&stop, &slots, || listener.accept()).await
         {
-            set_options(&stream, self.stall_timeout);
-            let Some(io) = self.try_permit(stream, ListenerKind::Plain, Some(peer), slot) else {
-                continue;
-            };
-            let peer = Peer::new(None, Some(peer.ip()));
-            self.spawn(ListenerKind::Plain, async { Some((io, peer, Protocol::Detect)) });
+            let (acceptor, proxies) = (self.clone(), Arc::clone(&proxies));
+            let accepted = Accepted { stream, peer, slot };
+            self.spawn(ListenerKind::Plain, async move {
+                let admitted = acceptor.admit(accepted, &proxies, ListenerKind::Plain);
+                let (io, permit, client) = admitted.await?;
+                let peer = Peer::new(None, client.map(|client| client.ip()));
+                Some(Ready { io, peer, protocol: Protocol::Detect, permit })
+            });
         }
     }
 
@@ -97,27 +131,70 @@ impl Acceptor {
                 tracing::warn!("refused a Unix socket connection from a process of another user");
                 continue;
             }
-            let Some(io) = self.try_permit(stream, ListenerKind::Unix, None, slot) else {
-                continue;
-            };
-            self.spawn(ListenerKind::Unix, async { Some((io, Peer::default(), Protocol::Detect)) });
+            self.spawn_admitted(stream, ListenerKind::Unix, None, slot);
         }
     }
 
     async fn accept_tls(
         self,
         listener: TcpListener,
+        proxies: Arc<ProxyNetworks>,
         mut acceptors: TlsAcceptors,
         stop: CancellationToken,
     ) {
         let slots = connection_slots();
-        while let Some((stream, peer, slot)) = self.next(&stop, &slots, || listener.accept()).await
+        let gate = HandshakeGate::new(self.metrics.clone());
+        while stop.run_until_cancelled(gate.until_calm()).await.is_some()
+            && let Some((stream, peer, slot)) = self.next(&stop, &slots, || listener.accept()).await
         {
-            set_options(&stream, self.stall_timeout);
-            let Some(io) = self.try_permit(stream, ListenerKind::Tls, Some(peer), slot) else {
-                continue;
-            };
-            self.spawn(ListenerKind::Tls, handshake(acceptors.current(), io, peer));
+            let (acceptor, proxies) = (self.clone(), Arc::clone(&proxies));
+            let (tls, gate) = (acceptors.current(), gate.clone());
+            let accepted = Accepted { stream, peer, slot };
+            self.spawn(ListenerKind::Tls, async move {
+                let admitted = acceptor.admit(accepted, &proxies, ListenerKind::Tls);
+                let (io, permit, client) = admitted.await?;
+                let shaken = handshake(&tls, io, client, &gate).await;
+                let (io, peer, protocol) = shaken
+                    .inspect_err(|GateFull| acceptor.metrics.connection_refused("handshakes"))
+                    .ok()
+                    .flatten()?;
+                Some(Ready { io, peer, protocol, permit })
+            });
+        }
+    }
+
+    /// Finds the client of a connection, whose proxy may name another address than the peer's, and
+    /// acquires a permit for it. Returns `None` if the connection is refused.
+    async fn admit(
+        &self,
+        Accepted { mut stream, peer, slot }: Accepted<TcpStream>,
+        proxies: &ProxyNetworks,
+        listener: ListenerKind,
+    ) -> Option<(PermittedIo<TcpStream, Permits>, Weak<ConnectionPermit>, Option<SocketAddr>)> {
+        set_options(&stream, self.stall_timeout);
+        if proxied::is_trusted(peer.ip(), proxies) {
+            let client = proxied::read_client(&mut stream, peer).await;
+            let client = client.inspect_err(|error| self.misnamed(peer, error)).ok()?;
+            let address = client.map(|client| client.ip());
+            let (io, permit) = self.try_permit(stream, listener, address, slot)?;
+            return Some((io, permit, client));
+        }
+        let (io, permit) = self.try_permit(stream, listener, Some(peer.ip()), slot)?;
+        if !proxies.0.is_empty() {
+            let checked = proxied::check_direct(io.get_ref()).await;
+            checked.inspect_err(|error| self.misnamed(peer, error)).ok()?;
+        }
+        Some((io, permit, Some(peer)))
+    }
+
+    /// Counts and logs a connection that is refused for its PROXY header.
+    fn misnamed(&self, peer: SocketAddr, error: &ProxiedError) {
+        if matches!(error, ProxiedError::Closed) {
+            return;
+        }
+        self.metrics.connection_refused("proxy-header");
+        if let Some(suppressed) = self.misnamed.try_acquire() {
+            tracing::warn!(%peer, %error, suppressed, "refused a connection");
         }
     }
 
@@ -127,16 +204,38 @@ impl Acceptor {
         &self,
         io: I,
         listener: ListenerKind,
-        peer: Option<SocketAddr>,
+        address: Option<IpAddr>,
         slot: OwnedSemaphorePermit,
-    ) -> Option<PermittedIo<I, Permits>> {
-        let (address, max) = (peer.map(|peer| peer.ip()), self.connections_per_address_max);
-        let Some(permit) = self.limiter.try_acquire(address, max, slot) else {
-            self.metrics.connection_refused("address");
-            return None;
-        };
-        let open = self.metrics.connection(listener.as_str());
-        Some(PermittedIo::new(io, (permit, open), self.stall_timeout))
+    ) -> Option<(PermittedIo<I, Permits>, Weak<ConnectionPermit>)> {
+        let acquired = self.counts.try_acquire(address, slot);
+        let refused = |AddressAtLimit: &_| self.metrics.connection_refused("address");
+        let Acquired { permit, made_room } = acquired.inspect_err(refused).ok()?;
+        if made_room {
+            self.metrics.connection_refused("evicted");
+        }
+        let (permit, open) = (Arc::new(permit), self.metrics.connection(listener.as_str()));
+        let (of_client, eviction) = (Arc::downgrade(&permit), Arc::clone(permit.eviction()));
+        Some((PermittedIo::new(io, (permit, open), eviction, self.stall_timeout), of_client))
+    }
+
+    /// Serves a connection without TLS of a client that is known by its listener. Returns whether
+    /// there was a permit for it.
+    fn spawn_admitted<I>(
+        &self,
+        io: I,
+        listener: ListenerKind,
+        address: Option<IpAddr>,
+        slot: OwnedSemaphorePermit,
+    ) -> bool
+    where
+        I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let Some((io, permit)) = self.try_permit(io, listener, address, slot) else { return false };
+        let peer = Peer::new(None, address);
+        self.spawn(listener, async move {
+            Some(Ready { io, peer, protocol: Protocol::Detect, permit })
+        });
+        true
     }
 
     /// Returns the next connection, or `None` once `stop` is cancelled. Errors never end the loop:
@@ -167,7 +266,7 @@ impl Acceptor {
     fn spawn<I>(
         &self,
         listener: ListenerKind,
-        ready: impl Future<Output = Option<(I, Peer, Protocol)>> + Send + 'static,
+        ready: impl Future<Output = Option<Ready<I>>> + Send + 'static,
     ) where
         I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
@@ -177,9 +276,10 @@ impl Acceptor {
         self.tasks.spawn(async move {
             // A handshake that has not ended when Weir drains is not waited for.
             let ready = drain.started().run_until_cancelled(ready).await.flatten();
-            if let Some((io, peer, protocol)) = ready {
-                let (held, flows) = (OnceLock::new(), FlowMemo::default());
-                let client = Client { number: next_number(), listener, peer, held, flows, drain };
+            if let Some(Ready { io, peer, protocol, permit }) = ready {
+                let (standing, flows) = (ConnectionStanding::new(permit), FlowMemo::default());
+                let number = next_number();
+                let client = Client { number, listener, peer, standing, flows, drain };
                 connections.serve(io, client, protocol, &tasks);
             }
         });
@@ -215,35 +315,6 @@ impl Acceptor {
 /// one cannot exhaust another's.
 fn connection_slots() -> Arc<Semaphore> {
     Arc::new(Semaphore::new(CONNECTIONS_MAX))
-}
-
-/// Performs a TLS handshake. Returns the stream with the client's certificates and the protocol
-/// that ALPN selected.
-pub(super) async fn handshake<I>(
-    tls: TlsAcceptor,
-    stream: I,
-    address: SocketAddr,
-) -> Option<(TlsStream<I>, Peer, Protocol)>
-where
-    I: AsyncRead + AsyncWrite + Unpin,
-{
-    match tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await {
-        Ok(Ok(stream)) => {
-            let tls = stream.get_ref().1;
-            let peer = Peer::new(tls.peer_certificates(), Some(address.ip()));
-            let protocol = match tls.alpn_protocol() {
-                Some(b"h2") => Protocol::Http2,
-                Some(b"http/1.1") => Protocol::Http1,
-                _ => Protocol::Detect,
-            };
-            Some((stream, peer, protocol))
-        }
-        Ok(Err(error)) => {
-            tracing::debug!(peer = %address, %error, "a TLS handshake failed");
-            None
-        }
-        Err(_) => None,
-    }
 }
 
 /// Sets the options of a client's socket. Events are small and must not wait for an
@@ -285,8 +356,6 @@ const KEEPALIVE_PROBES: u32 = 3;
 /// Connections of one listener. This exceeds the usual limits on file descriptors; further clients
 /// wait in the backlog.
 const CONNECTIONS_MAX: usize = 65_536;
-/// A handshake takes two round trips.
-const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Long enough not to spin while no file descriptor is left, and short enough to go unnoticed
 /// afterwards.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);

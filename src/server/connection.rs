@@ -12,7 +12,9 @@
 
 pub(crate) mod activity;
 pub(crate) mod client;
+pub(crate) mod client_id;
 pub(crate) mod cork;
+pub(crate) mod eviction;
 pub(crate) mod guarded_body;
 mod http_limits;
 pub(crate) mod permits;
@@ -96,6 +98,7 @@ impl ConnectionServer {
     {
         let client = Arc::new(client);
         let activity = ConnActivity::new();
+        client.standing.serve(&activity);
         let cork = Cork::new(io, activity.clone());
         let io = TokioIo::new(cork.clone());
         let router = Arc::clone(&self.router);

@@ -2,10 +2,11 @@
 //!
 //! [`identity`] sets the identity of a request, [`quota`] limits what one client has open,
 //! [`forwarder`] sends the request and relays the response. [`upgrade`] splices upgraded
-//! connections, [`claim`] holds what a request takes from the forward budgets, [`watch`] ends
-//! forwarded watches when Weir drains or a cache can take over, and [`documents`] serves discovery
-//! and OpenAPI documents that the upstream revalidates. [`upstream_gate`] holds requests back while
-//! no API server is usable. [`list_times`] measures consistent lists.
+//! connections, [`claim`] holds what a request takes from the forward budgets, and [`share`] limits
+//! one client there. [`watch`] ends forwarded watches when Weir drains or a cache takes over, and
+//! [`documents`] serves discovery and OpenAPI documents that the upstream revalidates.
+//! [`upstream_gate`] holds requests back while no API server is usable. [`list_times`] measures
+//! consistent lists.
 
 pub(crate) mod claim;
 pub(crate) mod documents;
@@ -15,6 +16,7 @@ pub(crate) mod identity;
 pub(crate) mod list_times;
 pub(crate) mod quota;
 mod relay;
+pub(crate) mod share;
 mod traffic_class;
 pub(crate) mod upgrade;
 pub(crate) mod upstream_gate;

@@ -54,8 +54,7 @@ struct Inner {
     requests: IntCounterVec,
     duration: HistogramVec,
     in_flight: IntGauge,
-    connections: IntGaugeVec,
-    connections_refused: IntCounterVec,
+    connections: ConnectionMetrics,
     responses_stalled: IntCounter,
     lists_outrun: IntCounter,
     upgrades: IntGauge,
@@ -94,18 +93,7 @@ impl ServerMetrics {
                 "weir_requests_in_flight",
                 "Client requests whose response head has not been sent yet.",
             )?,
-            connections: gauge_vec(
-                registry,
-                "weir_connections",
-                "Open client connections, by kind of listener.",
-                &["listener"],
-            )?,
-            connections_refused: counter_vec(
-                registry,
-                "weir_connections_refused_total",
-                "Client connections closed right after they were accepted, by cause.",
-                &["cause"],
-            )?,
+            connections: ConnectionMetrics::register(registry)?,
             responses_stalled: counter(
                 registry,
                 "weir_responses_stalled_total",
@@ -187,12 +175,17 @@ impl ServerMetrics {
 
     /// Counts a connection as open until the guard is dropped.
     pub fn connection(&self, listener: &'static str) -> GaugeGuard {
-        GaugeGuard::new(self.inner.connections.with_label_values(&[listener]))
+        GaugeGuard::new(self.inner.connections.open.with_label_values(&[listener]))
     }
 
-    /// Counts a connection that was closed right after it was accepted.
+    /// Counts a connection that was refused or closed because of a limit.
     pub fn connection_refused(&self, cause: &'static str) {
-        self.inner.connections_refused.with_label_values(&[cause]).inc();
+        self.inner.connections.refused.with_label_values(&[cause]).inc();
+    }
+
+    /// Counts a TLS handshake as waiting until the guard is dropped.
+    pub fn handshake_waiting(&self) -> GaugeGuard {
+        GaugeGuard::new(self.inner.connections.handshakes_waiting.clone())
     }
 
     /// Counts a response that was dropped because its client did not read it.
@@ -218,6 +211,38 @@ impl ServerMetrics {
     fn other(&self) -> Arc<ResourceMetrics> {
         let make = || Arc::new(ResourceMetrics::new(self, "", "", "other"));
         Arc::clone(self.inner.other.get_or_init(make))
+    }
+}
+
+/// The metrics of client connections.
+#[derive(Debug)]
+struct ConnectionMetrics {
+    open: IntGaugeVec,
+    refused: IntCounterVec,
+    handshakes_waiting: IntGauge,
+}
+
+impl ConnectionMetrics {
+    fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
+        Ok(Self {
+            open: gauge_vec(
+                registry,
+                "weir_connections",
+                "Open client connections, by kind of listener.",
+                &["listener"],
+            )?,
+            refused: counter_vec(
+                registry,
+                "weir_connections_refused_total",
+                "Client connections that were refused or closed because of a limit, by cause.",
+                &["cause"],
+            )?,
+            handshakes_waiting: gauge(
+                registry,
+                "weir_tls_handshakes_waiting",
+                "TLS handshakes of clients that wait until others are computed.",
+            )?,
+        })
     }
 }
 

@@ -5,6 +5,7 @@
 //! client may have sent bytes of the new protocol, which must never be parsed as another request
 //! (CVE-2018-1002105).
 
+mod caller;
 mod seats;
 
 use std::sync::Arc;
@@ -18,7 +19,6 @@ use tokio::time::Instant;
 use tracing::Instrument;
 
 use crate::api::request_info::RequestInfo;
-use crate::auth::reauthorization::Reauthorization;
 use crate::cache::refusal::Refusal;
 use crate::server::accept::listener::ListenerKind;
 use crate::server::cached::read::{CacheServices, CachedRead};
@@ -29,10 +29,9 @@ use crate::server::connection::client::Client;
 use crate::server::delegate::{self, Decision, Reason, Start, Target};
 use crate::server::flow_control::FlowControl;
 use crate::server::flow_control::meter::{Answered, Meter, Timed};
-use crate::server::flow_control::requester::Requester;
 use crate::server::forward::claim::ForwardClaim;
 use crate::server::forward::documents::{DocumentRequest, Documents};
-use crate::server::forward::forwarder::{Forwarder, PreparedRequest};
+use crate::server::forward::forwarder::Forwarder;
 use crate::server::forward::upgrade::{close_if_not_upgraded, requested_upgrade};
 use crate::server::forward::upstream_gate::{self, FAILOVER_WAIT_MAX};
 use crate::server::http::audit_id::AUDIT_ID;
@@ -113,6 +112,9 @@ impl Router {
             self.availability().metrics().response(cache_status.as_str());
         }
         close_if_not_upgraded(upgrade_requested, &mut response);
+        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+            client.keep();
+        }
         let duration = started.elapsed();
         let code = response.status().as_u16();
         let verb = context.info.verb.as_str();
@@ -161,12 +163,10 @@ impl Router {
         {
             return Reply::error(&parts.headers, &status, "host");
         }
-        let caller = match self.access.caller(context) {
+        let caller = match self.caller(context) {
             Ok(caller) => caller,
             Err(rejection) => return self.reject(context, &rejection).await,
         };
-        context.auth.identity = caller.identity().cloned();
-        context.auth.requester = caller.requester();
         let RequestContext { parts, has_body, info, .. } = &*context;
         if let Some(document) = DocumentRequest::parse(parts, *has_body, info) {
             if let Some(reply) = self.document_from_memory(context, &caller, &document).await {
@@ -208,7 +208,8 @@ impl Router {
             Ok(seat) => prepared.seat = seat,
             Err(shed) => return self.shed(context, shed).await,
         }
-        let claim = match ForwardClaim::acquire(&self.caches.registry, context, reason) {
+        let client = self.forwarder.share_of(&prepared);
+        let claim = match ForwardClaim::acquire(&self.caches.registry, context, reason, client) {
             Ok(claim) => claim,
             Err(rejection) => return self.reject(context, &rejection).await,
         };
@@ -234,42 +235,8 @@ impl Router {
         }
     }
 
-    /// Authenticates and authorizes a request ([`Access::admit`]). While no API server is usable,
-    /// it waits for a review no longer than it would wait to be forwarded.
-    async fn admit(
-        &self,
-        context: &mut RequestContext<'_>,
-        caller: &Caller,
-    ) -> Result<Option<Reauthorization>, Bypass> {
-        let deadline = context.started + FAILOVER_WAIT_MAX;
-        tokio::select! {
-            biased;
-            admitted = self.access.admit(context, caller) => admitted,
-            () = self.availability().unusable_from(deadline) => Err(Reason::Authorization.into()),
-        }
-    }
-
     fn availability(&self) -> &Availability {
         self.caches.registry.availability()
-    }
-
-    /// Prepares a request to be forwarded with the identity of its sender.
-    async fn prepare(
-        &self,
-        context: &mut RequestContext<'_>,
-        caller: &Caller,
-    ) -> Result<PreparedRequest<'_>, Rejection> {
-        let identity = self.access.forwarded_identity(caller);
-        let standing = self.access.standing(context.client, caller).await;
-        if let Some(requester) = Requester::of_token(&standing) {
-            context.auth.requester = requester;
-        }
-        context.forwarded = Some(Instant::now());
-        let prepare = |identity| self.forwarder.prepare(&identity, standing, context);
-        identity.and_then(prepare).map_err(|status| {
-            let throttled = status.code == StatusCode::TOO_MANY_REQUESTS;
-            Rejection::new(status, if throttled { QUOTA } else { IDENTITY })
-        })
     }
 
     /// Returns the response of a cache, or why there is none.
@@ -309,8 +276,8 @@ impl Router {
         let reauthorization = self.admit(context, caller).await?;
         self.apply_rules(context, false)?;
         let context = &*context;
-        let address = context.client.peer.address;
-        let held = context.client.held.get_or_init(|| self.caches.responses.account(address));
+        let account = |client| self.caches.responses.account(client);
+        let held = context.client.held(context.auth.user(), account);
         let copies = copies(&decision, &target);
         if copies && held.is_full() {
             return Err(too_much_held().into());
@@ -323,7 +290,7 @@ impl Router {
             request: context.info.resource.as_ref().ok_or(Reason::NonResource)?,
             resource: context.resource.as_ref().ok_or(NOT_FOUND)?,
             target,
-            held: paced.as_ref().unwrap_or(held),
+            held: paced.as_ref().unwrap_or(&held),
             reauthorization,
         };
         let encoding = read.target.form.encoding;
@@ -342,7 +309,7 @@ impl Router {
         };
         let code = StatusCode::SWITCHING_PROTOCOLS;
         let response = self.auditor.log_response(context, response, code).await;
-        Ok(self.sockets.open(handshake, response, encoding, held.clone())?)
+        Ok(self.sockets.open(handshake, response, encoding, held)?)
     }
 
     /// Returns a refusal of Weir's own, and logs it to the audit log.
@@ -392,7 +359,3 @@ fn copies(decision: &Decision, target: &Target) -> bool {
 
 /// Discovery does not know the resource.
 const NOT_FOUND: Reason = Reason::Refused(Refusal::Unknown);
-/// The label value of a request that cannot be forwarded with its client's identity.
-const IDENTITY: &str = "identity";
-/// The label value of a request whose client is at its upstream quota.
-const QUOTA: &str = "quota";

@@ -22,7 +22,7 @@ use kube::{Api, Client, Config, ResourceExt};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 use weir::app::App;
-use weir::config::{CertificateConfig, ListenerConfig};
+use weir::config::{CertificateConfig, ListenerConfig, ProxyNetworks};
 use weir::simulator::{Simulator, SimulatorOptions};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -160,6 +160,7 @@ async fn start(dir: &Path, stop: CancellationToken) -> (Simulator, PathBuf, Path
     config.server.listeners = vec![ListenerConfig::Tls {
         address: ([127, 0, 0, 1], 0).into(),
         certificate: CertificateConfig::Generated { names: Vec::new() },
+        proxies: ProxyNetworks::default(),
     }];
     let app = App::start(config).await.unwrap();
     app.write_kubeconfig(&weir).unwrap();

@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use weir::app::App;
-use weir::config::{CertificateConfig, Config, ListenerConfig};
+use weir::config::{CertificateConfig, Config, ListenerConfig, ProxyNetworks};
 use weir::server::{BoundListener, ListenerKind};
 use weir::simulator::{Simulator, SimulatorOptions};
 
@@ -50,10 +50,11 @@ impl Proxy {
         config.upstream.kubeconfig = Some(kubeconfig);
         config.admin_listen = Some(any);
         config.server.listeners = vec![
-            ListenerConfig::Plain { address: any },
+            ListenerConfig::Plain { address: any, proxies: ProxyNetworks::default() },
             ListenerConfig::Tls {
                 address: any,
                 certificate: CertificateConfig::Generated { names: Vec::new() },
+                proxies: ProxyNetworks::default(),
             },
             ListenerConfig::Unix { path: dir.path().join("weir.sock") },
         ];

@@ -16,7 +16,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
-use weir::config::{CertificateConfig, ListenerConfig};
+use weir::config::{CertificateConfig, ListenerConfig, ProxyNetworks};
 use weir::server::ListenerKind;
 use weir::simulator::{Simulator, SimulatorOptions};
 
@@ -70,6 +70,7 @@ async fn a_replaced_certificate_file_is_served() {
                 key: key.clone(),
                 ca: None,
             },
+            proxies: ProxyNetworks::default(),
         });
     })
     .await;

@@ -40,6 +40,7 @@ mod sharing;
 mod shutdown;
 mod starts;
 mod upgrades;
+mod users;
 #[path = "../support/wait.rs"]
 mod wait;
 mod watches;

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 use weir::app::App;
-use weir::config::{Config, ListenerConfig};
+use weir::config::{Config, ListenerConfig, ProxyNetworks};
 
 use crate::client::{self, Answer, Call};
 use crate::harness::{Proxy, configmap};
@@ -30,7 +30,8 @@ impl Sibling {
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
         config.upstream.kubeconfig = Some(kubeconfig);
         config.admin_listen = None;
-        config.server.listeners = vec![ListenerConfig::Plain { address: any }];
+        config.server.listeners =
+            vec![ListenerConfig::Plain { address: any, proxies: ProxyNetworks::default() }];
         let app = App::start(config).await.unwrap();
         let address = app.listeners()[0].address.parse().unwrap();
         let stop = CancellationToken::new();

@@ -3,11 +3,16 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use crate::config::file::{CertificateSection, ListenerSection, ServerSection};
+use crate::config::file::{
+    CertificateSection, ListenerSection, ProxyProtocolSection, ServerSection,
+};
 use crate::config::listen::ListenAddress;
+use crate::config::network::Network;
 use crate::config::parse::host_name;
 use crate::config::resolve::problems::Collector;
-use crate::config::{CertificateConfig, ListenerConfig, Mode, ServerConfig, defaults};
+use crate::config::{
+    CertificateConfig, ListenerConfig, Mode, ProxyNetworks, ServerConfig, defaults,
+};
 
 /// Validates `server`. `mode` decides which addresses are allowed.
 pub(super) fn server(section: ServerSection, mode: Mode, problems: &mut Collector) -> ServerConfig {
@@ -58,11 +63,23 @@ pub(super) fn server(section: ServerSection, mode: Mode, problems: &mut Collecto
     );
     let response_bytes_max = problems.bytes("server.responseBytesMax", section.response_bytes_max);
     config.response_bytes_max = response_bytes_max.unwrap_or(config.response_bytes_max);
-    if let Some(most) = section.connections_per_address_max {
+    for (path, value, set) in [
+        (
+            "server.connectionsPerAddressMax",
+            section.connections_per_address_max,
+            &mut config.connections_per_address_max,
+        ),
+        (
+            "server.connectionsPerUserMax",
+            section.connections_per_user_max,
+            &mut config.connections_per_user_max,
+        ),
+    ] {
+        let Some(most) = value else { continue };
         if most == 0 {
-            problems.add("server.connectionsPerAddressMax", "must be more than zero");
+            problems.add(path, "must be more than zero");
         }
-        config.connections_per_address_max = most;
+        *set = most;
     }
     config
 }
@@ -75,13 +92,19 @@ fn listener(
 ) -> Option<ListenerConfig> {
     let certificate_path = format!("{path}.certificate");
     let certificate = section.certificate.map(|it| certificate(&certificate_path, it, problems));
+    let proxies_path = format!("{path}.proxyProtocol");
+    let proxies = section.proxy_protocol.map(|it| proxies(&proxies_path, it, problems));
     let address = section.listen.parse::<ListenAddress>();
     match address.and_then(|address| address.check(mode)) {
         Ok(address) => {
             if certificate.is_some() && !matches!(address, ListenAddress::Tls(_)) {
                 problems.add(certificate_path, "only an https:// listener has a certificate");
             }
-            Some(listener_of(address, certificate.unwrap_or_else(generated)))
+            if proxies.is_some() && matches!(address, ListenAddress::Unix(_)) {
+                problems.add(proxies_path, "is for https:// and http:// listeners");
+            }
+            let certificate = certificate.unwrap_or_else(generated);
+            Some(listener_of(address, certificate, proxies.unwrap_or_default()))
         }
         Err(message) => {
             problems.add(format!("{path}.listen"), message);
@@ -93,12 +116,30 @@ fn listener(
 pub(super) fn listener_of(
     address: ListenAddress,
     certificate: CertificateConfig,
+    proxies: ProxyNetworks,
 ) -> ListenerConfig {
     match address {
-        ListenAddress::Tls(address) => ListenerConfig::Tls { address, certificate },
-        ListenAddress::Plain(address) => ListenerConfig::Plain { address },
+        ListenAddress::Tls(address) => ListenerConfig::Tls { address, certificate, proxies },
+        ListenAddress::Plain(address) => ListenerConfig::Plain { address, proxies },
         ListenAddress::Unix(path) => ListenerConfig::Unix { path },
     }
+}
+
+fn proxies(path: &str, section: ProxyProtocolSection, problems: &mut Collector) -> ProxyNetworks {
+    let path = format!("{path}.trustedNetworks");
+    if section.trusted_networks.is_empty() {
+        problems.add(&path, "needs at least one network of a load balancer or proxy");
+    }
+    let parse = |text: String| {
+        let network: Network = text.parse()?;
+        if network.is_everything() {
+            return Err(format!(
+                "{network} trusts everybody to name any address; name the networks of the proxies"
+            ));
+        }
+        Ok(network)
+    };
+    ProxyNetworks(problems.list(&path, section.trusted_networks, parse))
 }
 
 fn certificate(

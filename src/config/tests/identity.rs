@@ -24,6 +24,7 @@ pub(super) fn full_config() -> Config {
             listeners: vec![ListenerConfig::Tls {
                 address: "0.0.0.0:6443".parse().unwrap(),
                 certificate: CertificateConfig::Generated { names: strings(&["weir"]) },
+                proxies: ProxyNetworks::default(),
             }],
             allowed_hosts: Vec::new(),
             ..full.server

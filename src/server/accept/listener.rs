@@ -6,12 +6,13 @@
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use tokio::net::{TcpListener, TcpSocket, UnixListener};
 
 use crate::auth::x509::handshake::Hints;
 use crate::config::listen::is_loopback;
-use crate::config::{ListenerConfig, Mode};
+use crate::config::{ListenerConfig, Mode, ProxyNetworks};
 use crate::server::accept::bind_error::BindError;
 use crate::server::accept::inherited::InheritedSockets;
 use crate::server::accept::tls::TlsSetup;
@@ -70,8 +71,8 @@ pub(crate) struct Listener {
 
 /// The socket that accepts connections.
 pub(crate) enum Socket {
-    Tls(TcpListener, Box<TlsSetup>),
-    Plain(TcpListener),
+    Tls(TcpListener, Arc<ProxyNetworks>, Box<TlsSetup>),
+    Plain(TcpListener, Arc<ProxyNetworks>),
     Unix(UnixListener, SocketFile),
 }
 
@@ -86,19 +87,20 @@ impl Listener {
     ) -> Result<Self, BindError> {
         check_address(config, mode)?;
         match config {
-            ListenerConfig::Tls { address, certificate } => {
+            ListenerConfig::Tls { address, certificate, proxies } => {
                 let (listener, bound) = bind_tcp(*address, sockets)?;
                 let tls = TlsSetup::new(certificate, hints.cloned())
                     .map_err(|source| BindError::Certificate { address: *address, source })?;
                 let ca_pem = Some(tls.ca_pem.clone());
                 let bound = BoundListener { kind: ListenerKind::Tls, address: bound, ca_pem };
-                Ok(Self { bound, socket: Socket::Tls(listener, Box::new(tls)) })
+                let socket = Socket::Tls(listener, Arc::new(proxies.clone()), Box::new(tls));
+                Ok(Self { bound, socket })
             }
-            ListenerConfig::Plain { address } => {
+            ListenerConfig::Plain { address, proxies } => {
                 let (listener, bound) = bind_tcp(*address, sockets)?;
                 let bound =
                     BoundListener { kind: ListenerKind::Plain, address: bound, ca_pem: None };
-                Ok(Self { bound, socket: Socket::Plain(listener) })
+                Ok(Self { bound, socket: Socket::Plain(listener, Arc::new(proxies.clone())) })
             }
             ListenerConfig::Unix { path } => {
                 let (listener, file) = unix_socket::bind(path)?;
@@ -115,14 +117,14 @@ impl Listener {
 fn check_address(config: &ListenerConfig, mode: Mode) -> Result<(), BindError> {
     match (config, mode) {
         (ListenerConfig::Unix { .. }, _) | (ListenerConfig::Tls { .. }, Mode::Gateway) => Ok(()),
-        (ListenerConfig::Tls { address, .. } | ListenerConfig::Plain { address }, _)
+        (ListenerConfig::Tls { address, .. } | ListenerConfig::Plain { address, .. }, _)
             if is_loopback(*address) =>
         {
             Ok(())
         }
-        (ListenerConfig::Plain { address }, Mode::Gateway) => Err(BindError::NotTls(*address)),
+        (ListenerConfig::Plain { address, .. }, Mode::Gateway) => Err(BindError::NotTls(*address)),
         (
-            ListenerConfig::Tls { address, .. } | ListenerConfig::Plain { address },
+            ListenerConfig::Tls { address, .. } | ListenerConfig::Plain { address, .. },
             Mode::Sidecar,
         ) => Err(BindError::NotLoopback(*address)),
     }
@@ -158,7 +160,10 @@ mod tests {
     use super::*;
 
     fn plain(address: &str) -> ListenerConfig {
-        ListenerConfig::Plain { address: address.parse().unwrap() }
+        ListenerConfig::Plain {
+            address: address.parse().unwrap(),
+            proxies: ProxyNetworks::default(),
+        }
     }
 
     fn bind(config: &ListenerConfig, mode: Mode) -> Result<Listener, BindError> {
@@ -177,7 +182,8 @@ mod tests {
         for address in ["0.0.0.0:0", "192.0.2.1:0", "[::]:0", "[::ffff:192.0.2.1]:0"] {
             assert!(error(&plain(address)).starts_with("refusing to listen on"));
             let certificate = crate::config::CertificateConfig::Generated { names: Vec::new() };
-            let tls = ListenerConfig::Tls { address: address.parse().unwrap(), certificate };
+            let (address, proxies) = (address.parse().unwrap(), ProxyNetworks::default());
+            let tls = ListenerConfig::Tls { address, certificate, proxies };
             assert!(error(&tls).starts_with("refusing to listen on"));
         }
     }
@@ -185,7 +191,8 @@ mod tests {
     #[tokio::test]
     async fn other_machines_connect_by_tls_in_gateway_mode() {
         let certificate = crate::config::CertificateConfig::Generated { names: Vec::new() };
-        let tls = ListenerConfig::Tls { address: "0.0.0.0:0".parse().unwrap(), certificate };
+        let (address, proxies) = ("0.0.0.0:0".parse().unwrap(), ProxyNetworks::default());
+        let tls = ListenerConfig::Tls { address, certificate, proxies };
         assert!(bind(&tls, Mode::Gateway).is_ok());
         let refused = bind(&plain("0.0.0.0:0"), Mode::Gateway).err().unwrap();
         assert!(refused.to_string().contains("without TLS"), "{refused}");

@@ -1,15 +1,13 @@
 //! Client connections of the simulation, which are not sockets.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Semaphore;
 
-use crate::auth::peer::Peer;
 use crate::server::accept::listener::ListenerKind;
 use crate::server::accept::{Acceptor, connection_slots};
-use crate::server::connection::Protocol;
 
 /// Serves connections that did not come from a listener, as the plain listener would. Cheap to
 /// clone.
@@ -34,12 +32,6 @@ impl PipeListener {
             return false;
         }
         let Ok(slot) = Arc::clone(&self.slots).try_acquire_owned() else { return false };
-        let from = Some(SocketAddr::new(address, 0));
-        let Some(io) = self.acceptor.try_permit(stream, ListenerKind::Plain, from, slot) else {
-            return false;
-        };
-        let peer = Peer::new(None, Some(address));
-        self.acceptor.spawn(ListenerKind::Plain, async { Some((io, peer, Protocol::Detect)) });
-        true
+        self.acceptor.spawn_admitted(stream, ListenerKind::Plain, Some(address), slot)
     }
 }

@@ -1,19 +1,19 @@
 //! The budget of what responses hold in memory for their clients, and the share of each client
 //! (`docs/decisions/response-memory.md`).
 //!
-//! In gateway mode one address may hold at most half, so that a client that does not read leaves
-//! room for the others. In sidecar mode all clients are one client.
+//! In gateway mode one user, or one address whose user is not known, may hold at most half, so that
+//! a client that does not read leaves room for the others. In sidecar mode all clients share one
+//! account.
 //!
-//! Lock: that of the table of addresses, held for a look-up only.
+//! Lock: that of the table of clients, held for a look-up only.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
 
 use parking_lot::Mutex;
 
-use crate::auth::peer::client_key;
 use crate::codec::held_bytes::{HeldBytes, WeakHeldBytes};
 use crate::config::Mode;
+use crate::server::connection::client_id::ClientId;
 use crate::server::http::refusal;
 use crate::server::request::bypass::Rejection;
 
@@ -27,8 +27,7 @@ pub(crate) struct ResponseBudget {
 
 #[derive(Debug, Default)]
 struct Clients {
-    /// The accounts by address; all Unix sockets are one client.
-    accounts: HashMap<Option<IpAddr>, WeakHeldBytes>,
+    accounts: HashMap<ClientId, WeakHeldBytes>,
     /// The size of the table at which accounts that are gone are removed.
     prune_at: usize,
 }
@@ -44,11 +43,10 @@ impl ResponseBudget {
     }
 
     /// Returns the account of a client.
-    pub(crate) fn account(&self, address: Option<IpAddr>) -> HeldBytes {
+    pub(crate) fn account(&self, client: ClientId) -> HeldBytes {
         let Some(clients) = &self.clients else { return self.all.clone() };
-        let key = address.map(client_key);
         let mut clients = clients.lock();
-        if let Some(account) = clients.accounts.get(&key).and_then(WeakHeldBytes::upgrade) {
+        if let Some(account) = clients.accounts.get(&client).and_then(WeakHeldBytes::upgrade) {
             return account;
         }
         let Clients { accounts, prune_at } = &mut *clients;
@@ -57,7 +55,7 @@ impl ResponseBudget {
             *prune_at = PRUNE_AT_MIN.max(2 * accounts.len());
         }
         let account = self.all.part(self.all.bytes_max() / 2);
-        accounts.insert(key, account.downgrade());
+        accounts.insert(client, account.downgrade());
         account
     }
 }
@@ -77,10 +75,27 @@ const PRUNE_AT_MIN: usize = 64;
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::net::IpAddr;
 
-    fn address(last: u8) -> Option<IpAddr> {
-        Some(IpAddr::from([192, 0, 2, last]))
+    use super::*;
+    use crate::auth::user::User;
+
+    const SOCKETS: ClientId = ClientId::Address(None);
+
+    fn address(last: u8) -> ClientId {
+        ClientId::of_address(Some(IpAddr::from([192, 0, 2, last])))
+    }
+
+    #[test]
+    fn users_behind_one_address_do_not_share_its_half() {
+        let budget = ResponseBudget::new(HeldBytes::new(100), Mode::Gateway);
+        let user = |name: &str| {
+            let user = User::new(name.to_owned(), String::new(), Vec::new(), [].into());
+            ClientId::of_user_or_address(Some(&user), None)
+        };
+        let _hostile = budget.account(user("hostile")).claim(50);
+        assert!(budget.account(user("hostile")).is_full());
+        assert!(!budget.account(user("other")).is_full() && !budget.account(SOCKETS).is_full());
     }
 
     #[test]
@@ -89,9 +104,9 @@ mod tests {
         let budget = ResponseBudget::new(all.clone(), Mode::Gateway);
         let greedy = budget.account(address(1)).claim(50);
         assert!(budget.account(address(1)).is_full());
-        assert!(!budget.account(address(2)).is_full() && !budget.account(None).is_full());
+        assert!(!budget.account(address(2)).is_full() && !budget.account(SOCKETS).is_full());
         let other = budget.account(address(2)).claim(50);
-        assert!(budget.account(None).is_full(), "all of it is held");
+        assert!(budget.account(SOCKETS).is_full(), "all of it is held");
         drop((greedy, other));
         assert!(!budget.account(address(1)).is_full());
         assert_eq!(all.bytes(), 0);

@@ -80,6 +80,11 @@ impl ConnActivity {
         RequestGuard { activity: self.clone() }
     }
 
+    /// Whether no request is open.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.0.open_requests.load(Ordering::Relaxed) == 0
+    }
+
     fn is_http2(&self) -> bool {
         self.0.http2.load(Ordering::Relaxed)
     }

@@ -1,4 +1,5 @@
-//! The socket of a client connection, with its permit and a time-out for stalled writes.
+//! The socket of a client connection, with its permit and a time-out for stalled writes. Its reads
+//! fail once the connection is closed to make room for others.
 //!
 //! A stall is detected where bytes leave: while the socket accepts none of the bytes that are
 //! written, a timer runs, and a write after it has elapsed fails. A connection with nothing to
@@ -8,11 +9,13 @@
 
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use crate::server::connection::eviction::Eviction;
 use crate::server::connection::stall_timeout::StallTimeout;
 
 /// A client's socket, with the permits that it holds until it is closed.
@@ -20,13 +23,19 @@ use crate::server::connection::stall_timeout::StallTimeout;
 pub(crate) struct PermittedIo<I, P> {
     io: I,
     stall: StallTimeout,
+    eviction: Arc<Eviction>,
     _permits: P,
 }
 
 impl<I, P> PermittedIo<I, P> {
     /// Wraps `io`. Writes fail once the socket has accepted nothing for `stall_timeout`.
-    pub(crate) fn new(io: I, permits: P, stall_timeout: Duration) -> Self {
-        Self { io, stall: StallTimeout::new(stall_timeout), _permits: permits }
+    pub(crate) fn new(io: I, permits: P, eviction: Arc<Eviction>, stall_timeout: Duration) -> Self {
+        Self { io, stall: StallTimeout::new(stall_timeout), eviction, _permits: permits }
+    }
+
+    /// Returns the socket.
+    pub(crate) fn get_ref(&self) -> &I {
+        &self.io
     }
 
     /// Replaces `Pending` by an error once the time-out has elapsed.
@@ -48,6 +57,9 @@ impl<I: AsyncRead + Unpin, P: Unpin> AsyncRead for PermittedIo<I, P> {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        if self.eviction.poll_evicted(context).is_ready() {
+            return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
+        }
         Pin::new(&mut self.io).poll_read(context, buffer)
     }
 }
@@ -97,7 +109,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_stalled_client_is_disconnected_and_a_slow_one_is_not() {
         let (client, mut server) = tokio::io::duplex(8);
-        let mut permitted = PermittedIo::new(client, (), TIMEOUT);
+        let mut permitted = PermittedIo::new(client, (), Arc::default(), TIMEOUT);
         permitted.write_all(b"12345678").await.unwrap();
         tokio::time::sleep(TIMEOUT * 9).await;
         let slow = tokio::spawn(async move {

@@ -26,20 +26,22 @@ use tokio::time::{Instant, Sleep};
 use crate::api::request_info::{RequestInfo, ResourceRequest};
 use crate::api::status::Status;
 use crate::cache::refusal::Refusal;
-use crate::cache::registry::{ForwardPermit, Registry};
+use crate::cache::registry::Registry;
+use crate::server::connection::client_id::ClientId;
 use crate::server::delegate::{self, Decision, Reason, Start, Target};
+use crate::server::forward::share::{ForwardShares, ShareKey, SharedPermit};
 use crate::server::request::bypass::Rejection;
 use crate::server::request::context::RequestContext;
 
 /// The part of a forward budget that one forwarded request has.
 pub(crate) struct ForwardClaim {
-    permit: ForwardPermit,
+    permit: SharedPermit,
     watch: Option<WatchRules>,
 }
 
 /// The part of a forward budget that a running watch has.
 pub(super) struct WatchClaim {
-    permit: Option<ForwardPermit>,
+    permit: Option<SharedPermit>,
     rules: WatchRules,
     taken_over: bool,
     /// Whether the bookmark that ends the initial events was relayed.
@@ -70,29 +72,44 @@ enum Beginning {
 
 impl ForwardClaim {
     /// Acquires what the budgets must give to a request that is forwarded for `reason`; `None` if
-    /// that is nothing. Fails with a 429 if the budget is exhausted.
+    /// that is nothing. Fails with a 429 if the budget is exhausted, or if `client` has half of it;
+    /// `None` for a client of a sidecar.
     pub(crate) fn acquire(
         registry: &Registry,
         context: &RequestContext<'_>,
         reason: Reason,
+        client: Option<(&ForwardShares, ClientId)>,
     ) -> Result<Option<Self>, Rejection> {
         let Some(request) = budgeted(&context.info, reason) else { return Ok(None) };
         let is_over_budget = reason == Reason::Refused(Refusal::OverBudget);
+        let exhausted = || Rejection::new(Status::initializing(), reason.as_str());
+        let share = match client {
+            None => None,
+            Some((shares, client)) => {
+                let config = registry.config();
+                let permits = if is_over_budget {
+                    config.over_budget_forwards
+                } else {
+                    config.forward_budget
+                };
+                let key = ShareKey { client, gvr: request.gvr.clone(), is_over_budget };
+                Some(Box::new(shares.try_acquire(key, permits).ok_or_else(exhausted)?))
+            }
+        };
         let permit = registry.forward_permit(&request.gvr, is_over_budget);
-        let permit =
-            permit.ok_or_else(|| Rejection::new(Status::initializing(), reason.as_str()))?;
+        let permit = SharedPermit { _permit: permit.ok_or_else(exhausted)?, _share: share };
         let watch = WatchRules::new(registry, context, request, is_over_budget);
         Ok(Some(Self { permit, watch }))
     }
 
     /// Returns the permit of a response that holds it until its end.
-    pub(super) fn into_permit(self) -> ForwardPermit {
+    pub(super) fn into_permit(self) -> SharedPermit {
         self.permit
     }
 
     /// Returns the claim of a watch whose response has arrived; `None` if the permit stays with the
     /// response.
-    pub(super) fn into_watch(self) -> Result<WatchClaim, ForwardPermit> {
+    pub(super) fn into_watch(self) -> Result<WatchClaim, SharedPermit> {
         let Some(rules) = self.watch else { return Err(self.permit) };
         let permit = Some(self.permit)
             .filter(|_| !(rules.until_begun && rules.beginning == Beginning::Head));

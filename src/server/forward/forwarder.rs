@@ -20,6 +20,7 @@ use hyper::body::Incoming;
 use crate::api::request_info::Verb;
 use crate::api::status::Status;
 use crate::auth::standing::Standing;
+use crate::server::connection::client_id::ClientId;
 use crate::server::connection::stall_timeout::StallTimeout;
 use crate::server::delegate::Reason;
 use crate::server::flow_control::queue::SeatHold;
@@ -29,6 +30,7 @@ use crate::server::forward::identity::{ForwardedIdentity, IdentityNames, Upstrea
 use crate::server::forward::list_times::ListTimes;
 use crate::server::forward::quota::{AtLimit, Capacity, ClientIds, QuotaPermit, UpstreamQuota};
 use crate::server::forward::relay::{path_only, relay_request_body, relay_response};
+use crate::server::forward::share::ForwardShares;
 use crate::server::forward::traffic_class::{may_be_stale, older_collection, traffic_class};
 use crate::server::forward::upgrade::{Splicer, requested_upgrade};
 use crate::server::forward::upstream_gate::FAILOVER_WAIT_MAX;
@@ -48,6 +50,8 @@ pub(crate) struct Forwarder {
     pub(crate) names: IdentityNames,
     /// The limit of one client.
     pub(crate) quota: UpstreamQuota,
+    /// The share of one client in the forward budgets.
+    pub(crate) shares: ForwardShares,
     /// Whether all requests have Weir's identity (sidecar mode). A client is then a connection.
     pub(crate) shares_identity: bool,
     pub(crate) splicer: Splicer,
@@ -137,6 +141,15 @@ impl Forwarder {
             standing,
             seat: None,
         })
+    }
+
+    /// Returns whom a request counts for in the forward budgets, and the counts; `None` in sidecar
+    /// mode, where all clients are one.
+    pub(crate) fn share_of(
+        &self,
+        prepared: &PreparedRequest<'_>,
+    ) -> Option<(&ForwardShares, ClientId)> {
+        (!self.shares_identity).then(|| (&self.shares, prepared.quota.client()))
     }
 
     /// Refuses a request that came back to this Weir, or through too many.

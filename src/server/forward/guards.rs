@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
-use crate::cache::registry::ForwardPermit;
 use crate::server::flow_control::queue::SeatHold;
 use crate::server::forward::list_times::ListTimer;
 use crate::server::forward::quota::QuotaPermit;
+use crate::server::forward::share::SharedPermit;
 
 /// The guards that a forwarded response holds until its body ends.
 #[derive(Debug, Default)]
 pub(crate) struct BodyGuards {
     /// A permit of the forward budget.
-    pub(crate) budget: Option<ForwardPermit>,
+    pub(crate) budget: Option<SharedPermit>,
     /// The client's part of the upstream quota.
     pub(crate) _quota: Option<Arc<QuotaPermit>>,
     /// Its seats of the API server.

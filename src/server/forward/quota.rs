@@ -5,8 +5,8 @@
 //! cancels many requests would wear the connections out. One client therefore gets at most half of
 //! each (`docs/decisions/upstream-quota.md`).
 //!
-//! In gateway mode a client is an address, and also a user where Weir knows them: users may have
-//! many addresses, and many users one address. In sidecar mode all requests have one identity, and
+//! In gateway mode a client is a user, whatever the address, or an address while the user is not
+//! known (`docs/decisions/limits-by-user.md`). In sidecar mode all requests have one identity, and
 //! a client is a connection.
 //!
 //! Lock: that of the table, held for a look-up only.
@@ -21,9 +21,9 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use self::client::ClientId;
 pub(crate) use self::client::ClientIds;
 use self::table::{Kind, Table};
+use crate::server::connection::client_id::ClientId;
 use crate::telemetry::log_throttle::LogThrottle;
 use crate::upstream::TrafficClass;
 use crate::upstream::send_options::ResetObserver;
@@ -91,13 +91,13 @@ impl UpstreamQuota {
         let kind = Kind::new(class, unproven);
         let now = Instant::now();
         let mut table = self.inner.table.lock();
-        let is_full = |id| table.open(id, kind) >= capacity.streams_max / 2;
-        let at_limit = if client.all().any(is_full) {
+        let id = client.counted();
+        let at_limit = if table.open(id, kind) >= capacity.streams_max / 2 {
             Some(AtLimit::Open)
-        } else if table.cancelled(client.canceller(), kind, now) >= capacity.resets_max / 2 {
+        } else if table.cancelled(id, kind, now) >= capacity.resets_max / 2 {
             Some(AtLimit::Cancelled)
         } else {
-            client.all().for_each(|id| table.add_open(id, kind));
+            table.add_open(id, kind);
             None
         };
         drop(table);
@@ -140,17 +140,24 @@ impl UpstreamQuota {
     }
 }
 
+impl QuotaPermit {
+    /// Returns whom the request counts for.
+    pub(crate) fn client(&self) -> ClientId {
+        self.client.counted()
+    }
+}
+
 impl Drop for QuotaPermit {
     fn drop(&mut self) {
         let mut table = self.quota.inner.table.lock();
-        self.client.all().for_each(|id| table.remove_open(id, self.kind));
+        table.remove_open(self.client.counted(), self.kind);
     }
 }
 
 impl ResetObserver for QuotaPermit {
     fn stream_was_reset(&self) {
         let mut table = self.quota.inner.table.lock();
-        table.add_cancelled(self.client.canceller(), self.kind, Instant::now());
+        table.add_cancelled(self.client.counted(), self.kind, Instant::now());
     }
 }
 
@@ -208,6 +215,34 @@ mod tests {
         assert!(acquire(&quota, ClientIds::of_address(address(0), user("b"))).is_ok());
         drop(permits);
         assert!(acquire(&quota, ClientIds::of_address(address(0), user("a"))).is_ok());
+    }
+
+    #[test]
+    fn users_behind_one_address_do_not_share_its_half() {
+        let quota = UpstreamQuota::new();
+        let behind = |name: Option<&str>| {
+            let user = name.map(|name| {
+                User::new(name.to_owned(), String::new(), Vec::new(), [].into()).name_key()
+            });
+            ClientIds::of_address(address(1), user)
+        };
+        let fill = |client| {
+            let mut permits = Vec::new();
+            while let Ok(permit) = acquire(&quota, client) {
+                permits.push(permit);
+            }
+            permits
+        };
+        let hostile = fill(behind(Some("hostile")));
+        let unknown = fill(behind(None));
+        assert_eq!((hostile.len(), unknown.len()), (4, 4));
+        assert!(acquire(&quota, behind(Some("other"))).is_ok());
+        for _ in 0..10 {
+            hostile[0].stream_was_reset();
+        }
+        drop(hostile);
+        assert_eq!(acquire(&quota, behind(Some("hostile"))).err(), Some(AtLimit::Cancelled));
+        assert!(acquire(&quota, behind(Some("other"))).is_ok());
     }
 
     #[test]

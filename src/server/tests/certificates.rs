@@ -16,8 +16,10 @@ use crate::auth::peer::Peer;
 use crate::auth::x509::handshake::Hints;
 use crate::auth::x509::testing::{Client, TestCa, user_params};
 use crate::config::CertificateConfig;
-use crate::server::accept::handshake;
+use crate::server::accept::handshake::handshake;
+use crate::server::accept::handshake_gate::HandshakeGate;
 use crate::server::accept::tls::{TlsAcceptors, TlsSetup};
+use crate::server::metrics::ServerMetrics;
 
 /// Presents a certificate whatever the hints, as client-go does, and stores the hints.
 #[derive(Debug)]
@@ -77,6 +79,8 @@ async fn connect(
 ) -> Option<(Peer, HandshakeKind)> {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
+    let metrics = ServerMetrics::register(&prometheus::Registry::new()).unwrap();
+    let gate = HandshakeGate::new(metrics);
     let client = async {
         let tcp = TcpStream::connect(address).await.unwrap();
         let name = ServerName::try_from("localhost").unwrap();
@@ -89,7 +93,8 @@ async fn connect(
     };
     let server = async {
         let (tcp, from) = listener.accept().await.unwrap();
-        let (mut stream, peer, _) = handshake(acceptors.current(), tcp, from).await?;
+        let (mut stream, peer, _) =
+            handshake(&acceptors.current(), tcp, Some(from), &gate).await.ok()??;
         stream.write_all(b"x").await.ok()?;
         stream.flush().await.ok()?;
         Some(peer)

@@ -22,7 +22,7 @@ use crate::cache::script::{
 };
 use crate::codec::held_bytes::HeldBytes;
 use crate::codec::json::tests::config_maps;
-use crate::config::{CacheConfig, CertificateConfig, ListenerConfig, ServerConfig};
+use crate::config::{CacheConfig, CertificateConfig, ListenerConfig, ProxyNetworks, ServerConfig};
 use crate::server::{Access, Compressor, FlowControl, InheritedSockets, Upstreams};
 use crate::server::{BoundListener, GzipMetrics, Server, ServerMetrics, Services};
 use crate::upstream::Upstream;
@@ -57,6 +57,8 @@ pub(super) struct Settings {
     pub(super) allowed_hosts: Vec<String>,
     pub(super) cache_header: bool,
     pub(super) connections_per_address_max: usize,
+    /// The proxies before the plain and the TLS listener.
+    pub(super) proxies: ProxyNetworks,
     pub(super) stall_timeout: Duration,
     pub(super) response_bytes_max: usize,
     /// Whether the upstream speaks HTTP/2.
@@ -74,6 +76,7 @@ impl Default for Settings {
             allowed_hosts: Vec::new(),
             cache_header: true,
             connections_per_address_max: 100,
+            proxies: ProxyNetworks::default(),
             stall_timeout: Duration::from_secs(60),
             response_bytes_max: 64 << 20,
             http2: false,
@@ -194,8 +197,8 @@ fn server_config(settings: Settings, directory: &tempfile::TempDir) -> ServerCon
     let certificate = CertificateConfig::Generated { names: vec!["weir.example".to_owned()] };
     ServerConfig {
         listeners: vec![
-            ListenerConfig::Plain { address: loopback },
-            ListenerConfig::Tls { address: loopback, certificate },
+            ListenerConfig::Plain { address: loopback, proxies: settings.proxies.clone() },
+            ListenerConfig::Tls { address: loopback, certificate, proxies: settings.proxies },
             ListenerConfig::Unix { path: directory.path().join("weir.sock") },
         ],
         allowed_hosts: settings.allowed_hosts,
@@ -206,6 +209,7 @@ fn server_config(settings: Settings, directory: &tempfile::TempDir) -> ServerCon
         shutdown_delay: Duration::ZERO,
         shutdown_timeout: settings.shutdown_timeout,
         connections_per_address_max: settings.connections_per_address_max,
+        connections_per_user_max: settings.connections_per_address_max,
         stall_timeout: settings.stall_timeout,
         response_bytes_max: settings.response_bytes_max,
     }

@@ -23,7 +23,7 @@ use crate::auth::standing::Standing;
 use crate::auth::user::User;
 use crate::config::ConsistentLists;
 use crate::server::accept::listener::ListenerKind;
-use crate::server::connection::client::Client;
+use crate::server::connection::client::{Client, ConnectionStanding};
 use crate::server::delegate::Reason;
 use crate::server::drain::Drain;
 use crate::server::flow_control::memo::FlowMemo;
@@ -31,6 +31,7 @@ use crate::server::forward::forwarder::{FAILURE_LOG_INTERVAL, Forwarder};
 use crate::server::forward::identity::{ForwardedIdentity, IdentityNames, Upstreams};
 use crate::server::forward::list_times::ListTimes;
 use crate::server::forward::quota::UpstreamQuota;
+use crate::server::forward::share::ForwardShares;
 use crate::server::forward::upgrade::{Splicer, close_if_not_upgraded, requested_upgrade};
 use crate::server::http::body::Body;
 use crate::server::metrics::ServerMetrics;
@@ -73,6 +74,7 @@ impl Proxy {
             },
             names: IdentityNames::usual(),
             quota: UpstreamQuota::new(),
+            shares: ForwardShares::default(),
             shares_identity: false,
             splicer: Splicer {
                 metrics,
@@ -125,8 +127,8 @@ async fn forward(
     let query = parts.uri.query().unwrap_or_default();
     let info = RequestInfo::parse(&parts.method, parts.uri.path(), query);
     let (peer, drain) = (Peer::default(), Drain::default().connect());
-    let (held, flows) = (std::sync::OnceLock::new(), FlowMemo::default());
-    let client = Client { number: 0, listener: ListenerKind::Tls, peer, held, flows, drain };
+    let (standing, flows) = (ConnectionStanding::default(), FlowMemo::default());
+    let client = Client { number: 0, listener: ListenerKind::Tls, peer, standing, flows, drain };
     let upgrade_requested = requested_upgrade(&parts).is_some();
     let metrics = ServerMetrics::register(&prometheus::Registry::new()).unwrap();
     let mut context = RequestContext {

@@ -1,8 +1,8 @@
 //! The fuzz targets, and the modules of Weir that they test.
 //!
-//! `api` and `codec` are compiled from Weir's own sources. Both are pure (`tests/tidy/layers.rs`
-//! checks this), so they build alone in seconds. Weir as a dependency would bring its whole tree,
-//! instrumented, for two modules.
+//! `api`, `codec` and the PROXY protocol are compiled from Weir's own sources. They are pure
+//! (`tests/tidy/layers.rs` checks the first two), so they build alone in seconds. Weir as a
+//! dependency would bring its whole tree, instrumented, for a few modules.
 
 /// A directory, so that the modules' own modules are found below it; a single file with a path
 /// would not have them.
@@ -12,6 +12,8 @@ mod weir {
     pub mod codec;
 }
 
+#[path = "../../../src/server/accept/proxy_protocol.rs"]
+mod proxy_protocol;
 pub mod targets;
 
 pub use weir::{api, codec};
@@ -20,7 +22,7 @@ pub use weir::{api, codec};
 pub type Target = fn(&[u8]);
 
 /// All targets by name.
-pub const TARGETS: [(&str, Target); 18] = [
+pub const TARGETS: [(&str, Target); 19] = [
     ("accept", targets::request::accept),
     ("bookmark", targets::json::bookmark),
     ("continue_token", targets::request::continue_token),
@@ -36,6 +38,7 @@ pub const TARGETS: [(&str, Target); 18] = [
     ("protobuf_list", targets::protobuf::list),
     ("protobuf_object", targets::protobuf::object),
     ("protobuf_status", targets::protobuf::status),
+    ("proxy_protocol", targets::proxy::proxy_protocol),
     ("query", targets::request::query),
     ("request_info", targets::request::request_info),
     ("selectable_fields", targets::request::selectable_fields),

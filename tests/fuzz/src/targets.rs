@@ -3,6 +3,7 @@
 
 pub mod json;
 pub mod protobuf;
+pub mod proxy;
 pub mod request;
 
 use std::sync::Arc;

@@ -2,19 +2,8 @@
 
 use std::net::IpAddr;
 
-use crate::auth::peer::client_key;
 use crate::auth::user::UserKey;
-
-/// Whom a request counts for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum ClientId {
-    /// An address; `None` for all Unix sockets together.
-    Address(Option<IpAddr>),
-    /// A user, whatever the address and the token.
-    User(UserKey),
-    /// A connection of a client, by its number.
-    Connection(u64),
-}
+use crate::server::connection::client_id::ClientId;
 
 /// The client of a request.
 #[derive(Clone, Copy, Debug, Hash)]
@@ -27,8 +16,7 @@ pub(crate) struct ClientIds {
 impl ClientIds {
     /// Returns the client of a gateway. `user` is the key of a user's name.
     pub(crate) fn of_address(address: Option<IpAddr>, user: Option<UserKey>) -> Self {
-        let first = ClientId::Address(address.map(client_key));
-        Self { first, user: user.map(ClientId::User) }
+        Self { first: ClientId::of_address(address), user: user.map(ClientId::User) }
     }
 
     /// Returns the client of a sidecar.
@@ -36,14 +24,9 @@ impl ClientIds {
         Self { first: ClientId::Connection(number), user: None }
     }
 
-    /// Returns the ids under which an open request counts.
-    pub(super) fn all(self) -> impl Iterator<Item = ClientId> {
-        std::iter::once(self.first).chain(self.user)
-    }
-
-    /// Returns the id under which a cancelled request counts. It is the user, if known: an
-    /// address may be that of a load balancer, and its other users cancelled nothing.
-    pub(super) fn canceller(self) -> ClientId {
+    /// Returns the id under which requests count. It is the user, if known: the address may be
+    /// that of a load balancer, and its other users have no part in them.
+    pub(super) fn counted(self) -> ClientId {
         self.user.unwrap_or(self.first)
     }
 }

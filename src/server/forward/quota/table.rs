@@ -5,7 +5,7 @@ use std::collections::hash_map::Entry;
 
 use tokio::time::Instant;
 
-use super::client::ClientId;
+use crate::server::connection::client_id::ClientId;
 use crate::upstream::TrafficClass;
 use crate::upstream::recent_count::RecentCount;
 

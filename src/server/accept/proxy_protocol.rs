@@ -1,0 +1,313 @@
+//! The header of the PROXY protocol, version 2: a proxy that relays TCP sends it before the first
+//! byte of its client, and names the client's address
+//! (`docs/decisions/proxy-protocol.md`; HAProxy, `doc/proxy-protocol.txt` §2.2).
+//!
+//! The header has a head of 16 bytes, which says how long the rest is: addresses, then fields of a
+//! type, a length and a value (TLVs). Those are skipped, but for the checksum, which is verified.
+//! Pure: [`proxied`](super::proxied) reads the bytes.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+/// The head of a header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Head {
+    bytes: [u8; HEAD_BYTES],
+    command: Command,
+    family: Family,
+}
+
+/// The client that a header names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// The proxy itself, as for its health checks, or a client whose address it does not know: the
+    /// peer of the connection.
+    Peer,
+    /// A client at an address.
+    Address(SocketAddr),
+    /// A client on a Unix socket of the proxy.
+    Socket,
+}
+
+/// Why a header is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum HeaderError {
+    /// The connection does not begin with a header.
+    #[error(
+        "it is in proxyProtocol.trustedNetworks and does not begin with a header of the PROXY protocol"
+    )]
+    Missing,
+    /// A header of version 1, which is text.
+    #[error("it sends version 1 of the PROXY protocol; configure version 2 there")]
+    Version1,
+    /// A version of the future.
+    #[error("its PROXY header has version {0}, not 2")]
+    Version(u8),
+    /// A command that the specification does not have.
+    #[error("its PROXY header has the unknown command {0}")]
+    Command(u8),
+    /// No address of a TCP connection.
+    #[error("its PROXY header has the address family and protocol {0:#04x}, which is no stream's")]
+    Family(u8),
+    /// More bytes than any proxy needs.
+    #[error("its PROXY header has {0} bytes behind the head, of at most {REST_BYTES_MAX}")]
+    TooLong(usize),
+    /// Fewer bytes than the addresses need, or a field that ends behind the header.
+    #[error("its PROXY header ends within an address or a field")]
+    Truncated,
+    /// The checksum is wrong.
+    #[error("its PROXY header has a wrong checksum")]
+    Checksum,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Command {
+    Local,
+    Proxy,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Family {
+    Unspecified,
+    Ipv4,
+    Ipv6,
+    Unix,
+}
+
+impl Head {
+    /// Parses the first bytes of a connection.
+    pub(crate) fn parse(bytes: [u8; HEAD_BYTES]) -> Result<Self, HeaderError> {
+        let (signature, [version_and_command, family, high, low]) = split(bytes);
+        if signature != SIGNATURE {
+            let is_version1 = bytes.starts_with(VERSION1);
+            return Err(if is_version1 { HeaderError::Version1 } else { HeaderError::Missing });
+        }
+        if version_and_command >> 4 != 2 {
+            return Err(HeaderError::Version(version_and_command >> 4));
+        }
+        let command = match version_and_command & 0xf {
+            0 => Command::Local,
+            1 => Command::Proxy,
+            other => return Err(HeaderError::Command(other)),
+        };
+        let family = match (command, family) {
+            // A proxy's own connection has no client, whatever the rest says.
+            (Command::Local, _) | (_, 0x00) => Family::Unspecified,
+            (_, 0x11) => Family::Ipv4,
+            (_, 0x21) => Family::Ipv6,
+            (_, 0x31) => Family::Unix,
+            (_, other) => return Err(HeaderError::Family(other)),
+        };
+        let rest = usize::from(u16::from_be_bytes([high, low]));
+        if rest > REST_BYTES_MAX {
+            return Err(HeaderError::TooLong(rest));
+        }
+        Ok(Self { bytes, command, family })
+    }
+
+    /// Returns the number of bytes that follow the head, at most [`REST_BYTES_MAX`].
+    pub(crate) fn rest_bytes(&self) -> usize {
+        let (_, [_, _, high, low]) = split(self.bytes);
+        usize::from(u16::from_be_bytes([high, low]))
+    }
+
+    /// Returns the client that the header names. `rest` are the bytes behind the head.
+    pub(crate) fn source(&self, rest: &[u8]) -> Result<Source, HeaderError> {
+        let (source, fields) = match self.family {
+            Family::Unspecified => return Ok(Source::Peer),
+            Family::Ipv4 => {
+                let (addresses, fields) =
+                    rest.split_first_chunk::<12>().ok_or(HeaderError::Truncated)?;
+                let &[a, b, c, d, _, _, _, _, high, low, _, _] = addresses;
+                (address(Ipv4Addr::new(a, b, c, d).into(), [high, low]), fields)
+            }
+            Family::Ipv6 => {
+                let (address_bytes, more) =
+                    rest.split_first_chunk::<16>().ok_or(HeaderError::Truncated)?;
+                let (ports, fields) =
+                    more.split_first_chunk::<20>().ok_or(HeaderError::Truncated)?;
+                let &[.., high, low, _, _] = ports;
+                (address(Ipv6Addr::from(*address_bytes).into(), [high, low]), fields)
+            }
+            Family::Unix => {
+                let (_, fields) = rest.split_first_chunk::<216>().ok_or(HeaderError::Truncated)?;
+                (Source::Socket, fields)
+            }
+        };
+        self.check_fields(rest, fields)?;
+        Ok(source)
+    }
+
+    /// Checks that the fields fill the rest of the header, and its checksum if it has one.
+    fn check_fields(&self, rest: &[u8], mut fields: &[u8]) -> Result<(), HeaderError> {
+        while let Some((&[kind, high, low], behind)) = fields.split_first_chunk::<3>() {
+            let length = usize::from(u16::from_be_bytes([high, low]));
+            let (value, next) = behind.split_at_checked(length).ok_or(HeaderError::Truncated)?;
+            if kind == CHECKSUM {
+                let expected: [u8; 4] = value.try_into().map_err(|_| HeaderError::Truncated)?;
+                let before = rest.len() - next.len() - expected.len();
+                let checksum = self.checksum(rest, before);
+                if checksum != u32::from_be_bytes(expected) {
+                    return Err(HeaderError::Checksum);
+                }
+            }
+            fields = next;
+        }
+        if fields.is_empty() { Ok(()) } else { Err(HeaderError::Truncated) }
+    }
+
+    /// Returns the CRC32C of the header, with zeros for the four bytes at `place`.
+    fn checksum(&self, rest: &[u8], place: usize) -> u32 {
+        let zeroed = |(index, byte): (usize, &u8)| {
+            if (place..place + 4).contains(&index) { 0 } else { *byte }
+        };
+        let bytes = self.bytes.into_iter().chain(rest.iter().enumerate().map(zeroed));
+        !bytes.fold(u32::MAX, |mut sum, byte| {
+            sum ^= u32::from(byte);
+            for _ in 0..8 {
+                sum = (sum >> 1) ^ (CASTAGNOLI & (sum & 1).wrapping_neg());
+            }
+            sum
+        })
+    }
+}
+
+/// Whether bytes at the begin of a connection are those of a header, in either version. Neither TLS
+/// nor HTTP begins so.
+pub(crate) fn is_header(first: &[u8]) -> bool {
+    let shorter = first.len().min(SIGNATURE.len());
+    let is_version2 = !first.is_empty() && first.get(..shorter) == SIGNATURE.get(..shorter);
+    is_version2 || first.starts_with(VERSION1)
+}
+
+fn split(bytes: [u8; HEAD_BYTES]) -> ([u8; 12], [u8; 4]) {
+    let [a, b, c, d, e, f, g, h, i, j, k, l, rest @ ..] = bytes;
+    ([a, b, c, d, e, f, g, h, i, j, k, l], rest)
+}
+
+fn address(ip: IpAddr, port: [u8; 2]) -> Source {
+    Source::Address(SocketAddr::new(ip, u16::from_be_bytes(port)))
+}
+
+/// The bytes of the head.
+pub(crate) const HEAD_BYTES: usize = 16;
+/// Limit of the bytes behind the head. The longest addresses are 216 bytes; the fields of today's
+/// proxies, with a client certificate's names, some hundred.
+pub(crate) const REST_BYTES_MAX: usize = 2048;
+const SIGNATURE: [u8; 12] = *b"\r\n\r\n\0\r\nQUIT\n";
+const VERSION1: &[u8] = b"PROXY ";
+/// The type of the field with the checksum (`PP2_TYPE_CRC32C`).
+const CHECKSUM: u8 = 0x03;
+/// The polynomial of CRC32C, in reversed order of bits.
+const CASTAGNOLI: u32 = 0x82f6_3b78;
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Builds a header of a command and a family, with these bytes behind the head.
+    fn header(version_and_command: u8, family: u8, rest: &[u8]) -> ([u8; HEAD_BYTES], Vec<u8>) {
+        let length = u16::try_from(rest.len()).unwrap().to_be_bytes();
+        let mut head = [0; HEAD_BYTES];
+        head[..12].copy_from_slice(&SIGNATURE);
+        head[12..].copy_from_slice(&[version_and_command, family, length[0], length[1]]);
+        (head, rest.to_vec())
+    }
+
+    fn parse((head, rest): ([u8; HEAD_BYTES], Vec<u8>)) -> Result<Source, HeaderError> {
+        let head = Head::parse(head)?;
+        assert_eq!(head.rest_bytes(), rest.len());
+        head.source(&rest)
+    }
+
+    const IPV4: [u8; 12] = [192, 0, 2, 7, 10, 0, 0, 1, 0x12, 0x34, 0x01, 0xbb];
+
+    #[test]
+    fn each_family_names_its_client() {
+        let client = |text: &str| Ok(Source::Address(text.parse().unwrap()));
+        assert_eq!(parse(header(0x21, 0x11, &IPV4)), client("192.0.2.7:4660"));
+        let mut ipv6 = [0; 36];
+        ipv6[..4].copy_from_slice(&[0x20, 0x01, 0x0d, 0xb8]);
+        ipv6[15] = 9;
+        ipv6[31] = 1;
+        ipv6[32..].copy_from_slice(&[0x12, 0x34, 0x01, 0xbb]);
+        assert_eq!(parse(header(0x21, 0x21, &ipv6)), client("[2001:db8::9]:4660"));
+        assert_eq!(parse(header(0x21, 0x31, &[0; 216])), Ok(Source::Socket));
+        assert_eq!(parse(header(0x21, 0x00, &[1, 2, 3])), Ok(Source::Peer));
+        assert_eq!(parse(header(0x20, 0x11, &[])), Ok(Source::Peer), "a health check");
+        assert_eq!(parse(header(0x20, 0xff, &[7; 300])), Ok(Source::Peer));
+    }
+
+    #[test]
+    fn fields_are_skipped_and_a_checksum_is_verified() {
+        let fields = |more: &[u8]| [&IPV4[..], more].concat();
+        let skipped = fields(&[0x04, 0, 2, 0, 0, 0xea, 0, 1, 9]);
+        assert!(parse(header(0x21, 0x11, &skipped)).is_ok());
+        let (head, mut rest) = header(0x21, 0x11, &fields(&[0x04, 0, 0, 0x03, 0, 4, 0, 0, 0, 0]));
+        let head = Head::parse(head).unwrap();
+        let checksum = head.checksum(&rest, rest.len() - 4);
+        assert_eq!(head.source(&rest), Err(HeaderError::Checksum));
+        rest.truncate(18);
+        rest.extend(checksum.to_be_bytes());
+        assert!(head.source(&rest).is_ok());
+        rest[3] ^= 1;
+        assert_eq!(head.source(&rest), Err(HeaderError::Checksum), "another address");
+        for broken in [&[0xea][..], &[0xea, 0], &[0xea, 0, 2, 0], &[0x03, 0, 3, 0, 0, 0]] {
+            let parsed = parse(header(0x21, 0x11, &fields(broken)));
+            assert_eq!(parsed, Err(HeaderError::Truncated), "{broken:?}");
+        }
+    }
+
+    /// The check value of CRC32C (RFC 3720, appendix B.4: 32 bytes of zeros).
+    #[test]
+    fn the_checksum_is_crc32c() {
+        let head = Head { bytes: [0; HEAD_BYTES], command: Command::Proxy, family: Family::Ipv4 };
+        assert_eq!(head.checksum(&[0; 16], 16), 0x8a91_36aa);
+        let bytes: [u8; HEAD_BYTES] = std::array::from_fn(|index| index as u8);
+        let rest: [u8; 16] = std::array::from_fn(|index| 16 + index as u8);
+        let head = Head { bytes, ..head };
+        assert_eq!(head.checksum(&rest, 16), 0x46dd_794e);
+    }
+
+    #[test]
+    fn other_headers_are_refused_with_their_cause() {
+        let short = |family, bytes| parse(header(0x21, family, &vec![0; bytes]));
+        for (family, bytes) in [(0x11, 11), (0x21, 35), (0x31, 215)] {
+            assert_eq!(short(family, bytes), Err(HeaderError::Truncated));
+        }
+        assert_eq!(parse(header(0x11, 0x11, &IPV4)), Err(HeaderError::Version(1)));
+        assert_eq!(parse(header(0x22, 0x11, &IPV4)), Err(HeaderError::Command(2)));
+        assert_eq!(parse(header(0x21, 0x12, &IPV4)), Err(HeaderError::Family(0x12)));
+        assert_eq!(short(0x11, 2049), Err(HeaderError::TooLong(2049)));
+        let first = |text: &[u8; 16]| Head::parse(*text);
+        assert_eq!(first(b"PROXY TCP4 192.0"), Err(HeaderError::Version1));
+        assert_eq!(first(b"GET /version HTT"), Err(HeaderError::Missing));
+    }
+
+    #[test]
+    fn neither_tls_nor_http_looks_like_a_header() {
+        let (head, _) = header(0x21, 0x11, &IPV4);
+        assert!(is_header(&head[..1]) && is_header(&head) && is_header(b"PROXY UNKNOWN\r\n"));
+        for other in [&b""[..], b"P", b"PUT /", b"PRI * HTTP/2.0", b"\x16\x03\x01", b"GET /"] {
+            assert!(!is_header(other), "{other:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_cause_a_panic_and_no_address_is_invented(
+            command in 0x20_u8..0x23,
+            family in prop_oneof![Just(0x11_u8), Just(0x21), Just(0x31), any::<u8>()],
+            rest in proptest::collection::vec(any::<u8>(), 0..260),
+        ) {
+            if let Ok(Source::Address(client)) = parse(header(command, family, &rest)) {
+                let octets = match client.ip() {
+                    IpAddr::V4(address) => address.octets().to_vec(),
+                    IpAddr::V6(address) => address.octets().to_vec(),
+                };
+                prop_assert!(rest.starts_with(&octets));
+            }
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! The sender of a request: found without a review, with one, and named to the upstream.
+//!
+//! The first of them that shows a user moves the connection from its address to this user
+//! (`docs/decisions/limits-by-user.md`).
+
+use http::StatusCode;
+use tokio::time::Instant;
+
+use super::Router;
+use crate::auth::reauthorization::Reauthorization;
+use crate::server::connection::permits::UserAtLimit;
+use crate::server::delegate::Reason;
+use crate::server::flow_control::requester::Requester;
+use crate::server::forward::forwarder::PreparedRequest;
+use crate::server::forward::upstream_gate::FAILOVER_WAIT_MAX;
+use crate::server::http::refusal;
+use crate::server::request::auth::Caller;
+use crate::server::request::bypass::{Bypass, Rejection};
+use crate::server::request::context::RequestContext;
+
+impl Router {
+    /// Returns the sender of a request, without a review.
+    pub(super) fn caller(&self, context: &mut RequestContext<'_>) -> Result<Caller, Rejection> {
+        let caller = self.access.caller(context)?;
+        context.auth.identity = caller.identity().cloned();
+        context.auth.requester = caller.requester();
+        self.prove(context)?;
+        Ok(caller)
+    }
+
+    /// Authenticates and authorizes a request ([`Access::admit`]). While no API server is usable,
+    /// it waits for a review no longer than it would wait to be forwarded.
+    ///
+    /// [`Access::admit`]: crate::server::request::access::Access::admit
+    pub(super) async fn admit(
+        &self,
+        context: &mut RequestContext<'_>,
+        caller: &Caller,
+    ) -> Result<Option<Reauthorization>, Bypass> {
+        let deadline = context.started + FAILOVER_WAIT_MAX;
+        let admitted = tokio::select! {
+            biased;
+            admitted = self.access.admit(context, caller) => admitted,
+            () = self.availability().unusable_from(deadline) => Err(Reason::Authorization.into()),
+        };
+        // A user who is denied is known as well.
+        self.prove(context)?;
+        admitted
+    }
+
+    /// Prepares a request to be forwarded with the identity of its sender.
+    pub(super) async fn prepare(
+        &self,
+        context: &mut RequestContext<'_>,
+        caller: &Caller,
+    ) -> Result<PreparedRequest<'_>, Rejection> {
+        let identity = self.access.forwarded_identity(caller);
+        let standing = self.access.standing(context.client, caller).await;
+        if let Some(requester) = Requester::of_token(&standing) {
+            context.auth.requester = requester;
+        }
+        if let Some(user) = standing.token_user_key() {
+            let moved = context.client.move_to(user);
+            moved.map_err(|at_limit| self.too_many_connections(at_limit))?;
+        }
+        context.forwarded = Some(Instant::now());
+        let prepare = |identity| self.forwarder.prepare(&identity, standing, context);
+        identity.and_then(prepare).map_err(|status| {
+            let throttled = status.code == StatusCode::TOO_MANY_REQUESTS;
+            Rejection::new(status, if throttled { QUOTA } else { IDENTITY })
+        })
+    }
+
+    /// Counts the connection for the user of the request, if known.
+    fn prove(&self, context: &RequestContext<'_>) -> Result<(), Rejection> {
+        let Some(identity) = &context.auth.identity else { return Ok(()) };
+        let proved = context.client.prove(identity);
+        proved.map_err(|at_limit| self.too_many_connections(at_limit))
+    }
+
+    fn too_many_connections(&self, _: UserAtLimit) -> Rejection {
+        self.metrics.connection_refused(USER_LIMIT);
+        Rejection::new(refusal::too_many_requests(TOO_MANY_CONNECTIONS), CONNECTIONS)
+    }
+}
+
+const TOO_MANY_CONNECTIONS: &str =
+    "weir: this user has too many connections open; this one is closed";
+/// The label value of a request whose user has too many connections.
+const CONNECTIONS: &str = "connections";
+/// The cause of the refused connection in metrics.
+const USER_LIMIT: &str = "user-limit";
+/// The label value of a request that cannot be forwarded with its client's identity.
+const IDENTITY: &str = "identity";
+/// The label value of a request whose client is at its upstream quota.
+const QUOTA: &str = "quota";
