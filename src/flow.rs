@@ -13,6 +13,7 @@ pub mod candidates;
 pub mod classify;
 pub mod cost;
 pub mod costs;
+mod hash_of_hash;
 pub mod hitters;
 pub mod level;
 mod names;

@@ -7,15 +7,15 @@
 //! The costs of a key are counted from when it was last inserted: they are never too high.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
 
 use crate::flow::cost::Cost;
+use crate::flow::hash_of_hash::BuildHashOfHash;
 
 /// The heaviest keys of a stream.
 #[derive(Debug)]
 pub struct Summary<K> {
     counters: Vec<Counter<K>>,
-    places: HashMap<u64, usize, BuildHasherDefault<HashOfHash>>,
+    places: HashMap<u64, usize, BuildHashOfHash>,
     total: f64,
     replaced: u64,
 }
@@ -100,24 +100,6 @@ impl<K> Summary<K> {
     fn lightest(&self) -> Option<(usize, f64)> {
         let weights = self.counters.iter().map(|counter| counter.weight).enumerate();
         weights.min_by(|(_, one), (_, other)| one.total_cmp(other))
-    }
-}
-
-/// The keys of the map are hashes.
-#[derive(Clone, Copy, Debug, Default)]
-struct HashOfHash(u64);
-
-impl Hasher for HashOfHash {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|byte| self.0 = self.0.rotate_left(8) ^ u64::from(*byte));
-    }
-
-    fn write_u64(&mut self, hash: u64) {
-        self.0 = hash;
     }
 }
 

@@ -24,6 +24,7 @@
 mod dispatch;
 pub mod durations;
 mod level;
+mod order;
 pub mod request;
 pub mod share;
 

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::Scheduler;
-use super::level::{Fit, Level, Waiting};
+use super::level::{AvailableSeats, Fit, Level, Waiting};
+use super::order::{Head, SearchStep};
 use super::request::{Arriving, Manner, Outcome, RejectReason, Rejected, Ticket, WaitingId};
 
 impl Scheduler {
@@ -24,49 +25,55 @@ impl Scheduler {
     /// Whether a request may start, as far as seats go.
     pub(super) fn fit(&self, now: Duration, place: usize, flow: u64, seats: u64) -> Fit {
         let Some(level) = self.levels.get(place) else { return Fit::No };
+        level.fit(now, flow, seats, self.available(level))
+    }
+
+    fn available(&self, level: &Level) -> AvailableSeats {
         let free = self.seats.saturating_sub(self.in_use);
-        if seats <= free && level.in_use + seats <= level.limits.least {
-            return level.fit(now, flow, seats, level.limits.nominal);
-        }
         let unclaimed = self.seats.saturating_sub(self.claimed);
-        let lent = level.limits.least.saturating_sub(level.in_use);
+        let own = level.limits.least.saturating_sub(level.in_use);
         // A level without a claim of its own runs one request at a time at least, as in
         // kube-apiserver.
         let first = u64::from(level.in_use == 0);
-        let room = (unclaimed + lent)
+        let all = (unclaimed + own)
             .max(first)
             .min(free)
             .min(level.limits.most.saturating_sub(level.in_use));
-        if seats > room {
-            return Fit::No;
-        }
-        level.fit(now, flow, seats, level.limits.nominal.max(level.in_use + room))
+        AvailableSeats { all, own: own.min(free) }
     }
 
     /// Starts all that may start. The level with the least part of its nominal seats goes first.
     pub(super) fn dispatch(&mut self, now: Duration) {
-        if let Some((id, _)) = self.passed
-            && !self.levels.get(id.level).is_some_and(|level| level.has(id.flow, id.number))
-        {
+        if self.waiting == 0 {
+            self.passed = None;
+            return;
+        }
+        let is_gone = |id: WaitingId| {
+            !self.levels.get(id.level).is_some_and(|level| level.has(id.flow, id.number))
+        };
+        if self.passed.is_some_and(|(id, _)| is_gone(id)) {
             self.passed = None;
         }
-        let mut is_done = vec![false; if self.waiting > 0 { self.levels.len() } else { 0 }];
+        let mut is_done = vec![false; self.levels.len()];
         while let Some(place) = self.next_level(&is_done) {
-            let Some(number) = self.next_of(now, place) else {
+            let next = self.next_of(now, place);
+            let level = self.levels.get_mut(place);
+            let taken = next.zip(level).and_then(|(id, level)| level.remove(id.flow, id.number));
+            let Some((id, waiting)) = next.zip(taken) else {
                 if let Some(done) = is_done.get_mut(place) {
                     *done = true;
                 }
                 continue;
             };
-            let Some(waiting) = self.levels.get_mut(place).and_then(|it| it.pop(number)) else {
-                continue;
-            };
             self.waiting -= 1;
-            let id = WaitingId { level: place, flow: waiting.request().flow, number };
             let ticket = self.start(now, place, &waiting);
             self.outcomes.push(Outcome { id, result: Ok(ticket) });
             match &mut self.passed {
-                Some((short, _)) if *short == id => self.passed = None,
+                Some((short, _)) if *short == id => {
+                    self.passed = None;
+                    // Seats that were kept for it may be left.
+                    is_done.fill(false);
+                }
                 Some((_, passed)) => *passed += waiting.request().work(),
                 None => {}
             }
@@ -83,31 +90,47 @@ impl Scheduler {
         waiting.min_by_key(|(_, (level, _))| key(level)).map(|(place, _)| place)
     }
 
-    /// Returns the number of the request of a level that starts now, if one may.
-    fn next_of(&mut self, now: Duration, place: usize) -> Option<u64> {
+    /// Returns the request of a level that starts now, if one may.
+    fn next_of(&mut self, now: Duration, place: usize) -> Option<WaitingId> {
         let level = self.levels.get(place)?;
-        let mut is_first = true;
-        for (flow, head) in level.heads() {
-            let seats = head.request().seats;
-            let id = WaitingId { level: place, flow, number: head.number() };
-            // Others may pass it for as much work as it is itself.
-            let is_held = self.passed.is_some_and(|(short, passed)| {
-                short != id
-                    && passed >= self.work_of(short)
-                    && (short.level == place
-                        || (level.in_use + seats > level.limits.least && self.is_due(short)))
-            });
-            match self.fit(now, place, flow, seats) {
-                Fit::Yes if !is_held => return Some(head.number()),
-                Fit::No if is_first && seats > 1 && self.passed.is_none() => {
-                    self.passed = Some((id, 0));
-                }
-                Fit::Yes | Fit::No => {}
-                Fit::FlowHasEnough => continue,
+        let available = self.available(level);
+        // Others may pass it for as much work as it is itself.
+        let passed = self.passed.map(|(short, passed)| (short, passed >= self.work_of(short)));
+        let (mut tag_max, mut is_held_by_other) = (None, false);
+        if let Some((short, is_collecting)) = passed {
+            if short.level != place {
+                is_held_by_other = is_collecting && self.is_due(short);
+            } else if is_collecting {
+                let seats = level.get(short.flow, short.number)?.request().seats;
+                let is_its_turn = level.fit(now, short.flow, seats, available) == Fit::Yes;
+                return is_its_turn.then_some(short);
+            } else {
+                // A flow that is ahead of its flow by this work does not pass.
+                tag_max = Some(level.tag(short.flow) + self.work_of(short));
+            }
+        }
+        let id_of = |head: &Head| WaitingId { level: place, flow: head.flow, number: head.number };
+        let (mut is_first, mut does_not_fit) = (true, None);
+        let found = level.order().search(|seats, head| {
+            let is_held = is_held_by_other && level.in_use + seats > level.limits.least
+                || tag_max.is_some_and(|tag_max| head.tag > tag_max);
+            let found = match level.fit(now, head.flow, seats, available) {
+                Fit::FlowHasEnough => return SearchStep::OtherFlow,
+                Fit::Yes if !is_held => SearchStep::Take,
+                Fit::Yes | Fit::No => SearchStep::OtherSeats,
+            };
+            if is_first && found == SearchStep::OtherSeats && seats > 1 && passed.is_none() {
+                let id = id_of(head);
+                does_not_fit = Some(id);
+                tag_max = Some(head.tag + self.work_of(id));
             }
             is_first = false;
+            found
+        });
+        if let Some(id) = does_not_fit {
+            self.passed = Some((id, 0));
         }
-        None
+        found.as_ref().map(id_of)
     }
 
     /// Whether other levels leave seats to a request: its level stays within its nominal seats with

@@ -7,8 +7,10 @@
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::time::Duration;
 
+use super::order::{Head, Order};
 use super::request::{Arriving, LevelSpec, Manner, work};
 use super::share::{LevelShare, Limits};
+use crate::flow::hash_of_hash::BuildHashOfHash;
 
 /// A level.
 #[derive(Debug)]
@@ -20,9 +22,12 @@ pub(super) struct Level {
     wide_in_use: u64,
     /// Whether the configuration no longer has it.
     pub(super) is_gone: bool,
-    flows: HashMap<u64, Flow>,
-    /// The flows that wait, by start tag and number of the first request.
-    order: BTreeSet<(i128, u64, u64)>,
+    /// The key is a hash that is seeded at random.
+    flows: HashMap<u64, Flow, BuildHashOfHash>,
+    /// The flows that wait.
+    order: Order,
+    /// The flows that wait, by the number of their requests.
+    lengths: BTreeSet<(usize, u64)>,
     waiting: usize,
     /// The start tag of the last start.
     virtual_time: i128,
@@ -49,6 +54,15 @@ pub(super) struct Waiting {
     number: u64,
     arrived: Duration,
     request: Arriving,
+}
+
+/// The seats that a level may take now.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct AvailableSeats {
+    /// All of them.
+    pub(super) all: u64,
+    /// Those of its least.
+    pub(super) own: u64,
 }
 
 /// Whether a request may start.
@@ -83,8 +97,9 @@ impl Level {
             in_use: 0,
             wide_in_use: 0,
             is_gone: false,
-            flows: HashMap::new(),
-            order: BTreeSet::new(),
+            flows: HashMap::default(),
+            order: Order::default(),
+            lengths: BTreeSet::new(),
             waiting: 0,
             virtual_time: 0,
             backlogged: None,
@@ -124,20 +139,24 @@ impl Level {
         }
     }
 
-    /// Returns the first request of each flow, that of the least tag first.
-    pub(super) fn heads(&self) -> impl Iterator<Item = (u64, &Waiting)> {
-        self.order
-            .iter()
-            .filter_map(|(_, _, flow)| Some((*flow, self.flows.get(flow)?.queue.front()?)))
+    /// Returns the flows that wait, by their first requests.
+    pub(super) fn order(&self) -> &Order {
+        &self.order
     }
 
     /// Returns the number of the next request.
     pub(super) fn oldest(&self) -> u64 {
-        self.order.first().map_or(u64::MAX, |(_, number, _)| *number)
+        self.order.first().map_or(u64::MAX, |head| head.number)
+    }
+
+    /// Returns the start tag of a flow.
+    pub(super) fn tag(&self, flow: u64) -> i128 {
+        self.flows.get(&flow).map_or(self.virtual_time, |flow| flow.tag)
     }
 
     pub(super) fn get(&self, flow: u64, number: u64) -> Option<&Waiting> {
-        self.flows.get(&flow)?.queue.iter().find(|waiting| waiting.number == number)
+        let queue = &self.flows.get(&flow)?.queue;
+        queue.get(queue.binary_search_by_key(&number, Waiting::number).ok()?)
     }
 
     pub(super) fn has(&self, flow: u64, number: u64) -> bool {
@@ -151,12 +170,25 @@ impl Level {
         }
     }
 
-    /// Whether a flow may take seats of a level that has `present` of them.
-    pub(super) fn fit(&self, now: Duration, flow: u64, seats: u64, present: u64) -> Fit {
-        let own = self.flows.get(&flow).map_or(0, |flow| flow.in_use);
-        let are_others = self.flows.len() > usize::from(self.flows.contains_key(&flow))
-            || now < self.contended_until;
+    /// Whether a flow may take seats of those that are there for the level.
+    pub(super) fn fit(
+        &self,
+        now: Duration,
+        flow: u64,
+        seats: u64,
+        available: AvailableSeats,
+    ) -> Fit {
+        if seats > available.all {
+            return Fit::No;
+        }
+        let nominal = self.limits.nominal;
+        let present =
+            if seats <= available.own { nominal } else { nominal.max(self.in_use + available.all) };
         let part = |percent: u64| (present * percent / 100).max(1);
+        let flow = self.flows.get(&flow);
+        let own = flow.map_or(0, |flow| flow.in_use);
+        let are_others =
+            self.flows.len() > usize::from(flow.is_some()) || now < self.contended_until;
         if are_others && own > 0 && own + seats > part(FLOW_PERCENT_MAX) {
             return Fit::FlowHasEnough;
         }
@@ -187,10 +219,12 @@ impl Level {
     pub(super) fn clamp_waiting(&mut self) {
         let most = self.limits.most;
         for flow in self.flows.values_mut() {
+            flow.leave(&mut self.order);
             for Waiting { request, .. } in &mut flow.queue {
                 request.seats = request.seats.min(most);
             }
             flow.work = flow.queue.iter().map(|waiting| waiting.request.work()).sum();
+            flow.enter(&mut self.order);
         }
     }
 
@@ -198,22 +232,17 @@ impl Level {
         self.backlogged.get_or_insert(waiting.arrived);
         self.waiting += 1;
         let key = waiting.request.flow;
-        if self.waiting_of(key) == 0 {
-            self.activate(key);
-        }
-        let work = waiting.request.work();
+        let virtual_time = self.virtual_time;
         let flow = self.flows.entry(key).or_default();
-        if flow.queue.is_empty() {
-            self.order.insert((flow.tag, waiting.number, key));
-        }
-        flow.work += work;
+        let length = flow.queue.len();
+        flow.work += waiting.request.work();
         flow.queue.push_back(waiting);
-    }
-
-    /// Takes the first request of the flow that has this number.
-    pub(super) fn pop(&mut self, number: u64) -> Option<Waiting> {
-        let (_, _, key) = *self.order.iter().find(|(_, first, _)| *first == number)?;
-        self.remove(key, number)
+        if length == 0 {
+            flow.tag = flow.tag.max(virtual_time);
+            flow.enter(&mut self.order);
+        }
+        self.lengths.remove(&(length, key));
+        self.lengths.insert((length + 1, key));
     }
 
     pub(super) fn pop_newest(&mut self, key: u64) -> Option<Waiting> {
@@ -224,26 +253,33 @@ impl Level {
     /// Takes a request out.
     pub(super) fn remove(&mut self, key: u64, number: u64) -> Option<Waiting> {
         let flow = self.flows.get_mut(&key)?;
-        let place = flow.queue.iter().position(|waiting| waiting.number == number)?;
-        let first = flow.queue.front().map_or(0, |first| first.number);
-        self.order.remove(&(flow.tag, first, key));
+        let place = flow.queue.binary_search_by_key(&number, Waiting::number).ok()?;
+        if place == 0 {
+            flow.leave(&mut self.order);
+        }
+        let length = flow.queue.len();
         let removed = flow.queue.remove(place)?;
         flow.work -= removed.request.work();
-        if let Some(first) = flow.queue.front() {
-            self.order.insert((flow.tag, first.number, key));
+        if place == 0 {
+            flow.enter(&mut self.order);
+        }
+        self.lengths.remove(&(length, key));
+        if length > 1 {
+            self.lengths.insert((length - 1, key));
         }
         self.waiting -= 1;
         if self.waiting == 0 {
             self.backlogged = None;
         }
-        self.forget_idle(key);
+        if flow.is_idle() {
+            self.flows.remove(&key);
+        }
         Some(removed)
     }
 
     /// Returns the flow with the longest queue.
     pub(super) fn longest(&self) -> Option<u64> {
-        let flows = self.flows.iter().filter(|(_, flow)| !flow.queue.is_empty());
-        flows.max_by_key(|(key, flow)| (flow.queue.len(), **key)).map(|(key, _)| *key)
+        self.lengths.last().map(|(_, flow)| *flow)
     }
 
     /// Begins to count a flow none of whose requests wait.
@@ -262,9 +298,8 @@ impl Level {
         let flow = self.flows.entry(key).or_default();
         flow.running += 1;
         flow.in_use += seats;
-        let tag = flow.tag;
-        self.move_tag(key, tag + work(seats, Duration::ZERO, guess));
-        self.virtual_time = self.virtual_time.max(tag);
+        self.virtual_time = self.virtual_time.max(flow.tag);
+        flow.move_by(work(seats, Duration::ZERO, guess), &mut self.order);
     }
 
     /// Takes seats back. `beyond` is the work beyond what was expected.
@@ -276,27 +311,45 @@ impl Level {
         let Some(flow) = self.flows.get_mut(&key) else { return };
         flow.running = flow.running.saturating_sub(1);
         flow.in_use = flow.in_use.saturating_sub(seats);
-        let tag = flow.tag + beyond;
-        self.move_tag(key, tag);
-        self.forget_idle(key);
+        flow.move_by(beyond, &mut self.order);
+        if flow.is_idle() {
+            self.flows.remove(&key);
+        }
         if self.flows.is_empty() {
             self.virtual_time = 0;
         }
     }
+}
 
-    fn move_tag(&mut self, key: u64, tag: i128) {
-        let Some(flow) = self.flows.get_mut(&key) else { return };
-        if let Some(first) = flow.queue.front() {
-            self.order.remove(&(flow.tag, first.number, key));
-            self.order.insert((tag, first.number, key));
-        }
-        flow.tag = tag;
+impl Flow {
+    fn head(&self) -> Option<(u64, Head)> {
+        let first = self.queue.front()?;
+        let Arriving { flow, seats, .. } = first.request;
+        Some((seats, Head { tag: self.tag, number: first.number, flow }))
     }
 
-    fn forget_idle(&mut self, key: u64) {
-        let is_idle = |flow: &Flow| flow.queue.is_empty() && flow.running == 0;
-        if self.flows.get(&key).is_some_and(is_idle) {
-            self.flows.remove(&key);
+    /// Takes the flow out of the order. It must be put back after a change of its tag or of its
+    /// first request.
+    fn leave(&self, order: &mut Order) {
+        if let Some((seats, head)) = self.head() {
+            order.remove(seats, &head);
+        }
+    }
+
+    /// Adds work to what the flow was given.
+    fn move_by(&mut self, work: i128, order: &mut Order) {
+        self.leave(order);
+        self.tag += work;
+        self.enter(order);
+    }
+
+    fn is_idle(&self) -> bool {
+        self.queue.is_empty() && self.running == 0
+    }
+
+    fn enter(&self, order: &mut Order) {
+        if let Some((seats, head)) = self.head() {
+            order.insert(seats, head);
         }
     }
 }

@@ -8,6 +8,8 @@ use proptest::prelude::*;
 use super::share::LevelShare;
 use super::*;
 
+mod bounds;
+mod changes;
 mod fairness;
 
 const MS: Duration = Duration::from_millis(1);

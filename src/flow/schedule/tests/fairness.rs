@@ -4,34 +4,52 @@ use super::*;
 
 /// Clients of one flow, which send the next request when one ends.
 #[derive(Clone, Copy)]
-struct Clients {
-    level: usize,
-    flow: u64,
-    count: usize,
-    seats: u64,
-    holds_ms: u32,
+pub(super) struct Clients {
+    pub(super) level: usize,
+    pub(super) flow: u64,
+    pub(super) count: usize,
+    pub(super) seats: u64,
+    pub(super) holds_ms: u32,
     /// The guess in place of the true time.
-    guess_ms: u32,
+    pub(super) guess_ms: u32,
 }
 
 /// Runs clients for `milliseconds`; returns the seat-milliseconds of each.
-fn compete(rig: &mut Rig, clients: &[Clients], milliseconds: u32) -> Vec<u64> {
+pub(super) fn compete(rig: &mut Rig, clients: &[Clients], milliseconds: u32) -> Vec<u64> {
+    compete_while(rig, clients, milliseconds, |_| {})
+}
+
+/// Does what [`compete`] does, and shows the sums after each millisecond.
+pub(super) fn compete_while(
+    rig: &mut Rig,
+    clients: &[Clients],
+    milliseconds: u32,
+    mut show: impl FnMut(&[u64]),
+) -> Vec<u64> {
     let mut served = vec![0; clients.len()];
     for _ in 0..milliseconds {
-        for (given, it) in served.iter_mut().zip(clients) {
-            let is_own = |key: &WaitingKey| key.level == it.level && key.flow == it.flow;
-            let running = rig.running.iter().filter(|(key, _, _)| is_own(key)).count();
-            let waiting = rig.waiting.values().filter(|key| is_own(key)).count();
+        let mut open: HashMap<(usize, u64), usize> = HashMap::new();
+        let running = rig.running.iter().map(|(key, _, _)| key);
+        for key in running.chain(rig.waiting.values()) {
+            *open.entry((key.level, key.flow)).or_default() += 1;
+        }
+        for it in clients {
             let request = Arriving {
                 wait_max: Duration::from_secs(600),
                 ..request(it.flow, it.seats, it.guess_ms)
             };
-            for _ in running + waiting..it.count {
+            for _ in open.get(&(it.level, it.flow)).copied().unwrap_or(0)..it.count {
                 rig.arrive(it.level, request, MS * it.holds_ms);
             }
-            let own = rig.running.iter().filter(|(key, _, _)| is_own(key));
+        }
+        for (given, it) in served.iter_mut().zip(clients) {
+            let own = rig
+                .running
+                .iter()
+                .filter(|(key, _, _)| (key.level, key.flow) == (it.level, it.flow));
             *given += own.map(|(_, ticket, _)| ticket.seats).sum::<u64>();
         }
+        show(&served);
         rig.run_until(rig.now + MS);
     }
     served

@@ -1,0 +1,272 @@
+//! The invariants of runs in which seats and levels change while requests run and wait. The rules
+//! are written here a second time, from the words of `docs/decisions/fair-queueing.md`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::*;
+
+/// A scheduler, and what a caller of it knows.
+struct Run {
+    scheduler: Scheduler,
+    ids: Vec<LevelId>,
+    now: Duration,
+    running: Vec<(Ticket, Duration)>,
+    waiting: BTreeMap<u64, (WaitingId, Arriving, Duration)>,
+    taken_in: usize,
+    ended: usize,
+}
+
+impl Run {
+    fn new(seats: u64, specs: &[LevelSpec]) -> Self {
+        let mut scheduler = Scheduler::default();
+        let ids = scheduler.configure(Duration::ZERO, seats, specs);
+        Self {
+            scheduler,
+            ids,
+            now: Duration::ZERO,
+            running: Vec::new(),
+            waiting: BTreeMap::new(),
+            taken_in: 0,
+            ended: 0,
+        }
+    }
+
+    fn arrive(&mut self, level: usize, request: Arriving, holds: Duration) {
+        self.taken_in += 1;
+        let before = self.in_use();
+        match self.scheduler.arrive(self.now, self.ids[level], request, false) {
+            Arrival::Started(ticket) => self.running.push((ticket, self.now + holds)),
+            Arrival::Forced(_) => unreachable!("nothing is forced"),
+            Arrival::Waits(id, _) => {
+                let most = self.scheduler.levels[id.level].limits.most;
+                let request = Arriving { seats: request.seats.min(most), ..request };
+                assert!(self.waiting.insert(id.number, (id, request, holds)).is_none());
+            }
+            Arrival::Rejected(_) => self.ended += 1,
+        }
+        self.settle(&before);
+    }
+
+    /// Ends the requests that are due, one after the other.
+    fn pass(&mut self, time: Duration) {
+        let end = self.now + time;
+        while let Some(place) = self.next_due().filter(|place| self.running[*place].1 <= end) {
+            let (ticket, until) = self.running.swap_remove(place);
+            self.now = until.max(self.now);
+            self.ended += 1;
+            let before = self.in_use();
+            self.scheduler.finish(self.now, ticket);
+            self.settle(&before);
+        }
+        self.now = end;
+    }
+
+    fn next_due(&self) -> Option<usize> {
+        (0..self.running.len()).min_by_key(|place| self.running[*place].1)
+    }
+
+    fn cancel(&mut self, at: usize) {
+        let number = self.waiting.keys().nth(at % self.waiting.len().max(1)).copied();
+        let Some((id, _, _)) = number.and_then(|number| self.waiting.remove(&number)) else {
+            return;
+        };
+        let before = self.in_use();
+        assert!(self.scheduler.cancel(self.now, id).is_some(), "it waits until it is cancelled");
+        assert_eq!(self.scheduler.cancel(self.now, id), None, "and not twice");
+        self.ended += 1;
+        self.settle(&before);
+    }
+
+    /// Changes the scheduler by something that may start requests.
+    fn change(&mut self, change: impl FnOnce(&mut Scheduler, Duration) -> Option<Vec<LevelId>>) {
+        let before = self.in_use();
+        if let Some(ids) = change(&mut self.scheduler, self.now) {
+            self.ids = ids;
+        }
+        for (id, request, _) in self.waiting.values_mut() {
+            request.seats = request.seats.min(self.scheduler.levels[id.level].limits.most);
+        }
+        self.settle(&before);
+    }
+
+    fn in_use(&self) -> Vec<u64> {
+        let of = |level| self.running.iter().filter(move |(ticket, _)| ticket.level == level);
+        (0..self.scheduler.levels.len())
+            .map(|level| of(level).map(|(ticket, _)| ticket.seats).sum())
+            .collect()
+    }
+
+    /// Collects what has started, and checks everything. `before` are the seats in use of each
+    /// level before the last call, less those that it gave back.
+    fn settle(&mut self, before: &[u64]) {
+        for Outcome { id, result } in self.scheduler.take_outcomes() {
+            let (_, _, holds) = self.waiting.remove(&id.number).expect("it waits, and ends once");
+            match result {
+                Ok(ticket) => self.running.push((ticket, self.now + holds)),
+                Err(_) => self.ended += 1,
+            }
+        }
+        assert_eq!(self.taken_in, self.ended + self.running.len() + self.waiting.len());
+        self.check_seats(before);
+        self.check_work_is_conserved();
+    }
+
+    fn is_exempt(&self, level: usize) -> bool {
+        self.scheduler.levels[level].spec.manner == Manner::Exempt
+    }
+
+    /// Seats are counted, and what starts passes no limit.
+    fn check_seats(&self, before: &[u64]) {
+        let in_use = self.in_use();
+        let levels = &self.scheduler.levels;
+        let counted: Vec<u64> = levels.iter().map(|level| level.in_use).collect();
+        assert_eq!(counted, in_use, "no seat is lost");
+        let all: u64 = (0..)
+            .zip(&in_use)
+            .filter(|(level, _)| !self.is_exempt(*level))
+            .map(|(_, seats)| seats)
+            .sum();
+        assert_eq!(all, self.scheduler.in_use);
+        let without_least = levels.iter().filter(|level| level.limits.least == 0).count() as u64;
+        let claimed: u64 = levels.iter().map(Level::claimed).sum();
+        for (place, seats) in in_use.iter().enumerate() {
+            let has_started = *seats > before.get(place).copied().unwrap_or(0);
+            if !has_started || self.is_exempt(place) {
+                continue;
+            }
+            let Limits { least, most, .. } = levels[place].limits;
+            assert!(all <= self.scheduler.seats, "{all} of {}", self.scheduler.seats);
+            assert!(*seats <= most, "{seats} of {most}");
+            let is_alone = *seats == 1 && least == 0;
+            let is_left = claimed <= self.scheduler.seats + without_least;
+            assert!(*seats <= least || is_left || is_alone, "nobody borrows what is claimed");
+        }
+    }
+
+    /// No request waits that could start, unless seats are collected for a wider one, or its flow
+    /// was given more than that one's by its work.
+    fn check_work_is_conserved(&self) {
+        let short = self.scheduler.passed.and_then(|(short, passed)| {
+            let (_, request, _) = self.waiting.get(&short.number)?;
+            Some((short, passed, request.work()))
+        });
+        if short.is_some_and(|(_, passed, work)| passed >= work) {
+            return;
+        }
+        let has_more = |id: &WaitingId| {
+            let level = &self.scheduler.levels[id.level];
+            short.is_some_and(|(short, _, work)| {
+                short.level == id.level && level.tag(id.flow) > level.tag(short.flow) + work
+            })
+        };
+        let mut flows = BTreeSet::new();
+        for (id, request, _) in self.waiting.values() {
+            let is_head = flows.insert((id.level, id.flow));
+            let could = is_head && self.could_start(id, request) && !has_more(id);
+            assert!(!could, "{id:?} {request:?} waits");
+        }
+    }
+
+    fn could_start(&self, id: &WaitingId, request: &Arriving) -> bool {
+        let Scheduler { levels, seats: all, in_use: all_in_use, .. } = &self.scheduler;
+        let level = &levels[id.level];
+        let Limits { nominal, least, most } = level.limits;
+        let (in_use, seats) = (level.in_use, request.seats);
+        let claims = |place: usize, in_use: u64| match &levels[place] {
+            exempt if exempt.spec.manner == Manner::Exempt => exempt.limits.least,
+            other => in_use.max(other.limits.least),
+        };
+        let others: u64 = (0..levels.len())
+            .filter(|place| *place != id.level)
+            .map(|place| claims(place, levels[place].in_use))
+            .sum();
+        let is_first = in_use == 0 && seats == 1;
+        let is_allowed = in_use + seats <= least || others + in_use + seats <= *all || is_first;
+        if all_in_use + seats > *all || in_use + seats > most || !is_allowed {
+            return false;
+        }
+        // The seats that the level has now, of which a flow gets a part.
+        let free = (all - all_in_use).min(most - in_use);
+        let lendable =
+            all.saturating_sub(others).saturating_sub(in_use).max(u64::from(in_use == 0));
+        let own = least.saturating_sub(in_use);
+        let is_own = seats <= own.min(all - all_in_use);
+        let present = if is_own { nominal } else { nominal.max(in_use + free.min(lendable)) };
+        let of = |is: &dyn Fn(&Ticket) -> bool| -> u64 {
+            let of =
+                self.running.iter().filter(|(ticket, _)| ticket.level == id.level && is(ticket));
+            of.map(|(ticket, _)| ticket.seats).sum()
+        };
+        let of_flow = of(&|ticket| ticket.flow == id.flow);
+        let wide = of(&|ticket| ticket.seats > 1);
+        // Whether others of the level are or were active is the scheduler's: take the stricter.
+        let has_enough = of_flow > 0 && of_flow + seats > (present * 80 / 100).max(1);
+        let is_too_wide = seats > 1 && wide > 0 && wide + seats > (present * 75 / 100).max(1);
+        !has_enough && !is_too_wide
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Arrive { level: usize, flow: u64, seats: u64, holds: u32, guess: u32 },
+    Pass(u32),
+    Cancel(usize),
+    Resize(u64),
+    Configure(Vec<(u32, u32, Option<u32>)>),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let level = (0_u32..50, 0_u32..=100, proptest::option::of(0_u32..200));
+    let arrive = (0_usize..5, 0_u64..6, prop_oneof![Just(1), 1_u64..12], 1_u32..50, 1_u32..50);
+    let step = prop_oneof![
+        12 => arrive.prop_map(|(level, flow, seats, holds, guess)| {
+            Step::Arrive { level, flow, seats, holds, guess }
+        }),
+        5 => (0_u32..20).prop_map(Step::Pass),
+        2 => any::<prop::sample::Index>().prop_map(|index| Step::Cancel(index.index(1000))),
+        1 => proptest::collection::vec(level, 4).prop_map(Step::Configure),
+        1 => (1_u64..60).prop_map(Step::Resize),
+    ];
+    proptest::collection::vec(step, 1..250)
+}
+
+/// Four levels with queues, and an exempt one.
+fn specs(levels: &[(u32, u32, Option<u32>)]) -> Vec<LevelSpec> {
+    let numbered = levels.iter().enumerate();
+    let limited = numbered.map(|(number, it)| level(&number.to_string(), shares(it.0, it.1, it.2)));
+    let mut exempt = level("exempt", shares(3, 50, None));
+    exempt.manner = Manner::Exempt;
+    limited.chain([exempt]).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+
+    /// Nothing that starts passes a limit, no seat is lost, no request that could start waits, and
+    /// each request ends once: also where seats and levels change in mid-flight.
+    #[test]
+    fn limits_hold_while_seats_and_levels_change(steps in steps()) {
+        let mut run = Run::new(20, &specs(&[(10, 50, None); 4]));
+        for step in steps {
+            match step {
+                Step::Arrive { level, flow, seats, holds, guess } => {
+                    run.arrive(level, request(flow, seats, guess), MS * holds);
+                }
+                Step::Pass(time) => run.pass(MS * time),
+                Step::Cancel(at) => run.cancel(at),
+                Step::Resize(seats) => run.change(|scheduler, now| {
+                    scheduler.resize(now, seats);
+                    None
+                }),
+                Step::Configure(levels) => run.change(|scheduler, now| {
+                    let seats = scheduler.seats;
+                    Some(scheduler.configure(now, seats, &specs(&levels)))
+                }),
+            }
+        }
+        run.pass(Duration::from_secs(3600));
+        prop_assert!(run.running.is_empty() && run.waiting.is_empty(), "everything ends");
+        prop_assert_eq!((run.scheduler.in_use, run.scheduler.waiting), (0, 0));
+        prop_assert!(run.scheduler.levels.iter().all(|it| it.is_empty() && it.in_use == 0));
+    }
+}
