@@ -74,7 +74,7 @@ pub use self::balancer::Balancing;
 pub use self::cluster::Cluster;
 pub use self::faults::{Action, Cut, Fault, Faults};
 pub use self::options::{ClientCertificates, Rule, ServerCertificate, SimulatorOptions, User};
-pub use self::request_log::{LoggedRequest, RequestLog};
+pub use self::request_log::{LoggedRequest, OpenWatch, RequestLog};
 pub use self::store::{Recorded, Snapshot, Write};
 
 use self::balancer::Balancer;
@@ -261,6 +261,17 @@ impl Simulator {
     /// does: they begin at the present revision, and its watches end.
     pub fn restart_caches(&self, server: usize) {
         self.shared.store.restart(server);
+    }
+
+    /// Lets the API servers go on with the definitions of custom resources that they know: an
+    /// update of one is stored, and its watches show it, but it has no effect yet.
+    pub fn hold_definitions(&self) {
+        self.shared.store.hold_definitions(true);
+    }
+
+    /// Lets the API servers learn of all updated definitions: the watches of their resources end.
+    pub fn release_definitions(&self) {
+        self.shared.store.hold_definitions(false);
     }
 
     /// Returns what changed the store, from a position on, if

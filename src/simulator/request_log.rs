@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use http::HeaderMap;
 use parking_lot::Mutex;
 
+use super::request::Request;
+
 /// The number of requests in the log; more than any test looks back.
 const RECENT_MAX: usize = 2048;
 
@@ -32,12 +34,26 @@ pub struct LoggedRequest {
     pub server: usize,
 }
 
+/// A watch that has not ended.
+#[derive(Clone, Debug)]
+pub struct OpenWatch {
+    /// The decoded path.
+    pub path: String,
+    /// The raw query.
+    pub query: String,
+    /// The `Accept` header.
+    pub accept: String,
+    /// The `User-Agent` header.
+    pub user_agent: String,
+}
+
 /// The requests since the start, or since the last [`reset`](Self::reset).
 #[derive(Debug, Default)]
 pub struct RequestLog {
     counts: Mutex<BTreeMap<(String, String), u64>>,
     recent: Mutex<VecDeque<LoggedRequest>>,
-    watches_open: AtomicU64,
+    open: Mutex<BTreeMap<u64, OpenWatch>>,
+    watches_begun: AtomicU64,
     watches_expired: AtomicU64,
     connections: AtomicU64,
 }
@@ -66,7 +82,12 @@ impl RequestLog {
 
     /// Returns the number of open watches.
     pub fn watches_open(&self) -> u64 {
-        self.watches_open.load(Ordering::Relaxed)
+        self.open.lock().len() as u64
+    }
+
+    /// Returns the open watches, in the order in which they were opened.
+    pub fn open_watches(&self) -> Vec<OpenWatch> {
+        self.open.lock().values().cloned().collect()
     }
 
     /// Returns the number of watches that ended because the history did not reach back to their
@@ -101,15 +122,28 @@ impl RequestLog {
         self.connections.fetch_add(1, Ordering::Relaxed)
     }
 
-    pub(super) fn watch_opened(&self) {
-        self.watches_open.fetch_add(1, Ordering::Relaxed);
+    /// Adds an open watch, and returns its number.
+    pub(super) fn watch_opened(&self, request: &Request) -> u64 {
+        let header = |name| {
+            let value = request.headers.get(name).and_then(|value| value.to_str().ok());
+            value.unwrap_or_default().to_owned()
+        };
+        let number = self.watches_begun.fetch_add(1, Ordering::Relaxed);
+        let watch = OpenWatch {
+            path: request.path.clone(),
+            query: request.raw_query.clone(),
+            accept: header(http::header::ACCEPT),
+            user_agent: header(http::header::USER_AGENT),
+        };
+        self.open.lock().insert(number, watch);
+        number
     }
 
     pub(super) fn watch_expired(&self) {
         self.watches_expired.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn watch_closed(&self) {
-        self.watches_open.fetch_sub(1, Ordering::Relaxed);
+    pub(super) fn watch_closed(&self, number: u64) {
+        self.open.lock().remove(&number);
     }
 }

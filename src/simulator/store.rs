@@ -85,6 +85,10 @@ struct State {
     collections: HashMap<String, Collection>,
     /// Whether the watch caches lag, by the number of their API server.
     paused: Vec<bool>,
+    /// The API servers go on with the definitions that they know.
+    are_definitions_held: bool,
+    /// The storage names of what they do not know yet.
+    redefined: Vec<String>,
     recording: Recording,
 }
 
@@ -96,7 +100,15 @@ impl Store {
         let recording = Recording::new(records_writes);
         let collections = HashMap::new();
         let (id, revision) = (uuid::Uuid::new_v4(), FIRST_REVISION);
-        let mut state = State { id, revision, collections, paused, recording };
+        let mut state = State {
+            id,
+            revision,
+            collections,
+            paused,
+            are_definitions_held: false,
+            redefined: Vec::new(),
+            recording,
+        };
         let registry = Registry::new(std::iter::empty());
         state.begin(&registry);
         Self {
@@ -166,10 +178,10 @@ impl Store {
         state.revision = revision;
         if storage == DEFINITIONS {
             let after = state.collection(DEFINITIONS).objects.get(key).cloned();
-            self.rebuild_registry(&mut state);
-            let registry = self.registry();
-            for storage in redefined(before.as_deref(), after.as_deref()) {
-                state.redefine(&storage, &registry);
+            state.redefined.extend(redefined(before.as_deref(), after.as_deref()));
+            let is_update = before.is_some() && after.is_some();
+            if !(state.are_definitions_held && is_update) {
+                self.learn_definitions(&mut state);
             }
         }
         Ok(answer)
@@ -225,6 +237,15 @@ impl Store {
         collections.for_each(|collection| collection.restart(server, revision));
     }
 
+    /// Lets the API servers go on with the definitions that they know, or learn of the stored ones.
+    pub(super) fn hold_definitions(&self, are_held: bool) {
+        let mut state = self.state.lock();
+        state.are_definitions_held = are_held;
+        if !are_held && !state.redefined.is_empty() {
+            self.learn_definitions(&mut state);
+        }
+    }
+
     /// Discards all history, so that every older resourceVersion expires.
     pub(super) fn compact(&self) {
         let mut state = self.state.lock();
@@ -257,6 +278,8 @@ impl Store {
         state.recording.restore(revision, is_own.then_some(snapshot.revision));
         state.id = snapshot.store;
         state.paused.fill(false);
+        state.are_definitions_held = false;
+        state.redefined.clear();
         state.collections.clear();
         for (storage, objects) in &snapshot.objects {
             if !is_own {
@@ -277,6 +300,15 @@ impl Store {
     pub(super) fn end_watches(&self) {
         let mut state = self.state.lock();
         state.collections.values_mut().for_each(Collection::end_watches);
+    }
+
+    /// Serves by the stored definitions from now on.
+    fn learn_definitions(&self, state: &mut State) {
+        self.rebuild_registry(state);
+        let registry = self.registry();
+        for storage in std::mem::take(&mut state.redefined) {
+            state.redefine(&storage, &registry);
+        }
     }
 
     fn rebuild_registry(&self, state: &mut State) {

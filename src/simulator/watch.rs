@@ -63,6 +63,7 @@ pub(super) async fn watch(
     let (sender, mut receiver) = mpsc::channel(QUEUE_FRAMES);
     let mut watcher = Watcher {
         changed: shared.store.subscribe(request.server, kind),
+        number: 0,
         server: request.server,
         cuts: shared.faults.cuts(),
         shared: Arc::clone(shared),
@@ -84,7 +85,7 @@ pub(super) async fn watch(
     let garbage = faults.contains(&Action::Garbage);
     let gone = faults.contains(&Action::Gone);
     let initial_state = watcher.begin(start, gone).await;
-    shared.log.watch_opened();
+    watcher.number = shared.log.watch_opened(request);
     tokio::spawn(watcher.run(initial_state, garbage));
     if let Some(switching) = socket {
         tokio::spawn(websocket::serve(upgrade, receiver, text));

@@ -52,6 +52,32 @@ async fn a_changed_definition_ends_watches_and_resets_history() {
 }
 
 #[tokio::test]
+async fn a_held_definition_has_no_effect_before_its_release() {
+    let simulator = start().await;
+    let api = simulator.store();
+    api.create(definition()).unwrap();
+    let created = widget(&simulator, "w");
+    simulator.hold_definitions();
+    let mut changed = definition();
+    let schema = json!({"type": "object", "properties": {"spec": {"type": "object",
+        "properties": {"color": {"type": "string", "default": "red"}}}}});
+    for version in changed["spec"]["versions"].as_array_mut().unwrap() {
+        version["schema"]["openAPIV3Schema"] = schema.clone();
+        version.as_object_mut().unwrap().remove("selectableFields");
+    }
+    api.update(changed).unwrap();
+    let mut watch = Watch::open(&simulator, WIDGETS, &format!("resourceVersion={created}")).await;
+    let last = widget(&simulator, "x");
+    assert_eq!(watch.events(1).await, [format!("ADDED x@{last}")]);
+    simulator.release_definitions();
+    watch.ends().await;
+    // The last write is of this resource, so that nothing is missing after it.
+    let mut watch = Watch::open(&simulator, WIDGETS, &format!("resourceVersion={last}")).await;
+    widget(&simulator, "y");
+    assert_eq!(watch.next().await["object"]["spec"]["color"], "red");
+}
+
+#[tokio::test]
 async fn watches_see_the_deletions_by_a_deleted_definition() {
     let simulator = start().await;
     let api = simulator.store();

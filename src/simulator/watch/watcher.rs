@@ -46,6 +46,8 @@ pub(super) enum WatchEnd {
 /// A running watch.
 pub(super) struct Watcher {
     pub(super) shared: Arc<Shared>,
+    /// Its number in the log of requests.
+    pub(super) number: u64,
     /// The number of the API server.
     pub(super) server: usize,
     pub(super) kind: Arc<Kind>,
@@ -96,7 +98,7 @@ impl Watcher {
                 drop(self.sender.send(Err(reset)).await);
             }
         }
-        self.shared.log.watch_closed();
+        self.shared.log.watch_closed(self.number);
     }
 
     /// Sets the cursor, and returns the initial state if the watch begins with it.

@@ -69,7 +69,7 @@ enum Task {
         /// The event in the middle; all scenarios in turn if there is none.
         #[arg(long, value_enum)]
         scenario: Option<Scenario>,
-        /// Minutes of writes; two minutes of calm follow.
+        /// Minutes of writes; six minutes of calm and checks follow.
         #[arg(long, default_value_t = 0.5)]
         minutes: f64,
         /// Takes only each so many-th point.
@@ -110,7 +110,7 @@ struct CutOptions {
 
 #[derive(Clone, clap::Args)]
 struct Options {
-    /// Minutes of faults and writes; two minutes of calm follow.
+    /// Minutes of faults and writes; six minutes of calm and checks follow.
     #[arg(long, default_value_t = 5.0)]
     minutes: f64,
     /// Lets the clients call the API server itself, which must keep every guarantee as well.
@@ -187,7 +187,8 @@ fn run(plan: &Plan, file: Option<&PathBuf>, log: bool, cut: Option<(u64, CutSide
     }
     let virtual_s = outcome.virtual_time.as_secs_f64();
     println!("seed {seed}: hash {hash:016x}, {lines} lines, checks {:?}", outcome.counts);
-    println!("points {}", outcome.cut_points);
+    println!("{POINTS}{}", outcome.cut_points);
+    println!("{VIRTUAL_MS}{}", outcome.virtual_time.as_millis());
     eprintln!(
         "seed {seed}: {virtual_s:.0} virtual seconds in {:.2} s, {:.2} s of processor time",
         wall as f64 / 1e9,
@@ -207,7 +208,7 @@ fn regressions(directory: &PathBuf) -> bool {
         let (output, is_success) = child("replay", &[plan.display().to_string()]);
         if !is_success {
             failed += 1;
-            print!("{output}{} failed\n", plan.display());
+            println!("{output}{} failed", plan.display());
         }
     }
     println!("{} regressions: {failed} failed", plans.len());
@@ -223,6 +224,7 @@ fn many(
 ) -> bool {
     let begun = determinism::real_ns();
     let (next, failed) = (AtomicU64::new(first), Mutex::new(BTreeSet::new()));
+    let virtual_ms = AtomicU64::new(0);
     let run = |seed: u64| {
         let mut arguments = vec![seed.to_string()];
         arguments.extend(options.arguments());
@@ -239,10 +241,11 @@ fn many(
                 return;
             }
             let (output, is_success) = run(seed);
+            virtual_ms.fetch_add(number(&output, VIRTUAL_MS).unwrap_or(0), Ordering::Relaxed);
             if !is_success {
                 failed.lock().insert(seed);
                 let arguments = options.arguments().join(" ");
-                print!("{output}seed {seed} failed; again: simulation one {seed} {arguments}\n");
+                println!("{output}seed {seed} failed; again: simulation one {seed} {arguments}");
             }
             if seed - first < twice && run(seed).0 != output {
                 failed.lock().insert(seed);
@@ -257,7 +260,7 @@ fn many(
     });
     let failed = failed.into_inner();
     let seconds = (determinism::real_ns() - begun) as f64 / 1e9;
-    let hours = count as f64 * (options.minutes + 2.0) / 60.0;
+    let hours = virtual_ms.into_inner() as f64 / 3.6e6;
     println!(
         "{count} seeds from {first}: {} failed, {hours:.1} virtual hours in {seconds:.0} s",
         failed.len()
@@ -278,8 +281,7 @@ fn enumerate(seed: u64, scenario: Scenario, minutes: f64, step: usize) -> bool {
     };
     // No run has so many points, so that nothing is cut.
     let (output, is_success) = child("one", &arguments(u64::MAX, "before"));
-    let points = output.lines().find_map(|line| line.strip_prefix("points ")?.parse::<u64>().ok());
-    let Some(points) = points.filter(|_| is_success) else {
+    let Some(points) = number(&output, POINTS).filter(|_| is_success) else {
         print!("{output}");
         println!("seed {seed}, {name}: fails without a cut");
         return false;
@@ -299,6 +301,11 @@ fn enumerate(seed: u64, scenario: Scenario, minutes: f64, step: usize) -> bool {
     }
     println!("seed {seed}, {name}: {points} points, {cuts} cuts, {failed} runs failed");
     failed == 0
+}
+
+/// Returns the number in a line that a run has printed.
+fn number(output: &str, name: &str) -> Option<u64> {
+    output.lines().find_map(|line| line.strip_prefix(name)?.parse().ok())
 }
 
 fn processors() -> usize {
@@ -334,3 +341,7 @@ impl Options {
         if self.faults.is_empty() { plan } else { plan.with_faults(&self.faults) }
     }
 }
+
+/// The beginnings of lines that a run prints for the processes that start it.
+const POINTS: &str = "points ";
+const VIRTUAL_MS: &str = "virtual milliseconds ";

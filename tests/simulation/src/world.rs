@@ -64,9 +64,7 @@ pub(crate) async fn run(plan: &Plan, trace: &Trace, cut_point: CutPoint) -> Outc
     setting.phase.calm_down();
     tokio::time::sleep(RECOVERY).await;
     setting.phase.settle();
-    let before = setting.simulator.requests().counts();
-    tokio::time::sleep(CALM).await;
-    calm::check_upstream(&setting, plan, &before);
+    calm::check_upstream(&setting, plan).await;
     delivery::check(&setting, &informers, rng.fork()).await;
     calm::check_informers(&setting, &informers);
     calm::check_caches(&setting, plan).await;
@@ -161,6 +159,5 @@ async fn end(tasks: Vec<JoinHandle<()>>, checker: &Checker) {
 
 /// The longest back-off of a client and of a reflector, and a proof of freshness.
 const RECOVERY: Duration = Duration::from_secs(60);
-const CALM: Duration = Duration::from_secs(65);
 /// How long after the last client Weir may hold anything for them.
 const LEAVING: Duration = Duration::from_secs(30);

@@ -88,15 +88,28 @@ async fn check_definition(setting: &Setting, caller: &mut Caller, selection: &Se
     setting.checker.same_bytes(&path, &cached, &upstream);
 }
 
-/// U1: while nothing fails, a Weir lists a resource only for a proof of freshness, and opens a
-/// watch only when one has ended or for such a proof.
-pub(super) fn check_upstream(
-    setting: &Setting,
-    plan: &Plan,
-    before: &BTreeMap<(String, String), u64>,
-) {
+/// U1: while nothing fails, each Weir has one watch of its own for a resource in a representation
+/// and a scope, besides short ones for proofs of freshness. It lists a resource only for such a
+/// proof, and opens a watch only when one has ended or for a proof.
+pub(super) async fn check_upstream(setting: &Setting, plan: &Plan) {
+    let before = setting.simulator.requests().counts();
+    let mut most = BTreeMap::new();
+    for _ in 0..CALM_SECONDS {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        for (watched, count) in own_watches(setting) {
+            let open: &mut usize = most.entry(watched).or_default();
+            *open = count.max(*open);
+        }
+    }
     if plan.weirs == 0 {
         return;
+    }
+    for (watched, open) in most {
+        setting.checker.checked("U1");
+        if open > plan.weirs {
+            let what = format!("{open} watches of {watched} at once for {} Weirs", plan.weirs);
+            setting.checker.violated("U1", &what);
+        }
     }
     let now = setting.simulator.requests().counts();
     for resource in &RESOURCES {
@@ -104,7 +117,7 @@ pub(super) fn check_upstream(
             setting.checker.checked("U1");
             let key = (verb.to_owned(), resource.plural.to_owned());
             let count = |counts: &BTreeMap<_, u64>| counts.get(&key).copied().unwrap_or(0);
-            let sent = count(&now) - count(before);
+            let sent = count(&now) - count(&before);
             let most = CALM_REQUESTS_MAX * plan.clients.len() as u64;
             if sent > most {
                 let what = format!("{sent} times {verb} {} in the calm", resource.plural);
@@ -114,8 +127,24 @@ pub(super) fn check_upstream(
     }
 }
 
+/// Counts the open watches of Weirs' reflectors by path and representation.
+fn own_watches(setting: &Setting) -> BTreeMap<String, usize> {
+    let mut counts = BTreeMap::new();
+    for watch in setting.simulator.requests().open_watches() {
+        let seconds = watch.query.split('&').find_map(|pair| pair.strip_prefix("timeoutSeconds="));
+        let is_short =
+            seconds.and_then(|seconds| seconds.parse().ok()).is_some_and(|s: u64| s < 60);
+        if watch.user_agent.starts_with("weir/") && !is_short {
+            *counts.entry(format!("{} as {}", watch.path, watch.accept)).or_default() += 1;
+        }
+    }
+    counts
+}
+
 /// A client without a stream for longer, while nothing fails, is starved.
 const STARVED: Duration = Duration::from_secs(60);
 /// For each client: a reader reads every two seconds, a third of it is forwarded or proved, each
 /// for one of three resources.
 const CALM_REQUESTS_MAX: u64 = 20;
+/// Longer than the longest interval of bookmarks.
+const CALM_SECONDS: u64 = 65;

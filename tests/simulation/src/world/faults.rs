@@ -53,6 +53,7 @@ pub(super) async fn inject(plan: &Plan, setting: &Setting, weirs: &mut Weirs) {
         upstream::grant(&setting.simulator.store());
     }
     setting.simulator.faults().clear();
+    setting.simulator.release_definitions();
     (0..plan.servers).for_each(|server| setting.simulator.resume_caches(server));
     setting.network.thaw();
     let lasts = plan.faults.iter().any(|strike| strike.fault.loses_history());
@@ -131,8 +132,15 @@ fn api_server(fault: Fault, setting: &Setting, mut rng: fastrand::Rng) {
             faults.add(verb, plural, times, action);
         }
         Fault::Redefine => {
+            let definition = resources::definition(rng.u32(1..));
+            // API servers may learn of it later than it is stored.
+            if rng.bool() {
+                simulator.hold_definitions();
+                let known = Duration::from_millis(rng.u64(10..3000));
+                later(setting, known, |setting| setting.simulator.release_definitions());
+            }
             // An update that changes nothing is no write.
-            drop(simulator.store().update(resources::definition(rng.u32(1..))));
+            drop(simulator.store().update(definition));
         }
         Fault::Clock => determinism::shift_wall_clock(rng.i64(-3600..3600)),
         _ => {}
