@@ -15,6 +15,7 @@ mod gateway;
 pub mod kubeconfig;
 pub mod metrics;
 mod probe;
+pub mod reload;
 pub mod service_manager;
 
 use std::convert::Infallible;
@@ -24,6 +25,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use arc_swap::ArcSwap;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -32,6 +34,7 @@ use crate::admin::health::{Checks, Health};
 use crate::app::gateway::Identities;
 use crate::app::metrics::Metrics;
 use crate::app::probe::Probe;
+use crate::app::reload::{ConfigSource, ReloadParts, Reloader};
 use crate::auth::audit::AuditLog;
 use crate::auth::permission_check::PermissionCheck;
 use crate::cache::registry::Registry;
@@ -40,6 +43,7 @@ use crate::config::{AdminDetail, Config, FlowControlMode, Mode};
 use crate::server::{
     BoundListener, Compressor, FlowControl, InheritedSockets, Server, Services, follow_flow_control,
 };
+use crate::telemetry::logging::LogFilter;
 use crate::upstream::Upstream;
 use crate::upstream::discovery::Discovery;
 use crate::upstream::endpoints::monitor;
@@ -61,8 +65,8 @@ pub struct App {
     /// Follows the cluster's FlowSchemas until it is dropped.
     _following: Option<DropGuard>,
     metrics: Metrics,
-    /// How long everything goes on after `/readyz` has begun to fail.
-    shutdown_delay: Duration,
+    /// The configuration that the parts use.
+    running: Arc<ArcSwap<Config>>,
     /// Cancelled when Weir serves: `/readyz` fails until then.
     started: CancellationToken,
     /// Cancelled when Weir begins to stop: `/readyz` fails from then on.
@@ -88,6 +92,7 @@ impl App {
         files::raise_limit();
         let mode = config.authentication.mode;
         let metrics = Metrics::new().context("cannot register metrics")?;
+        metrics.reload.started(&config);
         let upstream = Upstream::new(&config.upstream, metrics.upstream.clone()).await?;
         let probe = Probe::new(upstream.clone());
         Box::pin(probe.first(FIRST_PROBE_TIMEOUT)).await?;
@@ -151,7 +156,7 @@ impl App {
             _following: following,
             audit,
             metrics,
-            shutdown_delay: config.server.shutdown_delay,
+            running: Arc::new(ArcSwap::from_pointee(config)),
             started,
             stopping,
             ended,
@@ -179,6 +184,14 @@ impl App {
         &self.metrics
     }
 
+    /// Returns what reads the configuration again. `log` replaces the filter of the log, if that is
+    /// this process's.
+    pub fn reloader(&self, source: ConfigSource, log: Option<LogFilter>) -> Reloader {
+        let (registry, server) = (self.registry.clone(), self.server.reload());
+        let parts = ReloadParts { registry, server, log };
+        Reloader::new(source, parts, Arc::clone(&self.running), self.metrics.reload.clone())
+    }
+
     /// Writes a kubeconfig for the first TLS listener, or else the first plain one.
     pub fn write_kubeconfig(&self, path: &Path) -> anyhow::Result<()> {
         let text = kubeconfig::render(&self.listeners, self.mode)?;
@@ -191,12 +204,13 @@ impl App {
     /// Serves until `stop` is cancelled and for the configured delay after it, then drains within
     /// the configured deadline. Returns when everything has ended.
     pub async fn run(self, stop: CancellationToken) {
-        let Self { server, compressor, admin, registry, probe, shutdown_delay: delay, .. } = self;
+        let Self { server, compressor, admin, registry, probe, running, .. } = self;
         let Self { started, stopping, ended, audit, .. } = self;
         started.cancel();
         let draining = CancellationToken::new();
         let stopped = async {
             stop.cancelled().await;
+            let delay = running.load().server.shutdown_delay;
             tracing::info!(?delay, "stopping");
             stopping.cancel();
             tokio::time::sleep(delay).await;

@@ -9,12 +9,16 @@ pub mod failure;
 pub mod screen;
 pub mod signals;
 
+use std::convert::Infallible;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::Context;
 use clap::{Args, Parser, Subcommand};
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
+use crate::app::reload::{ConfigSource, POLL_INTERVAL, Reloader};
 use crate::app::{App, build_info, service_manager};
 use crate::cli::failure::Failure;
 use crate::cli::screen::Stdout;
@@ -62,7 +66,7 @@ impl Cli {
 }
 
 /// Flags of `serve`; each overrides the configuration file.
-#[derive(Args, Debug, Default)]
+#[derive(Args, Clone, Debug, Default)]
 pub struct ServeArgs {
     /// The configuration file (YAML); without it, the defaults
     #[arg(long, value_name = "FILE")]
@@ -95,34 +99,48 @@ pub struct ServeArgs {
 impl ServeArgs {
     /// Returns the configuration of the file with these flags applied, and the kubeconfig to write.
     pub fn resolve(self) -> Result<(Config, Option<PathBuf>), Failure> {
+        let kubeconfig = self.write_kubeconfig.clone();
         let (file, name) = match &self.config {
             Some(path) => (read(path)?, path.display().to_string()),
             None => (ConfigFile::empty(), "the command line".to_owned()),
         };
-        let overrides = Overrides {
+        let overrides = self.overrides();
+        let config = Config::resolve(file, overrides).context(name).map_err(Failure::usage)?;
+        Ok((config, kubeconfig))
+    }
+
+    /// Returns the file of the configuration, if there is one, to be read again.
+    fn source(&self) -> Option<ConfigSource> {
+        let path = self.config.clone()?;
+        let overrides = self.clone().overrides();
+        Some(ConfigSource { path, overrides, poll_interval: POLL_INTERVAL })
+    }
+
+    fn overrides(self) -> Overrides {
+        Overrides {
             kubeconfig: self.kubeconfig,
             context: self.context,
             listen: self.listen,
             admin_listen: self.admin_listen,
             log_format: self.log_format,
             log_filter: self.log_filter,
-        };
-        let config = Config::resolve(file, overrides).context(name).map_err(Failure::usage)?;
-        Ok((config, self.write_kubeconfig))
+        }
     }
 }
 
 async fn serve(args: ServeArgs, sockets: InheritedSockets) -> Result<(), Failure> {
+    let source = args.source();
     let (config, kubeconfig) = args.resolve()?;
-    logging::install(&config.logging).map_err(Failure::runtime)?;
+    let log = logging::install(&config.logging).map_err(Failure::runtime)?;
     if !build_info::is_dist() {
         tracing::warn!(
             profile = build_info::PROFILE,
             "this binary is not optimized for production; build it with --profile dist"
         );
     }
+    let hangup = Arc::new(Notify::new());
     let mut signals = Signals::listen()
-        .and_then(Signals::ignore_hangup)
+        .and_then(|signals| signals.on_hangup(Arc::clone(&hangup)))
         .context("cannot listen to signals")
         .map_err(Failure::runtime)?;
     let start = async {
@@ -138,15 +156,28 @@ async fn serve(args: ServeArgs, sockets: InheritedSockets) -> Result<(), Failure
         () = signals.next() => return Ok(()),
     };
     let stop = CancellationToken::new();
+    let reloader = source.map(|source| app.reloader(source, Some(log)));
     let listeners: Vec<_> = app.listeners().iter().map(ToString::to_string).collect();
     let status = format!("serving {}", listeners.join(", "));
     let running = async {
         tokio::select! {
             () = app.run(stop.clone()) => {}
             never = service_manager::report(&status, &stop) => match never {},
+            never = reload(reloader, hangup) => match never {},
         }
     };
     signals.govern(stop.clone(), running).await
+}
+
+/// Reads the configuration again when it changes, and at SIGHUP.
+async fn reload(reloader: Option<Reloader>, hangup: Arc<Notify>) -> Infallible {
+    if let Some(reloader) = reloader {
+        return reloader.run(hangup).await;
+    }
+    loop {
+        hangup.notified().await;
+        tracing::warn!("there is no configuration file to read again: see --config");
+    }
 }
 
 fn check(path: &Path) -> Result<(), Failure> {

@@ -13,6 +13,7 @@ mod identity;
 pub mod listen;
 pub mod network;
 mod parse;
+pub mod reload;
 pub mod resolve;
 pub mod units;
 pub mod write;

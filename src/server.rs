@@ -16,6 +16,7 @@ mod drain;
 pub(crate) mod flow_control;
 mod forward;
 pub(crate) mod http;
+mod live;
 mod metrics;
 mod request;
 mod router;
@@ -29,7 +30,7 @@ use tokio_util::task::TaskTracker;
 use crate::auth::audit::AuditLog;
 use crate::cache::registry::Registry;
 use crate::codec::held_bytes::HeldBytes;
-use crate::config::{CacheConfig, CertificateConfig, ListenerConfig, Mode, ServerConfig};
+use crate::config::{Mode, ServerConfig};
 use crate::server::accept::Acceptor;
 pub use crate::server::accept::bind_error::BindError;
 pub use crate::server::accept::certificate::CertificateError;
@@ -56,10 +57,11 @@ use crate::server::forward::list_times::ListTimes;
 use crate::server::forward::quota::UpstreamQuota;
 use crate::server::forward::share::ForwardShares;
 use crate::server::forward::upgrade::Splicer;
+use crate::server::live::LiveSettings;
+pub use crate::server::live::ServerReload;
 pub use crate::server::metrics::ServerMetrics;
 pub use crate::server::request::access::{Access, Gateway, UserAssertion};
 use crate::server::request::audit::Auditor;
-use crate::server::request::host::HostPolicy;
 use crate::server::router::Router;
 use crate::telemetry::log_throttle::LogThrottle;
 
@@ -87,7 +89,7 @@ pub struct Services {
 pub struct Server {
     listeners: Vec<Listener>,
     acceptor: Acceptor,
-    shutdown_timeout: Duration,
+    reload: ServerReload,
 }
 
 impl Server {
@@ -106,7 +108,12 @@ impl Server {
         let tasks = TaskTracker::new();
         let abort = CancellationToken::new();
         let metrics = services.metrics.clone();
-        let router = router(config, mode, services, &tasks, &abort);
+        let reload = ServerReload {
+            live: Arc::new(LiveSettings::new(config, mode)),
+            list_times: Arc::new(ListTimes::new(services.registry.config().consistent_lists)),
+            flow_control: services.flow_control.clone(),
+        };
+        let router = router(config, mode, services, &reload, (&tasks, &abort));
         let acceptor = Acceptor {
             connections: ConnectionServer::new(Arc::new(router), config, abort.clone()),
             metrics,
@@ -121,12 +128,17 @@ impl Server {
             stall_timeout: config.stall_timeout,
             misnamed: Arc::new(LogThrottle::new(REFUSAL_LOG_INTERVAL)),
         };
-        Ok(Self { listeners, acceptor, shutdown_timeout: config.shutdown_timeout })
+        Ok(Self { listeners, acceptor, reload })
     }
 
     /// Returns the addresses of the listeners, in the order of the configuration.
     pub fn local_addresses(&self) -> Vec<BoundListener> {
         self.listeners.iter().map(|listener| listener.bound.clone()).collect()
+    }
+
+    /// Returns what replaces the settings of this server while it runs.
+    pub fn reload(&self) -> ServerReload {
+        self.reload.clone()
     }
 
     /// Returns a listener without a socket, for connections of this process.
@@ -138,7 +150,7 @@ impl Server {
     /// Serves until `shutdown` is cancelled, then drains. Returns when every connection has ended
     /// or was aborted.
     pub async fn serve(self, shutdown: CancellationToken) {
-        let Self { listeners, acceptor, shutdown_timeout } = self;
+        let Self { listeners, acceptor, reload } = self;
         let loops = TaskTracker::new();
         for Listener { bound, socket } in listeners {
             tracing::info!(listener = %bound, "listening");
@@ -147,7 +159,8 @@ impl Server {
         loops.close();
         loops.wait().await;
         shutdown.cancelled().await;
-        acceptor.drain(shutdown_timeout).await;
+        let deadline = reload.live.load().shutdown_timeout;
+        acceptor.drain(deadline).await;
     }
 }
 
@@ -156,12 +169,12 @@ fn router(
     config: &ServerConfig,
     mode: Mode,
     services: Services,
-    tasks: &TaskTracker,
-    abort: &CancellationToken,
+    reload: &ServerReload,
+    (tasks, abort): (&TaskTracker, &CancellationToken),
 ) -> Router {
     services.metrics.set_held(services.held.clone());
-    let CacheConfig { max_staleness, consistent_lists, .. } = *services.registry.config();
-    let list_times = Arc::new(ListTimes::new(consistent_lists));
+    let ServerReload { live, list_times, .. } = reload;
+    let registry = services.registry.clone();
     let splicer =
         Splicer { metrics: services.metrics.clone(), tasks: tasks.clone(), abort: abort.clone() };
     Router {
@@ -169,9 +182,8 @@ fn router(
             registry: services.registry,
             compressor: services.compressor,
             responses: ResponseBudget::new(services.held.clone(), mode),
-            freshness_timeout: config.freshness_timeout,
-            list_times: Arc::clone(&list_times),
-            warmup_timeout: config.warmup_timeout,
+            live: Arc::clone(live),
+            list_times: Arc::clone(list_times),
         },
         forwarder: Forwarder {
             upstreams: services.upstreams,
@@ -182,31 +194,15 @@ fn router(
             splicer,
             stall_timeout: config.stall_timeout,
             failures: LogThrottle::new(FAILURE_LOG_INTERVAL),
-            list_times,
+            list_times: Arc::clone(list_times),
         },
-        documents: Documents::new(services.held, services.metrics.clone(), max_staleness),
+        documents: Documents::new(services.held, services.metrics.clone(), registry),
         sockets: Sockets::new(tasks.clone(), abort.clone()),
         metrics: services.metrics,
-        hosts: match mode {
-            Mode::Sidecar => HostPolicy::new(host_names(config)),
-            Mode::Gateway => HostPolicy::any(),
-        },
         access: services.access,
         auditor: Auditor::new(services.audit),
         flow_control: services.flow_control,
-        cache_header: config.cache_header,
     }
-}
-
-/// Returns the host names that clients may use besides the loopback ones.
-fn host_names(config: &ServerConfig) -> impl Iterator<Item = &str> {
-    let generated = config.listeners.iter().filter_map(|listener| match listener {
-        ListenerConfig::Tls { certificate: CertificateConfig::Generated { names }, .. } => {
-            Some(names)
-        }
-        _ => None,
-    });
-    generated.flatten().chain(&config.allowed_hosts).map(String::as_str)
 }
 
 /// A flood of refused connections is logged once in this interval.

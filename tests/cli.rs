@@ -202,7 +202,44 @@ async fn a_hangup_does_not_end_it() {
     weir.signal("HUP");
     weir.wait_until_ready().await;
     weir.signal("HUP");
-    weir.wait_for_log("SIGHUP is ignored");
+    weir.wait_for_log("there is no configuration file to read again");
+    assert!(weir.get("/readyz").starts_with("HTTP/1.1 200 "));
+    weir.signal("TERM");
+    assert_eq!(weir.wait(), Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hangup_has_the_configuration_read_again() {
+    let simulator = Simulator::start(SimulatorOptions::default()).await.unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let upstream = write(&dir, "upstream", &simulator.kubeconfig(""));
+    let listen = format!("--listen=unix://{}", dir.path().join("weir.sock").display());
+    let head = "apiVersion: weir.dev/v1alpha1\nkind: WeirConfiguration\n";
+    let config = write(&dir, "weir.yaml", head);
+    let mut weir = Weir::serve(&["--config", &config, "--kubeconfig", &upstream, &listen]);
+    weir.wait_until_ready().await;
+    let metrics = |weir: &Weir| weir.get("/metrics");
+    assert!(metrics(&weir).contains("weir_config_last_reload_successful 1\n"));
+
+    write(&dir, "weir.yaml", &format!("{head}cache: {{ pageSize: 7, gzipBytesMax: 1Mi }}\n"));
+    weir.signal("HUP");
+    let line = weir.wait_for_log("some fields need a restart");
+    assert!(line.contains(r#""applied":"cache.pageSize""#), "{line}");
+    assert!(line.contains(r#""needs_restart":"cache.gzipBytesMax""#), "{line}");
+
+    write(&dir, "weir.yaml", &format!("{head}cache: {{ pageSize: 0, idleTimeout: x }}\n"));
+    weir.signal("HUP");
+    let line = weir.wait_for_log("the running one stays");
+    assert!(line.contains("cache.idleTimeout") && line.contains("cache.pageSize"), "{line}");
+    let metrics = metrics(&weir);
+    for line in [
+        "weir_config_last_reload_successful 0\n",
+        "weir_config_reloads_total{result=\"success\"} 1\n",
+        "weir_config_reloads_total{result=\"failure\"} 1\n",
+        "weir_config_pending_fields 1\n",
+    ] {
+        assert!(metrics.contains(line), "{line}");
+    }
     assert!(weir.get("/readyz").starts_with("HTTP/1.1 200 "));
     weir.signal("TERM");
     assert_eq!(weir.wait(), Some(0));
@@ -296,12 +333,12 @@ impl Weir {
         panic!("weir ended: {:?}", child.wait());
     }
 
-    /// Reads the log up to the line that contains `text`.
-    fn wait_for_log(&mut self, text: &str) {
+    /// Reads the log up to the line that contains `text`, and returns that line.
+    fn wait_for_log(&mut self, text: &str) -> String {
         let mut line = String::new();
         while self.log.read_line(&mut line).unwrap() > 0 {
             if line.contains(text) {
-                return;
+                return line;
             }
             line.clear();
         }

@@ -5,6 +5,7 @@
 //! `process_start_time_seconds`, ...).
 
 use crate::app::build_info;
+use crate::app::reload::ReloadMetrics;
 use crate::auth::metrics::AuthMetrics;
 use crate::cache::metrics::CacheMetrics;
 use crate::server::FlowMetrics;
@@ -28,6 +29,8 @@ pub struct Metrics {
     pub gzip: GzipMetrics,
     /// Client requests and watch deliveries.
     pub server: ServerMetrics,
+    /// Reloads of the configuration.
+    pub reload: ReloadMetrics,
     /// Upstream requests, connections and streams.
     pub upstream: UpstreamMetrics,
 }
@@ -42,9 +45,10 @@ impl Metrics {
         let cache = CacheMetrics::register(&registry)?;
         let flow = FlowMetrics::register(&registry)?;
         let gzip = GzipMetrics::register(&registry)?;
+        let reload = ReloadMetrics::register(&registry)?;
         let server = ServerMetrics::register(&registry)?;
         let upstream = UpstreamMetrics::register(&registry)?;
-        Ok(Self { registry, auth, cache, flow, gzip, server, upstream })
+        Ok(Self { registry, auth, cache, flow, gzip, reload, server, upstream })
     }
 }
 

@@ -150,7 +150,7 @@ async fn attempt(
     through: ResourceVersion,
 ) -> Result<usize, AttemptError> {
     let generation = cached.generation.current();
-    let config = &cached.context.config;
+    let config = cached.context.config().clone();
     let weight = cached.watch_cache.state().map_or(0, |state| state.weight());
     // The cache must still have room to grow.
     let room = config.resource_bytes_max.saturating_sub(weight) / 2;
@@ -260,7 +260,7 @@ async fn list_exactly(
 ) -> Result<(), AttemptError> {
     let slot = cached.context.proof_lists.acquire().await;
     let Ok(_slot) = slot else { return Err(AttemptError::Incomplete) };
-    let limit = Some(cached.context.config.page_size);
+    let limit = Some(cached.context.config().page_size);
     let mut request = ListRequest {
         limit,
         resource_version: Some(from),

@@ -7,7 +7,7 @@
 //!
 //! Invariant: the total is the sum of all [`Account`]s and [`Claim`]s.
 //!
-//! No locks.
+//! A reload may change the limits. No locks.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -23,8 +23,8 @@ pub(crate) struct Budget {
 #[derive(Debug)]
 struct BudgetState {
     used: AtomicUsize,
-    total_bytes_max: usize,
-    resource_bytes_max: usize,
+    total_bytes_max: AtomicUsize,
+    resource_bytes_max: AtomicUsize,
     exceeded: Notify,
 }
 
@@ -34,11 +34,24 @@ impl Budget {
         Self {
             shared: Arc::new(BudgetState {
                 used: AtomicUsize::new(0),
-                total_bytes_max,
-                resource_bytes_max,
+                total_bytes_max: AtomicUsize::new(total_bytes_max),
+                resource_bytes_max: AtomicUsize::new(resource_bytes_max),
                 exceeded: Notify::new(),
             }),
         }
+    }
+
+    /// Replaces the limits of one cache and of all caches, in bytes.
+    pub(crate) fn set_limits(&self, resource_bytes_max: usize, total_bytes_max: usize) {
+        self.shared.resource_bytes_max.store(resource_bytes_max, Ordering::Relaxed);
+        self.shared.total_bytes_max.store(total_bytes_max, Ordering::Relaxed);
+        if self.excess() > 0 {
+            self.shared.exceeded.notify_one();
+        }
+    }
+
+    fn total_bytes_max(&self) -> usize {
+        self.shared.total_bytes_max.load(Ordering::Relaxed)
     }
 
     /// Opens the account of one cache.
@@ -59,12 +72,12 @@ impl Budget {
 
     /// Returns by how many bytes the total exceeds its limit, or zero.
     pub(crate) fn excess(&self) -> usize {
-        self.used().saturating_sub(self.shared.total_bytes_max)
+        self.used().saturating_sub(self.total_bytes_max())
     }
 
     /// Whether the total has reached its limit, so that no cache may be started.
     pub(crate) fn is_exhausted(&self) -> bool {
-        self.used() >= self.shared.total_bytes_max
+        self.used() >= self.total_bytes_max()
     }
 
     /// Waits until the total exceeds its limit, or returns at once if it did so since the last
@@ -77,7 +90,7 @@ impl Budget {
     fn shift(&self, before: usize, after: usize) {
         if after >= before {
             let used = self.shared.used.fetch_add(after - before, Ordering::Relaxed);
-            let limit = self.shared.total_bytes_max;
+            let limit = self.total_bytes_max();
             if used <= limit && used + (after - before) > limit {
                 self.shared.exceeded.notify_one();
             }
@@ -113,7 +126,7 @@ impl Account {
 
     /// Whether `bytes` exceed the limit of one cache.
     pub(crate) fn is_too_heavy(&self, bytes: usize) -> bool {
-        bytes > self.budget.shared.resource_bytes_max
+        bytes > self.budget.shared.resource_bytes_max.load(Ordering::Relaxed)
     }
 
     /// Releases all claims.

@@ -80,7 +80,7 @@ impl CachedResource {
             events_min: HISTORY_EVENTS_MIN,
             events_max: HISTORY_EVENTS_MAX,
             age: HISTORY_AGE,
-            bytes_max: context.config.history_bytes_max,
+            bytes_max: context.config().history_bytes_max,
         };
         let representation = key.representation.as_str();
         let gvr = &key.gvr;
@@ -265,7 +265,7 @@ impl CachedResource {
     /// Returns the least time between two probes. Each makes etcd count all keys of the resource
     /// (`docs/decisions/consistent-lists.md`).
     pub(crate) fn probe_gap(&self) -> Duration {
-        if self.context.config.consistent_lists == ConsistentLists::Forward {
+        if self.context.config().consistent_lists == ConsistentLists::Forward {
             return Duration::ZERO;
         }
         let objects = self.watch_cache.state().map_or(0, |state| state.len());

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use arc_swap::{ArcSwap, Guard};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -20,8 +21,8 @@ use crate::upstream::availability::Availability;
 
 /// The part that all caches of one upstream share.
 pub(crate) struct CacheContext {
-    /// The configuration of the caches.
-    pub(crate) config: Arc<CacheConfig>,
+    /// The configuration of the caches, which a reload replaces.
+    config: ArcSwap<CacheConfig>,
     /// The metrics of the caches.
     pub(crate) metrics: CacheMetrics,
     /// The byte budgets.
@@ -61,7 +62,7 @@ impl CacheContext {
     ) -> Self {
         Self {
             budget: Budget::new(config.resource_bytes_max, config.total_bytes_max),
-            config,
+            config: ArcSwap::new(config),
             metrics,
             watch_list: WatchListSupport::default(),
             list_slots: Semaphore::new(LISTS_MAX),
@@ -78,6 +79,18 @@ impl CacheContext {
         }
     }
 
+    /// Returns the present configuration of the caches.
+    pub(crate) fn config(&self) -> Guard<Arc<CacheConfig>> {
+        self.config.load()
+    }
+
+    /// Replaces the configuration, and the limits that follow from it.
+    pub(crate) fn reconfigure(&self, config: Arc<CacheConfig>) {
+        self.budget.set_limits(config.resource_bytes_max, config.total_bytes_max);
+        self.metrics.limits(config.resource_bytes_max, config.total_bytes_max);
+        self.config.store(config);
+    }
+
     /// Returns what limits the lists of the reflector of `key` that run at the same time.
     pub(crate) fn list_slots_of(&self, key: &CacheKey) -> &Semaphore {
         if key.is_needed_first() { &self.first_list_slots } else { &self.list_slots }
@@ -85,7 +98,7 @@ impl CacheContext {
 
     /// Whether the configuration keeps the cache of `key` running without users.
     pub(crate) fn is_warm(&self, key: &CacheKey) -> bool {
-        key.scope == Scope::Cluster && self.config.warm.contains(&key.gvr)
+        key.scope == Scope::Cluster && self.config().warm.contains(&key.gvr)
     }
 }
 

@@ -20,11 +20,13 @@ mod housekeeping;
 mod inner;
 mod negative_cache;
 mod over_budget;
+mod reconfigure;
 pub(crate) mod source;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::Guard;
 use tokio::time::Instant;
 
 use crate::api::resource::{ApiResource, GroupVersionResource, Representation, Scope};
@@ -58,7 +60,7 @@ impl Registry {
         discovery: Discovery,
         metrics: CacheMetrics,
     ) -> Self {
-        let source = UpstreamSource::new(upstream, discovery, config.resource_bytes_max);
+        let source = UpstreamSource::new(upstream, discovery);
         Self::with_source(config, Box::new(source), metrics)
     }
 
@@ -112,9 +114,15 @@ impl Registry {
         &self.inner.context.availability
     }
 
-    /// Returns the configuration of the caches.
-    pub fn config(&self) -> &CacheConfig {
-        &self.inner.context.config
+    /// Returns the present configuration of the caches.
+    pub fn config(&self) -> Guard<Arc<CacheConfig>> {
+        self.inner.context.config()
+    }
+
+    /// Replaces the configuration of the caches. The budgets of forwarded requests and of gzip stay
+    /// as they were at the start.
+    pub fn reconfigure(&self, config: CacheConfig) {
+        self.inner.reconfigure(Arc::new(config));
     }
 
     /// Whether no API server is usable, and caches can answer reads without one.

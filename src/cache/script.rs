@@ -326,6 +326,7 @@ impl Source for Arc<ScriptedSource> {
         resource: &Arc<ApiResource>,
         _representation: Representation,
         scope: &Scope,
+        _bytes_max: usize,
     ) -> Arc<dyn Reflectable> {
         (self.script)(resource, scope)
     }

@@ -1,12 +1,13 @@
 //! SIGTERM and SIGINT: the first starts a graceful shutdown, the second ends the process at once.
 //!
-//! SIGHUP does not end `weir serve`. Operators send it to have files read again, and Weir reads
-//! certificates and credentials again by itself. `weir demo` belongs to its terminal and ends with
-//! it.
+//! SIGHUP has `weir serve` read its configuration again. `weir demo` belongs to its terminal and
+//! ends with it.
 
 use std::io;
+use std::sync::Arc;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::failure::Failure;
@@ -16,8 +17,8 @@ use crate::cli::failure::Failure;
 pub struct Signals {
     terminate: Signal,
     interrupt: Signal,
-    /// `None` where SIGHUP has its default action, which ends the process.
-    hangup: Option<Signal>,
+    /// And what it notifies; `None` where SIGHUP has its default action, which ends the process.
+    hangup: Option<(Signal, Arc<Notify>)>,
 }
 
 impl Signals {
@@ -30,9 +31,9 @@ impl Signals {
         })
     }
 
-    /// Replaces the default action of SIGHUP too, and ignores it.
-    pub fn ignore_hangup(mut self) -> io::Result<Self> {
-        self.hangup = Some(signal(SignalKind::hangup())?);
+    /// Replaces the default action of SIGHUP too: it sends a notification.
+    pub fn on_hangup(mut self, notify: Arc<Notify>) -> io::Result<Self> {
+        self.hangup = Some((signal(SignalKind::hangup())?, notify));
         Ok(self)
     }
 
@@ -43,10 +44,10 @@ impl Signals {
             tokio::select! {
                 _ = terminate.recv() => return tracing::info!("SIGTERM"),
                 _ = interrupt.recv() => return tracing::info!("SIGINT"),
-                () = received(hangup) => tracing::warn!(
-                    "SIGHUP is ignored: the configuration is read at start only, and certificates and credentials \
-                     are read again when they change"
-                ),
+                notify = received(hangup) => {
+                    tracing::info!("SIGHUP");
+                    notify.notify_one();
+                }
             }
         }
     }
@@ -70,13 +71,12 @@ impl Signals {
     }
 }
 
-/// Waits for a signal; for ever if it is not listened to.
-async fn received(signal: &mut Option<Signal>) {
-    let is_received = match signal {
-        Some(signal) => signal.recv().await.is_some(),
-        None => false,
-    };
-    if !is_received {
-        std::future::pending().await
+/// Waits for a signal, and returns what it notifies; for ever if it is not listened to.
+async fn received(signal: &mut Option<(Signal, Arc<Notify>)>) -> &Notify {
+    if let Some((signal, notify)) = signal
+        && signal.recv().await.is_some()
+    {
+        return notify;
     }
+    std::future::pending().await
 }

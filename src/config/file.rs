@@ -245,6 +245,11 @@ impl ConfigFile {
 
     /// Reads a file.
     pub fn read(path: &Path) -> Result<Self, FileError> {
+        Self::parse(&path.display().to_string(), &Self::read_text(path)?)
+    }
+
+    /// Reads the text of a file.
+    pub fn read_text(path: &Path) -> Result<String, FileError> {
         let name = path.display().to_string();
         let cause = |error: std::io::Error| FileError::Read { file: name.clone(), cause: error };
         let file = File::open(path).map_err(cause)?;
@@ -253,7 +258,7 @@ impl ConfigFile {
         if text.len() as u64 > FILE_BYTES_MAX {
             return Err(FileError::TooLarge { file: name });
         }
-        Self::parse(&name, &text)
+        Ok(text)
     }
 
     /// Parses the text of a file. `file` is its name in error messages.

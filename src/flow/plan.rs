@@ -27,6 +27,15 @@ pub struct Plan {
     pub(super) candidates: Mutex<SharedCandidates>,
 }
 
+impl Clone for Plan {
+    /// Returns a plan of the same objects, without candidates.
+    fn clone(&self) -> Self {
+        let Self { schemas, levels, catch_all, candidates: _ } = self;
+        let (schemas, levels) = (schemas.clone(), levels.clone());
+        Self { schemas, levels, catch_all: *catch_all, candidates: Mutex::default() }
+    }
+}
+
 /// Candidates by the places of schemas, and of policies in them.
 type SharedCandidates = HashMap<Box<[(u32, u32)]>, Arc<Candidates>>;
 

@@ -9,8 +9,8 @@
 //! Each request adds its costs to one of several batches, so that threads do not wait for each
 //! other, and a full batch is added to the windows.
 //!
-//! Lock order: a batch, then the costs. The lock of the [`queue`] is taken alone. No lock is held
-//! across an await.
+//! Lock order: a batch, then the costs; `sources`, then the [`queue`], whose lock is otherwise
+//! taken alone. No lock is held across an await.
 
 pub(crate) mod memo;
 pub(crate) mod meter;
@@ -52,10 +52,13 @@ pub struct FlowControl {
     /// When counting began.
     started: Instant,
     hasher: RandomState,
+    /// Whether users are known, so that requests have levels.
+    by_user: bool,
     /// The queue of forwarded requests.
     queue: Option<Arc<Queue>>,
-    rules: Rules,
-    overlay: FlowOverlay,
+    rules: ArcSwap<Rules>,
+    /// The plan of the cluster, and what operators add to it.
+    sources: Mutex<(Plan, FlowOverlay)>,
     metrics: FlowMetrics,
 }
 
@@ -88,17 +91,35 @@ impl FlowControl {
             costs: Mutex::new(Costs::new(Duration::ZERO, by_user)),
             started: Instant::now(),
             hasher: RandomState::new(),
+            by_user,
             queue,
-            rules: Rules::new(&config.overlay.rules, &metrics),
-            overlay: config.overlay.clone(),
+            rules: ArcSwap::from_pointee(Rules::new(&config.overlay.rules, &metrics)),
+            sources: Mutex::new((Plan::built_in(), config.overlay.clone())),
             metrics,
         })
     }
 
     /// Replaces the plan. Requests that were classified keep their class.
     pub(super) fn set_plan(&self, plan: Plan) {
-        let active = Arc::new(ActivePlan::new(plan, &self.overlay, &self.metrics));
-        if let Some(queue) = &self.queue {
+        let mut sources = self.sources.lock();
+        sources.0 = plan;
+        self.activate(&sources);
+    }
+
+    /// Replaces operators' levels and rules. What flows have used of rules with the same names
+    /// still counts.
+    pub(crate) fn set_overlay(&self, overlay: &FlowOverlay) {
+        let mut sources = self.sources.lock();
+        if sources.1 != *overlay {
+            sources.1 = overlay.clone();
+            self.rules.store(Arc::new(self.rules.load().replaced(&overlay.rules, &self.metrics)));
+            self.activate(&sources);
+        }
+    }
+
+    fn activate(&self, (plan, overlay): &(Plan, FlowOverlay)) {
+        let active = Arc::new(ActivePlan::new(plan.clone(), overlay, &self.metrics));
+        if let Some(queue) = self.queue.as_ref().filter(|_| self.by_user) {
             queue.set_plan(Some(&active.plan));
         }
         let before = self.active.swap(Arc::clone(&active));

@@ -47,7 +47,6 @@ use crate::server::request::auth::{AuthContext, Caller};
 use crate::server::request::bypass::{Bypass, Rejection};
 use crate::server::request::context::RequestContext;
 use crate::server::request::framing;
-use crate::server::request::host::HostPolicy;
 use crate::upstream::availability::Availability;
 
 /// Answers the requests of all connections.
@@ -57,13 +56,10 @@ pub(crate) struct Router {
     pub(crate) documents: Documents,
     pub(crate) sockets: Sockets,
     pub(crate) metrics: ServerMetrics,
-    pub(crate) hosts: HostPolicy,
     pub(crate) access: Access,
     pub(crate) auditor: Auditor,
     /// Adds up what clients cost; `None` if flow control is off.
     pub(crate) flow_control: Option<Arc<FlowControl>>,
-    /// Whether responses have the header `X-Weir-Cache`.
-    pub(crate) cache_header: bool,
 }
 
 impl Router {
@@ -121,7 +117,7 @@ impl Router {
         context.metrics.request(verb, cache_status, reason, code, duration);
         let status = cache_status.as_str();
         span.in_scope(|| tracing::debug!(code, cache_status = status, reason, ?duration));
-        if self.cache_header {
+        if self.caches.live.load().cache_header {
             set_cache_header(&mut response, cache_status, reason, context.auth.is_stale());
         }
         drop(in_flight);
@@ -159,7 +155,7 @@ impl Router {
             return Reply::error(&parts.headers, &status, "loop");
         }
         if context.client.listener != ListenerKind::Unix
-            && let Err(status) = self.hosts.check(parts)
+            && let Err(status) = self.caches.live.load().hosts.check(parts)
         {
             return Reply::error(&parts.headers, &status, "host");
         }

@@ -1,14 +1,16 @@
 //! Logging: tracing events as text or JSON, on standard error. Request spans are at debug level.
 //!
 //! Standard output is reserved for results, so that the output of `weir check` can be piped. The
-//! filter is a static set of directives, parsed once, so that a disabled event costs almost
+//! filter is a set of directives, parsed when it is set, so that a disabled event costs almost
 //! nothing.
 
 use std::io::{self, IsTerminal};
+use std::sync::Arc;
 
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::ParseError;
 use tracing_subscriber::fmt::SubscriberBuilder;
+use tracing_subscriber::reload::Handle;
 
 use crate::config::{LogFormat, LoggingConfig};
 
@@ -28,20 +30,47 @@ pub enum LoggingError {
     Installed(String),
 }
 
+/// Replaces the filter of the process's logger. Cheap to clone.
+#[derive(Clone)]
+pub struct LogFilter {
+    replace: Arc<dyn Fn(EnvFilter) -> Result<(), String> + Send + Sync>,
+}
+
+impl LogFilter {
+    fn new<S: 'static>(handle: Handle<EnvFilter, S>) -> Self {
+        let replace = move |filter| handle.reload(filter).map_err(|error| error.to_string());
+        Self { replace: Arc::new(replace) }
+    }
+
+    /// Replaces the filter. Fails if it cannot be parsed.
+    pub fn set(&self, directives: &str) -> Result<(), String> {
+        (self.replace)(filter(directives).map_err(|error| error.to_string())?)
+    }
+}
+
 /// Installs the process's logger. Can be called once.
-pub fn install(config: &LoggingConfig) -> Result<(), LoggingError> {
+pub fn install(config: &LoggingConfig) -> Result<LogFilter, LoggingError> {
     let filter = filter(&config.filter).map_err(|error| LoggingError::Filter {
         filter: config.filter.clone(),
         cause: error.to_string(),
     })?;
     let builder = SubscriberBuilder::default().with_env_filter(filter).with_writer(io::stderr);
-    let installed = match config.format {
-        LogFormat::Text => builder.with_ansi(io::stderr().is_terminal()).try_init(),
+    let (installed, log_filter) = match config.format {
+        LogFormat::Text => {
+            let ansi = io::stderr().is_terminal();
+            let builder = builder.with_ansi(ansi).with_filter_reloading();
+            let log_filter = LogFilter::new(builder.reload_handle());
+            (builder.try_init(), log_filter)
+        }
         LogFormat::Json => {
-            builder.json().flatten_event(true).with_span_list(false).with_ansi(false).try_init()
+            let builder = builder.json().flatten_event(true).with_span_list(false);
+            let builder = builder.with_ansi(false).with_filter_reloading();
+            let log_filter = LogFilter::new(builder.reload_handle());
+            (builder.try_init(), log_filter)
         }
     };
-    installed.map_err(|error| LoggingError::Installed(error.to_string()))
+    installed.map_err(|error| LoggingError::Installed(error.to_string()))?;
+    Ok(log_filter)
 }
 
 fn filter(directives: &str) -> Result<EnvFilter, ParseError> {

@@ -1,13 +1,19 @@
 //! A whole Weir in-process before a simulator, over real sockets.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use weir::app::App;
+use weir::app::reload::ConfigSource;
+use weir::config::file::ConfigFile;
+use weir::config::resolve::Overrides;
 use weir::config::{CertificateConfig, Config, ListenerConfig, ProxyNetworks};
 use weir::server::{BoundListener, ListenerKind};
 use weir::simulator::{Simulator, SimulatorOptions};
@@ -18,6 +24,8 @@ use crate::wait::eventually;
 /// A pod of [`seed`].
 pub(crate) const POD: &str = "/api/v1/namespaces/ns1/pods/pod-0";
 
+const CONFIG_FILE: &str = "weir.yaml";
+
 /// A running Weir and its upstream. Dropping it stops both.
 pub(crate) struct Proxy {
     pub(crate) upstream: Simulator,
@@ -25,6 +33,10 @@ pub(crate) struct Proxy {
     pub(crate) stop: CancellationToken,
     pub(crate) running: Option<JoinHandle<()>>,
     pub(crate) dir: TempDir,
+    /// The configuration of the start.
+    pub(crate) config: Config,
+    /// Has the configuration read again.
+    pub(crate) hangup: Arc<Notify>,
     admin: SocketAddr,
 }
 
@@ -60,18 +72,37 @@ impl Proxy {
         ];
         config.server.shutdown_timeout = Duration::from_secs(5);
         adjust(&mut config);
-        let app = Box::pin(App::start(config)).await.unwrap();
+        let source = ConfigSource {
+            path: dir.path().join(CONFIG_FILE),
+            overrides: Overrides::default(),
+            poll_interval: Duration::from_millis(100),
+        };
+        std::fs::write(&source.path, ConfigFile::from(&config).to_yaml().unwrap()).unwrap();
+        let app = Box::pin(App::start(config.clone())).await.unwrap();
         let listeners = app.listeners().to_vec();
         let admin = app.admin_address().unwrap();
         app.write_kubeconfig(&dir.path().join("kubeconfig")).unwrap();
         let stop = CancellationToken::new();
-        let running = Some(tokio::spawn(app.run(stop.clone())));
-        let proxy = Self { upstream, listeners, stop, running, dir, admin };
+        let hangup = Arc::new(Notify::new());
+        let reloading = app.reloader(source, None).run(Arc::clone(&hangup));
+        let serving = app.run(stop.clone());
+        let running = Some(tokio::spawn(async move {
+            tokio::select! {
+                () = serving => {}
+                never = reloading => match never {},
+            }
+        }));
+        let proxy = Self { upstream, listeners, stop, running, dir, config, hangup, admin };
         eventually("discovery is known", async || {
             proxy.admin("/readyz/discovery").await.status == 200
         })
         .await;
         proxy
+    }
+
+    /// Returns the file of the configuration.
+    pub(crate) fn config_file(&self) -> PathBuf {
+        self.dir.path().join(CONFIG_FILE)
     }
 
     /// Returns the address of the plain listener.

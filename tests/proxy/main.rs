@@ -32,6 +32,7 @@ mod paging;
 mod readers;
 mod reflector;
 mod refusals;
+mod reloads;
 mod rewinds;
 mod scope;
 mod servers;

@@ -87,7 +87,7 @@ impl Wait<'_> {
     }
 
     fn waits_always(&self) -> bool {
-        self.cached.context.config.consistent_lists == ConsistentLists::Always
+        self.cached.context.config().consistent_lists == ConsistentLists::Always
     }
 
     fn costs(&self) -> Costs {

@@ -183,7 +183,7 @@ impl<L: ListWatch> Driver<L> {
     /// Applies a complete list. Returns false if a proof of freshness has moved the cache past it.
     fn apply_list(&self, objects: Vec<Object>, resource_version: ResourceVersion) -> bool {
         let (cache, now) = (&self.cached.watch_cache, self.cached.context.clock.now());
-        match self.cached.context.config.on_relist {
+        match self.cached.context.config().on_relist {
             OnRelist::EndStreams => return cache.replace(objects, resource_version, now),
             OnRelist::KeepStreams => match cache.relist(objects, resource_version, now) {
                 Ok(events) => tracing::debug!(events, "watches continue after the list"),

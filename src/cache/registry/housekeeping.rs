@@ -54,7 +54,8 @@ impl Inner {
         let cancel = self.context.cancel.clone();
         self.context.tasks.spawn(cancel.run_until_cancelled_owned(async move {
             loop {
-                for gvr in &registry.context.config.warm {
+                let config = registry.context.config().clone();
+                for gvr in &config.warm {
                     let got = registry.get(gvr, "", Representation::Json, None).await;
                     // A refused resource is forwarded and must not delay readiness. `NotReady` is
                     // not final: the resource may not be discovered yet.
@@ -68,7 +69,7 @@ impl Inner {
     }
 
     fn tidy_up(&self) {
-        let idle_timeout = self.context.config.idle_timeout;
+        let idle_timeout = self.context.config().idle_timeout;
         let now = self.context.clock.now();
         for cached in self.caches.all() {
             cached.watch_cache.end_stalled(STALLED_AFTER, now);

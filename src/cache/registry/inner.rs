@@ -35,13 +35,13 @@ pub(super) struct Inner {
     pub(super) over_budget: OverBudget,
     /// The warm resources that are not ready yet and have not been refused finally.
     pub(super) warming: DashMap<GroupVersionResource, ()>,
-    negative_cache: NegativeCache,
+    pub(super) negative_cache: NegativeCache,
 }
 
 impl Inner {
     /// Creates a registry without caches.
     pub(super) fn new(source: Box<dyn Source>, context: Arc<CacheContext>) -> Self {
-        let config = &context.config;
+        let config = context.config().clone();
         Self {
             source,
             caches: CacheMap::default(),
@@ -93,8 +93,8 @@ impl Inner {
         }
     }
 
-    fn is_excluded(&self, gvr: &GroupVersionResource) -> bool {
-        let config = &self.context.config;
+    pub(super) fn is_excluded(&self, gvr: &GroupVersionResource) -> bool {
+        let config = self.context.config();
         config.exclude.iter().any(|pattern| pattern.matches(gvr))
             || !(config.include.is_empty() || config.include.iter().any(|p| p.matches(gvr)))
     }
@@ -132,7 +132,9 @@ impl Inner {
                 is_patient: !key.is_namespaced() && !self.negative_cache.was_refused(&key),
                 is_redefined: self.source.is_redefined(&key.gvr),
             };
-            let upstream = self.source.connect(&resource, key.representation, &key.scope);
+            let bytes_max = self.context.config().resource_bytes_max;
+            let upstream =
+                self.source.connect(&resource, key.representation, &key.scope, bytes_max);
             let list_watch = upstream.clone().dyn_list_watch();
             let context = Arc::clone(&self.context);
             let cached = Arc::new(CachedResource::new(key, resource, list_watch, context));

@@ -70,6 +70,11 @@ impl NegativeCache {
         self.refusals.invalidate(key).await;
     }
 
+    /// Forgets all refusals.
+    pub(crate) fn clear(&self) {
+        self.refusals.invalidate_all();
+    }
+
     /// Returns how long the next 403 of a cache is kept.
     async fn forbidden_duration(&self, key: &CacheKey) -> Duration {
         match self.refusals.get(key).await {

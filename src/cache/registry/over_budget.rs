@@ -36,8 +36,8 @@ impl OverBudget {
             resource = %key.gvr,
             namespace = key.namespace(),
             representation = key.representation.as_str(),
-            resource_bytes_max = context.config.resource_bytes_max,
-            total_bytes_max = context.config.total_bytes_max,
+            resource_bytes_max = context.config().resource_bytes_max,
+            total_bytes_max = context.config().total_bytes_max,
             attempts,
             "the cache exceeds its byte budget; the resource is forwarded until it fits (raise cache.resourceBytesMax or cache.totalBytesMax, or exclude it)"
         );

@@ -46,12 +46,13 @@ pub(crate) trait Source: Send + Sync + 'static {
     /// Calls [`Discovery::version_changes`].
     fn version_changes(&self) -> watch::Receiver<u64>;
 
-    /// Creates the lister-watcher of one cache.
+    /// Creates the lister-watcher of one cache, which may hold `bytes_max` bytes.
     fn connect(
         &self,
         resource: &Arc<ApiResource>,
         representation: Representation,
         scope: &Scope,
+        bytes_max: usize,
     ) -> Arc<dyn Reflectable>;
 }
 
@@ -86,18 +87,12 @@ impl<L: ListWatch> Reflectable for L {
 pub(crate) struct UpstreamSource {
     upstream: Upstream,
     discovery: Discovery,
-    list_bytes_max: usize,
 }
 
 impl UpstreamSource {
-    /// Creates a source that uses Weir's own identity. A cache may hold `resource_bytes_max` bytes.
-    pub(crate) fn new(upstream: Upstream, discovery: Discovery, resource_bytes_max: usize) -> Self {
-        // A list from the upstream's own cache has a single page. Its length is about the weight of
-        // its objects, so a longer page holds more than the cache may.
-        let margin = resource_bytes_max / 8;
-        let list_bytes_max =
-            resource_bytes_max.saturating_add(margin).saturating_add(ENVELOPE_BYTES);
-        Self { upstream, discovery, list_bytes_max }
+    /// Creates a source that uses Weir's own identity.
+    pub(crate) fn new(upstream: Upstream, discovery: Discovery) -> Self {
+        Self { upstream, discovery }
     }
 }
 
@@ -138,13 +133,17 @@ impl Source for UpstreamSource {
         resource: &Arc<ApiResource>,
         representation: Representation,
         scope: &Scope,
+        bytes_max: usize,
     ) -> Arc<dyn Reflectable> {
+        // A list from the upstream's own cache has a single page. Its length is about the weight of
+        // its objects, so a longer page holds more than the cache may.
+        let list_bytes_max = bytes_max.saturating_add(bytes_max / 8).saturating_add(ENVELOPE_BYTES);
         Arc::new(HttpListWatch::new(
             self.upstream.clone(),
             resource.clone(),
             scope,
             representation,
-            self.list_bytes_max,
+            list_bytes_max,
             self.discovery.version(),
         ))
     }

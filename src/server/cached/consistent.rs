@@ -36,7 +36,7 @@ pub(super) async fn fresh_state(
     };
     let handle = handle.map_err(without_budget)?;
     let handle = handle.filter(CacheHandle::is_ready).ok_or(Reason::Consistent)?;
-    let (since, timeout) = (read.context.started, services.freshness_timeout);
+    let (since, timeout) = (read.context.started, services.freshness_timeout());
     match handle.consistent_state(since, forwarding, timeout).await {
         Ok(state) => Ok((handle, state)),
         Err(NoProof::NotTried) => Err(Reason::Consistent),

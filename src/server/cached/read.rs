@@ -20,6 +20,7 @@ use crate::server::delegate::{Freshness, Reason, Target};
 use crate::server::forward::list_times::ListTimes;
 use crate::server::forward::upstream_gate::FAILOVER_WAIT_MAX;
 use crate::server::http::headers::StateAge;
+use crate::server::live::LiveSettings;
 use crate::server::request::context::RequestContext;
 use crate::upstream::availability::Availability;
 
@@ -28,12 +29,22 @@ pub(crate) struct CacheServices {
     pub(crate) registry: Registry,
     pub(crate) compressor: Compressor,
     pub(crate) responses: ResponseBudget,
-    /// The longest wait for proof of freshness.
-    pub(crate) freshness_timeout: Duration,
+    /// The settings that a reload may change.
+    pub(crate) live: Arc<LiveSettings>,
     /// How long lists took that were forwarded.
     pub(crate) list_times: Arc<ListTimes>,
-    /// The longest wait for a cache that is not ready yet.
-    pub(crate) warmup_timeout: Duration,
+}
+
+impl CacheServices {
+    /// Returns the longest wait for proof of freshness.
+    pub(crate) fn freshness_timeout(&self) -> Duration {
+        self.live.load().freshness_timeout
+    }
+
+    /// Returns the longest wait for a cache that is not ready yet.
+    pub(crate) fn warmup_timeout(&self) -> Duration {
+        self.live.load().warmup_timeout
+    }
 }
 
 /// A read that a cache may answer.
@@ -74,7 +85,7 @@ impl CachedRead<'_> {
     /// Returns the cache of the collection once it has a state that any read may use.
     pub(super) async fn ready_cache(&self) -> Result<CacheHandle, Reason> {
         let (gvr, namespace) = (&self.request.gvr, &self.request.namespace);
-        let (representation, timeout) = (self.representation(), self.services.warmup_timeout);
+        let (representation, timeout) = (self.representation(), self.services.warmup_timeout());
         let ready = self.services.registry.ready(gvr, namespace, representation, timeout);
         self.check(self.while_usable(ready).await?)
     }
@@ -87,7 +98,7 @@ impl CachedRead<'_> {
         first_at: Option<ResourceVersion>,
     ) -> Result<CacheHandle, Reason> {
         let (gvr, namespace) = (&self.request.gvr, &self.request.namespace);
-        let (representation, timeout) = (self.representation(), self.services.warmup_timeout);
+        let (representation, timeout) = (self.representation(), self.services.warmup_timeout());
         let registry = &self.services.registry;
         let ready = registry.ready_at(gvr, namespace, representation, first_at, timeout);
         self.check(self.while_usable(ready).await?)
@@ -108,7 +119,7 @@ impl CachedRead<'_> {
         if !handle.is_ready() {
             return Ok(None);
         }
-        let timeout = CATCH_UP_TIMEOUT.min(self.services.freshness_timeout);
+        let timeout = CATCH_UP_TIMEOUT.min(self.services.freshness_timeout());
         if handle.wait_until_fresh(at, timeout).await.is_err() {
             return Ok(None);
         }
@@ -129,7 +140,7 @@ impl CachedRead<'_> {
         handle: &CacheHandle,
         freshness: Freshness,
     ) -> Result<(), Reason> {
-        let timeout = self.services.freshness_timeout.min(CATCH_UP_TIMEOUT);
+        let timeout = self.services.freshness_timeout().min(CATCH_UP_TIMEOUT);
         match freshness {
             Freshness::Any => Ok(()),
             Freshness::NotOlderThan(requested) => {

@@ -63,7 +63,7 @@ pub(crate) async fn serve(
         }
         Start::Now => begin_now(&handle, filter),
         Start::ConsistentNow => {
-            let revision = handle.upstream_resource_version(read.services.freshness_timeout);
+            let revision = handle.upstream_resource_version(read.services.freshness_timeout());
             begin_after(&handle, filter, read.while_usable(revision).await?)
         }
     };
@@ -126,7 +126,7 @@ async fn fresh_state(
     asked: Option<ResourceVersion>,
     since: Instant,
 ) -> Result<FreshState, Reason> {
-    let timeout = read.services.freshness_timeout;
+    let timeout = read.services.freshness_timeout();
     read.while_usable(handle.fresh_state(asked, since, timeout)).await
 }
 
@@ -136,7 +136,7 @@ async fn is_lost(
     handle: &CacheHandle,
     after: ResourceVersion,
 ) -> Result<bool, Reason> {
-    let is_lost = handle.is_lost(after, read.services.freshness_timeout);
+    let is_lost = handle.is_lost(after, read.services.freshness_timeout());
     read.while_usable(is_lost.map(Ok)).await
 }
 
@@ -156,7 +156,7 @@ async fn begin_at(
     filter: WatchFilter,
     after: ResourceVersion,
 ) -> Result<Result<Watcher, WatchRefusal>, Reason> {
-    let deadline = read.context.started + read.services.warmup_timeout;
+    let deadline = read.context.started + read.services.warmup_timeout();
     let left = || deadline.saturating_duration_since(Instant::now());
     // Asked before the wait, in which the new history may pass `after`.
     if is_lost(read, handle, after).await? {

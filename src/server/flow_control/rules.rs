@@ -98,6 +98,12 @@ impl Rules {
         }
     }
 
+    /// Returns other rules for the same flows.
+    pub(super) fn replaced(&self, rules: &[Rule], metrics: &FlowMetrics) -> Self {
+        let (flows, watches) = (self.flows.clone(), Arc::clone(&self.watches));
+        Self { flows, watches, began: self.began, ..Self::new(rules, metrics) }
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.rules.is_empty()
     }

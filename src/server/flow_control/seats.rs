@@ -62,7 +62,7 @@ impl FlowControl {
 
     /// Whether operators have rules.
     pub(crate) fn has_rules(&self) -> bool {
-        !self.rules.is_empty()
+        !self.rules.load().is_empty()
     }
 
     /// Applies operators' rules to a request. `bytes` is the size of its collection, if known. Of
@@ -100,7 +100,7 @@ impl FlowControl {
                 FlowBy::Nothing => self.hasher.hash_one(&rule.name),
             }
         };
-        let applied = self.rules.apply(&subject, flow_of, &mut admission);
+        let applied = self.rules.load().apply(&subject, flow_of, &mut admission);
         context.admission = Some(admission);
         applied
     }

@@ -31,6 +31,7 @@ use moka::future::Cache;
 use tokio::sync::Semaphore;
 
 use crate::api::status::Status;
+use crate::cache::registry::Registry;
 use crate::codec::held_bytes::HeldBytes;
 use crate::server::delegate::Reason;
 use crate::server::forward::documents::document::StoredDocument;
@@ -55,8 +56,8 @@ pub(crate) struct Documents {
     /// Counts documents that are no longer stored and that clients still read.
     held: HeldBytes,
     metrics: ServerMetrics,
-    /// The largest age of a document that is not revalidated (`cache.maxStaleness`).
-    max_staleness: Option<Duration>,
+    /// Knows the largest age of a document that is not revalidated (`cache.maxStaleness`).
+    registry: Registry,
 }
 
 /// Fetches a document with the identity of a request.
@@ -95,11 +96,7 @@ enum FetchOutcome {
 struct NotStored;
 
 impl Documents {
-    pub(crate) fn new(
-        held: HeldBytes,
-        metrics: ServerMetrics,
-        max_staleness: Option<Duration>,
-    ) -> Self {
+    pub(crate) fn new(held: HeldBytes, metrics: ServerMetrics, registry: Registry) -> Self {
         let weigh = |key: &Key, document: &Document| {
             let document = match document {
                 Document::Stored(document) => document.weight(),
@@ -119,7 +116,7 @@ impl Documents {
             .expire_after(UnusedDocuments)
             .eviction_listener(evicted)
             .build();
-        Self { documents, fetches: Semaphore::new(FETCHES_MAX), held, metrics, max_staleness }
+        Self { documents, fetches: Semaphore::new(FETCHES_MAX), held, metrics, registry }
     }
 
     /// Replies from memory if the upstream revalidates the document, else with the upstream's
@@ -157,7 +154,7 @@ impl Documents {
             return None;
         };
         let age = document.age();
-        if self.max_staleness.is_some_and(|max| age > max) {
+        if self.registry.config().max_staleness.is_some_and(|max| age > max) {
             return None;
         }
         let not_modified = request.client_etag.as_ref() == Some(&document.etag);

@@ -14,7 +14,8 @@
 //! Locks: each place by itself.
 
 use std::hash::{BuildHasher, RandomState};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -29,8 +30,10 @@ use crate::config::ConsistentLists;
 #[derive(Debug)]
 pub(crate) struct ListTimes {
     hasher: RandomState,
-    /// The places; none if all lists are forwarded.
-    places: Box<[Mutex<Option<ListTime>>]>,
+    /// Whether lists may be answered from caches, so that their times are needed.
+    enabled: AtomicBool,
+    /// The places, once a list was measured.
+    places: OnceLock<Box<[Mutex<Option<ListTime>>]>>,
 }
 
 /// How long a list takes.
@@ -46,14 +49,18 @@ struct ListTime {
 }
 
 impl ListTimes {
-    /// Creates an empty table, if lists may be answered from caches.
+    /// Creates an empty table, which is used if lists may be answered from caches.
     pub(crate) fn new(consistent_lists: ConsistentLists) -> Self {
-        let places = match consistent_lists {
-            ConsistentLists::Forward => 0,
-            ConsistentLists::Auto | ConsistentLists::Always => PLACES,
-        };
-        let places = (0..places).map(|_| Mutex::default()).collect();
-        Self { hasher: RandomState::new(), places }
+        let (enabled, places) = (AtomicBool::default(), OnceLock::new());
+        let times = Self { hasher: RandomState::new(), enabled, places };
+        times.set(consistent_lists);
+        times
+    }
+
+    /// Begins or ends to measure lists.
+    pub(crate) fn set(&self, consistent_lists: ConsistentLists) {
+        let enabled = consistent_lists != ConsistentLists::Forward;
+        self.enabled.store(enabled, Ordering::Relaxed);
     }
 
     /// Returns how long this list takes, if it was forwarded lately.
@@ -95,8 +102,11 @@ impl ListTimes {
     }
 
     fn place(&self, request: u64) -> Option<&Mutex<Option<ListTime>>> {
-        let place = usize::try_from(request).ok()?.checked_rem(self.places.len())?;
-        self.places.get(place)
+        if !self.enabled.load(Ordering::Relaxed) {
+            return None;
+        }
+        let places = self.places.get_or_init(|| (0..PLACES).map(|_| Mutex::default()).collect());
+        places.get(usize::try_from(request).ok()?.checked_rem(PLACES)?)
     }
 }
 

@@ -1,0 +1,256 @@
+//! Reads the configuration file again while Weir runs (`docs/decisions/reload.md`).
+//!
+//! SIGHUP has the file read at once. Besides, the file is read every ten seconds, and a change
+//! counts once it was read twice: a file that an editor has written by half is no configuration. A
+//! ConfigMap's file is a symbolic link that the kubelet moves, so it is the content that is
+//! compared, not a time or an inode.
+//!
+//! The whole file is checked first. An invalid one changes nothing, whichever field is wrong; it
+//! does not affect `/readyz`, since a running Weir is better than none. Fields that cannot change
+//! at run time are named in the log, and keep their values.
+//!
+//! Invariant: `running` is what the parts of Weir use.
+
+use std::convert::Infallible;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use arc_swap::ArcSwap;
+use aws_lc_rs::digest::{SHA256, digest};
+use prometheus::{Gauge, IntCounterVec, IntGauge, IntGaugeVec, Registry as MetricRegistry};
+use tokio::sync::Notify;
+
+use crate::cache::registry::Registry;
+use crate::config::Config;
+use crate::config::file::{ConfigFile, FileError};
+use crate::config::reload::Changes;
+use crate::config::resolve::{Overrides, Problems};
+use crate::server::ServerReload;
+use crate::tasks::blocking::spawn_blocking;
+use crate::telemetry::logging::LogFilter;
+use crate::telemetry::metrics::{counter_vec, gauge, gauge_vec};
+
+/// The file of the configuration, and the flags that override it.
+#[derive(Clone, Debug)]
+pub struct ConfigSource {
+    /// The file.
+    pub path: PathBuf,
+    /// The flags.
+    pub overrides: Overrides,
+    /// How often the file is read; [`POLL_INTERVAL`] but in tests.
+    pub poll_interval: Duration,
+}
+
+/// Why a file is not taken over.
+#[derive(Debug, thiserror::Error)]
+pub enum ReloadError {
+    /// The file cannot be read, or is no configuration.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// The file has wrong values.
+    #[error(transparent)]
+    Values(#[from] Problems),
+    /// The filter of the log cannot be replaced.
+    #[error("the log filter cannot be replaced: {0}")]
+    LogFilter(String),
+}
+
+/// Reads the configuration again, and applies it.
+pub struct Reloader {
+    source: ConfigSource,
+    parts: ReloadParts,
+    running: Arc<ArcSwap<Config>>,
+    metrics: ReloadMetrics,
+    /// The text that was taken over or refused last.
+    seen: Option<String>,
+}
+
+/// The parts of a running Weir that a reload changes.
+pub struct ReloadParts {
+    /// The caches.
+    pub registry: Registry,
+    /// The server.
+    pub server: ServerReload,
+    /// The filter of the log; `None` if the process has another logger.
+    pub log: Option<LogFilter>,
+}
+
+impl ConfigSource {
+    /// Reads the file, and returns its text. The text may contain no secret: secrets are in files
+    /// of their own.
+    fn read(&self) -> Result<String, ReloadError> {
+        Ok(ConfigFile::read_text(&self.path)?)
+    }
+
+    fn resolve(&self, text: &str) -> Result<Config, ReloadError> {
+        let file = ConfigFile::parse(&self.path.display().to_string(), text)?;
+        Ok(Config::resolve(file, self.overrides.clone())?)
+    }
+}
+
+impl Reloader {
+    /// Begins with the configuration that Weir was started with. `running` is where its parts see
+    /// what they do not get otherwise.
+    pub fn new(
+        source: ConfigSource,
+        parts: ReloadParts,
+        running: Arc<ArcSwap<Config>>,
+        metrics: ReloadMetrics,
+    ) -> Self {
+        let seen = source.read().ok();
+        Self { source, parts, running, metrics, seen }
+    }
+
+    /// Reloads at each notification, and after changes of the file. Never returns.
+    pub async fn run(mut self, hangup: Arc<Notify>) -> Infallible {
+        let mut changed = None;
+        loop {
+            let is_asked = tokio::select! {
+                () = hangup.notified() => true,
+                () = tokio::time::sleep(self.source.poll_interval) => false,
+            };
+            let source = self.source.clone();
+            let read = spawn_blocking(move || source.read()).await;
+            let Ok(read) = read else { continue };
+            match read {
+                Ok(text) if is_asked => self.take(text),
+                Ok(text) if self.seen.as_ref() != Some(&text) => {
+                    // Once it was read twice.
+                    if changed.take().as_ref() == Some(&text) {
+                        self.take(text);
+                    } else {
+                        changed = Some(text);
+                    }
+                }
+                Ok(_unchanged) => changed = None,
+                Err(error) if is_asked => self.refuse(&error),
+                // It may be replaced just now. A reload that was asked for reports it.
+                Err(error) => tracing::debug!(%error, "the configuration file cannot be read"),
+            }
+        }
+    }
+
+    /// Takes over a text, or reports why not.
+    fn take(&mut self, text: String) {
+        let resolved = self.source.resolve(&text);
+        self.seen = Some(text);
+        match resolved.and_then(|new| self.apply(&new)) {
+            Ok(changes) => {
+                let (applied, pending) = (changes.applied.join(", "), changes.pending.join(", "));
+                let file = self.source.path.display();
+                if pending.is_empty() {
+                    tracing::info!(%file, applied, "the configuration was read again");
+                } else {
+                    tracing::warn!(%file, applied, needs_restart = pending, "the configuration was read again; some fields need a restart");
+                }
+                self.metrics.succeeded(&self.running.load(), changes.pending.len());
+            }
+            Err(error) => self.refuse(&error),
+        }
+    }
+
+    fn apply(&self, new: &Config) -> Result<Changes, ReloadError> {
+        let running = self.running.load_full();
+        let (config, changes) = running.reloaded(new);
+        if let Some(log) = self.parts.log.as_ref().filter(|_| config.logging != running.logging) {
+            log.set(&config.logging.filter).map_err(ReloadError::LogFilter)?;
+        }
+        if config.cache != running.cache {
+            self.parts.registry.reconfigure(config.cache.clone());
+        }
+        self.parts.server.apply(&config);
+        self.running.store(Arc::new(config));
+        Ok(changes)
+    }
+
+    fn refuse(&self, error: &ReloadError) {
+        self.metrics.failed();
+        tracing::error!(%error, "the configuration was not read again; the running one stays");
+    }
+}
+
+/// The metrics of reloads. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct ReloadMetrics {
+    reloads: IntCounterVec,
+    successful: IntGauge,
+    last: Gauge,
+    pending: IntGauge,
+    info: IntGaugeVec,
+}
+
+impl ReloadMetrics {
+    /// Registers the metrics. May be called once per registry.
+    pub fn register(registry: &MetricRegistry) -> Result<Self, prometheus::Error> {
+        let last = Gauge::new(
+            "weir_config_last_reload_success_timestamp_seconds",
+            "When the running configuration was read.",
+        )?;
+        registry.register(Box::new(last.clone()))?;
+        let info = gauge_vec(
+            registry,
+            "weir_config_info",
+            "The running configuration: the beginning of the SHA-256 of what weir check prints of it.",
+            &["hash"],
+        )?;
+        Ok(Self {
+            reloads: counter_vec(
+                registry,
+                "weir_config_reloads_total",
+                "Attempts to read the configuration again.",
+                &["result"],
+            )?,
+            successful: gauge(
+                registry,
+                "weir_config_last_reload_successful",
+                "Whether the last attempt to read the configuration again succeeded.",
+            )?,
+            last,
+            pending: gauge(
+                registry,
+                "weir_config_pending_fields",
+                "Fields of the configuration that have changed and need a restart.",
+            )?,
+            info,
+        })
+    }
+
+    /// Shows the configuration of the start.
+    pub fn started(&self, config: &Config) {
+        self.successful.set(1);
+        self.show(config);
+    }
+
+    fn succeeded(&self, config: &Config, pending: usize) {
+        self.reloads.with_label_values(&["success"]).inc();
+        self.successful.set(1);
+        self.pending.set(i64::try_from(pending).unwrap_or(i64::MAX));
+        self.show(config);
+    }
+
+    fn failed(&self) {
+        self.reloads.with_label_values(&["failure"]).inc();
+        self.successful.set(0);
+    }
+
+    fn show(&self, config: &Config) {
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        self.last.set(since.as_secs_f64());
+        self.info.reset();
+        self.info.with_label_values(&[&hash(config)]).set(1);
+    }
+}
+
+/// Returns a short hash of the effective configuration.
+fn hash(config: &Config) -> String {
+    let yaml = ConfigFile::from(config).to_yaml().unwrap_or_default();
+    let digest = digest(&SHA256, yaml.as_bytes());
+    digest.as_ref().iter().take(HASH_BYTES).map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The usual interval at which the file is read. The kubelet updates a ConfigMap's files about once
+/// a minute.
+pub const POLL_INTERVAL: Duration = Duration::from_secs(10);
+/// Enough to tell configurations apart.
+const HASH_BYTES: usize = 8;

@@ -1,0 +1,200 @@
+//! The settings that a running Weir takes over from a changed file, and those that need a restart
+//! (`docs/decisions/reload.md`).
+//!
+//! Both configurations are compared as `weir check` prints them, field by field. [`LIVE`] and
+//! [`RESTART`] together name every field; a test walks all of them, so that none is forgotten.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use crate::config::Config;
+use crate::config::file::ConfigFile;
+
+/// The fields that differ between the running configuration and a new one, by their paths in the
+/// file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// The fields that take effect now.
+    pub applied: Vec<String>,
+    /// The fields that take effect with the next start.
+    pub pending: Vec<String>,
+}
+
+impl Config {
+    /// Returns this configuration with the fields of `new` that can change at run time, and all
+    /// fields that differ.
+    pub fn reloaded(&self, new: &Self) -> (Self, Changes) {
+        let mut config = self.clone();
+        config.server.allowed_hosts.clone_from(&new.server.allowed_hosts);
+        config.server.cache_header = new.server.cache_header;
+        config.server.freshness_timeout = new.server.freshness_timeout;
+        config.server.warmup_timeout = new.server.warmup_timeout;
+        config.server.shutdown_delay = new.server.shutdown_delay;
+        config.server.shutdown_timeout = new.server.shutdown_timeout;
+        config.cache = new.cache.clone();
+        config.cache.gzip_bytes_max = self.cache.gzip_bytes_max;
+        config.cache.forward_budget = self.cache.forward_budget;
+        config.cache.over_budget_forwards = self.cache.over_budget_forwards;
+        config.flow_control.overlay = new.flow_control.overlay.clone();
+        config.logging.filter.clone_from(&new.logging.filter);
+        (config, self.changes(new))
+    }
+
+    /// Returns the fields that differ.
+    fn changes(&self, new: &Self) -> Changes {
+        let (running, new) = (fields(self), fields(new));
+        let paths = running.keys().chain(new.keys().filter(|path| !running.contains_key(*path)));
+        let differing = paths.filter(|path| running.get(*path) != new.get(*path)).cloned();
+        let (mut applied, pending): (Vec<_>, _) = differing.partition(|path| is_live(path));
+        applied.sort_unstable();
+        Changes { applied, pending }
+    }
+}
+
+/// Returns all fields as `weir check` prints them, by path. A list is one field.
+fn fields(config: &Config) -> BTreeMap<String, Value> {
+    let mut fields = BTreeMap::new();
+    let file = serde_json::to_value(ConfigFile::from(config)).unwrap_or_default();
+    flatten(String::new(), file, &mut fields);
+    fields
+}
+
+fn flatten(path: String, value: Value, fields: &mut BTreeMap<String, Value>) {
+    match value {
+        Value::Object(members) => {
+            for (name, value) in members {
+                let path = if path.is_empty() { name } else { format!("{path}.{name}") };
+                flatten(path, value, fields);
+            }
+        }
+        value => drop(fields.insert(path, value)),
+    }
+}
+
+fn is_live(path: &str) -> bool {
+    LIVE.contains(&path)
+}
+
+/// The fields that take effect at once.
+const LIVE: &[&str] = &[
+    "cache.consistentLists",
+    "cache.exclude",
+    "cache.historyBytesMax",
+    "cache.idleTimeout",
+    "cache.include",
+    "cache.maxStaleness",
+    "cache.onAway",
+    "cache.onRelist",
+    "cache.pageSize",
+    "cache.resourceBytesMax",
+    "cache.totalBytesMax",
+    "cache.warm",
+    "flowControl.levels",
+    "flowControl.rules",
+    "logging.filter",
+    "server.allowedHosts",
+    "server.cacheHeader",
+    "server.freshnessTimeout",
+    "server.shutdownDelay",
+    "server.shutdownTimeout",
+    "server.warmupTimeout",
+];
+
+/// The fields, or the sections, that take effect with the next start: what sockets, identities,
+/// tasks and tables of fixed size were made from.
+#[cfg(test)]
+const RESTART: &[&str] = &[
+    "admin",
+    "apiVersion",
+    "audit",
+    "authentication",
+    "authorization",
+    "cache.forwardBudget",
+    "cache.gzipBytesMax",
+    "cache.overBudget",
+    "flowControl.mode",
+    "flowControl.seatsPerServer",
+    "kind",
+    "logging.format",
+    "server.connectionsPerAddressMax",
+    "server.connectionsPerUserMax",
+    "server.headerReadTimeout",
+    "server.listeners",
+    "server.responseBytesMax",
+    "server.stallTimeout",
+    "upstream",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::resolve::Overrides;
+
+    fn resolve(text: &str) -> Config {
+        let head = "apiVersion: weir.dev/v1alpha1\nkind: WeirConfiguration\n";
+        let file = ConfigFile::parse("test", &format!("{head}{text}")).unwrap();
+        Config::resolve(file, Overrides::default()).unwrap()
+    }
+
+    fn gateway() -> Config {
+        let text = std::fs::read_to_string("config/gateway.yaml").unwrap();
+        let file = ConfigFile::parse("config/gateway.yaml", &text).unwrap();
+        Config::resolve(file, Overrides::default()).unwrap()
+    }
+
+    #[test]
+    fn each_field_is_either_live_or_needs_a_restart() {
+        for config in [Config::default(), gateway()] {
+            for path in fields(&config).keys() {
+                let restart = RESTART.iter().filter(|section| {
+                    let rest = path.strip_prefix(**section);
+                    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+                });
+                let live = usize::from(is_live(path));
+                assert_eq!(live + restart.count(), 1, "{path}");
+            }
+        }
+    }
+
+    #[test]
+    fn only_live_fields_are_taken_over() {
+        let running = Config::default();
+        let new = resolve(
+            "cache: { idleTimeout: 1m, forwardBudget: 3, exclude: [secrets] }\n\
+             server: { listeners: [{ listen: 'http://127.0.0.1:1' }], warmupTimeout: 1s }\n\
+             logging: { filter: debug, format: json }\n",
+        );
+        let (config, changes) = running.reloaded(&new);
+        assert_eq!(
+            changes.applied,
+            ["cache.exclude", "cache.idleTimeout", "logging.filter", "server.warmupTimeout"]
+        );
+        assert_eq!(changes.pending, ["cache.forwardBudget", "logging.format", "server.listeners"]);
+        // What was taken over no longer differs, and nothing else has changed.
+        assert_eq!(config.changes(&new), Changes { applied: Vec::new(), ..changes });
+        assert_eq!(config.server.listeners, running.server.listeners);
+    }
+
+    /// Each live field that differs is really taken over.
+    #[test]
+    fn all_live_fields_are_taken_over() {
+        let new = resolve(
+            "cache:\n  { include: ['*/*'], exclude: [secrets], warm: [v1/pods], idleTimeout: 1m, \
+             resourceBytesMax: 1Mi, totalBytesMax: 2Mi, historyBytesMax: 1Mi, \
+             onRelist: endStreams, pageSize: 7, maxStaleness: 1h, onAway: end, \
+             consistentLists: auto }\n\
+             server:\n  { allowedHosts: [weir.example], cacheHeader: false, freshnessTimeout: 1s, \
+             warmupTimeout: 1s, shutdownDelay: 7s, shutdownTimeout: 9s }\n\
+             logging: { filter: debug }\n\
+             flowControl:\n  mode: observe\n  rules: [{ name: one, action: deny, userAgents: ['x/*'] }]\n",
+        );
+        let mut running = Config::default();
+        running.flow_control.mode = new.flow_control.mode;
+        let (config, changes) = running.reloaded(&new);
+        let differing: Vec<_> = LIVE.iter().filter(|path| **path != "flowControl.levels").collect();
+        assert_eq!(changes.applied.iter().collect::<Vec<_>>(), differing);
+        assert_eq!(changes.pending, [""; 0]);
+        assert_eq!(config, new);
+    }
+}

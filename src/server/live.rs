@@ -1,0 +1,89 @@
+//! The settings of the server that a reload replaces (`docs/decisions/reload.md`).
+//!
+//! They are replaced as a whole. Invariant: each use sees one set of them. No locks.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::{ArcSwap, Guard};
+
+use crate::config::{CertificateConfig, Config, ListenerConfig, Mode, ServerConfig};
+use crate::server::flow_control::FlowControl;
+use crate::server::forward::list_times::ListTimes;
+use crate::server::request::host::HostPolicy;
+
+/// The settings that a reload replaces.
+#[derive(Debug)]
+pub(crate) struct LiveSettings(ArcSwap<Settings>);
+
+/// One set of the settings.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    /// Whether responses have the header `X-Weir-Cache`.
+    pub(crate) cache_header: bool,
+    /// The longest wait for proof of freshness.
+    pub(crate) freshness_timeout: Duration,
+    /// The longest wait for a cache that is not ready yet.
+    pub(crate) warmup_timeout: Duration,
+    /// The deadline of a drain.
+    pub(crate) shutdown_timeout: Duration,
+    /// The host names that requests may name.
+    pub(crate) hosts: HostPolicy,
+}
+
+impl LiveSettings {
+    pub(crate) fn new(config: &ServerConfig, mode: Mode) -> Self {
+        Self(ArcSwap::from_pointee(Settings::new(config, mode)))
+    }
+
+    /// Returns the present settings.
+    pub(crate) fn load(&self) -> Guard<Arc<Settings>> {
+        self.0.load()
+    }
+}
+
+impl Settings {
+    fn new(config: &ServerConfig, mode: Mode) -> Self {
+        Self {
+            cache_header: config.cache_header,
+            freshness_timeout: config.freshness_timeout,
+            warmup_timeout: config.warmup_timeout,
+            shutdown_timeout: config.shutdown_timeout,
+            hosts: match mode {
+                Mode::Sidecar => HostPolicy::new(host_names(config)),
+                Mode::Gateway => HostPolicy::any(),
+            },
+        }
+    }
+}
+
+/// Replaces the settings of a running server.
+#[derive(Clone)]
+pub struct ServerReload {
+    pub(super) live: Arc<LiveSettings>,
+    pub(super) list_times: Arc<ListTimes>,
+    pub(super) flow_control: Option<Arc<FlowControl>>,
+}
+
+impl ServerReload {
+    /// Applies what can change at run time.
+    pub fn apply(&self, config: &Config) {
+        let settings = Settings::new(&config.server, config.authentication.mode);
+        self.live.0.store(Arc::new(settings));
+        self.list_times.set(config.cache.consistent_lists);
+        if let Some(flow_control) = &self.flow_control {
+            flow_control.set_overlay(&config.flow_control.overlay);
+        }
+    }
+}
+
+/// Returns the host names that clients may use besides the loopback ones.
+fn host_names(config: &ServerConfig) -> impl Iterator<Item = &str> {
+    let generated = config.listeners.iter().filter_map(|listener| match listener {
+        ListenerConfig::Tls { certificate: CertificateConfig::Generated { names }, .. } => {
+            Some(names)
+        }
+        _ => None,
+    });
+    generated.flatten().chain(&config.allowed_hosts).map(String::as_str)
+}
