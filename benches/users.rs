@@ -79,6 +79,9 @@ async fn main() {
     users.push(User::admin(WEIR, "weir"));
     let options = SimulatorOptions { users, ..SimulatorOptions::default() };
     let upstream = Simulator::start(options).await.expect("a simulator");
+    let namespace = serde_json::json!({"apiVersion": "v1", "kind": "Namespace",
+        "metadata": {"name": "large"}});
+    upstream.store().create(namespace).expect("the namespace is created");
     create(&upstream, "default", "cm", 1 << 10);
     for number in 0..5_000 {
         create(&upstream, "large", &format!("cm{number}"), 5 << 10);
