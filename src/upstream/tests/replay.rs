@@ -89,3 +89,49 @@ async fn an_unprocessed_request_is_sent_again() {
     assert!(matches!(error, UpstreamError::Lost(_)), "{error}");
     assert_eq!(refused.load(Ordering::SeqCst), 1);
 }
+
+/// Refuses every second stream.
+async fn half_refusing_server() -> (std::net::SocketAddr, Arc<AtomicUsize>) {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let received = Arc::new(AtomicUsize::new(0));
+    let count = received.clone();
+    tokio::spawn(async move {
+        while let Ok((tcp, _)) = listener.accept().await {
+            let count = count.clone();
+            tokio::spawn(async move {
+                let mut connection = h2::server::handshake(tcp).await.unwrap();
+                while let Some(Ok((_, mut respond))) = connection.accept().await {
+                    if count.fetch_add(1, Ordering::SeqCst) % 2 == 0 {
+                        respond.send_reset(h2::Reason::REFUSED_STREAM);
+                    } else {
+                        respond.send_response(Response::new(()), true).unwrap();
+                    }
+                }
+            });
+        }
+    });
+    (address, received)
+}
+
+/// Row 11 of the targets: an API server that fails half of the requests gets a tenth more of them.
+#[tokio::test]
+async fn an_upstream_that_refuses_half_of_the_requests_gets_a_tenth_more() {
+    const REQUESTS: usize = 1000;
+    let (address, received) = half_refusing_server().await;
+    let config = config(Some(format!("http://{address}")), None, true);
+    let upstream = Upstream::new(&config, metrics()).await.unwrap();
+    let started = Instant::now();
+    let mut failed = 0;
+    for _ in 0..REQUESTS / 50 {
+        let sent = (0..50).map(|_| upstream.send(TrafficClass::Request, get("/x")));
+        let sent = futures_util::future::join_all(sent).await;
+        failed += sent.iter().filter(|sent| sent.is_err()).count();
+    }
+    let received = received.load(Ordering::SeqCst);
+    // The least budget of each ten seconds, on a machine that is slow.
+    let windows = started.elapsed().as_secs() as usize / 10;
+    println!("{REQUESTS} requests: {received} were received, {failed} failed");
+    assert!(received <= REQUESTS * 11 / 10 + 30 * windows, "{received} were received");
+    assert!(received > REQUESTS && failed > 0, "{received} were received, {failed} failed");
+}
