@@ -6,8 +6,10 @@
 //! of kube-apiserver ([`built_in`]). [`classify`] finds the FlowSchema of a request as
 //! kube-apiserver does. [`seats`] estimates the seats that a request takes there. [`costs`] keeps
 //! the most expensive clients in bounded memory ([`hitters`]). [`schedule`] decides which forwarded
-//! request is sent next. [`rules`] are operators' own, and [`rate_limit`] keeps their rates.
+//! request is sent next, and [`adaptive`] how many an API server gets at once. [`rules`] are
+//! operators' own, and [`rate_limit`] keeps their rates.
 
+pub mod adaptive;
 pub mod built_in;
 pub mod candidates;
 pub mod classify;

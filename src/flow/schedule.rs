@@ -77,11 +77,26 @@ impl Scheduler {
         ids
     }
 
+    /// Sets the number of seats, and the levels that may have a percentage of their nominal seats
+    /// at most. Seats in use stay.
+    pub fn limit(&mut self, now: Duration, seats: u64, caps: &[(LevelId, u64)]) {
+        self.levels.iter_mut().for_each(|level| level.percent_max = None);
+        for (LevelId(place), percent) in caps {
+            if let Some(level) = self.levels.get_mut(*place) {
+                level.percent_max = Some(*percent);
+            }
+        }
+        self.resize(now, seats);
+    }
+
     /// Sets the number of seats. Those in use stay.
     pub fn resize(&mut self, now: Duration, seats: u64) {
         self.seats = seats.max(1);
         let shares: Vec<LevelShare> = self.levels.iter().map(Level::share).collect();
-        let limits = divide(self.seats, &shares);
+        let divided = divide(self.seats, &shares).into_iter();
+        let limits: Vec<Limits> = (divided.zip(&self.levels))
+            .map(|(limits, level)| level.percent_max.map_or(limits, |max| limits.capped(max)))
+            .collect();
         let least: u64 = limits.iter().map(|limit| limit.least).sum();
         for (level, limits) in self.levels.iter_mut().zip(limits) {
             // A wider request could never start.

@@ -17,6 +17,8 @@ use crate::flow::hash_of_hash::BuildHashOfHash;
 pub(super) struct Level {
     pub(super) spec: LevelSpec,
     pub(super) limits: Limits,
+    /// The most seats, in percent of its nominal ones.
+    pub(super) percent_max: Option<u64>,
     pub(super) in_use: u64,
     /// The part of `in_use` that requests of several seats hold.
     wide_in_use: u64,
@@ -94,6 +96,7 @@ impl Level {
         Self {
             spec,
             limits: Limits::default(),
+            percent_max: None,
             in_use: 0,
             wide_in_use: 0,
             is_gone: false,

@@ -32,6 +32,15 @@ pub struct Limits {
     pub most: u64,
 }
 
+impl Limits {
+    /// Returns the seats of a level that may have this percentage of its nominal seats at most. The
+    /// nominal seats stay: they are its part beside others.
+    pub(super) fn capped(self, percent: u64) -> Self {
+        let most = (self.nominal.saturating_mul(percent) / 100).clamp(1, self.most.max(1));
+        Self { most, least: self.least.min(most), ..self }
+    }
+}
+
 /// Divides seats. The sum of the least seats is at most all.
 pub fn divide(seats: u64, shares: &[LevelShare]) -> Vec<Limits> {
     let fixed = |share: &LevelShare| match *share {

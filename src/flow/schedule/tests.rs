@@ -345,3 +345,21 @@ fn drain(rig: &mut Rig) {
     rig.run_until(rig.now + Duration::from_secs(3600));
     assert!(rig.waiting.is_empty() && rig.running.is_empty(), "everything starts and ends");
 }
+
+#[test]
+fn a_level_that_is_capped_gets_no_more_and_others_get_the_rest() {
+    let specs = [level("a", shares(10, 50, None)), level("b", shares(10, 50, None))];
+    let mut rig = Rig::new(20, &specs);
+    rig.scheduler.limit(rig.now, 20, &[(rig.ids[0], 70)]);
+    rig.crowd(0, 0..15, 1000);
+    assert_eq!(rig.scheduler.load(rig.ids[0]).seats, 7, "seven tenths of ten");
+    rig.crowd(1, 0..15, 1000);
+    assert_eq!(rig.scheduler.load(rig.ids[1]).seats, 13);
+    // Running requests keep their seats, and waiting ones start once there is room again.
+    rig.scheduler.limit(rig.now, 20, &[]);
+    rig.collect();
+    assert_eq!(rig.scheduler.load(rig.ids[0]).seats, 7);
+    rig.scheduler.limit(rig.now, 30, &[]);
+    rig.collect();
+    assert_eq!(rig.scheduler.load(rig.ids[0]).seats, 15);
+}
