@@ -107,6 +107,7 @@ impl App {
             gateway::build(&config, &upstream, &registry, &metrics).await?;
         let audit = AuditLog::start(&config.audit, metrics.auth.audit.clone())?;
         let (flow_control, following) = flow_control(&config, &registry, &metrics);
+        let limited = flow_control.clone();
         let held = HeldBytes::new(config.server.response_bytes_max);
         let gzip_bytes_max = config.cache.gzip_bytes_max;
         let compressor = Compressor::new(gzip_bytes_max, held.clone(), metrics.gzip.clone());
@@ -141,6 +142,9 @@ impl App {
         };
         registry.start_warm();
         let mut endpoints = JoinSet::new();
+        if let Some(flow_control) = limited {
+            endpoints.spawn(flow_control.run_limits(upstream.clone()));
+        }
         endpoints.spawn(monitor::run(upstream.clone(), config.upstream.endpoints.clone()));
         let probe = tokio::spawn(probe.run());
         Ok(Self {

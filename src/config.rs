@@ -80,6 +80,9 @@ pub struct FlowControlConfig {
     pub mode: FlowControlMode,
     /// The seats of one API server that forwarded requests may take.
     pub seats_per_server: u64,
+    /// Whether fewer seats are used of an API server that is slow or refuses requests. In the mode
+    /// `observe` only refusals count, and what latency would do is shown.
+    pub adaptive: FlowControlMode,
     /// Operators' own levels and rules.
     pub overlay: FlowOverlay,
 }

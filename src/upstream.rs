@@ -9,6 +9,7 @@ pub mod discovery;
 pub mod endpoints;
 pub mod error;
 pub(crate) mod fetch;
+pub(crate) mod hedge;
 pub(crate) mod hops;
 pub mod lister_watcher;
 pub mod metrics;
@@ -23,7 +24,7 @@ mod retry_budget;
 pub(crate) mod review;
 pub(crate) mod self_review;
 pub mod send_options;
-mod status;
+pub(crate) mod status;
 #[cfg(test)]
 pub(crate) mod testing;
 #[cfg(test)]
@@ -44,6 +45,7 @@ use crate::upstream::availability::Availability;
 use crate::upstream::credentials::{Credentials, PoolIdentity};
 use crate::upstream::endpoints::Endpoints;
 use crate::upstream::error::UpstreamError;
+use crate::upstream::hedge::HedgeBudget;
 use crate::upstream::metrics::UpstreamMetrics;
 use crate::upstream::pool::Pool;
 pub use crate::upstream::request_body::{RequestBody, empty_body, full_body};
@@ -65,6 +67,8 @@ struct Inner {
     /// Shared by all identities.
     availability: Availability,
     retries: Arc<RetryBudget>,
+    /// The budget of Weir's own probes.
+    hedges: HedgeBudget,
     /// Stops the tasks of this identity when the last clone is dropped.
     _tasks: DropGuard,
 }
@@ -122,7 +126,8 @@ impl Upstream {
     ) -> Self {
         tokio::spawn(credentials.clone().follow(cancel.clone()));
         let _tasks = cancel.drop_guard();
-        let inner = Inner { credentials, pools, metrics, availability, retries, _tasks };
+        let hedges = HedgeBudget::default();
+        let inner = Inner { credentials, pools, metrics, availability, retries, hedges, _tasks };
         Self { inner: Arc::new(inner) }
     }
 
@@ -179,6 +184,14 @@ impl Upstream {
         all.iter().map(|route| route.pool.streams_max(class, unproven)).sum()
     }
 
+    /// Returns how many requests the connections to one API server carry at once, to the one with
+    /// the fewest.
+    pub(crate) fn places_of_one(&self) -> usize {
+        let all = self.inner.pools.all();
+        let places = all.iter().map(|route| route.pool.streams_max(TrafficClass::Request, false));
+        places.min().unwrap_or(usize::MAX)
+    }
+
     /// Returns how many requests of a class clients can cancel within half a minute before the
     /// connections are worn.
     pub fn resets_max(class: TrafficClass) -> usize {
@@ -200,6 +213,11 @@ impl Upstream {
     /// Returns the configured address, for messages.
     pub fn address(&self) -> String {
         self.inner.credentials.current().endpoint.to_string()
+    }
+
+    /// Returns the budget of hedged probes.
+    pub(crate) fn hedges(&self) -> &HedgeBudget {
+        &self.inner.hedges
     }
 
     /// Returns the API servers.

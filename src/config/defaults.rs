@@ -164,6 +164,20 @@ pub const GATEWAY_FLOW_CONTROL: FlowControlMode = FlowControlMode::Observe;
 /// kube-apiserver's `--max-requests-inflight` and `--max-mutating-requests-inflight` together.
 pub const SEATS_PER_SERVER: u64 = 600;
 
+/// An API server that refuses requests gets fewer. That reads take longer than usual may have
+/// reasons that fewer requests do not help against, so that operators look at it first.
+pub const ADAPTIVE: FlowControlMode = FlowControlMode::Observe;
+
+/// Fewer leave no part to the smallest priority level.
+pub const SEATS_MIN: u64 = 20;
+
+/// More than 8 of 10 places for requests on the connections to one API server (1,440) would make
+/// the pool of connections the queue, which is not fair.
+pub const SEATS_MAX: u64 = 1150;
+
+/// The same for HTTP/1.1, whose connections have 256 places.
+pub const HTTP1_SEATS_MAX: u64 = 204;
+
 /// Open watches stay open: their clients would only come back and find no better answer.
 pub const ON_AWAY: OnAway = OnAway::Keep;
 
@@ -204,6 +218,7 @@ impl Default for Config {
             flow_control: FlowControlConfig {
                 mode: FLOW_CONTROL,
                 seats_per_server: SEATS_PER_SERVER,
+                adaptive: ADAPTIVE,
                 overlay: FlowOverlay::default(),
             },
             logging: LoggingConfig::default(),

@@ -113,6 +113,7 @@ const RESTART: &[&str] = &[
     "cache.forwardBudget",
     "cache.gzipBytesMax",
     "cache.overBudget",
+    "flowControl.adaptive",
     "flowControl.mode",
     "flowControl.seatsPerServer",
     "kind",

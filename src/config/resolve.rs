@@ -21,7 +21,9 @@ use crate::config::listen::{ListenAddress, parse_address};
 use crate::config::resolve::problems::Collector;
 pub use crate::config::resolve::problems::{Problem, Problems};
 use crate::config::resolve::server::{generated, listener_of};
-use crate::config::{Config, ListenerConfig, LogFormat, LoggingConfig, ProxyNetworks};
+use crate::config::{
+    Config, ListenerConfig, LogFormat, LoggingConfig, ProxyNetworks, UpstreamConfig,
+};
 
 /// The values of flags; each replaces the file's.
 #[derive(Clone, Debug, Default)]
@@ -58,6 +60,7 @@ impl Config {
     pub fn resolve(file: ConfigFile, overrides: Overrides) -> Result<Self, Problems> {
         let mut problems = Collector::default();
         let mode = identity::mode(&file.authentication, &mut problems);
+        let http2 = file.upstream.http2.unwrap_or(UpstreamConfig::default().http2);
         let mut config = Self {
             server: server::server(file.server, mode, &mut problems),
             admin_listen: Self::default().admin_listen,
@@ -68,7 +71,7 @@ impl Config {
             authentication: identity::authentication(file.authentication, mode, &mut problems),
             authorization: identity::authorization(file.authorization, mode, &mut problems),
             audit: audit::audit(file.audit, mode, &mut problems),
-            flow_control: flow_control::flow_control(file.flow_control, mode, &mut problems),
+            flow_control: flow_control::flow_control(file.flow_control, mode, http2, &mut problems),
             logging: logging(file.logging, &mut problems),
         };
         problems.parsed("admin.detail", file.admin.detail, &mut config.admin_detail);

@@ -337,7 +337,8 @@ fn full_config() -> Config {
         },
         flow_control: FlowControlConfig {
             mode: FlowControlMode::Enforce,
-            seats_per_server: 300,
+            seats_per_server: 200,
+            adaptive: FlowControlMode::Enforce,
             overlay: FlowOverlay::default(),
         },
         logging: LoggingConfig { format: LogFormat::Json, filter: "weir=debug".to_owned() },
@@ -386,4 +387,16 @@ fn a_mistake_is_named_by_its_field_and_never_by_its_value() {
     let message = ConfigFile::parse("x.yaml", text).unwrap_err().to_string();
     assert!(message.starts_with("x.yaml:4:") && message.contains("tokn"), "{message}");
     assert!(!message.contains("s3cret"), "{message}");
+}
+
+#[test]
+fn seats_leave_places_on_the_connections() {
+    let of = |yaml: &str| resolve(yaml).map(|config| config.flow_control.seats_per_server);
+    let http1 = "upstream: { http2: false }\n";
+    assert_eq!(of(http1).unwrap(), 204, "the default is less for HTTP/1.1");
+    assert_eq!(of(&format!("{http1}flowControl: {{ seatsPerServer: 204 }}\n")).unwrap(), 204);
+    let problems = of(&format!("{http1}flowControl: {{ seatsPerServer: 205 }}\n")).unwrap_err();
+    assert!(problems.to_string().contains("upstream.http2"), "{problems}");
+    assert_eq!(of("flowControl: { seatsPerServer: 1150 }\n").unwrap(), 1150);
+    assert!(of("flowControl: { seatsPerServer: 1151 }\n").is_err());
 }

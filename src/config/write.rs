@@ -35,6 +35,7 @@ impl From<&Config> for ConfigFile {
             flow_control: FlowControlSection {
                 mode: Some(config.flow_control.mode.to_string()),
                 seats_per_server: Some(config.flow_control.seats_per_server),
+                adaptive: Some(config.flow_control.adaptive.to_string()),
                 levels: config.flow_control.overlay.written_levels.clone(),
                 rules: config.flow_control.overlay.written_rules.clone(),
             },

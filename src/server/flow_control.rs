@@ -12,6 +12,7 @@
 //! Lock order: a batch, then the costs; `sources`, then the [`queue`], whose lock is otherwise
 //! taken alone. No lock is held across an await.
 
+pub(crate) mod limits;
 pub(crate) mod memo;
 pub(crate) mod meter;
 pub(crate) mod metrics;
@@ -37,12 +38,14 @@ use crate::config::{FlowControlConfig, FlowControlMode, FlowOverlay};
 use crate::flow::cost::Cost;
 use crate::flow::costs::{Batch, Costs, Origin, Text};
 use crate::flow::plan::Plan;
+use crate::server::flow_control::limits::ServerLimits;
 use crate::server::flow_control::metrics::FlowMetrics;
 use crate::server::flow_control::plan::{ActivePlan, Class, Placement};
 use crate::server::flow_control::queue::Queue;
 use crate::server::flow_control::requester::Requester;
 use crate::server::flow_control::rules::Rules;
 use crate::server::request::context::RequestContext;
+use crate::upstream::Upstream;
 
 /// Classifies requests and adds up their costs.
 pub struct FlowControl {
@@ -56,6 +59,8 @@ pub struct FlowControl {
     by_user: bool,
     /// The queue of forwarded requests.
     queue: Option<Arc<Queue>>,
+    /// The limits of the API servers, which the queue keeps.
+    limits: Arc<ServerLimits>,
     rules: ArcSwap<Rules>,
     /// The plan of the cluster, and what operators add to it.
     sources: Mutex<(Plan, FlowOverlay)>,
@@ -93,10 +98,18 @@ impl FlowControl {
             hasher: RandomState::new(),
             by_user,
             queue,
+            limits: ServerLimits::new(config, metrics.limits()),
             rules: ArcSwap::from_pointee(Rules::new(&config.overlay.rules, &metrics)),
             sources: Mutex::new((Plan::built_in(), config.overlay.clone())),
             metrics,
         })
+    }
+
+    /// Evaluates how many seats the API servers have, until it is dropped.
+    pub async fn run_limits(self: Arc<Self>, upstream: Upstream) {
+        if let Some(queue) = &self.queue {
+            limits::run(Arc::clone(&self.limits), Arc::clone(queue), upstream).await;
+        }
     }
 
     /// Replaces the plan. Requests that were classified keep their class.

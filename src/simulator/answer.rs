@@ -92,6 +92,13 @@ pub(super) fn plain(code: u16, text: &str) -> Response<Body> {
     response
 }
 
+/// Returns the refusal of priority and fairness (`priority-and-fairness.go`).
+pub(super) fn refused(retry_after: u32) -> Response<Body> {
+    let mut response = plain(429, "Too many requests, please try again later.\n");
+    set(response.headers_mut(), header::RETRY_AFTER, &retry_after.to_string());
+    response
+}
+
 /// Returns a response whose body is complete.
 pub(super) fn full(code: u16, body: Vec<u8>) -> Response<Body> {
     let body = Full::new(Bytes::from(body)).map_err(|never| match never {}).boxed_unsync();

@@ -13,6 +13,9 @@ pub enum Action {
     Gone,
     /// Answers 429 as a cache does that initializes, with the given seconds in `Retry-After`.
     TooManyRequests(u32),
+    /// Answers 429 as priority and fairness does that finds no seats, with the given seconds in
+    /// `Retry-After`.
+    Refuse(u32),
     /// Answers a `Status` that has only this code.
     Status(u16),
     /// Delays the response, which shows the state after that.

@@ -35,6 +35,7 @@ pub(super) async fn route(
             Action::Reset => return Err(io::ErrorKind::ConnectionReset.into()),
             Action::Gone
             | Action::TooManyRequests(_)
+            | Action::Refuse(_)
             | Action::Status(_)
             | Action::Garbage
             | Action::NoBookmarks
@@ -43,8 +44,15 @@ pub(super) async fn route(
         }
     }
     faults.retain(|fault| !matches!(fault, Action::Delay(_)));
+    let refusal = faults.iter().find_map(|fault| match fault {
+        Action::Refuse(seconds) => Some(answer::refused(*seconds)),
+        _ => None,
+    });
     let answer = match identity {
-        Ok(identity) => answer(shared, request, &identity, &faults, upgrade).await,
+        Ok(identity) => match refusal {
+            Some(refusal) => Ok(refusal),
+            None => answer(shared, request, &identity, &faults, upgrade).await,
+        },
         Err(error) => Err(error),
     };
     let mut answer = answer.unwrap_or_else(|error| answer::error(request, &error));
@@ -249,6 +257,7 @@ fn injected(request: &Request, faults: &[Action]) -> Result<(), ApiError> {
                 return Err(ApiError::new(410, "Expired", message));
             }
             Action::Gone
+            | Action::Refuse(_)
             | Action::Delay(_)
             | Action::DelayAnswer(_)
             | Action::Hang

@@ -68,6 +68,9 @@ pub(crate) struct Endpoints {
     metrics: EndpointsMetrics,
 }
 
+/// Keys of servers, and the parts of a full load that they may get.
+pub(crate) type Weights = SmallVec<[(u64, f32); 8]>;
+
 /// The keys of the servers that a request could not be sent to.
 pub(crate) type Tried = SmallVec<[u64; 4]>;
 
@@ -124,11 +127,29 @@ impl Endpoints {
         self.servers.load_full()
     }
 
-    /// Returns the number of API servers, without the last resort.
-    pub(crate) fn count(&self) -> usize {
+    /// Returns the servers that requests are sent to, and their weights: those that are usable, the
+    /// last resort if no other one is, or all if none is.
+    pub(crate) fn weights(&self) -> Weights {
         let servers = self.servers.load();
-        let of_list = servers.iter().filter(|server| server.origin != Origin::Configured).count();
-        of_list.max(1)
+        if let [only] = servers.as_slice() {
+            return Weights::from_slice(&[(only.key, 1.0)]);
+        }
+        let weight = |is_last_resort: bool| {
+            move |server: &Arc<ApiServer>| {
+                let fits = (server.origin == Origin::Configured) == is_last_resort;
+                let weight = server.usable_weight().filter(|_| fits && server.is_admitted())?;
+                Some((server.key, weight as f32))
+            }
+        };
+        let mut weights: Weights = servers.iter().filter_map(weight(false)).collect();
+        if weights.is_empty() {
+            weights.extend(servers.iter().filter_map(weight(true)));
+        }
+        if weights.is_empty() {
+            let of_list = servers.iter().filter(|server| server.origin != Origin::Configured);
+            weights.extend(of_list.map(|server| (server.key, 1.0)));
+        }
+        weights
     }
 
     /// Returns whether there is a choice.
@@ -224,7 +245,8 @@ impl Endpoints {
         let now = Instant::now();
         let admitted = servers
             .enumerate()
-            .filter(|(_, server)| server.is_admitted() && !tried.contains(&server.key));
+            .filter(|(_, server)| server.is_admitted() && !tried.contains(&server.key))
+            .filter(|(_, server)| !matches!(choice, Choice::Only(key) if *key != server.key));
         let may_lag = !matches!(choice, Choice::Sticky(_));
         let tier = |is_last_resort: bool, may_lag: bool| {
             let admitted = admitted.clone();
@@ -245,6 +267,23 @@ impl Endpoints {
             .or_else(|| self.choose_in_panic(admitted))
     }
 
+    /// Returns the key of a server that may get a request which `first`, another one, has not
+    /// answered yet. Both must have capacity.
+    pub(crate) fn second_to(&self, first: u64) -> Option<u64> {
+        let servers = self.servers.load();
+        let has_capacity = |server: &&Arc<ApiServer>| server.is_calm() && server.has_capacity();
+        let first_one = servers.iter().find(|server| server.key == first)?;
+        if !first_one.has_capacity() {
+            return None;
+        }
+        let others = servers.iter().filter(|server| server.key != first).filter(has_capacity);
+        let others = others.filter(|server| server.origin != Origin::Configured);
+        let now = Instant::now();
+        let candidates: SmallVec<[Candidate; 8]> =
+            others.map(|server| candidate(server, 1.0, false, now)).collect();
+        Some(candidates.get(choice::spread(&candidates)?)?.key)
+    }
+
     /// Returns when a client was given this server; `None` if that is not its server, or if it has
     /// lost its place meanwhile.
     pub(crate) fn stays_since(&self, client: u64, server: &ApiServer) -> Option<Instant> {
@@ -260,7 +299,7 @@ impl Endpoints {
     ) -> Option<usize> {
         let (indexes, candidates): (Order, SmallVec<[Candidate; 8]>) = candidates.unzip();
         let chosen = match choice {
-            Choice::Spread => choice::spread(&candidates),
+            Choice::Spread | Choice::Only(_) => choice::spread(&candidates),
             Choice::Sticky(key) => {
                 let current = self.sticky.get(*key).map(|stay| stay.server);
                 let chosen = choice::sticky(*key, current, &candidates);
@@ -296,7 +335,7 @@ fn candidate(server: &ApiServer, weight: f64, is_stream: bool, now: Instant) -> 
         in_use: load.in_use(),
         latency: server.requests.latency(now),
         is_avoided: server.requests.is_avoided(now),
-        weight,
+        weight: weight * server.seats_part(),
     }
 }
 

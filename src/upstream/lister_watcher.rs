@@ -3,6 +3,7 @@
 
 mod http;
 mod list_watch;
+mod query;
 mod stream;
 #[cfg(test)]
 mod tests;

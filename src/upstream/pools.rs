@@ -197,6 +197,28 @@ impl Route {
         request: Request<RequestBody>,
         options: &SendOptions,
     ) -> Result<Response<Body>, SendError> {
+        let Some(observer) = &options.attempt_observer else {
+            return self.send_and_note(class, request, options).await;
+        };
+        let started = Instant::now();
+        observer.began(self.server.key);
+        let sent = self.send_and_note(class, request, options).await;
+        match &sent {
+            Ok(response) => {
+                observer.answered(response.status(), response.headers(), started.elapsed());
+            }
+            Err(failure) if failure.is_transport_failure() => observer.lost(),
+            Err(_) => {}
+        }
+        sent
+    }
+
+    async fn send_and_note(
+        &self,
+        class: TrafficClass,
+        request: Request<RequestBody>,
+        options: &SendOptions,
+    ) -> Result<Response<Body>, SendError> {
         self.server.metrics.sent();
         if self.is_only() {
             return self.pool.send(class, request, options).await;

@@ -2,7 +2,9 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
+use http::{HeaderMap, StatusCode};
 use tokio::time::Instant;
 
 use crate::upstream::endpoints::pin::Pin;
@@ -29,6 +31,8 @@ pub struct SendOptions {
     pub(crate) choice: Choice,
     /// Learns if the request's stream is reset.
     pub reset_observer: Option<Arc<dyn ResetObserver>>,
+    /// Learns which API server each attempt went to, and how it ended.
+    pub attempt_observer: Option<Arc<dyn AttemptObserver>>,
 }
 
 /// How one of several API servers is chosen (`docs/decisions/several-api-servers.md`).
@@ -41,12 +45,27 @@ pub(crate) enum Choice {
     Sticky(u64),
     /// The server of this reflector.
     Pinned(Arc<Pin>),
+    /// The server with this key.
+    Only(u64),
 }
 
 /// Learns of a stream that was reset before its exchange was complete.
 pub trait ResetObserver: Send + Sync {
     /// A stream was reset. Called without a lock of the pool.
     fn stream_was_reset(&self);
+}
+
+/// Learns of the attempts to send a request, of which there is one at a time. An attempt that is
+/// neither answered nor lost was not sent, or its client has gone.
+pub trait AttemptObserver: Send + Sync {
+    /// A request is about to be sent to the API server with this key.
+    fn began(&self, server: u64);
+
+    /// The head of the response has arrived after `latency`.
+    fn answered(&self, status: StatusCode, headers: &HeaderMap, latency: Duration);
+
+    /// The connection could not be opened, or it broke.
+    fn lost(&self);
 }
 
 impl fmt::Debug for SendOptions {

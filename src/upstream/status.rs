@@ -71,7 +71,7 @@ pub(super) fn status_error(body: &[u8], code: StatusCode) -> UpstreamError {
 }
 
 /// Returns the `Retry-After` of a response, if it is in seconds.
-pub(super) fn parse_retry_after(headers: &HeaderMap) -> Option<Duration> {
+pub(crate) fn parse_retry_after(headers: &HeaderMap) -> Option<Duration> {
     let seconds = headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
     Some(Duration::from_secs(seconds))
 }

@@ -5,6 +5,7 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "this is a test")]
 
+mod adaptive_limits;
 mod admin;
 mod audit;
 mod away;

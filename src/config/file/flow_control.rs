@@ -11,6 +11,8 @@ pub struct FlowControlSection {
     pub mode: Option<String>,
     /// The seats of one API server.
     pub seats_per_server: Option<u64>,
+    /// `off`, `observe` or `enforce`.
+    pub adaptive: Option<String>,
     /// Priority levels beside the cluster's.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub levels: Vec<FlowLevelSection>,

@@ -5,7 +5,10 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde_json::json;
 
-use crate::config::defaults::{FLOW_CONTROL, GATEWAY_FLOW_CONTROL, SEATS_PER_SERVER};
+use crate::config::defaults::{
+    ADAPTIVE, FLOW_CONTROL, GATEWAY_FLOW_CONTROL, HTTP1_SEATS_MAX, SEATS_MAX, SEATS_MIN,
+    SEATS_PER_SERVER,
+};
 use crate::config::file::{
     FlowControlSection, FlowLevelSection, FlowLimitsSection, FlowRuleSection,
 };
@@ -20,24 +23,29 @@ use crate::flow::rules::{AgentPattern, FlowBy, Limits, RankedLevel, Rule, rank};
 pub(super) fn flow_control(
     section: FlowControlSection,
     mode: Mode,
+    http2: bool,
     problems: &mut Collector,
 ) -> FlowControlConfig {
-    let seats_per_server = section.seats_per_server.unwrap_or(SEATS_PER_SERVER);
+    let seats_max = if http2 { SEATS_MAX } else { HTTP1_SEATS_MAX };
+    let seats_per_server = section.seats_per_server.unwrap_or(SEATS_PER_SERVER.min(seats_max));
     let default = match mode {
         Mode::Sidecar => FLOW_CONTROL,
         Mode::Gateway => GATEWAY_FLOW_CONTROL,
     };
-    let FlowControlSection { levels, rules, mode: given, .. } = section;
+    let FlowControlSection { levels, rules, mode: given, adaptive, .. } = section;
     let overlay = FlowOverlay {
         levels: compile(&levels, "levels", problems, level),
         rules: compile(&rules, "rules", problems, |rule| compile_rule(rule, mode)),
         written_levels: levels,
         written_rules: rules,
     };
-    let mut config = FlowControlConfig { mode: default, seats_per_server, overlay };
+    let mut config =
+        FlowControlConfig { mode: default, seats_per_server, adaptive: ADAPTIVE, overlay };
     problems.parsed("flowControl.mode", given, &mut config.mode);
-    if !SEATS_RANGE.contains(&seats_per_server) {
-        let text = format!("must be {} to {}", SEATS_RANGE.start(), SEATS_RANGE.end());
+    problems.parsed("flowControl.adaptive", adaptive, &mut config.adaptive);
+    if !(SEATS_MIN..=seats_max).contains(&seats_per_server) {
+        let why = if http2 { "" } else { ": HTTP/1.1 has no more places (upstream.http2)" };
+        let text = format!("must be {SEATS_MIN} to {seats_max}{why}");
         problems.add("flowControl.seatsPerServer", text);
     }
     if config.mode == FlowControlMode::Off && !config.overlay.rules.is_empty() {
@@ -198,7 +206,3 @@ fn json_of(section: &impl Serialize) -> String {
 
 /// The most levels, and the most rules.
 const LIST_MAX: usize = 1_000;
-
-/// Fewer leave no part to the smallest level. More than 8 of 10 places for requests on the
-/// connections to one API server would make the pool of connections the queue, which is not fair.
-const SEATS_RANGE: std::ops::RangeInclusive<u64> = 20..=1150;

@@ -80,6 +80,7 @@ pub(super) fn full_config() -> Config {
         },
         flow_control: FlowControlConfig {
             mode: FlowControlMode::Off,
+            seats_per_server: 100,
             ..Config::default().flow_control
         },
         ..full

@@ -9,6 +9,7 @@ use prometheus::{CounterVec, Histogram, HistogramVec, Opts};
 
 use crate::flow::cost::Cost;
 use crate::flow::schedule::request::{Load, RejectReason};
+use crate::server::flow_control::limits::metrics::LimitFamilies;
 use crate::telemetry::metrics::{counter_vec, gauge, gauge_vec, histogram_vec, saturating_i64};
 
 /// The metrics of flow control. Cheap to clone.
@@ -32,6 +33,7 @@ struct Inner {
     rejected: IntCounterVec,
     wait: HistogramVec,
     ruled: IntCounterVec,
+    limits: LimitFamilies,
 }
 
 /// The metrics of an operator's rule.
@@ -100,11 +102,7 @@ impl FlowMetrics {
                 "FlowSchemas and PriorityLevelConfigurations whose last version is not used.",
                 &["resource"],
             )?,
-            replaced: gauge(
-                registry,
-                "weir_flowcontrol_clients_replaced",
-                "How often a client took the place of a lighter one among the heaviest.",
-            )?,
+            replaced: replaced(registry)?,
             seats: gauge_vec(
                 registry,
                 "weir_flowcontrol_seats",
@@ -143,8 +141,14 @@ impl FlowMetrics {
                 &WAIT_SECONDS,
             )?,
             ruled: ruled(registry)?,
+            limits: LimitFamilies::register(registry)?,
         };
         Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// Returns the metrics of the limits of API servers.
+    pub(super) fn limits(&self) -> LimitFamilies {
+        self.inner.limits.clone()
     }
 
     /// Returns the metrics of an operator's rule.
@@ -274,6 +278,14 @@ impl ClassMetrics {
             self.seat_seconds.inc_by(seat_seconds);
         }
     }
+}
+
+fn replaced(registry: &Registry) -> Result<IntGauge, prometheus::Error> {
+    gauge(
+        registry,
+        "weir_flowcontrol_clients_replaced",
+        "How often a client took the place of a lighter one among the heaviest.",
+    )
 }
 
 fn ruled(registry: &Registry) -> Result<IntCounterVec, prometheus::Error> {

@@ -28,6 +28,7 @@ use crate::flow::schedule::request::{
 use crate::flow::schedule::share::LevelShare;
 use crate::server::flow_control::metrics::{FlowMetrics, LevelMetrics};
 use crate::server::flow_control::plan::UNIDENTIFIED;
+use crate::upstream::send_options::AttemptObserver;
 
 /// The queues of forwarded requests.
 pub(super) struct Queue {
@@ -35,8 +36,6 @@ pub(super) struct Queue {
     began: Instant,
     /// Whether requests wait; else it is only counted how many would.
     enforces: bool,
-    /// The seats of one API server.
-    seats: u64,
     metrics: FlowMetrics,
 }
 
@@ -46,7 +45,8 @@ struct Inner {
     durations: Durations,
     levels: HashMap<Arc<str>, (LevelId, LevelMetrics)>,
     waiting: HashMap<WaitingId, oneshot::Sender<Result<Ticket, Rejected>>>,
-    servers: usize,
+    /// The seats of all API servers, as far as they may be taken.
+    allotment: Allotment,
 }
 
 impl Inner {
@@ -55,6 +55,15 @@ impl Inner {
             count(metrics);
         }
     }
+}
+
+/// The seats that the queue may give to requests.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Allotment {
+    /// The seats of all API servers.
+    pub(super) seats: u64,
+    /// The levels that may have a percentage of their nominal seats at most.
+    pub(super) caps: Vec<(Arc<str>, u64)>,
 }
 
 /// A request for seats.
@@ -79,13 +88,16 @@ pub(crate) struct SeatHold {
     ticket: Ticket,
     kind: u64,
     since: Instant,
+    /// Learns of the attempts to send its request, and of its end when it is dropped.
+    pub(super) observer: Option<Arc<dyn AttemptObserver>>,
 }
 
 impl Queue {
     /// Begins without levels; [`Self::set_plan`] follows. `seats` are those of one API server.
     pub(super) fn new(enforces: bool, seats: u64, metrics: FlowMetrics) -> Arc<Self> {
-        let inner = Mutex::new(Inner { servers: 1, ..Inner::default() });
-        Arc::new(Self { inner, began: Instant::now(), enforces, seats, metrics })
+        let allotment = Allotment { seats, caps: Vec::new() };
+        let inner = Mutex::new(Inner { allotment, ..Inner::default() });
+        Arc::new(Self { inner, began: Instant::now(), enforces, metrics })
     }
 
     /// Replaces the levels; without a plan, as in a sidecar, one level has all seats.
@@ -105,7 +117,7 @@ impl Queue {
         };
         let specs: Vec<LevelSpec> = levels.chain([unidentified]).collect();
         let mut inner = self.inner.lock();
-        let seats = shared_seats(self.seats, inner.servers);
+        let seats = shared_seats(inner.allotment.seats);
         let ids = inner.scheduler.configure(self.began.elapsed(), seats, &specs);
         let mut before = std::mem::take(&mut inner.levels);
         for (spec, id) in specs.iter().zip(ids) {
@@ -114,19 +126,45 @@ impl Queue {
             inner.levels.insert(Arc::clone(&spec.name), (id, metrics));
         }
         before.into_keys().for_each(|name| self.metrics.remove_level(&name));
+        if !inner.allotment.caps.is_empty() {
+            self.apply_allotment(&mut inner);
+        }
         self.settle(&mut inner);
     }
 
-    /// Waits for seats of one of `servers` API servers. An error is a refusal.
+    /// Sets what may be sent. Requests that were sent already stay.
+    pub(super) fn set_allotment(&self, allotment: &Allotment) {
+        let mut inner = self.inner.lock();
+        if inner.allotment != *allotment {
+            inner.allotment = allotment.clone();
+            self.apply_allotment(&mut inner);
+            self.settle(&mut inner);
+        }
+    }
+
+    fn apply_allotment(&self, inner: &mut Inner) {
+        let Allotment { seats, caps } = &inner.allotment;
+        let id = |level: &Arc<str>| inner.levels.get(level).map(|(id, _)| *id);
+        let caps: Vec<_> =
+            caps.iter().filter_map(|(level, percent)| Some((id(level)?, *percent))).collect();
+        inner.scheduler.limit(self.began.elapsed(), shared_seats(*seats), &caps);
+    }
+
+    /// Returns the seats that a level has in use, in parts of its nominal ones.
+    pub(super) fn part_in_use(&self, level: &Arc<str>) -> f64 {
+        let inner = self.inner.lock();
+        let load = inner.levels.get(level).map(|(id, _)| inner.scheduler.load(*id));
+        load.map_or(0.0, |load| load.seats as f64 / load.nominal.max(1) as f64)
+    }
+
+    /// Waits for seats of an API server. An error is a refusal.
     pub(super) async fn acquire(
         self: &Arc<Self>,
-        servers: usize,
         request: SeatRequest<'_>,
     ) -> Result<Option<SeatHold>, Rejected> {
         let arrived = Instant::now();
         let waits = {
             let mut inner = self.inner.lock();
-            self.set_servers(&mut inner, servers);
             let Some((level, _)) = inner.levels.get(request.level) else { return Ok(None) };
             let level = *level;
             let arriving = Arriving {
@@ -169,20 +207,12 @@ impl Queue {
                 inner.count(request.level, |metrics| metrics.waited(arrived.elapsed()));
                 drop(inner);
                 let (queue, kind, since) = (Arc::clone(self), request.kind, Instant::now());
-                Ok(Some(SeatHold { queue, ticket, kind, since }))
+                Ok(Some(SeatHold { queue, ticket, kind, since, observer: None }))
             }
             Err(rejected) => {
                 inner.count(request.level, |metrics| metrics.reject(rejected.reason));
                 Err(rejected)
             }
-        }
-    }
-
-    fn set_servers(&self, inner: &mut Inner, servers: usize) {
-        if inner.servers != servers.max(1) {
-            inner.servers = servers.max(1);
-            let seats = shared_seats(self.seats, inner.servers);
-            inner.scheduler.resize(self.began.elapsed(), seats);
         }
     }
 
@@ -255,6 +285,13 @@ impl Drop for Waiter {
     }
 }
 
+impl SeatHold {
+    /// Returns what learns of the attempts to send its request.
+    pub(crate) fn observer(&self) -> Option<Arc<dyn AttemptObserver>> {
+        self.observer.clone()
+    }
+}
+
 impl Drop for SeatHold {
     fn drop(&mut self) {
         self.queue.give_back(self);
@@ -268,8 +305,7 @@ impl fmt::Debug for SeatHold {
 }
 
 /// Returns the seats that levels share. A reserve stays for exempt requests and Weir's own.
-fn shared_seats(of_one: u64, servers: usize) -> u64 {
-    let all = of_one.saturating_mul(servers as u64);
+fn shared_seats(all: u64) -> u64 {
     all.saturating_sub(RESERVE_MIN.max(all / RESERVE_PART)).max(1)
 }
 
@@ -300,7 +336,7 @@ mod tests {
         let level: Arc<str> = UNIDENTIFIED.into();
         let mut held = Vec::new();
         for _ in 0..20 {
-            held.push(queue.acquire(1, request(&level, 0, Duration::ZERO)).await.unwrap());
+            held.push(queue.acquire(request(&level, 0, Duration::ZERO)).await.unwrap());
         }
         let mut waiters = JoinSet::new();
         for number in 1..=40 {
@@ -308,7 +344,7 @@ mod tests {
             waiters.spawn(async move {
                 let wait_max = Duration::from_millis(120 * number);
                 let began = Instant::now();
-                let rejected = queue.acquire(1, request(&level, number, wait_max)).await.err();
+                let rejected = queue.acquire(request(&level, number, wait_max)).await.err();
                 assert_eq!(rejected.map(|it| it.reason), Some(RejectReason::TimeOut));
                 let over = began.elapsed().saturating_sub(wait_max);
                 assert!(began.elapsed() >= wait_max && over <= Duration::from_millis(50));
@@ -319,7 +355,7 @@ mod tests {
         }
         // A client that goes away while it waits leaves nothing behind, also when its seat comes
         // at the same moment.
-        let mut gone = Box::pin(queue.acquire(1, request(&level, 50, Duration::from_secs(5))));
+        let mut gone = Box::pin(queue.acquire(request(&level, 50, Duration::from_secs(5))));
         assert!(futures_util::poll!(&mut gone).is_pending());
         drop(held);
         drop(gone);

@@ -12,12 +12,15 @@ use crate::config::units::parse_duration;
 use crate::flow::rules::{self, FlowBy, Rule};
 use crate::flow::schedule::request::Rejected;
 use crate::flow::seats::{CollectionSize, Work};
+use crate::server::flow_control::limits::flight::{Flight, FlightOf};
 use crate::server::flow_control::plan::{Class, Placement};
 use crate::server::flow_control::queue::{SeatHold, SeatRequest};
 use crate::server::flow_control::requester::{self, Requester};
 use crate::server::flow_control::rules::{RuleRefusal, Subject};
 use crate::server::flow_control::{FlowControl, placement};
 use crate::server::request::context::RequestContext;
+use crate::upstream::endpoints::Endpoints;
+use crate::upstream::send_options::AttemptObserver;
 
 /// Why a request is refused, and the uids of its FlowSchema and its priority level, if these are
 /// objects of the cluster.
@@ -28,14 +31,14 @@ pub(crate) struct Shed {
 }
 
 impl FlowControl {
-    /// Waits until a request may be forwarded to one of `servers` API servers. `size` is that of
-    /// its resource, in objects and bytes, if known. Returns what the request holds meanwhile; an
-    /// error is a refusal.
+    /// Waits until a request may be forwarded. `endpoints` are the API servers. `size` is that of
+    /// the request's resource, in objects and bytes, if known. Returns what the request holds
+    /// meanwhile; an error is a refusal.
     pub(crate) async fn wait_for_seats(
         &self,
         context: &RequestContext<'_>,
         size: Option<(u64, u64)>,
-        servers: usize,
+        endpoints: &Endpoints,
     ) -> Result<Option<SeatHold>, Shed> {
         let Some(queue) = self.queue.as_ref().filter(|_| context.takes_seats()) else {
             return Ok(None);
@@ -55,9 +58,24 @@ impl FlowControl {
             wait_max: wait_max(info, &class.level),
             is_short_read: seats == 1 && matches!(info.verb, Verb::Get | Verb::List),
         };
+        let read = is_usual_read(context).then(|| info.query.first("resourceVersion"));
+        let of = FlightOf {
+            level: Arc::clone(&class.level),
+            seats,
+            class: read.map(|version| self.hasher.hash_one((kind, version.unwrap_or_default()))),
+            is_of_core: is_of_core(context),
+        };
+        if let Some(allotment) = self.limits.changed(endpoints.weights()) {
+            queue.set_allotment(&allotment);
+        }
         let uids = &class.uids;
-        let acquired = queue.acquire(servers, request).await;
-        acquired.map_err(|rejected| Shed { rejected, uids: uids.clone() })
+        let acquired = queue.acquire(request).await;
+        let mut hold = acquired.map_err(|rejected| Shed { rejected, uids: uids.clone() })?;
+        if let Some(hold) = &mut hold {
+            let flight = Flight::new(&self.limits, queue, of);
+            hold.observer = flight.map(|flight| flight as Arc<dyn AttemptObserver>);
+        }
+        Ok(hold)
     }
 
     /// Whether operators have rules.
@@ -130,6 +148,24 @@ impl FlowControl {
         };
         (Arc::clone(class), flow)
     }
+}
+
+/// Whether kube-apiserver itself answers a request, without an aggregated API server.
+fn is_of_core(context: &RequestContext<'_>) -> bool {
+    let group = context.info.resource.as_ref().map(|resource| &*resource.gvr.group);
+    group == Some("") || context.resource.as_ref().is_some_and(|known| !known.aggregated)
+}
+
+/// Whether the latency of a request shows how busy the API server is: it is a read of objects that
+/// waits neither for another server nor for a newer state.
+fn is_usual_read(context: &RequestContext<'_>) -> bool {
+    let info = &context.info;
+    let is_of_objects = info.resource.as_ref().is_some_and(|it| it.subresource.is_empty());
+    let version = info.query.first("resourceVersion").unwrap_or_default();
+    matches!(info.verb, Verb::Get | Verb::List)
+        && is_of_objects
+        && matches!(version, "" | "0")
+        && is_of_core(context)
 }
 
 /// Returns how long a request may wait: a part of the time that its client gives it.

@@ -130,6 +130,7 @@ impl Forwarder {
             collection: collection.map(Arc::from),
             wait_until: Some(context.started + FAILOVER_WAIT_MAX),
             reset_observer: Some(reset_observer),
+            attempt_observer: None,
         };
         Ok(PreparedRequest {
             upstream,
@@ -179,8 +180,10 @@ impl Forwarder {
         let is_list = context.info.verb == Verb::List;
         let is_consistent = matches!(reason, Reason::Consistent | Reason::Unproved);
         let timer = (is_list && is_consistent).then(|| self.list_times.time(&parts)).flatten();
-        let PreparedRequest { upstream, headers, class, upgrade, quota, options, standing, seat } =
+        let PreparedRequest { upstream, headers, class, upgrade, quota, standing, seat, .. } =
             prepared;
+        let attempt_observer = seat.as_ref().and_then(SeatHold::observer);
+        let options = SendOptions { attempt_observer, ..prepared.options };
         let original = std::mem::replace(&mut parts.headers, headers);
         let refuse = |status: &Status| Reply::error(&original, status, reason.as_str());
         if let Some(protocol) = upgrade {

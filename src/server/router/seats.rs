@@ -35,8 +35,8 @@ impl Router {
         let Some(flow) = &self.flow_control else { return Ok(None) };
         let gvr = context.info.resource.as_ref().map(|resource| &resource.gvr);
         let size = gvr.and_then(|gvr| self.caches.registry.size_of(gvr));
-        let servers = self.forwarder.upstreams.own.endpoints().count();
-        let seat = flow.wait_for_seats(context, size, servers).await?;
+        let endpoints = self.forwarder.upstreams.own.endpoints();
+        let seat = flow.wait_for_seats(context, size, endpoints).await?;
         context.forwarded = Some(Instant::now());
         Ok(seat)
     }

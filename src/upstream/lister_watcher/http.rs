@@ -1,5 +1,6 @@
 //! [`ListWatch`] over HTTP.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::list_watch::{ListRequest, ListWatch, WatchRequest};
+use super::query::{accept, list_query, watch_query};
 use super::stream::HttpWatch;
 use crate::api::resource::{ApiResource, Representation, Scope};
 use crate::api::resource_version::ResourceVersion;
@@ -18,7 +20,8 @@ use crate::upstream::bounded::{read_body, with_timeout};
 use crate::upstream::endpoints::ApiServer;
 use crate::upstream::endpoints::pin::Pin;
 use crate::upstream::error::UpstreamError;
-use crate::upstream::fetch::{self, Get, encode_query};
+use crate::upstream::fetch::{self, Get};
+use crate::upstream::hedge::{ProbeTimes, either};
 use crate::upstream::one_server::OneServer;
 use crate::upstream::self_review::may_list_and_watch;
 use crate::upstream::version::{self, UpstreamVersion};
@@ -51,6 +54,7 @@ pub struct HttpListWatch {
     max_list_bytes: usize,
     version: watch::Receiver<Option<UpstreamVersion>>,
     warnings: Mutex<Vec<String>>,
+    probe_times: ProbeTimes,
 }
 
 impl HttpListWatch {
@@ -75,6 +79,7 @@ impl HttpListWatch {
             max_list_bytes,
             version,
             warnings: Mutex::default(),
+            probe_times: ProbeTimes::default(),
         }
     }
 
@@ -84,9 +89,19 @@ impl HttpListWatch {
         class: TrafficClass,
         timeout: Duration,
     ) -> Result<Response<pool::Body>, UpstreamError> {
+        self.get_by(self.choice(), query, class, timeout).await
+    }
+
+    async fn get_by(
+        &self,
+        choice: Choice,
+        query: &str,
+        class: TrafficClass,
+        timeout: Duration,
+    ) -> Result<Response<pool::Body>, UpstreamError> {
         let path_and_query = self.path_and_query(query);
         let get = self.request(&path_and_query, class, timeout);
-        let response = get.send_by(&self.upstream, self.choice()).await?;
+        let response = get.send_by(&self.upstream, choice).await?;
         *self.warnings.lock() = warnings_of(response.headers());
         Ok(response)
     }
@@ -124,6 +139,36 @@ impl HttpListWatch {
             work.await.map_err(|error| malformed(&error))?
         };
         parsed.map_err(|error| malformed(&error))
+    }
+
+    /// Fetches a list from an API server that `choice` finds.
+    async fn list_by(
+        &self,
+        choice: Choice,
+        request: &ListRequest,
+    ) -> Result<ListPage, UpstreamError> {
+        let query = list_query(request);
+        let (class, timeout) = (TrafficClass::Request, fetch::HEAD_TIMEOUT);
+        let response = self.get_by(choice, &query, class, timeout).await?;
+        self.parse_list(response).await
+    }
+
+    /// Waits for a list that was sent, and sends it to a second API server, if there is one that
+    /// has capacity, and if few others were sent twice.
+    async fn list_twice(
+        &self,
+        first: impl Future<Output = Result<ListPage, UpstreamError>>,
+        request: &ListRequest,
+    ) -> Result<ListPage, UpstreamError> {
+        let endpoints = self.upstream.endpoints();
+        let second = self.pin.current().and_then(|first| endpoints.second_to(first));
+        let Some(second) = second.filter(|_| self.upstream.hedges().try_take()) else {
+            return first.await;
+        };
+        let second = self.list_by(Choice::Only(second), request);
+        let (listed, result) = either(first, second, |page| page.resource_version).await;
+        endpoints.metrics().hedged(result);
+        listed
     }
 
     /// Fetches a list from one API server.
@@ -182,9 +227,25 @@ impl ListWatch for HttpListWatch {
     type Watch = HttpWatch;
 
     async fn list(&self, request: ListRequest) -> Result<ListPage, UpstreamError> {
-        let query = list_query(&request);
-        let response = self.get(&query, TrafficClass::Request, fetch::HEAD_TIMEOUT).await?;
-        self.parse_list(response).await
+        self.list_by(self.choice(), &request).await
+    }
+
+    async fn list_revision(&self, request: ListRequest) -> Result<ListPage, UpstreamError> {
+        self.upstream.hedges().note_probe();
+        let started = Instant::now();
+        let mut first = pin!(self.list_by(self.choice(), &request));
+        let hedge_after = self.probe_times.hedge_after();
+        let listed = match hedge_after {
+            Some(after) => match tokio::time::timeout(after, &mut first).await {
+                Ok(listed) => listed,
+                Err(_late) => self.list_twice(first, &request).await,
+            },
+            None => first.await,
+        };
+        if listed.is_ok() {
+            self.probe_times.add(started.elapsed());
+        }
+        listed
     }
 
     async fn list_elsewhere(&self, request: ListRequest) -> Result<ListPage, UpstreamError> {
@@ -296,60 +357,6 @@ fn newest(lists: Vec<Result<ListPage, UpstreamError>>) -> Result<ListPage, Upstr
     newest.ok_or_else(|| failure.unwrap_or_else(|| UpstreamError::Lost("no answer".to_owned())))
 }
 
-/// Returns the `Accept` header. The kind of a metadata-only response differs between lists and
-/// watches (`docs/semantics.md` §8.1).
-fn accept(representation: Representation, class: TrafficClass) -> &'static str {
-    let watch = matches!(class, TrafficClass::Stream);
-    match (representation, watch) {
-        (Representation::Json, _) => "application/json",
-        (Representation::Protobuf, _) => "application/vnd.kubernetes.protobuf",
-        (Representation::MetadataJson, false) => {
-            "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-        }
-        (Representation::MetadataJson, true) => {
-            "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
-        }
-        (Representation::MetadataProtobuf, false) => {
-            "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-        }
-        (Representation::MetadataProtobuf, true) => {
-            "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
-        }
-    }
-}
-
-fn list_query(request: &ListRequest) -> String {
-    let mut query = Vec::new();
-    if let Some(limit) = request.limit {
-        query.push(format!("limit={limit}"));
-    }
-    if !request.continue_token.is_empty() {
-        query.push(format!("continue={}", encode_query(&request.continue_token)));
-    }
-    if let Some(resource_version) = request.resource_version {
-        query.push(format!("resourceVersion={resource_version}"));
-    }
-    if !request.resource_version_match.is_empty() {
-        query.push(format!("resourceVersionMatch={}", request.resource_version_match));
-    }
-    query.join("&")
-}
-
-fn watch_query(request: &WatchRequest) -> String {
-    let mut query =
-        format!("watch=true&allowWatchBookmarks=true&timeoutSeconds={}", request.timeout_seconds);
-    if let Some(resource_version) = request.resource_version {
-        query.push_str(&format!("&resourceVersion={resource_version}"));
-    }
-    if request.send_initial_events {
-        query.push_str("&sendInitialEvents=true&resourceVersionMatch=NotOlderThan");
-    }
-    if request.match_nothing {
-        query.push_str(MATCH_NOTHING);
-    }
-    query
-}
-
 fn warnings_of(headers: &HeaderMap) -> Vec<String> {
     let mut warnings = Vec::new();
     for value in headers.get_all(http::header::WARNING) {
@@ -362,6 +369,3 @@ fn warnings_of(headers: &HeaderMap) -> Vec<String> {
     }
     warnings
 }
-
-/// `weir.dev/none,!weir.dev/none`: a selector that no object matches.
-const MATCH_NOTHING: &str = "&labelSelector=weir.dev%2Fnone%2C%21weir.dev%2Fnone";

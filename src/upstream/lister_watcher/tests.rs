@@ -10,8 +10,12 @@ use super::*;
 use crate::api::resource::{Representation, Scope};
 use crate::api::resource_version::ResourceVersion;
 use crate::codec::json::tests::config_maps;
+use crate::config::UpstreamConfig;
+use crate::config::endpoints::EndpointsConfig;
 use crate::upstream::error::UpstreamError;
-use crate::upstream::testing::{Answer, ServerOptions, TestServer, answer, channel_body};
+use crate::upstream::testing::{
+    Answer, ServerOptions, TestServer, answer, channel_body, config, metrics,
+};
 use crate::upstream::version::UpstreamVersion;
 
 async fn lister(server: &TestServer, max_list_bytes: usize) -> HttpListWatch {
@@ -324,4 +328,81 @@ async fn many_small_unread_frames_do_not_end_the_watch() {
         seen += events.len() as u64;
     }
     assert_eq!(seen, COUNT);
+}
+
+/// The server that got the first probes does not answer further ones.
+#[tokio::test]
+async fn a_probe_that_waits_for_long_is_sent_to_a_second_server() {
+    const QUICK: usize = 20;
+    let (hangs, revisions) = (Arc::new(Mutex::new(None)), Arc::new(Mutex::new([0_usize; 2])));
+    let mut servers = Vec::new();
+    for number in 0..2 {
+        let (hangs, revisions) = (hangs.clone(), revisions.clone());
+        let server = TestServer::start(ServerOptions::http2(), move |_| {
+            let (hangs, revisions) = (hangs.clone(), revisions.clone());
+            async move {
+                if *hangs.lock() == Some(number) {
+                    std::future::pending::<()>().await;
+                }
+                revisions.lock()[number] += 1;
+                let revision = number + 7;
+                answer(
+                    200,
+                    format!(
+                        r#"{{"kind":"ConfigMapList","apiVersion":"v1","metadata":{{"resourceVersion":"{revision}"}},"items":[]}}"#
+                    ),
+                )
+            }
+        });
+        servers.push(server.await);
+    }
+    let upstream = upstream_of(&servers).await;
+    let (_, version) = tokio::sync::watch::channel(None);
+    let json = Representation::Json;
+    let scope = Scope::Namespace("team".into());
+    let resource = Arc::new(config_maps());
+    let lister = HttpListWatch::new(upstream.clone(), resource, &scope, json, 1 << 20, version);
+    let probe = || lister.list_revision(ListRequest { limit: Some(1), ..ListRequest::default() });
+    for _ in 0..QUICK {
+        probe().await.unwrap();
+    }
+    let counts = *revisions.lock();
+    let first = usize::from(counts[1] == QUICK);
+    assert_eq!(counts[first], QUICK, "all by one server: {counts:?}");
+
+    *hangs.lock() = Some(first);
+    let second = 1 - first;
+    let page = probe().await.unwrap();
+    assert_eq!(page.resource_version.0, second as u64 + 7);
+    assert_eq!(revisions.lock()[second], 1);
+
+    // The budget is a twentieth, so that the next one waits.
+    let next = tokio::time::timeout(Duration::from_millis(300), probe()).await;
+    assert!(next.is_err(), "{next:?}");
+    assert_eq!(revisions.lock()[second], 1);
+}
+
+#[tokio::test]
+async fn no_second_server_is_asked_that_has_no_capacity() {
+    let start = |_| TestServer::start(ServerOptions::http2(), |_| async { answer(200, "") });
+    let servers = futures_util::future::join_all((0..2).map(start)).await;
+    let upstream = upstream_of(&servers).await;
+    let of_set = upstream.endpoints().servers();
+    let [one, other] = [&of_set[0], &of_set[1]];
+    let second_to = |first: u64| upstream.endpoints().second_to(first);
+    assert_eq!(second_to(one.key), Some(other.key));
+    assert_eq!(second_to(0), None, "a server that left");
+    other.set_limits(1.0, 0.4);
+    assert_eq!((second_to(one.key), second_to(other.key)), (None, None));
+    other.set_limits(0.4, 0.5);
+    assert_eq!(second_to(one.key), Some(other.key));
+    other.requests.too_many_requests(None, tokio::time::Instant::now());
+    assert_eq!(second_to(one.key), None, "it has refused a request");
+}
+
+async fn upstream_of(servers: &[TestServer]) -> crate::upstream::Upstream {
+    let static_urls = servers.iter().map(|server| format!("http://{}", server.address)).collect();
+    let endpoints = EndpointsConfig { static_urls, ..EndpointsConfig::default() };
+    let config = UpstreamConfig { endpoints, ..config(None, None, true) };
+    crate::upstream::Upstream::new(&config, metrics()).await.unwrap()
 }

@@ -95,3 +95,18 @@ pub(super) fn resets_max(class: TrafficClass) -> usize {
         _ => HTTP2_REQUESTS.resets_max(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::defaults::{HTTP1_SEATS_MAX, SEATS_MAX};
+
+    /// Beyond that the pool would be the queue of forwarded requests, which is not fair.
+    #[test]
+    fn seats_are_at_most_eight_of_ten_places() {
+        for (seats, http2) in [(SEATS_MAX, true), (HTTP1_SEATS_MAX, false)] {
+            let places = streams_max(TrafficClass::Request, http2, false) as u64;
+            assert!(seats * 10 <= places * 8, "{seats} of {places}");
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! The limits of the API servers: what they answer, and what the queue of forwarded requests may
+//! send them.
+//!
+//! Each API server has an [`AdaptiveLimit`]. The seats of the queue are their sum over the servers
+//! that are usable; one that comes back gets the part that its health allows. A [`flight`] follows
+//! a request, and notes its server, its latency and its refusals. A task evaluates them twice a
+//! second ([`run`]), and logs limits that last ([`log`]).
+//!
+//! Locks: that of the limits and that of a flight, each taken alone. The queue is called without
+//! either.
+
+pub(super) mod flight;
+mod log;
+pub(super) mod metrics;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use self::log::Episode;
+use self::metrics::{LimitFamilies, LimitMetrics};
+use crate::config::{FlowControlConfig, FlowControlMode};
+use crate::flow::adaptive::AdaptiveLimit;
+use crate::server::flow_control::queue::{Allotment, Queue};
+use crate::upstream::Upstream;
+use crate::upstream::endpoints::{ApiServer, Weights};
+
+/// The limits of all API servers.
+#[derive(Debug)]
+pub(super) struct ServerLimits {
+    inner: Mutex<Inner>,
+    began: Instant,
+    adaptive: FlowControlMode,
+    /// The seats of one API server, as configured.
+    seats: u64,
+    families: LimitFamilies,
+}
+
+#[derive(Debug)]
+struct Inner {
+    /// The servers, by their keys.
+    servers: HashMap<u64, Limited>,
+    /// The servers in use, with their parts of a full load.
+    weights: Weights,
+    /// The most seats of one server: those configured, or what its connections carry.
+    ceiling: u64,
+}
+
+/// One API server.
+#[derive(Debug)]
+struct Limited {
+    limit: AdaptiveLimit,
+    /// Since it is in the set; requests may reach a server before that, and after.
+    published: Option<Published>,
+}
+
+#[derive(Debug)]
+struct Published {
+    metrics: LimitMetrics,
+    episode: Episode,
+}
+
+impl ServerLimits {
+    pub(super) fn new(config: &FlowControlConfig, families: LimitFamilies) -> Arc<Self> {
+        let seats = config.seats_per_server;
+        let inner = Inner { servers: HashMap::new(), weights: Weights::new(), ceiling: seats };
+        let (inner, began, adaptive) = (Mutex::new(inner), Instant::now(), config.adaptive);
+        Arc::new(Self { inner, began, adaptive, seats, families })
+    }
+
+    /// Whether answers are noted.
+    fn adapts(&self) -> bool {
+        self.adaptive != FlowControlMode::Off
+    }
+
+    fn now(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    /// Returns what the queue may send, if these servers are others than before.
+    pub(super) fn changed(&self, weights: Weights) -> Option<Allotment> {
+        let mut inner = self.inner.lock();
+        if inner.weights == weights {
+            return None;
+        }
+        inner.weights = weights;
+        Some(self.allotment(&inner))
+    }
+
+    /// Changes what is known of a server.
+    fn update<R>(&self, server: u64, change: impl FnOnce(Duration, &mut Limited) -> R) -> R {
+        let mut inner = self.inner.lock();
+        let (now, ceiling) = (self.now(), inner.ceiling);
+        let new = || Limited { limit: AdaptiveLimit::new(now, ceiling), published: None };
+        change(now, inner.servers.entry(server).or_insert_with(new))
+    }
+
+    /// Notes a refusal of a server, of this level and the parts of its nominal seats that it has in
+    /// use, or of all requests. Returns what the queue may send now.
+    fn refused(
+        &self,
+        server: u64,
+        level: Option<(&Arc<str>, f64)>,
+        retry_after: Option<Duration>,
+    ) -> Allotment {
+        self.update(server, |now, limited| {
+            limited.limit.refused(now, level, retry_after);
+            if let Some(published) = &limited.published {
+                published.metrics.refused(level.is_some());
+            }
+        });
+        self.allotment(&self.inner.lock())
+    }
+
+    /// Returns what the queue may send to the servers in use.
+    fn allotment(&self, inner: &Inner) -> Allotment {
+        let with_latency = self.adaptive == FlowControlMode::Enforce;
+        let of_server = |(key, weight): &(u64, f32)| {
+            let limit = inner.servers.get(key).map(|server| &server.limit);
+            let seats = limit.map_or(inner.ceiling, |limit| limit.limit(with_latency));
+            (limit, seats as f64 * f64::from(*weight))
+        };
+        let servers: Vec<_> = inner.weights.iter().map(of_server).collect();
+        let seats: f64 = servers.iter().map(|(_, seats)| seats).sum();
+        // A level that one server does not refuse may have what there is.
+        let cap = |level: &Arc<str>| {
+            let part = |limit: &AdaptiveLimit| limit.refusals().part(level);
+            let parts = servers.iter().map(|(limit, seats)| Some(seats * limit.and_then(part)?));
+            let parts: f64 = parts.sum::<Option<f64>>()?;
+            Some((Arc::clone(level), (parts / seats.max(1.0) * 100.0) as u64))
+        };
+        let first = servers.first().and_then(|(limit, _)| *limit);
+        let refused = first.into_iter().flat_map(|limit| limit.refusals().levels());
+        let caps = refused.filter_map(|(level, _)| cap(level)).collect();
+        Allotment { seats: seats as u64, caps }
+    }
+
+    /// Evaluates all servers, and returns what the queue may send. `servers` are the set.
+    fn evaluate(&self, servers: &[Arc<ApiServer>], weights: Weights, places: usize) -> Allotment {
+        let mut inner = self.inner.lock();
+        let now = self.now();
+        inner.weights = weights;
+        let most = (places as u64).saturating_mul(PLACES_PART.0) / PLACES_PART.1;
+        let ceiling = self.seats.min(most).max(1);
+        if ceiling < inner.ceiling {
+            tracing::warn!(
+                ceiling,
+                configured = self.seats,
+                "flowControl.seatsPerServer is limited by the connections to an API server"
+            );
+        }
+        inner.ceiling = ceiling;
+        inner.servers.retain(|key, _| servers.iter().any(|server| server.key == *key));
+        for server in servers {
+            let new = || Limited { limit: AdaptiveLimit::new(now, ceiling), published: None };
+            let limited = inner.servers.entry(server.key).or_insert_with(new);
+            limited.limit.set_ceiling(ceiling);
+            limited.limit.tick(now);
+            limited.show(server, now, self.adaptive, &self.families);
+        }
+        self.allotment(&inner)
+    }
+}
+
+impl Limited {
+    fn show(
+        &mut self,
+        server: &ApiServer,
+        now: Duration,
+        adaptive: FlowControlMode,
+        families: &LimitFamilies,
+    ) {
+        let Self { limit, published } = self;
+        let with_latency = adaptive == FlowControlMode::Enforce;
+        let (actual, would) = (limit.limit(with_latency), limit.limit(true));
+        let ceiling = limit.ceiling();
+        let part = |seats: u64| seats as f32 / ceiling as f32;
+        server.set_limits(part(actual), part(would));
+        let url = server.endpoint.to_string();
+        let Published { metrics, episode } = published.get_or_insert_with(|| Published {
+            metrics: families.server(&url),
+            episode: Episode::default(),
+        });
+        metrics.show(actual, would, limit.in_use());
+        metrics.show_levels(limit.refusals().levels().map(|(level, part)| (&**level, part)));
+        episode.note(now, &url, would, ceiling, with_latency);
+    }
+}
+
+/// Evaluates the API servers until it is dropped, and lets the queue send what they can do.
+pub(super) async fn run(limits: Arc<ServerLimits>, queue: Arc<Queue>, upstream: Upstream) {
+    loop {
+        let endpoints = upstream.endpoints();
+        let (servers, weights) = (endpoints.servers(), endpoints.weights());
+        queue.set_allotment(&limits.evaluate(&servers, weights, upstream.places_of_one()));
+        tokio::time::sleep(EVALUATION_INTERVAL).await;
+    }
+}
+
+/// Half of the shortest window, so that one does not wait for the next turn.
+const EVALUATION_INTERVAL: Duration = Duration::from_millis(500);
+/// The part of the places on the connections to an API server that may be seats. With more, the
+/// pool of connections would be the queue, which is not fair.
+const PLACES_PART: (u64, u64) = (8, 10);
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,199 @@
+//! A forwarded request on its way: it notes where its seats are, and what the API server answers.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::header::{CONNECTION, CONTENT_TYPE};
+use http::{HeaderMap, HeaderValue, StatusCode};
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use super::ServerLimits;
+use crate::flow::adaptive::Answer;
+use crate::server::flow_control::queue::Queue;
+use crate::server::http::headers::{PRIORITY_LEVEL_UID, SHED_HEADER};
+use crate::upstream::send_options::AttemptObserver;
+use crate::upstream::status::parse_retry_after;
+
+/// A forwarded request, from the first attempt to send it until its seats are free.
+pub(crate) struct Flight {
+    limits: Arc<ServerLimits>,
+    queue: Arc<Queue>,
+    of: FlightOf,
+    attempt: Mutex<Option<Attempt>>,
+}
+
+/// The properties of a request that are known before it is sent.
+#[derive(Clone, Debug)]
+pub(crate) struct FlightOf {
+    /// The name of its priority level.
+    pub(crate) level: Arc<str>,
+    pub(crate) seats: u64,
+    /// The class of a read whose latency shows how busy the API server is.
+    pub(crate) class: Option<u64>,
+    /// Whether kube-apiserver itself answers it, without an aggregated API server.
+    pub(crate) is_of_core: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Attempt {
+    /// The key of its server.
+    server: u64,
+    began: Instant,
+    is_over: bool,
+}
+
+/// The meaning of a 429.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Refusal {
+    /// One priority level there has too much to do.
+    OfLevel,
+    /// The server has.
+    OfServer,
+}
+
+impl Flight {
+    /// Follows a request, if the limits adapt to answers.
+    pub(in crate::server::flow_control) fn new(
+        limits: &Arc<ServerLimits>,
+        queue: &Arc<Queue>,
+        of: FlightOf,
+    ) -> Option<Arc<Self>> {
+        let (limits, queue) = (Arc::clone(limits), Arc::clone(queue));
+        limits.adapts().then(|| Arc::new(Self { limits, queue, of, attempt: Mutex::default() }))
+    }
+
+    fn give_back(&self, attempt: Attempt) {
+        let is_lost = !attempt.is_over && attempt.began.elapsed() >= HEAD_LATE;
+        self.limits.update(attempt.server, |now, limited| {
+            limited.limit.give(now, self.of.seats);
+            if is_lost {
+                limited.limit.lost();
+            }
+        });
+    }
+
+    /// Marks the attempt as answered or lost, and returns its server.
+    fn end(&self) -> Option<u64> {
+        let mut attempt = self.attempt.lock();
+        let attempt = attempt.as_mut()?;
+        attempt.is_over = true;
+        Some(attempt.server)
+    }
+}
+
+impl AttemptObserver for Flight {
+    fn began(&self, server: u64) {
+        let attempt = Attempt { server, began: Instant::now(), is_over: false };
+        let before = self.attempt.lock().replace(attempt);
+        if let Some(before) = before {
+            self.give_back(Attempt { is_over: true, ..before });
+        }
+        self.limits.update(server, |now, limited| limited.limit.take(now, self.of.seats));
+    }
+
+    fn answered(&self, status: StatusCode, headers: &HeaderMap, latency: Duration) {
+        let Some(server) = self.end() else { return };
+        let refusal = refusal(status, headers, self.of.is_of_core);
+        let answer = Answer {
+            class: self.of.class.filter(|_| status.is_success()),
+            seats: self.of.seats,
+            latency,
+            is_error: status.is_server_error(),
+        };
+        let Some(refusal) = refusal else {
+            self.limits.update(server, |_, limited| limited.limit.answered(answer));
+            return;
+        };
+        let retry_after = parse_retry_after(headers);
+        let is_of_level = refusal == Refusal::OfLevel;
+        let level = is_of_level.then(|| (&self.of.level, self.queue.part_in_use(&self.of.level)));
+        let allotment = self.limits.refused(server, level, retry_after);
+        self.queue.set_allotment(&allotment);
+    }
+
+    fn lost(&self) {
+        if let Some(server) = self.end() {
+            self.limits.update(server, |_, limited| limited.limit.lost());
+        }
+    }
+}
+
+impl Drop for Flight {
+    fn drop(&mut self) {
+        let attempt = self.attempt.lock().take();
+        if let Some(attempt) = attempt {
+            self.give_back(attempt);
+        }
+    }
+}
+
+impl fmt::Debug for Flight {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Flight").field("of", &self.of).finish_non_exhaustive()
+    }
+}
+
+/// Returns the meaning of a response for the load of its API server.
+///
+/// kube-apiserver's filters write plain text: priority and fairness with the uid of the level, the
+/// limit of requests in flight without. A `Status` is an answer about the request itself: an
+/// eviction that a disruption budget does not allow, a watch cache that is being filled, a rate
+/// limit of events. One that shuts down closes the connection, and has not too much to do.
+/// A Weir in front of the API server names its reason in a header.
+fn refusal(status: StatusCode, headers: &HeaderMap, is_of_core: bool) -> Option<Refusal> {
+    let is = |name, start: &[u8]| {
+        let value = headers.get(name).map(HeaderValue::as_bytes);
+        value.is_some_and(|value| value.starts_with(start))
+    };
+    if status != StatusCode::TOO_MANY_REQUESTS || !is_of_core || is(CONNECTION, b"close") {
+        return None;
+    }
+    if headers.contains_key(SHED_HEADER) {
+        return Some(Refusal::OfLevel);
+    }
+    let has_level = headers.contains_key(PRIORITY_LEVEL_UID);
+    let refusal = if has_level { Refusal::OfLevel } else { Refusal::OfServer };
+    is(CONTENT_TYPE, b"text/plain").then_some(refusal)
+}
+
+/// A client that waited so long for a head has not just changed its mind.
+const HEAD_LATE: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_filters_of_the_api_server_say_that_it_has_too_much_to_do() {
+        let of = |status: u16, headers: &[(&str, &str)], is_of_core| {
+            let mut map = HeaderMap::new();
+            for (name, value) in headers {
+                let name: http::HeaderName = name.parse().unwrap();
+                map.insert(name, HeaderValue::from_str(value).unwrap());
+            }
+            refusal(StatusCode::from_u16(status).unwrap(), &map, is_of_core)
+        };
+        let text = ("content-type", "text/plain; charset=utf-8");
+        let json = ("content-type", "application/json");
+        let level = ("x-kubernetes-pf-prioritylevel-uid", "7");
+        let (of_level, of_server) = (Some(Refusal::OfLevel), Some(Refusal::OfServer));
+        for (status, headers, is_of_core, expected) in [
+            (429, &[text, level][..], true, of_level),
+            (429, &[text], true, of_server),
+            // An aggregated API server's.
+            (429, &[text, level], false, None),
+            // An eviction, a watch cache that is being filled, a rate limit of events.
+            (429, &[json, level], true, None),
+            // One that shuts down.
+            (429, &[text, level, ("connection", "close")], true, None),
+            // Another Weir's.
+            (429, &[json, level, ("x-weir-shed", "time-out")], true, of_level),
+            (503, &[text, level], true, None),
+            (200, &[text, level], true, None),
+        ] {
+            assert_eq!(of(status, headers, is_of_core), expected, "{status} {headers:?}");
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! Metrics of the limits of API servers. The label `server` is a server's URL, as in
+//! [`endpoints`](crate::upstream::endpoints): there are few, and those that left are removed.
+
+use prometheus::{GaugeVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
+
+use crate::telemetry::metrics::{counter_vec, gauge_vec, saturating_i64};
+
+/// The metrics of all API servers. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct LimitFamilies {
+    limits: IntGaugeVec,
+    seats: IntGaugeVec,
+    levels: GaugeVec,
+    refusals: IntCounterVec,
+}
+
+/// The metrics of one API server.
+#[derive(Debug)]
+pub(super) struct LimitMetrics {
+    families: LimitFamilies,
+    url: String,
+    actual: IntGauge,
+    would: IntGauge,
+    seats: IntGauge,
+    of_levels: IntCounter,
+    of_server: IntCounter,
+    /// The levels that are shown.
+    shown: Vec<std::sync::Arc<str>>,
+}
+
+impl LimitFamilies {
+    /// Registers the metrics.
+    pub(crate) fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
+        let levels = GaugeVec::new(
+            Opts::new(
+                "weir_flowcontrol_upstream_level_ratio",
+                "What a priority level may take of an API server that has refused it with 429, in parts of its nominal seats there.",
+            ),
+            &["server", "priority_level"],
+        )?;
+        registry.register(Box::new(levels.clone()))?;
+        Ok(Self {
+            limits: gauge_vec(
+                registry,
+                "weir_flowcontrol_upstream_limit_seats",
+                "Seats of an API server that forwarded requests may take: the actual ones, and those that flowControl.adaptive: enforce would leave.",
+                &["server", "limit"],
+            )?,
+            seats: gauge_vec(
+                registry,
+                "weir_flowcontrol_upstream_seats",
+                "Seats of an API server that forwarded requests take, by estimate.",
+                &["server"],
+            )?,
+            levels,
+            refusals: counter_vec(
+                registry,
+                "weir_flowcontrol_upstream_refusals_total",
+                "429s of an API server for its own load, of one priority level or of the whole server.",
+                &["server", "of"],
+            )?,
+        })
+    }
+
+    /// Returns the metrics of one API server.
+    pub(super) fn server(&self, url: &str) -> LimitMetrics {
+        LimitMetrics {
+            families: self.clone(),
+            url: url.to_owned(),
+            actual: self.limits.with_label_values(&[url, ACTUAL]),
+            would: self.limits.with_label_values(&[url, WOULD]),
+            seats: self.seats.with_label_values(&[url]),
+            of_levels: self.refusals.with_label_values(&[url, OF_LEVEL]),
+            of_server: self.refusals.with_label_values(&[url, OF_SERVER]),
+            shown: Vec::new(),
+        }
+    }
+}
+
+impl LimitMetrics {
+    /// Shows the limits and the seats in use.
+    pub(super) fn show(&self, actual: u64, would: u64, in_use: u64) {
+        self.actual.set(saturating_i64(actual));
+        self.would.set(saturating_i64(would));
+        self.seats.set(saturating_i64(in_use));
+    }
+
+    /// Shows the parts of the levels that the server has refused.
+    pub(super) fn show_levels<'a>(&mut self, levels: impl Iterator<Item = (&'a str, f64)>) {
+        for level in self.shown.drain(..) {
+            drop(self.families.levels.remove_label_values(&[&self.url, &*level]));
+        }
+        for (level, part) in levels {
+            self.families.levels.with_label_values(&[&*self.url, level]).set(part);
+            self.shown.push(level.into());
+        }
+    }
+
+    /// Counts a refusal.
+    pub(super) fn refused(&self, is_of_level: bool) {
+        if is_of_level { &self.of_levels } else { &self.of_server }.inc();
+    }
+}
+
+impl Drop for LimitMetrics {
+    fn drop(&mut self) {
+        self.show_levels(std::iter::empty());
+        let LimitFamilies { limits, seats, refusals, .. } = &self.families;
+        // One that is missing already is as well.
+        for limit in [ACTUAL, WOULD] {
+            drop(limits.remove_label_values(&[&*self.url, limit]));
+        }
+        drop(seats.remove_label_values(&[&self.url]));
+        for of in [OF_LEVEL, OF_SERVER] {
+            drop(refusals.remove_label_values(&[&*self.url, of]));
+        }
+    }
+}
+
+const ACTUAL: &str = "actual";
+const WOULD: &str = "would";
+const OF_LEVEL: &str = "level";
+const OF_SERVER: &str = "server";
