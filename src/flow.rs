@@ -8,6 +8,7 @@
 //! the most expensive clients in bounded memory ([`hitters`]). [`schedule`] decides which forwarded
 //! request is sent next, and [`adaptive`] how many an API server gets at once. [`rules`] are
 //! operators' own, and [`rate_limit`] keeps their rates.
+//! [`read_pace`] finds the clients that do not read.
 
 pub mod adaptive;
 pub mod built_in;
@@ -23,6 +24,7 @@ mod object;
 pub mod plan;
 pub mod policies;
 pub mod rate_limit;
+pub mod read_pace;
 pub mod rules;
 pub mod schedule;
 pub mod schema;

@@ -184,6 +184,28 @@ impl Scheduler {
         Some(expected)
     }
 
+    /// Gives all seats but one back, of a request that goes on: it takes little of the API server
+    /// from now on.
+    pub fn narrow(&mut self, now: Duration, ticket: &mut Ticket) {
+        let rest = ticket.seats.saturating_sub(1);
+        let Some(level) = self.levels.get_mut(ticket.level).filter(|_| rest > 0) else { return };
+        let held = now.saturating_sub(ticket.started);
+        let before = level.claimed();
+        level.narrow(ticket.flow, ticket.seats, work(rest, ticket.guess, held));
+        let after = level.claimed();
+        if level.spec.manner != Manner::Exempt {
+            self.in_use -= rest;
+        }
+        self.claimed = self.claimed - before + after;
+        ticket.seats = 1;
+        self.dispatch(now);
+    }
+
+    /// Returns how many requests wait.
+    pub fn waiting(&self) -> usize {
+        self.waiting
+    }
+
     /// Gives seats back.
     pub fn finish(&mut self, now: Duration, ticket: Ticket) {
         let Some(level) = self.levels.get_mut(ticket.level) else { return };

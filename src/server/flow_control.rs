@@ -18,6 +18,7 @@ pub(crate) mod meter;
 pub(crate) mod metrics;
 mod plan;
 pub(crate) mod queue;
+pub(crate) mod reading;
 mod report;
 pub(crate) mod requester;
 pub(crate) mod rules;
@@ -139,6 +140,13 @@ impl FlowControl {
         let is_gone = |labels: &[&str; 2]| active.labels().all(|other| other != *labels);
         for [schema, level] in before.labels().filter(is_gone) {
             self.metrics.remove(schema, level);
+        }
+    }
+
+    /// Looks after forwarded responses whose clients do not read. Call this about once a second.
+    pub fn tend(&self) {
+        if let Some(queue) = &self.queue {
+            queue.tend();
         }
     }
 

@@ -322,6 +322,16 @@ impl Level {
             self.virtual_time = 0;
         }
     }
+
+    /// Takes back all of a request's seats but one. `beyond` is their work beyond the expected.
+    pub(super) fn narrow(&mut self, key: u64, seats: u64, beyond: i128) {
+        let rest = seats.saturating_sub(1);
+        self.in_use = self.in_use.saturating_sub(rest);
+        self.wide_in_use = self.wide_in_use.saturating_sub(seats);
+        let Some(flow) = self.flows.get_mut(&key) else { return };
+        flow.in_use = flow.in_use.saturating_sub(rest);
+        flow.move_by(beyond, &mut self.order);
+    }
 }
 
 impl Flow {

@@ -221,6 +221,21 @@ fn a_request_for_many_seats_starts_although_small_ones_never_end() {
 }
 
 #[test]
+fn a_request_whose_client_does_not_read_gives_its_seats_to_others() {
+    let mut rig = Rig::new(10, &[level("a", shares(1, 0, None))]);
+    assert!(rig.arrive(0, request(1, 10, 10), Duration::from_secs(60)));
+    assert!(!rig.arrive(0, request(2, 7, 10), MS));
+    rig.run_until(Duration::from_secs(1));
+    let (_, ticket, _) = &mut rig.running[0];
+    rig.scheduler.narrow(Duration::from_secs(1), ticket);
+    rig.scheduler.narrow(Duration::from_secs(1), ticket);
+    rig.collect();
+    assert_eq!((rig.in_use(0), rig.waiting.len()), (8, 0));
+    rig.run_until(Duration::from_secs(90));
+    assert_eq!(rig.in_use(0), 0);
+}
+
+#[test]
 fn exempt_requests_take_nothing_from_others_when_the_seats_change() {
     let mut exempt = level("exempt", shares(0, 0, None));
     exempt.manner = Manner::Exempt;
@@ -273,6 +288,7 @@ enum Step {
     Arrive { level: usize, flow: u64, seats: u64, holds: u32 },
     Pass(u32),
     Cancel(usize),
+    Narrow(usize),
     Resize(u64),
     Configure(Vec<(u32, u32, Option<u32>)>),
 }
@@ -284,6 +300,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
             .prop_map(|(level, flow, seats, holds)| Step::Arrive { level, flow, seats, holds }),
         4 => (0_u32..30).prop_map(Step::Pass),
         1 => any::<prop::sample::Index>().prop_map(|index| Step::Cancel(index.index(1000))),
+        1 => any::<prop::sample::Index>().prop_map(|index| Step::Narrow(index.index(1000))),
         1 => proptest::collection::vec(level, 4).prop_map(Step::Configure),
         1 => (1_u64..60).prop_map(Step::Resize),
     ];
@@ -314,6 +331,16 @@ proptest! {
                     if let Some(id) = ids.get(at % ids.len().max(1)) {
                         prop_assert!(rig.scheduler.cancel(rig.now, *id).is_some());
                         rig.waiting.remove(id);
+                        if !is_lowered {
+                            rig.collect();
+                        }
+                    }
+                }
+                Step::Narrow(at) => {
+                    let place = at % rig.running.len().max(1);
+                    if let Some((_, ticket, _)) = rig.running.get_mut(place) {
+                        rig.scheduler.narrow(rig.now, ticket);
+                        prop_assert_eq!(ticket.seats, 1);
                         if !is_lowered {
                             rig.collect();
                         }

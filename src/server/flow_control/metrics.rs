@@ -34,6 +34,7 @@ struct Inner {
     wait: HistogramVec,
     ruled: IntCounterVec,
     limits: LimitFamilies,
+    slow: IntCounterVec,
 }
 
 /// The metrics of an operator's rule.
@@ -65,6 +66,10 @@ pub(super) struct ClassMetrics {
 }
 
 impl FlowMetrics {
+    pub(super) fn slow_response(&self, outcome: &str) {
+        self.inner.slow.with_label_values(&[outcome]).inc();
+    }
+
     /// Registers the metrics. May be called once per registry.
     pub fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
         let class = ["flow_schema", "priority_level"];
@@ -133,13 +138,8 @@ impl FlowMetrics {
                 "Requests of a priority level that were refused before they were forwarded, by reason.",
                 &["priority_level", "reason"],
             )?,
-            wait: histogram_vec(
-                registry,
-                "weir_flowcontrol_wait_seconds",
-                "How long requests of a priority level waited before they were forwarded.",
-                &LEVEL,
-                &WAIT_SECONDS,
-            )?,
+            slow: slow_responses(registry)?,
+            wait: waits(registry)?,
             ruled: ruled(registry)?,
             limits: LimitFamilies::register(registry)?,
         };
@@ -285,6 +285,25 @@ fn replaced(registry: &Registry) -> Result<IntGauge, prometheus::Error> {
         registry,
         "weir_flowcontrol_clients_replaced",
         "How often a client took the place of a lighter one among the heaviest.",
+    )
+}
+
+fn slow_responses(registry: &Registry) -> Result<IntCounterVec, prometheus::Error> {
+    counter_vec(
+        registry,
+        "weir_flowcontrol_slow_responses_total",
+        "Forwarded responses whose clients read slowly: their seats were narrowed to one, or they were dropped for others that waited.",
+        &["outcome"],
+    )
+}
+
+fn waits(registry: &Registry) -> Result<HistogramVec, prometheus::Error> {
+    histogram_vec(
+        registry,
+        "weir_flowcontrol_wait_seconds",
+        "How long requests of a priority level waited before they were forwarded.",
+        &LEVEL,
+        &WAIT_SECONDS,
     )
 }
 

@@ -10,6 +10,8 @@
 //! One lock, never held across an await. Nothing is called under it but the scheduler, channels
 //! that do not block, and metrics.
 
+mod readings;
+
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
@@ -28,6 +30,7 @@ use crate::flow::schedule::request::{
 use crate::flow::schedule::share::LevelShare;
 use crate::server::flow_control::metrics::{FlowMetrics, LevelMetrics};
 use crate::server::flow_control::plan::UNIDENTIFIED;
+use crate::server::flow_control::reading::SeatedReading;
 use crate::upstream::send_options::AttemptObserver;
 
 /// The queues of forwarded requests.
@@ -47,6 +50,9 @@ struct Inner {
     waiting: HashMap<WaitingId, oneshot::Sender<Result<Ticket, Rejected>>>,
     /// The seats of all API servers, as far as they may be taken.
     allotment: Allotment,
+    /// The responses that hold seats and are being read, by number.
+    readings: HashMap<u64, SeatedReading>,
+    last_reading: u64,
 }
 
 impl Inner {
@@ -90,6 +96,8 @@ pub(crate) struct SeatHold {
     since: Instant,
     /// Learns of the attempts to send its request, and of its end when it is dropped.
     pub(super) observer: Option<Arc<dyn AttemptObserver>>,
+    /// The number under which the queue has the ticket, and may give it back earlier.
+    reading: Option<u64>,
 }
 
 impl Queue {
@@ -207,7 +215,7 @@ impl Queue {
                 inner.count(request.level, |metrics| metrics.waited(arrived.elapsed()));
                 drop(inner);
                 let (queue, kind, since) = (Arc::clone(self), request.kind, Instant::now());
-                Ok(Some(SeatHold { queue, ticket, kind, since, observer: None }))
+                Ok(Some(SeatHold { queue, ticket, kind, since, observer: None, reading: None }))
             }
             Err(rejected) => {
                 inner.count(request.level, |metrics| metrics.reject(rejected.reason));
@@ -238,8 +246,17 @@ impl Queue {
 
     fn give_back(&self, hold: &SeatHold) {
         let mut inner = self.inner.lock();
-        inner.durations.add(hold.kind, hold.since.elapsed());
-        inner.scheduler.finish(self.began.elapsed(), hold.ticket);
+        let ticket = match hold.reading {
+            None => Some(hold.ticket),
+            Some(number) => inner.readings.remove(&number).map(|seated| seated.ticket),
+        };
+        if let Some(ticket) = ticket {
+            // How slowly a client reads says nothing about the next request.
+            if ticket == hold.ticket {
+                inner.durations.add(hold.kind, hold.since.elapsed());
+            }
+            inner.scheduler.finish(self.began.elapsed(), ticket);
+        }
         self.settle(&mut inner);
     }
 }

@@ -15,7 +15,7 @@ pub(crate) struct BodyGuards {
     /// The client's part of the upstream quota.
     pub(crate) _quota: Option<Arc<QuotaPermit>>,
     /// Its seats of the API server.
-    pub(crate) _seat: Option<SeatHold>,
+    pub(crate) seat: Option<SeatHold>,
     /// Measures how long the response takes.
     pub(crate) timer: Option<ListTimer>,
 }

@@ -50,7 +50,10 @@ pub(super) fn relay_response(
         }
         _ => {
             guards.budget = claim.map(ForwardClaim::into_permit);
-            Body::Upstream { body: Box::new(body), guards }
+            match guards.seat.as_mut().filter(|_| !body.is_end_stream()) {
+                Some(seat) => Body::Seated { reading: seat.read(body), guards },
+                None => Body::Upstream { body: Box::new(body), guards },
+            }
         }
     };
     Response::from_parts(parts, body)

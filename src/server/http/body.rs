@@ -2,6 +2,7 @@
 //! upstream body, or the frames of a watch.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::vec;
 
@@ -11,6 +12,7 @@ use http_body::{Frame, SizeHint};
 
 use crate::codec::held_bytes::HeldBytes;
 use crate::codec::rope::{PIECE_BYTES, Rope, RopeBuilder, SHARED_BYTES_MIN};
+use crate::server::flow_control::reading::Reading;
 use crate::server::forward::guards::BodyGuards;
 use crate::server::forward::watch::ForwardedWatch;
 use crate::server::http::list_body::ListBody;
@@ -27,6 +29,8 @@ pub(crate) enum Body {
     Rendered(Box<Rendered>),
     /// A body of the upstream, with the guards that it holds until its end.
     Upstream { body: Box<pool::Body>, guards: BodyGuards },
+    /// A body of the upstream that holds seats, with the other guards that it holds until its end.
+    Seated { reading: Arc<Reading>, guards: BodyGuards },
     /// A watch of the upstream, with the guards that it holds until its end.
     ForwardedWatch { body: Box<ForwardedWatch>, _guards: BodyGuards },
     /// A watch of a cache.
@@ -141,6 +145,7 @@ impl std::fmt::Debug for Body {
             Self::List(..) => "List",
             Self::Rendered(..) => "Rendered",
             Self::Upstream { .. } => "Upstream",
+            Self::Seated { .. } => "Seated",
             Self::ForwardedWatch { .. } => "ForwardedWatch",
             Self::Watch(..) => "Watch",
         })
@@ -174,6 +179,13 @@ impl http_body::Body for Body {
                 }
                 polled
             }
+            Self::Seated { reading, guards } => {
+                let polled = reading.poll_frame(context);
+                if let Some(timer) = &mut guards.timer {
+                    timer.observe(&polled, reading.is_end_stream());
+                }
+                polled
+            }
             Self::ForwardedWatch { body, .. } => Pin::new(body).poll_frame(context),
         };
         upstream.map_ok(|frame| frame.map_data(Rope::from))
@@ -185,6 +197,7 @@ impl http_body::Body for Body {
             Self::List(list) => list.is_empty(),
             Self::Rendered(body) => body.is_ended(),
             Self::Upstream { body, .. } => body.is_end_stream(),
+            Self::Seated { reading, .. } => reading.is_end_stream(),
             Self::ForwardedWatch { body, .. } => body.is_end_stream(),
             Self::Watch(_) => false,
         }
@@ -195,6 +208,7 @@ impl http_body::Body for Body {
             Self::Chunks(chunks) => SizeHint::with_exact(chunks.left as u64),
             Self::List(list) => SizeHint::with_exact(list.len() as u64),
             Self::Upstream { body, .. } => body.size_hint(),
+            Self::Seated { reading, .. } => reading.size_hint(),
             Self::ForwardedWatch { body, .. } => body.size_hint(),
             Self::Rendered(_) | Self::Watch(_) => SizeHint::default(),
         }

@@ -1,0 +1,65 @@
+//! The responses that hold seats and are being read, and how fast their clients read them.
+
+use std::sync::Arc;
+
+use super::{Inner, Queue, SeatHold};
+use crate::flow::read_pace::{Pace, ReadPace};
+use crate::server::flow_control::reading::{Reading, SeatedReading};
+use crate::upstream::pool::Body;
+
+impl Queue {
+    /// Looks at how fast responses are read. The seats of slow ones fall to one. Stalled ones are
+    /// dropped while requests wait. Call this about once a second.
+    pub(in crate::server::flow_control) fn tend(&self) {
+        let now = self.began.elapsed();
+        let mut stalled = Vec::new();
+        let mut inner = self.inner.lock();
+        let Inner { scheduler, readings, .. } = &mut *inner;
+        let are_others = scheduler.waiting() > 0;
+        for (number, seated) in readings.iter_mut() {
+            let (read, waits_for_client) = seated.reading.progress();
+            let pace = seated.pace.observe(now, read, waits_for_client);
+            if pace >= Pace::Slow && !seated.is_narrow {
+                seated.is_narrow = true;
+                scheduler.narrow(now, &mut seated.ticket);
+                self.metrics.slow_response("narrowed");
+            }
+            if pace == Pace::Stalled && are_others {
+                stalled.push(*number);
+            }
+        }
+        let dropped: Vec<Arc<Reading>> = stalled
+            .into_iter()
+            .filter_map(|number| {
+                let seated = inner.readings.remove(&number)?;
+                inner.scheduler.finish(now, seated.ticket);
+                self.metrics.slow_response("dropped");
+                Some(seated.reading)
+            })
+            .collect();
+        self.settle(&mut inner);
+        drop(inner);
+        dropped.iter().for_each(|reading| reading.drop_body());
+    }
+}
+
+impl SeatHold {
+    /// Returns the body of the response that holds these seats. The queue observes how fast it is
+    /// read.
+    pub(crate) fn read(&mut self, body: Body) -> Arc<Reading> {
+        let reading = Arc::new(Reading::new(body));
+        let mut inner = self.queue.inner.lock();
+        inner.last_reading += 1;
+        let number = inner.last_reading;
+        let seated = SeatedReading {
+            reading: Arc::clone(&reading),
+            pace: ReadPace::default(),
+            ticket: self.ticket,
+            is_narrow: false,
+        };
+        inner.readings.insert(number, seated);
+        drop(inner);
+        self.reading = Some(number);
+        reading
+    }
+}
