@@ -10,10 +10,12 @@
 //! cannot be read or that the upstream rejects at the first request.
 
 pub mod build_info;
+pub(crate) mod cgroup;
 mod files;
 mod gateway;
 pub mod kubeconfig;
 pub mod metrics;
+mod overload;
 mod probe;
 pub mod reload;
 pub mod service_manager;
@@ -31,8 +33,10 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::admin::Admin;
 use crate::admin::health::{Checks, Health};
+use crate::app::cgroup::Limits;
 use crate::app::gateway::Identities;
 use crate::app::metrics::Metrics;
+use crate::app::overload::Measured;
 use crate::app::probe::Probe;
 use crate::app::reload::{ConfigSource, ReloadParts, Reloader};
 use crate::auth::audit::AuditLog;
@@ -41,7 +45,8 @@ use crate::cache::registry::Registry;
 use crate::codec::held_bytes::HeldBytes;
 use crate::config::{AdminDetail, Config, FlowControlMode, Mode};
 use crate::server::{
-    BoundListener, Compressor, FlowControl, InheritedSockets, Server, Services, follow_flow_control,
+    BoundListener, Compressor, FlowControl, InheritedSockets, Overload, Server, Services,
+    follow_flow_control,
 };
 use crate::telemetry::logging::LogFilter;
 use crate::upstream::Upstream;
@@ -64,6 +69,8 @@ pub struct App {
     _permissions: Option<Arc<PermissionCheck>>,
     /// Follows the cluster's FlowSchemas until it is dropped.
     _following: Option<DropGuard>,
+    /// Measures this process's overload.
+    _measuring: JoinSet<Infallible>,
     metrics: Metrics,
     /// The configuration that the parts use.
     running: Arc<ArcSwap<Config>>,
@@ -111,12 +118,14 @@ impl App {
         let held = HeldBytes::new(config.server.response_bytes_max);
         let gzip_bytes_max = config.cache.gzip_bytes_max;
         let compressor = Compressor::new(gzip_bytes_max, held.clone(), metrics.gzip.clone());
+        let overload = Overload::new(config.flow_control.mode, metrics.overload.clone());
         let services = Services {
             registry: registry.clone(),
             upstreams,
             access,
             compressor: compressor.clone(),
             held,
+            overload: Arc::clone(&overload),
             audit: audit.clone(),
             flow_control: flow_control.clone(),
             metrics: metrics.server.clone(),
@@ -130,7 +139,8 @@ impl App {
             .ready("shutdown", when(&stopping, false, "process is shutting down"));
         let admin = match config.admin_listen {
             Some(address) => {
-                let clients = flow_control.filter(|_| config.admin_detail == AdminDetail::Local);
+                let clients =
+                    flow_control.clone().filter(|_| config.admin_detail == AdminDetail::Local);
                 let admin = Admin::bind(address, checks, metrics.registry.clone(), clients)
                     .await
                     .with_context(|| format!("cannot listen on {address} (admin)"))?;
@@ -141,6 +151,7 @@ impl App {
             None => None,
         };
         registry.start_warm();
+        let measuring = measure(overload, &registry, &compressor, flow_control);
         let mut endpoints = JoinSet::new();
         if let Some(flow_control) = limited {
             endpoints.spawn(flow_control.run_limits(upstream.clone()));
@@ -158,6 +169,7 @@ impl App {
             _endpoints: endpoints,
             _permissions: permissions,
             _following: following,
+            _measuring: measuring,
             audit,
             metrics,
             running: Arc::new(ArcSwap::from_pointee(config)),
@@ -244,6 +256,23 @@ impl App {
         }
         tracing::info!("stopped");
     }
+}
+
+/// Starts to measure this process's overload. The simulation has one thread and its own time, so
+/// that there is nothing to measure.
+fn measure(
+    overload: Arc<Overload>,
+    registry: &Registry,
+    compressor: &Compressor,
+    flow_control: Option<Arc<FlowControl>>,
+) -> JoinSet<Infallible> {
+    let (registry, compressor) = (registry.clone(), compressor.clone());
+    let measured = Measured { overload, registry, compressor, flow_control };
+    let mut measuring = JoinSet::new();
+    if cfg!(not(feature = "simulation")) {
+        measuring.spawn(measured.run(Limits::of_this_process()));
+    }
+    measuring
 }
 
 /// Starts to add up clients' costs, unless that is off. A gateway follows the cluster's

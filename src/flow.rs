@@ -8,7 +8,8 @@
 //! the most expensive clients in bounded memory ([`hitters`]). [`schedule`] decides which forwarded
 //! request is sent next, and [`adaptive`] how many an API server gets at once. [`rules`] are
 //! operators' own, and [`rate_limit`] keeps their rates.
-//! [`read_pace`] finds the clients that do not read.
+//! [`read_pace`] finds the clients that do not read. [`lanes`] orders large answers, and
+//! [`overload`] has the stages of Weir's own overload.
 
 pub mod adaptive;
 pub mod built_in;
@@ -18,9 +19,11 @@ pub mod cost;
 pub mod costs;
 mod hash_of_hash;
 pub mod hitters;
+pub mod lanes;
 pub mod level;
 mod names;
 mod object;
+pub mod overload;
 pub mod plan;
 pub mod policies;
 pub mod rate_limit;

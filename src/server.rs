@@ -16,8 +16,10 @@ mod drain;
 pub(crate) mod flow_control;
 mod forward;
 pub(crate) mod http;
+pub(crate) mod lanes;
 mod live;
 mod metrics;
+mod overload;
 mod request;
 mod router;
 
@@ -60,6 +62,7 @@ use crate::server::forward::upgrade::Splicer;
 use crate::server::live::LiveSettings;
 pub use crate::server::live::ServerReload;
 pub use crate::server::metrics::ServerMetrics;
+pub use crate::server::overload::{Overload, OverloadMetrics, Stages};
 pub use crate::server::request::access::{Access, Gateway, UserAssertion};
 use crate::server::request::audit::Auditor;
 use crate::server::router::Router;
@@ -77,6 +80,8 @@ pub struct Services {
     pub compressor: Compressor,
     /// Counts what responses hold in memory for their clients, and has its limit.
     pub held: HeldBytes,
+    /// Knows what must be refused while Weir is overloaded.
+    pub overload: Arc<Overload>,
     /// The audit log of responses from the caches; `None` for no log.
     pub audit: Option<Arc<AuditLog>>,
     /// Adds up what clients cost; `None` if flow control is off.
@@ -184,6 +189,7 @@ fn router(
             responses: ResponseBudget::new(services.held.clone(), mode),
             live: Arc::clone(live),
             list_times: Arc::clone(list_times),
+            overload: services.overload,
         },
         forwarder: Forwarder {
             upstreams: services.upstreams,

@@ -10,6 +10,7 @@ use crate::auth::metrics::AuthMetrics;
 use crate::cache::metrics::CacheMetrics;
 use crate::server::FlowMetrics;
 use crate::server::GzipMetrics;
+use crate::server::OverloadMetrics;
 use crate::server::ServerMetrics;
 use crate::telemetry::metrics::gauge_vec;
 use crate::upstream::metrics::UpstreamMetrics;
@@ -27,6 +28,8 @@ pub struct Metrics {
     pub flow: FlowMetrics,
     /// Compressed lists.
     pub gzip: GzipMetrics,
+    /// Weir's own overload.
+    pub overload: OverloadMetrics,
     /// Client requests and watch deliveries.
     pub server: ServerMetrics,
     /// Reloads of the configuration.
@@ -45,10 +48,11 @@ impl Metrics {
         let cache = CacheMetrics::register(&registry)?;
         let flow = FlowMetrics::register(&registry)?;
         let gzip = GzipMetrics::register(&registry)?;
+        let overload = OverloadMetrics::register(&registry)?;
         let reload = ReloadMetrics::register(&registry)?;
         let server = ServerMetrics::register(&registry)?;
         let upstream = UpstreamMetrics::register(&registry)?;
-        Ok(Self { registry, auth, cache, flow, gzip, reload, server, upstream })
+        Ok(Self { registry, auth, cache, flow, gzip, overload, reload, server, upstream })
     }
 }
 

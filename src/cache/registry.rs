@@ -96,6 +96,12 @@ impl Registry {
         self.inner.caches.size_of(gvr)
     }
 
+    /// Gives memory back while it is short: trims each history to one of `history_part` parts of
+    /// its limit, and, if asked to, stops caches that nobody uses.
+    pub fn give_back(&self, history_part: usize, stops_unused: bool) {
+        self.inner.give_back(history_part, stops_unused);
+    }
+
     /// Whether the upstream reads pages from its watch cache ([`UpstreamVersion::has_snapshots`]).
     /// False while its version is unknown.
     pub fn upstream_has_snapshots(&self) -> bool {

@@ -48,6 +48,8 @@ use crate::server::connection::cork::Cork;
 use crate::server::connection::guarded_body::GuardedBody;
 use crate::server::connection::http_limits::{IDLE_TIMEOUT, SPAWN_QUEUE_MAX};
 use crate::server::connection::send_timeouts::SendTimeouts;
+use crate::server::lanes::{self, Lane};
+use crate::server::overload::Overload;
 use crate::server::request::framing::HEADERS_MAX;
 use crate::server::router::Router;
 use crate::streams::{ConnectionTasks, Stopped};
@@ -105,6 +107,7 @@ impl ConnectionServer {
         let draining = client.drain.started().clone();
         let send_timeouts = SendTimeouts::new(self.stall_timeout, router.metrics.clone());
         let (requests, timeouts) = (activity.clone(), send_timeouts.clone());
+        let overload = Arc::clone(&router.caches.overload);
         let service = service_fn(move |mut request: Request<Incoming>| {
             truncate_headers(request.headers_mut());
             let guard = requests.begin_request(!request.body().is_end_stream());
@@ -113,13 +116,21 @@ impl ConnectionServer {
             Box::pin(async move {
                 let (mut response, meter) = response.await;
                 let held = response.extensions_mut().remove::<HeldBytes>();
+                let lane = response.extensions_mut().remove::<Lane>();
                 let guarded = |it| GuardedBody::new(it, timeouts, guard).paced_by(held);
-                Ok::<_, Infallible>(response.map(|it| guarded(it).metered_by(meter)))
+                let guarded = |it| guarded(it).metered_by(meter).in_lane(lane);
+                Ok::<_, Infallible>(response.map(guarded))
             })
         });
         let Self { header_read_timeout, abort, .. } = self;
         let mut streams = ConnectionTasks::new(SPAWN_QUEUE_MAX);
-        spawn_timeouts(&mut streams, header_read_timeout, send_timeouts, activity, draining);
+        spawn_timeouts(
+            &mut streams,
+            header_read_timeout,
+            (send_timeouts, overload),
+            activity,
+            draining,
+        );
         match protocol {
             Protocol::Http1 => {
                 let connection =
@@ -149,11 +160,11 @@ impl ConnectionServer {
 fn spawn_timeouts(
     streams: &mut ConnectionTasks<CloseReason>,
     header_read_timeout: Duration,
-    send_timeouts: SendTimeouts,
+    (send_timeouts, overload): (SendTimeouts, Arc<Overload>),
     activity: ConnActivity,
     draining: CancellationToken,
 ) {
-    streams.spawn_aux(async move { match send_timeouts.sweep().await {} });
+    streams.spawn_aux(async move { match send_timeouts.sweep(&overload).await {} });
     let heads = activity.clone();
     streams.spawn_aux(async move {
         heads.header_timeout(header_read_timeout).await;
@@ -191,7 +202,9 @@ where
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let this = self.get_mut();
         let polled = this.poll_streams(context);
-        let ended = match this.cork.end_poll(polled, context) {
+        let written = this.cork.end_poll(polled, context);
+        lanes::end_poll();
+        let ended = match written {
             Poll::Pending => return Poll::Pending,
             Poll::Ready(Ok(ended)) => ended.map_err(Into::into),
             Poll::Ready(Err(error)) => Err(error.into()),

@@ -98,6 +98,7 @@ impl Router {
             auth,
             agent,
             admission: None,
+            is_checked: false,
             forwarded,
         };
 
@@ -280,6 +281,7 @@ impl Router {
         }
         // Over HTTP/2 a slow client holds one piece by itself.
         let paced = (context.parts.version != Version::HTTP_2 && copies).then(|| held.response());
+        let lane = copies.then(|| self.lane(context)).flatten();
         let read = CachedRead {
             context,
             services: &self.caches,
@@ -287,6 +289,7 @@ impl Router {
             resource: context.resource.as_ref().ok_or(NOT_FOUND)?,
             target,
             held: paced.as_ref().unwrap_or(&held),
+            lane: lane.as_ref(),
             reauthorization,
         };
         let encoding = read.target.form.encoding;
@@ -297,9 +300,9 @@ impl Router {
             Decision::Watch(plan, _) => watch::serve(read, &plan).await?,
         };
         let Some(handshake) = handshake else {
-            if let Some(paced) = paced {
-                response.extensions_mut().insert(paced);
-            }
+            let extensions = response.extensions_mut();
+            paced.map(|paced| extensions.insert(paced));
+            lane.map(|lane| extensions.insert(lane));
             let code = response.status();
             return Ok(self.auditor.log_response(context, response, code).await);
         };

@@ -10,6 +10,7 @@ mod harness;
 mod identities;
 mod limits;
 mod memory;
+mod overload;
 mod proxied;
 mod recorder;
 mod shared;

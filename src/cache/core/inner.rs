@@ -67,7 +67,7 @@ impl CacheInner {
         self.progress.send_replace(resource_version);
     }
 
-    /// Publishes a state that differs from the present one only in events before its history. This
+    /// Publishes a state that differs from the present one only in the begin of its history. This
     /// is no progress: whoever waits for some would take it as news from the upstream. Call this
     /// with the writer's mutex held.
     pub(super) fn publish_earlier(&self, state: Arc<State>) {

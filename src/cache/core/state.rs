@@ -93,6 +93,14 @@ impl State {
         Some(next)
     }
 
+    /// Returns the state with a history within `limits`.
+    pub(super) fn with_shorter_history(&self, limits: &WindowLimits) -> Self {
+        let mut next = self.clone();
+        let end = next.history.end_seq();
+        next.history.trim(end, limits);
+        next
+    }
+
     /// Returns the state of a complete list that was fetched outside the watch stream, and the size
     /// in bytes that it adds to this state. Objects that are equal in both are shared. Its history
     /// is empty.

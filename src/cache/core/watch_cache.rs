@@ -179,6 +179,20 @@ impl WatchCache {
         Ok(())
     }
 
+    /// Drops the oldest events of the history until it has at most `bytes_max`. Watchers that have
+    /// not read them end as slow ones do. Neither the objects nor the resourceVersion change.
+    pub fn trim_history(&self, bytes_max: usize) {
+        let is_longer = |state: &State| state.history().weight() > bytes_max;
+        if self.inner.load().as_deref().is_none_or(|state| !is_longer(state)) {
+            return;
+        }
+        let _writer = self.inner.writer.lock();
+        if let Some(state) = self.inner.state().filter(|state| is_longer(state)) {
+            let limits = WindowLimits { bytes_max, ..self.limits };
+            self.inner.publish_earlier(Arc::new(state.with_shorter_history(&limits)));
+        }
+    }
+
     /// Drops the state and ends every watcher with `cause`. The cache is not ready until the next
     /// list.
     pub fn invalidate(&self, cause: EndCause) {

@@ -3,6 +3,8 @@
 //! Caches without users are stopped first, least recently used first. Warm caches are spared as
 //! long as possible.
 
+use std::time::Duration;
+
 use crate::cache::cached_resource::CachedResource;
 use crate::cache::context::CacheContext;
 use crate::cache::refusal::Refusal;
@@ -46,6 +48,24 @@ pub(super) fn keep_total_budget(caches: &CacheMap, context: &CacheContext) {
     }
 }
 
+/// Trims each history to one of `history_part` parts of its limit. If asked to, stops the caches
+/// that nobody has used for [`PAUSE_MAX`].
+pub(super) fn give_back(
+    caches: &CacheMap,
+    context: &CacheContext,
+    history_part: usize,
+    stops_unused: bool,
+) {
+    let bytes_max = context.config().history_bytes_max / history_part.max(1);
+    for cached in caches.all() {
+        cached.watch_cache.trim_history(bytes_max);
+        if stops_unused && !cached.is_warm() {
+            let is_idle = |cached: &CachedResource| cached.usage.is_idle(PAUSE_MAX);
+            caches.stop_if(&cached, Refusal::NotReady, is_idle);
+        }
+    }
+}
+
 /// Stops unused caches, least recently used first, until `needed` is freed. `freed_by` returns how
 /// much a cache frees. Returns false if stopping all of them does not free enough.
 fn stop_unused(
@@ -69,6 +89,9 @@ fn stop_unused(
     freed >= needed
 }
 
+/// A cache that was used within this time would soon be filled again, which takes more memory than
+/// to keep it.
+const PAUSE_MAX: Duration = Duration::from_secs(30);
 /// The largest number of caches. A cluster has some hundreds of resources. The rest is for caches
 /// of single namespaces, where Weir's identity may not list the cluster.
 const CACHES_MAX: usize = 2_048;

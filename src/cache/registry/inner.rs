@@ -16,7 +16,7 @@ use crate::cache::key::CacheKey;
 use crate::cache::reflector::StartOptions;
 use crate::cache::refusal::Refusal;
 use crate::cache::registry::cache_map::{CacheMap, raise_floor};
-use crate::cache::registry::eviction::make_space;
+use crate::cache::registry::eviction::{give_back, make_space};
 use crate::cache::registry::forward_budget::ForwardBudget;
 use crate::cache::registry::negative_cache::NegativeCache;
 use crate::cache::registry::over_budget::OverBudget;
@@ -52,6 +52,11 @@ impl Inner {
             negative_cache: NegativeCache::new(),
             context,
         }
+    }
+
+    /// Gives memory back ([`give_back`]).
+    pub(super) fn give_back(&self, history_part: usize, stops_unused: bool) {
+        give_back(&self.caches, &self.context, history_part, stops_unused);
     }
 
     /// Finds a cache, or starts one.

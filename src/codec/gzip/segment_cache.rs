@@ -67,6 +67,11 @@ impl SegmentCache {
         (self.cache.entry_count(), self.cache.weighted_size())
     }
 
+    /// Drops all segments.
+    pub fn clear(&self) {
+        self.cache.invalidate_all();
+    }
+
     /// Looks up the segments of a list.
     pub fn look_up(&self, list: SplicedList) -> PendingList {
         let (format, objects) = (list.item_format(), list.objects());
@@ -100,6 +105,11 @@ impl PendingList {
     pub fn segment_counts(&self) -> (usize, usize) {
         let missing = self.runs.iter().filter(|(_, segment)| segment.is_none()).count();
         (self.runs.len(), missing)
+    }
+
+    /// Returns the list.
+    pub fn into_list(self) -> SplicedList {
+        self.list
     }
 
     /// Returns the gzip member; `None` while segments are missing.

@@ -46,6 +46,12 @@ impl Compressor {
         }
     }
 
+    /// Drops all cached segments. Lists that are being sent keep theirs.
+    pub fn give_back(&self) {
+        self.segments.clear();
+        self.update_metrics();
+    }
+
     fn update_metrics(&self) {
         let (count, bytes) = self.segments.totals();
         self.metrics.kept(count, bytes);

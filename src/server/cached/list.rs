@@ -24,6 +24,7 @@ use crate::server::cached::respond::{accepts_gzip, compressed, plain, rendered};
 use crate::server::delegate::{ListPlan, ReadAt, Reason};
 use crate::server::http::body::Body;
 use crate::server::http::list_body::ListBody;
+use crate::server::lanes::Slot;
 use crate::tasks::blocking::spawn_blocking;
 
 /// Returns the response, or the reason to forward the request.
@@ -46,6 +47,7 @@ pub(crate) async fn serve(read: &CachedRead<'_>, plan: ListPlan) -> Result<Respo
     let unavailable = plan.unavailable();
     let lag = handle.cache().lag(&state);
     let gzip = accepts_gzip(read).then_some(&services.compressor);
+    let is_saving = services.overload.is_saving();
     let filter = &target.filter;
     let objects = match plan.read_at {
         ReadAt::Newest(_) | ReadAt::Consistent => state.scan_max(filter),
@@ -55,11 +57,12 @@ pub(crate) async fn serve(read: &CachedRead<'_>, plan: ListPlan) -> Result<Respo
     let scans = objects.saturating_mul(1 + filter.terms());
     let form = target.form;
     let encoded = if scans > INLINE_SCANS_MAX {
+        let _slot = slot(read).await;
         let (resource, filter, gzip) =
             (Arc::clone(handle.resource()), filter.clone(), gzip.cloned());
         let encode = move || {
             let selected = select(&resource, &state, &filter, &plan)?;
-            Some(encode(&resource, selected, form, gzip.as_ref()))
+            Some(encode(&resource, selected, form, gzip.as_ref(), is_saving))
         };
         // If the task panics or the runtime stops, the upstream answers.
         let encoded = spawn_blocking(encode).await;
@@ -67,7 +70,7 @@ pub(crate) async fn serve(read: &CachedRead<'_>, plan: ListPlan) -> Result<Respo
     } else {
         let resource = handle.resource();
         let selected = select(resource, &state, filter, &plan).ok_or(unavailable)?;
-        encode(resource, selected, form, gzip)
+        encode(resource, selected, form, gzip, is_saving)
     };
     match encoded {
         EncodedList::Spliced(list) => {
@@ -80,10 +83,20 @@ pub(crate) async fn serve(read: &CachedRead<'_>, plan: ListPlan) -> Result<Respo
             Ok(plain(read, &handle, Body::list(body)))
         }
         EncodedList::Compressed(pending) => {
+            let (_, missing) = pending.segment_counts();
+            let _slot = if missing > 0 { slot(read).await } else { None };
             let member = services.compressor.complete(pending).await?;
             let body = Body::long_chunks(member, read.held.clone());
             Ok(compressed(read, &handle, body))
         }
+    }
+}
+
+/// Waits for the lane of the response, for work on another thread.
+async fn slot(read: &CachedRead<'_>) -> Option<Slot> {
+    match read.lane {
+        Some(lane) => Some(lane.slot().await),
+        None => None,
     }
 }
 
@@ -95,17 +108,26 @@ enum EncodedList {
     Compressed(PendingList),
 }
 
+/// `is_saving` is whether a list is left uncompressed of which most segments are missing. To send
+/// cached segments takes less time than to send the list.
 fn encode(
     resource: &ApiResource,
     selected: Selected,
     form: Form,
     gzip: Option<&Compressor>,
+    is_saving: bool,
 ) -> EncodedList {
     let list = list::encode(resource, form, &selected.meta, selected.objects);
-    match gzip.filter(|_| !form.pretty && list.len() > gzip::THRESHOLD_BYTES) {
-        Some(compressor) => EncodedList::Compressed(compressor.look_up(list)),
-        None => EncodedList::Spliced(list),
+    let Some(compressor) = gzip.filter(|_| !form.pretty && list.len() > gzip::THRESHOLD_BYTES)
+    else {
+        return EncodedList::Spliced(list);
+    };
+    let pending = compressor.look_up(list);
+    let (segments, missing) = pending.segment_counts();
+    if is_saving && missing > segments / 2 {
+        return EncodedList::Spliced(pending.into_list());
     }
+    EncodedList::Compressed(pending)
 }
 
 /// The scans of an object, one for each term of a selector, that are done on the connection's own

@@ -20,7 +20,9 @@ use crate::server::delegate::{Freshness, Reason, Target};
 use crate::server::forward::list_times::ListTimes;
 use crate::server::forward::upstream_gate::FAILOVER_WAIT_MAX;
 use crate::server::http::headers::StateAge;
+use crate::server::lanes::Lane;
 use crate::server::live::LiveSettings;
+use crate::server::overload::Overload;
 use crate::server::request::context::RequestContext;
 use crate::upstream::availability::Availability;
 
@@ -33,6 +35,8 @@ pub(crate) struct CacheServices {
     pub(crate) live: Arc<LiveSettings>,
     /// How long lists took that were forwarded.
     pub(crate) list_times: Arc<ListTimes>,
+    /// Knows what must be refused while Weir is overloaded.
+    pub(crate) overload: Arc<Overload>,
 }
 
 impl CacheServices {
@@ -58,6 +62,8 @@ pub(crate) struct CachedRead<'a> {
     pub(crate) target: Target,
     /// Counts what the response holds in memory.
     pub(crate) held: &'a HeldBytes,
+    /// The lane of the response, if that may be large.
+    pub(crate) lane: Option<&'a Lane>,
     /// How a watch is authorized again.
     pub(crate) reauthorization: Option<Reauthorization>,
 }

@@ -39,8 +39,8 @@ pub(super) fn rendered(
 ) -> Result<Response<Body>, Reason> {
     let length = source.len();
     let mut body = Rendered::new(source, read.target.form.pretty, read.held.clone());
-    // A compressor takes much memory. When too much is held, nothing is compressed.
-    if accepts_gzip(read) && !read.held.is_full() {
+    // A compressor takes much memory and time. When either is short, nothing is compressed.
+    if accepts_gzip(read) && !read.held.is_full() && !read.services.overload.is_saving() {
         // An indented body is longer than its compact form.
         let is_long = length > gzip::THRESHOLD_BYTES
             || body.render(gzip::THRESHOLD_BYTES + 1).map_err(|_| LOST)? > gzip::THRESHOLD_BYTES;

@@ -23,6 +23,7 @@ use crate::server::connection::activity::RequestGuard;
 use crate::server::connection::send_timeouts::{SendTimeouts, TrackedBody};
 use crate::server::flow_control::meter::Meter;
 use crate::server::http::body::Body;
+use crate::server::lanes::{Lane, LaneUse};
 use crate::upstream::pool::BodyError;
 
 /// A response body that keeps its request open, and that a send time-out may drop.
@@ -35,6 +36,8 @@ pub(crate) struct GuardedBody {
     unwritten: Option<HeldBytes>,
     /// Counts what the response costs, if that is wanted.
     meter: Option<Box<Meter>>,
+    /// Lets a large response take turns with others.
+    lane: Option<Box<LaneUse>>,
     _request: RequestGuard,
 }
 
@@ -50,7 +53,7 @@ impl GuardedBody {
     /// Wraps `body`. Without `timeouts` it never times out.
     pub(crate) fn new(body: Body, timeouts: Option<SendTimeouts>, request: RequestGuard) -> Self {
         let body = Source::Own(body);
-        Self { body, timeouts, unwritten: None, meter: None, _request: request }
+        Self { body, timeouts, unwritten: None, meter: None, lane: None, _request: request }
     }
 
     /// Waits with each piece until few bytes of the response are held.
@@ -62,6 +65,15 @@ impl GuardedBody {
     /// Counts what the response costs.
     pub(crate) fn metered_by(mut self, meter: Option<Box<Meter>>) -> Self {
         self.meter = meter;
+        self
+    }
+
+    /// Takes turns with others, if the response is longer than a piece.
+    pub(crate) fn in_lane(mut self, lane: Option<Lane>) -> Self {
+        let is_short = |hint: &SizeHint| hint.exact().is_some_and(|it| it <= PIECE_BYTES as u64);
+        if !self.is_end_stream() && !is_short(&self.size_hint()) {
+            self.lane = lane.map(|lane| Box::new(LaneUse::new(lane)));
+        }
         self
     }
 
@@ -86,8 +98,15 @@ impl http_body::Body for GuardedBody {
         if let Some(unwritten) = &this.unwritten {
             ready!(unwritten.poll_below(UNWRITTEN_BYTES_MAX, context));
         }
+        ready!(this.poll_lane(context));
         let began = this.meter.as_mut().and_then(|meter| meter.begin_poll());
         let polled = this.poll_piece(context);
+        if let Some(lane) = &mut this.lane {
+            match piece_bytes(&polled) {
+                Some(bytes) => lane.sent(bytes),
+                None => lane.rested(),
+            }
+        }
         if let Some(meter) = &mut this.meter {
             meter.end_poll(began, piece_bytes(&polled));
         }
@@ -104,6 +123,16 @@ impl http_body::Body for GuardedBody {
 }
 
 impl GuardedBody {
+    fn poll_lane(&mut self, context: &Context<'_>) -> Poll<()> {
+        let left = self.lane.as_ref().and_then(|_| self.size_hint().exact());
+        let polled = self.lane.as_mut().map_or(Poll::Ready(()), |it| it.poll_slot(left, context));
+        if let (Poll::Pending, Source::Tracked(_, tracked)) = (polled, &self.body) {
+            // The client is not late: its last piece was taken.
+            tracked.lock().deadline = None;
+        }
+        polled
+    }
+
     fn poll_piece(
         &mut self,
         context: &mut Context<'_>,
@@ -176,6 +205,7 @@ mod tests {
     use super::*;
     use crate::server::connection::activity::ConnActivity;
     use crate::server::metrics::ServerMetrics;
+    use crate::server::overload::Overload;
 
     const TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -192,7 +222,8 @@ mod tests {
 
     /// Sweeps for `time`.
     async fn sweep(timeouts: &SendTimeouts, time: Duration) {
-        assert!(tokio::time::timeout(time, timeouts.sweep()).await.is_err());
+        let overload = Overload::calm();
+        assert!(tokio::time::timeout(time, timeouts.sweep(&overload)).await.is_err());
     }
 
     #[tokio::test(start_paused = true)]

@@ -23,6 +23,7 @@ use tokio::time::Instant;
 
 use crate::server::http::body::Body;
 use crate::server::metrics::ServerMetrics;
+use crate::server::overload::Overload;
 
 /// The response bodies of one connection that are being sent, with their deadlines. Cheap to clone:
 /// clones share the table.
@@ -55,11 +56,17 @@ impl SendTimeouts {
         Self { table: Arc::default(), timeout, metrics }
     }
 
-    /// Drops the bodies whose deadline has passed. Never returns.
-    pub(crate) async fn sweep(&self) -> Infallible {
+    /// Drops the bodies whose deadline has passed. Never returns. While Weir is overloaded to the
+    /// last stage, a body has a tenth of the time.
+    pub(crate) async fn sweep(&self, overload: &Overload) -> Infallible {
         loop {
-            tokio::time::sleep(self.timeout / 2).await;
-            let now = Instant::now();
+            let is_short = overload.is_vital_only();
+            let timeout = if is_short { self.timeout / SHORT_PART } else { self.timeout };
+            tokio::select! {
+                () = tokio::time::sleep(timeout / 2) => {}
+                () = overload.becomes_vital_only(), if !is_short => continue,
+            }
+            let now = Instant::now() + (self.timeout - timeout);
             let stalled: Vec<Body> = {
                 let table = self.table.lock();
                 table.bodies.values().filter_map(|body| body.lock().take_stalled(now)).collect()
@@ -107,6 +114,8 @@ impl TrackedBody {
     }
 }
 
+/// The part of the time-out that is left in the last stage of overload.
+const SHORT_PART: u32 = 10;
 /// The least that a client must read of a piece in each second after the time-out: the rate of a
 /// modem. A client that opens its window in large steps seems to read nothing during a step.
 const RATE_BYTES_MIN: usize = 4 << 10;

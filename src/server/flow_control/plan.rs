@@ -36,7 +36,7 @@ pub(super) struct Class {
     /// The name of the level.
     pub(super) level: Arc<str>,
     /// The rank of the level: a lower one is better.
-    rank: u8,
+    pub(super) rank: u8,
     /// The uids of the schema and the level, as kube-apiserver's headers; none of what is built in.
     pub(super) uids: [Option<HeaderValue>; 2],
     /// The most seats of one list.

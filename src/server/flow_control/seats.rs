@@ -78,6 +78,12 @@ impl FlowControl {
         Ok(hold)
     }
 
+    /// Returns the rank of a request's priority level: a lower one is better.
+    pub(crate) fn rank(&self, context: &RequestContext<'_>) -> u8 {
+        let requester = Self::requester(context);
+        placement(&self.active.load(), context, &requester).class.rank
+    }
+
     /// Whether operators have rules.
     pub(crate) fn has_rules(&self) -> bool {
         !self.rules.load().is_empty()

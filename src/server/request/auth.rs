@@ -28,6 +28,14 @@ impl Caller {
         }
     }
 
+    /// Whether the sender is known without a review.
+    pub(crate) fn is_known(&self) -> bool {
+        matches!(
+            self,
+            Self::Weir | Self::Client(PresentedCredential::None | PresentedCredential::User(_))
+        )
+    }
+
     /// Returns the sender for accounting, as far as it is known without a review.
     pub(crate) fn requester(&self) -> Requester {
         match self {

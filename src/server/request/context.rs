@@ -35,6 +35,8 @@ pub(crate) struct RequestContext<'a> {
     pub(crate) agent: Option<HeaderValue>,
     /// What it holds since operators' rules were applied; `None` before, and without rules.
     pub(crate) admission: Option<Box<Admission>>,
+    /// Whether the present stage of overload admitted it already, as a request for a cache.
+    pub(crate) is_checked: bool,
     /// When it was forwarded; `None` before.
     pub(crate) forwarded: Option<Instant>,
 }

@@ -19,12 +19,17 @@ use crate::server::request::bypass::{Bypass, Rejection};
 use crate::server::request::context::RequestContext;
 
 impl Router {
-    /// Returns the sender of a request, without a review.
+    /// Returns the sender of a request, without a review. A known one whose request the present
+    /// stage of overload does not admit is refused.
     pub(super) fn caller(&self, context: &mut RequestContext<'_>) -> Result<Caller, Rejection> {
         let caller = self.access.caller(context)?;
         context.auth.identity = caller.identity().cloned();
         context.auth.requester = caller.requester();
         self.prove(context)?;
+        if caller.is_known() {
+            self.check_overload(context, false)?;
+            context.is_checked = true;
+        }
         Ok(caller)
     }
 

@@ -1,13 +1,20 @@
-//! Lets a request wait for seats of the API server before it is forwarded.
+//! Whether a request is admitted: by Weir's own overload, by operators' rules, and, before it is
+//! forwarded, by seats of the API server.
+
+use std::sync::Arc;
 
 use tokio::time::Instant;
 
 use super::Router;
+use crate::flow::rules::rank;
+use crate::server::flow_control::FlowControl;
 use crate::server::flow_control::queue::SeatHold;
 use crate::server::flow_control::seats::Shed;
 use crate::server::http::headers::{FLOW_SCHEMA_UID, PRIORITY_LEVEL_UID};
 use crate::server::http::refusal;
 use crate::server::http::response::Reply;
+use crate::server::lanes::Lane;
+use crate::server::overload::Demand;
 use crate::server::request::bypass::Rejection;
 use crate::server::request::context::RequestContext;
 
@@ -18,6 +25,9 @@ impl Router {
         context: &mut RequestContext<'_>,
         is_forwarded: bool,
     ) -> Result<(), Rejection> {
+        if is_forwarded || !context.is_checked {
+            self.check_overload(context, is_forwarded)?;
+        }
         let Some(flow) = self.flow_control.as_ref().filter(|flow| flow.has_rules()) else {
             return Ok(());
         };
@@ -25,6 +35,44 @@ impl Router {
         let size = gvr.and_then(|gvr| self.caches.registry.size_of(gvr));
         flow.apply_rules(context, size.map(|(_, bytes)| bytes), is_forwarded)
             .map_err(|refusal| Rejection::shed(refusal.status(), refusal.as_str()))
+    }
+
+    /// Refuses a request that the present stage of Weir's own overload does not admit.
+    pub(super) fn check_overload(
+        &self,
+        context: &RequestContext<'_>,
+        is_forwarded: bool,
+    ) -> Result<(), Rejection> {
+        let overload = &self.caches.overload;
+        if !overload.has_checks() {
+            return Ok(());
+        }
+        let gvr = context.info.resource.as_ref().map(|resource| &resource.gvr);
+        let size = gvr.and_then(|gvr| self.caches.registry.size_of(gvr));
+        overload.admit(&Demand {
+            info: &context.info,
+            rank: self.flow_control.as_ref().map(|flow| flow.rank(context)),
+            bytes: size.map(|(_, bytes)| bytes),
+            is_forwarded,
+            is_checked: context.is_checked,
+            flow: self.lane_flow(context),
+        })
+    }
+
+    /// Returns the lane of a request's answer, if that is large: exempt ones have none.
+    pub(super) fn lane(&self, context: &RequestContext<'_>) -> Option<Lane> {
+        let is_exempt = |flow: &Arc<FlowControl>| flow.rank(context) <= rank("exempt");
+        let has_lane = !self.flow_control.as_ref().is_some_and(is_exempt);
+        has_lane.then(|| self.caches.overload.lane(self.lane_flow(context)))
+    }
+
+    /// A user's answers are one flow; without users, those of a connection.
+    fn lane_flow(&self, context: &RequestContext<'_>) -> u64 {
+        let overload = &self.caches.overload;
+        match context.auth.user() {
+            Some(user) => overload.flow(&user.name),
+            None => overload.flow(context.client.number),
+        }
     }
 
     /// Waits until flow control lets a request be forwarded.

@@ -22,8 +22,12 @@ use crate::cache::script::{
 };
 use crate::codec::held_bytes::HeldBytes;
 use crate::codec::json::tests::config_maps;
-use crate::config::{CacheConfig, CertificateConfig, ListenerConfig, ProxyNetworks, ServerConfig};
-use crate::server::{Access, Compressor, FlowControl, InheritedSockets, Upstreams};
+use crate::config::{
+    CacheConfig, CertificateConfig, FlowControlMode, ListenerConfig, ProxyNetworks, ServerConfig,
+};
+use crate::server::{
+    Access, Compressor, FlowControl, InheritedSockets, Overload, OverloadMetrics, Upstreams,
+};
 use crate::server::{BoundListener, GzipMetrics, Server, ServerMetrics, Services};
 use crate::upstream::Upstream;
 use crate::upstream::testing::{
@@ -43,6 +47,8 @@ pub(super) struct Weir {
     /// The source of discovery.
     pub(super) source: Arc<ScriptedSource>,
     pub(super) metrics: prometheus::Registry,
+    /// Has the stage of overload.
+    pub(super) overload: Arc<Overload>,
     /// Counts the memory of responses.
     pub(super) held: HeldBytes,
     _directory: tempfile::TempDir,
@@ -65,6 +71,8 @@ pub(super) struct Settings {
     pub(super) http2: bool,
     /// What adds up clients' costs.
     pub(super) flow_control: Option<Arc<FlowControl>>,
+    /// Decides whether the stages of overload are acted upon.
+    pub(super) flow_control_mode: FlowControlMode,
 }
 
 impl Default for Settings {
@@ -81,6 +89,7 @@ impl Default for Settings {
             response_bytes_max: 64 << 20,
             http2: false,
             flow_control: None,
+            flow_control_mode: FlowControlMode::Enforce,
         }
     }
 }
@@ -129,12 +138,15 @@ impl Weir {
         let metric_registry = prometheus::Registry::new();
         let held = HeldBytes::new(settings.response_bytes_max);
         let gzip = GzipMetrics::register(&metric_registry).unwrap();
+        let overload_metrics = OverloadMetrics::register(&metric_registry).unwrap();
+        let overload = Overload::new(settings.flow_control_mode, overload_metrics);
         let services = Services {
             registry,
             upstreams: Upstreams::own(upstream),
             access: Access::sidecar(),
             compressor: Compressor::new(1 << 20, held.clone(), gzip),
             held: held.clone(),
+            overload: Arc::clone(&overload),
             audit: None,
             flow_control: settings.flow_control.clone(),
             metrics: ServerMetrics::register(&metric_registry).unwrap(),
@@ -149,6 +161,7 @@ impl Weir {
             script,
             source,
             metrics: metric_registry,
+            overload,
             held,
             _directory: directory,
             _upstream: running,

@@ -142,6 +142,7 @@ async fn forward(
         auth: AuthContext::new(),
         agent: None,
         admission: None,
+        is_checked: false,
         forwarded: None,
     };
     let prepared = forwarder.prepare(identity, Standing::own(), &context).unwrap();

@@ -1,0 +1,204 @@
+//! Weir's own overload: the stage, and the refusals of that stage
+//! (`docs/decisions/own-overload.md`).
+//!
+//! A measurement sets the stage, some times a second. A request is judged once its sender is known,
+//! since the priority level says what is refused first: that costs a known sender a few
+//! microseconds and no request to the API server.
+//!
+//! Memory and file descriptors that run out are acted upon in every mode of flow control, since
+//! the alternative is the end of the process. The signals of the CPU are acted upon in the mode
+//! `enforce`, and counted in the others.
+
+mod demand;
+mod metrics;
+
+use std::hash::{BuildHasher, Hash, RandomState};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use crate::config::FlowControlMode;
+use crate::flow::overload::{Signals, Stage};
+use crate::server::http::refusal;
+use crate::server::lanes::{Lane, Lanes};
+pub(crate) use crate::server::overload::demand::Demand;
+pub use crate::server::overload::metrics::OverloadMetrics;
+use crate::server::request::bypass::Rejection;
+use crate::telemetry::log_throttle::LogThrottle;
+
+/// The present stage of overload.
+#[derive(Debug)]
+pub struct Overload {
+    /// The number of the stage by all signals.
+    measured: AtomicU8,
+    /// The number of the stage that is acted upon.
+    acted_on: AtomicU8,
+    /// Whether the signals of the CPU are acted upon.
+    enforces: bool,
+    /// Wakes those who wait for the last stage.
+    vital_only: Notify,
+    lanes: Arc<Lanes>,
+    hasher: RandomState,
+    metrics: OverloadMetrics,
+    changes: LogThrottle,
+}
+
+/// The stages after a measurement.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stages {
+    /// By all signals.
+    pub all: Stage,
+    /// By memory and file descriptors alone.
+    pub space: Stage,
+}
+
+impl Overload {
+    /// Begins calm.
+    pub fn new(mode: FlowControlMode, metrics: OverloadMetrics) -> Arc<Self> {
+        Arc::new(Self {
+            measured: AtomicU8::new(Stage::Calm as u8),
+            acted_on: AtomicU8::new(Stage::Calm as u8),
+            enforces: mode == FlowControlMode::Enforce,
+            vital_only: Notify::new(),
+            lanes: Lanes::new(slots(Stage::Calm)),
+            hasher: RandomState::new(),
+            metrics,
+            changes: LogThrottle::new(CHANGE_LOG_INTERVAL),
+        })
+    }
+
+    /// Sets the stages after a measurement.
+    pub fn set(&self, stages: Stages, signals: &Signals) {
+        let acted_on = if self.enforces { stages.all } else { stages.space };
+        self.lanes.tend(slots(acted_on));
+        self.metrics.show(stages.all, acted_on, signals);
+        self.metrics.waiting(self.lanes.waiting());
+        self.measured.store(stages.all as u8, Ordering::Relaxed);
+        let before = Stage::numbered(self.acted_on.swap(acted_on as u8, Ordering::Relaxed));
+        if before < acted_on && acted_on == Stage::VitalOnly {
+            self.vital_only.notify_waiters();
+        }
+        let is_news = before < acted_on || (before != acted_on && acted_on == Stage::Calm);
+        if is_news && let Some(suppressed) = self.changes.try_acquire() {
+            let Signals { lateness, cpu, memory, descriptors } = *signals;
+            tracing::warn!(
+                ?before,
+                stage = ?acted_on,
+                ?lateness,
+                cpu,
+                memory,
+                descriptors,
+                suppressed,
+                "the stage of Weir's own overload changed"
+            );
+        }
+    }
+
+    /// Returns the stage that is acted upon.
+    pub(crate) fn stage(&self) -> Stage {
+        Stage::numbered(self.acted_on.load(Ordering::Relaxed))
+    }
+
+    /// Whether work is left out that is not necessary.
+    pub(crate) fn is_saving(&self) -> bool {
+        self.stage() >= Stage::Saving
+    }
+
+    /// Whether only vital requests are answered.
+    pub(crate) fn is_vital_only(&self) -> bool {
+        self.stage() == Stage::VitalOnly
+    }
+
+    /// Waits until only vital requests are answered. Returns at the next change to that stage.
+    pub(crate) async fn becomes_vital_only(&self) {
+        self.vital_only.notified().await;
+    }
+
+    /// Returns the lane of the large answers of a flow.
+    pub(crate) fn lane(&self, flow: u64) -> Lane {
+        self.lanes.lane(flow)
+    }
+
+    /// Returns a hash that tells flows apart.
+    pub(crate) fn flow(&self, of: impl Hash) -> u64 {
+        self.hasher.hash_one(of)
+    }
+
+    /// Whether requests have to be judged at all.
+    pub(crate) fn has_checks(&self) -> bool {
+        self.measured.load(Ordering::Relaxed) >= Stage::LargeLists as u8 || self.lanes.waiting() > 0
+    }
+
+    /// Refuses a request that the present stage does not admit, or whose sender has more large
+    /// answers waiting than can be sent soon.
+    pub(crate) fn admit(&self, demand: &Demand<'_>) -> Result<(), Rejection> {
+        let stage = self.stage();
+        if demand.is_for_many()
+            && let Some(expected) = self.lanes.expected(demand.flow)
+            && (expected > EXPECTED_MAX || self.lanes.waiting() > WAITING_MAX)
+        {
+            self.metrics.refused("queue", self.enforces);
+            if self.enforces {
+                return Err(overloaded(expected.saturating_sub(EXPECTED_MAX).max(RETRY_AFTER)));
+            }
+        }
+        if let Some(kind) = demand.refused_at(stage) {
+            self.metrics.refused(kind, true);
+            let base = if stage == Stage::VitalOnly { RETRY_AFTER_VITAL_ONLY } else { RETRY_AFTER };
+            return Err(overloaded(base));
+        }
+        let measured = Stage::numbered(self.measured.load(Ordering::Relaxed));
+        if let Some(kind) = demand.newly_refused_at(measured) {
+            self.metrics.refused(kind, false);
+        }
+        Ok(())
+    }
+}
+
+/// Returns the refusal of a request because Weir is overloaded. Those who were refused together do
+/// not return together: they wait for `least` up to twice as long.
+pub(crate) fn overloaded(least: Duration) -> Rejection {
+    let wait = least.mul_f64(1.0 + fastrand::f64());
+    Rejection::shed(refusal::limited(wait, OVERLOADED.to_owned()), "overload")
+}
+
+/// Returns the slots of large answers: two for each processor, so that there is always one that is
+/// ready to run, or one. The simulation's only thread needs none.
+fn slots(stage: Stage) -> usize {
+    if cfg!(feature = "simulation") {
+        return usize::MAX;
+    }
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    if stage >= Stage::Saving { processors } else { 2 * processors }
+}
+
+/// A large answer that would be sent after this time is refused, like a forwarded request.
+const EXPECTED_MAX: Duration = Duration::from_secs(5);
+/// The most answers that wait for slots. Each is an open response.
+const WAITING_MAX: usize = 10_000;
+/// Says what the client can do.
+const OVERLOADED: &str = "weir: overloaded; try again later";
+/// A stage lasts for two seconds at least.
+const RETRY_AFTER: Duration = Duration::from_secs(2);
+const RETRY_AFTER_VITAL_ONLY: Duration = Duration::from_secs(5);
+/// The least interval of log lines about changes.
+const CHANGE_LOG_INTERVAL: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+impl Overload {
+    /// Returns one that acts on all signals, with metrics of its own.
+    pub(crate) fn calm() -> Arc<Self> {
+        let metrics = OverloadMetrics::register(&prometheus::Registry::new()).unwrap();
+        Self::new(FlowControlMode::Enforce, metrics)
+    }
+
+    /// Returns the number of large answers that wait.
+    pub(crate) fn waiting(&self) -> usize {
+        self.lanes.waiting()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,83 @@
+//! The metrics of Weir's own overload.
+
+use std::sync::Arc;
+
+use prometheus::{Gauge, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
+
+use crate::flow::overload::{Signals, Stage};
+use crate::telemetry::metrics::{counter_vec, float_gauge_vec, gauge, gauge_vec};
+
+/// The metrics of overload. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct OverloadMetrics {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    stage: IntGaugeVec,
+    lateness: Gauge,
+    used: [Gauge; 3],
+    refused: IntCounterVec,
+    waiting: IntGauge,
+}
+
+impl OverloadMetrics {
+    /// Registers the metrics. May be called once per registry.
+    pub fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
+        let lateness = Gauge::with_opts(Opts::new(
+            "weir_overload_lateness_seconds",
+            "How late timers of this process fire: the 90th percentile of the last second.",
+        ))?;
+        registry.register(Box::new(lateness.clone()))?;
+        let used = float_gauge_vec(
+            registry,
+            "weir_overload_used_ratio",
+            "The used part of the limits of CPU, memory and file descriptors.",
+            &["resource"],
+        )?;
+        let used = ["cpu", "memory", "descriptors"].map(|name| used.with_label_values(&[name]));
+        let inner = Inner {
+            stage: gauge_vec(
+                registry,
+                "weir_overload_stage",
+                "The stage of Weir's own overload, 0 to 4: as measured, and as acted upon.",
+                &["by"],
+            )?,
+            lateness,
+            used,
+            refused: counter_vec(
+                registry,
+                "weir_overload_refused_requests_total",
+                "Requests that a stage of Weir's own overload refused, or would have refused.",
+                &["kind", "enforced"],
+            )?,
+            waiting: gauge(
+                registry,
+                "weir_overload_waiting_responses",
+                "Large responses from caches that wait for others to be sent.",
+            )?,
+        };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    pub(super) fn show(&self, measured: Stage, acted_on: Stage, signals: &Signals) {
+        let Signals { lateness, cpu, memory, descriptors } = *signals;
+        for (by, stage) in [("measured", measured), ("acted-on", acted_on)] {
+            self.inner.stage.with_label_values(&[by]).set(i64::from(stage as u8));
+        }
+        self.inner.lateness.set(lateness.as_secs_f64());
+        for (gauge, part) in self.inner.used.iter().zip([cpu, memory, descriptors]) {
+            gauge.set(part);
+        }
+    }
+
+    pub(super) fn waiting(&self, responses: usize) {
+        self.inner.waiting.set(i64::try_from(responses).unwrap_or(i64::MAX));
+    }
+
+    pub(super) fn refused(&self, kind: &str, enforced: bool) {
+        let enforced = if enforced { "true" } else { "false" };
+        self.inner.refused.with_label_values(&[kind, enforced]).inc();
+    }
+}
