@@ -18,6 +18,7 @@ use clap::{Args, Parser, Subcommand};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
+use crate::app::cgroup::Limits;
 use crate::app::reload::{ConfigSource, POLL_INTERVAL, Reloader};
 use crate::app::{App, build_info, service_manager};
 use crate::cli::failure::Failure;
@@ -97,7 +98,8 @@ pub struct ServeArgs {
 }
 
 impl ServeArgs {
-    /// Returns the configuration of the file with these flags applied, and the kubeconfig to write.
+    /// Returns the configuration of the file with these flags applied, with budgets that fit the
+    /// memory limit of this process, and the kubeconfig to write.
     pub fn resolve(self) -> Result<(Config, Option<PathBuf>), Failure> {
         let kubeconfig = self.write_kubeconfig.clone();
         let (file, name) = match &self.config {
@@ -124,6 +126,7 @@ impl ServeArgs {
             admin_listen: self.admin_listen,
             log_format: self.log_format,
             log_filter: self.log_filter,
+            memory_limit: Limits::of_this_process().memory_bytes(),
         }
     }
 }
@@ -132,6 +135,7 @@ async fn serve(args: ServeArgs, sockets: InheritedSockets) -> Result<(), Failure
     let source = args.source();
     let (config, kubeconfig) = args.resolve()?;
     let log = logging::install(&config.logging).map_err(Failure::runtime)?;
+    report_memory(&config);
     if !build_info::is_dist() {
         tracing::warn!(
             profile = build_info::PROFILE,
@@ -177,6 +181,21 @@ async fn reload(reloader: Option<Reloader>, hangup: Arc<Notify>) -> Infallible {
     loop {
         hangup.notified().await;
         tracing::warn!("there is no configuration file to read again: see --config");
+    }
+}
+
+/// Logs the memory limit, and warns if the byte budgets exceed it.
+fn report_memory(config: &Config) {
+    let Some(memory_limit) = Limits::of_this_process().memory_bytes() else { return };
+    let budgets = config.budget_bytes();
+    if budgets > memory_limit {
+        tracing::warn!(
+            memory_limit,
+            budgets,
+            "the byte budgets exceed the memory limit; set cache.totalBytesMax, cache.gzipBytesMax and server.responseBytesMax lower, or leave them out"
+        );
+    } else {
+        tracing::info!(memory_limit, budgets, "the byte budgets fit the memory limit");
     }
 }
 

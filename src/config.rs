@@ -11,6 +11,7 @@ pub mod endpoints;
 pub mod file;
 mod identity;
 pub mod listen;
+mod memory;
 pub mod network;
 mod parse;
 pub mod reload;

@@ -41,6 +41,9 @@ pub struct Overrides {
     pub log_format: Option<LogFormat>,
     /// `--log-filter`.
     pub log_filter: Option<String>,
+    /// The limit of this process's memory in bytes, by which the byte budgets are reduced that the
+    /// file does not set. No flag has it.
+    pub memory_limit: Option<u64>,
 }
 
 /// An address for the admin listener, or `none`.
@@ -62,12 +65,12 @@ impl Config {
         let mode = identity::mode(&file.authentication, &mut problems);
         let http2 = file.upstream.http2.unwrap_or(UpstreamConfig::default().http2);
         let mut config = Self {
-            server: server::server(file.server, mode, &mut problems),
+            server: server::server(file.server, mode, overrides.memory_limit, &mut problems),
             admin_listen: Self::default().admin_listen,
             admin_detail: ADMIN_DETAIL,
             ready_when_away: file.admin.ready_when_away.unwrap_or(READY_WHEN_AWAY),
             upstream: upstream::upstream(file.upstream, &mut problems),
-            cache: cache::cache(file.cache, &mut problems),
+            cache: cache::cache(file.cache, overrides.memory_limit, &mut problems),
             authentication: identity::authentication(file.authentication, mode, &mut problems),
             authorization: identity::authorization(file.authorization, mode, &mut problems),
             audit: audit::audit(file.audit, mode, &mut problems),

@@ -218,6 +218,7 @@ fn flags_override_the_file() {
         admin_listen: Some("none".parse().unwrap()),
         log_format: Some(LogFormat::Json),
         log_filter: Some("debug".to_owned()),
+        memory_limit: None,
     };
     let config = Config::resolve(parse(body).unwrap(), overrides).unwrap();
     let certificate = CertificateConfig::Generated { names: vec!["weir".to_owned()] };

@@ -4,13 +4,21 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use crate::config::file::CacheSection;
+use crate::config::memory::fit_cache;
 use crate::config::parse::warm_resource;
 use crate::config::resolve::problems::{Collector, between};
 use crate::config::{CacheConfig, OnAway, ResourcePattern};
 
 /// Validates `cache`.
-pub(super) fn cache(section: CacheSection, problems: &mut Collector) -> CacheConfig {
+pub(super) fn cache(
+    section: CacheSection,
+    memory_limit: Option<u64>,
+    problems: &mut Collector,
+) -> CacheConfig {
     let mut config = CacheConfig::default();
+    if let Some(limit) = memory_limit {
+        fit_cache(&mut config, limit);
+    }
     let pattern = |text: String| text.parse::<ResourcePattern>();
     if let Some(include) = section.include {
         config.include = problems.list("cache.include", include, pattern);
@@ -91,7 +99,7 @@ fn budgets(
     config: &mut CacheConfig,
     problems: &mut Collector,
 ) {
-    let defaults = CacheConfig::default();
+    let defaults = config.clone();
     let least = resource.max(history).unwrap_or(0);
     let total_bytes = total.unwrap_or_else(|| defaults.total_bytes_max.max(least));
     let resource_bytes = resource

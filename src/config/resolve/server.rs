@@ -7,6 +7,7 @@ use crate::config::file::{
     CertificateSection, ListenerSection, ProxyProtocolSection, ServerSection,
 };
 use crate::config::listen::ListenAddress;
+use crate::config::memory::fit_server;
 use crate::config::network::Network;
 use crate::config::parse::host_name;
 use crate::config::resolve::problems::Collector;
@@ -15,8 +16,16 @@ use crate::config::{
 };
 
 /// Validates `server`. `mode` decides which addresses are allowed.
-pub(super) fn server(section: ServerSection, mode: Mode, problems: &mut Collector) -> ServerConfig {
+pub(super) fn server(
+    section: ServerSection,
+    mode: Mode,
+    memory_limit: Option<u64>,
+    problems: &mut Collector,
+) -> ServerConfig {
     let mut config = ServerConfig::default();
+    if let Some(limit) = memory_limit {
+        fit_server(&mut config, limit);
+    }
     if mode == Mode::Gateway {
         config.shutdown_delay = defaults::GATEWAY_SHUTDOWN_DELAY;
         config.shutdown_timeout = defaults::GATEWAY_SHUTDOWN_TIMEOUT;
