@@ -5,12 +5,32 @@
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use tempfile::TempDir;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep};
+
+/// The limits of a process.
+#[derive(Default)]
+pub(crate) struct Limits<'a> {
+    /// The directories of control groups.
+    pub(crate) groups: &'a [PathBuf],
+    /// Open file descriptors.
+    pub(crate) descriptors: Option<usize>,
+}
+
+impl Limits<'_> {
+    /// Returns a script that sets the limits for itself and becomes its arguments.
+    fn script(&self) -> String {
+        let group = |group: &PathBuf| format!("echo $$ > {}/cgroup.procs && ", group.display());
+        let groups: String = self.groups.iter().map(group).collect();
+        let descriptors = self.descriptors.map(|most| format!("ulimit -n {most} && "));
+        format!("{groups}{}exec \"$@\"", descriptors.unwrap_or_default())
+    }
+}
 
 /// A running process, which is killed on drop.
 pub(crate) struct Weir {
@@ -33,6 +53,16 @@ impl Weir {
         kubeconfig: &str,
         sections: serde_json::Value,
     ) -> Self {
+        Self::start_within(&Limits::default(), address, kubeconfig, sections).await
+    }
+
+    /// Starts Weir at a given address, with limits that hold from its first instruction on.
+    pub(crate) async fn start_within(
+        limits: &Limits<'_>,
+        address: SocketAddr,
+        kubeconfig: &str,
+        sections: serde_json::Value,
+    ) -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         let (upstream, file) = (dir.path().join("kubeconfig"), dir.path().join("weir.yaml"));
         let mut text = serde_json::json!({
@@ -48,7 +78,9 @@ impl Weir {
         fs::write(&upstream, kubeconfig).expect("a file");
         fs::write(&file, text.to_string()).expect("a file");
         let binary = std::env::var_os("WEIR_BENCH_BINARY");
-        let child = Command::new(binary.unwrap_or_else(|| env!("CARGO_BIN_EXE_weir").into()))
+        let child = Command::new("sh")
+            .args(["-c", &limits.script(), "sh"])
+            .arg(binary.unwrap_or_else(|| env!("CARGO_BIN_EXE_weir").into()))
             .args(["serve".as_ref(), "--config".as_ref(), file.as_os_str()])
             .stdout(Stdio::null())
             .spawn()
@@ -61,6 +93,12 @@ impl Weir {
             sleep(Duration::from_millis(50)).await;
         }
         weir
+    }
+
+    /// Whether it still runs.
+    #[allow(dead_code, reason = "not every bench asks")]
+    pub(crate) fn runs(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
     }
 
     /// Returns the CPU time that it has used.

@@ -1,0 +1,243 @@
+//! The rows of the bench.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+use weir::simulator::Simulator;
+
+use crate::client::{Client, LIST, LIST_FORWARDED, Latencies, POD, POD_FORWARDED, Steady, steady};
+use crate::group::Group;
+use crate::weir_process::Weir;
+use crate::{USERS, weir};
+
+/// Two clients beside a runaway one with 200 lists of 25 MB at once, all from the cache.
+pub(crate) async fn lists(upstream: &Simulator) {
+    let weir = weir(upstream, &[], None).await;
+    let address = weir.address;
+    fill(address).await;
+    println!("\nlists: 200 lists of 25 MB at once from the cache");
+    let [gets_alone, lists_alone] = victims(address, POD, LIST, RUN).await;
+    let ended = Arc::new(AtomicBool::new(false));
+    let codes = Arc::new([const { AtomicUsize::new(0) }; 2]);
+    let mut runaway = JoinSet::new();
+    for _ in 0..200 {
+        let (ended, codes) = (Arc::clone(&ended), Arc::clone(&codes));
+        runaway.spawn(async move {
+            let mut client = Client::open(1, address).await;
+            while !ended.load(Ordering::Relaxed) {
+                let code = client.get(LIST).await.code;
+                let [answered, refused] = &*codes;
+                let counter = if code == 200 { answered } else { refused };
+                counter.fetch_add(1, Ordering::Relaxed);
+                if code != 200 {
+                    sleep(Duration::from_secs(1)).await;
+                }
+            }
+        });
+    }
+    sleep(Duration::from_secs(1)).await;
+    let [gets, lists] = victims(address, POD, LIST, RUN).await;
+    ended.store(true, Ordering::Relaxed);
+    runaway.shutdown().await;
+    let [answered, refused] =
+        [0, 1].map(|of| codes.get(of).map_or(0, |it| it.load(Ordering::Relaxed)));
+    println!("  GETs alone:   {gets_alone}\n  GETs beside:  {gets}");
+    println!("  lists alone:  {lists_alone}\n  lists beside: {lists}");
+    println!("  the runaway:  {answered} lists, {refused} refused");
+}
+
+/// Returns the latencies of GETs of one user, and of lists of another one.
+async fn victims(
+    address: SocketAddr,
+    get: &'static str,
+    list: &'static str,
+    run: Duration,
+) -> [Latencies; 2] {
+    let ended = Arc::new(AtomicBool::new(false));
+    let of =
+        |user, what, every| tokio::spawn(steady(user, address, what, every, Arc::clone(&ended)));
+    let gets = of(2, Steady::Get(get), Duration::from_millis(10));
+    let lists = of(3, Steady::Get(list), Duration::from_millis(500));
+    sleep(run).await;
+    ended.store(true, Ordering::Relaxed);
+    [gets.await.expect("it ends"), lists.await.expect("it ends")]
+}
+
+/// The CPU time of a refusal, and of a GET from the cache. Few file descriptors lead to the last
+/// stage.
+pub(crate) async fn refusals(upstream: &Simulator) {
+    let weir = weir(upstream, &[], Some(DESCRIPTORS)).await;
+    let address = weir.address;
+    fill(address).await;
+    let idle: Vec<Client> = {
+        let mut idle = Vec::new();
+        let open = || std::fs::read_dir(format!("{}/fd", weir.proc())).map_or(0, Iterator::count);
+        while open() < DESCRIPTORS * 96 / 100 && idle.len() < DESCRIPTORS {
+            idle.push(Client::open(4, address).await);
+            sleep(Duration::from_millis(5)).await;
+        }
+        idle
+    };
+    let mut client = Client::open(1, address).await;
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while client.get(LIST).await.code != 429 {
+        assert!(Instant::now() < deadline, "nothing is refused within 10 s");
+        sleep(Duration::from_millis(100)).await;
+    }
+    println!("\nrefusals: {} connections lead to the last stage", idle.len());
+    for (what, path, code) in [("a GET", POD, 200), ("a refusal", LIST, 429)] {
+        let before = weir.cpu();
+        for _ in 0..REQUESTS {
+            assert_eq!(client.get(path).await.code, code, "{what}");
+        }
+        let took = weir.cpu().saturating_sub(before) / REQUESTS;
+        println!("  {what}: {:.1} us of CPU", took.as_secs_f64() * 1e6);
+    }
+}
+
+/// A client beside 200 that ask the API server for 25 MB and read nothing.
+pub(crate) async fn readers(upstream: &Simulator) {
+    let weir = weir(upstream, &[], None).await;
+    let address = weir.address;
+    fill(address).await;
+    println!("\nreaders: 200 clients ask the API server for 25 MB and read nothing");
+    let alone = forwarded(address).await;
+    let mut all = Vec::new();
+    for number in 0..200 {
+        let mut client = Client::open(4 + number % (USERS - 4), address).await;
+        client.ask("GET", LIST_FORWARDED, "").await;
+        all.push(client);
+    }
+    sleep(Duration::from_secs(2)).await;
+    let beside = forwarded(address).await;
+    for (name, [alone, beside]) in
+        ["GETs", "leases"].into_iter().zip([0, 1].map(|of| [alone.get(of), beside.get(of)]))
+    {
+        if let (Some(alone), Some(beside)) = (alone, beside) {
+            println!("  {name} alone:  {alone}\n  {name} beside: {beside}");
+        }
+    }
+    drop(all);
+}
+
+/// Returns the latencies of forwarded GETs and of renewed leases.
+async fn forwarded(address: SocketAddr) -> [Latencies; 2] {
+    let ended = Arc::new(AtomicBool::new(false));
+    let of = |user, what| {
+        let every = Duration::from_millis(20);
+        tokio::spawn(steady(user, address, what, every, Arc::clone(&ended)))
+    };
+    let (gets, leases) = (of(2, Steady::Get(POD_FORWARDED)), of(3, Steady::Renew));
+    sleep(RUN).await;
+    ended.store(true, Ordering::Relaxed);
+    [gets.await.expect("it ends"), leases.await.expect("it ends")]
+}
+
+/// Lists of many users at rates up to three times what Weir can send, in 512 MiB.
+pub(crate) async fn memory(upstream: &Simulator) {
+    let group = Group::make(512 << 20, 50);
+    let directories = group.as_ref().map_or(&[][..], Group::directories);
+    let limited = if group.is_some() { "limited" } else { "NOT limited: no control group" };
+    println!("\nmemory: 512 MiB and half a processor ({limited})");
+    let mut weir = weir(upstream, directories, None).await;
+    let address = weir.address;
+    fill(address).await;
+    let peak = closed(address).await;
+    println!("  peak: {peak:.1} lists a second");
+    let mut slow = Vec::new();
+    for number in 0..100 {
+        let mut client = Client::open(number % USERS, address).await;
+        client.ask("GET", "/api/v1/pods?resourceVersion=0&pretty=true", "").await;
+        slow.push(client);
+    }
+    for times in [0.5, 1.0, 3.0] {
+        let ended = Arc::new(AtomicBool::new(false));
+        let every = Duration::from_millis(50);
+        let leases = tokio::spawn(steady(0, address, Steady::Renew, every, Arc::clone(&ended)));
+        let every = Duration::from_millis(10);
+        let gets = tokio::spawn(steady(1, address, Steady::Get(POD), every, Arc::clone(&ended)));
+        let [good, refused, late] = open(address, peak * times).await;
+        ended.store(true, Ordering::Relaxed);
+        let (leases, gets) = (leases.await.expect("it ends"), gets.await.expect("it ends"));
+        let part = good as f64 / RUN.as_secs_f64() / peak * 100.0;
+        println!(
+            "  {times} times the peak: {part:.0} % of it answered, {refused} refused, {late} late"
+        );
+        println!("    leases: {leases}\n    GETs:   {gets}");
+        assert!(weir.runs(), "weir was killed");
+    }
+    if let Some((most, kills)) = group.as_ref().map(Group::used) {
+        println!("  at most {most} MiB, with pages of files; {kills}");
+    }
+    drop((slow, weir));
+    sleep(Duration::from_millis(200)).await;
+}
+
+/// Returns the lists a second that clients get who each send the next when they have one.
+async fn closed(address: SocketAddr) -> f64 {
+    let until = Instant::now() + RUN;
+    let mut all = JoinSet::new();
+    for user in 2..10 {
+        all.spawn(async move {
+            let mut client = Client::open(user, address).await;
+            let mut lists = 0;
+            while Instant::now() < until {
+                lists += usize::from(client.get(LIST).await.code == 200);
+            }
+            lists
+        });
+    }
+    all.join_all().await.into_iter().sum::<usize>() as f64 / RUN.as_secs_f64()
+}
+
+/// Sends lists of all users at a rate, each when it is due. Returns how many were answered in time,
+/// refused, and late.
+async fn open(address: SocketAddr, per_second: f64) -> [usize; 3] {
+    let began = Instant::now();
+    let count = (per_second * RUN.as_secs_f64()) as usize;
+    let idle: Vec<Vec<Client>> = (0..USERS).map(|_| Vec::new()).collect();
+    let idle = Arc::new(Mutex::new(idle));
+    let mut all = JoinSet::new();
+    for number in 0..count {
+        sleep_until(began + Duration::from_secs_f64(number as f64 / per_second)).await;
+        let (user, idle) = (2 + number % (USERS - 2), Arc::clone(&idle));
+        all.spawn(async move {
+            let free = idle.lock().get_mut(user).and_then(Vec::pop);
+            let mut client = match free {
+                Some(client) => client,
+                None => Client::open(user, address).await,
+            };
+            let code = timeout(IN_TIME, client.get(LIST)).await.map(|got| got.code);
+            if code.is_ok() {
+                idle.lock().get_mut(user).expect("a user").push(client);
+            }
+            code
+        });
+    }
+    let codes: Vec<_> = all.join_all().await;
+    let is = |code: &Result<u16, _>, wanted| matches!(code, Ok(code) if *code == wanted);
+    let of = |wanted: u16| codes.iter().filter(|code| is(code, wanted)).count();
+    [of(200), of(429), codes.iter().filter(|code| code.is_err()).count()]
+}
+
+/// Waits until Weir answers lists from its cache.
+async fn fill(address: SocketAddr) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let mut client = Client::open(0, address).await;
+    while client.get(LIST).await.bytes < 20_000_000 {
+        assert!(Instant::now() < deadline, "no list within 60 s");
+    }
+}
+
+/// How long each load runs.
+const RUN: Duration = Duration::from_secs(15);
+/// A list after more is of no use to its client.
+const IN_TIME: Duration = Duration::from_secs(10);
+const REQUESTS: u32 = 20_000;
+/// The limit of file descriptors of the row `refusals`.
+const DESCRIPTORS: usize = 256;
